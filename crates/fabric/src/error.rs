@@ -1,0 +1,24 @@
+use std::io;
+
+/// Why a link ended. It knows neither rank nor operation; the communicator adds both.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// The peer closed the connection or its process ended.
+    #[error("the connection was closed by the other side")]
+    Closed,
+    /// The peer does not keep to the protocol.
+    #[error("the peer {what}")]
+    Protocol {
+        /// What it did, as the predicate of a sentence.
+        what: String,
+    },
+    /// The operating system refused.
+    #[error("{doing}: {source}")]
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// Its answer.
+        #[source]
+        source: io::Error,
+    },
+}

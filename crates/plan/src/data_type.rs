@@ -1,0 +1,161 @@
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A name that stands for no data type, reduction or collective.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownName {
+    /// What was asked for: "data type", "reduction", "collective".
+    pub what: &'static str,
+    /// The name given.
+    pub name: String,
+    /// The names that exist.
+    pub known: Vec<&'static str>,
+}
+
+impl fmt::Display for UnknownName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "unknown {} `{}`; known: {}", self.what, self.name, self.known.join(", "))
+    }
+}
+
+impl std::error::Error for UnknownName {}
+
+/// Declares an enum whose values have a wire code and a name that parses and prints.
+macro_rules! named_enum {
+    ($(#[$meta:meta])* $type:ident, $what:literal: $($(#[$doc:meta])* $variant:ident = $code:literal $name:literal,)+) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[repr(u8)]
+        pub enum $type { $($(#[$doc])* #[serde(rename = $name)] $variant = $code,)+ }
+
+        impl $type {
+            /// Every value, in the order of the wire codes.
+            pub const ALL: &'static [$type] = &[$($type::$variant,)+];
+
+            /// The name on the command line and in reports.
+            pub const fn name(self) -> &'static str {
+                match self { $($type::$variant => $name,)+ }
+            }
+
+            /// The code in a frame header.
+            pub const fn code(self) -> u8 {
+                self as u8
+            }
+
+            /// The value with this code, if there is one.
+            pub const fn from_code(code: u8) -> Option<Self> {
+                match code { $($code => Some($type::$variant),)+ _ => None }
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.name())
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = UnknownName;
+
+            fn from_str(name: &str) -> Result<Self, UnknownName> {
+                match name {
+                    $($name => Ok($type::$variant),)+
+                    _ => Err(UnknownName { what: $what, name: name.to_owned(), known: vec![$($name,)+] }),
+                }
+            }
+        }
+    };
+}
+
+named_enum! {
+    /// The type of one element.
+    DataType, "data type":
+    /// IEEE 754 single precision.
+    F32 = 0 "f32",
+    /// IEEE 754 double precision.
+    F64 = 1 "f64",
+    /// IEEE 754 half precision; reductions accumulate in f32.
+    F16 = 2 "f16",
+    /// The upper half of an f32; reductions accumulate in f32.
+    Bf16 = 3 "bf16",
+    /// Signed 32-bit integer; sums and products wrap.
+    I32 = 4 "i32",
+    /// Signed 64-bit integer; sums and products wrap.
+    I64 = 5 "i64",
+    /// Unsigned byte; sums and products wrap.
+    U8 = 6 "u8",
+}
+
+impl DataType {
+    /// Bytes per element.
+    pub const fn size(self) -> usize {
+        match self {
+            DataType::U8 => 1,
+            DataType::F16 | DataType::Bf16 => 2,
+            DataType::F32 | DataType::I32 => 4,
+            DataType::F64 | DataType::I64 => 8,
+        }
+    }
+}
+
+named_enum! {
+    /// How the contributions of the ranks become one value. NaN propagates through every one of them.
+    Reduction, "reduction":
+    /// Sum.
+    Sum = 0 "sum",
+    /// Sum divided by the number of ranks (integers: rounded towards zero).
+    Average = 1 "average",
+    /// Smallest.
+    Min = 2 "min",
+    /// Largest.
+    Max = 3 "max",
+    /// Product.
+    Product = 4 "product",
+}
+
+named_enum! {
+    /// What a collective does; roots and counts are given with the call.
+    CollectiveKind, "collective":
+    /// Every rank gets the reduction of all contributions.
+    AllReduce = 0 "all-reduce",
+    /// Rank r gets block r of the reduction.
+    ReduceScatter = 1 "reduce-scatter",
+    /// Every rank gets every rank's block.
+    AllGather = 2 "all-gather",
+    /// Every rank gets the root's data.
+    Broadcast = 3 "broadcast",
+    /// The root gets the reduction of all contributions.
+    Reduce = 4 "reduce",
+    /// The root gets every rank's block.
+    Gather = 5 "gather",
+    /// Rank r gets the root's block r.
+    Scatter = 6 "scatter",
+    /// Rank r gets block r of every rank.
+    AllToAll = 7 "all-to-all",
+    /// Nobody leaves before everybody has come.
+    Barrier = 8 "barrier",
+    /// One rank's data goes to one other rank.
+    SendReceive = 9 "send-receive",
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_codes_round_trip() {
+        for &kind in CollectiveKind::ALL {
+            assert_eq!(kind.name().parse(), Ok(kind));
+            assert_eq!(CollectiveKind::from_code(kind.code()), Some(kind));
+        }
+        for &data_type in DataType::ALL {
+            assert_eq!(data_type.name().parse(), Ok(data_type));
+            assert_eq!(DataType::from_code(data_type.code()), Some(data_type));
+        }
+        assert_eq!(DataType::from_code(200), None);
+        let error = "f31".parse::<DataType>().unwrap_err();
+        assert!(error.to_string().contains("`f31`") && error.to_string().contains("bf16"));
+    }
+}

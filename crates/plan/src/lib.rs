@@ -1,0 +1,29 @@
+//! The types that the other crates share: what an operation is called ([`OperationKey`]), what it moves
+//! ([`DataType`], [`Reduction`], [`CollectiveKind`]), what a link costs ([`LinkCost`]), and in which buckets the
+//! gradients of a model travel ([`Plan`]).
+//!
+//! ```
+//! use paceline_plan::{DataType, LinkCost};
+//!
+//! let link = LinkCost { alpha: 20e-6, beta: 0.8e-9, gamma: 0.1e-9 };
+//! assert_eq!(DataType::F32.size(), 4);
+//! // One mebibyte in one message, in seconds.
+//! assert!((link.message(1 << 20) - 0.000_858_9).abs() < 1e-6);
+//! ```
+//!
+//! This crate is pure: no I/O, no clock, no threads, no randomness.
+#![deny(missing_docs)]
+#![forbid(unsafe_code)]
+
+mod bucket;
+mod data_type;
+mod key;
+mod link_cost;
+
+pub use bucket::{Bucket, Plan, TensorId};
+pub use data_type::{CollectiveKind, DataType, Reduction, UnknownName};
+pub use key::OperationKey;
+pub use link_cost::LinkCost;
+
+/// The number of a worker within a group, from 0.
+pub type Rank = usize;
