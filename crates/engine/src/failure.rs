@@ -1,0 +1,123 @@
+use std::fmt;
+
+use paceline_plan::{CollectiveKind, DataType, OperationKey, Rank, Reduction};
+
+use crate::frame::Signature;
+
+/// Why an operation, and with it the communicator, ended. Ranks are ranks of the world.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The connection ended without a goodbye.
+    PeerLost {
+        /// Which.
+        rank: Rank,
+        /// How it was noticed.
+        how: String,
+    },
+    /// The peer left in good order while the operation still needed it.
+    PeerLeft {
+        /// Which.
+        rank: Rank,
+    },
+    /// Another rank gave up first, and said why.
+    Aborted {
+        /// Which.
+        rank: Rank,
+        /// In its words.
+        reason: String,
+    },
+    /// The peer made a different call under the same key.
+    Mismatch {
+        /// Which.
+        rank: Rank,
+        /// The operation.
+        key: OperationKey,
+        /// What this rank called.
+        ours: Signature,
+        /// What the peer called.
+        theirs: Signature,
+    },
+    /// The deadline passed.
+    Deadline {
+        /// The operation.
+        key: OperationKey,
+        /// For whom it waited.
+        waiting: Vec<Waiting>,
+    },
+    /// The peer sent what no peer of this version sends.
+    Violation {
+        /// Which.
+        rank: Rank,
+        /// What it did, as the predicate of a sentence.
+        what: String,
+    },
+    /// This rank was told to give up.
+    Cancelled {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// A peer that an operation waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// Its rank in the world.
+    pub rank: Rank,
+    /// Has it shown a sign of having started the operation?
+    pub started: bool,
+}
+
+impl Failure {
+    /// The rank at which it began, if it was not this one.
+    pub fn culprit(&self) -> Option<Rank> {
+        match self {
+            Failure::PeerLost { rank, .. }
+            | Failure::PeerLeft { rank }
+            | Failure::Aborted { rank, .. }
+            | Failure::Mismatch { rank, .. }
+            | Failure::Violation { rank, .. } => Some(*rank),
+            Failure::Deadline { waiting, .. } => waiting.first().map(|waiting| waiting.rank),
+            Failure::Cancelled { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::PeerLost { rank, how } => write!(f, "rank {rank} is lost: {how}"),
+            Failure::PeerLeft { rank } => write!(f, "rank {rank} has left while it was still needed"),
+            Failure::Aborted { rank, reason } => write!(f, "rank {rank} gave up: {reason}"),
+            Failure::Mismatch { rank, key, ours, theirs } => {
+                write!(f, "{key} is {} here but {} on rank {rank}", describe(ours), describe(theirs))
+            }
+            Failure::Deadline { key, waiting } => {
+                write!(f, "{key} did not finish in time")?;
+                for (index, waiting) in waiting.iter().enumerate() {
+                    let start = if index == 0 { "; it waits for" } else { "," };
+                    let note = if waiting.started { "" } else { " (which has not started it)" };
+                    write!(f, "{start} rank {}{note}", waiting.rank)?;
+                }
+                Ok(())
+            }
+            Failure::Violation { rank, what } => write!(f, "rank {rank} {what}"),
+            Failure::Cancelled { reason } => write!(f, "{reason}"),
+        }
+    }
+}
+
+/// A call in words: "an all-reduce (sum) of 1000 f32 elements".
+fn describe(signature: &Signature) -> String {
+    let kind = CollectiveKind::from_code(signature.collective);
+    let kind = kind.map_or("an unknown collective".to_owned(), |kind| {
+        let name = kind.name();
+        let article = if name.starts_with('a') { "an" } else { "a" };
+        format!("{article} {name}")
+    });
+    let data_type = DataType::from_code(signature.data_type).map_or("unknown", DataType::name);
+    let reduction = Reduction::from_code(signature.reduction).map_or("unknown", Reduction::name);
+    format!(
+        "{kind} ({reduction}, root {}, algorithm {}, tiles of {}) of {} {data_type} elements",
+        signature.root, signature.algorithm, signature.tile_elements, signature.elements
+    )
+}

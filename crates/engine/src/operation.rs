@@ -1,0 +1,246 @@
+use std::sync::Arc;
+
+use paceline_collective::{Message, Slot, Space, StepId};
+use paceline_plan::{OperationKey, Rank};
+
+use crate::frame::Signature;
+use crate::peer::Pooled;
+use crate::{Geometry, OpId, RankSchedule, Region, Time};
+
+/// An operation that is being executed. The structure is used again for later operations, with its memory.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    pub live: bool,
+    pub generation: u32,
+    pub key: OperationKey,
+    pub signature: Signature,
+    pub schedule: Arc<RankSchedule>,
+    pub geometry: Geometry,
+    /// Ranks of the world, by rank of the group.
+    pub group: Arc<[Rank]>,
+    pub priority: u32,
+    pub sequence: u64,
+    pub deadline: Time,
+    /// Its memory can be read by every peer of the host.
+    pub shared_memory: bool,
+    /// Too large to go eagerly: receives grant at once.
+    pub large: bool,
+    pub window: u32,
+    pub next_tile: u32,
+    pub tiles_done: u32,
+    pub tiles: Vec<Tile>,
+    /// Grants, also for tiles that have not started here: bit `(tile % (2·window))·steps + step`.
+    granted: Vec<bool>,
+    /// By rank of the group.
+    pub edges: Vec<Edge>,
+    pub pooled: Vec<Pooled>,
+    pub last_progress: Time,
+    pub nudged: bool,
+    input_lengths: Vec<usize>,
+}
+
+/// One tile in flight.
+#[derive(Debug, Default)]
+pub(crate) struct Tile {
+    pub tile: u32,
+    /// Steps that are not complete.
+    pub left: usize,
+    pub steps: Vec<StepState>,
+    /// Actual lengths of the blocks (input, output, scratch), where kernels decide them; `usize::MAX` = as the geometry says.
+    lengths: Vec<usize>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct StepState {
+    /// Steps that it still waits for.
+    pub waits: u32,
+    pub phase: Phase,
+    /// Bytes of the message or slot; known once the step has started (receives: once the first frame is here).
+    pub total: usize,
+    /// Bytes handed to the link (sends).
+    pub sent: usize,
+    /// Bytes done: acknowledged (sends), in place (receives).
+    pub moved: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Phase {
+    #[default]
+    Waiting,
+    /// A send without permission.
+    Parked,
+    Started,
+    Done,
+}
+
+/// What is known of one peer in this operation.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Edge {
+    /// It has shown a sign of having started the operation.
+    pub heard: bool,
+    /// Bytes sent to it eagerly.
+    pub eager_sent: usize,
+}
+
+impl Operation {
+    pub fn idle() -> Operation {
+        let schedule = Arc::new(RankSchedule::new(&paceline_collective::RankProgram::default(), 1));
+        Operation {
+            live: false,
+            generation: 0,
+            key: OperationKey::default(),
+            signature: Signature::default(),
+            schedule,
+            geometry: Geometry::uniform(1, 0, 1),
+            group: Arc::new([]),
+            priority: 0,
+            sequence: 0,
+            deadline: Time::MAX,
+            shared_memory: false,
+            large: false,
+            window: 0,
+            next_tile: 0,
+            tiles_done: 0,
+            tiles: Vec::new(),
+            granted: Vec::new(),
+            edges: Vec::new(),
+            pooled: Vec::new(),
+            last_progress: Time::ZERO,
+            nudged: false,
+            input_lengths: Vec::new(),
+        }
+    }
+
+    /// Makes room for the operation whose fields have been set.
+    pub fn prepare(&mut self, input_lengths: Option<&[usize]>) {
+        let steps = self.schedule.steps();
+        self.next_tile = 0;
+        self.tiles_done = 0;
+        self.tiles.resize_with(self.window as usize, Tile::default);
+        self.granted.clear();
+        self.granted.resize(2 * self.window as usize * steps, false);
+        self.edges.clear();
+        self.edges.resize(self.group.len(), Edge::default());
+        self.nudged = false;
+        self.input_lengths.clear();
+        self.input_lengths.extend_from_slice(input_lengths.unwrap_or(&[]));
+    }
+
+    /// Starts the next tile; its index in `tiles`.
+    pub fn start_tile(&mut self) -> u32 {
+        let tile = self.next_tile;
+        self.next_tile += 1;
+        let slot = &mut self.tiles[(tile % self.window) as usize];
+        slot.tile = tile;
+        slot.left = self.schedule.steps();
+        slot.steps.clear();
+        slot.steps.extend(self.schedule.waits().iter().map(|&waits| StepState { waits, ..StepState::default() }));
+        if self.schedule.dynamic() {
+            slot.lengths.clear();
+            let blocks = |space| self.schedule.blocks_named(space) as usize;
+            let (input, output, scratch) = (blocks(Space::Input), blocks(Space::Output), blocks(Space::Scratch));
+            slot.lengths.resize(input + output + scratch, usize::MAX);
+            for (length, &given) in slot.lengths.iter_mut().zip(self.input_lengths.iter().take(input)) {
+                *length = given;
+            }
+        }
+        tile
+    }
+
+    /// Is this tile in flight?
+    pub fn in_flight(&self, tile: u32) -> bool {
+        tile < self.next_tile && self.window > 0 && self.tiles[(tile % self.window) as usize].tile == tile
+    }
+
+    pub fn state(&mut self, tile: u32, step: StepId) -> &mut StepState {
+        &mut self.tiles[(tile % self.window) as usize].steps[step as usize]
+    }
+
+    /// Records a grant; false if the tile is further ahead than any peer that keeps the protocol can be.
+    pub fn grant(&mut self, tile: u32, step: StepId) -> bool {
+        let base = self.next_tile.saturating_sub(self.window);
+        if tile < base || tile >= base.saturating_add(2 * self.window) || tile >= self.geometry.tiles {
+            return false;
+        }
+        let index = self.grant_index(tile, step);
+        self.granted[index] = true;
+        true
+    }
+
+    /// Takes the grant for a send, if it is there.
+    pub fn take_grant(&mut self, tile: u32, step: StepId) -> bool {
+        let index = self.grant_index(tile, step);
+        std::mem::take(&mut self.granted[index])
+    }
+
+    fn grant_index(&self, tile: u32, step: StepId) -> usize {
+        (tile % (2 * self.window)) as usize * self.schedule.steps() + step as usize
+    }
+
+    /// The actual bytes of a slot.
+    pub fn slot_bytes(&self, slot: &Slot, tile: u32) -> usize {
+        let parts = self.schedule.parts();
+        match self.length_index(slot, tile) {
+            Some(index) => {
+                let known = self.tiles[(tile % self.window) as usize].lengths[index];
+                if known == usize::MAX { self.geometry.capacity(slot, tile, parts) } else { known }
+            }
+            None => self.geometry.capacity(slot, tile, parts),
+        }
+    }
+
+    /// Remembers the actual length of what was written to a slot.
+    pub fn set_slot_bytes(&mut self, slot: &Slot, tile: u32, bytes: usize) {
+        if let Some(index) = self.length_index(slot, tile) {
+            self.tiles[(tile % self.window) as usize].lengths[index] = bytes;
+        }
+    }
+
+    /// Lengths are kept for whole single blocks of operations in which kernels decide them.
+    fn length_index(&self, slot: &Slot, _tile: u32) -> Option<usize> {
+        if !self.schedule.dynamic() || slot.blocks != 1 || slot.parts != self.schedule.parts() {
+            return None;
+        }
+        let blocks = |space| self.schedule.blocks_named(space) as usize;
+        let before = match slot.space {
+            Space::Input => 0,
+            Space::Output => blocks(Space::Input),
+            Space::Scratch => blocks(Space::Input) + blocks(Space::Output),
+        };
+        Some(before + slot.block as usize)
+    }
+
+    /// The memory at `position` of a slot, up to the end of its block: messages are the blocks one after the other.
+    pub fn region(&self, id: OpId, slot: &Slot, tile: u32, position: usize) -> Region {
+        let parts = self.schedule.parts();
+        let mut skipped = 0;
+        let mut region = Region { op: id, space: slot.space, offset: 0, bytes: 0 };
+        for nth in 0..slot.blocks {
+            let (offset, bytes) = self.geometry.piece(slot, nth, tile, parts);
+            if position < skipped + bytes || nth + 1 == slot.blocks {
+                region.offset = offset + (position - skipped);
+                region.bytes = (skipped + bytes).saturating_sub(position);
+                break;
+            }
+            skipped += bytes;
+        }
+        if slot.space == Space::Scratch {
+            let tile_scratch = self.schedule.scratch_blocks() as usize * self.geometry.scratch_block_bytes();
+            region.offset += (tile % self.window) as usize * tile_scratch;
+        }
+        region
+    }
+
+    /// The pooled message of this name.
+    pub fn find_pooled(&self, from: Rank, tile: u32, message: Message) -> Option<usize> {
+        self.pooled.iter().position(|pooled| pooled.from == from && pooled.tile == tile && pooled.message == message)
+    }
+
+    /// The rank of the group that a rank of the world has here.
+    pub fn group_rank(&self, world_rank: Rank) -> Option<Rank> {
+        if self.group.get(world_rank) == Some(&world_rank) {
+            return Some(world_rank);
+        }
+        self.group.iter().position(|&rank| rank == world_rank)
+    }
+}

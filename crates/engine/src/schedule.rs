@@ -1,0 +1,128 @@
+use std::collections::HashMap;
+
+use paceline_collective::{Action, Combine, Message, RankProgram, Slot, Space, StepId};
+use paceline_plan::Rank;
+
+/// One rank's program, prepared for execution: successors instead of predecessors, and messages found by name.
+#[derive(Debug)]
+pub struct RankSchedule {
+    parts: u32,
+    scratch_blocks: u32,
+    actions: Vec<Action>,
+    /// How many steps each step waits for.
+    waits: Vec<u32>,
+    /// The steps that wait for step s are `successors[first[s]..first[s + 1]]`.
+    first: Vec<u32>,
+    successors: Vec<StepId>,
+    receives: HashMap<(Rank, Message), StepId>,
+    sends: HashMap<(Rank, Message), StepId>,
+    dynamic: bool,
+}
+
+impl RankSchedule {
+    /// Prepares a rank's program, which is believed to have passed the verifier. `parts` is the program's.
+    ///
+    /// # Panics
+    /// If a step waits for a step that does not exist, or a message name stands twice on an edge.
+    pub fn new(program: &RankProgram, parts: u32) -> RankSchedule {
+        let steps = &program.steps;
+        let mut counts = vec![0u32; steps.len() + 1];
+        for step in steps {
+            for &before in &step.after {
+                counts[before as usize + 1] += 1;
+            }
+        }
+        for index in 1..counts.len() {
+            counts[index] += counts[index - 1];
+        }
+        let mut fill = counts.clone();
+        let mut successors = vec![0; counts[steps.len()] as usize];
+        let (mut receives, mut sends) = (HashMap::new(), HashMap::new());
+        let mut dynamic = false;
+        for (id, step) in (0u32..).zip(steps) {
+            for &before in &step.after {
+                successors[fill[before as usize] as usize] = id;
+                fill[before as usize] += 1;
+            }
+            let twice = match &step.action {
+                Action::Send { to, message, .. } => sends.insert((*to, *message), id),
+                Action::Receive { from, message, fold, .. } => {
+                    dynamic |= fold.as_ref().is_some_and(|fold| fold.combine != Combine::Reduction);
+                    receives.insert((*from, *message), id)
+                }
+                Action::Combine { combine, .. } => {
+                    dynamic |= *combine != Combine::Reduction;
+                    None
+                }
+                Action::Map { .. } => {
+                    dynamic = true;
+                    None
+                }
+                Action::Copy { .. } => None,
+            };
+            assert!(twice.is_none(), "step {id} repeats the name of a message");
+        }
+        RankSchedule {
+            parts,
+            scratch_blocks: program.scratch_blocks,
+            actions: steps.iter().map(|step| step.action.clone()).collect(),
+            waits: steps.iter().map(|step| step.after.len() as u32).collect(),
+            first: counts,
+            successors,
+            receives,
+            sends,
+            dynamic,
+        }
+    }
+
+    /// The program's number of parts.
+    pub fn parts(&self) -> u32 {
+        self.parts
+    }
+
+    /// Blocks of scratch per tile in flight.
+    pub fn scratch_blocks(&self) -> u32 {
+        self.scratch_blocks
+    }
+
+    /// Do kernels decide the lengths of what lies in the slots?
+    pub(crate) fn dynamic(&self) -> bool {
+        self.dynamic
+    }
+
+    pub(crate) fn steps(&self) -> usize {
+        self.actions.len()
+    }
+
+    pub(crate) fn action(&self, step: StepId) -> &Action {
+        &self.actions[step as usize]
+    }
+
+    pub(crate) fn waits(&self) -> &[u32] {
+        &self.waits
+    }
+
+    pub(crate) fn successors(&self, step: StepId) -> &[StepId] {
+        &self.successors[self.first[step as usize] as usize..self.first[step as usize + 1] as usize]
+    }
+
+    pub(crate) fn receive(&self, from: Rank, message: Message) -> Option<StepId> {
+        self.receives.get(&(from, message)).copied()
+    }
+
+    pub(crate) fn send(&self, to: Rank, message: Message) -> Option<StepId> {
+        self.sends.get(&(to, message)).copied()
+    }
+
+    /// The most blocks that any slot names in a space.
+    pub(crate) fn blocks_named(&self, space: Space) -> u32 {
+        let end = |slot: &Slot| if slot.space == space { slot.block + slot.blocks } else { 0 };
+        let ends = |action: &Action| match action {
+            Action::Send { from, .. } => end(from),
+            Action::Receive { into, fold, .. } => end(into).max(fold.as_ref().map_or(0, |fold| end(&fold.with))),
+            Action::Combine { left, right, into, .. } => end(left).max(end(right)).max(end(into)),
+            Action::Copy { from, into } | Action::Map { from, into, .. } => end(from).max(end(into)),
+        };
+        self.actions.iter().map(ends).max().unwrap_or(0)
+    }
+}
