@@ -1,0 +1,151 @@
+//! Runs the built program as a user would.
+// Every test file is a program of its own and uses some of this.
+#![allow(dead_code)]
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// What a run of the program left.
+#[derive(Debug)]
+pub struct Outcome {
+    pub status: ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
+    pub elapsed: Duration,
+}
+
+impl Outcome {
+    /// The exit status, or 128 + the signal.
+    pub fn code(&self) -> i32 {
+        self.status.code().unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
+    }
+
+    /// Fails the test with everything that the program said.
+    #[track_caller]
+    pub fn expect_code(self, code: i32) -> Outcome {
+        assert_eq!(self.code(), code, "{self:#?}");
+        self
+    }
+
+    /// Every fragment stands on standard error.
+    #[track_caller]
+    pub fn expect_stderr(self, fragments: &[&str]) -> Outcome {
+        for fragment in fragments {
+            assert!(self.stderr.contains(fragment), "no `{fragment}` in standard error: {self:#?}");
+        }
+        self
+    }
+}
+
+/// The program with these arguments, in an environment without ranks.
+pub fn paceline(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_paceline"));
+    command.args(arguments);
+    for name in ["RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "NO_COLOR"] {
+        command.env_remove(name);
+    }
+    for (name, _) in std::env::vars_os() {
+        if ["PACELINE_", "SLURM_", "OMPI_", "PMI"].iter().any(|prefix| name.to_string_lossy().starts_with(prefix)) {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// A run that has not ended yet. Dropping it ends it.
+pub struct Running {
+    child: Child,
+    stdout: Option<JoinHandle<String>>,
+    stderr: Option<JoinHandle<String>>,
+    started: Instant,
+}
+
+/// Starts a command and collects what it writes.
+pub fn start(mut command: Command) -> Running {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("the program starts");
+    let stdout = child.stdout.take().map(collect);
+    let stderr = child.stderr.take().map(collect);
+    Running { child, stdout, stderr, started: Instant::now() }
+}
+
+/// Runs a command to its end, which must come within the limit.
+#[track_caller]
+pub fn run(command: Command, limit: Duration) -> Outcome {
+    start(command).end_within(limit)
+}
+
+impl Running {
+    /// The process id of the program.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends the program a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("the program is still there");
+    }
+
+    /// Waits for the end.
+    #[track_caller]
+    pub fn end_within(mut self, limit: Duration) -> Outcome {
+        let ended = until(limit, || self.child.try_wait().expect("it is our child").is_some());
+        let elapsed = self.started.elapsed();
+        if !ended {
+            let _ = self.child.kill();
+        }
+        let status = self.child.wait().expect("it is our child");
+        let mut text = |stream: Option<JoinHandle<String>>| stream.map(|thread| thread.join().expect("a reader"));
+        let stdout = text(self.stdout.take()).unwrap_or_default();
+        let stderr = text(self.stderr.take()).unwrap_or_default();
+        let outcome = Outcome { status, stdout, stderr, elapsed };
+        assert!(ended, "still running after {limit:?}: {outcome:#?}");
+        outcome
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits until the condition holds; false if it does not in time.
+pub fn until(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let started = Instant::now();
+    while !condition() {
+        if started.elapsed() > limit {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    true
+}
+
+/// Is there a process with this id that has not ended?
+pub fn is_alive(pid: u32) -> bool {
+    let Ok(status) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    // The state stands behind the name, which is in parentheses.
+    !matches!(status.rsplit(") ").next().and_then(|rest| rest.chars().next()), Some('Z' | 'X') | None)
+}
+
+/// The direct children of a process, in the order of their ids.
+pub fn children_of(pid: u32) -> Vec<u32> {
+    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    list.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+}
+
+fn collect(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = pipe.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
