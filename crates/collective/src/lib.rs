@@ -2,10 +2,29 @@
 //! The engine executes it, the simulator times it, the verifier proves it.
 #![deny(missing_docs)]
 
-mod algorithm;
-mod program;
+pub mod kernels;
+pub mod registry;
 
-pub use algorithm::Algorithm;
+mod algorithm;
+mod all_gather;
+mod all_reduce;
+mod all_to_all;
+mod arithmetic;
+mod barrier;
+mod binomial;
+mod broadcast;
+mod builder;
+mod doubling;
+mod gather;
+mod program;
+mod rank_order;
+mod reduce;
+mod reduce_scatter;
+mod scatter;
+mod send_receive;
+
+pub use algorithm::{Algorithm, TileSeconds, tiles};
+pub use builder::{Place, RankBuilder};
 pub use program::{
     Action, Combine, Fold, KernelId, Message, Order, Program, RankProgram, Slot, Space, Step, StepId, blocks,
 };
