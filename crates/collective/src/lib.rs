@@ -2,7 +2,6 @@
 //! The engine executes it, the simulator times it, the verifier proves it.
 #![deny(missing_docs)]
 
-pub mod kernels;
 pub mod registry;
 
 mod algorithm;

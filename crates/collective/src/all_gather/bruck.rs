@@ -1,0 +1,76 @@
+use paceline_plan::{CollectiveKind, LinkCost, Rank};
+
+use crate::arithmetic::{ahead, behind, log2_ceil};
+use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
+
+/// Bruck: the number of blocks that a rank has doubles each round, in any world, at the price of a copy at the end.
+/// For small blocks.
+///
+/// Source: Bruck, Ho, Kipnis, Upfal and Weathersby, "Efficient algorithms for all-to-all communications in multiport
+/// message-passing systems" (1997), §4; Thakur, Rabenseifner and Gropp (2005), §4.1.
+pub(crate) struct Bruck;
+
+impl Algorithm for Bruck {
+    fn name(&self) -> &'static str {
+        "bruck"
+    }
+
+    fn kind(&self) -> CollectiveKind {
+        CollectiveKind::AllGather
+    }
+
+    // Blocks are renamed in scratch: one that lies there must fit whatever rank's it is.
+    fn variable_counts(&self) -> bool {
+        false
+    }
+
+    fn parts(&self, _world: usize) -> u32 {
+        1
+    }
+
+    fn rank_program(&self, rank: Rank, world: usize, root: Rank) -> RankProgram {
+        let mut builder = RankBuilder::new(Place { kind: self.kind(), rank, world, root }, self.parts(world));
+        let (input, own) = (builder.tile(Space::Input, 0), builder.tile(Space::Output, rank));
+        builder.copy(input, own);
+        if world == 1 {
+            return builder.finish();
+        }
+        // Scratch block i is the block of the rank i places ahead.
+        let first = builder.tile(Space::Scratch, 0);
+        builder.copy(input, first);
+        let mut have = 1;
+        while have < world {
+            let more = have.min(world - have);
+            let (give, take) = (builder.tiles(Space::Scratch, 0, more), builder.tiles(Space::Scratch, have, more));
+            builder.send(behind(rank, have, world), give);
+            builder.receive(ahead(rank, have, world), take);
+            have += more;
+        }
+        let above = world - 1 - rank;
+        for (scratch, output, count) in [(1, rank + 1, above), (above + 1, 0, rank)] {
+            if count > 0 {
+                let from = builder.tiles(Space::Scratch, scratch, count);
+                let into = builder.tiles(Space::Output, output, count);
+                builder.copy(from, into);
+            }
+        }
+        builder.finish()
+    }
+
+    fn messages(&self, world: usize) -> usize {
+        log2_ceil(world) * world
+    }
+
+    fn rounds(&self, world: usize) -> usize {
+        log2_ceil(world)
+    }
+
+    fn bytes_sent(&self, world: usize, bytes: f64) -> f64 {
+        (world - 1) as f64 * bytes
+    }
+
+    fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
+        let wire = (world - 1) as f64 * bytes * link.beta;
+        TileSeconds::saturated(log2_ceil(world) as f64 * link.alpha + wire)
+    }
+}

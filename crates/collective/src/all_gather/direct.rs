@@ -1,0 +1,56 @@
+use paceline_plan::{CollectiveKind, LinkCost, Rank};
+
+use crate::algorithm::sent;
+use crate::arithmetic::{ahead, behind};
+use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
+
+/// Direct: everyone sends its block to everyone. One round.
+///
+/// Source: the linear all-gather of Thakur, Rabenseifner and Gropp (2005), §4.1, without the ring.
+pub(crate) struct Direct;
+
+impl Algorithm for Direct {
+    fn name(&self) -> &'static str {
+        "direct"
+    }
+
+    fn kind(&self) -> CollectiveKind {
+        CollectiveKind::AllGather
+    }
+
+    fn parts(&self, _world: usize) -> u32 {
+        1
+    }
+
+    fn rank_program(&self, rank: Rank, world: usize, root: Rank) -> RankProgram {
+        let mut builder = RankBuilder::new(Place { kind: self.kind(), rank, world, root }, self.parts(world));
+        let input = builder.tile(Space::Input, 0);
+        for offset in 1..world {
+            builder.send(ahead(rank, offset, world), input);
+        }
+        let own = builder.tile(Space::Output, rank);
+        builder.copy(input, own);
+        for offset in 1..world {
+            let from = behind(rank, offset, world);
+            let block = builder.tile(Space::Output, from);
+            builder.receive(from, block);
+        }
+        builder.finish()
+    }
+
+    fn messages(&self, world: usize) -> usize {
+        (world - 1) * world
+    }
+
+    fn rounds(&self, world: usize) -> usize {
+        usize::from(world > 1)
+    }
+
+    fn bytes_sent(&self, world: usize, bytes: f64) -> f64 {
+        (world - 1) as f64 * bytes
+    }
+
+    fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
+        TileSeconds::saturated((world - 1) as f64 * sent(link, bytes))
+    }
+}

@@ -1,0 +1,9 @@
+//! All-gather: every rank gets every rank's block.
+
+mod bruck;
+mod direct;
+mod ring;
+
+pub(crate) use bruck::Bruck;
+pub(crate) use direct::Direct;
+pub(crate) use ring::Ring;

@@ -1,0 +1,68 @@
+use paceline_plan::{CollectiveKind, LinkCost, Rank};
+
+use crate::algorithm::{folded, sent};
+use crate::arithmetic::{ahead, behind};
+use crate::rank_order::reduce_in_rank_order;
+use crate::{Algorithm, Place, RankBuilder, RankProgram, Slot, Space, TileSeconds};
+
+/// Direct reduce-scatter, then direct all-gather: rank p gets part p of everyone, combines it in the order of the ranks
+/// and sends the result to everyone. As few bytes as a ring, in two rounds; for memory that all ranks share.
+///
+/// Source: the pairwise exchange of Thakur, Rabenseifner and Gropp (2005), §4.4, followed by a direct all-gather.
+pub(crate) struct DirectScatter;
+
+impl Algorithm for DirectScatter {
+    fn name(&self) -> &'static str {
+        "direct-scatter"
+    }
+
+    fn kind(&self) -> CollectiveKind {
+        CollectiveKind::AllReduce
+    }
+
+    fn parts(&self, world: usize) -> u32 {
+        world as u32
+    }
+
+    fn rank_program(&self, rank: Rank, world: usize, root: Rank) -> RankProgram {
+        let mut builder = RankBuilder::new(Place { kind: self.kind(), rank, world, root }, self.parts(world));
+        if world == 1 {
+            return builder.alone();
+        }
+        let part = |space, part: usize| Slot::of_parts(space, 0, part as u32, 1);
+        for offset in 1..world {
+            let to = ahead(rank, offset, world);
+            builder.send(to, part(Space::Input, to));
+        }
+        let whole = part(Space::Output, rank);
+        reduce_in_rank_order(&mut builder, rank, world, part(Space::Input, rank), part(Space::Scratch, rank), whole);
+        for offset in 1..world {
+            builder.send(ahead(rank, offset, world), whole);
+        }
+        for offset in 1..world {
+            let from = behind(rank, offset, world);
+            builder.receive(from, part(Space::Output, from));
+        }
+        builder.finish()
+    }
+
+    fn messages(&self, world: usize) -> usize {
+        2 * (world - 1) * world
+    }
+
+    fn rounds(&self, world: usize) -> usize {
+        if world == 1 { 0 } else { 2 }
+    }
+
+    fn bytes_sent(&self, world: usize, bytes: f64) -> f64 {
+        2.0 * (world - 1) as f64 / world as f64 * bytes
+    }
+
+    fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
+        let (peers, part) = ((world - 1) as f64, bytes / world as f64);
+        let next = peers * (folded(link, part) + sent(link, part));
+        // Everyone waits for rank 0's message first: the ranks start one after the other.
+        let skew = world.saturating_sub(2) as f64 * folded(link, part);
+        TileSeconds { first: next + skew, next }
+    }
+}

@@ -1,0 +1,99 @@
+use paceline_plan::{CollectiveKind, LinkCost, Rank};
+
+use crate::algorithm::{folded, sent};
+use crate::doubling::{Doubling, Role};
+use crate::{Algorithm, Place, RankBuilder, RankProgram, Slot, Space, TileSeconds};
+
+/// Recursive doubling: in round k each rank exchanges everything that it has with the rank whose number differs in bit
+/// k. Latency-optimal; every round moves the whole message.
+///
+/// Source: Thakur, Rabenseifner and Gropp (2005), §4.5.
+pub(crate) struct RecursiveDoubling;
+
+impl Algorithm for RecursiveDoubling {
+    fn name(&self) -> &'static str {
+        "recursive-doubling"
+    }
+
+    fn kind(&self) -> CollectiveKind {
+        CollectiveKind::AllReduce
+    }
+
+    fn parts(&self, _world: usize) -> u32 {
+        1
+    }
+
+    fn rank_program(&self, rank: Rank, world: usize, root: Rank) -> RankProgram {
+        let mut builder = RankBuilder::new(Place { kind: self.kind(), rank, world, root }, self.parts(world));
+        if world == 1 {
+            return builder.alone();
+        }
+        let doubling = Doubling::of(world);
+        let (input, output) = (builder.tile(Space::Input, 0), builder.tile(Space::Output, 0));
+        match doubling.role(rank) {
+            Role::Folded { proxy } => {
+                builder.send(proxy, input);
+                builder.receive(proxy, output);
+            }
+            Role::Participant { index, acts_for } => {
+                let mut have = input;
+                if let Some(folded) = acts_for {
+                    have = builder.tile(Space::Scratch, 0);
+                    builder.receive_fold(folded, input, have, false);
+                }
+                exchange(&mut builder, &doubling, index, have);
+                if let Some(folded) = acts_for {
+                    builder.send(folded, output);
+                }
+            }
+        }
+        builder.finish()
+    }
+
+    fn messages(&self, world: usize) -> usize {
+        let doubling = Doubling::of(world);
+        2 * doubling.folded + doubling.participants * doubling.exchanges()
+    }
+
+    fn rounds(&self, world: usize) -> usize {
+        let doubling = Doubling::of(world);
+        doubling.exchanges() + if doubling.folded > 0 { 2 } else { 0 }
+    }
+
+    fn bytes_sent(&self, world: usize, bytes: f64) -> f64 {
+        let doubling = Doubling::of(world);
+        (doubling.exchanges() + usize::from(doubling.folded > 0)) as f64 * bytes
+    }
+
+    fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
+        let doubling = Doubling::of(world);
+        let exchanges = doubling.exchanges() as f64 * folded(link, bytes);
+        if doubling.folded == 0 {
+            return TileSeconds::saturated(exchanges);
+        }
+        let next = folded(link, bytes) + exchanges;
+        TileSeconds { first: next + sent(link, bytes), next }
+    }
+}
+
+/// A rank may not overwrite what it is sending: its partner, waiting for the same, would never take it. So each result
+/// goes to another place than what was sent, and in place the input and the output are the same one.
+fn exchange(builder: &mut RankBuilder, doubling: &Doubling, index: usize, mut have: Slot) {
+    let output = builder.tile(Space::Output, 0);
+    for round in 0..doubling.exchanges() {
+        let partner = doubling.rank(index ^ 1 << round);
+        let last = round + 1 == doubling.exchanges();
+        let into = if last && have.space == Space::Scratch {
+            output
+        } else {
+            let free = u32::from(have.space == Space::Scratch && have.block == 0);
+            builder.tile(Space::Scratch, free as usize)
+        };
+        builder.send(partner, have);
+        builder.receive_fold(partner, have, into, last);
+        have = into;
+    }
+    if have != output {
+        builder.copy(have, output);
+    }
+}

@@ -1,0 +1,230 @@
+//! How an algorithm states what a rank does: one step after the other, as if nothing ever ran at the same time.
+
+use std::collections::BTreeMap;
+
+use paceline_plan::{CollectiveKind, Rank};
+
+use crate::program::{Action, Combine, Fold, KernelId, Message, Order, RankProgram, Slot, Space, Step, StepId, blocks};
+
+/// Where a rank stands: in which collective, which of how many, and who is the root (0 where there is none).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The collective.
+    pub kind: CollectiveKind,
+    /// The rank.
+    pub rank: Rank,
+    /// How many ranks there are.
+    pub world: usize,
+    /// The root.
+    pub root: Rank,
+}
+
+impl Place {
+    /// Where a slot lies when input and output are one memory: two slots share memory in place exactly if what this
+    /// returns overlaps. See [`Space`] for the rule.
+    pub fn in_place(&self, slot: Slot) -> Slot {
+        let (input, output) = blocks(self.kind, self.rank, self.root, self.world);
+        let moved = match slot.space {
+            Space::Input if 0 < input && input < output => Some((Space::Output, self.rank as u32)),
+            Space::Output if input > output => Some((Space::Input, self.rank as u32)),
+            Space::Output if input == output => Some((Space::Input, slot.block)),
+            _ => None,
+        };
+        moved.map_or(slot, |(space, block)| Slot { space, block, ..slot })
+    }
+
+    /// Is this a copy of memory onto itself when input and output are one memory? The engine does nothing then.
+    pub fn vanishes_in_place(&self, action: &Action) -> bool {
+        matches!(action, Action::Copy { from, into } if self.in_place(*from) == self.in_place(*into))
+    }
+
+    /// Must the later of two steps wait for the earlier one? It must if one writes what the other touches, with input
+    /// and output apart or as one memory.
+    fn conflict(&self, one: &Accesses, other: &Accesses) -> bool {
+        let apart = |a: &Slot, b: &Slot| a.overlaps(b);
+        let together = |a: &Slot, b: &Slot| self.in_place(*a).overlaps(&self.in_place(*b));
+        one.conflicts(other, apart) || (!one.vanishes && !other.vanishes && one.conflicts(other, together))
+    }
+}
+
+/// Builds a [`RankProgram`] from steps in *sequential* order.
+///
+/// It derives from the slots which step must wait for which: a read waits for the write before it, a write for the
+/// reads and the write before it, with [`Space::Input`] and [`Space::Output`] taken as different memories and as one, so
+/// that the program is right both ways. Waits that follow from other waits of the same rank are left out. Messages are
+/// numbered: the k-th send from a to b is the one that the k-th receive from a on b takes.
+///
+/// ```
+/// use paceline_collective::{Place, RankBuilder, Space};
+/// use paceline_plan::CollectiveKind;
+///
+/// let place = Place { kind: CollectiveKind::Broadcast, rank: 1, world: 3, root: 0 };
+/// let mut builder = RankBuilder::new(place, 1);
+/// let output = builder.tile(Space::Output, 0);
+/// builder.receive(0, output);
+/// builder.send(2, output);
+/// assert_eq!(builder.finish().steps[1].after, [0]);
+/// ```
+///
+/// The cost is quadratic in the number of steps.
+#[derive(Debug)]
+pub struct RankBuilder {
+    place: Place,
+    parts: u32,
+    steps: Vec<Step>,
+    accesses: Vec<Accesses>,
+    /// For each step, a bit for every step that it follows.
+    ancestors: Vec<Vec<u64>>,
+    sent: BTreeMap<Rank, Message>,
+    received: BTreeMap<Rank, Message>,
+    waits: Vec<StepId>,
+}
+
+impl RankBuilder {
+    /// A rank without steps. `parts` is [`crate::Program::parts`].
+    pub fn new(place: Place, parts: u32) -> Self {
+        RankBuilder {
+            place,
+            parts,
+            steps: Vec::new(),
+            accesses: Vec::new(),
+            ancestors: Vec::new(),
+            sent: BTreeMap::new(),
+            received: BTreeMap::new(),
+            waits: Vec::new(),
+        }
+    }
+
+    /// A whole block.
+    pub fn tile(&self, space: Space, block: usize) -> Slot {
+        self.tiles(space, block, 1)
+    }
+
+    /// `count` whole blocks from `block` on.
+    pub fn tiles(&self, space: Space, block: usize, count: usize) -> Slot {
+        Slot { space, block: block as u32, blocks: count as u32, part: 0, parts: self.parts }
+    }
+
+    /// Send a slot.
+    pub fn send(&mut self, to: Rank, from: Slot) -> StepId {
+        let message = next(&mut self.sent, to);
+        self.push(Action::Send { to, message, from })
+    }
+
+    /// Take a message in and store it.
+    pub fn receive(&mut self, from: Rank, into: Slot) -> StepId {
+        let message = next(&mut self.received, from);
+        self.push(Action::Receive { from, message, into, fold: None })
+    }
+
+    /// Take a message in and reduce it with `with`. `last`: the result is final.
+    pub fn receive_fold(&mut self, from: Rank, with: Slot, into: Slot, last: bool) -> StepId {
+        self.receive_with(from, into, Fold { with, order: Order::LocalFirst, combine: Combine::Reduction, last })
+    }
+
+    /// Take a message in and fold it as told.
+    pub fn receive_with(&mut self, from: Rank, into: Slot, fold: Fold) -> StepId {
+        let message = next(&mut self.received, from);
+        self.push(Action::Receive { from, message, into, fold: Some(fold) })
+    }
+
+    /// Reduce two slots: `into = left ⊕ right`. `last`: the result is final.
+    pub fn combine(&mut self, left: Slot, right: Slot, into: Slot, last: bool) -> StepId {
+        self.push(Action::Combine { left, right, into, combine: Combine::Reduction, last })
+    }
+
+    /// Combine two slots by a kernel.
+    pub fn combine_by(&mut self, kernel: KernelId, left: Slot, right: Slot, into: Slot, last: bool) -> StepId {
+        self.push(Action::Combine { left, right, into, combine: Combine::Kernel(kernel), last })
+    }
+
+    /// `into = from`.
+    pub fn copy(&mut self, from: Slot, into: Slot) -> StepId {
+        self.push(Action::Copy { from, into })
+    }
+
+    /// `into = kernel(from)`.
+    pub fn map(&mut self, kernel: KernelId, from: Slot, into: Slot) -> StepId {
+        self.push(Action::Map { from, into, kernel })
+    }
+
+    /// The next step waits for this one, whatever slots they touch.
+    pub fn wait_for(&mut self, step: StepId) {
+        self.waits.push(step);
+    }
+
+    /// A world of one rank: its input is its output. (The average over one rank is that rank's value.)
+    pub fn alone(mut self) -> RankProgram {
+        let (from, into) = (self.tile(Space::Input, 0), self.tile(Space::Output, 0));
+        self.copy(from, into);
+        self.finish()
+    }
+
+    /// The program of this rank.
+    pub fn finish(self) -> RankProgram {
+        let scratch = |slot: &Slot| if slot.space == Space::Scratch { slot.block + slot.blocks } else { 0 };
+        let scratch_blocks = self.accesses.iter().flat_map(Accesses::slots).map(scratch).max().unwrap_or(0);
+        RankProgram { scratch_blocks, steps: self.steps }
+    }
+
+    fn push(&mut self, action: Action) -> StepId {
+        let accesses = Accesses::of(&action, &self.place);
+        let waits = std::mem::take(&mut self.waits);
+        let mut after = Vec::new();
+        let mut ancestors = vec![0; self.steps.len() / 64 + 1];
+        // From the latest to the earliest: whatever a later one follows need not be named.
+        for earlier in (0..self.steps.len()).rev() {
+            let implied = ancestors[earlier / 64] >> (earlier % 64) & 1 == 1;
+            let needed =
+                || waits.contains(&(earlier as StepId)) || self.place.conflict(&self.accesses[earlier], &accesses);
+            if !implied && needed() {
+                after.push(earlier as StepId);
+                ancestors[earlier / 64] |= 1 << (earlier % 64);
+                ancestors.iter_mut().zip(&self.ancestors[earlier]).for_each(|(all, these)| *all |= these);
+            }
+        }
+        after.reverse();
+        self.steps.push(Step { action, after });
+        self.accesses.push(accesses);
+        self.ancestors.push(ancestors);
+        self.steps.len() as StepId - 1
+    }
+}
+
+fn next(counters: &mut BTreeMap<Rank, Message>, peer: Rank) -> Message {
+    let counter = counters.entry(peer).or_default();
+    *counter += 1;
+    *counter - 1
+}
+
+/// The slots that a step touches.
+#[derive(Debug)]
+struct Accesses {
+    reads: [Option<Slot>; 2],
+    write: Option<Slot>,
+    vanishes: bool,
+}
+
+impl Accesses {
+    fn of(action: &Action, place: &Place) -> Self {
+        let (reads, write) = match action {
+            Action::Send { from, .. } => ([Some(*from), None], None),
+            Action::Receive { into, fold, .. } => ([fold.as_ref().map(|fold| fold.with), None], Some(*into)),
+            Action::Combine { left, right, into, .. } => ([Some(*left), Some(*right)], Some(*into)),
+            Action::Copy { from, into } | Action::Map { from, into, .. } => ([Some(*from), None], Some(*into)),
+        };
+        Accesses { reads, write, vanishes: place.vanishes_in_place(action) }
+    }
+
+    fn slots(&self) -> impl Iterator<Item = &Slot> {
+        self.reads.iter().flatten().chain(&self.write)
+    }
+
+    /// Does one of the two write what the other touches?
+    fn conflicts(&self, other: &Accesses, share: impl Fn(&Slot, &Slot) -> bool) -> bool {
+        let hits = |one: &Accesses, other: &Accesses| {
+            one.write.as_ref().is_some_and(|write| other.slots().any(|slot| share(write, slot)))
+        };
+        hits(self, other) || hits(other, self)
+    }
+}

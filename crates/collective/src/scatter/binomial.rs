@@ -1,0 +1,81 @@
+use paceline_plan::{CollectiveKind, LinkCost, Rank};
+
+use crate::arithmetic::log2_ceil;
+use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds, binomial};
+
+/// Binomial tree: the root sends every child the blocks of its subtree, and so on. For small blocks.
+///
+/// Source: Chan, Heimlich, Purkayastha and van de Geijn (2007), §3.
+pub(crate) struct Binomial;
+
+impl Algorithm for Binomial {
+    fn name(&self) -> &'static str {
+        "binomial"
+    }
+
+    fn kind(&self) -> CollectiveKind {
+        CollectiveKind::Scatter
+    }
+
+    // Blocks are renamed in scratch: one that lies there must fit whatever rank's it is.
+    fn variable_counts(&self) -> bool {
+        false
+    }
+
+    fn parts(&self, _world: usize) -> u32 {
+        1
+    }
+
+    fn rank_program(&self, rank: Rank, world: usize, root: Rank) -> RankProgram {
+        let mut builder = RankBuilder::new(Place { kind: self.kind(), rank, world, root }, self.parts(world));
+        let tree = binomial::Binomial::new(rank, world, root);
+        let output = builder.tile(Space::Output, 0);
+        let subtree = tree.subtree(tree.number);
+        let own = match tree.parent() {
+            Some(parent) if subtree == 1 => {
+                builder.receive(tree.rank(parent), output);
+                return builder.finish();
+            }
+            // Scratch block i is the block of the rank i numbers further.
+            Some(parent) => {
+                let all = builder.tiles(Space::Scratch, 0, subtree);
+                builder.receive(tree.rank(parent), all);
+                builder.tile(Space::Scratch, 0)
+            }
+            None => {
+                let above = world - 1 - rank;
+                for (input, scratch, count) in [(rank + 1, 1, above), (0, above + 1, rank)] {
+                    if count > 0 {
+                        let from = builder.tiles(Space::Input, input, count);
+                        let into = builder.tiles(Space::Scratch, scratch, count);
+                        builder.copy(from, into);
+                    }
+                }
+                builder.tile(Space::Input, rank)
+            }
+        };
+        for child in tree.children().into_iter().rev() {
+            let from = builder.tiles(Space::Scratch, child - tree.number, tree.subtree(child));
+            builder.send(tree.rank(child), from);
+        }
+        builder.copy(own, output);
+        builder.finish()
+    }
+
+    fn messages(&self, world: usize) -> usize {
+        world - 1
+    }
+
+    fn rounds(&self, world: usize) -> usize {
+        world.ilog2() as usize
+    }
+
+    fn bytes_sent(&self, world: usize, bytes: f64) -> f64 {
+        (world - 1) as f64 * bytes
+    }
+
+    fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
+        let wire = (world - 1) as f64 * bytes * link.beta;
+        TileSeconds::saturated(log2_ceil(world) as f64 * link.alpha + wire)
+    }
+}

@@ -1,0 +1,57 @@
+use paceline_plan::{CollectiveKind, LinkCost, Rank};
+
+use crate::algorithm::sent;
+use crate::arithmetic::ahead;
+use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
+
+/// Direct: the root sends every rank its block.
+///
+/// Source: the linear scatter of Chan, Heimlich, Purkayastha and van de Geijn (2007), §3.
+pub(crate) struct Direct;
+
+impl Algorithm for Direct {
+    fn name(&self) -> &'static str {
+        "direct"
+    }
+
+    fn kind(&self) -> CollectiveKind {
+        CollectiveKind::Scatter
+    }
+
+    fn parts(&self, _world: usize) -> u32 {
+        1
+    }
+
+    fn rank_program(&self, rank: Rank, world: usize, root: Rank) -> RankProgram {
+        let mut builder = RankBuilder::new(Place { kind: self.kind(), rank, world, root }, self.parts(world));
+        let output = builder.tile(Space::Output, 0);
+        if rank != root {
+            builder.receive(root, output);
+            return builder.finish();
+        }
+        for offset in 1..world {
+            let to = ahead(rank, offset, world);
+            let block = builder.tile(Space::Input, to);
+            builder.send(to, block);
+        }
+        let own = builder.tile(Space::Input, rank);
+        builder.copy(own, output);
+        builder.finish()
+    }
+
+    fn messages(&self, world: usize) -> usize {
+        world - 1
+    }
+
+    fn rounds(&self, world: usize) -> usize {
+        usize::from(world > 1)
+    }
+
+    fn bytes_sent(&self, world: usize, bytes: f64) -> f64 {
+        (world - 1) as f64 * bytes
+    }
+
+    fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
+        TileSeconds::saturated((world - 1) as f64 * sent(link, bytes))
+    }
+}
