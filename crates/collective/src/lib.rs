@@ -2,6 +2,7 @@
 //! The engine executes it, the simulator times it, the verifier proves it.
 #![deny(missing_docs)]
 
+pub mod kernels;
 pub mod registry;
 
 mod algorithm;
