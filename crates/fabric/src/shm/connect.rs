@@ -1,0 +1,275 @@
+//! Finding the ranks of this host and linking to them.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::arena::Arena;
+use super::doorbell::Doorbell;
+use super::handshake::{Hello, Party, answer, dial};
+use super::link::ShmLink;
+use super::mapping::page_bytes;
+use super::message::{Card, Nonce, VERSION, nonce, readable, same_user, try_receive};
+use super::segment::RING_BYTES_MAX;
+use crate::LinkError;
+
+/// Connections that wait to be accepted; the kernel lowers it to net.core.somaxconn.
+const BACKLOG: i32 = 4096;
+
+/// How long to wait before dialling again a peer whose backlog is full.
+const RETRY_AFTER: Duration = Duration::from_millis(1);
+
+/// What can be set about shared memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShmOptions {
+    /// Bytes of each ring (there are two per pair of ranks); rounded up to a power of two and to a page.
+    pub ring_bytes: usize,
+    /// Bytes of the arena; None: as large as the machine's memory. Only what is used occupies memory.
+    pub arena_bytes: Option<usize>,
+    /// Messages of more bytes than this go by reference.
+    pub reference_above: usize,
+    /// False: no references at all, everything goes through the rings.
+    pub single_copy: bool,
+    /// Under Yama's `ptrace_scope=1`, allow the descendants of the parent process (the other ranks, when one launcher
+    /// has started all) to read this process's memory, as they could without Yama.
+    pub admit_siblings: bool,
+}
+
+impl Default for ShmOptions {
+    fn default() -> ShmOptions {
+        ShmOptions {
+            ring_bytes: 512 << 10,
+            arena_bytes: None,
+            reference_above: 8 << 10,
+            single_copy: true,
+            admit_siblings: true,
+        }
+    }
+}
+
+/// What a rank has in order to share memory with others: an arena, a doorbell, and a socket on which peers find it.
+pub struct ShmHost {
+    options: ShmOptions,
+    arena: Arc<Arena>,
+    doorbell: Arc<Doorbell>,
+    probe: Arc<Nonce>,
+    card: Card,
+    listener: OwnedFd,
+}
+
+impl ShmHost {
+    /// Makes all three. Where that fails, the rank can still use TCP.
+    pub fn new(options: ShmOptions) -> Result<ShmHost, LinkError> {
+        let failed = |doing| move |source: std::io::Error| LinkError::Io { doing, source };
+        let arena = Arena::new(options.arena_bytes).map_err(failed("making a shared arena"))?;
+        let doorbell = Doorbell::new().map_err(failed("making a doorbell"))?;
+        let random = || nonce().map_err(failed("drawing random bytes"));
+        let card = Card { version: VERSION, name: random()?, secret: random()? };
+        let listener = listen(card.name).map_err(failed("listening on an abstract Unix socket"))?;
+        if options.single_copy && options.admit_siblings {
+            admit_siblings();
+        }
+        let ring_bytes = options.ring_bytes.clamp(page_bytes(), RING_BYTES_MAX).next_power_of_two();
+        let options = ShmOptions { ring_bytes, ..options };
+        Ok(ShmHost { options, arena, doorbell: Arc::new(doorbell), probe: Arc::new(random()?), card, listener })
+    }
+
+    /// Memory that all peers of this host can read in place.
+    pub fn arena(&self) -> &Arc<Arena> {
+        &self.arena
+    }
+
+    /// What this rank sleeps on.
+    pub fn doorbell(&self) -> &Arc<Doorbell> {
+        &self.doorbell
+    }
+
+    /// What the other ranks must know to find this one. It contains a secret: give it to ranks of the job only.
+    pub fn blob(&self) -> Vec<u8> {
+        postcard::to_stdvec(&self.card).unwrap_or_default()
+    }
+
+    /// Links to every peer that runs on this host, as rank `my_rank`. `peers` are ranks with the blobs that they gave;
+    /// all ranks call this at about the same time, with the same deadline. Ranks of other hosts cost a system call.
+    ///
+    /// Each peer gets a link or a reason, which the peer gets too. (Only a peer that passes the deadline in the very
+    /// last step can think otherwise; its link then reports [`LinkError::Closed`].) An error means that this rank
+    /// can link to nobody.
+    pub fn connect(
+        &self,
+        my_rank: u32,
+        peers: &[(u32, Vec<u8>)],
+        deadline: Instant,
+    ) -> Result<BTreeMap<u32, Result<ShmLink, String>>, LinkError> {
+        let party = self.party(my_rank);
+        let mut links = BTreeMap::new();
+        let mut lower = BTreeMap::new();
+        let mut higher = BTreeMap::new();
+        for (rank, blob) in peers {
+            match recognise(my_rank, *rank, blob) {
+                Ok(card) if *rank < my_rank => _ = lower.insert(*rank, card),
+                Ok(card) => _ = higher.insert(*rank, card.secret),
+                Err(reason) => _ = links.insert(*rank, Err(reason)),
+            }
+        }
+        // In ascending order, so that nobody waits in a circle: rank 0 only answers, and each rank answers once all
+        // lower ones have answered it.
+        for (rank, card) in lower {
+            let link = call_until(&card, deadline).and_then(|socket| dial(&party, socket, rank, card.secret, deadline));
+            links.insert(rank, link);
+        }
+        self.answer_all(&party, higher, deadline, &mut links)?;
+        Ok(links)
+    }
+
+    fn party(&self, rank: u32) -> Party {
+        Party {
+            rank,
+            secret: self.card.secret,
+            arena: Arc::clone(&self.arena),
+            doorbell: Arc::clone(&self.doorbell),
+            probe: Arc::clone(&self.probe),
+            ring_bytes: self.options.ring_bytes,
+            reference_above: self.options.single_copy.then_some(self.options.reference_above),
+        }
+    }
+
+    /// Waits until all of `expected` (with their secrets) have called, and answers them as they greet. Callers that say
+    /// nothing, or whom nobody expects, keep no one waiting.
+    fn answer_all(
+        &self,
+        party: &Party,
+        mut expected: BTreeMap<u32, Nonce>,
+        deadline: Instant,
+        links: &mut BTreeMap<u32, Result<ShmLink, String>>,
+    ) -> Result<(), LinkError> {
+        let mut callers: Vec<OwnedFd> = Vec::new();
+        while !expected.is_empty() {
+            let sockets: Vec<_> = std::iter::once(&self.listener).chain(&callers).map(AsFd::as_fd).collect();
+            let ready = readable(&sockets, deadline).map_err(|what| LinkError::Protocol { what })?;
+            if ready.is_empty() {
+                break;
+            }
+            for index in ready.into_iter().rev() {
+                if index == 0 {
+                    callers.extend(self.accept()?);
+                    continue;
+                }
+                let caller = callers.swap_remove(index - 1);
+                let Some(hello) = greeting_of(&caller, party) else { continue };
+                if let Some(secret) = expected.remove(&hello.rank) {
+                    links.insert(hello.rank, answer(party, caller, hello, secret, deadline));
+                }
+            }
+        }
+        let missing = |(rank, _)| (rank, Err("it runs on this host, but did not call within the time".to_owned()));
+        links.extend(expected.into_iter().map(missing));
+        Ok(())
+    }
+
+    fn accept(&self) -> Result<Option<OwnedFd>, LinkError> {
+        match rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            Ok(socket) => Ok(Some(socket)),
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
+            Err(error) => Err(LinkError::Io { doing: "accepting on a Unix socket", source: error.into() }),
+        }
+    }
+}
+
+impl std::fmt::Debug for ShmHost {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("ShmHost").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// The greeting of a caller of the same user that knows our secret. (One that only looked whether we are here has hung
+/// up again.)
+fn greeting_of(caller: &OwnedFd, party: &Party) -> Option<Hello> {
+    same_user(caller.as_fd()).ok()?;
+    let hello = Hello::parse(try_receive(caller.as_fd()).ok()??).ok()?;
+    hello.is_for(party).then_some(hello)
+}
+
+/// The card of a rank that a link may be possible to. The higher rank of a pair dials; the lower one dials too, only to
+/// know whether it has to expect a call.
+fn recognise(my_rank: u32, rank: u32, blob: &[u8]) -> Result<Card, String> {
+    let card = read_card(blob)?;
+    match rank.cmp(&my_rank) {
+        Ordering::Less => {}
+        Ordering::Equal => return Err("it is this rank itself".into()),
+        Ordering::Greater => _ = call(&card)?,
+    }
+    Ok(card)
+}
+
+fn read_card(blob: &[u8]) -> Result<Card, String> {
+    if blob.is_empty() {
+        return Err("it offers no shared memory".into());
+    }
+    let card: Card = postcard::from_bytes(blob).map_err(|_| "its offer of shared memory cannot be read".to_owned())?;
+    if card.version != VERSION {
+        return Err(format!("its shared memory has version {}, ours {VERSION}", card.version));
+    }
+    Ok(card)
+}
+
+/// Connects to the socket of a rank; None if it is there but has no room to accept.
+fn call(card: &Card) -> Result<Option<OwnedFd>, String> {
+    let failed = |error: Errno| format!("connecting to its Unix socket: {error}");
+    let socket = socket().map_err(failed)?;
+    loop {
+        match rustix::net::connect(&socket, &address(card.name).map_err(failed)?) {
+            Ok(()) => return Ok(Some(socket)),
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(Errno::INTR) => {}
+            Err(Errno::CONNREFUSED) => {
+                return Err("it runs on another host, or in a container with a network of its own".into());
+            }
+            Err(error) => return Err(failed(error)),
+        }
+    }
+}
+
+fn call_until(card: &Card, deadline: Instant) -> Result<OwnedFd, String> {
+    loop {
+        if let Some(socket) = call(card)? {
+            return Ok(socket);
+        }
+        if Instant::now() >= deadline {
+            return Err("it runs on this host, but did not take our call within the time".into());
+        }
+        std::thread::sleep(RETRY_AFTER);
+    }
+}
+
+fn listen(name: Nonce) -> std::io::Result<OwnedFd> {
+    let listener = socket()?;
+    rustix::net::bind(&listener, &address(name)?)?;
+    rustix::net::listen(&listener, BACKLOG)?;
+    Ok(listener)
+}
+
+fn socket() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}
+
+/// An abstract name: it belongs to the network namespace, not to a file system, and vanishes with its socket.
+fn address(name: Nonce) -> Result<SocketAddrUnix, Errno> {
+    let digits: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
+    SocketAddrUnix::new_abstract_name(format!("paceline-{digits}").as_bytes())
+}
+
+/// Yama lets only ancestors read a process's memory, unless the process names another: it may name one, whose
+/// descendants are admitted with it. Without Yama this fails and nothing needs to be done.
+fn admit_siblings() {
+    use rustix::process::{PTracer, getppid, set_ptracer};
+    if let Some(parent) = getppid() {
+        let _ = set_ptracer(PTracer::ProcessID(parent));
+    }
+}

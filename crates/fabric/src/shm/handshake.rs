@@ -1,0 +1,231 @@
+//! How two ranks make sure that they share memory, and set up their link.
+//!
+//! The lower rank makes the segment. Each writes random bytes into it and says over the socket which bytes of the other
+//! it has read there; the lower rank's arrive at the higher only through the memory, and the other way round. Then each
+//! tries a single copy from the other's address space.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use rustix::mm::{Advice, ProtFlags};
+
+use super::arena::Arena;
+use super::doorbell::Doorbell;
+use super::link::{Established, ShmLink};
+use super::mapping::{Mapping, check_sealed};
+use super::message::{Message, Nonce, VERSION, nonce, receive, same_user, send};
+use super::process_memory;
+use super::segment::Segment;
+
+/// What one rank brings to every handshake.
+pub(super) struct Party {
+    pub(super) rank: u32,
+    pub(super) secret: Nonce,
+    pub(super) arena: Arc<Arena>,
+    pub(super) doorbell: Arc<Doorbell>,
+    /// Random bytes in ordinary memory, for peers to try a single copy on.
+    pub(super) probe: Arc<Nonce>,
+    pub(super) ring_bytes: usize,
+    /// None: no references.
+    pub(super) reference_above: Option<usize>,
+}
+
+/// The first message of a peer, understood.
+pub(super) struct Hello {
+    pub(super) rank: u32,
+    secret: Nonce,
+    ring_bytes: usize,
+    arena_bytes: usize,
+    probe: u64,
+    references: bool,
+    arena: OwnedFd,
+    bell: OwnedFd,
+    /// Only from the lower rank.
+    segment: Option<OwnedFd>,
+}
+
+impl Hello {
+    /// Does the sender know our secret?
+    pub(super) fn is_for(&self, party: &Party) -> bool {
+        self.secret == party.secret
+    }
+
+    /// Takes the first message apart.
+    pub(super) fn parse((message, fds): (Message, Vec<OwnedFd>)) -> Result<Hello, String> {
+        let Message::Hello { version, rank, secret, ring_bytes, arena_bytes, probe, references } = message else {
+            return Err("the other side does not begin with a greeting".into());
+        };
+        if version != VERSION {
+            return Err(format!("the other side speaks version {version}, this one {VERSION}"));
+        }
+        let mut fds = fds.into_iter();
+        let (Some(arena), Some(bell)) = (fds.next(), fds.next()) else {
+            return Err("the other side sent no descriptors of its memory".into());
+        };
+        let length = |bytes| usize::try_from(bytes).map_err(|_| "the other side's memory is too large".to_owned());
+        let (ring_bytes, arena_bytes) = (length(ring_bytes)?, length(arena_bytes)?);
+        Ok(Hello { rank, secret, ring_bytes, arena_bytes, probe, references, arena, bell, segment: fds.next() })
+    }
+}
+
+/// The higher rank's part, on a socket that it has just connected; `secret` is from the card of `rank`.
+pub(super) fn dial(
+    party: &Party,
+    socket: OwnedFd,
+    rank: u32,
+    secret: Nonce,
+    deadline: Instant,
+) -> Result<ShmLink, String> {
+    refusing(party, socket, |socket| {
+        let pid = same_user(socket)?;
+        send(socket, &greeting(party, secret), &[party.arena.file(), party.doorbell.bell()])?;
+        let hello = Hello::parse(receive(socket, deadline)?)?;
+        if hello.rank != rank || !hello.is_for(party) {
+            return Err(format!("the other side is not rank {rank} of this job"));
+        }
+        let file = hello.segment.as_ref().ok_or("the other side sent no segment")?;
+        let segment = Segment::open(file.as_fd(), hello.ring_bytes)?;
+        let mut draft = Draft::new(segment, 1, pid, hello)?;
+        send(socket, &draft.proof(), &[])?;
+        draft.accept_proof(party, receive(socket, deadline)?.0)?;
+        send(socket, &Message::Done, &[])?;
+        Ok(draft)
+    })
+}
+
+/// The lower rank's part, when the greeting of a peer has arrived; `secret` is from that peer's card.
+pub(super) fn answer(
+    party: &Party,
+    socket: OwnedFd,
+    hello: Hello,
+    secret: Nonce,
+    deadline: Instant,
+) -> Result<ShmLink, String> {
+    refusing(party, socket, |socket| {
+        let pid = same_user(socket)?;
+        let (segment, file) =
+            Segment::create(party.ring_bytes).map_err(|error| format!("making shared memory: {error}"))?;
+        let mut draft = Draft::new(segment, 0, pid, hello)?;
+        let fds = [party.arena.file(), party.doorbell.bell(), file.as_fd()];
+        send(socket, &greeting(party, secret), &fds)?;
+        draft.accept_proof(party, receive(socket, deadline)?.0)?;
+        send(socket, &draft.proof(), &[])?;
+        match receive(socket, deadline)?.0 {
+            Message::Done => Ok(draft),
+            _ => Err("the other side did not say that it is done".into()),
+        }
+    })
+}
+
+/// Runs one side's part; whatever keeps the link from being established is told to the other side.
+fn refusing(
+    party: &Party,
+    socket: OwnedFd,
+    part: impl FnOnce(BorrowedFd<'_>) -> Result<Draft, String>,
+) -> Result<ShmLink, String> {
+    let draft = part(socket.as_fd()).inspect_err(|reason| {
+        // If the socket is broken, its end is the message.
+        let _ = send(socket.as_fd(), &Message::Refused { reason: reason.chars().take(200).collect() }, &[]);
+    })?;
+    draft.establish(party, socket)
+}
+
+fn greeting(party: &Party, secret: Nonce) -> Message {
+    Message::Hello {
+        version: VERSION,
+        rank: party.rank,
+        secret,
+        ring_bytes: party.ring_bytes as u64,
+        arena_bytes: party.arena.bytes() as u64,
+        probe: Arc::as_ptr(&party.probe).addr() as u64,
+        references: party.reference_above.is_some(),
+    }
+}
+
+/// A link that is being set up.
+struct Draft {
+    segment: Arc<Segment>,
+    side: usize,
+    pid: i32,
+    hello: Hello,
+    /// What this side has written into the segment.
+    written: Nonce,
+    peer_arena: Option<Mapping>,
+    peer_maps_arena: bool,
+    peer_reads: Result<(), String>,
+}
+
+impl Draft {
+    fn new(segment: Arc<Segment>, side: usize, pid: i32, hello: Hello) -> Result<Draft, String> {
+        let written = nonce().map_err(|error| format!("drawing random bytes: {error}"))?;
+        segment.side(side).write_nonce(written);
+        let alignment = 2 << 20;
+        let peer_arena = check_sealed(hello.arena.as_fd(), hello.arena_bytes)
+            .ok()
+            .and_then(|()| Mapping::of(&hello.arena, hello.arena_bytes, alignment, ProtFlags::READ).ok());
+        if let Some(mapping) = &peer_arena {
+            // A core dump of each rank need not contain the arenas of all.
+            mapping.advise(Advice::LinuxDontDump);
+        }
+        let peer_reads = Err("the other side has not tried".into());
+        Ok(Draft { segment, side, pid, hello, written, peer_arena, peer_maps_arena: false, peer_reads })
+    }
+
+    /// What this side can see of the other's memory.
+    fn proof(&self) -> Message {
+        let mut probed = Nonce::default();
+        // SAFETY: `probed` is as long as a nonce.
+        let result = unsafe { process_memory::read(self.pid, self.hello.probe, probed.as_mut_ptr(), probed.len()) };
+        Message::Proof {
+            seen: self.segment.side(1 - self.side).read_nonce(),
+            probed: result.map(|()| probed).map_err(|error| error.raw_os_error().unwrap_or(libc::EIO)),
+            arena_mapped: self.peer_arena.is_some(),
+        }
+    }
+
+    /// Believes what the other side says it has seen, if it is right.
+    fn accept_proof(&mut self, party: &Party, message: Message) -> Result<(), String> {
+        let Message::Proof { seen, probed, arena_mapped } = message else {
+            return Err("the other side did not prove that it sees the shared memory".into());
+        };
+        if seen != self.written {
+            return Err("the other side sees other memory".into());
+        }
+        self.peer_maps_arena = arena_mapped;
+        self.peer_reads = match probed {
+            Ok(probed) if probed == *party.probe => Ok(()),
+            Ok(_) => Err(process_memory::explain_refusal(libc::ESRCH)),
+            Err(code) => Err(process_memory::explain_refusal(code)),
+        };
+        Ok(())
+    }
+
+    fn establish(self, party: &Party, socket: OwnedFd) -> Result<ShmLink, String> {
+        let hung_up = Arc::new(AtomicBool::new(false));
+        let watched = party
+            .doorbell
+            .watch(socket.as_fd(), Arc::clone(&hung_up))
+            .map_err(|error| format!("watching the Unix socket: {error}"))?;
+        let referring = self.hello.references && (self.peer_maps_arena || self.peer_reads.is_ok());
+        let peer_reads = match party.reference_above {
+            Some(_) if self.hello.references => self.peer_reads,
+            _ => Err("single copies are switched off".into()),
+        };
+        Ok(ShmLink::new(Established {
+            segment: self.segment,
+            side: self.side,
+            socket,
+            hung_up,
+            _watched: watched,
+            peer_pid: self.pid,
+            peer_bell: self.hello.bell,
+            peer_arena: self.peer_arena,
+            arena: Arc::clone(&party.arena),
+            peer_maps_arena: self.peer_maps_arena,
+            peer_reads,
+            reference_above: party.reference_above.filter(|_| referring),
+        }))
+    }
+}

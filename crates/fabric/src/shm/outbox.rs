@@ -1,0 +1,112 @@
+//! Frames on their way into a ring.
+
+use std::collections::VecDeque;
+
+use paceline_engine::frame::{HEADER_BYTES, Header};
+
+use super::ring::{Producer, UNIT};
+use crate::{LinkError, Piece};
+
+/// A frame waits as long as not so much room is free: the header and some payload, in whole units.
+pub(super) const FRAME_ROOM: usize = HEADER_BYTES.next_multiple_of(UNIT);
+
+/// The consumer hears of a long frame in steps of this many bytes, and copies one out of its cache while the next is
+/// being copied in.
+pub(super) const STEP_BYTES: usize = 32 << 10;
+
+struct Pending {
+    header: Header,
+    ticket: u64,
+    /// Pieces of [`Outbox::pieces`] that belong to it and are not yet all written.
+    pieces: usize,
+    started: bool,
+}
+
+/// The frames that were accepted and are not all in the ring yet.
+pub(super) struct Outbox {
+    producer: Producer,
+    frames: VecDeque<Pending>,
+    /// What remains to be written of all frames, in order. The first piece shrinks as it is written.
+    pieces: VecDeque<Piece>,
+}
+
+impl Outbox {
+    pub(super) fn new(producer: Producer) -> Outbox {
+        Outbox { producer, frames: VecDeque::new(), pieces: VecDeque::new() }
+    }
+
+    /// Accepts a frame.
+    ///
+    /// # Safety
+    /// The pieces are readable, and nobody writes to them, until `flush` has reported the ticket or `self` is dropped.
+    pub(super) unsafe fn push(&mut self, header: &Header, payload: &[Piece], ticket: u64) {
+        let bytes: usize = payload.iter().map(|piece| piece.bytes).sum();
+        assert_eq!(bytes, header.wire_payload_bytes() as usize, "a header states the length of its payload");
+        let pieces = self.pieces.len();
+        self.pieces.extend(payload.iter().filter(|piece| piece.bytes > 0));
+        let pieces = self.pieces.len() - pieces;
+        self.frames.push_back(Pending { header: *header, ticket, pieces, started: false });
+    }
+
+    /// Copies what fits into the ring. After each step, `published` is called: the consumer may have to be woken.
+    pub(super) fn flush(&mut self, sent: &mut dyn FnMut(u64), published: &mut dyn FnMut()) -> Result<bool, LinkError> {
+        let mut moved = false;
+        while let Some(frame) = self.frames.front_mut() {
+            if !frame.started {
+                if self.producer.space(FRAME_ROOM)? < FRAME_ROOM {
+                    break;
+                }
+                // SAFETY: the header is a plain value of this many bytes.
+                unsafe { self.producer.write(bytemuck::bytes_of(&frame.header).as_ptr(), HEADER_BYTES) };
+                frame.started = true;
+                moved = true;
+            }
+            while frame.pieces > 0 {
+                let Some(piece) = self.pieces.front_mut() else { unreachable!("pieces are counted") };
+                if self.producer.unpublished() >= STEP_BYTES && self.producer.unpublished().is_multiple_of(UNIT) {
+                    self.producer.publish();
+                    published();
+                }
+                let step = STEP_BYTES - self.producer.unpublished() % STEP_BYTES;
+                let bytes = piece.bytes.min(step).min(self.producer.space(piece.bytes.min(step))?);
+                if bytes == 0 {
+                    // The ring is full to the last unit, so what is in it can be published.
+                    break;
+                }
+                // SAFETY: the piece is readable by the contract of `push`.
+                unsafe { self.producer.write(piece.start, bytes) };
+                moved = true;
+                *piece = Piece { start: piece.start.wrapping_add(bytes), bytes: piece.bytes - bytes };
+                if piece.bytes == 0 {
+                    self.pieces.pop_front();
+                    frame.pieces -= 1;
+                }
+            }
+            if frame.pieces > 0 {
+                break;
+            }
+            self.producer.pad();
+            sent(frame.ticket);
+            self.frames.pop_front();
+            if self.producer.unpublished() >= STEP_BYTES {
+                self.producer.publish();
+                published();
+            }
+        }
+        if self.producer.unpublished() > 0 {
+            self.producer.publish();
+            published();
+        }
+        Ok(moved)
+    }
+
+    /// Are there frames that wait for room?
+    pub(super) fn is_blocked(&self) -> bool {
+        !self.frames.is_empty()
+    }
+
+    /// May another frame be accepted? Where a quarter of the ring is free, a frame starts to move at once.
+    pub(super) fn has_room(&self) -> bool {
+        self.frames.is_empty() && self.producer.space_now() >= self.producer.ring_bytes() / 4
+    }
+}
