@@ -207,13 +207,9 @@ struct Accesses {
 
 impl Accesses {
     fn of(action: &Action, place: &Place) -> Self {
-        let (reads, write) = match action {
-            Action::Send { from, .. } => ([Some(*from), None], None),
-            Action::Receive { into, fold, .. } => ([fold.as_ref().map(|fold| fold.with), None], Some(*into)),
-            Action::Combine { left, right, into, .. } => ([Some(*left), Some(*right)], Some(*into)),
-            Action::Copy { from, into } | Action::Map { from, into, .. } => ([Some(*from), None], Some(*into)),
-        };
-        Accesses { reads, write, vanishes: place.vanishes_in_place(action) }
+        let mut reads = action.reads();
+        let vanishes = place.vanishes_in_place(action);
+        Accesses { reads: [reads.next(), reads.next()], write: action.write(), vanishes }
     }
 
     fn slots(&self) -> impl Iterator<Item = &Slot> {

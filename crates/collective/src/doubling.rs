@@ -44,6 +44,17 @@ impl Doubling {
         self.participants.trailing_zeros() as usize
     }
 
+    /// The longest chain of messages when every participant exchanges once with each distance. It ends at the
+    /// complement of the number where it began; both can act for a rank only if more than half do.
+    pub fn rounds(&self) -> usize {
+        let fold = match self.folded {
+            0 => 0,
+            folded if folded <= self.participants / 2 => 1,
+            _ => 2,
+        };
+        self.exchanges() + fold
+    }
+
     pub fn role(&self, rank: Rank) -> Role {
         if rank >= 2 * self.folded {
             Role::Participant { index: rank - self.folded, acts_for: None }

@@ -4,6 +4,7 @@
 
 pub mod kernels;
 pub mod registry;
+pub mod verify;
 
 mod algorithm;
 mod all_gather;
@@ -28,3 +29,4 @@ pub use builder::{Place, RankBuilder};
 pub use program::{
     Action, Combine, Fold, KernelId, Message, Order, Program, RankProgram, Slot, Space, Step, StepId, blocks,
 };
+pub use verify::{Capacity, Proof, Refusal, verify};

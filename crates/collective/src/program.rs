@@ -20,6 +20,8 @@
 //! kernels ([`KernelId`]) return the length that they wrote. Elementwise programs always fill their slots; sparse and
 //! quantised ones do not.
 
+use std::fmt;
+
 use paceline_plan::{CollectiveKind, Rank};
 
 /// The index of a step in [`RankProgram::steps`].
@@ -180,6 +182,29 @@ pub enum Space {
     Scratch,
 }
 
+impl Action {
+    /// The slots that are read; for a receive without the message itself.
+    pub fn reads(&self) -> impl Iterator<Item = Slot> + Clone {
+        let slots = match self {
+            Action::Send { from, .. } | Action::Copy { from, .. } | Action::Map { from, .. } => [Some(*from), None],
+            Action::Receive { fold, .. } => [fold.as_ref().map(|fold| fold.with), None],
+            Action::Combine { left, right, .. } => [Some(*left), Some(*right)],
+        };
+        slots.into_iter().flatten()
+    }
+
+    /// The slot that is written.
+    pub fn write(&self) -> Option<Slot> {
+        match self {
+            Action::Send { .. } => None,
+            Action::Receive { into, .. }
+            | Action::Combine { into, .. }
+            | Action::Copy { into, .. }
+            | Action::Map { into, .. } => Some(*into),
+        }
+    }
+}
+
 impl Slot {
     /// Parts `part .. part + parts` of one block.
     pub const fn of_parts(space: Space, block: u32, part: u32, parts: u32) -> Self {
@@ -193,6 +218,18 @@ impl Slot {
             && other.block < self.block + self.blocks
             && self.part < other.part + other.parts
             && other.part < self.part + self.parts
+    }
+}
+
+impl fmt::Display for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let space = match self.space {
+            Space::Input => "input",
+            Space::Output => "output",
+            Space::Scratch => "scratch",
+        };
+        write!(f, "{space} blocks {}..{}", self.block, self.block + self.blocks)?;
+        write!(f, " parts {}..{}", self.part, self.part + self.parts)
     }
 }
 

@@ -56,8 +56,7 @@ impl Algorithm for RecursiveDoubling {
     }
 
     fn rounds(&self, world: usize) -> usize {
-        let doubling = Doubling::of(world);
-        doubling.exchanges() + if doubling.folded > 0 { 2 } else { 0 }
+        Doubling::of(world).rounds()
     }
 
     fn bytes_sent(&self, world: usize, bytes: f64) -> f64 {
