@@ -3,6 +3,10 @@
 
 mod error;
 mod link;
+mod memory;
+mod tcp;
 
 pub use error::LinkError;
 pub use link::{Descriptor, Link, Piece, Sink, Target, Transport};
+pub use memory::{MemoryLink, memory_pair};
+pub use tcp::{TcpLink, TcpOptions};

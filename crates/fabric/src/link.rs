@@ -86,10 +86,16 @@ pub trait Link: Send {
         None
     }
 
-    /// Describes memory of this process so that the peer's [`Link::take`] finds it.
-    fn refer(&self, piece: Piece) -> [u64; 2] {
+    /// Can references name any memory of this process? Otherwise only shared memory (`comm.alloc`).
+    fn any_memory(&self) -> bool {
+        self.reference_above().is_some()
+    }
+
+    /// Describes memory of this process so that the peer's [`Link::take`] finds it. None: the peer cannot reach this
+    /// memory, send the bytes.
+    fn refer(&self, piece: Piece) -> Option<[u64; 2]> {
         let _ = piece;
-        [0; 2]
+        None
     }
 
     /// The bytes that a peer's reference names, if they are mapped here. Valid as long as the link.
@@ -112,8 +118,8 @@ pub trait Link: Send {
         false
     }
 
-    /// The descriptors to wait for, with whether writability matters now. Called before sleeping.
-    fn descriptors(&self) -> Vec<Descriptor>;
+    /// Adds the descriptors to wait for, with whether writability matters now. Called before sleeping.
+    fn descriptors(&self, into: &mut Vec<Descriptor>);
 
     /// Announces that this side is about to sleep (true) or is awake (false). After `prepare_sleep(true)` the link must
     /// be polled once more: whatever the peer did before it saw the announcement is visible then.

@@ -1,0 +1,216 @@
+//! Links over TCP.
+
+mod inbox;
+mod outbox;
+
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsRawFd;
+
+use paceline_engine::frame::{Header, Kind};
+use socket2::SockRef;
+
+use crate::{Descriptor, Link, LinkError, Piece, Sink, Transport};
+use inbox::Inbox;
+use outbox::{Outbox, Written};
+
+/// Bytes that one call of `receive` takes in before it returns.
+const RECEIVE_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes that `close` reads and forgets, see there: more than a receive buffer usually holds.
+const CLOSE_BYTES_MAX: usize = 16 << 20;
+
+/// How a [`TcpLink`] trades urgency against throughput.
+#[derive(Clone, Copy, Debug)]
+pub struct TcpOptions {
+    /// Frames wait in the caller's memory once so many bytes are unsent: those are what an urgent frame can't overtake.
+    pub unsent_bytes_max: usize,
+    /// The same for bytes that the kernel has accepted and not sent (`TCP_NOTSENT_LOWAT`, tcp(7)).
+    pub kernel_unsent_bytes_max: u32,
+    /// Data frames with at least so many bytes of payload are bulk; all others are urgent.
+    pub bulk_bytes_min: usize,
+}
+
+impl Default for TcpOptions {
+    fn default() -> TcpOptions {
+        TcpOptions { unsent_bytes_max: 256 << 10, kernel_unsent_bytes_max: 128 << 10, bulk_bytes_min: 16 << 10 }
+    }
+}
+
+/// A link over one or more TCP connections to the same peer.
+///
+/// With one connection all frames keep their order. With more, the first carries the urgent frames and the others share
+/// the bulk; frames name what they belong to, so their order matters only for `Goodbye`, which therefore travels on all
+/// connections and is handed on when the last has brought it; its ticket comes back when nothing at all is unsent.
+pub struct TcpLink {
+    streams: Vec<Stream>,
+    options: TcpOptions,
+    goodbyes_handed_on: usize,
+    /// Tickets of goodbyes that are not out on every connection yet.
+    goodbye_tickets: Vec<u64>,
+    /// After an error there is nothing left to say or to hear.
+    failed: bool,
+}
+
+struct Stream {
+    socket: TcpStream,
+    outbox: Outbox,
+    inbox: Inbox,
+    /// The peer takes no more bytes; what it said before may still be here to read.
+    write_broken: bool,
+}
+
+impl TcpLink {
+    /// A link over these connections, in the same order on both sides.
+    ///
+    /// # Errors
+    /// If a socket refuses its options: it must be a connected stream socket of a family that has TCP.
+    ///
+    /// # Panics
+    /// If there is no connection.
+    pub fn new(connections: Vec<TcpStream>, options: TcpOptions) -> Result<TcpLink, LinkError> {
+        assert!(!connections.is_empty(), "a TCP link has at least one connection");
+        let prepare = |socket: TcpStream| {
+            socket.set_nonblocking(true)?;
+            socket.set_nodelay(true)?;
+            SockRef::from(&socket).set_tcp_notsent_lowat(options.kernel_unsent_bytes_max)?;
+            Ok(Stream { socket, outbox: Outbox::default(), inbox: Inbox::new(), write_broken: false })
+        };
+        let streams = connections
+            .into_iter()
+            .map(prepare)
+            .collect::<std::io::Result<_>>()
+            .map_err(|source| LinkError::Io { doing: "preparing the connection", source })?;
+        Ok(TcpLink { streams, options, goodbyes_handed_on: 0, goodbye_tickets: Vec::new(), failed: false })
+    }
+
+    /// How many connections the link has.
+    pub fn streams(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// The bulk stream that has least to send. The first one is a bulk stream only if it is the only one.
+    fn bulk_stream(&self) -> usize {
+        let candidates = self.streams.len().min(2) - 1..self.streams.len();
+        candidates.min_by_key(|&index| self.streams[index].outbox.unsent_bytes()).unwrap_or(0)
+    }
+
+    fn try_flush(&mut self, sent: &mut dyn FnMut(u64)) -> Result<bool, LinkError> {
+        let mut moved = false;
+        for stream in &mut self.streams {
+            match stream.outbox.write(&stream.socket, sent) {
+                Ok(Written::Nothing) => {}
+                Ok(Written::Some) => moved = true,
+                // `receive` tells: the peer may have said why before it went.
+                Ok(Written::Broken) => {
+                    stream.write_broken = true;
+                    stream.outbox.clear();
+                }
+                Err(source) => return Err(LinkError::Io { doing: "writing to the connection", source }),
+            }
+        }
+        if self.streams.iter().all(|stream| stream.outbox.unsent_bytes() == 0) {
+            self.goodbye_tickets.drain(..).for_each(sent);
+        }
+        Ok(moved)
+    }
+
+    fn try_receive(&mut self, sink: &mut dyn Sink) -> Result<bool, LinkError> {
+        let budget = RECEIVE_BYTES_MAX / self.streams.len();
+        let mut read = 0;
+        for stream in &mut self.streams {
+            read += stream.inbox.read(&stream.socket, budget, sink)?;
+        }
+        let goodbyes = self.streams.iter().map(|stream| stream.inbox.goodbyes()).min().unwrap_or(0);
+        while self.goodbyes_handed_on < goodbyes {
+            self.goodbyes_handed_on += 1;
+            let goodbye = self.streams[0].inbox.goodbye();
+            sink.begin(&goodbye)?;
+            sink.end(&goodbye)?;
+        }
+        // A process that dies closes its connections one after the other: read all that came before saying so.
+        let all_ended = self.streams.iter().all(|stream| stream.inbox.at_end());
+        let lost = |stream: &Stream| stream.write_broken || (stream.inbox.at_end() && stream.inbox.goodbyes() == 0);
+        if read == 0 && (all_ended || self.streams.iter().any(lost)) {
+            return Err(LinkError::Closed);
+        }
+        Ok(read > 0)
+    }
+
+    /// Passes an error on and makes the link useless: no frame after it can be trusted.
+    fn or_fail<T>(&mut self, result: Result<T, LinkError>) -> Result<T, LinkError> {
+        if result.is_err() {
+            self.failed = true;
+            for stream in &mut self.streams {
+                stream.outbox.clear();
+                // Fails if the connection is gone already.
+                let _ = stream.socket.shutdown(Shutdown::Both);
+            }
+        }
+        result
+    }
+}
+
+impl Link for TcpLink {
+    fn transport(&self) -> Transport {
+        Transport::Tcp
+    }
+
+    fn has_room(&self) -> bool {
+        let room = |stream: &Stream| stream.outbox.unsent_bytes() < self.options.unsent_bytes_max;
+        room(&self.streams[0]) && room(&self.streams[self.bulk_stream()])
+    }
+
+    unsafe fn enqueue(&mut self, header: &Header, payload: &[Piece], ticket: u64) {
+        let bytes = payload.iter().map(|piece| piece.bytes).sum::<usize>();
+        assert_eq!(bytes, header.wire_payload_bytes() as usize, "pieces that do not fit their header");
+        let bulk = header.kind == Kind::Data as u8 && bytes >= self.options.bulk_bytes_min;
+        let goodbye = header.kind == Kind::Goodbye as u8;
+        if goodbye {
+            self.goodbye_tickets.push(ticket);
+        }
+        let first = if bulk { self.bulk_stream() } else { 0 };
+        let last = if goodbye { self.streams.len() - 1 } else { first };
+        for stream in &mut self.streams[first..=last] {
+            if !self.failed && !stream.write_broken {
+                // SAFETY: the caller's promise is the one that `push` asks for.
+                unsafe { stream.outbox.push(header, payload, (!goodbye).then_some(ticket)) };
+            }
+        }
+    }
+
+    fn flush(&mut self, sent: &mut dyn FnMut(u64)) -> Result<bool, LinkError> {
+        let result = self.try_flush(sent);
+        self.or_fail(result)
+    }
+
+    fn receive(&mut self, sink: &mut dyn Sink) -> Result<bool, LinkError> {
+        if self.failed {
+            return Err(LinkError::Closed);
+        }
+        let result = self.try_receive(sink);
+        self.or_fail(result)
+    }
+
+    fn descriptors(&self, into: &mut Vec<Descriptor>) {
+        // A connection at its end is readable forever.
+        let awake = self.streams.iter().filter(|stream| !stream.inbox.at_end());
+        into.extend(
+            awake.map(|stream| Descriptor { fd: stream.socket.as_raw_fd(), write: stream.outbox.unsent_bytes() > 0 }),
+        );
+    }
+
+    fn close(&mut self) {
+        if std::mem::replace(&mut self.failed, true) {
+            return;
+        }
+        // If it fails, the peer learns from the closed connection what it would have learnt from the rest.
+        let _ = self.try_flush(&mut |_| ());
+        for stream in &mut self.streams {
+            stream.outbox.clear();
+            let _ = stream.socket.shutdown(Shutdown::Write);
+            // Closing a socket with unread bytes resets the connection (RFC 2525, 2.17), and the peer would lose what
+            // we said last.
+            stream.inbox.discard(&stream.socket, CLOSE_BYTES_MAX);
+        }
+    }
+}

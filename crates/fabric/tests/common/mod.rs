@@ -1,0 +1,170 @@
+//! What the tests of links share: frames, a sink that remembers, pairs of links, random numbers from a seed.
+#![allow(dead_code, reason = "each test program uses some of it")]
+
+use std::collections::HashMap;
+use std::net::{TcpListener, TcpStream};
+
+use paceline_engine::frame::{Header, Kind};
+use paceline_fabric::{Link, LinkError, Piece, Sink, Target, TcpLink, TcpOptions};
+use paceline_plan::OperationKey;
+
+/// SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
+pub struct Random(pub u64);
+
+impl Random {
+    /// From the environment, to repeat a failed run, or from the clock. Printed, so that a failing test names it.
+    pub fn new() -> Random {
+        let clock = || std::time::UNIX_EPOCH.elapsed().map_or(1, |elapsed| elapsed.as_nanos() as u64);
+        let seed = std::env::var("PACELINE_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(clock);
+        println!("PACELINE_TEST_SEED={seed}");
+        Random(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.next() as u8).collect()
+    }
+}
+
+/// A data frame with this name and payload.
+pub fn data(id: u32, bytes: usize) -> Header {
+    let bytes = bytes as u32;
+    Header { tile: id, message_bytes: bytes, payload_bytes: bytes, ..control(Kind::Data, id) }
+}
+
+/// A frame without payload.
+pub fn control(kind: Kind, id: u32) -> Header {
+    Header { tile: id, ..Header::new(kind, OperationKey { operation: u64::from(id), ..OperationKey::default() }) }
+}
+
+/// What frame `id` carries.
+pub fn payload(id: u32, bytes: usize) -> Vec<u8> {
+    let mut random = Random(u64::from(id));
+    let pattern = random.bytes(251.min(bytes));
+    pattern.iter().cycle().take(bytes).copied().collect()
+}
+
+/// The whole of `bytes` as a piece.
+pub fn piece(bytes: &[u8]) -> Piece {
+    Piece { start: bytes.as_ptr(), bytes: bytes.len() }
+}
+
+/// How a [`Recorder`] wants payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    Memory,
+    Slices(usize),
+    Discard,
+}
+
+/// Remembers what arrives and checks the order of the calls. Frames of different connections may interleave.
+pub struct Recorder {
+    pub frames: Vec<(Header, Vec<u8>)>,
+    pub want: Box<dyn FnMut(&Header) -> Want>,
+    open: HashMap<u32, (Want, Vec<u8>, usize)>,
+}
+
+impl Recorder {
+    pub fn new(want: impl FnMut(&Header) -> Want + 'static) -> Recorder {
+        Recorder { frames: Vec::new(), want: Box::new(want), open: HashMap::new() }
+    }
+
+    pub fn unfinished(&self) -> usize {
+        self.open.len()
+    }
+
+    pub fn kinds(&self) -> Vec<Kind> {
+        self.frames.iter().filter_map(|(header, _)| header.kind()).collect()
+    }
+}
+
+impl Sink for Recorder {
+    fn begin(&mut self, header: &Header) -> Result<Target, LinkError> {
+        let want = (self.want)(header);
+        let mut memory = vec![0; header.wire_payload_bytes() as usize];
+        let target = match want {
+            Want::Memory => Target::Memory(memory.as_mut_ptr()),
+            Want::Slices(granularity) => Target::Slices(granularity),
+            Want::Discard => Target::Discard,
+        };
+        assert!(self.open.insert(header.tile, (want, memory, 0)).is_none(), "frame {} begins twice", header.tile);
+        Ok(target)
+    }
+
+    fn bytes(&mut self, header: &Header, offset: usize, slice: &[u8]) -> Result<(), LinkError> {
+        let (want, memory, done) = self.open.get_mut(&header.tile).expect("bytes of a frame that has begun");
+        let Want::Slices(granularity) = *want else { panic!("slices for a sink that wanted {want:?}") };
+        assert_eq!(offset, *done, "a slice is missing or out of order");
+        assert!(!slice.is_empty() && slice.len() <= 128 << 10, "a slice of {} bytes", slice.len());
+        memory[offset..offset + slice.len()].copy_from_slice(slice);
+        *done += slice.len();
+        assert!(
+            *done == memory.len() || slice.len().is_multiple_of(granularity),
+            "{} bytes split an element",
+            slice.len()
+        );
+        Ok(())
+    }
+
+    fn end(&mut self, header: &Header) -> Result<(), LinkError> {
+        let (want, memory, done) = self.open.remove(&header.tile).expect("the end of a frame that has begun");
+        if matches!(want, Want::Slices(_)) {
+            assert_eq!(done, memory.len(), "frame {} ends before its payload does", header.tile);
+        }
+        self.frames.push((*header, memory));
+        Ok(())
+    }
+}
+
+/// A connected pair of sockets.
+pub fn sockets() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let dialled = TcpStream::connect(listener.local_addr().expect("its address")).expect("a connection");
+    (dialled, listener.accept().expect("the other end").0)
+}
+
+/// Two TCP links over `streams` connections; small send buffers make every write partial.
+pub fn tcp_pair(streams: usize, options: TcpOptions, send_buffer_bytes: Option<usize>) -> (TcpLink, TcpLink) {
+    let (mut left, mut right) = (Vec::new(), Vec::new());
+    for _ in 0..streams {
+        let (a, b) = sockets();
+        for socket in [&a, &b] {
+            if let Some(bytes) = send_buffer_bytes {
+                socket2::SockRef::from(socket).set_send_buffer_size(bytes).expect("a send buffer");
+            }
+        }
+        left.push(a);
+        right.push(b);
+    }
+    (TcpLink::new(left, options).expect("a link"), TcpLink::new(right, options).expect("a link"))
+}
+
+/// Both ends of a link, named.
+pub type Pair = (&'static str, Box<dyn Link>, Box<dyn Link>);
+
+/// Every kind of pair.
+pub fn pairs() -> Vec<Pair> {
+    fn boxed<L: Link + 'static>(name: &'static str, (a, b): (L, L)) -> Pair {
+        (name, Box::new(a), Box::new(b))
+    }
+    let options = TcpOptions::default();
+    vec![
+        boxed("memory", paceline_fabric::memory_pair()),
+        boxed("shm with tiny rings", shm::shm_pair(shm::tiny())),
+        boxed("tcp", tcp_pair(1, options, None)),
+        boxed("tcp with small send buffers", tcp_pair(1, options, Some(4 << 10))),
+        boxed("tcp, 2 streams", tcp_pair(2, options, None)),
+        boxed("tcp, 4 streams with small send buffers", tcp_pair(4, options, Some(16 << 10))),
+    ]
+}
