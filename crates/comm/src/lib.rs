@@ -1,1 +1,48 @@
-//! Under construction.
+//! The communicator: collectives between ranks, on shared memory and TCP, blocking or in the background.
+//!
+//! ```
+//! use paceline_comm::{CallOptions, Communicator, Reduction};
+//!
+//! let ranks: Vec<_> = Communicator::threads(3)?
+//!     .into_iter()
+//!     .map(|comm| {
+//!         std::thread::spawn(move || {
+//!             let mut data = [comm.rank() as f32 + 1.0; 4];
+//!             comm.all_reduce(&mut data, Reduction::Sum, &CallOptions::default()).map(|()| data)
+//!         })
+//!     })
+//!     .collect();
+//! for rank in ranks {
+//!     assert_eq!(rank.join().expect("no panic")?, [6.0; 4]);
+//! }
+//! # Ok::<(), paceline_comm::CommError>(())
+//! ```
+#![deny(missing_docs)]
+
+mod background;
+mod buffer;
+mod calls;
+mod communicator;
+mod connect;
+mod context;
+mod core;
+mod element;
+mod error;
+mod execute;
+mod memory;
+mod options;
+mod outcome;
+mod pending;
+mod programs;
+mod sink;
+mod world;
+
+pub use buffer::Buffer;
+pub use communicator::Communicator;
+pub use element::Element;
+pub use error::CommError;
+pub use options::CallOptions;
+pub use paceline_engine::Failure;
+pub use paceline_fabric::Transport;
+pub use paceline_plan::{CollectiveKind, DataType, LinkCost, Reduction};
+pub use pending::Pending;

@@ -314,6 +314,11 @@ impl Engine {
             }
             return;
         }
+        // What a peer sent before it left lies in the pool; it will send nothing more.
+        if self.peers[peer].left {
+            self.fail(Failure::PeerLeft { rank: peer });
+            return;
+        }
         if op.large && !self.peers[peer].traits.any_memory {
             self.grant(index, tile, message, peer);
         }

@@ -212,8 +212,8 @@ impl Engine {
         self.failure.as_ref()
     }
 
-    /// Starts an operation. An `Err` means that it was not started: the engine has failed before, the key is in use,
-    /// or a peer has left.
+    /// Starts an operation. An `Err` means that it was not started: the engine has failed before, or the key is in
+    /// use.
     pub fn post(&mut self, request: Request, now: Time) -> Result<OpId, Failure> {
         self.now = self.now.max(now);
         if let Some(failure) = &self.failure {
@@ -221,9 +221,6 @@ impl Engine {
         }
         if self.by_key.contains_key(&request.key) {
             return Err(Failure::Cancelled { reason: format!("{} was started twice on this rank", request.key) });
-        }
-        if let Some(&rank) = request.group.iter().find(|&&rank| self.peers[rank].left) {
-            return Err(Failure::PeerLeft { rank });
         }
         let index = self.free_ops.pop().unwrap_or_else(|| {
             self.ops.push(Operation::idle());
@@ -330,6 +327,10 @@ impl Engine {
         let op = &mut self.ops[index as usize];
         let Action::Send { to, .. } = *op.schedule.action(step) else { return false };
         let peer_rank = op.group[to];
+        if self.peers[peer_rank].left {
+            self.fail(Failure::PeerLeft { rank: peer_rank });
+            return false;
+        }
         let total = op.state(tile, step).total;
         let peer = &mut self.peers[peer_rank];
         let by_reference = peer.traits.reference_above.is_some_and(|above| total > above)

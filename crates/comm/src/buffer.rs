@@ -1,0 +1,109 @@
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use paceline_fabric::shm::Allocation;
+
+use crate::Element;
+
+/// Memory that operations may own: it stays valid until the last buffer that is cut from it, and the last operation
+/// that uses it, are gone. Where the world shares a host it lies in memory that the peers can read directly.
+pub struct Buffer<T: Element> {
+    owner: Arc<Memory>,
+    start: NonNull<T>,
+    elements: usize,
+    element: PhantomData<T>,
+}
+
+// SAFETY: a buffer is the only way to its range of the memory (`split` consumes it), as with `Box<[T]>`.
+unsafe impl<T: Element> Send for Buffer<T> {}
+// SAFETY: as above; a shared buffer only allows reading.
+unsafe impl<T: Element> Sync for Buffer<T> {}
+
+/// What a buffer is cut from.
+pub(crate) enum Memory {
+    Shared(Allocation),
+    Private(Box<[u64]>),
+}
+
+// SAFETY: both kinds are plain memory; access goes through the buffers cut from it.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    /// Zeroed private memory.
+    pub fn private(bytes: usize) -> Memory {
+        Memory::Private(vec![0u64; bytes.div_ceil(8)].into_boxed_slice())
+    }
+
+    pub fn start(&self) -> NonNull<u8> {
+        match self {
+            Memory::Shared(allocation) => allocation.start(),
+            Memory::Private(words) => NonNull::from(&words[..]).cast(),
+        }
+    }
+
+    pub fn shared(&self) -> bool {
+        matches!(self, Memory::Shared(_))
+    }
+
+    pub fn bytes(&self) -> usize {
+        match self {
+            Memory::Shared(allocation) => allocation.bytes(),
+            Memory::Private(words) => words.len() * 8,
+        }
+    }
+}
+
+impl<T: Element> Buffer<T> {
+    /// All of some memory, of which nobody else has a buffer.
+    pub(crate) fn new(memory: Memory, elements: usize) -> Buffer<T> {
+        debug_assert!(elements * size_of::<T>() <= memory.bytes());
+        let start = memory.start().cast();
+        Buffer { owner: Arc::new(memory), start, elements, element: PhantomData }
+    }
+
+    /// Cuts the buffer into adjoining ones of these lengths; what is left over belongs to nobody.
+    ///
+    /// # Panics
+    /// If the lengths add up to more than the buffer has.
+    pub fn split(self, lengths: &[usize]) -> Vec<Buffer<T>> {
+        assert!(lengths.iter().sum::<usize>() <= self.elements, "the pieces are longer than the buffer");
+        let mut offset = 0;
+        let piece = |&elements: &usize| {
+            // SAFETY: the sum of the lengths before this one is within the buffer.
+            let start = unsafe { self.start.add(offset) };
+            offset += elements;
+            Buffer { owner: self.owner.clone(), start, elements, element: PhantomData }
+        };
+        lengths.iter().map(piece).collect()
+    }
+
+    pub(crate) fn owner(&self) -> &Arc<Memory> {
+        &self.owner
+    }
+}
+
+impl<T: Element> Deref for Buffer<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: the range lies in the owner's memory, which is zeroed or written as T, and T allows every bit pattern.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.elements) }
+    }
+}
+
+impl<T: Element> DerefMut for Buffer<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as above, and this buffer is the only way to its range.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.elements) }
+    }
+}
+
+impl<T: Element + std::fmt::Debug> std::fmt::Debug for Buffer<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}

@@ -1,0 +1,373 @@
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use paceline_collective::kernels::Elementwise;
+use paceline_engine::frame::Signature;
+use paceline_engine::{Failure, Geometry, Request};
+use paceline_fabric::{Transport, memory_pair};
+use paceline_plan::{CollectiveKind, DataType, LinkCost, OperationKey, Reduction};
+
+use crate::buffer::Memory;
+use crate::memory::{OperationMemory, Span};
+use crate::outcome::Ticket;
+use crate::pending::name;
+use crate::programs::Choice;
+use crate::world::{Parts, World};
+use crate::{Buffer, CallOptions, CommError, Element};
+
+/// Tiles in flight: enough to keep both directions of a link busy while a third tile is combined.
+const WINDOW: u32 = 4;
+
+/// The deadline of calls that name none.
+const TIMEOUT: Duration = Duration::from_secs(300);
+
+/// In the key's communicator: the operation was named by the caller.
+const NAMED: u32 = 1 << 30;
+
+/// In the key's communicator: the operation is a send and receive between two ranks.
+const POINT_TO_POINT: u32 = 1 << 31;
+
+/// A group of ranks that communicate. Clones are the same communicator; it may be used from several threads.
+#[derive(Clone)]
+pub struct Communicator {
+    pub(crate) world: Arc<World>,
+    group: Arc<Group>,
+}
+
+/// The ranks of a communicator.
+struct Group {
+    id: u32,
+    /// Ranks of the world, by rank here.
+    members: Arc<[usize]>,
+    rank: usize,
+    sequence: AtomicU64,
+    /// Messages so far, by (sender, receiver, tag).
+    messages: Mutex<HashMap<(usize, usize, u32), u64>>,
+}
+
+/// A call, before it is an operation.
+pub(crate) struct Call<'a> {
+    pub kind: CollectiveKind,
+    pub data_type: DataType,
+    pub reduction: Reduction,
+    pub root: usize,
+    pub input: Span,
+    pub output: Span,
+    /// Elements per block.
+    pub elements: usize,
+    pub options: &'a CallOptions,
+    /// The buffers that the operation owns, if it does.
+    pub owners: [Option<Arc<Memory>>; 2],
+    pub background: bool,
+}
+
+impl Communicator {
+    /// The world of one rank.
+    ///
+    /// # Errors
+    /// If the process is out of descriptors.
+    pub fn solo() -> Result<Communicator, CommError> {
+        Ok(Communicator::threads(1)?.remove(0))
+    }
+
+    /// A world whose ranks are threads of this process: one communicator for each.
+    ///
+    /// # Errors
+    /// If `world` is 0, or the process is out of descriptors or threads.
+    pub fn threads(world: usize) -> Result<Vec<Communicator>, CommError> {
+        if world == 0 {
+            return Err(CommError::Connect("a world has at least one rank, not 0".into()));
+        }
+        let mut links: Vec<Vec<Option<Box<dyn paceline_fabric::Link>>>> =
+            (0..world).map(|_| (0..world).map(|_| None).collect()).collect();
+        for low in 0..world {
+            for high in low + 1..world {
+                let (one, other) = memory_pair();
+                links[low][high] = Some(Box::new(one));
+                links[high][low] = Some(Box::new(other));
+            }
+        }
+        let host = crate::connect::host_name();
+        let parts = |(rank, links)| Parts {
+            rank,
+            links,
+            hosts: vec![host.clone(); world],
+            arena: None,
+            doorbell: None,
+            timeout: TIMEOUT,
+            notes: Vec::new(),
+            local_ranks: world,
+        };
+        links.into_iter().enumerate().map(|rank| Ok(Communicator::over(World::new(parts(rank))?))).collect()
+    }
+
+    /// The communicator of a whole world.
+    pub(crate) fn over(world: Arc<World>) -> Communicator {
+        let members = (0..world.size()).collect();
+        let rank = world.rank;
+        Communicator { world, group: Arc::new(Group::new(0, members, rank)) }
+    }
+
+    /// This rank in the group.
+    pub fn rank(&self) -> usize {
+        self.group.rank
+    }
+
+    /// Ranks in the group.
+    pub fn world_size(&self) -> usize {
+        self.group.members.len()
+    }
+
+    /// The name of a rank's host.
+    pub fn host(&self, rank: usize) -> &str {
+        &self.world.hosts[self.group.members[rank]]
+    }
+
+    /// What carries the link to a rank; None for this rank itself.
+    pub fn transport(&self, rank: usize) -> Option<Transport> {
+        self.world.transports[self.group.members[rank]]
+    }
+
+    /// What was decided while connecting (which interface, why not shared memory, …), for the log.
+    pub fn notes(&self) -> &[String] {
+        &self.world.notes
+    }
+
+    /// What the links cost, as all ranks of the world agreed it; a guess before [`Communicator::probe`].
+    pub fn link_cost(&self) -> LinkCost {
+        self.world.link_cost()
+    }
+
+    /// The deadline of calls that name none.
+    pub fn timeout(&self) -> Duration {
+        self.world.timeout
+    }
+
+    /// Zeroed memory for communication. On a host with shared memory, the peers read it where it lies.
+    ///
+    /// # Errors
+    /// If there is not so much memory.
+    pub fn alloc<T: Element>(&self, elements: usize) -> Result<Buffer<T>, CommError> {
+        let bytes = elements * size_of::<T>();
+        let memory = match &self.world.arena {
+            Some(arena) if bytes > 0 => {
+                let allocation = arena.allocate(bytes, 64).map_err(|error| CommError::Memory {
+                    rank: self.world.rank,
+                    host: self.world.hosts[self.world.rank].clone(),
+                    bytes,
+                    why: error.to_string(),
+                })?;
+                // SAFETY: the allocation is new and `bytes` long.
+                unsafe { allocation.start().as_ptr().write_bytes(0, bytes) };
+                Memory::Shared(allocation)
+            }
+            _ => Memory::private(bytes),
+        };
+        Ok(Buffer::new(memory, elements))
+    }
+
+    /// The algorithm that a call would run, and its tile size in bytes.
+    ///
+    /// # Errors
+    /// If the options name an unknown algorithm.
+    pub fn choice(
+        &self,
+        kind: CollectiveKind,
+        block_bytes: usize,
+        options: &CallOptions,
+    ) -> Result<(&'static str, usize), CommError> {
+        let cost = self.link_cost();
+        let choice = self.world.programs.choose(kind, self.world_size(), block_bytes, &cost, options)?;
+        Ok((choice.algorithm.name(), choice.tile_bytes))
+    }
+
+    /// Cuts the group in pieces: ranks with the same `color` form a new communicator, ordered by `key`, then by rank
+    /// here. All ranks of this group call it; those with `None` get none.
+    ///
+    /// # Errors
+    /// As any collective.
+    pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Communicator>, CommError> {
+        let next = self.world.next_communicator.load(Ordering::Relaxed);
+        let mine = [color.map_or(-1, i64::from), i64::from(key), i64::from(next)];
+        let mut all = vec![0i64; 3 * self.world_size()];
+        self.all_gather(&mine, &mut all, &CallOptions::default())?;
+        let rows: Vec<&[i64]> = all.chunks_exact(3).collect();
+        let mut colors: Vec<i64> = rows.iter().map(|row| row[0]).filter(|&color| color >= 0).collect();
+        colors.sort_unstable();
+        colors.dedup();
+        // No rank of this group has seen this id or a greater one, so no two groups of one rank have the same.
+        let first = rows.iter().map(|row| row[2]).max().unwrap_or(1) as u32;
+        self.world.advance_communicators(first + colors.len() as u32);
+        let Some(position) = color.and_then(|color| colors.binary_search(&i64::from(color)).ok()) else {
+            return Ok(None);
+        };
+        let mut members: Vec<usize> =
+            (0..rows.len()).filter(|&rank| Some(rows[rank][0]) == color.map(i64::from)).collect();
+        members.sort_by_key(|&rank| (rows[rank][1], rank));
+        let rank = members.iter().position(|&rank| rank == self.rank()).unwrap_or(0);
+        let members = members.into_iter().map(|rank| self.group.members[rank]).collect();
+        let group = Arc::new(Group::new(first + position as u32, members, rank));
+        Ok(Some(Communicator { world: self.world.clone(), group }))
+    }
+
+    /// Gives up: every pending and later operation of this rank's communicators fails, and the peers are told why.
+    pub fn abort(&self, reason: &str) {
+        let reason = format!("the program called abort: {reason}");
+        self.world.context.with(|core| core.fail(Failure::Cancelled { reason }));
+    }
+
+    /// Starts a collective.
+    pub(crate) fn start(&self, call: Call<'_>) -> Result<(Ticket, OperationKey), CommError> {
+        let key = self.collective_key(call.options);
+        let members = self.group.members.clone();
+        let ticket = self.start_as(key, members, self.group.rank, call)?;
+        Ok((ticket, key))
+    }
+
+    /// Starts an operation of a group of the world.
+    fn start_as(
+        &self,
+        key: OperationKey,
+        members: Arc<[usize]>,
+        rank: usize,
+        call: Call<'_>,
+    ) -> Result<Ticket, CommError> {
+        let world = members.len();
+        let element_bytes = call.data_type.size();
+        let block_bytes = call.elements * element_bytes;
+        let cost = self.link_cost();
+        let choice = self.world.programs.choose(call.kind, world, block_bytes, &cost, call.options)?;
+        let schedule = self.world.programs.schedule(&choice, rank, world, call.root);
+        let tile_elements = (choice.tile_bytes / element_bytes).max(1);
+        let geometry = Geometry::uniform(element_bytes, call.elements, tile_elements);
+        let shared = |owner: &Option<Arc<Memory>>, span: &Span| {
+            span.bytes == 0
+                || owner.as_ref().is_some_and(|owner| owner.shared())
+                || self.world.arena.as_ref().is_some_and(|arena| arena.offset_of(span.start, span.bytes).is_some())
+        };
+        let shared_memory = shared(&call.owners[0], &call.input) && shared(&call.owners[1], &call.output);
+        let timeout = call.options.timeout.unwrap_or(self.world.timeout);
+        let request = Request {
+            key,
+            signature: signature(&call, &choice, world, tile_elements),
+            schedule,
+            geometry,
+            group: members,
+            priority: call.options.priority,
+            deadline: self.world.context.now() + timeout,
+            window: WINDOW,
+            shared_memory,
+            input_lengths: None,
+        };
+        let memory = OperationMemory {
+            input: call.input,
+            output: call.output,
+            elementwise: Elementwise { data_type: call.data_type, reduction: call.reduction, divisor: 1 },
+            divisor: world as u32,
+            scratch: None,
+            _owners: call.owners,
+            background: call.background,
+        };
+        self.world.context.post(request, memory).map_err(|failure| self.world.error(name(call.kind, &key), failure))
+    }
+
+    /// Runs a collective to its end.
+    pub(crate) fn run(&self, call: Call<'_>) -> Result<(), CommError> {
+        let kind = call.kind;
+        // From here on the operation may touch the caller's memory: no way out before it has ended.
+        let guard = NoUnwind(&self.world);
+        let started = self.start(call);
+        let outcome = started.and_then(|(ticket, key)| self.finish(&ticket, kind, &key));
+        std::mem::forget(guard);
+        outcome
+    }
+
+    /// Runs a send or a receive to its end; `sender` and `receiver` are ranks of this group, and one of them is this.
+    pub(crate) fn run_message(
+        &self,
+        sender: usize,
+        receiver: usize,
+        tag: u32,
+        call: Call<'_>,
+    ) -> Result<(), CommError> {
+        let kind = call.kind;
+        let key = self.message_key(sender, receiver, tag);
+        let members: Arc<[usize]> = [self.group.members[sender], self.group.members[receiver]].into();
+        let rank = usize::from(self.rank() == receiver);
+        let guard = NoUnwind(&self.world);
+        let started = self.start_as(key, members, rank, call);
+        let outcome = started.and_then(|ticket| self.finish(&ticket, kind, &key));
+        std::mem::forget(guard);
+        outcome
+    }
+
+    fn finish(&self, ticket: &Ticket, kind: CollectiveKind, key: &OperationKey) -> Result<(), CommError> {
+        self.world.context.wait(ticket, None);
+        ticket.outcome().map_err(|failure| self.world.error(name(kind, key), failure))
+    }
+
+    fn collective_key(&self, options: &CallOptions) -> OperationKey {
+        let (communicator, operation) = match options.operation {
+            Some(operation) => (self.group.id | NAMED, operation),
+            None => (self.group.id, self.group.sequence.fetch_add(1, Ordering::Relaxed)),
+        };
+        OperationKey { communicator, epoch: 0, plan_version: options.plan_version, part: options.part, operation }
+    }
+
+    /// Messages between two ranks with one tag are matched in the order in which they are sent and received.
+    fn message_key(&self, sender: usize, receiver: usize, tag: u32) -> OperationKey {
+        let mut messages = self.group.messages.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = messages.entry((sender, receiver, tag)).or_default();
+        let operation = (sender as u64) << 48 | (receiver as u64) << 32 | (*count & u64::from(u32::MAX));
+        *count += 1;
+        OperationKey { communicator: self.group.id | POINT_TO_POINT, epoch: 0, plan_version: 0, part: tag, operation }
+    }
+
+    /// A mistake of the caller.
+    pub(crate) fn usage(&self, kind: CollectiveKind, what: String) -> CommError {
+        CommError::Usage { rank: self.world.rank, operation: kind.name().to_owned(), what }
+    }
+}
+
+impl Group {
+    fn new(id: u32, members: Arc<[usize]>, rank: usize) -> Group {
+        Group { id, members, rank, sequence: AtomicU64::new(0), messages: Mutex::default() }
+    }
+}
+
+impl std::fmt::Debug for Communicator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Communicator(rank {} of {})", self.rank(), self.world_size())
+    }
+}
+
+fn signature(call: &Call<'_>, choice: &Choice, world: usize, tile_elements: usize) -> Signature {
+    let blocks = match call.kind {
+        CollectiveKind::AllReduce
+        | CollectiveKind::Broadcast
+        | CollectiveKind::Reduce
+        | CollectiveKind::Barrier
+        | CollectiveKind::SendReceive => 1,
+        _ => world,
+    };
+    Signature {
+        collective: call.kind.code(),
+        data_type: call.data_type.code(),
+        reduction: call.reduction.code(),
+        algorithm: choice.index,
+        root: call.root as u32,
+        elements: (call.elements * blocks) as u64,
+        tile_elements: tile_elements as u64,
+    }
+}
+
+/// A panic while an operation uses a caller's slices must not free them under it: everything fails first.
+struct NoUnwind<'a>(&'a World);
+
+impl Drop for NoUnwind<'_> {
+    fn drop(&mut self) {
+        self.0.context.with(|core| core.fail(Failure::Cancelled { reason: "a thread panicked in a call".into() }));
+    }
+}

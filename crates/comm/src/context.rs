@@ -1,0 +1,249 @@
+//! Who turns the crank, and who sleeps.
+//!
+//! A caller that waits drives the core itself: it takes the lock, moves what can move, lets go, and tries again, for a
+//! short while spinning, then yielding, then asleep on the descriptors of all links at once. One thread per rank, the
+//! progress thread, does the same for operations that nobody waits for. At most one thread sleeps on the descriptors
+//! (the *driver*); others wait until it tells them that operations have ended.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use paceline_engine::{Failure, Request, Time};
+use paceline_fabric::Descriptor;
+use paceline_fabric::shm::Doorbell;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use crate::core::Core;
+use crate::memory::OperationMemory;
+use crate::outcome::Ticket;
+
+/// How long the progress thread leaves idle links alone: it looks for lost peers this often.
+const IDLE_LOOK: Duration = Duration::from_millis(100);
+
+/// No sleep is longer: whatever goes wrong with a wake-up costs no more than this.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+
+/// How a waiting thread behaves before it sleeps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// Looks at the links with a pause instruction in between.
+    pub spins: u32,
+    /// Looks after that with the processor given away in between.
+    pub yields: u32,
+}
+
+/// What the communicators of a rank share.
+pub(crate) struct Context {
+    guarded: Mutex<Guarded>,
+    /// Operations have ended, or a driver is wanted.
+    changed: Condvar,
+    /// Wakes the driver.
+    wake: OwnedFd,
+    doorbell: Option<Arc<Doorbell>>,
+    stop: AtomicBool,
+    patience: Patience,
+    origin: Instant,
+}
+
+struct Guarded {
+    core: Core,
+    /// A thread sleeps on the descriptors.
+    driver: bool,
+    descriptors: Vec<Descriptor>,
+}
+
+impl Context {
+    /// A context for a core. `patience` is that of callers.
+    pub fn new(core: Core, doorbell: Option<Arc<Doorbell>>, patience: Patience) -> std::io::Result<Context> {
+        Ok(Context {
+            origin: core.origin(),
+            guarded: Mutex::new(Guarded { core, driver: false, descriptors: Vec::new() }),
+            changed: Condvar::new(),
+            wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            doorbell,
+            stop: AtomicBool::new(false),
+            patience,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Guarded> {
+        // A panic under the lock is a bug that the panicking thread reports; the others see a failed core or go on.
+        self.guarded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something with the core.
+    pub fn with<R>(&self, act: impl FnOnce(&mut Core) -> R) -> R {
+        act(&mut self.lock().core)
+    }
+
+    /// Time on the engine's clock.
+    pub fn now(&self) -> Time {
+        self.origin.elapsed()
+    }
+
+    /// Starts an operation and sends what can be sent at once.
+    pub fn post(&self, request: Request, memory: OperationMemory) -> Result<Ticket, Failure> {
+        let background = memory.background;
+        let mut guarded = self.lock();
+        let ticket = guarded.core.post(request, memory)?;
+        self.progress(&mut guarded);
+        if background && !ticket.ended() {
+            if guarded.driver {
+                self.ring(); // What it waits for may have changed: a socket may have to become writable.
+            } else {
+                self.changed.notify_all();
+            }
+        }
+        Ok(ticket)
+    }
+
+    /// Waits until the operation has ended or `until` has passed. True if it has ended.
+    pub fn wait(&self, ticket: &Ticket, until: Option<Instant>) -> bool {
+        self.drive(self.patience, until, &|_| ticket.ended())
+    }
+
+    /// Drives until `done`, or `until` has passed. The result of `done`.
+    pub fn drive(&self, patience: Patience, until: Option<Instant>, done: &dyn Fn(&Core) -> bool) -> bool {
+        let mut idle = 0;
+        loop {
+            let mut guarded = match self.guarded.try_lock() {
+                Ok(guarded) => guarded,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => {
+                    std::thread::yield_now();
+                    self.lock()
+                }
+            };
+            if done(&guarded.core) {
+                return true;
+            }
+            if self.progress(&mut guarded) {
+                idle = 0;
+                continue;
+            }
+            if done(&guarded.core) {
+                return true;
+            }
+            if until.is_some_and(|until| Instant::now() >= until) {
+                return false;
+            }
+            idle += 1;
+            if idle <= patience.spins {
+                drop(guarded);
+                std::hint::spin_loop();
+            } else if idle <= patience.spins + patience.yields {
+                drop(guarded);
+                std::thread::yield_now();
+            } else if guarded.driver {
+                let timeout = bounded(SLEEP_MAX, until);
+                drop(self.changed.wait_timeout(guarded, timeout).unwrap_or_else(PoisonError::into_inner));
+            } else {
+                self.sleep(guarded, until, done);
+            }
+        }
+    }
+
+    fn progress(&self, guarded: &mut Guarded) -> bool {
+        let before = guarded.core.ended;
+        let moved = guarded.core.progress();
+        if guarded.core.ended != before {
+            self.changed.notify_all();
+        }
+        moved
+    }
+
+    /// Sleeps as the driver until something happens on a link, or the next deadline.
+    fn sleep<'a>(&'a self, mut guarded: MutexGuard<'a, Guarded>, until: Option<Instant>, done: &dyn Fn(&Core) -> bool) {
+        guarded.driver = true;
+        guarded.core.prepare_sleep(true);
+        // Whatever a peer did before it could see the announcement is visible now.
+        if !self.progress(&mut guarded) && !done(&guarded.core) {
+            let mut timeout = bounded(SLEEP_MAX, until);
+            if let Some(next) = guarded.core.engine.next_deadline() {
+                timeout = timeout.min(next.saturating_sub(guarded.core.now()));
+            }
+            let mut descriptors = std::mem::take(&mut guarded.descriptors);
+            guarded.core.descriptors(&mut descriptors);
+            drop(guarded);
+            self.poll(&descriptors, timeout);
+            guarded = self.lock();
+            guarded.descriptors = descriptors;
+        }
+        guarded.core.prepare_sleep(false);
+        guarded.driver = false;
+        drop(guarded);
+        self.changed.notify_all();
+    }
+
+    /// One system call on everything that can wake this rank.
+    fn poll(&self, descriptors: &[Descriptor], timeout: Duration) {
+        /// More links than this are watched through an allocated list.
+        const INLINE: usize = 64;
+        // SAFETY: the descriptors belong to links, which only the driver (this thread) or a failure removes; a failure
+        // keeps them open as long as the core.
+        let watch = |fd: RawFd, flags| PollFd::from_borrowed_fd(unsafe { BorrowedFd::borrow_raw(fd) }, flags);
+        let wake = watch(self.wake.as_raw_fd(), PollFlags::IN);
+        let bell = watch(self.doorbell.as_ref().map_or(self.wake.as_raw_fd(), |bell| bell.fd()), PollFlags::IN);
+        let links = descriptors.iter().map(|descriptor| {
+            let write = if descriptor.write { PollFlags::OUT } else { PollFlags::empty() };
+            watch(descriptor.fd, PollFlags::IN | write)
+        });
+        let time = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
+        // An interrupted or refused poll is a short sleep: the caller looks at everything again.
+        if descriptors.len() + 2 <= INLINE {
+            let mut list = [const { None }; INLINE];
+            let mut count = 0;
+            for fd in [wake, bell].into_iter().chain(links) {
+                list[count] = Some(fd);
+                count += 1;
+            }
+            let mut list = list.map(|fd| fd.unwrap_or_else(|| watch(self.wake.as_raw_fd(), PollFlags::IN)));
+            let _ = poll(&mut list[..count], Some(&time));
+        } else {
+            let mut list: Vec<PollFd<'_>> = [wake, bell].into_iter().chain(links).collect();
+            let _ = poll(&mut list, Some(&time));
+        }
+        // Would block if nobody rang.
+        let _ = rustix::io::read(self.wake.as_fd(), &mut [0u8; 8]);
+        if let Some(doorbell) = &self.doorbell {
+            let _ = doorbell.drain();
+        }
+    }
+
+    fn ring(&self) {
+        // Fails only when the counter is full, and then the driver wakes anyway.
+        let _ = rustix::io::write(self.wake.as_fd(), &1u64.to_ne_bytes());
+    }
+
+    /// What the progress thread does until [`Context::stop`].
+    pub fn run_in_background(&self) {
+        let patience = Patience { spins: 0, yields: self.patience.yields.min(4) };
+        while !self.stop.load(Ordering::Acquire) {
+            let guarded = self.lock();
+            if guarded.core.background == 0 {
+                let (mut guarded, _) =
+                    self.changed.wait_timeout(guarded, IDLE_LOOK).unwrap_or_else(PoisonError::into_inner);
+                if guarded.core.background == 0 && !guarded.driver {
+                    self.progress(&mut guarded);
+                }
+                continue;
+            }
+            drop(guarded);
+            let stop = &self.stop;
+            self.drive(patience, None, &|core| core.background == 0 || stop.load(Ordering::Acquire));
+        }
+    }
+
+    /// Ends the progress thread.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.changed.notify_all();
+        self.ring();
+    }
+}
+
+fn bounded(most: Duration, until: Option<Instant>) -> Duration {
+    until.map_or(most, |until| most.min(until.saturating_duration_since(Instant::now())))
+}

@@ -1,0 +1,265 @@
+//! Turns the crank: moves what can move between the engine and the links.
+
+use std::time::Instant;
+
+use paceline_engine::frame::{Header, Kind};
+use paceline_engine::{Engine, Failure, LinkTraits, Request, Time};
+use paceline_fabric::{Descriptor, Link, LinkError, Piece};
+
+use crate::buffer::Memory;
+use crate::execute::execute;
+use crate::memory::{Memories, OperationMemory};
+use crate::outcome::{Outcomes, Ticket};
+use crate::sink::{Arriving, PeerSink};
+
+/// Pieces of local work between two looks at the links.
+const WORK_PER_ROUND: usize = 4;
+
+/// Everything that one rank's communicators share, behind one lock.
+pub(crate) struct Core {
+    pub engine: Engine,
+    pub links: Vec<Option<Box<dyn Link>>>,
+    pub memories: Memories,
+    outcomes: Outcomes,
+    /// Pending operations for which nobody may be waiting in a call.
+    pub background: usize,
+    origin: Instant,
+    arriving: Vec<Vec<Arriving>>,
+    abort_reasons: Vec<Vec<u8>>,
+    staging: Vec<u8>,
+    /// Counts operations that have ended: waiters look again when it has changed.
+    pub ended: u64,
+    /// Closed links, kept as long as the core: dropping a socket too early could cost the peer our last words.
+    parting: Vec<Box<dyn Link>>,
+    /// This rank and its host, for messages.
+    name: String,
+}
+
+// SAFETY: the raw pointers in the core (spans of callers' memory, pieces handed to links) may be used from any thread;
+// the lock around the core orders their use.
+unsafe impl Send for Core {}
+
+impl Core {
+    pub fn new(engine: Engine, links: Vec<Option<Box<dyn Link>>>, memories: Memories, name: String) -> Core {
+        let world = links.len();
+        let mut core = Core {
+            engine,
+            links,
+            memories,
+            outcomes: Outcomes::default(),
+            background: 0,
+            origin: Instant::now(),
+            arriving: (0..world).map(|_| Vec::new()).collect(),
+            abort_reasons: vec![Vec::new(); world],
+            staging: Vec::new(),
+            ended: 0,
+            parting: Vec::new(),
+            name,
+        };
+        for (peer, link) in core.links.iter().enumerate() {
+            if let Some(link) = link {
+                let traits = LinkTraits { reference_above: link.reference_above(), any_memory: link.any_memory() };
+                core.engine.set_link(peer, traits);
+            }
+        }
+        core
+    }
+
+    /// Time on the engine's clock.
+    pub fn now(&self) -> Time {
+        self.origin.elapsed()
+    }
+
+    /// Where the engine's clock starts.
+    pub fn origin(&self) -> Instant {
+        self.origin
+    }
+
+    /// Starts an operation. An operation that was not started has left no trace.
+    pub fn post(&mut self, mut request: Request, mut memory: OperationMemory) -> Result<Ticket, Failure> {
+        memory.scratch = self.memories.scratch(request.scratch_bytes());
+        request.shared_memory &= memory.scratch.as_ref().is_none_or(Memory::shared);
+        // The engine may have work for it at once, but nobody executes that before `progress`.
+        let id = self.engine.post(request, self.now())?;
+        self.background += usize::from(memory.background);
+        self.memories.insert(id.index, memory);
+        Ok(self.outcomes.begin(id))
+    }
+
+    /// Does what can be done now, without waiting. True if anything moved.
+    pub fn progress(&mut self) -> bool {
+        self.engine.tick(self.now());
+        let mut moved = self.receive();
+        moved |= self.send();
+        for _ in 0..WORK_PER_ROUND {
+            let Some(work) = self.engine.work() else { break };
+            moved = true;
+            match execute(&work.job, &mut self.memories, &self.links, &mut self.staging) {
+                Ok(()) => self.engine.worked(work.token, None),
+                Err((peer, error)) => self.link_failed(peer, error),
+            }
+        }
+        while let Some(buffer) = self.engine.released_buffer() {
+            self.memories.release_pool(buffer);
+        }
+        if moved {
+            self.send();
+        }
+        self.complete();
+        moved || self.engine.has_work()
+    }
+
+    fn receive(&mut self) -> bool {
+        let mut moved = false;
+        for peer in 0..self.links.len() {
+            let Some(link) = &mut self.links[peer] else { continue };
+            let mut failure = None;
+            let mut sink = PeerSink {
+                peer,
+                engine: &mut self.engine,
+                memories: &mut self.memories,
+                arriving: &mut self.arriving[peer],
+                abort_reason: &mut self.abort_reasons[peer],
+                failure: &mut failure,
+            };
+            match link.receive(&mut sink) {
+                Ok(some) => moved |= some,
+                Err(error) => {
+                    moved = true;
+                    match failure {
+                        Some(failure) => self.fail(failure),
+                        None => self.link_failed(peer, error),
+                    }
+                }
+            }
+        }
+        moved
+    }
+
+    fn send(&mut self) -> bool {
+        let mut moved = false;
+        for peer in 0..self.links.len() {
+            let Some(link) = &mut self.links[peer] else { continue };
+            while let Some(header) = self.engine.control(peer) {
+                moved = true;
+                // SAFETY: no pieces.
+                unsafe { link.enqueue(&header, &[], NO_TICKET) };
+            }
+            while link.has_room() {
+                let Some(frame) = self.engine.transmit(peer) else { break };
+                moved = true;
+                let piece =
+                    Piece { start: self.memories.address(&frame.payload).cast_const(), bytes: frame.payload.bytes };
+                let Some(ticket) = frame.ticket else {
+                    let header = Header { reference: link.refer(piece).unwrap_or_default(), ..frame.header };
+                    // SAFETY: no pieces; the engine keeps the memory until the peer has acknowledged.
+                    unsafe { link.enqueue(&header, &[], NO_TICKET) };
+                    continue;
+                };
+                let pieces = [piece];
+                let pieces = if piece.bytes > 0 { &pieces[..] } else { &[] };
+                // SAFETY: the memory is the operation's, which stays pending until the ticket has come back; the
+                // verifier has proved that nothing writes to it before.
+                unsafe { link.enqueue(&frame.header, pieces, ticket) };
+            }
+            let engine = &mut self.engine;
+            let mut sent = |ticket| {
+                if ticket != NO_TICKET {
+                    engine.transmitted(ticket);
+                }
+            };
+            match link.flush(&mut sent) {
+                Ok(some) => moved |= some,
+                Err(error) => self.link_failed(peer, error),
+            }
+        }
+        moved
+    }
+
+    fn complete(&mut self) {
+        while let Some(completion) = self.engine.completed() {
+            let background = self.memories.remove(completion.op.index);
+            self.background -= usize::from(background);
+            self.outcomes.end(completion.op, completion.outcome.err());
+            self.ended += 1;
+        }
+    }
+
+    fn link_failed(&mut self, peer: usize, error: LinkError) {
+        if self.engine.has_left(peer) {
+            self.links[peer] = None;
+            return;
+        }
+        let how = error.to_string();
+        self.fail(match error {
+            LinkError::Protocol { what } => Failure::Violation { rank: peer, what },
+            LinkError::Closed | LinkError::Io { .. } => Failure::PeerLost { rank: peer, how },
+        });
+    }
+
+    /// Ends everything: tells the peers why, and lets go of all memory.
+    pub fn fail(&mut self, failure: Failure) {
+        if self.engine.failure().is_some() {
+            return;
+        }
+        let reason = match &failure {
+            // The first one's words are passed on as they are.
+            Failure::Aborted { reason, .. } => reason.clone(),
+            _ => format!("{}: {failure}", self.name),
+        };
+        self.engine.fail(failure);
+        self.abort(reason.as_bytes());
+        self.complete();
+    }
+
+    /// Says goodbye to all peers that are still there.
+    pub fn leave(&mut self) {
+        if self.engine.failure().is_none() {
+            for link in self.links.iter_mut().flatten() {
+                // SAFETY: no pieces.
+                unsafe { link.enqueue(&Header::new(Kind::Goodbye, Default::default()), &[], NO_TICKET) };
+            }
+        }
+    }
+
+    /// Have all peers left, or is there nobody to hear from?
+    pub fn alone(&self) -> bool {
+        self.links.iter().enumerate().all(|(peer, link)| link.is_none() || self.engine.has_left(peer))
+    }
+
+    /// Tells the peers why this rank gives up, as far as the links take it without waiting, and lets go of all memory.
+    fn abort(&mut self, reason: &[u8]) {
+        let header = Header { payload_bytes: reason.len() as u32, ..Header::new(Kind::Abort, Default::default()) };
+        let pieces = [Piece { start: reason.as_ptr(), bytes: reason.len() }];
+        for link in &mut self.links {
+            let Some(mut link) = link.take() else { continue };
+            // SAFETY: the reason outlives `close`, after which the link has forgotten all pieces.
+            unsafe { link.enqueue(&header, &pieces, NO_TICKET) };
+            // A link that cannot flush has lost its peer, who needs no reason.
+            let _ = link.flush(&mut |_| ());
+            link.close();
+            self.parting.push(link);
+        }
+        for arriving in &mut self.arriving {
+            arriving.clear();
+        }
+    }
+
+    /// The descriptors to wait for.
+    pub fn descriptors(&self, into: &mut Vec<Descriptor>) {
+        into.clear();
+        for link in self.links.iter().flatten() {
+            link.descriptors(into);
+        }
+    }
+
+    /// See [`Link::prepare_sleep`].
+    pub fn prepare_sleep(&mut self, asleep: bool) {
+        for link in self.links.iter_mut().flatten() {
+            link.prepare_sleep(asleep);
+        }
+    }
+}
+
+/// Frames whose memory nobody waits for.
+const NO_TICKET: u64 = u64::MAX;

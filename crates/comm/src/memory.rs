@@ -1,0 +1,176 @@
+//! Where the bytes of operations lie: the callers' buffers, scratch, and the pool for early messages.
+
+use std::sync::Arc;
+
+use paceline_collective::Space;
+use paceline_collective::kernels::Elementwise;
+use paceline_engine::{PoolBuffer, Region};
+use paceline_fabric::shm::Arena;
+
+use crate::buffer::Memory;
+
+/// Pool memory that is kept for later messages; beyond it, released buffers give their memory back.
+const POOL_KEPT_BYTES: usize = 4 << 20;
+
+/// Scratch that is kept for later operations.
+const SCRATCH_KEPT: usize = 16;
+
+/// The memory of all operations of a rank.
+#[derive(Default)]
+pub(crate) struct Memories {
+    operations: Vec<OperationMemory>,
+    pool: Vec<Vec<u8>>,
+    pool_bytes: usize,
+    spare_scratch: Vec<Memory>,
+    /// Where peers of the host can read scratch in place.
+    pub arena: Option<Arc<Arena>>,
+}
+
+/// The memory of one operation.
+pub(crate) struct OperationMemory {
+    pub input: Span,
+    pub output: Span,
+    pub elementwise: Elementwise,
+    /// What an average divides by.
+    pub divisor: u32,
+    pub scratch: Option<Memory>,
+    /// Keeps buffers that the operation owns alive; never read.
+    pub _owners: [Option<Arc<Memory>>; 2],
+    /// Nobody waits for it in a call: the progress thread drives it.
+    pub background: bool,
+}
+
+/// Some memory of the caller.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    pub start: *mut u8,
+    pub bytes: usize,
+}
+
+// SAFETY: a span is an address and a length; whoever posts an operation vouches for the memory until it has ended, on
+// whatever thread it is used.
+unsafe impl Send for Span {}
+
+impl Span {
+    pub const EMPTY: Span = Span { start: std::ptr::null_mut(), bytes: 0 };
+
+    pub fn of<T>(slice: &[T]) -> Span {
+        Span { start: slice.as_ptr().cast::<u8>().cast_mut(), bytes: size_of_val(slice) }
+    }
+
+    pub fn of_mut<T>(slice: &mut [T]) -> Span {
+        Span { start: slice.as_mut_ptr().cast(), bytes: size_of_val(slice) }
+    }
+}
+
+impl Memories {
+    /// Keeps the memory of the operation with this index.
+    pub fn insert(&mut self, index: u32, memory: OperationMemory) {
+        let index = index as usize;
+        while self.operations.len() <= index {
+            self.operations.push(OperationMemory::none());
+        }
+        self.operations[index] = memory;
+    }
+
+    pub fn operation(&self, index: u32) -> &OperationMemory {
+        &self.operations[index as usize]
+    }
+
+    /// The operation has ended: its scratch is free, and the buffers that it owned. True if it ran in the background.
+    pub fn remove(&mut self, index: u32) -> bool {
+        let memory = std::mem::replace(&mut self.operations[index as usize], OperationMemory::none());
+        if let Some(scratch) = memory.scratch
+            && self.spare_scratch.len() < SCRATCH_KEPT
+        {
+            self.spare_scratch.push(scratch);
+        }
+        memory.background
+    }
+
+    /// Scratch of at least so many bytes; shared with the host where that is possible.
+    pub fn scratch(&mut self, bytes: usize) -> Option<Memory> {
+        if bytes == 0 {
+            return None;
+        }
+        let fits = |memory: &Memory| memory.bytes() >= bytes && memory.bytes() <= 4 * bytes.max(4096);
+        if let Some(position) = self.spare_scratch.iter().position(fits) {
+            return Some(self.spare_scratch.swap_remove(position));
+        }
+        let shared = self.arena.as_ref().and_then(|arena| arena.allocate(bytes, 64).ok());
+        Some(shared.map_or_else(|| Memory::private(bytes), Memory::Shared))
+    }
+
+    /// The address of a region.
+    ///
+    /// # Panics
+    /// If it does not lie in the operation's memory: that would be a wrong program, and no byte may be touched.
+    pub fn address(&self, region: &Region) -> *mut u8 {
+        let memory = &self.operations[region.op.index as usize];
+        let span = match region.space {
+            Space::Input => memory.input,
+            Space::Output => memory.output,
+            Space::Scratch => memory
+                .scratch
+                .as_ref()
+                .map_or(Span::EMPTY, |scratch| Span { start: scratch.start().as_ptr(), bytes: scratch.bytes() }),
+        };
+        if region.bytes == 0 {
+            return span.start;
+        }
+        assert!(
+            region.offset.checked_add(region.bytes).is_some_and(|end| end <= span.bytes),
+            "a program reaches beyond its memory: {region:?} of {} bytes",
+            span.bytes
+        );
+        // SAFETY: the offset is within the span, which is one piece of memory.
+        unsafe { span.start.add(region.offset) }
+    }
+
+    /// Room for `bytes` at `offset` of a pool buffer.
+    pub fn pool_mut(&mut self, buffer: PoolBuffer, offset: usize, bytes: usize) -> &mut [u8] {
+        let index = buffer.0 as usize;
+        while self.pool.len() <= index {
+            self.pool.push(Vec::new());
+        }
+        let memory = &mut self.pool[index];
+        let before = memory.capacity();
+        if memory.len() < offset + bytes {
+            memory.resize(offset + bytes, 0);
+        }
+        self.pool_bytes += memory.capacity() - before;
+        &mut self.pool[index][offset..offset + bytes]
+    }
+
+    pub fn pool(&self, buffer: PoolBuffer, offset: usize, bytes: usize) -> &[u8] {
+        match self.pool.get(buffer.0 as usize) {
+            Some(memory) => &memory[offset..offset + bytes],
+            None => &[],
+        }
+    }
+
+    /// A pool buffer is free.
+    pub fn release_pool(&mut self, buffer: PoolBuffer) {
+        if self.pool_bytes > POOL_KEPT_BYTES
+            && let Some(memory) = self.pool.get_mut(buffer.0 as usize)
+        {
+            self.pool_bytes -= memory.capacity();
+            *memory = Vec::new();
+        }
+    }
+}
+
+impl OperationMemory {
+    fn none() -> OperationMemory {
+        use paceline_plan::{DataType, Reduction};
+        OperationMemory {
+            input: Span::EMPTY,
+            output: Span::EMPTY,
+            elementwise: Elementwise { data_type: DataType::U8, reduction: Reduction::Sum, divisor: 1 },
+            divisor: 1,
+            scratch: None,
+            _owners: [None, None],
+            background: false,
+        }
+    }
+}

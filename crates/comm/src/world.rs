@@ -1,0 +1,169 @@
+//! What all communicators of a rank share: the connected world.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use paceline_engine::{Config as EngineConfig, Engine, Failure};
+use paceline_fabric::shm::{Arena, Doorbell};
+use paceline_fabric::{Link, Transport};
+use paceline_plan::LinkCost;
+
+use crate::CommError;
+use crate::context::{Context, Patience};
+use crate::core::Core;
+use crate::memory::Memories;
+use crate::programs::Programs;
+
+/// How long a rank that leaves waits for the others' goodbye, so that nobody loses its last data.
+const LEAVE: Duration = Duration::from_secs(2);
+
+/// A rank's connection to all others. Dropping it says goodbye.
+pub(crate) struct World {
+    pub context: Arc<Context>,
+    pub programs: Programs,
+    pub rank: usize,
+    /// Host names, by rank.
+    pub hosts: Vec<String>,
+    /// What carries the link to each rank; None for this one.
+    pub transports: Vec<Option<Transport>>,
+    pub arena: Option<Arc<Arena>>,
+    /// The deadline of calls that name none.
+    pub timeout: Duration,
+    pub link_cost: RwLock<LinkCost>,
+    /// The next communicator id that this rank has not seen.
+    pub next_communicator: AtomicU32,
+    /// What was decided while connecting.
+    pub notes: Vec<String>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What a world is made of.
+pub(crate) struct Parts {
+    pub rank: usize,
+    pub links: Vec<Option<Box<dyn Link>>>,
+    pub hosts: Vec<String>,
+    pub arena: Option<Arc<Arena>>,
+    pub doorbell: Option<Arc<Doorbell>>,
+    pub timeout: Duration,
+    pub notes: Vec<String>,
+    /// Ranks of this world that share this machine's processors.
+    pub local_ranks: usize,
+}
+
+impl World {
+    pub fn new(parts: Parts) -> Result<Arc<World>, CommError> {
+        let engine = Engine::new(EngineConfig::new(parts.rank, parts.links.len()));
+        let mut memories = Memories::default();
+        memories.arena = parts.arena.clone();
+        let name = format!("rank {} on {}", parts.rank, parts.hosts[parts.rank]);
+        let transports = parts.links.iter().map(|link| link.as_ref().map(|link| link.transport())).collect();
+        let core = Core::new(engine, parts.links, memories, name);
+        let failed =
+            |what: &str, error: std::io::Error| CommError::Connect(format!("rank {}: {what}: {error}", parts.rank));
+        let context = Context::new(core, parts.doorbell, patience(parts.local_ranks))
+            .map_err(|error| failed("cannot make an eventfd", error))?;
+        let context = Arc::new(context);
+        let in_background = context.clone();
+        let thread = std::thread::Builder::new()
+            .name("paceline".into())
+            .spawn(move || in_background.run_in_background())
+            .map_err(|error| failed("cannot start the progress thread", error))?;
+        Ok(Arc::new(World {
+            context,
+            programs: Programs::default(),
+            rank: parts.rank,
+            hosts: parts.hosts,
+            transports,
+            arena: parts.arena,
+            timeout: parts.timeout,
+            link_cost: RwLock::new(GUESS),
+            next_communicator: AtomicU32::new(1),
+            notes: parts.notes,
+            thread: Mutex::new(Some(thread)),
+        }))
+    }
+
+    /// Turns a failure into an error that says who, where, what, and what next.
+    pub fn error(&self, operation: String, failure: Failure) -> CommError {
+        let host_of = |rank: usize| self.hosts.get(rank).map_or("unknown", String::as_str);
+        let culprit_host = failure.culprit().map(|rank| format!(" (host {})", host_of(rank))).unwrap_or_default();
+        CommError::Failed {
+            rank: self.rank,
+            host: self.hosts[self.rank].clone(),
+            operation,
+            next_step: next_step(&failure),
+            failure,
+            culprit_host,
+        }
+    }
+
+    pub fn link_cost(&self) -> LinkCost {
+        *self.link_cost.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn set_link_cost(&self, cost: LinkCost) {
+        *self.link_cost.write().unwrap_or_else(PoisonError::into_inner) = cost;
+    }
+
+    pub fn size(&self) -> usize {
+        self.hosts.len()
+    }
+
+    /// Seen an id of another rank: this rank's next one is not smaller.
+    pub fn advance_communicators(&self, next: u32) {
+        self.next_communicator.fetch_max(next, Ordering::Relaxed);
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if self.size() > 1 {
+            self.context.with(|core| {
+                if core.engine.pending() > 0 {
+                    let reason = format!("rank {} dropped its communicator with operations pending", self.rank);
+                    core.fail(Failure::Cancelled { reason });
+                }
+                core.leave();
+            });
+            let patience = Patience { spins: 0, yields: 8 };
+            let until = Instant::now() + LEAVE;
+            self.context.drive(patience, Some(until), &|core| core.engine.failure().is_some() || core.alone());
+        }
+        self.context.stop();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // A panic of the thread was reported by itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The cost of a link before anything was measured: a loopback TCP connection, within a factor of a few.
+const GUESS: LinkCost = LinkCost { alpha: 20e-6, beta: 0.5e-9, gamma: 0.1e-9 };
+
+/// Spinning pays only while every rank has a processor of its own.
+fn patience(local_ranks: usize) -> Patience {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    if local_ranks <= processors { Patience { spins: 2000, yields: 200 } } else { Patience { spins: 0, yields: 200 } }
+}
+
+fn next_step(failure: &Failure) -> String {
+    match failure {
+        Failure::PeerLost { rank, .. } | Failure::PeerLeft { rank } => {
+            format!("Look at the output of rank {rank}, then start the job again")
+        }
+        Failure::Aborted { .. } => "Look at the output of the rank named first, then start the job again".into(),
+        Failure::Mismatch { .. } => {
+            "Make all ranks call the same collectives with the same lengths, types and options in the same order, \
+             or give each operation an id"
+                .into()
+        }
+        Failure::Deadline { .. } => {
+            "See what the ranks named are doing; give the call a longer timeout if they are only slow".into()
+        }
+        Failure::Violation { .. } => "Check that all ranks run the same version of Paceline".into(),
+        Failure::Cancelled { .. } => "Form the communicator again".into(),
+    }
+}

@@ -1,0 +1,212 @@
+//! Every collective, algorithm, world size, length and type, over the links of a world of threads.
+
+mod support;
+
+use half::{bf16, f16};
+use paceline_collective::registry::of_kind;
+use paceline_comm::{CallOptions, CollectiveKind, Communicator, Element, Reduction};
+use support::on_all_ranks;
+
+const WORLDS: [usize; 7] = [1, 2, 3, 4, 5, 8, 13];
+const LENGTHS: [usize; 6] = [0, 1, 4, 7, 1000, 12_345];
+
+/// Tiles of 512 bytes: small data reaches the many-tile path.
+fn options(algorithm: &str) -> CallOptions {
+    CallOptions { tile_bytes: Some(512), ..CallOptions::algorithm(algorithm) }
+}
+
+fn value(rank: usize, index: usize) -> i64 {
+    (rank as i64 * 31 + index as i64 * 7) % 101 - 50
+}
+
+fn algorithms(kind: CollectiveKind) -> Vec<&'static str> {
+    of_kind(kind).map(|algorithm| algorithm.name()).collect()
+}
+
+#[test]
+fn all_reduce_gives_the_sum_to_everyone() {
+    for world in WORLDS {
+        on_all_ranks(world, move |comm| {
+            for algorithm in algorithms(CollectiveKind::AllReduce) {
+                for length in LENGTHS {
+                    let mine: Vec<i64> = (0..length).map(|index| value(comm.rank(), index)).collect();
+                    let sum = |index| (0..world).map(|rank| value(rank, index)).sum::<i64>();
+                    let mut output = vec![0; length];
+                    comm.all_reduce_into(&mine, &mut output, Reduction::Sum, &options(algorithm)).unwrap();
+                    assert!((0..length).all(|index| output[index] == sum(index)), "{algorithm} {world} {length}");
+                    let mut data = mine;
+                    comm.all_reduce(&mut data, Reduction::Sum, &options(algorithm)).unwrap();
+                    assert_eq!(data, output, "{algorithm} in place, {world} ranks, {length} elements");
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn reduce_scatter_and_all_gather_invert_each_other() {
+    for world in WORLDS {
+        on_all_ranks(world, move |comm| {
+            for length in LENGTHS {
+                for scatter in algorithms(CollectiveKind::ReduceScatter) {
+                    let mine: Vec<i32> = (0..length * world).map(|index| value(comm.rank(), index) as i32).collect();
+                    let mut block = vec![0; length];
+                    comm.reduce_scatter(&mine, &mut block, Reduction::Sum, &options(scatter)).unwrap();
+                    for gather in algorithms(CollectiveKind::AllGather) {
+                        let mut all = vec![0; length * world];
+                        comm.all_gather(&block, &mut all, &options(gather)).unwrap();
+                        let sum = |index| (0..world).map(|rank| value(rank, index) as i32).sum::<i32>();
+                        let right = (0..length * world).all(|index| all[index] == sum(index));
+                        assert!(right, "{scatter}, {gather}, {world} ranks, {length} elements");
+                    }
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn rooted_collectives_reach_every_root() {
+    for world in WORLDS {
+        on_all_ranks(world, move |comm| {
+            let me = comm.rank();
+            for root in [0, world / 2, world - 1] {
+                for length in [0, 1, 1000] {
+                    rooted(&comm, me, root, length);
+                }
+            }
+        });
+    }
+}
+
+fn rooted(comm: &Communicator, me: usize, root: usize, length: usize) {
+    let world = comm.world_size();
+    for algorithm in algorithms(CollectiveKind::Broadcast) {
+        let mut data: Vec<i64> = (0..length).map(|index| value(me, index)).collect();
+        comm.broadcast(&mut data, root, &options(algorithm)).unwrap();
+        assert!((0..length).all(|index| data[index] == value(root, index)), "broadcast {algorithm}");
+    }
+    let mine: Vec<i64> = (0..length).map(|index| value(me, index)).collect();
+    for algorithm in algorithms(CollectiveKind::Reduce) {
+        let mut output = vec![0; if me == root { length } else { 0 }];
+        comm.reduce(&mine, &mut output, root, Reduction::Max, &options(algorithm)).unwrap();
+        let most = |index| (0..world).map(|rank| value(rank, index)).max();
+        assert!(output.iter().enumerate().all(|(index, &got)| Some(got) == most(index)), "reduce {algorithm}");
+    }
+    for algorithm in algorithms(CollectiveKind::Gather) {
+        let mut output = vec![0; if me == root { length * world } else { 0 }];
+        comm.gather(&mine, &mut output, root, &options(algorithm)).unwrap();
+        let right = |at: usize| value(at / length, at % length);
+        assert!(output.iter().enumerate().all(|(at, &got)| got == right(at)), "gather {algorithm}");
+    }
+    for algorithm in algorithms(CollectiveKind::Scatter) {
+        let all: Vec<i64> = (0..if me == root { length * world } else { 0 }).map(|at| value(root, at)).collect();
+        let mut output = vec![0; length];
+        comm.scatter(&all, &mut output, root, &options(algorithm)).unwrap();
+        let right = |index| value(root, me * length + index);
+        assert!((0..length).all(|index| output[index] == right(index)), "scatter {algorithm}");
+    }
+}
+
+#[test]
+fn all_to_all_transposes() {
+    for world in WORLDS {
+        on_all_ranks(world, move |comm| {
+            for algorithm in algorithms(CollectiveKind::AllToAll) {
+                for length in [0, 1, 300] {
+                    let mine: Vec<i64> = (0..length * world).map(|at| value(comm.rank(), at)).collect();
+                    let mut output = vec![0; length * world];
+                    comm.all_to_all(&mine, &mut output, &options(algorithm)).unwrap();
+                    let right = |at: usize| value(at / length, comm.rank() * length + at % length);
+                    assert!(output.iter().enumerate().all(|(at, &got)| got == right(at)), "{algorithm}");
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn every_type_and_reduction() {
+    fn check<T: Element + PartialEq + std::fmt::Debug>(comm: &Communicator, make: impl Fn(f64) -> T) {
+        let values: [(Reduction, f64); 5] = [
+            (Reduction::Sum, 10.0),
+            (Reduction::Average, 2.5),
+            (Reduction::Min, 1.0),
+            (Reduction::Max, 4.0),
+            (Reduction::Product, 24.0),
+        ];
+        for (reduction, expected) in values {
+            for algorithm in algorithms(CollectiveKind::AllReduce) {
+                let mut data = vec![make(comm.rank() as f64 + 1.0); 1003];
+                comm.all_reduce(&mut data, reduction, &options(algorithm)).unwrap();
+                let expected = make(expected);
+                assert!(data.iter().all(|&got| got == expected), "{reduction} {algorithm} {:?}", data[0]);
+            }
+        }
+    }
+    on_all_ranks(4, |comm| {
+        check::<f32>(&comm, |value| value as f32);
+        check::<f64>(&comm, |value| value);
+        check::<f16>(&comm, f16::from_f64);
+        check::<bf16>(&comm, bf16::from_f64);
+        check::<i32>(&comm, |value| value as i32);
+        check::<i64>(&comm, |value| value as i64);
+        check::<u8>(&comm, |value| value as u8);
+    });
+}
+
+#[test]
+fn messages_of_one_tag_keep_their_order() {
+    on_all_ranks(3, |comm| {
+        let options = CallOptions::default();
+        let (next, before) = ((comm.rank() + 1) % 3, (comm.rank() + 2) % 3);
+        for round in 0..50u8 {
+            // Rank 0 receives last, so that the ring of blocking sends cannot wait in a circle.
+            let mut got = [0u8; 3];
+            let mine = [comm.rank() as u8, round, 7];
+            if comm.rank() == 0 {
+                comm.send(&mine, next, 5, &options).unwrap();
+                comm.receive(&mut got, before, 5, &options).unwrap();
+            } else {
+                comm.receive(&mut got, before, 5, &options).unwrap();
+                comm.send(&mine, next, 5, &options).unwrap();
+            }
+            assert_eq!(got, [before as u8, round, 7]);
+        }
+    });
+}
+
+#[test]
+fn a_split_world_and_a_split_of_a_split() {
+    on_all_ranks(6, |comm| {
+        let options = CallOptions::default();
+        let halves = comm.split(Some(comm.rank() as u32 % 2), -(comm.rank() as i32)).unwrap().unwrap();
+        assert_eq!(halves.world_size(), 3);
+        assert_eq!(halves.rank(), 2 - comm.rank() / 2, "the key reverses the order");
+        let mut sum = [comm.rank() as i64];
+        halves.all_reduce(&mut sum, Reduction::Sum, &options).unwrap();
+        assert_eq!(sum[0], if comm.rank() % 2 == 0 { 6 } else { 9 });
+        let part = halves.split((halves.rank() < 2).then_some(0), 0).unwrap();
+        assert_eq!(part.is_some(), halves.rank() < 2);
+        if let Some(part) = part {
+            let mut ones = [1i64];
+            part.all_reduce(&mut ones, Reduction::Sum, &options).unwrap();
+            assert_eq!(ones, [2]);
+        }
+        comm.barrier(&options).unwrap();
+    });
+}
+
+#[test]
+fn nobody_leaves_a_barrier_before_everybody_has_come() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    static COME: AtomicUsize = AtomicUsize::new(0);
+    on_all_ranks(5, |comm| {
+        for round in 1..=20 {
+            COME.fetch_add(1, Ordering::SeqCst);
+            comm.barrier(&CallOptions::default()).unwrap();
+            assert!(COME.load(Ordering::SeqCst) >= 5 * round);
+            comm.barrier(&CallOptions::default()).unwrap();
+        }
+    });
+}
