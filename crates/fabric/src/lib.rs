@@ -1,6 +1,7 @@
 //! Links between ranks: shared memory, TCP, memory; how ranks find each other (rendezvous); and what a link costs.
 #![deny(missing_docs)]
 
+pub mod environment;
 mod error;
 mod link;
 mod memory;
