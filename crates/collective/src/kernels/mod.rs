@@ -21,8 +21,7 @@
 //!   to nearest even.
 
 mod element;
-#[cfg(target_arch = "x86_64")]
-mod f16c;
+mod f16;
 mod level;
 mod number;
 #[cfg(test)]
@@ -34,7 +33,8 @@ use paceline_plan::{DataType, Reduction};
 
 pub use level::Level;
 
-use element::{Bf16, Element, F16};
+use element::{Bf16, Element};
+use f16::F16;
 use level::Operands;
 use number::{Average, Max, Min, Product, Sum};
 

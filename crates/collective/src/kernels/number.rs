@@ -88,6 +88,7 @@ macro_rules! float_number {
 
             #[inline(always)]
             fn canonical(self) -> Self {
+                // The sign 0, the exponent and the first bit of the fraction 1.
                 if self.is_nan() {
                     Self::from_bits((Self::INFINITY.to_bits() >> 1) | Self::INFINITY.to_bits())
                 } else {

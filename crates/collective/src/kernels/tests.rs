@@ -3,12 +3,13 @@
 use half::{bf16, f16};
 use paceline_plan::{DataType, Reduction};
 
-use super::element::{Bf16, Element, F16};
+use super::element::{Bf16, Element};
+use super::f16::F16;
 use super::number::Number;
 use super::{Elementwise, Level};
 
-const SEED: u64 = 0x5eed_0f_7e57;
-const LENGTHS: [usize; 13] = [0, 1, 2, 3, 7, 8, 15, 16, 17, 63, 64, 65, 1000];
+const SEED: u64 = 0x5eed_0f7e;
+const LENGTHS: [usize; 14] = [0, 1, 2, 3, 7, 8, 15, 16, 17, 63, 64, 65, 256, 1000];
 /// Where the left operand, the right one and the result begin.
 const OFFSETS: [[usize; 3]; 4] = [[0, 0, 0], [1, 1, 1], [3, 0, 5], [0, 7, 2]];
 
