@@ -6,7 +6,7 @@ use std::time::Duration;
 use paceline_collective::kernels::Elementwise;
 use paceline_engine::frame::Signature;
 use paceline_engine::{Failure, Geometry, Request};
-use paceline_fabric::{Transport, memory_pair};
+use paceline_fabric::Transport;
 use paceline_plan::{CollectiveKind, DataType, LinkCost, OperationKey, Reduction};
 
 use crate::buffer::Memory;
@@ -14,14 +14,11 @@ use crate::memory::{OperationMemory, Span};
 use crate::outcome::Ticket;
 use crate::pending::name;
 use crate::programs::Choice;
-use crate::world::{Parts, World};
+use crate::world::World;
 use crate::{Buffer, CallOptions, CommError, Element};
 
 /// Tiles in flight: enough to keep both directions of a link busy while a third tile is combined.
 const WINDOW: u32 = 4;
-
-/// The deadline of calls that name none.
-const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// In the key's communicator: the operation was named by the caller.
 const NAMED: u32 = 1 << 30;
@@ -64,45 +61,6 @@ pub(crate) struct Call<'a> {
 }
 
 impl Communicator {
-    /// The world of one rank.
-    ///
-    /// # Errors
-    /// If the process is out of descriptors.
-    pub fn solo() -> Result<Communicator, CommError> {
-        Ok(Communicator::threads(1)?.remove(0))
-    }
-
-    /// A world whose ranks are threads of this process: one communicator for each.
-    ///
-    /// # Errors
-    /// If `world` is 0, or the process is out of descriptors or threads.
-    pub fn threads(world: usize) -> Result<Vec<Communicator>, CommError> {
-        if world == 0 {
-            return Err(CommError::Connect("a world has at least one rank, not 0".into()));
-        }
-        let mut links: Vec<Vec<Option<Box<dyn paceline_fabric::Link>>>> =
-            (0..world).map(|_| (0..world).map(|_| None).collect()).collect();
-        for low in 0..world {
-            for high in low + 1..world {
-                let (one, other) = memory_pair();
-                links[low][high] = Some(Box::new(one));
-                links[high][low] = Some(Box::new(other));
-            }
-        }
-        let host = crate::connect::host_name();
-        let parts = |(rank, links)| Parts {
-            rank,
-            links,
-            hosts: vec![host.clone(); world],
-            arena: None,
-            doorbell: None,
-            timeout: TIMEOUT,
-            notes: Vec::new(),
-            local_ranks: world,
-        };
-        links.into_iter().enumerate().map(|rank| Ok(Communicator::over(World::new(parts(rank))?))).collect()
-    }
-
     /// The communicator of a whole world.
     pub(crate) fn over(world: Arc<World>) -> Communicator {
         let members = (0..world.size()).collect();

@@ -30,7 +30,8 @@ pub(crate) struct Core {
     /// Counts operations that have ended: waiters look again when it has changed.
     pub ended: u64,
     /// Closed links, kept as long as the core: dropping a socket too early could cost the peer our last words.
-    parting: Vec<Box<dyn Link>>,
+    parting: Vec<Parting>,
+    last_words: Vec<u8>,
     /// This rank and its host, for messages.
     name: String,
 }
@@ -54,6 +55,7 @@ impl Core {
             staging: Vec::new(),
             ended: 0,
             parting: Vec::new(),
+            last_words: Vec::new(),
             name,
         };
         for (peer, link) in core.links.iter().enumerate() {
@@ -88,6 +90,11 @@ impl Core {
 
     /// Does what can be done now, without waiting. True if anything moved.
     pub fn progress(&mut self) -> bool {
+        if self.engine.failure().is_some() {
+            self.part();
+            self.complete();
+            return false;
+        }
         self.engine.tick(self.now());
         let mut moved = self.receive();
         moved |= self.send();
@@ -96,7 +103,11 @@ impl Core {
             moved = true;
             match execute(&work.job, &mut self.memories, &self.links, &mut self.staging) {
                 Ok(()) => self.engine.worked(work.token, None),
-                Err((peer, error)) => self.link_failed(peer, error),
+                Err((peer, error)) => {
+                    // A peer that withdraws its memory says why.
+                    self.receive();
+                    self.link_failed(peer, error);
+                }
             }
         }
         while let Some(buffer) = self.engine.released_buffer() {
@@ -208,7 +219,7 @@ impl Core {
             _ => format!("{}: {failure}", self.name),
         };
         self.engine.fail(failure);
-        self.abort(reason.as_bytes());
+        self.abort(reason);
         self.complete();
     }
 
@@ -227,22 +238,41 @@ impl Core {
         self.links.iter().enumerate().all(|(peer, link)| link.is_none() || self.engine.has_left(peer))
     }
 
-    /// Tells the peers why this rank gives up, as far as the links take it without waiting, and lets go of all memory.
-    fn abort(&mut self, reason: &[u8]) {
+    /// Lets go of all memory of callers, and tells the peers why. What the links do not take at once goes out later.
+    fn abort(&mut self, reason: String) {
+        let reason = reason.into_bytes();
         let header = Header { payload_bytes: reason.len() as u32, ..Header::new(Kind::Abort, Default::default()) };
         let pieces = [Piece { start: reason.as_ptr(), bytes: reason.len() }];
         for link in &mut self.links {
             let Some(mut link) = link.take() else { continue };
-            // SAFETY: the reason outlives `close`, after which the link has forgotten all pieces.
+            link.abandon();
+            // SAFETY: the last words are kept as long as the links that say them.
             unsafe { link.enqueue(&header, &pieces, NO_TICKET) };
-            // A link that cannot flush has lost its peer, who needs no reason.
-            let _ = link.flush(&mut |_| ());
-            link.close();
-            self.parting.push(link);
+            self.parting.push(Parting { link, silent: false });
         }
+        self.last_words = reason;
         for arriving in &mut self.arriving {
             arriving.clear();
         }
+        self.part();
+    }
+
+    /// Goes on saying the last words; closes each link that has taken them.
+    fn part(&mut self) {
+        for parting in self.parting.iter_mut().filter(|parting| !parting.silent) {
+            let mut said = false;
+            // A link that cannot flush has lost its peer, who needs no reason.
+            let lost = parting.link.flush(&mut |_| said = true).is_err();
+            if said || lost {
+                parting.link.close();
+                parting.silent = true;
+            }
+        }
+    }
+
+    /// Has everything been said?
+    pub fn parted(&self) -> bool {
+        self.parting.iter().all(|parting| parting.silent)
     }
 
     /// The descriptors to wait for.
@@ -259,6 +289,13 @@ impl Core {
             link.prepare_sleep(asleep);
         }
     }
+}
+
+/// A link of a failed world.
+struct Parting {
+    link: Box<dyn Link>,
+    /// It has said all that it had to say.
+    silent: bool,
 }
 
 /// Frames whose memory nobody waits for.

@@ -37,9 +37,12 @@ fn copy(
     memories: &mut Memories,
     links: &[Option<Box<dyn Link>>],
 ) -> Result<(), (usize, LinkError)> {
+    if into.bytes == 0 {
+        return Ok(());
+    }
     let target = memories.address(into);
     if let Some(source) = address(from, memories, links) {
-        if !std::ptr::eq(source, target) && into.bytes > 0 {
+        if !std::ptr::eq(source, target) {
             // SAFETY: both lie in memory of at least `into.bytes` (checked when the addresses were made). Where input
             // and output are one memory they may overlap, hence `copy`.
             unsafe { std::ptr::copy(source, target, into.bytes) };
@@ -60,6 +63,9 @@ fn combine(
     links: &[Option<Box<dyn Link>>],
     staging: &mut Vec<u8>,
 ) -> Result<(), (usize, LinkError)> {
+    if into.bytes == 0 {
+        return Ok(());
+    }
     let target = memories.address(into);
     match (address(left, memories, links), address(right, memories, links)) {
         (Some(left), Some(right)) => {

@@ -33,8 +33,10 @@ mod memory;
 mod options;
 mod outcome;
 mod pending;
+mod probe;
 mod programs;
 mod sink;
+mod threads;
 mod world;
 
 pub use buffer::Buffer;
@@ -44,5 +46,6 @@ pub use error::CommError;
 pub use options::CallOptions;
 pub use paceline_engine::Failure;
 pub use paceline_fabric::Transport;
+pub use paceline_fabric::shm::ShmOptions;
 pub use paceline_plan::{CollectiveKind, DataType, LinkCost, Reduction};
 pub use pending::Pending;

@@ -129,7 +129,10 @@ impl Drop for World {
             });
             let patience = Patience { spins: 0, yields: 8 };
             let until = Instant::now() + LEAVE;
-            self.context.drive(patience, Some(until), &|core| core.engine.failure().is_some() || core.alone());
+            self.context.drive(patience, Some(until), &|core| match core.engine.failure() {
+                Some(_) => core.parted(),
+                None => core.alone(),
+            });
         }
         self.context.stop();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();

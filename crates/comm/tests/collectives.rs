@@ -5,10 +5,14 @@ mod support;
 use half::{bf16, f16};
 use paceline_collective::registry::of_kind;
 use paceline_comm::{CallOptions, CollectiveKind, Communicator, Element, Reduction};
-use support::on_all_ranks;
+use support::{LINKS, Links, on_all_ranks};
 
 const WORLDS: [usize; 7] = [1, 2, 3, 4, 5, 8, 13];
 const LENGTHS: [usize; 6] = [0, 1, 4, 7, 1000, 12_345];
+
+fn cases() -> impl Iterator<Item = (Links, usize)> {
+    LINKS.into_iter().flat_map(|links| WORLDS.map(|world| (links, world)))
+}
 
 /// Tiles of 512 bytes: small data reaches the many-tile path.
 fn options(algorithm: &str) -> CallOptions {
@@ -25,8 +29,8 @@ fn algorithms(kind: CollectiveKind) -> Vec<&'static str> {
 
 #[test]
 fn all_reduce_gives_the_sum_to_everyone() {
-    for world in WORLDS {
-        on_all_ranks(world, move |comm| {
+    for (links, world) in cases() {
+        on_all_ranks(links, world, move |comm| {
             for algorithm in algorithms(CollectiveKind::AllReduce) {
                 for length in LENGTHS {
                     let mine: Vec<i64> = (0..length).map(|index| value(comm.rank(), index)).collect();
@@ -45,8 +49,8 @@ fn all_reduce_gives_the_sum_to_everyone() {
 
 #[test]
 fn reduce_scatter_and_all_gather_invert_each_other() {
-    for world in WORLDS {
-        on_all_ranks(world, move |comm| {
+    for (links, world) in cases() {
+        on_all_ranks(links, world, move |comm| {
             for length in LENGTHS {
                 for scatter in algorithms(CollectiveKind::ReduceScatter) {
                     let mine: Vec<i32> = (0..length * world).map(|index| value(comm.rank(), index) as i32).collect();
@@ -67,8 +71,8 @@ fn reduce_scatter_and_all_gather_invert_each_other() {
 
 #[test]
 fn rooted_collectives_reach_every_root() {
-    for world in WORLDS {
-        on_all_ranks(world, move |comm| {
+    for (links, world) in cases() {
+        on_all_ranks(links, world, move |comm| {
             let me = comm.rank();
             for root in [0, world / 2, world - 1] {
                 for length in [0, 1, 1000] {
@@ -110,8 +114,8 @@ fn rooted(comm: &Communicator, me: usize, root: usize, length: usize) {
 
 #[test]
 fn all_to_all_transposes() {
-    for world in WORLDS {
-        on_all_ranks(world, move |comm| {
+    for (links, world) in cases() {
+        on_all_ranks(links, world, move |comm| {
             for algorithm in algorithms(CollectiveKind::AllToAll) {
                 for length in [0, 1, 300] {
                     let mine: Vec<i64> = (0..length * world).map(|at| value(comm.rank(), at)).collect();
@@ -144,69 +148,77 @@ fn every_type_and_reduction() {
             }
         }
     }
-    on_all_ranks(4, |comm| {
-        check::<f32>(&comm, |value| value as f32);
-        check::<f64>(&comm, |value| value);
-        check::<f16>(&comm, f16::from_f64);
-        check::<bf16>(&comm, bf16::from_f64);
-        check::<i32>(&comm, |value| value as i32);
-        check::<i64>(&comm, |value| value as i64);
-        check::<u8>(&comm, |value| value as u8);
-    });
+    for links in LINKS {
+        on_all_ranks(links, 4, |comm| {
+            check::<f32>(&comm, |value| value as f32);
+            check::<f64>(&comm, |value| value);
+            check::<f16>(&comm, f16::from_f64);
+            check::<bf16>(&comm, bf16::from_f64);
+            check::<i32>(&comm, |value| value as i32);
+            check::<i64>(&comm, |value| value as i64);
+            check::<u8>(&comm, |value| value as u8);
+        });
+    }
 }
 
 #[test]
 fn messages_of_one_tag_keep_their_order() {
-    on_all_ranks(3, |comm| {
-        let options = CallOptions::default();
-        let (next, before) = ((comm.rank() + 1) % 3, (comm.rank() + 2) % 3);
-        for round in 0..50u8 {
-            // Rank 0 receives last, so that the ring of blocking sends cannot wait in a circle.
-            let mut got = [0u8; 3];
-            let mine = [comm.rank() as u8, round, 7];
-            if comm.rank() == 0 {
-                comm.send(&mine, next, 5, &options).unwrap();
-                comm.receive(&mut got, before, 5, &options).unwrap();
-            } else {
-                comm.receive(&mut got, before, 5, &options).unwrap();
-                comm.send(&mine, next, 5, &options).unwrap();
+    for links in LINKS {
+        on_all_ranks(links, 3, |comm| {
+            let options = CallOptions::default();
+            let (next, before) = ((comm.rank() + 1) % 3, (comm.rank() + 2) % 3);
+            for round in 0..50u8 {
+                // Rank 0 receives last, so that the ring of blocking sends cannot wait in a circle.
+                let mut got = [0u8; 3];
+                let mine = [comm.rank() as u8, round, 7];
+                if comm.rank() == 0 {
+                    comm.send(&mine, next, 5, &options).unwrap();
+                    comm.receive(&mut got, before, 5, &options).unwrap();
+                } else {
+                    comm.receive(&mut got, before, 5, &options).unwrap();
+                    comm.send(&mine, next, 5, &options).unwrap();
+                }
+                assert_eq!(got, [before as u8, round, 7]);
             }
-            assert_eq!(got, [before as u8, round, 7]);
-        }
-    });
+        });
+    }
 }
 
 #[test]
 fn a_split_world_and_a_split_of_a_split() {
-    on_all_ranks(6, |comm| {
-        let options = CallOptions::default();
-        let halves = comm.split(Some(comm.rank() as u32 % 2), -(comm.rank() as i32)).unwrap().unwrap();
-        assert_eq!(halves.world_size(), 3);
-        assert_eq!(halves.rank(), 2 - comm.rank() / 2, "the key reverses the order");
-        let mut sum = [comm.rank() as i64];
-        halves.all_reduce(&mut sum, Reduction::Sum, &options).unwrap();
-        assert_eq!(sum[0], if comm.rank() % 2 == 0 { 6 } else { 9 });
-        let part = halves.split((halves.rank() < 2).then_some(0), 0).unwrap();
-        assert_eq!(part.is_some(), halves.rank() < 2);
-        if let Some(part) = part {
-            let mut ones = [1i64];
-            part.all_reduce(&mut ones, Reduction::Sum, &options).unwrap();
-            assert_eq!(ones, [2]);
-        }
-        comm.barrier(&options).unwrap();
-    });
+    for links in LINKS {
+        on_all_ranks(links, 6, |comm| {
+            let options = CallOptions::default();
+            let halves = comm.split(Some(comm.rank() as u32 % 2), -(comm.rank() as i32)).unwrap().unwrap();
+            assert_eq!(halves.world_size(), 3);
+            assert_eq!(halves.rank(), 2 - comm.rank() / 2, "the key reverses the order");
+            let mut sum = [comm.rank() as i64];
+            halves.all_reduce(&mut sum, Reduction::Sum, &options).unwrap();
+            assert_eq!(sum[0], if comm.rank() % 2 == 0 { 6 } else { 9 });
+            let part = halves.split((halves.rank() < 2).then_some(0), 0).unwrap();
+            assert_eq!(part.is_some(), halves.rank() < 2);
+            if let Some(part) = part {
+                let mut ones = [1i64];
+                part.all_reduce(&mut ones, Reduction::Sum, &options).unwrap();
+                assert_eq!(ones, [2]);
+            }
+            comm.barrier(&options).unwrap();
+        });
+    }
 }
 
 #[test]
 fn nobody_leaves_a_barrier_before_everybody_has_come() {
     use std::sync::atomic::{AtomicUsize, Ordering};
     static COME: AtomicUsize = AtomicUsize::new(0);
-    on_all_ranks(5, |comm| {
-        for round in 1..=20 {
-            COME.fetch_add(1, Ordering::SeqCst);
-            comm.barrier(&CallOptions::default()).unwrap();
-            assert!(COME.load(Ordering::SeqCst) >= 5 * round);
-            comm.barrier(&CallOptions::default()).unwrap();
-        }
-    });
+    for links in LINKS {
+        on_all_ranks(links, 5, |comm| {
+            for round in 1..=20 {
+                COME.fetch_add(1, Ordering::SeqCst);
+                comm.barrier(&CallOptions::default()).unwrap();
+                assert!(COME.load(Ordering::SeqCst) >= 5 * round);
+                comm.barrier(&CallOptions::default()).unwrap();
+            }
+        });
+    }
 }

@@ -1,13 +1,43 @@
 //! Worlds for tests.
+#![allow(dead_code)] // Each test program uses some of it.
 
-use paceline_comm::Communicator;
+use paceline_comm::{Communicator, ShmOptions, Transport};
+
+/// The ways in which ranks can be linked: each must pass the same tests.
+pub const LINKS: [Links; 4] = [Links::Memory, Links::SharedMemory, Links::Rings, Links::Tcp];
+
+/// A way to link ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Links {
+    /// Queues.
+    Memory,
+    /// Shared memory with single copy.
+    SharedMemory,
+    /// Shared memory where single copy is refused: everything goes through the rings.
+    Rings,
+    /// TCP on loopback.
+    Tcp,
+}
+
+/// A world of threads.
+pub fn world_of(links: Links, world: usize) -> Vec<Communicator> {
+    let arena_bytes = Some(256 << 20);
+    let options = ShmOptions { single_copy: links != Links::Rings, arena_bytes, ..ShmOptions::default() };
+    let transport = match links {
+        Links::Memory => Transport::Memory,
+        Links::SharedMemory | Links::Rings => Transport::Shm,
+        Links::Tcp => Transport::Tcp,
+    };
+    Communicator::threads_with(transport, world, &options).expect("a world of threads")
+}
 
 /// Runs `act` on every rank of a world of threads; a panic of one is the panic of the test.
 pub fn on_all_ranks<R: Send + 'static>(
+    links: Links,
     world: usize,
     act: impl Fn(Communicator) -> R + Send + Sync + Clone + 'static,
 ) -> Vec<R> {
-    let ranks = Communicator::threads(world).expect("a world of threads").into_iter();
+    let ranks = world_of(links, world).into_iter();
     let threads: Vec<_> = ranks
         .map(|comm| {
             let act = act.clone();
@@ -17,4 +47,15 @@ pub fn on_all_ranks<R: Send + 'static>(
     let join =
         |thread: std::thread::JoinHandle<R>| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     threads.into_iter().map(join).collect()
+}
+
+/// Numbers in 0..1 that follow from the seed (xorshift64*, Vigna 2016).
+pub fn random(seed: u64) -> impl FnMut() -> f64 {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    move || {
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        (state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) as f64 / (1u64 << 53) as f64
+    }
 }

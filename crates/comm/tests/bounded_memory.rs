@@ -1,0 +1,117 @@
+//! Memory stays bounded whatever order the ranks start operations in, and a warm communicator allocates nothing.
+
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use paceline_comm::{CallOptions, Reduction};
+use support::{LINKS, Links, on_all_ranks};
+
+/// Counts allocations while told to.
+struct Counting;
+
+static COUNT: AtomicBool = AtomicBool::new(false);
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+/// The tests of this file measure the whole process: one at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+// SAFETY: every call is passed on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if COUNT.load(Ordering::Relaxed) {
+            ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(start, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn resident_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/statm").expect("statm of this process");
+    let pages: usize = status.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("resident pages");
+    pages * rustix::param::page_size()
+}
+
+#[test]
+fn two_ranks_start_large_operations_in_different_orders() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    const ELEMENTS: usize = 25 << 20; // 100 MiB of f32.
+    let growths = on_all_ranks(Links::Tcp, 2, |comm| {
+        let buffer = |value| {
+            let mut buffer = comm.alloc::<f32>(ELEMENTS).unwrap();
+            buffer.fill(value);
+            buffer
+        };
+        let (mut first, mut second) = (Some(buffer(1.0)), Some(buffer(2.0)));
+        if comm.rank() == 1 {
+            std::mem::swap(&mut first, &mut second);
+        }
+        comm.barrier(&CallOptions::default()).unwrap();
+        let before = resident_bytes();
+        let mut most = 0;
+        let id = |operation| CallOptions { operation: Some(operation), ..CallOptions::default() };
+        let mine = comm.rank() as u64;
+        let one = comm.start_all_reduce(first.take().unwrap(), Reduction::Sum, &id(mine)).unwrap();
+        std::thread::sleep(Duration::from_secs(1));
+        most = most.max(resident_bytes());
+        let two = comm.start_all_reduce(second.take().unwrap(), Reduction::Sum, &id(1 - mine)).unwrap();
+        while !(one.is_done() && two.is_done()) {
+            most = most.max(resident_bytes());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let (one, two) = (one.wait().unwrap(), two.wait().unwrap());
+        let values = if mine == 0 { (2.0, 4.0) } else { (4.0, 2.0) };
+        assert!(one.iter().all(|&got| got == values.0) && two.iter().all(|&got| got == values.1));
+        most.saturating_sub(before)
+    });
+    for growth in growths {
+        assert!(growth < 8 << 20, "resident memory grew by {growth} bytes");
+    }
+}
+
+#[test]
+fn a_warm_communicator_allocates_nothing() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for links in LINKS {
+        let allocations = on_all_ranks(links, 3, move |comm| {
+            let options = CallOptions::default();
+            let mut small = vec![1f32; 16];
+            let mut large = vec![1f32; 100_000];
+            let mut gathered = vec![0f32; 48];
+            let round = |small: &mut [f32], large: &mut [f32], gathered: &mut [f32]| {
+                comm.all_reduce(small, Reduction::Max, &options).unwrap();
+                comm.all_reduce(large, Reduction::Max, &options).unwrap();
+                comm.all_gather(small, gathered, &options).unwrap();
+                comm.barrier(&options).unwrap();
+            };
+            for _ in 0..300 {
+                round(&mut small, &mut large, &mut gathered);
+            }
+            comm.barrier(&options).unwrap();
+            COUNT.store(true, Ordering::SeqCst);
+            ALLOCATIONS.store(0, Ordering::SeqCst);
+            comm.barrier(&options).unwrap();
+            for _ in 0..200 {
+                round(&mut small, &mut large, &mut gathered);
+            }
+            comm.barrier(&options).unwrap();
+            let counted = ALLOCATIONS.load(Ordering::SeqCst);
+            COUNT.store(false, Ordering::SeqCst);
+            counted
+        });
+        // A queue may still find a new high-water mark now and then; an allocation per call would be 2,400.
+        let most = allocations.iter().max().copied().unwrap_or(0);
+        assert!(most <= 24, "{most} allocations in 2,400 calls over {links:?}");
+    }
+}

@@ -1,0 +1,132 @@
+//! What goes wrong ends with an error that says who, where, what, and what next; and it ends soon.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use paceline_comm::{CallOptions, CommError, Failure, Reduction};
+use support::{LINKS, Links, on_all_ranks};
+
+#[test]
+fn different_lengths_are_told_to_both_sides() {
+    for links in LINKS {
+        let errors = on_all_ranks(links, 2, |comm| {
+            let mut data = vec![1f32; 100 + comm.rank()];
+            comm.all_reduce(&mut data, Reduction::Sum, &CallOptions::default()).unwrap_err().to_string()
+        });
+        assert!(
+            errors.iter().any(|error| error.contains("100 f32 elements") && error.contains("101 f32 elements")),
+            "{links:?}: {errors:?}"
+        );
+        for (rank, error) in errors.iter().enumerate() {
+            assert!(error.contains(&format!("rank {rank} on ")) && error.contains("all-reduce"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn different_collectives_types_and_operations_are_told() {
+    type Call = fn(&paceline_comm::Communicator) -> Result<(), CommError>;
+    let calls: [(Call, Call, &str); 3] = [
+        (
+            |comm| comm.all_reduce(&mut [0f32; 8], Reduction::Sum, &CallOptions::default()),
+            |comm| comm.all_reduce(&mut [0f32; 8], Reduction::Max, &CallOptions::default()),
+            "max",
+        ),
+        (
+            |comm| comm.all_reduce(&mut [0f32; 8], Reduction::Sum, &CallOptions::default()),
+            |comm| comm.all_reduce(&mut [0i32; 8], Reduction::Sum, &CallOptions::default()),
+            "i32",
+        ),
+        (
+            |comm| comm.all_reduce(&mut [0f32; 8], Reduction::Sum, &CallOptions::default()),
+            |comm| comm.broadcast(&mut [0f32; 8], 0, &CallOptions::default()),
+            "broadcast",
+        ),
+    ];
+    for links in [Links::Memory, Links::Tcp] {
+        for (zero, one, word) in calls {
+            let errors = on_all_ranks(links, 2, move |comm| {
+                let call = if comm.rank() == 0 { zero } else { one };
+                // A broadcast's root is content with having sent.
+                let outcome = call(&comm);
+                comm.barrier(&CallOptions::default()).and(outcome).unwrap_err().to_string()
+            });
+            assert!(errors.iter().any(|error| error.contains(word)), "{word}: {errors:?}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_never_starts_an_operation_is_named_at_the_deadline() {
+    for links in LINKS {
+        let started = Instant::now();
+        let errors = on_all_ranks(links, 3, |comm| {
+            let options = CallOptions { timeout: Some(Duration::from_millis(200)), ..CallOptions::default() };
+            if comm.rank() == 1 {
+                std::thread::sleep(Duration::from_millis(600));
+                return None;
+            }
+            Some(comm.all_reduce(&mut [1f32; 1000], Reduction::Sum, &options).unwrap_err())
+        });
+        assert!(started.elapsed() < Duration::from_secs(4));
+        let texts: Vec<String> = errors.iter().flatten().map(ToString::to_string).collect();
+        assert!(texts.iter().any(|text| text.contains("rank 1 (which has not started it)")), "{links:?} {texts:?}");
+    }
+}
+
+#[test]
+fn a_lost_peer_ends_the_operations_of_everyone() {
+    for links in LINKS {
+        let started = Instant::now();
+        let errors = on_all_ranks(links, 4, |comm| {
+            let options = CallOptions::default();
+            for round in 0.. {
+                if comm.rank() == 3 && round == 5 {
+                    comm.abort("as if killed");
+                }
+                if let Err(error) = comm.all_reduce(&mut vec![1f32; 50_000], Reduction::Sum, &options) {
+                    // Poisoned: nothing goes on until it is formed again.
+                    assert!(comm.barrier(&options).is_err());
+                    return error.to_string();
+                }
+            }
+            String::new()
+        });
+        assert!(started.elapsed() < Duration::from_secs(3), "{links:?}: {:?}", started.elapsed());
+        for error in &errors[..3] {
+            assert!(error.contains("all-reduce") && error.contains("host"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn leaving_early_is_told_from_dying() {
+    for links in LINKS {
+        let errors = on_all_ranks(links, 2, |comm| {
+            if comm.rank() == 1 {
+                return None; // Drops the communicator: a goodbye.
+            }
+            Some(comm.all_reduce(&mut [1f32; 10], Reduction::Sum, &CallOptions::default()).unwrap_err())
+        });
+        let Some(CommError::Failed { failure, .. }) = &errors[0] else { panic!("{links:?}: {:?}", errors[0]) };
+        assert!(matches!(failure, Failure::PeerLeft { rank: 1 }), "{links:?}: {failure}");
+    }
+}
+
+#[test]
+fn wrong_arguments_send_nothing() {
+    on_all_ranks(Links::Memory, 2, |comm| {
+        let options = CallOptions::default();
+        let usage = |error: CommError| matches!(error, CommError::Usage { .. });
+        assert!(usage(comm.all_gather(&[1f32; 3], &mut [0f32; 5], &options).unwrap_err()));
+        assert!(usage(comm.broadcast(&mut [1f32; 3], 2, &options).unwrap_err()));
+        assert!(usage(comm.send(&[1f32; 3], comm.rank(), 0, &options).unwrap_err()));
+        assert!(usage(comm.all_to_all(&[1f32; 3], &mut [0f32; 3], &options).unwrap_err()));
+        let unknown = comm.all_reduce(&mut [1f32], Reduction::Sum, &CallOptions::algorithm("rign")).unwrap_err();
+        assert!(unknown.to_string().contains("`rign`") && unknown.to_string().contains("ring"));
+        let mut data = [1f32];
+        comm.all_reduce(&mut data, Reduction::Sum, &options).unwrap();
+        assert_eq!(data, [2.0]);
+    });
+}
