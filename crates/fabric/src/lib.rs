@@ -5,6 +5,7 @@ pub mod environment;
 mod error;
 mod link;
 mod memory;
+pub mod shm;
 mod tcp;
 
 pub use error::LinkError;

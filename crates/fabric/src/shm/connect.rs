@@ -15,7 +15,7 @@ use super::handshake::{Hello, Party, answer, dial};
 use super::link::ShmLink;
 use super::mapping::page_bytes;
 use super::message::{Card, Nonce, VERSION, nonce, readable, same_user, try_receive};
-use super::segment::RING_BYTES_MAX;
+use super::segment::{RING_BYTES_MAX, RING_BYTES_MIN};
 use crate::LinkError;
 
 /// Connections that wait to be accepted; the kernel lowers it to net.core.somaxconn.
@@ -27,7 +27,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(1);
 /// What can be set about shared memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShmOptions {
-    /// Bytes of each ring (there are two per pair of ranks); rounded up to a power of two and to a page.
+    /// Bytes of each ring (there are two per pair of ranks); rounded up to a power of two, at least 16 KiB and a page.
     pub ring_bytes: usize,
     /// Bytes of the arena; None: as large as the machine's memory. Only what is used occupies memory.
     pub arena_bytes: Option<usize>,
@@ -74,7 +74,7 @@ impl ShmHost {
         if options.single_copy && options.admit_siblings {
             admit_siblings();
         }
-        let ring_bytes = options.ring_bytes.clamp(page_bytes(), RING_BYTES_MAX).next_power_of_two();
+        let ring_bytes = options.ring_bytes.clamp(page_bytes().max(RING_BYTES_MIN), RING_BYTES_MAX).next_power_of_two();
         let options = ShmOptions { ring_bytes, ..options };
         Ok(ShmHost { options, arena, doorbell: Arc::new(doorbell), probe: Arc::new(random()?), card, listener })
     }

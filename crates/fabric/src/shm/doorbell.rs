@@ -11,15 +11,16 @@ use rustix::event::{EventfdFlags, Timespec, epoll};
 /// One descriptor on which a rank sleeps for all its shared-memory links at once. It becomes readable when a peer has
 /// put something into a ring while the rank was asleep, and when a peer's process has ended.
 ///
-/// In the order: announce the sleep to every link ([`crate::Link::prepare_sleep`]), poll every link once more, and
-/// if nothing moved wait for [`Doorbell::fd`] along with the descriptors of the other links. After waking:
-/// [`Doorbell::drain`] first, then withdraw the announcements and poll.
+/// The links wait on it and drain it themselves ([`crate::Link::descriptors`], [`crate::Link::prepare_sleep`]). One
+/// thread at a time may sleep on a doorbell: another would take its rings.
 #[derive(Debug)]
 pub struct Doorbell {
     /// Peers write to it.
     bell: OwnedFd,
     /// Watches the bell and the sockets of all peers.
     watch: OwnedFd,
+    /// Is somebody about to sleep, who must drain it afterwards?
+    dozing: AtomicBool,
     peers: Mutex<Peers>,
 }
 
@@ -41,7 +42,8 @@ impl Doorbell {
         // Edge-triggered: each ring is reported once, and nobody needs to read the counter.
         let ring = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&watch, &bell, epoll::EventData::new_u64(BELL), ring)?;
-        Ok(Doorbell { bell, watch, peers: Mutex::new(Peers { next: BELL + 1, hung_up: BTreeMap::new() }) })
+        let dozing = AtomicBool::new(false);
+        Ok(Doorbell { bell, watch, dozing, peers: Mutex::new(Peers { next: BELL + 1, hung_up: BTreeMap::new() }) })
     }
 
     /// Readable when somebody has rung or hung up since the last [`Doorbell::drain`]. Do not read from it.
@@ -49,8 +51,21 @@ impl Doorbell {
         self.watch.as_raw_fd()
     }
 
-    /// Makes it unreadable again and tells the links whose peers have hung up. To be called before the links are
-    /// polled: what happens after the call makes it readable anew. One system call. True if anything had happened.
+    /// A link has announced a sleep.
+    pub(super) fn doze(&self) {
+        self.dozing.store(true, Ordering::Relaxed);
+    }
+
+    /// The sleep is over. The first of the links to say so drains the doorbell, before any of them is polled again.
+    pub(super) fn wake(&self) {
+        if self.dozing.swap(false, Ordering::Relaxed) {
+            // It cannot fail: the descriptor is an epoll of ours and the buffer is on the stack.
+            let _ = self.drain();
+        }
+    }
+
+    /// Makes it unreadable again and tells the links whose peers have hung up. Poll the links after it: what happens
+    /// after this call makes the doorbell readable anew. One system call. True if anything had happened.
     pub fn drain(&self) -> io::Result<bool> {
         let mut happened = false;
         loop {

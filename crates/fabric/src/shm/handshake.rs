@@ -218,6 +218,7 @@ impl Draft {
             side: self.side,
             socket,
             hung_up,
+            doorbell: Arc::clone(&party.doorbell),
             _watched: watched,
             peer_pid: self.pid,
             peer_bell: self.hello.bell,

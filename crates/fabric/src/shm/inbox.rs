@@ -4,7 +4,11 @@ use paceline_engine::frame::{HEADER_BYTES, Header};
 
 use super::outbox::{FRAME_ROOM, STEP_BYTES};
 use super::ring::Consumer;
+use super::segment::RING_BYTES_MIN;
 use crate::{LinkError, Sink, Target};
+
+/// A sink that asks for slices asks for a multiple of no more than this.
+const MULTIPLE_MAX: usize = RING_BYTES_MIN / 4;
 
 /// The frame that is arriving.
 struct Arrival {
@@ -48,11 +52,6 @@ impl Inbox {
         Ok(moved)
     }
 
-    /// Is there nothing to take? A frame that has begun and of which nothing more is there counts as nothing.
-    pub(super) fn is_empty(&mut self) -> Result<bool, LinkError> {
-        Ok(self.consumer.available(1)? == 0)
-    }
-
     /// Begins a frame or takes some payload. The bytes taken, or None if nothing can be done now.
     fn advance(&mut self, sink: &mut dyn Sink, budget: usize) -> Result<Option<usize>, LinkError> {
         let Some(arrival) = &mut self.arrival else { return self.begin(sink) };
@@ -62,7 +61,7 @@ impl Inbox {
         if let Target::Slices(multiple) = arrival.target
             && bytes < remaining
         {
-            assert!(multiple <= STEP_BYTES / 8, "slices are asked for in multiples of a few bytes");
+            assert!(multiple <= MULTIPLE_MAX, "slices are asked for in multiples of a few bytes");
             bytes -= bytes % multiple.max(1);
         }
         if bytes == 0 {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use paceline_engine::frame::Header;
 
 use super::arena::Arena;
-use super::doorbell::{self, Watched};
+use super::doorbell::{self, Doorbell, Watched};
 use super::inbox::Inbox;
 use super::mapping::Mapping;
 use super::outbox::Outbox;
@@ -34,6 +34,7 @@ pub(super) struct Established {
     /// Stays open and silent: the kernel closes it when the peer ends.
     pub(super) socket: OwnedFd,
     pub(super) hung_up: Arc<AtomicBool>,
+    pub(super) doorbell: Arc<Doorbell>,
     /// Ends the watch when the link is dropped.
     pub(super) _watched: Watched,
     pub(super) peer_pid: i32,
@@ -51,7 +52,7 @@ pub(super) struct Established {
 
 /// A link to a rank of the same host: two rings in shared memory for frames, references for long messages.
 ///
-/// It sleeps on the host's [`super::Doorbell`], not on descriptors of its own: [`Link::descriptors`] adds none.
+/// All links of a host sleep on its one [`Doorbell`]: [`Link::descriptors`] adds it once.
 pub struct ShmLink {
     outbox: Outbox,
     inbox: Inbox,
@@ -110,16 +111,13 @@ impl ShmLink {
         }
     }
 
-    /// Has the peer hung up, so that nothing more can arrive? What it had put into the ring before is taken first.
-    fn check_open(&mut self) -> Result<(), LinkError> {
-        if self.closed {
-            return Err(LinkError::Closed);
-        }
-        // The flag first, then the ring: what was written before the hang-up is visible then.
-        if self.with.hung_up.load(Ordering::Acquire) && self.inbox.is_empty()? {
-            return Err(LinkError::Closed);
-        }
-        Ok(())
+    fn take_in(&mut self, sink: &mut dyn Sink) -> Result<bool, LinkError> {
+        let (theirs, bell) = (self.with.segment.side(1 - self.with.side), &self.with.peer_bell);
+        self.inbox.receive(sink, &mut || {
+            if theirs.must_be_woken(WAKE_FOR_ROOM) {
+                doorbell::ring(bell.as_fd());
+            }
+        })
     }
 
     fn look_at_socket(&self) {
@@ -153,7 +151,11 @@ impl Link for ShmLink {
     }
 
     fn flush(&mut self, sent: &mut dyn FnMut(u64)) -> Result<bool, LinkError> {
-        self.check_open()?;
+        if self.closed || self.with.hung_up.load(Ordering::Acquire) {
+            // Nobody will read it. `receive` reports the end, after all that had arrived before.
+            self.outbox.forget(sent);
+            return Ok(false);
+        }
         let (theirs, bell) = (self.with.segment.side(1 - self.with.side), &self.with.peer_bell);
         let mut moved = self.outbox.flush(sent, &mut || {
             if theirs.must_be_woken(WAKE_FOR_DATA) {
@@ -174,13 +176,7 @@ impl Link for ShmLink {
         if self.closed {
             return Err(LinkError::Closed);
         }
-        let (theirs, bell) = (self.with.segment.side(1 - self.with.side), &self.with.peer_bell);
-        let moved = self.inbox.receive(sink, &mut || {
-            if theirs.must_be_woken(WAKE_FOR_ROOM) {
-                doorbell::ring(bell.as_fd());
-            }
-        })?;
-        if moved {
+        if self.take_in(sink)? {
             self.idle_polls = 0;
             return Ok(true);
         }
@@ -189,8 +185,11 @@ impl Link for ShmLink {
             self.idle_polls = 0;
             self.look_at_socket();
         }
-        self.check_open()?;
-        Ok(false)
+        if !self.with.hung_up.load(Ordering::Acquire) {
+            return Ok(false);
+        }
+        // What was written before the hang-up is visible now. A frame that is not all there never will be.
+        if self.take_in(sink)? { Ok(true) } else { Err(LinkError::Closed) }
     }
 
     fn reference_above(&self) -> Option<usize> {
@@ -243,7 +242,12 @@ impl Link for ShmLink {
         self.theirs().withdrawn.0.load(Ordering::Relaxed) != 0
     }
 
-    fn descriptors(&self, _into: &mut Vec<Descriptor>) {}
+    fn descriptors(&self, into: &mut Vec<Descriptor>) {
+        let bell = Descriptor { fd: self.with.doorbell.fd(), write: false };
+        if !into.contains(&bell) {
+            into.push(bell);
+        }
+    }
 
     fn any_memory(&self) -> bool {
         self.with.reference_above.is_some() && self.with.peer_reads.is_ok()
@@ -253,18 +257,30 @@ impl Link for ShmLink {
         self.asleep.set(asleep);
         if !asleep {
             self.mine().wake_up();
-        } else if self.refused.get() {
+            self.with.doorbell.wake();
+            return;
+        }
+        self.with.doorbell.doze();
+        if self.refused.get() {
             self.mine().fall_asleep(WAKE_FOR_DATA | WAKE_FOR_ROOM);
         } else {
             self.mine().fall_asleep(WAKE_FOR_DATA);
         }
     }
 
+    fn abandon(&mut self) {
+        self.outbox.abandon();
+        // Before anything that the owner writes to the memory from now on.
+        self.mine().withdrawn.0.store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
     fn close(&mut self) {
-        if !std::mem::replace(&mut self.closed, true) {
-            self.mine().withdrawn.0.store(1, Ordering::Relaxed);
-            // Before anything that the owner now writes to the memory.
-            fence(Ordering::SeqCst);
+        if !self.closed {
+            // What finds no room is lost, as on a socket.
+            let _ = self.flush(&mut |_| ());
+            self.closed = true;
+            self.abandon();
             let _ = rustix::net::shutdown(&self.with.socket, rustix::net::Shutdown::Both);
         }
     }

@@ -16,7 +16,8 @@ pub(super) const STEP_BYTES: usize = 32 << 10;
 
 struct Pending {
     header: Header,
-    ticket: u64,
+    /// None: its pieces are our own.
+    ticket: Option<u64>,
     /// Pieces of [`Outbox::pieces`] that belong to it and are not yet all written.
     pieces: usize,
     started: bool,
@@ -28,11 +29,13 @@ pub(super) struct Outbox {
     frames: VecDeque<Pending>,
     /// What remains to be written of all frames, in order. The first piece shrinks as it is written.
     pieces: VecDeque<Piece>,
+    /// What was left of a frame when its caller's memory was given up.
+    _kept: Vec<u8>,
 }
 
 impl Outbox {
     pub(super) fn new(producer: Producer) -> Outbox {
-        Outbox { producer, frames: VecDeque::new(), pieces: VecDeque::new() }
+        Outbox { producer, frames: VecDeque::new(), pieces: VecDeque::new(), _kept: Vec::new() }
     }
 
     /// Accepts a frame.
@@ -45,7 +48,7 @@ impl Outbox {
         let pieces = self.pieces.len();
         self.pieces.extend(payload.iter().filter(|piece| piece.bytes > 0));
         let pieces = self.pieces.len() - pieces;
-        self.frames.push_back(Pending { header: *header, ticket, pieces, started: false });
+        self.frames.push_back(Pending { header: *header, ticket: Some(ticket), pieces, started: false });
     }
 
     /// Copies what fits into the ring. After each step, `published` is called: the consumer may have to be woken.
@@ -86,7 +89,7 @@ impl Outbox {
                 break;
             }
             self.producer.pad();
-            sent(frame.ticket);
+            frame.ticket.map(&mut *sent);
             self.frames.pop_front();
             if self.producer.unpublished() >= STEP_BYTES {
                 self.producer.publish();
@@ -98,6 +101,28 @@ impl Outbox {
             published();
         }
         Ok(moved)
+    }
+
+    /// Lets go of the caller's memory: forgets the frames that have not begun, copies the rest of the one that has.
+    /// Their tickets do not come back.
+    pub(super) fn abandon(&mut self) {
+        self.frames.truncate(self.frames.front().map_or(0, |frame| usize::from(frame.started)));
+        let Some(frame) = self.frames.front_mut() else { return self.pieces.clear() };
+        let mut rest = Vec::new();
+        for piece in self.pieces.drain(..).take(frame.pieces) {
+            // SAFETY: the piece is readable by the contract of `push`.
+            rest.extend_from_slice(unsafe { std::slice::from_raw_parts(piece.start, piece.bytes) });
+        }
+        frame.pieces = usize::from(!rest.is_empty());
+        frame.ticket = None;
+        self.pieces.extend((!rest.is_empty()).then_some(Piece { start: rest.as_ptr(), bytes: rest.len() }));
+        self._kept = rest;
+    }
+
+    /// Lets go of all frames.
+    pub(super) fn forget(&mut self, sent: &mut dyn FnMut(u64)) {
+        self.frames.drain(..).filter_map(|frame| frame.ticket).for_each(sent);
+        self.pieces.clear();
     }
 
     /// Are there frames that wait for room?

@@ -9,6 +9,8 @@ use rustix::mm::ProtFlags;
 
 use super::mapping::{Mapping, check_sealed, create_sealed, page_bytes};
 
+/// Rings are never shorter: a slice of the longest multiple that a sink may ask for (4 KiB) and a header fit with ease.
+pub(super) const RING_BYTES_MIN: usize = 16 << 10;
 /// Rings are never longer; a peer that asks for more is refused before anything is mapped.
 pub(super) const RING_BYTES_MAX: usize = 1 << 30;
 
@@ -127,5 +129,7 @@ impl Segment {
 
 /// What a ring may measure: a power of two (so that positions wrap), in whole pages (so that it can be mapped twice).
 pub(super) fn valid_ring_bytes(ring_bytes: usize) -> bool {
-    ring_bytes.is_power_of_two() && ring_bytes >= page_bytes() && ring_bytes <= RING_BYTES_MAX
+    ring_bytes.is_power_of_two()
+        && ring_bytes >= page_bytes()
+        && (RING_BYTES_MIN..=RING_BYTES_MAX).contains(&ring_bytes)
 }

@@ -1,10 +1,13 @@
 //! What the tests of links share: frames, a sink that remembers, pairs of links, random numbers from a seed.
 #![allow(dead_code, reason = "each test program uses some of it")]
 
+pub mod shm;
+
 use std::collections::HashMap;
 use std::net::{TcpListener, TcpStream};
 
 use paceline_engine::frame::{Header, Kind};
+use paceline_fabric::shm::ShmOptions;
 use paceline_fabric::{Link, LinkError, Piece, Sink, Target, TcpLink, TcpOptions};
 use paceline_plan::OperationKey;
 
@@ -161,6 +164,7 @@ pub fn pairs() -> Vec<Pair> {
     let options = TcpOptions::default();
     vec![
         boxed("memory", paceline_fabric::memory_pair()),
+        boxed("shm", shm::shm_pair(ShmOptions::default())),
         boxed("shm with tiny rings", shm::shm_pair(shm::tiny())),
         boxed("tcp", tcp_pair(1, options, None)),
         boxed("tcp with small send buffers", tcp_pair(1, options, Some(4 << 10))),
