@@ -1,111 +1,59 @@
 //! What arrives: where a frame's bytes go, and what follows when they are there.
+//!
+//! Nothing here believes a header. Frames of one message may arrive in any order, and several at once, because a link
+//! may have several streams; so a message is counted, and complete when the count is.
 
-use paceline_collective::{Action, Combine, Message, Slot, StepId};
+use paceline_collective::{Action, Combine, Fold, Message, Slot, StepId};
 use paceline_plan::Rank;
 
-use crate::engine::{Engine, OpId, Placement};
+use crate::engine::Engine;
 use crate::failure::Failure;
-use crate::frame::{Header, Kind, Signature};
+use crate::frame::{Header, Kind};
+use crate::interface::{OpId, Placement};
 use crate::operation::{Operation, Phase};
-use crate::peer::{POOL_ENTRY_BYTES, Pooled};
-use crate::work::{Incoming, Item, Job, PoolBuffer, Region, Source, Token, Work};
-
-/// A peer may not send more grants than this for operations that are not posted here.
-const EARLY_GRANTS_MAX: usize = 1 << 18;
+use crate::peer::Pooled;
+use crate::work::Incoming;
 
 impl Engine {
     /// A frame starts to arrive from a peer; its header has passed [`Header::check`]. Says where the payload goes. An
     /// `Err` is the peer's fault and ends the link.
     pub fn begin(&mut self, peer: Rank, header: &Header) -> Result<Placement, Failure> {
-        self.take_credit_back(peer, header)?;
-        let Some(kind) = header.kind() else { return Ok(Placement::Nowhere) };
-        if !matches!(kind, Kind::Data | Kind::Reference | Kind::Grant | Kind::Taken) {
+        if self.failure().is_some() {
             return Ok(Placement::Nowhere);
         }
+        self.take_credit_back(peer, header)?;
         let op = self.find(header.key());
-        if let Some(index) = op {
+        if let Some(index) = op
+            && header.is_of_operation()
+        {
             self.check_signature(index, peer, &header.signature)?;
             self.hear(index, peer)?;
         }
-        if !matches!(kind, Kind::Data | Kind::Reference) {
+        if !matches!(header.kind(), Some(Kind::Data | Kind::Reference)) {
             return Ok(Placement::Nowhere);
         }
-        let place = match op {
-            Some(index) => self.place(index, peer, header)?,
-            None => Place::NotYet,
-        };
-        if let Place::Here(placement) = place {
-            self.charge(peer, header)?;
-            return Ok(placement);
+        if header.payload_bytes == 0 && header.message_bytes > 0 {
+            return Err(violation(peer, "sent an empty piece of a message"));
         }
-        // Without credit, only a kernel's operand is pooled: its receive has started, so its slot bounds it.
-        if header.eager == 0 && place != Place::Whole {
-            return Err(violation(peer, "sent data that nobody had granted"));
+        match op {
+            Some(index) => self.begin_posted(index, peer, header),
+            None => self.pool_frame(None, peer, header, header.eager != 0),
         }
-        self.pool_frame(op, peer, header)
     }
 
     /// The frame that [`Engine::begin`] announced is complete: its bytes are where they belong.
     pub fn end(&mut self, peer: Rank, header: &Header) -> Result<(), Failure> {
-        let bytes = header.payload_bytes as usize;
-        match header.kind() {
-            Some(Kind::Data) => self.arrived(peer, header, bytes)?,
-            Some(Kind::Reference) => self.arrived_reference(peer, header, bytes)?,
-            Some(Kind::Grant) => self.granted(peer, header)?,
-            Some(Kind::Taken) => {
-                let (index, step) = self.own_send(peer, header)?;
-                let op = &mut self.ops[index as usize];
-                let state = *op.state(header.tile, step);
-                let piece = header.message_bytes as usize;
-                if state.phase != Phase::Started || state.moved + piece > state.sent {
-                    return Err(violation(peer, "acknowledged what it was not sent"));
-                }
-                self.reference_taken(index, header.tile, step, piece);
-            }
-            _ => {}
-        }
-        self.run();
-        Ok(())
-    }
-
-    /// The peer returns eager credit with every frame.
-    fn take_credit_back(&mut self, peer: Rank, header: &Header) -> Result<(), Failure> {
-        let state = &mut self.peers[peer];
-        if header.eager_returned > state.eager_sent {
-            return Err(violation(peer, "returned more credit than it was given"));
-        }
-        if header.eager_returned > state.eager_released_by_peer {
-            state.eager_released_by_peer = header.eager_returned;
-            self.retry_parked(peer);
-        }
-        Ok(())
-    }
-
-    /// Sends what waited only for credit, as far as it goes now.
-    fn retry_parked(&mut self, peer: Rank) {
-        let mut kept = 0;
-        for position in 0..self.peers[peer].parked.len() {
-            let (id, tile, step) = self.peers[peer].parked[position];
-            let op = &mut self.ops[id.index as usize];
-            let waits = op.live
-                && op.generation == id.generation
-                && op.in_flight(tile)
-                && op.state(tile, step).phase == Phase::Parked;
-            if waits && !self.try_send(id.index, tile, step) {
-                self.peers[peer].parked[kept] = (id, tile, step);
-                kept += 1;
-            }
-        }
-        self.peers[peer].parked.truncate(kept);
-    }
-
-    /// Two ranks that mean different things by one key must learn it before a byte is taken in.
-    pub(crate) fn check_signature(&self, index: u32, peer: Rank, theirs: &Signature) -> Result<(), Failure> {
-        let op = &self.ops[index as usize];
-        if op.signature == *theirs {
+        if self.failure().is_some() {
             return Ok(());
         }
-        Err(Failure::Mismatch { rank: peer, key: op.key, ours: op.signature, theirs: *theirs })
+        match header.kind() {
+            Some(Kind::Data | Kind::Reference) => self.arrived(peer, header)?,
+            Some(Kind::Grant) => self.granted(peer, header)?,
+            Some(Kind::Taken) => self.reference_taken(peer, header)?,
+            _ => {}
+        }
+        self.run_startable();
+        Ok(())
     }
 
     /// A sign of life of a peer in an operation.
@@ -118,104 +66,141 @@ impl Engine {
         Ok(())
     }
 
-    /// The place of a frame in the operation's memory, if its receive has started and nothing of it was pooled.
-    fn place(&mut self, index: u32, peer: Rank, header: &Header) -> Result<Place, Failure> {
-        let step = self.own_receive(index, peer, header)?;
+    /// In place if the receive has started and nothing of the message was pooled; otherwise to the pool.
+    fn begin_posted(&mut self, index: u32, peer: Rank, header: &Header) -> Result<Placement, Failure> {
+        let (tile, message) = (header.tile, header.message);
+        let step = self.check_message(index, peer, tile, message, header.message_bytes as usize)?;
         let op = &mut self.ops[index as usize];
-        if !op.in_flight(header.tile) || op.state(header.tile, step).phase != Phase::Started {
-            return Ok(Place::NotYet);
+        let started = op.in_flight(tile) && op.state(tile, step).phase == Phase::Started;
+        if !started || op.find_pooled(peer, tile, message).is_some() {
+            return self.pool_frame(Some(index), peer, header, header.eager != 0);
         }
-        let kernel = matches!(
-            op.schedule.action(step),
-            Action::Receive { fold: Some(fold), .. } if fold.combine != Combine::Reduction
-        );
-        if kernel && header.kind() == Some(Kind::Data) {
-            return Ok(Place::Whole);
+        let state = op.state(tile, step);
+        if state.begun && state.sent == state.total {
+            return Err(violation(peer, "sent a message twice"));
         }
-        if !op.pooled.is_empty() && op.find_pooled(peer, header.tile, header.message).is_some() {
-            return Ok(Place::NotYet);
+        if header.kind() == Some(Kind::Data) && kernel_operand(op.schedule.action(step)) {
+            // The kernel needs all of it at once. Its receive has started, so its slot bounds it: no credit is needed.
+            return self.pool_frame(Some(index), peer, header, true);
         }
+        self.begin_in_place(index, peer, header, step)
+    }
+
+    fn begin_in_place(&mut self, index: u32, peer: Rank, header: &Header, step: StepId) -> Result<Placement, Failure> {
+        let (offset, bytes) = (header.offset as usize, header.payload_bytes as usize);
+        let first = !self.ops[index as usize].state(header.tile, step).begun;
+        if first {
+            self.begin_receive(index, peer, header.tile, step, header.message_bytes as usize)?;
+        }
+        let credit = self.charge(peer, header, first)?;
+        let op = &mut self.ops[index as usize];
         let schedule = op.schedule.clone();
-        let Action::Receive { into, fold, .. } = schedule.action(step) else { return Ok(Place::NotYet) };
-        self.expect(index, peer, header, step, into)?;
+        let Action::Receive { into, fold, .. } = schedule.action(step) else { return Ok(Placement::Nowhere) };
+        let element_bytes = op.geometry.element_bytes.max(1);
+        let state = op.state(header.tile, step);
+        if state.total != header.message_bytes as usize {
+            return Err(violation(peer, "changed its mind about a message in its middle"));
+        }
+        if state.sent + bytes > state.total {
+            return Err(violation(peer, "sent a piece of a message twice"));
+        }
+        state.sent += bytes;
+        state.credit += credit;
+        let whole = offset == 0 && bytes == state.total;
+        match fold {
+            Some(Fold { combine: Combine::Kernel(_), .. }) if !whole => {
+                return Err(violation(peer, "sent a kernel's operand in pieces"));
+            }
+            Some(_) if !offset.is_multiple_of(element_bytes) || !bytes.is_multiple_of(element_bytes) => {
+                return Err(violation(peer, "sent a torn element"));
+            }
+            _ => {}
+        }
         if header.kind() == Some(Kind::Reference) {
-            return Ok(Place::Here(Placement::Nowhere));
+            return Ok(Placement::Nowhere);
         }
         let op = &self.ops[index as usize];
         let id = OpId { index, generation: op.generation };
-        let (offset, bytes) = (header.offset as usize, header.payload_bytes as usize);
         let region = |slot: &Slot| {
             let mut region = op.region(id, slot, header.tile, offset);
-            let fits = bytes <= region.bytes || slot.blocks == 1;
+            let fits = bytes <= region.bytes;
             region.bytes = bytes;
             fits.then_some(region).ok_or_else(|| violation(peer, "sent a frame that does not end at a block's end"))
         };
-        Ok(Place::Here(match fold {
+        Ok(match fold {
             None => Placement::Write(region(into)?),
             Some(fold) => {
                 let (with, into) = (region(&fold.with)?, region(into)?);
                 Placement::Fold { with, into, order: fold.order, last: fold.last }
             }
-        }))
+        })
     }
 
-    /// Checks the length of a message against its slot, and keeps it.
-    fn expect(&mut self, index: u32, peer: Rank, header: &Header, step: StepId, into: &Slot) -> Result<(), Failure> {
+    /// A receive takes its message in, from the link or from the pool.
+    fn begin_receive(&mut self, index: u32, peer: Rank, tile: u32, step: StepId, total: usize) -> Result<(), Failure> {
         let op = &mut self.ops[index as usize];
-        let capacity = op.geometry.capacity(into, header.tile, op.schedule.parts());
-        let total = header.message_bytes as usize;
-        let fits = if op.schedule.dynamic() || op.geometry.variable() { total <= capacity } else { total == capacity };
-        if !fits {
-            return Err(violation(peer, "sent a message of a length that does not fit the operation"));
+        let schedule = op.schedule.clone();
+        if let Action::Receive { fold: Some(fold), .. } = schedule.action(step)
+            && fold.combine == Combine::Reduction
+            && op.slot_bytes(&fold.with, tile) != total
+        {
+            return Err(violation(peer, "sent a message of a length that does not fit what it is combined with"));
         }
-        let state = op.state(header.tile, step);
+        let state = op.state(tile, step);
+        state.begun = true;
         state.total = total;
-        if state.moved + header.payload_bytes as usize > total {
-            return Err(violation(peer, "sent a piece of a message twice"));
-        }
         Ok(())
     }
 
-    /// The receive that a data frame belongs to.
-    fn own_receive(&self, index: u32, peer: Rank, header: &Header) -> Result<StepId, Failure> {
+    /// The receive that a message belongs to, if it is not over, and the length is possible.
+    pub(crate) fn check_message(
+        &self,
+        index: u32,
+        peer: Rank,
+        tile: u32,
+        message: Message,
+        total: usize,
+    ) -> Result<StepId, Failure> {
         let op = &self.ops[index as usize];
-        let group_rank = op.group_rank(peer).unwrap_or(usize::MAX);
-        let step = op.schedule.receive(group_rank, header.message);
-        let step = step.filter(|_| header.tile < op.geometry.tiles);
-        let done = |step: StepId| {
-            let slot = &op.tiles[(header.tile % op.window) as usize];
-            let gone = header.tile < op.next_tile && slot.tile != header.tile;
-            gone || (op.in_flight(header.tile) && slot.steps[step as usize].phase == Phase::Done)
+        let step = op.group_rank(peer).and_then(|group_rank| op.schedule.receive(group_rank, message));
+        let Some(step) = step.filter(|_| tile < op.geometry.tiles) else {
+            return Err(violation(peer, "sent a message that the operation does not have"));
         };
-        match step {
-            Some(step) if !done(step) => Ok(step),
-            Some(_) => Err(violation(peer, "sent a message twice")),
-            None => Err(violation(peer, "sent a message that the operation does not have")),
+        let done = if op.in_flight(tile) {
+            op.tiles[(tile % op.window) as usize].steps[step as usize].phase == Phase::Done
+        } else {
+            tile < op.next_tile
+        };
+        if done {
+            return Err(violation(peer, "sent a message twice"));
         }
-    }
-
-    /// The send that a grant or acknowledgement belongs to.
-    fn own_send(&self, peer: Rank, header: &Header) -> Result<(u32, StepId), Failure> {
-        let index = self.find(header.key()).ok_or_else(|| violation(peer, "acknowledged an unknown operation"))?;
-        let op = &self.ops[index as usize];
-        let group_rank = op.group_rank(peer).unwrap_or(usize::MAX);
-        let step = op.schedule.send(group_rank, header.message).filter(|_| op.in_flight(header.tile));
-        step.map(|step| (index, step)).ok_or_else(|| violation(peer, "acknowledged a message that does not exist"))
-    }
-
-    /// Counts an eager frame against the credit that the peer has.
-    fn charge(&mut self, peer: Rank, header: &Header) -> Result<usize, Failure> {
-        let credit = credit_of(header);
-        let state = &mut self.peers[peer];
-        state.eager_received += credit as u64;
-        if state.eager_received - state.eager_released > self.config.eager_link_bytes as u64 {
-            return Err(violation(peer, "sent more than its credit allows"));
+        let Action::Receive { into, fold, .. } = op.schedule.action(step) else { return Ok(step) };
+        let capacity = op.geometry.capacity(into, tile, op.schedule.parts());
+        let fits = if op.keeps_lengths() { total <= capacity } else { total == capacity };
+        let elementwise = fold.as_ref().is_some_and(|fold| fold.combine == Combine::Reduction);
+        if !fits || (elementwise && !total.is_multiple_of(op.geometry.element_bytes.max(1))) {
+            return Err(violation(peer, "sent a message of a length that does not fit the operation"));
         }
-        Ok(credit)
+        Ok(step)
     }
 
-    fn pool_frame(&mut self, op: Option<u32>, peer: Rank, header: &Header) -> Result<Placement, Failure> {
-        let credit = self.charge(peer, header)?;
+    fn pool_frame(
+        &mut self,
+        op: Option<u32>,
+        peer: Rank,
+        header: &Header,
+        allowed: bool,
+    ) -> Result<Placement, Failure> {
+        if !allowed {
+            return Err(violation(peer, "sent data that nobody had granted"));
+        }
+        let (bytes, total) = (header.payload_bytes as usize, header.message_bytes as usize);
+        let list = match op {
+            Some(index) => &self.ops[index as usize].pooled,
+            None => self.unposted.get(&header.key()).map_or(&[][..], |early| &early.pooled),
+        };
+        let known = list.iter().position(|pooled| pooled.is(peer, header.tile, header.message));
+        let credit = self.charge(peer, header, known.is_none())?;
         let list = match op {
             Some(index) => &mut self.ops[index as usize].pooled,
             None => {
@@ -223,14 +208,15 @@ impl Engine {
                 &mut self.unposted.entry(header.key()).or_insert_with(|| pool.unposted()).pooled
             }
         };
-        let known = list.iter().position(|p| p.from == peer && p.tile == header.tile && p.message == header.message);
         let position = known.unwrap_or_else(|| {
             list.push(Pooled {
                 from: peer,
                 tile: header.tile,
                 message: header.message,
-                message_bytes: header.message_bytes as usize,
+                message_bytes: total,
+                announced: 0,
                 received: 0,
+                complete: false,
                 buffer: None,
                 references: self.pool.references(),
                 credit: 0,
@@ -239,73 +225,78 @@ impl Engine {
             list.len() - 1
         });
         let pooled = &mut list[position];
-        if pooled.message_bytes != header.message_bytes as usize || pooled.signature != header.signature {
+        let by_reference = header.kind() == Some(Kind::Reference);
+        let other_way = if by_reference { pooled.buffer.is_some() } else { !pooled.references.is_empty() };
+        if pooled.message_bytes != total || pooled.signature != header.signature || other_way {
             return Err(violation(peer, "changed its mind about a message in its middle"));
         }
+        if pooled.announced + bytes > total || (total == 0 && known.is_some()) {
+            return Err(violation(peer, "sent a piece of a message twice"));
+        }
+        pooled.announced += bytes;
         pooled.credit += credit;
-        if header.kind() == Some(Kind::Reference) {
-            let piece = (header.reference, header.offset as usize, header.payload_bytes as usize);
-            pooled.references.push(piece);
+        if by_reference {
+            if header.eager == 0 {
+                return Err(violation(peer, "sent references that nobody had granted"));
+            }
+            pooled.references.push((header.reference, header.offset as usize, bytes));
             return Ok(Placement::Nowhere);
         }
         let buffer = *pooled.buffer.get_or_insert_with(|| self.pool.buffer());
         Ok(Placement::Pool(buffer, header.offset as usize))
     }
 
-    /// Data is where [`Engine::begin`] sent it.
-    fn arrived(&mut self, peer: Rank, header: &Header, bytes: usize) -> Result<(), Failure> {
+    /// A frame is where [`Engine::begin`] sent it.
+    fn arrived(&mut self, peer: Rank, header: &Header) -> Result<(), Failure> {
+        let (tile, message, bytes) = (header.tile, header.message, header.payload_bytes as usize);
         let Some(index) = self.find(header.key()) else {
-            let unposted = self.unposted.get_mut(&header.key());
-            let pooled = unposted.and_then(|u| {
-                u.pooled.iter_mut().find(|p| p.from == peer && p.tile == header.tile && p.message == header.message)
-            });
-            return match pooled {
-                Some(pooled) => pooled.receive(peer, bytes),
-                None => Ok(()),
-            };
+            let early = self.unposted.get_mut(&header.key());
+            let pooled = early.and_then(|early| early.pooled.iter_mut().find(|pooled| pooled.is(peer, tile, message)));
+            if let Some(pooled) = pooled {
+                pooled.receive(bytes);
+            }
+            return Ok(());
         };
-        if let Some(position) = self.ops[index as usize].find_pooled(peer, header.tile, header.message) {
-            self.ops[index as usize].pooled[position].receive(peer, bytes)?;
+        if let Some(position) = self.ops[index as usize].find_pooled(peer, tile, message) {
+            self.ops[index as usize].pooled[position].receive(bytes);
             return self.consume_if_ready(index, position);
         }
-        let step = self.own_receive(index, peer, header)?;
-        self.release(peer, credit_of(header));
-        self.moved(index, header.tile, step, bytes);
-        Ok(())
-    }
-
-    fn arrived_reference(&mut self, peer: Rank, header: &Header, bytes: usize) -> Result<(), Failure> {
-        let Some(index) = self.find(header.key()) else {
-            return self.arrived(peer, header, bytes);
-        };
-        if self.ops[index as usize].find_pooled(peer, header.tile, header.message).is_some() {
-            return self.arrived(peer, header, bytes);
+        let op = &mut self.ops[index as usize];
+        let step = op.group_rank(peer).and_then(|group_rank| op.schedule.receive(group_rank, message));
+        let Some(step) = step.filter(|&step| op.in_flight(tile) && op.state(tile, step).begun) else { return Ok(()) };
+        if header.kind() == Some(Kind::Reference) {
+            let incoming = Incoming::Reference { peer, reference: header.reference };
+            self.push_work(index, tile, step, incoming, header.offset as usize, bytes);
+        } else {
+            self.moved(index, tile, step, bytes);
         }
-        let step = self.own_receive(index, peer, header)?;
-        let incoming = Incoming::Reference { peer, reference: header.reference };
-        self.push_work(index, header.tile, step, incoming, header.offset as usize, bytes, credit_of(header));
         Ok(())
     }
 
     /// Some bytes of a message are in place.
-    fn moved(&mut self, index: u32, tile: u32, step: StepId, bytes: usize) {
+    pub(crate) fn moved(&mut self, index: u32, tile: u32, step: StepId, bytes: usize) {
+        let now = self.now;
         let op = &mut self.ops[index as usize];
         let state = op.state(tile, step);
         state.moved += bytes;
         if state.moved < state.total {
-            op.last_progress = self.now;
+            op.last_progress = now;
             return;
         }
-        let total = state.total;
+        let (total, credit) = (state.total, std::mem::take(&mut state.credit));
         let schedule = op.schedule.clone();
-        if let Action::Receive { into, fold: None, .. } = schedule.action(step) {
-            op.set_slot_bytes(into, tile, total);
+        if let Action::Receive { from, into, .. } = schedule.action(step) {
+            if !kernel_operand(schedule.action(step)) {
+                op.set_slot_bytes(into, tile, total);
+            }
+            let peer = op.group[*from];
+            self.release(peer, credit);
         }
         self.complete_step(index, tile, step);
     }
 
     /// A receive may start: grant what would not come by itself, and take what has come already.
-    pub(crate) fn arm(&mut self, index: u32, tile: u32, from: Rank, message: Message) {
+    pub(crate) fn arm(&mut self, index: u32, tile: u32, step: StepId, from: Rank, message: Message, into: &Slot) {
         let op = &self.ops[index as usize];
         let peer = op.group[from];
         if let Some(position) = op.find_pooled(peer, tile, message) {
@@ -314,327 +305,76 @@ impl Engine {
             }
             return;
         }
-        // What a peer sent before it left lies in the pool; it will send nothing more.
-        if self.peers[peer].left {
-            self.fail(Failure::PeerLeft { rank: peer });
-            return;
-        }
-        if op.large && !self.peers[peer].traits.any_memory {
-            self.grant(index, tile, message, peer);
+        let traits = self.peers[peer].traits;
+        let capacity = op.geometry.capacity(into, tile, op.schedule.parts());
+        let comes_by_reference = traits.any_memory && traits.reference_above.is_some_and(|above| capacity > above);
+        if op.large && !comes_by_reference {
+            self.grant(index, tile, step, false);
         }
     }
 
-    fn grant(&mut self, index: u32, tile: u32, message: Message, peer: Rank) {
-        let op = &self.ops[index as usize];
-        let header = Header { signature: op.signature, tile, message, ..Header::new(Kind::Grant, op.key) };
-        self.peers[peer].control.push_back(header);
-    }
-
-    /// Grants everything that an operation waits for, in case its senders lack credit.
-    pub(crate) fn nudge(&mut self, index: u32) {
-        self.ops[index as usize].nudged = true;
-        for slot in 0..self.ops[index as usize].tiles.len() {
-            for step in 0..self.ops[index as usize].schedule.steps() as StepId {
-                let op = &self.ops[index as usize];
-                let tile = &op.tiles[slot];
-                let Action::Receive { from, message, .. } = *op.schedule.action(step) else { continue };
-                let Some(state) = tile.steps.get(step as usize) else { continue };
-                let (number, peer) = (tile.tile, op.group[from]);
-                let waits = tile.left > 0 && state.phase == Phase::Started && state.total == 0 && state.moved == 0;
-                if waits && op.find_pooled(peer, number, message).is_none() {
-                    self.grant(index, number, message, peer);
-                }
-            }
-        }
-    }
-
-    fn granted(&mut self, peer: Rank, header: &Header) -> Result<(), Failure> {
-        let Some(index) = self.find(header.key()) else {
-            if self.recent.contains(header.key()) {
-                return Ok(()); // The message went eagerly, and the operation is over.
-            }
-            if self.peers[peer].early_grants >= EARLY_GRANTS_MAX {
-                return Err(violation(peer, "sent more grants than any rank needs"));
-            }
-            self.peers[peer].early_grants += 1;
-            let pool = &mut self.pool;
-            let entry = self.unposted.entry(header.key()).or_insert_with(|| pool.unposted());
-            entry.grants.push((peer, header.tile, header.message, header.signature));
-            return Ok(());
-        };
-        self.record_grant(index, peer, header.tile, header.message)
-    }
-
-    pub(crate) fn record_grant(&mut self, index: u32, peer: Rank, tile: u32, message: Message) -> Result<(), Failure> {
+    /// Tells the sender of a message that its receive has started.
+    pub(crate) fn grant(&mut self, index: u32, tile: u32, step: StepId, again: bool) {
         let op = &mut self.ops[index as usize];
-        let group_rank = op.group_rank(peer).unwrap_or(usize::MAX);
-        let Some(step) = op.schedule.send(group_rank, message) else {
-            return Err(violation(peer, "granted a message that the operation does not have"));
-        };
-        if op.in_flight(tile) {
-            match op.state(tile, step).phase {
-                Phase::Parked => {
-                    op.grant(tile, step);
-                    self.try_send(index, tile, step);
-                    return Ok(());
-                }
-                Phase::Started | Phase::Done => return Ok(()),
-                Phase::Waiting => {}
-            }
-        } else if tile < op.next_tile {
-            return Ok(());
-        }
-        if op.grant(tile, step) { Ok(()) } else { Err(violation(peer, "granted a message far ahead of its time")) }
+        let Action::Receive { from, message, .. } = *op.schedule.action(step) else { return };
+        op.state(tile, step).granted = true;
+        let signature = op.signature;
+        let header = Header { signature, tile, message, offset: again.into(), ..Header::new(Kind::Grant, op.key) };
+        self.peers[op.group[from]].control.push_back(header);
     }
 
+    /// Takes a message from the pool, if all of it is there and its receive has started.
     fn consume_if_ready(&mut self, index: u32, position: usize) -> Result<(), Failure> {
         let op = &mut self.ops[index as usize];
         let pooled = &op.pooled[position];
-        let (peer, tile, message) = (pooled.from, pooled.tile, pooled.message);
-        let complete = pooled.received == pooled.message_bytes;
-        let group_rank = op.group_rank(peer).unwrap_or(usize::MAX);
-        let Some(step) = op.schedule.receive(group_rank, message) else {
-            return Err(violation(peer, "sent a message that the operation does not have"));
-        };
-        if !complete || !op.in_flight(tile) || op.state(tile, step).phase != Phase::Started {
+        let (peer, tile, total) = (pooled.from, pooled.tile, pooled.message_bytes);
+        let step = op.group_rank(peer).and_then(|group_rank| op.schedule.receive(group_rank, pooled.message));
+        let Some(step) = step.filter(|_| pooled.complete && op.in_flight(tile)) else { return Ok(()) };
+        if op.state(tile, step).phase != Phase::Started {
             return Ok(());
         }
         let pooled = op.pooled.swap_remove(position);
-        let schedule = op.schedule.clone();
-        let Action::Receive { into, .. } = schedule.action(step) else { return Ok(()) };
-        let header = Header { tile, message_bytes: pooled.message_bytes as u32, ..Header::default() };
-        self.expect(index, peer, &header, step, into)?;
+        self.begin_receive(index, peer, tile, step, total)?;
+        let op = &mut self.ops[index as usize];
+        let state = op.state(tile, step);
+        state.sent = total;
+        state.credit = pooled.credit;
+        check_pieces(op, op.schedule.action(step), &pooled)?;
         if let Some(buffer) = pooled.buffer {
-            let incoming = Incoming::Pool(buffer);
-            self.push_work(index, tile, step, incoming, 0, pooled.message_bytes, pooled.credit);
-        } else {
-            let mut credit = pooled.credit;
-            for &(reference, offset, bytes) in &pooled.references {
-                let incoming = Incoming::Reference { peer, reference };
-                self.push_work(index, tile, step, incoming, offset, bytes, std::mem::take(&mut credit));
-            }
+            self.push_work(index, tile, step, Incoming::Pool(buffer), 0, total);
+        }
+        for &(reference, offset, bytes) in &pooled.references {
+            self.push_work(index, tile, step, Incoming::Reference { peer, reference }, offset, bytes);
         }
         self.pool.recycle_message(pooled);
         Ok(())
     }
-
-    /// Gives eager credit back to a peer; by a frame of its own if much has gathered.
-    fn release(&mut self, peer: Rank, credit: usize) {
-        let state = &mut self.peers[peer];
-        state.eager_released += credit as u64;
-        let unreported = state.eager_released - state.eager_reported;
-        if unreported > self.config.eager_link_bytes as u64 / 4 && state.control.is_empty() {
-            state.control.push_back(Header::new(Kind::Credit, Default::default()));
-        }
-    }
 }
 
-/// Local work.
-impl Engine {
-    #[allow(clippy::too_many_arguments)] // One call site per kind of operand; a struct would only rename them.
-    pub(crate) fn push_work(
-        &mut self,
-        index: u32,
-        tile: u32,
-        step: StepId,
-        incoming: Incoming,
-        base: usize,
-        total: usize,
-        credit: usize,
-    ) {
-        let op = &self.ops[index as usize];
-        let item = Item {
-            priority: op.priority,
-            sequence: self.sequence,
-            op: OpId { index, generation: op.generation },
-            tile,
-            step,
-            incoming,
-            base,
-            total,
-            done: 0,
-            taken: 0,
-            credit,
-        };
-        self.sequence += 1;
-        self.queue.push(item);
-    }
-
-    /// The next piece of local work, most urgent first. Several may be out at once.
-    pub fn work(&mut self) -> Option<Work> {
-        loop {
-            let mut item = self.queue.pop()?;
-            let op = &self.ops[item.op.index as usize];
-            if !op.live || op.generation != item.op.generation {
-                continue;
-            }
-            let (job, bytes) = job(op, &item, self.config.work_bytes);
-            item.taken = bytes;
-            let token = Token(self.taken.insert(item));
-            return Some(Work { token, job });
+/// Can what came by references be combined piece by piece?
+fn check_pieces(op: &Operation, action: &Action, pooled: &Pooled) -> Result<(), Failure> {
+    let element_bytes = op.geometry.element_bytes.max(1);
+    let torn = |&(_, offset, bytes): &(_, usize, usize)| {
+        !offset.is_multiple_of(element_bytes) || !bytes.is_multiple_of(element_bytes)
+    };
+    match action {
+        Action::Receive { fold: Some(Fold { combine: Combine::Kernel(_), .. }), .. } if pooled.references.len() > 1 => {
+            Err(violation(pooled.from, "sent a kernel's operand in pieces"))
         }
-    }
-
-    /// Is there local work?
-    pub fn has_work(&self) -> bool {
-        !self.queue.is_empty()
-    }
-
-    /// The work is done. `written` is the length that a kernel has written; other jobs write what they were told to.
-    pub fn worked(&mut self, token: Token, written: Option<usize>) {
-        let Some(mut item) = self.taken.remove(token.0) else { return };
-        let index = item.op.index;
-        let op = &mut self.ops[index as usize];
-        if !op.live || op.generation != item.op.generation {
-            return;
-        }
-        item.done += item.taken;
-        if item.done < item.total {
-            self.queue.push(item);
-            return;
-        }
-        let schedule = op.schedule.clone();
-        let action = schedule.action(item.step);
-        if let Action::Receive { into, .. }
-        | Action::Combine { into, .. }
-        | Action::Copy { into, .. }
-        | Action::Map { into, .. } = action
+        Action::Receive { fold: Some(Fold { combine: Combine::Reduction, .. }), .. }
+            if pooled.references.iter().any(torn) =>
         {
-            let whole = matches!(action, Action::Receive { fold: None, .. });
-            if !whole {
-                op.set_slot_bytes(into, item.tile, written.unwrap_or(item.total));
-            }
+            Err(violation(pooled.from, "sent a torn element"))
         }
-        match item.incoming {
-            Incoming::None => {
-                self.complete_step(index, item.tile, item.step);
-                self.run();
-                return;
-            }
-            Incoming::Pool(buffer) => self.pool.release_buffer(buffer),
-            Incoming::Reference { peer, .. } => self.acknowledge(index, &item, peer),
-        }
-        if item.credit > 0
-            && let Action::Receive { from, .. } = action
-        {
-            let peer = self.ops[index as usize].group[*from];
-            self.release(peer, item.credit);
-        }
-        self.moved(index, item.tile, item.step, item.total);
-        self.run();
-    }
-
-    fn acknowledge(&mut self, index: u32, item: &Item, peer: Rank) {
-        let op = &self.ops[index as usize];
-        let Action::Receive { message, .. } = *op.schedule.action(item.step) else { return };
-        let header = Header {
-            signature: op.signature,
-            tile: item.tile,
-            message,
-            offset: item.base as u32,
-            message_bytes: item.total as u32,
-            ..Header::new(Kind::Taken, op.key)
-        };
-        self.peers[peer].control.push_back(header);
-    }
-
-    /// The next pool buffer whose memory the driver may drop.
-    pub fn released_buffer(&mut self) -> Option<PoolBuffer> {
-        self.pool.released()
+        _ => Ok(()),
     }
 }
 
-/// The next chunk of an item, and its length.
-fn job(op: &Operation, item: &Item, work_bytes: usize) -> (Job, usize) {
-    let rest = item.total - item.done;
-    let position = item.base + item.done;
-    let action = op.schedule.action(item.step);
-    let fold = Engine::fold_of(action);
-    let region = |slot: &Slot| op.region(item.op, slot, item.tile, position);
-    let kernel = match action {
-        Action::Map { .. } => true,
-        Action::Combine { combine, .. } => *combine != Combine::Reduction,
-        _ => fold.is_some_and(|fold| fold.combine != Combine::Reduction),
-    };
-    let slots: [Option<&Slot>; 3] = match action {
-        Action::Receive { into, fold, .. } => [Some(into), fold.as_ref().map(|fold| &fold.with), None],
-        Action::Combine { left, right, into, .. } => [Some(left), Some(right), Some(into)],
-        Action::Copy { from, into } | Action::Map { from, into, .. } => [Some(from), Some(into), None],
-        Action::Send { .. } => [None; 3],
-    };
-    let mut bytes = if kernel { rest } else { rest.min(work_bytes) };
-    if !kernel {
-        let room = slots.into_iter().flatten().map(|slot| region(slot).bytes).min().unwrap_or(bytes);
-        bytes = bytes.min(room);
-    }
-    let cut = |slot: &Slot| Region { bytes, ..region(slot) };
-    // A kernel sees whole slots: what lies in the operand, and the capacity of the result.
-    let whole = |slot: &Slot| Region { bytes: op.slot_bytes(slot, item.tile), ..region(slot) };
-    let operand = |slot: &Slot| Source::Region(if kernel { whole(slot) } else { cut(slot) });
-    let capacity =
-        |slot: &Slot| Region { bytes: op.geometry.capacity(slot, item.tile, op.schedule.parts()), ..region(slot) };
-    let result = |slot: &Slot| if kernel { capacity(slot) } else { cut(slot) };
-    let incoming = match item.incoming {
-        Incoming::Pool(buffer) => Source::Pool { buffer, offset: position, bytes },
-        Incoming::Reference { peer, reference } => Source::Reference { peer, reference, offset: item.done, bytes },
-        Incoming::None => {
-            Source::Region(Region { op: item.op, space: paceline_collective::Space::Input, offset: 0, bytes: 0 })
-        }
-    };
-    let job = match action {
-        Action::Receive { into, fold: None, .. } => Job::Copy { from: incoming, into: cut(into) },
-        Action::Receive { into, fold: Some(fold), .. } => {
-            let with = operand(&fold.with);
-            let (left, right) = match fold.order {
-                paceline_collective::Order::LocalFirst => (with, incoming),
-                paceline_collective::Order::MessageFirst => (incoming, with),
-            };
-            Job::Combine { left, right, into: result(into), combine: fold.combine, last: fold.last }
-        }
-        Action::Combine { left, right, into, combine, last } => Job::Combine {
-            left: operand(left),
-            right: operand(right),
-            into: result(into),
-            combine: *combine,
-            last: *last,
-        },
-        Action::Map { from, into, kernel } => Job::Map { from: operand(from), into: result(into), kernel: *kernel },
-        Action::Copy { from, into } => Job::Copy { from: operand(from), into: cut(into) },
-        Action::Send { from, .. } => Job::Copy { from: operand(from), into: cut(from) },
-    };
-    (job, bytes)
+/// Does the step combine a message by a kernel?
+fn kernel_operand(action: &Action) -> bool {
+    matches!(action, Action::Receive { fold: Some(Fold { combine: Combine::Kernel(_), .. }), .. })
 }
 
-/// Whether a data frame has a place in the operation's memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    /// It has.
-    Here(Placement),
-    /// Its receive has started, but a kernel needs the whole message first.
-    Whole,
-    /// Its receive has not started, or its beginning lies in the pool.
-    NotYet,
-}
-
-impl Pooled {
-    fn receive(&mut self, peer: Rank, bytes: usize) -> Result<(), Failure> {
-        self.received += bytes;
-        if self.received > self.message_bytes {
-            return Err(violation(peer, "sent a piece of a message twice"));
-        }
-        Ok(())
-    }
-}
-
-/// What an eager frame costs: its bytes, if the pool must hold them, and an entry per message.
-fn credit_of(header: &Header) -> usize {
-    if header.eager == 0 {
-        return 0;
-    }
-    let bytes = if header.kind() == Some(Kind::Data) { header.payload_bytes as usize } else { 0 };
-    bytes + if header.offset == 0 { POOL_ENTRY_BYTES } else { 0 }
-}
-
-fn violation(rank: Rank, what: &str) -> Failure {
+pub(crate) fn violation(rank: Rank, what: &str) -> Failure {
     Failure::Violation { rank, what: what.to_owned() }
 }

@@ -26,7 +26,7 @@ pub enum Kind {
     Grant = 4,
     /// Returns eager credit ([`Header::eager_returned`]); nothing else.
     Credit = 5,
-    /// The sender is alive.
+    /// The sender is alive. With a signature: and has started this operation.
     Heartbeat = 6,
     /// The sender has given up. What follows is the reason as UTF-8.
     Abort = 7,
@@ -63,7 +63,7 @@ pub struct Signature {
     pub tile_elements: u64,
 }
 
-/// A frame header. Little-endian, as on every machine that we run on; 112 bytes.
+/// A frame header. Little-endian, as on every machine that we run on; 104 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct Header {
@@ -93,7 +93,8 @@ pub struct Header {
     pub message: u32,
     /// Bytes of the whole message.
     pub message_bytes: u32,
-    /// Where this piece lies in the message. For `Taken`, `message_bytes` says how long the piece was.
+    /// Where this piece lies in the message. For `Taken`, `message_bytes` says how long the piece was. A `Grant` that
+    /// repeats an earlier one has 1 here.
     pub offset: u32,
     /// Bytes that follow this header (for `Reference`: bytes that the reference names).
     pub payload_bytes: u32,
@@ -136,6 +137,20 @@ impl Header {
         Kind::from_code(self.kind)
     }
 
+    /// Does the frame say that its sender has started the operation that it names?
+    pub fn is_of_operation(&self) -> bool {
+        match self.kind() {
+            Some(Kind::Data | Kind::Reference | Kind::Grant | Kind::Taken) => true,
+            Some(Kind::Heartbeat) => self.signature.tile_elements > 0,
+            _ => false,
+        }
+    }
+
+    /// Is it a grant that was given before?
+    pub fn is_repeated(&self) -> bool {
+        self.kind() == Some(Kind::Grant) && self.offset != 0
+    }
+
     /// The bytes that follow the header on the wire.
     pub fn wire_payload_bytes(&self) -> u32 {
         if self.kind == Kind::Data as u8 || self.kind == Kind::Abort as u8 { self.payload_bytes } else { 0 }
@@ -165,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_header_has_no_padding_and_refuses_nonsense() {
-        assert_eq!(HEADER_BYTES, 112);
+        assert_eq!(HEADER_BYTES, 104);
         let good = Header { payload_bytes: 8, message_bytes: 8, ..Header::new(Kind::Data, OperationKey::default()) };
         assert_eq!(good.check(), Ok(Kind::Data));
         assert!(Header { magic: 7, ..good }.check().is_err());

@@ -50,7 +50,26 @@ impl Geometry {
 
     /// Bytes of one block of scratch.
     pub(crate) fn scratch_block_bytes(&self) -> usize {
-        self.tile_elements * self.element_bytes
+        self.scratch_elements().saturating_mul(self.element_bytes)
+    }
+
+    /// Elements of one block of scratch: a tile. Blocks of different lengths may be longer on other ranks than here.
+    fn scratch_elements(&self) -> usize {
+        match (&self.input, &self.output) {
+            (Blocks::Uniform(input), Blocks::Uniform(output)) => self.tile_elements.min(*input.max(output)),
+            _ => self.tile_elements,
+        }
+    }
+
+    /// No message of so many blocks is longer than this.
+    pub(crate) fn message_bytes_max(&self, blocks: u32) -> u128 {
+        u128::from(blocks) * self.scratch_elements() as u128 * self.element_bytes as u128
+    }
+
+    /// The largest number of bytes up to `limit` that are whole elements; at least one element.
+    pub(crate) fn whole_elements(&self, limit: usize) -> usize {
+        let element = self.element_bytes.max(1);
+        (limit - limit % element).max(element)
     }
 
     /// Are the blocks of different lengths?
@@ -73,7 +92,7 @@ impl Geometry {
                     Blocks::Uniform(elements) if !self.variable() => rest(elements),
                     _ => self.tile_elements,
                 };
-                (block as usize * self.tile_elements, length)
+                (block as usize * self.scratch_elements(), length)
             }
         }
     }

@@ -22,19 +22,25 @@
 #![forbid(unsafe_code)]
 
 mod arrival;
+mod credit;
+mod deadlines;
 mod engine;
 mod failure;
 pub mod frame;
 mod geometry;
+mod interface;
+mod local_work;
 mod operation;
 mod outgoing;
 mod peer;
 mod pool;
 mod schedule;
+mod sending;
 mod work;
 
-pub use engine::{Completion, Config, Engine, LinkTraits, OpId, Placement, Request, Time, Transmit};
+pub use engine::Engine;
 pub use failure::{Failure, Waiting};
 pub use geometry::{Blocks, Geometry};
+pub use interface::{Completion, Config, LinkTraits, OpId, Placement, Request, Time, Transmit};
 pub use schedule::RankSchedule;
 pub use work::{Job, PoolBuffer, Region, Source, Token, Work};

@@ -4,8 +4,10 @@ use paceline_collective::{Message, Slot, Space, StepId};
 use paceline_plan::{OperationKey, Rank};
 
 use crate::frame::Signature;
+use crate::interface::{OpId, Time};
+use crate::outgoing::Outgoing;
 use crate::peer::Pooled;
-use crate::{Geometry, OpId, RankSchedule, Region, Time};
+use crate::{Geometry, RankSchedule, Region};
 
 /// An operation that is being executed. The structure is used again for later operations, with its memory.
 #[derive(Debug)]
@@ -34,8 +36,11 @@ pub(crate) struct Operation {
     /// By rank of the group.
     pub edges: Vec<Edge>,
     pub pooled: Vec<Pooled>,
+    /// When a step was completed last, or some bytes arrived.
     pub last_progress: Time,
-    pub nudged: bool,
+    /// How often it has been nudged since a step was completed, and when last.
+    pub nudges: u32,
+    pub nudged_at: Time,
     input_lengths: Vec<usize>,
 }
 
@@ -46,7 +51,7 @@ pub(crate) struct Tile {
     /// Steps that are not complete.
     pub left: usize,
     pub steps: Vec<StepState>,
-    /// Actual lengths of the blocks (input, output, scratch), where kernels decide them; `usize::MAX` = as the geometry says.
+    /// Actual lengths of the blocks (input, output, scratch), where they are kept; `usize::MAX` = as the geometry says.
     lengths: Vec<usize>,
 }
 
@@ -55,12 +60,20 @@ pub(crate) struct StepState {
     /// Steps that it still waits for.
     pub waits: u32,
     pub phase: Phase,
-    /// Bytes of the message or slot; known once the step has started (receives: once the first frame is here).
+    /// Sends: a reference goes instead of the bytes.
+    pub by_reference: bool,
+    /// A frame was handed to the link (sends), has begun to arrive, or was taken from the pool (receives).
+    pub begun: bool,
+    /// Receives: the peer was told to send.
+    pub granted: bool,
+    /// Bytes of the message or slot; known once the step has started (receives: once it has begun).
     pub total: usize,
-    /// Bytes handed to the link (sends).
+    /// Bytes handed to the link (sends), or of the frames that have begun to arrive (receives).
     pub sent: usize,
     /// Bytes done: acknowledged (sends), in place (receives).
     pub moved: usize,
+    /// Receives: the eager credit to return when the message is in place.
+    pub credit: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,8 +91,11 @@ pub(crate) enum Phase {
 pub(crate) struct Edge {
     /// It has shown a sign of having started the operation.
     pub heard: bool,
-    /// Bytes sent to it eagerly.
-    pub eager_sent: usize,
+    /// It was sent something eagerly, and so many bytes.
+    pub eager: bool,
+    pub eager_bytes: usize,
+    /// For the nudge that is being made: it waits for something.
+    pub waits: bool,
 }
 
 impl Operation {
@@ -106,7 +122,8 @@ impl Operation {
             edges: Vec::new(),
             pooled: Vec::new(),
             last_progress: Time::ZERO,
-            nudged: false,
+            nudges: 0,
+            nudged_at: Time::ZERO,
             input_lengths: Vec::new(),
         }
     }
@@ -121,7 +138,7 @@ impl Operation {
         self.granted.resize(2 * self.window as usize * steps, false);
         self.edges.clear();
         self.edges.resize(self.group.len(), Edge::default());
-        self.nudged = false;
+        self.nudges = 0;
         self.input_lengths.clear();
         self.input_lengths.extend_from_slice(input_lengths.unwrap_or(&[]));
     }
@@ -130,12 +147,13 @@ impl Operation {
     pub fn start_tile(&mut self) -> u32 {
         let tile = self.next_tile;
         self.next_tile += 1;
+        let keeps_lengths = self.keeps_lengths();
         let slot = &mut self.tiles[(tile % self.window) as usize];
         slot.tile = tile;
         slot.left = self.schedule.steps();
         slot.steps.clear();
         slot.steps.extend(self.schedule.waits().iter().map(|&waits| StepState { waits, ..StepState::default() }));
-        if self.schedule.dynamic() {
+        if keeps_lengths {
             slot.lengths.clear();
             let blocks = |space| self.schedule.blocks_named(space) as usize;
             let (input, output, scratch) = (blocks(Space::Input), blocks(Space::Output), blocks(Space::Scratch));
@@ -147,9 +165,22 @@ impl Operation {
         tile
     }
 
+    /// May what lies in a slot be shorter than the slot?
+    pub fn keeps_lengths(&self) -> bool {
+        self.schedule.dynamic() || self.geometry.variable()
+    }
+
     /// Is this tile in flight?
     pub fn in_flight(&self, tile: u32) -> bool {
         tile < self.next_tile && self.window > 0 && self.tiles[(tile % self.window) as usize].tile == tile
+    }
+
+    /// Does this message still wait for permission?
+    pub fn is_parked(&mut self, message: &Outgoing) -> bool {
+        self.live
+            && self.generation == message.op.generation
+            && self.in_flight(message.tile)
+            && self.state(message.tile, message.step).phase == Phase::Parked
     }
 
     pub fn state(&mut self, tile: u32, step: StepId) -> &mut StepState {
@@ -180,7 +211,7 @@ impl Operation {
     /// The actual bytes of a slot.
     pub fn slot_bytes(&self, slot: &Slot, tile: u32) -> usize {
         let parts = self.schedule.parts();
-        match self.length_index(slot, tile) {
+        match self.length_index(slot) {
             Some(index) => {
                 let known = self.tiles[(tile % self.window) as usize].lengths[index];
                 if known == usize::MAX { self.geometry.capacity(slot, tile, parts) } else { known }
@@ -191,14 +222,14 @@ impl Operation {
 
     /// Remembers the actual length of what was written to a slot.
     pub fn set_slot_bytes(&mut self, slot: &Slot, tile: u32, bytes: usize) {
-        if let Some(index) = self.length_index(slot, tile) {
+        if let Some(index) = self.length_index(slot) {
             self.tiles[(tile % self.window) as usize].lengths[index] = bytes;
         }
     }
 
-    /// Lengths are kept for whole single blocks of operations in which kernels decide them.
-    fn length_index(&self, slot: &Slot, _tile: u32) -> Option<usize> {
-        if !self.schedule.dynamic() || slot.blocks != 1 || slot.parts != self.schedule.parts() {
+    /// Lengths are kept for whole single blocks.
+    fn length_index(&self, slot: &Slot) -> Option<usize> {
+        if !self.keeps_lengths() || slot.blocks != 1 || slot.parts != self.schedule.parts() {
             return None;
         }
         let blocks = |space| self.schedule.blocks_named(space) as usize;
@@ -231,9 +262,18 @@ impl Operation {
         region
     }
 
+    /// Into how many references the message in a slot falls: one for each block that has any bytes.
+    pub fn pieces(&self, slot: &Slot, tile: u32) -> usize {
+        if slot.blocks == 1 {
+            return 1;
+        }
+        let parts = self.schedule.parts();
+        (0..slot.blocks).filter(|&nth| self.geometry.piece(slot, nth, tile, parts).1 > 0).count()
+    }
+
     /// The pooled message of this name.
     pub fn find_pooled(&self, from: Rank, tile: u32, message: Message) -> Option<usize> {
-        self.pooled.iter().position(|pooled| pooled.from == from && pooled.tile == tile && pooled.message == message)
+        self.pooled.iter().position(|pooled| pooled.is(from, tile, message))
     }
 
     /// The rank of the group that a rank of the world has here.

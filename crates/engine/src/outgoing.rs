@@ -2,7 +2,7 @@ use std::cmp::Ordering;
 
 use paceline_collective::StepId;
 
-use crate::OpId;
+use crate::interface::OpId;
 
 /// A message that may be sent. The queue of a link gives the most urgent first, frame by frame, so that a late urgent
 /// message overtakes an early long one in its middle.
@@ -14,7 +14,6 @@ pub(crate) struct Outgoing {
     pub tile: u32,
     pub step: StepId,
     pub eager: bool,
-    pub by_reference: bool,
 }
 
 impl Ord for Outgoing {

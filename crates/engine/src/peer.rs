@@ -1,15 +1,14 @@
 use std::collections::{BinaryHeap, VecDeque};
 
-use paceline_collective::{Message, StepId};
-use paceline_plan::Rank;
+use paceline_collective::Message;
+use paceline_plan::{OperationKey, Rank};
 
-use crate::OpId;
-use crate::engine::LinkTraits;
 use crate::frame::{Header, Signature};
+use crate::interface::LinkTraits;
 use crate::outgoing::Outgoing;
 use crate::work::PoolBuffer;
 
-/// What the pool costs per message besides its bytes.
+/// What the pool costs per message besides its bytes, and per reference.
 pub(crate) const POOL_ENTRY_BYTES: usize = 64;
 
 /// What the engine knows of one peer.
@@ -18,8 +17,10 @@ pub(crate) struct Peer {
     pub traits: LinkTraits,
     pub outgoing: BinaryHeap<Outgoing>,
     pub control: VecDeque<Header>,
-    /// Sends without permission yet.
-    pub parked: Vec<(OpId, u32, StepId)>,
+    /// Sends that wait for credit. Some may have been granted since.
+    pub parked: BinaryHeap<Outgoing>,
+    /// The length of `parked` at which it is swept.
+    pub sweep_at: usize,
     /// Eager bytes sent since the link opened, and how many of them the peer has released.
     pub eager_sent: u64,
     pub eager_released_by_peer: u64,
@@ -27,6 +28,8 @@ pub(crate) struct Peer {
     pub eager_received: u64,
     pub eager_released: u64,
     pub eager_reported: u64,
+    /// See [`Peer::cross`]: `eager_sent` when it ended, and the operation.
+    crossing: VecDeque<(u64, OperationKey)>,
     /// Grants of the peer for operations that are not posted here.
     pub early_grants: usize,
     pub left: bool,
@@ -36,6 +39,37 @@ impl Peer {
     /// Eager bytes that the peer may still hold.
     pub fn eager_outstanding(&self) -> usize {
         (self.eager_sent - self.eager_released_by_peer) as usize
+    }
+
+    /// The peer has released so many eager bytes by now.
+    pub fn returned(&mut self, released: u64) {
+        self.eager_released_by_peer = released;
+        while self.crossing.front().is_some_and(|&(sent, _)| sent <= released) {
+            self.crossing.pop_front();
+        }
+    }
+
+    /// An operation has ended that sent something eagerly: a grant for it may be on its way and means nothing. None can
+    /// come any more when the peer has released as much as had been sent by then: on an ordered link it had received
+    /// this operation's messages before it released later ones, it grants nothing that it has received, and its frames
+    /// return no credit before the grants that are older. (On a link of several streams the rule may miss one, which
+    /// then takes the place of an early grant.)
+    pub fn cross(&mut self, key: OperationKey) {
+        if self.eager_outstanding() > 0 {
+            self.crossing.push_back((self.eager_sent, key));
+        }
+    }
+
+    /// Is this an operation that has ended here and may have crossed with a grant?
+    pub fn crossed(&self, key: OperationKey) -> bool {
+        self.crossing.iter().any(|&(_, crossing)| crossing == key)
+    }
+
+    /// Drops everything that was to be sent.
+    pub fn forget(&mut self) {
+        self.outgoing.clear();
+        self.control.clear();
+        self.parked.clear();
     }
 }
 
@@ -47,13 +81,30 @@ pub(crate) struct Pooled {
     pub tile: u32,
     pub message: Message,
     pub message_bytes: usize,
+    /// Bytes of the frames that have begun, and of those that have ended.
+    pub announced: usize,
     pub received: usize,
+    /// All of it is here.
+    pub complete: bool,
     pub buffer: Option<PoolBuffer>,
     /// `(reference, offset, bytes)` of each piece that came by reference.
     pub references: Vec<([u64; 2], usize, usize)>,
     /// The eager credit that it holds.
     pub credit: usize,
     pub signature: Signature,
+}
+
+impl Pooled {
+    /// Is it this message?
+    pub fn is(&self, from: Rank, tile: u32, message: Message) -> bool {
+        self.from == from && self.tile == tile && self.message == message
+    }
+
+    /// A frame of it has ended.
+    pub fn receive(&mut self, bytes: usize) {
+        self.received += bytes;
+        self.complete = self.received == self.message_bytes;
+    }
 }
 
 /// What has arrived for an operation that is not posted here.

@@ -6,28 +6,32 @@ use crate::work::PoolBuffer;
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     buffers: u32,
+    /// Free buffers whose memory the driver may have dropped.
     free: Vec<PoolBuffer>,
     spare_unposted: Vec<Unposted>,
     spare_references: Vec<Vec<([u64; 2], usize, usize)>>,
+    /// Free buffers of which the driver has not been told.
     released: Vec<PoolBuffer>,
 }
 
 impl Pool {
+    /// A free buffer; rather one whose memory the driver still has.
     pub fn buffer(&mut self) -> PoolBuffer {
-        self.free.pop().unwrap_or_else(|| {
+        self.released.pop().or_else(|| self.free.pop()).unwrap_or_else(|| {
             self.buffers += 1;
             PoolBuffer(self.buffers - 1)
         })
     }
 
     pub fn release_buffer(&mut self, buffer: PoolBuffer) {
-        self.free.push(buffer);
         self.released.push(buffer);
     }
 
-    /// The next buffer that has become free since the last call: the driver may drop its memory.
+    /// The next buffer that has become free and is not in use again: the driver may drop its memory.
     pub fn released(&mut self) -> Option<PoolBuffer> {
-        self.released.pop()
+        let buffer = self.released.pop()?;
+        self.free.push(buffer);
+        Some(buffer)
     }
 
     pub fn unposted(&mut self) -> Unposted {

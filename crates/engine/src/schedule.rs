@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 
-use paceline_collective::{Action, Combine, Message, RankProgram, Slot, Space, StepId};
+use paceline_collective::{Action, Combine, Message, Program, RankProgram, Slot, Space, StepId};
 use paceline_plan::Rank;
 
 /// One rank's program, prepared for execution: successors instead of predecessors, and messages found by name.
@@ -16,11 +16,13 @@ pub struct RankSchedule {
     successors: Vec<StepId>,
     receives: HashMap<(Rank, Message), StepId>,
     sends: HashMap<(Rank, Message), StepId>,
+    message_blocks: u32,
     dynamic: bool,
 }
 
 impl RankSchedule {
-    /// Prepares a rank's program, which is believed to have passed the verifier. `parts` is the program's.
+    /// Prepares a rank's program, which is believed to have passed the verifier. `parts` is the program's. For programs
+    /// in which only other ranks have kernels, use [`RankSchedule::of`].
     ///
     /// # Panics
     /// If a step waits for a step that does not exist, or a message name stands twice on an edge.
@@ -71,8 +73,19 @@ impl RankSchedule {
             successors,
             receives,
             sends,
+            message_blocks: steps.iter().map(|step| message_blocks(&step.action)).max().unwrap_or(0),
             dynamic,
         }
+    }
+
+    /// Prepares a rank's part of a whole program. If any rank has a kernel, lengths may vary on all.
+    ///
+    /// # Panics
+    /// As [`RankSchedule::new`], or if there is no such rank.
+    pub fn of(program: &Program, rank: Rank) -> RankSchedule {
+        let schedule = |rank: &RankProgram| RankSchedule::new(rank, program.parts);
+        let dynamic = program.ranks.iter().any(|rank| schedule(rank).dynamic);
+        RankSchedule { dynamic, ..schedule(&program.ranks[rank]) }
     }
 
     /// The program's number of parts.
@@ -85,7 +98,7 @@ impl RankSchedule {
         self.scratch_blocks
     }
 
-    /// Do kernels decide the lengths of what lies in the slots?
+    /// Do kernels, here or on other ranks, decide the lengths of what lies in the slots?
     pub(crate) fn dynamic(&self) -> bool {
         self.dynamic
     }
@@ -96,6 +109,20 @@ impl RankSchedule {
 
     pub(crate) fn action(&self, step: StepId) -> &Action {
         &self.actions[step as usize]
+    }
+
+    /// The rank of the group that a message comes from or goes to.
+    pub(crate) fn partner(&self, step: StepId) -> Option<Rank> {
+        match self.actions[step as usize] {
+            Action::Send { to, .. } => Some(to),
+            Action::Receive { from, .. } => Some(from),
+            _ => None,
+        }
+    }
+
+    /// The most blocks that travel as one message.
+    pub(crate) fn message_blocks(&self) -> u32 {
+        self.message_blocks
     }
 
     pub(crate) fn waits(&self) -> &[u32] {
@@ -124,5 +151,13 @@ impl RankSchedule {
             Action::Copy { from, into } | Action::Map { from, into, .. } => end(from).max(end(into)),
         };
         self.actions.iter().map(ends).max().unwrap_or(0)
+    }
+}
+
+fn message_blocks(action: &Action) -> u32 {
+    match action {
+        Action::Send { from, .. } => from.blocks,
+        Action::Receive { into, .. } => into.blocks,
+        _ => 0,
     }
 }

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use paceline_collective::{Combine, KernelId, Space, StepId};
 use paceline_plan::Rank;
 
-use crate::OpId;
+use crate::interface::OpId;
 
 /// A buffer of the pool. The driver gives it memory when bytes are first written to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -124,8 +124,6 @@ pub(crate) struct Item {
     pub done: usize,
     /// Bytes of the chunk that the driver has now.
     pub taken: usize,
-    /// The eager credit that goes back to the peer when the item is done.
-    pub credit: usize,
 }
 
 impl Ord for Item {
