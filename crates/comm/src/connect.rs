@@ -1,11 +1,195 @@
-//! How a world comes together.
+//! How a world comes together: the ranks meet, those of one host share memory, the rest open TCP connections.
 
-use std::time::Duration;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use paceline_fabric::environment::{Environment, World as Place};
+use paceline_fabric::rendezvous::{self, Members};
+use paceline_fabric::shm::{ShmHost, ShmOptions};
+use paceline_fabric::{Link, TcpAcceptor, TcpConnectOptions, connect_tcp};
+
+use crate::world::{Parts, World};
+use crate::{CommError, Communicator};
+
+/// The deadline of calls that name none.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(300);
+
+/// What may carry the links.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TransportChoice {
+    /// Shared memory between ranks of one host, TCP otherwise.
+    #[default]
+    Auto,
+    /// Shared memory or nothing.
+    Shm,
+    /// TCP, also within a host.
+    Tcp,
+}
+
+/// How to connect.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Who this rank is, and where the others are.
+    pub environment: Environment,
+    /// What may carry the links.
+    pub transport: TransportChoice,
+    /// The deadline of calls that name none.
+    pub timeout: Duration,
+    /// How memory is shared.
+    pub shm: ShmOptions,
+    /// TCP connections per pair of ranks; the same on all ranks.
+    pub tcp_streams: u32,
+    /// Measure the links once they are there ([`Communicator::probe`]); the same on all ranks.
+    pub probe: bool,
+}
+
+impl Config {
+    /// What the launcher says: `paceline launch`, `torchrun`, `srun` or `mpirun`; a world of one rank if none did.
+    ///
+    /// # Errors
+    /// If its variables contradict each other; the text names the variable.
+    pub fn from_environment() -> Result<Config, CommError> {
+        let environment = Environment::read().map_err(|error| CommError::Connect(error.to_string()))?;
+        Ok(Config {
+            environment,
+            transport: TransportChoice::Auto,
+            timeout: TIMEOUT,
+            shm: ShmOptions::default(),
+            tcp_streams: 1,
+            probe: true,
+        })
+    }
+}
+
+impl Communicator {
+    /// Connects this rank with all others of its world.
+    ///
+    /// # Errors
+    /// [`CommError::Connect`] if not all come in time, if they disagree about the world, or if a link cannot be opened;
+    /// the text names the ranks.
+    pub fn connect(config: Config) -> Result<Communicator, CommError> {
+        let world = match &config.environment.world {
+            Some(place) => World::new(join(place, &config)?)?,
+            None => return Communicator::solo(),
+        };
+        let communicator = Communicator::over(world);
+        if config.probe {
+            communicator.probe()?;
+        }
+        Ok(communicator)
+    }
+}
+
+/// Everything up to the links.
+fn join(place: &Place, config: &Config) -> Result<Parts, CommError> {
+    let name = format!("rank {} on {}", place.rank, host_name());
+    let failed = |error: &dyn fmt::Display| CommError::Connect(format!("{name}: {error}"));
+    let Environment { network, timeout, .. } = &config.environment;
+    let mut notes = Vec::new();
+    let acceptor = match config.transport {
+        TransportChoice::Shm => None,
+        _ => Some(TcpAcceptor::open(network).map_err(|error| failed(&error))?),
+    };
+    let shm = match config.transport {
+        TransportChoice::Tcp => None,
+        _ => ShmHost::new(config.shm.clone()).map_err(|error| notes.push(format!("no shared memory: {error}"))).ok(),
+    };
+    let addresses = acceptor.as_ref().map_or(Vec::new(), |acceptor| acceptor.addresses().to_vec());
+    let blob = shm.as_ref().map_or(Vec::new(), ShmHost::blob);
+    let members = rendezvous::meet(place, network, *timeout, addresses, blob).map_err(|error| failed(&error))?;
+    notes.extend(members.notes.iter().cloned());
+    let deadline = Instant::now() + *timeout;
+    let mut links: Vec<Option<Box<dyn Link>>> = members.members.iter().map(|_| None).collect();
+    if let Some(shm) = &shm {
+        share(shm, &members, deadline, &mut links, &mut notes).map_err(|error| failed(&error))?;
+    }
+    let own = members.rank as usize;
+    let missing = |rank: &usize| *rank != own && links[*rank].is_none();
+    let others: BTreeSet<u32> = (0..links.len()).filter(missing).map(|rank| rank as u32).collect();
+    if let (Some(acceptor), false) = (acceptor, others.is_empty()) {
+        notes.extend(acceptor.notes().iter().cloned());
+        let options =
+            TcpConnectOptions { streams: config.tcp_streams, network: network.clone(), ..TcpConnectOptions::default() };
+        let connected = connect_tcp(&members, acceptor, &others, &options, deadline).map_err(|error| failed(&error))?;
+        notes.extend(connected.notes);
+        for (rank, link) in connected.links {
+            links[rank as usize] = Some(Box::new(link));
+        }
+    } else if let Some(rank) = others.first() {
+        let why = notes.join("; ");
+        let host = &members.members[*rank as usize].host;
+        return Err(failed(&format!(
+            "transport shm was asked for, but rank {rank} (host {host}) shares no memory with this one ({why}). \
+             Use transport auto or tcp"
+        )));
+    }
+    Ok(Parts {
+        rank: own,
+        links,
+        hosts: members.members.iter().map(|member| member.host.clone()).collect(),
+        arena: shm.as_ref().map(|shm| shm.arena().clone()),
+        doorbell: shm.as_ref().map(|shm| shm.doorbell().clone()),
+        timeout: config.timeout,
+        notes,
+        local_ranks: members.neighbours().count() + 1,
+    })
+}
+
+/// Links to the ranks that turn out to share memory with this one.
+fn share(
+    shm: &ShmHost,
+    members: &Members,
+    deadline: Instant,
+    links: &mut [Option<Box<dyn Link>>],
+    notes: &mut Vec<String>,
+) -> Result<(), paceline_fabric::LinkError> {
+    let peers: Vec<(u32, Vec<u8>)> =
+        members.neighbours().map(|rank| (rank, members.members[rank as usize].blob.clone())).collect();
+    for (rank, found) in shm.connect(members.rank, &peers, deadline)? {
+        match found {
+            Ok(link) => {
+                if let Err(reason) = link.single_copy() {
+                    notes.push(format!("no single copy between ranks {} and {rank}: {reason}", members.rank));
+                }
+                links[rank as usize] = Some(Box::new(link));
+            }
+            Err(reason) => notes.push(format!("no shared memory with rank {rank}: {reason}")),
+        }
+    }
+    Ok(())
+}
 
 /// This machine's name, for messages.
 pub(crate) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// The deadline of calls that name none.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(300);
+impl TransportChoice {
+    /// The name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            TransportChoice::Auto => "auto",
+            TransportChoice::Shm => "shm",
+            TransportChoice::Tcp => "tcp",
+        }
+    }
+}
+
+impl fmt::Display for TransportChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for TransportChoice {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let all = [TransportChoice::Auto, TransportChoice::Shm, TransportChoice::Tcp];
+        all.into_iter()
+            .find(|choice| choice.name() == name)
+            .ok_or_else(|| format!("unknown transport `{name}`; known: auto, shm, tcp"))
+    }
+}

@@ -41,6 +41,7 @@ mod world;
 
 pub use buffer::Buffer;
 pub use communicator::Communicator;
+pub use connect::{Config, TransportChoice};
 pub use element::Element;
 pub use error::CommError;
 pub use options::CallOptions;

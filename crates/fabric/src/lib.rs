@@ -1,14 +1,20 @@
 //! Links between ranks: shared memory, TCP, memory; how ranks find each other (rendezvous); and what a link costs.
 #![deny(missing_docs)]
 
+mod control;
 pub mod environment;
 mod error;
+mod interfaces;
 mod link;
 mod memory;
+pub mod rendezvous;
 pub mod shm;
 mod tcp;
+mod text;
 
 pub use error::LinkError;
 pub use link::{Descriptor, Link, Piece, Sink, Target, Transport};
 pub use memory::{MemoryLink, memory_pair};
-pub use tcp::{TcpLink, TcpOptions};
+pub use tcp::{
+    AcceptorError, TcpAcceptor, TcpConnectError, TcpConnectOptions, TcpConnected, TcpLink, TcpOptions, connect_tcp,
+};

@@ -132,6 +132,11 @@ pub trait Link: Send {
         None
     }
 
+    /// Lets go of all memory of the caller: forgets the frames that have not begun to go out, copies what is left of one
+    /// that has, and withdraws all references. Their tickets do not come back. What is enqueued after this can still
+    /// be sent, so that the peer learns why.
+    fn abandon(&mut self);
+
     /// Withdraws all references and says to the peer that nothing more will come. Nothing waits.
     fn close(&mut self);
 }

@@ -193,6 +193,13 @@ impl Link for MemoryLink {
         }
     }
 
+    fn abandon(&mut self) {
+        // Frames go out whole or not at all.
+        self.pending.clear();
+        self.pieces.clear();
+        self.pending_bytes = 0;
+    }
+
     fn close(&mut self) {
         // A memory link cannot fail to flush; what finds no room is lost, as on a socket.
         let _ = self.flush(&mut |_| ());

@@ -25,6 +25,8 @@ mod outbox;
 mod process_memory;
 mod ring;
 mod segment;
+#[cfg(test)]
+mod tests;
 
 pub use arena::{Allocation, Arena, ArenaFull};
 pub use connect::{ShmHost, ShmOptions};

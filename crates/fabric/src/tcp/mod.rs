@@ -1,5 +1,7 @@
 //! Links over TCP.
 
+mod acceptor;
+mod connect;
 mod inbox;
 mod outbox;
 
@@ -10,6 +12,8 @@ use paceline_engine::frame::{Header, Kind};
 use socket2::SockRef;
 
 use crate::{Descriptor, Link, LinkError, Piece, Sink, Transport};
+pub use acceptor::{AcceptorError, TcpAcceptor};
+pub use connect::{TcpConnectError, TcpConnectOptions, TcpConnected, connect_tcp};
 use inbox::Inbox;
 use outbox::{Outbox, Written};
 
@@ -197,6 +201,11 @@ impl Link for TcpLink {
         into.extend(
             awake.map(|stream| Descriptor { fd: stream.socket.as_raw_fd(), write: stream.outbox.unsent_bytes() > 0 }),
         );
+    }
+
+    fn abandon(&mut self) {
+        self.goodbye_tickets.clear();
+        self.streams.iter_mut().for_each(|stream| stream.outbox.abandon());
     }
 
     fn close(&mut self) {

@@ -23,6 +23,8 @@ pub(super) struct Outbox {
     /// Bytes of the first frame that the kernel has taken already.
     written: usize,
     unsent_bytes: usize,
+    /// What was left of a frame when its caller's memory was given up.
+    _kept: Vec<u8>,
 }
 
 struct Frame {
@@ -60,6 +62,30 @@ impl Outbox {
         let bytes = HEADER_BYTES + payload.iter().map(|piece| piece.bytes).sum::<usize>();
         self.frames.push_back(Frame { header: *header, pieces: self.pieces.len() - before, bytes, ticket });
         self.unsent_bytes += bytes;
+    }
+
+    /// Forgets all frames but one that is partly out, and copies what is left of that: no memory of a caller is
+    /// referred to afterwards.
+    pub(super) fn abandon(&mut self) {
+        let Some(mut frame) = self.frames.pop_front().filter(|_| self.written > 0) else {
+            self.clear();
+            return;
+        };
+        let mut kept = Vec::with_capacity(frame.bytes);
+        for piece in self.pieces.range(..frame.pieces) {
+            // SAFETY: by the contract of `push` the piece is readable as long as its frame is not sent.
+            kept.extend_from_slice(unsafe { std::slice::from_raw_parts(piece.start, piece.bytes) });
+        }
+        let (written, unsent_bytes) = (self.written, frame.bytes - self.written);
+        self.clear();
+        if !kept.is_empty() {
+            self.pieces.push_back(Piece { start: kept.as_ptr(), bytes: kept.len() });
+        }
+        frame.pieces = self.pieces.len();
+        frame.ticket = None;
+        self.frames.push_back(frame);
+        // Moving the vector does not move what it points to.
+        *self = Outbox { written, unsent_bytes, _kept: kept, ..std::mem::take(self) };
     }
 
     /// Forgets everything that was not sent.

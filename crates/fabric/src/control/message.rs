@@ -1,0 +1,192 @@
+use std::io;
+use std::net::TcpStream;
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::net::{RecvFlags, SendFlags};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::wait;
+
+/// The version of the messages that ranks exchange before they have links. Ranks of different versions refuse each
+/// other.
+pub(crate) const VERSION: u16 = 1;
+
+const MAGIC: [u8; 4] = *b"PcLc";
+
+/// Magic, version and two bytes of zero, length: the same in every version, so that each can refuse the others.
+const HEADER_BYTES: usize = 12;
+
+/// Memory grows by so much at a time, as bytes arrive: a length alone allocates nothing.
+const CHUNK_BYTES: usize = 16 << 10;
+
+/// Why a message did not come or go.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MessageError {
+    #[error("it closed the connection")]
+    Closed,
+    #[error("it says nothing")]
+    TimedOut,
+    #[error("it does not speak like Paceline: {0}")]
+    Malformed(String),
+    #[error(
+        "it speaks version {theirs} of the control protocol, this process version {VERSION}: run the same Paceline on all ranks"
+    )]
+    Version { theirs: u16 },
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+/// Sends one message.
+///
+/// # Errors
+/// If the peer does not take it before the deadline.
+pub(crate) fn send(socket: &TcpStream, message: &impl Serialize, deadline: Instant) -> Result<(), MessageError> {
+    let encoded = encode(message)?;
+    let mut rest = &encoded[..];
+    while !rest.is_empty() {
+        // NOSIGNAL: a program that embeds us may not ignore SIGPIPE.
+        match rustix::net::send(socket, rest, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            Ok(sent) => rest = &rest[sent..],
+            Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::AGAIN) => {
+                if !wait(&mut [PollFd::new(socket, PollFlags::OUT)], deadline)? {
+                    return Err(MessageError::TimedOut);
+                }
+            }
+            Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => return Err(MessageError::Closed),
+            Err(error) => return Err(MessageError::Io(error.into())),
+        }
+    }
+    Ok(())
+}
+
+fn encode(message: &impl Serialize) -> Result<Vec<u8>, MessageError> {
+    let malformed = |what: String| MessageError::Malformed(what);
+    let body = postcard::to_stdvec(message).map_err(|error| malformed(error.to_string()))?;
+    let length = u32::try_from(body.len()).map_err(|_| malformed(format!("a message of {} bytes", body.len())))?;
+    Ok([&MAGIC[..], &VERSION.to_le_bytes(), &[0, 0], &length.to_le_bytes(), &body].concat())
+}
+
+/// Waits for one message of at most `bytes_max` bytes.
+///
+/// # Errors
+/// If it does not come before the deadline, is longer, or is none.
+pub(crate) fn receive<T: DeserializeOwned>(
+    socket: &TcpStream,
+    bytes_max: usize,
+    deadline: Instant,
+) -> Result<T, MessageError> {
+    let mut assembler = Assembler::new(bytes_max);
+    loop {
+        if let Some(body) = assembler.read(socket)? {
+            return decode(&body);
+        }
+        if !wait(&mut [PollFd::new(socket, PollFlags::IN)], deadline)? {
+            return Err(MessageError::TimedOut);
+        }
+    }
+}
+
+pub(super) fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, MessageError> {
+    postcard::from_bytes(body).map_err(|error| MessageError::Malformed(error.to_string()))
+}
+
+/// Puts one message together as its bytes arrive, and reads none beyond it.
+pub(super) struct Assembler {
+    bytes: Vec<u8>,
+    wanted: usize,
+    bytes_max: usize,
+}
+
+impl Assembler {
+    pub(super) fn new(bytes_max: usize) -> Assembler {
+        Assembler { bytes: Vec::new(), wanted: HEADER_BYTES, bytes_max }
+    }
+
+    /// Reads what is there. The body when it is complete.
+    pub(super) fn read(&mut self, socket: &TcpStream) -> Result<Option<Vec<u8>>, MessageError> {
+        let mut chunk = [0; CHUNK_BYTES];
+        loop {
+            if self.bytes.len() == HEADER_BYTES && self.wanted == HEADER_BYTES {
+                self.wanted += self.check_header()?;
+            }
+            if self.bytes.len() == self.wanted {
+                return Ok(Some(self.bytes.split_off(HEADER_BYTES)));
+            }
+            let room = CHUNK_BYTES.min(self.wanted - self.bytes.len());
+            match rustix::net::recv(socket, &mut chunk[..room], RecvFlags::DONTWAIT) {
+                Ok((0, _)) | Err(rustix::io::Errno::CONNRESET) => return Err(MessageError::Closed),
+                Ok((read, _)) => self.bytes.extend_from_slice(&chunk[..read]),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => return Ok(None),
+                Err(error) => return Err(MessageError::Io(error.into())),
+            }
+        }
+    }
+
+    /// The length of the body.
+    fn check_header(&self) -> Result<usize, MessageError> {
+        let (magic, rest) = self.bytes.split_at(MAGIC.len());
+        if magic != MAGIC {
+            return Err(MessageError::Malformed(format!("it begins with \"{}\"", magic.escape_ascii())));
+        }
+        let version = u16::from_le_bytes([rest[0], rest[1]]);
+        if version != VERSION {
+            return Err(MessageError::Version { theirs: version });
+        }
+        let length = u32::from_le_bytes([rest[4], rest[5], rest[6], rest[7]]) as usize;
+        if length > self.bytes_max {
+            let what = format!("it announces a message of {length} bytes, and {} are the most", self.bytes_max);
+            return Err(MessageError::Malformed(what));
+        }
+        Ok(length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let dialled = TcpStream::connect(listener.local_addr().expect("its address")).expect("a connection");
+        (dialled, listener.accept().expect("the other end").0)
+    }
+
+    #[test]
+    fn messages_of_every_size_arrive_one_by_one() {
+        let (left, right) = pair();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let messages: Vec<Vec<u8>> = [0, 1, 100, CHUNK_BYTES, 3_000_000].map(|bytes| vec![7; bytes]).into();
+        std::thread::scope(|scope| {
+            scope.spawn(|| messages.iter().for_each(|message| send(&left, message, deadline).expect("a reader")));
+            for message in &messages {
+                assert!(receive::<Vec<u8>>(&right, 4_000_000, deadline).expect("a message") == *message);
+            }
+        });
+    }
+
+    #[test]
+    fn strangers_are_recognised_and_deadlines_kept() {
+        let soon = || Instant::now() + Duration::from_millis(50);
+        let refusal = |bytes: &[u8]| {
+            let (mut left, right) = pair();
+            left.write_all(bytes).expect("the kernel takes a little");
+            receive::<String>(&right, 1000, soon()).expect_err("no message").to_string()
+        };
+        assert!(refusal(b"GET / HTTP/1.1\r\n").contains("begins with \"GET \""));
+        assert!(refusal(b"PcLc\x02\0\0\0\x01\0\0\0x").contains("version 2"));
+        assert!(refusal(b"PcLc\x01\0\0\0\xff\xff\xff\xffx").contains("4294967295 bytes"));
+        assert!(refusal(b"PcLc\x01\0\0\0\x01\0\0\0\xff").contains("does not speak like Paceline"));
+        assert_eq!(refusal(b"PcLc\x01\0\0\0\x02\0\0\0\x01"), "it says nothing");
+        let (left, right) = pair();
+        drop(left);
+        assert!(matches!(receive::<String>(&right, 1000, soon()), Err(MessageError::Closed)));
+    }
+}

@@ -1,0 +1,184 @@
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+use serde::de::DeserializeOwned;
+
+use super::message::{Assembler, MessageError, decode};
+use super::wait;
+
+/// How long a connection may take over its first message.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Connections that have said nothing yet. With more, the oldest goes: strangers can't use up the descriptors.
+const PENDING_MAX: usize = 512;
+
+/// Strangers that are worth a line each.
+const NOTES_MAX: usize = 32;
+
+/// Accepts connections and collects one message from each, all at a time: one that stalls holds nobody up.
+pub(crate) struct Reception<'a> {
+    listeners: &'a [TcpListener],
+    pending: Vec<Pending>,
+    bytes_max: usize,
+    patience: Duration,
+    notes: Vec<String>,
+}
+
+struct Pending {
+    socket: TcpStream,
+    from: SocketAddr,
+    assembler: Assembler,
+    deadline: Instant,
+}
+
+/// A connection that has sent its first message.
+pub(crate) struct Arrival {
+    pub(crate) socket: TcpStream,
+    pub(crate) from: SocketAddr,
+    body: Vec<u8>,
+}
+
+/// What [`Reception::next`] waited for.
+pub(crate) enum Event {
+    /// A connection has sent its first message.
+    Arrival(Arrival),
+    /// The watched connection with this index has ended (or says what nobody has asked for).
+    Left(usize),
+    /// Nothing happened in time.
+    TimedOut,
+}
+
+impl Arrival {
+    /// The message.
+    pub(crate) fn message<T: DeserializeOwned>(&self) -> Result<T, MessageError> {
+        decode(&self.body)
+    }
+}
+
+impl<'a> Reception<'a> {
+    /// At these (listening) sockets, for messages of at most `bytes_max` bytes.
+    pub(crate) fn new(listeners: &'a [TcpListener], bytes_max: usize) -> io::Result<Reception<'a>> {
+        listeners.iter().try_for_each(|listener| listener.set_nonblocking(true))?;
+        Ok(Reception { listeners, pending: Vec::new(), bytes_max, patience: PATIENCE, notes: Vec::new() })
+    }
+
+    /// Who was turned away, and why.
+    pub(crate) fn into_notes(self) -> Vec<String> {
+        self.notes
+    }
+
+    /// As [`Reception::into_notes`].
+    pub(crate) fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Notes who was turned away.
+    pub(crate) fn turned_away(&mut self, from: SocketAddr, why: &dyn std::fmt::Display) {
+        if self.notes.len() < NOTES_MAX {
+            self.notes.push(format!("turned away {from}: {why}"));
+        }
+    }
+
+    /// Waits for the next event.
+    pub(crate) fn next(&mut self, watched: &[&TcpStream], until: Instant) -> io::Result<Event> {
+        loop {
+            let ready = self.wait(watched, until)?;
+            if let Some(index) = ready.left {
+                return Ok(Event::Left(index));
+            }
+            if let Some(arrival) = self.read_pending() {
+                return Ok(Event::Arrival(arrival));
+            }
+            for index in ready.listeners {
+                self.accept(index)?;
+            }
+            if ready.late {
+                return Ok(Event::TimedOut);
+            }
+        }
+    }
+
+    fn wait(&self, watched: &[&TcpStream], until: Instant) -> io::Result<Ready> {
+        let all = self.listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN));
+        let all = all.chain(watched.iter().map(|socket| PollFd::new(*socket, PollFlags::IN)));
+        let mut all: Vec<PollFd<'_>> =
+            all.chain(self.pending.iter().map(|pending| PollFd::new(&pending.socket, PollFlags::IN))).collect();
+        let patience_ends = self.pending.iter().map(|pending| pending.deadline).min();
+        let late = !wait(&mut all, patience_ends.map_or(until, |end| end.min(until)))? && Instant::now() >= until;
+        let (listeners, rest) = all.split_at(self.listeners.len());
+        let is_ready = |descriptor: &PollFd<'_>| !descriptor.revents().is_empty();
+        let left = watched.iter().zip(rest).position(|(socket, descriptor)| is_ready(descriptor) && has_left(socket));
+        let listeners = listeners.iter().enumerate().filter(|(_, descriptor)| is_ready(descriptor));
+        Ok(Ready { listeners: listeners.map(|(index, _)| index).collect(), left, late })
+    }
+
+    /// Reads from all; the first that is complete. Drops those that end, talk nonsense or take too long.
+    fn read_pending(&mut self) -> Option<Arrival> {
+        let mut index = 0;
+        while let Some(pending) = self.pending.get_mut(index) {
+            let outcome = match pending.assembler.read(&pending.socket) {
+                Ok(None) if Instant::now() < pending.deadline => {
+                    index += 1;
+                    continue;
+                }
+                Ok(None) => Err(MessageError::TimedOut),
+                Ok(Some(body)) => Ok(body),
+                Err(error) => Err(error),
+            };
+            let Pending { socket, from, .. } = self.pending.remove(index);
+            match outcome {
+                Ok(body) => return Some(Arrival { socket, from, body }),
+                Err(error) => self.turned_away(from, &error),
+            }
+        }
+        None
+    }
+
+    fn accept(&mut self, listener: usize) -> io::Result<()> {
+        loop {
+            match self.listeners[listener].accept() {
+                Ok((socket, from)) => self.admit(socket, from)?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
+                    // No descriptors left: strangers may hold them.
+                    Some(Errno::MFILE | Errno::NFILE) if !self.pending.is_empty() => self.drop_oldest(),
+                    Some(Errno::MFILE | Errno::NFILE) => return Err(error),
+                    // The connection was gone before it was accepted (accept(2) lists what else it may report).
+                    _ => return Ok(()),
+                },
+            }
+        }
+    }
+
+    fn admit(&mut self, socket: TcpStream, from: SocketAddr) -> io::Result<()> {
+        if self.pending.len() == PENDING_MAX {
+            self.drop_oldest();
+        }
+        socket.set_nonblocking(true)?;
+        let from = SocketAddr::new(from.ip().to_canonical(), from.port());
+        let (assembler, deadline) = (Assembler::new(self.bytes_max), Instant::now() + self.patience);
+        self.pending.push(Pending { socket, from, assembler, deadline });
+        Ok(())
+    }
+
+    fn drop_oldest(&mut self) {
+        let oldest = self.pending.remove(0);
+        self.turned_away(oldest.from, &"too many others are waiting, and it says nothing");
+    }
+}
+
+struct Ready {
+    listeners: Vec<usize>,
+    left: Option<usize>,
+    late: bool,
+}
+
+/// A connection that was told to wait has nothing to say: whatever can be read is its end or nonsense.
+fn has_left(socket: &TcpStream) -> bool {
+    let read = rustix::net::recv(socket, &mut [0; 1], RecvFlags::DONTWAIT | RecvFlags::PEEK);
+    !matches!(read, Err(Errno::AGAIN | Errno::INTR))
+}

@@ -1,0 +1,105 @@
+//! The other ranks' side of the meeting.
+
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use super::{Answer, Hello, MEMBER_BYTES_MAX, Members, Party, RendezvousError};
+use crate::control::{MessageError, dial, receive, send};
+use crate::environment::World;
+use crate::interfaces::{Interface, admission, interfaces};
+
+/// Between attempts, at first and at most. Ranks often start before rank 0 listens.
+const PAUSE_MIN: Duration = Duration::from_millis(5);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// Rank 0 gives up first and says why; this is how much longer we listen.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Dials rank 0 until it answers, and waits for the table.
+pub(super) fn join(party: &Party<'_>) -> Result<Members, RendezvousError> {
+    let interfaces =
+        interfaces().map_err(|source| RendezvousError::Io { doing: "listing the network interfaces", source })?;
+    let mut pause = PAUSE_MIN;
+    loop {
+        let last = match attempt(party, &interfaces)? {
+            Outcome::Table(members) => return Ok(members),
+            Outcome::Again(last) => last,
+        };
+        let left = party.deadline().saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            let (meeting_point, waited) = (party.meeting_point.clone(), party.timeout);
+            return Err(RendezvousError::NoAnswer { meeting_point, waited, last });
+        }
+        std::thread::sleep(pause.min(left));
+        pause = (pause * 3 / 2).min(PAUSE_MAX);
+    }
+}
+
+enum Outcome {
+    Table(Members),
+    /// Not yet, and why.
+    Again(String),
+}
+
+fn attempt(party: &Party<'_>, interfaces: &[Interface]) -> Result<Outcome, RendezvousError> {
+    let meeting_point = party.meeting_point;
+    let addresses: Vec<SocketAddr> = match (&*meeting_point.host, meeting_point.port).to_socket_addrs() {
+        Ok(addresses) => addresses.collect(),
+        // A name service may come up later than we do.
+        Err(error) => return Ok(Outcome::Again(format!("its name is not known: {error}"))),
+    };
+    let (mut last, mut not_admitted) = (None, None);
+    for address in addresses {
+        if let Err(reason) = admission(address.ip(), interfaces, party.network) {
+            not_admitted = Some(reason);
+            continue;
+        }
+        last = Some(match dial(address, party.deadline()) {
+            Ok(socket) => match converse(party, &socket)? {
+                Outcome::Table(members) => return Ok(Outcome::Table(members)),
+                Outcome::Again(last) => last,
+            },
+            Err(error) => error.to_string(),
+        });
+    }
+    match (last, not_admitted) {
+        (Some(last), _) => Ok(Outcome::Again(last)),
+        (None, Some(reason)) => Err(RendezvousError::NotAdmitted { meeting_point: meeting_point.clone(), reason }),
+        (None, None) => Ok(Outcome::Again("its name has no address".into())),
+    }
+}
+
+fn converse(party: &Party<'_>, socket: &TcpStream) -> Result<Outcome, RendezvousError> {
+    let World { job, world_size, .. } = party.world;
+    let hello = Hello { job: job.clone(), world_size: *world_size, member: party.own.clone() };
+    let bytes_max = MEMBER_BYTES_MAX * *world_size as usize;
+    let answer = send(socket, &hello, party.deadline()).and_then(|()| receive(socket, bytes_max, party.deadline()));
+    let meeting_point = || party.meeting_point.clone();
+    let patience = match answer {
+        Ok(Answer::Welcome { patience_ms }) => Duration::from_millis(patience_ms) + GRACE,
+        Ok(Answer::Refused { reason }) => {
+            return Err(RendezvousError::Refused { meeting_point: meeting_point(), reason });
+        }
+        Ok(Answer::Table { .. }) => {
+            let what = "it sends a table without a welcome".into();
+            return Err(RendezvousError::NotPaceline { meeting_point: meeting_point(), what });
+        }
+        Err(error @ (MessageError::Malformed(_) | MessageError::Version { .. })) => {
+            return Err(RendezvousError::NotPaceline { meeting_point: meeting_point(), what: error.to_string() });
+        }
+        Err(error) => return Ok(Outcome::Again(error.to_string())),
+    };
+    match receive(socket, bytes_max, Instant::now() + patience) {
+        Ok(Answer::Table { nonce, members }) => {
+            let in_order = members.iter().zip(0..).all(|(member, rank)| member.rank == rank);
+            if members.len() != *world_size as usize || !in_order {
+                let what = "its table is not that of this world".into();
+                return Err(RendezvousError::NotPaceline { meeting_point: meeting_point(), what });
+            }
+            let (rank, world_size) = (party.world.rank, *world_size);
+            Ok(Outcome::Table(Members { rank, world_size, nonce, members, notes: Vec::new() }))
+        }
+        Ok(Answer::Refused { reason }) => Err(RendezvousError::Refused { meeting_point: meeting_point(), reason }),
+        Ok(Answer::Welcome { .. }) | Err(_) => Err(RendezvousError::RankZeroLeft { meeting_point: meeting_point() }),
+    }
+}
