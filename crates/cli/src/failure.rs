@@ -5,6 +5,8 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use miette::{Diagnostic, Report, ReportHandler};
+use paceline_comm::CommError;
+use paceline_train::TrainError;
 
 /// The command could not do its work.
 const FAILED: u8 = 1;
@@ -57,10 +59,27 @@ impl Failure {
     }
 }
 
-/// Standard output that nobody reads any more ends a command quietly; everything else about it is a failure.
+/// Standard output could not be written to.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         Failure::failed("cannot write to standard output").cause(error)
+    }
+}
+
+/// The message names rank, host, operation and the next step by itself.
+impl From<CommError> for Failure {
+    fn from(error: CommError) -> Failure {
+        Failure::failed(error)
+    }
+}
+
+/// As above; senseless options are wrong usage.
+impl From<TrainError> for Failure {
+    fn from(error: TrainError) -> Failure {
+        match error {
+            TrainError::Options(_) => Failure::usage(error),
+            _ => Failure::failed(error),
+        }
     }
 }
 

@@ -5,8 +5,13 @@
 
 mod arguments;
 mod failure;
+mod json_file;
 mod launch;
+mod machine;
+mod perf;
 mod supervisor;
+mod train;
+mod workers;
 
 use std::process::ExitCode;
 
@@ -24,6 +29,10 @@ struct CommandLine {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Train a model on several workers
+    Train(train::TrainArguments),
+    /// Measure a collective, in the manner of nccl-tests
+    Perf(perf::PerfArguments),
     /// Run any program as N ranks on this host
     Launch(launch::LaunchArguments),
 }
@@ -31,6 +40,8 @@ enum Command {
 fn main() -> ExitCode {
     failure::install_report_style();
     let outcome = match CommandLine::parse().command {
+        Command::Train(arguments) => train::run(&arguments),
+        Command::Perf(arguments) => perf::run(&arguments),
         Command::Launch(arguments) => launch::run(arguments),
     };
     outcome.unwrap_or_else(|failure: Failure| {

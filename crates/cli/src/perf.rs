@@ -1,0 +1,256 @@
+//! `paceline perf`: latency and bandwidth of a collective, in the manner of nccl-tests.
+
+mod exercise;
+mod measure;
+mod pattern;
+mod row;
+mod schedule;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use half::{bf16, f16};
+use paceline_collective::registry::find;
+use paceline_comm::{CallOptions, Communicator};
+use paceline_plan::{CollectiveKind, DataType, Reduction};
+use serde::Serialize;
+
+use crate::arguments::{ByteSize, TransportChoice, at_least_one};
+use crate::failure::Failure;
+use crate::json_file::JsonFile;
+use crate::workers::{self, Place};
+use exercise::{Exercise, Subject};
+use measure::{Effort, measure};
+use pattern::{Pattern, Value};
+use row::{Row, bus_factor, write_head};
+use schedule::sizes;
+
+/// What `perf` is told.
+#[derive(Args)]
+pub struct PerfArguments {
+    /// all-reduce, reduce-scatter, all-gather, broadcast, reduce, gather, scatter, all-to-all, barrier or send-receive
+    #[arg(value_name = "COLLECTIVE")]
+    collective: CollectiveKind,
+
+    /// Processes to start here [default: 2; under a launcher: as many as it has started]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    ranks: Option<usize>,
+
+    /// What carries the data
+    #[arg(long, value_enum, default_value_t)]
+    transport: TransportChoice,
+
+    /// An algorithm by name, or the one that is predicted to be the fastest
+    #[arg(long, value_name = "NAME", default_value = "auto")]
+    algorithm: String,
+
+    /// The element type: f32, f64, f16, bf16, i32, i64 or u8
+    #[arg(long, value_name = "TYPE", default_value_t = DataType::F32)]
+    dtype: DataType,
+
+    /// The reduction: sum, average, min, max or product
+    #[arg(long, value_name = "OP", default_value_t = Reduction::Sum)]
+    op: Reduction,
+
+    /// The smallest size: the bytes of the larger of input and output
+    #[arg(long, value_name = "BYTES", default_value_t = ByteSize(1 << 10))]
+    min: ByteSize,
+
+    /// The largest size, measured in any case
+    #[arg(long, value_name = "BYTES", default_value_t = ByteSize(100 << 20))]
+    max: ByteSize,
+
+    /// Each size is this many times the one before
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    factor: usize,
+
+    /// The time for one size; it decides how many calls are made
+    #[arg(long, value_name = "S", default_value_t = 0.5)]
+    seconds: f64,
+
+    /// Measured calls for each size, however long they take
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    iterations: Option<usize>,
+
+    /// Calls before the measured ones, for each size
+    #[arg(long, value_name = "N")]
+    warmup: Option<usize>,
+
+    /// The rank that has or gets the whole, in rooted collectives
+    #[arg(long, value_name = "RANK", default_value_t = 0)]
+    root: usize,
+
+    /// Reduce in place (all-reduce only; the data is put back before each call, outside the measured time)
+    #[arg(long)]
+    in_place: bool,
+
+    /// Take the data from the communicator's own memory, where peers on the same host can read it
+    #[arg(long)]
+    alloc: bool,
+
+    /// Write the rows to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// What stands in the file, besides machine and command line.
+#[derive(Serialize)]
+struct Report {
+    /// Sizes in bytes, times in microseconds, bandwidths in 10⁹ bytes per second.
+    rows: Vec<Row>,
+}
+
+/// Measures, as one rank or by starting the ranks.
+///
+/// # Errors
+/// Wrong usage; a rank or the communication failed; an element was wrong.
+pub fn run(arguments: &PerfArguments) -> Result<ExitCode, Failure> {
+    let place = workers::place(arguments.ranks, 2, "--ranks")?;
+    arguments.check(place.ranks())?;
+    match place {
+        Place::Launcher { ranks } => workers::launch(ranks, Vec::new()),
+        Place::Rank(rank) => {
+            let communicator = rank.connect(arguments.transport)?;
+            let json = if communicator.rank() == 0 { arguments.json.as_deref() } else { None };
+            let json = json.map(JsonFile::create).transpose()?;
+            let rows = arguments.measure_all(&communicator)?;
+            let wrong: u64 = rows.iter().map(|row| row.wrong).sum();
+            if let Some(json) = json {
+                json.write(&Report { rows })?;
+            }
+            // Every rank knows; one says it.
+            match (wrong, communicator.rank()) {
+                (0, _) => Ok(ExitCode::SUCCESS),
+                (_, 0) => Err(Failure::failed(format!("{wrong} elements were wrong"))
+                    .help("this is a bug in Paceline or broken memory: please report it with the command line")),
+                _ => Ok(ExitCode::FAILURE),
+            }
+        }
+    }
+}
+
+impl PerfArguments {
+    /// What clap cannot see.
+    fn check(&self, ranks: usize) -> Result<(), Failure> {
+        if self.algorithm != "auto" {
+            find(self.collective, &self.algorithm).map_err(Failure::usage)?;
+        }
+        if self.min > self.max {
+            return Err(Failure::usage(format!("--min {} is more than --max {}", self.min, self.max)));
+        }
+        if self.min.0 == 0 || self.factor < 2 {
+            return Err(Failure::usage("sizes must grow: --min must be at least 1 and --factor at least 2"));
+        }
+        if !(self.seconds.is_finite() && self.seconds >= 0.0) {
+            return Err(Failure::usage(format!("--seconds {} is no time", self.seconds)));
+        }
+        if self.root >= ranks {
+            return Err(Failure::usage(format!("--root {} is not one of {ranks} ranks", self.root)));
+        }
+        if self.in_place && self.collective != CollectiveKind::AllReduce {
+            let what = format!("--in-place is for all-reduce; {} has two buffers or always one", self.collective);
+            return Err(Failure::usage(what));
+        }
+        if self.collective == CollectiveKind::SendReceive && ranks < 2 {
+            return Err(Failure::usage("send-receive needs at least two ranks"));
+        }
+        Ok(())
+    }
+
+    fn measure_all(&self, communicator: &Communicator) -> Result<Vec<Row>, Failure> {
+        match self.dtype {
+            DataType::F32 => self.measure_sizes::<f32>(communicator),
+            DataType::F64 => self.measure_sizes::<f64>(communicator),
+            DataType::F16 => self.measure_sizes::<f16>(communicator),
+            DataType::Bf16 => self.measure_sizes::<bf16>(communicator),
+            DataType::I32 => self.measure_sizes::<i32>(communicator),
+            DataType::I64 => self.measure_sizes::<i64>(communicator),
+            DataType::U8 => self.measure_sizes::<u8>(communicator),
+        }
+    }
+
+    fn measure_sizes<T: Value>(&self, communicator: &Communicator) -> Result<Vec<Row>, Failure> {
+        let subject = self.subject();
+        let effort = Effort { seconds: self.seconds, iterations: self.iterations, warm_up: self.warmup };
+        let pattern = Pattern::<T>::new(self.op, communicator.world_size());
+        let mut table = Table::start(self, communicator)?;
+        let sizes = match self.collective {
+            CollectiveKind::Barrier => vec![0],
+            _ => sizes(self.min.0, self.max.0, self.factor),
+        };
+        let mut rows: Vec<Row> = Vec::new();
+        for bytes in sizes {
+            let mut exercise = Exercise::new(communicator, &subject, &pattern, bytes)?;
+            // Sizes that round to the same number of elements are one.
+            if rows.last().is_some_and(|row| row.bytes == exercise.bytes()) {
+                continue;
+            }
+            let (times, wrong) = measure(&mut exercise, &effort)?;
+            let (algorithm, _) = communicator.choice(subject.kind, exercise.block_bytes(), &subject.options)?;
+            let p50_us = times.percentile_us(0.5);
+            let algbw_gbps = exercise.bytes() as f64 / p50_us / 1e3;
+            let row = Row {
+                collective: self.collective.to_string(),
+                transport: workers::transport_name(communicator).to_owned(),
+                algorithm: algorithm.to_owned(),
+                ranks: communicator.world_size(),
+                dtype: self.dtype.to_string(),
+                bytes: exercise.bytes(),
+                iterations: times.calls(),
+                min_us: times.percentile_us(0.0),
+                p50_us,
+                p99_us: times.percentile_us(0.99),
+                max_us: times.percentile_us(1.0),
+                algbw_gbps,
+                busbw_gbps: algbw_gbps * bus_factor(subject.kind, communicator.world_size()),
+                wrong,
+            };
+            table.row(&row)?;
+            rows.push(row);
+        }
+        Ok(rows)
+    }
+
+    fn subject(&self) -> Subject {
+        let algorithm = (self.algorithm != "auto").then(|| self.algorithm.clone());
+        Subject {
+            kind: self.collective,
+            reduction: self.op,
+            root: self.root,
+            in_place: self.in_place,
+            allocated: self.alloc,
+            options: CallOptions { algorithm, ..CallOptions::default() },
+        }
+    }
+}
+
+/// The table on standard output, of rank 0 only.
+struct Table {
+    out: Option<io::Stdout>,
+    element_bytes: usize,
+}
+
+impl Table {
+    fn start(arguments: &PerfArguments, communicator: &Communicator) -> io::Result<Table> {
+        let mut table =
+            Table { out: (communicator.rank() == 0).then(io::stdout), element_bytes: arguments.dtype.size() };
+        if let Some(out) = &mut table.out {
+            let place = if arguments.in_place { "in place" } else { "out of place" };
+            let (ranks, transport) = (communicator.world_size(), workers::transport_name(communicator));
+            writeln!(
+                out,
+                "# {}, {ranks} ranks, transport {transport}, {} {}, {place}; a barrier before each call, time is the \
+                 maximum over the ranks",
+                arguments.collective, arguments.dtype, arguments.op
+            )?;
+            write_head(out)?;
+        }
+        Ok(table)
+    }
+
+    fn row(&mut self, row: &Row) -> io::Result<()> {
+        self.out.as_mut().map_or(Ok(()), |out| row.write(self.element_bytes, out))
+    }
+}

@@ -1,0 +1,198 @@
+//! One collective on data of one size, ready to be called again and again.
+
+use std::ops::{Deref, DerefMut};
+
+use paceline_collective::blocks;
+use paceline_comm::{Buffer, CallOptions, CommError, Communicator};
+use paceline_plan::{CollectiveKind, Rank, Reduction};
+
+use super::pattern::{Expected, Pattern, Value, count_wrong, fill, poison};
+
+/// What is called, and how.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// The collective.
+    pub kind: CollectiveKind,
+    /// How contributions become one, where they do.
+    pub reduction: Reduction,
+    /// The root, where there is one.
+    pub root: Rank,
+    /// Input and output are the same memory. For an all-reduce only; a broadcast is always in place.
+    pub in_place: bool,
+    /// The data lies in memory from `Communicator::alloc`.
+    pub allocated: bool,
+    /// The algorithm, and so on.
+    pub options: CallOptions,
+}
+
+/// A collective with its data.
+pub struct Exercise<'a, T: Value> {
+    communicator: &'a Communicator,
+    subject: &'a Subject,
+    pattern: &'a Pattern<T>,
+    /// Elements per block.
+    block: usize,
+    input: Data<T>,
+    output: Data<T>,
+}
+
+enum Data<T: Value> {
+    Own(Vec<T>),
+    Allocated(Buffer<T>),
+}
+
+impl<'a, T: Value> Exercise<'a, T> {
+    /// Data of at most `bytes` (the larger of input and output at the rank that has most), but at least one element per
+    /// block.
+    pub fn new(
+        communicator: &'a Communicator,
+        subject: &'a Subject,
+        pattern: &'a Pattern<T>,
+        bytes: usize,
+    ) -> Result<Self, CommError> {
+        let (rank, ranks) = (communicator.rank(), communicator.world_size());
+        let per_block = size_of::<T>() * largest_blocks(subject, ranks);
+        let block = if subject.kind == CollectiveKind::Barrier { 0 } else { (bytes / per_block).max(1) };
+        let (inputs, outputs) = match subject.kind {
+            // Where input and output are one memory, it is the output.
+            CollectiveKind::Broadcast => (0, 1),
+            CollectiveKind::AllReduce if subject.in_place => (0, 1),
+            kind => blocks(kind, rank, subject.root, ranks),
+        };
+        let data = |blocks: u32| Data::new(communicator, subject, block * blocks as usize);
+        let (mut input, output) = (data(inputs)?, data(outputs)?);
+        fill(&mut input, pattern.contribution(rank));
+        Ok(Exercise { communicator, subject, pattern, block, input, output })
+    }
+
+    /// The bytes of the larger of input and output, at the rank that has most.
+    pub fn bytes(&self) -> usize {
+        self.block * size_of::<T>() * largest_blocks(self.subject, self.communicator.world_size())
+    }
+
+    /// The bytes of a block: what the choice of an algorithm depends on.
+    pub fn block_bytes(&self) -> usize {
+        self.block * size_of::<T>()
+    }
+
+    /// The communicator.
+    pub fn communicator(&self) -> &Communicator {
+        self.communicator
+    }
+
+    /// Puts the data back where a call changes its own input.
+    pub fn refill(&mut self) {
+        let rank = self.communicator.rank();
+        let is_root = rank == self.subject.root;
+        if self.subject.in_place || (self.subject.kind == CollectiveKind::Broadcast && is_root) {
+            fill(&mut self.output, self.pattern.contribution(rank));
+        }
+    }
+
+    /// Makes the output wrong, so that only a call can make it right.
+    pub fn spoil(&mut self) {
+        poison(&mut self.output);
+    }
+
+    /// Does it once.
+    pub fn call(&mut self) -> Result<(), CommError> {
+        let Exercise { communicator, subject, input, output, .. } = self;
+        let Subject { kind, reduction, root, options, .. } = subject;
+        match kind {
+            CollectiveKind::AllReduce if subject.in_place => communicator.all_reduce(output, *reduction, options),
+            CollectiveKind::AllReduce => communicator.all_reduce_into(input, output, *reduction, options),
+            CollectiveKind::ReduceScatter => communicator.reduce_scatter(input, output, *reduction, options),
+            CollectiveKind::AllGather => communicator.all_gather(input, output, options),
+            CollectiveKind::Broadcast => communicator.broadcast(output, *root, options),
+            CollectiveKind::Reduce => communicator.reduce(input, output, *root, *reduction, options),
+            CollectiveKind::Gather => communicator.gather(input, output, *root, options),
+            CollectiveKind::Scatter => communicator.scatter(input, output, *root, options),
+            CollectiveKind::AllToAll => communicator.all_to_all(input, output, options),
+            CollectiveKind::Barrier => communicator.barrier(options),
+            CollectiveKind::SendReceive => match partner(communicator) {
+                Partner::Receiver(peer) => communicator.send(input, peer, 0, options),
+                Partner::Sender(peer) => communicator.receive(output, peer, 0, options),
+                Partner::Nobody => Ok(()),
+            },
+        }
+    }
+
+    /// How many elements of this rank's output are not what they must be.
+    pub fn count_wrong(&self) -> u64 {
+        let (rank, ranks) = (self.communicator.rank(), self.communicator.world_size());
+        let Subject { kind, root, .. } = *self.subject;
+        let of = |period, start| Expected { period, start, elements: self.block };
+        let reduced = |start| vec![of(self.pattern.reduced(), start)];
+        let rank_by_rank =
+            |start: usize| (0..ranks).map(|other| of(self.pattern.contribution(other), start)).collect::<Vec<_>>();
+        let expected = match kind {
+            CollectiveKind::AllReduce => reduced(0),
+            CollectiveKind::ReduceScatter => reduced(rank * self.block),
+            CollectiveKind::Reduce if rank == root => reduced(0),
+            CollectiveKind::AllGather => rank_by_rank(0),
+            CollectiveKind::Gather if rank == root => rank_by_rank(0),
+            CollectiveKind::AllToAll => rank_by_rank(rank * self.block),
+            CollectiveKind::Broadcast => vec![of(self.pattern.contribution(root), 0)],
+            CollectiveKind::Scatter => vec![of(self.pattern.contribution(root), rank * self.block)],
+            CollectiveKind::SendReceive => match partner(self.communicator) {
+                Partner::Sender(peer) => vec![of(self.pattern.contribution(peer), 0)],
+                // It has an output that nothing is sent to.
+                Partner::Receiver(_) | Partner::Nobody => return 0,
+            },
+            CollectiveKind::Reduce | CollectiveKind::Gather | CollectiveKind::Barrier => Vec::new(),
+        };
+        count_wrong(&self.output, &expected)
+    }
+}
+
+/// With whom a rank exchanges a message: ranks 0 and 1, 2 and 3, …; the lower one sends.
+enum Partner {
+    Receiver(Rank),
+    Sender(Rank),
+    Nobody,
+}
+
+fn partner(communicator: &Communicator) -> Partner {
+    let rank = communicator.rank();
+    match rank % 2 {
+        1 => Partner::Sender(rank - 1),
+        _ if rank + 1 < communicator.world_size() => Partner::Receiver(rank + 1),
+        _ => Partner::Nobody,
+    }
+}
+
+/// The blocks of the larger of input and output, at the rank that has most: the root, where there is one.
+fn largest_blocks(subject: &Subject, ranks: usize) -> usize {
+    let (inputs, outputs) = blocks(subject.kind, subject.root, subject.root, ranks);
+    inputs.max(outputs) as usize
+}
+
+impl<T: Value> Data<T> {
+    fn new(communicator: &Communicator, subject: &Subject, elements: usize) -> Result<Data<T>, CommError> {
+        Ok(if subject.allocated {
+            Data::Allocated(communicator.alloc(elements)?)
+        } else {
+            Data::Own(vec![T::zeroed(); elements])
+        })
+    }
+}
+
+impl<T: Value> Deref for Data<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        match self {
+            Data::Own(data) => data,
+            Data::Allocated(data) => data,
+        }
+    }
+}
+
+impl<T: Value> DerefMut for Data<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        match self {
+            Data::Own(data) => data,
+            Data::Allocated(data) => data,
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! `paceline train`: data-parallel training in N processes.
+
+mod screen;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::thread;
+
+use clap::{Args, ValueEnum};
+use paceline_train::{
+    BatchSize, DEBIAN_FASHION_MNIST, Data, DataSource, ModelName, Observer, SgdSettings, Silent, TrainError,
+    TrainOptions, TrainReport, train,
+};
+use serde::Serialize;
+
+use crate::arguments::{TransportChoice, at_least_one};
+use crate::failure::Failure;
+use crate::json_file::JsonFile;
+use crate::workers::{self, Place};
+use screen::Screen;
+
+/// What `train` is told.
+#[derive(Args)]
+pub struct TrainArguments {
+    /// The model: cnn or mlp
+    #[arg(long, value_name = "NAME", default_value_t)]
+    model: ModelName,
+
+    /// The images
+    #[arg(long, value_enum, default_value_t)]
+    data: DataChoice,
+
+    /// A directory with the four gzip IDX files of a data set of the MNIST family
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+
+    /// Processes to start here [default: 2; under a launcher: as many as it has started]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    workers: Option<usize>,
+
+    /// How the workers communicate: bsp-a2a, wfbp-a2a, ddp, or aspects; `paceline explain` says what it means
+    #[arg(long, value_name = "STRATEGY", default_value_t = TrainOptions::default().strategy)]
+    strategy: String,
+
+    /// Passes over the training images [default: 5, or as many as --iterations needs]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    epochs: Option<usize>,
+
+    /// Updates of the parameters; with --epochs: whichever ends first
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    iterations: Option<usize>,
+
+    /// Samples per worker and pass [default: 16]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    batch: Option<usize>,
+
+    /// Samples per pass on all workers together
+    #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with = "batch")]
+    global_batch: Option<usize>,
+
+    /// Passes per update; the workers communicate in the last one only
+    #[arg(long, value_name = "N", value_parser = at_least_one, default_value_t = TrainOptions::default().accumulate)]
+    accumulate: usize,
+
+    /// Learning rate
+    #[arg(long, value_name = "RATE", default_value_t = TrainOptions::default().optimizer.learning_rate)]
+    lr: f32,
+
+    /// Momentum
+    #[arg(long, value_name = "SHARE", default_value_t = TrainOptions::default().optimizer.momentum)]
+    momentum: f32,
+
+    /// Weight decay
+    #[arg(long, value_name = "RATE", default_value_t = TrainOptions::default().optimizer.weight_decay)]
+    weight_decay: f32,
+
+    /// Of the initial parameters and the order of the samples: the same seed, the same run
+    #[arg(long, value_name = "N", default_value_t = TrainOptions::default().seed)]
+    seed: u64,
+
+    /// Threads that compute in each worker [default: cores divided by workers]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    threads: Option<usize>,
+
+    /// What carries the gradients
+    #[arg(long, value_enum, default_value_t)]
+    transport: TransportChoice,
+
+    /// Write the report to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// Write each rank's parameters to this directory: rank-0.safetensors, rank-1.safetensors, …
+    #[arg(long, value_name = "DIR")]
+    dump_parameters: Option<PathBuf>,
+}
+
+/// Which images.
+#[derive(Clone, Copy, Default, ValueEnum)]
+enum DataChoice {
+    /// 6,000 training and 1,000 test images of Fashion-MNIST that the program carries in itself
+    #[default]
+    Sample,
+    /// All 60,000 and 10,000 images, from --data-dir or Debian's package dataset-fashion-mnist
+    FashionMnist,
+}
+
+/// What stands in the file, besides machine and command line.
+#[derive(Serialize)]
+struct Report<'a> {
+    transport: &'a str,
+    threads: usize,
+    #[serde(flatten)]
+    report: &'a TrainReport,
+}
+
+/// Trains, as one rank or by starting the ranks.
+///
+/// # Errors
+/// Wrong usage; the data, a rank or the communication failed; training diverged.
+pub fn run(arguments: &TrainArguments) -> Result<ExitCode, Failure> {
+    let place = workers::place(arguments.workers, 2, "--workers")?;
+    let options = arguments.options(place.ranks());
+    options.check()?;
+    match place {
+        Place::Launcher { ranks } => {
+            // Said once, rather than by every worker.
+            Data::load(&options.data).map_err(TrainError::from)?;
+            workers::launch(ranks, vec![("RAYON_NUM_THREADS".to_owned(), options.threads.to_string())])
+        }
+        Place::Rank(rank) => {
+            let communicator = rank.connect(arguments.transport)?;
+            let is_first = communicator.rank() == 0;
+            let json = arguments.json.as_deref().filter(|_| is_first).map(JsonFile::create).transpose()?;
+            let mut observer: Box<dyn Observer> = if is_first { Box::new(Screen::new()) } else { Box::new(Silent) };
+            let report = train(&communicator, &options, observer.as_mut())?;
+            drop(observer);
+            if is_first {
+                screen::summary(&report)?;
+            }
+            if let Some(json) = json {
+                let transport = workers::transport_name(&communicator);
+                json.write(&Report { transport, threads: options.threads, report: &report })?;
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+impl TrainArguments {
+    fn options(&self, workers: usize) -> TrainOptions {
+        let default = TrainOptions::default();
+        let data = match (&self.data_dir, self.data) {
+            (Some(directory), _) => DataSource::Directory(directory.clone()),
+            (None, DataChoice::FashionMnist) => DataSource::Directory(DEBIAN_FASHION_MNIST.into()),
+            (None, DataChoice::Sample) => DataSource::Sample,
+        };
+        let batch = match (self.batch, self.global_batch) {
+            (Some(samples), _) => BatchSize::Local(samples),
+            (None, Some(samples)) => BatchSize::Global(samples),
+            (None, None) => default.batch,
+        };
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        TrainOptions {
+            model: self.model,
+            data,
+            strategy: self.strategy.clone(),
+            epochs: self.epochs,
+            iterations: self.iterations,
+            batch,
+            accumulate: self.accumulate,
+            optimizer: SgdSettings { learning_rate: self.lr, momentum: self.momentum, weight_decay: self.weight_decay },
+            seed: self.seed,
+            threads: self.threads.unwrap_or((cores / workers).max(1)),
+            dump_parameters: self.dump_parameters.clone(),
+        }
+    }
+}

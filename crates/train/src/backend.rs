@@ -1,0 +1,108 @@
+//! What the rest of this crate sees of the framework that computes the model.
+
+use std::sync::{Arc, Mutex};
+
+use paceline_plan::TensorId;
+
+mod candle;
+mod hook;
+
+pub use candle::{CandleBackend, Initial, Model, TensorSpec};
+
+use crate::data::Batch;
+
+/// A tensor of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorInfo {
+    /// Unique within the model.
+    pub name: String,
+    /// Sizes, outermost first.
+    pub shape: Vec<usize>,
+}
+
+impl TensorInfo {
+    /// Elements: the product of the shape.
+    pub fn elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+}
+
+/// Which tensor of a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slot {
+    /// A parameter, by its number in [`Backend::parameters`].
+    Parameter(TensorId),
+    /// A buffer, by its number in [`Backend::buffers`].
+    Buffer(usize),
+}
+
+/// Why a backend could not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+#[error("{doing}: {message}")]
+pub struct BackendError {
+    /// What was tried.
+    pub doing: &'static str,
+    /// The framework's or the sink's answer.
+    pub message: String,
+}
+
+impl From<SinkClosed> for BackendError {
+    fn from(closed: SinkClosed) -> Self {
+        BackendError { doing: "handing over a gradient", message: closed.to_string() }
+    }
+}
+
+/// Receives gradients while backward runs.
+pub trait GradientSink: Send {
+    /// Backward has the final `gradient` of `parameter`: the mean over the batch, row-major. `None` stands for zeros: no
+    /// sample's loss depends on the parameter. An error ends the backward pass.
+    fn ready(&mut self, parameter: TensorId, gradient: Option<&[f32]>) -> Result<(), SinkClosed>;
+}
+
+/// The sink takes no more gradients; it knows why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the gradients are not wanted any more")]
+pub struct SinkClosed;
+
+/// A sink that the autograd graph can hold on to while the caller keeps it.
+pub type SharedSink = Arc<Mutex<dyn GradientSink>>;
+
+/// What an evaluation has counted; sums, so that parts can be added.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Evaluation {
+    /// Sum of the samples' losses.
+    pub loss_sum: f64,
+    /// Samples whose most probable class is their label.
+    pub correct: usize,
+    /// Samples.
+    pub samples: usize,
+}
+
+impl Evaluation {
+    /// Adds another part.
+    pub fn add(&mut self, other: Evaluation) {
+        self.loss_sum += other.loss_sum;
+        self.correct += other.correct;
+        self.samples += other.samples;
+    }
+}
+
+/// A model on a framework. All values cross this border as contiguous, row-major f32.
+pub trait Backend: Send {
+    /// What is trained, in the order in which forward uses it.
+    fn parameters(&self) -> &[TensorInfo];
+
+    /// What belongs to the model and is not trained.
+    fn buffers(&self) -> &[TensorInfo];
+
+    /// Lets `access` read and change a tensor in place.
+    fn access(&mut self, slot: Slot, access: &mut dyn FnMut(&mut [f32])) -> Result<(), BackendError>;
+
+    /// Runs forward and backward on a batch of at least one sample and returns the mean loss. `sink` is told every
+    /// parameter's gradient exactly once: as soon as backward has it, while the layers before it still compute; or at
+    /// the end where there is none.
+    fn gradients(&mut self, batch: &Batch, sink: &SharedSink) -> Result<f64, BackendError>;
+
+    /// Runs forward only.
+    fn evaluate(&mut self, batch: &Batch) -> Result<Evaluation, BackendError>;
+}

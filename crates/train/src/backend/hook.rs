@@ -1,0 +1,74 @@
+//! The gradient-ready hook: an identity around each parameter, whose backward is called with the finished gradient.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use candle_core::{CpuStorage, CustomOp1, Error, Layout, Result, Shape, Storage, Tensor};
+use paceline_plan::TensorId;
+
+use super::{SharedSink, SinkClosed};
+
+/// One forward and backward pass: which parameters have been announced to the sink.
+pub(super) struct Pass {
+    sink: SharedSink,
+    announced: Mutex<Vec<bool>>,
+}
+
+impl Pass {
+    pub(super) fn new(sink: &SharedSink, parameters: usize) -> Arc<Pass> {
+        Arc::new(Pass { sink: sink.clone(), announced: Mutex::new(vec![false; parameters]) })
+    }
+
+    /// `parameter` for use in this pass. Everything in the pass must use the same wrapped tensor, however often it uses
+    /// the parameter: autograd then sums the uses before it calls the hook.
+    pub(super) fn wrap(self: &Arc<Pass>, id: TensorId, parameter: &Tensor) -> Result<Tensor> {
+        parameter.apply_op1(Announce { parameter: id, pass: self.clone() })
+    }
+
+    /// Announces the parameters that backward did not reach, as zeros.
+    pub(super) fn finish(&self) -> std::result::Result<(), SinkClosed> {
+        let missing: Vec<TensorId> = (0..).zip(lock(&self.announced).iter()).filter(|(_, done)| !**done).map(|(id, _)| id).collect();
+        missing.into_iter().try_for_each(|id| lock(&self.sink).ready(id, None))
+    }
+}
+
+struct Announce {
+    parameter: TensorId,
+    pass: Arc<Pass>,
+}
+
+impl CustomOp1 for Announce {
+    fn name(&self) -> &'static str {
+        "announce-gradient"
+    }
+
+    /// The identity. candle has no way to share the storage here, so this copies the parameter once per pass.
+    fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> Result<(CpuStorage, Shape)> {
+        let values = storage.as_slice::<f32>()?;
+        let Some((start, end)) = layout.contiguous_offsets() else {
+            return Err(Error::Msg("a parameter must be contiguous".into()));
+        };
+        Ok((CpuStorage::F32(values[start..end].to_vec()), layout.shape().clone()))
+    }
+
+    /// `None`: nothing before the parameter wants its gradient.
+    fn bwd(&self, _argument: &Tensor, _result: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
+        with_values(gradient, |values| lock(&self.pass.sink).ready(self.parameter, Some(values)))?.map_err(Error::wrap)?;
+        lock(&self.pass.announced)[self.parameter] = true;
+        Ok(None)
+    }
+}
+
+/// Lends the values of an f32 tensor on the CPU in row-major order; copies only if they lie otherwise.
+fn with_values<R>(tensor: &Tensor, use_values: impl FnOnce(&[f32]) -> R) -> Result<R> {
+    let tensor = tensor.contiguous()?;
+    let (storage, layout) = tensor.storage_and_layout();
+    match (&*storage, layout.contiguous_offsets()) {
+        (Storage::Cpu(storage), Some((start, end))) => Ok(use_values(&storage.as_slice::<f32>()?[start..end])),
+        _ => Err(Error::Msg("a gradient must lie in the memory of the CPU".into())),
+    }
+}
+
+/// A panic elsewhere does not make these values wrong: each is written in one step.
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,190 @@
+//! The gradients' way between the ranks: arena, buckets, all-reduce.
+
+use std::mem;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use paceline_comm::{Buffer, CallOptions, CommError, Communicator, Pending};
+use paceline_plan::{Plan, Reduction, TensorId};
+
+use crate::backend::{GradientSink, SinkClosed};
+
+/// The gradients of one rank. They lie in one arena in plan order; a bucket is a range of it.
+///
+/// An update is one or more passes of forward and backward. Each gradient is weighted and copied (first pass) or added
+/// (later passes) into the arena as backward announces it. In the last pass a bucket sets off as soon as its last gradient
+/// is in, while backward goes on. All-reduce by sum then gives the mean over the joined batch, as the weights are shares
+/// of it.
+pub(crate) struct Exchange {
+    communicator: Communicator,
+    plan: Plan,
+    algorithm: Option<String>,
+    /// By tensor.
+    places: Vec<Place>,
+    /// By bucket.
+    buckets: Vec<Bucket>,
+    /// Updates so far; makes the operations' ids.
+    updates: u64,
+    pass: Pass,
+    in_communicator: Duration,
+    failure: Option<CommError>,
+}
+
+/// One pass of forward and backward within an update.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Pass {
+    /// This rank's share of the samples of the update.
+    pub(crate) weight: f32,
+    /// Whether the arena holds nothing of this update yet.
+    pub(crate) first: bool,
+    /// Whether the gradients set off.
+    pub(crate) last: bool,
+}
+
+/// Where a tensor lies.
+struct Place {
+    bucket: usize,
+    /// Within the bucket.
+    elements: Range<usize>,
+}
+
+struct Bucket {
+    gradients: Gradients,
+    /// Tensors that this update has not brought yet.
+    missing: usize,
+}
+
+enum Gradients {
+    Here(Buffer<f32>),
+    Travelling(Pending<f32>),
+    /// Their operation failed.
+    Lost,
+}
+
+impl Gradients {
+    fn insert(&mut self, buffer: Buffer<f32>) -> &Buffer<f32> {
+        *self = Gradients::Here(buffer);
+        match self {
+            Gradients::Here(buffer) => buffer,
+            _ => unreachable!("set above"),
+        }
+    }
+}
+
+impl Exchange {
+    /// `sizes`: elements of each tensor.
+    pub(crate) fn new(
+        communicator: Communicator,
+        plan: Plan,
+        sizes: &[usize],
+        algorithm: Option<String>,
+    ) -> Result<Self, CommError> {
+        let arena = communicator.alloc::<f32>(plan.elements())?;
+        let lengths: Vec<usize> = plan.buckets.iter().map(|bucket| bucket.elements.len()).collect();
+        let buffers = arena.split(&lengths);
+        let buckets = buffers.into_iter().map(|buffer| Bucket { gradients: Gradients::Here(buffer), missing: 0 });
+        let places = places(&plan, sizes);
+        let buckets = buckets.collect();
+        let (pass, in_communicator) = (Pass::default(), Duration::ZERO);
+        Ok(Exchange { communicator, plan, algorithm, places, buckets, updates: 0, pass, in_communicator, failure: None })
+    }
+
+    /// Announces the pass whose gradients come next.
+    pub(crate) fn begin(&mut self, pass: Pass) {
+        self.updates += u64::from(pass.first);
+        self.pass = pass;
+        for (bucket, planned) in self.buckets.iter_mut().zip(&self.plan.buckets) {
+            bucket.missing = planned.tensors.len();
+        }
+    }
+
+    /// Announces that this rank has no sample in the pass: every gradient is zeros.
+    pub(crate) fn nothing(&mut self) -> Result<(), SinkClosed> {
+        (0..self.places.len()).try_for_each(|tensor| self.ready(tensor, None))
+    }
+
+    /// After the last pass: waits until bucket `number` has arrived; its tensors with their reduced gradients.
+    pub(crate) fn wait(&mut self, number: usize) -> Result<impl Iterator<Item = (TensorId, &[f32])>, CommError> {
+        let bucket = &mut self.buckets[number];
+        let Gradients::Travelling(pending) = mem::replace(&mut bucket.gradients, Gradients::Lost) else {
+            unreachable!("every bucket sets off in the last pass");
+        };
+        let called = Instant::now();
+        let arrived = pending.wait();
+        self.in_communicator += called.elapsed();
+        let buffer = &*bucket.gradients.insert(arrived?);
+        let tensors = self.plan.buckets[number].tensors.iter();
+        Ok(tensors.map(|&tensor| (tensor, &buffer[self.places[tensor].elements.clone()])))
+    }
+
+    /// Why the sink closed, if it did.
+    pub(crate) fn take_failure(&mut self) -> Option<CommError> {
+        self.failure.take()
+    }
+
+    /// The time that the calling thread has spent in the communicator since this was last asked.
+    pub(crate) fn take_time_in_communicator(&mut self) -> Duration {
+        mem::take(&mut self.in_communicator)
+    }
+
+    /// All-reduces a full bucket. Every rank gives the operation the same id, as ranks without a sample start their
+    /// buckets in another order.
+    fn depart(&mut self, number: usize) -> Result<(), CommError> {
+        let bucket = &mut self.buckets[number];
+        let Gradients::Here(buffer) = mem::replace(&mut bucket.gradients, Gradients::Lost) else {
+            unreachable!("a bucket is full once per update");
+        };
+        let options = CallOptions {
+            algorithm: self.algorithm.clone(),
+            priority: self.plan.buckets[number].priority,
+            operation: Some(self.updates * self.plan.buckets.len() as u64 + number as u64),
+            plan_version: self.plan.version,
+            ..CallOptions::default()
+        };
+        let called = Instant::now();
+        let pending = self.communicator.start_all_reduce(buffer, Reduction::Sum, &options);
+        self.in_communicator += called.elapsed();
+        bucket.gradients = Gradients::Travelling(pending?);
+        Ok(())
+    }
+}
+
+impl GradientSink for Exchange {
+    fn ready(&mut self, tensor: TensorId, gradient: Option<&[f32]>) -> Result<(), SinkClosed> {
+        let Place { bucket: number, elements } = &self.places[tensor];
+        let (number, bucket) = (*number, &mut self.buckets[*number]);
+        if let Gradients::Here(buffer) = &mut bucket.gradients {
+            store(gradient, self.pass, &mut buffer[elements.clone()]);
+        }
+        bucket.missing -= 1;
+        if bucket.missing > 0 || !self.pass.last {
+            return Ok(());
+        }
+        self.depart(number).map_err(|failure| {
+            self.failure = Some(failure);
+            SinkClosed
+        })
+    }
+}
+
+/// The one copy of a gradient: weighted, into its place.
+fn store(gradient: Option<&[f32]>, Pass { weight, first, .. }: Pass, place: &mut [f32]) {
+    match gradient {
+        Some(gradient) if first => place.iter_mut().zip(gradient).for_each(|(sum, value)| *sum = weight * value),
+        Some(gradient) => place.iter_mut().zip(gradient).for_each(|(sum, value)| *sum += weight * value),
+        None if first => place.fill(0.0),
+        None => {}
+    }
+}
+
+fn places(plan: &Plan, sizes: &[usize]) -> Vec<Place> {
+    let mut places: Vec<Place> = sizes.iter().map(|_| Place { bucket: 0, elements: 0..0 }).collect();
+    for (number, bucket) in plan.buckets.iter().enumerate() {
+        let mut start = 0;
+        for &tensor in &bucket.tensors {
+            places[tensor] = Place { bucket: number, elements: start..start + sizes[tensor] };
+            start += sizes[tensor];
+        }
+    }
+    places
+}

@@ -1,0 +1,77 @@
+//! Stochastic gradient descent with momentum.
+
+use paceline_plan::TensorId;
+
+/// Momentum SGD in PyTorch's convention (`torch.optim.SGD`, dampening 0, no Nesterov): for a parameter p with gradient g,
+///
+/// g ← g + weight_decay · p;  v ← momentum · v + g;  p ← p − learning_rate · v
+///
+/// Sutskever, Martens, Dahl and Hinton, "On the importance of initialization and momentum in deep learning" (2013), put
+/// the learning rate into v instead.
+#[derive(Clone, Debug)]
+pub struct MomentumSgd {
+    settings: SgdSettings,
+    velocities: Vec<Vec<f32>>,
+}
+
+/// The constants of [`MomentumSgd`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SgdSettings {
+    /// How far a step goes; finite and not negative.
+    pub learning_rate: f32,
+    /// How much of the last step stays; in `0..1`.
+    pub momentum: f32,
+    /// How strongly parameters are pulled towards 0; finite and not negative.
+    pub weight_decay: f32,
+}
+
+impl MomentumSgd {
+    /// At rest, for parameters of the given sizes.
+    pub fn new(settings: SgdSettings, elements: impl Iterator<Item = usize>) -> Self {
+        MomentumSgd { settings, velocities: elements.map(|count| vec![0.0; count]).collect() }
+    }
+
+    /// Updates the values of one parameter; one pass over the memory. Returns whether every gradient was finite.
+    pub fn step(&mut self, parameter: TensorId, values: &mut [f32], gradient: &[f32]) -> bool {
+        let SgdSettings { learning_rate, momentum, weight_decay } = self.settings;
+        let mut finite = true;
+        for ((value, &gradient), velocity) in values.iter_mut().zip(gradient).zip(&mut self.velocities[parameter]) {
+            finite &= gradient.is_finite();
+            *velocity = momentum * *velocity + (gradient + weight_decay * *value);
+            *value -= learning_rate * *velocity;
+        }
+        finite
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_steps_by_hand() {
+        let settings = SgdSettings { learning_rate: 0.5, momentum: 0.5, weight_decay: 0.25 };
+        let mut optimizer = MomentumSgd::new(settings, [1, 2].into_iter());
+        let mut values = [4.0, -2.0];
+        // g = 1 + 1, 0 - 0.5; v = 2, -0.5.
+        assert!(optimizer.step(1, &mut values, &[1.0, 0.0]));
+        assert_eq!(values, [3.0, -1.75]);
+        // g = 1 + 0.75, 1 - 0.4375; v = 2.75, 0.3125.
+        assert!(optimizer.step(1, &mut values, &[1.0, 1.0]));
+        assert_eq!(values, [1.625, -1.90625]);
+        // The other parameter has a velocity of its own.
+        let mut other = [1.0];
+        assert!(optimizer.step(0, &mut other, &[0.0]));
+        assert_eq!(other, [0.875]);
+    }
+
+    #[test]
+    fn a_gradient_that_is_not_finite_is_noticed() {
+        let settings = SgdSettings { learning_rate: 0.1, momentum: 0.9, weight_decay: 0.0 };
+        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let mut optimizer = MomentumSgd::new(settings, [3].into_iter());
+            assert!(!optimizer.step(0, &mut [0.0; 3], &[1.0, bad, 1.0]), "{bad}");
+            assert!(optimizer.step(0, &mut [0.0; 3], &[1.0, 1e30, -1e30]));
+        }
+    }
+}

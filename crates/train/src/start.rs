@@ -1,0 +1,60 @@
+//! What the ranks do before the first step: compare themselves, and take rank 0's values.
+
+use paceline_comm::{CallOptions, Communicator};
+use paceline_plan::Plan;
+
+use crate::agreement::Agreement;
+use crate::backend::{Backend, Slot};
+use crate::data::{Data, Dataset};
+use crate::error::{TrainError, WhileTraining};
+use crate::options::TrainOptions;
+
+/// Compares everything that shapes the run: model, data, options and plan.
+pub(crate) fn compare_ranks(
+    communicator: &Communicator,
+    options: &TrainOptions,
+    data: &Data,
+    backend: &dyn Backend,
+    plan: &Plan,
+) -> Result<(), TrainError> {
+    let mut agreement = Agreement::default();
+    agreement.add("the model", options.model);
+    for (kind, tensors) in [("parameter", backend.parameters()), ("buffer", backend.buffers())] {
+        for (number, tensor) in tensors.iter().enumerate() {
+            agreement.add(format!("{kind} {number} of the model"), format!("{} {:?}", tensor.name, tensor.shape));
+        }
+    }
+    agreement.add("the training images", fingerprint(&data.training));
+    agreement.add("the test images", fingerprint(&data.test));
+    agreement.add("the global batch size", options.global_batch(communicator.world_size()));
+    agreement.add("the passes per update", options.accumulate);
+    agreement.add("the epochs and iterations", format!("{:?} and {:?}", options.epochs, options.iterations));
+    agreement.add("the optimiser", format!("{:?}", options.optimizer));
+    agreement.add("the seed", options.seed);
+    agreement.add("the strategy", &plan.strategy);
+    agreement.add("the plan", format!("{:016x}", plan.hash()));
+    agreement.compare(communicator)
+}
+
+/// Overwrites this rank's parameters and buffers with rank 0's.
+pub(crate) fn broadcast_model(communicator: &Communicator, backend: &mut dyn Backend) -> Result<(), TrainError> {
+    let rank = communicator.rank();
+    let parameters = (0..backend.parameters().len()).map(Slot::Parameter);
+    let slots: Vec<Slot> = parameters.chain((0..backend.buffers().len()).map(Slot::Buffer)).collect();
+    for slot in slots {
+        let mut sent = Ok(());
+        let broadcast = &mut |values: &mut [f32]| sent = communicator.broadcast(values, 0, &CallOptions::default());
+        backend.access(slot, broadcast).map_err(|source| TrainError::Backend { rank, source })?;
+        sent.while_training("broadcasting rank 0's parameters and buffers")?;
+    }
+    Ok(())
+}
+
+/// Tells two data sets apart.
+fn fingerprint(dataset: &Dataset) -> String {
+    let mut checksum = flate2::Crc::new();
+    checksum.update(&dataset.pixels);
+    checksum.update(&dataset.labels);
+    let (height, width) = dataset.image_size;
+    format!("{} of {height}×{width} pixels with checksum {:08x}", dataset.len(), checksum.sum())
+}

@@ -1,0 +1,254 @@
+//! The loop: what happens in which order.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use paceline_comm::{CallOptions, Communicator};
+use paceline_plan::{Plan, Reduction};
+
+use crate::backend::{Backend, BackendError, Evaluation, SharedSink, Slot, TensorInfo};
+use crate::data::{Data, Sharding, split};
+use crate::dump::dump;
+use crate::error::{TrainError, WhileTraining};
+use crate::exchange::{Exchange, Pass};
+use crate::meter::{EpochMeter, Update};
+use crate::optimizer::MomentumSgd;
+use crate::options::TrainOptions;
+use crate::start::{broadcast_model, compare_ranks};
+use crate::report::{EpochRow, Observer, Progress, Start, TrainReport};
+
+/// Trains the named model on the named data, as one of the communicator's ranks; every rank calls it with the same
+/// options. Returns when all ranks are done, with the same report and the same parameters on each.
+///
+/// # Errors
+/// What is wrong with the options, the data or the framework; that the ranks were not started alike; that training
+/// diverged; that a peer was lost.
+pub fn train(
+    communicator: &Communicator,
+    options: &TrainOptions,
+    observer: &mut dyn Observer,
+) -> Result<TrainReport, TrainError> {
+    options.check()?;
+    let data = Data::load(&options.data)?;
+    let backend = options.model.build(&data.training, options.seed);
+    let backend = backend.map_err(|source| TrainError::Backend { rank: communicator.rank(), source })?;
+    train_model(communicator, backend, &data, options, observer)
+}
+
+/// Like [`train`], with a model and data of the caller's own; `options.model` is only a name then, and `options.data` is
+/// not read. Rank 0's parameters and buffers are what training starts from.
+///
+/// # Errors
+/// As [`train`].
+pub fn train_model(
+    communicator: &Communicator,
+    backend: Box<dyn Backend>,
+    data: &Data,
+    options: &TrainOptions,
+    observer: &mut dyn Observer,
+) -> Result<TrainReport, TrainError> {
+    options.check()?;
+    if data.training.is_empty() || data.test.is_empty() {
+        return Err(TrainError::Options("the data holds no training or no test image".into()));
+    }
+    // candle computes on the pool of the thread that calls it.
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(options.threads).build();
+    let pool = pool.map_err(|e| TrainError::Threads { threads: options.threads, message: e.to_string() })?;
+    pool.install(|| Trainer::start(communicator, backend, data, options)?.run(observer))
+}
+
+struct Trainer<'a> {
+    communicator: &'a Communicator,
+    options: &'a TrainOptions,
+    data: &'a Data,
+    backend: Box<dyn Backend>,
+    exchange: Arc<Mutex<Exchange>>,
+    optimizer: MomentumSgd,
+    sharding: Sharding,
+    plan: Plan,
+    /// Updates so far.
+    iteration: usize,
+    /// Updates until the end.
+    total_iterations: usize,
+}
+
+impl<'a> Trainer<'a> {
+    /// Plans, compares the ranks, and takes rank 0's values.
+    fn start(
+        communicator: &'a Communicator,
+        mut backend: Box<dyn Backend>,
+        data: &'a Data,
+        options: &'a TrainOptions,
+    ) -> Result<Self, TrainError> {
+        let world_size = communicator.world_size();
+        let sizes: Vec<usize> = backend.parameters().iter().map(TensorInfo::elements).collect();
+        let plan = crate::stub_schedule::plan(&options.strategy, &sizes);
+        compare_ranks(communicator, options, data, backend.as_ref(), &plan)?;
+        broadcast_model(communicator, backend.as_mut())?;
+        let exchange = Exchange::new(communicator.clone(), plan.clone(), &sizes, None);
+        let exchange = Arc::new(Mutex::new(exchange.while_training("preparing the gradients' memory")?));
+        let optimizer = MomentumSgd::new(options.optimizer, sizes.into_iter());
+        let sharding = Sharding::new(data.training.len(), world_size, options.global_batch(world_size), options.seed);
+        let total_iterations = options.total_iterations(sharding.batches().div_ceil(options.accumulate));
+        Ok(Trainer { communicator, options, data, backend, exchange, optimizer, sharding, plan, iteration: 0, total_iterations })
+    }
+
+    fn run(mut self, observer: &mut dyn Observer) -> Result<TrainReport, TrainError> {
+        observer.started(&Start {
+            strategy: self.plan.strategy.clone(),
+            parameters: self.plan.elements(),
+            buckets: self.plan.buckets.len(),
+            iterations_per_epoch: self.iterations_per_epoch(),
+            iterations: self.total_iterations,
+            global_batch: self.options.global_batch(self.communicator.world_size()),
+        });
+        let mut rows = Vec::new();
+        while self.iteration < self.total_iterations {
+            let row = self.epoch(rows.len(), observer)?;
+            observer.epoch(&row);
+            rows.push(row);
+        }
+        if let Some(directory) = &self.options.dump_parameters {
+            dump(directory, self.communicator.rank(), self.backend.as_mut())?;
+        }
+        Ok(self.report(rows))
+    }
+
+    fn epoch(&mut self, epoch: usize, observer: &mut dyn Observer) -> Result<EpochRow, TrainError> {
+        let order = self.sharding.order(epoch);
+        let mut meter = EpochMeter::start();
+        for update in 0..self.iterations_per_epoch().min(self.total_iterations - self.iteration) {
+            let update = self.update(update, &order)?;
+            meter.add(&update);
+            let Update { samples, loss_sum, local_samples } = update;
+            let loss = (local_samples > 0).then(|| loss_sum / local_samples as f64);
+            observer.iteration(&Progress { epoch: epoch + 1, iteration: self.iteration, samples, loss });
+        }
+        let in_communicator = lock(&self.exchange).take_time_in_communicator();
+        let trained = meter.reduce(in_communicator, self.communicator).while_training("adding up the epoch")?;
+        if !trained.loss.is_finite() {
+            return Err(self.not_finite("the loss"));
+        }
+        let evaluation = self.evaluate()?;
+        Ok(EpochRow {
+            epoch: epoch + 1,
+            test_loss: evaluation.loss_sum / evaluation.samples as f64,
+            test_accuracy: evaluation.correct as f64 / evaluation.samples as f64,
+            ..trained
+        })
+    }
+
+    /// One update of the parameters from `accumulate` joined batches, fewer at the end of an epoch.
+    fn update(&mut self, number: usize, order: &[usize]) -> Result<Update, TrainError> {
+        let first = number * self.options.accumulate;
+        let batches = first..(first + self.options.accumulate).min(self.sharding.batches());
+        let samples: usize = batches.clone().map(|batch| self.sharding.joined(batch).len()).sum();
+        let mut update = Update { samples, local_samples: 0, loss_sum: 0.0 };
+        for batch in batches.clone() {
+            let indices = &order[self.sharding.part(batch, self.communicator.rank())];
+            let weight = (indices.len() as f64 / samples as f64) as f32;
+            lock(&self.exchange).begin(Pass { weight, first: batch == batches.start, last: batch + 1 == batches.end });
+            update.loss_sum += self.pass(indices)? * indices.len() as f64;
+            update.local_samples += indices.len();
+        }
+        self.apply()?;
+        Ok(update)
+    }
+
+    /// Forward and backward on the samples `indices`, if any; returns their mean loss. The gradients go to the exchange.
+    fn pass(&mut self, indices: &[usize]) -> Result<f64, TrainError> {
+        if indices.is_empty() {
+            let nothing = lock(&self.exchange).nothing();
+            return nothing.map(|()| 0.0).map_err(|closed| self.pass_failed(BackendError::from(closed)));
+        }
+        let batch = self.data.training.batch(indices);
+        let sink: SharedSink = self.exchange.clone();
+        self.backend.gradients(&batch, &sink).map_err(|error| self.pass_failed(error))
+    }
+
+    /// The communicator's failure in the middle of backward counts for more than that backward ended because of it.
+    fn pass_failed(&self, error: BackendError) -> TrainError {
+        match lock(&self.exchange).take_failure() {
+            Some(source) => TrainError::Communication { doing: "sending gradients", source },
+            None => TrainError::Backend { rank: self.communicator.rank(), source: error },
+        }
+    }
+
+    /// Waits for the gradients, bucket by bucket, and updates the parameters.
+    fn apply(&mut self) -> Result<(), TrainError> {
+        self.iteration += 1;
+        let mut finite = true;
+        let mut exchange = lock(&self.exchange);
+        for bucket in 0..self.plan.buckets.len() {
+            for (tensor, gradient) in exchange.wait(bucket).while_training("receiving gradients")? {
+                let step = &mut |values: &mut [f32]| finite &= self.optimizer.step(tensor, values, gradient);
+                let stepped = self.backend.access(Slot::Parameter(tensor), step);
+                stepped.map_err(|source| TrainError::Backend { rank: self.communicator.rank(), source })?;
+            }
+        }
+        drop(exchange);
+        // The reduced gradient is the same on every rank, and so is this verdict.
+        if finite { Ok(()) } else { Err(self.not_finite("the gradient")) }
+    }
+
+    /// Every rank evaluates its part of the test images.
+    fn evaluate(&mut self) -> Result<Evaluation, TrainError> {
+        let (rank, world_size) = (self.communicator.rank(), self.communicator.world_size());
+        let part: Vec<usize> = split(self.data.test.len(), world_size, rank).collect();
+        let mut sum = Evaluation::default();
+        for indices in part.chunks(EVALUATION_BATCH) {
+            let evaluated = self.backend.evaluate(&self.data.test.batch(indices));
+            sum.add(evaluated.map_err(|source| TrainError::Backend { rank, source })?);
+        }
+        let mut sums = [sum.loss_sum, sum.correct as f64, sum.samples as f64];
+        let reduced = self.communicator.all_reduce(&mut sums, Reduction::Sum, &CallOptions::default());
+        reduced.while_training("adding up the evaluation")?;
+        Ok(Evaluation { loss_sum: sums[0], correct: sums[1] as usize, samples: sums[2] as usize })
+    }
+
+    fn iterations_per_epoch(&self) -> usize {
+        self.sharding.batches().div_ceil(self.options.accumulate)
+    }
+
+    fn not_finite(&self, what: &'static str) -> TrainError {
+        let learning_rate = self.options.optimizer.learning_rate;
+        TrainError::NotFinite { what, iteration: self.iteration, learning_rate }
+    }
+
+    fn report(self, rows: Vec<EpochRow>) -> TrainReport {
+        let sum = |value: fn(&EpochRow) -> f64| rows.iter().map(value).sum::<f64>();
+        let (samples, seconds) = (sum(|row| row.samples as f64), sum(|row| row.seconds));
+        let (options, world_size) = (self.options, self.communicator.world_size());
+        TrainReport {
+            model: options.model.to_string(),
+            parameters: self.plan.elements(),
+            strategy: self.plan.strategy.clone(),
+            plan_hash: format!("{:016x}", self.plan.hash()),
+            buckets: self.plan.buckets.len(),
+            world_size,
+            global_batch: options.global_batch(world_size),
+            accumulate: options.accumulate,
+            learning_rate: options.optimizer.learning_rate,
+            momentum: options.optimizer.momentum,
+            weight_decay: options.optimizer.weight_decay,
+            seed: options.seed,
+            training_samples: self.data.training.len(),
+            test_samples: self.data.test.len(),
+            iterations: self.iteration,
+            test_accuracy: rows.last().map_or(0.0, |row| row.test_accuracy),
+            final_loss: rows.last().map_or(0.0, |row| row.loss),
+            samples_per_s: samples / seconds,
+            seconds,
+            compute_s: sum(|row| row.compute_s),
+            exposed_communication_s: sum(|row| row.exposed_communication_s),
+            epochs: rows,
+        }
+    }
+}
+
+/// Images that are evaluated together; bounds the memory for the activations.
+const EVALUATION_BATCH: usize = 128;
+
+/// Nothing that could panic leaves an exchange half changed.
+fn lock(exchange: &Mutex<Exchange>) -> MutexGuard<'_, Exchange> {
+    exchange.lock().unwrap_or_else(PoisonError::into_inner)
+}
