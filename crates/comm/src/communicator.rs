@@ -20,12 +20,6 @@ use crate::{Buffer, CallOptions, CommError, Element};
 /// Tiles in flight: enough to keep both directions of a link busy while a third tile is combined.
 const WINDOW: u32 = 4;
 
-/// In the key's communicator: the operation was named by the caller.
-const NAMED: u32 = 1 << 30;
-
-/// In the key's communicator: the operation is a send and receive between two ranks.
-const POINT_TO_POINT: u32 = 1 << 31;
-
 /// A group of ranks that communicate. Clones are the same communicator; it may be used from several threads.
 #[derive(Clone)]
 pub struct Communicator {
@@ -268,7 +262,7 @@ impl Communicator {
 
     fn collective_key(&self, options: &CallOptions) -> OperationKey {
         let (communicator, operation) = match options.operation {
-            Some(operation) => (self.group.id | NAMED, operation),
+            Some(operation) => (self.group.id | OperationKey::NAMED, operation),
             None => (self.group.id, self.group.sequence.fetch_add(1, Ordering::Relaxed)),
         };
         OperationKey { communicator, epoch: 0, plan_version: options.plan_version, part: options.part, operation }
@@ -280,7 +274,13 @@ impl Communicator {
         let count = messages.entry((sender, receiver, tag)).or_default();
         let operation = (sender as u64) << 48 | (receiver as u64) << 32 | (*count & u64::from(u32::MAX));
         *count += 1;
-        OperationKey { communicator: self.group.id | POINT_TO_POINT, epoch: 0, plan_version: 0, part: tag, operation }
+        OperationKey {
+            communicator: self.group.id | OperationKey::POINT_TO_POINT,
+            epoch: 0,
+            plan_version: 0,
+            part: tag,
+            operation,
+        }
     }
 
     /// A mistake of the caller.
