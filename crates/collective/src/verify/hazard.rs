@@ -6,7 +6,7 @@
 
 use paceline_plan::Rank;
 
-use super::order::Graph;
+use super::order::{Graph, is_end};
 use super::shape::NONE;
 use super::{Reason, Refusal};
 use crate::Place;
@@ -137,7 +137,7 @@ impl Finished {
             let step = node as usize / 2;
             let send = matches.peer[step] as usize;
             for ended in [step, send] {
-                if node % 2 == 1 && (first..end).contains(&ended) && (ended == step || matches.send[ended]) {
+                if is_end(node) && (first..end).contains(&ended) && (ended == step || matches.send[ended]) {
                     known[at + (ended - first) / 64] |= 1 << ((ended - first) % 64);
                 }
             }

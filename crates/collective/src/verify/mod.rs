@@ -16,6 +16,7 @@
 mod expression;
 mod hazard;
 mod order;
+mod path;
 mod refusal;
 mod shape;
 mod values;

@@ -48,17 +48,20 @@ impl<'a> Graph<'a> {
         (rank, step - self.matches.first[rank] as u32)
     }
 
+    pub fn action(&self, step: usize) -> &'a Action {
+        let (rank, step) = self.locate(step as u32);
+        &self.program.ranks[rank].steps[step as usize].action
+    }
+
     /// The longest chain of messages each of which is sent only after the one before has arrived.
     pub fn rounds(&self) -> usize {
         let mut rounds = vec![0; 2 * self.matches.steps()];
         for &node in &self.order {
-            let arrival = |earlier: u32| {
-                // From the start of a send to the end of its receive.
-                node % 2 == 1 && earlier % 2 == 0 && earlier != node - 1
-            };
             let chain = self.before(node).iter().map(|&earlier| {
-                let returned = node % 2 == 1 && earlier % 2 == 1;
-                if returned { 0 } else { rounds[earlier as usize] + usize::from(arrival(earlier)) }
+                // From the start of a send to the end of its receive.
+                let arrives = is_end(node) && !is_end(earlier) && earlier / 2 != node / 2;
+                let returns = is_end(node) && is_end(earlier);
+                if returns { 0 } else { rounds[earlier as usize] + usize::from(arrives) }
             });
             rounds[node as usize] = chain.max().unwrap_or(0);
         }
@@ -88,8 +91,7 @@ impl<'a> Graph<'a> {
             let unheard = |&other: &Rank| other != rank && left[rank * words + other / 64] >> (other % 64) & 1 == 0;
             if let Some(other) = (0..world).find(unheard) {
                 let step = self.program.ranks[rank].steps.len().checked_sub(1).map(|last| last as StepId);
-                let reason = Reason::Barrier(other);
-                return Err(Refusal { rank, step, related: Vec::new(), in_place: false, reason });
+                return Err(Refusal::of(rank, step, Reason::Barrier(other)));
             }
         }
         Ok(())
@@ -151,6 +153,11 @@ impl<'a> Graph<'a> {
         let (rank, step) = steps.remove(0);
         Refusal { related: steps, ..Refusal::at(rank, step, Reason::Cycle) }
     }
+}
+
+/// Is the node the end of a step, not its start?
+pub(super) fn is_end(node: u32) -> bool {
+    node % 2 == 1
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -236,7 +243,7 @@ impl Queues {
             let previous = (message > self.start[message as usize]).then(|| consumed(message - 1));
             return [Some(2 * self.receive[message as usize] + 1), previous].get(index).copied().flatten();
         }
-        if index > 0 || node % 2 == 0 || matches.peer[node as usize / 2] == NONE {
+        if index > 0 || !is_end(node) || matches.peer[node as usize / 2] == NONE {
             return None;
         }
         let message = self.message[node as usize / 2];

@@ -14,6 +14,8 @@ pub struct Refusal {
     /// Other steps that have to do with it: the other side of a hazard, the rest of a cycle, where a wrong value was
     /// made.
     pub related: Vec<(Rank, StepId)>,
+    /// The steps that a wrong value has gone through, the first of them first.
+    pub path: Vec<(Rank, StepId)>,
     /// Wrong only if input and output are one memory.
     pub in_place: bool,
     /// Why.
@@ -118,14 +120,12 @@ pub enum Reason {
     #[error("completes {0}, but is not marked as the last")]
     NotLast(Slot),
     /// The rank does not end with what the collective promises.
-    #[error("{cell} ends {found}; it should hold {expected}")]
+    #[error("{cell} {what}")]
     Result {
         /// The cell of the output.
         cell: Slot,
-        /// What the collective promises.
-        expected: String,
-        /// What is there.
-        found: String,
+        /// What it should hold, and what it does.
+        what: String,
     },
     /// Two ranks combined in different orders, so that their results may differ in the last bits.
     #[error("{cell} is not the same expression as on rank {other}")]
@@ -143,14 +143,22 @@ pub enum Reason {
 impl Refusal {
     /// A refusal of a step.
     pub(super) fn at(rank: Rank, step: StepId, reason: Reason) -> Self {
-        Refusal { rank, step: Some(step), related: Vec::new(), in_place: false, reason }
+        Refusal::of(rank, Some(step), reason)
     }
 
-    /// The steps named: this one and the related ones.
+    /// A refusal of a rank, and of a step of it if one is to blame.
+    pub(super) fn of(rank: Rank, step: Option<StepId>, reason: Reason) -> Self {
+        Refusal { rank, step, related: Vec::new(), path: Vec::new(), in_place: false, reason }
+    }
+
+    /// The steps named: this one and the related ones, without the path.
     pub fn steps(&self) -> impl Iterator<Item = (Rank, StepId)> {
         self.step.map(|step| (self.rank, step)).into_iter().chain(self.related.iter().copied())
     }
 }
+
+/// How many steps of a list an error message names.
+const SHOWN: usize = 8;
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -162,8 +170,14 @@ impl fmt::Display for Refusal {
         if self.in_place {
             write!(f, " (in place)")?;
         }
-        for (index, (rank, step)) in self.related.iter().enumerate() {
-            write!(f, "{}rank {rank}, step {step}", if index == 0 { "; see " } else { "; " })?;
+        for (word, steps) in [("see", &self.related), ("it came through", &self.path)] {
+            for (index, (rank, step)) in steps.iter().take(SHOWN).enumerate() {
+                let before = if index == 0 { format!("; {word}") } else { ",".to_owned() };
+                write!(f, "{before} rank {rank} step {step}")?;
+            }
+            if steps.len() > SHOWN {
+                write!(f, " and {} more", steps.len() - SHOWN)?;
+            }
         }
         Ok(())
     }

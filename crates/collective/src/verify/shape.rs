@@ -36,8 +36,7 @@ impl Matches {
 pub(super) fn check(program: &Program) -> Result<Matches, Refusal> {
     let (kind, world, root) = (program.kind, program.ranks.len(), program.root);
     if world == 0 || root >= world || program.parts == 0 || (kind == CollectiveKind::SendReceive && world != 2) {
-        let reason = Reason::World { kind, world, root };
-        return Err(Refusal { rank: root, step: None, related: Vec::new(), in_place: false, reason });
+        return Err(Refusal::of(root, None, Reason::World { kind, world, root }));
     }
     for (rank, steps) in program.ranks.iter().enumerate() {
         let place = Place { kind, rank, world, root };
@@ -113,8 +112,8 @@ fn pair(program: &Program) -> Result<Matches, Refusal> {
     for (rank, step, action) in actions(program) {
         if let Action::Send { to, message, from: slot } = *action {
             let edge = Edge { from: rank, to, message };
-            if sends.insert(edge, Side { step, slot, taken: false }).is_some() {
-                return Err(edge.twofold(rank, step, "sender"));
+            if let Some(first) = sends.insert(edge, Side { step, slot, receiver: None }) {
+                return Err(edge.twofold(rank, step, first.step, "sender"));
             }
         }
     }
@@ -125,8 +124,8 @@ fn pair(program: &Program) -> Result<Matches, Refusal> {
         let Some(send) = sends.get_mut(&edge) else {
             return Err(edge.unmatched(rank, step, "sender"));
         };
-        if std::mem::replace(&mut send.taken, true) {
-            return Err(edge.twofold(rank, step, "receiver"));
+        if let Some(first) = send.receiver.replace(step) {
+            return Err(edge.twofold(rank, step, first, "receiver"));
         }
         check_shape(send.slot, into)
             .map_err(|reason| Refusal { related: vec![(from, send.step)], ..Refusal::at(rank, step, reason) })?;
@@ -134,7 +133,11 @@ fn pair(program: &Program) -> Result<Matches, Refusal> {
         peer[sender] = receiver as u32;
         peer[receiver] = sender as u32;
     }
-    let lonely = sends.iter().filter(|(_, send)| !send.taken).map(|(edge, send)| (edge.from, send.step, *edge)).min();
+    let lonely = sends
+        .iter()
+        .filter(|(_, send)| send.receiver.is_none())
+        .map(|(edge, send)| (edge.from, send.step, *edge))
+        .min();
     if let Some((rank, step, edge)) = lonely {
         return Err(edge.unmatched(rank, step, "receiver"));
     }
@@ -155,9 +158,10 @@ impl Edge {
         Refusal::at(rank, step, Reason::Unmatched { from, to, message, lacks })
     }
 
-    fn twofold(self, rank: Rank, step: StepId, side: &'static str) -> Refusal {
+    fn twofold(self, rank: Rank, step: StepId, first: StepId, side: &'static str) -> Refusal {
         let Edge { from, to, message } = self;
-        Refusal::at(rank, step, Reason::Twofold { from, to, message, side })
+        let reason = Reason::Twofold { from, to, message, side };
+        Refusal { related: vec![(rank, first)], ..Refusal::at(rank, step, reason) }
     }
 }
 
@@ -165,7 +169,7 @@ impl Edge {
 struct Side {
     step: StepId,
     slot: Slot,
-    taken: bool,
+    receiver: Option<StepId>,
 }
 
 /// Every step of every rank.

@@ -6,7 +6,8 @@ use paceline_plan::{CollectiveKind, Rank};
 
 use super::expression::{Expressions, Id, Piece};
 use super::hazard::Layout;
-use super::order::Graph;
+use super::order::{Graph, is_end};
+use super::path::{Destination, path};
 use super::{Reason, Refusal};
 use crate::Place;
 use crate::program::{Action, Fold, Order, Slot, Space, StepId, blocks};
@@ -14,9 +15,17 @@ use crate::program::{Action, Fold, Order, Slot, Space, StepId, blocks};
 /// Runs the program and compares the outputs, with input and output apart or as one memory.
 pub(super) fn check(graph: &Graph, in_place: bool) -> Result<(), Refusal> {
     let mut execution = Execution::new(graph, in_place);
-    let refuse = |refusal| Refusal { in_place, ..refusal };
-    execution.run().map_err(refuse)?;
-    execution.check_outputs().map_err(refuse)
+    let explain = |refusal: Refusal| {
+        let to = match (&refusal.reason, refusal.step) {
+            (Reason::Result { cell, .. } | Reason::NotLast(cell) | Reason::Disagree { cell, .. }, _) => {
+                Destination::Output(*cell)
+            }
+            (_, step) => Destination::Step(step.unwrap_or(0)),
+        };
+        Refusal { path: path(graph, in_place, refusal.rank, to), in_place, ..refusal }
+    };
+    execution.run().map_err(explain)?;
+    execution.check_outputs().map_err(explain)
 }
 
 struct Execution<'a> {
@@ -64,12 +73,11 @@ impl<'a> Execution<'a> {
     fn run(&mut self) -> Result<(), Refusal> {
         for &node in &self.graph.order {
             let global = node / 2;
-            let (ends, sends) = (node % 2 == 1, self.graph.matches.send[global as usize]);
-            if ends == sends {
+            if is_end(node) == self.graph.matches.send[global as usize] {
                 continue;
             }
             let (rank, step) = self.graph.locate(global);
-            let action = &self.graph.program.ranks[rank].steps[step as usize].action;
+            let action = self.graph.action(global as usize);
             self.execute(rank, step, global, action).map_err(|reason| Refusal::at(rank, step, reason))?;
         }
         Ok(())
@@ -178,33 +186,39 @@ impl<'a> Execution<'a> {
         });
     }
 
+    /// Of all wrong outputs, that which was written first is nearest to the fault; the others may only be its copies.
     fn check_outputs(&self) -> Result<(), Refusal> {
         let program = self.graph.program;
         let world = program.ranks.len();
+        let mut refusals = Vec::new();
         for rank in 0..world {
             let outputs = blocks(program.kind, rank, program.root, world).1;
             for block in 0..outputs {
+                let Some(promise) = Promise::of(program.kind, rank, program.root, block) else { continue };
                 for part in 0..program.parts {
                     let cell = Slot::of_parts(Space::Output, block, part, 1);
-                    if let Some(promise) = Promise::of(program.kind, rank, program.root, block) {
-                        self.check_output(rank, cell, &promise)?;
-                    }
+                    refusals.extend(self.check_output(rank, cell, &promise).err());
                 }
             }
         }
-        Ok(())
+        let when = |refusal: &Refusal| {
+            let end = |step: StepId| 2 * (self.graph.matches.first[refusal.rank] as u32 + step) + 1;
+            refusal.step.map(|step| self.graph.order.iter().position(|&node| node == end(step)))
+        };
+        refusals.into_iter().min_by_key(when).map_or(Ok(()), Err)
     }
 
     fn check_output(&self, rank: Rank, cell: Slot, promise: &Promise) -> Result<(), Refusal> {
         let (value, writer) = self.memories[rank].cell(cell, self.in_place);
-        let refuse = |found: String| Refusal {
-            rank,
-            step: writer,
-            related: value.and_then(|value| self.expressions.get(value).made_by).into_iter().collect(),
-            in_place: self.in_place,
-            reason: Reason::Result { cell, expected: promise.to_string(), found },
+        let made_by = value.and_then(|value| self.expressions.get(value).made_by);
+        let refuse = |found: &str| {
+            let what = format!("should hold {promise}, but {found}");
+            Refusal {
+                related: made_by.into_iter().collect(),
+                ..Refusal::of(rank, writer, Reason::Result { cell, what })
+            }
         };
-        let Some(value) = value else { return Err(refuse("undefined".into())) };
+        let Some(value) = value else { return Err(refuse("nobody writes it")) };
         let expression = self.expressions.get(value);
         let world = self.memories.len();
         let complete = match promise.from {
@@ -214,7 +228,7 @@ impl<'a> Execution<'a> {
         if expression.place != (promise.block, cell.part) || !complete {
             let ranks: Vec<_> = self.expressions.contributors(value).map(|rank| rank.to_string()).collect();
             let (block, part) = expression.place;
-            return Err(refuse(format!("with part {part} of block {block} of ranks {}", ranks.join(", "))));
+            return Err(refuse(&format!("holds part {part} of block {block} of rank {}", ranks.join(", "))));
         }
         if promise.from.is_none() && world > 1 && !expression.last {
             let (maker, step) = expression.made_by.unwrap_or((rank, 0));
@@ -225,8 +239,7 @@ impl<'a> Execution<'a> {
             let (first, first_writer) = self.memories[0].cell(cell, self.in_place);
             if first != Some(value) {
                 let related = first_writer.map(|step| (0, step)).into_iter().chain(expression.made_by).collect();
-                let reason = Reason::Disagree { cell, other: 0 };
-                return Err(Refusal { rank, step: writer, related, in_place: self.in_place, reason });
+                return Err(Refusal { related, ..Refusal::of(rank, writer, Reason::Disagree { cell, other: 0 }) });
             }
         }
         Ok(())
