@@ -1,1 +1,29 @@
-//! Under construction.
+//! In which pieces and which order gradients travel: the tensors of a model and the schedule of a strategy give a
+//! [`Plan`] of buckets; a [`Dispatcher`] says online when a bucket sets off.
+//!
+//! ```
+//! use paceline_schedule::{TensorSpec, plan};
+//! use paceline_strategy::Registry;
+//!
+//! let tensors = [("conv.weight", 200), ("fc.weight", 4_000), ("fc.bias", 10)];
+//! let tensors = tensors.map(|(name, elements)| TensorSpec { name: name.into(), elements });
+//! let strategy = Registry::built_in().parse("schedule=fusion:8KiB")?;
+//! let plan = plan(&strategy, &tensors)?;
+//! // Backward comes to the last layer first; 8 KiB are 2,048 elements of f32.
+//! assert_eq!(plan.buckets[0].tensors, [2, 1]);
+//! assert_eq!(plan.buckets[1].tensors, [0]);
+//! assert_eq!(plan.elements(), 4_210);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! This crate is pure: no I/O, no clock, no threads, no randomness.
+#![deny(missing_docs)]
+#![forbid(unsafe_code)]
+
+mod dispatcher;
+mod fusion;
+mod planner;
+
+pub use dispatcher::Dispatcher;
+pub use fusion::{DDP_BUCKET_BYTES, DDP_FIRST_BUCKET_BYTES, fuse};
+pub use planner::{ScheduleError, TensorSpec, plan};
