@@ -12,10 +12,13 @@ use paceline_fabric::shm::{ShmHost, ShmLink, ShmOptions};
 use paceline_fabric::{Link, LinkError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Receives; and if nothing has come sleeps until woken, as a communicator does. Panics if nobody wakes it.
-fn receive_or_sleep(link: &mut ShmLink, recorder: &mut Recorder) -> Result<(), LinkError> {
+/// Polls once, and if nothing moves sleeps until woken, as a communicator does. Panics if nobody wakes it.
+fn poll_or_sleep(
+    link: &mut ShmLink,
+    polled: &mut dyn FnMut(&mut ShmLink) -> Result<bool, LinkError>,
+) -> Result<(), LinkError> {
     link.prepare_sleep(true);
-    let moved = link.receive(recorder);
+    let moved = polled(link);
     if let Ok(false) = moved {
         let mut descriptors = Vec::new();
         link.descriptors(&mut descriptors);
@@ -27,6 +30,10 @@ fn receive_or_sleep(link: &mut ShmLink, recorder: &mut Recorder) -> Result<(), L
     }
     link.prepare_sleep(false);
     moved.map(|_| ())
+}
+
+fn receive_or_sleep(link: &mut ShmLink, recorder: &mut Recorder) -> Result<(), LinkError> {
+    poll_or_sleep(link, &mut |link| link.receive(recorder))
 }
 
 fn send_control(link: &mut ShmLink, kind: Kind, id: u32) -> Result<bool, LinkError> {
@@ -65,6 +72,49 @@ fn a_hundred_thousand_wake_ups_and_none_is_lost() {
     std::thread::scope(|scope| {
         scope.spawn(move || play(&mut left, true, seeds[0]));
         scope.spawn(move || play(&mut right, false, seeds[1]));
+    });
+}
+
+/// The ring is full most of the time, and both sides sleep whenever nothing moves.
+#[test]
+fn a_flood_through_a_tiny_ring_never_gets_stuck() {
+    const FRAMES: u32 = 30_000;
+    let (mut left, mut right) = shm_pair(tiny());
+    let mut random = Random::new();
+    let mut seed = random.next();
+    let memory = payload(9, 20_000);
+    std::thread::scope(|scope| {
+        let memory = &memory;
+        scope.spawn(move || {
+            let (mut enqueued, mut sent) = (0, 0);
+            while sent < FRAMES {
+                let mut polled = |link: &mut ShmLink| {
+                    let mut moved = false;
+                    while enqueued < FRAMES && link.has_room() {
+                        let bytes = &memory[..random.below(if enqueued % 16 == 0 { 20_000 } else { 2000 })];
+                        // SAFETY: `memory` outlives the link.
+                        unsafe { link.enqueue(&data(enqueued, bytes.len()), &[piece(bytes)], 0) };
+                        (enqueued, moved) = (enqueued + 1, true);
+                    }
+                    Ok(link.flush(&mut |_| sent += 1)? || moved)
+                };
+                poll_or_sleep(&mut left, &mut polled).expect("an open link");
+            }
+        });
+        let mut recorder = Recorder::new(move |_| {
+            seed = seed.wrapping_add(1);
+            [Want::Memory, Want::Slices(8), Want::Discard][seed as usize % 3]
+        });
+        let mut arrived = 0;
+        while arrived < FRAMES {
+            receive_or_sleep(&mut right, &mut recorder).expect("an open link");
+            for (header, bytes) in recorder.frames.drain(..) {
+                assert_eq!(header.tile, arrived);
+                let discarded = bytes.iter().all(|byte| *byte == 0);
+                assert!(discarded || *bytes == memory[..bytes.len()], "frame {arrived} is damaged");
+                arrived += 1;
+            }
+        }
     });
 }
 

@@ -164,6 +164,8 @@ impl Link for ShmLink {
         })?;
         if self.outbox.is_blocked() {
             self.want_room();
+            // The peer may have made room before it could see that it is wanted: then, too, this must be called again.
+            moved |= self.asleep.get() && self.outbox.can_move();
         } else if self.refused.get() && self.outbox.has_room() {
             // Somebody was told that there was no room: that has changed.
             self.refused.set(false);

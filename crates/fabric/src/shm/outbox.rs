@@ -130,6 +130,12 @@ impl Outbox {
         !self.frames.is_empty()
     }
 
+    /// Is there room for more of the frames that wait?
+    pub(super) fn can_move(&self) -> bool {
+        let wanted = |frame: &Pending| if frame.started { UNIT } else { FRAME_ROOM };
+        self.frames.front().is_some_and(|frame| self.producer.space_now() >= wanted(frame))
+    }
+
     /// May another frame be accepted? Where a quarter of the ring is free, a frame starts to move at once.
     pub(super) fn has_room(&self) -> bool {
         self.frames.is_empty() && self.producer.space_now() >= self.producer.ring_bytes() / 4
