@@ -1,0 +1,255 @@
+//! What parses, what it prints, and what messages say.
+
+use paceline_strategy::{Aspect, Kind, Method, Parameter, Presence, Preset, Problem, Registry};
+use proptest::prelude::*;
+
+/// The message, and the part of the text that it points at.
+fn refusal(registry: &Registry, text: &str) -> (String, String) {
+    let error = registry.parse(text).expect_err(text);
+    (error.to_string(), text[error.span].to_owned())
+}
+
+/// Built-in methods and some of each kind that take arguments, as an outside crate would add them.
+fn extended() -> Registry {
+    const STALENESS: Parameter =
+        Parameter { name: "staleness", kind: Kind::Count { min: 0, max: 1000 }, presence: Presence::Required };
+    const DENSITY: Parameter = Parameter { name: "density", kind: Kind::Fraction, presence: Presence::Default("0.01") };
+    const BITS: Parameter =
+        Parameter { name: "bits", kind: Kind::Count { min: 1, max: 8 }, presence: Presence::Default("4") };
+    const PARTITION: Parameter =
+        Parameter { name: "partition", kind: Kind::Bytes, presence: Presence::Default("4MiB") };
+    const CREDIT: Parameter = Parameter { name: "credit", kind: Kind::Bytes, presence: Presence::Default("16MiB") };
+    const SHARDS: Parameter =
+        Parameter { name: "shards", kind: Kind::Count { min: 1, max: u64::MAX }, presence: Presence::Default("1") };
+    let method = |aspect, name, parameters, lossless| Method {
+        aspect,
+        name,
+        parameters,
+        sentence: "a method of the test",
+        lossless,
+        available: true,
+    };
+    let mut registry = Registry::built_in();
+    registry.add_method(method(Aspect::Sync, "ssp", &[STALENESS], false));
+    registry.add_method(method(Aspect::Sync, "gossip", &[], false));
+    registry.add_method(method(Aspect::Compress, "topk", &[DENSITY], false));
+    registry.add_method(method(Aspect::Compress, "qsgd", &[BITS], false));
+    registry.add_method(method(Aspect::Schedule, "bytescheduler", &[PARTITION, CREDIT], true));
+    registry.add_method(method(Aspect::Arch, "ps", &[SHARDS], true));
+    registry
+}
+
+#[test]
+fn defaults_and_presets() {
+    let registry = Registry::built_in();
+    let print = |text| registry.parse(text).unwrap().to_string();
+    assert_eq!(print("arch=a2a"), "sync=bsp,compress=none,schedule=ddp,arch=a2a:auto,protocol=auto");
+    assert_eq!(print("bsp-a2a"), "sync=bsp,compress=none,schedule=none,arch=a2a:auto,protocol=auto");
+    assert_eq!(print("wfbp-a2a"), "sync=bsp,compress=none,schedule=wfbp,arch=a2a:auto,protocol=auto");
+    assert_eq!(print("ddp"), "sync=bsp,compress=none,schedule=ddp,arch=a2a:auto,protocol=auto");
+    assert_eq!(
+        print(" ddp , protocol = shm,schedule=fusion:1024KiB:4096,arch=a2a:halving-doubling "),
+        "sync=bsp,compress=none,schedule=fusion:1MiB:4KiB,arch=a2a:halving-doubling,protocol=shm"
+    );
+    let mut registry = registry;
+    registry.add_preset(Preset { name: "mine", strategy: Some("schedule=wfbp,protocol=shm") });
+    assert_eq!(
+        registry.parse("mine").unwrap().to_string(),
+        "sync=bsp,compress=none,schedule=wfbp,arch=a2a:auto,protocol=shm"
+    );
+}
+
+#[test]
+fn arguments_are_typed() {
+    let registry = extended();
+    let strategy = registry.parse("sync=ssp:3,compress=topk*qsgd:2,schedule=fusion:25MiB,arch=ps").unwrap();
+    assert_eq!(strategy.sync.number(0), Some(3));
+    assert_eq!(strategy.compress.len(), 2);
+    assert_eq!(strategy.compress[0].fraction(0), Some(0.01));
+    assert_eq!(strategy.compress[1].number(0), Some(2));
+    assert_eq!((strategy.schedule.number(0), strategy.schedule.number(1)), (Some(25 << 20), None));
+    assert_eq!(strategy.arch.number(0), Some(1));
+    assert_eq!(registry.parse("ddp").unwrap().arch.word(0), Some("auto"));
+    assert_eq!(
+        strategy.to_string(),
+        "sync=ssp:3,compress=topk:0.01*qsgd:2,schedule=fusion:25MiB,arch=ps:1,protocol=auto"
+    );
+    assert!(!strategy.lossless(&registry));
+    assert!(registry.parse("ddp").unwrap().lossless(&registry));
+}
+
+#[test]
+fn sentences() {
+    let registry = Registry::built_in();
+    let sentence = |text| registry.parse(text).unwrap().sentence(&registry);
+    assert_eq!(
+        sentence("schedule=fusion:25MiB,arch=a2a:ring,protocol=tcp"),
+        "It exploits bulk-synchronous SGD with uncompressed gradients and tensor fusion (a bucket is sent when it holds \
+         25MiB), running on all-to-all workers (all-reduce algorithm: ring), built on TCP and the cluster's topology."
+    );
+    assert!(sentence("schedule=fusion:25MiB:1MiB").contains("when it holds 25MiB, the first when it holds 1MiB)"));
+}
+
+#[test]
+fn slips_of_the_pen_get_a_hint_and_the_list() {
+    let registry = Registry::built_in();
+    for (text, blamed, says) in [
+        ("wfbp-a2", "wfbp-a2", "unknown preset `wfbp-a2`; did you mean `wfbp-a2a`?; known: bsp-a2a, wfbp-a2a, ddp"),
+        ("tcp", "tcp", "did you mean `protocol=tcp`?"),
+        ("shedule=wfbp", "shedule", "unknown aspect `shedule`; did you mean `schedule`?"),
+        ("ddp,protocol=tpc", "tpc", "unknown protocol method `tpc`; did you mean `tcp`?; known: shm, tcp, auto"),
+        ("arch=a2a:rng", "rng", "ALGORITHM in a2a[:ALGORITHM] is one of auto, ring,"),
+        ("arch=a2a:rng", "rng", "not `rng`; did you mean `ring`?"),
+        ("schedule=xyzzy", "xyzzy", "known: none, wfbp, fusion:BYTES[:FIRST], ddp"),
+        ("compress=zzzz", "zzzz", "unknown compress method `zzzz`; known: none"),
+        ("ddp,wfbp", "wfbp", "unknown aspect `wfbp`"),
+    ] {
+        let (message, span) = refusal(&registry, text);
+        assert!(message.contains(says), "{text}: {message}");
+        assert_eq!(span, blamed, "{text}: {message}");
+    }
+}
+
+#[test]
+fn words_of_the_design_are_not_built_yet() {
+    let registry = Registry::built_in();
+    let planned = "sync=ssp:3 sync=asp sync=local:8 sync=post-local:100:8 sync=slowmo:8 sync=adacomm:8 sync=gossip:ring \
+        compress=fp16 compress=bf16 compress=onebit compress=signsgd compress=qsgd:4 compress=terngrad compress=topk:0.01 \
+        compress=randomk:0.01 compress=dgc:0.01 compress=gtopk:0.01 compress=mstopk:0.01 compress=scalecom:0.01 \
+        compress=powersgd:4 compress=topk:0.01*qsgd:4 schedule=mg-wfbp schedule=bytescheduler:4MiB:16MiB schedule=auto \
+        arch=ps:2 protocol=rdma bsp-ps wfbp-ps mg-wfbp bytescheduler-ps bytescheduler-a2a auto";
+    for text in planned.split_whitespace() {
+        let error = registry.parse(text).unwrap_err();
+        assert!(matches!(*error.problem, Problem::Planned { .. }), "{text}: {error}");
+        assert!(error.to_string().contains("is not built yet"), "{text}: {error}");
+    }
+    let (message, span) = refusal(&registry, "mg-wfbp,protocol=shm");
+    assert_eq!(span, "mg-wfbp");
+    assert_eq!(
+        message,
+        "preset `mg-wfbp` is not built yet (it needs schedule method `mg-wfbp`); what there is: bsp-a2a, wfbp-a2a, ddp"
+    );
+}
+
+#[test]
+fn arguments_must_fit_their_parameters() {
+    let registry = extended();
+    for (text, blamed, says) in [
+        ("schedule=fusion", "fusion", "`fusion` is written fusion:BYTES[:FIRST], and has no argument here"),
+        ("schedule=fusion:1:2:3", "fusion:1:2:3", "and has 3 arguments here"),
+        ("schedule=wfbp:1", "wfbp:1", "`wfbp` is written wfbp, and has 1 argument here"),
+        ("schedule=fusion:25MB", "25MB", "BYTES in fusion:BYTES[:FIRST] is a number of bytes from 1"),
+        ("schedule=fusion:", "", "BYTES in fusion:BYTES[:FIRST] is a number of bytes from 1"),
+        ("schedule=fusion:1:0", "0", "FIRST in fusion:BYTES[:FIRST] is a number of bytes from 1"),
+        ("compress=topk:2", "2", "DENSITY in topk[:DENSITY] is a number above 0 and up to 1, not `2`"),
+        ("compress=topk*qsgd:9", "9", "BITS in qsgd[:BITS] is a whole number from 1 to 8, not `9`"),
+        ("arch=ps:0", "0", "SHARDS in ps[:SHARDS] is a whole number from 1, not `0`"),
+    ] {
+        let (message, span) = refusal(&registry, text);
+        assert!(message.contains(says), "{text}: {message}");
+        assert_eq!(span, blamed, "{text}: {message}");
+    }
+}
+
+#[test]
+fn what_is_missing_or_too_much_is_pointed_at() {
+    let registry = extended();
+    for (text, blamed, says) in [
+        ("", "", "expected a preset (such as wfbp-a2a) or ASPECT=METHOD"),
+        ("ddp,", "", "expected ASPECT=METHOD"),
+        ("schedule", "schedule", "expected a method: schedule=METHOD"),
+        ("schedule=", "", "expected a schedule method (none, wfbp,"),
+        ("compress=topk*", "", "expected a compress method"),
+        ("protocol=tcp,protocol=shm", "protocol=shm", "protocol is given twice"),
+        ("schedule=wfbp*ddp", "wfbp*ddp", "only compressors can be combined by `*`; schedule takes one method"),
+    ] {
+        let (message, span) = refusal(&registry, text);
+        assert!(message.contains(says), "{text}: {message}");
+        assert_eq!(span, blamed, "{text}: {message}");
+    }
+}
+
+#[test]
+fn senseless_combinations_are_refused_with_the_reason() {
+    let registry = extended();
+    for (text, blamed, says) in [
+        ("protocol=shm,sync=ssp:3,arch=a2a:ring", "sync=ssp:3", "an all-reduce (arch=a2a) waits for all of them"),
+        ("sync=gossip,arch=ps:2", "arch=ps:2", "no use for servers"),
+        ("compress=topk*none", "compress=topk*none", "`none` compresses nothing"),
+        ("ddp,compress=topk:0.1*topk:0.1", "compress=topk:0.1*topk:0.1", "`topk` stands twice"),
+    ] {
+        let (message, span) = refusal(&registry, text);
+        assert!(message.contains(says), "{text}: {message}");
+        assert_eq!(span, blamed, "{text}: {message}");
+    }
+    // An aspect that the text leaves to its default can't be blamed: the whole text is.
+    let mut registry = registry;
+    registry.add_rule(|_| {
+        Some(paceline_strategy::Senseless { aspect: Aspect::Protocol, reason: "nothing pleases this rule".to_owned() })
+    });
+    assert_eq!(
+        refusal(&registry, "sync=bsp,arch=a2a"),
+        ("nothing pleases this rule".into(), "sync=bsp,arch=a2a".into())
+    );
+    assert_eq!(refusal(&registry, "ddp,arch=a2a"), ("nothing pleases this rule".into(), "ddp".into()));
+}
+
+/// Any strategy that the extended registry can express, written with as little or as much as the grammar allows.
+fn texts() -> impl Strategy<Value = String> {
+    let bytes = prop_oneof![(1u64..5000).prop_map(|n| n.to_string()), (1u64..64).prop_map(|n| format!("{n}MiB"))];
+    let compressor = prop_oneof![
+        Just("topk".to_owned()),
+        (1e-6f64..1.0).prop_map(|density| format!("topk:{density}")),
+        (1u32..=8).prop_map(|bits| format!("qsgd:{bits}")),
+    ];
+    let schedule = prop_oneof![
+        Just("none".to_owned()),
+        Just("wfbp".to_owned()),
+        Just("bytescheduler".to_owned()),
+        (bytes.clone(), bytes.clone()).prop_map(|(partition, credit)| format!("bytescheduler:{partition}:{credit}")),
+        bytes.clone().prop_map(|bytes| format!("fusion:{bytes}")),
+        (bytes.clone(), bytes).prop_map(|(bytes, first)| format!("fusion:{bytes}:{first}")),
+    ];
+    let arch = prop_oneof![
+        Just("a2a".to_owned()),
+        Just("a2a:direct-scatter".to_owned()),
+        (1u64..u64::MAX).prop_map(|shards| format!("ps:{shards}")),
+    ];
+    let items = (
+        prop::option::of((0u32..=1000).prop_map(|staleness| format!("sync=ssp:{staleness}"))),
+        prop::option::of(prop::collection::vec(compressor, 1..3).prop_map(|all| format!("compress={}", all.join("*")))),
+        prop::option::of(schedule.prop_map(|schedule| format!("schedule={schedule}"))),
+        prop::option::of(arch.prop_map(|arch| format!("arch={arch}"))),
+    );
+    items.prop_map(|(sync, compress, schedule, arch)| {
+        let items: Vec<String> = [sync, compress, schedule, arch].into_iter().flatten().collect();
+        if items.is_empty() { "wfbp-a2a".to_owned() } else { items.join(",") }
+    })
+}
+
+proptest! {
+    #[test]
+    fn what_prints_parses_to_the_same(text in texts()) {
+        let registry = extended();
+        match registry.parse(&text) {
+            Ok(strategy) => {
+                let printed = strategy.to_string();
+                let again = registry.parse(&printed).unwrap();
+                prop_assert_eq!(&again, &strategy);
+                prop_assert_eq!(again.to_string(), printed);
+                let unfilled = strategy.sentence(&registry).contains(['{', '[', ']']);
+                prop_assert!(!unfilled);
+            }
+            // Random choices may make no sense together, but each is well formed.
+            Err(error) => prop_assert!(matches!(*error.problem, Problem::Senseless { .. }), "{}: {}", text, error),
+        }
+    }
+
+    #[test]
+    fn no_text_breaks_the_parser(text in "[a-z0-9=,:*. éß-]{0,40}") {
+        if let Err(error) = extended().parse(&text) {
+            prop_assert!(text.get(error.span.clone()).is_some(), "{:?} of {:?}", error.span, text);
+            prop_assert!(!error.to_string().is_empty());
+        }
+    }
+}
