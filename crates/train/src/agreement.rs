@@ -86,8 +86,14 @@ mod tests {
         let shorter = alike[..2].to_vec();
         let longer = [alike.clone(), vec![("parameter 2", "x [1]")]].concat();
         let cases = [
-            (vec![alike.clone(), alike.clone(), value.clone(), shorter.clone()], "rank 2 differs from rank 0 in parameter 0: `w [4]` at rank 2, `w [3]` at rank 0"),
-            (vec![alike.clone(), shorter], "rank 1 differs from rank 0 in parameter 1: nothing at rank 1, `b [3]` at rank 0"),
+            (
+                vec![alike.clone(), alike.clone(), value.clone(), shorter.clone()],
+                "rank 2 differs from rank 0 in parameter 0: `w [4]` at rank 2, `w [3]` at rank 0",
+            ),
+            (
+                vec![alike.clone(), shorter],
+                "rank 1 differs from rank 0 in parameter 1: nothing at rank 1, `b [3]` at rank 0",
+            ),
             (vec![alike, longer], "rank 1 differs from rank 0 in parameter 2: `x [1]` at rank 1, nothing at rank 0"),
         ];
         for (subjects, message) in cases {

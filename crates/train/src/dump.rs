@@ -20,10 +20,9 @@ pub(crate) fn dump(directory: &Path, rank: usize, backend: &mut dyn Backend) -> 
     let path = dump_path(directory, rank);
     let failed = |source| TrainError::Dump { rank, path: path.clone(), source };
     fs::create_dir_all(directory).map_err(failed)?;
-    let parameters = backend.parameters().iter().cloned().enumerate();
-    let parameters: Vec<_> = parameters.map(|(id, info)| (Slot::Parameter(id), info)).collect();
-    let buffers = backend.buffers().iter().cloned().enumerate();
-    let slots = parameters.into_iter().chain(buffers.map(|(number, info)| (Slot::Buffer(number), info)).collect::<Vec<_>>());
+    let parameters = backend.parameters().iter().cloned().enumerate().map(|(id, info)| (Slot::Parameter(id), info));
+    let buffers = backend.buffers().iter().cloned().enumerate().map(|(number, info)| (Slot::Buffer(number), info));
+    let slots: Vec<(Slot, TensorInfo)> = parameters.chain(buffers).collect();
     let mut tensors: Vec<(TensorInfo, Vec<u8>)> = Vec::new();
     for (slot, info) in slots {
         let mut bytes = Vec::new();

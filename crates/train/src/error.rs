@@ -2,6 +2,8 @@ use std::io;
 use std::path::PathBuf;
 
 use paceline_comm::CommError;
+use paceline_schedule::ScheduleError;
+use paceline_strategy::StrategyError;
 
 use crate::backend::BackendError;
 use crate::data::DataError;
@@ -13,6 +15,18 @@ pub enum TrainError {
     /// The options make no sense, or not together.
     #[error("{0}")]
     Options(String),
+    /// The strategy is none.
+    #[error("strategy `{text}`: {source}")]
+    Strategy {
+        /// What was given.
+        text: String,
+        /// What is wrong with it, and where.
+        #[source]
+        source: StrategyError,
+    },
+    /// The strategy's schedule cannot be planned.
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
     /// The data cannot be used.
     #[error(transparent)]
     Data(#[from] DataError),
@@ -74,7 +88,9 @@ pub enum TrainError {
         source: io::Error,
     },
     /// The threads that compute could not be started.
-    #[error("cannot start {threads} compute threads: {message}; ask for fewer, or raise the limit on processes (ulimit -u)")]
+    #[error(
+        "cannot start {threads} compute threads: {message}; ask for fewer, or raise the limit on processes (ulimit -u)"
+    )]
     Threads {
         /// How many.
         threads: usize,

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use paceline_comm::{Buffer, CallOptions, CommError, Communicator, Pending};
 use paceline_plan::{Plan, Reduction, TensorId};
+use paceline_schedule::Dispatcher;
 
 use crate::backend::{GradientSink, SinkClosed};
 
@@ -21,8 +22,9 @@ pub(crate) struct Exchange {
     algorithm: Option<String>,
     /// By tensor.
     places: Vec<Place>,
+    dispatcher: Dispatcher,
     /// By bucket.
-    buckets: Vec<Bucket>,
+    gradients: Vec<Gradients>,
     /// Updates so far; makes the operations' ids.
     updates: u64,
     pass: Pass,
@@ -46,12 +48,6 @@ struct Place {
     bucket: usize,
     /// Within the bucket.
     elements: Range<usize>,
-}
-
-struct Bucket {
-    gradients: Gradients,
-    /// Tensors that this update has not brought yet.
-    missing: usize,
 }
 
 enum Gradients {
@@ -82,20 +78,25 @@ impl Exchange {
         let arena = communicator.alloc::<f32>(plan.elements())?;
         let lengths: Vec<usize> = plan.buckets.iter().map(|bucket| bucket.elements.len()).collect();
         let buffers = arena.split(&lengths);
-        let buckets = buffers.into_iter().map(|buffer| Bucket { gradients: Gradients::Here(buffer), missing: 0 });
-        let places = places(&plan, sizes);
-        let buckets = buckets.collect();
-        let (pass, in_communicator) = (Pass::default(), Duration::ZERO);
-        Ok(Exchange { communicator, plan, algorithm, places, buckets, updates: 0, pass, in_communicator, failure: None })
+        Ok(Exchange {
+            communicator,
+            places: places(&plan, sizes),
+            dispatcher: Dispatcher::new(&plan),
+            gradients: buffers.into_iter().map(Gradients::Here).collect(),
+            plan,
+            algorithm,
+            updates: 0,
+            pass: Pass::default(),
+            in_communicator: Duration::ZERO,
+            failure: None,
+        })
     }
 
     /// Announces the pass whose gradients come next.
     pub(crate) fn begin(&mut self, pass: Pass) {
         self.updates += u64::from(pass.first);
         self.pass = pass;
-        for (bucket, planned) in self.buckets.iter_mut().zip(&self.plan.buckets) {
-            bucket.missing = planned.tensors.len();
-        }
+        self.dispatcher.begin();
     }
 
     /// Announces that this rank has no sample in the pass: every gradient is zeros.
@@ -105,14 +106,14 @@ impl Exchange {
 
     /// After the last pass: waits until bucket `number` has arrived; its tensors with their reduced gradients.
     pub(crate) fn wait(&mut self, number: usize) -> Result<impl Iterator<Item = (TensorId, &[f32])>, CommError> {
-        let bucket = &mut self.buckets[number];
-        let Gradients::Travelling(pending) = mem::replace(&mut bucket.gradients, Gradients::Lost) else {
+        let bucket = &mut self.gradients[number];
+        let Gradients::Travelling(pending) = mem::replace(bucket, Gradients::Lost) else {
             unreachable!("every bucket sets off in the last pass");
         };
         let called = Instant::now();
         let arrived = pending.wait();
         self.in_communicator += called.elapsed();
-        let buffer = &*bucket.gradients.insert(arrived?);
+        let buffer = &*bucket.insert(arrived?);
         let tensors = self.plan.buckets[number].tensors.iter();
         Ok(tensors.map(|&tensor| (tensor, &buffer[self.places[tensor].elements.clone()])))
     }
@@ -130,8 +131,7 @@ impl Exchange {
     /// All-reduces a full bucket. Every rank gives the operation the same id, as ranks without a sample start their
     /// buckets in another order.
     fn depart(&mut self, number: usize) -> Result<(), CommError> {
-        let bucket = &mut self.buckets[number];
-        let Gradients::Here(buffer) = mem::replace(&mut bucket.gradients, Gradients::Lost) else {
+        let Gradients::Here(buffer) = mem::replace(&mut self.gradients[number], Gradients::Lost) else {
             unreachable!("a bucket is full once per update");
         };
         let options = CallOptions {
@@ -144,23 +144,19 @@ impl Exchange {
         let called = Instant::now();
         let pending = self.communicator.start_all_reduce(buffer, Reduction::Sum, &options);
         self.in_communicator += called.elapsed();
-        bucket.gradients = Gradients::Travelling(pending?);
+        self.gradients[number] = Gradients::Travelling(pending?);
         Ok(())
     }
 }
 
 impl GradientSink for Exchange {
     fn ready(&mut self, tensor: TensorId, gradient: Option<&[f32]>) -> Result<(), SinkClosed> {
-        let Place { bucket: number, elements } = &self.places[tensor];
-        let (number, bucket) = (*number, &mut self.buckets[*number]);
-        if let Gradients::Here(buffer) = &mut bucket.gradients {
+        let Place { bucket, elements } = &self.places[tensor];
+        if let Gradients::Here(buffer) = &mut self.gradients[*bucket] {
             store(gradient, self.pass, &mut buffer[elements.clone()]);
         }
-        bucket.missing -= 1;
-        if bucket.missing > 0 || !self.pass.last {
-            return Ok(());
-        }
-        self.depart(number).map_err(|failure| {
+        let Some(full) = self.dispatcher.ready(tensor).filter(|_| self.pass.last) else { return Ok(()) };
+        self.depart(full).map_err(|failure| {
             self.failure = Some(failure);
             SinkClosed
         })

@@ -15,12 +15,11 @@ mod options;
 mod random;
 mod report;
 mod start;
-mod stub_schedule;
 mod trainer;
 
 pub use backend::{
-    Backend, BackendError, CandleBackend, Evaluation, GradientSink, Initial, Model, SharedSink, SinkClosed, Slot, TensorInfo,
-    TensorSpec,
+    Backend, BackendError, CandleBackend, Evaluation, GradientSink, Initial, Model, SharedSink, SinkClosed, Slot,
+    TensorInfo, TensorSpec,
 };
 pub use data::{Batch, CLASSES, DEBIAN_FASHION_MNIST, Data, DataError, DataSource, Dataset, Sharding};
 pub use dump::dump_path;

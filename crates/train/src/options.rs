@@ -1,5 +1,7 @@
 use std::path::PathBuf;
 
+use paceline_strategy::{Registry, Strategy};
+
 use crate::data::DataSource;
 use crate::error::TrainError;
 use crate::models::ModelName;
@@ -103,13 +105,24 @@ impl TrainOptions {
         let SgdSettings { learning_rate, momentum, weight_decay } = self.optimizer;
         let not_negative = |value: f32| value.is_finite() && value >= 0.0;
         if !not_negative(learning_rate) || !not_negative(weight_decay) {
-            let what = format!("learning rate {learning_rate} and weight decay {weight_decay} must be finite and not negative");
+            let what = format!(
+                "learning rate {learning_rate} and weight decay {weight_decay} must be finite and not negative"
+            );
             return Err(TrainError::Options(what));
         }
         if !(0.0..1.0).contains(&momentum) {
             return Err(TrainError::Options(format!("momentum {momentum} must be at least 0 and below 1")));
         }
-        Ok(())
+        self.parsed_strategy().map(drop)
+    }
+
+    /// The strategy, with presets resolved and defaults filled in.
+    ///
+    /// # Errors
+    /// [`TrainError::Strategy`] if the text is none that can be run.
+    pub fn parsed_strategy(&self) -> Result<Strategy, TrainError> {
+        let parsed = Registry::built_in().parse(&self.strategy);
+        parsed.map_err(|source| TrainError::Strategy { text: self.strategy.clone(), source })
     }
 }
 
@@ -136,6 +149,7 @@ mod tests {
             (sgd(|sgd| sgd.learning_rate = -0.1), "learning rate"),
             (sgd(|sgd| sgd.weight_decay = f32::INFINITY), "weight decay"),
             (sgd(|sgd| sgd.momentum = 1.0), "momentum"),
+            (TrainOptions { strategy: "wfpb-a2a".into(), ..default() }, "did you mean `wfbp-a2a`"),
         ];
         assert!(default().check().is_ok());
         for (options, word) in cases {
@@ -146,7 +160,8 @@ mod tests {
 
     #[test]
     fn epochs_and_iterations_limit_each_other() {
-        let total = |epochs, iterations| TrainOptions { epochs, iterations, ..TrainOptions::default() }.total_iterations(10);
+        let total =
+            |epochs, iterations| TrainOptions { epochs, iterations, ..TrainOptions::default() }.total_iterations(10);
         assert_eq!(total(None, None), 10 * DEFAULT_EPOCHS);
         assert_eq!(total(Some(3), None), 30);
         assert_eq!(total(None, Some(77)), 77);

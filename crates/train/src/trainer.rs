@@ -2,8 +2,10 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use paceline_comm::{CallOptions, Communicator};
+use paceline_comm::{CallOptions, Communicator, Transport};
 use paceline_plan::{Plan, Reduction};
+use paceline_schedule::TensorSpec;
+use paceline_strategy::{Call, Strategy};
 
 use crate::backend::{Backend, BackendError, Evaluation, SharedSink, Slot, TensorInfo};
 use crate::data::{Data, Sharding, split};
@@ -13,8 +15,8 @@ use crate::exchange::{Exchange, Pass};
 use crate::meter::{EpochMeter, Update};
 use crate::optimizer::MomentumSgd;
 use crate::options::TrainOptions;
-use crate::start::{broadcast_model, compare_ranks};
 use crate::report::{EpochRow, Observer, Progress, Start, TrainReport};
+use crate::start::{broadcast_model, compare_ranks};
 
 /// Trains the named model on the named data, as one of the communicator's ranks; every rank calls it with the same
 /// options. Returns when all ranks are done, with the same report and the same parameters on each.
@@ -81,15 +83,28 @@ impl<'a> Trainer<'a> {
     ) -> Result<Self, TrainError> {
         let world_size = communicator.world_size();
         let sizes: Vec<usize> = backend.parameters().iter().map(TensorInfo::elements).collect();
-        let plan = crate::stub_schedule::plan(&options.strategy, &sizes);
+        let strategy = options.parsed_strategy()?;
+        check_protocol(communicator, &strategy.protocol)?;
+        let plan = paceline_schedule::plan(&strategy, &tensors(backend.as_ref()))?;
         compare_ranks(communicator, options, data, backend.as_ref(), &plan)?;
         broadcast_model(communicator, backend.as_mut())?;
-        let exchange = Exchange::new(communicator.clone(), plan.clone(), &sizes, None);
+        let exchange = Exchange::new(communicator.clone(), plan.clone(), &sizes, algorithm(&strategy));
         let exchange = Arc::new(Mutex::new(exchange.while_training("preparing the gradients' memory")?));
         let optimizer = MomentumSgd::new(options.optimizer, sizes.into_iter());
         let sharding = Sharding::new(data.training.len(), world_size, options.global_batch(world_size), options.seed);
         let total_iterations = options.total_iterations(sharding.batches().div_ceil(options.accumulate));
-        Ok(Trainer { communicator, options, data, backend, exchange, optimizer, sharding, plan, iteration: 0, total_iterations })
+        Ok(Trainer {
+            communicator,
+            options,
+            data,
+            backend,
+            exchange,
+            optimizer,
+            sharding,
+            plan,
+            iteration: 0,
+            total_iterations,
+        })
     }
 
     fn run(mut self, observer: &mut dyn Observer) -> Result<TrainReport, TrainError> {
@@ -247,6 +262,34 @@ impl<'a> Trainer<'a> {
 
 /// Images that are evaluated together; bounds the memory for the activations.
 const EVALUATION_BATCH: usize = 128;
+
+/// The parameters as the planner takes them.
+fn tensors(backend: &dyn Backend) -> Vec<TensorSpec> {
+    let tensors = backend.parameters().iter();
+    tensors.map(|info| TensorSpec { name: info.name.clone(), elements: info.elements() }).collect()
+}
+
+/// The all-reduce algorithm that the strategy names; `auto` leaves the choice to the communicator.
+fn algorithm(strategy: &Strategy) -> Option<String> {
+    strategy.arch.word(0).filter(|&name| name != "auto").map(str::to_owned)
+}
+
+/// The links were made before the strategy was known here: do they run on what it names?
+fn check_protocol(communicator: &Communicator, protocol: &Call) -> Result<(), TrainError> {
+    let wanted = match protocol.name.as_str() {
+        "shm" => Transport::Shm,
+        "tcp" => Transport::Tcp,
+        _ => return Ok(()),
+    };
+    let mut links = (0..communicator.world_size()).filter_map(|rank| Some((rank, communicator.transport(rank)?)));
+    match links.find(|(_, transport)| *transport != wanted) {
+        None => Ok(()),
+        Some((rank, transport)) => Err(TrainError::Options(format!(
+            "the strategy says protocol={protocol}, but the link to rank {rank} runs on {transport}; connect the ranks \
+             by {protocol}, or say protocol=auto"
+        ))),
+    }
+}
 
 /// Nothing that could panic leaves an exchange half changed.
 fn lock(exchange: &Mutex<Exchange>) -> MutexGuard<'_, Exchange> {

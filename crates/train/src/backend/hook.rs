@@ -26,8 +26,9 @@ impl Pass {
 
     /// Announces the parameters that backward did not reach, as zeros.
     pub(super) fn finish(&self) -> std::result::Result<(), SinkClosed> {
-        let missing: Vec<TensorId> = (0..).zip(lock(&self.announced).iter()).filter(|(_, done)| !**done).map(|(id, _)| id).collect();
-        missing.into_iter().try_for_each(|id| lock(&self.sink).ready(id, None))
+        let announced = lock(&self.announced).clone();
+        let mut missing = announced.iter().enumerate().filter(|(_, announced)| !**announced);
+        missing.try_for_each(|(id, _)| lock(&self.sink).ready(id, None))
     }
 }
 
@@ -52,7 +53,8 @@ impl CustomOp1 for Announce {
 
     /// `None`: nothing before the parameter wants its gradient.
     fn bwd(&self, _argument: &Tensor, _result: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
-        with_values(gradient, |values| lock(&self.pass.sink).ready(self.parameter, Some(values)))?.map_err(Error::wrap)?;
+        with_values(gradient, |values| lock(&self.pass.sink).ready(self.parameter, Some(values)))?
+            .map_err(Error::wrap)?;
         lock(&self.pass.announced)[self.parameter] = true;
         Ok(None)
     }
