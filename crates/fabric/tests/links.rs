@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use common::{Random, Recorder, Want, control, data, pairs, payload, piece};
-use paceline_engine::frame::{FRAME_BYTES_MAX, Kind};
+use paceline_engine::frame::{FRAME_BYTES_MAX, Header, Kind};
 use paceline_fabric::{Descriptor, Link, LinkError, Piece};
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -197,6 +197,42 @@ fn a_goodbye_arrives_after_all_else_and_before_the_end() {
         right.close();
         right.close();
         assert!(matches!(right.receive(&mut recorder), Err(LinkError::Closed)), "{name}");
+    }
+}
+
+#[test]
+fn after_abandon_no_memory_is_read_and_the_last_words_arrive() {
+    for (name, mut left, mut right) in pairs() {
+        let mut memory = payload(1, 1 << 20);
+        for id in 0..8 {
+            // SAFETY: `memory` stays unchanged until the link is told to let go of it.
+            unsafe { left.enqueue(&data(id, memory.len()), &[piece(&memory)], 0) };
+        }
+        left.flush(&mut |_| ()).expect("a link that works");
+        left.abandon();
+        left.abandon();
+        memory.fill(0xee);
+        let reason = "a neighbour is gone";
+        let abort = Header { payload_bytes: reason.len() as u32, ..control(Kind::Abort, 99) };
+        // SAFETY: the reason is static.
+        unsafe { left.enqueue(&abort, &[piece(reason.as_bytes())], 1) };
+        let (start, mut recorder) = (Instant::now(), Recorder::new(|_| Want::Slices(4)));
+        let (mut tickets, mut quiet_since) = (Vec::new(), Instant::now());
+        let moving = |recorder: &Recorder, tickets: &[u64]| recorder.unfinished() > 0 || tickets.is_empty();
+        while moving(&recorder, &tickets) || quiet_since.elapsed() < Duration::from_millis(50) {
+            let sent = left.flush(&mut |ticket| tickets.push(ticket)).expect("a link that works");
+            if sent | right.receive(&mut recorder).expect("a link that works") {
+                quiet_since = Instant::now();
+            }
+            assert!(start.elapsed() < Duration::from_secs(20), "{name}: stuck");
+        }
+        assert_eq!(tickets, [1], "{name}: tickets of abandoned frames come back");
+        // With several streams the last words may overtake.
+        let (last_words, frames): (Vec<_>, Vec<_>) = recorder.frames.iter().partition(|(header, _)| header.tile == 99);
+        assert_eq!(last_words.len(), 1, "{name}");
+        assert_eq!(last_words[0].1, reason.as_bytes(), "{name}");
+        assert!(frames.len() < 8, "{name}: nothing was abandoned");
+        assert!(frames.iter().all(|(_, bytes)| *bytes == payload(1, 1 << 20)), "{name}: a frame is damaged");
     }
 }
 

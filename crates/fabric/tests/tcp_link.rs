@@ -189,6 +189,25 @@ fn an_error_of_the_sink_ends_the_link() {
 }
 
 #[test]
+fn after_abandon_nothing_is_written_to_the_sinks_memory() {
+    let (mut link, mut socket) = link_and_socket();
+    let frame = [bytes_of(&data(0, 200_000)).to_vec(), payload(0, 200_000)].concat();
+    socket.write_all(&frame[..50_000]).expect("the kernel takes it");
+    let mut recorder = Recorder::new(|_| Want::Memory);
+    let start = Instant::now();
+    while !link.receive(&mut recorder).expect("a good frame") || recorder.unfinished() == 0 {
+        assert!(start.elapsed() < Duration::from_secs(10), "the frame does not arrive");
+    }
+    link.abandon();
+    let writer = std::thread::spawn(move || socket.write_all(&frame[50_000..]).expect("the link reads"));
+    while recorder.frames.is_empty() {
+        link.receive(&mut recorder).expect("a good frame");
+    }
+    writer.join().expect("no panic");
+    assert!(recorder.frames[0].1[50_000..].iter().all(|&byte| byte == 0), "the link writes to memory that it gave up");
+}
+
+#[test]
 fn an_urgent_frame_overtakes_bulk_on_another_stream() {
     let (mut left, mut right) = tcp_pair(2, TcpOptions::default(), Some(4 << 10));
     let memory = payload(1, FRAME_BYTES_MAX as usize);

@@ -96,6 +96,13 @@ impl Inbox {
         Ok(total)
     }
 
+    /// Writes no more to the memory that the sink gave: what is left of the frame that is arriving is forgotten.
+    pub(super) fn abandon(&mut self) {
+        if let Some(Current { target: target @ Target::Memory(_), .. }) = &mut self.current {
+            *target = Target::Discard;
+        }
+    }
+
     /// Reads and forgets what has arrived, at most about `budget` bytes.
     pub(super) fn discard(&mut self, stream: &TcpStream, budget: usize) {
         let mut total = 0;

@@ -205,7 +205,10 @@ impl Link for TcpLink {
 
     fn abandon(&mut self) {
         self.goodbye_tickets.clear();
-        self.streams.iter_mut().for_each(|stream| stream.outbox.abandon());
+        for stream in &mut self.streams {
+            stream.outbox.abandon();
+            stream.inbox.abandon();
+        }
     }
 
     fn close(&mut self) {

@@ -1,0 +1,292 @@
+//! Ranks meet, or every one of them learns why not.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, IntoRawFd};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use paceline_fabric::environment::{Launcher, MeetingPoint, Network, World};
+use paceline_fabric::rendezvous::{Members, RendezvousError, meet};
+
+const LONG: Duration = Duration::from_secs(30);
+const SHORT: Duration = Duration::from_millis(400);
+
+/// A meeting point with a listener that rank 0 will inherit.
+struct Place {
+    port: u16,
+    listener: i32,
+}
+
+fn place() -> Place {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("its address").port();
+    Place { port, listener: listener.into_raw_fd() }
+}
+
+impl Place {
+    fn world(&self, rank: u32, world_size: u32) -> World {
+        World {
+            launcher: Launcher::Paceline,
+            rank,
+            world_size,
+            local_rank: None,
+            local_size: None,
+            meeting_point: Some(MeetingPoint { host: "127.0.0.1".into(), port: self.port }),
+            listener: (rank == 0).then_some(self.listener),
+            job: "a job".into(),
+        }
+    }
+}
+
+type Outcome = Result<Members, RendezvousError>;
+
+fn start(world: World, timeout: Duration) -> JoinHandle<Outcome> {
+    thread::spawn(move || {
+        let rank = world.rank as u8;
+        let addresses = vec![SocketAddr::from(([127, 0, 0, 1], 1000 + u16::from(rank)))];
+        meet(&world, &Network::default(), timeout, addresses, vec![rank; 3])
+    })
+}
+
+fn error(thread: JoinHandle<Outcome>) -> String {
+    thread.join().expect("no panic").expect_err("no world").to_string()
+}
+
+#[test]
+fn ranks_meet_in_any_order_and_know_each_other() {
+    for size in [1, 2, 3, 9] {
+        let place = place();
+        // Rank 0 comes last: the others dial until it is there. (The listener is there before, as under a launcher.)
+        let threads: Vec<_> = (0..size).rev().map(|rank| start(place.world(rank, size), LONG)).collect();
+        let all: Vec<Members> =
+            threads.into_iter().map(|thread| thread.join().expect("no panic").expect("a world")).collect();
+        for members in &all {
+            assert_eq!((members.world_size, members.members.len()), (size, size as usize));
+            assert_eq!(members.nonce, all[0].nonce);
+            assert_eq!(members.members, all[0].members);
+            assert_eq!(members.own().rank, members.rank);
+            assert_eq!(members.neighbours().count(), size as usize - 1, "all are on this host");
+            for (member, rank) in members.members.iter().zip(0..) {
+                assert_eq!((member.rank, member.process), (rank, std::process::id()));
+                assert_eq!(member.blob, [rank as u8; 3]);
+                assert_eq!(member.addresses[0].port(), 1000 + rank as u16);
+                assert_eq!(member.seen_at.is_some(), rank > 0);
+            }
+        }
+        if size > 1 {
+            assert!(TcpStream::connect(("127.0.0.1", place.port)).is_err(), "the meeting point stays open");
+        }
+    }
+}
+
+#[test]
+fn nonces_differ() {
+    let nonce = || meet(&place().world(0, 1), &Network::default(), LONG, vec![], vec![]).expect("a world of one").nonce;
+    assert_ne!(nonce(), nonce());
+}
+
+#[test]
+fn rank_zero_binds_the_meeting_point_itself() {
+    // A port that was free a moment ago; the others start first and are refused for a while.
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let place = Place { port: listener.local_addr().expect("its address").port(), listener: -1 };
+    drop(listener);
+    let other = start(place.world(1, 2), LONG);
+    thread::sleep(Duration::from_millis(50));
+    let zero = start(World { listener: None, ..place.world(0, 2) }, LONG);
+    assert!(zero.join().expect("no panic").is_ok());
+    assert!(other.join().expect("no panic").is_ok());
+}
+
+#[test]
+fn who_never_comes_is_named_on_every_rank() {
+    let place = place();
+    let threads: Vec<_> = [0, 1, 3, 4].map(|rank| start(place.world(rank, 6), SHORT)).into();
+    let messages: Vec<String> = threads.into_iter().map(error).collect();
+    let reason = "ranks 2, 5 never came within 0.4 s (have 0, 1, 3, 4)";
+    assert_eq!(messages[0], reason);
+    for message in &messages[1..] {
+        assert_eq!(*message, format!("rank 0 at 127.0.0.1:{} ended the rendezvous: {reason}", place.port));
+    }
+}
+
+#[test]
+fn different_world_sizes_are_named_on_every_rank() {
+    let place = place();
+    let zero = start(place.world(0, 5), LONG);
+    let one = start(place.world(1, 5), LONG);
+    thread::sleep(Duration::from_millis(50));
+    let three = start(place.world(3, 4), LONG);
+    let reason = "rank 3 says the world has 4 ranks, rank 0 says 5: start all with the same world size";
+    assert_eq!(error(zero), reason);
+    assert!(error(one).ends_with(reason));
+    assert!(error(three).ends_with(reason));
+}
+
+#[test]
+fn two_processes_of_one_rank_are_named_on_every_rank() {
+    let place = place();
+    let zero = start(place.world(0, 3), LONG);
+    let one = start(place.world(1, 3), LONG);
+    thread::sleep(Duration::from_millis(50));
+    let again = start(place.world(1, 3), LONG);
+    let message = error(zero);
+    assert!(message.starts_with("two processes claim rank 1: host "), "{message}");
+    assert_eq!(message.matches(&format!("process {}", std::process::id())).count(), 2, "{message}");
+    assert!(error(one).ends_with(&message));
+    assert!(error(again).ends_with(&message));
+}
+
+#[test]
+fn a_second_rank_zero_and_a_rank_beyond_the_world_are_named() {
+    let place = place();
+    let zero = start(place.world(0, 3), LONG);
+    let beyond = start(place.world(7, 3), LONG);
+    let message = error(zero);
+    assert!(message.contains("says it is rank 7, and the world has 3 ranks"), "{message}");
+    assert!(error(beyond).ends_with(&message));
+
+    // `meet` makes whoever is rank 0 listen, so a second one that dials must be made by hand.
+    let place = self::place();
+    let zero = start(place.world(0, 3), LONG);
+    let alone = meet(&place.world(0, 1), &Network::default(), LONG, vec![], vec![]).expect("a world of one");
+    let hello = postcard::to_stdvec(&("a job", 3u32, alone.own())).expect("a message");
+    let mut socket = TcpStream::connect(("127.0.0.1", place.port)).expect("rank 0 listens");
+    socket.write_all(&[b"PcLc\x01\0\0\0", &(hello.len() as u32).to_le_bytes()[..], &hello].concat()).expect("it reads");
+    let message = error(zero);
+    assert!(message.starts_with("two processes claim rank 0: "), "{message}");
+}
+
+#[test]
+fn a_rank_that_leaves_ends_the_wait_at_once() {
+    let place = place();
+    let start_time = Instant::now();
+    let zero = start(place.world(0, 4), LONG);
+    let one = start(place.world(1, 4), LONG);
+    let alone = meet(&place.world(0, 1), &Network::default(), LONG, vec![], vec![]).expect("a world of one");
+    let mut member = alone.own().clone();
+    member.rank = 2;
+    let hello = postcard::to_stdvec(&("a job", 4u32, member)).expect("a message");
+    let mut socket = TcpStream::connect(("127.0.0.1", place.port)).expect("rank 0 listens");
+    socket.write_all(&[b"PcLc\x01\0\0\0", &(hello.len() as u32).to_le_bytes()[..], &hello].concat()).expect("it reads");
+    thread::sleep(Duration::from_millis(100));
+    drop(socket);
+    let message = error(zero);
+    assert!(message.starts_with("rank 2 (host "), "{message}");
+    assert!(message.ends_with(") left before all ranks had come (have 0, 1)"), "{message}");
+    assert!(error(one).ends_with(&message));
+    assert!(start_time.elapsed() < LONG / 2);
+}
+
+#[test]
+fn another_job_is_turned_away_and_this_one_goes_on() {
+    let place = place();
+    let zero = start(place.world(0, 2), LONG);
+    let stranger = start(World { job: "other".into(), ..place.world(1, 2) }, LONG);
+    let message = error(stranger);
+    assert!(message.ends_with("it belongs to job \"other\", rank 0 to job \"a job\""), "{message}");
+    let one = start(place.world(1, 2), LONG);
+    let members = zero.join().expect("no panic").expect("a world");
+    assert!(one.join().expect("no panic").is_ok());
+    assert_eq!(members.notes.len(), 1, "{:?}", members.notes);
+    assert!(members.notes[0].contains("rank 1: it belongs to job"), "{:?}", members.notes);
+}
+
+#[test]
+fn strangers_and_stalled_connections_hold_nobody_up() {
+    let place = place();
+    let zero = start(place.world(0, 3), LONG);
+    let connect = || TcpStream::connect(("127.0.0.1", place.port)).expect("rank 0 listens");
+    let silent: Vec<TcpStream> = (0..20).map(|_| connect()).collect();
+    let mut stalled = connect();
+    stalled.write_all(b"PcLc\x01\0\0\0\xff").expect("rank 0 reads");
+    for garbage in [
+        &b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..],
+        b"PcLc\x07\0\0\0\0\0\0\0",
+        b"PcLc\x01\0\0\0\xff\xff\xff\x7f",
+        b"PcLc\x01\0\0\0\x02\0\0\0\xff\xff",
+    ] {
+        connect().write_all(garbage).expect("rank 0 reads");
+    }
+    thread::sleep(Duration::from_millis(50));
+    let start_time = Instant::now();
+    let others = [1, 2].map(|rank| start(place.world(rank, 3), LONG));
+    let members = zero.join().expect("no panic").expect("a world");
+    for other in others {
+        assert!(other.join().expect("no panic").is_ok());
+    }
+    assert!(start_time.elapsed() < Duration::from_secs(4), "somebody waited for a stranger");
+    let notes = members.notes.join("\n");
+    for expected in ["begins with \"GET \"", "version 7", "2147483647 bytes", "does not speak like Paceline"] {
+        assert!(notes.contains(expected), "{expected} is not in {notes}");
+    }
+    drop((silent, stalled));
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let other_program = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = other_program.local_addr().expect("its address").port();
+    let place = Place { port, listener: -1 };
+    let message = error(start(World { listener: None, ..place.world(0, 2) }, LONG));
+    let expected = format!("port {port} on 127.0.0.1 is already in use by another program");
+    assert!(message.starts_with(&expected), "{message}");
+}
+
+#[test]
+fn rank_zero_on_the_wrong_host_is_told_so() {
+    // A documentation address (RFC 5737) that no host has.
+    let meeting_point = Some(MeetingPoint { host: "203.0.113.7".into(), port: 4000 });
+    let place = Place { port: 0, listener: -1 };
+    let message =
+        error(start(World { listener: None, meeting_point: meeting_point.clone(), ..place.world(0, 2) }, LONG));
+    assert!(message.starts_with("rank 0 cannot listen at 203.0.113.7:4000: "), "{message}");
+    assert!(message.ends_with("it must run on the host that is named there"), "{message}");
+    // And the others do not dial a host that nothing vouches for.
+    let message = error(start(World { meeting_point, ..place.world(1, 2) }, LONG));
+    assert!(message.contains("203.0.113.7 is another host") && message.contains("PACELINE_INSECURE=1"), "{message}");
+}
+
+#[test]
+fn an_unanswered_call_names_the_address() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let place = Place { port: listener.local_addr().expect("its address").port(), listener: -1 };
+    let expected =
+        format!("rank 0 at 127.0.0.1:{} did not answer within 0.4 s: is it running, is the address right?", place.port);
+    // Somebody listens and says nothing …
+    let message = error(start(place.world(1, 2), SHORT));
+    assert_eq!(message, format!("{expected} (it says nothing)"));
+    // … or nobody does.
+    drop(listener);
+    let message = error(start(place.world(1, 2), SHORT));
+    assert!(message.starts_with(&expected) && message.contains("refused"), "{message}");
+    // A name that means nothing.
+    let meeting_point = Some(MeetingPoint { host: "no-such-host.invalid".into(), port: 1 });
+    let message = error(start(World { meeting_point, ..place.world(1, 2) }, SHORT));
+    assert!(message.starts_with("rank 0 at no-such-host.invalid:1 did not answer within 0.4 s"), "{message}");
+}
+
+#[test]
+fn another_program_in_the_place_of_rank_zero_is_recognised() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let place = Place { port: listener.local_addr().expect("its address").port(), listener: -1 };
+    let one = start(place.world(1, 2), LONG);
+    let (mut socket, _) = listener.accept().expect("rank 1 dials");
+    socket.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").expect("rank 1 reads");
+    let message = error(one);
+    let expected = format!("what listens at 127.0.0.1:{} is not rank 0: it does not speak like Paceline", place.port);
+    assert!(message.starts_with(&expected), "{message}");
+}
+
+#[test]
+fn a_useless_inherited_descriptor_is_named() {
+    let connected = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let socket = TcpStream::connect(connected.local_addr().expect("its address")).expect("a connection");
+    let file = std::fs::File::open("/dev/null").expect("it is always there");
+    for descriptor in [socket.as_raw_fd(), file.as_raw_fd(), 1_000_000] {
+        let place = Place { port: 1, listener: descriptor };
+        let message = error(start(place.world(0, 2), LONG));
+        assert_eq!(message, format!("PACELINE_RENDEZVOUS_FD={descriptor} is not a listening TCP socket"));
+    }
+}
