@@ -7,9 +7,10 @@ use paceline_plan::{DataType, LinkCost, Reduction};
 
 use crate::{CallOptions, CommError, Communicator};
 
-/// Calls of the small and of the large all-reduce: enough for a steady minimum, a few milliseconds in all.
-const SMALL_CALLS: usize = 30;
-const LARGE_CALLS: usize = 6;
+/// Rounds of a few small all-reduces and a large one: spread over some milliseconds, so that another process on the
+/// same processors does not spoil all of them.
+const ROUNDS: usize = 8;
+const SMALL_CALLS: usize = 8;
 
 /// The large one is far beyond eager messages and caches of one core, so it shows the bandwidth.
 const LARGE_BYTES: usize = 1 << 20;
@@ -29,8 +30,14 @@ impl Communicator {
         let mut cost = [0.0, 0.0, gamma];
         if world > 1 {
             let steps = 2.0 * (world as f64 - 1.0);
-            let small = self.quickest(world, SMALL_CALLS)?;
-            let large = self.quickest(LARGE_BYTES / size_of::<f32>(), LARGE_CALLS)?;
+            let (mut small_data, mut large_data) = (self.alloc(world)?, self.alloc(LARGE_BYTES / size_of::<f32>())?);
+            let (mut small, mut large) = (f64::INFINITY, f64::INFINITY);
+            for _ in 0..ROUNDS {
+                for _ in 0..SMALL_CALLS {
+                    small = small.min(self.seconds_of_ring(&mut small_data)?);
+                }
+                large = large.min(self.seconds_of_ring(&mut large_data)?);
+            }
             let bytes = LARGE_BYTES as f64 / world as f64;
             cost[0] = small / steps;
             cost[1] = ((large - small) / (steps * bytes) - gamma / 2.0).max(1e-12);
@@ -41,17 +48,11 @@ impl Communicator {
         Ok(cost)
     }
 
-    /// The least time of some ring all-reduces, in seconds.
-    fn quickest(&self, elements: usize, calls: usize) -> Result<f64, CommError> {
+    fn seconds_of_ring(&self, data: &mut [f32]) -> Result<f64, CommError> {
         let options = CallOptions { tile_bytes: Some(LARGE_BYTES), ..CallOptions::algorithm("ring") };
-        let mut data = self.alloc::<f32>(elements)?;
-        let mut least = f64::INFINITY;
-        for _ in 0..calls {
-            let start = Instant::now();
-            self.all_reduce(&mut data, Reduction::Sum, &options)?;
-            least = least.min(start.elapsed().as_secs_f64());
-        }
-        Ok(least)
+        let start = Instant::now();
+        self.all_reduce(data, Reduction::Sum, &options)?;
+        Ok(start.elapsed().as_secs_f64())
     }
 }
 

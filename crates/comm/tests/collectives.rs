@@ -222,3 +222,18 @@ fn nobody_leaves_a_barrier_before_everybody_has_come() {
         });
     }
 }
+
+#[test]
+fn the_measured_link_cost_is_the_same_everywhere_and_decides() {
+    for links in LINKS {
+        let costs = on_all_ranks(links, 3, |comm| {
+            let cost = comm.probe().unwrap();
+            assert_eq!(cost, comm.link_cost());
+            let choose = |bytes| comm.choice(CollectiveKind::AllReduce, bytes, &CallOptions::default()).unwrap();
+            (cost, choose(64), choose(64 << 20))
+        });
+        let (cost, ..) = costs[0];
+        assert!(cost.alpha > 0.0 && cost.alpha < 1.0 && cost.beta > 0.0 && cost.gamma > 0.0, "{cost:?}");
+        assert!(costs.iter().all(|other| *other == costs[0]), "{costs:?}");
+    }
+}

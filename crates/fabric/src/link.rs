@@ -1,5 +1,6 @@
 //! What the communicator asks of a link, whatever carries it.
 
+use std::fmt;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
@@ -16,6 +17,23 @@ pub enum Transport {
     Shm,
     /// TCP.
     Tcp,
+}
+
+impl Transport {
+    /// The name on the command line and in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Transport::Memory => "memory",
+            Transport::Shm => "shm",
+            Transport::Tcp => "tcp",
+        }
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
 }
 
 /// Some bytes of the caller's memory: they stay where they are, and unchanged, until the link has reported the frame
