@@ -26,4 +26,4 @@ mod planner;
 
 pub use dispatcher::Dispatcher;
 pub use fusion::{DDP_BUCKET_BYTES, DDP_FIRST_BUCKET_BYTES, fuse};
-pub use planner::{ScheduleError, TensorSpec, plan};
+pub use planner::{ScheduleError, TensorSpec, plan, plan_in_order};

@@ -18,7 +18,6 @@ impl Registry {
         } else {
             let strategy = self.preset(first)?;
             choices.fill(self, strategy).map_err(|error| self.preset_error(first, error))?;
-            choices.spans = Default::default();
             choices.fallback = Some(first.span());
         }
         for item in rest {
