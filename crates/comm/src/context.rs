@@ -37,8 +37,10 @@ pub(crate) struct Patience {
 /// What the communicators of a rank share.
 pub(crate) struct Context {
     guarded: Mutex<Guarded>,
-    /// Operations have ended, or a driver is wanted.
+    /// Operations have ended, or a driver is wanted: for callers that wait.
     changed: Condvar,
+    /// There is work in the background: for the progress thread, which nothing else may wake.
+    wanted: Condvar,
     /// Wakes the driver.
     wake: OwnedFd,
     doorbell: Option<Arc<Doorbell>>,
@@ -51,6 +53,8 @@ struct Guarded {
     core: Core,
     /// A thread sleeps on the descriptors.
     driver: bool,
+    /// Callers that wait for `changed`.
+    waiters: usize,
     descriptors: Vec<Descriptor>,
 }
 
@@ -59,8 +63,9 @@ impl Context {
     pub fn new(core: Core, doorbell: Option<Arc<Doorbell>>, patience: Patience) -> std::io::Result<Context> {
         Ok(Context {
             origin: core.origin(),
-            guarded: Mutex::new(Guarded { core, driver: false, descriptors: Vec::new() }),
+            guarded: Mutex::new(Guarded { core, driver: false, waiters: 0, descriptors: Vec::new() }),
             changed: Condvar::new(),
+            wanted: Condvar::new(),
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             doorbell,
             stop: AtomicBool::new(false),
@@ -93,7 +98,7 @@ impl Context {
             if guarded.driver {
                 self.ring(); // What it waits for may have changed: a socket may have to become writable.
             } else {
-                self.changed.notify_all();
+                self.wanted.notify_one();
             }
         }
         Ok(ticket)
@@ -138,7 +143,10 @@ impl Context {
                 std::thread::yield_now();
             } else if guarded.driver {
                 let timeout = bounded(SLEEP_MAX, until);
-                drop(self.changed.wait_timeout(guarded, timeout).unwrap_or_else(PoisonError::into_inner));
+                guarded.waiters += 1;
+                let (mut guarded, _) =
+                    self.changed.wait_timeout(guarded, timeout).unwrap_or_else(PoisonError::into_inner);
+                guarded.waiters -= 1;
             } else {
                 self.sleep(guarded, until, done);
             }
@@ -148,7 +156,7 @@ impl Context {
     fn progress(&self, guarded: &mut Guarded) -> bool {
         let before = guarded.core.ended;
         let moved = guarded.core.progress();
-        if guarded.core.ended != before {
+        if guarded.core.ended != before && guarded.waiters > 0 {
             self.changed.notify_all();
         }
         moved
@@ -173,8 +181,9 @@ impl Context {
         }
         guarded.core.prepare_sleep(false);
         guarded.driver = false;
-        drop(guarded);
-        self.changed.notify_all();
+        if guarded.waiters > 0 {
+            self.changed.notify_all();
+        }
     }
 
     /// One system call on everything that can wake this rank.
@@ -224,7 +233,7 @@ impl Context {
             let guarded = self.lock();
             if guarded.core.background == 0 {
                 let (mut guarded, _) =
-                    self.changed.wait_timeout(guarded, IDLE_LOOK).unwrap_or_else(PoisonError::into_inner);
+                    self.wanted.wait_timeout(guarded, IDLE_LOOK).unwrap_or_else(PoisonError::into_inner);
                 if guarded.core.background == 0 && !guarded.driver {
                     self.progress(&mut guarded);
                 }
@@ -239,7 +248,7 @@ impl Context {
     /// Ends the progress thread.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
-        self.changed.notify_all();
+        self.wanted.notify_one();
         self.ring();
     }
 }

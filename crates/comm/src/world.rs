@@ -146,10 +146,12 @@ impl Drop for World {
 /// The cost of a link before anything was measured: a loopback TCP connection, within a factor of a few.
 const GUESS: LinkCost = LinkCost { alpha: 20e-6, beta: 0.5e-9, gamma: 0.1e-9 };
 
-/// Spinning pays only while every rank has a processor of its own.
+/// Spinning pays only while every rank has a processor of its own, and even then only for a few microseconds: on a busy
+/// machine two ranks may share a processor all the same, and whoever spins keeps the other from answering. Giving the
+/// processor away costs a fraction of a microsecond if nobody wants it.
 fn patience(local_ranks: usize) -> Patience {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    if local_ranks <= processors { Patience { spins: 2000, yields: 200 } } else { Patience { spins: 0, yields: 200 } }
+    if local_ranks <= processors { Patience { spins: 16, yields: 2000 } } else { Patience { spins: 0, yields: 500 } }
 }
 
 fn next_step(failure: &Failure) -> String {
