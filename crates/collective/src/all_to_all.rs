@@ -61,7 +61,9 @@ impl Algorithm for Direct {
     }
 
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
-        TileSeconds::saturated((world - 1) as f64 * sent(link, bytes))
+        let message = sent(link, bytes);
+        // In the first tile, what is not saved is taken in only after the own block has left; later tiles fill the gaps.
+        TileSeconds { first: (world - 1 + world / 2) as f64 * message, next: (world - 1) as f64 * message }
     }
 }
 

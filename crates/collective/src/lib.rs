@@ -2,8 +2,10 @@
 //! The engine executes it, the simulator times it, the verifier proves it.
 #![deny(missing_docs)]
 
+pub mod cost;
 pub mod kernels;
 pub mod registry;
+pub mod select;
 pub mod verify;
 
 mod algorithm;

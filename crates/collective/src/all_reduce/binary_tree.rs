@@ -68,14 +68,15 @@ impl Algorithm for BinaryTree {
 
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
         let (up, down) = (folded(link, bytes), sent(link, bytes));
-        // Two messages one after the other on each of lg(n + 1) − 1 levels, exact for full trees.
-        let levels = ((world + 1) as f64).log2() - 1.0;
+        // A level takes two messages one after the other, the lowest only one unless it is more than half full.
+        let levels =
+            ((world + 1).ilog2() + ((world + 1) / 3).max(1).ilog2()) as f64 - if world == 1 { 1.0 } else { 0.0 };
         let next = match world {
             1 => 0.0,
             2 => up,
             3 | 4 => 2.0 * up,
             _ => 2.0 * up + down,
         };
-        TileSeconds { first: 2.0 * levels * (up + down), next }
+        TileSeconds { first: levels * (up + down), next }
     }
 }

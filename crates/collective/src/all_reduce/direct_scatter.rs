@@ -30,8 +30,8 @@ impl Algorithm for DirectScatter {
             return builder.alone();
         }
         let part = |space, part: usize| Slot::of_parts(space, 0, part as u32, 1);
-        for offset in 1..world {
-            let to = ahead(rank, offset, world);
+        // In the order of the ranks, as they are taken in.
+        for to in (0..world).filter(|&to| to != rank) {
             builder.send(to, part(Space::Input, to));
         }
         let whole = part(Space::Output, rank);

@@ -1,7 +1,6 @@
 use paceline_plan::{CollectiveKind, LinkCost, Rank};
 
 use crate::algorithm::folded;
-use crate::arithmetic::ahead;
 use crate::rank_order::reduce_in_rank_order;
 use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 
@@ -28,8 +27,8 @@ impl Algorithm for Direct {
         if world == 1 {
             return builder.alone();
         }
-        for offset in 1..world {
-            let to = ahead(rank, offset, world);
+        // In the order of the ranks, as they are taken in.
+        for to in (0..world).filter(|&to| to != rank) {
             let block = builder.tile(Space::Input, to);
             builder.send(to, block);
         }

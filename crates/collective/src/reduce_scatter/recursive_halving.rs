@@ -83,8 +83,10 @@ impl Algorithm for RecursiveHalving {
             let all = (world - 1) as f64 * bytes;
             return TileSeconds::saturated(exchanges * link.alpha + all * (link.beta + link.gamma));
         }
-        // A participant that acts for two takes in all blocks, then all but its own two.
-        let halving = exchanges * link.alpha + (world - 2) as f64 * bytes * (link.beta + link.gamma);
+        // Participant 0 takes in all blocks beforehand, and then in each exchange those of the ranks that it and the
+        // participants next to it act for.
+        let kept: usize = (0..doubling.exchanges()).map(|bit| (1 << bit) + doubling.folded.min(1 << bit)).sum();
+        let halving = exchanges * link.alpha + kept as f64 * bytes * (link.beta + link.gamma);
         let next = folded(link, world as f64 * bytes) + halving;
         TileSeconds { first: next + sent(link, bytes), next }
     }

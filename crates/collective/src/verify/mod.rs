@@ -23,7 +23,9 @@ mod values;
 
 use crate::Program;
 
+pub(crate) use order::Graph;
 pub use refusal::{Reason, Refusal};
+pub(crate) use shape::{Matches, NONE, check as match_messages};
 
 /// How much a directed edge between two ranks holds of what its receiver has not consumed yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

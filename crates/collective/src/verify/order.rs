@@ -14,7 +14,7 @@ use crate::program::{Action, Program, StepId};
 ///
 /// Step g (counted through all ranks) starts at node 2g and ends at node 2g + 1. Under [`Capacity::Messages`] there is
 /// one node more for each message: the moment when it and all before it on its edge are consumed.
-pub(super) struct Graph<'a> {
+pub(crate) struct Graph<'a> {
     pub program: &'a Program,
     pub matches: &'a Matches,
     /// Every start and end, each after all that comes before it.
@@ -44,8 +44,7 @@ impl<'a> Graph<'a> {
 
     /// The rank and the step of a step counted through all ranks.
     pub fn locate(&self, step: u32) -> (Rank, StepId) {
-        let rank = self.matches.first.partition_point(|&first| first <= step as usize) - 1;
-        (rank, step - self.matches.first[rank] as u32)
+        self.matches.locate(step as usize)
     }
 
     pub fn action(&self, step: usize) -> &'a Action {

@@ -9,7 +9,7 @@ use crate::Place;
 use crate::program::{Action, Message, Program, Slot, Space, StepId, blocks};
 
 /// Who sends and who receives each message, in steps counted through all ranks.
-pub(super) struct Matches {
+pub(crate) struct Matches {
     /// The number of steps of all ranks before each rank, and of all.
     pub first: Vec<usize>,
     /// For a send the step that receives, and the other way round; [`NONE`] for local steps.
@@ -20,11 +20,17 @@ pub(super) struct Matches {
 }
 
 /// No step.
-pub(super) const NONE: u32 = u32::MAX;
+pub(crate) const NONE: u32 = u32::MAX;
 
 impl Matches {
     pub fn steps(&self) -> usize {
         self.peer.len()
+    }
+
+    /// The rank and the step of a step counted through all ranks.
+    pub fn locate(&self, step: usize) -> (Rank, StepId) {
+        let rank = self.first.partition_point(|&first| first <= step) - 1;
+        (rank, (step - self.first[rank]) as StepId)
     }
 
     pub fn messages(&self) -> usize {
@@ -33,7 +39,7 @@ impl Matches {
 }
 
 /// Checks everything that can be seen without asking when a step happens.
-pub(super) fn check(program: &Program) -> Result<Matches, Refusal> {
+pub(crate) fn check(program: &Program) -> Result<Matches, Refusal> {
     let (kind, world, root) = (program.kind, program.ranks.len(), program.root);
     if world == 0 || root >= world || program.parts == 0 || (kind == CollectiveKind::SendReceive && world != 2) {
         return Err(Refusal::of(root, None, Reason::World { kind, world, root }));

@@ -119,7 +119,7 @@ impl<'a> Plan<'a> {
         self.peer = vec![None; self.steps.len()];
         let mut ends = Vec::new();
         for (edge, sides) in edges {
-            let [send, receive] = sides.map(|side| <[usize; 1]>::try_from(side));
+            let [send, receive] = sides.map(<[usize; 1]>::try_from);
             let (Ok([send]), Ok([receive])) = (send, receive) else {
                 return Err(format!("message {edge:?} has not exactly one sender and one receiver"));
             };
@@ -278,7 +278,7 @@ impl<'a> Run<'a> {
     }
 
     fn happen(&mut self, event: usize) -> Result<(), String> {
-        let (own, starts) = (event / 2, event % 2 == 0);
+        let (own, starts) = (event / 2, event.is_multiple_of(2));
         self.happened[event] = true;
         let peer = self.plan.peer[own];
         if starts {

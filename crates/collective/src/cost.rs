@@ -1,0 +1,274 @@
+//! What a program costs, found by walking it.
+//!
+//! The machine that is walked: a message of b bytes takes alpha + beta·b, during which its sender sends nothing else and
+//! its receiver takes nothing else in; sending and receiving do not disturb each other (full duplex), and any two ranks
+//! have a way of their own. Whoever folds, combines or maps b bytes needs gamma·b more, and takes nothing in meanwhile.
+//! Copies are free. Whatever can start first does; of several, the earliest tile.
+//!
+//! Source: R. Hockney, "The communication challenge for MPP" (1994), with the single-ported, full-duplex ranks of
+//! Sanders, Speck and Träff (2009), §1, and the gamma of Thakur, Rabenseifner and Gropp (2005), §3.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BinaryHeap, HashMap};
+
+use paceline_plan::{LinkCost, Rank};
+
+use crate::program::{Action, Slot};
+use crate::verify::{Graph, Matches, NONE};
+use crate::{Capacity, Program, Refusal, tiles};
+
+/// How much a collective moves, and in which pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// Bytes per block.
+    pub bytes: usize,
+    /// Bytes per tile of a block. At least 1.
+    pub tile_bytes: usize,
+    /// Tiles in flight per rank. At least 1.
+    pub window: usize,
+}
+
+/// What a program costs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cost {
+    /// Messages, of all ranks and tiles.
+    pub messages: usize,
+    /// The bytes that the busiest sender puts on the wire.
+    pub bytes_sent_max: usize,
+    /// The longest chain of messages of one tile each of which is sent only after the one before has arrived.
+    pub rounds: usize,
+    /// From the start to the last end.
+    pub seconds: f64,
+}
+
+/// Walks a program. Refuses one that would never end.
+///
+/// The cost is messages × log(messages).
+pub fn walk(program: &Program, load: &Load, link: &LinkCost) -> Result<Cost, Refusal> {
+    let matches = crate::verify::match_messages(program)?;
+    let rounds = Graph::new(program, &matches, Capacity::Rendezvous)?.rounds();
+    let mut walker = Walker::new(program, &matches, *load, *link);
+    walker.run();
+    Ok(Cost {
+        messages: matches.messages() * walker.tiles,
+        bytes_sent_max: walker.ranks.iter().map(|rank| rank.bytes_sent).max().unwrap_or(0),
+        rounds,
+        seconds: walker.now,
+    })
+}
+
+struct Walker<'a> {
+    program: &'a Program,
+    matches: &'a Matches,
+    load: Load,
+    link: LinkCost,
+    tiles: usize,
+    /// The steps that wait for each step.
+    then: Vec<Vec<u32>>,
+    ranks: Vec<Ports>,
+    /// Tiles that some rank has begun and not all have ended.
+    open: HashMap<usize, Tile>,
+    queue: BinaryHeap<Reverse<Candidate>>,
+    now: f64,
+}
+
+/// What one rank is doing.
+#[derive(Clone, Default)]
+struct Ports {
+    sends_until: f64,
+    takes_until: f64,
+    bytes_sent: usize,
+    /// Tiles begun, and how many of the oldest ones are complete.
+    begun: usize,
+    complete: usize,
+}
+
+/// The state of all steps in one tile.
+struct Tile {
+    /// How many steps each one waits for; one more until its rank has begun the tile.
+    waits: Vec<usize>,
+    /// When each is ready.
+    ready: Vec<f64>,
+    /// Steps still to end, by rank and in total.
+    left: Vec<usize>,
+    all_left: usize,
+}
+
+/// A step, or a message by its send, that could start.
+struct Candidate {
+    start: f64,
+    tile: usize,
+    step: usize,
+}
+
+impl<'a> Walker<'a> {
+    fn new(program: &'a Program, matches: &'a Matches, load: Load, link: LinkCost) -> Self {
+        let mut then = vec![Vec::new(); matches.steps()];
+        for (rank, content) in program.ranks.iter().enumerate() {
+            let first = matches.first[rank];
+            for (step, content) in content.steps.iter().enumerate() {
+                content.after.iter().for_each(|&after| then[first + after as usize].push((first + step) as u32));
+            }
+        }
+        Walker {
+            program,
+            matches,
+            load,
+            link,
+            tiles: tiles(load.bytes, load.tile_bytes),
+            then,
+            ranks: vec![Ports::default(); program.ranks.len()],
+            open: HashMap::new(),
+            queue: BinaryHeap::new(),
+            now: 0.0,
+        }
+    }
+
+    fn run(&mut self) {
+        (0..self.ranks.len()).for_each(|rank| self.begin_tiles(rank, 0.0));
+        while let Some(Reverse(candidate)) = self.queue.pop() {
+            let start = self.earliest(&candidate);
+            if start > candidate.start {
+                self.queue.push(Reverse(Candidate { start, ..candidate }));
+            } else {
+                self.execute(&candidate);
+            }
+        }
+    }
+
+    /// Begins as many tiles as the window allows.
+    fn begin_tiles(&mut self, rank: Rank, time: f64) {
+        while self.ranks[rank].begun < self.tiles.min(self.ranks[rank].complete + self.load.window) {
+            let tile = self.ranks[rank].begun;
+            self.ranks[rank].begun += 1;
+            self.open.entry(tile).or_insert_with(|| Tile::new(self.program));
+            let (first, end) = (self.matches.first[rank], self.matches.first[rank + 1]);
+            (first..end).for_each(|step| self.release(tile, step, time));
+            if first == end {
+                self.ranks[rank].complete += 1;
+            }
+        }
+    }
+
+    /// One of the things that a step waits for has happened.
+    fn release(&mut self, tile: usize, step: usize, time: f64) {
+        let Some(state) = self.open.get_mut(&tile) else { return };
+        state.waits[step] -= 1;
+        state.ready[step] = state.ready[step].max(time);
+        if state.waits[step] > 0 {
+            return;
+        }
+        let peer = self.matches.peer[step];
+        let send = if peer == NONE || self.matches.send[step] { step } else { peer as usize };
+        // A message starts when both sides are ready.
+        if peer == NONE || state.waits[peer as usize] == 0 {
+            let start = if peer == NONE { time } else { time.max(state.ready[peer as usize]) };
+            let start = start.max(state.ready[step]);
+            self.queue.push(Reverse(Candidate { start, tile, step: send }));
+        }
+    }
+
+    /// When a candidate can start, as the ports are now.
+    fn earliest(&self, candidate: &Candidate) -> f64 {
+        let (rank, _) = self.matches.locate(candidate.step);
+        match self.matches.peer[candidate.step] {
+            NONE if self.work(candidate.tile, candidate.step) == 0.0 => candidate.start,
+            NONE => candidate.start.max(self.ranks[rank].takes_until),
+            receive => {
+                let receiver = self.matches.locate(receive as usize).0;
+                candidate.start.max(self.ranks[rank].sends_until).max(self.ranks[receiver].takes_until)
+            }
+        }
+    }
+
+    fn execute(&mut self, candidate: &Candidate) {
+        let &Candidate { start, tile, step } = candidate;
+        let (rank, _) = self.matches.locate(step);
+        let receive = self.matches.peer[step];
+        if receive == NONE {
+            let work = self.work(tile, step);
+            if work > 0.0 {
+                self.ranks[rank].takes_until = start + work;
+            }
+            return self.end(tile, step, start + work);
+        }
+        let bytes = self.action(step).reads().map(|slot| self.bytes(tile, slot)).sum::<usize>();
+        let sent = start + self.link.message(bytes);
+        let taken = sent + self.work(tile, receive as usize);
+        self.ranks[rank].sends_until = sent;
+        self.ranks[rank].bytes_sent += bytes;
+        self.ranks[self.matches.locate(receive as usize).0].takes_until = taken;
+        self.end(tile, step, sent);
+        self.end(tile, receive as usize, taken);
+    }
+
+    fn end(&mut self, tile: usize, step: usize, time: f64) {
+        self.now = self.now.max(time);
+        for next in 0..self.then[step].len() {
+            self.release(tile, self.then[step][next] as usize, time);
+        }
+        let (rank, _) = self.matches.locate(step);
+        let Some(state) = self.open.get_mut(&tile) else { return };
+        state.left[rank] -= 1;
+        state.all_left -= 1;
+        if state.all_left == 0 {
+            self.open.remove(&tile);
+        }
+        let left = |tile: &usize| self.open.get(tile).is_some_and(|tile| tile.left[rank] > 0);
+        let ports = &mut self.ranks[rank];
+        while ports.complete < ports.begun && !left(&ports.complete) {
+            ports.complete += 1;
+        }
+        self.begin_tiles(rank, time);
+    }
+
+    fn action(&self, step: usize) -> &'a Action {
+        let (rank, step) = self.matches.locate(step);
+        &self.program.ranks[rank].steps[step as usize].action
+    }
+
+    /// Seconds that a step computes.
+    fn work(&self, tile: usize, step: usize) -> f64 {
+        let slot = match self.action(step) {
+            Action::Send { .. } | Action::Copy { .. } | Action::Receive { fold: None, .. } => return 0.0,
+            Action::Receive { into, .. } | Action::Combine { into, .. } | Action::Map { into, .. } => *into,
+        };
+        self.link.gamma * self.bytes(tile, slot) as f64
+    }
+
+    fn bytes(&self, tile: usize, slot: Slot) -> usize {
+        let begin = tile * self.load.tile_bytes;
+        let length = self.load.tile_bytes.min(self.load.bytes - begin);
+        let cut = |part: u32| (length as u128 * u128::from(part) / u128::from(self.program.parts)) as usize;
+        slot.blocks as usize * (cut(slot.part + slot.parts) - cut(slot.part))
+    }
+}
+
+impl Tile {
+    fn new(program: &Program) -> Self {
+        let steps = || program.ranks.iter().flat_map(|rank| &rank.steps);
+        let waits: Vec<_> = steps().map(|step| step.after.len() + 1).collect();
+        let left: Vec<_> = program.ranks.iter().map(|rank| rank.steps.len()).collect();
+        Tile { ready: vec![0.0; waits.len()], all_left: waits.len(), waits, left }
+    }
+}
+
+impl Ord for Candidate {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.start.total_cmp(&other.start).then((self.tile, self.step).cmp(&(other.tile, other.step)))
+    }
+}
+
+impl PartialOrd for Candidate {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Candidate {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Candidate {}
