@@ -184,6 +184,7 @@ impl Engine {
         Ok(step)
     }
 
+    /// Puts a frame into the pool; the first one of its message only if that is `allowed`.
     fn pool_frame(
         &mut self,
         op: Option<u32>,
@@ -191,58 +192,32 @@ impl Engine {
         header: &Header,
         allowed: bool,
     ) -> Result<Placement, Failure> {
-        if !allowed {
-            return Err(violation(peer, "sent data that nobody had granted"));
-        }
-        let (bytes, total) = (header.payload_bytes as usize, header.message_bytes as usize);
         let list = match op {
             Some(index) => &self.ops[index as usize].pooled,
             None => self.unposted.get(&header.key()).map_or(&[][..], |early| &early.pooled),
         };
         let known = list.iter().position(|pooled| pooled.is(peer, header.tile, header.message));
+        if known.is_none() && !allowed {
+            return Err(violation(peer, "sent data that nobody had granted"));
+        }
         let credit = self.charge(peer, header, known.is_none())?;
+        let pool = &mut self.pool;
         let list = match op {
             Some(index) => &mut self.ops[index as usize].pooled,
-            None => {
-                let pool = &mut self.pool;
-                &mut self.unposted.entry(header.key()).or_insert_with(|| pool.unposted()).pooled
-            }
+            None => &mut self.unposted.entry(header.key()).or_insert_with(|| pool.unposted()).pooled,
         };
         let position = known.unwrap_or_else(|| {
-            list.push(Pooled {
-                from: peer,
-                tile: header.tile,
-                message: header.message,
-                message_bytes: total,
-                announced: 0,
-                received: 0,
-                complete: false,
-                buffer: None,
-                references: self.pool.references(),
-                credit: 0,
-                signature: header.signature,
-            });
+            list.push(Pooled::new(peer, header, pool.references()));
             list.len() - 1
         });
         let pooled = &mut list[position];
-        let by_reference = header.kind() == Some(Kind::Reference);
-        let other_way = if by_reference { pooled.buffer.is_some() } else { !pooled.references.is_empty() };
-        if pooled.message_bytes != total || pooled.signature != header.signature || other_way {
-            return Err(violation(peer, "changed its mind about a message in its middle"));
-        }
-        if pooled.announced + bytes > total || (total == 0 && known.is_some()) {
-            return Err(violation(peer, "sent a piece of a message twice"));
-        }
-        pooled.announced += bytes;
+        pooled.announce(header, known.is_none()).map_err(|what| violation(peer, what))?;
         pooled.credit += credit;
-        if by_reference {
-            if header.eager == 0 {
-                return Err(violation(peer, "sent references that nobody had granted"));
-            }
-            pooled.references.push((header.reference, header.offset as usize, bytes));
+        if header.kind() == Some(Kind::Reference) {
+            pooled.references.push((header.reference, header.offset as usize, header.payload_bytes as usize));
             return Ok(Placement::Nowhere);
         }
-        let buffer = *pooled.buffer.get_or_insert_with(|| self.pool.buffer());
+        let buffer = *pooled.buffer.get_or_insert_with(|| pool.buffer());
         Ok(Placement::Pool(buffer, header.offset as usize))
     }
 

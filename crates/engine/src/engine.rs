@@ -72,6 +72,11 @@ impl Engine {
         self.live
     }
 
+    /// Operations that peers have started and this rank has not, as far as anything of them has arrived.
+    pub fn unposted(&self) -> usize {
+        self.unposted.len()
+    }
+
     /// Why nothing goes on, if nothing does. The driver looks after every call: the engine fails by itself when a
     /// deadline passes, a peer leaves too early, or what came before an operation was posted does not fit it.
     pub fn failure(&self) -> Option<&Failure> {
@@ -249,6 +254,7 @@ impl Engine {
 
     fn end_operation(&mut self, index: u32, outcome: Result<(), Failure>) {
         let waiting = if outcome.is_err() { self.waiting(index) } else { Vec::new() };
+        let output_lengths = if outcome.is_ok() { self.ops[index as usize].output_lengths() } else { Vec::new() };
         let op = &mut self.ops[index as usize];
         let id = OpId { index, generation: op.generation };
         op.live = false;
@@ -261,7 +267,7 @@ impl Engine {
         }
         self.live -= 1;
         self.by_key.remove(&op.key);
-        self.completions.push_back(Completion { op: id, key: op.key, outcome, waiting });
+        self.completions.push_back(Completion { op: id, key: op.key, outcome, waiting, output_lengths });
         self.free_ops.push(index);
     }
 

@@ -142,4 +142,6 @@ pub struct Completion {
     pub outcome: Result<(), Failure>,
     /// The peers that have not finished, if it failed.
     pub waiting: Vec<Waiting>,
+    /// The actual bytes of each output block, if kernels decided them; empty otherwise.
+    pub output_lengths: Vec<usize>,
 }

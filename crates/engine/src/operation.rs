@@ -30,6 +30,7 @@ pub(crate) struct Operation {
     pub window: u32,
     pub next_tile: u32,
     pub tiles_done: u32,
+    /// The first `window` are used; the others have nothing left to do.
     pub tiles: Vec<Tile>,
     /// Grants, also for tiles that have not started here: bit `(tile % (2·window))·steps + step`.
     granted: Vec<bool>,
@@ -133,7 +134,8 @@ impl Operation {
         let steps = self.schedule.steps();
         self.next_tile = 0;
         self.tiles_done = 0;
-        self.tiles.resize_with(self.window as usize, Tile::default);
+        // Never shorter: tiles beyond the window keep their memory for a later operation.
+        self.tiles.resize_with(self.tiles.len().max(self.window as usize), Tile::default);
         self.granted.clear();
         self.granted.resize(2 * self.window as usize * steps, false);
         self.edges.clear();
@@ -225,6 +227,16 @@ impl Operation {
         if let Some(index) = self.length_index(slot) {
             self.tiles[(tile % self.window) as usize].lengths[index] = bytes;
         }
+    }
+
+    /// The actual bytes of the output blocks, if kernels decide them.
+    pub fn output_lengths(&self) -> Vec<usize> {
+        if !self.schedule.dynamic() || self.geometry.tiles > 1 {
+            return Vec::new();
+        }
+        let parts = self.schedule.parts();
+        let block = |block| Slot { space: Space::Output, block, blocks: 1, part: 0, parts };
+        (0..self.schedule.blocks_named(Space::Output)).map(|index| self.slot_bytes(&block(index), 0)).collect()
     }
 
     /// Lengths are kept for whole single blocks.

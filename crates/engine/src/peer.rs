@@ -3,7 +3,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use paceline_collective::Message;
 use paceline_plan::{OperationKey, Rank};
 
-use crate::frame::{Header, Signature};
+use crate::frame::{Header, Kind, Signature};
 use crate::interface::LinkTraits;
 use crate::outgoing::Outgoing;
 use crate::work::PoolBuffer;
@@ -95,6 +95,42 @@ pub(crate) struct Pooled {
 }
 
 impl Pooled {
+    /// The message of a frame that begins. `references` is an empty list.
+    pub fn new(from: Rank, header: &Header, references: Vec<([u64; 2], usize, usize)>) -> Pooled {
+        Pooled {
+            from,
+            tile: header.tile,
+            message: header.message,
+            message_bytes: header.message_bytes as usize,
+            announced: 0,
+            received: 0,
+            complete: false,
+            buffer: None,
+            references,
+            credit: 0,
+            signature: header.signature,
+        }
+    }
+
+    /// A frame of it begins. An error is what is wrong with it.
+    pub fn announce(&mut self, header: &Header, first: bool) -> Result<(), &'static str> {
+        let by_reference = header.kind() == Some(Kind::Reference);
+        let other_way = if by_reference { self.buffer.is_some() } else { !self.references.is_empty() };
+        let bytes = header.payload_bytes as usize;
+        if self.message_bytes != header.message_bytes as usize || self.signature != header.signature || other_way {
+            return Err("changed its mind about a message in its middle");
+        }
+        if self.announced + bytes > self.message_bytes || (bytes == 0 && !first) {
+            return Err("sent a piece of a message twice");
+        }
+        // Each reference takes an entry, so each must be paid for.
+        if by_reference && header.eager == 0 {
+            return Err("sent references that nobody had granted");
+        }
+        self.announced += bytes;
+        Ok(())
+    }
+
     /// Is it this message?
     pub fn is(&self, from: Rank, tile: u32, message: Message) -> bool {
         self.from == from && self.tile == tile && self.message == message

@@ -1,0 +1,250 @@
+//! A call of a collective, what goes in, and what must come out.
+
+use std::sync::Arc;
+
+use paceline_collective::kernels::Elementwise;
+use paceline_collective::registry::{index_of, registry};
+use paceline_collective::{Algorithm, blocks};
+use paceline_engine::frame::Signature;
+use paceline_engine::{Blocks, Geometry, RankSchedule, Request, Time};
+use paceline_plan::{CollectiveKind, DataType, OperationKey, Rank, Reduction};
+
+use crate::random::Random;
+
+/// One call, as all ranks make it.
+#[derive(Clone)]
+pub struct Call {
+    pub operation: u64,
+    pub kind: CollectiveKind,
+    pub algorithm: u8,
+    /// The prepared programs, by rank of the group.
+    pub schedules: Arc<Vec<Arc<RankSchedule>>>,
+    pub group: Arc<[Rank]>,
+    pub root: Rank,
+    pub data_type: DataType,
+    pub reduction: Reduction,
+    /// Elements of each block. All the same unless the algorithm takes variable counts.
+    pub counts: Vec<usize>,
+    pub tile_elements: usize,
+    pub window: u32,
+    pub in_place: bool,
+    pub shared_memory: bool,
+    pub priority: u32,
+    /// Virtual nanoseconds after it was posted.
+    pub timeout: u64,
+    /// Of the data.
+    pub seed: u64,
+    /// For programs with kernels: the input of each rank, and the bytes of its blocks that count.
+    pub own_input: Option<Arc<Vec<(Vec<u8>, Option<usize>)>>>,
+}
+
+impl Call {
+    /// An all-reduce of i32 by an algorithm of the registry, in a world of this size.
+    pub fn new(algorithm: &'static dyn Algorithm, world: usize, elements: usize) -> Call {
+        Call::rooted(algorithm, world, elements, 0)
+    }
+
+    pub fn rooted(algorithm: &'static dyn Algorithm, world: usize, elements: usize, root: Rank) -> Call {
+        let parts = algorithm.parts(world);
+        let schedule = |rank| Arc::new(RankSchedule::new(&algorithm.rank_program(rank, world, root), parts));
+        Call {
+            operation: 1,
+            kind: algorithm.kind(),
+            algorithm: index_of(algorithm).expect("an algorithm of the registry"),
+            schedules: Arc::new((0..world).map(schedule).collect()),
+            group: (0..world).collect(),
+            root,
+            data_type: DataType::I32,
+            reduction: Reduction::Sum,
+            counts: vec![elements; world],
+            tile_elements: elements.max(1),
+            window: 2,
+            in_place: false,
+            shared_memory: false,
+            priority: 1,
+            timeout: 60_000_000_000,
+            seed: 7,
+            own_input: None,
+        }
+    }
+
+    /// The algorithm of this kind and name.
+    pub fn named(kind: CollectiveKind, name: &str, world: usize, elements: usize) -> Call {
+        Call::new(paceline_collective::registry::find(kind, name).expect("a known name"), world, elements)
+    }
+
+    /// The same call by some ranks of a larger world.
+    pub fn of_group(self, group: &[Rank]) -> Call {
+        assert_eq!(group.len(), self.world());
+        Call { group: group.into(), ..self }
+    }
+
+    pub fn key(&self) -> OperationKey {
+        OperationKey { operation: self.operation, ..OperationKey::default() }
+    }
+
+    pub fn world(&self) -> usize {
+        self.group.len()
+    }
+
+    pub fn uniform(&self) -> bool {
+        self.counts.iter().all(|&count| count == self.counts[0])
+    }
+
+    pub fn blocks(&self, rank: Rank) -> (usize, usize) {
+        let (input, output) = blocks(self.kind, rank, self.root, self.world());
+        (input as usize, output as usize)
+    }
+
+    /// The elements before a block of a side with so many blocks.
+    fn offset(&self, many: usize, block: usize) -> usize {
+        if many <= 1 { 0 } else { self.counts[..block].iter().sum() }
+    }
+
+    fn elements(&self, rank: Rank, many: usize) -> usize {
+        match many {
+            0 => 0,
+            1 => self.counts[rank],
+            _ => self.counts.iter().sum(),
+        }
+    }
+
+    /// Bytes of the input and of the output.
+    pub fn bytes(&self, rank: Rank) -> (usize, usize) {
+        let (input, output) = self.blocks(rank);
+        let size = self.data_type.size();
+        (self.elements(rank, input) * size, self.elements(rank, output) * size)
+    }
+
+    pub fn output_bytes(&self, rank: Rank) -> usize {
+        self.bytes(rank).1
+    }
+
+    /// In place: the bytes of the one buffer, and where input and output begin in it.
+    pub fn in_place_layout(&self, rank: Rank) -> (usize, usize, usize) {
+        let ((input, output), (input_bytes, output_bytes)) = (self.blocks(rank), self.bytes(rank));
+        let own = self.counts[..rank].iter().sum::<usize>() * self.data_type.size();
+        let bytes = input_bytes.max(output_bytes);
+        match () {
+            () if 0 < input && input < output => (bytes, own, 0),
+            () if 0 < output && output < input => (bytes, 0, own),
+            () => (bytes, 0, 0),
+        }
+    }
+
+    fn side(&self, rank: Rank, many: usize) -> Blocks {
+        if self.uniform() {
+            return Blocks::Uniform(self.counts[0]);
+        }
+        let ends = (0..=many).map(|block| if many <= 1 { block * self.counts[rank] } else { self.offset(many, block) });
+        Blocks::Offsets(ends.collect())
+    }
+
+    pub fn request(&self, rank: Rank, now: Time) -> Request {
+        let (input, output) = self.blocks(rank);
+        let longest = self.counts.iter().copied().max().unwrap_or(0);
+        let geometry = Geometry {
+            element_bytes: self.data_type.size(),
+            tile_elements: self.tile_elements,
+            tiles: longest.div_ceil(self.tile_elements).max(1) as u32,
+            input: self.side(rank, input),
+            output: self.side(rank, output),
+        };
+        Request {
+            key: self.key(),
+            signature: self.signature(),
+            schedule: self.schedules[rank].clone(),
+            geometry,
+            group: self.group.clone(),
+            priority: self.priority,
+            deadline: now + Time::from_nanos(self.timeout),
+            window: self.window,
+            shared_memory: self.shared_memory,
+            input_lengths: self.own_input.as_ref().and_then(|own| own[rank].1).map(|length| vec![length]),
+        }
+    }
+
+    pub fn signature(&self) -> Signature {
+        let (input, output) = self.blocks(self.root);
+        let single = input.max(output) == 1;
+        Signature {
+            collective: self.kind.code(),
+            data_type: self.data_type.code(),
+            reduction: self.reduction.code(),
+            algorithm: self.algorithm,
+            root: self.root as u32,
+            elements: if single { self.counts[0] } else { self.counts.iter().sum::<usize>() } as u64,
+            tile_elements: self.tile_elements as u64,
+        }
+    }
+
+    /// What a rank puts in: small numbers, so that sums of integers are exact and sums of floats depend on the order.
+    pub fn input(&self, rank: Rank) -> Vec<u8> {
+        if let Some(own) = &self.own_input {
+            return own[rank].0.clone();
+        }
+        let mut random = Random::new(self.seed ^ (rank as u64) << 32 ^ self.operation << 40);
+        let mut bytes = Vec::new();
+        while bytes.len() < self.bytes(rank).0 {
+            let number = random.next() % 1000;
+            match self.data_type {
+                DataType::F32 => bytes.extend((number as f32 * 0.1 + 1e-3).to_ne_bytes()),
+                DataType::F64 => bytes.extend((number as f64 * 0.1 + 1e-3).to_ne_bytes()),
+                DataType::I64 => bytes.extend((number as i64 - 500).to_ne_bytes()),
+                DataType::I32 => bytes.extend((number as i32 - 500).to_ne_bytes()),
+                DataType::U8 => bytes.push(number as u8),
+                DataType::F16 | DataType::Bf16 => bytes.extend([number as u8, 0x3c]),
+            }
+        }
+        bytes
+    }
+
+    /// One block of a rank's input.
+    fn input_block(&self, rank: Rank, block: usize) -> Vec<u8> {
+        let (many, size) = (self.blocks(rank).0, self.data_type.size());
+        let start = self.offset(many, block) * size;
+        let count = if many <= 1 { self.counts[rank] } else { self.counts[block] };
+        self.input(rank)[start..start + count * size].to_vec()
+    }
+
+    /// The reduction of everyone's block, in the order of the ranks.
+    fn reduced(&self, block: usize) -> Vec<u8> {
+        let world = self.world();
+        let mut sum = self.input_block(0, block);
+        for rank in 1..world {
+            let divisor = if rank + 1 == world { world as u32 } else { 1 };
+            let elementwise = Elementwise { data_type: self.data_type, reduction: self.reduction, divisor };
+            elementwise.combine_in_place(&mut sum, &self.input_block(rank, block));
+        }
+        sum
+    }
+
+    /// What a rank must get out. For floats other orders of summation are right, too.
+    pub fn expected(&self, rank: Rank) -> Vec<u8> {
+        let every = |take: &dyn Fn(Rank) -> Vec<u8>| (0..self.world()).flat_map(take).collect();
+        if self.blocks(rank).1 == 0 {
+            return Vec::new();
+        }
+        match self.kind {
+            CollectiveKind::AllReduce | CollectiveKind::Reduce => self.reduced(0),
+            CollectiveKind::ReduceScatter => self.reduced(rank),
+            CollectiveKind::AllGather | CollectiveKind::Gather => every(&|from| self.input_block(from, 0)),
+            CollectiveKind::Broadcast => self.input_block(self.root, 0),
+            CollectiveKind::Scatter => self.input_block(self.root, rank),
+            CollectiveKind::AllToAll => every(&|from| self.input_block(from, rank)),
+            CollectiveKind::SendReceive => self.input_block(0, 0),
+            CollectiveKind::Barrier => Vec::new(),
+        }
+    }
+
+    /// Has this rank a result that can be compared? The sender of a point-to-point message and barriers have none.
+    pub fn has_result(&self, rank: Rank) -> bool {
+        let silent = self.kind == CollectiveKind::Barrier || (self.kind == CollectiveKind::SendReceive && rank == 0);
+        !silent && self.blocks(rank).1 > 0
+    }
+}
+
+/// The algorithms of the registry that can serve a world of this size.
+pub fn algorithms(world: usize) -> impl Iterator<Item = &'static dyn Algorithm> {
+    registry().iter().copied().filter(move |algorithm| algorithm.supports(world))
+}
