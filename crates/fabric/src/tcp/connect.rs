@@ -199,7 +199,7 @@ impl Work<'_> {
                 }
             }
             if let Some(address) = streams.first().and_then(|socket| socket.peer_addr().ok()) {
-                half.notes.push(format!("rank {rank}: TCP to {address}, {} connections", streams.len()));
+                half.notes.push(format!("rank {rank}: TCP to {address}, connections: {}", streams.len()));
             }
             half.sockets.insert(rank, streams);
         }
