@@ -4,7 +4,7 @@
 use super::Level;
 use super::element::Element;
 use super::level::{Instructions, Operands};
-use super::number::{Number, Operator};
+use super::number::Operator;
 
 pub(super) struct F16;
 
@@ -41,7 +41,8 @@ mod x86 {
     use std::mem::transmute;
 
     use super::super::level::combine;
-    use super::{F16, Number, Operands, Operator};
+    use super::super::number::Number;
+    use super::{F16, Operands, Operator};
 
     /// Elements that are widened at a time. Blocks are widened to f32, combined and narrowed in three loops, because one
     /// loop over vectors that does all of it leaves the compiler with scalar code for some operators. The first-level
