@@ -8,7 +8,7 @@ use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 
 /// Direct (pairwise): in step k every rank sends to the rank k places ahead and receives from the one k places behind.
 ///
-/// Source: the pairwise exchange of Thakur, Rabenseifner and Gropp (2005), §4.3.
+/// Source: the pairwise exchange of Thakur, Rabenseifner and Gropp (2005), on all-to-all.
 pub(crate) struct Direct;
 
 impl Algorithm for Direct {
@@ -61,9 +61,10 @@ impl Algorithm for Direct {
     }
 
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
-        let message = sent(link, bytes);
+        let (message, saved) = (sent(link, bytes), (world / 2) as f64 * bytes * link.gamma);
+        let next = (world - 1) as f64 * message + saved;
         // In the first tile, what is not saved is taken in only after the own block has left; later tiles fill the gaps.
-        TileSeconds { first: (world - 1 + world / 2) as f64 * message, next: (world - 1) as f64 * message }
+        TileSeconds { first: next + (world / 2) as f64 * message, next }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 
 /// Dissemination: in round k every rank tells the rank 2ᵏ places ahead that it, and all that it has heard of, have come.
 ///
-/// Source: Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization" (1988), §3.
+/// Source: Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization" (1988).
 pub(crate) struct Dissemination;
 
 impl Algorithm for Dissemination {

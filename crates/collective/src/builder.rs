@@ -224,3 +224,93 @@ impl Accesses {
         hits(self, other) || hits(other, self)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::registry;
+
+    fn builder(kind: CollectiveKind) -> RankBuilder {
+        RankBuilder::new(Place { kind, rank: 1, world: 4, root: 0 }, 2)
+    }
+
+    fn part(space: Space, block: u32, part: u32) -> Slot {
+        Slot::of_parts(space, block, part, 1)
+    }
+
+    #[test]
+    fn reads_wait_for_writes_and_writes_for_both() {
+        let mut builder = builder(CollectiveKind::AllReduce);
+        let scratch = part(Space::Scratch, 0, 0);
+        builder.receive(0, scratch);
+        builder.send(2, scratch);
+        builder.send(3, scratch);
+        builder.receive(0, part(Space::Scratch, 0, 1));
+        builder.receive(0, scratch);
+        let after: Vec<_> = builder.finish().steps.into_iter().map(|step| step.after).collect();
+        // The last one follows the first through the sends.
+        assert_eq!(after, [vec![], vec![0], vec![0], vec![], vec![1, 2]]);
+    }
+
+    #[test]
+    fn messages_are_numbered_per_edge_and_direction() {
+        let mut builder = builder(CollectiveKind::AllReduce);
+        let numbers = |builder: RankBuilder| {
+            let number = |step: Step| match step.action {
+                Action::Send { message, .. } | Action::Receive { message, .. } => message,
+                _ => unreachable!("there are only messages"),
+            };
+            builder.finish().steps.into_iter().map(number).collect::<Vec<_>>()
+        };
+        for peer in [0, 2, 0] {
+            builder.send(peer, part(Space::Input, 0, 0));
+        }
+        builder.receive(0, part(Space::Output, 0, 0));
+        assert_eq!(numbers(builder), [0, 0, 1, 0]);
+    }
+
+    #[test]
+    fn in_place_the_single_block_is_the_own_one_of_the_many() {
+        // Rank 1: its output is block 1 of the input.
+        let mut reduce_scatter = builder(CollectiveKind::ReduceScatter);
+        reduce_scatter.send(0, part(Space::Input, 0, 0));
+        reduce_scatter.send(2, part(Space::Input, 1, 0));
+        reduce_scatter.receive(0, part(Space::Output, 0, 0));
+        assert_eq!(reduce_scatter.finish().steps[2].after, [1]);
+        let mut all_gather = builder(CollectiveKind::AllGather);
+        all_gather.send(0, part(Space::Input, 0, 0));
+        all_gather.receive(0, part(Space::Output, 0, 0));
+        all_gather.receive(0, part(Space::Output, 1, 0));
+        assert_eq!(all_gather.finish().steps[2].after, [0]);
+    }
+
+    #[test]
+    fn nobody_waits_for_a_copy_only_because_of_memory_that_in_place_it_does_not_touch() {
+        let mut builder = builder(CollectiveKind::Broadcast);
+        builder.place.rank = 0;
+        builder.copy(part(Space::Input, 0, 0), part(Space::Output, 0, 0));
+        builder.send(2, part(Space::Input, 0, 0));
+        builder.send(3, part(Space::Output, 0, 0));
+        let steps = builder.finish().steps;
+        assert_eq!((&*steps[1].after, &*steps[2].after), (&[][..], &[0][..]));
+    }
+
+    #[test]
+    fn no_wait_follows_from_the_others() {
+        for (world, algorithm) in (1..10).flat_map(|world| registry().iter().map(move |algorithm| (world, algorithm))) {
+            for rank in (0..world).filter(|_| algorithm.supports(world)) {
+                let steps = algorithm.rank_program(rank, world, 0).steps;
+                // Waits point backwards, so the ancestors of a step are known when it is reached.
+                let mut ancestors: Vec<Vec<StepId>> = Vec::new();
+                for step in &steps {
+                    let implied =
+                        |wait: &StepId| step.after.iter().any(|&other| ancestors[other as usize].contains(wait));
+                    assert!(!step.after.iter().any(implied), "{} {}, rank {rank}", algorithm.name(), algorithm.kind());
+                    let all =
+                        step.after.iter().flat_map(|&wait| ancestors[wait as usize].iter().copied().chain([wait]));
+                    ancestors.push(all.collect());
+                }
+            }
+        }
+    }
+}

@@ -2,11 +2,12 @@
 //!
 //! The machine that is walked: a message of b bytes takes alpha + beta·b, during which its sender sends nothing else and
 //! its receiver takes nothing else in; sending and receiving do not disturb each other (full duplex), and any two ranks
-//! have a way of their own. Whoever folds, combines or maps b bytes needs gamma·b more, and takes nothing in meanwhile.
-//! Copies are free. Whatever can start first does; of several, the earliest tile.
+//! have a way of their own. Whoever folds, combines, maps or copies b bytes needs gamma·b more, and takes nothing in
+//! meanwhile; only a copy that would vanish in place is free. Whatever can start first does; of several, the earliest
+//! tile.
 //!
 //! Source: R. Hockney, "The communication challenge for MPP" (1994), with the single-ported, full-duplex ranks of
-//! Sanders, Speck and Träff (2009), §1, and the gamma of Thakur, Rabenseifner and Gropp (2005), §3.
+//! Sanders, Speck and Träff (2009), and the gamma of Thakur, Rabenseifner and Gropp (2005).
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap};
@@ -15,7 +16,7 @@ use paceline_plan::{LinkCost, Rank};
 
 use crate::program::{Action, Slot};
 use crate::verify::{Graph, Matches, NONE};
-use crate::{Capacity, Program, Refusal, tiles};
+use crate::{Capacity, Place, Program, Refusal, tiles};
 
 /// How much a collective moves, and in which pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -229,9 +230,18 @@ impl<'a> Walker<'a> {
 
     /// Seconds that a step computes.
     fn work(&self, tile: usize, step: usize) -> f64 {
-        let slot = match self.action(step) {
-            Action::Send { .. } | Action::Copy { .. } | Action::Receive { fold: None, .. } => return 0.0,
-            Action::Receive { into, .. } | Action::Combine { into, .. } | Action::Map { into, .. } => *into,
+        let action = self.action(step);
+        let place = |rank| {
+            let Program { kind, root, ref ranks, .. } = *self.program;
+            Place { kind, rank, world: ranks.len(), root }
+        };
+        let slot = match action {
+            Action::Send { .. } | Action::Receive { fold: None, .. } => return 0.0,
+            Action::Copy { .. } if place(self.matches.locate(step).0).vanishes_in_place(action) => return 0.0,
+            Action::Receive { into, .. }
+            | Action::Combine { into, .. }
+            | Action::Copy { into, .. }
+            | Action::Map { into, .. } => *into,
         };
         self.link.gamma * self.bytes(tile, slot) as f64
     }

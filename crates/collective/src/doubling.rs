@@ -4,8 +4,8 @@
 //! data to the odd one beforehand and gets the result from it afterwards. The odd ones and those without a pair are the
 //! p *participants*.
 //!
-//! Source: Thakur, Rabenseifner and Gropp (2005), §4.5; Rabenseifner, "Optimization of collective reduction operations"
-//! (2004), §3.
+//! Source: Thakur, Rabenseifner and Gropp (2005), on all-reduce; Rabenseifner, "Optimization of collective reduction operations"
+//! (2004).
 
 use paceline_plan::Rank;
 

@@ -1,5 +1,42 @@
 //! Collectives as data: a [`Program`] says, rank by rank, what is sent, received, combined and copied, slot by slot.
 //! The engine executes it, the simulator times it, the verifier proves it.
+//!
+//! ```
+//! use paceline_collective::cost::{Load, walk};
+//! use paceline_collective::{Capacity, registry, select, verify};
+//! use paceline_plan::{CollectiveKind, LinkCost};
+//!
+//! // A ring of eight ranks: every one of them is proved to end with the sum of all, whatever the timing.
+//! let ring = registry::find(CollectiveKind::AllReduce, "ring")?;
+//! let program = ring.program(8, 0);
+//! let proof = verify(&program, Capacity::Rendezvous)?;
+//! println!("{} messages in {} rounds", proof.messages, proof.rounds);
+//! assert_eq!((proof.messages, proof.rounds), (112, 14));
+//!
+//! // One mebibyte, at 20 us a message and 1 GB/s: walking the program and the closed formula agree.
+//! let link = LinkCost { alpha: 20e-6, beta: 1e-9, gamma: 0.1e-9 };
+//! let cost = walk(&program, &Load { bytes: 1 << 20, tile_bytes: 1 << 20, window: 1 }, &link)?;
+//! println!("{:.2} ms", 1e3 * cost.seconds);
+//! assert!((cost.seconds - ring.seconds(8, 1 << 20, 1 << 20, &link)).abs() < 1e-9);
+//!
+//! // For a kilobyte, something else is faster.
+//! let choice = select::cheapest(CollectiveKind::AllReduce, 8, 1 << 10, &link, |_| true).expect("there are many");
+//! assert_eq!(choice.algorithm.name(), "recursive-doubling");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! It prints
+//!
+//! ```text
+//! 112 messages in 14 rounds
+//! 2.21 ms
+//! ```
+//!
+//! To add an algorithm, state the steps of one rank in order with a [`RankBuilder`], implement [`Algorithm`], and list it
+//! in [`registry`] and in `docs/algorithms.md`: the tests of this crate then verify it in every world, mutate it, and
+//! compare its formulas with what its programs do.
+//!
+//! This crate is pure: no I/O, no clock, no threads, no randomness.
 #![deny(missing_docs)]
 
 pub mod cost;

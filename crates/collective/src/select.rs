@@ -8,6 +8,9 @@ use crate::{Algorithm, registry};
 /// pipeline gains nothing more.
 pub const TILE_BYTES: std::ops::RangeInclusive<usize> = 1 << 14..=1 << 22;
 
+/// Formulas that say the same may differ by rounding. This much, relatively, is no difference.
+const TIE: f64 = 1e-9;
+
 /// What was chosen.
 #[derive(Clone, Copy)]
 pub struct Choice {
@@ -35,7 +38,7 @@ pub fn cheapest(
     for algorithm in registry::of_kind(kind).filter(|algorithm| algorithm.supports(world) && admits(*algorithm)) {
         for tile_bytes in tile_sizes() {
             let seconds = algorithm.seconds(world, bytes, tile_bytes, link);
-            if best.is_none_or(|best| seconds < best.seconds) {
+            if best.is_none_or(|best| seconds < best.seconds * (1.0 - TIE)) {
                 best = Some(Choice { algorithm, tile_bytes, seconds });
             }
         }

@@ -7,7 +7,7 @@ use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 /// For small blocks.
 ///
 /// Source: Bruck, Ho, Kipnis, Upfal and Weathersby, "Efficient algorithms for all-to-all communications in multiport
-/// message-passing systems" (1997), §4; Thakur, Rabenseifner and Gropp (2005), §4.1.
+/// message-passing systems" (1997), concatenation; Thakur, Rabenseifner and Gropp (2005), on all-gather.
 pub(crate) struct Bruck;
 
 impl Algorithm for Bruck {
@@ -73,7 +73,7 @@ impl Algorithm for Bruck {
     }
 
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
-        let wire = (world - 1) as f64 * bytes * link.beta;
-        TileSeconds::saturated(log2_ceil(world) as f64 * link.alpha + wire)
+        let (wire, copies) = ((world - 1) as f64 * bytes * link.beta, world as f64 * bytes * link.gamma);
+        TileSeconds::saturated(log2_ceil(world) as f64 * link.alpha + wire + if world > 1 { copies } else { 0.0 })
     }
 }

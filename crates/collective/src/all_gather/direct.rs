@@ -6,7 +6,7 @@ use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 
 /// Direct: everyone sends its block to everyone. One round.
 ///
-/// Source: the linear all-gather of Thakur, Rabenseifner and Gropp (2005), §4.1, without the ring.
+/// Source: the pairwise exchange of Thakur, Rabenseifner and Gropp (2005), with the same block for everyone.
 pub(crate) struct Direct;
 
 impl Algorithm for Direct {

@@ -6,7 +6,7 @@ use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 
 /// Ring: every block travels once round the ring.
 ///
-/// Source: Thakur, Rabenseifner and Gropp (2005), §4.1.
+/// Source: Thakur, Rabenseifner and Gropp (2005), on all-gather.
 pub(crate) struct Ring;
 
 impl Algorithm for Ring {

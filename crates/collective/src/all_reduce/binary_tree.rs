@@ -6,7 +6,8 @@ use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 /// Binary tree: reduction up to rank 0 and broadcast down again, tile after tile in a pipeline. Logarithmic latency and
 /// a bandwidth that does not fall with the world.
 ///
-/// Source: Sanders, Speck and Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan" (2009), §2.
+/// Source: Sanders, Speck and Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan" (2009),
+/// the pipelined binary tree.
 pub(crate) struct BinaryTree;
 
 impl Algorithm for BinaryTree {

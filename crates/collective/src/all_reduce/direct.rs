@@ -7,7 +7,7 @@ use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 /// Direct, one shot: everyone sends everything to everyone, and every rank combines in the order of the ranks, so that
 /// all get the same bits. One message of latency; for small messages.
 ///
-/// Source: the all-to-all broadcast of Thakur, Rabenseifner and Gropp (2005), §4.5, with the reduction done locally.
+/// Source: an all-gather with the reduction done locally; GPU libraries call it one-shot.
 pub(crate) struct Direct;
 
 impl Algorithm for Direct {

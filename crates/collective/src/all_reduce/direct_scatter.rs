@@ -8,7 +8,8 @@ use crate::{Algorithm, Place, RankBuilder, RankProgram, Slot, Space, TileSeconds
 /// Direct reduce-scatter, then direct all-gather: rank p gets part p of everyone, combines it in the order of the ranks
 /// and sends the result to everyone. As few bytes as a ring, in two rounds; for memory that all ranks share.
 ///
-/// Source: the pairwise exchange of Thakur, Rabenseifner and Gropp (2005), §4.4, followed by a direct all-gather.
+/// Source: the pairwise exchange of Thakur, Rabenseifner and Gropp (2005) for reduce-scatter, followed by a direct all-gather; GPU
+/// libraries call it two-shot.
 pub(crate) struct DirectScatter;
 
 impl Algorithm for DirectScatter {

@@ -7,7 +7,7 @@ use crate::{Algorithm, Place, RankBuilder, RankProgram, Slot, Space, TileSeconds
 /// Recursive halving, then recursive doubling: a reduce-scatter in which partners exchange halves of what they still
 /// share, and the way back. As few bytes as a ring in logarithmically many rounds, for powers of two.
 ///
-/// Source: Rabenseifner, "Optimization of collective reduction operations" (2004), §3.
+/// Source: Rabenseifner, "Optimization of collective reduction operations" (2004).
 pub(crate) struct HalvingDoubling;
 
 impl Algorithm for HalvingDoubling {

@@ -7,7 +7,7 @@ use crate::{Algorithm, Place, RankBuilder, RankProgram, Slot, Space, TileSeconds
 /// Recursive doubling: in round k each rank exchanges everything that it has with the rank whose number differs in bit
 /// k. Latency-optimal; every round moves the whole message.
 ///
-/// Source: Thakur, Rabenseifner and Gropp (2005), §4.5.
+/// Source: Thakur, Rabenseifner and Gropp (2005), on all-reduce.
 pub(crate) struct RecursiveDoubling;
 
 impl Algorithm for RecursiveDoubling {
@@ -68,7 +68,9 @@ impl Algorithm for RecursiveDoubling {
         let doubling = Doubling::of(world);
         let exchanges = doubling.exchanges() as f64 * folded(link, bytes);
         if doubling.folded == 0 {
-            return TileSeconds::saturated(exchanges);
+            // A single exchange cannot store its result where it read its operand.
+            let copy = if world == 2 { link.gamma * bytes } else { 0.0 };
+            return TileSeconds::saturated(exchanges + copy);
         }
         let next = folded(link, bytes) + exchanges;
         TileSeconds { first: next + sent(link, bytes), next }

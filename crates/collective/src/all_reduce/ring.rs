@@ -6,7 +6,7 @@ use crate::{Algorithm, Place, RankBuilder, RankProgram, Slot, Space, TileSeconds
 
 /// Ring: a reduce-scatter round the ring, then an all-gather. Bandwidth-optimal; the latency grows with the world.
 ///
-/// Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009), §4.
+/// Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009).
 pub(crate) struct Ring;
 
 impl Algorithm for Ring {

@@ -6,7 +6,7 @@ use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds, bino
 
 /// Binomial tree: whoever has the data sends it on, the largest subtree first. Latency-optimal.
 ///
-/// Source: Thakur, Rabenseifner and Gropp (2005), §4.2.
+/// Source: Thakur, Rabenseifner and Gropp (2005), on broadcast.
 pub(crate) struct Binomial;
 
 impl Algorithm for Binomial {

@@ -6,7 +6,8 @@ use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 
 /// Pipelined chain: every rank passes each tile on to the next as soon as it has it. Every byte leaves a rank once.
 ///
-/// Source: van de Geijn and Watts, "SUMMA: scalable universal matrix multiplication algorithm" (1997), §3.2.
+/// Source: van de Geijn and Watts, "SUMMA: scalable universal matrix multiplication algorithm" (1997),
+/// on pipelining.
 pub(crate) struct Pipelined;
 
 impl Algorithm for Pipelined {

@@ -6,7 +6,8 @@ use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds, bino
 /// Binomial tree: every rank collects the blocks of its subtree and sends them to its parent as one message.
 /// For small blocks.
 ///
-/// Source: Chan, Heimlich, Purkayastha and van de Geijn (2007), §3.
+/// Source: Chan, Heimlich, Purkayastha and van de Geijn, "Collective communication: theory, practice, and experience"
+/// (2007), minimum spanning tree gather.
 pub(crate) struct Binomial;
 
 impl Algorithm for Binomial {
@@ -35,31 +36,22 @@ impl Algorithm for Binomial {
             builder.send(tree.rank(parent), input);
             return builder.finish();
         }
+        let Some(parent) = tree.parent() else {
+            let own = builder.tile(Space::Output, rank);
+            builder.copy(input, own);
+            for child in tree.children() {
+                receive_subtree(&mut builder, &tree, child, world);
+            }
+            return builder.finish();
+        };
         // Scratch block i is the block of the rank i numbers further.
         for child in tree.children() {
             let into = builder.tiles(Space::Scratch, child - tree.number, tree.subtree(child));
             builder.receive(tree.rank(child), into);
         }
-        match tree.parent() {
-            Some(parent) => {
-                let (own, all) = (builder.tile(Space::Scratch, 0), tree.subtree(tree.number));
-                builder.copy(input, own);
-                let all = builder.tiles(Space::Scratch, 0, all);
-                builder.send(tree.rank(parent), all);
-            }
-            None => {
-                let own = builder.tile(Space::Output, rank);
-                builder.copy(input, own);
-                let above = world - 1 - rank;
-                for (scratch, output, count) in [(1, rank + 1, above), (above + 1, 0, rank)] {
-                    if count > 0 {
-                        let from = builder.tiles(Space::Scratch, scratch, count);
-                        let into = builder.tiles(Space::Output, output, count);
-                        builder.copy(from, into);
-                    }
-                }
-            }
-        }
+        let (own, all) = (builder.tile(Space::Scratch, 0), builder.tiles(Space::Scratch, 0, tree.subtree(tree.number)));
+        builder.copy(input, own);
+        builder.send(tree.rank(parent), all);
         builder.finish()
     }
 
@@ -78,7 +70,26 @@ impl Algorithm for Binomial {
     }
 
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
-        let wire = (world - 1) as f64 * bytes * link.beta;
-        TileSeconds::saturated(log2_ceil(world) as f64 * link.alpha + wire)
+        let next = log2_ceil(world) as f64 * link.alpha + (world - 1) as f64 * bytes * link.beta;
+        // Whoever collects copies its own block first.
+        TileSeconds { first: next + if world > 3 { bytes * link.gamma } else { 0.0 }, next }
+    }
+}
+
+/// At the root: straight into the output, but for a subtree whose ranks go past the last one and on from 0.
+fn receive_subtree(builder: &mut RankBuilder, tree: &binomial::Binomial, child: usize, world: usize) {
+    let (first, count) = (tree.rank(child), tree.subtree(child));
+    let above = count.min(world - first);
+    if above == count {
+        let into = builder.tiles(Space::Output, first, count);
+        builder.receive(first, into);
+        return;
+    }
+    let all = builder.tiles(Space::Scratch, 0, count);
+    builder.receive(first, all);
+    for (scratch, output, count) in [(0, first, above), (above, 0, count - above)] {
+        let from = builder.tiles(Space::Scratch, scratch, count);
+        let into = builder.tiles(Space::Output, output, count);
+        builder.copy(from, into);
     }
 }

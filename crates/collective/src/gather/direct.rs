@@ -6,8 +6,7 @@ use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 
 /// Direct: everyone sends its block to the root.
 ///
-/// Source: the linear gather of Chan, Heimlich, Purkayastha and van de Geijn, "Collective communication: theory,
-/// practice, and experience" (2007), §3.
+/// Source: the linear gather of every MPI library.
 pub(crate) struct Direct;
 
 impl Algorithm for Direct {

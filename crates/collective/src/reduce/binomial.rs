@@ -6,7 +6,7 @@ use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds, bino
 
 /// Binomial tree: the broadcast backwards, the smallest subtree first. Latency-optimal.
 ///
-/// Source: Thakur, Rabenseifner and Gropp (2005), §4.6.
+/// Source: Thakur, Rabenseifner and Gropp (2005), on reduce.
 pub(crate) struct Binomial;
 
 impl Algorithm for Binomial {

@@ -6,7 +6,7 @@ use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 
 /// Pipelined chain: the farthest rank starts, every rank adds its contribution and passes the tile on to the root.
 ///
-/// Source: the broadcast of van de Geijn and Watts (1997), §3.2, backwards.
+/// Source: the broadcast of van de Geijn and Watts (1997), backwards.
 pub(crate) struct Pipelined;
 
 impl Algorithm for Pipelined {

@@ -6,7 +6,7 @@ use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 
 /// Direct (pairwise exchange): everyone sends block b to rank b, which combines in the order of the ranks. One round.
 ///
-/// Source: Thakur, Rabenseifner and Gropp (2005), §4.4.
+/// Source: Thakur, Rabenseifner and Gropp (2005), pairwise exchange for reduce-scatter.
 pub(crate) struct Direct;
 
 impl Algorithm for Direct {

@@ -6,7 +6,7 @@ use crate::{Algorithm, Place, RankBuilder, RankProgram, Slot, Space, TileSeconds
 
 /// Recursive halving: partners exchange halves of the blocks that they still share, the farthest first.
 ///
-/// Source: Thakur, Rabenseifner and Gropp (2005), §4.4.
+/// Source: Thakur, Rabenseifner and Gropp (2005), on reduce-scatter.
 pub(crate) struct RecursiveHalving;
 
 impl Algorithm for RecursiveHalving {
@@ -88,7 +88,8 @@ impl Algorithm for RecursiveHalving {
         let kept: usize = (0..doubling.exchanges()).map(|bit| (1 << bit) + doubling.folded.min(1 << bit)).sum();
         let halving = exchanges * link.alpha + kept as f64 * bytes * (link.beta + link.gamma);
         let next = folded(link, world as f64 * bytes) + halving;
-        TileSeconds { first: next + sent(link, bytes), next }
+        // The own block is copied while the other one leaves.
+        TileSeconds { first: next + sent(link, bytes), next: next + link.gamma * bytes }
     }
 }
 

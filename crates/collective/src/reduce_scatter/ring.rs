@@ -6,7 +6,7 @@ use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 
 /// Ring: block b starts behind rank b, takes in every contribution on its way round, and ends on rank b.
 ///
-/// Source: Patarasuk and Yuan (2009), §4.
+/// Source: Patarasuk and Yuan (2009).
 pub(crate) struct Ring;
 
 impl Algorithm for Ring {

@@ -5,7 +5,7 @@ use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds, bino
 
 /// Binomial tree: the root sends every child the blocks of its subtree, and so on. For small blocks.
 ///
-/// Source: Chan, Heimlich, Purkayastha and van de Geijn (2007), §3.
+/// Source: Chan, Heimlich, Purkayastha and van de Geijn (2007), minimum spanning tree scatter.
 pub(crate) struct Binomial;
 
 impl Algorithm for Binomial {
@@ -30,30 +30,22 @@ impl Algorithm for Binomial {
         let mut builder = RankBuilder::new(Place { kind: self.kind(), rank, world, root }, self.parts(world));
         let tree = binomial::Binomial::new(rank, world, root);
         let output = builder.tile(Space::Output, 0);
-        let subtree = tree.subtree(tree.number);
-        let own = match tree.parent() {
-            Some(parent) if subtree == 1 => {
-                builder.receive(tree.rank(parent), output);
-                return builder.finish();
+        let Some(parent) = tree.parent() else {
+            for child in tree.children().into_iter().rev() {
+                send_subtree(&mut builder, &tree, child, world);
             }
-            // Scratch block i is the block of the rank i numbers further.
-            Some(parent) => {
-                let all = builder.tiles(Space::Scratch, 0, subtree);
-                builder.receive(tree.rank(parent), all);
-                builder.tile(Space::Scratch, 0)
-            }
-            None => {
-                let above = world - 1 - rank;
-                for (input, scratch, count) in [(rank + 1, 1, above), (0, above + 1, rank)] {
-                    if count > 0 {
-                        let from = builder.tiles(Space::Input, input, count);
-                        let into = builder.tiles(Space::Scratch, scratch, count);
-                        builder.copy(from, into);
-                    }
-                }
-                builder.tile(Space::Input, rank)
-            }
+            let own = builder.tile(Space::Input, rank);
+            builder.copy(own, output);
+            return builder.finish();
         };
+        let subtree = tree.subtree(tree.number);
+        if subtree == 1 {
+            builder.receive(tree.rank(parent), output);
+            return builder.finish();
+        }
+        // Scratch block i is the block of the rank i numbers further.
+        let (own, all) = (builder.tile(Space::Scratch, 0), builder.tiles(Space::Scratch, 0, subtree));
+        builder.receive(tree.rank(parent), all);
         for child in tree.children().into_iter().rev() {
             let from = builder.tiles(Space::Scratch, child - tree.number, tree.subtree(child));
             builder.send(tree.rank(child), from);
@@ -78,4 +70,22 @@ impl Algorithm for Binomial {
         let wire = (world - 1) as f64 * bytes * link.beta;
         TileSeconds::saturated(log2_ceil(world) as f64 * link.alpha + wire)
     }
+}
+
+/// At the root: straight from the input, but for a subtree whose ranks go past the last one and on from 0.
+fn send_subtree(builder: &mut RankBuilder, tree: &binomial::Binomial, child: usize, world: usize) {
+    let (first, count) = (tree.rank(child), tree.subtree(child));
+    let above = count.min(world - first);
+    if above == count {
+        let from = builder.tiles(Space::Input, first, count);
+        builder.send(first, from);
+        return;
+    }
+    for (input, scratch, count) in [(first, 0, above), (0, above, count - above)] {
+        let from = builder.tiles(Space::Input, input, count);
+        let into = builder.tiles(Space::Scratch, scratch, count);
+        builder.copy(from, into);
+    }
+    let all = builder.tiles(Space::Scratch, 0, count);
+    builder.send(first, all);
 }

@@ -6,7 +6,7 @@ use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 
 /// Direct: the root sends every rank its block.
 ///
-/// Source: the linear scatter of Chan, Heimlich, Purkayastha and van de Geijn (2007), §3.
+/// Source: the linear scatter of every MPI library.
 pub(crate) struct Direct;
 
 impl Algorithm for Direct {

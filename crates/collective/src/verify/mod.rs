@@ -9,7 +9,8 @@
 //!   once, each reduction finished once and not touched afterwards, and the same expression (so the same bits) on all
 //!   ranks of an all-reduce. After a barrier every rank has heard of every other.
 //!
-//! A program is stated for one tile; tiles share no cell and no message, so what holds for one holds for all.
+//! A program is stated for one tile; tiles share no cell and no message, so what holds for one holds for all. (The room
+//! of [`Capacity::Messages`] is per tile, too.)
 //!
 //! The cost is about ranks × steps × (steps of one rank)/64 word operations.
 

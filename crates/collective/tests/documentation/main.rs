@@ -1,0 +1,134 @@
+//! `docs/algorithms.md` has every algorithm, and its formulas are those of the code.
+
+mod formula;
+
+use std::collections::BTreeMap;
+
+use paceline_collective::Algorithm;
+use paceline_collective::registry::{find, registry};
+use paceline_plan::{CollectiveKind, LinkCost};
+
+use formula::evaluate;
+
+const PAGE: &str = include_str!("../../../../docs/algorithms.md");
+const COLUMNS: [&str; 6] = ["algorithm", "messages", "rounds", "bytes sent", "first tile", "each further tile"];
+
+#[test]
+fn every_algorithm_has_a_row_and_every_row_an_algorithm() {
+    let rows = rows();
+    for algorithm in registry() {
+        assert!(rows.contains_key(&key(*algorithm)), "{} {} has no row", algorithm.kind(), algorithm.name());
+    }
+    for (kind, name) in rows.keys() {
+        find(kind.parse().unwrap(), name).unwrap();
+    }
+    assert_eq!(rows.len(), registry().len());
+}
+
+#[test]
+fn every_algorithm_is_said_to_win_somewhere_and_to_come_from_somewhere() {
+    for algorithm in registry() {
+        let section = sections().remove(algorithm.kind().name()).unwrap();
+        let bullet = format!("- **{}** ", algorithm.name());
+        let description = section.split("\n- ").find(|text| format!("- {text}").starts_with(&bullet));
+        let line = description.unwrap_or_else(|| panic!("{} {} is not described", algorithm.kind(), algorithm.name()));
+        assert!(line.contains("win"), "{line}");
+        assert!(["(19", "(20", "libraries", "shot"].iter().any(|source| line.contains(source)), "no source: {line}");
+    }
+}
+
+#[test]
+fn every_formula_is_that_of_the_code() {
+    let link = LinkCost { alpha: 3e-6, beta: 0.7e-9, gamma: 0.2e-9 };
+    let bytes = 1e6;
+    for algorithm in registry() {
+        let row = &rows()[&key(*algorithm)];
+        for world in (2..=64).filter(|&world| algorithm.supports(world)) {
+            let time = algorithm.tile_seconds(world, bytes, &link);
+            let expected = [
+                algorithm.messages(world) as f64,
+                algorithm.rounds(world) as f64,
+                algorithm.bytes_sent(world, bytes),
+                time.first,
+                time.next,
+            ];
+            for ((column, formula), expected) in COLUMNS[1..].iter().zip(row).zip(expected) {
+                let value = evaluate(formula, &|letter| letter_value(letter, world, bytes, &link)).unwrap();
+                let close = (value - expected).abs() <= 1e-9 * expected.abs();
+                let name = format!("{} {}, {world} ranks, {column}", algorithm.kind(), algorithm.name());
+                assert!(close, "{name}: `{formula}` is {value}, the code says {expected}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_unmarked_row_is_exact() {
+    // What the tests of the cost model tolerate stands on the page: rows without a mark are compared exactly there.
+    let marked: Vec<_> = rows_with_mark().into_iter().filter(|(_, marked)| *marked).map(|(key, _)| key).collect();
+    let expected = [
+        ("all-gather", "bruck"),
+        ("all-reduce", "binary-tree"),
+        ("all-reduce", "direct"),
+        ("all-reduce", "direct-scatter"),
+        ("all-reduce", "halving-doubling"),
+        ("all-to-all", "direct"),
+        ("gather", "binomial"),
+        ("reduce-scatter", "direct"),
+    ];
+    assert_eq!(marked, expected.map(|(kind, name)| (kind.to_owned(), name.to_owned())));
+}
+
+fn letter_value(letter: char, world: usize, bytes: f64, link: &LinkCost) -> Option<f64> {
+    let p = 1 << world.ilog2();
+    let r = world - p;
+    Some(match letter {
+        'n' => world as f64,
+        'p' => p as f64,
+        'r' => r as f64,
+        'k' => (0..p.ilog2()).map(|i| (1 << i) + r.min(1 << i)).sum::<usize>() as f64,
+        'S' => bytes,
+        'α' => link.alpha,
+        'β' => link.beta,
+        'γ' => link.gamma,
+        _ => return None,
+    })
+}
+
+type Key = (String, String);
+
+fn key(algorithm: &dyn Algorithm) -> Key {
+    (algorithm.kind().name().to_owned(), algorithm.name().to_owned())
+}
+
+/// The formulas of each algorithm, in the order of the columns.
+fn rows() -> BTreeMap<Key, Vec<String>> {
+    table_rows().map(|(kind, cells)| ((kind, name(&cells[0]).to_owned()), cells[1..].to_vec())).collect()
+}
+
+/// Which algorithms the page marks as approximate.
+fn rows_with_mark() -> BTreeMap<Key, bool> {
+    table_rows().map(|(kind, cells)| ((kind, name(&cells[0]).to_owned()), cells[0].ends_with('≈'))).collect()
+}
+
+fn name(cell: &str) -> &str {
+    cell.trim_end_matches('≈').trim()
+}
+
+fn table_rows() -> impl Iterator<Item = (String, Vec<String>)> {
+    sections().into_iter().flat_map(|(kind, section)| {
+        let mut table = section.lines().filter(|line| line.starts_with('|')).map(cells);
+        assert_eq!(table.next().unwrap(), COLUMNS, "the header of {kind}");
+        table.skip(1).map(move |cells| (kind.to_owned(), cells)).collect::<Vec<_>>()
+    })
+}
+
+fn cells(line: &str) -> Vec<String> {
+    line.trim_matches('|').split('|').map(|cell| cell.trim().trim_matches('`').to_owned()).collect()
+}
+
+/// The sections that are named after a collective.
+fn sections() -> BTreeMap<&'static str, &'static str> {
+    let section = |text: &'static str| text.split_once('\n');
+    PAGE.split("\n## ").filter_map(section).filter(|(title, _)| title.parse::<CollectiveKind>().is_ok()).collect()
+}
