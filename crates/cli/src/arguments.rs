@@ -3,8 +3,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use clap::ValueEnum;
-
 /// A count that makes no sense as zero: workers, ranks, iterations.
 ///
 /// # Errors
@@ -20,28 +18,6 @@ pub fn at_least_one(text: &str) -> Result<usize, String> {
 /// A number of bytes as people write it: `100`, `64KiB`, `4MB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub usize);
-
-/// What carries the data between ranks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum TransportChoice {
-    /// Shared memory for ranks of one host, TCP otherwise
-    #[default]
-    Auto,
-    /// Shared memory
-    Shm,
-    /// TCP
-    Tcp,
-}
-
-impl From<TransportChoice> for paceline_comm::TransportChoice {
-    fn from(choice: TransportChoice) -> Self {
-        match choice {
-            TransportChoice::Auto => paceline_comm::TransportChoice::Auto,
-            TransportChoice::Shm => paceline_comm::TransportChoice::Shm,
-            TransportChoice::Tcp => paceline_comm::TransportChoice::Tcp,
-        }
-    }
-}
 
 const UNITS: [(&str, usize); 8] = [
     ("GiB", 1 << 30),

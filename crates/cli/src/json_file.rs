@@ -51,7 +51,8 @@ impl JsonFile {
     /// The disk is full, or the file has become unwritable.
     pub fn write(mut self, result: &impl Serialize) -> Result<(), Failure> {
         let Some(file) = self.file.take() else { return Ok(()) };
-        let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+        let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+        let command = ["paceline".to_owned()].into_iter().chain(words).collect();
         let run = Run { schema: SCHEMA, machine: Machine::this(), command, result };
         let mut out = BufWriter::new(file);
         let written = serde_json::to_writer_pretty(&mut out, &run).map_err(std::io::Error::from);

@@ -4,6 +4,8 @@
 #![deny(missing_docs)]
 
 mod arguments;
+mod doctor;
+mod explain;
 mod failure;
 mod json_file;
 mod launch;
@@ -33,6 +35,10 @@ enum Command {
     Train(train::TrainArguments),
     /// Measure a collective, in the manner of nccl-tests
     Perf(perf::PerfArguments),
+    /// Say a strategy in words
+    Explain(explain::ExplainArguments),
+    /// Look for what would be slow or broken here, and say the fix
+    Doctor(doctor::DoctorArguments),
     /// Run any program as N ranks on this host
     Launch(launch::LaunchArguments),
 }
@@ -42,6 +48,8 @@ fn main() -> ExitCode {
     let outcome = match CommandLine::parse().command {
         Command::Train(arguments) => train::run(&arguments),
         Command::Perf(arguments) => perf::run(&arguments),
+        Command::Explain(arguments) => explain::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Launch(arguments) => launch::run(arguments),
     };
     outcome.unwrap_or_else(|failure: Failure| {

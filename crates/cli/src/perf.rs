@@ -13,11 +13,11 @@ use std::process::ExitCode;
 use clap::Args;
 use half::{bf16, f16};
 use paceline_collective::registry::find;
-use paceline_comm::{CallOptions, Communicator};
+use paceline_comm::{CallOptions, Communicator, TransportChoice};
 use paceline_plan::{CollectiveKind, DataType, Reduction};
 use serde::Serialize;
 
-use crate::arguments::{ByteSize, TransportChoice, at_least_one};
+use crate::arguments::{ByteSize, at_least_one};
 use crate::failure::Failure;
 use crate::json_file::JsonFile;
 use crate::workers::{self, Place};
@@ -38,8 +38,8 @@ pub struct PerfArguments {
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     ranks: Option<usize>,
 
-    /// What carries the data
-    #[arg(long, value_enum, default_value_t)]
+    /// What carries the data: shm, tcp, or auto (shared memory within a host, TCP otherwise)
+    #[arg(long, value_name = "NAME", default_value_t)]
     transport: TransportChoice,
 
     /// An algorithm by name, or the one that is predicted to be the fastest
@@ -107,12 +107,12 @@ struct Report {
 /// # Errors
 /// Wrong usage; a rank or the communication failed; an element was wrong.
 pub fn run(arguments: &PerfArguments) -> Result<ExitCode, Failure> {
-    let place = workers::place(arguments.ranks, 2, "--ranks")?;
+    let place = Place::find(arguments.ranks, "--ranks")?;
     arguments.check(place.ranks())?;
     match place {
         Place::Launcher { ranks } => workers::launch(ranks, Vec::new()),
-        Place::Rank(rank) => {
-            let communicator = rank.connect(arguments.transport)?;
+        Place::Rank(environment) => {
+            let communicator = workers::connect(*environment, arguments.transport)?;
             let json = if communicator.rank() == 0 { arguments.json.as_deref() } else { None };
             let json = json.map(JsonFile::create).transpose()?;
             let rows = arguments.measure_all(&communicator)?;

@@ -246,7 +246,7 @@ impl Signals {
         if !hangup_is_ignored() {
             wanted.push(SIGHUP);
         }
-        Ok(Signals { delivery: SignalDelivery::with_pipe(read, write, SignalOnly::default(), &wanted)? })
+        Ok(Signals { delivery: SignalDelivery::with_pipe(read, write, SignalOnly, &wanted)? })
     }
 
     fn next(&mut self) -> Option<Signal> {

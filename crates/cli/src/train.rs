@@ -7,13 +7,16 @@ use std::process::ExitCode;
 use std::thread;
 
 use clap::{Args, ValueEnum};
+use paceline_comm::TransportChoice;
+use paceline_strategy::{Call, Registry, Strategy};
 use paceline_train::{
     BatchSize, DEBIAN_FASHION_MNIST, Data, DataSource, ModelName, Observer, SgdSettings, Silent, TrainError,
     TrainOptions, TrainReport, train,
 };
 use serde::Serialize;
 
-use crate::arguments::{TransportChoice, at_least_one};
+use crate::arguments::at_least_one;
+use crate::explain;
 use crate::failure::Failure;
 use crate::json_file::JsonFile;
 use crate::workers::{self, Place};
@@ -78,13 +81,14 @@ pub struct TrainArguments {
     #[arg(long, value_name = "N", default_value_t = TrainOptions::default().seed)]
     seed: u64,
 
-    /// Threads that compute in each worker [default: cores divided by workers]
+    /// Threads that compute in each worker [default: cores divided by workers on this host]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     threads: Option<usize>,
 
-    /// What carries the gradients
-    #[arg(long, value_enum, default_value_t)]
-    transport: TransportChoice,
+    /// What carries the gradients: shm, tcp, or auto (shared memory within a host, TCP otherwise); the same as
+    /// protocol=NAME in the strategy
+    #[arg(long, value_name = "NAME")]
+    transport: Option<TransportChoice>,
 
     /// Write the report to this file
     #[arg(long, value_name = "FILE")]
@@ -119,8 +123,9 @@ struct Report<'a> {
 /// # Errors
 /// Wrong usage; the data, a rank or the communication failed; training diverged.
 pub fn run(arguments: &TrainArguments) -> Result<ExitCode, Failure> {
-    let place = workers::place(arguments.workers, 2, "--workers")?;
-    let options = arguments.options(place.ranks());
+    let place = Place::find(arguments.workers, "--workers")?;
+    let (strategy, transport) = arguments.strategy()?;
+    let options = arguments.options(strategy, place.local_ranks());
     options.check()?;
     match place {
         Place::Launcher { ranks } => {
@@ -128,8 +133,8 @@ pub fn run(arguments: &TrainArguments) -> Result<ExitCode, Failure> {
             Data::load(&options.data).map_err(TrainError::from)?;
             workers::launch(ranks, vec![("RAYON_NUM_THREADS".to_owned(), options.threads.to_string())])
         }
-        Place::Rank(rank) => {
-            let communicator = rank.connect(arguments.transport)?;
+        Place::Rank(environment) => {
+            let communicator = workers::connect(*environment, transport)?;
             let is_first = communicator.rank() == 0;
             let json = arguments.json.as_deref().filter(|_| is_first).map(JsonFile::create).transpose()?;
             let mut observer: Box<dyn Observer> = if is_first { Box::new(Screen::new()) } else { Box::new(Silent) };
@@ -148,7 +153,22 @@ pub fn run(arguments: &TrainArguments) -> Result<ExitCode, Failure> {
 }
 
 impl TrainArguments {
-    fn options(&self, workers: usize) -> TrainOptions {
+    /// The strategy with every aspect, and the transport that it asks for.
+    fn strategy(&self) -> Result<(Strategy, TransportChoice), Failure> {
+        let mut strategy = explain::parse(&Registry::built_in(), &self.strategy)?;
+        if let Some(transport) = self.transport {
+            let named = &strategy.protocol.name;
+            if named != transport.name() && named != TransportChoice::default().name() {
+                let what = format!("--transport {transport} contradicts protocol={named} in the strategy");
+                return Err(Failure::usage(what));
+            }
+            strategy.protocol = Call { name: transport.to_string(), arguments: Vec::new() };
+        }
+        let transport = strategy.protocol.name.parse().map_err(Failure::usage)?;
+        Ok((strategy, transport))
+    }
+
+    fn options(&self, strategy: Strategy, local_workers: usize) -> TrainOptions {
         let default = TrainOptions::default();
         let data = match (&self.data_dir, self.data) {
             (Some(directory), _) => DataSource::Directory(directory.clone()),
@@ -164,14 +184,14 @@ impl TrainArguments {
         TrainOptions {
             model: self.model,
             data,
-            strategy: self.strategy.clone(),
+            strategy: strategy.to_string(),
             epochs: self.epochs,
             iterations: self.iterations,
             batch,
             accumulate: self.accumulate,
             optimizer: SgdSettings { learning_rate: self.lr, momentum: self.momentum, weight_decay: self.weight_decay },
             seed: self.seed,
-            threads: self.threads.unwrap_or((cores / workers).max(1)),
+            threads: self.threads.unwrap_or((cores / local_workers).max(1)),
             dump_parameters: self.dump_parameters.clone(),
         }
     }

@@ -4,9 +4,9 @@ use std::env;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use paceline_comm::{Communicator, Config, Transport};
+use paceline_comm::{Communicator, Config, Transport, TransportChoice};
+use paceline_fabric::environment::Environment;
 
-use crate::arguments::TransportChoice;
 use crate::failure::Failure;
 use crate::supervisor::{self, Job, Output};
 
@@ -18,45 +18,54 @@ pub enum Place {
         ranks: usize,
     },
     /// Be one of the ranks.
-    Rank(RankPlace),
-}
-
-/// A rank that knows where it belongs.
-pub struct RankPlace {
-    /// What the launcher said; None for a world of one.
-    config: Option<Config>,
-    ranks: usize,
+    Rank(Box<Environment>),
 }
 
 impl Place {
+    /// Finds out. A launcher that has started us as a rank wins; then `asked`, which is what `option` said, may only
+    /// agree. A world of one needs nobody else.
+    ///
+    /// # Errors
+    /// The environment contradicts itself or the command line.
+    pub fn find(asked: Option<usize>, option: &str) -> Result<Place, Failure> {
+        let environment = Environment::read().map_err(|error| {
+            Failure::usage("the environment does not say where this rank belongs")
+                .cause(error)
+                .help("start the ranks with `paceline launch`, `torchrun`, `srun` or `mpirun`, or unset the variable")
+        })?;
+        match (&environment.world, asked.unwrap_or(RANKS)) {
+            (Some(world), _) if asked.is_none_or(|asked| asked == world.world_size as usize) => {}
+            (Some(world), asked) => {
+                let what = format!("{option} {asked}, but {} has started {} ranks", world.launcher, world.world_size);
+                return Err(Failure::usage(what).help(format!("leave {option} out: the launcher decides")));
+            }
+            (None, 1) => {}
+            (None, ranks) => return Ok(Place::Launcher { ranks }),
+        }
+        Ok(Place::Rank(Box::new(environment)))
+    }
+
     /// The world size.
     pub fn ranks(&self) -> usize {
         match self {
             Place::Launcher { ranks } => *ranks,
-            Place::Rank(rank) => rank.ranks,
+            Place::Rank(environment) => environment.world.as_ref().map_or(1, |world| world.world_size as usize),
+        }
+    }
+
+    /// How many ranks share this host's cores, as far as is known.
+    pub fn local_ranks(&self) -> usize {
+        match self {
+            Place::Launcher { ranks } => *ranks,
+            Place::Rank(environment) => {
+                environment.world.as_ref().and_then(|world| world.local_size).map_or(1, |size| size as usize)
+            }
         }
     }
 }
 
-/// Finds out. Ranks that stand in the environment win; `asked` is what `option` said.
-///
-/// # Errors
-/// The environment contradicts itself, or `option`.
-pub fn place(asked: Option<usize>, default: usize, option: &str) -> Result<Place, Failure> {
-    let config = Config::from_environment()?;
-    let Some(world) = &config.environment.world else {
-        return Ok(match asked.unwrap_or(default) {
-            1 => Place::Rank(RankPlace { config: None, ranks: 1 }),
-            ranks => Place::Launcher { ranks },
-        });
-    };
-    let ranks = world.world_size as usize;
-    if let Some(asked) = asked.filter(|&asked| asked != ranks) {
-        let launched = format!("{option} {asked}, but the launcher has started {ranks} ranks");
-        return Err(Failure::usage(launched).help(format!("leave {option} out under a launcher")));
-    }
-    Ok(Place::Rank(RankPlace { config: Some(config), ranks }))
-}
+/// How many ranks are started if nobody says it.
+const RANKS: usize = 2;
 
 /// Starts the same command line as ranks; each finds its place in the environment.
 ///
@@ -69,18 +78,13 @@ pub fn launch(ranks: usize, environment: Vec<(String, String)>) -> Result<ExitCo
     supervisor::run(&Job { command, ranks, environment, output: Output::FirstRankDirect })
 }
 
-impl RankPlace {
-    /// Meets the others.
-    pub fn connect(self, transport: TransportChoice) -> Result<Communicator, Failure> {
-        let Some(config) = self.config else { return Ok(Communicator::solo()?) };
-        let communicator = Communicator::connect(Config { transport: transport.into(), ..config })?;
-        if communicator.rank() == 0 {
-            for note in communicator.notes() {
-                eprintln!("note: {note}");
-            }
-        }
-        Ok(communicator)
-    }
+/// Meets the other ranks.
+///
+/// # Errors
+/// Not all came in time, or a link could not be opened.
+pub fn connect(environment: Environment, transport: TransportChoice) -> Result<Communicator, Failure> {
+    let config = Config { environment, transport, ..Config::from_environment()? };
+    Ok(Communicator::connect(config)?)
 }
 
 /// What carries the links of a rank: one name if all are alike.

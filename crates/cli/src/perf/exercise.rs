@@ -196,3 +196,60 @@ impl<T: Value> DerefMut for Data<T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use half::bf16;
+
+    use super::*;
+
+    /// Every rank spoils its output, sees that this is noticed, calls once, and sees everything right.
+    fn exercise<T: Value>(subject: &Subject, ranks: usize, bytes: usize) {
+        let pattern = Pattern::<T>::new(subject.reduction, ranks);
+        let world = Communicator::threads(ranks).expect("threads connect");
+        thread::scope(|scope| {
+            // Each thread has its own, so that they leave the world together.
+            for communicator in world {
+                let pattern = &pattern;
+                scope.spawn(move || {
+                    let communicator = &communicator;
+                    let name = format!("{subject:?}, rank {} of {ranks}, {bytes} bytes", communicator.rank());
+                    let mut exercise = Exercise::new(communicator, subject, pattern, bytes).expect("memory");
+                    exercise.spoil();
+                    let receives = !matches!(partner(communicator), Partner::Receiver(_) | Partner::Nobody);
+                    if subject.kind != CollectiveKind::SendReceive || receives {
+                        assert_eq!(exercise.count_wrong(), exercise.output.len() as u64, "{name}: spoilt");
+                    }
+                    exercise.refill();
+                    exercise.call().expect(&name);
+                    assert_eq!(exercise.count_wrong(), 0, "{name}");
+                    assert!(exercise.bytes() <= bytes.max(ranks * size_of::<T>()), "{name}");
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn every_collective_gives_what_is_expected_and_nothing_else_passes() {
+        for &kind in CollectiveKind::ALL {
+            for ranks in [1, 2, 3, 5] {
+                for (reduction, allocated) in [(Reduction::Sum, false), (Reduction::Average, true)] {
+                    let options = CallOptions::default();
+                    let subject = Subject { kind, reduction, root: ranks / 2, in_place: false, allocated, options };
+                    exercise::<f32>(&subject, ranks, 1);
+                    exercise::<f32>(&subject, ranks, 100_000);
+                    exercise::<bf16>(&subject, ranks, 4_001);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_all_reduce_in_place_gets_its_data_back_before_every_call() {
+        let (kind, reduction, options) = (CollectiveKind::AllReduce, Reduction::Product, CallOptions::default());
+        let subject = Subject { kind, reduction, root: 0, in_place: true, allocated: false, options };
+        exercise::<f32>(&subject, 3, 50_000);
+    }
+}

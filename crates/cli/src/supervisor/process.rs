@@ -59,6 +59,7 @@ impl RankProcess {
             .env("PACELINE_RANK", rank.to_string())
             .env("PACELINE_WORLD_SIZE", job.ranks.to_string())
             .env("PACELINE_LOCAL_RANK", rank.to_string())
+            .env("PACELINE_LOCAL_SIZE", job.ranks.to_string())
             .env("PACELINE_RENDEZVOUS", &meeting.address)
             .env("PACELINE_JOB", &meeting.job)
             .env_remove("PACELINE_RENDEZVOUS_FD")

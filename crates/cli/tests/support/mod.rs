@@ -101,7 +101,7 @@ impl Running {
             let _ = self.child.kill();
         }
         let status = self.child.wait().expect("it is our child");
-        let mut text = |stream: Option<JoinHandle<String>>| stream.map(|thread| thread.join().expect("a reader"));
+        let text = |stream: Option<JoinHandle<String>>| stream.map(|thread| thread.join().expect("a reader"));
         let stdout = text(self.stdout.take()).unwrap_or_default();
         let stderr = text(self.stderr.take()).unwrap_or_default();
         let outcome = Outcome { status, stdout, stderr, elapsed };

@@ -1,0 +1,93 @@
+//! `paceline explain`: a strategy in words.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use paceline_strategy::{Aspect, Registry, Strategy};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::json_file::JsonFile;
+
+/// What `explain` is told.
+#[derive(Args)]
+pub struct ExplainArguments {
+    /// A preset or aspects, such as wfbp-a2a or schedule=fusion:4MiB,arch=a2a:ring; none: what there is to choose from
+    #[arg(value_name = "STRATEGY")]
+    strategy: Option<String>,
+
+    /// Write the answer to this file
+    #[arg(long, value_name = "FILE", requires = "strategy")]
+    json: Option<PathBuf>,
+}
+
+/// What stands in the file, besides machine and command line.
+#[derive(Serialize)]
+struct Report {
+    /// With every aspect.
+    strategy: String,
+    /// In words.
+    sentence: String,
+    /// Does it give the parameters of single-worker SGD on the joined batch, to rounding?
+    lossless: bool,
+}
+
+/// Explains.
+///
+/// # Errors
+/// The text is no strategy.
+pub fn run(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
+    let registry = Registry::built_in();
+    let Some(text) = &arguments.strategy else {
+        list(&registry, &mut io::stdout().lock())?;
+        return Ok(ExitCode::SUCCESS);
+    };
+    let strategy = parse(&registry, text)?;
+    let report = Report {
+        strategy: strategy.to_string(),
+        sentence: strategy.sentence(&registry),
+        lossless: strategy.lossless(&registry),
+    };
+    let result = if report.lossless {
+        "It is lossless: the parameters are those of single-worker SGD on the joined batch, to rounding."
+    } else {
+        "It is lossy: the parameters differ from those of single-worker SGD on the joined batch."
+    };
+    writeln!(io::stdout(), "{}\n{}\n{result}", report.strategy, report.sentence)?;
+    if let Some(path) = &arguments.json {
+        JsonFile::create(path)?.write(&report)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The strategy that a text names.
+///
+/// # Errors
+/// Wrong usage, with the place in the text marked.
+pub fn parse(registry: &Registry, text: &str) -> Result<Strategy, Failure> {
+    registry.parse(text).map_err(|error| {
+        let before = text.get(..error.span.start).unwrap_or_default().chars().count();
+        let marked = text.get(error.span.clone()).unwrap_or_default().chars().count().max(1);
+        let marks = format!("{}{}", " ".repeat(before), "^".repeat(marked));
+        Failure::usage(format!("{error}\n  {text}\n  {marks}"))
+            .help("`paceline explain` lists what there is to choose from")
+    })
+}
+
+fn list(registry: &Registry, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "A strategy is a preset, aspects, or both: PRESET,ASPECT=METHOD,…\n\npresets")?;
+    for preset in registry.presets() {
+        let note = if registry.parse(preset.name).is_ok() { "" } else { " (not built yet)" };
+        writeln!(out, "  {:<18} {}{note}", preset.name, preset.strategy.unwrap_or_default())?;
+    }
+    for aspect in Aspect::ALL {
+        writeln!(out, "\n{aspect}=")?;
+        for method in registry.methods(aspect) {
+            let what = if method.available { method.sentence } else { "not built yet" };
+            writeln!(out, "  {:<28} {what}", method.form())?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! `paceline perf` with real processes: the table, the file, every collective on both transports, and wrong usage.
+
+mod support;
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value;
+use support::{Outcome, paceline, run};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn perf(arguments: &[&str]) -> Outcome {
+    run(paceline(&[&["perf"], arguments].concat()), LIMIT)
+}
+
+fn scratch_file(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("perf-{}-{name}.json", std::process::id()))
+}
+
+#[test]
+fn the_table_and_the_file_agree_and_nothing_is_wrong() {
+    for transport in ["shm", "tcp"] {
+        let path = scratch_file(transport);
+        let file = path.to_string_lossy();
+        let sizes = ["--min", "1KiB", "--max", "300KiB", "--factor", "8", "--seconds", "0.02"];
+        let options = ["all-reduce", "--ranks", "4", "--transport", transport, "--json", &file];
+        let outcome = perf(&[&options[..], &sizes].concat()).expect_code(0);
+        let report: Value = serde_json::from_str(&fs::read_to_string(&path).expect("the file")).expect("JSON");
+        fs::remove_file(&path).expect("our own file");
+        assert_eq!(report["schema"], 1);
+        assert!(report["machine"]["cores"].as_u64().is_some_and(|cores| cores > 0), "{report:#}");
+        assert_eq!(report["command"][1], "perf");
+        let rows = report["rows"].as_array().expect("rows");
+        let bytes: Vec<_> = rows.iter().filter_map(|row| row["bytes"].as_u64()).collect();
+        assert_eq!(bytes, [1 << 10, 8 << 10, 64 << 10, 300 << 10]);
+        let lines: Vec<_> = outcome.stdout.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(lines.len(), rows.len(), "{outcome:#?}");
+        for (row, line) in rows.iter().zip(lines) {
+            check_row(row, transport);
+            let first = line.split_whitespace().next().and_then(|word| word.parse().ok());
+            assert_eq!(first, row["bytes"].as_u64(), "{line}");
+            assert!(line.ends_with(" 0"), "wrong must be 0: {line}");
+        }
+    }
+}
+
+/// Every field that scripts rely on is there and makes sense.
+fn check_row(row: &Value, transport: &str) {
+    assert_eq!([&row["collective"], &row["transport"], &row["dtype"]], ["all-reduce", transport, "f32"], "{row:#}");
+    assert_eq!([&row["ranks"], &row["wrong"]], [4, 0], "{row:#}");
+    assert!(row["algorithm"].as_str().is_some_and(|name| name != "auto" && !name.is_empty()), "{row:#}");
+    let number = |name: &str| row[name].as_f64().unwrap_or_else(|| panic!("{name} is no number in {row:#}"));
+    assert!(number("iterations") >= 5.0);
+    assert!(0.0 < number("min_us") && number("min_us") <= number("p50_us"));
+    assert!(number("p50_us") <= number("p99_us") && number("p99_us") <= number("max_us"));
+    let algbw = number("bytes") / number("p50_us") / 1e3;
+    assert!((number("algbw_gbps") / algbw - 1.0).abs() < 1e-9, "{row:#}");
+    assert!((number("busbw_gbps") / algbw - 1.5).abs() < 1e-9, "{row:#}");
+}
+
+#[test]
+fn every_collective_runs_between_processes() {
+    let collectives = [
+        "all-reduce",
+        "reduce-scatter",
+        "all-gather",
+        "broadcast",
+        "reduce",
+        "gather",
+        "scatter",
+        "all-to-all",
+        "barrier",
+        "send-receive",
+    ];
+    for (index, collective) in collectives.iter().enumerate() {
+        // Alternately one transport, type and place of the data, so that all are seen.
+        let transport = ["shm", "tcp"][index % 2];
+        let dtype = ["f16", "i64", "bf16"][index % 3];
+        let mut options = vec![*collective, "--ranks", "3", "--transport", transport, "--dtype", dtype, "--root", "2"];
+        options.extend(["--min", "5000", "--max", "200kB", "--factor", "50", "--iterations", "3", "--warmup", "0"]);
+        if index % 2 == 0 {
+            options.push("--alloc");
+        }
+        let outcome = perf(&options).expect_code(0);
+        let rows = outcome.stdout.lines().filter(|line| !line.starts_with('#')).count();
+        assert_eq!(rows, if *collective == "barrier" { 1 } else { 2 }, "{outcome:#?}");
+    }
+}
+
+#[test]
+fn algorithms_operations_and_places_can_be_named() {
+    for algorithm in ["ring", "recursive-doubling", "direct"] {
+        let options = ["all-reduce", "--ranks", "3", "--algorithm", algorithm, "--op", "max", "--in-place"];
+        let sizes = ["--min", "64KiB", "--max", "64KiB", "--iterations", "5", "--dtype", "i32"];
+        let outcome = perf(&[&options[..], &sizes].concat()).expect_code(0);
+        assert!(outcome.stdout.contains(&format!(" {algorithm} ")), "{outcome:#?}");
+    }
+}
+
+#[test]
+fn one_rank_needs_nobody() {
+    perf(&["all-reduce", "--ranks", "1", "--max", "1MiB", "--seconds", "0.01"]).expect_code(0);
+}
+
+#[test]
+fn under_another_launcher_nothing_is_spawned() {
+    let options = ["perf", "all-reduce", "--max", "4KiB", "--seconds", "0.01"];
+    let program = env!("CARGO_BIN_EXE_paceline");
+    let launched = [&["launch", "--workers", "2", "--", program], &options[..]].concat();
+    let outcome = run(paceline(&launched), LIMIT).expect_code(0);
+    assert_eq!(outcome.stdout.matches("# all-reduce, 2 ranks").count(), 1, "{outcome:#?}");
+    let launched = [&launched[..], &["--ranks", "3"]].concat();
+    run(paceline(&launched), LIMIT).expect_code(1).expect_stderr(&["--ranks 3", "has started 2 ranks"]);
+}
+
+#[test]
+fn wrong_usage_is_told_before_anything_starts() {
+    let cases: [(&[&str], &[&str]); 9] = [
+        (&["all-redcue"], &["all-redcue", "all-reduce"]),
+        (&["all-reduce", "--ranks", "0"], &["there must be at least one"]),
+        (&["all-reduce", "--algorithm", "rign"], &["no algorithm `rign`", "ring"]),
+        (&["all-reduce", "--dtype", "f31"], &["f31", "bf16"]),
+        (&["all-reduce", "--min", "2MiB", "--max", "1MiB"], &["--min 2MiB is more than --max 1MiB"]),
+        (&["all-reduce", "--max", "1.5MiB"], &["64KiB, 1MiB, 4MB"]),
+        (&["broadcast", "--root", "7"], &["--root 7 is not one of 2 ranks"]),
+        (&["all-gather", "--in-place"], &["--in-place is for all-reduce"]),
+        (&["send-receive", "--ranks", "1"], &["at least two ranks"]),
+    ];
+    for (arguments, fragments) in cases {
+        let outcome = perf(arguments).expect_code(2).expect_stderr(fragments);
+        assert_eq!(outcome.stdout, "", "{arguments:?}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_found_out_before_measuring() {
+    let outcome = perf(&["all-reduce", "--json", "/no/such/directory/rows.json"]).expect_code(1);
+    outcome.expect_stderr(&["cannot write the results to /no/such/directory/rows.json", "help:"]);
+}
