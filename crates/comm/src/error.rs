@@ -16,7 +16,7 @@ pub enum CommError {
         /// The operation that was pending here.
         operation: String,
         /// Why.
-        failure: Failure,
+        failure: Box<Failure>,
         /// ` (host NAME)`, or nothing.
         culprit_host: String,
         /// What to do.

@@ -25,11 +25,17 @@ pub(crate) struct Choice {
     pub tile_bytes: usize,
 }
 
+/// Algorithm, world size, rank, root.
+type ScheduleKey = (u8, usize, usize, usize);
+
+/// Collective, world size, bytes of a block, algorithm that the caller named.
+type ChoiceKey = (CollectiveKind, usize, usize, Option<u8>);
+
 /// The programs of a rank, and the choices made.
 #[derive(Default)]
 pub(crate) struct Programs {
-    schedules: Mutex<HashMap<(u8, usize, usize, usize), Arc<RankSchedule>>>,
-    choices: Mutex<HashMap<(CollectiveKind, usize, usize, Option<u8>), Choice>>,
+    schedules: Mutex<HashMap<ScheduleKey, Arc<RankSchedule>>>,
+    choices: Mutex<HashMap<ChoiceKey, Choice>>,
 }
 
 impl Programs {

@@ -85,11 +85,12 @@ fn pairs<L: Link + 'static>(
     mut pair: impl FnMut() -> Result<(L, L), LinkError>,
 ) -> Result<Vec<Links>, LinkError> {
     let mut links: Vec<Links> = (0..world).map(|_| (0..world).map(|_| None).collect()).collect();
-    for low in 0..world {
-        for high in low + 1..world {
+    for high in 1..world {
+        let (lower, rest) = links.split_at_mut(high);
+        for (low, lower) in lower.iter_mut().enumerate() {
             let (one, other) = pair()?;
-            links[low][high] = Some(Box::new(one));
-            links[high][low] = Some(Box::new(other));
+            lower[high] = Some(Box::new(one));
+            rest[0][low] = Some(Box::new(other));
         }
     }
     Ok(links)

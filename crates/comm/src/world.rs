@@ -94,7 +94,7 @@ impl World {
             host: self.hosts[self.rank].clone(),
             operation,
             next_step: next_step(&failure),
-            failure,
+            failure: Box::new(failure),
             culprit_host,
         }
     }

@@ -180,7 +180,7 @@ fn abort_ends_what_is_pending_everywhere() {
         });
         for (rank, error) in errors.iter().enumerate() {
             let CommError::Failed { failure, .. } = error else { panic!("{error}") };
-            match failure {
+            match &**failure {
                 Failure::Cancelled { reason } if rank == 2 => assert!(reason.contains("enough")),
                 Failure::Aborted { rank: 2, reason } => assert!(reason.contains("enough"), "{reason}"),
                 // The reason can be lost where the link was full; the loss is noticed all the same.

@@ -110,7 +110,7 @@ fn leaving_early_is_told_from_dying() {
             Some(comm.all_reduce(&mut [1f32; 10], Reduction::Sum, &CallOptions::default()).unwrap_err())
         });
         let Some(CommError::Failed { failure, .. }) = &errors[0] else { panic!("{links:?}: {:?}", errors[0]) };
-        assert!(matches!(failure, Failure::PeerLeft { rank: 1 }), "{links:?}: {failure}");
+        assert!(matches!(**failure, Failure::PeerLeft { rank: 1 }), "{links:?}: {failure}");
     }
 }
 
