@@ -228,8 +228,9 @@ impl fmt::Display for Slot {
             Space::Output => "output",
             Space::Scratch => "scratch",
         };
-        write!(f, "{space} blocks {}..{}", self.block, self.block + self.blocks)?;
-        write!(f, " parts {}..{}", self.part, self.part + self.parts)
+        let end = |start: u32, count: u32| u64::from(start) + u64::from(count);
+        write!(f, "{space} blocks {}..{}", self.block, end(self.block, self.blocks))?;
+        write!(f, " parts {}..{}", self.part, end(self.part, self.parts))
     }
 }
 

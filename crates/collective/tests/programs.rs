@@ -234,3 +234,22 @@ fn a_refusal_reads_like_a_sentence() {
     let text = refused(&ring, Capacity::Rendezvous).to_string();
     assert_eq!(text, "rank 1, step 2: races with step 1 for output blocks 0..1 parts 0..1; see rank 1 step 1");
 }
+
+#[test]
+fn a_damaged_program_is_refused_and_nothing_else() {
+    let ring = || paceline_collective::registry::find(AllReduce, "ring").unwrap().program(3, 0);
+    let mut huge = ring();
+    huge.ranks[2].scratch_blocks = u32::MAX;
+    assert!(matches!(refused(&huge, Capacity::Unbounded).reason, Reason::Cells(_)));
+    let mut far = ring();
+    far.ranks[1].steps[0].after = vec![u32::MAX];
+    assert_eq!(refused(&far, Capacity::Unbounded).reason, Reason::After(u32::MAX));
+    let mut wide = ring();
+    let slot = Slot::of_parts(Space::Input, 0, u32::MAX, u32::MAX);
+    wide.ranks[0].steps[0].action = paceline_collective::Action::Send { to: 1, message: 0, from: slot };
+    assert_eq!(refused(&wide, Capacity::Unbounded).reason, Reason::Range(slot));
+    let mut nowhere = ring();
+    nowhere.root = 7;
+    assert!(matches!(refused(&nowhere, Capacity::Unbounded).reason, Reason::World { .. }));
+    assert!(verify(&Program { ranks: vec![], ..ring() }, Capacity::Unbounded).is_err());
+}

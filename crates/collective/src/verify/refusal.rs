@@ -35,6 +35,9 @@ pub enum Reason {
         /// The root it names.
         root: Rank,
     },
+    /// More memory than any tile needs: a damaged program.
+    #[error("has {0} cells of memory, which is too many")]
+    Cells(u64),
     /// A slot reaches beyond its space, is empty, or takes some parts of several blocks.
     #[error("there is no {0}")]
     Range(Slot),

@@ -19,6 +19,10 @@ pub(crate) struct Matches {
     messages: usize,
 }
 
+/// A program may come from a file: cells of one rank beyond this (4,096 ranks' blocks in as many parts) are refused
+/// before anything is allocated for them.
+const CELLS_MAX: u64 = 1 << 24;
+
 /// No step.
 pub(crate) const NONE: u32 = u32::MAX;
 
@@ -46,6 +50,12 @@ pub(crate) fn check(program: &Program) -> Result<Matches, Refusal> {
     }
     for (rank, steps) in program.ranks.iter().enumerate() {
         let place = Place { kind, rank, world, root };
+        let (input, output) = blocks(kind, rank, root, world);
+        let all_blocks = [input, output, steps.scratch_blocks].into_iter().map(u64::from).sum::<u64>();
+        let cells = all_blocks * u64::from(program.parts);
+        if cells > CELLS_MAX {
+            return Err(Refusal::of(rank, None, Reason::Cells(cells)));
+        }
         for (step, content) in steps.steps.iter().enumerate() {
             let refuse = |reason| Refusal::at(rank, step as StepId, reason);
             if let Some(&after) = content.after.iter().find(|&&after| after as usize >= steps.steps.len()) {

@@ -17,9 +17,7 @@ pub(super) fn check(graph: &Graph, in_place: bool) -> Result<(), Refusal> {
     let mut execution = Execution::new(graph, in_place);
     let explain = |refusal: Refusal| {
         let to = match (&refusal.reason, refusal.step) {
-            (Reason::Result { cell, .. } | Reason::NotLast(cell) | Reason::Disagree { cell, .. }, _) => {
-                Destination::Output(*cell)
-            }
+            (Reason::Result { cell, .. } | Reason::Disagree { cell, .. }, _) => Destination::Output(*cell),
             (_, step) => Destination::Step(step.unwrap_or(0)),
         };
         Refusal { path: path(graph, in_place, refusal.rank, to), in_place, ..refusal }
