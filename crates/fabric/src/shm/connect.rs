@@ -151,7 +151,8 @@ impl ShmHost {
         let mut callers: Vec<OwnedFd> = Vec::new();
         while !expected.is_empty() {
             let sockets: Vec<_> = std::iter::once(&self.listener).chain(&callers).map(AsFd::as_fd).collect();
-            let ready = readable(&sockets, deadline).map_err(|what| LinkError::Protocol { what })?;
+            let ready = readable(&sockets, deadline)
+                .map_err(|source| LinkError::Io { doing: "waiting for Unix sockets", source })?;
             if ready.is_empty() {
                 break;
             }

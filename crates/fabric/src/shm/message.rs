@@ -89,7 +89,7 @@ pub(super) fn receive(socket: BorrowedFd<'_>, deadline: Instant) -> Result<(Mess
         match try_receive(socket)? {
             Some((Message::Refused { reason }, _)) => return Err(format!("the other side refuses: {reason}")),
             Some(received) => return Ok(received),
-            None if !readable(&[socket], deadline)?.is_empty() => {}
+            None if !readable(&[socket], deadline).map_err(|error| error.to_string())?.is_empty() => {}
             None => return Err("the other side did not answer within the time".into()),
         }
     }
@@ -120,7 +120,7 @@ pub(super) fn try_receive(socket: BorrowedFd<'_>) -> Result<Option<(Message, Vec
 }
 
 /// Waits until one of the sockets can be read; which ones, none if the deadline has passed.
-pub(super) fn readable(sockets: &[BorrowedFd<'_>], deadline: Instant) -> Result<Vec<usize>, String> {
+pub(super) fn readable(sockets: &[BorrowedFd<'_>], deadline: Instant) -> std::io::Result<Vec<usize>> {
     let mut fds: Vec<_> = sockets.iter().map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -128,7 +128,7 @@ pub(super) fn readable(sockets: &[BorrowedFd<'_>], deadline: Instant) -> Result<
             Ok(0) if left > Duration::ZERO => {}
             Ok(_) => break,
             Err(Errno::INTR) => {}
-            Err(error) => return Err(format!("waiting for the Unix socket: {error}")),
+            Err(error) => return Err(error.into()),
         }
     }
     Ok((0..fds.len()).filter(|index| !fds[*index].revents().is_empty()).collect())

@@ -5,6 +5,10 @@
 //! [`Arena`], which its peers have mapped. Where the kernel refuses single copies, the rings carry everything that is
 //! outside the arena.
 //!
+//! Nothing that a peer writes into shared memory is believed unchecked: indices, headers and references out of bounds end
+//! the link with an error. Peers are trusted not to change a payload while it is being read, as they are trusted with the
+//! numbers in it.
+//!
 //! All memory is in memfds and all names are abstract: a killed rank leaves nothing behind.
 //!
 //! Ranks find out that they share memory by doing so ([`ShmHost::connect`]): a Unix socket with a random abstract name

@@ -10,9 +10,10 @@ use crate::{LinkError, Piece};
 /// A frame waits as long as not so much room is free: the header and some payload, in whole units.
 pub(super) const FRAME_ROOM: usize = HEADER_BYTES.next_multiple_of(UNIT);
 
-/// The consumer hears of a long frame in steps of this many bytes, and copies one out of its cache while the next is
-/// being copied in.
-pub(super) const STEP_BYTES: usize = 32 << 10;
+/// The consumer hears of a long frame in steps of this many bytes, and copies one out while the next is being copied in.
+/// Measured (`examples/shm_perf.rs`): frames of 16 to 32 KiB cross 10 to 15 % sooner than with 32 KiB; longer ones do not
+/// care.
+pub(super) const STEP_BYTES: usize = 8 << 10;
 
 struct Pending {
     header: Header,
@@ -133,11 +134,11 @@ impl Outbox {
     /// Is there room for more of the frames that wait?
     pub(super) fn can_move(&self) -> bool {
         let wanted = |frame: &Pending| if frame.started { UNIT } else { FRAME_ROOM };
-        self.frames.front().is_some_and(|frame| self.producer.space_now() >= wanted(frame))
+        self.frames.front().is_some_and(|frame| self.producer.has_space(wanted(frame)))
     }
 
     /// May another frame be accepted? Where a quarter of the ring is free, a frame starts to move at once.
     pub(super) fn has_room(&self) -> bool {
-        self.frames.is_empty() && self.producer.space_now() >= self.producer.ring_bytes() / 4
+        self.frames.is_empty() && self.producer.has_space(self.producer.ring_bytes() / 4)
     }
 }

@@ -40,10 +40,10 @@ impl Producer {
         Ok(self.space_after(self.head))
     }
 
-    /// Like [`Producer::space`], by a fresh look, but nothing is remembered; all of the ring if the peer is broken,
-    /// which the next call of `space` reports.
-    pub(super) fn space_now(&self) -> usize {
-        self.look().map_or(self.segment.ring_bytes(), |head| self.space_after(head))
+    /// Can `wanted` bytes be written? Like [`Producer::space`], but what a look finds is not remembered. Yes if the peer
+    /// is broken, which the next call of `space` reports.
+    pub(super) fn has_space(&self, wanted: usize) -> bool {
+        self.space_after(self.head) >= wanted || self.look().map_or(true, |head| self.space_after(head) >= wanted)
     }
 
     /// The size of the ring.

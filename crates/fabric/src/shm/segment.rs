@@ -133,3 +133,61 @@ pub(super) fn valid_ring_bytes(ring_bytes: usize) -> bool {
         && ring_bytes >= page_bytes()
         && (RING_BYTES_MIN..=RING_BYTES_MAX).contains(&ring_bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// The store-buffering litmus test. Without the two fences it fails in most runs on an idle x86-64.
+    #[test]
+    fn a_sleeper_sees_the_data_or_the_publisher_sees_the_sleeper() {
+        let start = Instant::now();
+        // On a busy machine every round may cost a time slice: fewer rounds then.
+        let mut rounds = 0;
+        while rounds < 300_000 && start.elapsed() < Duration::from_secs(1) {
+            assert_eq!(lost_wake_ups(1000), 0, "after {rounds} rounds");
+            rounds += 1000;
+        }
+    }
+
+    fn lost_wake_ups(rounds: u64) -> usize {
+        let (segment, _) = Segment::create(RING_BYTES_MIN).expect("shared memory");
+        let [publisher, sleeper] = [0, 1].map(|side| segment.side(side));
+        let [at_publisher, at_sleeper] = [const { AtomicU64::new(0) }; 2];
+        let publish = |round| {
+            meet(&at_publisher, &at_sleeper, 2 * round - 1, round % 5);
+            publisher.tail.0.store(round, Ordering::Release);
+            let rings = sleeper.must_be_woken(WAKE_FOR_DATA);
+            meet(&at_publisher, &at_sleeper, 2 * round, 0);
+            rings
+        };
+        let sleep = |round| {
+            meet(&at_sleeper, &at_publisher, 2 * round - 1, round % 7);
+            sleeper.fall_asleep(WAKE_FOR_DATA);
+            let finds = publisher.tail.0.load(Ordering::Acquire) == round;
+            meet(&at_sleeper, &at_publisher, 2 * round, 0);
+            sleeper.wake_up();
+            finds
+        };
+        std::thread::scope(|scope| {
+            let rings = scope.spawn(move || (1..=rounds).map(publish).collect::<Vec<bool>>());
+            let finds: Vec<bool> = (1..=rounds).map(sleep).collect();
+            let rings = rings.join().expect("no panic");
+            rings.into_iter().zip(finds).filter(|(rings, finds)| !rings && !finds).count()
+        })
+    }
+
+    /// Waits for the other thread to come as far, and then a little.
+    fn meet(mine: &AtomicU64, other: &AtomicU64, step: u64, delay: u64) {
+        mine.store(step, Ordering::Release);
+        for spins in 1_u32.. {
+            if other.load(Ordering::Acquire) >= step {
+                break;
+            }
+            if spins.is_multiple_of(1000) { std::thread::yield_now() } else { std::hint::spin_loop() }
+        }
+        (0..delay).for_each(|_| std::hint::spin_loop());
+    }
+}
