@@ -151,7 +151,7 @@ impl Side {
                 self.link.prepare_sleep(false);
             } else if !self.link.receive(&mut sink)? {
                 polls += 1;
-                if polls.is_multiple_of(10_000) { std::thread::yield_now() } else { std::hint::spin_loop() }
+                if polls.is_multiple_of(200) { std::thread::yield_now() } else { std::hint::spin_loop() }
             }
         }
         self.arrived -= 1;
