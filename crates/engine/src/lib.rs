@@ -36,6 +36,8 @@ mod peer;
 mod pool;
 mod schedule;
 mod sending;
+#[cfg(test)]
+mod tests;
 mod work;
 
 pub use engine::Engine;

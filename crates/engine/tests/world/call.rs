@@ -11,6 +11,9 @@ use paceline_plan::{CollectiveKind, DataType, OperationKey, Rank, Reduction};
 
 use crate::random::Random;
 
+/// The input of one rank, and its actual length where a kernel decides it.
+pub type OwnInput = (Vec<u8>, Option<usize>);
+
 /// One call, as all ranks make it.
 #[derive(Clone)]
 pub struct Call {
@@ -35,7 +38,7 @@ pub struct Call {
     /// Of the data.
     pub seed: u64,
     /// For programs with kernels: the input of each rank, and the bytes of its blocks that count.
-    pub own_input: Option<Arc<Vec<(Vec<u8>, Option<usize>)>>>,
+    pub own_input: Option<Arc<Vec<OwnInput>>>,
 }
 
 impl Call {

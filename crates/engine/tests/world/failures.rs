@@ -131,14 +131,15 @@ fn the_clock_is_asked_for_no_more_often_than_needed() {
 
 #[test]
 fn a_goodbye_of_a_peer_that_has_finished_ends_nothing() {
-    with_seeds("a_goodbye_of_a_peer_that_has_finished", schedules(60, 600), |seed| {
+    with_seeds("a_goodbye_of_a_peer_that_has_finished", schedules(100, 1000), |seed| {
         let mut random = Random::new(seed);
-        let n = 2 + random.below(3);
+        let n = 2 + random.below(4);
         let algorithms = [
             find(CollectiveKind::Broadcast, "binomial"),
             find(CollectiveKind::Broadcast, "pipelined"),
             find(CollectiveKind::AllReduce, "ring"),
             find(CollectiveKind::Gather, "binomial"),
+            find(CollectiveKind::Reduce, "binomial"),
             find(CollectiveKind::Barrier, "dissemination"),
         ];
         let elements = random.pick(&[0, 5, 30]);
