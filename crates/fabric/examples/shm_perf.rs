@@ -134,7 +134,9 @@ impl Side {
         unsafe { self.link.enqueue(&header, pieces, 0) };
         let mut sent = false;
         while !sent {
-            self.link.flush(&mut |_| sent = true)?;
+            if !self.link.flush(&mut |_| sent = true)? {
+                std::thread::yield_now();
+            }
         }
         Ok(())
     }
