@@ -218,8 +218,9 @@ impl Core {
             Failure::Aborted { reason, .. } => reason.clone(),
             _ => format!("{}: {failure}", self.name),
         };
+        let lost = if let Failure::PeerLost { rank, .. } = failure { Some(rank) } else { None };
         self.engine.fail(failure);
-        self.abort(reason);
+        self.abort(reason, lost);
         self.complete();
     }
 
@@ -238,17 +239,23 @@ impl Core {
         self.links.iter().enumerate().all(|(peer, link)| link.is_none() || self.engine.has_left(peer))
     }
 
-    /// Lets go of all memory of callers, and tells the peers why. What the links do not take at once goes out later.
-    fn abort(&mut self, reason: String) {
+    /// Lets go of all memory of callers, and tells the peers why, but for the `lost` one. What the links do not take at
+    /// once goes out later.
+    fn abort(&mut self, reason: String, lost: Option<usize>) {
         let reason = reason.into_bytes();
         let header = Header { payload_bytes: reason.len() as u32, ..Header::new(Kind::Abort, Default::default()) };
         let pieces = [Piece { start: reason.as_ptr(), bytes: reason.len() }];
-        for link in &mut self.links {
+        for (peer, link) in self.links.iter_mut().enumerate() {
             let Some(mut link) = link.take() else { continue };
             link.abandon();
-            // SAFETY: the last words are kept as long as the links that say them.
-            unsafe { link.enqueue(&header, &pieces, NO_TICKET) };
-            self.parting.push(Parting { link, silent: false });
+            let silent = lost == Some(peer);
+            if silent {
+                link.close();
+            } else {
+                // SAFETY: the last words are kept as long as the links that say them.
+                unsafe { link.enqueue(&header, &pieces, NO_TICKET) };
+            }
+            self.parting.push(Parting { link, silent });
         }
         self.last_words = reason;
         for arriving in &mut self.arriving {

@@ -19,6 +19,9 @@ use crate::programs::Programs;
 /// How long a rank that leaves waits for the others' goodbye, so that nobody loses its last data.
 const LEAVE: Duration = Duration::from_secs(2);
 
+/// How long a rank of a failed world tries to tell the others why. They have 2 s in all to notice and to end.
+const PART: Duration = Duration::from_millis(500);
+
 /// A rank's connection to all others. Dropping it says goodbye.
 pub(crate) struct World {
     pub context: Arc<Context>,
@@ -128,7 +131,8 @@ impl Drop for World {
                 core.leave();
             });
             let patience = Patience { spins: 0, yields: 8 };
-            let until = Instant::now() + LEAVE;
+            let limit = if self.context.with(|core| core.engine.failure().is_some()) { PART } else { LEAVE };
+            let until = Instant::now() + limit;
             self.context.drive(patience, Some(until), &|core| match core.engine.failure() {
                 Some(_) => core.parted(),
                 None => core.alone(),

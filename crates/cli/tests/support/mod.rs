@@ -6,6 +6,7 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -61,17 +62,23 @@ pub fn paceline(arguments: &[&str]) -> Command {
 /// A run that has not ended yet. Dropping it ends it.
 pub struct Running {
     child: Child,
-    stdout: Option<JoinHandle<String>>,
-    stderr: Option<JoinHandle<String>>,
+    stdout: Collected,
+    stderr: Collected,
     started: Instant,
+}
+
+/// What has come out of a pipe so far, and the thread that reads it.
+struct Collected {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    reader: Option<JoinHandle<()>>,
 }
 
 /// Starts a command and collects what it writes.
 pub fn start(mut command: Command) -> Running {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the program starts");
-    let stdout = child.stdout.take().map(collect);
-    let stderr = child.stderr.take().map(collect);
+    let stdout = Collected::from(child.stdout.take().expect("it is a pipe"));
+    let stderr = Collected::from(child.stderr.take().expect("it is a pipe"));
     Running { child, stdout, stderr, started: Instant::now() }
 }
 
@@ -85,6 +92,16 @@ impl Running {
     /// The process id of the program.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// What it has written to standard output until now.
+    pub fn stdout_so_far(&self) -> String {
+        self.stdout.so_far()
+    }
+
+    /// What it has written to standard error until now.
+    pub fn stderr_so_far(&self) -> String {
+        self.stderr.so_far()
     }
 
     /// Sends the program a signal.
@@ -101,9 +118,7 @@ impl Running {
             let _ = self.child.kill();
         }
         let status = self.child.wait().expect("it is our child");
-        let text = |stream: Option<JoinHandle<String>>| stream.map(|thread| thread.join().expect("a reader"));
-        let stdout = text(self.stdout.take()).unwrap_or_default();
-        let stderr = text(self.stderr.take()).unwrap_or_default();
+        let (stdout, stderr) = (self.stdout.take_all(), self.stderr.take_all());
         let outcome = Outcome { status, stdout, stderr, elapsed };
         assert!(ended, "still running after {limit:?}: {outcome:#?}");
         outcome
@@ -142,10 +157,27 @@ pub fn children_of(pid: u32) -> Vec<u32> {
     list.split_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
-fn collect(mut pipe: impl Read + Send + 'static) -> JoinHandle<String> {
-    thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let _ = pipe.read_to_end(&mut bytes);
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
+impl Collected {
+    fn from(mut pipe: impl Read + Send + 'static) -> Collected {
+        let bytes = Arc::new(Mutex::new(Vec::new()));
+        let shared = Arc::clone(&bytes);
+        let reader = thread::spawn(move || {
+            let mut piece = [0; 4096];
+            while let Ok(count @ 1..) = pipe.read(&mut piece) {
+                shared.lock().expect("no reader panics").extend_from_slice(&piece[..count]);
+            }
+        });
+        Collected { bytes, reader: Some(reader) }
+    }
+
+    fn so_far(&self) -> String {
+        String::from_utf8_lossy(&self.bytes.lock().expect("no reader panics")).into_owned()
+    }
+
+    fn take_all(&mut self) -> String {
+        if let Some(reader) = self.reader.take() {
+            reader.join().expect("no reader panics");
+        }
+        self.so_far()
+    }
 }

@@ -1,0 +1,157 @@
+//! What happens when ranks die, stay away or disagree.
+
+mod support;
+
+use std::fs;
+use std::net::TcpListener;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use support::{Running, children_of, is_alive, paceline, run, start, until};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A training that would take minutes, once all its workers are in the middle of it. Gives their process ids by rank.
+fn long_training(transport: &str) -> (Running, Vec<u32>) {
+    let options = ["--workers", "3", "--transport", transport, "--epochs", "1000", "--model", "mlp"];
+    let running = start(paceline(&[&["train"], &options[..]].concat()));
+    assert!(until(LIMIT, || running.stdout_so_far().contains("epoch 1:")), "{}", running.stderr_so_far());
+    let mut ranks: Vec<(u32, u32)> =
+        children_of(running.pid()).into_iter().filter_map(|pid| Some((rank_of(pid)?, pid))).collect();
+    ranks.sort_unstable();
+    assert_eq!(ranks.len(), 3, "three ranks are running");
+    (running, ranks.into_iter().map(|(_, pid)| pid).collect())
+}
+
+/// The rank in the environment of a process.
+fn rank_of(pid: u32) -> Option<u32> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let variables = environment.split(|byte| *byte == 0).filter_map(|variable| str::from_utf8(variable).ok());
+    variables.filter_map(|variable| variable.strip_prefix("PACELINE_RANK=")).find_map(|rank| rank.parse().ok())
+}
+
+fn kill(pid: u32) {
+    let pid = Pid::from_raw(pid as i32).expect("a process id");
+    kill_process(pid, Signal::KILL).expect("it is still there");
+}
+
+/// Names of shared-memory objects and of abstract and other Unix sockets of ours.
+fn leftovers() -> Vec<String> {
+    let objects = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
+    let objects = objects.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let sockets = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let sockets = sockets.lines().filter_map(|line| line.split_whitespace().nth(7)).map(str::to_owned);
+    objects.chain(sockets.collect::<Vec<_>>()).filter(|name| name.to_lowercase().contains("paceline")).collect()
+}
+
+fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+#[test]
+fn survivors_of_a_killed_worker_end_in_time_and_say_who_where_and_what() {
+    for transport in ["shm", "tcp"] {
+        let (running, ranks) = long_training(transport);
+        kill(ranks[1]);
+        let killed = Instant::now();
+        let gone = until(Duration::from_secs(2), || !ranks.iter().any(|pid| is_alive(*pid)));
+        assert!(gone, "{transport}: survivors still run {:?} later: {}", killed.elapsed(), running.stderr_so_far());
+        let outcome = running.end_within(Duration::from_secs(1)).expect_code(1);
+        let launcher = format!("rank 1 (pid {}) was killed by SIGKILL", ranks[1]);
+        let outcome = outcome.expect_stderr(&[&launcher]);
+        for survivor in [0, 2] {
+            let reports = format!("rank {survivor} on {}", host());
+            let said = outcome.stderr.lines().find(|line| line.contains(&reports));
+            let said = said.unwrap_or_else(|| panic!("{transport}: rank {survivor} said nothing: {outcome:#?}"));
+            let names_the_lost_one = said.contains("rank 1") && said.contains(&format!("host {}", host()));
+            assert!(names_the_lost_one && said.contains("all-reduce"), "{transport}: {said}");
+        }
+    }
+    // Other tests of this file may be running: give theirs the time to end.
+    assert!(until(LIMIT, || leftovers().is_empty()), "left behind: {:?}", leftovers());
+}
+
+#[test]
+fn a_killed_first_rank_ends_the_others_too() {
+    let (running, ranks) = long_training("shm");
+    kill(ranks[0]);
+    assert!(until(Duration::from_secs(2), || !ranks.iter().any(|pid| is_alive(*pid))), "survivors still run");
+    running.end_within(Duration::from_secs(1)).expect_code(1).expect_stderr(&["rank 0 (pid "]);
+}
+
+#[test]
+fn an_interrupted_training_leaves_nothing() {
+    let (running, ranks) = long_training("shm");
+    running.signal(Signal::INT);
+    let outcome = running.end_within(Duration::from_secs(2)).expect_code(130);
+    assert!(!ranks.iter().any(|pid| is_alive(*pid)), "{outcome:#?}");
+}
+
+/// One rank, started by hand.
+fn lone_rank(rank: &str, world_size: &str, address: &str, arguments: &[&str]) -> Command {
+    let mut command = paceline(arguments);
+    command.env("PACELINE_RANK", rank).env("PACELINE_WORLD_SIZE", world_size).env("PACELINE_RENDEZVOUS", address);
+    command.env("PACELINE_JOB", "faults").env("PACELINE_TIMEOUT", "1");
+    command
+}
+
+const SHORT: [&str; 6] = ["perf", "all-reduce", "--max", "1KiB", "--seconds", "0"];
+
+/// An address on which nobody listens.
+fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("its address").to_string()
+}
+
+#[test]
+fn a_peer_that_never_comes_is_named() {
+    let address = free_address();
+    let alone = run(lone_rank("0", "3", &address, &SHORT), LIMIT).expect_code(1);
+    assert!(alone.elapsed < Duration::from_secs(5), "{alone:#?}");
+    alone.expect_stderr(&["rank 0 on ", "ranks 1, 2 never came within 1 s"]);
+    let alone = run(lone_rank("1", "2", &address, &SHORT), LIMIT).expect_code(1);
+    assert!(alone.elapsed < Duration::from_secs(5), "{alone:#?}");
+    alone.expect_stderr(&["rank 1", &address]);
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("its address").to_string();
+    let outcome = run(lone_rank("0", "2", &address, &SHORT), LIMIT).expect_code(1);
+    let port = address.rsplit(':').next().expect("a port");
+    outcome.expect_stderr(&[
+        "rank 0 on ",
+        &format!("port {port} on 127.0.0.1 is already in use"),
+        "PACELINE_RENDEZVOUS",
+    ]);
+}
+
+#[test]
+fn different_world_sizes_are_named() {
+    let address = free_address();
+    let first = start(lone_rank("0", "2", &address, &SHORT));
+    let second = start(lone_rank("1", "3", &address, &SHORT));
+    for outcome in [first, second].map(|running| running.end_within(LIMIT).expect_code(1)) {
+        outcome.expect_stderr(&["rank 1 says the world has 3 ranks, rank 0 says 2"]);
+    }
+}
+
+#[test]
+fn calls_that_do_not_fit_each_other_are_named() {
+    let address = free_address();
+    let first = start(lone_rank("0", "2", &address, &SHORT));
+    let second = start(lone_rank("1", "2", &address, &[&SHORT[..], &["--dtype", "f64"]].concat()));
+    let outcomes = [first, second].map(|running| running.end_within(LIMIT).expect_code(1));
+    let said = outcomes.iter().map(|outcome| outcome.stderr.as_str()).collect::<String>();
+    for fragment in ["256 f32 elements", "128 f64 elements", "Make all ranks call the same collectives"] {
+        assert!(said.contains(fragment), "no `{fragment}`: {outcomes:#?}");
+    }
+}
+
+#[test]
+fn variables_that_make_no_sense_are_wrong_usage() {
+    let outcome = run(lone_rank("5", "2", &free_address(), &SHORT), LIMIT).expect_code(2);
+    outcome.expect_stderr(&["PACELINE_RANK", "5", "help:"]);
+}

@@ -1,0 +1,127 @@
+//! `paceline train` with real processes: what it prints, writes and refuses.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+use support::{Outcome, paceline, run};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+fn train(arguments: &[&str]) -> Outcome {
+    run(paceline(&[&["train"], arguments].concat()), LIMIT)
+}
+
+/// A new empty directory.
+fn scratch_directory(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("train-{}-{name}", std::process::id()));
+    let _ = fs::remove_dir_all(&path);
+    fs::create_dir_all(&path).expect("a scratch directory");
+    path
+}
+
+fn report(path: &Path) -> Value {
+    serde_json::from_str(&fs::read_to_string(path).expect("the file")).expect("JSON")
+}
+
+#[test]
+fn every_transport_and_world_trains_to_the_same_parameters() {
+    let directory = scratch_directory("same");
+    let mut losses = Vec::new();
+    for (workers, transport) in [("1", "auto"), ("2", "shm"), ("3", "tcp")] {
+        let (json, dump) = (directory.join(format!("{workers}.json")), directory.join(workers));
+        let mut options = vec!["--model", "mlp", "--iterations", "12", "--global-batch", "48", "--seed", "7"];
+        let (json_text, dump_text) = (json.to_string_lossy(), dump.to_string_lossy());
+        options.extend(["--workers", workers, "--transport", transport, "--json", &json_text]);
+        options.extend(["--dump-parameters", &dump_text]);
+        let outcome = train(&options).expect_code(0);
+        assert!(outcome.stdout.contains("epoch 1: loss "), "{outcome:#?}");
+        assert!(outcome.stdout.contains(" % of the time in communication"), "{outcome:#?}");
+        assert!(!outcome.stdout.contains('\r') && !outcome.stderr.contains('\r'), "no bar in a pipe: {outcome:#?}");
+
+        let report = report(&json);
+        let number = |name: &str| report[name].as_f64().unwrap_or_else(|| panic!("no {name} in {report:#}"));
+        assert_eq!(report["schema"], 1);
+        assert_eq!(report["world_size"].to_string(), workers);
+        assert!(report["strategy"].as_str().is_some_and(|text| text.ends_with(&format!("protocol={transport}"))));
+        assert!(number("test_accuracy") > 0.0 && number("samples_per_s") > 0.0);
+        assert!(number("exposed_communication_s") >= 0.0);
+        assert_eq!(report["epochs"].as_array().map(Vec::len), Some(1), "{report:#}");
+        losses.push(number("final_loss"));
+
+        let dumps: BTreeSet<Vec<u8>> = (0..workers.parse().expect("a number"))
+            .map(|rank: usize| fs::read(dump.join(format!("rank-{rank}.safetensors"))).expect("a dump"))
+            .collect();
+        assert_eq!(dumps.len(), 1, "all ranks hold the same bits");
+    }
+    let near = |loss: &f64| (loss / losses[0] - 1.0).abs() < 1e-4;
+    assert!(losses.iter().all(near), "the world size changed the result: {losses:?}");
+    fs::remove_dir_all(directory).expect("our own directory");
+}
+
+#[test]
+fn wrong_usage_is_told_once_and_before_anything_starts() {
+    let cases: [(&[&str], &[&str]); 7] = [
+        (&["--workers", "0"], &["--workers", "there must be at least one"]),
+        (&["--strategy", "wfpb-a2a"], &["wfpb-a2a", "did you mean `wfbp-a2a`?", "^^^^^^^^"]),
+        (&["--strategy", "compress=topk:0.01"], &["topk", "not built yet"]),
+        (&["--batch", "8", "--global-batch", "16"], &["--batch", "--global-batch"]),
+        (&["--lr=-1"], &["learning rate"]),
+        (&["--model", "resnet"], &["resnet", "cnn"]),
+        (&["--transport", "tcp", "--strategy", "protocol=shm"], &["--transport tcp contradicts protocol=shm"]),
+    ];
+    for (arguments, fragments) in cases {
+        let outcome = train(arguments).expect_code(2).expect_stderr(fragments);
+        assert_eq!(outcome.stdout, "", "{arguments:?}");
+        assert_eq!(outcome.stderr.matches("error:").count(), 1, "{outcome:#?}");
+    }
+}
+
+#[test]
+fn missing_and_truncated_data_is_named_once() {
+    let directory = scratch_directory("data");
+    let path = directory.to_string_lossy().into_owned();
+    let outcome = train(&["--data-dir", &path, "--iterations", "1"]).expect_code(1);
+    let outcome = outcome.expect_stderr(&["train-images-idx3-ubyte.gz", "No such file"]);
+    assert_eq!(outcome.stderr.matches("error:").count(), 1, "{outcome:#?}");
+
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/fashion-mnist");
+    for entry in fs::read_dir(&sample).expect("the sample") {
+        let entry = entry.expect("an entry");
+        fs::copy(entry.path(), directory.join(entry.file_name())).expect("a copy");
+    }
+    let file = directory.join("train-images-idx3-ubyte.gz");
+    let bytes = fs::read(&file).expect("images");
+    let mut shorter = fs::File::create(&file).expect("a file");
+    shorter.write_all(&bytes[..bytes.len() / 2]).expect("half of it");
+    drop(shorter);
+    let outcome = train(&["--data-dir", &path, "--iterations", "1"]).expect_code(1);
+    let outcome = outcome.expect_stderr(&["train-images-idx3-ubyte.gz"]);
+    assert_eq!(outcome.stderr.matches("error:").count(), 1, "{outcome:#?}");
+    fs::remove_dir_all(directory).expect("our own directory");
+}
+
+/// The whole promise of the README: with PACELINE_LONG_TESTS=1 to its end, else the first epoch only.
+#[test]
+fn the_readme_command_learns() {
+    let long = std::env::var_os("PACELINE_LONG_TESTS").is_some();
+    let directory = scratch_directory("readme");
+    let json = directory.join("train.json");
+    let json_text = json.to_string_lossy();
+    let mut options = vec!["--workers", "4", "--json", &json_text];
+    if !long {
+        options.extend(["--iterations", "40"]);
+    }
+    let mut command = paceline(&[&["train"], &options[..]].concat());
+    command.env_remove("RAYON_NUM_THREADS");
+    run(command, Duration::from_secs(600)).expect_code(0);
+    let accuracy = report(&json)["test_accuracy"].as_f64().expect("a number");
+    let wanted = if long { 0.8 } else { 0.5 };
+    assert!(accuracy > wanted, "test accuracy {accuracy} after {options:?}");
+    fs::remove_dir_all(directory).expect("our own directory");
+}
