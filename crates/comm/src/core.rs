@@ -188,6 +188,7 @@ impl Core {
     }
 
     fn complete(&mut self) {
+        self.give_up();
         while let Some(completion) = self.engine.completed() {
             let background = self.memories.remove(completion.op.index);
             self.background -= usize::from(background);
@@ -213,15 +214,21 @@ impl Core {
         if self.engine.failure().is_some() {
             return;
         }
-        let reason = match &failure {
+        self.engine.fail(failure);
+        self.complete();
+    }
+
+    /// If the engine has failed, perhaps by itself (a deadline, a peer that left): lets go of the links, before callers
+    /// get their memory back.
+    fn give_up(&mut self) {
+        let Some(failure) = self.engine.failure().filter(|_| self.links.iter().any(Option::is_some)) else { return };
+        let reason = match failure {
             // The first one's words are passed on as they are.
             Failure::Aborted { reason, .. } => reason.clone(),
             _ => format!("{}: {failure}", self.name),
         };
-        let lost = if let Failure::PeerLost { rank, .. } = failure { Some(rank) } else { None };
-        self.engine.fail(failure);
+        let lost = if let Failure::PeerLost { rank, .. } = failure { Some(*rank) } else { None };
         self.abort(reason, lost);
-        self.complete();
     }
 
     /// Says goodbye to all peers that are still there.
@@ -252,8 +259,13 @@ impl Core {
             if silent {
                 link.close();
             } else {
+                // A peer that made a different call is shown ours.
+                while let Some(header) = self.engine.control(peer) {
+                    // SAFETY: no pieces.
+                    unsafe { link.enqueue(&header, &[], NO_TICKET) };
+                }
                 // SAFETY: the last words are kept as long as the links that say them.
-                unsafe { link.enqueue(&header, &pieces, NO_TICKET) };
+                unsafe { link.enqueue(&header, &pieces, LAST_WORDS) };
             }
             self.parting.push(Parting { link, silent });
         }
@@ -269,7 +281,7 @@ impl Core {
         for parting in self.parting.iter_mut().filter(|parting| !parting.silent) {
             let mut said = false;
             // A link that cannot flush has lost its peer, who needs no reason.
-            let lost = parting.link.flush(&mut |_| said = true).is_err();
+            let lost = parting.link.flush(&mut |ticket| said |= ticket == LAST_WORDS).is_err();
             if said || lost {
                 parting.link.close();
                 parting.silent = true;
@@ -307,3 +319,6 @@ struct Parting {
 
 /// Frames whose memory nobody waits for.
 const NO_TICKET: u64 = u64::MAX;
+
+/// The frame that says why this rank gives up.
+const LAST_WORDS: u64 = u64::MAX - 1;

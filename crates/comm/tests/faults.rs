@@ -76,6 +76,25 @@ fn a_rank_that_never_starts_an_operation_is_named_at_the_deadline() {
 }
 
 #[test]
+fn a_deadline_of_one_rank_ends_the_operations_of_its_patient_peers() {
+    for links in LINKS {
+        let started = Instant::now();
+        let errors = on_all_ranks(links, 3, |comm| {
+            if comm.rank() == 1 {
+                std::thread::sleep(Duration::from_millis(800));
+                return None;
+            }
+            let timeout = Some(if comm.rank() == 0 { Duration::from_millis(200) } else { Duration::from_secs(60) });
+            let options = CallOptions { timeout, ..CallOptions::default() };
+            Some(comm.all_reduce(&mut [1f32; 1000], Reduction::Sum, &options).unwrap_err().to_string())
+        });
+        assert!(started.elapsed() < Duration::from_secs(4), "{links:?}: {:?}", started.elapsed());
+        let told = errors[2].as_deref().unwrap_or_default();
+        assert!(told.contains("did not finish in time"), "{links:?}: {told}");
+    }
+}
+
+#[test]
 fn a_lost_peer_ends_the_operations_of_everyone() {
     for links in LINKS {
         let started = Instant::now();
