@@ -24,7 +24,7 @@ impl Agreement {
         let texts = self.exchange(communicator).while_training(doing)?;
         let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
         let first = lines(&texts[0]);
-        for (rank, text) in texts.iter().enumerate().filter(|(_, text)| **text != texts[0]) {
+        if let Some((rank, text)) = texts.iter().enumerate().find(|(_, text)| **text != texts[0]) {
             let other = lines(text);
             let differs = (0..first.len().max(other.len())).find(|&index| first.get(index) != other.get(index));
             // Lines come in pairs; a difference in either is one of the pair's subject.

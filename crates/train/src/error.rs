@@ -46,7 +46,7 @@ pub enum TrainError {
         doing: &'static str,
         /// The communicator's answer.
         #[source]
-        source: CommError,
+        source: Box<CommError>,
     },
     /// The ranks were not started alike.
     #[error(
@@ -106,6 +106,6 @@ pub(crate) trait WhileTraining<T> {
 
 impl<T> WhileTraining<T> for Result<T, CommError> {
     fn while_training(self, doing: &'static str) -> Result<T, TrainError> {
-        self.map_err(|source| TrainError::Communication { doing, source })
+        self.map_err(|source| TrainError::Communication { doing, source: Box::new(source) })
     }
 }

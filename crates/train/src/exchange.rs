@@ -113,7 +113,7 @@ impl Exchange {
         let called = Instant::now();
         let arrived = pending.wait();
         self.in_communicator += called.elapsed();
-        let buffer = &*bucket.insert(arrived?);
+        let buffer = bucket.insert(arrived?);
         let tensors = self.plan.buckets[number].tensors.iter();
         Ok(tensors.map(|&tensor| (tensor, &buffer[self.places[tensor].elements.clone()])))
     }
@@ -183,4 +183,87 @@ fn places(plan: &Plan, sizes: &[usize]) -> Vec<Place> {
         }
     }
     places
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use paceline_schedule::{TensorSpec, plan};
+    use paceline_strategy::Registry;
+
+    use super::*;
+
+    /// The exchanges of two ranks, for tensors of 2, 3 and 1 elements that travel by themselves.
+    fn exchanges() -> [Exchange; 2] {
+        let sizes = [2, 3, 1];
+        let strategy = Registry::built_in().parse("wfbp-a2a").unwrap();
+        let tensors = sizes.map(|elements| TensorSpec { name: elements.to_string(), elements });
+        let plan = plan(&strategy, &tensors).unwrap();
+        let communicators: [Communicator; 2] = Communicator::threads(2).unwrap().try_into().ok().unwrap();
+        communicators.map(|communicator| Exchange::new(communicator, plan.clone(), &sizes, None).unwrap())
+    }
+
+    const ONLY: Pass = Pass { weight: 0.5, first: true, last: true };
+
+    #[test]
+    fn a_bucket_arrives_while_backward_goes_on() {
+        let ranks = exchanges().map(|mut exchange| {
+            thread::spawn(move || {
+                exchange.begin(ONLY);
+                exchange.ready(2, Some(&[3.0])).unwrap();
+                // Neither rank announces another tensor; the first bucket of the plan holds tensor 2.
+                let arrived = exchange.wait(0).unwrap().map(|(tensor, gradient)| (tensor, gradient.to_vec()));
+                assert_eq!(arrived.collect::<Vec<_>>(), [(2, vec![3.0])]);
+            })
+        });
+        ranks.into_iter().for_each(|rank| rank.join().unwrap());
+    }
+
+    #[test]
+    fn ranks_may_announce_in_different_orders() {
+        let ranks = exchanges().map(|mut exchange| {
+            thread::spawn(move || {
+                for update in 1..=3 {
+                    let value = update as f32;
+                    exchange.begin(ONLY);
+                    if exchange.communicator.rank() == 0 {
+                        exchange.nothing().unwrap();
+                    } else {
+                        exchange.ready(2, Some(&[value])).unwrap();
+                        exchange.ready(1, Some(&[value, -value, 0.0])).unwrap();
+                        exchange.ready(0, Some(&[8.0, 2.0 * value])).unwrap();
+                    }
+                    let mut sums = vec![Vec::new(); 3];
+                    for bucket in 0..3 {
+                        exchange.wait(bucket).unwrap().for_each(|(tensor, gradient)| sums[tensor] = gradient.to_vec());
+                    }
+                    assert_eq!(sums, [vec![4.0, value], vec![value / 2.0, -value / 2.0, 0.0], vec![value / 2.0]]);
+                }
+            })
+        });
+        ranks.into_iter().for_each(|rank| rank.join().unwrap());
+    }
+
+    #[test]
+    fn passes_add_up_and_only_the_last_sets_off() {
+        let ranks = exchanges().map(|mut exchange| {
+            thread::spawn(move || {
+                exchange.begin(Pass { weight: 0.25, first: true, last: false });
+                exchange.ready(2, Some(&[4.0])).unwrap();
+                exchange.ready(1, None).unwrap();
+                exchange.ready(0, Some(&[0.0, 8.0])).unwrap();
+                assert!(exchange.gradients.iter().all(|gradients| matches!(gradients, Gradients::Here(_))));
+                exchange.begin(Pass { weight: 0.25, first: false, last: true });
+                exchange.ready(2, None).unwrap();
+                exchange.ready(1, Some(&[4.0; 3])).unwrap();
+                exchange.ready(0, Some(&[4.0, 4.0])).unwrap();
+                let sums: Vec<Vec<f32>> = (0..3)
+                    .flat_map(|bucket| exchange.wait(bucket).unwrap().map(|(_, g)| g.to_vec()).collect::<Vec<_>>())
+                    .collect();
+                assert_eq!(sums, [vec![2.0], vec![2.0; 3], vec![2.0, 6.0]]);
+            })
+        });
+        ranks.into_iter().for_each(|rank| rank.join().unwrap());
+    }
 }

@@ -1,4 +1,38 @@
-//! Under construction.
+//! The training engine: model, data, optimiser, and the loop that hides communication behind backward.
+//!
+//! Every rank calls [`train`] with its communicator; here, three ranks that are threads of one process.
+//!
+//! ```
+//! use paceline_comm::Communicator;
+//! use paceline_train::{BatchSize, ModelName, Silent, TrainOptions, train};
+//!
+//! let options = TrainOptions {
+//!     model: ModelName::Mlp,
+//!     strategy: "wfbp-a2a".into(),
+//!     batch: BatchSize::Global(30),
+//!     iterations: Some(40),
+//!     ..TrainOptions::default()
+//! };
+//! let ranks = Communicator::threads(3)?.into_iter().map(|communicator| {
+//!     let options = options.clone();
+//!     std::thread::spawn(move || train(&communicator, &options, &mut Silent))
+//! });
+//! let reports: Vec<_> = ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().expect("no panic")).collect();
+//! for report in &reports {
+//!     let report = report.as_ref().expect("all ranks trained");
+//!     assert_eq!((report.world_size, report.iterations), (3, 40));
+//!     // 1,200 of the sample's 6,000 images are enough for more than half of the test images; chance is a tenth.
+//!     assert!(report.test_accuracy > 0.5);
+//! }
+//! # Ok::<(), paceline_comm::CommError>(())
+//! ```
+//!
+//! A gradient goes from [`Backend::gradients`] into the arena of an exchange as soon as backward has it; a bucket of the
+//! plan sets off when its last gradient is in, while backward goes on; after backward the trainer waits bucket by bucket
+//! and lets [`MomentumSgd`] update the parameters. Every rank computes the same update from the same bits.
+//!
+//! Only the module of the backend knows the framework (candle); a model of one's own is a [`Model`] for it, or a
+//! [`Backend`] on another framework, given to [`train_model`].
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 

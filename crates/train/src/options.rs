@@ -7,7 +7,8 @@ use crate::error::TrainError;
 use crate::models::ModelName;
 use crate::optimizer::SgdSettings;
 
-/// What to train and how. The defaults pass 80 % test accuracy on the sample in a few epochs.
+/// What to train and how. By default the cnn is trained on the sample to about 86 % test accuracy, the same way whatever
+/// the number of workers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrainOptions {
     /// The model.
@@ -47,7 +48,7 @@ pub enum BatchSize {
 }
 
 /// Epochs where neither epochs nor iterations are given.
-pub const DEFAULT_EPOCHS: usize = 5;
+pub const DEFAULT_EPOCHS: usize = 10;
 
 impl Default for TrainOptions {
     fn default() -> Self {
@@ -57,9 +58,9 @@ impl Default for TrainOptions {
             strategy: "wfbp-a2a".into(),
             epochs: None,
             iterations: None,
-            batch: BatchSize::Local(16),
+            batch: BatchSize::Global(32),
             accumulate: 1,
-            optimizer: SgdSettings { learning_rate: 0.05, momentum: 0.9, weight_decay: 0.0 },
+            optimizer: SgdSettings { learning_rate: 0.02, momentum: 0.9, weight_decay: 0.0 },
             seed: 1,
             threads: 1,
             dump_parameters: None,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use paceline_comm::{CallOptions, Communicator, Transport};
 use paceline_plan::{Plan, Reduction};
 use paceline_schedule::TensorSpec;
-use paceline_strategy::{Call, Strategy};
+use paceline_strategy::Call;
 
 use crate::backend::{Backend, BackendError, Evaluation, SharedSink, Slot, TensorInfo};
 use crate::data::{Data, Sharding, split};
@@ -88,7 +88,8 @@ impl<'a> Trainer<'a> {
         let plan = paceline_schedule::plan(&strategy, &tensors(backend.as_ref()))?;
         compare_ranks(communicator, options, data, backend.as_ref(), &plan)?;
         broadcast_model(communicator, backend.as_mut())?;
-        let exchange = Exchange::new(communicator.clone(), plan.clone(), &sizes, algorithm(&strategy));
+        let exchange =
+            Exchange::new(communicator.clone(), plan.clone(), &sizes, strategy.arch.word(0).map(str::to_owned));
         let exchange = Arc::new(Mutex::new(exchange.while_training("preparing the gradients' memory")?));
         let optimizer = MomentumSgd::new(options.optimizer, sizes.into_iter());
         let sharding = Sharding::new(data.training.len(), world_size, options.global_batch(world_size), options.seed);
@@ -183,7 +184,7 @@ impl<'a> Trainer<'a> {
     /// The communicator's failure in the middle of backward counts for more than that backward ended because of it.
     fn pass_failed(&self, error: BackendError) -> TrainError {
         match lock(&self.exchange).take_failure() {
-            Some(source) => TrainError::Communication { doing: "sending gradients", source },
+            Some(source) => TrainError::Communication { doing: "sending gradients", source: Box::new(source) },
             None => TrainError::Backend { rank: self.communicator.rank(), source: error },
         }
     }
@@ -269,11 +270,6 @@ fn tensors(backend: &dyn Backend) -> Vec<TensorSpec> {
     tensors.map(|info| TensorSpec { name: info.name.clone(), elements: info.elements() }).collect()
 }
 
-/// The all-reduce algorithm that the strategy names; `auto` leaves the choice to the communicator.
-fn algorithm(strategy: &Strategy) -> Option<String> {
-    strategy.arch.word(0).filter(|&name| name != "auto").map(str::to_owned)
-}
-
 /// The links were made before the strategy was known here: do they run on what it names?
 fn check_protocol(communicator: &Communicator, protocol: &Call) -> Result<(), TrainError> {
     let wanted = match protocol.name.as_str() {
@@ -284,9 +280,9 @@ fn check_protocol(communicator: &Communicator, protocol: &Call) -> Result<(), Tr
     let mut links = (0..communicator.world_size()).filter_map(|rank| Some((rank, communicator.transport(rank)?)));
     match links.find(|(_, transport)| *transport != wanted) {
         None => Ok(()),
-        Some((rank, transport)) => Err(TrainError::Options(format!(
-            "the strategy says protocol={protocol}, but the link to rank {rank} runs on {transport}; connect the ranks \
-             by {protocol}, or say protocol=auto"
+        Some((rank, _)) => Err(TrainError::Options(format!(
+            "the strategy says protocol={protocol}, but the link to rank {rank} runs on something else; connect the \
+             ranks by {protocol}, or say protocol=auto"
         ))),
     }
 }

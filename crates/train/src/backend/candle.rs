@@ -164,8 +164,11 @@ fn initial(spec: &TensorSpec, random: &mut Random) -> CandleResult<Var> {
     Var::from_vec(values.collect(), spec.info.shape.as_slice(), &Device::Cpu)
 }
 
+/// Reads or writes a tensor's values.
+type Access<'a> = &'a mut dyn FnMut(&mut [f32]);
+
 /// Lends a tensor's values; behind a lock because candle asks for a shared reference.
-struct InPlace<'a>(Mutex<&'a mut dyn FnMut(&mut [f32])>);
+struct InPlace<'a>(Mutex<Access<'a>>);
 
 impl InplaceOp1 for InPlace<'_> {
     fn name(&self) -> &'static str {

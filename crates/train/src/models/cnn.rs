@@ -28,7 +28,8 @@ impl Cnn {
 
     /// Inputs of the last layer.
     fn flattened(&self) -> usize {
-        let after = |size: usize| ((size - KERNEL + 1) / 2 - KERNEL + 1) / 2;
+        let after_layer = |size: usize| (size + 1 - KERNEL) / 2;
+        let after = |size: usize| after_layer(after_layer(size));
         CHANNELS[1] * after(self.image_size.0) * after(self.image_size.1)
     }
 }

@@ -1,0 +1,133 @@
+//! The sample, directories of data files, and what is said about bad ones.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use paceline_train::{CLASSES, DEBIAN_FASHION_MNIST, Data, DataSource};
+
+const REPOSITORY_SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/fashion-mnist");
+
+#[test]
+fn the_sample_is_balanced_and_the_same_built_in_and_in_the_repository() {
+    let sample = Data::load(&DataSource::Sample).unwrap();
+    let files = Data::load(&DataSource::Directory(REPOSITORY_SAMPLE.into())).unwrap();
+    for (built_in, file, images) in [(&sample.training, &files.training, 6_000), (&sample.test, &files.test, 1_000)] {
+        assert_eq!((built_in.len(), built_in.image_size), (images, (28, 28)));
+        assert!(built_in.pixels == file.pixels && built_in.labels == file.labels);
+        for class in 0..CLASSES as u8 {
+            let of_class = built_in.labels.iter().filter(|&&label| label == class).count();
+            assert_eq!(of_class, images / CLASSES, "class {class}");
+        }
+    }
+    let (mean, deviation) = sample.training.pixel_statistics();
+    assert!((mean - 0.287).abs() < 0.001 && (deviation - 0.354).abs() < 0.001, "{mean}, {deviation}");
+    let batch = sample.training.batch(&[5, 0]);
+    assert_eq!(batch.labels, [5, 0].map(|index: usize| u32::from(sample.training.labels[index])));
+    let expected: Vec<f32> = sample.training.pixels[5 * 784..6 * 784].iter().map(|&p| f32::from(p) / 255.0).collect();
+    assert_eq!(batch.inputs[..784], expected);
+}
+
+/// A copy of the sample's files in a directory of its own, to be spoilt.
+struct Copy(PathBuf);
+
+impl Copy {
+    fn new(name: &str) -> Copy {
+        let directory = std::env::temp_dir().join(format!("paceline-data-{}-{name}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        for entry in fs::read_dir(REPOSITORY_SAMPLE).unwrap() {
+            let path = entry.unwrap().path();
+            fs::copy(&path, directory.join(path.file_name().unwrap())).unwrap();
+        }
+        Copy(directory)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn error(&self) -> String {
+        Data::load(&DataSource::Directory(self.0.clone())).unwrap_err().to_string()
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn write_gzip(path: &Path, content: &[u8]) {
+    let mut encoder = GzEncoder::new(fs::File::create(path).unwrap(), Compression::fast());
+    encoder.write_all(content).unwrap();
+    encoder.finish().unwrap();
+}
+
+/// An IDX file of labels.
+fn labels(labels: &[u8]) -> Vec<u8> {
+    [&[0, 0, 8, 1][..], &(labels.len() as u32).to_be_bytes(), labels].concat()
+}
+
+/// An IDX file of images without content.
+fn images(count: u32, height: u32, width: u32) -> Vec<u8> {
+    let sizes = [count, height, width].map(u32::to_be_bytes).concat();
+    [&[0, 0, 8, 3][..], &sizes, &vec![0; (count * height * width) as usize]].concat()
+}
+
+#[test]
+fn each_bad_file_is_named_with_what_is_wrong() {
+    let names = [
+        "train-images-idx3-ubyte.gz",
+        "train-labels-idx1-ubyte.gz",
+        "t10k-images-idx3-ubyte.gz",
+        "t10k-labels-idx1-ubyte.gz",
+    ];
+    type Spoil = fn(&Path);
+    let cases: [(&str, Spoil, &str); 8] = [
+        ("missing", |file| fs::remove_file(file).unwrap(), "No such file"),
+        ("cut", |file| fs::write(file, &fs::read(file).unwrap()[..400]).unwrap(), "not a whole gzip file"),
+        ("text", |file| fs::write(file, "hello").unwrap(), "not a whole gzip file"),
+        ("empty", |file| fs::write(file, "").unwrap(), "not a whole gzip file"),
+        ("magic", |file| write_gzip(file, &[7; 100]), "begins with [7, 7, 7, 7]"),
+        ("short", |file| write_gzip(file, &[0, 0, 8]), "truncated"),
+        ("labels", |file| write_gzip(file, &labels(&[1, 2, 3])), ""),
+        ("images", |file| write_gzip(file, &images(5, 28, 28)), ""),
+    ];
+    for (case, spoil, message) in cases {
+        for name in names {
+            let copy = Copy::new(&format!("{case}-{name}"));
+            spoil(&copy.file(name));
+            let error = copy.error();
+            let file = copy.file(name).display().to_string();
+            // Where the counts differ, the labels' file is named first and the images' beside it.
+            let named = error.contains(&file) || (case == "images" && error.contains(&format!("{name} beside it")));
+            assert!(named && error.contains(message), "{case} {name}: {error}");
+        }
+    }
+}
+
+#[test]
+fn images_and_labels_must_match() {
+    let copy = Copy::new("counts");
+    write_gzip(&copy.file("t10k-labels-idx1-ubyte.gz"), &labels(&[1, 2, 3]));
+    assert!(copy.error().contains("holds 3 labels, t10k-images-idx3-ubyte.gz beside it holds 1000 images"));
+    let copy = Copy::new("range");
+    write_gzip(&copy.file("t10k-images-idx3-ubyte.gz"), &images(3, 28, 28));
+    write_gzip(&copy.file("t10k-labels-idx1-ubyte.gz"), &labels(&[1, 10, 3]));
+    assert!(copy.error().contains("label 10 at position 1"));
+    let copy = Copy::new("size");
+    write_gzip(&copy.file("t10k-images-idx3-ubyte.gz"), &images(3, 28, 27));
+    write_gzip(&copy.file("t10k-labels-idx1-ubyte.gz"), &labels(&[1, 2, 3]));
+    assert!(copy.error().contains("(28, 27) pixels, the training images have (28, 28)"));
+}
+
+/// Where the package is installed, the full set can be read. Elsewhere there is nothing to check.
+#[test]
+fn debians_package_is_read() {
+    if Path::new(DEBIAN_FASHION_MNIST).is_dir() {
+        let data = Data::load(&DataSource::Directory(DEBIAN_FASHION_MNIST.into())).unwrap();
+        assert_eq!((data.training.len(), data.test.len()), (60_000, 10_000));
+    }
+}

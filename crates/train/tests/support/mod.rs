@@ -1,0 +1,90 @@
+//! What the tests of training share.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::{fs, process, thread};
+
+use paceline_comm::Communicator;
+use paceline_train::{Backend, Batch, Data, DataSource, Dataset, GradientSink, SharedSink, SinkClosed};
+use safetensors::SafeTensors;
+
+/// Runs `rank` on each of the ranks of a new world; the results by rank.
+pub fn on_ranks<R: Send>(world_size: usize, rank: impl Fn(&Communicator) -> R + Sync) -> Vec<R> {
+    // Worlds of several tests at once would only wait for the same few cores.
+    static ONE_WORLD: Mutex<()> = Mutex::new(());
+    let _world: MutexGuard<()> = ONE_WORLD.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let communicators = Communicator::threads(world_size).unwrap();
+    thread::scope(|scope| {
+        let rank = &rank;
+        // Each thread drops its own: a communicator that leaves waits a little for the others to leave.
+        let ranks = communicators.into_iter().map(|communicator| scope.spawn(move || rank(&communicator)));
+        let ranks: Vec<_> = ranks.collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+/// The first images of the built-in sample.
+pub fn sample(training: usize, test: usize) -> Data {
+    let first = |dataset: Dataset, count: usize| Dataset {
+        image_size: dataset.image_size,
+        pixels: dataset.pixels[..count * dataset.image_size.0 * dataset.image_size.1].to_vec(),
+        labels: dataset.labels[..count].to_vec(),
+    };
+    let data = Data::load(&DataSource::Sample).unwrap();
+    Data { training: first(data.training, training), test: first(data.test, test) }
+}
+
+/// The tensors of a dump, by name.
+pub fn parameters(dump: &[u8]) -> HashMap<String, Vec<f32>> {
+    let values = |data: &[u8]| data.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
+    let tensors = SafeTensors::deserialize(dump).unwrap();
+    tensors.iter().map(|(name, view)| (name.to_owned(), values(view.data()))).collect()
+}
+
+/// Collects the gradients of one batch.
+pub struct Gradients(Vec<Vec<f32>>);
+
+impl Gradients {
+    /// By parameter.
+    pub fn of(backend: &mut dyn Backend, batch: &Batch) -> Vec<Vec<f32>> {
+        let gradients = Arc::new(Mutex::new(Gradients(vec![Vec::new(); backend.parameters().len()])));
+        let sink: SharedSink = gradients.clone();
+        backend.gradients(batch, &sink).unwrap();
+        let mut gradients = gradients.lock().unwrap();
+        std::mem::take(&mut gradients.0)
+    }
+}
+
+impl GradientSink for Gradients {
+    fn ready(&mut self, parameter: usize, gradient: Option<&[f32]>) -> Result<(), SinkClosed> {
+        self.0[parameter] = gradient.expect("every parameter has a gradient").to_vec();
+        Ok(())
+    }
+}
+
+/// A new directory, removed when the test ends.
+pub struct Directory(PathBuf);
+
+impl Directory {
+    /// Nobody else's.
+    pub fn new() -> Directory {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let name = format!("paceline-train-{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).unwrap();
+        Directory(path)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

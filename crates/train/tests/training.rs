@@ -1,0 +1,316 @@
+//! Training on several ranks is training on one: whatever the strategy, the sizes and the world.
+
+mod support;
+
+use std::collections::HashMap;
+
+use candle_core::{Result as CandleResult, Tensor};
+use paceline_comm::Communicator;
+use paceline_train::{
+    Backend, BatchSize, CandleBackend, Cnn, Data, EpochRow, Mlp, Model, ModelName, MomentumSgd, Normalise, Observer,
+    Progress, SgdSettings, Sharding, Silent, Slot, Start, TensorSpec, TrainError, TrainOptions, TrainReport, train,
+    train_model,
+};
+use support::{Directory, Gradients, on_ranks, parameters, sample};
+
+/// 10 joined batches of 12 and one of a single image, so that all ranks but one have nothing to do in the last.
+const TRAINING_IMAGES: usize = 121;
+
+fn options() -> TrainOptions {
+    TrainOptions {
+        iterations: Some(20),
+        batch: BatchSize::Global(12),
+        optimizer: SgdSettings { learning_rate: 0.02, momentum: 0.5, weight_decay: 0.01 },
+        ..TrainOptions::default()
+    }
+}
+
+/// The model of a rank. Only rank 0's values must count, so the others begin with different ones.
+fn backend(model: ModelName, rank: usize) -> Box<dyn Backend> {
+    let seed = rank as u64 + 1;
+    let normalise = Normalise { mean: 0.3 + rank as f32, deviation: 0.4 };
+    match model {
+        ModelName::Cnn => Box::new(CandleBackend::new(Cnn::new((28, 28), normalise).unwrap(), seed).unwrap()),
+        ModelName::Mlp => Box::new(CandleBackend::new(Mlp::new(28 * 28, normalise), seed).unwrap()),
+    }
+}
+
+/// What each rank has at the end, as the bytes of its dump.
+fn trained(world_size: usize, data: &Data, model: ModelName, options: &TrainOptions) -> Vec<Vec<u8>> {
+    let directory = Directory::new();
+    let options = TrainOptions { dump_parameters: Some(directory.path().into()), ..options.clone() };
+    let results = on_ranks(world_size, |communicator| {
+        let backend = backend(model, communicator.rank());
+        train_model(communicator, backend, data, &options, &mut Silent)
+    });
+    results.into_iter().for_each(|result| drop(result.unwrap()));
+    (0..world_size).map(|rank| std::fs::read(paceline_train::dump_path(directory.path(), rank)).unwrap()).collect()
+}
+
+/// SGD on the joined batches with nothing of the engine: no exchange, no buckets, no ranks.
+fn single_worker_sgd(data: &Data, model: ModelName, options: &TrainOptions) -> HashMap<String, Vec<f32>> {
+    let mut backend = backend(model, 0);
+    let infos = backend.parameters().to_vec();
+    let mut optimizer = MomentumSgd::new(options.optimizer, infos.iter().map(|info| info.elements()));
+    let sharding = Sharding::new(data.training.len(), 1, options.global_batch(1), options.seed);
+    let batches = (0..).flat_map(|epoch| (0..sharding.batches()).map(move |batch| (epoch, batch)));
+    for (epoch, batch) in batches.take(options.iterations.unwrap()) {
+        let indices = &sharding.order(epoch)[sharding.joined(batch)];
+        for (id, gradient) in Gradients::of(backend.as_mut(), &data.training.batch(indices)).into_iter().enumerate() {
+            let step = &mut |values: &mut [f32]| assert!(optimizer.step(id, values, &gradient));
+            backend.access(Slot::Parameter(id), step).unwrap();
+        }
+    }
+    let mut values = HashMap::new();
+    for (id, info) in infos.into_iter().enumerate() {
+        backend
+            .access(Slot::Parameter(id), &mut |place| drop(values.insert(info.name.clone(), place.to_vec())))
+            .unwrap();
+    }
+    values
+}
+
+/// Every parameter within 1e-5 of the largest value of its tensor.
+fn assert_close(dump: &[u8], expected: &HashMap<String, Vec<f32>>, what: &str) {
+    let found = parameters(dump);
+    for (name, expected) in expected {
+        let scale = expected.iter().fold(0f32, |scale, value| scale.max(value.abs()));
+        let differences = found[name].iter().zip(expected).map(|(a, b)| (a - b).abs() / scale);
+        let worst = differences.fold(0f32, f32::max);
+        assert!(worst <= 1e-5, "{what}: {name} is off by {worst}");
+    }
+}
+
+fn equals_single_worker_sgd(model: ModelName, strategies: &[&str]) {
+    let data = sample(TRAINING_IMAGES, 10);
+    let expected = single_worker_sgd(&data, model, &options());
+    for strategy in strategies {
+        for world_size in 1..=4 {
+            let options = TrainOptions { strategy: (*strategy).into(), ..options() };
+            let dumps = trained(world_size, &data, model, &options);
+            for (rank, dump) in dumps.iter().enumerate() {
+                assert!(*dump == dumps[0], "{strategy}, {world_size} ranks: rank {rank} has other bits than rank 0");
+            }
+            assert_close(&dumps[0], &expected, &format!("{strategy}, {world_size} ranks"));
+            let mean = &parameters(&dumps[0])["input.mean"];
+            assert_eq!(*mean, [0.3], "{strategy}, {world_size} ranks: the buffers are not rank 0's");
+        }
+    }
+}
+
+#[test]
+fn the_cnn_on_many_ranks_equals_single_worker_sgd() {
+    equals_single_worker_sgd(ModelName::Cnn, &["bsp-a2a", "wfbp-a2a", "ddp"]);
+}
+
+#[test]
+fn the_mlp_on_many_ranks_equals_single_worker_sgd() {
+    let fused = "schedule=fusion:8KiB,arch=a2a:ring";
+    equals_single_worker_sgd(ModelName::Mlp, &["bsp-a2a", "wfbp-a2a", "ddp", fused]);
+}
+
+#[test]
+fn accumulation_equals_a_larger_batch() {
+    let data = sample(TRAINING_IMAGES, 10);
+    let expected = single_worker_sgd(&data, ModelName::Mlp, &options());
+    for world_size in [1, 3] {
+        // Three passes of 4 are one batch of 12; the last image of the epoch is an update by itself in both.
+        let options = TrainOptions { batch: BatchSize::Global(4), accumulate: 3, ..options() };
+        let dumps = trained(world_size, &data, ModelName::Mlp, &options);
+        assert!(dumps.iter().all(|dump| *dump == dumps[0]));
+        assert_close(&dumps[0], &expected, &format!("{world_size} ranks"));
+    }
+}
+
+#[test]
+fn local_batches_add_up() {
+    let data = sample(TRAINING_IMAGES, 10);
+    let expected = single_worker_sgd(&data, ModelName::Mlp, &options());
+    let options = TrainOptions { batch: BatchSize::Local(6), ..options() };
+    assert_close(&trained(2, &data, ModelName::Mlp, &options)[0], &expected, "two ranks with 6 each");
+}
+
+#[test]
+fn the_same_run_gives_the_same_bits() {
+    let data = sample(100, 10);
+    let run = |seed| trained(3, &data, ModelName::Mlp, &TrainOptions { seed, ..options() });
+    assert!(run(1) == run(1));
+    assert!(run(1) != run(2));
+}
+
+/// A layer, and a parameter that no loss depends on.
+struct Partial {
+    unused: usize,
+}
+
+impl Model for Partial {
+    fn parameters(&self) -> Vec<TensorSpec> {
+        let shape = [10, 28 * 28];
+        vec![TensorSpec::uniform("used", &shape, 28 * 28), TensorSpec::constant("unused", &[self.unused], 1.5)]
+    }
+
+    fn buffers(&self) -> Vec<TensorSpec> {
+        Vec::new()
+    }
+
+    fn forward(&self, parameters: &[Tensor], _buffers: &[Tensor], inputs: &Tensor) -> CandleResult<Tensor> {
+        inputs.matmul(&parameters[0].t()?)
+    }
+}
+
+#[test]
+fn a_parameter_without_gradient_counts_as_zeros() {
+    let data = sample(50, 10);
+    for strategy in ["bsp-a2a", "wfbp-a2a"] {
+        let directory = Directory::new();
+        let mut options = options();
+        options.strategy = strategy.into();
+        options.optimizer.weight_decay = 0.0;
+        options.dump_parameters = Some(directory.path().into());
+        let results = on_ranks(2, |communicator| {
+            let backend = CandleBackend::new(Partial { unused: 3 }, 1).unwrap();
+            train_model(communicator, Box::new(backend), &data, &options, &mut Silent)
+        });
+        assert!(results.iter().all(Result::is_ok), "{results:?}");
+        for rank in 0..2 {
+            let dump = std::fs::read(paceline_train::dump_path(directory.path(), rank)).unwrap();
+            assert_eq!(parameters(&dump)["unused"], [1.5; 3], "{strategy}");
+        }
+    }
+}
+
+#[test]
+fn ranks_with_different_models_are_told_the_first_difference() {
+    let data = sample(50, 10);
+    let results = on_ranks(3, |communicator| {
+        let backend = CandleBackend::new(Partial { unused: 3 + communicator.rank() / 2 }, 1).unwrap();
+        train_model(communicator, Box::new(backend), &data, &options(), &mut Silent)
+    });
+    for result in results {
+        let message = result.unwrap_err().to_string();
+        let expected =
+            "rank 2 differs from rank 0 in parameter 1 of the model: `unused [4]` at rank 2, `unused [3]` at rank 0";
+        assert!(message.starts_with(expected), "{message}");
+    }
+}
+
+#[test]
+fn ranks_with_different_options_or_data_are_told_so() {
+    type Change = fn(&mut TrainOptions);
+    let changes: [(Change, &str); 5] = [
+        (|options| options.seed += 1, "the seed: `2` at rank 1, `1` at rank 0"),
+        (|options| options.batch = BatchSize::Global(13), "the global batch size: `13` at rank 1, `12` at rank 0"),
+        (|options| options.optimizer.momentum = 0.25, "the optimiser"),
+        (|options| options.iterations = Some(21), "the epochs and iterations"),
+        (|options| options.strategy = "bsp-a2a".into(), "the strategy"),
+    ];
+    let data = [sample(50, 10), sample(51, 10)];
+    let disagree = |change: Option<Change>, rank_1_data: usize| {
+        let results = on_ranks(2, |communicator| {
+            let rank = communicator.rank();
+            let mut options = options();
+            if let Some(change) = change.filter(|_| rank == 1) {
+                change(&mut options);
+            }
+            train_model(communicator, backend(ModelName::Mlp, 0), &data[rank * rank_1_data], &options, &mut Silent)
+        });
+        results.into_iter().map(|result| result.unwrap_err().to_string()).collect::<Vec<_>>()
+    };
+    for (change, subject) in changes {
+        for message in disagree(Some(change), 0) {
+            assert!(message.starts_with(&format!("rank 1 differs from rank 0 in {subject}")), "{message}");
+        }
+    }
+    for message in disagree(None, 1) {
+        assert!(message.starts_with("rank 1 differs from rank 0 in the training images: `51 of 28×28"), "{message}");
+    }
+}
+
+#[test]
+fn divergence_ends_every_rank_in_the_same_iteration() {
+    let data = sample(100, 10);
+    let mut options = options();
+    options.optimizer.learning_rate = 1e30;
+    let results =
+        on_ranks(3, |communicator| train_model(communicator, backend(ModelName::Mlp, 0), &data, &options, &mut Silent));
+    let iterations = results.into_iter().map(|result| match result {
+        Err(TrainError::NotFinite { iteration, .. }) => iteration,
+        other => panic!("{other:?}"),
+    });
+    let iterations: Vec<usize> = iterations.collect();
+    assert!(iterations[0] < 20 && iterations.iter().all(|&iteration| iteration == iterations[0]), "{iterations:?}");
+}
+
+#[test]
+fn a_strategy_for_other_links_is_refused() {
+    let data = sample(20, 10);
+    let options = TrainOptions { strategy: "protocol=tcp".into(), ..options() };
+    let results =
+        on_ranks(2, |communicator| train_model(communicator, backend(ModelName::Mlp, 0), &data, &options, &mut Silent));
+    for result in results {
+        let message = result.unwrap_err().to_string();
+        assert!(message.contains("protocol=tcp") && message.contains("protocol=auto"), "{message}");
+    }
+}
+
+/// Keeps everything that it is told.
+#[derive(Default)]
+struct Log {
+    starts: Vec<Start>,
+    iterations: Vec<Progress>,
+    rows: Vec<EpochRow>,
+}
+
+impl Observer for Log {
+    fn started(&mut self, start: &Start) {
+        self.starts.push(start.clone());
+    }
+
+    fn iteration(&mut self, progress: &Progress) {
+        self.iterations.push(*progress);
+    }
+
+    fn epoch(&mut self, row: &EpochRow) {
+        self.rows.push(row.clone());
+    }
+}
+
+#[test]
+fn the_sample_trains_and_the_report_adds_up() {
+    let options = TrainOptions { batch: BatchSize::Local(14), iterations: Some(230), ..TrainOptions::default() };
+    let results = on_ranks(2, |communicator| {
+        let mut log = Log::default();
+        train(communicator, &options, &mut log).map(|report| (report, log))
+    });
+    let mut results: Vec<(TrainReport, Log)> = results.into_iter().map(Result::unwrap).collect();
+    let (report, log) = results.swap_remove(0);
+    assert_eq!(report, results[0].0, "the ranks report differently");
+    assert!(report.test_accuracy > 0.6 && report.final_loss < 1.0, "{report:?}");
+
+    // 6,000 images are 215 joined batches of 28; the second epoch is cut short.
+    assert_eq!(log.rows, report.epochs);
+    let samples: Vec<usize> = report.epochs.iter().map(|row| row.samples).collect();
+    assert_eq!(samples, [6_000, 15 * 28]);
+    assert_eq!((report.iterations, log.iterations.len()), (230, 230));
+    assert_eq!(log.iterations.iter().map(|progress| progress.samples).sum::<usize>(), 6_000 + 15 * 28);
+    assert_eq!((log.starts[0].iterations, log.starts[0].iterations_per_epoch, log.starts.len()), (230, 215, 1));
+    assert_eq!(report.strategy, "sync=bsp,compress=none,schedule=wfbp,arch=a2a:auto,protocol=auto");
+    let last = &report.epochs[1];
+    assert_eq!((report.test_accuracy, report.final_loss), (last.test_accuracy, last.loss));
+    assert!(report.exposed_communication_s > 0.0 && report.compute_s > 0.0);
+    let seconds: f64 = report.epochs.iter().map(|row| row.seconds).sum();
+    assert!((report.samples_per_s * seconds / 6_420.0 - 1.0).abs() < 1e-9);
+
+    let json = serde_json::to_value(&report).unwrap();
+    for field in ["test_accuracy", "samples_per_s", "final_loss", "exposed_communication_s", "epochs", "plan_hash"] {
+        assert!(!json[field].is_null(), "the JSON has no {field}");
+    }
+}
+
+#[test]
+fn training_alone_needs_no_peer() {
+    let data = sample(50, 10);
+    let communicator = Communicator::solo().unwrap();
+    let report = train_model(&communicator, backend(ModelName::Mlp, 0), &data, &options(), &mut Silent).unwrap();
+    assert_eq!((report.world_size, report.iterations), (1, 20));
+}
