@@ -162,7 +162,9 @@ impl Core {
                 let piece =
                     Piece { start: self.memories.address(&frame.payload).cast_const(), bytes: frame.payload.bytes };
                 let Some(ticket) = frame.ticket else {
-                    let header = Header { reference: link.refer(piece).unwrap_or_default(), ..frame.header };
+                    // The engine was told when the link was made what it can refer to.
+                    let reference = link.refer(piece).expect("a link refers to the memory that its traits promise");
+                    let header = Header { reference, ..frame.header };
                     // SAFETY: no pieces; the engine keeps the memory until the peer has acknowledged.
                     unsafe { link.enqueue(&header, &[], NO_TICKET) };
                     continue;
