@@ -23,7 +23,7 @@ use gloo::Gloo;
 use openmpi::OpenMpi;
 use ours::Ours;
 use profile::profile;
-use results::{Results, Setting};
+use results::{OURS, Results, Setting};
 
 /// What `compare` is told.
 #[derive(Args)]
@@ -87,7 +87,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         for &ranks in &options.ranks {
             let setting = Setting { transport: transport.clone(), ranks, seconds };
             measure(&setting, &sizes, rounds, &ours, &rivals, &mut results)?;
-            profiles.extend(profile(&ours, &setting, &sizes, &scratch));
+            profiles.extend(profile(&ours, &setting, &results, &scratch));
         }
     }
     results.versions = rivals.versions();
@@ -125,20 +125,20 @@ fn measure(
     for round in 1..=rounds {
         eprintln!("{}, {} ranks: round {round} of {rounds}", setting.transport, setting.ranks);
         if let Some(openmpi) = &rivals.openmpi {
-            results.add(setting, "paceline", ours.measure(setting, sizes)?);
+            results.add(setting, OURS, ours.measure(setting, sizes)?);
             results.add(setting, "openmpi", openmpi.measure(setting, None, sizes)?);
         }
         if let (Some(openmpi), Some(best)) = (&rivals.openmpi, &best) {
-            results.add(setting, "paceline", ours.measure(setting, sizes)?);
+            results.add(setting, OURS, ours.measure(setting, sizes)?);
             results.add(setting, "openmpi-tuned", openmpi.measure_best(setting, best)?);
         }
         // Gloo has TCP only.
         if let Some(gloo) = rivals.gloo.as_ref().filter(|_| setting.transport == "tcp") {
-            results.add(setting, "paceline", ours.measure(setting, sizes)?);
+            results.add(setting, OURS, ours.measure(setting, sizes)?);
             results.add(setting, "gloo", gloo.measure(setting, sizes)?);
         }
         // Closes the bracket, and is all there is if nobody else came.
-        results.add(setting, "paceline", ours.measure(setting, sizes)?);
+        results.add(setting, OURS, ours.measure(setting, sizes)?);
     }
     Ok(())
 }

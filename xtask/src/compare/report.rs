@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::command::Error;
 use super::profile::Profile;
-use super::results::{Duel, Results, Setting, geometric_mean};
+use super::results::{Duel, OURS, Results, Setting, geometric_mean};
 
 /// Up to here latency decides, above it bandwidth.
 const SMALL_BYTES_MAX: usize = 64 << 10;
@@ -164,7 +164,7 @@ fn write_setting(results: &Results, setting: &Setting, out: &mut String) -> fmt:
         write!(out, " {rival} | ratio |")?;
     }
     writeln!(out, "\n|---|---|---|{}", "---|---|".repeat(rivals.len()))?;
-    for ours in results.rows.iter().filter(|row| row.setting == *setting && row.contestant == "paceline") {
+    for ours in results.rows_of(setting, OURS) {
         write!(out, "| {} | {:.1} | {} |", ours.bytes, ours.median_us(), ours.algorithm)?;
         for rival in &rivals {
             let Some(rival) = results.row(setting, rival, ours.bytes) else {

@@ -5,6 +5,9 @@ use serde_json::Value;
 
 use super::command::Measured;
 
+/// The name of our own rows.
+pub const OURS: &str = "paceline";
+
 /// Under which conditions the contestants meet.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Setting {
@@ -87,7 +90,7 @@ impl Results {
 
     /// Those who were measured in a setting, besides us.
     pub fn rivals(&self, setting: &Setting) -> Vec<&str> {
-        let here = self.rows.iter().filter(|row| row.setting == *setting && row.contestant != "paceline");
+        let here = self.rows.iter().filter(|row| row.setting == *setting && row.contestant != OURS);
         let mut rivals: Vec<&str> = Vec::new();
         for row in here {
             if !rivals.contains(&row.contestant.as_str()) {
@@ -97,17 +100,20 @@ impl Results {
         rivals
     }
 
-    /// The row of a contestant.
+    /// The rows of a contestant, in the order of their sizes.
+    pub fn rows_of<'a>(&'a self, setting: &Setting, contestant: &str) -> impl Iterator<Item = &'a Row> {
+        self.rows.iter().filter(move |row| row.setting == *setting && row.contestant == contestant)
+    }
+
+    /// The row of a contestant for a size.
     pub fn row(&self, setting: &Setting, contestant: &str, bytes: usize) -> Option<&Row> {
-        let same = |row: &&Row| row.setting == *setting && row.contestant == contestant && row.bytes == bytes;
-        self.rows.iter().find(same)
+        self.rows_of(setting, contestant).find(|row| row.bytes == bytes)
     }
 
     /// Ours against a rival, size by size.
     pub fn duels(&self, setting: &Setting, rival: &str) -> Vec<Duel<'_>> {
-        let ours = self.rows.iter().filter(|row| row.setting == *setting && row.contestant == "paceline");
-        let duel = |ours| Some(Duel { ours, rival: self.row(setting, rival, ours.bytes)? });
-        ours.filter_map(duel).collect()
+        let against = |ours| Some(Duel { ours, rival: self.row(setting, rival, ours.bytes)? });
+        self.rows_of(setting, OURS).filter_map(against).collect()
     }
 }
 
