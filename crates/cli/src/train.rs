@@ -45,7 +45,7 @@ pub struct TrainArguments {
     #[arg(long, value_name = "STRATEGY", default_value_t = TrainOptions::default().strategy)]
     strategy: String,
 
-    /// Passes over the training images [default: 5, or as many as --iterations needs]
+    /// Passes over the training images [default: 10, or as many as --iterations needs]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     epochs: Option<usize>,
 
@@ -53,11 +53,11 @@ pub struct TrainArguments {
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     iterations: Option<usize>,
 
-    /// Samples per worker and pass [default: 16]
+    /// Samples per worker and pass
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     batch: Option<usize>,
 
-    /// Samples per pass on all workers together
+    /// Samples per pass on all workers together [default: 32]
     #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with = "batch")]
     global_batch: Option<usize>,
 

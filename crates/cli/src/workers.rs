@@ -84,7 +84,13 @@ pub fn launch(ranks: usize, environment: Vec<(String, String)>) -> Result<ExitCo
 /// Not all came in time, or a link could not be opened.
 pub fn connect(environment: Environment, transport: TransportChoice) -> Result<Communicator, Failure> {
     let config = Config { environment, transport, ..Config::from_environment()? };
-    Ok(Communicator::connect(config)?)
+    let communicator = Communicator::connect(config)?;
+    if communicator.rank() == 0 {
+        for note in communicator.notes() {
+            eprintln!("paceline: {note}");
+        }
+    }
+    Ok(communicator)
 }
 
 /// What carries the links of a rank: one name if all are alike.
