@@ -106,6 +106,8 @@ impl fmt::Display for Failure {
     }
 }
 
+impl std::error::Error for Failure {}
+
 /// A call in words: "an all-reduce (sum) of 1000 f32 elements".
 fn describe(signature: &Signature) -> String {
     let kind = CollectiveKind::from_code(signature.collective);

@@ -7,7 +7,49 @@
 //! - what leaves: [`Engine::control`] and [`Engine::transmit`] give the next frame for a peer, most urgent first, and
 //!   [`Engine::transmitted`] takes back the ticket when the memory is free again;
 //! - what is computed: [`Engine::work`] gives the next copy or combination, [`Engine::worked`] reports it done;
-//! - what is finished: [`Engine::completed`].
+//! - what is finished: [`Engine::completed`], after a look at [`Engine::failure`]: the engine also fails by itself, and
+//!   then the links must let go of all memory before callers get theirs back.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use paceline_collective::registry::find;
+//! use paceline_engine::frame::Signature;
+//! use paceline_engine::{Config, Engine, Geometry, Placement, RankSchedule, Request, Time};
+//! use paceline_plan::{CollectiveKind, OperationKey};
+//!
+//! // Rank 0 sends ten bytes to rank 1.
+//! let algorithm = find(CollectiveKind::SendReceive, "point-to-point")?;
+//! let mut engines = [0, 1].map(|rank| {
+//!     let mut engine = Engine::new(Config::new(rank, 2));
+//!     let request = Request {
+//!         key: OperationKey { operation: 1, ..OperationKey::default() },
+//!         signature: Signature { elements: 10, tile_elements: 10, ..Signature::default() },
+//!         schedule: Arc::new(RankSchedule::new(&algorithm.rank_program(rank, 2, 0), 1)),
+//!         geometry: Geometry::uniform(1, 10, 10),
+//!         group: [0, 1].into(),
+//!         priority: 0,
+//!         deadline: Time::from_secs(1),
+//!         window: 1,
+//!         shared_memory: false,
+//!         input_lengths: None,
+//!     };
+//!     engine.post(request, Time::ZERO).expect("nothing has failed");
+//!     engine
+//! });
+//!
+//! let frame = engines[0].transmit(1).expect("small messages go at once");
+//! // Here a link would carry `frame.payload` …
+//! engines[0].transmitted(frame.ticket.expect("it went as bytes"));
+//! let place = engines[1].begin(0, &frame.header)?;
+//! assert!(matches!(place, Placement::Write(region) if region.bytes == 10));
+//! // … and write it there.
+//! engines[1].end(0, &frame.header)?;
+//! for engine in &mut engines {
+//!     assert_eq!(engine.completed().map(|completion| completion.outcome), Some(Ok(())));
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 //!
 //! # Who may send what, when
 //!
@@ -17,7 +59,8 @@
 //! data, which stays with its sender until the receiver is ready. A receiver that sees nothing of an eager message for
 //! [`Config::nudge`] grants it: so that operations started in different orders cannot starve each other of credit.
 //!
-//! **Invariant:** whatever the peers do, the pool of a link holds at most [`Config::eager_link_bytes`].
+//! **Invariant:** whatever the peers do, the pool of a link holds at most [`Config::eager_link_bytes`]; on top of that
+//! come only operands of kernels that are being taken in, each no longer than its slot.
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 

@@ -170,7 +170,7 @@ impl Engine {
         let step = step.ok_or_else(unknown)?;
         let state = op.state(header.tile, step);
         let piece = header.message_bytes as usize;
-        if state.phase != Phase::Started || !state.by_reference || piece == 0 || state.moved + piece > state.sent {
+        if state.phase != Phase::Started || !state.by_reference || state.moved + piece > state.sent {
             return Err(violation(peer, "acknowledged what it was not sent"));
         }
         self.sent(index, header.tile, step, piece);

@@ -104,7 +104,13 @@ fn a_message_that_comes_twice_is_refused_before_it_is_taken_in() {
         let header = frame(kind, 1, bytes, true);
         assert!(engine.begin(0, &header).is_ok());
         assert!(violates(deliver(&mut engine, 0, &header)), "{kind:?} of {bytes}");
-        // In the pool, too.
+        // A part of it, too.
+        let mut engine = self::engine(1, 1000);
+        engine.post(message(1, 1, bytes as usize), Time::ZERO).expect("nothing has failed");
+        let most = Header { payload_bytes: bytes.div_ceil(2) + 1, ..header };
+        assert!(bytes == 0 || deliver(&mut engine, 0, &most).is_ok());
+        assert!(bytes == 0 || violates(deliver(&mut engine, 0, &most)), "{kind:?} of {bytes}");
+        // And in the pool.
         let header = frame(kind, 2, bytes, true);
         assert!(deliver(&mut engine, 0, &header).is_ok());
         assert!(violates(deliver(&mut engine, 0, &header)), "{kind:?} of {bytes}");
@@ -327,7 +333,9 @@ fn what_is_added_element_by_element_comes_in_whole_elements_of_the_right_number(
     // A message that fits the result may still be longer than what it is added to.
     let blocks = |elements| Blocks::Offsets([0, elements].into());
     let uneven = Geometry { element_bytes: 1, tile_elements: 40, tiles: 1, input: blocks(30), output: blocks(40) };
-    assert!(violates(posted(uneven).begin(0, &frame(Kind::Data, 1, 40, true))));
+    assert!(violates(posted(uneven.clone()).begin(0, &frame(Kind::Data, 1, 40, true))));
+    let short = Header { message_bytes: 20, payload_bytes: 20, ..frame(Kind::Data, 1, 40, true) };
+    assert!(violates(posted(uneven).begin(0, &short)), "ten elements would have no operand");
 }
 
 #[test]
