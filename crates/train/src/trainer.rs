@@ -30,9 +30,12 @@ pub fn train(
     observer: &mut dyn Observer,
 ) -> Result<TrainReport, TrainError> {
     options.check()?;
-    let data = Data::load(&options.data)?;
-    let backend = options.model.build(&data.training, options.seed);
-    let backend = backend.map_err(|source| TrainError::Backend { rank: communicator.rank(), source })?;
+    let rank = communicator.rank();
+    let prepared = Data::load(&options.data).map_err(TrainError::from).and_then(|data| {
+        let backend = options.model.build(&data.training, options.seed);
+        Ok((backend.map_err(|source| TrainError::Backend { rank, source })?, data))
+    });
+    let (backend, data) = telling_peers(communicator, prepared)?;
     train_model(communicator, backend, &data, options, observer)
 }
 
@@ -54,8 +57,18 @@ pub fn train_model(
     }
     // candle computes on the pool of the thread that calls it.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(options.threads).build();
-    let pool = pool.map_err(|e| TrainError::Threads { threads: options.threads, message: e.to_string() })?;
-    pool.install(|| Trainer::start(communicator, backend, data, options)?.run(observer))
+    let pool = pool.map_err(|e| TrainError::Threads { threads: options.threads, message: e.to_string() });
+    let pool = telling_peers(communicator, pool)?;
+    let trained = pool.install(|| Trainer::start(communicator, backend, data, options)?.run(observer));
+    telling_peers(communicator, trained)
+}
+
+/// What went wrong on this rank alone ends the others at once and with the reason, instead of when they miss it.
+fn telling_peers<T>(communicator: &Communicator, result: Result<T, TrainError>) -> Result<T, TrainError> {
+    if let Err(error @ (TrainError::Data(_) | TrainError::Backend { .. } | TrainError::Threads { .. })) = &result {
+        communicator.abort(&error.to_string());
+    }
+    result
 }
 
 struct Trainer<'a> {

@@ -7,9 +7,9 @@ use std::collections::HashMap;
 use candle_core::{Result as CandleResult, Tensor};
 use paceline_comm::Communicator;
 use paceline_train::{
-    Backend, BatchSize, CandleBackend, Cnn, Data, EpochRow, Mlp, Model, ModelName, MomentumSgd, Normalise, Observer,
-    Progress, SgdSettings, Sharding, Silent, Slot, Start, TensorSpec, TrainError, TrainOptions, TrainReport, train,
-    train_model,
+    Backend, BatchSize, CandleBackend, Cnn, Data, DataSource, EpochRow, Mlp, Model, ModelName, MomentumSgd, Normalise,
+    Observer, Progress, SgdSettings, Sharding, Silent, Slot, Start, TensorSpec, TrainError, TrainOptions, TrainReport,
+    train, train_model,
 };
 use support::{Directory, Gradients, on_ranks, parameters, sample};
 
@@ -251,6 +251,35 @@ fn a_strategy_for_other_links_is_refused() {
         let message = result.unwrap_err().to_string();
         assert!(message.contains("protocol=tcp") && message.contains("protocol=auto"), "{message}");
     }
+}
+
+#[test]
+fn a_rank_without_data_tells_the_others_why_it_ends() {
+    let results = on_ranks(3, |communicator| {
+        let mut options = options();
+        if communicator.rank() == 1 {
+            options.data = DataSource::Directory("/nowhere".into());
+        }
+        train(communicator, &options, &mut Silent)
+    });
+    for (rank, result) in results.into_iter().enumerate() {
+        let message = result.unwrap_err().to_string();
+        assert!(message.contains("/nowhere/train-images-idx3-ubyte.gz"), "rank {rank}: {message}");
+        assert!(rank == 1 || message.contains("rank 1 gave up"), "rank {rank}: {message}");
+    }
+}
+
+#[test]
+fn a_dump_that_cannot_be_written_says_where() {
+    let directory = Directory::new();
+    let file = directory.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let options = TrainOptions { dump_parameters: Some(file.clone()), iterations: Some(1), ..options() };
+    let communicator = Communicator::solo().unwrap();
+    let data = sample(12, 10);
+    let error = train_model(&communicator, backend(ModelName::Mlp, 0), &data, &options, &mut Silent).unwrap_err();
+    let message = error.to_string();
+    assert!(message.starts_with("rank 0: cannot write the parameters to") && message.contains("file"), "{message}");
 }
 
 /// Keeps everything that it is told.

@@ -67,3 +67,18 @@ fn convolve(images: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
     let convolved = images.conv2d(weight, 0, 1, 1, 1)?;
     convolved.broadcast_add(&bias.reshape((1, (), 1, 1))?)?.relu()?.avg_pool2d(2)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn image_sizes_that_pooling_does_not_divide_are_refused() {
+        let normalise = Normalise { mean: 0.0, deviation: 1.0 };
+        for size in [(27, 28), (28, 30), (12, 16), (0, 0)] {
+            let error = Cnn::new(size, normalise).unwrap_err().to_string();
+            assert!(error.contains(&format!("{}×{} pixels", size.0, size.1)), "{error}");
+        }
+        assert_eq!(Cnn::new((28, 28), normalise).unwrap().flattened(), 256);
+    }
+}
