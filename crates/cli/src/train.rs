@@ -10,8 +10,8 @@ use clap::{Args, ValueEnum};
 use paceline_comm::TransportChoice;
 use paceline_strategy::{Call, Registry, Strategy};
 use paceline_train::{
-    BatchSize, DEBIAN_FASHION_MNIST, Data, DataSource, ModelName, Observer, SgdSettings, Silent, TrainError,
-    TrainOptions, TrainReport, train,
+    BatchSize, DEBIAN_FASHION_MNIST, DEFAULT_EPOCHS, Data, DataSource, ModelName, Observer, SgdSettings, Silent,
+    TrainError, TrainOptions, TrainReport, train,
 };
 use serde::Serialize;
 
@@ -45,8 +45,8 @@ pub struct TrainArguments {
     #[arg(long, value_name = "STRATEGY", default_value_t = TrainOptions::default().strategy)]
     strategy: String,
 
-    /// Passes over the training images [default: 10, or as many as --iterations needs]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
+    #[arg(help = format!("Passes over the training images [default: {DEFAULT_EPOCHS}, or as many as --iterations needs]"))]
     epochs: Option<usize>,
 
     /// Updates of the parameters; with --epochs: whichever ends first
@@ -57,8 +57,8 @@ pub struct TrainArguments {
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     batch: Option<usize>,
 
-    /// Samples per pass on all workers together [default: 32]
     #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with = "batch")]
+    #[arg(help = format!("Samples per pass on all workers together [default: {}]", default_batch()))]
     global_batch: Option<usize>,
 
     /// Passes per update; the workers communicate in the last one only
@@ -107,6 +107,14 @@ enum DataChoice {
     Sample,
     /// All 60,000 and 10,000 images, from --data-dir or Debian's package dataset-fashion-mnist
     FashionMnist,
+}
+
+/// What is trained with if neither --batch nor --global-batch is given, for the help.
+fn default_batch() -> String {
+    match TrainOptions::default().batch {
+        BatchSize::Local(samples) => format!("{samples} per worker"),
+        BatchSize::Global(samples) => samples.to_string(),
+    }
 }
 
 /// What stands in the file, besides machine and command line.

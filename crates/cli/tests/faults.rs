@@ -2,8 +2,10 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -36,13 +38,22 @@ fn kill(pid: u32) {
     kill_process(pid, Signal::KILL).expect("it is still there");
 }
 
-/// Names of shared-memory objects and of abstract and other Unix sockets of ours.
-fn leftovers() -> Vec<String> {
+/// The sockets that processes hold, by inode.
+fn sockets_of(pids: &[u32]) -> BTreeSet<String> {
+    let descriptors = pids.iter().flat_map(|pid| fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten());
+    let targets = descriptors.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+    let inode = |target: PathBuf| Some(target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned());
+    targets.filter_map(inode).collect()
+}
+
+/// Those of the sockets that the kernel still has, and our objects in the file system for shared memory.
+fn left_over(sockets: &BTreeSet<String>) -> Vec<String> {
+    let tables = ["/proc/net/unix", "/proc/net/tcp", "/proc/net/tcp6"].map(fs::read_to_string);
+    let words: BTreeSet<&str> = tables.iter().flatten().flat_map(|table| table.split_whitespace()).collect();
+    let sockets = sockets.iter().filter(|inode| words.contains(inode.as_str())).map(|inode| format!("socket {inode}"));
     let objects = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
     let objects = objects.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    let sockets = fs::read_to_string("/proc/net/unix").unwrap_or_default();
-    let sockets = sockets.lines().filter_map(|line| line.split_whitespace().nth(7)).map(str::to_owned);
-    objects.chain(sockets.collect::<Vec<_>>()).filter(|name| name.to_lowercase().contains("paceline")).collect()
+    sockets.chain(objects.filter(|name| name.to_lowercase().contains("paceline"))).collect()
 }
 
 fn host() -> String {
@@ -53,6 +64,8 @@ fn host() -> String {
 fn survivors_of_a_killed_worker_end_in_time_and_say_who_where_and_what() {
     for transport in ["shm", "tcp"] {
         let (running, ranks) = long_training(transport);
+        let sockets = sockets_of(&ranks);
+        assert!(!left_over(&sockets).is_empty(), "{transport}: no socket is found while it runs");
         kill(ranks[1]);
         let killed = Instant::now();
         let gone = until(Duration::from_secs(2), || !ranks.iter().any(|pid| is_alive(*pid)));
@@ -67,9 +80,8 @@ fn survivors_of_a_killed_worker_end_in_time_and_say_who_where_and_what() {
             let names_the_lost_one = said.contains("rank 1") && said.contains(&format!("host {}", host()));
             assert!(names_the_lost_one && said.contains("all-reduce"), "{transport}: {said}");
         }
+        assert_eq!(left_over(&sockets), Vec::<String>::new(), "{transport}: left behind");
     }
-    // Other tests of this file may be running: give theirs the time to end.
-    assert!(until(LIMIT, || leftovers().is_empty()), "left behind: {:?}", leftovers());
 }
 
 #[test]
