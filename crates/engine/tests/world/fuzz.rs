@@ -80,13 +80,14 @@ impl Fuzz {
         header
     }
 
-    /// A frame reaches the victim. False if it has had enough.
+    /// A frame reaches the victim. A driver would end the link at the first refusal; here it goes on, to see more. False
+    /// if the engine itself has given up.
     fn deliver(&mut self, peer: usize, header: &Header) -> bool {
         if header.check().is_err() {
             return true;
         }
         let victim = &mut self.engines[VICTIM];
-        let Ok(placement) = victim.begin(peer, header) else { return false };
+        let Ok(placement) = victim.begin(peer, header) else { return true };
         let bytes = header.payload_bytes as usize;
         match placement {
             Placement::Write(into) => assert_eq!(into.bytes, bytes),
@@ -101,9 +102,8 @@ impl Fuzz {
             }
             Placement::Nowhere => {}
         }
-        let fine = victim.end(peer, header).is_ok();
-        self.taken += 1;
-        fine && victim.failure().is_none()
+        self.taken += u64::from(victim.end(peer, header).is_ok());
+        victim.failure().is_none()
     }
 
     /// Does what the engines want to have done, and passes their frames on; those to the victim may be forged.
@@ -153,7 +153,7 @@ impl Fuzz {
 #[test]
 fn forged_headers_never_make_the_engine_panic_or_the_pool_grow() {
     let taken = std::cell::Cell::new(0);
-    with_seeds("forged_headers_never_make_the_engine_panic", schedules(3000, 100_000), |seed| {
+    let runs = with_seeds("forged_headers_never_make_the_engine_panic", schedules(3000, 100_000), |seed| {
         let mut fuzz = Fuzz::new(seed);
         let mut posts: Vec<(usize, usize)> =
             (0..fuzz.calls.len()).flat_map(|call| (0..WORLD).map(move |rank| (rank, call))).collect();
@@ -184,5 +184,5 @@ fn forged_headers_never_make_the_engine_panic_or_the_pool_grow() {
         let ended = std::iter::from_fn(|| fuzz.engines[VICTIM].completed()).count();
         assert!(ended >= pending && fuzz.engines[VICTIM].pending() == 0);
     });
-    assert!(taken.get() > 1000, "the engine refused everything at once: {} frames", taken.get());
+    assert!(runs == 1 || taken.get() > 10 * runs, "of {runs} runs the engine took {} frames", taken.get());
 }

@@ -43,16 +43,19 @@ impl Random {
     }
 }
 
-/// Runs a test with `count` seeds, or with the one in `PACELINE_SEED`. A failure prints the line that repeats it.
-pub fn with_seeds(test: &str, count: u64, run: impl Fn(u64)) {
+/// Runs a test with `count` seeds, or with the one in `PACELINE_SEED`. A failure prints the line that repeats it. Returns
+/// the number of runs.
+pub fn with_seeds(test: &str, count: u64, run: impl Fn(u64)) -> u64 {
     let given = std::env::var("PACELINE_SEED").ok();
     let given = given.map(|seed| seed.parse::<u64>().expect("PACELINE_SEED is a decimal number"));
     let first = given.unwrap_or(1);
-    for seed in first..first + given.map_or(count, |_| 1) {
+    let runs = given.map_or(count, |_| 1);
+    for seed in first..first + runs {
         let announce = Announce { test, seed };
         run(seed);
         std::mem::forget(announce);
     }
+    runs
 }
 
 /// How many random schedules a test runs: more if `PACELINE_LONG_TESTS` is set.
