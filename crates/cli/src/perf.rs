@@ -90,7 +90,7 @@ pub struct PerfArguments {
     #[arg(long)]
     alloc: bool,
 
-    /// Write the rows to this file
+    /// Write the rows to this file (times in microseconds, *_gbps in 10⁹ bytes per second as nccl-tests has it)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }

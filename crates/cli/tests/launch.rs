@@ -65,7 +65,7 @@ fn survivors_of_a_killed_rank_get_time_for_their_last_words() {
     let script = "[ $PACELINE_RANK != 2 ] || kill -9 $$; sleep 1; echo survivor $PACELINE_RANK >&2; exit 1";
     let outcome = launch("3", &[], script).expect_code(1);
     let outcome = outcome.expect_stderr(&["error: rank 2 (pid ", "was killed by SIGKILL", "survivor 0", "survivor 1"]);
-    assert!(outcome.elapsed < Duration::from_secs(3), "{outcome:#?}");
+    assert!(!outcome.stderr.contains("terminated"), "they had the time: {outcome:#?}");
 }
 
 #[test]
@@ -96,11 +96,11 @@ fn an_interrupt_leaves_nothing_within_two_seconds() {
 }
 
 #[test]
-fn ranks_that_end_when_interrupted_end_the_launcher_at_once() {
+fn ranks_that_obey_an_interrupt_are_not_reported() {
     let running = start(paceline(&["launch", "--workers", "2", "--", "sleep", "60"]));
     assert!(until(LIMIT, || support::children_of(running.pid()).len() == 2));
     running.signal(Signal::INT);
-    let outcome = running.end_within(Duration::from_millis(900)).expect_code(130);
+    let outcome = running.end_within(Duration::from_secs(2)).expect_code(130);
     assert_eq!(outcome.stderr, "");
 }
 
