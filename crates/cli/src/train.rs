@@ -2,8 +2,10 @@
 
 mod screen;
 
+use std::env;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::thread;
 
 use clap::{Args, ValueEnum};
@@ -139,9 +141,10 @@ pub fn run(arguments: &TrainArguments) -> Result<ExitCode, Failure> {
         Place::Launcher { ranks } => {
             // Said once, rather than by every worker.
             Data::load(&options.data).map_err(TrainError::from)?;
-            workers::launch(ranks, vec![("RAYON_NUM_THREADS".to_owned(), options.threads.to_string())])
+            workers::launch(ranks, vec![(POOL_THREADS.to_owned(), options.threads.to_string())])
         }
         Place::Rank(environment) => {
+            size_pools(options.threads)?;
             let communicator = workers::connect(*environment, transport)?;
             let is_first = communicator.rank() == 0;
             let json = arguments.json.as_deref().filter(|_| is_first).map(JsonFile::create).transpose()?;
@@ -158,6 +161,21 @@ pub fn run(arguments: &TrainArguments) -> Result<ExitCode, Failure> {
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+/// candle sizes its own pools by this variable of the environment.
+const POOL_THREADS: &str = "RAYON_NUM_THREADS";
+
+/// Starts this program over, as the same process, with [`POOL_THREADS`] set, unless it is: under another launcher, and
+/// without one, nobody has set it, and every worker's pool would take all cores.
+fn size_pools(threads: usize) -> Result<(), Failure> {
+    if env::var_os(POOL_THREADS).is_some() {
+        return Ok(());
+    }
+    let program = env::current_exe()
+        .map_err(|error| Failure::failed("cannot find our own program to set the size of its pools").cause(error))?;
+    let error = Command::new(program).args(env::args_os().skip(1)).env(POOL_THREADS, threads.to_string()).exec();
+    Err(Failure::failed(format!("cannot start over with {POOL_THREADS} set")).cause(error))
 }
 
 impl TrainArguments {
