@@ -48,7 +48,7 @@ impl Communicator {
         root: usize,
         options: &CallOptions,
     ) -> Result<Pending<T>, CommError> {
-        self.check_root(CollectiveKind::Broadcast, root)?;
+        self.check_rank(CollectiveKind::Broadcast, "root", root)?;
         let span = Span::of_mut(&mut buffer);
         let call = call::<T>(CollectiveKind::Broadcast, span, span, buffer.len(), options).rooted(root);
         self.start_in_background(call, None, buffer)
@@ -85,13 +85,6 @@ impl Communicator {
         self.check_blocks(kind, "the output", output.len(), self.world_size(), input.len())?;
         let call = call::<T>(kind, Span::of(&input), Span::of_mut(&mut output), input.len(), options);
         self.start_in_background(call, Some(input), output)
-    }
-
-    fn check_root(&self, kind: CollectiveKind, root: usize) -> Result<(), CommError> {
-        if root < self.world_size() {
-            return Ok(());
-        }
-        Err(self.usage(kind, format!("root {root} is not one of the {} ranks", self.world_size())))
     }
 
     fn start_in_background<T: Element>(

@@ -210,7 +210,7 @@ impl Communicator {
         Err(self.usage(kind, what))
     }
 
-    fn check_rank(&self, kind: CollectiveKind, role: &str, rank: usize) -> Result<(), CommError> {
+    pub(crate) fn check_rank(&self, kind: CollectiveKind, role: &str, rank: usize) -> Result<(), CommError> {
         if rank < self.world_size() {
             return Ok(());
         }

@@ -20,9 +20,7 @@ pub(crate) fn execute(
     match job {
         Job::Copy { from, into } => copy(from, into, memories, links),
         Job::Combine { left, right, into, combine: Combine::Reduction, last } => {
-            let memory = memories.operation(into.op.index);
-            let divisor = if *last { memory.divisor } else { 1 };
-            let elementwise = Elementwise { divisor, ..memory.elementwise };
+            let elementwise = memories.operation(into.op.index).combining(*last);
             combine(&elementwise, left, right, into, memories, links, staging)
         }
         Job::Combine { .. } | Job::Map { .. } => {

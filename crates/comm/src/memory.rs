@@ -161,6 +161,11 @@ impl Memories {
 }
 
 impl OperationMemory {
+    /// How operands are combined; the `last` combination of a value completes an average.
+    pub fn combining(&self, last: bool) -> Elementwise {
+        Elementwise { divisor: if last { self.divisor } else { 1 }, ..self.elementwise }
+    }
+
     fn none() -> OperationMemory {
         use paceline_plan::{DataType, Reduction};
         OperationMemory {

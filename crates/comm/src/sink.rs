@@ -1,7 +1,6 @@
 //! Takes in what a link has received, on behalf of the engine.
 
 use paceline_collective::Order;
-use paceline_collective::kernels::Elementwise;
 use paceline_engine::frame::{Header, Kind};
 use paceline_engine::{Engine, Failure, Placement};
 use paceline_fabric::{LinkError, Sink, Target};
@@ -78,9 +77,7 @@ impl Sink for PeerSink<'_> {
             self.memories.pool_mut(buffer, start + offset, slice.len()).copy_from_slice(slice);
         }
         if let Placement::Fold { with, into, order, last } = placement {
-            let memory = self.memories.operation(into.op.index);
-            let divisor = if last { memory.divisor } else { 1 };
-            let elementwise = Elementwise { divisor, ..memory.elementwise };
+            let elementwise = self.memories.operation(into.op.index).combining(last);
             // SAFETY: `offset` is within the frame's payload, which is as long as the regions.
             let (with, into) =
                 unsafe { (self.memories.address(&with).add(offset), self.memories.address(&into).add(offset)) };
