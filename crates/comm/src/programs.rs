@@ -3,15 +3,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use paceline_collective::Algorithm;
-use paceline_collective::registry::{find, index_of, of_kind, registry};
+use paceline_collective::registry::{find, index_of, registry};
+use paceline_collective::{Algorithm, select};
 use paceline_engine::RankSchedule;
 use paceline_plan::{CollectiveKind, LinkCost};
 
 use crate::{CallOptions, CommError};
-
-/// Tile sizes among which the cost model chooses.
-const TILE_BYTES: [usize; 7] = [16 << 10, 64 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20];
 
 /// Choices that are remembered; more different calls than this start over.
 const CHOICES_MAX: usize = 4096;
@@ -93,23 +90,10 @@ fn cheapest(
     link: &LinkCost,
     named: Option<&'static dyn Algorithm>,
 ) -> Choice {
-    let mut best: Option<(f64, Choice)> = None;
-    let candidates = of_kind(kind).filter(|algorithm| named.is_none_or(|named| named.name() == algorithm.name()));
-    for algorithm in candidates.filter(|algorithm| algorithm.supports(world)) {
-        for tile_bytes in TILE_BYTES {
-            let seconds = algorithm.seconds(world, bytes, tile_bytes, link);
-            if best.is_none_or(|(least, _)| seconds < least) {
-                let index = index_of(algorithm).unwrap_or(u8::MAX);
-                best = Some((seconds, Choice { algorithm, index, tile_bytes }));
-            }
-            if tile_bytes >= bytes {
-                break;
-            }
-        }
-    }
-    match best {
-        Some((_, choice)) => choice,
-        // Every collective has an algorithm for every world (tested in `paceline-collective`).
-        None => Choice { algorithm: registry()[0], index: 0, tile_bytes: TILE_BYTES[0] },
-    }
+    let admits = |algorithm: &dyn Algorithm| named.is_none_or(|named| named.name() == algorithm.name());
+    let cheapest = select::cheapest(kind, world, bytes, link, admits);
+    // Every algorithm serves every world (tested in `paceline-collective`), so one is left.
+    let (algorithm, tile_bytes) =
+        cheapest.map_or((registry()[0], *select::TILE_BYTES.start()), |choice| (choice.algorithm, choice.tile_bytes));
+    Choice { algorithm, index: index_of(algorithm).unwrap_or(u8::MAX), tile_bytes }
 }
