@@ -8,6 +8,7 @@ mod interfaces;
 mod link;
 mod memory;
 pub mod rendezvous;
+pub mod security;
 pub mod shm;
 mod tcp;
 mod text;
