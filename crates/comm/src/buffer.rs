@@ -1,3 +1,4 @@
+use std::collections::TryReserveError;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -34,8 +35,11 @@ unsafe impl Sync for Memory {}
 
 impl Memory {
     /// Zeroed private memory.
-    pub fn private(bytes: usize) -> Memory {
-        Memory::Private(vec![0u64; bytes.div_ceil(8)].into_boxed_slice())
+    pub fn private(bytes: usize) -> Result<Memory, TryReserveError> {
+        let mut words = Vec::new();
+        words.try_reserve_exact(bytes.div_ceil(8))?;
+        words.resize(bytes.div_ceil(8), 0u64);
+        Ok(Memory::Private(words.into_boxed_slice()))
     }
 
     pub fn start(&self) -> NonNull<u8> {
@@ -60,7 +64,8 @@ impl Memory {
 impl<T: Element> Buffer<T> {
     /// All of some memory, of which nobody else has a buffer.
     pub(crate) fn new(memory: Memory, elements: usize) -> Buffer<T> {
-        debug_assert!(elements * size_of::<T>() <= memory.bytes());
+        let fits = elements.checked_mul(size_of::<T>()).is_some_and(|bytes| bytes <= memory.bytes());
+        assert!(fits, "a buffer of {elements} elements is longer than its memory");
         let start = memory.start().cast();
         Buffer { owner: Arc::new(memory), start, elements, element: PhantomData }
     }
@@ -70,7 +75,8 @@ impl<T: Element> Buffer<T> {
     /// # Panics
     /// If the lengths add up to more than the buffer has.
     pub fn split(self, lengths: &[usize]) -> Vec<Buffer<T>> {
-        assert!(lengths.iter().sum::<usize>() <= self.elements, "the pieces are longer than the buffer");
+        let sum = lengths.iter().try_fold(0usize, |sum, &length| sum.checked_add(length));
+        assert!(sum.is_some_and(|sum| sum <= self.elements), "the pieces are longer than the buffer");
         let mut offset = 0;
         let piece = |&elements: &usize| {
             // SAFETY: the sum of the lengths before this one is within the buffer.
@@ -105,5 +111,22 @@ impl<T: Element> DerefMut for Buffer<T> {
 impl<T: Element + std::fmt::Debug> std::fmt::Debug for Buffer<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "the pieces are longer than the buffer")]
+    fn lengths_whose_sum_wraps_are_refused() {
+        Buffer::<f32>::new(Memory::private(16).unwrap(), 4).split(&[usize::MAX, 2]);
+    }
+
+    #[test]
+    #[should_panic(expected = "longer than its memory")]
+    fn a_buffer_that_wraps_is_refused() {
+        Buffer::<f32>::new(Memory::private(16).unwrap(), usize::MAX / 2);
     }
 }

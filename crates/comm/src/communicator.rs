@@ -1,4 +1,5 @@
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -34,8 +35,8 @@ struct Group {
     members: Arc<[usize]>,
     rank: usize,
     sequence: AtomicU64,
-    /// Messages so far, by (sender, receiver, tag).
-    messages: Mutex<HashMap<(usize, usize, u32), u64>>,
+    /// Messages so far, by (sender, receiver, tag), and the two ranks as a group of their own.
+    messages: Mutex<HashMap<(usize, usize, u32), (u64, Arc<[usize]>)>>,
 }
 
 /// A call, before it is an operation.
@@ -73,11 +74,17 @@ impl Communicator {
     }
 
     /// The name of a rank's host.
+    ///
+    /// # Panics
+    /// If there is no such rank.
     pub fn host(&self, rank: usize) -> &str {
         &self.world.hosts[self.group.members[rank]]
     }
 
     /// What carries the link to a rank; None for this rank itself.
+    ///
+    /// # Panics
+    /// If there is no such rank.
     pub fn transport(&self, rank: usize) -> Option<Transport> {
         self.world.transports[self.group.members[rank]]
     }
@@ -102,20 +109,23 @@ impl Communicator {
     /// # Errors
     /// If there is not so much memory.
     pub fn alloc<T: Element>(&self, elements: usize) -> Result<Buffer<T>, CommError> {
-        let bytes = elements * size_of::<T>();
+        let no_memory = |bytes, why: &dyn fmt::Display| CommError::Memory {
+            rank: self.world.rank,
+            host: self.world.hosts[self.world.rank].clone(),
+            bytes,
+            why: why.to_string(),
+        };
+        let bytes = elements
+            .checked_mul(size_of::<T>())
+            .ok_or_else(|| no_memory(usize::MAX, &format!("{elements} elements are more than the address space")))?;
         let memory = match &self.world.arena {
             Some(arena) if bytes > 0 => {
-                let allocation = arena.allocate(bytes, 64).map_err(|error| CommError::Memory {
-                    rank: self.world.rank,
-                    host: self.world.hosts[self.world.rank].clone(),
-                    bytes,
-                    why: error.to_string(),
-                })?;
+                let allocation = arena.allocate(bytes, 64).map_err(|error| no_memory(bytes, &error))?;
                 // SAFETY: the allocation is new and `bytes` long.
                 unsafe { allocation.start().as_ptr().write_bytes(0, bytes) };
                 Memory::Shared(allocation)
             }
-            _ => Memory::private(bytes),
+            _ => Memory::private(bytes).map_err(|error| no_memory(bytes, &error))?,
         };
         Ok(Buffer::new(memory, elements))
     }
@@ -245,8 +255,7 @@ impl Communicator {
         call: Call<'_>,
     ) -> Result<(), CommError> {
         let kind = call.kind;
-        let key = self.message_key(sender, receiver, tag);
-        let members: Arc<[usize]> = [self.group.members[sender], self.group.members[receiver]].into();
+        let (key, members) = self.message_key(sender, receiver, tag);
         let rank = usize::from(self.rank() == receiver);
         let guard = NoUnwind(&self.world);
         let started = self.start_as(key, members, rank, call);
@@ -269,18 +278,14 @@ impl Communicator {
     }
 
     /// Messages between two ranks with one tag are matched in the order in which they are sent and received.
-    fn message_key(&self, sender: usize, receiver: usize, tag: u32) -> OperationKey {
+    fn message_key(&self, sender: usize, receiver: usize, tag: u32) -> (OperationKey, Arc<[usize]>) {
         let mut messages = self.group.messages.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = messages.entry((sender, receiver, tag)).or_default();
+        let pair = || (0, [self.group.members[sender], self.group.members[receiver]].into());
+        let (count, pair) = messages.entry((sender, receiver, tag)).or_insert_with(pair);
         let operation = (sender as u64) << 48 | (receiver as u64) << 32 | (*count & u64::from(u32::MAX));
         *count += 1;
-        OperationKey {
-            communicator: self.group.id | OperationKey::POINT_TO_POINT,
-            epoch: 0,
-            plan_version: 0,
-            part: tag,
-            operation,
-        }
+        let communicator = self.group.id | OperationKey::POINT_TO_POINT;
+        (OperationKey { communicator, epoch: 0, plan_version: 0, part: tag, operation }, pair.clone())
     }
 
     /// A mistake of the caller.
@@ -295,8 +300,8 @@ impl Group {
     }
 }
 
-impl std::fmt::Debug for Communicator {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Communicator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Communicator(rank {} of {})", self.rank(), self.world_size())
     }
 }

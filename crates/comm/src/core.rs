@@ -79,7 +79,9 @@ impl Core {
 
     /// Starts an operation. An operation that was not started has left no trace.
     pub fn post(&mut self, mut request: Request, mut memory: OperationMemory) -> Result<Ticket, Failure> {
-        memory.scratch = self.memories.scratch(request.scratch_bytes());
+        let bytes = request.scratch_bytes();
+        let no_scratch = |why| Failure::Cancelled { reason: format!("no {bytes} bytes of scratch: {why}") };
+        memory.scratch = self.memories.scratch(bytes).map_err(no_scratch)?;
         request.shared_memory &= memory.scratch.as_ref().is_none_or(Memory::shared);
         // The engine may have work for it at once, but nobody executes that before `progress`.
         let id = self.engine.post(request, self.now())?;
@@ -171,8 +173,8 @@ impl Core {
                 };
                 let pieces = [piece];
                 let pieces = if piece.bytes > 0 { &pieces[..] } else { &[] };
-                // SAFETY: the memory is the operation's, which stays pending until the ticket has come back; the
-                // verifier has proved that nothing writes to it before.
+                // SAFETY: the memory is the operation's, which stays pending until the ticket has come back; that
+                // nothing writes to it before, `verify` has proved (see `Programs`).
                 unsafe { link.enqueue(&frame.header, pieces, ticket) };
             }
             let engine = &mut self.engine;

@@ -67,8 +67,8 @@ fn combine(
     let target = memories.address(into);
     match (address(left, memories, links), address(right, memories, links)) {
         (Some(left), Some(right)) => {
-            // SAFETY: three regions of `into.bytes`, checked when the addresses were made; the verifier has proved
-            // that nothing else writes to them now, and that the result is an operand or apart from both.
+            // SAFETY: three regions of `into.bytes`, checked when the addresses were made; that nothing else writes to
+            // them now, and that the result is an operand or apart from both, `verify` has proved (see `Programs`).
             unsafe { elementwise.combine_raw(left, right, target, into.bytes) };
         }
         (near_left, near_right) => {

@@ -50,3 +50,4 @@ pub use paceline_fabric::Transport;
 pub use paceline_fabric::shm::ShmOptions;
 pub use paceline_plan::{CollectiveKind, DataType, LinkCost, Reduction};
 pub use pending::Pending;
+pub use threads::ThreadsConfig;

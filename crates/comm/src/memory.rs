@@ -1,5 +1,6 @@
 //! Where the bytes of operations lie: the callers' buffers, scratch, and the pool for early messages.
 
+use std::collections::TryReserveError;
 use std::sync::Arc;
 
 use paceline_collective::Space;
@@ -89,16 +90,16 @@ impl Memories {
     }
 
     /// Scratch of at least so many bytes; shared with the host where that is possible.
-    pub fn scratch(&mut self, bytes: usize) -> Option<Memory> {
+    pub fn scratch(&mut self, bytes: usize) -> Result<Option<Memory>, TryReserveError> {
         if bytes == 0 {
-            return None;
+            return Ok(None);
         }
         let fits = |memory: &Memory| memory.bytes() >= bytes && memory.bytes() <= 4 * bytes.max(4096);
         if let Some(position) = self.spare_scratch.iter().position(fits) {
-            return Some(self.spare_scratch.swap_remove(position));
+            return Ok(Some(self.spare_scratch.swap_remove(position)));
         }
         let shared = self.arena.as_ref().and_then(|arena| arena.allocate(bytes, 64).ok());
-        Some(shared.map_or_else(|| Memory::private(bytes), Memory::Shared))
+        shared.map_or_else(|| Memory::private(bytes), |allocation| Ok(Memory::Shared(allocation))).map(Some)
     }
 
     /// The address of a region.

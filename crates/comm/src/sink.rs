@@ -85,8 +85,8 @@ impl Sink for PeerSink<'_> {
                 Order::LocalFirst => (with.cast_const(), slice.as_ptr()),
                 Order::MessageFirst => (slice.as_ptr(), with.cast_const()),
             };
-            // SAFETY: the regions belong to the operation, which is pending; the verifier has proved that nothing else
-            // touches them now.
+            // SAFETY: the regions belong to the operation, which is pending; that nothing else touches them now,
+            // `verify` has proved (see `Programs`).
             unsafe { elementwise.combine_raw(left, right, into, slice.len()) };
         }
         Ok(())

@@ -10,6 +10,26 @@ use crate::connect::host_name;
 use crate::world::{Parts, World};
 use crate::{CommError, Communicator};
 
+/// A world whose ranks are threads: how they are linked.
+#[derive(Clone, Debug)]
+pub struct ThreadsConfig {
+    /// What links ranks of one host.
+    pub transport: Transport,
+    /// The ranks pretend to be on so many hosts, in equal shares, the first ranks on the first; ranks of different hosts
+    /// are linked by TCP. From 1 to the number of ranks.
+    pub hosts: usize,
+    /// TCP connections per pair of ranks. At least 1.
+    pub tcp_streams: usize,
+    /// How memory is shared.
+    pub shm: ShmOptions,
+}
+
+impl Default for ThreadsConfig {
+    fn default() -> ThreadsConfig {
+        ThreadsConfig { transport: Transport::Memory, hosts: 1, tcp_streams: 1, shm: ShmOptions::default() }
+    }
+}
+
 /// Everything happens in one process: longer is a fault.
 const CONNECT: Duration = Duration::from_secs(20);
 
@@ -38,35 +58,43 @@ impl Communicator {
     /// # Errors
     /// As [`Communicator::threads`]; also if the transport is not to be had here.
     pub fn threads_over(transport: Transport, world: usize) -> Result<Vec<Communicator>, CommError> {
-        Communicator::threads_with(transport, world, &ShmOptions::default())
+        Communicator::threads_with(world, &ThreadsConfig { transport, ..ThreadsConfig::default() })
     }
 
-    /// As [`Communicator::threads_over`], with options for shared memory.
+    /// As [`Communicator::threads_over`], with every choice.
     ///
     /// # Errors
-    /// As [`Communicator::threads_over`].
-    pub fn threads_with(
-        transport: Transport,
-        world: usize,
-        options: &ShmOptions,
-    ) -> Result<Vec<Communicator>, CommError> {
+    /// As [`Communicator::threads_over`]; also if there are more hosts than ranks, or no stream.
+    pub fn threads_with(world: usize, config: &ThreadsConfig) -> Result<Vec<Communicator>, CommError> {
         if world == 0 {
             return Err(CommError::Connect("a world has at least one rank, not 0".into()));
         }
+        if config.hosts == 0 || config.hosts > world || config.tcp_streams == 0 {
+            let (hosts, streams) = (config.hosts, config.tcp_streams);
+            let what = format!("{world} ranks cannot be on {hosts} hosts, linked by {streams} TCP streams");
+            return Err(CommError::Connect(what));
+        }
         let failed = |error: LinkError| CommError::Connect(format!("a world of {world} threads: {error}"));
-        let (links, shm) = match transport {
-            Transport::Memory => (pairs(world, || Ok(memory_pair())).map_err(failed)?, Vec::new()),
-            Transport::Tcp => (pairs(world, tcp_pair).map_err(failed)?, Vec::new()),
-            Transport::Shm => shared(world, options).map_err(failed)?,
+        let host_of = |rank: usize| rank * config.hosts / world;
+        let together = |one: usize, other: usize| host_of(one) == host_of(other);
+        let (mut links, shm) = match config.transport {
+            Transport::Shm => shared(world, &config.shm, &together).map_err(failed)?,
+            _ => ((0..world).map(|_| (0..world).map(|_| None).collect()).collect(), Vec::new()),
         };
+        match config.transport {
+            Transport::Memory => link_pairs(&mut links, together, || Ok(memory_pair())).map_err(failed)?,
+            Transport::Shm | Transport::Tcp => {}
+        }
+        link_pairs(&mut links, |_, _| true, || tcp_pair(config.tcp_streams)).map_err(failed)?;
         let mut shm = shm.into_iter();
-        let host = host_name();
+        let name = |rank| if config.hosts == 1 { host_name() } else { format!("{}-{}", host_name(), host_of(rank)) };
+        let hosts: Vec<String> = (0..world).map(name).collect();
         let over = |(rank, links)| {
             let shm: Option<ShmHost> = shm.next();
             let parts = Parts {
                 rank,
                 links,
-                hosts: vec![host.clone(); world],
+                hosts: hosts.clone(),
                 arena: shm.as_ref().map(|shm| shm.arena().clone()),
                 doorbell: shm.as_ref().map(|shm| shm.doorbell().clone()),
                 timeout: crate::connect::TIMEOUT,
@@ -79,40 +107,49 @@ impl Communicator {
     }
 }
 
-/// A link for each pair of ranks.
-fn pairs<L: Link + 'static>(
-    world: usize,
+/// A link for each pair of ranks that has none and that `chosen` lets through.
+fn link_pairs<L: Link + 'static>(
+    links: &mut [Links],
+    chosen: impl Fn(usize, usize) -> bool,
     mut pair: impl FnMut() -> Result<(L, L), LinkError>,
-) -> Result<Vec<Links>, LinkError> {
-    let mut links: Vec<Links> = (0..world).map(|_| (0..world).map(|_| None).collect()).collect();
-    for high in 1..world {
+) -> Result<(), LinkError> {
+    for high in 1..links.len() {
         let (lower, rest) = links.split_at_mut(high);
         for (low, lower) in lower.iter_mut().enumerate() {
-            let (one, other) = pair()?;
-            lower[high] = Some(Box::new(one));
-            rest[0][low] = Some(Box::new(other));
+            if lower[high].is_none() && chosen(low, high) {
+                let (one, other) = pair()?;
+                lower[high] = Some(Box::new(one));
+                rest[0][low] = Some(Box::new(other));
+            }
         }
     }
-    Ok(links)
+    Ok(())
 }
 
-fn tcp_pair() -> Result<(TcpLink, TcpLink), LinkError> {
+fn tcp_pair(streams: usize) -> Result<(TcpLink, TcpLink), LinkError> {
     let connect = || {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        let one = TcpStream::connect(listener.local_addr()?)?;
-        Ok((one, listener.accept()?.0))
+        let mut ends = (Vec::new(), Vec::new());
+        for _ in 0..streams {
+            ends.0.push(TcpStream::connect(listener.local_addr()?)?);
+            ends.1.push(listener.accept()?.0);
+        }
+        Ok(ends)
     };
     let (one, other) = connect().map_err(|source| LinkError::Io { doing: "connecting on loopback", source })?;
-    let link = |stream| TcpLink::new(vec![stream], TcpOptions::default());
-    Ok((link(one)?, link(other)?))
+    Ok((TcpLink::new(one, TcpOptions::default())?, TcpLink::new(other, TcpOptions::default())?))
 }
 
-fn shared(world: usize, options: &ShmOptions) -> Result<(Vec<Links>, Vec<ShmHost>), LinkError> {
+fn shared(
+    world: usize,
+    options: &ShmOptions,
+    together: &(dyn Fn(usize, usize) -> bool + Sync),
+) -> Result<(Vec<Links>, Vec<ShmHost>), LinkError> {
     let hosts: Vec<ShmHost> = (0..world).map(|_| ShmHost::new(options.clone())).collect::<Result<_, LinkError>>()?;
     let blobs: Vec<Vec<u8>> = hosts.iter().map(ShmHost::blob).collect();
     let deadline = Instant::now() + CONNECT;
     let connect = |rank: usize, host: &ShmHost| -> Result<Links, LinkError> {
-        let others = (0..world).filter(|&peer| peer != rank);
+        let others = (0..world).filter(|&peer| peer != rank && together(peer, rank));
         let peers: Vec<(u32, Vec<u8>)> = others.map(|peer| (peer as u32, blobs[peer].clone())).collect();
         let mut found = host.connect(rank as u32, &peers, deadline)?;
         let link = |peer: usize| -> Result<Option<Box<dyn Link>>, LinkError> {

@@ -209,14 +209,15 @@ fn a_split_world_and_a_split_of_a_split() {
 
 #[test]
 fn nobody_leaves_a_barrier_before_everybody_has_come() {
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    static COME: AtomicUsize = AtomicUsize::new(0);
     for links in LINKS {
-        on_all_ranks(links, 5, |comm| {
+        let come = Arc::new(AtomicUsize::new(0));
+        on_all_ranks(links, 5, move |comm| {
             for round in 1..=20 {
-                COME.fetch_add(1, Ordering::SeqCst);
+                come.fetch_add(1, Ordering::SeqCst);
                 comm.barrier(&CallOptions::default()).unwrap();
-                assert!(COME.load(Ordering::SeqCst) >= 5 * round);
+                assert_eq!(come.load(Ordering::SeqCst), 5 * round, "{links:?}");
                 comm.barrier(&CallOptions::default()).unwrap();
             }
         });

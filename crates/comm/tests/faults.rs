@@ -2,10 +2,20 @@
 
 mod support;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use paceline_comm::{CallOptions, CommError, Failure, Reduction};
 use support::{LINKS, Links, on_all_ranks};
+
+/// Holds a rank that starts nothing until so many others have ended, however slow the machine is.
+fn others_end(ended: &AtomicUsize, count: usize) {
+    let patience = Instant::now() + Duration::from_secs(20);
+    while ended.load(Ordering::SeqCst) < count && Instant::now() < patience {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
 
 #[test]
 fn different_lengths_are_told_to_both_sides() {
@@ -27,7 +37,13 @@ fn different_lengths_are_told_to_both_sides() {
 #[test]
 fn different_collectives_types_and_operations_are_told() {
     type Call = fn(&paceline_comm::Communicator) -> Result<(), CommError>;
-    let calls: [(Call, Call, &str); 3] = [
+    let calls: [(Call, Call, &str); 4] = [
+        (
+            // The algorithm that a call names is the one that runs.
+            |comm| comm.all_reduce(&mut [0f32; 8], Reduction::Sum, &CallOptions::algorithm("ring")),
+            |comm| comm.all_reduce(&mut [0f32; 8], Reduction::Sum, &CallOptions::algorithm("direct")),
+            "algorithm",
+        ),
         (
             |comm| comm.all_reduce(&mut [0f32; 8], Reduction::Sum, &CallOptions::default()),
             |comm| comm.all_reduce(&mut [0f32; 8], Reduction::Max, &CallOptions::default()),
@@ -52,7 +68,8 @@ fn different_collectives_types_and_operations_are_told() {
                 let outcome = call(&comm);
                 comm.barrier(&CallOptions::default()).and(outcome).unwrap_err().to_string()
             });
-            assert!(errors.iter().any(|error| error.contains(word)), "{word}: {errors:?}");
+            let told = |error: &String| error.contains(word) && error.contains("make all ranks call the same");
+            assert!(errors.iter().any(|error| told(&error.to_lowercase())), "{word}: {errors:?}");
         }
     }
 }
@@ -60,14 +77,17 @@ fn different_collectives_types_and_operations_are_told() {
 #[test]
 fn a_rank_that_never_starts_an_operation_is_named_at_the_deadline() {
     for links in LINKS {
+        let ended = Arc::new(AtomicUsize::new(0));
         let started = Instant::now();
-        let errors = on_all_ranks(links, 3, |comm| {
+        let errors = on_all_ranks(links, 3, move |comm| {
             let options = CallOptions { timeout: Some(Duration::from_millis(200)), ..CallOptions::default() };
             if comm.rank() == 1 {
-                std::thread::sleep(Duration::from_millis(600));
+                others_end(&ended, 2);
                 return None;
             }
-            Some(comm.all_reduce(&mut [1f32; 1000], Reduction::Sum, &options).unwrap_err())
+            let error = comm.all_reduce(&mut [1f32; 1000], Reduction::Sum, &options).unwrap_err();
+            ended.fetch_add(1, Ordering::SeqCst);
+            Some(error)
         });
         assert!(started.elapsed() < Duration::from_secs(4));
         let texts: Vec<String> = errors.iter().flatten().map(ToString::to_string).collect();
@@ -78,15 +98,18 @@ fn a_rank_that_never_starts_an_operation_is_named_at_the_deadline() {
 #[test]
 fn a_deadline_of_one_rank_ends_the_operations_of_its_patient_peers() {
     for links in LINKS {
+        let ended = Arc::new(AtomicUsize::new(0));
         let started = Instant::now();
-        let errors = on_all_ranks(links, 3, |comm| {
+        let errors = on_all_ranks(links, 3, move |comm| {
             if comm.rank() == 1 {
-                std::thread::sleep(Duration::from_millis(800));
+                others_end(&ended, 2);
                 return None;
             }
             let timeout = Some(if comm.rank() == 0 { Duration::from_millis(200) } else { Duration::from_secs(60) });
             let options = CallOptions { timeout, ..CallOptions::default() };
-            Some(comm.all_reduce(&mut [1f32; 1000], Reduction::Sum, &options).unwrap_err().to_string())
+            let error = comm.all_reduce(&mut [1f32; 1000], Reduction::Sum, &options).unwrap_err().to_string();
+            ended.fetch_add(1, Ordering::SeqCst);
+            Some(error)
         });
         assert!(started.elapsed() < Duration::from_secs(4), "{links:?}: {:?}", started.elapsed());
         let told = errors[2].as_deref().unwrap_or_default();
@@ -140,6 +163,8 @@ fn wrong_arguments_send_nothing() {
         let usage = |error: CommError| matches!(error, CommError::Usage { .. });
         assert!(usage(comm.all_gather(&[1f32; 3], &mut [0f32; 5], &options).unwrap_err()));
         assert!(usage(comm.broadcast(&mut [1f32; 3], 2, &options).unwrap_err()));
+        let endless = comm.alloc::<f64>(usize::MAX / 4).unwrap_err();
+        assert!(matches!(endless, CommError::Memory { .. }), "{endless}");
         assert!(usage(comm.send(&[1f32; 3], comm.rank(), 0, &options).unwrap_err()));
         assert!(usage(comm.all_to_all(&[1f32; 3], &mut [0f32; 3], &options).unwrap_err()));
         let unknown = comm.all_reduce(&mut [1f32], Reduction::Sum, &CallOptions::algorithm("rign")).unwrap_err();

@@ -1,10 +1,11 @@
 //! Worlds for tests.
 #![allow(dead_code)] // Each test program uses some of it.
 
-use paceline_comm::{Communicator, ShmOptions, Transport};
+use paceline_comm::{Communicator, ShmOptions, ThreadsConfig, Transport};
 
 /// The ways in which ranks can be linked: each must pass the same tests.
-pub const LINKS: [Links; 4] = [Links::Memory, Links::SharedMemory, Links::Rings, Links::Tcp];
+pub const LINKS: [Links; 6] =
+    [Links::Memory, Links::SharedMemory, Links::Rings, Links::Tcp, Links::TcpStreams, Links::Mixed];
 
 /// A way to link ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,18 +18,24 @@ pub enum Links {
     Rings,
     /// TCP on loopback.
     Tcp,
+    /// TCP with three connections per pair of ranks.
+    TcpStreams,
+    /// Two hosts: shared memory within, TCP between.
+    Mixed,
 }
 
 /// A world of threads.
 pub fn world_of(links: Links, world: usize) -> Vec<Communicator> {
-    let arena_bytes = Some(256 << 20);
-    let options = ShmOptions { single_copy: links != Links::Rings, arena_bytes, ..ShmOptions::default() };
+    let shm = ShmOptions { single_copy: links != Links::Rings, arena_bytes: Some(256 << 20), ..ShmOptions::default() };
     let transport = match links {
         Links::Memory => Transport::Memory,
-        Links::SharedMemory | Links::Rings => Transport::Shm,
-        Links::Tcp => Transport::Tcp,
+        Links::SharedMemory | Links::Rings | Links::Mixed => Transport::Shm,
+        Links::Tcp | Links::TcpStreams => Transport::Tcp,
     };
-    Communicator::threads_with(transport, world, &options).expect("a world of threads")
+    let tcp_streams = if links == Links::TcpStreams { 3 } else { 1 };
+    let hosts = if links == Links::Mixed { 2.min(world) } else { 1 };
+    let config = ThreadsConfig { transport, hosts, tcp_streams, shm };
+    Communicator::threads_with(world, &config).expect("a world of threads")
 }
 
 /// Runs `act` on every rank of a world of threads; a panic of one is the panic of the test.
