@@ -13,27 +13,30 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 
 use crate::failure::Failure;
 use output::Lines;
-use process::{Ending, Meeting, RankProcess, in_words};
+use process::{Ending, KILLED_GRACE, Meeting, RankProcess, in_words};
 
 /// How long survivors of a failed rank may take to end by themselves. They notice within 2 s and print what they know.
 const SURVIVORS_GRACE: Duration = Duration::from_millis(2500);
 /// How long ranks may take to obey a termination signal after a failure.
 const TERMINATION_GRACE: Duration = Duration::from_millis(1000);
 /// After Ctrl-C everything must be gone within 2 s: when the ranks are told to terminate, and when they are killed.
-const INTERRUPT_TERMINATE: Duration = Duration::from_millis(1000);
-const INTERRUPT_KILL: Duration = Duration::from_millis(1500);
-/// How long the last lines may take after the last rank has ended.
-const LAST_LINES: Duration = Duration::from_millis(500);
+const INTERRUPT_TERMINATE: Duration = Duration::from_millis(700);
+const INTERRUPT_KILL: Duration = Duration::from_millis(1000);
+/// After the last rank has ended: how long its pipes may be quiet while a process that it left behind holds them.
+const LAST_LINES_QUIET: Duration = Duration::from_millis(500);
+/// How long our reader may take for the last lines; after Ctrl-C no longer than `LAST_LINES_QUIET`.
+const LAST_LINES: Duration = Duration::from_secs(30);
 
 /// What to run.
 pub struct Job {
@@ -65,16 +68,16 @@ pub enum Output {
 /// # Errors
 /// The ranks could not be started or watched.
 pub fn run(job: &Job) -> Result<ExitCode, Failure> {
-    let signals = Signals::catch().map_err(|error| Failure::failed("cannot catch signals").cause(error))?;
+    let mut signals = Signals::catch().map_err(|error| Failure::failed("cannot catch signals").cause(error))?;
     let mut lines = Lines::new(job.output == Output::Lines { tag: true });
     process::adopt_orphans();
-    let mut ranks = start(job, &mut lines)?;
-    let outcome = watch(&mut ranks, signals)
-        .map_err(|error| Failure::failed("cannot watch the ranks; they have been ended").cause(error));
-    drop(ranks);
-    process::end_descendants();
-    lines.finish(LAST_LINES);
-    outcome
+    let not_ours = process::children();
+    let mut progress = Progress::default();
+    // The ranks are dropped, and so ended, before what they have left behind.
+    let outcome = start(job, &mut lines).and_then(|mut ranks| watch(&mut ranks, &mut signals, &mut progress));
+    process::end_descendants(&not_ours);
+    lines.finish(LAST_LINES_QUIET, if progress.interrupted.is_some() { LAST_LINES_QUIET } else { LAST_LINES });
+    outcome.map(|()| progress.exit_code())
 }
 
 fn start(job: &Job, lines: &mut Lines) -> Result<Vec<RankProcess>, Failure> {
@@ -114,16 +117,16 @@ impl Meeting {
 }
 
 /// Waits until every rank has ended, and sees to it that they do once one has failed or we are told to stop.
-fn watch(ranks: &mut [RankProcess], mut signals: Signals) -> io::Result<ExitCode> {
-    let mut progress = Progress::default();
+fn watch(ranks: &mut [RankProcess], signals: &mut Signals, progress: &mut Progress) -> Result<(), Failure> {
+    let cannot = |error: io::Error| Failure::failed("cannot watch the ranks; they have been ended").cause(error);
     loop {
         for process in &mut *ranks {
-            if let Some(ending) = process.collect()? {
+            if let Some(ending) = process.collect().map_err(cannot)? {
                 progress.ended(process, ending);
             }
         }
         if ranks.iter().all(|process| process.ending.is_some()) {
-            return Ok(progress.exit_code());
+            return Ok(());
         }
         if let Some(signal) = signals.next() {
             progress.interrupt(signal);
@@ -131,8 +134,20 @@ fn watch(ranks: &mut [RankProcess], mut signals: Signals) -> io::Result<ExitCode
         while let Some(signal) = progress.escalation.due(Instant::now()) {
             progress.send(ranks, signal);
         }
-        wait(ranks, &signals, progress.escalation.next_deadline())?;
+        if progress.give_up.is_some_and(|deadline| deadline <= Instant::now()) {
+            let what = format!("killed, but still there: {}", left(ranks));
+            return Err(Failure::failed(what).help("the kernel holds it: look for a file system or device that hangs"));
+        }
+        let deadline = [progress.escalation.next_deadline(), progress.give_up].into_iter().flatten().min();
+        wait(ranks, signals, deadline).map_err(cannot)?;
     }
+}
+
+/// The ranks that have not ended.
+fn left(ranks: &[RankProcess]) -> String {
+    let left = ranks.iter().filter(|process| process.ending.is_none());
+    let names: Vec<_> = left.map(|process| format!("rank {} (pid {})", process.rank, process.pid())).collect();
+    names.join(", ")
 }
 
 /// How far a job has come.
@@ -143,6 +158,8 @@ struct Progress {
     /// We have signalled the ranks: how they end says nothing about them any more.
     signalled: bool,
     escalation: Escalation,
+    /// Whoever has not ended by then does not obey the last signal.
+    give_up: Option<Instant>,
 }
 
 impl Progress {
@@ -170,13 +187,14 @@ impl Progress {
     }
 
     fn send(&mut self, ranks: &[RankProcess], signal: Signal) {
-        let left: Vec<_> = ranks.iter().filter(|process| process.ending.is_none()).collect();
         if self.interrupted.is_none() && !self.signalled {
-            let names: Vec<_> = left.iter().map(|process| process.rank.to_string()).collect();
-            eprintln!("paceline: still running {SURVIVORS_GRACE:?} later, terminated: rank {}", names.join(", "));
+            eprintln!("paceline: still running {SURVIVORS_GRACE:?} later, terminated: {}", left(ranks));
         }
         self.signalled = true;
-        for process in left {
+        if signal == Signal::KILL {
+            self.give_up = Some(Instant::now() + KILLED_GRACE);
+        }
+        for process in ranks {
             process.signal(signal);
         }
     }
@@ -241,6 +259,8 @@ struct Signals {
 
 impl Signals {
     fn catch() -> io::Result<Signals> {
+        // Whoever started us may ignore it, and then the kernel would collect the ranks before we know how they ended.
+        signal_hook::flag::register(SIGCHLD, Arc::default())?;
         let (read, write) = UnixStream::pair()?;
         let mut wanted = vec![SIGINT, SIGTERM];
         if !hangup_is_ignored() {

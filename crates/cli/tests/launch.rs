@@ -4,10 +4,15 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::thread;
 use std::time::Duration;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use support::{Outcome, is_alive, paceline, run, start, until};
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -118,6 +123,77 @@ fn ranks_die_with_a_killed_launcher() {
 fn what_ranks_left_behind_is_ended_with_them() {
     let outcome = launch("2", &[], "setsid sleep 60 >/dev/null 2>&1 & echo $!; sleep 0.2").expect_code(0);
     assert_gone(&outcome);
+}
+
+/// A program that becomes the launcher by `exec` may have children already.
+#[test]
+fn children_that_are_not_ours_are_spared() {
+    let script = "sleep 60 >/dev/null 2>&1 & echo $!; exec \"$0\" launch --workers 2 -- true";
+    let outcome = run(shell(script), LIMIT).expect_code(0);
+    let pids = pids_in(&outcome.stdout);
+    assert_eq!(pids.len(), 1, "{outcome:#?}");
+    let spared = is_alive(pids[0]);
+    let _ = rustix::process::kill_process(Pid::from_raw(pids[0] as i32).expect("a process id"), Signal::KILL);
+    assert!(spared, "it was killed: {outcome:#?}");
+}
+
+/// Rank 0 leaves a process behind and removes the program, so that no later rank can be started.
+#[test]
+fn a_rank_that_cannot_be_started_ends_the_others_and_what_they_left() {
+    let (program, pids) = (scratch_file("vanishes.sh"), scratch_file("vanishes.pids"));
+    let script = format!(
+        "#!/bin/sh\n[ $PACELINE_RANK = 0 ] || exec sleep 60\nsetsid sleep 60 >/dev/null 2>&1 &\n\
+         echo $! >{}\necho last words\nrm \"$0\"\nsleep 60\n",
+        pids.display()
+    );
+    fs::write(&program, script).expect("a scratch file");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("our own file");
+    let outcome = run(paceline(&["launch", "--workers", "2000", "--", &program.to_string_lossy()]), LIMIT);
+    let outcome = outcome.expect_code(1);
+    let left = pids_in(&fs::read_to_string(&pids).expect("rank 0 has written it"));
+    fs::remove_file(pids).expect("our own file");
+    assert_eq!(left.len(), 1, "{outcome:#?}");
+    assert!(!is_alive(left[0]), "left behind: {outcome:#?}");
+    assert_eq!(outcome.stdout, "last words\n", "{outcome:#?}");
+}
+
+/// Whoever starts us may ignore the signal: the kernel then collects the ranks itself and tells nobody how they ended.
+#[test]
+fn an_ignored_child_signal_does_not_hide_how_ranks_end() {
+    let mut command = paceline(&["launch", "--workers", "2", "--", "sh", "-c", "exit $PACELINE_RANK"]);
+    let ignore = || {
+        // SAFETY: no handler is installed.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+        Ok(())
+    };
+    // SAFETY: between fork and exec it makes one system call; it allocates nothing and takes no lock.
+    unsafe { command.pre_exec(ignore) };
+    run(command, LIMIT).expect_code(1).expect_stderr(&["rank 1 (pid ", "ended with exit status 1"]);
+}
+
+/// More than the pipes hold, to someone who looks away for a while.
+#[test]
+fn a_slow_reader_gets_the_last_lines() {
+    let mut command = paceline(&["launch", "--workers", "1", "--", "seq", "20000"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("the program starts");
+    thread::sleep(Duration::from_millis(1500));
+    let mut text = String::new();
+    child.stdout.take().expect("it is a pipe").read_to_string(&mut text).expect("text");
+    assert_eq!(text.lines().count(), 20_000, "the last line is {:?}", text.lines().last());
+    assert!(child.wait().expect("it is our child").success());
+}
+
+/// The launcher by way of a shell, to which it is `$0`.
+fn shell(script: &str) -> Command {
+    let mut command = paceline(&[]);
+    let program = command.get_program().to_owned();
+    let environment: Vec<_> = command.get_envs().map(|(name, _)| name.to_owned()).collect();
+    command = Command::new("sh");
+    command.arg("-c").arg(script).arg(program);
+    for name in environment {
+        command.env_remove(name);
+    }
+    command
 }
 
 #[test]

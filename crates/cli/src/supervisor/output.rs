@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,12 +24,22 @@ pub struct Lines {
     tag: bool,
     pipes: usize,
     finished: (Sender<()>, Receiver<()>),
+    progress: Arc<Progress>,
+}
+
+/// What the threads that pass lines on have done.
+#[derive(Default)]
+struct Progress {
+    /// Lines that were read. Never behind `written`.
+    read: AtomicU64,
+    /// Lines that our reader has taken.
+    written: AtomicU64,
 }
 
 impl Lines {
     /// With `tag`, every line starts with `[rank]`.
     pub fn new(tag: bool) -> Lines {
-        Lines { tag, pipes: 0, finished: channel() }
+        Lines { tag, pipes: 0, finished: channel(), progress: Arc::default() }
     }
 
     /// Starts to pass on what comes out of a rank's pipes.
@@ -35,10 +47,10 @@ impl Lines {
         let tag = if self.tag { format!("[{rank}] ") } else { String::new() };
         for (pipe, stream) in [(output, Stream::Output), (error, Stream::Error)] {
             let Some(pipe) = pipe else { continue };
-            let (tag, finished) = (tag.clone(), self.finished.0.clone());
+            let (tag, finished, progress) = (tag.clone(), self.finished.0.clone(), Arc::clone(&self.progress));
             thread::Builder::new().name(format!("output of rank {rank}")).spawn(move || {
                 // If our reader is gone, dropping the pipe tells the rank so.
-                let _ = pass_on(File::from(pipe), stream, &tag);
+                let _ = pass_on(File::from(pipe), stream, &tag, &progress);
                 let _ = finished.send(());
             })?;
             self.pipes += 1;
@@ -46,19 +58,29 @@ impl Lines {
         Ok(())
     }
 
-    /// Waits until everything has been passed on. A process that left its rank's process group may hold a pipe open;
-    /// nobody waits for that one longer than `limit`.
-    pub fn finish(self, limit: Duration) {
+    /// Waits until everything has been passed on, however slow our own reader is, but no longer than `limit`. A process
+    /// that left its rank's process group may hold a pipe open: nobody waits for pipes that have been quiet for `quiet`.
+    pub fn finish(self, quiet: Duration, limit: Duration) {
         let deadline = Instant::now() + limit;
-        for _ in 0..self.pipes {
-            if self.finished.1.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_err() {
+        let mut pipes = self.pipes;
+        let mut seen = self.progress.written.load(Ordering::Acquire);
+        while pipes > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if self.finished.1.recv_timeout(left.min(quiet)).is_ok() {
+                pipes -= 1;
+                continue;
+            }
+            let written = self.progress.written.load(Ordering::Acquire);
+            let idle = written == seen && self.progress.read.load(Ordering::Acquire) == written;
+            if idle || left <= quiet {
                 return;
             }
+            seen = written;
         }
     }
 }
 
-fn pass_on(pipe: File, stream: Stream, tag: &str) -> io::Result<()> {
+fn pass_on(pipe: File, stream: Stream, tag: &str, progress: &Progress) -> io::Result<()> {
     let mut reader = BufReader::new(pipe);
     let mut line = Vec::new();
     let mut at_start = true;
@@ -75,10 +97,13 @@ fn pass_on(pipe: File, stream: Stream, tag: &str) -> io::Result<()> {
         if !at_start && !tag.is_empty() && reader.fill_buf()?.is_empty() {
             line.push(b'\n');
         }
-        match stream {
-            Stream::Output => write_all(&mut io::stdout().lock(), &line)?,
-            Stream::Error => write_all(&mut io::stderr().lock(), &line)?,
-        }
+        progress.read.fetch_add(1, Ordering::AcqRel);
+        let written = match stream {
+            Stream::Output => write_all(&mut io::stdout().lock(), &line),
+            Stream::Error => write_all(&mut io::stderr().lock(), &line),
+        };
+        progress.written.fetch_add(1, Ordering::AcqRel);
+        written?;
     }
 }
 

@@ -8,6 +8,8 @@ use std::net::TcpListener;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::io::{Errno, FdFlags};
 use rustix::process::{
@@ -66,17 +68,24 @@ impl RankProcess {
             .envs(job.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .process_group(0);
-        if !(job.output == Output::FirstRankDirect && rank == 0) {
+        let has_terminal = job.output == Output::FirstRankDirect && rank == 0;
+        if !has_terminal {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
         let inherited = (rank == 0).then(|| meeting.listener.as_raw_fd());
         if let Some(descriptor) = inherited {
             command.env("PACELINE_RENDEZVOUS_FD", descriptor.to_string());
         }
-        tie_to_launcher(&mut command, (rank == 0).then_some(&meeting.listener));
+        tie_to_launcher(&mut command, (rank == 0).then_some(&meeting.listener), has_terminal);
         let child = command.spawn()?;
-        let pidfd = pidfd_open(pid_of(&child), PidfdFlags::empty())?;
-        Ok(RankProcess { rank, pidfd, ending: None, child })
+        match pidfd_open(pid_of(&child), PidfdFlags::empty()) {
+            Ok(pidfd) => Ok(RankProcess { rank, pidfd, ending: None, child }),
+            Err(error) => {
+                // Nobody could watch it.
+                end(pid_of(&child));
+                Err(error.into())
+            }
+        }
     }
 
     /// The process id.
@@ -119,7 +128,7 @@ impl Drop for RankProcess {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
         if self.ending.is_none() {
-            let _ = self.child.wait();
+            end(pid_of(&self.child));
         }
     }
 }
@@ -170,18 +179,38 @@ pub fn adopt_orphans() {
     let _ = set_child_subreaper(Some(getpid()));
 }
 
-/// Ends and collects what the ranks started and left behind, in whatever process group or session it went.
-pub fn end_descendants() {
+/// How long a killed process may take to end. The kernel ends it at once, unless it hangs in a driver or in a file system
+/// that is gone.
+pub const KILLED_GRACE: Duration = Duration::from_millis(500);
+
+/// Ends and collects what the ranks started and left behind, in whatever process group or session it went. `spared` are
+/// children that were not started by us, but by the program that became us by exec.
+pub fn end_descendants(spared: &[Pid]) {
+    let mut spared = spared.to_vec();
     // Killing one layer hands us the next.
-    for child in std::iter::from_fn(|| children().into_iter().next()) {
-        let _ = kill_process(child, Signal::KILL);
-        if waitid(WaitId::Pid(child), WaitIdOptions::EXITED).is_err() {
-            return;
+    while let Some(child) = children().into_iter().find(|child| !spared.contains(child)) {
+        if !end(child) {
+            spared.push(child);
         }
     }
 }
 
-fn children() -> Vec<Pid> {
+/// Kills a child and collects it. False if it does not end.
+fn end(child: Pid) -> bool {
+    let _ = kill_process(child, Signal::KILL);
+    let deadline = Instant::now() + KILLED_GRACE;
+    // An error says that there is no such child.
+    while let Ok(None) = waitid(WaitId::Pid(child), WaitIdOptions::EXITED | WaitIdOptions::NOHANG) {
+        if Instant::now() > deadline {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    true
+}
+
+/// The children of this process.
+pub fn children() -> Vec<Pid> {
     let (pid, mut children) = (getpid(), Vec::new());
     // The children of our only thread that starts any.
     if let Ok(list) = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")) {
@@ -199,8 +228,9 @@ fn pid_of(child: &Child) -> Pid {
     Pid::from_child(child)
 }
 
-/// Arranges that the child dies with this thread, and that it inherits `socket`.
-fn tie_to_launcher(command: &mut Command, socket: Option<&TcpListener>) {
+/// Arranges that the child dies with this thread, that it inherits `socket`, and that it may write to our terminal
+/// although its process group is not the one in front (`stty tostop` would stop it).
+fn tie_to_launcher(command: &mut Command, socket: Option<&TcpListener>, has_terminal: bool) {
     let launcher = getpid();
     let socket = socket.map(AsRawFd::as_raw_fd);
     let prepare = move || {
@@ -214,8 +244,12 @@ fn tie_to_launcher(command: &mut Command, socket: Option<&TcpListener>) {
             let socket = unsafe { std::os::fd::BorrowedFd::borrow_raw(socket) };
             rustix::io::fcntl_setfd(socket, FdFlags::empty())?;
         }
+        if has_terminal {
+            // SAFETY: no handler is installed, so no code of ours can run at the wrong time.
+            unsafe { libc::signal(libc::SIGTTOU, libc::SIG_IGN) };
+        }
         Ok(())
     };
-    // SAFETY: between fork and exec `prepare` makes three system calls; it allocates nothing and takes no lock.
+    // SAFETY: between fork and exec `prepare` makes four system calls; it allocates nothing and takes no lock.
     unsafe { command.pre_exec(prepare) };
 }

@@ -2,6 +2,8 @@
 // Every test file is a program of its own and uses some of this.
 #![allow(dead_code)]
 
+pub mod terminal;
+
 use std::fs;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
