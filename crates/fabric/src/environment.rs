@@ -17,9 +17,11 @@ mod launchers;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::os::fd::RawFd;
+use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::security::{Secret, SecretError};
 pub use launchers::{job_port, torchrun_port};
 
 /// How long ranks wait for each other at start if `PACELINE_TIMEOUT` does not say.
@@ -82,8 +84,20 @@ pub struct Network {
     pub interface: Option<String>,
     /// The only ports to listen on, apart from the meeting point (`PACELINE_PORT_RANGE`, `20000-20100`).
     pub ports: Option<RangeInclusive<u16>>,
-    /// Links to other hosts are admitted although nothing proves who opens them (`PACELINE_INSECURE=1`).
+    /// Without a secret, too, links to other hosts are admitted, although nothing proves who opens them
+    /// (`PACELINE_INSECURE=1`).
     pub insecure: bool,
+    /// Proves who opens a link (`PACELINE_SECRET`, or the file that `PACELINE_SECRET_FILE` names).
+    pub secret: Option<Secret>,
+    /// Everything that links over TCP carry is encrypted; takes a secret (`PACELINE_ENCRYPT=1`).
+    pub encrypt: bool,
+}
+
+impl Network {
+    /// May links lead to other hosts?
+    pub fn admits_others(&self) -> bool {
+        self.insecure || self.secret.is_some()
+    }
 }
 
 /// A host and a port.
@@ -116,6 +130,9 @@ pub enum EnvironmentError {
         /// What it should be, as the predicate of a sentence.
         what: String,
     },
+    /// The secret cannot be used. It is not part of the message.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
 }
 
 impl Environment {
@@ -160,12 +177,14 @@ fn network(variables: &Variables<'_>) -> Result<Network, EnvironmentError> {
             )
         }
     };
-    let insecure = match variables.get("PACELINE_INSECURE").as_deref() {
-        None | Some("0") => false,
-        Some("1") => true,
-        Some(other) => return Err(invalid("PACELINE_INSECURE", other, "is neither 0 nor 1")),
+    let secret = match (variables.get("PACELINE_SECRET"), variables.get("PACELINE_SECRET_FILE")) {
+        (None, None) => None,
+        (Some(text), None) => Some(Secret::from_text(&text, "PACELINE_SECRET")?),
+        (None, Some(path)) => Some(Secret::from_file(Path::new(&path))?),
+        (Some(_), Some(_)) => return Err(SecretError::Both.into()),
     };
-    Ok(Network { interface: variables.get("PACELINE_INTERFACE"), ports, insecure })
+    let (insecure, encrypt) = (variables.switch("PACELINE_INSECURE")?, variables.switch("PACELINE_ENCRYPT")?);
+    Ok(Network { interface: variables.get("PACELINE_INTERFACE"), ports, insecure, secret, encrypt })
 }
 
 /// The variables, looked up one by one.
@@ -176,6 +195,14 @@ struct Variables<'a> {
 impl Variables<'_> {
     fn get(&self, name: &str) -> Option<String> {
         (self.get)(name).filter(|value| !value.is_empty())
+    }
+
+    fn switch(&self, name: &'static str) -> Result<bool, EnvironmentError> {
+        match self.get(name).as_deref() {
+            None | Some("0") => Ok(false),
+            Some("1") => Ok(true),
+            Some(other) => Err(invalid(name, other, "is neither 0 nor 1")),
+        }
     }
 
     fn number<T: FromStr>(&self, name: &'static str) -> Result<Option<T>, EnvironmentError> {

@@ -44,16 +44,16 @@ pub(crate) fn is_own(address: IpAddr, interfaces: &[Interface]) -> bool {
     address.is_loopback() || interfaces.iter().any(|interface| interface.address == address)
 }
 
-/// May a link lead to this address? Nothing proves yet who is at its other end, so only this host is trusted unless the
-/// user says otherwise.
+/// May a link lead to this address? Without a secret nothing proves who is at its other end, so only this host is
+/// trusted unless the user says otherwise.
 pub(crate) fn admission(address: IpAddr, interfaces: &[Interface], network: &Network) -> Result<(), String> {
-    if network.insecure || is_own(address, interfaces) {
+    if network.admits_others() || is_own(address, interfaces) {
         return Ok(());
     }
     let address = address.to_canonical();
     Err(format!(
-        "{address} is another host, and without a shared secret nothing proves who is there; \
-         PACELINE_INSECURE=1, on every rank, admits links to other hosts of a network that you trust"
+        "{address} is another host, and without a shared secret nothing proves who is there; give all ranks the same \
+         PACELINE_SECRET_FILE or PACELINE_SECRET, or, on a network that you trust, --insecure (PACELINE_INSECURE=1)"
     ))
 }
 
@@ -100,6 +100,9 @@ mod tests {
         assert!(!is_own(elsewhere, &interfaces));
         let refusal = admission(elsewhere, &interfaces, &Network::default()).expect_err("a stranger");
         assert!(refusal.contains("203.0.113.77") && refusal.contains("PACELINE_INSECURE=1"), "{refusal}");
-        assert_eq!(admission(elsewhere, &interfaces, &Network { insecure: true, ..Network::default() }), Ok(()));
+        let secret = crate::security::Secret::generate().ok();
+        for network in [Network { insecure: true, ..Network::default() }, Network { secret, ..Network::default() }] {
+            assert_eq!(admission(elsewhere, &interfaces, &network), Ok(()));
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! How ranks find each other: rank 0 listens at the meeting point, the rest dial it and say who they are, and rank 0
 //! gives everyone the same table of members, or the reason why there is none.
 //!
-//! Nothing here proves who a process is: there is no secret yet. Therefore only processes of this host are admitted,
-//! unless [`Network::insecure`] is set, and a stranger's bytes are bounded, checked, and cost it its connection.
+//! With a secret ([`Network::secret`]) a handshake proves on both sides that the other knows it, before anything is said,
+//! and everything is encrypted. Without one only processes of this host are admitted, unless [`Network::insecure`] is
+//! set. A stranger's bytes are bounded, checked, and cost it its connection.
 
 mod error;
 mod guest;
@@ -15,6 +16,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::environment::{MeetingPoint, Network, World};
+use crate::security::{Credentials, random};
 pub use error::{Process, RendezvousError};
 
 /// No [`Member`] is longer in a message.
@@ -30,6 +32,8 @@ pub struct Members {
     pub rank: u32,
     /// How many ranks there are.
     pub world_size: u32,
+    /// Names the job ([`World::job`]).
+    pub job: String,
     /// Drawn by rank 0 for this job: who knows it has heard the table.
     pub nonce: [u8; 16],
     /// All of them, by rank.
@@ -109,8 +113,8 @@ impl Members {
 /// Nothing stays open. An inherited listener ([`World::listener`]) is consumed.
 ///
 /// # Errors
-/// If not all ranks come in time, or if they disagree about the world. Every rank that has reached rank 0 learns the
-/// same reason.
+/// If not all ranks come in time, or if they disagree about the world or the secret. Every rank that has reached rank 0
+/// learns the same reason.
 ///
 /// # Panics
 /// If `blob` is longer than [`BLOB_BYTES_MAX`], there are more than 256 addresses, or the world has several ranks and
@@ -126,10 +130,12 @@ pub fn meet(
     let start = Instant::now();
     let own = Member::here(world.rank, addresses, blob);
     if world.world_size == 1 {
-        return Ok(Members { rank: 0, world_size: 1, nonce: nonce()?, members: vec![own], notes: Vec::new() });
+        let job = world.job.clone();
+        return Ok(Members { rank: 0, world_size: 1, job, nonce: nonce()?, members: vec![own], notes: Vec::new() });
     }
+    let credentials = Credentials::for_rendezvous(network, &world.job).map_err(RendezvousError::Credentials)?;
     let meeting_point = world.meeting_point.as_ref().expect("a world of several ranks has a meeting point");
-    let party = Party { world, network, meeting_point, own, start, timeout };
+    let party = Party { world, network, credentials, meeting_point, own, start, timeout };
     if world.rank == 0 { host::host(&party) } else { guest::join(&party) }
 }
 
@@ -137,6 +143,7 @@ pub fn meet(
 struct Party<'a> {
     world: &'a World,
     network: &'a Network,
+    credentials: Credentials,
     meeting_point: &'a MeetingPoint,
     own: Member,
     start: Instant,
@@ -169,9 +176,5 @@ enum Answer {
 }
 
 fn nonce() -> Result<[u8; 16], RendezvousError> {
-    let mut nonce = [0; 16];
-    let read = rustix::rand::getrandom(&mut nonce, rustix::rand::GetRandomFlags::empty());
-    // Requests of up to 256 bytes are never cut short (getrandom(2)).
-    read.map_err(|error| RendezvousError::Io { doing: "drawing a random number", source: error.into() })?;
-    Ok(nonce)
+    random().map_err(|source| RendezvousError::Io { doing: "drawing a random number", source })
 }

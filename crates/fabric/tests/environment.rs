@@ -138,7 +138,8 @@ fn settings() {
     let environment =
         read("PACELINE_INTERFACE=eth1 PACELINE_PORT_RANGE=20000-20100 PACELINE_INSECURE=1 PACELINE_TIMEOUT=1.5")
             .expect("good settings");
-    let network = Network { interface: Some("eth1".into()), ports: Some(20000..=20100), insecure: true };
+    let network =
+        Network { interface: Some("eth1".into()), ports: Some(20000..=20100), insecure: true, ..Network::default() };
     assert_eq!(environment.network, network);
     assert_eq!(environment.timeout, Duration::from_millis(1500));
     assert_eq!(read("PACELINE_PORT_RANGE=7").expect("one port").network.ports, Some(7..=7));

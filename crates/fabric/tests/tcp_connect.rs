@@ -30,7 +30,14 @@ fn members(acceptors: &[TcpAcceptor]) -> Vec<Members> {
     };
     let all: Vec<Member> = acceptors.iter().zip(0..).map(member).collect();
     let world_size = all.len() as u32;
-    let of = |rank| Members { rank, world_size, nonce: [9; 16], members: all.clone(), notes: Vec::new() };
+    let of = |rank| Members {
+        rank,
+        world_size,
+        job: "a job".into(),
+        nonce: [9; 16],
+        members: all.clone(),
+        notes: Vec::new(),
+    };
     (0..world_size).map(of).collect()
 }
 
@@ -70,7 +77,7 @@ const LONG: Duration = Duration::from_secs(30);
 fn all_ranks_link_with_all_over_any_number_of_streams_and_either_family() {
     for (interface, insecure) in [(None, false), (Some("lo"), false), (Some("127.0.0.1"), false), (None, true)] {
         for streams in [1, 3] {
-            let network = Network { interface: interface.map(String::from), insecure, ports: None };
+            let network = Network { interface: interface.map(String::from), insecure, ..Network::default() };
             let options = TcpConnectOptions { streams, network: network.clone(), ..TcpConnectOptions::default() };
             let outcomes = connect_all(acceptors(4, &network), |_| options.clone(), |_| (), LONG);
             check_mesh(outcomes, streams);
@@ -122,7 +129,7 @@ fn strangers_get_no_link_and_hold_nobody_up() {
     // One that knows the protocol and not the nonce: the preamble of rank 1.
     let preamble = postcard::to_stdvec(&([8u8; 16], 1u32, 0u32, 0u32, 1u32)).expect("a message");
     let mut cunning = TcpStream::connect(address).expect("rank 0 listens");
-    let frame = [b"PcLc\x01\0\0\0", &(preamble.len() as u32).to_le_bytes()[..], &preamble].concat();
+    let frame = [b"PcLc\x02\0\0\0", &(preamble.len() as u32).to_le_bytes()[..], &preamble].concat();
     cunning.write_all(&frame).expect("rank 0 reads");
 
     let start = Instant::now();
@@ -213,7 +220,8 @@ fn other_hosts_are_refused_with_the_reason() {
     // One that listens on its own loopback only.
     members.members[0].addresses = vec!["127.0.0.1:4000".parse().expect("an address")];
     let message = connect(&members);
-    assert!(message.contains("(127.0.0.1:4000); start it with PACELINE_INSECURE=1"), "{message}");
+    assert!(message.contains("(127.0.0.1:4000): it has no shared secret"), "{message}");
+    assert!(message.contains("PACELINE_SECRET_FILE") && message.contains("PACELINE_INSECURE=1"), "{message}");
 }
 
 #[test]

@@ -1,25 +1,41 @@
+//! How control messages stand on the wire.
+
 use std::io;
 use std::net::TcpStream;
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{RecvFlags, SendFlags};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::wait;
+use crate::security::{Mode, SecurityError};
 
 /// The version of the messages that ranks exchange before they have links. Ranks of different versions refuse each
 /// other.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 
 const MAGIC: [u8; 4] = *b"PcLc";
 
-/// Magic, version and two bytes of zero, length: the same in every version, so that each can refuse the others.
+/// Magic, version, kind, mode, length: magic, version and length are the same in every version, so that each can refuse
+/// the others.
 const HEADER_BYTES: usize = 12;
 
 /// Memory grows by so much at a time, as bytes arrive: a length alone allocates nothing.
 const CHUNK_BYTES: usize = 16 << 10;
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Something to be understood; sealed unless the mode is open.
+    Message = 0,
+    /// A claim, and the first message of its handshake.
+    Opening = 1,
+    /// The second message of a handshake.
+    Acceptance = 2,
+    /// We have no common handshake. No body: the version and the mode in the header say why.
+    Refusal = 3,
+}
 
 /// Why a message did not come or go.
 #[derive(Debug, thiserror::Error)]
@@ -35,16 +51,27 @@ pub(crate) enum MessageError {
     )]
     Version { theirs: u16 },
     #[error("{0}")]
+    Security(#[from] SecurityError),
+    #[error("{0}")]
     Io(#[from] io::Error),
 }
 
-/// Sends one message.
+/// Sends one frame.
 ///
 /// # Errors
 /// If the peer does not take it before the deadline.
-pub(crate) fn send(socket: &TcpStream, message: &impl Serialize, deadline: Instant) -> Result<(), MessageError> {
-    let encoded = encode(message)?;
-    let mut rest = &encoded[..];
+pub(super) fn send_frame(
+    socket: &TcpStream,
+    kind: Kind,
+    mode: Mode,
+    body: &[u8],
+    deadline: Instant,
+) -> Result<(), MessageError> {
+    let length =
+        u32::try_from(body.len()).map_err(|_| MessageError::Malformed(format!("a message of {} bytes", body.len())))?;
+    let version = VERSION.to_le_bytes();
+    let frame = [&MAGIC[..], &version, &[kind as u8, mode as u8], &length.to_le_bytes(), body].concat();
+    let mut rest = &frame[..];
     while !rest.is_empty() {
         // NOSIGNAL: a program that embeds us may not ignore SIGPIPE.
         match rustix::net::send(socket, rest, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
@@ -62,26 +89,21 @@ pub(crate) fn send(socket: &TcpStream, message: &impl Serialize, deadline: Insta
     Ok(())
 }
 
-fn encode(message: &impl Serialize) -> Result<Vec<u8>, MessageError> {
-    let malformed = |what: String| MessageError::Malformed(what);
-    let body = postcard::to_stdvec(message).map_err(|error| malformed(error.to_string()))?;
-    let length = u32::try_from(body.len()).map_err(|_| malformed(format!("a message of {} bytes", body.len())))?;
-    Ok([&MAGIC[..], &VERSION.to_le_bytes(), &[0, 0], &length.to_le_bytes(), &body].concat())
-}
-
-/// Waits for one message of at most `bytes_max` bytes.
+/// Waits for the body of one frame of this kind and mode, of at most `bytes_max` bytes.
 ///
 /// # Errors
-/// If it does not come before the deadline, is longer, or is none.
-pub(crate) fn receive<T: DeserializeOwned>(
+/// If it does not come before the deadline, is longer, or is another.
+pub(super) fn receive_frame(
     socket: &TcpStream,
+    kind: Kind,
+    mode: Mode,
     bytes_max: usize,
     deadline: Instant,
-) -> Result<T, MessageError> {
-    let mut assembler = Assembler::new(bytes_max);
+) -> Result<Vec<u8>, MessageError> {
+    let mut assembler = Assembler::new(kind, mode, bytes_max);
     loop {
         if let Some(body) = assembler.read(socket)? {
-            return decode(&body);
+            return Ok(body);
         }
         if !wait(&mut [PollFd::new(socket, PollFlags::IN)], deadline)? {
             return Err(MessageError::TimedOut);
@@ -93,16 +115,18 @@ pub(super) fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, MessageError
     postcard::from_bytes(body).map_err(|error| MessageError::Malformed(error.to_string()))
 }
 
-/// Puts one message together as its bytes arrive, and reads none beyond it.
+/// Puts one frame together as its bytes arrive, and reads none beyond it.
 pub(super) struct Assembler {
     bytes: Vec<u8>,
     wanted: usize,
+    kind: Kind,
+    mode: Mode,
     bytes_max: usize,
 }
 
 impl Assembler {
-    pub(super) fn new(bytes_max: usize) -> Assembler {
-        Assembler { bytes: Vec::new(), wanted: HEADER_BYTES, bytes_max }
+    pub(super) fn new(kind: Kind, mode: Mode, bytes_max: usize) -> Assembler {
+        Assembler { bytes: Vec::new(), wanted: HEADER_BYTES, kind, mode, bytes_max }
     }
 
     /// Reads what is there. The body when it is complete.
@@ -136,6 +160,18 @@ impl Assembler {
         if version != VERSION {
             return Err(MessageError::Version { theirs: version });
         }
+        let Some(mode) = Mode::from_byte(rest[3]) else {
+            return Err(MessageError::Malformed(format!("it has a mode of {}", rest[3])));
+        };
+        if let Some(error) = Mode::disagreement(mode, self.mode) {
+            return Err(error.into());
+        }
+        if rest[2] == Kind::Refusal as u8 {
+            return Err(SecurityError::Refused.into());
+        }
+        if rest[2] != self.kind as u8 {
+            return Err(MessageError::Malformed(format!("it sends kind {}, {} is due", rest[2], self.kind as u8)));
+        }
         let length = u32::from_le_bytes([rest[4], rest[5], rest[6], rest[7]]) as usize;
         if length > self.bytes_max {
             let what = format!("it announces a message of {length} bytes, and {} are the most", self.bytes_max);
@@ -160,14 +196,16 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_every_size_arrive_one_by_one() {
+    fn frames_of_every_size_arrive_one_by_one() {
         let (left, right) = pair();
         let deadline = Instant::now() + Duration::from_secs(20);
-        let messages: Vec<Vec<u8>> = [0, 1, 100, CHUNK_BYTES, 3_000_000].map(|bytes| vec![7; bytes]).into();
+        let bodies: Vec<Vec<u8>> = [0, 1, 100, CHUNK_BYTES, 3_000_000].map(|bytes| vec![7; bytes]).into();
+        let send = |body: &Vec<u8>| send_frame(&left, Kind::Message, Mode::Open, body, deadline);
         std::thread::scope(|scope| {
-            scope.spawn(|| messages.iter().for_each(|message| send(&left, message, deadline).expect("a reader")));
-            for message in &messages {
-                assert!(receive::<Vec<u8>>(&right, 4_000_000, deadline).expect("a message") == *message);
+            scope.spawn(|| bodies.iter().for_each(|body| send(body).expect("a reader")));
+            for body in &bodies {
+                let received = receive_frame(&right, Kind::Message, Mode::Open, 4_000_000, deadline);
+                assert!(received.expect("a frame") == *body);
             }
         });
     }
@@ -178,15 +216,19 @@ mod tests {
         let refusal = |bytes: &[u8]| {
             let (mut left, right) = pair();
             left.write_all(bytes).expect("the kernel takes a little");
-            receive::<String>(&right, 1000, soon()).expect_err("no message").to_string()
+            receive_frame(&right, Kind::Acceptance, Mode::Encrypted, 1000, soon()).expect_err("no frame").to_string()
         };
         assert!(refusal(b"GET / HTTP/1.1\r\n").contains("begins with \"GET \""));
-        assert!(refusal(b"PcLc\x02\0\0\0\x01\0\0\0x").contains("version 2"));
-        assert!(refusal(b"PcLc\x01\0\0\0\xff\xff\xff\xffx").contains("4294967295 bytes"));
-        assert!(refusal(b"PcLc\x01\0\0\0\x01\0\0\0\xff").contains("does not speak like Paceline"));
-        assert_eq!(refusal(b"PcLc\x01\0\0\0\x02\0\0\0\x01"), "it says nothing");
+        assert!(refusal(b"PcLc\x01\0\0\0\x01\0\0\0x").contains("version 1"));
+        assert!(refusal(b"PcLc\x02\0\x02\x02\xff\xff\xff\xffx").contains("4294967295 bytes"));
+        assert!(refusal(b"PcLc\x02\0\x00\x02\x01\0\0\0x").contains("kind 0, 2 is due"));
+        assert!(refusal(b"PcLc\x02\0\x02\x09\x01\0\0\0x").contains("mode of 9"));
+        assert_eq!(refusal(b"PcLc\x02\0\x03\0\0\0\0\0"), SecurityError::OnlyOurSecret.to_string());
+        assert_eq!(refusal(b"PcLc\x02\0\x03\x02\0\0\0\0"), SecurityError::Refused.to_string());
+        assert_eq!(refusal(b"PcLc\x02\0\x02\x02\x02\0\0\0\x01"), "it says nothing");
         let (left, right) = pair();
         drop(left);
-        assert!(matches!(receive::<String>(&right, 1000, soon()), Err(MessageError::Closed)));
+        let error = receive_frame(&right, Kind::Message, Mode::Open, 1000, soon());
+        assert!(matches!(error, Err(MessageError::Closed)));
     }
 }

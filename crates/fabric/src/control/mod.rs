@@ -1,5 +1,7 @@
-//! Control messages over sockets, before there are links: length-prefixed, bounded, with deadlines.
+//! Control messages over sockets, before there are links: length-prefixed, bounded, with deadlines, sealed if there is a
+//! secret.
 
+mod channel;
 mod message;
 mod reception;
 
@@ -10,7 +12,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, Timespec, poll};
 use socket2::{Domain, Protocol, Socket, Type};
 
-pub(crate) use message::{MessageError, receive, send};
+pub(crate) use channel::Channel;
+pub(crate) use message::{MessageError, VERSION};
 pub(crate) use reception::{Arrival, Event, Reception};
 
 /// No attempt to connect takes longer: an address that swallows packets must not eat all the time there is.

@@ -7,10 +7,12 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 use serde::de::DeserializeOwned;
 
-use super::message::{Assembler, MessageError, decode};
+use super::channel::{Channel, HANDSHAKE_BYTES_MAX, on_the_wire};
+use super::message::{Assembler, Kind, MessageError, decode, send_frame};
 use super::wait;
+use crate::security::{Claim, Credentials, Mode};
 
-/// How long a connection may take over its first message.
+/// How long a connection may take over its handshake and its first message.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Connections that have said nothing yet. With more, the oldest goes: strangers can't use up the descriptors.
@@ -19,9 +21,13 @@ const PENDING_MAX: usize = 512;
 /// Strangers that are worth a line each.
 const NOTES_MAX: usize = 32;
 
-/// Accepts connections and collects one message from each, all at a time: one that stalls holds nobody up.
+/// Accepts connections, and from each its handshake (if there is a secret) and one message, all at a time: one that
+/// stalls holds nobody up.
 pub(crate) struct Reception<'a> {
     listeners: &'a [TcpListener],
+    credentials: &'a Credentials,
+    /// Of this process: what is meant for others is turned away.
+    rank: u32,
     pending: Vec<Pending>,
     bytes_max: usize,
     patience: Duration,
@@ -29,15 +35,19 @@ pub(crate) struct Reception<'a> {
 }
 
 struct Pending {
-    socket: TcpStream,
+    channel: Channel,
+    /// What the handshake is about; None before it, and without a secret.
+    claim: Option<Claim>,
     from: SocketAddr,
     assembler: Assembler,
     deadline: Instant,
 }
 
-/// A connection that has sent its first message.
+/// A connection that has sent its first message. If there is a secret, its other end knows it.
 pub(crate) struct Arrival {
-    pub(crate) socket: TcpStream,
+    pub(crate) channel: Channel,
+    /// What was proven by the handshake; None without a secret.
+    pub(crate) claim: Option<Claim>,
     pub(crate) from: SocketAddr,
     body: Vec<u8>,
 }
@@ -60,10 +70,16 @@ impl Arrival {
 }
 
 impl<'a> Reception<'a> {
-    /// At these (listening) sockets, for messages of at most `bytes_max` bytes.
-    pub(crate) fn new(listeners: &'a [TcpListener], bytes_max: usize) -> io::Result<Reception<'a>> {
+    /// At these (listening) sockets, as this rank, for messages of at most `bytes_max` bytes.
+    pub(crate) fn new(
+        listeners: &'a [TcpListener],
+        credentials: &'a Credentials,
+        rank: u32,
+        bytes_max: usize,
+    ) -> io::Result<Reception<'a>> {
         listeners.iter().try_for_each(|listener| listener.set_nonblocking(true))?;
-        Ok(Reception { listeners, pending: Vec::new(), bytes_max, patience: PATIENCE, notes: Vec::new() })
+        let (pending, notes) = (Vec::new(), Vec::new());
+        Ok(Reception { listeners, credentials, rank, pending, bytes_max, patience: PATIENCE, notes })
     }
 
     /// Who was turned away, and why.
@@ -106,7 +122,7 @@ impl<'a> Reception<'a> {
         let all = self.listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN));
         let all = all.chain(watched.iter().map(|socket| PollFd::new(*socket, PollFlags::IN)));
         let mut all: Vec<PollFd<'_>> =
-            all.chain(self.pending.iter().map(|pending| PollFd::new(&pending.socket, PollFlags::IN))).collect();
+            all.chain(self.pending.iter().map(|pending| PollFd::new(&pending.channel.socket, PollFlags::IN))).collect();
         let patience_ends = self.pending.iter().map(|pending| pending.deadline).min();
         let late = !wait(&mut all, patience_ends.map_or(until, |end| end.min(until)))? && Instant::now() >= until;
         let (listeners, rest) = all.split_at(self.listeners.len());
@@ -120,7 +136,7 @@ impl<'a> Reception<'a> {
     fn read_pending(&mut self) -> Option<Arrival> {
         let mut index = 0;
         while let Some(pending) = self.pending.get_mut(index) {
-            let outcome = match pending.assembler.read(&pending.socket) {
+            let outcome = match pending.advance(self.credentials, self.rank, self.bytes_max) {
                 Ok(None) if Instant::now() < pending.deadline => {
                     index += 1;
                     continue;
@@ -129,13 +145,22 @@ impl<'a> Reception<'a> {
                 Ok(Some(body)) => Ok(body),
                 Err(error) => Err(error),
             };
-            let Pending { socket, from, .. } = self.pending.remove(index);
+            let Pending { channel, claim, from, .. } = self.pending.remove(index);
             match outcome {
-                Ok(body) => return Some(Arrival { socket, from, body }),
-                Err(error) => self.turned_away(from, &error),
+                Ok(body) => return Some(Arrival { channel, claim, from, body }),
+                Err(error) => self.refuse(&channel, from, &error),
             }
         }
         None
+    }
+
+    /// Turns a connection away. Whoever speaks our language is told what we are, so that it can say what is wrong.
+    fn refuse(&mut self, channel: &Channel, from: SocketAddr, error: &MessageError) {
+        if let MessageError::Security(_) | MessageError::Version { .. } = error {
+            // Without waiting: the buffer of a new connection has room, and nobody is owed an answer.
+            let _ = send_frame(&channel.socket, Kind::Refusal, self.credentials.mode(), &[], Instant::now());
+        }
+        self.turned_away(from, error);
     }
 
     fn accept(&mut self, listener: usize) -> io::Result<()> {
@@ -160,14 +185,43 @@ impl<'a> Reception<'a> {
         }
         socket.set_nonblocking(true)?;
         let from = SocketAddr::new(from.ip().to_canonical(), from.port());
-        let (assembler, deadline) = (Assembler::new(self.bytes_max), Instant::now() + self.patience);
-        self.pending.push(Pending { socket, from, assembler, deadline });
+        let mode = self.credentials.mode();
+        let assembler = match mode {
+            Mode::Open => Assembler::new(Kind::Message, mode, self.bytes_max),
+            _ => Assembler::new(Kind::Opening, mode, HANDSHAKE_BYTES_MAX),
+        };
+        let (channel, deadline) = (Channel::accepted(socket, mode), Instant::now() + self.patience);
+        self.pending.push(Pending { channel, claim: None, from, assembler, deadline });
         Ok(())
     }
 
     fn drop_oldest(&mut self) {
         let oldest = self.pending.remove(0);
         self.turned_away(oldest.from, &"too many others are waiting, and it says nothing");
+    }
+}
+
+impl Pending {
+    /// Reads what is there, and answers an opening. The first message when it is complete.
+    fn advance(
+        &mut self,
+        credentials: &Credentials,
+        rank: u32,
+        bytes_max: usize,
+    ) -> Result<Option<Vec<u8>>, MessageError> {
+        loop {
+            let Some(body) = self.assembler.read(&self.channel.socket)? else { return Ok(None) };
+            let mode = credentials.mode();
+            if mode == Mode::Open || self.claim.is_some() {
+                return self.channel.unseal(body).map(Some);
+            }
+            let response = credentials.respond(&body, rank)?;
+            // It has room for an answer, or it is not one of ours.
+            send_frame(&self.channel.socket, Kind::Acceptance, mode, &response.message, Instant::now())?;
+            self.claim = Some(response.claim);
+            self.channel.seal_with(response.cipher);
+            self.assembler = Assembler::new(Kind::Message, mode, on_the_wire(mode, bytes_max));
+        }
     }
 }
 

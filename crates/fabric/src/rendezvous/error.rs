@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::Member;
 use crate::environment::MeetingPoint;
+use crate::security::SecurityError;
 use crate::text::{Clauses, Ranks, Seconds};
 
 /// Why ranks did not meet.
@@ -117,6 +118,18 @@ pub enum RendezvousError {
         /// What it said.
         reason: String,
     },
+    /// This rank and rank 0 do not trust each other.
+    #[error("rank 0 at {meeting_point}: {source}")]
+    Security {
+        /// Where rank 0 is.
+        meeting_point: MeetingPoint,
+        /// Why.
+        #[source]
+        source: SecurityError,
+    },
+    /// This rank has nothing to prove itself with.
+    #[error("{0}")]
+    Credentials(#[source] SecurityError),
     /// Rank 0 is on another host, and nothing would prove that it is rank 0.
     #[error("rank 0 at {meeting_point}: {reason}")]
     NotAdmitted {

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use super::{Answer, Hello, MEMBER_BYTES_MAX, Members, Party, RendezvousError};
-use crate::control::{MessageError, dial, receive, send};
+use crate::control::{Channel, MessageError, dial};
 use crate::environment::World;
 use crate::interfaces::{Interface, admission, interfaces};
 
@@ -55,7 +55,7 @@ fn attempt(party: &Party<'_>, interfaces: &[Interface]) -> Result<Outcome, Rende
             continue;
         }
         last = Some(match dial(address, party.deadline()) {
-            Ok(socket) => match converse(party, &socket)? {
+            Ok(socket) => match converse(party, socket)? {
                 Outcome::Table(members) => return Ok(Outcome::Table(members)),
                 Outcome::Again(last) => last,
             },
@@ -69,35 +69,45 @@ fn attempt(party: &Party<'_>, interfaces: &[Interface]) -> Result<Outcome, Rende
     }
 }
 
-fn converse(party: &Party<'_>, socket: &TcpStream) -> Result<Outcome, RendezvousError> {
+fn converse(party: &Party<'_>, socket: TcpStream) -> Result<Outcome, RendezvousError> {
     let World { job, world_size, .. } = party.world;
     let hello = Hello { job: job.clone(), world_size: *world_size, member: party.own.clone() };
     let bytes_max = MEMBER_BYTES_MAX * *world_size as usize;
-    let answer = send(socket, &hello, party.deadline()).and_then(|()| receive(socket, bytes_max, party.deadline()));
+    let claim = party.credentials.claim(party.world.rank, 0, 0);
+    let answer = Channel::open(socket, &party.credentials, claim, party.deadline()).and_then(|mut channel| {
+        channel.send(&hello, party.deadline())?;
+        Ok((channel.receive(bytes_max, party.deadline())?, channel))
+    });
     let meeting_point = || party.meeting_point.clone();
-    let patience = match answer {
-        Ok(Answer::Welcome { patience_ms }) => Duration::from_millis(patience_ms) + GRACE,
-        Ok(Answer::Refused { reason }) => {
-            return Err(RendezvousError::Refused { meeting_point: meeting_point(), reason });
-        }
-        Ok(Answer::Table { .. }) => {
-            let what = "it sends a table without a welcome".into();
-            return Err(RendezvousError::NotPaceline { meeting_point: meeting_point(), what });
+    let (answer, mut channel) = match answer {
+        Ok(answer) => answer,
+        Err(MessageError::Security(source)) => {
+            return Err(RendezvousError::Security { meeting_point: meeting_point(), source });
         }
         Err(error @ (MessageError::Malformed(_) | MessageError::Version { .. })) => {
             return Err(RendezvousError::NotPaceline { meeting_point: meeting_point(), what: error.to_string() });
         }
         Err(error) => return Ok(Outcome::Again(error.to_string())),
     };
-    match receive(socket, bytes_max, Instant::now() + patience) {
+    let patience = match answer {
+        Answer::Welcome { patience_ms } => Duration::from_millis(patience_ms) + GRACE,
+        Answer::Refused { reason } => {
+            return Err(RendezvousError::Refused { meeting_point: meeting_point(), reason });
+        }
+        Answer::Table { .. } => {
+            let what = "it sends a table without a welcome".into();
+            return Err(RendezvousError::NotPaceline { meeting_point: meeting_point(), what });
+        }
+    };
+    match channel.receive(bytes_max, Instant::now() + patience) {
         Ok(Answer::Table { nonce, members }) => {
             let in_order = members.iter().zip(0..).all(|(member, rank)| member.rank == rank);
             if members.len() != *world_size as usize || !in_order {
                 let what = "its table is not that of this world".into();
                 return Err(RendezvousError::NotPaceline { meeting_point: meeting_point(), what });
             }
-            let (rank, world_size) = (party.world.rank, *world_size);
-            Ok(Outcome::Table(Members { rank, world_size, nonce, members, notes: Vec::new() }))
+            let (rank, world_size, job) = (party.world.rank, *world_size, job.clone());
+            Ok(Outcome::Table(Members { rank, world_size, job, nonce, members, notes: Vec::new() }))
         }
         Ok(Answer::Refused { reason }) => Err(RendezvousError::Refused { meeting_point: meeting_point(), reason }),
         Ok(Answer::Welcome { .. }) | Err(_) => Err(RendezvousError::RankZeroLeft { meeting_point: meeting_point() }),

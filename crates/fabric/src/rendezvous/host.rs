@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use socket2::SockRef;
 
 use super::{Answer, BLOB_BYTES_MAX, Hello, MEMBER_BYTES_MAX, Member, Members, Party, RendezvousError, nonce};
-use crate::control::{Arrival, Event, Reception, listen, send};
+use crate::control::{Arrival, Channel, Event, Reception, listen};
 use crate::interfaces::{Interface, admission, interfaces};
 
 /// How long a rank may take to read an answer. It waits for it, and the kernel buffers most of it.
@@ -20,17 +20,18 @@ pub(super) fn host(party: &Party<'_>) -> Result<Members, RendezvousError> {
     let listeners = listeners(party)?;
     let io = |doing| move |source| RendezvousError::Io { doing, source };
     let interfaces = interfaces().map_err(io("listing the network interfaces"))?;
-    let reception = Reception::new(&listeners, MEMBER_BYTES_MAX).map_err(io("preparing to listen"))?;
+    let reception = Reception::new(&listeners, &party.credentials, 0, MEMBER_BYTES_MAX);
+    let reception = reception.map_err(io("preparing to listen"))?;
     let seats = (0..party.world.world_size).map(|_| None).collect();
     let mut table = Table { party, interfaces, reception, seats };
     match table.fill() {
         Ok(()) => table.serve(),
-        Err((error, culprit)) => {
+        Err((error, mut culprit)) => {
             // Everybody hears why; whoever does not listen any more need not.
             let reason = Answer::Refused { reason: error.to_string() };
             let deadline = Instant::now() + ANSWER_PATIENCE;
-            for socket in table.seats.iter().flatten().map(|seat| &seat.socket).chain(&culprit) {
-                let _ = send(socket, &reason, deadline);
+            for channel in table.seats.iter_mut().flatten().map(|seat| &mut seat.channel).chain(&mut culprit) {
+                let _ = channel.send(&reason, deadline);
             }
             Err(error)
         }
@@ -47,19 +48,19 @@ struct Table<'a> {
 }
 
 struct Seat {
-    socket: TcpStream,
+    channel: Channel,
     member: Member,
 }
 
 /// An error that ends the meeting, and the connection that brought it, if it has no seat.
-type Fatal = (RendezvousError, Option<TcpStream>);
+type Fatal = (RendezvousError, Option<Channel>);
 
 impl Table<'_> {
     fn fill(&mut self) -> Result<(), Fatal> {
         let others = self.party.world.world_size as usize - 1;
         while self.seats.iter().flatten().count() < others {
             let (ranks, sockets): (Vec<u32>, Vec<&TcpStream>) =
-                self.seats.iter().flatten().map(|seat| (seat.member.rank, &seat.socket)).unzip();
+                self.seats.iter().flatten().map(|seat| (seat.member.rank, &seat.channel.socket)).unzip();
             let event = self.reception.next(&sockets, self.party.deadline());
             match event.map_err(|source| (RendezvousError::Io { doing: "waiting for ranks", source }, None))? {
                 Event::Arrival(arrival) => self.consider(arrival)?,
@@ -71,7 +72,7 @@ impl Table<'_> {
     }
 
     /// Seats a rank, turns a stranger away, or ends the meeting if a rank of this job has another idea of the world.
-    fn consider(&mut self, arrival: Arrival) -> Result<(), Fatal> {
+    fn consider(&mut self, mut arrival: Arrival) -> Result<(), Fatal> {
         let hello: Hello = match arrival.message() {
             Ok(hello) => hello,
             Err(error) => {
@@ -79,30 +80,33 @@ impl Table<'_> {
                 return Ok(());
             }
         };
-        if let Err(reason) = self.admit(&hello, arrival.from) {
+        if let Err(reason) = self.admit(&hello, &arrival) {
             let soon = Instant::now() + ANSWER_PATIENCE;
             self.reception.turned_away(arrival.from, &format!("rank {}: {reason}", hello.member.rank));
-            let _ = send(&arrival.socket, &Answer::Refused { reason }, soon);
+            let _ = arrival.channel.send(&Answer::Refused { reason }, soon);
             return Ok(());
         }
         if let Some(error) = self.disagreement(&hello) {
-            return Err((error, Some(arrival.socket)));
+            return Err((error, Some(arrival.channel)));
         }
         let left = self.party.deadline().saturating_duration_since(Instant::now());
         let welcome = Answer::Welcome { patience_ms: left.as_millis() as u64 };
-        if let Err(error) = send(&arrival.socket, &welcome, Instant::now() + ANSWER_PATIENCE) {
+        if let Err(error) = arrival.channel.send(&welcome, Instant::now() + ANSWER_PATIENCE) {
             self.reception.turned_away(arrival.from, &error);
             return Ok(());
         }
         let rank = hello.member.rank as usize;
         let member = Member { seen_at: Some(arrival.from.ip()), ..hello.member };
-        self.seats[rank] = Some(Seat { socket: arrival.socket, member });
+        self.seats[rank] = Some(Seat { channel: arrival.channel, member });
         Ok(())
     }
 
     /// Is this a rank of this job that may join? Otherwise the others wait on.
-    fn admit(&self, hello: &Hello, from: SocketAddr) -> Result<(), String> {
-        admission(from.ip(), &self.interfaces, self.party.network)?;
+    fn admit(&self, hello: &Hello, arrival: &Arrival) -> Result<(), String> {
+        admission(arrival.from.ip(), &self.interfaces, self.party.network)?;
+        if let Some(claim) = arrival.claim.filter(|claim| claim.from != hello.member.rank) {
+            return Err(format!("it was rank {} when it opened the connection", claim.from));
+        }
         if hello.job != self.party.world.job {
             return Err(format!("it belongs to job {:?}, rank 0 to job {:?}", hello.job, self.party.world.job));
         }
@@ -150,14 +154,14 @@ impl Table<'_> {
         let table = Answer::Table { nonce, members };
         let deadline = self.party.deadline().max(Instant::now() + ANSWER_PATIENCE);
         for rank in 1..self.party.world.world_size {
-            let seat = self.seats[rank as usize].as_ref().expect("all seats are taken");
-            if send(&seat.socket, &table, deadline).is_err() {
+            let seat = self.seats[rank as usize].as_mut().expect("all seats are taken");
+            if seat.channel.send(&table, deadline).is_err() {
                 return Err(self.left(rank));
             }
         }
         let Answer::Table { members, .. } = table else { unreachable!("it was made above") };
-        let notes = self.reception.into_notes();
-        Ok(Members { rank: 0, world_size: self.party.world.world_size, nonce, members, notes })
+        let (notes, job) = (self.reception.into_notes(), self.party.world.job.clone());
+        Ok(Members { rank: 0, world_size: self.party.world.world_size, job, nonce, members, notes })
     }
 }
 
@@ -168,14 +172,14 @@ fn listeners(party: &Party<'_>) -> Result<Vec<TcpListener>, RendezvousError> {
     }
     let meeting_point = party.meeting_point;
     let literal = meeting_point.host.parse::<IpAddr>().is_ok();
-    let result = if party.network.insecure && !literal && meeting_point.host != "localhost" {
+    let result = if party.network.admits_others() && !literal && meeting_point.host != "localhost" {
         // The name may mean another address here than elsewhere; many hosts resolve their own to a loopback address.
         listen_at_any(wildcard(meeting_point.port))
     } else {
         let resolved = (&*meeting_point.host, meeting_point.port).to_socket_addrs();
         match resolved.map_err(Refusal::Other).and_then(|resolved| listen_at_any(resolved.collect())) {
             // An address that is translated on the way.
-            Err(Refusal::Other(_)) if party.network.insecure => listen_at_any(wildcard(meeting_point.port)),
+            Err(Refusal::Other(_)) if party.network.admits_others() => listen_at_any(wildcard(meeting_point.port)),
             result => result,
         }
     };

@@ -1,5 +1,10 @@
-//! What keeps strangers out: the shared secret of a job.
+//! What keeps strangers out: a secret that the ranks of a job share, and a handshake that proves its knowledge.
+//! `docs/security.md` says what this protects, and what it does not.
 
+mod handshake;
 mod secret;
 
+pub use handshake::SecurityError;
+pub(crate) use handshake::{Claim, Credentials, Mode};
+pub(crate) use secret::random;
 pub use secret::{Secret, SecretError};

@@ -50,11 +50,23 @@ impl TcpAcceptor {
     /// # Errors
     /// If the interface or the ports that were named are not to be had.
     pub fn open(network: &Network) -> Result<TcpAcceptor, AcceptorError> {
+        TcpAcceptor::reachable_from(network, network.admits_others())
+    }
+
+    /// The same for a world whose ranks are all on this host: a secret alone lets no other host reach this rank.
+    ///
+    /// # Errors
+    /// As [`TcpAcceptor::open`].
+    pub fn open_local(network: &Network) -> Result<TcpAcceptor, AcceptorError> {
+        TcpAcceptor::reachable_from(network, network.insecure)
+    }
+
+    fn reachable_from(network: &Network, other_hosts: bool) -> Result<TcpAcceptor, AcceptorError> {
         let all = interfaces()
             .map_err(|source| AcceptorError::Io { doing: "listing the network interfaces".into(), source })?;
         match &network.interface {
             Some(name) => TcpAcceptor::on_interface(name, &all, network),
-            None if network.insecure => TcpAcceptor::everywhere(&all, network),
+            None if other_hosts => TcpAcceptor::everywhere(&all, network),
             None => TcpAcceptor::on_loopback(network),
         }
     }
@@ -97,7 +109,10 @@ impl TcpAcceptor {
         let (listener, address) = listen_in(Ipv4Addr::LOCALHOST.into(), network).or_else(|error| {
             if is_busy(&error) { Err(error) } else { listen_in(Ipv6Addr::LOCALHOST.into(), network) }
         })?;
-        let why = "only this host is admitted; PACELINE_INSECURE=1 admits others";
+        let why = match network.secret {
+            Some(_) => "all ranks are on this host",
+            None => "without a secret only this host is admitted; PACELINE_SECRET_FILE admits others",
+        };
         Ok(TcpAcceptor::new(vec![listener], vec![address], why))
     }
 

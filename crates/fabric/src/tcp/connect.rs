@@ -2,19 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::wire::Wire;
 use super::{TcpAcceptor, TcpLink, TcpOptions};
 use crate::LinkError;
-use crate::control::{Arrival, Event, MessageError, Reception, dial, receive, send};
+use crate::control::{Arrival, Channel, Event, MessageError, Reception, dial};
 use crate::environment::Network;
 use crate::interfaces::{Interface, admission, interfaces};
 use crate::rendezvous::{Member, Members, Process};
+use crate::security::{Credentials, SecurityError};
 use crate::text::{Clauses, Ranks, list};
 
 /// Bytes of a [`Preamble`] or a [`Reply`] at most.
@@ -87,6 +89,9 @@ pub enum TcpConnectError {
         /// Ours.
         ours: u32,
     },
+    /// This rank has nothing to prove itself with.
+    #[error("{0}")]
+    Credentials(#[source] SecurityError),
     /// A socket refused its options.
     #[error("TCP link to rank {rank}: {source}")]
     Link {
@@ -121,8 +126,10 @@ pub fn connect_tcp(
     assert!(options.streams > 0, "a link has at least one connection");
     let io = |doing| move |source| TcpConnectError::Io { doing, source };
     let interfaces = interfaces().map_err(io("listing the network interfaces"))?;
+    let credentials = Credentials::for_links(&options.network, &members.job, &members.nonce);
+    let credentials = credentials.map_err(TcpConnectError::Credentials)?;
     let failed = AtomicBool::new(false);
-    let work = Work { members, options, interfaces, deadline, failed: &failed };
+    let work = Work { members, options, credentials, interfaces, deadline, failed: &failed };
     let (lower, higher): (Vec<u32>, Vec<u32>) = peers.iter().partition(|&&peer| peer < members.rank);
     let (dialled, accepted) = thread::scope(|scope| {
         // Both at a time: whoever dialled first would wait for a peer that does the same.
@@ -131,13 +138,14 @@ pub fn connect_tcp(
         (dialled, accepting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     });
     let (mut half, other) = (dialled?, accepted?);
-    half.sockets.extend(other.sockets);
+    half.channels.extend(other.channels);
     half.notes.extend(other.notes);
-    let link = |(rank, streams)| match TcpLink::new(streams, options.link) {
-        Ok(link) => Ok((rank, link)),
-        Err(source) => Err(TcpConnectError::Link { rank, source }),
+    let link = |(rank, channels): (u32, Vec<Channel>)| {
+        let wires = channels.into_iter().map(Wire::from).collect();
+        let link = TcpLink::over(wires, options.link).map_err(|source| TcpConnectError::Link { rank, source })?;
+        Ok((rank, link))
     };
-    let links = half.sockets.into_iter().map(link).collect::<Result<_, _>>()?;
+    let links = half.channels.into_iter().map(link).collect::<Result<_, _>>()?;
     Ok(TcpConnected { links, notes: half.notes })
 }
 
@@ -145,6 +153,7 @@ pub fn connect_tcp(
 struct Work<'a> {
     members: &'a Members,
     options: &'a TcpConnectOptions,
+    credentials: Credentials,
     interfaces: Vec<Interface>,
     deadline: Instant,
     /// One side has failed: the other may stop.
@@ -154,11 +163,11 @@ struct Work<'a> {
 /// What one side has done. Incomplete if the other has failed.
 #[derive(Default)]
 struct Half {
-    sockets: BTreeMap<u32, Vec<TcpStream>>,
+    channels: BTreeMap<u32, Vec<Channel>>,
     notes: Vec<String>,
 }
 
-/// What the dialling rank says first on each connection.
+/// What the dialling rank says first on each connection, after the handshake if there is a secret.
 #[derive(Serialize, Deserialize)]
 struct Preamble {
     nonce: [u8; 16],
@@ -194,20 +203,20 @@ impl Work<'_> {
             let mut streams = Vec::new();
             for stream in 0..self.options.streams {
                 match self.dial_until(rank, stream)? {
-                    Some(socket) => streams.push(socket),
+                    Some(channel) => streams.push(channel),
                     None => return Ok(half),
                 }
             }
-            if let Some(address) = streams.first().and_then(|socket| socket.peer_addr().ok()) {
+            if let Some(address) = streams.first().and_then(|channel| channel.socket.peer_addr().ok()) {
                 half.notes.push(format!("rank {rank}: TCP to {address}, connections: {}", streams.len()));
             }
-            half.sockets.insert(rank, streams);
+            half.channels.insert(rank, streams);
         }
         Ok(half)
     }
 
     /// Tries the peer's addresses in turn. None if the other side has failed.
-    fn dial_until(&self, rank: u32, stream: u32) -> Result<Option<TcpStream>, TcpConnectError> {
+    fn dial_until(&self, rank: u32, stream: u32) -> Result<Option<Channel>, TcpConnectError> {
         let member = &self.members.members[rank as usize];
         let unreachable = |reason| TcpConnectError::Unreachable { rank, process: member.into(), reason };
         let addresses = self.candidates(member).map_err(unreachable)?;
@@ -215,7 +224,7 @@ impl Work<'_> {
             let mut last = Vec::new();
             for &address in &addresses {
                 match self.dial_once(rank, stream, address) {
-                    Ok((Reply::Accepted, socket)) => return Ok(Some(socket)),
+                    Ok((Reply::Accepted, channel)) => return Ok(Some(channel)),
                     Ok((Reply::NotHere { reason }, _)) => last.push(format!("{address}: {reason}")),
                     Ok((Reply::Refused { reason }, _)) => return Err(unreachable(format!("it refuses: {reason}"))),
                     Err(error) => last.push(format!("{address}: {error}")),
@@ -231,14 +240,16 @@ impl Work<'_> {
         }
     }
 
-    fn dial_once(&self, rank: u32, stream: u32, address: SocketAddr) -> Result<(Reply, TcpStream), MessageError> {
+    fn dial_once(&self, rank: u32, stream: u32, address: SocketAddr) -> Result<(Reply, Channel), MessageError> {
         let socket = dial(address, self.deadline)?;
         let (from, streams) = (self.members.rank, self.options.streams);
         let preamble = Preamble { nonce: self.members.nonce, from, to: rank, stream, streams };
         let patience = self.deadline.min(Instant::now() + REPLY_PATIENCE);
-        send(&socket, &preamble, patience)?;
-        let reply = receive(&socket, MESSAGE_BYTES_MAX, patience)?;
-        Ok((reply, socket))
+        let claim = self.credentials.claim(from, rank, stream);
+        let mut channel = Channel::open(socket, &self.credentials, claim, patience)?;
+        channel.send(&preamble, patience)?;
+        let reply = channel.receive(MESSAGE_BYTES_MAX, patience)?;
+        Ok((reply, channel))
     }
 
     /// The addresses of a peer that are worth a try, the best first.
@@ -249,7 +260,8 @@ impl Work<'_> {
         if addresses.is_empty() {
             let there = list(&member.addresses);
             return Err(format!(
-                "it listens only where this host cannot reach it ({there}); start it with PACELINE_INSECURE=1"
+                "it listens only where this host cannot reach it ({there}): it has no shared secret; give all ranks the \
+                 same PACELINE_SECRET_FILE, or --insecure (PACELINE_INSECURE=1) on a network that you trust"
             ));
         }
         // Loopback crosses no network; the address that rank 0 saw is one that can be reached from elsewhere.
@@ -262,8 +274,9 @@ impl Work<'_> {
 
     fn accept_all(&self, acceptor: &TcpAcceptor, higher: &[u32]) -> Result<Half, TcpConnectError> {
         let io = |source| TcpConnectError::Io { doing: "waiting for connections", source };
-        let mut reception = Reception::new(&acceptor.listeners, MESSAGE_BYTES_MAX).map_err(io)?;
-        let mut expected: BTreeMap<u32, Vec<Option<TcpStream>>> =
+        let mut reception =
+            Reception::new(&acceptor.listeners, &self.credentials, self.members.rank, MESSAGE_BYTES_MAX).map_err(io)?;
+        let mut expected: BTreeMap<u32, Vec<Option<Channel>>> =
             higher.iter().map(|&rank| (rank, (0..self.options.streams).map(|_| None).collect())).collect();
         while expected.values().flatten().any(Option::is_none) {
             if self.failed.load(Ordering::Relaxed) {
@@ -273,21 +286,21 @@ impl Work<'_> {
             if let Event::Arrival(arrival) = event {
                 self.place(arrival, &mut expected, &mut reception)?;
             } else if Instant::now() >= self.deadline {
-                let waits = |streams: &Vec<Option<TcpStream>>| streams.iter().any(Option::is_none);
+                let waits = |streams: &Vec<Option<Channel>>| streams.iter().any(Option::is_none);
                 let missing = expected.iter().filter(|(_, streams)| waits(streams)).map(|(&rank, _)| rank).collect();
                 return Err(TcpConnectError::Missing { missing, turned_away: reception.into_notes() });
             }
         }
-        let sockets = expected.into_iter().map(|(rank, streams)| (rank, streams.into_iter().flatten().collect()));
-        Ok(Half { sockets: sockets.collect(), notes: reception.into_notes() })
+        let channels = expected.into_iter().map(|(rank, streams)| (rank, streams.into_iter().flatten().collect()));
+        Ok(Half { channels: channels.collect(), notes: reception.into_notes() })
     }
 
     /// Puts an authenticated connection where it belongs. One that comes twice replaces the first: its dialler has
     /// given that up.
     fn place(
         &self,
-        arrival: Arrival,
-        expected: &mut BTreeMap<u32, Vec<Option<TcpStream>>>,
+        mut arrival: Arrival,
+        expected: &mut BTreeMap<u32, Vec<Option<Channel>>>,
         reception: &mut Reception<'_>,
     ) -> Result<(), TcpConnectError> {
         let (from, soon) = (arrival.from, Instant::now() + TICK);
@@ -295,12 +308,12 @@ impl Work<'_> {
             Ok(preamble) => preamble,
             Err(reason) => {
                 reception.turned_away(from, &reason);
-                let _ = send(&arrival.socket, &Reply::NotHere { reason }, soon);
+                let _ = arrival.channel.send(&Reply::NotHere { reason }, soon);
                 return Ok(());
             }
         };
         let (rank, theirs, ours) = (preamble.from, preamble.streams, self.options.streams);
-        let refuse = |reason: String| send(&arrival.socket, &Reply::Refused { reason }, soon);
+        let mut refuse = |reason: String| arrival.channel.send(&Reply::Refused { reason }, soon);
         if theirs != ours {
             let error = TcpConnectError::Streams { rank, theirs, ours };
             let _ =
@@ -313,20 +326,24 @@ impl Work<'_> {
             let _ = refuse(reason);
             return Ok(());
         };
-        match send(&arrival.socket, &Reply::Accepted, soon) {
-            Ok(()) => *place = Some(arrival.socket),
+        match arrival.channel.send(&Reply::Accepted, soon) {
+            Ok(()) => *place = Some(arrival.channel),
             Err(error) => reception.turned_away(from, &error),
         }
         Ok(())
     }
 
-    /// Who opened this connection. Today its address and the nonce of the job's table say it; a handshake that proves
-    /// the knowledge of a secret belongs here.
+    /// Who opened this connection. Its address and the nonce of the job's table say it; with a secret, a handshake that
+    /// both are part of has proven it before.
     fn authenticate(&self, arrival: &Arrival) -> Result<Preamble, String> {
         admission(arrival.from.ip(), &self.interfaces, &self.options.network)?;
         let preamble: Preamble = arrival.message().map_err(|error| error.to_string())?;
         if preamble.nonce != self.members.nonce {
             return Err("it belongs to another job".into());
+        }
+        let says = self.credentials.claim(preamble.from, preamble.to, preamble.stream);
+        if arrival.claim.is_some_and(|claim| claim != says) {
+            return Err(format!("it is not the connection of rank {} that its handshake proved", preamble.from));
         }
         if preamble.to != self.members.rank {
             return Err(format!("it looks for rank {}, this is rank {}", preamble.to, self.members.rank));

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 
 use paceline_engine::frame::{HEADER_BYTES, Header, Kind};
 
+use super::wire::Wire;
 use crate::{LinkError, Sink, Target};
 
 /// Headers and small payloads are read here, many per system call.
@@ -72,15 +73,19 @@ impl Inbox {
     }
 
     /// Reads at most about `budget` bytes and hands them on. Returns how many it read.
-    pub(super) fn read(&mut self, stream: &TcpStream, budget: usize, sink: &mut dyn Sink) -> Result<usize, LinkError> {
+    pub(super) fn read(&mut self, wire: &mut Wire, budget: usize, sink: &mut dyn Sink) -> Result<usize, LinkError> {
         let mut total = 0;
         while total < budget && !self.end {
-            let (read, offered) = match self.read_once(stream, budget - total) {
+            let (read, offered) = match self.read_once(wire, budget - total) {
                 Ok(counts) => counts,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 // The peer's process died with unread bytes, or its host came back without the connection.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => (0, 0),
+                // Only what decrypts is data.
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    return Err(LinkError::Protocol { what: error.to_string() });
+                }
                 Err(source) => return Err(LinkError::Io { doing: "reading from the connection", source }),
             };
             if read == 0 {
@@ -116,7 +121,7 @@ impl Inbox {
     }
 
     /// One system call. Payload for `Target::Memory` goes where it belongs; the rest, and what follows, is staged.
-    fn read_once(&mut self, stream: &TcpStream, budget: usize) -> io::Result<(usize, usize)> {
+    fn read_once(&mut self, wire: &mut Wire, budget: usize) -> io::Result<(usize, usize)> {
         let limit = if self.previous_was_large { self.staged + PEEK_BYTES } else { STAGING_BYTES };
         if let Some(Current { target: Target::Memory(into), done, total, .. }) = &mut self.current {
             debug_assert_eq!(self.staged, 0, "staged bytes go to the target before anything is read");
@@ -127,7 +132,7 @@ impl Inbox {
             // What follows a frame is worth reading only if the frame is read to its end.
             let follow = if direct == *total - *done { limit } else { 0 };
             let mut slices = [IoSliceMut::new(memory), IoSliceMut::new(&mut self.staging[..follow])];
-            let read = rustix::io::readv(stream, &mut slices)?;
+            let read = wire.receive_into(&mut slices)?;
             *done += read.min(direct);
             self.staged = read.saturating_sub(direct);
             return Ok((read, direct + follow));
@@ -136,7 +141,7 @@ impl Inbox {
         let limit = if self.current.is_some() { self.staged.max(SLICE_BYTES) + PEEK_BYTES } else { limit };
         let room = &mut self.staging[self.staged..limit.min(STAGING_BYTES)];
         let offered = room.len();
-        let read = rustix::io::read(stream, room)?;
+        let read = wire.receive(room)?;
         self.staged += read;
         Ok((read, offered))
     }

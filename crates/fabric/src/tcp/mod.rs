@@ -4,6 +4,7 @@ mod acceptor;
 mod connect;
 mod inbox;
 mod outbox;
+mod wire;
 
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsRawFd;
@@ -16,6 +17,7 @@ pub use acceptor::{AcceptorError, TcpAcceptor};
 pub use connect::{TcpConnectError, TcpConnectOptions, TcpConnected, connect_tcp};
 use inbox::Inbox;
 use outbox::{Outbox, Written};
+use wire::Wire;
 
 /// Bytes that one call of `receive` takes in before it returns.
 const RECEIVE_BYTES_MAX: usize = 1 << 20;
@@ -56,15 +58,27 @@ pub struct TcpLink {
 }
 
 struct Stream {
-    socket: TcpStream,
+    wire: Wire,
     outbox: Outbox,
     inbox: Inbox,
     /// The peer takes no more bytes; what it said before may still be here to read.
     write_broken: bool,
 }
 
+impl Stream {
+    /// Bytes that the kernel has not taken yet.
+    fn unsent_bytes(&self) -> usize {
+        self.outbox.unsent_bytes() + self.wire.unsent_bytes()
+    }
+
+    fn forget_unsent(&mut self) {
+        self.outbox.clear();
+        self.wire.forget_unsent();
+    }
+}
+
 impl TcpLink {
-    /// A link over these connections, in the same order on both sides.
+    /// A link over these connections, in the same order on both sides, which carry what they are given as it is.
     ///
     /// # Errors
     /// If a socket refuses its options: it must be a connected stream socket of a family that has TCP.
@@ -72,14 +86,19 @@ impl TcpLink {
     /// # Panics
     /// If there is no connection.
     pub fn new(connections: Vec<TcpStream>, options: TcpOptions) -> Result<TcpLink, LinkError> {
-        assert!(!connections.is_empty(), "a TCP link has at least one connection");
-        let prepare = |socket: TcpStream| {
+        TcpLink::over(connections.into_iter().map(Wire::Plain).collect(), options)
+    }
+
+    fn over(wires: Vec<Wire>, options: TcpOptions) -> Result<TcpLink, LinkError> {
+        assert!(!wires.is_empty(), "a TCP link has at least one connection");
+        let prepare = |wire: Wire| {
+            let socket = wire.socket();
             socket.set_nonblocking(true)?;
             socket.set_nodelay(true)?;
-            SockRef::from(&socket).set_tcp_notsent_lowat(options.kernel_unsent_bytes_max)?;
-            Ok(Stream { socket, outbox: Outbox::default(), inbox: Inbox::new(), write_broken: false })
+            SockRef::from(socket).set_tcp_notsent_lowat(options.kernel_unsent_bytes_max)?;
+            Ok(Stream { wire, outbox: Outbox::default(), inbox: Inbox::new(), write_broken: false })
         };
-        let streams = connections
+        let streams = wires
             .into_iter()
             .map(prepare)
             .collect::<std::io::Result<_>>()
@@ -95,24 +114,24 @@ impl TcpLink {
     /// The bulk stream that has least to send. The first one is a bulk stream only if it is the only one.
     fn bulk_stream(&self) -> usize {
         let candidates = self.streams.len().min(2) - 1..self.streams.len();
-        candidates.min_by_key(|&index| self.streams[index].outbox.unsent_bytes()).unwrap_or(0)
+        candidates.min_by_key(|&index| self.streams[index].unsent_bytes()).unwrap_or(0)
     }
 
     fn try_flush(&mut self, sent: &mut dyn FnMut(u64)) -> Result<bool, LinkError> {
         let mut moved = false;
         for stream in &mut self.streams {
-            match stream.outbox.write(&stream.socket, sent) {
+            match stream.outbox.write(&mut stream.wire, sent) {
                 Ok(Written::Nothing) => {}
                 Ok(Written::Some) => moved = true,
                 // `receive` tells: the peer may have said why before it went.
                 Ok(Written::Broken) => {
                     stream.write_broken = true;
-                    stream.outbox.clear();
+                    stream.forget_unsent();
                 }
                 Err(source) => return Err(LinkError::Io { doing: "writing to the connection", source }),
             }
         }
-        if self.streams.iter().all(|stream| stream.outbox.unsent_bytes() == 0) {
+        if self.streams.iter().all(|stream| stream.unsent_bytes() == 0) {
             self.goodbye_tickets.drain(..).for_each(sent);
         }
         Ok(moved)
@@ -122,7 +141,7 @@ impl TcpLink {
         let budget = RECEIVE_BYTES_MAX / self.streams.len();
         let mut read = 0;
         for stream in &mut self.streams {
-            read += stream.inbox.read(&stream.socket, budget, sink)?;
+            read += stream.inbox.read(&mut stream.wire, budget, sink)?;
         }
         let goodbyes = self.streams.iter().map(|stream| stream.inbox.goodbyes()).min().unwrap_or(0);
         while self.goodbyes_handed_on < goodbyes {
@@ -145,9 +164,9 @@ impl TcpLink {
         if result.is_err() {
             self.failed = true;
             for stream in &mut self.streams {
-                stream.outbox.clear();
+                stream.forget_unsent();
                 // Fails if the connection is gone already.
-                let _ = stream.socket.shutdown(Shutdown::Both);
+                let _ = stream.wire.socket().shutdown(Shutdown::Both);
             }
         }
         result
@@ -160,7 +179,7 @@ impl Link for TcpLink {
     }
 
     fn has_room(&self) -> bool {
-        let room = |stream: &Stream| stream.outbox.unsent_bytes() < self.options.unsent_bytes_max;
+        let room = |stream: &Stream| stream.unsent_bytes() < self.options.unsent_bytes_max;
         room(&self.streams[0]) && room(&self.streams[self.bulk_stream()])
     }
 
@@ -199,7 +218,7 @@ impl Link for TcpLink {
         // A connection at its end is readable forever.
         let awake = self.streams.iter().filter(|stream| !stream.inbox.at_end());
         into.extend(
-            awake.map(|stream| Descriptor { fd: stream.socket.as_raw_fd(), write: stream.outbox.unsent_bytes() > 0 }),
+            awake.map(|stream| Descriptor { fd: stream.wire.socket().as_raw_fd(), write: stream.unsent_bytes() > 0 }),
         );
     }
 
@@ -218,11 +237,11 @@ impl Link for TcpLink {
         // If it fails, the peer learns from the closed connection what it would have learnt from the rest.
         let _ = self.try_flush(&mut |_| ());
         for stream in &mut self.streams {
-            stream.outbox.clear();
-            let _ = stream.socket.shutdown(Shutdown::Write);
+            stream.forget_unsent();
+            let _ = stream.wire.socket().shutdown(Shutdown::Write);
             // Closing a socket with unread bytes resets the connection (RFC 2525, 2.17), and the peer would lose what
             // we said last.
-            stream.inbox.discard(&stream.socket, CLOSE_BYTES_MAX);
+            stream.inbox.discard(stream.wire.socket(), CLOSE_BYTES_MAX);
         }
     }
 }

@@ -2,12 +2,11 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::net::TcpStream;
 
 use bytemuck::bytes_of;
 use paceline_engine::frame::{HEADER_BYTES, Header};
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
+use super::wire::Wire;
 use crate::Piece;
 
 /// Slices of one gather write: several small frames, or one with pieces, per system call. Far below the kernel's
@@ -94,14 +93,17 @@ impl Outbox {
     }
 
     /// Writes until everything is out or the kernel takes no more; calls `sent` for each frame that is out entirely.
-    pub(super) fn write(&mut self, stream: &TcpStream, sent: &mut dyn FnMut(u64)) -> io::Result<Written> {
-        let mut outcome = Written::Nothing;
+    pub(super) fn write(&mut self, wire: &mut Wire, sent: &mut dyn FnMut(u64)) -> io::Result<Written> {
+        let mut outcome = match wire.flush() {
+            Ok(true) => Written::Some,
+            Ok(false) => Written::Nothing,
+            Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => return Ok(Written::Broken),
+            Err(error) => return Err(error.into()),
+        };
         while !self.frames.is_empty() {
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
             let (count, offered) = self.gather(&mut slices);
-            // NOSIGNAL: a program that embeds us may not ignore SIGPIPE.
-            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            let taken = match sendmsg(stream, &slices[..count], &mut SendAncillaryBuffer::default(), flags) {
+            let taken = match wire.send(&slices[..count]) {
                 Ok(taken) => taken,
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(rustix::io::Errno::AGAIN) => break,
