@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::arguments::at_least_one;
 use crate::failure::Failure;
 use crate::json_file::JsonFile;
+use crate::security::SecurityArguments;
 use crate::workers::{self, Place};
 
 /// What `doctor` is told.
@@ -58,7 +59,7 @@ struct Report {
 /// The ranks could not be started or did not meet.
 pub fn run(arguments: &DoctorArguments) -> Result<ExitCode, Failure> {
     let environment = match Place::find(arguments.ranks, "--ranks")? {
-        Place::Launcher { ranks } => return workers::launch(ranks, Vec::new()),
+        Place::Launcher { ranks } => return workers::launch(ranks, SecurityArguments::default().for_ranks()?),
         Place::Rank(environment) => environment,
     };
     let is_first = environment.world.as_ref().is_none_or(|world| world.rank == 0);

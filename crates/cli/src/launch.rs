@@ -7,6 +7,7 @@ use clap::Args;
 
 use crate::arguments::at_least_one;
 use crate::failure::Failure;
+use crate::security::SecurityArguments;
 use crate::supervisor::{self, Job, Output};
 
 /// What `launch` is told.
@@ -19,6 +20,9 @@ pub struct LaunchArguments {
     /// Put `[rank]` in front of every line of output
     #[arg(long)]
     tag: bool,
+
+    #[command(flatten)]
+    security: SecurityArguments,
 
     /// The program and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
@@ -33,7 +37,7 @@ pub fn run(arguments: LaunchArguments) -> Result<ExitCode, Failure> {
     supervisor::run(&Job {
         command: arguments.command,
         ranks: arguments.workers,
-        environment: Vec::new(),
+        environment: arguments.security.for_ranks()?,
         output: Output::Lines { tag: arguments.tag },
     })
 }

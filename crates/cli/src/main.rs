@@ -11,6 +11,7 @@ mod json_file;
 mod launch;
 mod machine;
 mod perf;
+mod security;
 mod supervisor;
 mod train;
 mod workers;

@@ -20,6 +20,7 @@ use serde::Serialize;
 use crate::arguments::{ByteSize, at_least_one};
 use crate::failure::Failure;
 use crate::json_file::JsonFile;
+use crate::security::SecurityArguments;
 use crate::workers::{self, Place};
 use exercise::{Exercise, Subject};
 use measure::{Effort, measure};
@@ -90,6 +91,9 @@ pub struct PerfArguments {
     #[arg(long)]
     alloc: bool,
 
+    #[command(flatten)]
+    security: SecurityArguments,
+
     /// Write the rows to this file (times in microseconds, *_gbps in 10⁹ bytes per second as nccl-tests has it)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -110,8 +114,9 @@ pub fn run(arguments: &PerfArguments) -> Result<ExitCode, Failure> {
     let place = Place::find(arguments.ranks, "--ranks")?;
     arguments.check(place.ranks())?;
     match place {
-        Place::Launcher { ranks } => workers::launch(ranks, Vec::new()),
-        Place::Rank(environment) => {
+        Place::Launcher { ranks } => workers::launch(ranks, arguments.security.for_ranks()?),
+        Place::Rank(mut environment) => {
+            arguments.security.apply(&mut environment.network);
             let communicator = workers::connect(*environment, arguments.transport)?;
             let json = if communicator.rank() == 0 { arguments.json.as_deref() } else { None };
             let json = json.map(JsonFile::create).transpose()?;

@@ -21,6 +21,7 @@ use crate::arguments::at_least_one;
 use crate::explain;
 use crate::failure::Failure;
 use crate::json_file::JsonFile;
+use crate::security::SecurityArguments;
 use crate::workers::{self, Place};
 use screen::Screen;
 
@@ -92,6 +93,9 @@ pub struct TrainArguments {
     #[arg(long, value_name = "NAME")]
     transport: Option<TransportChoice>,
 
+    #[command(flatten)]
+    security: SecurityArguments,
+
     /// Write the report to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -141,9 +145,12 @@ pub fn run(arguments: &TrainArguments) -> Result<ExitCode, Failure> {
         Place::Launcher { ranks } => {
             // Said once, rather than by every worker.
             Data::load(&options.data).map_err(TrainError::from)?;
-            workers::launch(ranks, vec![(POOL_THREADS.to_owned(), options.threads.to_string())])
+            let mut variables = arguments.security.for_ranks()?;
+            variables.push((POOL_THREADS.to_owned(), options.threads.to_string()));
+            workers::launch(ranks, variables)
         }
-        Place::Rank(environment) => {
+        Place::Rank(mut environment) => {
+            arguments.security.apply(&mut environment.network);
             size_pools(options.threads)?;
             let communicator = workers::connect(*environment, transport)?;
             let is_first = communicator.rank() == 0;

@@ -90,6 +90,9 @@ fn join(place: &Place, config: &Config) -> Result<Parts, CommError> {
     let mut notes = Vec::new();
     let acceptor = match config.transport {
         TransportChoice::Shm => None,
+        _ if place.local_size == Some(place.world_size) => {
+            Some(TcpAcceptor::open_local(network).map_err(|error| failed(&error))?)
+        }
         _ => Some(TcpAcceptor::open(network).map_err(|error| failed(&error))?),
     };
     let shm = match config.transport {

@@ -141,7 +141,7 @@ impl Environment {
     /// # Errors
     /// As [`Environment::from_variables`].
     pub fn read() -> Result<Environment, EnvironmentError> {
-        Environment::from_variables(|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
+        Environment::from_variables(from_process)
     }
 
     /// What these variables say. An empty variable counts as none.
@@ -177,14 +177,31 @@ fn network(variables: &Variables<'_>) -> Result<Network, EnvironmentError> {
             )
         }
     };
-    let secret = match (variables.get("PACELINE_SECRET"), variables.get("PACELINE_SECRET_FILE")) {
-        (None, None) => None,
-        (Some(text), None) => Some(Secret::from_text(&text, "PACELINE_SECRET")?),
-        (None, Some(path)) => Some(Secret::from_file(Path::new(&path))?),
-        (Some(_), Some(_)) => return Err(SecretError::Both.into()),
-    };
+    let secret = secret_of(variables)?;
     let (insecure, encrypt) = (variables.switch("PACELINE_INSECURE")?, variables.switch("PACELINE_ENCRYPT")?);
     Ok(Network { interface: variables.get("PACELINE_INTERFACE"), ports, insecure, secret, encrypt })
+}
+
+/// The secret of this process's environment, as it is part of [`Network`]: for launchers, which pass it on.
+///
+/// # Errors
+/// If it cannot be used; the text does not contain it.
+pub fn secret() -> Result<Option<Secret>, SecretError> {
+    secret_of(&Variables { get: &from_process })
+}
+
+fn secret_of(variables: &Variables<'_>) -> Result<Option<Secret>, SecretError> {
+    match (variables.get("PACELINE_SECRET"), variables.get("PACELINE_SECRET_FILE")) {
+        (None, None) => Ok(None),
+        (Some(text), None) => Secret::from_text(&text, "PACELINE_SECRET").map(Some),
+        (None, Some(path)) => Secret::from_file(Path::new(&path)).map(Some),
+        (Some(_), Some(_)) => Err(SecretError::Both),
+    }
+}
+
+/// A variable of this process's environment.
+fn from_process(name: &str) -> Option<String> {
+    std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
 }
 
 /// The variables, looked up one by one.

@@ -175,7 +175,8 @@ impl ShmHost {
 
     fn accept(&self) -> Result<Option<OwnedFd>, LinkError> {
         match rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-            Ok(socket) => Ok(Some(socket)),
+            // Other users may know the name (it stands in /proc/net/unix): they hold no descriptor of ours.
+            Ok(socket) => Ok(same_user(socket.as_fd()).is_ok().then_some(socket)),
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
             Err(error) => Err(LinkError::Io { doing: "accepting on a Unix socket", source: error.into() }),
         }
