@@ -34,17 +34,21 @@ impl Plan {
         self.buckets.last().map_or(0, |bucket| bucket.elements.end)
     }
 
-    /// A fingerprint (FNV-1a) of everything that the ranks must agree on.
+    /// A fingerprint (FNV-1a) of everything that the ranks must agree on. Lengths stand before what they count, so that
+    /// no two plans write the same words.
     pub fn hash(&self) -> u64 {
         let mut hash = Fnv1a::default();
         hash.write(u64::from(self.version));
+        hash.write(self.strategy.len() as u64);
         for byte in self.strategy.bytes() {
             hash.write(u64::from(byte));
         }
+        hash.write(self.buckets.len() as u64);
         for bucket in &self.buckets {
             hash.write(bucket.elements.start as u64);
             hash.write(bucket.elements.end as u64);
             hash.write(u64::from(bucket.priority));
+            hash.write(bucket.tensors.len() as u64);
             for &tensor in &bucket.tensors {
                 hash.write(tensor as u64);
             }
@@ -81,12 +85,38 @@ mod tests {
 
     #[test]
     fn the_hash_sees_every_difference() {
-        let mut other = plan();
-        assert_eq!(plan().hash(), other.hash());
-        other.buckets[0].tensors = vec![0, 1];
-        assert_ne!(plan().hash(), other.hash());
-        let mut other = plan();
-        other.version = 2;
-        assert_ne!(plan().hash(), other.hash());
+        type Change = fn(&mut Plan);
+        let changes: [Change; 9] = [
+            |_| {},
+            |plan| plan.version = 2,
+            |plan| plan.strategy += " ",
+            |plan| plan.buckets[0].elements.start = 1,
+            |plan| plan.buckets[0].elements.end = 13,
+            |plan| plan.buckets[0].priority = 1,
+            |plan| plan.buckets[0].tensors = vec![0, 1],
+            |plan| plan.buckets.push(plan.buckets[0].clone()),
+            |plan| plan.buckets.clear(),
+        ];
+        let hashes = changes.map(|change| {
+            let mut plan = plan();
+            change(&mut plan);
+            plan.hash()
+        });
+        assert_eq!(hashes[0], plan().hash());
+        for (index, hash) in hashes.iter().enumerate() {
+            assert!(!hashes[..index].contains(hash), "change {index} is not seen");
+        }
+    }
+
+    /// The numbers are the same, one after the other; what they mean is not.
+    #[test]
+    fn the_hash_sees_where_a_list_ends() {
+        let with = |buckets: Vec<Bucket>| Plan { buckets, ..plan() }.hash();
+        let bucket = |tensors: &[usize], elements, priority| Bucket { tensors: tensors.to_vec(), elements, priority };
+        let one = with(vec![bucket(&[1, 0, 4, 7], 0..12, 0)]);
+        let two = with(vec![bucket(&[1], 0..12, 0), bucket(&[], 0..4, 7)]);
+        assert_ne!(one, two);
+        let named = |strategy: &str, version| Plan { strategy: strategy.into(), version, buckets: Vec::new() }.hash();
+        assert_ne!(named("\0", 1), named("", 1));
     }
 }

@@ -19,9 +19,4 @@ impl LinkCost {
     pub fn message(&self, bytes: usize) -> f64 {
         self.alpha + self.beta * bytes as f64
     }
-
-    /// Seconds for one message of `bytes` that is combined as it arrives.
-    pub fn message_and_combine(&self, bytes: usize) -> f64 {
-        self.message(bytes) + self.gamma * bytes as f64
-    }
 }

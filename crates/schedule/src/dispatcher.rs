@@ -44,9 +44,4 @@ impl Dispatcher {
         self.missing[bucket] -= 1;
         (self.missing[bucket] == 0).then_some(bucket)
     }
-
-    /// The tensors that have not been announced in this iteration, in order: they have no gradient and count as zeros.
-    pub fn unready(&self) -> impl Iterator<Item = TensorId> {
-        self.announced.iter().enumerate().filter(|(_, announced)| !**announced).map(|(tensor, _)| tensor)
-    }
 }

@@ -6,15 +6,6 @@ use crate::fusion::{DDP_BUCKET_BYTES, DDP_FIRST_BUCKET_BYTES, fuse};
 /// Gradients are exchanged as f32.
 const ELEMENT_BYTES: u64 = 4;
 
-/// A parameter tensor of the model.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TensorSpec {
-    /// Its name, for people.
-    pub name: String,
-    /// Its elements.
-    pub elements: usize,
-}
-
 /// Why there is no plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleError {
@@ -40,8 +31,8 @@ fn at(culprit: &Option<TensorId>) -> String {
     culprit.map_or_else(String::new, |tensor| format!(", and tensor {tensor} is unknown or named twice"))
 }
 
-/// The buckets in which the gradients of `tensors` (in the order of the model's parameters) travel under a strategy. The
-/// gradients are expected to become ready in the reverse order; where a profile knows better, see [`plan_in_order`].
+/// The buckets in which the gradients of a model travel under a strategy. `sizes` are the elements of each tensor, in the
+/// order of the model's parameters. The gradients are expected to become ready in the reverse order; where a profile knows better, see [`plan_in_order`].
 /// The plan has version 1. Linear in the tensors.
 ///
 /// - `none`: one bucket, which sets off after backward.
@@ -50,9 +41,9 @@ fn at(culprit: &Option<TensorId>) -> String {
 ///
 /// # Errors
 /// If the schedule is another one.
-pub fn plan(strategy: &Strategy, tensors: &[TensorSpec]) -> Result<Plan, ScheduleError> {
-    let reverse: Vec<TensorId> = (0..tensors.len()).rev().collect();
-    plan_in_order(strategy, tensors, &reverse)
+pub fn plan(strategy: &Strategy, sizes: &[usize]) -> Result<Plan, ScheduleError> {
+    let reverse: Vec<TensorId> = (0..sizes.len()).rev().collect();
+    plan_in_order(strategy, sizes, &reverse)
 }
 
 /// As [`plan`], for gradients that become final in the order `ready`: a tied weight, say, is listed with its last layer
@@ -60,8 +51,8 @@ pub fn plan(strategy: &Strategy, tensors: &[TensorSpec]) -> Result<Plan, Schedul
 ///
 /// # Errors
 /// If the schedule is one without a planner, or if `ready` doesn't name each tensor once.
-pub fn plan_in_order(strategy: &Strategy, tensors: &[TensorSpec], ready: &[TensorId]) -> Result<Plan, ScheduleError> {
-    check_order(tensors.len(), ready)?;
+pub fn plan_in_order(strategy: &Strategy, sizes: &[usize], ready: &[TensorId]) -> Result<Plan, ScheduleError> {
+    check_order(sizes.len(), ready)?;
     let schedule = &strategy.schedule;
     let mut order = ready.to_vec();
     let (first, bytes) = match schedule.name.as_str() {
@@ -77,16 +68,16 @@ pub fn plan_in_order(strategy: &Strategy, tensors: &[TensorSpec], ready: &[Tenso
         }
         _ => return Err(ScheduleError::NoPlanner { schedule: schedule.to_string() }),
     };
-    let sizes: Vec<u64> = order.iter().map(|&tensor| tensors[tensor].elements as u64 * ELEMENT_BYTES).collect();
+    let bytes_in_order: Vec<u64> = order.iter().map(|&tensor| sizes[tensor] as u64 * ELEMENT_BYTES).collect();
     let mut end = 0;
     let bucket = |positions: std::ops::Range<usize>| {
         let members = order[positions].to_vec();
         let start = end;
-        end += members.iter().map(|&tensor| tensors[tensor].elements).sum::<usize>();
+        end += members.iter().map(|&tensor| sizes[tensor]).sum::<usize>();
         // All as urgent: links then send in the order in which the buckets set off.
         Bucket { tensors: members, elements: start..end, priority: 0 }
     };
-    let buckets = fuse(&sizes, first, bytes).into_iter().map(bucket).collect();
+    let buckets = fuse(&bytes_in_order, first, bytes).into_iter().map(bucket).collect();
     Ok(Plan { version: 1, strategy: strategy.to_string(), buckets })
 }
 

@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use paceline_comm::{CallOptions, Communicator, Transport};
 use paceline_plan::{Plan, Reduction};
-use paceline_schedule::TensorSpec;
 use paceline_strategy::Call;
 
 use crate::backend::{Backend, BackendError, Evaluation, SharedSink, Slot, TensorInfo};
@@ -98,7 +97,7 @@ impl<'a> Trainer<'a> {
         let sizes: Vec<usize> = backend.parameters().iter().map(TensorInfo::elements).collect();
         let strategy = options.parsed_strategy()?;
         check_protocol(communicator, &strategy.protocol)?;
-        let plan = paceline_schedule::plan(&strategy, &tensors(backend.as_ref()))?;
+        let plan = paceline_schedule::plan(&strategy, &sizes)?;
         compare_ranks(communicator, options, data, backend.as_ref(), &plan)?;
         broadcast_model(communicator, backend.as_mut())?;
         let exchange =
@@ -276,12 +275,6 @@ impl<'a> Trainer<'a> {
 
 /// Images that are evaluated together; bounds the memory for the activations.
 const EVALUATION_BATCH: usize = 128;
-
-/// The parameters as the planner takes them.
-fn tensors(backend: &dyn Backend) -> Vec<TensorSpec> {
-    let tensors = backend.parameters().iter();
-    tensors.map(|info| TensorSpec { name: info.name.clone(), elements: info.elements() }).collect()
-}
 
 /// The links were made before the strategy was known here: do they run on what it names?
 fn check_protocol(communicator: &Communicator, protocol: &Call) -> Result<(), TrainError> {
