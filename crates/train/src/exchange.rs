@@ -187,28 +187,30 @@ fn places(plan: &Plan, sizes: &[usize]) -> Vec<Place> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
     use std::thread;
 
-    use paceline_schedule::{TensorSpec, plan};
+    use paceline_schedule::plan;
     use paceline_strategy::Registry;
 
     use super::*;
 
     /// The exchanges of two ranks, for tensors of 2, 3 and 1 elements that travel by themselves.
-    fn exchanges() -> [Exchange; 2] {
+    fn exchanges(algorithm: Option<&str>) -> [Exchange; 2] {
         let sizes = [2, 3, 1];
         let strategy = Registry::built_in().parse("wfbp-a2a").unwrap();
-        let tensors = sizes.map(|elements| TensorSpec { name: elements.to_string(), elements });
-        let plan = plan(&strategy, &tensors).unwrap();
+        let plan = plan(&strategy, &sizes).unwrap();
         let communicators: [Communicator; 2] = Communicator::threads(2).unwrap().try_into().ok().unwrap();
-        communicators.map(|communicator| Exchange::new(communicator, plan.clone(), &sizes, None).unwrap())
+        communicators.map(|communicator| {
+            Exchange::new(communicator, plan.clone(), &sizes, algorithm.map(str::to_owned)).unwrap()
+        })
     }
 
     const ONLY: Pass = Pass { weight: 0.5, first: true, last: true };
 
     #[test]
     fn a_bucket_arrives_while_backward_goes_on() {
-        let ranks = exchanges().map(|mut exchange| {
+        let ranks = exchanges(None).map(|mut exchange| {
             thread::spawn(move || {
                 exchange.begin(ONLY);
                 exchange.ready(2, Some(&[3.0])).unwrap();
@@ -221,8 +223,41 @@ mod tests {
     }
 
     #[test]
+    fn time_in_the_communicator_is_that_of_waiting() {
+        const LATE: Duration = Duration::from_millis(100);
+        let [mut first, mut second] = exchanges(None);
+        let (waits, rank_0_waits) = mpsc::channel();
+        let late = thread::spawn(move || {
+            second.begin(ONLY);
+            rank_0_waits.recv().unwrap();
+            thread::sleep(LATE);
+            second.nothing().unwrap();
+            (0..3).for_each(|bucket| drop(second.wait(bucket).unwrap().count()));
+        });
+        first.begin(ONLY);
+        first.nothing().unwrap();
+        waits.send(()).unwrap();
+        (0..3).for_each(|bucket| drop(first.wait(bucket).unwrap().count()));
+        // Most of it: this thread may have come late to the wait.
+        let told = first.take_time_in_communicator();
+        assert!(told >= LATE / 2, "rank 0 has waited for rank 1, and says {told:?}");
+        assert_eq!(first.take_time_in_communicator(), Duration::ZERO, "it is taken once");
+        late.join().unwrap();
+    }
+
+    #[test]
+    fn the_named_algorithm_is_the_one_that_is_asked_for() {
+        let [mut exchange, other] = exchanges(Some("rign"));
+        drop(other);
+        exchange.begin(ONLY);
+        assert_eq!(exchange.ready(2, None), Err(SinkClosed));
+        let failure = exchange.take_failure().unwrap();
+        assert!(matches!(failure, CommError::Algorithm(_)), "{failure:?}");
+    }
+
+    #[test]
     fn ranks_may_announce_in_different_orders() {
-        let ranks = exchanges().map(|mut exchange| {
+        let ranks = exchanges(None).map(|mut exchange| {
             thread::spawn(move || {
                 for update in 1..=3 {
                     let value = update as f32;
@@ -247,7 +282,7 @@ mod tests {
 
     #[test]
     fn passes_add_up_and_only_the_last_sets_off() {
-        let ranks = exchanges().map(|mut exchange| {
+        let ranks = exchanges(None).map(|mut exchange| {
             thread::spawn(move || {
                 exchange.begin(Pass { weight: 0.25, first: true, last: false });
                 exchange.ready(2, Some(&[4.0])).unwrap();

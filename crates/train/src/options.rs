@@ -72,7 +72,7 @@ impl TrainOptions {
     /// Samples per joined batch.
     pub fn global_batch(&self, world_size: usize) -> usize {
         match self.batch {
-            BatchSize::Local(samples) => samples * world_size,
+            BatchSize::Local(samples) => samples.saturating_mul(world_size),
             BatchSize::Global(samples) => samples,
         }
     }
@@ -157,6 +157,12 @@ mod tests {
             let error = options.check().unwrap_err().to_string();
             assert!(error.contains(word), "`{error}` does not name the {word}");
         }
+    }
+
+    #[test]
+    fn a_batch_beyond_all_samples_is_the_largest_there_is() {
+        let options = TrainOptions { batch: BatchSize::Local(usize::MAX / 2), ..TrainOptions::default() };
+        assert_eq!(options.global_batch(4), usize::MAX);
     }
 
     #[test]

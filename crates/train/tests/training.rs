@@ -37,14 +37,25 @@ fn backend(model: ModelName, rank: usize) -> Box<dyn Backend> {
 
 /// What each rank has at the end, as the bytes of its dump.
 fn trained(world_size: usize, data: &Data, model: ModelName, options: &TrainOptions) -> Vec<Vec<u8>> {
+    trained_in_buckets(world_size, data, model, options).0
+}
+
+/// And in how many buckets the gradients travelled.
+fn trained_in_buckets(
+    world_size: usize,
+    data: &Data,
+    model: ModelName,
+    options: &TrainOptions,
+) -> (Vec<Vec<u8>>, usize) {
     let directory = Directory::new();
     let options = TrainOptions { dump_parameters: Some(directory.path().into()), ..options.clone() };
     let results = on_ranks(world_size, |communicator| {
         let backend = backend(model, communicator.rank());
         train_model(communicator, backend, data, &options, &mut Silent)
     });
-    results.into_iter().for_each(|result| drop(result.unwrap()));
-    (0..world_size).map(|rank| std::fs::read(paceline_train::dump_path(directory.path(), rank)).unwrap()).collect()
+    let buckets: Vec<usize> = results.into_iter().map(|result| result.unwrap().buckets).collect();
+    let dump = |rank| std::fs::read(paceline_train::dump_path(directory.path(), rank)).unwrap();
+    ((0..world_size).map(dump).collect(), buckets[0])
 }
 
 /// SGD on the joined batches with nothing of the engine: no exchange, no buckets, no ranks.
@@ -81,13 +92,15 @@ fn assert_close(dump: &[u8], expected: &HashMap<String, Vec<f32>>, what: &str) {
     }
 }
 
-fn equals_single_worker_sgd(model: ModelName, strategies: &[&str]) {
+/// `strategies`, each with the buckets that it makes of the model.
+fn equals_single_worker_sgd(model: ModelName, strategies: &[(&str, usize)]) {
     let data = sample(TRAINING_IMAGES, 10);
     let expected = single_worker_sgd(&data, model, &options());
-    for strategy in strategies {
+    for (strategy, buckets) in strategies {
         for world_size in 1..=4 {
             let options = TrainOptions { strategy: (*strategy).into(), ..options() };
-            let dumps = trained(world_size, &data, model, &options);
+            let (dumps, made) = trained_in_buckets(world_size, &data, model, &options);
+            assert_eq!(made, *buckets, "{strategy}");
             for (rank, dump) in dumps.iter().enumerate() {
                 assert!(*dump == dumps[0], "{strategy}, {world_size} ranks: rank {rank} has other bits than rank 0");
             }
@@ -100,13 +113,26 @@ fn equals_single_worker_sgd(model: ModelName, strategies: &[&str]) {
 
 #[test]
 fn the_cnn_on_many_ranks_equals_single_worker_sgd() {
-    equals_single_worker_sgd(ModelName::Cnn, &["bsp-a2a", "wfbp-a2a", "ddp"]);
+    equals_single_worker_sgd(ModelName::Cnn, &[("bsp-a2a", 1), ("wfbp-a2a", 6), ("ddp", 1)]);
 }
 
 #[test]
 fn the_mlp_on_many_ranks_equals_single_worker_sgd() {
-    let fused = "schedule=fusion:8KiB,arch=a2a:ring";
-    equals_single_worker_sgd(ModelName::Mlp, &["bsp-a2a", "wfbp-a2a", "ddp", fused]);
+    let fused = "schedule=fusion:4KiB,arch=a2a:ring";
+    equals_single_worker_sgd(ModelName::Mlp, &[("bsp-a2a", 1), ("wfbp-a2a", 4), ("ddp", 1), (fused, 2)]);
+}
+
+/// Two algorithms add up in different orders, which the last bits show.
+#[test]
+fn the_algorithm_of_the_strategy_is_the_one_that_runs() {
+    let data = sample(TRAINING_IMAGES, 10);
+    let run = |algorithm: &str| {
+        let options = TrainOptions { strategy: format!("bsp-a2a,arch=a2a:{algorithm}"), ..options() };
+        trained(3, &data, ModelName::Mlp, &options).swap_remove(0)
+    };
+    let (ring, direct) = (run("ring"), run("direct"));
+    assert!(ring != direct, "both strategies ran the same algorithm");
+    assert!(ring == run("ring") && direct == run("direct"));
 }
 
 #[test]
