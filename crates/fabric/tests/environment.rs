@@ -102,7 +102,10 @@ fn srun() {
                      PMI_RANK=3 PMI_SIZE=4";
     let found = world(variables);
     assert_eq!((found.launcher, found.rank, found.world_size), (Launcher::Slurm, 3, 4));
-    assert_eq!((found.local_rank, &*found.job), (Some(1), "812.2"));
+    assert_eq!((found.local_rank, found.local_size, &*found.job), (Some(1), None, "812.2"));
+    let uneven = format!("{variables} SLURM_STEP_TASKS_PER_NODE=3,1 SLURM_NODEID");
+    let local_sizes = [0, 1, 2].map(|node| world(&format!("{uneven}={node}")).local_size);
+    assert_eq!(local_sizes, [Some(3), Some(1), None]);
     assert_eq!(meeting_point(variables), format!("node007:{}", job_port("812.2")));
     assert!((16384..32768).contains(&job_port("812.2")) && job_port("812.2") != job_port("812.3"));
 

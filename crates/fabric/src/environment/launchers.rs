@@ -169,10 +169,35 @@ fn slurm(variables: &Variables<'_>) -> Find {
         rank: ("SLURM_PROCID", rank),
         world_size: (size_variable, world_size),
         local_rank: variables.number("SLURM_LOCALID")?,
-        local_size: None,
+        local_size: slurm_local_size(variables)?,
         meeting_point,
         job,
     }))
+}
+
+/// The tasks on this node: `SLURM_STEP_TASKS_PER_NODE` lists them node by node, `SLURM_NODEID` says which node it is.
+/// Only the default for the number of threads follows from it: a list that does not say it is no error.
+fn slurm_local_size(variables: &Variables<'_>) -> Result<Option<u32>, EnvironmentError> {
+    let list = variables.get("SLURM_STEP_TASKS_PER_NODE");
+    let node: Option<u32> = variables.number("SLURM_NODEID")?;
+    Ok(list.zip(node).and_then(|(list, node)| tasks_of(node, &list)))
+}
+
+/// The entry for a node in Slurm's list of counts: in `4(x2),1`, nodes 0 and 1 have 4 and node 2 has 1.
+fn tasks_of(node: u32, list: &str) -> Option<u32> {
+    let mut nodes = 0u32;
+    for entry in list.split(',') {
+        let (tasks, times) = match entry.split_once("(x") {
+            Some((tasks, times)) => (tasks, times.strip_suffix(')')?.parse().ok()?),
+            None => (entry, 1),
+        };
+        let tasks: u32 = tasks.trim().parse().ok()?;
+        nodes = nodes.checked_add(times)?;
+        if node < nodes {
+            return (tasks > 0).then_some(tasks);
+        }
+    }
+    None
 }
 
 fn slurm_meeting_point(variables: &Variables<'_>, job: &str) -> Result<MeetingPoint, EnvironmentError> {
@@ -260,6 +285,22 @@ mod tests {
         ];
         for (list, expected) in cases {
             assert_eq!(first_host(list).as_deref(), expected, "{list}");
+        }
+    }
+
+    #[test]
+    fn the_tasks_of_a_node() {
+        let cases = [
+            ("4(x2),1", [Some(4), Some(4), Some(1), None]),
+            ("3", [Some(3), None, None, None]),
+            ("2,1(x3)", [Some(2), Some(1), Some(1), Some(1)]),
+            ("4(x2", [None; 4]),
+            ("4(x4294967295),1(x2)", [Some(4); 4]),
+            ("", [None; 4]),
+            ("0(x4)", [None; 4]),
+        ];
+        for (list, expected) in cases {
+            assert_eq!([0, 1, 2, 3].map(|node| tasks_of(node, list)), expected, "{list}");
         }
     }
 
