@@ -6,8 +6,10 @@ use paceline_plan::TensorId;
 
 mod candle;
 mod hook;
+mod models;
 
 pub use candle::{CandleBackend, Initial, Model, TensorSpec};
+pub use models::{Cnn, Mlp, ModelName, Normalise, UnknownModel};
 
 use crate::data::Batch;
 
@@ -96,13 +98,22 @@ pub trait Backend: Send {
     fn buffers(&self) -> &[TensorInfo];
 
     /// Lets `access` read and change a tensor in place.
+    ///
+    /// # Errors
+    /// The framework cannot lend the tensor.
     fn access(&mut self, slot: Slot, access: &mut dyn FnMut(&mut [f32])) -> Result<(), BackendError>;
 
     /// Runs forward and backward on a batch of at least one sample and returns the mean loss. `sink` is told every
     /// parameter's gradient exactly once: as soon as backward has it, while the layers before it still compute; or at
     /// the end where there is none.
+    ///
+    /// # Errors
+    /// The framework failed, or the sink closed.
     fn gradients(&mut self, batch: &Batch, sink: &SharedSink) -> Result<f64, BackendError>;
 
-    /// Runs forward only.
+    /// Runs forward only, on a batch of at least one sample.
+    ///
+    /// # Errors
+    /// The framework failed.
     fn evaluate(&mut self, batch: &Batch) -> Result<Evaluation, BackendError>;
 }

@@ -29,7 +29,7 @@ pub enum DataSource {
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
     /// It cannot be read.
-    #[error("{path}: {source}; the data directory must hold the four gzip IDX files of the data set")]
+    #[error("{path}: {source}; {}", where_to_get(.path))]
     Unreadable {
         /// The file.
         path: String,
@@ -45,6 +45,14 @@ pub enum DataError {
         /// What is wrong, as the predicate of a sentence.
         what: String,
     },
+}
+
+fn where_to_get(path: &str) -> &'static str {
+    if path.starts_with(DEBIAN_FASHION_MNIST) {
+        "`apt-get install dataset-fashion-mnist` puts it there, or name a directory that holds the four gzip IDX files"
+    } else {
+        "the data directory must hold the four gzip IDX files of the data set"
+    }
 }
 
 /// Training and test images with the same size and the same classes.
@@ -72,6 +80,9 @@ pub const CLASSES: usize = 10;
 
 impl Data {
     /// Reads and checks all four files.
+    ///
+    /// # Errors
+    /// [`DataError`] names the first file that cannot be read or makes no sense.
     pub fn load(source: &DataSource) -> Result<Data, DataError> {
         let [images, labels, test_images, test_labels] = File::ALL;
         let training = Dataset::load(source, images, labels)?;
@@ -118,6 +129,9 @@ impl Dataset {
     }
 
     /// Copies the images `indices` into a batch, pixels scaled to 0…1.
+    ///
+    /// # Panics
+    /// If there is no such image.
     pub fn batch(&self, indices: &[usize]) -> Batch {
         let features = self.features();
         let mut inputs = Vec::with_capacity(indices.len() * features);

@@ -2,9 +2,9 @@ use std::path::PathBuf;
 
 use paceline_strategy::{Registry, Strategy};
 
+use crate::backend::ModelName;
 use crate::data::DataSource;
 use crate::error::TrainError;
-use crate::models::ModelName;
 use crate::optimizer::SgdSettings;
 
 /// What to train and how. By default the cnn is trained on the sample to about 86 % test accuracy, the same way whatever

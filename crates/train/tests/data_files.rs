@@ -123,11 +123,26 @@ fn images_and_labels_must_match() {
     assert!(copy.error().contains("(28, 27) pixels, the training images have (28, 28)"));
 }
 
-/// Where the package is installed, the full set can be read. Elsewhere there is nothing to check.
 #[test]
-fn debians_package_is_read() {
+fn debians_package_is_read_or_asked_for() {
+    let loaded = Data::load(&DataSource::Directory(DEBIAN_FASHION_MNIST.into()));
     if Path::new(DEBIAN_FASHION_MNIST).is_dir() {
-        let data = Data::load(&DataSource::Directory(DEBIAN_FASHION_MNIST.into())).unwrap();
+        let data = loaded.unwrap();
         assert_eq!((data.training.len(), data.test.len()), (60_000, 10_000));
+    } else {
+        let error = loaded.unwrap_err().to_string();
+        assert!(error.contains("`apt-get install dataset-fashion-mnist`"), "{error}");
     }
+}
+
+/// Read as the full set would be, wherever it lies.
+#[test]
+fn a_directory_of_any_size_is_read() {
+    let copy = Copy::new("size-of-its-own");
+    for (prefix, count) in [("train", 70), ("t10k", 20)] {
+        write_gzip(&copy.file(&format!("{prefix}-images-idx3-ubyte.gz")), &images(count, 16, 20));
+        write_gzip(&copy.file(&format!("{prefix}-labels-idx1-ubyte.gz")), &labels(&vec![7; count as usize]));
+    }
+    let data = Data::load(&DataSource::Directory(copy.0.clone())).unwrap();
+    assert_eq!((data.training.len(), data.test.len(), data.training.image_size), (70, 20, (16, 20)));
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use candle_core::{CpuStorage, D, DType, Device, InplaceOp1, Layout, Result as CandleResult, Tensor, Var};
 
-use super::hook::Pass;
+use super::hook::Announcements;
 use super::{Backend, BackendError, Evaluation, SharedSink, Slot, TensorInfo};
 use crate::data::Batch;
 use crate::random::Random;
@@ -72,6 +72,9 @@ pub struct CandleBackend<M> {
 
 impl<M: Model> CandleBackend<M> {
     /// The model with its initial values; the same bits for the same seed everywhere.
+    ///
+    /// # Errors
+    /// The framework cannot make the tensors.
     pub fn new(model: M, seed: u64) -> Result<Self, BackendError> {
         let mut random = Random::new(seed, INITIAL_VALUES);
         let (parameter_specs, buffer_specs) = (model.parameters(), model.buffers());
@@ -99,8 +102,8 @@ impl<M: Model> CandleBackend<M> {
         Ok((self.model.forward(parameters, &buffers, &inputs)?, labels))
     }
 
-    fn forward_and_backward(&self, batch: &Batch, pass: &Arc<Pass>) -> CandleResult<f64> {
-        let wrapped = (0..).zip(&self.parameters).map(|(id, parameter)| pass.wrap(id, parameter));
+    fn forward_and_backward(&self, batch: &Batch, announcements: &Arc<Announcements>) -> CandleResult<f64> {
+        let wrapped = (0..).zip(&self.parameters).map(|(id, parameter)| announcements.wrap(id, parameter));
         let (logits, labels) = self.logits(&wrapped.collect::<CandleResult<Vec<_>>>()?, batch)?;
         let loss = sample_losses(&logits, &labels)?.mean_all()?;
         loss.backward()?;
@@ -126,9 +129,9 @@ impl<M: Model> Backend for CandleBackend<M> {
     }
 
     fn gradients(&mut self, batch: &Batch, sink: &SharedSink) -> Result<f64, BackendError> {
-        let pass = Pass::new(sink, self.parameters.len());
-        let loss = self.forward_and_backward(batch, &pass).map_err(framework("computing the gradients"))?;
-        pass.finish()?;
+        let announcements = Announcements::new(sink, self.parameters.len());
+        let loss = self.forward_and_backward(batch, &announcements).map_err(framework("computing the gradients"))?;
+        announcements.finish()?;
         Ok(loss)
     }
 

@@ -8,20 +8,20 @@ use paceline_plan::TensorId;
 use super::{SharedSink, SinkClosed};
 
 /// One forward and backward pass: which parameters have been announced to the sink.
-pub(super) struct Pass {
+pub(super) struct Announcements {
     sink: SharedSink,
     announced: Mutex<Vec<bool>>,
 }
 
-impl Pass {
-    pub(super) fn new(sink: &SharedSink, parameters: usize) -> Arc<Pass> {
-        Arc::new(Pass { sink: sink.clone(), announced: Mutex::new(vec![false; parameters]) })
+impl Announcements {
+    pub(super) fn new(sink: &SharedSink, parameters: usize) -> Arc<Announcements> {
+        Arc::new(Announcements { sink: sink.clone(), announced: Mutex::new(vec![false; parameters]) })
     }
 
     /// `parameter` for use in this pass. Everything in the pass must use the same wrapped tensor, however often it uses
     /// the parameter: autograd then sums the uses before it calls the hook.
-    pub(super) fn wrap(self: &Arc<Pass>, id: TensorId, parameter: &Tensor) -> Result<Tensor> {
-        parameter.apply_op1(Announce { parameter: id, pass: self.clone() })
+    pub(super) fn wrap(self: &Arc<Announcements>, id: TensorId, parameter: &Tensor) -> Result<Tensor> {
+        parameter.apply_op1(Announce { parameter: id, announcements: self.clone() })
     }
 
     /// Announces the parameters that backward did not reach, as zeros.
@@ -34,7 +34,7 @@ impl Pass {
 
 struct Announce {
     parameter: TensorId,
-    pass: Arc<Pass>,
+    announcements: Arc<Announcements>,
 }
 
 impl CustomOp1 for Announce {
@@ -53,9 +53,9 @@ impl CustomOp1 for Announce {
 
     /// `None`: nothing before the parameter wants its gradient.
     fn bwd(&self, _argument: &Tensor, _result: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
-        with_values(gradient, |values| lock(&self.pass.sink).ready(self.parameter, Some(values)))?
+        with_values(gradient, |values| lock(&self.announcements.sink).ready(self.parameter, Some(values)))?
             .map_err(Error::wrap)?;
-        lock(&self.pass.announced)[self.parameter] = true;
+        lock(&self.announcements.announced)[self.parameter] = true;
         Ok(None)
     }
 }

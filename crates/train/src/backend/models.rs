@@ -1,4 +1,4 @@
-//! The models that come with Paceline.
+//! The models that come with Paceline, as functions on candle's tensors.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ mod mlp;
 pub use cnn::Cnn;
 pub use mlp::Mlp;
 
-use crate::backend::{Backend, BackendError, CandleBackend, TensorSpec};
+use super::{Backend, BackendError, CandleBackend, TensorSpec};
 use crate::data::Dataset;
 
 /// A model by its name on the command line.
@@ -35,6 +35,9 @@ impl ModelName {
     }
 
     /// The model for images like those of `training`, with initial values drawn from `seed`.
+    ///
+    /// # Errors
+    /// The model does not take images of that size, or the framework cannot make the tensors.
     pub fn build(self, training: &Dataset, seed: u64) -> Result<Box<dyn Backend>, BackendError> {
         let normalise = Normalise::of(training);
         Ok(match self {

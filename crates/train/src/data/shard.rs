@@ -19,7 +19,10 @@ pub struct Sharding {
 }
 
 impl Sharding {
-    /// `global_batch` is the size of a joined batch, at least 1.
+    /// `global_batch` is the size of a joined batch.
+    ///
+    /// # Panics
+    /// If `global_batch` or `world_size` is 0.
     pub fn new(samples: usize, world_size: usize, global_batch: usize, seed: u64) -> Self {
         assert!(global_batch > 0 && world_size > 0, "a batch and a world hold at least one");
         Sharding { samples, world_size, global_batch, seed }

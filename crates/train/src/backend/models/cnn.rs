@@ -17,6 +17,9 @@ const CHANNELS: [usize; 2] = [8, 16];
 
 impl Cnn {
     /// For images of `image_size` (height, width) pixels, both multiples of 4 and at least 16: what both poolings divide.
+    ///
+    /// # Errors
+    /// Another size.
     pub fn new(image_size: (usize, usize), normalise: Normalise) -> std::result::Result<Self, BackendError> {
         let (height, width) = image_size;
         if [height, width].iter().any(|&size| size < 16 || size % 4 != 0) {
