@@ -21,6 +21,7 @@ impl Engine {
         if self.failure().is_some() {
             return Ok(Placement::Nowhere);
         }
+        self.sign_of_life(peer);
         self.take_credit_back(peer, header)?;
         let op = self.find(header.key());
         if let Some(index) = op
@@ -28,6 +29,9 @@ impl Engine {
         {
             self.check_signature(index, peer, &header.signature)?;
             self.hear(index, peer)?;
+            if header.kind() == Some(Kind::Heartbeat) {
+                self.hear_blame(index, peer, header);
+            }
         }
         if !matches!(header.kind(), Some(Kind::Data | Kind::Reference)) {
             return Ok(Placement::Nowhere);
@@ -50,6 +54,7 @@ impl Engine {
             Some(Kind::Data | Kind::Reference) => self.arrived(peer, header)?,
             Some(Kind::Grant) => self.granted(peer, header)?,
             Some(Kind::Taken) => self.reference_taken(peer, header)?,
+            Some(Kind::Heartbeat) => self.promised(peer, header),
             _ => {}
         }
         self.run_startable();

@@ -1,4 +1,4 @@
-//! Time: deadlines, and what is done about operations in which nothing happens.
+//! Time: deadlines, and nudges for operations in which nothing happens.
 
 use paceline_collective::{Action, StepId};
 use paceline_plan::Rank;
@@ -15,9 +15,10 @@ const NUDGES_APART: u32 = 32;
 const NUDGES_APART_MAX: u32 = 512;
 
 impl Engine {
-    /// Tells the time: deadlines, and nudges for operations in which nothing happens.
+    /// Tells the time: deadlines, signs of life, and nudges and reports of operations in which nothing happens.
     pub fn tick(&mut self, now: Time) {
         self.now = self.now.max(now);
+        self.beat();
         if self.pending() == 0 || self.now < self.next_look {
             return;
         }
@@ -34,14 +35,16 @@ impl Engine {
             if self.now >= self.nudge_due(op) {
                 self.nudge(index);
             }
+            self.look_for_stall(index);
         }
     }
 
     /// When [`Engine::tick`] has something to do.
     pub fn next_deadline(&self) -> Option<Time> {
         let live = self.ops.iter().filter(|op| op.live);
-        let next = live.map(|op| op.deadline.min(self.nudge_due(op))).min()?;
-        Some(next.max(self.next_look))
+        let next = live.map(|op| op.deadline.min(self.nudge_due(op)).min(self.stall_due(op))).min();
+        let next = next.map(|next| next.max(self.next_look));
+        next.into_iter().chain(self.next_beat()).min()
     }
 
     fn nudge_due(&self, op: &Operation) -> Time {
@@ -63,20 +66,21 @@ impl Engine {
         op.nudges = op.nudges.saturating_add(1);
         op.nudged_at = now;
         let (slots, steps) = (op.tiles.len(), op.schedule.steps() as StepId);
+        let more_tiles = op.next_tile < op.geometry.tiles;
         for (slot, step) in (0..slots).flat_map(|slot| (0..steps).map(move |step| (slot, step))) {
             let op = &mut self.ops[index as usize];
             let tile = &op.tiles[slot];
             let Some(partner) = op.schedule.partner(step).filter(|_| tile.left > 0) else { continue };
             let (number, state) = (tile.tile, tile.steps[step as usize]);
-            op.edges[partner].waits |= state.phase != Phase::Done;
+            op.edges[partner].waits |= more_tiles || state.phase != Phase::Done;
             let Action::Receive { message, .. } = *op.schedule.action(step) else { continue };
             let silent = state.phase == Phase::Started && !state.begun && (again || !state.granted);
             if silent && op.find_pooled(op.group[partner], number, message).is_none() {
                 self.grant(index, number, step, state.granted);
             }
         }
+        let told = self.word_of(index);
         let op = &mut self.ops[index as usize];
-        let told = Header { signature: op.signature, ..Header::new(Kind::Heartbeat, op.key) };
         for (edge, &rank) in op.edges.iter_mut().zip(op.group.iter()) {
             if std::mem::take(&mut edge.waits) && again && !self.peers[rank].left {
                 self.peers[rank].control.push_back(told);
@@ -84,7 +88,34 @@ impl Engine {
         }
     }
 
-    /// The peers that an operation waits for: those whose data is missing, and those that have not taken ours.
+    /// "This rank has started the operation", and for whom it waits.
+    fn word_of(&self, index: u32) -> Header {
+        let op = &self.ops[index as usize];
+        let message = self.blamed(index).map_or(0, |group_rank| group_rank as u32 + 1);
+        Header { signature: op.signature, message, ..Header::new(Kind::Heartbeat, op.key) }
+    }
+
+    /// A rank of the group that has not started the operation and for which this rank waits, or a peer for which it
+    /// waits, or a peer of that one …
+    fn blamed(&self, index: u32) -> Option<Rank> {
+        let op = &self.ops[index as usize];
+        let absent = self.waiting(index).into_iter().find(|waiting| !waiting.started)?;
+        op.group_rank(absent.rank)
+    }
+
+    /// A peer says for whom it waits. If that is news, it is passed on soon.
+    pub(crate) fn hear_blame(&mut self, index: u32, peer: Rank, header: &Header) {
+        let op = &mut self.ops[index as usize];
+        let blames = (header.message as usize).checked_sub(1).filter(|&rank| rank < op.group.len());
+        let Some(group_rank) = op.group_rank(peer) else { return };
+        if op.edges[group_rank].blames != blames {
+            op.edges[group_rank].blames = blames;
+            op.nudges = op.nudges.min(1);
+        }
+    }
+
+    /// The peers that an operation waits for: those whose data is missing, and those that have not taken ours. Then
+    /// those that these wait for, if they have not started it.
     pub(crate) fn waiting(&self, index: u32) -> Vec<Waiting> {
         let op = &self.ops[index as usize];
         let mut waiting: Vec<Waiting> = Vec::new();
@@ -106,6 +137,14 @@ impl Engine {
                     }
                     _ => {}
                 }
+            }
+        }
+        for direct in waiting.clone() {
+            let blamed = op.group_rank(direct.rank).and_then(|rank| op.edges[rank].blames);
+            let unheard = |&rank: &Rank| !op.edges[rank].heard && op.group[rank] != self.config.rank;
+            let rank = blamed.filter(unheard).map(|rank| op.group[rank]);
+            if let Some(rank) = rank.filter(|&rank| waiting.iter().all(|waiting| waiting.rank != rank)) {
+                waiting.push(Waiting { rank, started: false });
             }
         }
         waiting

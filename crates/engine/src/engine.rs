@@ -5,12 +5,14 @@ use paceline_plan::{OperationKey, Rank};
 
 use crate::failure::Failure;
 use crate::frame::{Header, Kind, Signature};
+use crate::heartbeat::Beats;
 use crate::interface::{Completion, Config, LinkTraits, OpId, Request, Time};
 use crate::operation::{Operation, Phase};
 use crate::outgoing::{InFlight, Slab};
 use crate::peer::{Peer, Pooled, Unposted};
 use crate::pool::Pool;
 use crate::schedule::RankSchedule;
+use crate::stall::Stall;
 use crate::work::{Incoming, Item};
 
 /// Executes the operations of one rank.
@@ -33,6 +35,8 @@ pub struct Engine {
     /// Steps whose waits have come to an end, to be started: kept to save stack and allocations.
     startable: Vec<(u32, u32, StepId)>,
     pub(crate) next_look: Time,
+    pub(crate) beats: Beats,
+    pub(crate) stalls: VecDeque<Stall>,
     live: usize,
 }
 
@@ -58,6 +62,8 @@ impl Engine {
             sequence: 0,
             startable: Vec::new(),
             next_look: Time::ZERO,
+            beats: Beats::default(),
+            stalls: VecDeque::new(),
             live: 0,
         }
     }
@@ -157,17 +163,21 @@ impl Engine {
     /// Takes over what has arrived before the operation was posted.
     fn adopt_unposted(&mut self, index: u32) -> Result<(), Failure> {
         let Some(mut early) = self.unposted.remove(&self.ops[index as usize].key) else { return Ok(()) };
+        // First of all, so that whatever goes wrong the operation's end lets go of it.
+        self.ops[index as usize].pooled.append(&mut early.pooled);
         for (from, tile, message, signature) in early.grants.drain(..) {
             self.peers[from].early_grants -= 1;
             self.check_signature(index, from, &signature)?;
             self.hear(index, from)?;
             self.record_grant(index, from, tile, message)?;
         }
-        for pooled in early.pooled.drain(..) {
-            self.check_signature(index, pooled.from, &pooled.signature)?;
-            self.hear(index, pooled.from)?;
-            self.check_message(index, pooled.from, pooled.tile, pooled.message, pooled.message_bytes)?;
-            self.ops[index as usize].pooled.push(pooled);
+        for position in 0..self.ops[index as usize].pooled.len() {
+            let pooled = &self.ops[index as usize].pooled[position];
+            let (from, tile, message, bytes) = (pooled.from, pooled.tile, pooled.message, pooled.message_bytes);
+            let signature = pooled.signature;
+            self.check_signature(index, from, &signature)?;
+            self.hear(index, from)?;
+            self.check_message(index, from, tile, message, bytes)?;
         }
         self.pool.recycle(early);
         Ok(())
@@ -259,7 +269,9 @@ impl Engine {
         let id = OpId { index, generation: op.generation };
         op.live = false;
         op.generation = op.generation.wrapping_add(1);
-        op.pooled.clear();
+        for buffer in op.pooled.drain(..).filter_map(|message| message.buffer) {
+            self.pool.release_buffer(buffer);
+        }
         for (edge, &rank) in op.edges.iter().zip(op.group.iter()) {
             if edge.eager {
                 self.peers[rank].cross(op.key);
@@ -285,7 +297,6 @@ impl Engine {
             return;
         }
         self.startable.clear();
-        self.queue.clear();
         for peer in &mut self.peers {
             peer.forget();
         }
@@ -299,6 +310,7 @@ impl Engine {
                 self.end_operation(index as u32, Err(failure.clone()));
             }
         }
+        self.let_go();
     }
 
     /// A peer left in good order. Fails only if an operation still needs it.

@@ -26,7 +26,8 @@ pub enum Kind {
     Grant = 4,
     /// Returns eager credit ([`Header::eager_returned`]); nothing else.
     Credit = 5,
-    /// The sender is alive. With a signature: and has started this operation.
+    /// The sender is alive; [`Header::message`] says after how many milliseconds an idle link carries the next. With a
+    /// signature: it has started this operation, and waits for the rank `message - 1` of its group, which has not.
     Heartbeat = 6,
     /// The sender has given up. What follows is the reason as UTF-8.
     Abort = 7,

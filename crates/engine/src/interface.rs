@@ -21,7 +21,7 @@ pub struct OpId {
     pub(crate) generation: u32,
 }
 
-/// The engine's limits. All ranks must have the same.
+/// The engine's limits. All ranks must have the same, but for times.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
     /// This rank in the world.
@@ -38,6 +38,13 @@ pub struct Config {
     pub work_bytes: usize,
     /// How long a receive waits before it grants what should have come eagerly.
     pub nudge: Duration,
+    /// A link on which nothing was sent for so long carries a sign of life. Zero: none, and no silence is a loss. Each
+    /// rank tells the others its own, so they need not agree.
+    pub heartbeat: Duration,
+    /// A peer of which so many signs of life in a row did not come is lost.
+    pub heartbeat_misses: u32,
+    /// An operation in which nothing happens for so long is reported ([`crate::Engine::stalled`]). Zero: never.
+    pub stall: Duration,
 }
 
 impl Config {
@@ -51,6 +58,9 @@ impl Config {
             frame_bytes: 256 << 10,
             work_bytes: 256 << 10,
             nudge: Duration::from_millis(2),
+            heartbeat: Duration::from_secs(1),
+            heartbeat_misses: 2,
+            stall: Duration::from_secs(10),
         }
     }
 }

@@ -8,7 +8,9 @@
 //!   [`Engine::transmitted`] takes back the ticket when the memory is free again;
 //! - what is computed: [`Engine::work`] gives the next copy or combination, [`Engine::worked`] reports it done;
 //! - what is finished: [`Engine::completed`], after a look at [`Engine::failure`]: the engine also fails by itself, and
-//!   then the links must let go of all memory before callers get theirs back.
+//!   then the links must let go of all memory before callers get theirs back;
+//! - what time brings: [`Engine::tick`], for deadlines, for signs of life on idle links, and for operations that do not
+//!   move ([`Engine::stalled`]).
 //!
 //! ```
 //! use std::sync::Arc;
@@ -71,6 +73,8 @@ mod engine;
 mod failure;
 pub mod frame;
 mod geometry;
+mod heartbeat;
+mod held;
 mod interface;
 mod local_work;
 mod operation;
@@ -79,6 +83,7 @@ mod peer;
 mod pool;
 mod schedule;
 mod sending;
+mod stall;
 #[cfg(test)]
 mod tests;
 mod work;
@@ -86,6 +91,8 @@ mod work;
 pub use engine::Engine;
 pub use failure::{Failure, Waiting};
 pub use geometry::{Blocks, Geometry};
+pub use held::Held;
 pub use interface::{Completion, Config, LinkTraits, OpId, Placement, Request, Time, Transmit};
 pub use schedule::RankSchedule;
+pub use stall::Stall;
 pub use work::{Job, PoolBuffer, Region, Source, Token, Work};

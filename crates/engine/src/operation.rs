@@ -7,6 +7,7 @@ use crate::frame::Signature;
 use crate::interface::{OpId, Time};
 use crate::outgoing::Outgoing;
 use crate::peer::Pooled;
+use crate::stall::StallReports;
 use crate::{Geometry, RankSchedule, Region};
 
 /// An operation that is being executed. The structure is used again for later operations, with its memory.
@@ -42,6 +43,7 @@ pub(crate) struct Operation {
     /// How often it has been nudged since a step was completed, and when last.
     pub nudges: u32,
     pub nudged_at: Time,
+    pub stall: StallReports,
     input_lengths: Vec<usize>,
 }
 
@@ -97,6 +99,8 @@ pub(crate) struct Edge {
     pub eager_bytes: usize,
     /// For the nudge that is being made: it waits for something.
     pub waits: bool,
+    /// The rank of the group for which it waits in its turn, or one beyond, and which has not started the operation.
+    pub blames: Option<Rank>,
 }
 
 impl Operation {
@@ -125,6 +129,7 @@ impl Operation {
             last_progress: Time::ZERO,
             nudges: 0,
             nudged_at: Time::ZERO,
+            stall: StallReports::default(),
             input_lengths: Vec::new(),
         }
     }
@@ -141,6 +146,7 @@ impl Operation {
         self.edges.clear();
         self.edges.resize(self.group.len(), Edge::default());
         self.nudges = 0;
+        self.stall = StallReports::default();
         self.input_lengths.clear();
         self.input_lengths.extend_from_slice(input_lengths.unwrap_or(&[]));
     }
@@ -178,11 +184,11 @@ impl Operation {
     }
 
     /// Does this message still wait for permission?
-    pub fn is_parked(&mut self, message: &Outgoing) -> bool {
+    pub fn is_parked(&self, message: &Outgoing) -> bool {
         self.live
             && self.generation == message.op.generation
             && self.in_flight(message.tile)
-            && self.state(message.tile, message.step).phase == Phase::Parked
+            && self.tiles[(message.tile % self.window) as usize].steps[message.step as usize].phase == Phase::Parked
     }
 
     pub fn state(&mut self, tile: u32, step: StepId) -> &mut StepState {

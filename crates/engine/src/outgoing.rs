@@ -77,4 +77,15 @@ impl<T> Slab<T> {
         }
         value
     }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.values.len() - self.free.len()
+    }
+
+    /// Takes all.
+    pub fn drain(&mut self) -> impl Iterator<Item = T> + use<T> {
+        self.free.clear();
+        std::mem::take(&mut self.values).into_iter().flatten()
+    }
 }

@@ -4,6 +4,7 @@ use paceline_collective::Message;
 use paceline_plan::{OperationKey, Rank};
 
 use crate::frame::{Header, Kind, Signature};
+use crate::heartbeat::Pulse;
 use crate::interface::LinkTraits;
 use crate::outgoing::Outgoing;
 use crate::work::PoolBuffer;
@@ -33,6 +34,7 @@ pub(crate) struct Peer {
     /// Grants of the peer for operations that are not posted here.
     pub early_grants: usize,
     pub left: bool,
+    pub pulse: Pulse,
 }
 
 impl Peer {

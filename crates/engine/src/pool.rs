@@ -27,6 +27,11 @@ impl Pool {
         self.released.push(buffer);
     }
 
+    /// How many hold something.
+    pub fn in_use(&self) -> usize {
+        self.buffers as usize - self.free.len() - self.released.len()
+    }
+
     /// The next buffer that has become free and is not in use again: the driver may drop its memory.
     pub fn released(&mut self) -> Option<PoolBuffer> {
         let buffer = self.released.pop()?;

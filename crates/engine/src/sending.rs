@@ -135,6 +135,7 @@ impl Engine {
     /// see [`crate::peer::Peer::cross`].
     fn stamp(&mut self, peer: Rank, header: Header) -> Header {
         let peer = &mut self.peers[peer];
+        peer.pulse.sent += 1;
         if peer.control.is_empty() {
             peer.eager_reported = peer.eager_released;
         }
@@ -153,7 +154,9 @@ impl Engine {
 
     /// Nobody reads these bytes of a message any more.
     fn sent(&mut self, index: u32, tile: u32, step: StepId, bytes: usize) {
-        let state = self.ops[index as usize].state(tile, step);
+        let op = &mut self.ops[index as usize];
+        op.last_progress = self.now;
+        let state = op.state(tile, step);
         state.moved += bytes;
         if state.moved == state.total && state.sent == state.total {
             self.complete_step(index, tile, step);

@@ -15,7 +15,7 @@ const ENTRY: u32 = crate::peer::POOL_ENTRY_BYTES as u32;
 
 /// Rank 0 or 1 of a world of two with this much credit.
 fn engine(rank: usize, eager_link_bytes: usize) -> Engine {
-    Engine::new(Config { eager_link_bytes, ..Config::new(rank, 2) })
+    Engine::new(Config { eager_link_bytes, heartbeat: Duration::ZERO, ..Config::new(rank, 2) })
 }
 
 fn key(operation: u64) -> OperationKey {

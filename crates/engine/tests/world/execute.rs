@@ -43,10 +43,26 @@ impl World {
     pub fn worked(&mut self, rank: Rank, job: usize) {
         let running = self.nodes[rank].jobs[job].take().expect("work that was taken");
         self.nodes[rank].running -= 1;
+        if self.withdrawn(&running.work.job) {
+            // It cannot be done, and the link will say why.
+            return self.nodes[rank].memory.release(running.access);
+        }
         let written = if self.nodes[rank].closed { None } else { self.execute(rank, &running.work.job) };
         let node = &mut self.nodes[rank];
         node.memory.release(running.access);
         node.engine(|engine| engine.worked(running.work.token, written));
+    }
+
+    /// Has a peer let go of memory that the job is to read?
+    fn withdrawn(&self, job: &Job) -> bool {
+        let gone = |source: &Source| match source {
+            Source::Reference { peer, .. } => self.nodes[*peer].dead || self.nodes[*peer].closed,
+            _ => false,
+        };
+        match job {
+            Job::Copy { from, .. } | Job::Map { from, .. } => gone(from),
+            Job::Combine { left, right, .. } => gone(left) || gone(right),
+        }
     }
 
     fn execute(&mut self, rank: Rank, job: &Job) -> Option<usize> {
@@ -90,8 +106,7 @@ impl World {
             Source::Reference { peer, reference, offset, bytes } => {
                 let owner = &self.nodes[*peer];
                 let (buffer, range, access) = owner.references[reference[0] as usize].clone();
-                let gone = owner.dead || owner.closed;
-                assert!(gone || owner.memory.in_use(access), "rank {peer} has let go of memory that rank {rank} reads");
+                assert!(owner.memory.in_use(access), "rank {peer} has let go of memory that rank {rank} reads");
                 owner.memory.read_at(buffer, range.start + offset..range.start + offset + bytes)
             }
         }

@@ -111,7 +111,8 @@ fn a_peer_that_has_started_but_can_send_nothing_is_known_to_have_started() {
     world.post_at(300_000_000, 0, &Call { timeout: 2 * SECOND, ..call.clone() });
     world.run();
     let Failure::Deadline { waiting, .. } = failure(&world, 1, &call) else { panic!("no deadline") };
-    assert_eq!(*waiting, [Waiting { rank: 0, started: true }]);
+    // And it has said for whom it waits itself.
+    assert_eq!(*waiting, [Waiting { rank: 0, started: true }, Waiting { rank: 2, started: false }]);
 }
 
 fn find(kind: CollectiveKind, name: &str) -> &'static dyn paceline_collective::Algorithm {

@@ -1,6 +1,7 @@
 //! How a world behaves.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use paceline_engine::{Config, LinkTraits};
 use paceline_plan::Rank;
@@ -26,6 +27,9 @@ pub struct Setup {
     pub eager_link_bytes: usize,
     pub frame_bytes: usize,
     pub work_bytes: usize,
+    /// As in [`Config`]; 0 = never.
+    pub heartbeat: u64,
+    pub stall_report: u64,
 }
 
 impl Setup {
@@ -52,6 +56,8 @@ impl Setup {
             eager_link_bytes: 4096,
             frame_bytes: 2048,
             work_bytes: 2048,
+            heartbeat: 0,
+            stall_report: 0,
         }
     }
 
@@ -108,6 +114,8 @@ impl Setup {
             eager_link_bytes: self.eager_link_bytes,
             frame_bytes: self.frame_bytes,
             work_bytes: self.work_bytes,
+            heartbeat: Duration::from_nanos(self.heartbeat),
+            stall: Duration::from_nanos(self.stall_report),
             ..Config::new(rank, self.world)
         }
     }

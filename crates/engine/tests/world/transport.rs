@@ -115,6 +115,7 @@ impl World {
         if cut || self.nodes[to].closed {
             return;
         }
+        self.nodes[to].engine(|engine| engine.sign_of_life(from));
         if let Err(failure) = self.take_in(from, to, stream, piece) {
             self.fail(to, failure);
         }

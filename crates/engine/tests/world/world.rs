@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use paceline_engine::frame::{Header, Kind};
-use paceline_engine::{Config, Engine, Failure, Time};
+use paceline_engine::frame::{HEADER_BYTES, Header, Kind};
+use paceline_engine::{Config, Engine, Failure, Stall, Time};
 use paceline_plan::Rank;
 
 use crate::call::Call;
@@ -66,6 +66,16 @@ pub enum Event {
         at: Rank,
         peer: Rank,
     },
+    /// From now on nothing arrives any more, and nobody is told.
+    Cut {
+        from: Rank,
+        to: Rank,
+    },
+    /// The rank does nothing until then, but its links stay open.
+    Freeze {
+        rank: Rank,
+        until: u64,
+    },
 }
 
 /// A rank: its engine, its memory, and what is under way.
@@ -89,6 +99,8 @@ pub struct Node {
     pub references: Vec<(usize, Range<usize>, u64)>,
     /// The access that a peer's acknowledgement ends: by peer, operation, tile, message and offset.
     pub referred: HashMap<(Rank, u64, u32, u32, u32), u64>,
+    /// What was reported of operations that do not move, and when.
+    pub stalls: Vec<(u64, Stall)>,
 }
 
 pub struct World {
@@ -186,15 +198,18 @@ impl World {
             | Event::Post { rank, .. }
             | Event::Kill { rank }
             | Event::Cancel { rank }
+            | Event::Freeze { rank, .. }
             | Event::Leave { rank } => rank,
             Event::LinkDown { at, .. } => at,
+            Event::Cut { to, .. } => to,
         };
         if self.nodes[rank].dead {
             return;
         }
         // A stalled rank does nothing, but its kernel goes on sending what it has accepted.
         let until = self.nodes[rank].stalled_until;
-        if self.now < until && !matches!(event, Event::Send { .. } | Event::Kill { .. }) {
+        let not_its_own = matches!(event, Event::Send { .. } | Event::Kill { .. } | Event::Cut { .. });
+        if self.now < until && !not_its_own {
             return self.at(until, event);
         }
         match event {
@@ -214,6 +229,14 @@ impl World {
             }
             Event::Post { rank, call } => self.start(rank, call),
             Event::Kill { rank } => return self.kill(rank),
+            Event::Cut { from, to } => {
+                self.link(from, to).cut = true;
+                return;
+            }
+            Event::Freeze { rank, until } => {
+                self.nodes[rank].stalled_until = until;
+                return;
+            }
             Event::Leave { rank } => self.leave(rank),
             Event::Cancel { rank } => self.fail(rank, Failure::Cancelled { reason: "the test says so".into() }),
             Event::LinkDown { at, peer } => {
@@ -263,11 +286,13 @@ impl World {
     /// Does for a rank what it can do now.
     pub fn pump(&mut self, rank: Rank) {
         loop {
-            self.complete(rank);
+            // The links let go of all memory before callers get theirs back.
             if let Some(failure) = self.nodes[rank].engine.failure().cloned() {
                 self.close(rank, failure);
+                self.complete(rank);
                 return;
             }
+            self.complete(rank);
             let mut moved = self.send_frames(rank);
             moved |= self.take_work(rank);
             if !moved {
@@ -290,10 +315,8 @@ impl World {
         while let Some(buffer) = node.engine(Engine::released_buffer) {
             node.memory.pool_release(buffer);
         }
+        node.stalls.extend(std::iter::from_fn(|| node.engine.stalled()).map(|stall| (now, stall)));
         while let Some(completion) = node.engine(Engine::completed) {
-            if completion.outcome.is_err() {
-                node.memory.forget_accesses();
-            }
             let call = &self.calls[node.calls.remove(&completion.op.index).expect("a pending call")];
             let group_rank = call.group.iter().position(|&member| member == rank).expect("a member of the group");
             let (memory, [input, output]) = node.memory.remove(completion.op);
@@ -316,27 +339,17 @@ impl World {
         }
     }
 
-    /// Tells the peers, as far as the streams take it at once, and lets go of the links.
+    /// Lets go of the links' frames, but for what is left of one that is partly out, and tells the peers why.
     fn close(&mut self, rank: Rank, failure: Failure) {
         if std::mem::replace(&mut self.nodes[rank].closed, true) {
             return;
         }
         let reason = match failure {
             Failure::Aborted { reason, .. } => reason,
-            failure => failure.to_string(),
+            failure => format!("rank {rank}: {failure}"),
         };
         for peer in (0..self.nodes.len()).filter(|&peer| peer != rank) {
-            let torn =
-                self.link(rank, peer).streams.iter().any(|stream| stream.queue.front().is_some_and(|f| f.header_sent));
-            for stream in &mut self.link(rank, peer).streams {
-                stream.queue.clear();
-            }
-            self.link(rank, peer).unsent = 0;
-            if torn {
-                // Half a frame is out, so nothing can follow it but the end.
-                self.hang_up(rank, peer, false);
-                continue;
-            }
+            self.abandon(rank, peer);
             while let Some(header) = self.nodes[rank].engine(|engine| engine.control(peer)) {
                 self.enqueue(rank, peer, header, None, None);
             }
@@ -346,6 +359,22 @@ impl World {
             self.wake(rank, peer, 0);
         }
         self.nodes[rank].memory.forget_accesses();
+    }
+
+    /// Forgets the frames that have not begun to go out, and copies what is left of those that have.
+    fn abandon(&mut self, from: Rank, to: Rank) {
+        let n = self.nodes.len();
+        let link = &mut self.links[from * n + to];
+        link.unsent = 0;
+        for stream in &mut link.streams {
+            stream.queue.truncate(usize::from(stream.queue.front().is_some_and(|frame| frame.header_sent)));
+            let Some(torn) = stream.queue.front_mut() else { continue };
+            if let Some(region) = torn.payload.take() {
+                torn.reason = self.nodes[from].memory.read(&region).to_vec();
+            }
+            torn.ticket = None;
+            link.unsent += HEADER_BYTES + torn.header.wire_payload_bytes() as usize;
+        }
     }
 
     /// From now on nothing arrives from `from` but what is on its way, and perhaps not even that; then `to` notices.
@@ -430,6 +459,7 @@ impl Node {
             pool_peak: 0,
             references: Vec::new(),
             referred: HashMap::new(),
+            stalls: Vec::new(),
         }
     }
 

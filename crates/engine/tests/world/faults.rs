@@ -1,0 +1,252 @@
+//! Random faults at random moments. Every survivor ends, soon, with the right result or with a reason that names the
+//! culprit; and nothing is kept.
+
+use paceline_engine::{Failure, Held};
+use paceline_plan::{CollectiveKind, DataType, Rank};
+
+use crate::call::{Call, algorithms};
+use crate::random::{Random, schedules, with_seeds};
+use crate::setup::Setup;
+use crate::world::{Event, World};
+
+const SECOND: u64 = 1_000_000_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// Some ranks start late, or pause for a second: nothing is wrong.
+    Slow,
+    /// A process dies.
+    Kill,
+    /// A process stops, for ever or for a while that is too long.
+    Freeze,
+    /// A link drops everything in one direction, or in both.
+    Cut,
+    /// A program gives up.
+    Abort,
+    /// A rank leaves in good order, perhaps too early.
+    Leave,
+    /// A rank makes another call under the same key.
+    Mismatch,
+    /// A rank never makes one of the calls.
+    Absent,
+}
+
+const FAULTS: [Fault; 8] = [
+    Fault::Slow,
+    Fault::Kill,
+    Fault::Freeze,
+    Fault::Cut,
+    Fault::Abort,
+    Fault::Leave,
+    Fault::Mismatch,
+    Fault::Absent,
+];
+
+/// A schedule: what goes wrong, when, and who is to be named for it.
+struct Schedule {
+    world: World,
+    calls: Vec<Call>,
+    fault: Fault,
+    /// The call that is made differently or not at all, and by whom.
+    odd: Option<(usize, Rank)>,
+    culprits: Vec<Rank>,
+    /// All must have ended by then.
+    end: u64,
+}
+
+impl Schedule {
+    fn new(seed: u64) -> Schedule {
+        let mut random = Random::new(seed);
+        let n = 2 + random.below(5);
+        let setup = Setup {
+            heartbeat: SECOND,
+            stall_report: 10 * SECOND,
+            ..Setup::wild(n, random.next()).with_pieces_of_at_least(100)
+        };
+        let fault = random.pick(&FAULTS);
+        let timeout = if fault == Fault::Absent { random.within(8..20) } else { 60 };
+        let calls = (0..1 + random.below(10)).map(|operation| {
+            let call = random_call(&mut random, n, operation as u64);
+            Call { timeout: timeout * SECOND, ..call }
+        });
+        let calls: Vec<Call> = calls.collect();
+        let mut schedule =
+            Schedule { world: World::new(setup), calls, fault, odd: None, culprits: Vec::new(), end: 0 };
+        schedule.choose_the_odd_call(&mut random);
+        schedule.post_all(&mut random);
+        schedule.strike(&mut random);
+        schedule
+    }
+
+    fn choose_the_odd_call(&mut self, random: &mut Random) {
+        if !matches!(self.fault, Fault::Mismatch | Fault::Absent) {
+            return;
+        }
+        let shared: Vec<usize> = (0..self.calls.len()).filter(|&call| self.calls[call].world() > 1).collect();
+        if shared.is_empty() {
+            self.fault = Fault::Slow;
+            return;
+        }
+        let call = random.pick(&shared);
+        let rank = random.pick(&self.calls[call].group);
+        self.odd = Some((call, rank));
+        self.culprits = vec![rank];
+    }
+
+    fn post_all(&mut self, random: &mut Random) {
+        let n = self.world.nodes.len();
+        (0..n).for_each(|rank| self.world.at(0, Event::Tick { rank }));
+        let spread = random.pick(&[1, 100_000, 20_000_000, if self.fault == Fault::Slow { 5 * SECOND } else { 1 }]);
+        for (index, call) in self.calls.iter().enumerate() {
+            for (group_rank, &rank) in call.group.iter().enumerate() {
+                let time = 50_000_000 + random.within(0..spread);
+                match self.odd.filter(|&odd| odd == (index, rank)) {
+                    None => self.world.post_at(time, group_rank, call),
+                    Some(_) if self.fault == Fault::Absent => {}
+                    Some(_) => self.world.post_at(time, group_rank, &different(random, call)),
+                }
+            }
+        }
+    }
+
+    fn strike(&mut self, random: &mut Random) {
+        let n = self.world.nodes.len();
+        let spread = random.pick(&[100_000, 3_000_000, 30_000_000]);
+        let at = 50_000_000 + random.within(0..spread);
+        let rank = random.below(n);
+        let other = (rank + 1 + random.below(n - 1)) % n;
+        let pause = |length| Event::Freeze { rank, until: at + length };
+        let (events, culprits, limit) = match self.fault {
+            Fault::Slow => (vec![pause(random.within(0..SECOND))], vec![], 20 * SECOND),
+            Fault::Kill => (vec![Event::Kill { rank }], vec![rank], SECOND),
+            Fault::Freeze => {
+                let length = random.pick(&[4 * SECOND, 8 * SECOND, u64::MAX / 2]);
+                (vec![pause(length)], vec![rank], 10 * SECOND)
+            }
+            Fault::Cut => {
+                let mut cuts = vec![Event::Cut { from: rank, to: other }];
+                if random.once_in(2) {
+                    cuts.push(Event::Cut { from: other, to: rank });
+                }
+                (cuts, vec![rank, other], 5 * SECOND)
+            }
+            Fault::Abort => (vec![Event::Cancel { rank }], vec![rank], SECOND),
+            Fault::Leave => (vec![Event::Leave { rank }], vec![rank], 5 * SECOND),
+            Fault::Mismatch => (vec![], self.culprits.clone(), 5 * SECOND),
+            Fault::Absent => (vec![], self.culprits.clone(), 25 * SECOND),
+        };
+        events.into_iter().for_each(|event| self.world.at(at, event));
+        self.culprits = culprits;
+        self.end = at + limit;
+    }
+
+    /// The rank takes no part any more: what it has is not looked at.
+    fn is_gone(&self, rank: Rank) -> bool {
+        self.world.nodes[rank].dead || self.world.nodes[rank].stalled_until > self.world.now
+    }
+
+    fn check(&mut self) {
+        self.world.run_until(self.end);
+        for (index, call) in self.calls.iter().enumerate() {
+            for (group_rank, &rank) in call.group.iter().enumerate().filter(|&(_, &rank)| !self.is_gone(rank)) {
+                if self.odd == Some((index, rank)) {
+                    continue;
+                }
+                let ended = self.world.ended(rank, call);
+                match &ended.outcome {
+                    Ok(()) => {
+                        let right = !call.has_result(group_rank) || ended.output == call.expected(group_rank);
+                        assert!(right, "{} is wrong on rank {rank}", call.key());
+                    }
+                    Err(failure) => self.check_reason(rank, failure),
+                }
+            }
+        }
+        self.check_nothing_is_left();
+    }
+
+    /// The reason is one of those that the fault can have, and names who is to blame. What the culprit itself says
+    /// names it, too, or its peer.
+    fn check_reason(&self, rank: Rank, failure: &Failure) {
+        let text = failure.to_string();
+        let fits = match failure {
+            Failure::PeerLost { .. } => matches!(self.fault, Fault::Kill | Fault::Freeze | Fault::Cut),
+            Failure::Cancelled { .. } => self.fault == Fault::Abort && self.culprits == [rank],
+            Failure::PeerLeft { .. } => self.fault == Fault::Leave,
+            Failure::Mismatch { .. } => self.fault == Fault::Mismatch,
+            Failure::Deadline { .. } => self.fault == Fault::Absent,
+            Failure::Aborted { .. } => self.fault != Fault::Slow,
+            Failure::Violation { .. } => false,
+        };
+        assert!(fits, "rank {rank} ends a {:?} of {:?} with: {text}", self.fault, self.culprits);
+        let named = self.culprits.iter().any(|culprit| text.contains(&format!("rank {culprit}")));
+        assert!(named || self.culprits.contains(&rank), "rank {rank} does not name {:?}: {text}", self.culprits);
+    }
+
+    fn check_nothing_is_left(&mut self) {
+        // Signs of life bring the last credit back.
+        self.world.run_until(self.end + 3 * SECOND);
+        let several_streams = self.world.setup.link.streams > 1;
+        for rank in 0..self.world.nodes.len() {
+            let alone = self.culprits.iter().any(|&culprit| self.world.nodes[culprit].left || self.is_gone(culprit));
+            if self.is_gone(rank) || self.world.nodes[rank].left {
+                continue;
+            }
+            let node = &self.world.nodes[rank];
+            let mut held = node.engine.held();
+            if several_streams {
+                held.unposted = 0; // A late grant may look like an early one.
+            }
+            if node.engine.failure().is_none() && (alone || self.fault == Fault::Absent) {
+                // A peer that left or will never start an operation keeps what it was sent for it.
+                (held.eager_bytes, held.unposted, held.pool_buffers) = (0, 0, 0);
+            }
+            assert_eq!(held, Held::default(), "rank {rank} keeps something ({:?})", node.engine.failure());
+            let calls = node.calls.len();
+            assert_eq!(calls, 0, "rank {rank} keeps the memory of {calls} calls");
+        }
+    }
+}
+
+#[test]
+fn random_faults() {
+    with_seeds("random_faults", schedules(1000, 10_000), |seed| Schedule::new(seed).check());
+}
+
+/// The same call, but for a detail.
+fn different(random: &mut Random, call: &Call) -> Call {
+    let data_type = if call.data_type == DataType::F32 { DataType::I32 } else { DataType::F32 };
+    match random.below(3) {
+        0 => Call { data_type, ..call.clone() },
+        1 => Call { tile_elements: call.tile_elements + 1, ..call.clone() },
+        _ => Call { counts: call.counts.iter().map(|count| count + 1).collect(), ..call.clone() },
+    }
+}
+
+/// Collectives of the world and of groups of it (as after a split), and messages between two ranks.
+fn random_call(random: &mut Random, n: usize, operation: u64) -> Call {
+    let mut group: Vec<usize> = (0..n).collect();
+    if random.once_in(3) {
+        random.shuffle(&mut group);
+        group.truncate(1 + random.below(n));
+    }
+    let size = group.len();
+    let algorithms: Vec<_> = algorithms(size).collect();
+    let algorithm = random.pick(&algorithms);
+    let rooted = matches!(
+        algorithm.kind(),
+        CollectiveKind::Broadcast | CollectiveKind::Reduce | CollectiveKind::Gather | CollectiveKind::Scatter
+    );
+    let elements = random.pick(&[0, 1, 3, 50, 400]);
+    let call = Call::rooted(algorithm, size, elements, if rooted { random.below(size) } else { 0 });
+    Call {
+        operation,
+        tile_elements: random.pick(&[1, 17, 100, 1000]).max(elements / 20),
+        window: random.pick(&[1, 2, 4]),
+        in_place: random.once_in(2),
+        shared_memory: random.once_in(2),
+        priority: random.below(3) as u32,
+        seed: random.next(),
+        ..call.of_group(&group)
+    }
+}
