@@ -3,6 +3,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use paceline_comm::{Communicator, Config, Transport, TransportChoice};
 use paceline_fabric::environment::Environment;
@@ -83,7 +84,8 @@ pub fn launch(ranks: usize, environment: Vec<(String, String)>) -> Result<ExitCo
 /// # Errors
 /// Not all came in time, or a link could not be opened.
 pub fn connect(environment: Environment, transport: TransportChoice) -> Result<Communicator, Failure> {
-    let config = Config { environment, transport, ..Config::from_environment()? };
+    let mut config = Config { environment, transport, ..Config::from_environment()? };
+    config.watch.on_stall = Some(Arc::new(|report| eprintln!("paceline: {report}")));
     let communicator = Communicator::connect(config)?;
     if communicator.rank() == 0 {
         for note in communicator.notes() {

@@ -11,7 +11,7 @@ use paceline_fabric::shm::{ShmHost, ShmOptions};
 use paceline_fabric::{Link, TcpAcceptor, TcpConnectOptions, connect_tcp};
 
 use crate::world::{Parts, World};
-use crate::{CommError, Communicator};
+use crate::{CommError, Communicator, Watch};
 
 /// The deadline of calls that name none.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(300);
@@ -41,6 +41,8 @@ pub struct Config {
     pub shm: ShmOptions,
     /// TCP connections per pair of ranks; the same on all ranks.
     pub tcp_streams: u32,
+    /// How this rank watches the others.
+    pub watch: Watch,
     /// Measure the links once they are there ([`Communicator::probe`]); the same on all ranks.
     pub probe: bool,
 }
@@ -52,8 +54,12 @@ impl Config {
     /// If its variables contradict each other; the text names the variable.
     pub fn from_environment() -> Result<Config, CommError> {
         let environment = Environment::read().map_err(|error| CommError::Connect(error.to_string()))?;
+        let mut watch = Watch::default();
+        watch.heartbeat = environment.heartbeat.unwrap_or(watch.heartbeat);
+        watch.stall = environment.stall.unwrap_or(watch.stall);
         Ok(Config {
             environment,
+            watch,
             transport: TransportChoice::Auto,
             timeout: TIMEOUT,
             shm: ShmOptions::default(),
@@ -135,6 +141,7 @@ fn join(place: &Place, config: &Config) -> Result<Parts, CommError> {
         arena: shm.as_ref().map(|shm| shm.arena().clone()),
         doorbell: shm.as_ref().map(|shm| shm.doorbell().clone()),
         timeout: config.timeout,
+        watch: config.watch.clone(),
         notes,
         local_ranks: members.neighbours().count() + 1,
     })

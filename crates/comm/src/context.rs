@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use paceline_engine::{Failure, Request, Time};
+use paceline_engine::{Failure, Request, Stall, Time};
 use paceline_fabric::Descriptor;
 use paceline_fabric::shm::Doorbell;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -19,7 +19,7 @@ use crate::core::Core;
 use crate::memory::OperationMemory;
 use crate::outcome::Ticket;
 
-/// How long the progress thread leaves idle links alone: it looks for lost peers this often.
+/// How long the progress thread leaves idle links alone: it looks for lost peers this often, and gives signs of life.
 const IDLE_LOOK: Duration = Duration::from_millis(100);
 
 /// No sleep is longer: whatever goes wrong with a wake-up costs no more than this.
@@ -47,7 +47,11 @@ pub(crate) struct Context {
     stop: AtomicBool,
     patience: Patience,
     origin: Instant,
+    report: Box<Report>,
 }
+
+/// Takes the report of an operation that does not move.
+type Report = dyn Fn(&Stall) + Send + Sync;
 
 struct Guarded {
     core: Core,
@@ -59,8 +63,13 @@ struct Guarded {
 }
 
 impl Context {
-    /// A context for a core. `patience` is that of callers.
-    pub fn new(core: Core, doorbell: Option<Arc<Doorbell>>, patience: Patience) -> std::io::Result<Context> {
+    /// A context for a core. `patience` is that of callers; `report` is called by the progress thread, without the lock.
+    pub fn new(
+        core: Core,
+        doorbell: Option<Arc<Doorbell>>,
+        patience: Patience,
+        report: Box<Report>,
+    ) -> std::io::Result<Context> {
         Ok(Context {
             origin: core.origin(),
             guarded: Mutex::new(Guarded { core, driver: false, waiters: 0, descriptors: Vec::new() }),
@@ -70,6 +79,7 @@ impl Context {
             doorbell,
             stop: AtomicBool::new(false),
             patience,
+            report,
         })
     }
 
@@ -230,7 +240,13 @@ impl Context {
     pub fn run_in_background(&self) {
         let patience = Patience { spins: 0, yields: self.patience.yields.min(4) };
         while !self.stop.load(Ordering::Acquire) {
-            let guarded = self.lock();
+            let mut guarded = self.lock();
+            let stalls = std::mem::take(&mut guarded.core.stalls);
+            if !stalls.is_empty() {
+                drop(guarded);
+                stalls.iter().for_each(&self.report);
+                continue;
+            }
             if guarded.core.background == 0 {
                 let (mut guarded, _) =
                     self.wanted.wait_timeout(guarded, IDLE_LOOK).unwrap_or_else(PoisonError::into_inner);
@@ -241,7 +257,9 @@ impl Context {
             }
             drop(guarded);
             let stop = &self.stop;
-            self.drive(patience, None, &|core| core.background == 0 || stop.load(Ordering::Acquire));
+            self.drive(patience, None, &|core| {
+                core.background == 0 || !core.stalls.is_empty() || stop.load(Ordering::Acquire)
+            });
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use paceline_engine::frame::{Header, Kind};
-use paceline_engine::{Engine, Failure, LinkTraits, Request, Time};
+use paceline_engine::{Engine, Failure, LinkTraits, Request, Stall, Time};
 use paceline_fabric::{Descriptor, Link, LinkError, Piece};
 
 use crate::buffer::Memory;
@@ -14,6 +14,9 @@ use crate::sink::{Arriving, PeerSink};
 
 /// Pieces of local work between two looks at the links.
 const WORK_PER_ROUND: usize = 4;
+
+/// How long a peer that has withdrawn its memory may take to say why. It does so at once, if it is scheduled.
+const EXPLAIN: Time = Time::from_millis(500);
 
 /// Everything that one rank's communicators share, behind one lock.
 pub(crate) struct Core {
@@ -32,6 +35,10 @@ pub(crate) struct Core {
     /// Closed links, kept as long as the core: dropping a socket too early could cost the peer our last words.
     parting: Vec<Parting>,
     last_words: Vec<u8>,
+    /// A peer whose memory could not be read, and until when it may say why.
+    suspect: Option<(usize, LinkError, Time)>,
+    /// Operations that do not move, for the log.
+    pub stalls: Vec<Stall>,
     /// This rank and its host, for messages.
     name: String,
 }
@@ -56,6 +63,8 @@ impl Core {
             ended: 0,
             parting: Vec::new(),
             last_words: Vec::new(),
+            suspect: None,
+            stalls: Vec::new(),
             name,
         };
         for (peer, link) in core.links.iter().enumerate() {
@@ -98,20 +107,24 @@ impl Core {
             return false;
         }
         self.engine.tick(self.now());
+        while let Some(stall) = self.engine.stalled() {
+            self.stalls.push(stall);
+        }
         let mut moved = self.receive();
         moved |= self.send();
         for _ in 0..WORK_PER_ROUND {
+            // After a failed one the operation cannot end well, and what is left of it is not worth doing.
+            if self.suspect.is_some() {
+                break;
+            }
             let Some(work) = self.engine.work() else { break };
             moved = true;
             match execute(&work.job, &mut self.memories, &self.links, &mut self.staging) {
                 Ok(()) => self.engine.worked(work.token, None),
-                Err((peer, error)) => {
-                    // A peer that withdraws its memory says why.
-                    self.receive();
-                    self.link_failed(peer, error);
-                }
+                Err((peer, error)) => self.suspect = Some((peer, error, self.now() + EXPLAIN)),
             }
         }
+        self.judge_suspect();
         while let Some(buffer) = self.engine.released_buffer() {
             self.memories.release_pool(buffer);
         }
@@ -119,7 +132,18 @@ impl Core {
             self.send();
         }
         self.complete();
-        moved || self.engine.has_work()
+        moved || (self.engine.has_work() && self.suspect.is_none())
+    }
+
+    /// A peer that gives up withdraws its memory before it can say why: whoever reads it in between waits for the words,
+    /// or for the end of the link, which comes at once if the process has died.
+    fn judge_suspect(&mut self) {
+        let now = self.now();
+        let explained =
+            |(_, error, until): &mut (usize, LinkError, Time)| now >= *until || !matches!(error, LinkError::Closed);
+        if let Some((peer, error, _)) = self.suspect.take_if(explained) {
+            self.link_failed(peer, error);
+        }
     }
 
     fn receive(&mut self) -> bool {
@@ -136,7 +160,13 @@ impl Core {
                 failure: &mut failure,
             };
             match link.receive(&mut sink) {
-                Ok(some) => moved |= some,
+                Ok(some) => {
+                    if some {
+                        // Also in the middle of a long frame.
+                        self.engine.sign_of_life(peer);
+                    }
+                    moved |= some;
+                }
                 Err(error) => {
                     moved = true;
                     match failure {
@@ -250,8 +280,8 @@ impl Core {
         self.links.iter().enumerate().all(|(peer, link)| link.is_none() || self.engine.has_left(peer))
     }
 
-    /// Lets go of all memory of callers, and tells the peers why, but for the `lost` one. What the links do not take at
-    /// once goes out later.
+    /// Lets go of all memory of callers, and tells the peers why. What the links do not take at once goes out later;
+    /// nobody waits for the `lost` one, which may be told all the same if it was only silent.
     fn abort(&mut self, reason: String, lost: Option<usize>) {
         let reason = reason.into_bytes();
         let header = Header { payload_bytes: reason.len() as u32, ..Header::new(Kind::Abort, Default::default()) };
@@ -259,56 +289,61 @@ impl Core {
         for (peer, link) in self.links.iter_mut().enumerate() {
             let Some(mut link) = link.take() else { continue };
             link.abandon();
-            let silent = lost == Some(peer);
-            if silent {
-                link.close();
-            } else {
-                // A peer that made a different call is shown ours.
-                while let Some(header) = self.engine.control(peer) {
-                    // SAFETY: no pieces.
-                    unsafe { link.enqueue(&header, &[], NO_TICKET) };
-                }
-                // SAFETY: the last words are kept as long as the links that say them.
-                unsafe { link.enqueue(&header, &pieces, LAST_WORDS) };
+            // A peer that made a different call is shown ours.
+            while let Some(header) = self.engine.control(peer) {
+                // SAFETY: no pieces.
+                unsafe { link.enqueue(&header, &[], NO_TICKET) };
             }
-            self.parting.push(Parting { link, silent });
+            // SAFETY: the last words are kept as long as the links that say them.
+            unsafe { link.enqueue(&header, &pieces, LAST_WORDS) };
+            let lost = lost == Some(peer);
+            if lost {
+                link.close();
+            }
+            self.parting.push(Parting { link, said: false, closed: lost });
         }
         self.last_words = reason;
+        self.suspect = None;
+        while let Some(buffer) = self.engine.released_buffer() {
+            self.memories.release_pool(buffer);
+        }
         for arriving in &mut self.arriving {
             arriving.clear();
         }
         self.part();
     }
 
-    /// Goes on saying the last words; closes each link that has taken them.
+    /// Goes on saying the last words, and closes each link whose peer has them.
     fn part(&mut self) {
-        for parting in self.parting.iter_mut().filter(|parting| !parting.silent) {
-            let mut said = false;
+        for parting in self.parting.iter_mut().filter(|parting| !parting.closed) {
             // A link that cannot flush has lost its peer, who needs no reason.
-            let lost = parting.link.flush(&mut |ticket| said |= ticket == LAST_WORDS).is_err();
-            if said || lost {
+            let lost = parting.link.flush(&mut |ticket| parting.said |= ticket == LAST_WORDS).is_err();
+            let settled = parting.link.settled() && parting.said;
+            if lost || settled {
                 parting.link.close();
-                parting.silent = true;
+                parting.closed = true;
             }
         }
     }
 
-    /// Has everything been said?
+    /// Has everything been said, and has it arrived as far as that can be known?
     pub fn parted(&self) -> bool {
-        self.parting.iter().all(|parting| parting.silent)
+        self.parting.iter().all(|parting| parting.closed)
     }
 
     /// The descriptors to wait for.
     pub fn descriptors(&self, into: &mut Vec<Descriptor>) {
         into.clear();
-        for link in self.links.iter().flatten() {
+        let parting = self.parting.iter().filter(|parting| !parting.closed).map(|parting| &parting.link);
+        for link in self.links.iter().flatten().chain(parting) {
             link.descriptors(into);
         }
     }
 
     /// See [`Link::prepare_sleep`].
     pub fn prepare_sleep(&mut self, asleep: bool) {
-        for link in self.links.iter_mut().flatten() {
+        let parting = self.parting.iter_mut().filter(|parting| !parting.closed).map(|parting| &mut parting.link);
+        for link in self.links.iter_mut().flatten().chain(parting) {
             link.prepare_sleep(asleep);
         }
     }
@@ -317,8 +352,10 @@ impl Core {
 /// A link of a failed world.
 struct Parting {
     link: Box<dyn Link>,
-    /// It has said all that it had to say.
-    silent: bool,
+    /// It has taken all that there was to say.
+    said: bool,
+    /// And the peer's side has it.
+    closed: bool,
 }
 
 /// Frames whose memory nobody waits for.

@@ -17,7 +17,7 @@ pub enum CommError {
         operation: String,
         /// Why.
         failure: Box<Failure>,
-        /// ` (host NAME)`, or nothing.
+        /// ` (host NAME)`, or the hosts of those that are waited for, or nothing.
         culprit_host: String,
         /// What to do.
         next_step: String,

@@ -37,6 +37,7 @@ mod probe;
 mod programs;
 mod sink;
 mod threads;
+mod watch;
 mod world;
 
 pub use buffer::Buffer;
@@ -51,3 +52,4 @@ pub use paceline_fabric::shm::ShmOptions;
 pub use paceline_plan::{CollectiveKind, DataType, LinkCost, Reduction};
 pub use pending::Pending;
 pub use threads::ThreadsConfig;
+pub use watch::{OnStall, StallReport, Watch};

@@ -8,7 +8,7 @@ use paceline_fabric::{Link, LinkError, TcpLink, TcpOptions, Transport, memory_pa
 
 use crate::connect::host_name;
 use crate::world::{Parts, World};
-use crate::{CommError, Communicator};
+use crate::{CommError, Communicator, Watch};
 
 /// A world whose ranks are threads: how they are linked.
 #[derive(Clone, Debug)]
@@ -22,11 +22,19 @@ pub struct ThreadsConfig {
     pub tcp_streams: usize,
     /// How memory is shared.
     pub shm: ShmOptions,
+    /// How the ranks watch each other.
+    pub watch: Watch,
 }
 
 impl Default for ThreadsConfig {
     fn default() -> ThreadsConfig {
-        ThreadsConfig { transport: Transport::Memory, hosts: 1, tcp_streams: 1, shm: ShmOptions::default() }
+        ThreadsConfig {
+            transport: Transport::Memory,
+            hosts: 1,
+            tcp_streams: 1,
+            shm: ShmOptions::default(),
+            watch: Watch::default(),
+        }
     }
 }
 
@@ -98,6 +106,7 @@ impl Communicator {
                 arena: shm.as_ref().map(|shm| shm.arena().clone()),
                 doorbell: shm.as_ref().map(|shm| shm.doorbell().clone()),
                 timeout: crate::connect::TIMEOUT,
+                watch: config.watch.clone(),
                 notes: Vec::new(),
                 local_ranks: world,
             };

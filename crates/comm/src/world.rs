@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use paceline_engine::{Config as EngineConfig, Engine, Failure};
+use paceline_engine::{Config as EngineConfig, Engine, Failure, Stall};
 use paceline_fabric::shm::{Arena, Doorbell};
 use paceline_fabric::{Link, Transport};
 use paceline_plan::LinkCost;
@@ -15,12 +15,13 @@ use crate::context::{Context, Patience};
 use crate::core::Core;
 use crate::memory::Memories;
 use crate::programs::Programs;
+use crate::watch::{StallReport, Watch};
 
 /// How long a rank that leaves waits for the others' goodbye, so that nobody loses its last data.
 const LEAVE: Duration = Duration::from_secs(2);
 
 /// How long a rank of a failed world tries to tell the others why. They have 2 s in all to notice and to end.
-const PART: Duration = Duration::from_millis(500);
+const PART: Duration = Duration::from_secs(1);
 
 /// A rank's connection to all others. Dropping it says goodbye.
 pub(crate) struct World {
@@ -50,6 +51,7 @@ pub(crate) struct Parts {
     pub arena: Option<Arc<Arena>>,
     pub doorbell: Option<Arc<Doorbell>>,
     pub timeout: Duration,
+    pub watch: Watch,
     pub notes: Vec<String>,
     /// Ranks of this world that share this machine's processors.
     pub local_ranks: usize,
@@ -57,7 +59,9 @@ pub(crate) struct Parts {
 
 impl World {
     pub fn new(parts: Parts) -> Result<Arc<World>, CommError> {
-        let engine = Engine::new(EngineConfig::new(parts.rank, parts.links.len()));
+        let Watch { heartbeat, heartbeat_misses, stall, on_stall } = parts.watch;
+        let limits = EngineConfig::new(parts.rank, parts.links.len());
+        let engine = Engine::new(EngineConfig { heartbeat, heartbeat_misses, stall, ..limits });
         let mut memories = Memories::default();
         memories.arena = parts.arena.clone();
         let name = format!("rank {} on {}", parts.rank, parts.hosts[parts.rank]);
@@ -65,7 +69,13 @@ impl World {
         let core = Core::new(engine, parts.links, memories, name);
         let failed =
             |what: &str, error: std::io::Error| CommError::Connect(format!("rank {}: {what}: {error}", parts.rank));
-        let context = Context::new(core, parts.doorbell, patience(parts.local_ranks))
+        let (rank, hosts) = (parts.rank, parts.hosts.clone());
+        let report = move |stall: &Stall| {
+            if let Some(on_stall) = &on_stall {
+                on_stall(&StallReport::new(rank, &hosts, stall));
+            }
+        };
+        let context = Context::new(core, parts.doorbell, patience(parts.local_ranks), Box::new(report))
             .map_err(|error| failed("cannot make an eventfd", error))?;
         let context = Arc::new(context);
         let in_background = context.clone();
@@ -91,7 +101,13 @@ impl World {
     /// Turns a failure into an error that says who, where, what, and what next.
     pub fn error(&self, operation: String, failure: Failure) -> CommError {
         let host_of = |rank: usize| self.hosts.get(rank).map_or("unknown", String::as_str);
-        let culprit_host = failure.culprit().map(|rank| format!(" (host {})", host_of(rank))).unwrap_or_default();
+        let culprit_host = match &failure {
+            Failure::Deadline { waiting, .. } if !waiting.is_empty() => {
+                let hosts = waiting.iter().map(|waiting| format!("rank {} on {}", waiting.rank, host_of(waiting.rank)));
+                format!(" ({})", hosts.collect::<Vec<_>>().join(", "))
+            }
+            _ => failure.culprit().map(|rank| format!(" (host {})", host_of(rank))).unwrap_or_default(),
+        };
         CommError::Failed {
             rank: self.rank,
             host: self.hosts[self.rank].clone(),

@@ -39,6 +39,11 @@ pub struct Environment {
     pub network: Network,
     /// How long ranks wait for each other at start (`PACELINE_TIMEOUT`, in seconds).
     pub timeout: Duration,
+    /// How often an idle link carries a sign of life (`PACELINE_HEARTBEAT`, in seconds; 0 = never), if it says so.
+    pub heartbeat: Option<Duration>,
+    /// After how long an operation that does not move is reported (`PACELINE_STALL`, in seconds; 0 = never), if it says
+    /// so.
+    pub stall: Option<Duration>,
 }
 
 /// Where a process stands in its world.
@@ -151,17 +156,30 @@ impl Environment {
     /// looked at.
     pub fn from_variables(get: impl Fn(&str) -> Option<String>) -> Result<Environment, EnvironmentError> {
         let variables = Variables { get: &get };
-        let timeout = match variables.get("PACELINE_TIMEOUT") {
-            None => TIMEOUT,
-            Some(value) => value
-                .parse()
-                .ok()
-                .filter(|seconds| *seconds > 0.0)
-                .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-                .ok_or_else(|| invalid("PACELINE_TIMEOUT", value, "is not a positive number of seconds"))?,
-        };
-        Ok(Environment { world: launchers::world(&variables)?, network: network(&variables)?, timeout })
+        let timeout =
+            seconds(&variables, "PACELINE_TIMEOUT", f64::MIN_POSITIVE, "is not a positive number of seconds")?;
+        let from_zero = |name| seconds(&variables, name, 0.0, "is not a number of seconds, or 0 for never");
+        Ok(Environment {
+            world: launchers::world(&variables)?,
+            network: network(&variables)?,
+            timeout: timeout.unwrap_or(TIMEOUT),
+            heartbeat: from_zero("PACELINE_HEARTBEAT")?,
+            stall: from_zero("PACELINE_STALL")?,
+        })
     }
+}
+
+/// A variable that is a number of seconds of at least `least`.
+fn seconds(
+    variables: &Variables<'_>,
+    name: &'static str,
+    least: f64,
+    what: &str,
+) -> Result<Option<Duration>, EnvironmentError> {
+    let Some(value) = variables.get(name) else { return Ok(None) };
+    let number = value.parse().ok().filter(|seconds| *seconds >= least);
+    let duration = number.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    duration.map(Some).ok_or_else(|| invalid(name, value, what))
 }
 
 fn network(variables: &Variables<'_>) -> Result<Network, EnvironmentError> {

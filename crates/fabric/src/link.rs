@@ -157,6 +157,11 @@ pub trait Link: Send {
 
     /// Withdraws all references and says to the peer that nothing more will come. Nothing waits.
     fn close(&mut self);
+
+    /// After [`Link::abandon`], when nothing is received any more: has all that was enqueued since reached the peer's
+    /// side, or can it not any more? As long as it says no, closing or dropping the link may cost the peer the last
+    /// words: flush and ask again.
+    fn settled(&mut self) -> bool;
 }
 
 /// A file descriptor to wait for.

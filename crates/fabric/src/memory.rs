@@ -205,6 +205,11 @@ impl Link for MemoryLink {
         let _ = self.flush(&mut |_| ());
         self.hang_up();
     }
+
+    /// What was flushed lies in the peer's queue.
+    fn settled(&mut self) -> bool {
+        self.pending.is_empty()
+    }
 }
 
 impl Drop for MemoryLink {

@@ -103,11 +103,17 @@ fn frames_that_break_the_protocol_are_refused() {
         let mut recorder = Recorder::new(|_| panic!("a bad header reaches the sink"));
         let error = receive_to_the_end(&mut link, &mut recorder).to_string();
         assert!(error.starts_with("the peer sent a frame that") && error.contains(expected), "{error}");
-        // And from then on the link is closed.
+        // And from then on nothing is heard, but the peer can be told why.
+        socket.write_all(bytes_of(&good)).expect("the kernel takes a little");
         assert!(matches!(link.receive(&mut recorder), Err(LinkError::Closed)));
+        let reason = control(Kind::Abort, 2);
         // SAFETY: no pieces.
-        unsafe { link.enqueue(&control(Kind::Heartbeat, 2), &[], 0) };
-        assert!(matches!(link.flush(&mut |_| panic!("a dead link sends")), Ok(false)));
+        unsafe { link.enqueue(&reason, &[], 0) };
+        assert!(matches!(link.flush(&mut |_| ()), Ok(true)));
+        link.close();
+        let mut told = Vec::new();
+        std::io::Read::read_to_end(&mut socket, &mut told).expect("an end");
+        assert_eq!(told, bytes_of(&reason));
     }
 }
 
@@ -183,9 +189,56 @@ fn an_error_of_the_sink_ends_the_link() {
         }
     };
     assert_eq!(error, "the peer bores");
-    // The peer learns of it.
+    // The peer learns of it when the link goes.
+    drop(link);
     let read = std::io::Read::read(&mut socket, &mut [0; 1]);
     assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
+}
+
+/// A peer that does not read has no room for the last words, and goes on sending. They must not be lost for that.
+#[test]
+fn last_words_reach_a_peer_that_reads_late_and_sends_much() {
+    let (mut link, mut socket) = link_and_socket();
+    let bulk = vec![7u8; 1 << 20];
+    let mut unsent = 0usize;
+    // Fill both directions until neither kernel takes more.
+    socket.set_nonblocking(true).expect("a socket");
+    while unsent < 64 {
+        // SAFETY: the pieces outlive the link.
+        unsafe { link.enqueue(&data(1, bulk.len()), &[piece(&bulk)], 1) };
+        unsent += 1;
+        let mut sent = 0;
+        link.flush(&mut |_| sent += 1).expect("an open link");
+        if sent == 0 {
+            break;
+        }
+    }
+    while socket.write(&bulk).is_ok() {}
+    link.abandon();
+    let reason = control(Kind::Abort, 2);
+    // SAFETY: no pieces.
+    unsafe { link.enqueue(&reason, &[], 9) };
+    let start = Instant::now();
+    let mut heard = Vec::new();
+    let (mut said, mut settled) = (false, false);
+    while !settled {
+        assert!(start.elapsed() < Duration::from_secs(20), "the words do not arrive");
+        link.flush(&mut |ticket| said |= ticket == 9).expect("an open link");
+        settled = said && link.settled();
+        // The peer reads now and then.
+        let mut some = vec![0; 1 << 18];
+        if let Ok(read) = std::io::Read::read(&mut socket, &mut some) {
+            heard.extend_from_slice(&some[..read]);
+        }
+        let _ = socket.write(&bulk[..1000]);
+    }
+    // From here on the link may go, with whatever has come since.
+    link.close();
+    let _ = socket.write(&bulk);
+    drop(link);
+    socket.set_nonblocking(false).expect("a socket");
+    let _ = std::io::Read::read_to_end(&mut socket, &mut heard);
+    assert!(heard.ends_with(bytes_of(&reason)), "the last words are lost");
 }
 
 #[test]

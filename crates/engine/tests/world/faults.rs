@@ -31,16 +31,8 @@ enum Fault {
     Absent,
 }
 
-const FAULTS: [Fault; 8] = [
-    Fault::Slow,
-    Fault::Kill,
-    Fault::Freeze,
-    Fault::Cut,
-    Fault::Abort,
-    Fault::Leave,
-    Fault::Mismatch,
-    Fault::Absent,
-];
+const FAULTS: [Fault; 8] =
+    [Fault::Slow, Fault::Kill, Fault::Freeze, Fault::Cut, Fault::Abort, Fault::Leave, Fault::Mismatch, Fault::Absent];
 
 /// A schedule: what goes wrong, when, and who is to be named for it.
 struct Schedule {
@@ -70,8 +62,7 @@ impl Schedule {
             Call { timeout: timeout * SECOND, ..call }
         });
         let calls: Vec<Call> = calls.collect();
-        let mut schedule =
-            Schedule { world: World::new(setup), calls, fault, odd: None, culprits: Vec::new(), end: 0 };
+        let mut schedule = Schedule { world: World::new(setup), calls, fault, odd: None, culprits: Vec::new(), end: 0 };
         schedule.choose_the_odd_call(&mut random);
         schedule.post_all(&mut random);
         schedule.strike(&mut random);

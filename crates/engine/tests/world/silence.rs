@@ -52,7 +52,10 @@ fn a_frozen_rank_is_lost_within_three_seconds_also_when_nothing_is_pending() {
         for rank in [0, 1, 3] {
             let failure = world.nodes[rank].engine.failure().unwrap_or_else(|| panic!("rank {rank} has not noticed"));
             let text = failure.to_string();
-            assert!(text.contains("rank 2 is lost: it has given no sign of life for 2.") && text.contains(" s"), "{text}");
+            assert!(
+                text.contains("rank 2 is lost: it has given no sign of life for 2.") && text.contains(" s"),
+                "{text}"
+            );
         }
     }
 }

@@ -286,6 +286,11 @@ impl Link for ShmLink {
             let _ = rustix::net::shutdown(&self.with.socket, rustix::net::Shutdown::Both);
         }
     }
+
+    /// What was flushed lies in the ring, which the peer has mapped: it outlives this process.
+    fn settled(&mut self) -> bool {
+        !self.outbox.is_blocked()
+    }
 }
 
 impl Drop for ShmLink {

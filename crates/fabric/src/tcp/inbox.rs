@@ -108,16 +108,19 @@ impl Inbox {
         }
     }
 
-    /// Reads and forgets what has arrived, at most about `budget` bytes.
+    /// Reads and forgets what has arrived, at most about `budget` bytes. Nothing is handed on any more.
     pub(super) fn discard(&mut self, stream: &TcpStream, budget: usize) {
+        (self.current, self.staged) = (None, 0);
         let mut total = 0;
-        while total < budget {
+        while total < budget && !self.end {
             match rustix::io::read(stream, &mut self.staging[..]) {
-                Ok(0) | Err(_) => break,
+                Ok(0) => self.end = true,
                 Ok(read) => total += read,
+                Err(rustix::io::Errno::AGAIN) => break,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => self.end = true,
             }
         }
-        (self.current, self.staged, self.end) = (None, 0, true);
     }
 
     /// One system call. Payload for `Target::Memory` goes where it belongs; the rest, and what follows, is staged.

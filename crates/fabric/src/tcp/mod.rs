@@ -22,7 +22,7 @@ use wire::Wire;
 /// Bytes that one call of `receive` takes in before it returns.
 const RECEIVE_BYTES_MAX: usize = 1 << 20;
 
-/// Bytes that `close` reads and forgets, see there: more than a receive buffer usually holds.
+/// Bytes that `close` and `settled` read and forget at once: more than a receive buffer usually holds.
 const CLOSE_BYTES_MAX: usize = 16 << 20;
 
 /// How a [`TcpLink`] trades urgency against throughput.
@@ -53,7 +53,9 @@ pub struct TcpLink {
     goodbyes_handed_on: usize,
     /// Tickets of goodbyes that are not out on every connection yet.
     goodbye_tickets: Vec<u64>,
-    /// After an error there is nothing left to say or to hear.
+    /// What the peer said made no sense or was refused: nothing more of it is heard, but it can be told why.
+    deaf: bool,
+    /// After any other error there is nothing left to say or to hear.
     failed: bool,
 }
 
@@ -103,7 +105,7 @@ impl TcpLink {
             .map(prepare)
             .collect::<std::io::Result<_>>()
             .map_err(|source| LinkError::Io { doing: "preparing the connection", source })?;
-        Ok(TcpLink { streams, options, goodbyes_handed_on: 0, goodbye_tickets: Vec::new(), failed: false })
+        Ok(TcpLink { streams, options, goodbyes_handed_on: 0, goodbye_tickets: Vec::new(), deaf: false, failed: false })
     }
 
     /// How many connections the link has.
@@ -159,7 +161,7 @@ impl TcpLink {
         Ok(read > 0)
     }
 
-    /// Passes an error on and makes the link useless: no frame after it can be trusted.
+    /// Passes an error on and makes the link useless.
     fn or_fail<T>(&mut self, result: Result<T, LinkError>) -> Result<T, LinkError> {
         if result.is_err() {
             self.failed = true;
@@ -207,11 +209,17 @@ impl Link for TcpLink {
     }
 
     fn receive(&mut self, sink: &mut dyn Sink) -> Result<bool, LinkError> {
-        if self.failed {
+        if self.failed || self.deaf {
             return Err(LinkError::Closed);
         }
-        let result = self.try_receive(sink);
-        self.or_fail(result)
+        match self.try_receive(sink) {
+            Err(error @ LinkError::Protocol { .. }) => {
+                // No frame after it can be trusted. The other direction stays open for the reason.
+                self.deaf = true;
+                Err(error)
+            }
+            result => self.or_fail(result),
+        }
     }
 
     fn descriptors(&self, into: &mut Vec<Descriptor>) {
@@ -239,9 +247,26 @@ impl Link for TcpLink {
         for stream in &mut self.streams {
             stream.forget_unsent();
             let _ = stream.wire.socket().shutdown(Shutdown::Write);
-            // Closing a socket with unread bytes resets the connection (RFC 2525, 2.17), and the peer would lose what
-            // we said last.
             stream.inbox.discard(stream.wire.socket(), CLOSE_BYTES_MAX);
         }
     }
+
+    /// Dropping a socket that has unread bytes resets the connection (RFC 2525, 2.17), and what the peer's side has not
+    /// acknowledged by then is lost: so all that comes is read, until the peer has closed, too, or has everything.
+    fn settled(&mut self) -> bool {
+        self.streams.iter_mut().all(|stream| {
+            let socket = stream.wire.socket();
+            stream.inbox.discard(socket, CLOSE_BYTES_MAX);
+            let all_said = stream.outbox.unsent_bytes() + stream.wire.unsent_bytes() + unacknowledged_bytes(socket) == 0;
+            all_said || stream.inbox.at_end()
+        })
+    }
+}
+
+/// Bytes (and the end of the stream, which counts as one) that the peer's side does not have yet.
+fn unacknowledged_bytes(socket: &TcpStream) -> usize {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the descriptor is open, and the request (SIOCOUTQ, tcp(7)) writes one integer there.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if result == 0 { bytes.unsigned_abs() as usize } else { 0 }
 }
