@@ -8,10 +8,11 @@ use support::{LINKS, Links, on_all_ranks};
 
 const WORLD: usize = 3;
 
-/// 200 times on each transport.
+/// On each transport so many times.
 fn repeat(run: impl Fn(Links, usize)) {
+    let rounds = if std::env::var_os("PACELINE_LONG_TESTS").is_some() { 200 } else { 50 };
     for links in LINKS {
-        (0..200).for_each(|round| run(links, round));
+        (0..rounds).for_each(|round| run(links, round));
     }
 }
 

@@ -34,7 +34,7 @@ pub fn world_of(links: Links, world: usize) -> Vec<Communicator> {
     };
     let tcp_streams = if links == Links::TcpStreams { 3 } else { 1 };
     let hosts = if links == Links::Mixed { 2.min(world) } else { 1 };
-    let config = ThreadsConfig { transport, hosts, tcp_streams, shm };
+    let config = ThreadsConfig { transport, hosts, tcp_streams, shm, ..ThreadsConfig::default() };
     Communicator::threads_with(world, &config).expect("a world of threads")
 }
 

@@ -257,7 +257,8 @@ impl Link for TcpLink {
         self.streams.iter_mut().all(|stream| {
             let socket = stream.wire.socket();
             stream.inbox.discard(socket, CLOSE_BYTES_MAX);
-            let all_said = stream.outbox.unsent_bytes() + stream.wire.unsent_bytes() + unacknowledged_bytes(socket) == 0;
+            let all_said =
+                stream.outbox.unsent_bytes() + stream.wire.unsent_bytes() + unacknowledged_bytes(socket) == 0;
             all_said || stream.inbox.at_end()
         })
     }
