@@ -46,6 +46,13 @@ impl Failure {
         Failure { cause: Some(Box::new(cause)), ..self }
     }
 
+    /// What went wrong and why, for a message that somebody else writes.
+    pub fn in_one_line(&self) -> String {
+        let cause = self.cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
+        let help = self.help.as_ref().map(|help| format!(" ({help})")).unwrap_or_default();
+        format!("{}{cause}{help}", self.message)
+    }
+
     /// What the process ends with.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.status)

@@ -7,10 +7,12 @@ mod arguments;
 mod doctor;
 mod explain;
 mod failure;
+mod hosts;
 mod json_file;
 mod launch;
 mod machine;
 mod perf;
+mod remote;
 mod security;
 mod supervisor;
 mod train;
@@ -40,8 +42,11 @@ enum Command {
     Explain(explain::ExplainArguments),
     /// Look for what would be slow or broken here, and say the fix
     Doctor(doctor::DoctorArguments),
-    /// Run any program as N ranks on this host
+    /// Run any program as N ranks: on this host, or over a host file by ssh
     Launch(launch::LaunchArguments),
+    /// Run the ranks of this host for a launcher elsewhere, which speaks on standard input
+    #[command(hide = true)]
+    Agent,
 }
 
 fn main() -> ExitCode {
@@ -52,6 +57,7 @@ fn main() -> ExitCode {
         Command::Explain(arguments) => explain::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Launch(arguments) => launch::run(arguments),
+        Command::Agent => remote::run_agent(),
     };
     outcome.unwrap_or_else(|failure: Failure| {
         let code = failure.exit_code();

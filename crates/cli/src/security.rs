@@ -31,19 +31,39 @@ impl SecurityArguments {
     /// # Errors
     /// The secret of the environment cannot be used.
     pub fn for_ranks(self) -> Result<Vec<(String, String)>, Failure> {
-        let mut variables = Vec::new();
-        for (name, on) in [("PACELINE_ENCRYPT", self.encrypt), ("PACELINE_INSECURE", self.insecure)] {
-            if on {
-                variables.push((name.to_owned(), "1".to_owned()));
-            }
-        }
-        let given =
-            environment::secret().map_err(|error| Failure::usage("the shared secret cannot be used").cause(error))?;
-        if given.is_none() {
-            let secret = Secret::generate()
-                .map_err(|error| Failure::failed("cannot draw random numbers for a secret").cause(error))?;
-            variables.push(("PACELINE_SECRET".to_owned(), secret.reveal().to_owned()));
+        let mut variables = self.switches();
+        if given()?.is_none() {
+            variables.push(secret_variable(&generated()?));
         }
         Ok(variables)
     }
+
+    /// As [`SecurityArguments::for_ranks`] for ranks that do not have our environment and our files: the secret is always
+    /// among them.
+    ///
+    /// # Errors
+    /// The secret of the environment cannot be used.
+    pub fn for_other_hosts(self) -> Result<Vec<(String, String)>, Failure> {
+        let mut variables = self.switches();
+        let secret = given()?.map_or_else(generated, Ok)?;
+        variables.push(secret_variable(&secret));
+        Ok(variables)
+    }
+
+    fn switches(self) -> Vec<(String, String)> {
+        let switches = [("PACELINE_ENCRYPT", self.encrypt), ("PACELINE_INSECURE", self.insecure)];
+        switches.into_iter().filter(|(_, on)| *on).map(|(name, _)| (name.to_owned(), "1".to_owned())).collect()
+    }
+}
+
+fn given() -> Result<Option<Secret>, Failure> {
+    environment::secret().map_err(|error| Failure::usage("the shared secret cannot be used").cause(error))
+}
+
+fn generated() -> Result<Secret, Failure> {
+    Secret::generate().map_err(|error| Failure::failed("cannot draw random numbers for a secret").cause(error))
+}
+
+fn secret_variable(secret: &Secret) -> (String, String) {
+    ("PACELINE_SECRET".to_owned(), secret.reveal().to_owned())
 }

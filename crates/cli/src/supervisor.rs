@@ -4,39 +4,30 @@
 
 mod output;
 mod process;
+mod progress;
+mod signals;
 
-use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::Signal;
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::backend::SignalDelivery;
-use signal_hook::iterator::exfiltrator::SignalOnly;
 
 use crate::failure::Failure;
-use output::Lines;
-use process::{Ending, KILLED_GRACE, Meeting, RankProcess, in_words};
+pub use output::{Form, Lines, Piece, Stream};
+use process::in_words;
+pub use process::{Ending, Meeting, RankProcess, Seat, adopt_orphans, children, end_descendants};
+pub use progress::Progress;
+pub use signals::Signals;
 
-/// How long survivors of a failed rank may take to end by themselves. They notice within 2 s and print what they know.
-const SURVIVORS_GRACE: Duration = Duration::from_millis(2500);
-/// How long ranks may take to obey a termination signal after a failure.
-const TERMINATION_GRACE: Duration = Duration::from_millis(1000);
-/// After Ctrl-C everything must be gone within 2 s: when the ranks are told to terminate, and when they are killed.
-const INTERRUPT_TERMINATE: Duration = Duration::from_millis(700);
-const INTERRUPT_KILL: Duration = Duration::from_millis(1000);
 /// After the last rank has ended: how long its pipes may be quiet while a process that it left behind holds them.
-const LAST_LINES_QUIET: Duration = Duration::from_millis(500);
+pub const LAST_LINES_QUIET: Duration = Duration::from_millis(500);
 /// How long our reader may take for the last lines; after Ctrl-C no longer than `LAST_LINES_QUIET`.
-const LAST_LINES: Duration = Duration::from_secs(30);
+pub const LAST_LINES: Duration = Duration::from_secs(30);
 
 /// What to run.
 pub struct Job {
@@ -69,23 +60,36 @@ pub enum Output {
 /// The ranks could not be started or watched.
 pub fn run(job: &Job) -> Result<ExitCode, Failure> {
     let mut signals = Signals::catch().map_err(|error| Failure::failed("cannot catch signals").cause(error))?;
-    let mut lines = Lines::new(job.output == Output::Lines { tag: true });
-    process::adopt_orphans();
-    let not_ours = process::children();
+    let form = if job.output == (Output::Lines { tag: true }) { Form::Tagged } else { Form::Plain };
+    let mut lines = Lines::new(form);
+    adopt_orphans();
+    let not_ours = children();
+    let meeting = Meeting::arrange()
+        .map_err(|error| Failure::failed("cannot listen on 127.0.0.1 for the ranks to meet").cause(error))?;
+    let seat = |rank| Seat { rank, world_size: job.ranks, local_rank: rank, local_size: job.ranks };
     let mut progress = Progress::default();
     // The ranks are dropped, and so ended, before what they have left behind.
-    let outcome = start(job, &mut lines).and_then(|mut ranks| watch(&mut ranks, &mut signals, &mut progress));
-    process::end_descendants(&not_ours);
-    lines.finish(LAST_LINES_QUIET, if progress.interrupted.is_some() { LAST_LINES_QUIET } else { LAST_LINES });
+    let outcome = start(job, (0..job.ranks).map(seat), &meeting, &mut lines)
+        .and_then(|mut ranks| watch(&mut ranks, &mut signals, &mut progress));
+    end_descendants(&not_ours);
+    lines.finish(LAST_LINES_QUIET, if progress.is_interrupted() { LAST_LINES_QUIET } else { LAST_LINES });
     outcome.map(|()| progress.exit_code())
 }
 
-fn start(job: &Job, lines: &mut Lines) -> Result<Vec<RankProcess>, Failure> {
-    let meeting = Meeting::arrange()
-        .map_err(|error| Failure::failed("cannot listen on 127.0.0.1 for the ranks to meet").cause(error))?;
+/// Starts a rank for each seat.
+///
+/// # Errors
+/// One could not be started; those before it have been ended.
+pub fn start(
+    job: &Job,
+    seats: impl Iterator<Item = Seat>,
+    meeting: &Meeting,
+    lines: &mut Lines,
+) -> Result<Vec<RankProcess>, Failure> {
     let mut ranks = Vec::with_capacity(job.ranks);
-    for rank in 0..job.ranks {
-        let started = RankProcess::start(rank, job, &meeting).and_then(|mut process| {
+    for seat in seats {
+        let rank = seat.rank;
+        let started = RankProcess::start(seat, job, meeting).and_then(|mut process| {
             let (output, error) = process.take_pipes();
             lines.follow(rank, output, error)?;
             Ok(process)
@@ -110,10 +114,15 @@ impl Meeting {
     fn arrange() -> io::Result<Meeting> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?.to_string();
-        // The standard library seeds every `RandomState` from the system's random numbers.
-        let job = format!("{:016x}", RandomState::new().hash_one(&address));
-        Ok(Meeting { listener, address, job })
+        let job = job_name(&address);
+        Ok(Meeting { listener: Some(listener), address, job })
     }
+}
+
+/// A name that no other job has.
+pub fn job_name(address: &str) -> String {
+    // The standard library seeds every `RandomState` from the system's random numbers.
+    format!("{:016x}", RandomState::new().hash_one(address))
 }
 
 /// Waits until every rank has ended, and sees to it that they do once one has failed or we are told to stop.
@@ -121,8 +130,9 @@ fn watch(ranks: &mut [RankProcess], signals: &mut Signals, progress: &mut Progre
     let cannot = |error: io::Error| Failure::failed("cannot watch the ranks; they have been ended").cause(error);
     loop {
         for process in &mut *ranks {
-            if let Some(ending) = process.collect().map_err(cannot)? {
-                progress.ended(process, ending);
+            if let Some(ending) = process.collect().map_err(cannot)?.filter(|ending| !ending.is_success()) {
+                let what = format!("rank {} (pid {}) {ending}", process.seat.rank, process.pid());
+                progress.failed(&what, ending.advice());
             }
         }
         if ranks.iter().all(|process| process.ending.is_some()) {
@@ -131,90 +141,28 @@ fn watch(ranks: &mut [RankProcess], signals: &mut Signals, progress: &mut Progre
         if let Some(signal) = signals.next() {
             progress.interrupt(signal);
         }
-        while let Some(signal) = progress.escalation.due(Instant::now()) {
-            progress.send(ranks, signal);
+        while let Some(signal) = progress.due(|| left(ranks)) {
+            ranks.iter().for_each(|process| process.signal(signal));
         }
-        if progress.give_up.is_some_and(|deadline| deadline <= Instant::now()) {
-            let what = format!("killed, but still there: {}", left(ranks));
-            return Err(Failure::failed(what).help("the kernel holds it: look for a file system or device that hangs"));
-        }
-        let deadline = [progress.escalation.next_deadline(), progress.give_up].into_iter().flatten().min();
-        wait(ranks, signals, deadline).map_err(cannot)?;
+        progress.check(|| left(ranks))?;
+        wait(ranks, Some(signals.as_fd()), progress.next_deadline()).map_err(cannot)?;
     }
 }
 
 /// The ranks that have not ended.
-fn left(ranks: &[RankProcess]) -> String {
+pub fn left(ranks: &[RankProcess]) -> String {
     let left = ranks.iter().filter(|process| process.ending.is_none());
-    let names: Vec<_> = left.map(|process| format!("rank {} (pid {})", process.rank, process.pid())).collect();
+    let names: Vec<_> = left.map(|process| format!("rank {} (pid {})", process.seat.rank, process.pid())).collect();
     names.join(", ")
 }
 
-/// How far a job has come.
-#[derive(Default)]
-struct Progress {
-    failed: bool,
-    interrupted: Option<Signal>,
-    /// We have signalled the ranks: how they end says nothing about them any more.
-    signalled: bool,
-    escalation: Escalation,
-    /// Whoever has not ended by then does not obey the last signal.
-    give_up: Option<Instant>,
-}
-
-impl Progress {
-    fn ended(&mut self, process: &RankProcess, ending: Ending) {
-        if ending.is_success() || self.signalled {
-            return;
-        }
-        let what = format!("rank {} (pid {}) {ending}", process.rank, process.pid());
-        if self.failed {
-            eprintln!("paceline: {what}");
-        } else {
-            self.failed = true;
-            Failure::failed(what).help(ending.advice()).report();
-            self.escalation = Escalation::after_failure(Instant::now());
-        }
-    }
-
-    /// The first signal is passed on, the second one means it.
-    fn interrupt(&mut self, signal: Signal) {
-        let now = Instant::now();
-        self.escalation = match self.interrupted.replace(signal) {
-            None => Escalation::after_interrupt(now, signal),
-            Some(_) => Escalation { stages: [(now, Signal::KILL)].into() },
-        };
-    }
-
-    fn send(&mut self, ranks: &[RankProcess], signal: Signal) {
-        if self.interrupted.is_none() && !self.signalled {
-            eprintln!("paceline: still running {SURVIVORS_GRACE:?} later, terminated: {}", left(ranks));
-        }
-        self.signalled = true;
-        if signal == Signal::KILL {
-            self.give_up = Some(Instant::now() + KILLED_GRACE);
-        }
-        for process in ranks {
-            process.signal(signal);
-        }
-    }
-
-    fn exit_code(&self) -> ExitCode {
-        match self.interrupted {
-            Some(signal) => ExitCode::from(128 + signal.as_raw() as u8),
-            None if self.failed => ExitCode::FAILURE,
-            None => ExitCode::SUCCESS,
-        }
-    }
-}
-
-/// Sleeps until a rank ends, a signal arrives or the deadline is reached.
-fn wait(ranks: &[RankProcess], signals: &Signals, deadline: Option<Instant>) -> io::Result<()> {
+/// Sleeps until a rank ends, there is something to read from `other`, or the deadline is reached.
+pub fn wait(ranks: &[RankProcess], other: Option<BorrowedFd<'_>>, deadline: Option<Instant>) -> io::Result<()> {
     let mut sources: Vec<PollFd<'_>> = ranks
         .iter()
         .filter(|process| process.ending.is_none())
         .map(|process| PollFd::new(&process.pidfd, PollFlags::IN))
-        .chain([PollFd::from_borrowed_fd(signals.delivery.get_read().as_fd(), PollFlags::IN)])
+        .chain(other.map(|other| PollFd::from_borrowed_fd(other, PollFlags::IN)))
         .collect();
     let limit = deadline.map(|deadline| {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -224,59 +172,4 @@ fn wait(ranks: &[RankProcess], signals: &Signals, deadline: Option<Instant>) -> 
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }
-}
-
-/// Which signals are sent to the ranks, and when.
-#[derive(Default)]
-struct Escalation {
-    stages: VecDeque<(Instant, Signal)>,
-}
-
-impl Escalation {
-    fn after_failure(now: Instant) -> Escalation {
-        let terminate = now + SURVIVORS_GRACE;
-        Escalation { stages: [(terminate, Signal::TERM), (terminate + TERMINATION_GRACE, Signal::KILL)].into() }
-    }
-
-    fn after_interrupt(now: Instant, signal: Signal) -> Escalation {
-        let (terminate, kill) = (now + INTERRUPT_TERMINATE, now + INTERRUPT_KILL);
-        Escalation { stages: [(now, signal), (terminate, Signal::TERM), (kill, Signal::KILL)].into() }
-    }
-
-    fn due(&mut self, now: Instant) -> Option<Signal> {
-        self.stages.pop_front_if(|stage| stage.0 <= now).map(|stage| stage.1)
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        self.stages.front().map(|stage| stage.0)
-    }
-}
-
-/// The signals that ask the launcher to stop.
-struct Signals {
-    delivery: SignalDelivery<UnixStream, SignalOnly>,
-}
-
-impl Signals {
-    fn catch() -> io::Result<Signals> {
-        // Whoever started us may ignore it, and then the kernel would collect the ranks before we know how they ended.
-        signal_hook::flag::register(SIGCHLD, Arc::default())?;
-        let (read, write) = UnixStream::pair()?;
-        let mut wanted = vec![SIGINT, SIGTERM];
-        if !hangup_is_ignored() {
-            wanted.push(SIGHUP);
-        }
-        Ok(Signals { delivery: SignalDelivery::with_pipe(read, write, SignalOnly, &wanted)? })
-    }
-
-    fn next(&mut self) -> Option<Signal> {
-        self.delivery.pending().next().and_then(Signal::from_named_raw)
-    }
-}
-
-/// Was the launcher started by `nohup`, which means it to survive the terminal?
-fn hangup_is_ignored() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask >> (SIGHUP - 1) & 1 == 1)
 }

@@ -16,23 +16,37 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_process, kill_process_group, pidfd_open,
     set_child_subreaper, set_parent_process_death_signal, waitid,
 };
+use serde::{Deserialize, Serialize};
 
 use super::{Job, Output};
 
 /// What every rank of one job is told alike.
 pub struct Meeting {
-    /// Where rank 0 listens. Rank 0 inherits the socket, so nobody can take the port in between.
-    pub listener: TcpListener,
-    /// `127.0.0.1:PORT` of that socket.
+    /// Where rank 0 listens, on its host. Rank 0 inherits the socket, so nobody can take the port in between.
+    pub listener: Option<TcpListener>,
+    /// `host:port` of that socket, as the other ranks reach it.
     pub address: String,
     /// Tells this job from every other.
     pub job: String,
 }
 
+/// Where a rank stands in its world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// Counts from 0.
+    pub rank: usize,
+    /// How many ranks there are.
+    pub world_size: usize,
+    /// Counts the ranks of this host from 0.
+    pub local_rank: usize,
+    /// How many ranks this host has.
+    pub local_size: usize,
+}
+
 /// A rank that was started here.
 pub struct RankProcess {
-    /// Its rank.
-    pub rank: usize,
+    /// Its place.
+    pub seat: Seat,
     /// Becomes readable when the process ends.
     pub pidfd: OwnedFd,
     /// Set once the process has ended and was collected.
@@ -41,7 +55,7 @@ pub struct RankProcess {
 }
 
 /// How a process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ending {
     /// It returned this status.
     Exit(i32),
@@ -54,32 +68,32 @@ impl RankProcess {
     ///
     /// The rank is killed if the launcher dies, however it dies. This is tied to the calling *thread*: it must live as
     /// long as the launcher does.
-    pub fn start(rank: usize, job: &Job, meeting: &Meeting) -> io::Result<RankProcess> {
+    pub fn start(seat: Seat, job: &Job, meeting: &Meeting) -> io::Result<RankProcess> {
+        let listener = meeting.listener.as_ref().filter(|_| seat.rank == 0);
         let mut command = Command::new(&job.command[0]);
         command
             .args(&job.command[1..])
-            .env("PACELINE_RANK", rank.to_string())
-            .env("PACELINE_WORLD_SIZE", job.ranks.to_string())
-            .env("PACELINE_LOCAL_RANK", rank.to_string())
-            .env("PACELINE_LOCAL_SIZE", job.ranks.to_string())
+            .env("PACELINE_RANK", seat.rank.to_string())
+            .env("PACELINE_WORLD_SIZE", seat.world_size.to_string())
+            .env("PACELINE_LOCAL_RANK", seat.local_rank.to_string())
+            .env("PACELINE_LOCAL_SIZE", seat.local_size.to_string())
             .env("PACELINE_RENDEZVOUS", &meeting.address)
             .env("PACELINE_JOB", &meeting.job)
             .env_remove("PACELINE_RENDEZVOUS_FD")
             .envs(job.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .process_group(0);
-        let has_terminal = job.output == Output::FirstRankDirect && rank == 0;
+        let has_terminal = job.output == Output::FirstRankDirect && seat.rank == 0;
         if !has_terminal {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
-        let inherited = (rank == 0).then(|| meeting.listener.as_raw_fd());
-        if let Some(descriptor) = inherited {
-            command.env("PACELINE_RENDEZVOUS_FD", descriptor.to_string());
+        if let Some(listener) = listener {
+            command.env("PACELINE_RENDEZVOUS_FD", listener.as_raw_fd().to_string());
         }
-        tie_to_launcher(&mut command, (rank == 0).then_some(&meeting.listener), has_terminal);
+        tie_to_launcher(&mut command, listener, has_terminal);
         let child = command.spawn()?;
         match pidfd_open(pid_of(&child), PidfdFlags::empty()) {
-            Ok(pidfd) => Ok(RankProcess { rank, pidfd, ending: None, child }),
+            Ok(pidfd) => Ok(RankProcess { seat, pidfd, ending: None, child }),
             Err(error) => {
                 // Nobody could watch it.
                 end(pid_of(&child));

@@ -1,0 +1,93 @@
+//! Ranks on several hosts. An agent on each, started by ssh, runs the host's ranks and tells the launcher about them.
+//!
+//! The launcher speaks on the agent's standard input: one [`Assignment`], then a line for each signal. The end of that
+//! input ends the ranks, so nothing survives the launcher, ssh, or the connection. The agent speaks on its standard
+//! output: its [`Hello`], then lines of the ranks ([`supervisor::Piece`]) and [`Ended`]s. Whatever else stands there (a
+//! login shell may greet) is passed on.
+
+mod agent;
+mod connection;
+mod launcher;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+pub use agent::run as run_agent;
+pub use connection::{Connection, Event, Reach};
+pub use launcher::{RemoteJob, run};
+
+use crate::supervisor::Ending;
+
+/// In front of every message of the agent, so that nothing else is taken for one.
+const MARK: &str = "paceline-agent: ";
+
+/// What the agent says first.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Hello {
+    /// Of its program: launcher and agents must be of one version.
+    pub version: String,
+    /// What its host calls itself.
+    pub host: String,
+    /// Where rank 0 would listen there.
+    pub port: u16,
+    /// At which address ssh reached it.
+    pub address: Option<IpAddr>,
+    /// What the host has, for `paceline doctor`.
+    pub kernel: String,
+    /// Cores that its ranks may use.
+    pub cores: usize,
+}
+
+/// What an agent is to run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Assignment {
+    command: Vec<String>,
+    directory: PathBuf,
+    environment: Vec<(String, String)>,
+    /// Its first rank; it has `local_size` of them.
+    first_rank: usize,
+    local_size: usize,
+    world_size: usize,
+    /// Where rank 0 listens.
+    meeting_point: String,
+    job: String,
+}
+
+/// A rank has ended.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Ended {
+    rank: usize,
+    pid: u32,
+    ending: Ending,
+}
+
+/// What the agent says, besides what the ranks write.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+enum Message {
+    Hello(Hello),
+    Ended(Ended),
+    /// The ranks could not be started.
+    Refused {
+        what: String,
+    },
+}
+
+impl Message {
+    /// As one line.
+    fn to_line(&self) -> String {
+        // Names and numbers: there is nothing that JSON could not express.
+        format!("{MARK}{}\n", serde_json::to_string(self).unwrap_or_default())
+    }
+
+    /// From one line. None if it is something else.
+    fn from_line(line: &[u8]) -> Option<Message> {
+        parse(line.strip_prefix(MARK.as_bytes())?)
+    }
+}
+
+fn parse<T: DeserializeOwned>(line: &[u8]) -> Option<T> {
+    serde_json::from_slice(line).ok()
+}
