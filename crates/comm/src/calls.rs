@@ -1,8 +1,8 @@
 //! The collectives on plain slices. Each returns when this rank's part is done.
 
-use paceline_plan::{CollectiveKind, Reduction};
+use paceline_plan::Reduction;
 
-use crate::communicator::{Call, Communicator};
+use crate::communicator::Communicator;
 use crate::memory::Span;
 use crate::{CallOptions, CommError, Element};
 
@@ -11,7 +11,7 @@ impl Communicator {
     ///
     /// # Errors
     /// [`CommError::Failed`] if a peer is lost, has made another call, or the deadline passes;
-    /// [`CommError::Algorithm`] for an unknown algorithm.
+    /// [`CommError::Algorithm`] for an unknown algorithm; [`CommError::Usage`] for options that make no sense.
     pub fn all_reduce<T: Element>(
         &self,
         data: &mut [T],
@@ -19,7 +19,7 @@ impl Communicator {
         options: &CallOptions,
     ) -> Result<(), CommError> {
         let span = Span::of_mut(data);
-        self.run(call::<T>(CollectiveKind::AllReduce, span, span, data.len(), options).reducing(reduction))
+        self.run(self.all_reduce_call::<T>((span, span), reduction, options)?)
     }
 
     /// As [`Communicator::all_reduce`], out of place.
@@ -33,10 +33,8 @@ impl Communicator {
         reduction: Reduction,
         options: &CallOptions,
     ) -> Result<(), CommError> {
-        let kind = CollectiveKind::AllReduce;
-        self.check_blocks(kind, "the output", output.len(), 1, input.len())?;
-        let (from, into) = (Span::of(input), Span::of_mut(output));
-        self.run(call::<T>(kind, from, into, input.len(), options).reducing(reduction))
+        let spans = (Span::of(input), Span::of_mut(output));
+        self.run(self.all_reduce_call::<T>(spans, reduction, options)?)
     }
 
     /// Rank r's `output` becomes block r of the reduction of all ranks' `input`: `world_size` blocks of the length of
@@ -51,10 +49,8 @@ impl Communicator {
         reduction: Reduction,
         options: &CallOptions,
     ) -> Result<(), CommError> {
-        let kind = CollectiveKind::ReduceScatter;
-        self.check_blocks(kind, "the input", input.len(), self.world_size(), output.len())?;
-        let elements = output.len();
-        self.run(call::<T>(kind, Span::of(input), Span::of_mut(output), elements, options).reducing(reduction))
+        let spans = (Span::of(input), Span::of_mut(output));
+        self.run(self.reduce_scatter_call::<T>(spans, None, reduction, options)?)
     }
 
     /// Every rank's `output` becomes the `input` of all ranks, one after the other.
@@ -67,9 +63,8 @@ impl Communicator {
         output: &mut [T],
         options: &CallOptions,
     ) -> Result<(), CommError> {
-        let kind = CollectiveKind::AllGather;
-        self.check_blocks(kind, "the output", output.len(), self.world_size(), input.len())?;
-        self.run(call::<T>(kind, Span::of(input), Span::of_mut(output), input.len(), options))
+        let spans = (Span::of(input), Span::of_mut(output));
+        self.run(self.all_gather_call::<T>(spans, None, options)?)
     }
 
     /// Every rank's `data` becomes the root's.
@@ -77,10 +72,7 @@ impl Communicator {
     /// # Errors
     /// As [`Communicator::all_reduce`]; [`CommError::Usage`] if there is no such root.
     pub fn broadcast<T: Element>(&self, data: &mut [T], root: usize, options: &CallOptions) -> Result<(), CommError> {
-        let kind = CollectiveKind::Broadcast;
-        self.check_rank(kind, "root", root)?;
-        let span = Span::of_mut(data);
-        self.run(call::<T>(kind, span, span, data.len(), options).rooted(root))
+        self.run(self.broadcast_call::<T>(Span::of_mut(data), root, options)?)
     }
 
     /// The root's `output` becomes the reduction of all ranks' `input`. On other ranks `output` must be empty.
@@ -95,12 +87,8 @@ impl Communicator {
         reduction: Reduction,
         options: &CallOptions,
     ) -> Result<(), CommError> {
-        let kind = CollectiveKind::Reduce;
-        self.check_rank(kind, "root", root)?;
-        let blocks = usize::from(self.rank() == root);
-        self.check_blocks(kind, "the output", output.len(), blocks, input.len())?;
-        let (from, into) = (Span::of(input), Span::of_mut(output));
-        self.run(call::<T>(kind, from, into, input.len(), options).reducing(reduction).rooted(root))
+        let spans = (Span::of(input), Span::of_mut(output));
+        self.run(self.reduce_call::<T>(spans, root, reduction, options)?)
     }
 
     /// The root's `output` becomes the `input` of all ranks, one after the other. On other ranks `output` must be empty.
@@ -114,11 +102,8 @@ impl Communicator {
         root: usize,
         options: &CallOptions,
     ) -> Result<(), CommError> {
-        let kind = CollectiveKind::Gather;
-        self.check_rank(kind, "root", root)?;
-        let blocks = if self.rank() == root { self.world_size() } else { 0 };
-        self.check_blocks(kind, "the output", output.len(), blocks, input.len())?;
-        self.run(call::<T>(kind, Span::of(input), Span::of_mut(output), input.len(), options).rooted(root))
+        let spans = (Span::of(input), Span::of_mut(output));
+        self.run(self.gather_call::<T>(spans, None, root, options)?)
     }
 
     /// Rank r's `output` becomes block r of the root's `input`. On other ranks `input` must be empty.
@@ -132,12 +117,8 @@ impl Communicator {
         root: usize,
         options: &CallOptions,
     ) -> Result<(), CommError> {
-        let kind = CollectiveKind::Scatter;
-        self.check_rank(kind, "root", root)?;
-        let blocks = if self.rank() == root { self.world_size() } else { 0 };
-        self.check_blocks(kind, "the input", input.len(), blocks, output.len())?;
-        let elements = output.len();
-        self.run(call::<T>(kind, Span::of(input), Span::of_mut(output), elements, options).rooted(root))
+        let spans = (Span::of(input), Span::of_mut(output));
+        self.run(self.scatter_call::<T>(spans, None, root, options)?)
     }
 
     /// Block s of rank r's `output` becomes block r of rank s's `input`.
@@ -150,11 +131,7 @@ impl Communicator {
         output: &mut [T],
         options: &CallOptions,
     ) -> Result<(), CommError> {
-        let kind = CollectiveKind::AllToAll;
-        let elements = input.len() / self.world_size();
-        self.check_blocks(kind, "the input", input.len(), self.world_size(), elements)?;
-        self.check_blocks(kind, "the output", output.len(), self.world_size(), elements)?;
-        self.run(call::<T>(kind, Span::of(input), Span::of_mut(output), elements, options))
+        self.run(self.all_to_all_call::<T>((Span::of(input), Span::of_mut(output)), options)?)
     }
 
     /// Returns when all ranks have called it.
@@ -162,8 +139,7 @@ impl Communicator {
     /// # Errors
     /// As [`Communicator::all_reduce`].
     pub fn barrier(&self, options: &CallOptions) -> Result<(), CommError> {
-        let nothing = Span::EMPTY;
-        self.run(call::<u8>(CollectiveKind::Barrier, nothing, nothing, 0, options))
+        self.run(self.barrier_call(options)?)
     }
 
     /// Sends to a rank, which calls [`Communicator::receive`] with the same tag and length. Messages of one tag arrive
@@ -172,10 +148,7 @@ impl Communicator {
     /// # Errors
     /// As [`Communicator::all_reduce`]; [`CommError::Usage`] if there is no such rank, or it is this one.
     pub fn send<T: Element>(&self, data: &[T], to: usize, tag: u32, options: &CallOptions) -> Result<(), CommError> {
-        let kind = CollectiveKind::SendReceive;
-        self.check_peer(kind, to)?;
-        let call = call::<T>(kind, Span::of(data), Span::EMPTY, data.len(), options);
-        self.run_message(self.rank(), to, tag, call)
+        self.run(self.send_call::<T>(Span::of(data), to, tag, options)?)
     }
 
     /// Receives what a rank sends with [`Communicator::send`].
@@ -189,70 +162,6 @@ impl Communicator {
         tag: u32,
         options: &CallOptions,
     ) -> Result<(), CommError> {
-        let kind = CollectiveKind::SendReceive;
-        self.check_peer(kind, from)?;
-        let call = call::<T>(kind, Span::EMPTY, Span::of_mut(data), data.len(), options);
-        self.run_message(from, self.rank(), tag, call)
-    }
-
-    pub(crate) fn check_blocks(
-        &self,
-        kind: CollectiveKind,
-        which: &str,
-        found: usize,
-        blocks: usize,
-        elements: usize,
-    ) -> Result<(), CommError> {
-        if found == blocks * elements {
-            return Ok(());
-        }
-        let what = format!("{which} has {found} elements, but {blocks} blocks of {elements} are {}", blocks * elements);
-        Err(self.usage(kind, what))
-    }
-
-    pub(crate) fn check_rank(&self, kind: CollectiveKind, role: &str, rank: usize) -> Result<(), CommError> {
-        if rank < self.world_size() {
-            return Ok(());
-        }
-        Err(self.usage(kind, format!("{role} {rank} is not one of the {} ranks", self.world_size())))
-    }
-
-    fn check_peer(&self, kind: CollectiveKind, rank: usize) -> Result<(), CommError> {
-        self.check_rank(kind, "peer", rank)?;
-        if rank != self.rank() {
-            return Ok(());
-        }
-        Err(self.usage(kind, "a rank cannot send to itself; copy the data".to_owned()))
-    }
-}
-
-pub(crate) fn call<T: Element>(
-    kind: CollectiveKind,
-    input: Span,
-    output: Span,
-    elements: usize,
-    options: &CallOptions,
-) -> Call<'_> {
-    Call {
-        kind,
-        data_type: T::DATA_TYPE,
-        reduction: Reduction::Sum,
-        root: 0,
-        input,
-        output,
-        elements,
-        options,
-        owners: [None, None],
-        background: false,
-    }
-}
-
-impl Call<'_> {
-    pub(crate) fn reducing(self, reduction: Reduction) -> Self {
-        Call { reduction, ..self }
-    }
-
-    pub(crate) fn rooted(self, root: usize) -> Self {
-        Call { root, ..self }
+        self.run(self.receive_call::<T>(Span::of_mut(data), from, tag, options)?)
     }
 }

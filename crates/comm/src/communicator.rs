@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use paceline_collective::kernels::Elementwise;
 use paceline_engine::frame::Signature;
-use paceline_engine::{Failure, Geometry, Request};
+use paceline_engine::{Failure, Request};
 use paceline_fabric::Transport;
-use paceline_plan::{CollectiveKind, DataType, LinkCost, OperationKey, Reduction};
+use paceline_plan::{CollectiveKind, LinkCost, OperationKey};
 
 use crate::buffer::Memory;
 use crate::memory::{OperationMemory, Span};
+use crate::options::Settings;
 use crate::outcome::Ticket;
 use crate::pending::name;
+use crate::prepare::Call;
 use crate::programs::Choice;
 use crate::world::World;
 use crate::{Buffer, CallOptions, CommError, Element};
@@ -35,25 +37,11 @@ struct Group {
     members: Arc<[usize]>,
     rank: usize,
     sequence: AtomicU64,
-    /// Messages so far, by (sender, receiver, tag), and the two ranks as a group of their own.
-    messages: Mutex<HashMap<(usize, usize, u32), (u64, Arc<[usize]>)>>,
+    messages: Mutex<Messages>,
 }
 
-/// A call, before it is an operation.
-pub(crate) struct Call<'a> {
-    pub kind: CollectiveKind,
-    pub data_type: DataType,
-    pub reduction: Reduction,
-    pub root: usize,
-    pub input: Span,
-    pub output: Span,
-    /// Elements per block.
-    pub elements: usize,
-    pub options: &'a CallOptions,
-    /// The buffers that the operation owns, if it does.
-    pub owners: [Option<Arc<Memory>>; 2],
-    pub background: bool,
-}
+/// Messages so far, by (sender, receiver, tag), and the two ranks as a group of their own.
+type Messages = HashMap<(usize, usize, u32), (u64, Arc<[usize]>)>;
 
 impl Communicator {
     /// The communicator of a whole world.
@@ -133,15 +121,16 @@ impl Communicator {
     /// The algorithm that a call would run, and its tile size in bytes.
     ///
     /// # Errors
-    /// If the options name an unknown algorithm.
+    /// If the options name an unknown algorithm, or make no sense.
     pub fn choice(
         &self,
         kind: CollectiveKind,
         block_bytes: usize,
         options: &CallOptions,
     ) -> Result<(&'static str, usize), CommError> {
+        let settings = self.settings(kind, options)?;
         let cost = self.link_cost();
-        let choice = self.world.programs.choose(kind, self.world_size(), block_bytes, &cost, options)?;
+        let choice = self.world.programs.choose(kind, self.world_size(), block_bytes, false, &cost, &settings)?;
         Ok((choice.algorithm.name(), choice.tile_bytes))
     }
 
@@ -180,63 +169,81 @@ impl Communicator {
         self.world.context.with(|core| core.fail(Failure::Cancelled { reason }));
     }
 
-    /// Starts a collective.
-    pub(crate) fn start(&self, call: Call<'_>) -> Result<(Ticket, OperationKey), CommError> {
-        let key = self.collective_key(call.options);
-        let members = self.group.members.clone();
-        let ticket = self.start_as(key, members, self.group.rank, call)?;
-        Ok((ticket, key))
+    /// Starts an operation.
+    pub(crate) fn start(&self, call: Call) -> Result<(Ticket, OperationKey), CommError> {
+        let kind = call.kind;
+        let choice = self.choose(&call)?;
+        let (request, memory) = self.request(call, &choice);
+        let key = request.key;
+        let posted = self.world.context.post(request, memory);
+        Ok((posted.map_err(|failure| self.world.error(name(kind, &key), failure))?, key))
     }
 
-    /// Starts an operation of a group of the world.
-    fn start_as(
-        &self,
-        key: OperationKey,
-        members: Arc<[usize]>,
-        rank: usize,
-        call: Call<'_>,
-    ) -> Result<Ticket, CommError> {
+    /// What a call runs.
+    pub(crate) fn choose(&self, call: &Call) -> Result<Choice, CommError> {
+        let world = if call.route.is_some() { 2 } else { self.world_size() };
+        let block_bytes = call.layout.longest * call.data_type.size();
+        let variable = call.layout.variable();
+        self.world.programs.choose(call.kind, world, block_bytes, variable, &self.link_cost(), &call.settings)
+    }
+
+    /// Makes a call an operation of a group of the world: this one, or the two ranks of a message.
+    pub(crate) fn request(&self, call: Call, choice: &Choice) -> (Request, OperationMemory) {
+        let (key, members, rank) = match call.route {
+            None => (self.collective_key(&call.settings), self.group.members.clone(), self.group.rank),
+            Some((sender, receiver, tag)) => {
+                let (key, members) = self.message_key(sender, receiver, tag);
+                (key, members, usize::from(self.rank() == receiver))
+            }
+        };
         let world = members.len();
-        let element_bytes = call.data_type.size();
-        let block_bytes = call.elements * element_bytes;
-        let cost = self.link_cost();
-        let choice = self.world.programs.choose(call.kind, world, block_bytes, &cost, call.options)?;
-        let schedule = self.world.programs.schedule(&choice, rank, world, call.root);
-        let tile_elements = (choice.tile_bytes / element_bytes).max(1);
-        let geometry = Geometry::uniform(element_bytes, call.elements, tile_elements);
+        let schedule = self.world.programs.schedule(choice, rank, world, call.root);
+        let geometry = call.layout.geometry(call.data_type.size(), choice.tile_bytes);
         let shared = |owner: &Option<Arc<Memory>>, span: &Span| {
             span.bytes == 0
                 || owner.as_ref().is_some_and(|owner| owner.shared())
                 || self.world.arena.as_ref().is_some_and(|arena| arena.offset_of(span.start, span.bytes).is_some())
         };
         let shared_memory = shared(&call.owners[0], &call.input) && shared(&call.owners[1], &call.output);
-        let timeout = call.options.timeout.unwrap_or(self.world.timeout);
+        let timeout = call.settings.timeout.unwrap_or(self.world.timeout);
+        let signature = Signature {
+            collective: call.kind.code(),
+            data_type: call.data_type.code(),
+            reduction: call.reduction.code(),
+            algorithm: choice.index,
+            root: call.root as u32,
+            elements: call.layout.total,
+            tile_elements: call.layout.signed_tile_elements(&geometry),
+            fingerprint: call.layout.fingerprint,
+        };
         let request = Request {
             key,
-            signature: signature(&call, &choice, world, tile_elements),
+            signature,
             schedule,
             geometry,
             group: members,
-            priority: call.options.priority,
+            priority: call.settings.priority,
             deadline: self.world.context.now() + timeout,
             window: WINDOW,
             shared_memory,
             input_lengths: None,
+            tuning: call.settings.tuning,
         };
         let memory = OperationMemory {
             input: call.input,
             output: call.output,
             elementwise: Elementwise { data_type: call.data_type, reduction: call.reduction, divisor: 1 },
             divisor: world as u32,
+            reducing_threads: call.settings.tuning.reducing_threads.into(),
             scratch: None,
             _owners: call.owners,
             background: call.background,
         };
-        self.world.context.post(request, memory).map_err(|failure| self.world.error(name(call.kind, &key), failure))
+        (request, memory)
     }
 
-    /// Runs a collective to its end.
-    pub(crate) fn run(&self, call: Call<'_>) -> Result<(), CommError> {
+    /// Runs an operation to its end.
+    pub(crate) fn run(&self, call: Call) -> Result<(), CommError> {
         let kind = call.kind;
         // From here on the operation may touch the caller's memory: no way out before it has ended.
         let guard = NoUnwind(&self.world);
@@ -246,30 +253,12 @@ impl Communicator {
         outcome
     }
 
-    /// Runs a send or a receive to its end; `sender` and `receiver` are ranks of this group, and one of them is this.
-    pub(crate) fn run_message(
-        &self,
-        sender: usize,
-        receiver: usize,
-        tag: u32,
-        call: Call<'_>,
-    ) -> Result<(), CommError> {
-        let kind = call.kind;
-        let (key, members) = self.message_key(sender, receiver, tag);
-        let rank = usize::from(self.rank() == receiver);
-        let guard = NoUnwind(&self.world);
-        let started = self.start_as(key, members, rank, call);
-        let outcome = started.and_then(|ticket| self.finish(&ticket, kind, &key));
-        std::mem::forget(guard);
-        outcome
-    }
-
-    fn finish(&self, ticket: &Ticket, kind: CollectiveKind, key: &OperationKey) -> Result<(), CommError> {
+    pub(crate) fn finish(&self, ticket: &Ticket, kind: CollectiveKind, key: &OperationKey) -> Result<(), CommError> {
         self.world.context.wait(ticket, None);
         ticket.outcome().map_err(|failure| self.world.error(name(kind, key), failure))
     }
 
-    fn collective_key(&self, options: &CallOptions) -> OperationKey {
+    fn collective_key(&self, options: &Settings) -> OperationKey {
         let (communicator, operation) = match options.operation {
             Some(operation) => (self.group.id | OperationKey::NAMED, operation),
             None => (self.group.id, self.group.sequence.fetch_add(1, Ordering::Relaxed)),
@@ -306,28 +295,8 @@ impl fmt::Debug for Communicator {
     }
 }
 
-fn signature(call: &Call<'_>, choice: &Choice, world: usize, tile_elements: usize) -> Signature {
-    let blocks = match call.kind {
-        CollectiveKind::AllReduce
-        | CollectiveKind::Broadcast
-        | CollectiveKind::Reduce
-        | CollectiveKind::Barrier
-        | CollectiveKind::SendReceive => 1,
-        _ => world,
-    };
-    Signature {
-        collective: call.kind.code(),
-        data_type: call.data_type.code(),
-        reduction: call.reduction.code(),
-        algorithm: choice.index,
-        root: call.root as u32,
-        elements: (call.elements * blocks) as u64,
-        tile_elements: tile_elements as u64,
-    }
-}
-
 /// A panic while an operation uses a caller's slices must not free them under it: everything fails first.
-struct NoUnwind<'a>(&'a World);
+pub(crate) struct NoUnwind<'a>(pub &'a World);
 
 impl Drop for NoUnwind<'_> {
     fn drop(&mut self) {

@@ -114,6 +114,14 @@ impl Context {
         Ok(ticket)
     }
 
+    /// Starts several operations that callers wait for, under one lock, and sends what can be sent at once.
+    pub fn post_all(&self, requests: Vec<(Request, OperationMemory)>) -> Vec<Result<Ticket, Failure>> {
+        let mut guarded = self.lock();
+        let tickets = requests.into_iter().map(|(request, memory)| guarded.core.post(request, memory)).collect();
+        self.progress(&mut guarded);
+        tickets
+    }
+
     /// Waits until the operation has ended or `until` has passed. True if it has ended.
     pub fn wait(&self, ticket: &Ticket, until: Option<Instant>) -> bool {
         self.drive(self.patience, until, &|_| ticket.ended())

@@ -188,7 +188,7 @@ impl Core {
                 // SAFETY: no pieces.
                 unsafe { link.enqueue(&header, &[], NO_TICKET) };
             }
-            while link.has_room() {
+            while self.engine.next_lanes(peer).is_some_and(|lanes| link.has_room_on(lanes)) {
                 let Some(frame) = self.engine.transmit(peer) else { break };
                 moved = true;
                 let piece =

@@ -5,10 +5,13 @@ use paceline_collective::kernels::Elementwise;
 use paceline_engine::{Job, Region, Source};
 use paceline_fabric::{Link, LinkError};
 
-use crate::memory::Memories;
+use crate::memory::{Memories, Span};
 
 /// A remote operand is copied here piece by piece before it is combined: small enough to stay in the second-level cache.
 const STAGING_BYTES: usize = 128 << 10;
+
+/// A thread costs some 20 µs to start; less than this, which takes about as long, is not worth one.
+const THREAD_BYTES_MIN: usize = 128 << 10;
 
 /// Carries out one job.
 pub(crate) fn execute(
@@ -20,8 +23,9 @@ pub(crate) fn execute(
     match job {
         Job::Copy { from, into } => copy(from, into, memories, links),
         Job::Combine { left, right, into, combine: Combine::Reduction, last } => {
-            let elementwise = memories.operation(into.op.index).combining(*last);
-            combine(&elementwise, left, right, into, memories, links, staging)
+            let operation = memories.operation(into.op.index);
+            let work = Combination { elementwise: operation.combining(*last), threads: operation.reducing_threads };
+            combine(&work, left, right, into, memories, links, staging)
         }
         Job::Combine { .. } | Job::Map { .. } => {
             unreachable!("the communicator posts no program with kernels, and verifies those that it is given")
@@ -52,8 +56,48 @@ fn copy(
     still_valid(from, links)
 }
 
+/// How operands are combined.
+struct Combination {
+    elementwise: Elementwise,
+    threads: usize,
+}
+
+impl Combination {
+    /// Combines in so many threads as the caller admits and the length is worth. The bits are those of one thread:
+    /// elements do not depend on each other.
+    ///
+    /// # Safety
+    /// As [`Elementwise::combine_raw`].
+    unsafe fn run(&self, left: *const u8, right: *const u8, into: *mut u8, bytes: usize) {
+        let threads = self.threads.min(bytes / THREAD_BYTES_MIN).max(1);
+        // A multiple of any element's size and of a cache line.
+        let share = bytes.div_ceil(threads).next_multiple_of(64);
+        let operands = [left.cast_mut(), right.cast_mut(), into].map(|start| Span { start, bytes });
+        let piece = move |index: usize| {
+            let (start, end) = ((index * share).min(bytes), ((index + 1) * share).min(bytes));
+            // SAFETY: `start` is within the ranges that the caller vouches for; the pieces do not overlap.
+            let [left, right, into] = operands.each_ref().map(|operand| unsafe { operand.start.add(start) });
+            // SAFETY: as above.
+            unsafe { self.elementwise.combine_raw(left, right, into, end - start) };
+        };
+        if threads == 1 {
+            return piece(0);
+        }
+        std::thread::scope(|scope| {
+            for index in 1..threads {
+                // Where no thread is to be had, this one does it.
+                let name = std::thread::Builder::new().name("paceline-reduce".into());
+                if name.spawn_scoped(scope, move || piece(index)).is_err() {
+                    piece(index);
+                }
+            }
+            piece(0);
+        });
+    }
+}
+
 fn combine(
-    elementwise: &Elementwise,
+    work: &Combination,
     left: &Source,
     right: &Source,
     into: &Region,
@@ -69,7 +113,7 @@ fn combine(
         (Some(left), Some(right)) => {
             // SAFETY: three regions of `into.bytes`, checked when the addresses were made; that nothing else writes to
             // them now, and that the result is an operand or apart from both, `verify` has proved (see `Programs`).
-            unsafe { elementwise.combine_raw(left, right, target, into.bytes) };
+            unsafe { work.run(left, right, target, into.bytes) };
         }
         (near_left, near_right) => {
             staging.resize(STAGING_BYTES, 0);
@@ -85,7 +129,9 @@ fn combine(
                     None => staging.as_ptr(),
                 };
                 // SAFETY: as above; staging is apart from everything.
-                unsafe { elementwise.combine_raw(operand(near_left), operand(near_right), target.add(done), bytes) };
+                unsafe {
+                    work.elementwise.combine_raw(operand(near_left), operand(near_right), target.add(done), bytes);
+                };
                 done += bytes;
             }
         }
@@ -131,5 +177,32 @@ fn still_valid(source: &Source, links: &[Option<Box<dyn Link>>]) -> Result<(), (
             Err((*peer, LinkError::Closed))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use paceline_plan::{DataType, Reduction};
+
+    use super::*;
+
+    #[test]
+    fn many_threads_give_the_bits_of_one() {
+        let elementwise = Elementwise { data_type: DataType::F32, reduction: Reduction::Average, divisor: 3 };
+        for elements in [0, 1, 40_000, 131_072, 300_001] {
+            let value = |index: usize, seed: usize| ((index * seed) % 10_007) as f32 * 0.37;
+            let operands = [7919, 104_729].map(|seed| (0..elements).map(|i| value(i, seed)).collect::<Vec<f32>>());
+            let run = |threads| {
+                let mut into = vec![0f32; elements];
+                let [left, right] = operands.each_ref().map(|operand| operand.as_ptr().cast::<u8>());
+                // SAFETY: three ranges of as many bytes, apart from each other.
+                unsafe {
+                    Combination { elementwise, threads }.run(left, right, into.as_mut_ptr().cast(), 4 * elements);
+                }
+                into.into_iter().map(f32::to_bits).collect::<Vec<u32>>()
+            };
+            let right = run(1);
+            assert!([2, 3, 7].into_iter().all(|threads| run(threads) == right), "{elements} elements");
+        }
     }
 }

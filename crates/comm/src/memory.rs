@@ -34,6 +34,8 @@ pub(crate) struct OperationMemory {
     pub elementwise: Elementwise,
     /// What an average divides by.
     pub divisor: u32,
+    /// Threads that may share a combination.
+    pub reducing_threads: usize,
     pub scratch: Option<Memory>,
     /// Keeps buffers that the operation owns alive; never read.
     pub _owners: [Option<Arc<Memory>>; 2],
@@ -174,6 +176,7 @@ impl OperationMemory {
             output: Span::EMPTY,
             elementwise: Elementwise { data_type: DataType::U8, reduction: Reduction::Sum, divisor: 1 },
             divisor: 1,
+            reducing_threads: 1,
             scratch: None,
             _owners: [None, None],
             background: false,

@@ -49,7 +49,7 @@ impl Communicator {
     }
 
     fn seconds_of_ring(&self, data: &mut [f32]) -> Result<f64, CommError> {
-        let options = CallOptions { tile_bytes: Some(LARGE_BYTES), ..CallOptions::algorithm("ring") };
+        let options = CallOptions { chunk_bytes: Some(LARGE_BYTES), ..CallOptions::algorithm("ring") };
         let start = Instant::now();
         self.all_reduce(data, Reduction::Sum, &options)?;
         Ok(start.elapsed().as_secs_f64())

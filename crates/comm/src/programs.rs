@@ -8,12 +8,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use paceline_collective::registry::{find, index_of, registry};
+use paceline_collective::registry::{index_of, registry};
 use paceline_collective::{Algorithm, select};
 use paceline_engine::RankSchedule;
 use paceline_plan::{CollectiveKind, LinkCost};
 
-use crate::{CallOptions, CommError};
+use crate::CommError;
+use crate::options::Settings;
 
 /// Choices that are remembered; more different calls than this start over.
 const CHOICES_MAX: usize = 4096;
@@ -30,8 +31,8 @@ pub(crate) struct Choice {
 /// Algorithm, world size, rank, root.
 type ScheduleKey = (u8, usize, usize, usize);
 
-/// Collective, world size, bytes of a block, algorithm that the caller named.
-type ChoiceKey = (CollectiveKind, usize, usize, Option<u8>);
+/// Collective, world size, bytes of a block, whether blocks differ, algorithm that the caller named.
+type ChoiceKey = (CollectiveKind, usize, usize, bool, Option<u8>);
 
 /// The programs of a rank, and the choices made.
 #[derive(Default)]
@@ -59,15 +60,12 @@ impl Programs {
         kind: CollectiveKind,
         world: usize,
         block_bytes: usize,
+        variable: bool,
         link: &LinkCost,
-        options: &CallOptions,
+        settings: &Settings,
     ) -> Result<Choice, CommError> {
-        let named = match options.algorithm.as_deref() {
-            None | Some("auto") => None,
-            Some(name) => Some(find(kind, name)?),
-        };
-        let index = named.and_then(index_of);
-        let key = (kind, world, block_bytes, index);
+        let index = settings.algorithm.and_then(index_of);
+        let key = (kind, world, block_bytes, variable, index);
         let mut choices = self.choices.lock().unwrap_or_else(PoisonError::into_inner);
         if choices.len() > CHOICES_MAX {
             choices.clear();
@@ -76,12 +74,12 @@ impl Programs {
         let mut choice = match known {
             Some(choice) => choice,
             None => {
-                let choice = cheapest(kind, world, block_bytes, link, named);
+                let choice = cheapest(kind, world, block_bytes, variable, link, settings.algorithm);
                 choices.insert(key, choice);
                 choice
             }
         };
-        if let Some(tile_bytes) = options.tile_bytes {
+        if let Some(tile_bytes) = settings.chunk_bytes {
             choice.tile_bytes = tile_bytes;
         }
         Ok(choice)
@@ -92,10 +90,13 @@ fn cheapest(
     kind: CollectiveKind,
     world: usize,
     bytes: usize,
+    variable: bool,
     link: &LinkCost,
     named: Option<&'static dyn Algorithm>,
 ) -> Choice {
-    let admits = |algorithm: &dyn Algorithm| named.is_none_or(|named| named.name() == algorithm.name());
+    let admits = |algorithm: &dyn Algorithm| {
+        named.is_none_or(|named| named.name() == algorithm.name()) && (!variable || algorithm.variable_counts())
+    };
     let cheapest = select::cheapest(kind, world, bytes, link, admits);
     // Every algorithm serves every world (tested in `paceline-collective`), so one is left.
     let (algorithm, tile_bytes) =

@@ -102,6 +102,37 @@ fn reduce_scatter_all_gather_and_broadcast_in_the_background() {
 }
 
 #[test]
+fn every_other_collective_in_the_background() {
+    for links in LINKS {
+        on_all_ranks(links, 3, move |comm| {
+            let (me, options) = (comm.rank(), CallOptions::default());
+            let at_root = |elements| if me == 2 { elements } else { 0 };
+            let mine = || filled(&comm, 3000, |index| (me * 3000 + index) as f32);
+            let empty = |elements| comm.alloc::<f32>(elements).unwrap();
+            let barrier = comm.start_barrier(&options).unwrap();
+            let reduced = comm.start_reduce(mine(), empty(at_root(3000)), 2, Reduction::Min, &options).unwrap();
+            let gathered = comm.start_gather(mine(), empty(at_root(9000)), 2, &options).unwrap();
+            let whole = filled(&comm, at_root(9000), |index| index as f32);
+            let scattered = comm.start_scatter(whole, empty(3000), 2, &options).unwrap();
+            let transposed = comm.start_all_to_all(mine(), empty(3000), &options).unwrap();
+            let received = comm.start_receive(empty(3000), (me + 2) % 3, 4, &options).unwrap();
+            let sent = comm.start_send(mine(), (me + 1) % 3, 4, &options).unwrap();
+            let is = |buffer: Buffer<f32>, elements: usize, right: &dyn Fn(usize) -> usize| {
+                assert_eq!(buffer.len(), elements);
+                assert!(buffer.iter().enumerate().all(|(index, &got)| got == right(index) as f32), "{links:?}");
+            };
+            is(reduced.wait().unwrap(), at_root(3000), &|index| index);
+            is(gathered.wait().unwrap(), at_root(9000), &|index| index);
+            is(scattered.wait().unwrap(), 3000, &|index| me * 3000 + index);
+            is(transposed.wait().unwrap(), 3000, &|index| index / 1000 * 3000 + me * 1000 + index % 1000);
+            is(received.wait().unwrap(), 3000, &|index| (me + 2) % 3 * 3000 + index);
+            is(sent.wait().unwrap(), 3000, &|index| me * 3000 + index);
+            barrier.wait().unwrap();
+        });
+    }
+}
+
+#[test]
 fn waiting_can_end_before_the_operation_does() {
     on_all_ranks(Links::Memory, 2, |comm| {
         let options = CallOptions::default();
@@ -132,7 +163,7 @@ fn the_same_bits_whatever_the_arrival_order() {
                     let mut values = random(comm.rank() as u64 + 1);
                     let mut delays = random(seed + round * 100 + comm.rank() as u64);
                     let mut data: Vec<f32> = (0..5000).map(|_| (values() as f32 - 0.5) * 1e3).collect();
-                    let options = CallOptions { tile_bytes: Some(2048), ..CallOptions::algorithm(algorithm) };
+                    let options = CallOptions { chunk_bytes: Some(2048), ..CallOptions::algorithm(algorithm) };
                     std::thread::sleep(Duration::from_micros((delays() * 3000.0) as u64));
                     comm.all_reduce(&mut data, Reduction::Sum, &options).unwrap();
                     data.iter().map(|value| value.to_bits()).collect::<Vec<u32>>()

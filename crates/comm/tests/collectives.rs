@@ -16,7 +16,7 @@ fn cases() -> impl Iterator<Item = (Links, usize)> {
 
 /// Tiles of 512 bytes: small data reaches the many-tile path.
 fn options(algorithm: &str) -> CallOptions {
-    CallOptions { tile_bytes: Some(512), ..CallOptions::algorithm(algorithm) }
+    CallOptions { chunk_bytes: Some(512), ..CallOptions::algorithm(algorithm) }
 }
 
 fn value(rank: usize, index: usize) -> i64 {

@@ -3,15 +3,15 @@
 //! Nothing here believes a header. Frames of one message may arrive in any order, and several at once, because a link
 //! may have several streams; so a message is counted, and complete when the count is.
 
-use paceline_collective::{Action, Combine, Fold, Message, Slot, StepId};
-use paceline_plan::Rank;
+use paceline_collective::{Action, Combine, Fold, Message, Slot, Space, StepId};
+use paceline_plan::{Protocol, Rank};
 
 use crate::engine::Engine;
 use crate::failure::Failure;
 use crate::frame::{Header, Kind};
 use crate::interface::{OpId, Placement};
 use crate::operation::{Operation, Phase};
-use crate::peer::Pooled;
+use crate::peer::{POOL_ENTRY_BYTES, Pooled};
 use crate::work::Incoming;
 
 impl Engine {
@@ -181,7 +181,9 @@ impl Engine {
         }
         let Action::Receive { into, fold, .. } = op.schedule.action(step) else { return Ok(step) };
         let capacity = op.geometry.capacity(into, tile, op.schedule.parts());
-        let fits = if op.keeps_lengths() { total <= capacity } else { total == capacity };
+        // Lengths vary by kernels; and where blocks differ, scratch has room for the longest.
+        let varies = op.schedule.dynamic() || (op.geometry.variable() && into.space == Space::Scratch);
+        let fits = if varies { total <= capacity } else { total == capacity };
         let elementwise = fold.as_ref().is_some_and(|fold| fold.combine == Combine::Reduction);
         if !fits || (elementwise && !total.is_multiple_of(op.geometry.element_bytes.max(1))) {
             return Err(violation(peer, "sent a message of a length that does not fit the operation"));
@@ -238,10 +240,12 @@ impl Engine {
             return Ok(());
         };
         if let Some(position) = self.ops[index as usize].find_pooled(peer, tile, message) {
+            self.ops[index as usize].last_arrival = Some(self.now);
             self.ops[index as usize].pooled[position].receive(bytes);
             return self.consume_if_ready(index, position);
         }
         let op = &mut self.ops[index as usize];
+        op.last_arrival = Some(self.now);
         let step = op.group_rank(peer).and_then(|group_rank| op.schedule.receive(group_rank, message));
         let Some(step) = step.filter(|&step| op.in_flight(tile) && op.state(tile, step).begun) else { return Ok(()) };
         if header.kind() == Some(Kind::Reference) {
@@ -288,7 +292,15 @@ impl Engine {
         let traits = self.peers[peer].traits;
         let capacity = op.geometry.capacity(into, tile, op.schedule.parts());
         let comes_by_reference = traits.any_memory && traits.reference_above.is_some_and(|above| capacity > above);
-        if op.large && !comes_by_reference {
+        // What no credit suffices for never comes by itself.
+        let beyond_credit = capacity.saturating_add(POOL_ENTRY_BYTES) > self.config.eager_link_bytes;
+        let grant = match op.tuning.protocol {
+            Protocol::Rendezvous => true,
+            Protocol::Inline => beyond_credit,
+            Protocol::Eager => beyond_credit && !comes_by_reference,
+            Protocol::Auto => op.large && !comes_by_reference,
+        };
+        if grant {
             self.grant(index, tile, step, false);
         }
     }

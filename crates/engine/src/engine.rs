@@ -152,6 +152,7 @@ impl Engine {
         op.sequence = self.sequence;
         op.deadline = request.deadline;
         op.shared_memory = request.shared_memory;
+        op.tuning = request.tuning;
         op.last_progress = self.now;
         op.prepare(request.input_lengths.as_deref());
         self.sequence += 1;
@@ -279,7 +280,8 @@ impl Engine {
         }
         self.live -= 1;
         self.by_key.remove(&op.key);
-        self.completions.push_back(Completion { op: id, key: op.key, outcome, waiting, output_lengths });
+        let last_arrival = op.last_arrival;
+        self.completions.push_back(Completion { op: id, key: op.key, outcome, waiting, output_lengths, last_arrival });
         self.free_ops.push(index);
     }
 

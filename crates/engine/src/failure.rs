@@ -118,8 +118,16 @@ fn describe(signature: &Signature) -> String {
     });
     let data_type = DataType::from_code(signature.data_type).map_or("unknown", DataType::name);
     let reduction = Reduction::from_code(signature.reduction).map_or("unknown", Reduction::name);
+    let elements = match signature.elements {
+        u64::MAX => "so many".to_owned(),
+        elements => elements.to_string(),
+    };
+    let fingerprint = match signature.fingerprint {
+        0 => String::new(),
+        fingerprint => format!(", counts or program {fingerprint:08x}"),
+    };
     format!(
-        "{kind} ({reduction}, root {}, algorithm {}, tiles of {}) of {} {data_type} elements",
-        signature.root, signature.algorithm, signature.tile_elements, signature.elements
+        "{kind} ({reduction}, root {}, algorithm {}, tiles of {}{fingerprint}) of {elements} {data_type} elements",
+        signature.root, signature.algorithm, signature.tile_elements
     )
 }

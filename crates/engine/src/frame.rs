@@ -58,10 +58,13 @@ pub struct Signature {
     pub algorithm: u8,
     /// The root's rank in the group, or 0.
     pub root: u32,
-    /// Elements of the whole call (the sum over the blocks of its larger side).
+    /// Elements of the whole call (the sum over the blocks of its larger side); `u64::MAX` if no rank knows them all.
     pub elements: u64,
     /// Elements per tile.
-    pub tile_elements: u64,
+    pub tile_elements: u32,
+    /// A fingerprint of what else the ranks must agree on: the lengths of blocks that differ, or a program of the
+    /// caller's. 0 if there is nothing else.
+    pub fingerprint: u32,
 }
 
 /// A frame header. Little-endian, as on every machine that we run on; 104 bytes.
@@ -74,8 +77,8 @@ pub struct Header {
     pub kind: u8,
     /// 1 if the piece was sent without a grant and counts against the link's eager credit.
     pub eager: u8,
-    /// Zero.
-    pub reserved: u16,
+    /// For the sender's link: over at most so many of its parallel streams the operation's frames are spread. 0: all.
+    pub lanes: u16,
     /// [`OperationKey::communicator`].
     pub communicator: u32,
     /// [`OperationKey::epoch`].

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use paceline_collective::Order;
-use paceline_plan::{OperationKey, Rank};
+use paceline_plan::{OperationKey, Protocol, Rank};
 
 use crate::frame::{Header, Signature};
 use crate::work::{PoolBuffer, Region};
@@ -98,6 +98,19 @@ pub struct Request {
     pub shared_memory: bool,
     /// For kernels: the actual bytes of each input block. The operation must be a single tile.
     pub input_lengths: Option<Vec<usize>>,
+    /// How its messages travel and its work is cut.
+    pub tuning: Tuning,
+}
+
+/// What a caller may choose about an operation without changing its result. Ranks may differ.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tuning {
+    /// When messages leave, and as what.
+    pub protocol: Protocol,
+    /// Over how many parallel streams of a link its frames are spread ([`Header::lanes`]). 0: all.
+    pub lanes: u16,
+    /// Threads that share a piece of local work: pieces are so many times [`Config::work_bytes`]. 0 is 1.
+    pub reducing_threads: u16,
 }
 
 impl Request {
@@ -154,4 +167,6 @@ pub struct Completion {
     pub waiting: Vec<Waiting>,
     /// The actual bytes of each output block, if kernels decided them; empty otherwise.
     pub output_lengths: Vec<usize>,
+    /// When the last frame with data arrived, as far as [`crate::Engine::tick`] has told the time; None if none did.
+    pub last_arrival: Option<Time>,
 }

@@ -17,7 +17,7 @@
 //!
 //! use paceline_collective::registry::find;
 //! use paceline_engine::frame::Signature;
-//! use paceline_engine::{Config, Engine, Geometry, Placement, RankSchedule, Request, Time};
+//! use paceline_engine::{Config, Engine, Geometry, Placement, RankSchedule, Request, Time, Tuning};
 //! use paceline_plan::{CollectiveKind, OperationKey};
 //!
 //! // Rank 0 sends ten bytes to rank 1.
@@ -35,6 +35,7 @@
 //!         window: 1,
 //!         shared_memory: false,
 //!         input_lengths: None,
+//!         tuning: Tuning::default(),
 //!     };
 //!     engine.post(request, Time::ZERO).expect("nothing has failed");
 //!     engine
@@ -60,6 +61,11 @@
 //! pool ([`Config::eager_link_bytes`]); and on links with single copy a *reference* of a few bytes goes instead of the
 //! data, which stays with its sender until the receiver is ready. A receiver that sees nothing of an eager message for
 //! [`Config::nudge`] grants it: so that operations started in different orders cannot starve each other of credit.
+//!
+//! A caller may say otherwise ([`Protocol`]): *inline*, nothing goes by reference; *eager*, no message waits for a grant
+//! while there is credit; *rendezvous*, every message waits for its grant. Each rank follows its own word. Where two
+//! ranks of an operation were told different things, a sender may wait for a grant that its receiver does not think of,
+//! until the nudge: that costs time, never a result.
 //!
 //! **Invariant:** whatever the peers do, the pool of a link holds at most [`Config::eager_link_bytes`]; on top of that
 //! come only operands of kernels that are being taken in, each no longer than its slot.
@@ -92,7 +98,7 @@ pub use engine::Engine;
 pub use failure::{Failure, Waiting};
 pub use geometry::{Blocks, Geometry};
 pub use held::Held;
-pub use interface::{Completion, Config, LinkTraits, OpId, Placement, Request, Time, Transmit};
+pub use interface::{Completion, Config, LinkTraits, OpId, Placement, Request, Time, Transmit, Tuning};
 pub use schedule::RankSchedule;
 pub use stall::Stall;
 pub use work::{Job, PoolBuffer, Region, Source, Token, Work};

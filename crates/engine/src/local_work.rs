@@ -115,7 +115,8 @@ fn job(op: &Operation, item: &Item, work_bytes: usize) -> (Job, usize) {
     let region = |slot: &Slot| op.region(item.op, slot, item.tile, position);
     let rest = item.total - item.done;
     let room = slots(action).into_iter().flatten().map(|slot| region(slot).bytes).min().unwrap_or(rest);
-    let bytes = rest.min(op.geometry.whole_elements(work_bytes)).min(room);
+    let bytes =
+        rest.min(op.geometry.whole_elements(work_bytes * usize::from(op.tuning.reducing_threads.max(1)))).min(room);
     assert!(bytes > 0 || rest == 0, "{}: step {} reaches beyond its slots", op.key, item.step);
     let cut = |slot: &Slot| Region { bytes, ..region(slot) };
     let operand = |slot: &Slot| Source::Region(cut(slot));

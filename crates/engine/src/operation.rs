@@ -4,7 +4,7 @@ use paceline_collective::{Message, Slot, Space, StepId};
 use paceline_plan::{OperationKey, Rank};
 
 use crate::frame::Signature;
-use crate::interface::{OpId, Time};
+use crate::interface::{OpId, Time, Tuning};
 use crate::outgoing::Outgoing;
 use crate::peer::Pooled;
 use crate::stall::StallReports;
@@ -44,6 +44,8 @@ pub(crate) struct Operation {
     pub nudges: u32,
     pub nudged_at: Time,
     pub stall: StallReports,
+    pub last_arrival: Option<Time>,
+    pub tuning: Tuning,
     input_lengths: Vec<usize>,
 }
 
@@ -130,6 +132,8 @@ impl Operation {
             nudges: 0,
             nudged_at: Time::ZERO,
             stall: StallReports::default(),
+            last_arrival: None,
+            tuning: Tuning::default(),
             input_lengths: Vec::new(),
         }
     }
@@ -147,6 +151,7 @@ impl Operation {
         self.edges.resize(self.group.len(), Edge::default());
         self.nudges = 0;
         self.stall = StallReports::default();
+        self.last_arrival = None;
         self.input_lengths.clear();
         self.input_lengths.extend_from_slice(input_lengths.unwrap_or(&[]));
     }

@@ -1,7 +1,7 @@
 //! What leaves: permission to send, the next frame for a link, and what comes back when its memory is free.
 
 use paceline_collective::{Action, Message, StepId};
-use paceline_plan::Rank;
+use paceline_plan::{Protocol, Rank};
 
 use crate::arrival::violation;
 use crate::engine::Engine;
@@ -21,14 +21,22 @@ impl Engine {
         let peer = &mut self.peers[op.group[to]];
         // A kernel at the other end needs its operand whole, and every block would be a reference of its own.
         let whole = from.blocks == 1 || !op.schedule.dynamic();
-        let by_reference = peer.traits.reference_above.is_some_and(|above| total > above)
+        let protocol = op.tuning.protocol;
+        let by_reference = protocol != Protocol::Inline
+            && peer.traits.reference_above.is_some_and(|above| total > above)
             && (peer.traits.any_memory || op.shared_memory)
             && whole;
         let granted = op.take_grant(tile, step);
         let cost = if by_reference { op.pieces(&from, tile) * POOL_ENTRY_BYTES } else { total + POOL_ENTRY_BYTES };
         let edge = &mut op.edges[to];
-        let room =
-            by_reference || !op.large || edge.eager_bytes.saturating_add(total) <= self.config.eager_operation_bytes;
+        let room = match protocol {
+            Protocol::Rendezvous => false,
+            Protocol::Inline | Protocol::Eager => true,
+            Protocol::Auto => {
+                let sum = edge.eager_bytes.saturating_add(total);
+                by_reference || !op.large || sum <= self.config.eager_operation_bytes
+            }
+        };
         let eager = !granted && room && peer.eager_outstanding() + cost <= self.config.eager_link_bytes;
         let message = Outgoing {
             priority: op.priority,
@@ -98,6 +106,7 @@ impl Engine {
         let kind = if state.by_reference { Kind::Reference } else { Kind::Data };
         let header = Header {
             eager: u8::from(message.eager),
+            lanes: op.tuning.lanes,
             signature: op.signature,
             tile: message.tile,
             message: name,
@@ -117,6 +126,11 @@ impl Engine {
             u64::from(self.in_flight.insert(frame))
         });
         Some(Transmit { header: self.stamp(peer, header), payload, ticket })
+    }
+
+    /// The lanes ([`Header::lanes`]) of the frame that [`Engine::transmit`] gives next.
+    pub fn next_lanes(&self, peer: Rank) -> Option<u16> {
+        self.peers[peer].outgoing.peek().map(|message| self.ops[message.op.index as usize].tuning.lanes)
     }
 
     /// Is there a data or control frame for a peer?

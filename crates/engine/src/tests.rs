@@ -9,7 +9,7 @@ use paceline_plan::{CollectiveKind, OperationKey};
 
 use crate::frame::{Header, Kind, Signature};
 use crate::interface::{Config, Placement, Request, Time, Transmit};
-use crate::{Blocks, Engine, Failure, Geometry, RankSchedule};
+use crate::{Blocks, Engine, Failure, Geometry, RankSchedule, Tuning};
 
 const ENTRY: u32 = crate::peer::POOL_ENTRY_BYTES as u32;
 
@@ -40,11 +40,12 @@ fn request(program: &RankProgram, operation: u64, bytes: usize) -> Request {
         window: 1,
         shared_memory: false,
         input_lengths: None,
+        tuning: Tuning::default(),
     }
 }
 
 fn signature(bytes: usize) -> Signature {
-    Signature { elements: bytes as u64, tile_elements: bytes.max(1) as u64, ..Signature::default() }
+    Signature { elements: bytes as u64, tile_elements: bytes.max(1) as u32, ..Signature::default() }
 }
 
 /// All of a message in one frame.

@@ -83,6 +83,12 @@ pub trait Link: Send {
     /// possible, so that an urgent one overtakes.
     fn has_room(&self) -> bool;
 
+    /// As [`Link::has_room`], for a data frame with this [`Header::lanes`].
+    fn has_room_on(&self, lanes: u16) -> bool {
+        let _ = lanes;
+        self.has_room()
+    }
+
     /// Accepts a frame: the header and the payload as pieces of memory (in total `header.wire_payload_bytes()`).
     /// `ticket` comes back from [`Link::flush`] when the pieces may be overwritten. Only control frames (without
     /// payload) may be enqueued while `has_room` is false.

@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -280,6 +280,33 @@ fn an_urgent_frame_overtakes_bulk_on_another_stream() {
     }
     let order: Vec<u32> = recorder.frames.iter().map(|(header, _)| header.tile).collect();
     assert_eq!(order, [2, 1, 3], "urgent, bulk, and the goodbye after everything");
+}
+
+#[test]
+fn a_call_with_few_lanes_keeps_to_them() {
+    let pairs: Vec<_> = (0..4).map(|_| sockets()).collect();
+    let (ours, mut theirs): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
+    let mut link = TcpLink::new(ours, TcpOptions::default()).expect("a link");
+    let memory = payload(1, 32 << 10);
+    let enqueue = |link: &mut TcpLink, id, lanes| {
+        let header = Header { lanes, ..data(id, memory.len()) };
+        // SAFETY: `memory` outlives the link.
+        unsafe { link.enqueue(&header, &[piece(&memory)], u64::from(id)) };
+    };
+    (0..6).for_each(|id| enqueue(&mut link, id, 2));
+    assert!(link.has_room_on(1));
+    (6..15).for_each(|id| enqueue(&mut link, id, 1));
+    assert!(!link.has_room_on(1) && link.has_room_on(2) && link.has_room());
+    while link.flush(&mut |_| ()).expect("a link that works") {}
+    let mut carried = Vec::new();
+    for socket in &mut theirs {
+        socket.set_nonblocking(true).expect("a socket option");
+        let mut bytes = Vec::new();
+        // Ends with "would block".
+        let _ = socket.read_to_end(&mut bytes);
+        carried.push(bytes.len());
+    }
+    assert!(carried[0] == 0 && carried[1] > carried[2] && carried[2] > 0 && carried[3] == 0, "{carried:?}");
 }
 
 #[test]

@@ -140,6 +140,21 @@ named_enum! {
     SendReceive = 9 "send-receive",
 }
 
+named_enum! {
+    /// How the messages of a call travel.
+    #[derive(Default)]
+    Protocol, "protocol":
+    /// What suits the size and the link: small messages eagerly, large ones by reference or after a grant.
+    #[default]
+    Auto = 0 "auto",
+    /// As bytes in the stream of frames, never by reference; at once, while the link's eager credit lasts.
+    Inline = 1 "inline",
+    /// At once, while the link's eager credit lasts; by reference where the link can.
+    Eager = 2 "eager",
+    /// After the receiver's grant; by reference where the link can.
+    Rendezvous = 3 "rendezvous",
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -21,7 +21,7 @@ mod key;
 mod link_cost;
 
 pub use bucket::{Bucket, Plan, TensorId};
-pub use data_type::{CollectiveKind, DataType, Reduction, UnknownName};
+pub use data_type::{CollectiveKind, DataType, Protocol, Reduction, UnknownName};
 pub use key::OperationKey;
 pub use link_cost::LinkCost;
 

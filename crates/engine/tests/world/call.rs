@@ -6,8 +6,8 @@ use paceline_collective::kernels::Elementwise;
 use paceline_collective::registry::{index_of, registry};
 use paceline_collective::{Algorithm, blocks};
 use paceline_engine::frame::Signature;
-use paceline_engine::{Blocks, Geometry, RankSchedule, Request, Time};
-use paceline_plan::{CollectiveKind, DataType, OperationKey, Rank, Reduction};
+use paceline_engine::{Blocks, Geometry, RankSchedule, Request, Time, Tuning};
+use paceline_plan::{CollectiveKind, DataType, OperationKey, Protocol, Rank, Reduction};
 
 use crate::random::Random;
 
@@ -39,6 +39,8 @@ pub struct Call {
     pub seed: u64,
     /// For programs with kernels: the input of each rank, and the bytes of its blocks that count.
     pub own_input: Option<Arc<Vec<OwnInput>>>,
+    /// How messages travel, of even and of odd ranks.
+    pub protocols: [Protocol; 2],
 }
 
 impl Call {
@@ -68,6 +70,7 @@ impl Call {
             timeout: 60_000_000_000,
             seed: 7,
             own_input: None,
+            protocols: [Protocol::Auto; 2],
         }
     }
 
@@ -163,6 +166,7 @@ impl Call {
             deadline: now + Time::from_nanos(self.timeout),
             window: self.window,
             shared_memory: self.shared_memory,
+            tuning: Tuning { protocol: self.protocols[rank % 2], ..Tuning::default() },
             input_lengths: self.own_input.as_ref().and_then(|own| own[rank].1).map(|length| vec![length]),
         }
     }
@@ -177,7 +181,8 @@ impl Call {
             algorithm: self.algorithm,
             root: self.root as u32,
             elements: if single { self.counts[0] } else { self.counts.iter().sum::<usize>() } as u64,
-            tile_elements: self.tile_elements as u64,
+            tile_elements: self.tile_elements as u32,
+            fingerprint: 0,
         }
     }
 

@@ -67,7 +67,7 @@ impl Fuzz {
                 8 => header.payload_bytes = number(random),
                 9 => header.eager_returned = random.pick(&[0, 1, 64, 1000, u64::MAX]),
                 10 => header.signature.elements ^= 1,
-                11 => header.signature.tile_elements = u64::from(number(random)),
+                11 => header.signature.tile_elements = number(random),
                 12 => {
                     (header.offset, header.message_bytes) = (0, header.payload_bytes);
                 }

@@ -13,6 +13,7 @@ mod fuzz;
 mod kernels;
 mod link;
 mod memory;
+mod protocols;
 mod random;
 mod schedules;
 mod setup;

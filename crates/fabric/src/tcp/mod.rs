@@ -113,9 +113,14 @@ impl TcpLink {
         self.streams.len()
     }
 
-    /// The bulk stream that has least to send. The first one is a bulk stream only if it is the only one.
-    fn bulk_stream(&self) -> usize {
-        let candidates = self.streams.len().min(2) - 1..self.streams.len();
+    /// The bulk stream that has least to send, of the first so many ones (0: of all). The first stream of the link is a
+    /// bulk stream only if it is the only one.
+    fn bulk_stream(&self, lanes: u16) -> usize {
+        let first = self.streams.len().min(2) - 1;
+        let candidates = match lanes {
+            0 => first..self.streams.len(),
+            lanes => first..self.streams.len().min(first + usize::from(lanes)),
+        };
         candidates.min_by_key(|&index| self.streams[index].unsent_bytes()).unwrap_or(0)
     }
 
@@ -181,8 +186,12 @@ impl Link for TcpLink {
     }
 
     fn has_room(&self) -> bool {
+        self.has_room_on(0)
+    }
+
+    fn has_room_on(&self, lanes: u16) -> bool {
         let room = |stream: &Stream| stream.unsent_bytes() < self.options.unsent_bytes_max;
-        room(&self.streams[0]) && room(&self.streams[self.bulk_stream()])
+        room(&self.streams[0]) && room(&self.streams[self.bulk_stream(lanes)])
     }
 
     unsafe fn enqueue(&mut self, header: &Header, payload: &[Piece], ticket: u64) {
@@ -193,7 +202,7 @@ impl Link for TcpLink {
         if goodbye {
             self.goodbye_tickets.push(ticket);
         }
-        let first = if bulk { self.bulk_stream() } else { 0 };
+        let first = if bulk { self.bulk_stream(header.lanes) } else { 0 };
         let last = if goodbye { self.streams.len() - 1 } else { first };
         for stream in &mut self.streams[first..=last] {
             if !self.failed && !stream.write_broken {

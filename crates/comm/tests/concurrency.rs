@@ -1,0 +1,120 @@
+//! Several threads on one communicator and on different ones; splits of splits; abort while others wait.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use paceline_comm::{CallOptions, CommError, Communicator, Failure, Reduction};
+use support::{LINKS, on_all_ranks};
+
+fn sum_of_ranks(comm: &Communicator, elements: usize, options: &CallOptions) -> i64 {
+    let mut data = vec![comm.rank() as i64; elements];
+    comm.all_reduce(&mut data, Reduction::Sum, options).unwrap();
+    assert!(data.iter().all(|&got| got == data[0]));
+    data[0]
+}
+
+#[test]
+fn threads_with_operation_ids_on_one_communicator() {
+    for links in LINKS {
+        on_all_ranks(links, 4, move |comm| {
+            std::thread::scope(|scope| {
+                for thread in 0..4u64 {
+                    let comm = &comm;
+                    scope.spawn(move || {
+                        // Each rank goes through its ids in another order.
+                        let start = |round: u64| {
+                            let id = thread * 1000 + (round + 7 * comm.rank() as u64) % 25;
+                            let options = CallOptions { operation: Some(id), ..CallOptions::default() };
+                            (id, comm.start_all_reduce_copy(&[id as i64; 40], Reduction::Sum, &options).unwrap())
+                        };
+                        for (id, pending) in (0..25).map(start).collect::<Vec<_>>() {
+                            assert_eq!(pending.wait().unwrap()[..], [4 * id as i64; 40]);
+                        }
+                    });
+                }
+            });
+        });
+    }
+}
+
+#[test]
+fn threads_on_different_sub_communicators() {
+    for links in LINKS {
+        on_all_ranks(links, 4, move |comm| {
+            // A communicator of the same ranks for each thread: each has its own sequence of calls.
+            let copies: Vec<_> = (0..3).map(|_| comm.split(Some(0), 0).unwrap().unwrap()).collect();
+            std::thread::scope(|scope| {
+                for (thread, copy) in copies.iter().enumerate() {
+                    scope.spawn(move || {
+                        for round in 0..30 {
+                            let elements = 1 + (thread * 5000 + round * 131) % 20_000;
+                            assert_eq!(sum_of_ranks(copy, elements, &CallOptions::default()), 6);
+                        }
+                    });
+                }
+            });
+        });
+    }
+}
+
+#[test]
+fn splits_of_splits_of_splits() {
+    for links in LINKS {
+        on_all_ranks(links, 8, move |comm| {
+            let options = CallOptions::default();
+            let mut part = comm.clone();
+            for level in 0..3 {
+                let half = (part.rank() * 2 / part.world_size()) as u32;
+                part = part.split(Some(half), 0).unwrap().unwrap();
+                assert_eq!(part.world_size(), 4 >> level);
+                let ranks = part.world_size() as i64;
+                assert_eq!(sum_of_ranks(&part, 1000, &options), ranks * (ranks - 1) / 2);
+            }
+            // The ancestors still work, and messages within a part use its ranks.
+            let pair = comm.split(Some(comm.rank() as u32 / 2), -(comm.rank() as i32)).unwrap().unwrap();
+            let (mine, mut theirs) = ([comm.rank() as u8], [0u8]);
+            let peer = 1 - pair.rank();
+            pair.group(|group| {
+                group.send(&mine, peer, 0, &options)?;
+                group.receive(&mut theirs, peer, 0, &options)
+            })
+            .unwrap();
+            assert_eq!(theirs[0], mine[0] ^ 1);
+            assert_eq!(sum_of_ranks(&comm, 10, &options), 28);
+        });
+    }
+}
+
+#[test]
+fn abort_from_another_thread_ends_all_that_wait() {
+    for links in LINKS {
+        let started = Instant::now();
+        on_all_ranks(links, 2, move |comm| {
+            let part = comm.split(Some(0), 0).unwrap().unwrap();
+            if comm.rank() == 1 {
+                // Starts nothing, and learns of the end when it tries.
+                let options = CallOptions { operation: Some(99), ..CallOptions::default() };
+                return drop(comm.all_reduce(&mut [0u8; 8], Reduction::Sum, &options).unwrap_err());
+            }
+            std::thread::scope(|scope| {
+                let wait = |comm: Communicator, id| {
+                    scope.spawn(move || {
+                        let options = CallOptions { operation: Some(id), ..CallOptions::default() };
+                        comm.all_reduce(&mut [1f32; 50_000], Reduction::Sum, &options).unwrap_err()
+                    })
+                };
+                let waiting = [wait(comm.clone(), 1), wait(comm.clone(), 2), wait(part.clone(), 1)];
+                let pending = comm.start_all_reduce_copy(&[1f32; 9], Reduction::Sum, &CallOptions::default()).unwrap();
+                std::thread::sleep(Duration::from_millis(20));
+                comm.abort("from elsewhere");
+                let failed = waiting.map(|thread| thread.join().unwrap());
+                for error in failed.into_iter().chain([pending.wait().unwrap_err()]) {
+                    let CommError::Failed { failure, .. } = error else { panic!("{error}") };
+                    assert!(matches!(&*failure, Failure::Cancelled { reason } if reason.contains("from elsewhere")));
+                }
+            });
+        });
+        assert!(started.elapsed() < Duration::from_secs(5), "{links:?}: {:?}", started.elapsed());
+    }
+}
