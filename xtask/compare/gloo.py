@@ -1,15 +1,16 @@
 """Measures Gloo's all-reduce (float, sum) through torch.distributed by the rules of `paceline perf`:
 
-a barrier before each call; the time of a call is the maximum over the ranks; every element of the result is checked,
-after the first call and after the last one; warm-up and number of calls as in crates/cli/src/perf/schedule.rs.
-torch.distributed has only an in-place all-reduce: the data is put back before the barrier, outside the measured time.
+a barrier before each call; the time of a call is the maximum over the ranks; every element is checked in the first call
+and in the last measured one; warm-up and number of calls as in crates/cli/src/perf/calls.rs, whose constants are
+arguments. torch.distributed has only an in-place all-reduce: the data is put back before every barrier, outside the
+measured time, so that no earlier result can pass for a later one. The time of a call includes Python's part of it.
 
-Usage, as one rank of `paceline launch`: gloo.py MEETING_FILE SECONDS BYTES...
-Rank 0 prints one JSON object per size. The exit status is 1 if any element was wrong.
+Usage, as one rank of `paceline launch`: gloo.py PIPES PROBE_CALLS CALLS_MIN CALLS_MAX WARM_UP_SHARE
+Each rank reads lines `COLLECTIVE BYTES SECONDS` from the named pipe PIPES/RANK, where it sleeps while others are
+measured; the collective must be all-reduce. Rank 0 prints one JSON object when all are ready, and one for each line.
 """
 
 import json
-import math
 import os
 import sys
 import time
@@ -17,16 +18,21 @@ import time
 import torch
 import torch.distributed as dist
 
-# Keep in step with crates/cli/src/perf/schedule.rs.
-PROBE_CALLS, CALLS_MIN, CALLS_MAX, WARM_UP_SHARE = 3, 5, 1000, 10
-
+PIPES = sys.argv[1]
+PROBE_CALLS, CALLS_MIN, CALLS_MAX, WARM_UP_SHARE = map(int, sys.argv[2:])
 RANK = int(os.environ["PACELINE_RANK"])
 RANKS = int(os.environ["PACELINE_WORLD_SIZE"])
+# The pattern repeats after so many elements; a prime, so that a block in a wrong place does not look right.
+PERIOD = 31
 
 
-def contribution(of_rank, count):
+def repeated(period, count):
+    return period.repeat(count // PERIOD + 1)[:count]
+
+
+def contribution(of_rank):
     """Small whole numbers, so that the sum of any number of ranks up to thousands is exact."""
-    return ((torch.arange(count, dtype=torch.int64) * 7 + of_rank * 13) % 31).to(torch.float32)
+    return ((torch.arange(PERIOD) * 7 + of_rank * 13) % PERIOD).to(torch.float32)
 
 
 def total(value, operation):
@@ -54,15 +60,10 @@ def agree_on_calls(source, data, seconds):
     return int(min(max(calls, CALLS_MIN), CALLS_MAX))
 
 
-def percentile(times, share):
-    """The smallest time that is not exceeded by this share of the calls."""
-    return times[max(math.ceil(share * len(times)) - 1, 0)]
-
-
 def measure(size, seconds):
     count = size // 4
-    source = contribution(RANK, count)
-    expected = sum(contribution(rank, count) for rank in range(RANKS))
+    source = repeated(contribution(RANK), count)
+    expected = repeated(sum(contribution(rank) for rank in range(RANKS)), count)
     data = torch.empty_like(source)
 
     def count_wrong():
@@ -78,22 +79,28 @@ def measure(size, seconds):
 
     slowest = torch.tensor(own, dtype=torch.float64)
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-    times = sorted(slowest.tolist())
+    # The smallest time that is not exceeded by half of the calls.
+    median = sorted(slowest.tolist())[(calls + 1) // 2 - 1]
+    return {"bytes": count * 4, "iterations": calls, "p50_us": median * 1e6, "wrong": int(wrong)}
+
+
+def say(answer):
     if RANK == 0:
-        row = {"bytes": count * 4, "iterations": calls, "min_us": times[0], "p50_us": percentile(times, 0.5)}
-        row |= {"p99_us": percentile(times, 0.99), "max_us": times[-1]}
-        row = {name: value * 1e6 if name.endswith("_us") else value for name, value in row.items()}
-        print(json.dumps(row | {"wrong": int(wrong)}), flush=True)
-    return wrong
+        print(json.dumps(answer), flush=True)
 
 
 def main():
-    meeting, seconds, sizes = sys.argv[1], float(sys.argv[2]), [int(size) for size in sys.argv[3:]]
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=RANK, world_size=RANKS)
-    wrong = sum(measure(size, seconds) for size in sizes)
+    dist.init_process_group("gloo", init_method=f"file://{PIPES}/meeting", rank=RANK, world_size=RANKS)
+    with open(f"{PIPES}/{RANK}", encoding="ascii") as commands:
+        dist.barrier()
+        say({"ready": True})
+        while line := commands.readline():
+            collective, size, seconds = line.split()
+            if collective != "all-reduce":
+                sys.exit(f"Gloo is measured for all-reduce only, not for {collective}")
+            say(measure(int(size), float(seconds)))
     dist.destroy_process_group()
-    sys.exit(wrong != 0)
 
 
 main()

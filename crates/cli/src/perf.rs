@@ -1,10 +1,10 @@
 //! `paceline perf`: latency and bandwidth of a collective, in the manner of nccl-tests.
 
+mod calls;
 mod exercise;
 mod measure;
 mod pattern;
 mod row;
-mod schedule;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -22,11 +22,11 @@ use crate::failure::Failure;
 use crate::json_file::JsonFile;
 use crate::security::SecurityArguments;
 use crate::workers::{self, Place};
+use calls::sizes;
 use exercise::{Exercise, Subject};
 use measure::{Effort, measure};
 use pattern::{Pattern, Value};
 use row::{Row, bus_factor, write_head};
-use schedule::sizes;
 
 /// What `perf` is told.
 #[derive(Args)]

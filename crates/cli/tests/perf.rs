@@ -52,7 +52,7 @@ fn check_row(row: &Value, transport: &str) {
     assert_eq!([&row["ranks"], &row["wrong"]], [4, 0], "{row:#}");
     assert!(row["algorithm"].as_str().is_some_and(|name| name != "auto" && !name.is_empty()), "{row:#}");
     let number = |name: &str| row[name].as_f64().unwrap_or_else(|| panic!("{name} is no number in {row:#}"));
-    assert!(number("iterations") >= 5.0);
+    assert!(number("iterations") >= 3.0);
     assert!(0.0 < number("min_us") && number("min_us") <= number("p50_us"));
     assert!(number("p50_us") <= number("p99_us") && number("p99_us") <= number("max_us"));
     let algbw = number("bytes") / number("p50_us") / 1e3;
@@ -80,7 +80,8 @@ fn every_collective_runs_between_processes() {
         let dtype = ["f16", "i64", "bf16"][index % 3];
         let mut options = vec![*collective, "--ranks", "3", "--transport", transport, "--dtype", dtype, "--root", "2"];
         options.extend(["--min", "5000", "--max", "200kB", "--factor", "50", "--iterations", "3", "--warmup", "0"]);
-        if index % 2 == 0 {
+        // Both places on both transports, in the course of four collectives.
+        if index % 4 < 2 {
             options.push("--alloc");
         }
         let outcome = perf(&options).expect_code(0);
@@ -132,6 +133,12 @@ fn wrong_usage_is_told_before_anything_starts() {
         let outcome = perf(arguments).expect_code(2).expect_stderr(fragments);
         assert_eq!(outcome.stdout, "", "{arguments:?}");
     }
+}
+
+#[test]
+fn more_memory_than_there_is_is_a_failure_and_no_crash() {
+    let outcome = perf(&["all-reduce", "--ranks", "2", "--min", "1000000000GiB", "--max", "1000000000GiB"]).expect_code(1);
+    outcome.expect_stderr(&["has no memory for", "help:", "--max"]);
 }
 
 #[test]

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::process::{Command, Stdio};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Why the comparison could not be made.
+#[derive(Debug)]
 pub struct Error(String);
 
 impl fmt::Display for Error {
@@ -26,11 +27,30 @@ impl From<&str> for Error {
     }
 }
 
+/// What is compared: who takes part depends on it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setting {
+    /// As `paceline perf` calls it.
+    pub collective: String,
+    /// `shm` or `tcp`.
+    pub transport: String,
+    /// The world size.
+    pub ranks: usize,
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}, {} ranks", self.collective, self.transport, self.ranks)
+    }
+}
+
 /// One size as a contestant measured it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Measured {
-    /// The bytes of the data.
+    /// The bytes of the larger of input and output.
     pub bytes: usize,
+    /// Measured calls.
+    pub iterations: usize,
     /// The median over the calls.
     pub p50_us: f64,
     /// Wrong elements: must be 0.
@@ -52,22 +72,38 @@ pub fn output(command: &mut Command) -> Result<String, Error> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Runs a contestant that prints one JSON object per size, and checks that it measured these sizes, correctly.
-pub fn measure(command: &mut Command, sizes: &[usize]) -> Result<Vec<Measured>, Error> {
-    let text = output(command)?;
-    let lines = text.lines().filter(|line| line.starts_with('{'));
-    let rows = lines.map(serde_json::from_str).collect::<Result<Vec<Measured>, _>>();
-    check(rows.map_err(|error| format!("{:?}: {error}", command.get_program()))?, sizes)
+/// The measurement, if it is one of this size and nothing was wrong.
+pub fn check(measured: Measured, bytes: usize) -> Result<Measured, Error> {
+    if measured.wrong != 0 {
+        return Err(format!("{} elements of {} bytes were wrong", measured.wrong, measured.bytes).into());
+    }
+    if measured.bytes != bytes {
+        return Err(format!("asked for {bytes} bytes, got {}", measured.bytes).into());
+    }
+    if !(measured.p50_us.is_finite() && measured.p50_us > 0.0) {
+        return Err(format!("{} us is no time for {bytes} bytes", measured.p50_us).into());
+    }
+    Ok(measured)
 }
 
-/// The rows, if they are those of these sizes and nothing was wrong.
-pub fn check(rows: Vec<Measured>, sizes: &[usize]) -> Result<Vec<Measured>, Error> {
-    if let Some(row) = rows.iter().find(|row| row.wrong != 0) {
-        return Err(format!("{} elements of {} bytes were wrong", row.wrong, row.bytes).into());
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_results_sizes_and_times_are_refused() {
+        let good = Measured { bytes: 1024, iterations: 5, p50_us: 2.0, wrong: 0, algorithm: String::new() };
+        let refused = |measured: Measured| check(measured, 1024).expect_err("refused").to_string();
+        assert_eq!(check(good.clone(), 1024).expect("good").bytes, 1024);
+        assert_eq!(refused(Measured { wrong: 3, ..good.clone() }), "3 elements of 1024 bytes were wrong");
+        assert_eq!(refused(Measured { bytes: 512, ..good.clone() }), "asked for 1024 bytes, got 512");
+        assert!(refused(Measured { p50_us: 0.0, ..good.clone() }).contains("no time"));
+        assert!(refused(Measured { p50_us: f64::NAN, ..good }).contains("no time"));
     }
-    let found: Vec<usize> = rows.iter().map(|row| row.bytes).collect();
-    if found != sizes {
-        return Err(format!("asked for the sizes {sizes:?}, got {found:?}").into());
+
+    #[test]
+    fn a_program_that_fails_is_quoted() {
+        let error = output(Command::new("sh").args(["-c", "echo why >&2; exit 3"])).expect_err("it fails");
+        assert!(error.to_string().contains("exit status: 3): why"), "{error}");
     }
-    Ok(rows)
 }

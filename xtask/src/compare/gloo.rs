@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::command::{self, Error, Measured};
-use super::results::Setting;
+use super::command::{self, Error, Setting};
+use super::resident::Resident;
 
 /// A Python with torch.
 pub struct Gloo {
@@ -13,7 +13,7 @@ pub struct Gloo {
     python: PathBuf,
     script: PathBuf,
     launcher: PathBuf,
-    meeting: PathBuf,
+    scratch: PathBuf,
 }
 
 impl Gloo {
@@ -27,19 +27,15 @@ impl Gloo {
             python: python.to_owned(),
             script: root.join("xtask/compare/gloo.py"),
             launcher: super::ours::program(root),
-            meeting: scratch.join("gloo-meeting"),
+            scratch: scratch.join("gloo"),
         })
     }
 
-    /// Measures with Gloo's choice of algorithm.
-    pub fn measure(&self, setting: &Setting, sizes: &[usize]) -> Result<Vec<Measured>, Error> {
-        // A file that is left over would make the ranks meet those of the last run.
-        let _ = std::fs::remove_file(&self.meeting);
+    /// Starts the ranks.
+    pub fn start(&self, setting: &Setting) -> Result<Resident, Error> {
         let mut launch = Command::new(&self.launcher);
         launch.env("GLOO_SOCKET_IFNAME", "lo");
-        launch.args(["launch", "--workers", &setting.ranks.to_string(), "--"]);
-        launch.arg(&self.python).arg(&self.script).arg(&self.meeting);
-        launch.arg(setting.seconds.to_string()).args(sizes.iter().map(usize::to_string));
-        command::measure(&mut launch, sizes)
+        launch.args(["launch", "--workers", &setting.ranks.to_string(), "--"]).arg(&self.python).arg(&self.script);
+        Resident::start("Gloo", launch, setting.ranks, &self.scratch)
     }
 }

@@ -1,4 +1,4 @@
-//! `paceline perf`, as a user would run it.
+//! `paceline perf`, as a user would run it: started anew for every measurement.
 
 use std::cell::OnceCell;
 use std::fs;
@@ -8,8 +8,7 @@ use std::process::Command;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::command::{self, Error, Measured};
-use super::results::Setting;
+use super::command::{self, Error, Measured, Setting};
 
 /// The program, built for release.
 pub struct Ours {
@@ -41,24 +40,25 @@ impl Ours {
         Ok(Ours { program: program(root), json: scratch.join("perf.json"), machine: OnceCell::new() })
     }
 
-    /// Measures with our own choice of algorithm.
-    pub fn measure(&self, setting: &Setting, sizes: &[usize]) -> Result<Vec<Measured>, Error> {
-        command::output(self.command(setting, sizes).arg("--json").arg(&self.json))?;
+    /// Measures one size with our own choice of algorithm, on plain memory or on the communicator's.
+    pub fn measure(&self, setting: &Setting, bytes: usize, seconds: f64, alloc: bool) -> Result<Measured, Error> {
+        let mut perf = self.command(setting, bytes);
+        perf.args(["--seconds", &seconds.to_string()]).args(alloc.then_some("--alloc"));
+        command::output(perf.arg("--json").arg(&self.json))?;
         let read = |error: &dyn std::fmt::Display| format!("{}: {error}", self.json.display());
         let text = fs::read_to_string(&self.json).map_err(|error| read(&error))?;
-        let report: Report = serde_json::from_str(&text).map_err(|error| read(&error))?;
+        let mut report: Report = serde_json::from_str(&text).map_err(|error| read(&error))?;
         self.machine.get_or_init(|| report.machine);
-        command::check(report.rows, sizes)
+        let measured = report.rows.pop().ok_or_else(|| read(&"no rows"))?;
+        command::check(measured, bytes)
     }
 
-    /// The command that measures these sizes (powers of [`super::FACTOR`], and the last one).
-    pub fn command(&self, setting: &Setting, sizes: &[usize]) -> Command {
+    /// The command that measures this size.
+    pub fn command(&self, setting: &Setting, bytes: usize) -> Command {
         let mut perf = Command::new(&self.program);
-        perf.args(["perf", "all-reduce", "--transport", &setting.transport, "--algorithm", "auto"]);
-        perf.args(["--ranks", &setting.ranks.to_string(), "--factor", &super::FACTOR.to_string()]);
-        perf.args(["--seconds", &setting.seconds.to_string()]);
-        let ends = [sizes.first(), sizes.last()].map(|size| size.copied().unwrap_or_default().to_string());
-        perf.args(["--min", &ends[0], "--max", &ends[1]]);
+        perf.args(["perf", &setting.collective, "--transport", &setting.transport, "--algorithm", "auto"]);
+        perf.args(["--ranks", &setting.ranks.to_string()]);
+        perf.args(["--min", &bytes.to_string(), "--max", &bytes.to_string()]);
         perf
     }
 

@@ -6,6 +6,9 @@ use paceline_collective::blocks;
 use paceline_comm::{Buffer, CallOptions, CommError, Communicator};
 use paceline_plan::{CollectiveKind, Rank, Reduction};
 
+use crate::failure::Failure;
+
+use super::measure::Measurable;
 use super::pattern::{Expected, Pattern, Value, count_wrong, fill, poison};
 
 /// What is called, and how.
@@ -44,12 +47,15 @@ enum Data<T: Value> {
 impl<'a, T: Value> Exercise<'a, T> {
     /// Data of at most `bytes` (the larger of input and output at the rank that has most), but at least one element per
     /// block.
+    ///
+    /// # Errors
+    /// There is not that much memory.
     pub fn new(
         communicator: &'a Communicator,
         subject: &'a Subject,
         pattern: &'a Pattern<T>,
         bytes: usize,
-    ) -> Result<Self, CommError> {
+    ) -> Result<Self, Failure> {
         let (rank, ranks) = (communicator.rank(), communicator.world_size());
         let per_block = size_of::<T>() * largest_blocks(subject, ranks);
         let block = if subject.kind == CollectiveKind::Barrier { 0 } else { (bytes / per_block).max(1) };
@@ -74,14 +80,14 @@ impl<'a, T: Value> Exercise<'a, T> {
     pub fn block_bytes(&self) -> usize {
         self.block * size_of::<T>()
     }
+}
 
-    /// The communicator.
-    pub fn communicator(&self) -> &Communicator {
+impl<T: Value> Measurable for Exercise<'_, T> {
+    fn communicator(&self) -> &Communicator {
         self.communicator
     }
 
-    /// Puts the data back where a call changes its own input.
-    pub fn refill(&mut self) {
+    fn refill(&mut self) {
         let rank = self.communicator.rank();
         let is_root = rank == self.subject.root;
         if self.subject.in_place || (self.subject.kind == CollectiveKind::Broadcast && is_root) {
@@ -89,13 +95,11 @@ impl<'a, T: Value> Exercise<'a, T> {
         }
     }
 
-    /// Makes the output wrong, so that only a call can make it right.
-    pub fn spoil(&mut self) {
+    fn spoil(&mut self) {
         poison(&mut self.output);
     }
 
-    /// Does it once.
-    pub fn call(&mut self) -> Result<(), CommError> {
+    fn call(&mut self) -> Result<(), CommError> {
         let Exercise { communicator, subject, input, output, .. } = self;
         let Subject { kind, reduction, root, options, .. } = subject;
         match kind {
@@ -117,8 +121,7 @@ impl<'a, T: Value> Exercise<'a, T> {
         }
     }
 
-    /// How many elements of this rank's output are not what they must be.
-    pub fn count_wrong(&self) -> u64 {
+    fn count_wrong(&self) -> u64 {
         let (rank, ranks) = (self.communicator.rank(), self.communicator.world_size());
         let Subject { kind, root, .. } = *self.subject;
         let of = |period, start| Expected { period, start, elements: self.block };
@@ -168,12 +171,17 @@ fn largest_blocks(subject: &Subject, ranks: usize) -> usize {
 }
 
 impl<T: Value> Data<T> {
-    fn new(communicator: &Communicator, subject: &Subject, elements: usize) -> Result<Data<T>, CommError> {
-        Ok(if subject.allocated {
-            Data::Allocated(communicator.alloc(elements)?)
-        } else {
-            Data::Own(vec![T::zeroed(); elements])
-        })
+    fn new(communicator: &Communicator, subject: &Subject, elements: usize) -> Result<Data<T>, Failure> {
+        if subject.allocated {
+            return Ok(Data::Allocated(communicator.alloc(elements)?));
+        }
+        let mut data = Vec::new();
+        data.try_reserve_exact(elements).map_err(|error| {
+            let what = format!("rank {} has no memory for {elements} elements", communicator.rank());
+            Failure::failed(what).cause(error).help("give a smaller --max, or start fewer ranks on this host")
+        })?;
+        data.resize(elements, T::zeroed());
+        Ok(Data::Own(data))
     }
 }
 

@@ -1,15 +1,16 @@
 //! Which sizes are measured, and how often.
 //!
-//! The rule must be the same for every contestant of a comparison: `xtask/compare` has it in C and in Python.
+//! The rule must be the same for every contestant of a comparison: xtask compiles this file too, and hands the constants
+//! to those that are written in C and Python.
 
 /// Calls that are timed to find out how many fit into the time. They count as warm-up.
-pub const PROBE_CALLS: usize = 3;
-/// The fewest calls that are worth a percentile.
-const CALLS_MIN: usize = 5;
+pub const PROBE_CALLS: usize = 2;
+/// The fewest calls that have a median.
+pub const CALLS_MIN: usize = 3;
 /// More calls than this no longer change the percentiles that we print.
-const CALLS_MAX: usize = 1000;
+pub const CALLS_MAX: usize = 1000;
 /// One warm-up call for so many measured ones.
-const WARM_UP_SHARE: usize = 10;
+pub const WARM_UP_SHARE: usize = 10;
 
 /// How many calls are made for one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +52,7 @@ mod tests {
     fn the_number_of_calls_follows_the_time_and_the_user() {
         assert_eq!(Calls::plan(0.5, 0.001, None, None), Calls { warm_up: 50, measured: 500 });
         assert_eq!(Calls::plan(0.5, 0.0, None, None), Calls { warm_up: 100, measured: 1000 });
-        assert_eq!(Calls::plan(0.5, 9.0, None, None), Calls { warm_up: 0, measured: 5 });
+        assert_eq!(Calls::plan(0.5, 9.0, None, None), Calls { warm_up: 0, measured: 3 });
         assert_eq!(Calls::plan(0.5, 9.0, Some(20), Some(3)), Calls { warm_up: 3, measured: 20 });
     }
 }
