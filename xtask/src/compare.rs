@@ -1,16 +1,27 @@
-//! `cargo xtask compare`: our all-reduce and those of others, in one run, by one set of rules, interleaved.
+//! `cargo xtask compare`: our collectives and those of others, in one run, by one set of rules, interleaved.
 //!
-//! Rules (DESIGN.md §10): out of place, a barrier before each call, a call takes as long as its slowest rank, every
-//! element is checked. Each round measures ours before every rival. What is quoted is the median over the rounds of the
-//! median over the calls; a difference smaller than what ours differs from itself is called a tie.
+//! Rules (docs/benchmarking.md): out of place, a barrier before each call, a call takes as long as its slowest rank,
+//! results are checked. Contestants take turns size by size, and ours is measured before and after each rival: what is
+//! quoted is the median over the rounds of rival / √(ours before · ours after).
 
+#[path = "../../crates/cli/src/perf/calls.rs"]
+mod calls;
+mod chart;
+mod circumstances;
 mod command;
+mod contestants;
 mod gloo;
+mod memory_floor;
 mod openmpi;
 mod ours;
 mod profile;
+pub mod publish;
+pub mod raw_exchange;
 mod report;
+mod resident;
 mod results;
+mod statistics;
+mod summary;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,21 +29,29 @@ use std::time::SystemTime;
 
 use clap::Args;
 
-use command::Error;
-use gloo::Gloo;
-use openmpi::OpenMpi;
+use calls::sizes;
+use circumstances::{Commit, Load, date};
+pub use command::Error;
+use command::Setting;
+use contestants::{Rivals, Session};
 use ours::Ours;
 use profile::profile;
-use results::{OURS, Results, Setting};
+use report::Report;
+use results::{Cell, Results};
 
 /// What `compare` is told.
 #[derive(Args)]
 pub struct Options {
-    /// Few sizes, one round, little time: to see that everything works
+    /// Every second size and fewer rounds: about two minutes
     #[arg(long)]
     quick: bool,
 
-    /// World sizes
+    /// Collectives
+    #[arg(long, value_delimiter = ',', default_value = "all-reduce",
+          value_parser = ["all-reduce", "all-gather", "reduce-scatter", "broadcast", "all-to-all"])]
+    collectives: Vec<String>,
+
+    /// World sizes; beyond 4 ours is measured alone
     #[arg(long, value_delimiter = ',', default_value = "2,4")]
     ranks: Vec<usize>,
 
@@ -40,147 +59,119 @@ pub struct Options {
     #[arg(long, value_delimiter = ',', default_value = "shm,tcp", value_parser = ["shm", "tcp"])]
     transports: Vec<String>,
 
-    /// The smallest size in bytes
-    #[arg(long, default_value_t = 1 << 10)]
-    min: usize,
-
-    /// The largest size in bytes [default: 104857600, with --quick 1048576]
-    #[arg(long)]
-    max: Option<usize>,
+    /// Sizes in bytes [default: 1 KiB to 64 MiB by factors of 4, and 100 MiB; with --quick by factors of 16]
+    #[arg(long, value_delimiter = ',')]
+    sizes: Vec<usize>,
 
     /// A Python with torch: Gloo is measured through torch.distributed
     #[arg(long, value_name = "PYTHON")]
     torch: Option<PathBuf>,
 
-    /// How often everything is measured [default: 5, with --quick 1]
+    /// How often everything is measured [default: 5, with --quick 3]
     #[arg(long)]
     rounds: Option<usize>,
+
+    /// The time for one size of one contestant in one round
+    #[arg(long, value_name = "S", default_value_t = 0.1)]
+    seconds: f64,
+
+    /// Also find out where our time goes, with `perf` or `strace`
+    #[arg(long)]
+    profile: bool,
 
     /// Where the report goes [default: benches/runs/<date>-<machine>]
     #[arg(long)]
     out: Option<PathBuf>,
 }
 
-/// The sizes grow by this.
-const FACTOR: usize = 4;
+/// The version of the report's form. Raised when a field is renamed or removed, or its meaning or unit changes.
+const SCHEMA: u32 = 2;
 
 /// Measures everything and writes `compare.json` and `compare.md`.
 pub fn run(options: &Options) -> Result<(), Error> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("xtask lies in no workspace")?;
+    let root = root()?;
     let scratch = root.join("target/compare");
     fs::create_dir_all(&scratch).map_err(|error| format!("cannot create {}: {error}", scratch.display()))?;
-    let rivals = Rivals {
-        openmpi: skipped(OpenMpi::prepare(root, &scratch)),
-        gloo: options.torch.as_ref().and_then(|python| skipped(Gloo::prepare(root, &scratch, python))),
-    };
-    if options.torch.is_none() {
-        eprintln!("Gloo is left out: no --torch PYTHON");
-    }
     let ours = Ours::build(root, &scratch)?;
-    let (max, rounds, seconds) = if options.quick { (1 << 20, 1, 0.05) } else { (100 << 20, 5, 0.2) };
-    let sizes = sizes(options.min, options.max.unwrap_or(max));
+    let (factor, rounds, passes) = if options.quick { (16, 3, 1) } else { (4, 5, 3) };
+    let mut sizes = if options.sizes.is_empty() { sizes(1 << 10, 100 << 20, factor) } else { options.sizes.clone() };
+    sizes.sort_unstable();
     let rounds = options.rounds.unwrap_or(rounds);
+    if rounds < 5 {
+        eprintln!("{rounds} rounds are too few to publish");
+    }
+    let mut results = begin(rounds, options.seconds);
+    let rivals = Rivals::prepare(root, &scratch, options.torch.as_deref());
+    results.versions = rivals.versions();
 
-    let mut results = Results::new(rounds, date(SystemTime::now()));
     let mut profiles = Vec::new();
-    for transport in &options.transports {
-        for &ranks in &options.ranks {
-            let setting = Setting { transport: transport.clone(), ranks, seconds };
-            measure(&setting, &sizes, rounds, &ours, &rivals, &mut results)?;
+    for setting in settings(options) {
+        results.loads.push(Load::now(setting.to_string()));
+        let mut session = Session::open(&setting, &ours, &rivals, root, &scratch, options.seconds)?;
+        session.scout(&sizes, passes)?;
+        let mut cells: Vec<Cell> =
+            sizes.iter().map(|&bytes| Cell { setting: setting.clone(), bytes, runs: Vec::new() }).collect();
+        for round in 1..=rounds {
+            eprintln!("{setting}: round {round} of {rounds}");
+            for cell in &mut cells {
+                session.measure(cell, round)?;
+            }
+        }
+        session.close(&mut results);
+        results.cells.extend(cells);
+        if options.profile {
             profiles.extend(profile(&ours, &setting, &results, &scratch));
         }
     }
-    results.versions = rivals.versions();
     results.machine = ours.machine();
+    results.loads.push(Load::now("after the run"));
     let folder = options.out.clone().unwrap_or_else(|| {
         root.join("benches/runs").join(format!("{}-{}", results.date, report::machine_name(&results.machine)))
     });
-    report::write(&folder, &results, &profiles)
+    let summary = summary::summarize(&results);
+    report::write(&folder, &Report { results, summary, profiles })
 }
 
-/// Those who are there.
-struct Rivals {
-    openmpi: Option<OpenMpi>,
-    gloo: Option<Gloo>,
+/// Where the workspace lies.
+fn root() -> Result<&'static Path, Error> {
+    Ok(Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("xtask lies in no workspace")?)
 }
 
-impl Rivals {
-    fn versions(&self) -> Vec<String> {
-        let openmpi = self.openmpi.as_ref().map(|openmpi| openmpi.version.clone());
-        let gloo = self.gloo.as_ref().map(|gloo| gloo.version.clone());
-        [openmpi, gloo].into_iter().flatten().collect()
+/// The circumstances, before anything is measured.
+fn begin(rounds: usize, seconds: f64) -> Results {
+    let load = Load::now("before the run");
+    if !load.is_quiet() {
+        eprintln!("the machine is busy (load averages {}): these numbers will be noisy", load.averages);
+    }
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    let mut command: Vec<String> = ["cargo".to_owned(), "xtask".to_owned()].into_iter().chain(words).collect();
+    // Whoever repeats it has another Python.
+    if let Some(place) = command.iter().position(|word| word == "--torch") {
+        command[place + 1..].iter_mut().take(1).for_each(|path| "PYTHON".clone_into(path));
+    }
+    Results {
+        schema: SCHEMA,
+        date: date(SystemTime::now()),
+        command,
+        commit: Commit::here(),
+        rounds,
+        seconds,
+        loads: vec![load],
+        ..Results::default()
     }
 }
 
-/// One world size on one transport.
-fn measure(
-    setting: &Setting,
-    sizes: &[usize],
-    rounds: usize,
-    ours: &Ours,
-    rivals: &Rivals,
-    results: &mut Results,
-) -> Result<(), Error> {
-    let best = rivals.openmpi.as_ref().map(|openmpi| openmpi.scout(setting, sizes)).transpose()?;
-    for round in 1..=rounds {
-        eprintln!("{}, {} ranks: round {round} of {rounds}", setting.transport, setting.ranks);
-        if let Some(openmpi) = &rivals.openmpi {
-            results.add(setting, OURS, ours.measure(setting, sizes)?);
-            results.add(setting, "openmpi", openmpi.measure(setting, None, sizes)?);
+/// Worlds of one collective and transport stand together.
+fn settings(options: &Options) -> Vec<Setting> {
+    let mut settings = Vec::new();
+    for collective in &options.collectives {
+        for transport in &options.transports {
+            settings.extend(options.ranks.iter().map(|&ranks| Setting {
+                collective: collective.clone(),
+                transport: transport.clone(),
+                ranks,
+            }));
         }
-        if let (Some(openmpi), Some(best)) = (&rivals.openmpi, &best) {
-            results.add(setting, OURS, ours.measure(setting, sizes)?);
-            results.add(setting, "openmpi-tuned", openmpi.measure_best(setting, best)?);
-        }
-        // Gloo has TCP only.
-        if let Some(gloo) = rivals.gloo.as_ref().filter(|_| setting.transport == "tcp") {
-            results.add(setting, OURS, ours.measure(setting, sizes)?);
-            results.add(setting, "gloo", gloo.measure(setting, sizes)?);
-        }
-        // Closes the bracket, and is all there is if nobody else came.
-        results.add(setting, OURS, ours.measure(setting, sizes)?);
     }
-    Ok(())
-}
-
-/// A rival that is not there is not a failure.
-fn skipped<T>(prepared: Result<T, Error>) -> Option<T> {
-    prepared.map_err(|error| eprintln!("left out: {error}")).ok()
-}
-
-fn sizes(min: usize, max: usize) -> Vec<usize> {
-    let powers = std::iter::successors(Some(min.max(4)), |size| size.checked_mul(FACTOR));
-    powers.take_while(|size| *size < max).chain([max]).collect()
-}
-
-/// `YYYY-MM-DD` in UTC.
-///
-/// Source: H. Hinnant, "chrono-compatible low-level date algorithms", `civil_from_days`.
-fn date(now: SystemTime) -> String {
-    let since_epoch = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let days = since_epoch.as_secs() / 86_400 + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}")
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn dates_are_civil() {
-        let day = |days: u64| date(SystemTime::UNIX_EPOCH + Duration::from_secs(days * 86_400 + 86_399));
-        assert_eq!(
-            [day(0), day(59), day(11_016), day(20_512)],
-            ["1970-01-01", "1970-03-01", "2000-02-29", "2026-02-28"]
-        );
-    }
+    settings
 }

@@ -13,17 +13,25 @@ use clap::Parser;
 #[derive(Parser)]
 #[command(name = "cargo xtask")]
 enum Xtask {
-    /// Measure our all-reduce against Open MPI's and Gloo's on this machine
+    /// Measure our collectives against Open MPI's and Gloo's, and against what this machine can do
     Compare(compare::Options),
+    /// Put the numbers and the chart of a kept run into the README
+    Publish(compare::publish::Options),
+    /// One rank of the raw exchange, which `compare` starts
+    #[command(hide = true)]
+    RawExchange(compare::raw_exchange::RankArguments),
     /// Run a program as ranks on several hosts that are network namespaces with shaped links (needs root)
     Lab(lab_command::LabArguments),
 }
 
 fn main() -> ExitCode {
+    let done = |outcome: Result<(), compare::Error>| {
+        outcome.map(|()| ExitCode::SUCCESS).map_err(|error| error.to_string())
+    };
     let outcome = match Xtask::parse() {
-        Xtask::Compare(options) => {
-            compare::run(&options).map(|()| ExitCode::SUCCESS).map_err(|error| error.to_string())
-        }
+        Xtask::Compare(options) => done(compare::run(&options)),
+        Xtask::Publish(options) => done(compare::publish::run(&options)),
+        Xtask::RawExchange(arguments) => done(compare::raw_exchange::run_rank(&arguments)),
         Xtask::Lab(arguments) => lab_command::run(arguments),
     };
     outcome.unwrap_or_else(|error| {

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::command::{Error, output};
+use super::command::{Error, Setting, output};
 use super::ours::Ours;
-use super::results::{OURS, Results, Row, Setting};
+use super::results::{Cell, OURS, Results};
 
 /// A profile of one size in one setting, over all ranks.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 pub struct Profile {
     #[serde(flatten)]
     pub setting: Setting,
@@ -24,7 +24,7 @@ pub struct Profile {
 }
 
 /// One line of a profile.
-#[derive(Serialize)]
+#[derive(Serialize, Deserialize)]
 pub struct Entry {
     /// In per cent.
     pub share: f64,
@@ -42,22 +42,22 @@ const SECONDS: f64 = 2.0;
 /// Profiles the smallest, a middle and the largest size of those that were measured in a setting. Says so and gives
 /// nothing where no tool works.
 pub fn profile(ours: &Ours, setting: &Setting, results: &Results, scratch: &Path) -> Vec<Profile> {
-    let measured: Vec<&Row> = results.rows_of(setting, OURS).collect();
-    let mut picked: Vec<&Row> = [0, measured.len() / 2, measured.len().saturating_sub(1)]
+    let measured: Vec<&Cell> = results.cells_of(setting).collect();
+    let mut picked: Vec<&Cell> = [0, measured.len() / 2, measured.len().saturating_sub(1)]
         .iter()
         .filter_map(|place| measured.get(*place).copied())
         .collect();
-    picked.dedup_by_key(|row| row.bytes);
+    picked.dedup_by_key(|cell| cell.bytes);
     let mut profiles = Vec::new();
-    for row in picked {
-        let mut command = ours.command(setting, &[row.bytes]);
+    for cell in picked {
+        let mut command = ours.command(setting, cell.bytes);
         // Half of the time goes into the barriers.
-        let calls = (SECONDS * 1e6 / row.median_us() / 2.0).max(5.0) as usize;
+        let calls = (SECONDS * 1e6 / cell.median_us(OURS).unwrap_or(SECONDS * 1e6) / 2.0).max(5.0) as usize;
         command.args(["--iterations", &calls.to_string()]);
         let taken = sample(&command, scratch)
             .or_else(|perf| trace(&command, scratch).map_err(|strace| format!("perf: {perf}; strace: {strace}")));
         match taken {
-            Ok((of, entries)) => profiles.push(Profile { setting: setting.clone(), bytes: row.bytes, of, entries }),
+            Ok((of, entries)) => profiles.push(Profile { setting: setting.clone(), bytes: cell.bytes, of, entries }),
             Err(error) => eprintln!("no profile: {error}"),
         }
     }
@@ -81,14 +81,18 @@ fn sample(command: &Command, scratch: &Path) -> Result<Taken, Error> {
     let mut objects: BTreeMap<&str, f64> = BTreeMap::new();
     for line in text.lines() {
         let Some((share, object, symbol)) = parse(line) else { continue };
-        // What makes and checks the data lies outside the measured time.
-        if symbol.contains("perf::pattern") {
+        // What makes and checks the data, and counts the calls, lies outside the measured time.
+        if symbol.contains("paceline::perf::") {
             continue;
         }
         *objects.entry(object).or_default() += share;
         let place = if object == "paceline" { symbol.to_owned() } else { format!("{symbol} ({object})") };
         entries.push(Entry { share, place });
     }
+    // Shares of what is left.
+    let left: f64 = objects.values().sum();
+    entries.iter_mut().for_each(|entry| entry.share *= 100.0 / left);
+    objects.values_mut().for_each(|share| *share *= 100.0 / left);
     entries.truncate(ENTRIES_MAX);
     let share_of = |name: &str| objects.get(name).copied().unwrap_or_default();
     let (kernel, own) = (share_of(KERNEL), share_of("paceline"));

@@ -1,177 +1,233 @@
-//! What was measured, and what follows from it.
+//! What was measured, in the order of measurement, and how ours compares with one rival in one cell.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::command::Measured;
+use super::circumstances::{Commit, Load};
+use super::command::{Measured, Setting};
+use super::openmpi::{Conditions, Scouted};
+use super::statistics::{median, spread};
 
-/// The name of our own rows.
+/// The contestants' names.
 pub const OURS: &str = "paceline";
-
-/// Under which conditions the contestants meet.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Setting {
-    /// `shm` or `tcp`.
-    pub transport: String,
-    /// The world size.
-    pub ranks: usize,
-    /// The time given to one size in one run.
-    pub seconds: f64,
-}
+pub const OURS_ALLOC: &str = "paceline-alloc";
+pub const OPENMPI: &str = "openmpi";
+pub const OPENMPI_TUNED: &str = "openmpi-tuned";
+/// The better of the two above, size by size.
+pub const OPENMPI_BEST: &str = "openmpi-best";
+pub const GLOO: &str = "gloo";
+pub const RAW_EXCHANGE: &str = "raw-exchange";
+pub const MEMORY_FLOOR: &str = "memory-floor";
 
 /// Everything about one comparison.
-#[derive(Serialize)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct Results {
     /// The version of this file's form.
     pub schema: u32,
     /// The day, UTC.
     pub date: String,
+    /// The command line.
+    pub command: Vec<String>,
+    pub commit: Commit,
     /// The machine, as `paceline perf` describes it.
     pub machine: Value,
     /// The rivals.
     pub versions: Vec<String>,
     /// How often everything was measured.
     pub rounds: usize,
-    /// One entry per setting, contestant and size.
-    pub rows: Vec<Row>,
+    /// The time given to one size in one run.
+    pub seconds: f64,
+    /// The machine's load before the run, before each setting, and after the run.
+    pub loads: Vec<Load>,
+    pub openmpi_conditions: Vec<Conditions>,
+    pub openmpi_scouted: Vec<Scouted>,
+    pub cells: Vec<Cell>,
 }
 
-/// One contestant at one size.
-#[derive(Serialize)]
-pub struct Row {
+/// One size in one setting.
+#[derive(Serialize, Deserialize)]
+pub struct Cell {
     #[serde(flatten)]
     pub setting: Setting,
-    /// `paceline`, `openmpi` (its own choice), `openmpi-tuned` (the best of `coll_tuned`), `gloo`.
-    pub contestant: String,
-    /// The bytes of the data.
+    /// Of the larger of input and output.
     pub bytes: usize,
-    /// What was run.
-    pub algorithm: String,
-    /// The median over the calls, one number per run.
-    pub p50_us: Vec<f64>,
+    /// In the order of measurement.
+    pub runs: Vec<Run>,
 }
 
-/// Ours against one rival at one size.
-pub struct Duel<'a> {
-    pub ours: &'a Row,
-    pub rival: &'a Row,
+/// One contestant, once.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Run {
+    pub round: usize,
+    pub contestant: String,
+    /// What was run.
+    pub algorithm: String,
+    /// Measured calls.
+    pub calls: usize,
+    /// The median over the calls.
+    pub p50_us: f64,
+}
+
+/// Ours against one rival in one cell.
+#[derive(Clone, Debug)]
+pub struct Duel {
+    pub ours_us: f64,
+    pub rival_us: f64,
+    /// The rival's time over ours: above 1 we are faster. The median over the rounds of rival / √(ours before · after).
+    pub ratio: f64,
+    /// The factor by which the same thing differs from itself: the larger of what ours differs between before and after
+    /// a rival, and of what the ratio differs between the rounds.
+    pub noise: f64,
+    /// What ours differs from itself, alone.
+    pub own_noise: f64,
+}
+
+/// How a duel ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    Won,
+    Tied,
+    Lost,
+}
+
+impl Cell {
+    /// Adds a run.
+    pub fn add(&mut self, round: usize, contestant: &str, measured: Measured) {
+        let Measured { algorithm, iterations, p50_us, .. } = measured;
+        self.runs.push(Run { round, contestant: contestant.to_owned(), algorithm, calls: iterations, p50_us });
+    }
+
+    /// The median over the rounds of a contestant's time; None if it did not take part.
+    pub fn median_us(&self, contestant: &str) -> Option<f64> {
+        let times: Vec<f64> = self.of(contestant).map(|run| run.p50_us).collect();
+        (!times.is_empty()).then(|| median(&times))
+    }
+
+    /// What a contestant ran: the algorithms that it named, each once.
+    pub fn algorithms(&self, contestant: &str) -> String {
+        let mut names: Vec<&str> = Vec::new();
+        for run in self.of(contestant) {
+            if !names.contains(&run.algorithm.as_str()) {
+                names.push(&run.algorithm);
+            }
+        }
+        names.join(" / ")
+    }
+
+    /// Ours against a rival; None if it did not take part.
+    pub fn duel(&self, rival: &str) -> Option<Duel> {
+        if rival == OPENMPI_BEST {
+            let both = [self.duel(OPENMPI), self.duel(OPENMPI_TUNED)];
+            return both.into_iter().flatten().min_by(|left, right| left.ratio.total_cmp(&right.ratio));
+        }
+        let (mut ratios, mut own) = (Vec::new(), Vec::new());
+        for (place, run) in self.runs.iter().enumerate().filter(|(_, run)| run.contestant == rival) {
+            let same = |other: &&Run| other.round == run.round && other.contestant == OURS;
+            let before = self.runs[..place].iter().rev().find(same)?.p50_us;
+            let after = self.runs[place..].iter().find(same)?.p50_us;
+            ratios.push(run.p50_us / (before * after).sqrt());
+            own.push((before / after).ln().abs());
+        }
+        let own_noise = median(&own).exp();
+        let (ours_us, rival_us) = (self.median_us(OURS)?, self.median_us(rival)?);
+        let noise = own_noise.max(spread(&ratios));
+        Some(Duel { ours_us, rival_us, ratio: median(&ratios), noise, own_noise })
+    }
+
+    /// The time of one contestant over another's, round by round: the median. None if not both took part.
+    pub fn share(&self, bound: &str, contestant: &str) -> Option<f64> {
+        let ratio = |run: &Run| {
+            let other = self.of(contestant).find(|other| other.round == run.round)?;
+            Some(run.p50_us / other.p50_us)
+        };
+        let ratios: Vec<f64> = self.of(bound).filter_map(ratio).collect();
+        (!ratios.is_empty()).then(|| median(&ratios))
+    }
+
+    fn of(&self, contestant: &str) -> impl Iterator<Item = &Run> {
+        self.runs.iter().filter(move |run| run.contestant == contestant)
+    }
+}
+
+impl Duel {
+    /// A difference below what the same thing differs from itself is a tie.
+    pub fn verdict(&self) -> Verdict {
+        match self.ratio.ln() {
+            difference if difference.abs() <= self.noise.ln() => Verdict::Tied,
+            difference if difference > 0.0 => Verdict::Won,
+            _ => Verdict::Lost,
+        }
+    }
 }
 
 impl Results {
-    /// Nothing measured yet.
-    pub fn new(rounds: usize, date: String) -> Results {
-        Results { schema: 1, date, machine: Value::Null, versions: Vec::new(), rounds, rows: Vec::new() }
-    }
-
-    /// Adds one run of one contestant.
-    pub fn add(&mut self, setting: &Setting, contestant: &str, measured: Vec<Measured>) {
-        for one in measured {
-            let same =
-                |row: &&mut Row| row.setting == *setting && row.contestant == contestant && row.bytes == one.bytes;
-            match self.rows.iter_mut().find(same) {
-                Some(row) => row.p50_us.push(one.p50_us),
-                None => self.rows.push(Row {
-                    setting: setting.clone(),
-                    contestant: contestant.to_owned(),
-                    bytes: one.bytes,
-                    algorithm: one.algorithm,
-                    p50_us: vec![one.p50_us],
-                }),
-            }
-        }
-    }
-
     /// The settings, in the order of measurement.
     pub fn settings(&self) -> Vec<&Setting> {
-        let mut settings: Vec<&Setting> = self.rows.iter().map(|row| &row.setting).collect();
+        let mut settings: Vec<&Setting> = self.cells.iter().map(|cell| &cell.setting).collect();
         settings.dedup();
         settings
     }
 
-    /// Those who were measured in a setting, besides us.
-    pub fn rivals(&self, setting: &Setting) -> Vec<&str> {
-        let here = self.rows.iter().filter(|row| row.setting == *setting && row.contestant != OURS);
-        let mut rivals: Vec<&str> = Vec::new();
-        for row in here {
-            if !rivals.contains(&row.contestant.as_str()) {
-                rivals.push(&row.contestant);
-            }
-        }
-        rivals
+    /// The cells of a setting, in the order of their sizes.
+    pub fn cells_of<'a>(&'a self, setting: &Setting) -> impl Iterator<Item = &'a Cell> {
+        self.cells.iter().filter(move |cell| cell.setting == *setting)
     }
-
-    /// The rows of a contestant, in the order of their sizes.
-    pub fn rows_of<'a>(&'a self, setting: &Setting, contestant: &str) -> impl Iterator<Item = &'a Row> {
-        self.rows.iter().filter(move |row| row.setting == *setting && row.contestant == contestant)
-    }
-
-    /// The row of a contestant for a size.
-    pub fn row(&self, setting: &Setting, contestant: &str, bytes: usize) -> Option<&Row> {
-        self.rows_of(setting, contestant).find(|row| row.bytes == bytes)
-    }
-
-    /// Ours against a rival, size by size.
-    pub fn duels(&self, setting: &Setting, rival: &str) -> Vec<Duel<'_>> {
-        let against = |ours| Some(Duel { ours, rival: self.row(setting, rival, ours.bytes)? });
-        self.rows_of(setting, OURS).filter_map(against).collect()
-    }
-}
-
-impl Row {
-    /// The median over the runs.
-    pub fn median_us(&self) -> f64 {
-        let mut sorted = self.p50_us.clone();
-        sorted.sort_by(f64::total_cmp);
-        let middle = sorted.len() / 2;
-        if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 }
-    }
-
-    /// How far the runs are apart, as a factor: the slowest over the fastest.
-    fn spread(&self) -> f64 {
-        let fastest = self.p50_us.iter().copied().fold(f64::INFINITY, f64::min);
-        self.p50_us.iter().copied().fold(0.0, f64::max) / fastest
-    }
-}
-
-impl Duel<'_> {
-    /// The rival's time over ours: above 1 we are faster.
-    pub fn ratio(&self) -> f64 {
-        self.rival.median_us() / self.ours.median_us()
-    }
-
-    /// Is the difference smaller than what ours differs from itself?
-    pub fn is_tie(&self) -> bool {
-        self.ratio().ln().abs() < self.ours.spread().ln()
-    }
-}
-
-/// The geometric mean of the ratios; None if there are none.
-pub fn geometric_mean(ratios: impl Iterator<Item = f64>) -> Option<f64> {
-    let (sum, count) = ratios.fold((0.0, 0), |(sum, count), ratio| (sum + ratio.ln(), count + 1));
-    (count > 0).then(|| (sum / f64::from(count)).exp())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn row(p50_us: &[f64]) -> Row {
-        Row {
-            setting: Setting { transport: "shm".into(), ranks: 2, seconds: 1.0 },
-            contestant: String::new(),
-            bytes: 4,
-            algorithm: String::new(),
-            p50_us: p50_us.to_vec(),
+    /// Per round, contestants and times in their order.
+    fn cell(rounds: &[&[(&str, f64)]]) -> Cell {
+        let setting = Setting { collective: "all-reduce".into(), transport: "shm".into(), ranks: 2 };
+        let mut cell = Cell { setting, bytes: 4, runs: Vec::new() };
+        for (round, runs) in rounds.iter().enumerate() {
+            for &(contestant, p50_us) in *runs {
+                let measured = Measured { bytes: 4, iterations: 3, p50_us, wrong: 0, algorithm: contestant.into() };
+                cell.add(round, contestant, measured);
+            }
         }
+        cell
     }
 
     #[test]
-    fn a_difference_within_our_own_spread_is_a_tie() {
-        let (ours, near, far) = (row(&[9.0, 10.0, 11.0]), row(&[11.0]), row(&[30.0, 20.0]));
-        assert!(Duel { ours: &ours, rival: &near }.is_tie());
-        let duel = Duel { ours: &ours, rival: &far };
-        assert!(!duel.is_tie() && (duel.ratio() - 2.5).abs() < 1e-12);
-        assert_eq!(geometric_mean([4.0, 1.0].into_iter()), Some(2.0));
-        assert_eq!(geometric_mean([].into_iter()), None);
+    fn a_rival_is_compared_with_ours_just_before_and_after_it() {
+        // The machine becomes four times slower in the middle; side by side ours is twice as fast all along.
+        let cell = cell(&[
+            &[(OURS, 10.0), (OPENMPI, 20.0), (OURS, 10.0)],
+            &[(OURS, 10.0), (OPENMPI, 40.0), (OURS, 40.0)],
+            &[(OURS, 40.0), (OPENMPI, 80.0), (OURS, 40.0)],
+        ]);
+        let duel = cell.duel(OPENMPI).expect("it took part");
+        assert!((duel.ratio - 2.0).abs() < 1e-12 && (duel.noise - 1.0).abs() < 1e-12, "{duel:?}");
+        assert_eq!(duel.verdict(), Verdict::Won);
+        assert!(cell.duel(GLOO).is_none());
+    }
+
+    #[test]
+    fn what_differs_no_more_than_the_same_thing_does_is_a_tie() {
+        let own_noise = cell(&[&[(OURS, 10.0), (GLOO, 12.0), (OURS, 16.0)]]).duel(GLOO).expect("it took part");
+        assert_eq!(own_noise.verdict(), Verdict::Tied);
+        let of = |time| [(OURS, 10.0), (GLOO, time), (OURS, 10.0)];
+        let rivals_noise = cell(&[&of(4.0), &of(9.0), &of(30.0)]).duel(GLOO).expect("it took part");
+        assert_eq!(rivals_noise.verdict(), Verdict::Tied, "the rival's own spread counts");
+        let lost = cell(&[&of(4.0), &of(5.0), &of(4.5)]).duel(GLOO).expect("it took part");
+        assert_eq!(lost.verdict(), Verdict::Lost);
+    }
+
+    #[test]
+    fn the_best_of_open_mpi_is_the_one_that_we_do_worst_against() {
+        let cell = cell(&[&[(OURS, 10.0), (OPENMPI, 30.0), (OURS, 10.0), (OPENMPI_TUNED, 20.0), (OURS, 10.0)]]);
+        assert_eq!(cell.duel(OPENMPI_BEST).expect("both are there").ratio, 2.0);
+        let default_only = self::cell(&[&[(OURS, 10.0), (OPENMPI, 30.0), (OURS, 10.0)]]);
+        assert_eq!(default_only.duel(OPENMPI_BEST).expect("the default won").ratio, 3.0);
+    }
+
+    #[test]
+    fn a_bound_is_compared_round_by_round() {
+        let cell = cell(&[&[(OURS_ALLOC, 10.0), (MEMORY_FLOOR, 5.0)], &[(OURS_ALLOC, 20.0), (MEMORY_FLOOR, 12.0)]]);
+        assert!((cell.share(MEMORY_FLOOR, OURS_ALLOC).expect("both are there") - 0.55).abs() < 1e-12);
     }
 }

@@ -1,0 +1,91 @@
+//! Under which circumstances a run was made, so that it can be judged and repeated.
+
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+use super::command;
+
+/// What was measured.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Commit {
+    pub id: String,
+    /// Files differed from it.
+    pub changed: bool,
+}
+
+/// What else the machine was doing.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Load {
+    pub when: String,
+    /// Processes that wanted to run, as means over 1, 5 and 15 minutes (`/proc/loadavg`). In the middle of a run these
+    /// are ours and the rivals'.
+    pub averages: String,
+}
+
+/// Above this somebody else needs the machine.
+const QUIET: f64 = 0.5;
+
+impl Commit {
+    /// The one that is checked out.
+    pub fn here() -> Commit {
+        let git = |arguments: &[&str]| command::output(Command::new("git").args(arguments)).ok();
+        let id = git(&["rev-parse", "HEAD"]).map_or_else(|| "unknown".to_owned(), |id| id.trim().to_owned());
+        let changed = git(&["status", "--porcelain"]).is_none_or(|status| !status.trim().is_empty());
+        Commit { id, changed }
+    }
+}
+
+impl Load {
+    /// Now.
+    pub fn now(when: impl Into<String>) -> Load {
+        let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        let averages = text.split_whitespace().take(3).collect::<Vec<_>>().join(" ");
+        Load { when: when.into(), averages }
+    }
+
+    /// Did the machine have nothing else to do, in the last minute?
+    pub fn is_quiet(&self) -> bool {
+        let last_minute = self.averages.split(' ').next().and_then(|average| average.parse::<f64>().ok());
+        last_minute.is_some_and(|average| average <= QUIET)
+    }
+}
+
+/// `YYYY-MM-DD` in UTC.
+///
+/// Source: H. Hinnant, "chrono-compatible low-level date algorithms", `civil_from_days`.
+pub fn date(now: SystemTime) -> String {
+    let since_epoch = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let days = since_epoch.as_secs() / 86_400 + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_civil() {
+        let day = |days: u64| date(SystemTime::UNIX_EPOCH + Duration::from_secs(days * 86_400 + 86_399));
+        assert_eq!(
+            [day(0), day(59), day(11_016), day(20_512)],
+            ["1970-01-01", "1970-03-01", "2000-02-29", "2026-02-28"]
+        );
+    }
+
+    #[test]
+    fn a_busy_machine_is_noticed() {
+        let load = |averages: &str| Load { when: String::new(), averages: averages.to_owned() };
+        assert!(load("0.12 3.00 4.00").is_quiet());
+        assert!(!load("1.90 0.10 0.10").is_quiet());
+        assert!(!load("").is_quiet(), "unknown is not quiet");
+    }
+}
