@@ -25,9 +25,8 @@ enum Xtask {
 }
 
 fn main() -> ExitCode {
-    let done = |outcome: Result<(), compare::Error>| {
-        outcome.map(|()| ExitCode::SUCCESS).map_err(|error| error.to_string())
-    };
+    let done =
+        |outcome: Result<(), compare::Error>| outcome.map(|()| ExitCode::SUCCESS).map_err(|error| error.to_string());
     let outcome = match Xtask::parse() {
         Xtask::Compare(options) => done(compare::run(&options)),
         Xtask::Publish(options) => done(compare::publish::run(&options)),

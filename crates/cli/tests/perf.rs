@@ -137,7 +137,8 @@ fn wrong_usage_is_told_before_anything_starts() {
 
 #[test]
 fn more_memory_than_there_is_is_a_failure_and_no_crash() {
-    let outcome = perf(&["all-reduce", "--ranks", "2", "--min", "1000000000GiB", "--max", "1000000000GiB"]).expect_code(1);
+    let outcome =
+        perf(&["all-reduce", "--ranks", "2", "--min", "1000000000GiB", "--max", "1000000000GiB"]).expect_code(1);
     outcome.expect_stderr(&["has no memory for", "help:", "--max"]);
 }
 

@@ -26,7 +26,6 @@ pub fn draw(summary: &Summary) -> Result<String, fmt::Error> {
         summary.comparisons.iter().filter(|one| one.setting.collective == "all-reduce").collect();
     let mut settings: Vec<&Setting> = shown.iter().map(|one| &one.setting).collect();
     settings.dedup();
-    let axes = Axes::around(&shown);
     let rows = settings.len().div_ceil(COLUMNS);
     let width = LEFT + COLUMNS as f64 * PANEL_WIDTH + GAP_X + 20.0;
     let height = TOP + rows as f64 * (PANEL_HEIGHT + GAP_Y);
@@ -38,14 +37,20 @@ pub fn draw(summary: &Summary) -> Result<String, fmt::Error> {
     let label = "All-reduce: the time of Open MPI and of Gloo over Paceline's, by size";
     writeln!(out, "<title id=\"t\">{label}</title>\n<style>{STYLE}</style>")?;
     writeln!(out, r#"<rect class="ground" width="{width}" height="{height}"/>"#)?;
-    writeln!(out, r#"<text class="head" x="{LEFT}" y="26">All-reduce: the rival's time over ours</text>"#)?;
+    writeln!(
+        out,
+        r#"<text class="head" x="{LEFT}" y="26">All-reduce: the rival's time over ours, by bytes of data</text>"#
+    )?;
     write_legend(&shown, &mut out)?;
     for (index, setting) in settings.into_iter().enumerate() {
         let x = LEFT + (index % COLUMNS) as f64 * (PANEL_WIDTH + GAP_X);
         let y = TOP + 24.0 + (index / COLUMNS) as f64 * (PANEL_HEIGHT + GAP_Y);
         writeln!(out, r#"<g transform="translate({x} {y})">"#)?;
         let here: Vec<&Comparison> = shown.iter().copied().filter(|one| one.setting == *setting).collect();
-        write_panel(setting, &here, &axes, &mut out)?;
+        // One axis per transport: Gloo's small messages would flatten the panels of shared memory.
+        let alike: Vec<&Comparison> =
+            shown.iter().copied().filter(|one| one.setting.transport == setting.transport).collect();
+        write_panel(setting, &here, &Axes::around(&alike), &mut out)?;
         writeln!(out, "</g>")?;
     }
     writeln!(out, "</svg>")?;
@@ -68,7 +73,7 @@ text{fill:#b6bec9}.head,.name{fill:#f0f3f6}
 .f0{fill:#3f6ea8}.f1{fill:#6cb0ff}.f2{fill:#ffa657}.lost{fill:#0d1117}.hollow{stroke:#b6bec9;fill:#0d1117}}
 ";
 
-/// Both axes are logarithmic, and the same in all panels.
+/// Both axes are logarithmic, and the same in all panels of a transport.
 struct Axes {
     sizes: Vec<usize>,
     low: f64,
@@ -112,7 +117,7 @@ fn write_legend(shown: &[&Comparison], out: &mut String) -> fmt::Result {
         x += 46.0 + 7.0 * title(rival).len() as f64;
     }
     writeln!(out, r#"<circle class="dot hollow" cx="{}" cy="50" r="4.5"/>"#, x + 5.0)?;
-    writeln!(out, r#"<text x="{}" y="54">we lose here (below 1)</text>"#, x + 16.0)
+    writeln!(out, r#"<text x="{}" y="54">lost, beyond the noise</text>"#, x + 16.0)
 }
 
 fn write_panel(setting: &Setting, here: &[&Comparison], axes: &Axes, out: &mut String) -> fmt::Result {

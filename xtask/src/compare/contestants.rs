@@ -9,9 +9,7 @@ use super::openmpi::{Contest, DEFAULT, OpenMpi, Scouted};
 use super::ours::Ours;
 use super::raw_exchange;
 use super::resident::Resident;
-use super::results::{
-    Cell, GLOO, MEMORY_FLOOR, OPENMPI, OPENMPI_TUNED, OURS, OURS_ALLOC, RAW_EXCHANGE, Results,
-};
+use super::results::{Cell, GLOO, MEMORY_FLOOR, OPENMPI, OPENMPI_TUNED, OURS, OURS_ALLOC, RAW_EXCHANGE, Results};
 use super::summary::FLOOR_BYTES_MIN;
 
 /// The rivals that are installed here.

@@ -89,9 +89,8 @@ fn floor_seconds(ranks: usize, bytes: usize, bytes_per_second: f64) -> f64 {
 
 /// The largest cache that the kernel lists for the first core.
 fn last_level_cache_bytes() -> Option<usize> {
-    let read = |index: usize| {
-        std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/index{index}/size")).ok()
-    };
+    let read =
+        |index: usize| std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/index{index}/size")).ok();
     let bytes = |text: String| Some(text.trim().strip_suffix('K')?.parse::<usize>().ok()? << 10);
     (0..8).filter_map(read).filter_map(bytes).max()
 }

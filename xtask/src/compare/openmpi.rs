@@ -131,7 +131,8 @@ impl Contest<'_> {
                 times.truncate(FINALISTS);
             }
             best.extend(times.first().map(|(candidate, _)| *candidate));
-            let named = times.iter().map(|(candidate, times)| (self.candidates[*candidate].name.clone(), median(times)));
+            let named =
+                times.iter().map(|(candidate, times)| (self.candidates[*candidate].name.clone(), median(times)));
             scouted.push(Scouted { setting: self.setting.clone(), bytes, median_us: named.collect() });
         }
         self.residents.retain(|candidate, _| *candidate == DEFAULT || best.contains(candidate));
@@ -269,7 +270,8 @@ mod tests {
 
     #[test]
     fn bindings_are_found_among_other_words() {
-        let text = "warning\n[host:12] MCW rank 1 is not bound\n[host:12] MCW rank 0 bound to socket 0[core 0]: [B/.]\n";
+        let text =
+            "warning\n[host:12] MCW rank 1 is not bound\n[host:12] MCW rank 0 bound to socket 0[core 0]: [B/.]\n";
         assert_eq!(bindings(text), ["MCW rank 0 bound to socket 0[core 0]: [B/.]", "MCW rank 1 is not bound"]);
     }
 }

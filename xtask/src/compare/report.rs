@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::command::{Error, Setting};
 use super::profile::Profile;
-use super::results::{Cell, GLOO, OURS, OURS_ALLOC, OPENMPI_BEST, OPENMPI_TUNED, Results, Verdict};
+use super::results::{Cell, GLOO, OPENMPI_BEST, OPENMPI_TUNED, OURS, OURS_ALLOC, Results, Verdict};
 use super::summary::{Comparison, RIVALS, Summary};
 
 /// What stands in `compare.json`.

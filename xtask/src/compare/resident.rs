@@ -131,11 +131,12 @@ mod tests {
     #[test]
     fn commands_are_answered_and_wrong_answers_refused() {
         let script = r#"exec 3<"$1/0"; echo '{"calls":'$2'}'; while read -r what bytes rest <&3; do
-            echo "noise"; echo '{"bytes":'$bytes',"iterations":3,"p50_us":1.5,"wrong":'${#what}'}'; done"#;
+            wrong=0; [ $what = broken ] && wrong=5
+            echo "noise"; echo '{"bytes":'$bytes',"iterations":3,"p50_us":1.5,"wrong":'$wrong'}'; done"#;
         let mut resident = start("answers", script).expect("it starts");
         assert_eq!(resident.greeting["calls"], PROBE_CALLS);
-        assert_eq!(resident.measure("", 64, 0.1).expect_err("two words only").to_string().lines().count(), 2);
-        let error = resident.measure("wrong", 64, 0.1).expect_err("it has wrong elements");
+        assert_eq!(resident.measure("all-reduce", 64, 0.1).expect("it answers").bytes, 64);
+        let error = resident.measure("broken", 64, 0.1).expect_err("it has wrong elements");
         assert!(error.to_string().starts_with("answers: 5 elements of 64 bytes were wrong"), "{error}");
     }
 

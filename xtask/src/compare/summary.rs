@@ -171,8 +171,7 @@ fn mean_target(setting: &Setting, rival: &str) -> Option<f64> {
 }
 
 fn mean(results: &Results, setting: &Setting, rival: &str) -> Option<Mean> {
-    let duels: Vec<_> =
-        results.cells_of(setting).filter_map(|cell| Some((cell.bytes, cell.duel(rival)?))).collect();
+    let duels: Vec<_> = results.cells_of(setting).filter_map(|cell| Some((cell.bytes, cell.duel(rival)?))).collect();
     let unsteady: Vec<usize> =
         duels.iter().filter(|(_, duel)| duel.own_noise > OWN_NOISE_MAX).map(|(bytes, _)| *bytes).collect();
     let over = |wanted: &dyn Fn(usize) -> bool| {
@@ -293,7 +292,9 @@ fn every_size(here: &[&Comparison]) -> Target {
     let worst = here.iter().map(|one| one.ratio).fold(f64::INFINITY, f64::min);
     let met = missed.is_empty();
     let measured = if met { format!("at least {worst:.2}") } else { missed.join(", ") };
-    Target { case: format!("{setting} against {rival}: every size"), demanded: format!("≥ {demanded}"), measured, met }
+    Target {
+        case: format!("{setting} against {rival}: every size"), demanded: format!("≥ {demanded}"), measured, met
+    }
 }
 
 #[cfg(test)]
