@@ -150,6 +150,23 @@ fn settings() {
 }
 
 #[test]
+fn secrets_are_read_and_not_shown() {
+    let secret = "0123456789abcdef";
+    let environment = read(&format!("PACELINE_SECRET={secret} PACELINE_ENCRYPT=1")).expect("a good secret");
+    let network = &environment.network;
+    assert!(network.encrypt && network.admits_others() && !network.insecure);
+    assert_eq!(network.secret.as_ref().map(|secret| secret.reveal()), Some(secret));
+    assert!(!format!("{environment:?}").contains(secret));
+    assert_eq!(read("PACELINE_SECRET=").expect("none").network.secret, None);
+    let message = error("PACELINE_SECRET=0123456789abcde");
+    assert!(message.contains("has 15 bytes") && !message.contains("0123"), "{message}");
+    let message = error(&format!("PACELINE_SECRET={secret} PACELINE_SECRET_FILE=/somewhere"));
+    assert_eq!(message, "PACELINE_SECRET and PACELINE_SECRET_FILE are both set: unset one of them");
+    let message = error("PACELINE_SECRET_FILE=/no/such/file");
+    assert!(message.starts_with("the secret cannot be read from /no/such/file: No such file"), "{message}");
+}
+
+#[test]
 fn nonsense_is_named() {
     let cases = [
         ("PACELINE_RANK=x PACELINE_WORLD_SIZE=2", "PACELINE_RANK=\"x\" is not a number in range"),
@@ -171,6 +188,7 @@ fn nonsense_is_named() {
         ("PACELINE_PORT_RANGE=9-8", "PACELINE_PORT_RANGE=\"9-8\" is not a range of ports like 20000-20100"),
         ("PACELINE_PORT_RANGE=0-8", "PACELINE_PORT_RANGE=\"0-8\" is not a range of ports like 20000-20100"),
         ("PACELINE_INSECURE=yes", "PACELINE_INSECURE=\"yes\" is neither 0 nor 1"),
+        ("PACELINE_ENCRYPT=yes", "PACELINE_ENCRYPT=\"yes\" is neither 0 nor 1"),
     ];
     for (variables, expected) in cases {
         assert_eq!(error(variables), expected);

@@ -220,6 +220,7 @@ impl Work<'_> {
         let member = &self.members.members[rank as usize];
         let unreachable = |reason| TcpConnectError::Unreachable { rank, process: member.into(), reason };
         let addresses = self.candidates(member).map_err(unreachable)?;
+        let mut distrust = None;
         loop {
             let mut last = Vec::new();
             for &address in &addresses {
@@ -227,10 +228,18 @@ impl Work<'_> {
                     Ok((Reply::Accepted, channel)) => return Ok(Some(channel)),
                     Ok((Reply::NotHere { reason }, _)) => last.push(format!("{address}: {reason}")),
                     Ok((Reply::Refused { reason }, _)) => return Err(unreachable(format!("it refuses: {reason}"))),
-                    Err(error) => last.push(format!("{address}: {error}")),
+                    Err(error) => {
+                        let why = format!("{address}: {error}");
+                        if matches!(error, MessageError::Security(_)) {
+                            distrust = Some(why.clone());
+                        }
+                        last.push(why);
+                    }
                 }
             }
             if Instant::now() >= self.deadline {
+                // It says more than that the last attempt had no time left.
+                last.extend(distrust.filter(|why| !last.contains(why)));
                 return Err(unreachable(list(&last)));
             }
             if self.failed.load(Ordering::Relaxed) {

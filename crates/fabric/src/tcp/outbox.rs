@@ -22,6 +22,8 @@ pub(super) struct Outbox {
     /// Bytes of the first frame that the kernel has taken already.
     written: usize,
     unsent_bytes: usize,
+    /// Of frames that the wire has kept: nobody may believe that they are out, and stop flushing.
+    held: Vec<u64>,
     /// What was left of a frame when its caller's memory was given up.
     _kept: Vec<u8>,
 }
@@ -100,6 +102,9 @@ impl Outbox {
             Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => return Ok(Written::Broken),
             Err(error) => return Err(error.into()),
         };
+        if wire.unsent_bytes() == 0 {
+            self.held.drain(..).for_each(&mut *sent);
+        }
         while !self.frames.is_empty() {
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
             let (count, offered) = self.gather(&mut slices);
@@ -110,7 +115,14 @@ impl Outbox {
                 Err(rustix::io::Errno::PIPE | rustix::io::Errno::CONNRESET) => return Ok(Written::Broken),
                 Err(error) => return Err(error.into()),
             };
-            self.advance(taken, sent);
+            if wire.unsent_bytes() == 0 {
+                self.held.drain(..).for_each(&mut *sent);
+                self.advance(taken, sent);
+            } else {
+                let mut held = std::mem::take(&mut self.held);
+                self.advance(taken, &mut |ticket| held.push(ticket));
+                self.held = held;
+            }
             outcome = Written::Some;
             if taken < offered {
                 break;

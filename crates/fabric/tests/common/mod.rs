@@ -3,12 +3,17 @@
 
 pub mod shm;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::{TcpListener, TcpStream};
 
 use paceline_engine::frame::{Header, Kind};
+use paceline_fabric::environment::Network;
+use paceline_fabric::rendezvous::{HostIdentity, Member, Members};
+use paceline_fabric::security::Secret;
 use paceline_fabric::shm::ShmOptions;
-use paceline_fabric::{Link, LinkError, Piece, Sink, Target, TcpLink, TcpOptions};
+use paceline_fabric::{
+    Link, LinkError, Piece, Sink, Target, TcpAcceptor, TcpConnectOptions, TcpLink, TcpOptions, connect_tcp,
+};
 use paceline_plan::OperationKey;
 
 /// SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
@@ -153,6 +158,35 @@ pub fn tcp_pair(streams: usize, options: TcpOptions, send_buffer_bytes: Option<u
     (TcpLink::new(left, options).expect("a link"), TcpLink::new(right, options).expect("a link"))
 }
 
+/// Two TCP links that encrypt, opened as ranks open them.
+pub fn encrypted_pair(streams: u32) -> (TcpLink, TcpLink) {
+    let network = Network { secret: Secret::generate().ok(), encrypt: true, ..Network::default() };
+    let options = TcpConnectOptions { streams, network, ..TcpConnectOptions::default() };
+    let acceptors = [(); 2].map(|()| TcpAcceptor::open_local(&options.network).expect("loopback"));
+    let member = |(rank, acceptor): (usize, &TcpAcceptor)| Member {
+        rank: rank as u32,
+        host: "here".into(),
+        process: std::process::id(),
+        identity: HostIdentity::here(),
+        addresses: acceptor.addresses().to_vec(),
+        seen_at: None,
+        blob: Vec::new(),
+    };
+    let members: Vec<Member> = acceptors.iter().enumerate().map(member).collect();
+    let connect = |rank: u32, acceptor| {
+        let members = members.clone();
+        let members = Members { rank, world_size: 2, job: String::new(), nonce: [1; 16], members, notes: Vec::new() };
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        let connected = connect_tcp(&members, acceptor, &BTreeSet::from([1 - rank]), &options, deadline);
+        connected.unwrap_or_else(|error| panic!("{error}")).links.pop_first().expect("a link").1
+    };
+    let [zero, one] = acceptors;
+    std::thread::scope(|scope| {
+        let one = scope.spawn(|| connect(1, one));
+        (connect(0, zero), one.join().expect("no panic"))
+    })
+}
+
 /// Both ends of a link, named.
 pub type Pair = (&'static str, Box<dyn Link>, Box<dyn Link>);
 
@@ -169,6 +203,8 @@ pub fn pairs() -> Vec<Pair> {
         boxed("tcp", tcp_pair(1, options, None)),
         boxed("tcp with small send buffers", tcp_pair(1, options, Some(4 << 10))),
         boxed("tcp, 2 streams", tcp_pair(2, options, None)),
+        boxed("tcp, encrypted", encrypted_pair(1)),
+        boxed("tcp, 3 streams, encrypted", encrypted_pair(3)),
         boxed("tcp, 4 streams with small send buffers", tcp_pair(4, options, Some(16 << 10))),
     ]
 }
