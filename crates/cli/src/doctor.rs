@@ -11,7 +11,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::arguments::at_least_one;
-use crate::failure::Failure;
+use crate::failure::{Failure, unless_closed};
 use crate::json_file::JsonFile;
 use crate::security::SecurityArguments;
 use crate::workers::{self, Place};
@@ -68,13 +68,13 @@ pub fn run(arguments: &DoctorArguments) -> Result<ExitCode, Failure> {
     if is_first {
         let ranks = environment.world.as_ref().map_or(1, |world| world.local_size.unwrap_or(world.world_size));
         findings = checks::all(ranks as usize);
-        print(&findings)?;
+        unless_closed(print(&findings))?;
     }
     let tried = trial::run(*environment)?;
     if !is_first {
         return Ok(ExitCode::SUCCESS);
     }
-    print(&tried)?;
+    unless_closed(print(&tried))?;
     findings.extend(tried);
     let broken = findings.iter().any(|finding| finding.verdict == Verdict::Broken);
     if let Some(json) = json {

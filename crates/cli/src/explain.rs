@@ -8,7 +8,7 @@ use clap::Args;
 use paceline_strategy::{Aspect, Registry, Strategy};
 use serde::Serialize;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, unless_closed};
 use crate::json_file::JsonFile;
 
 /// What `explain` is told.
@@ -41,7 +41,7 @@ struct Report {
 pub fn run(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
     let registry = Registry::built_in();
     let Some(text) = &arguments.strategy else {
-        list(&registry, &mut io::stdout().lock())?;
+        unless_closed(list(&registry, &mut io::stdout().lock()))?;
         return Ok(ExitCode::SUCCESS);
     };
     let strategy = parse(&registry, text)?;
@@ -55,10 +55,10 @@ pub fn run(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
     } else {
         "It is lossy: the parameters differ from those of single-worker SGD on the joined batch."
     };
-    writeln!(io::stdout(), "{}\n{}\n{result}", report.strategy, report.sentence)?;
     if let Some(path) = &arguments.json {
         JsonFile::create(path)?.write(&report)?;
     }
+    unless_closed(writeln!(io::stdout(), "{}\n{}\n{result}", report.strategy, report.sentence))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -90,4 +90,27 @@ fn list(registry: &Registry, out: &mut dyn Write) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use paceline_collective::registry;
+    use paceline_plan::CollectiveKind;
+
+    use super::*;
+    use paceline_strategy::Kind;
+
+    /// The grammar cannot know the algorithms by itself: it is below them.
+    #[test]
+    fn a_strategy_can_name_every_all_reduce_and_nothing_else() {
+        let strategies = Registry::built_in();
+        let a2a = strategies.method(Aspect::Arch, "a2a").expect("it is built in");
+        let Kind::OneOf(named) = a2a.parameters[0].kind else { panic!("the algorithm is one of several") };
+        let mut named = named.to_vec();
+        let mut known: Vec<_> = registry::of_kind(CollectiveKind::AllReduce).map(|known| known.name()).collect();
+        known.push("auto");
+        named.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(named, known);
+    }
 }

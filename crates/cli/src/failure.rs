@@ -66,10 +66,17 @@ impl Failure {
     }
 }
 
-/// Standard output could not be written to.
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Failure {
-        Failure::failed("cannot write to standard output").cause(error)
+/// What has become of words for standard output. Whoever reads them may leave when it has seen enough (`| head -1`): that
+/// is no failure, and the work goes on, as files may still be to be written.
+///
+/// # Errors
+/// Standard output could not be written to for another reason.
+pub fn unless_closed(written: io::Result<()>) -> Result<(), Failure> {
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::failed("cannot write to standard output").cause(error))
+        }
+        _ => Ok(()),
     }
 }
 

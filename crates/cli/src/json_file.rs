@@ -1,7 +1,7 @@
 //! The file behind `--json`.
 
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -9,11 +9,13 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::machine::Machine;
 
-/// A file for results. It is opened before the work, so that a path that cannot be written to is found out in time, and
-/// taken away again if the work fails.
+/// A file for results. It is opened before the work, so that a path that cannot be written to is found out in time. What
+/// the file held before stays until the work is done: until then, `FILE.tmp` beside it is written to.
 pub struct JsonFile {
     path: PathBuf,
-    file: Option<File>,
+    file: File,
+    /// What is still to be renamed to `path`; none for devices and pipes.
+    temporary: Option<PathBuf>,
 }
 
 /// What every file of results starts with.
@@ -37,12 +39,28 @@ impl JsonFile {
     /// # Errors
     /// It cannot be written to.
     pub fn create(path: &Path) -> Result<JsonFile, Failure> {
-        let file = File::create(path).map_err(|error| {
+        JsonFile::open(path).map_err(|error| {
             Failure::failed(format!("cannot write the results to {}", path.display()))
                 .cause(error)
                 .help("give --json a file in a directory that exists and that you may write to")
-        })?;
-        Ok(JsonFile { path: path.to_owned(), file: Some(file) })
+        })
+    }
+
+    fn open(path: &Path) -> io::Result<JsonFile> {
+        let before = fs::metadata(path).ok();
+        if before.is_some() {
+            // May we write to it at all?
+            let file = File::options().write(true).open(path)?;
+            if !before.is_some_and(|before| before.is_file()) {
+                return Ok(JsonFile { path: path.to_owned(), file, temporary: None });
+            }
+        }
+        // A link stays one.
+        let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let mut temporary = path.clone().into_os_string();
+        temporary.push(".tmp");
+        let temporary = PathBuf::from(temporary);
+        Ok(JsonFile { path, file: File::create(&temporary)?, temporary: Some(temporary) })
     }
 
     /// Writes the results, together with the machine and the command line.
@@ -50,23 +68,30 @@ impl JsonFile {
     /// # Errors
     /// The disk is full, or the file has become unwritable.
     pub fn write(mut self, result: &impl Serialize) -> Result<(), Failure> {
-        let Some(file) = self.file.take() else { return Ok(()) };
         let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
         let command = ["paceline".to_owned()].into_iter().chain(words).collect();
         let run = Run { schema: SCHEMA, machine: Machine::this(), command, result };
-        let mut out = BufWriter::new(file);
-        let written = serde_json::to_writer_pretty(&mut out, &run).map_err(std::io::Error::from);
-        written.and_then(|()| writeln!(out)).and_then(|()| out.flush()).map_err(|error| {
+        self.put(&run).map_err(|error| {
             Failure::failed(format!("cannot write the results to {}", self.path.display())).cause(error)
         })
+    }
+
+    fn put(&mut self, run: &impl Serialize) -> io::Result<()> {
+        let mut out = BufWriter::new(&self.file);
+        serde_json::to_writer_pretty(&mut out, run)?;
+        writeln!(out)?;
+        out.flush()?;
+        match self.temporary.take() {
+            Some(temporary) => fs::rename(temporary, &self.path),
+            None => Ok(()),
+        }
     }
 }
 
 impl Drop for JsonFile {
     fn drop(&mut self) {
-        // Devices and pipes stay.
-        if self.file.take().is_some() && self.path.is_file() {
-            let _ = fs::remove_file(&self.path);
+        if let Some(temporary) = self.temporary.take() {
+            let _ = fs::remove_file(temporary);
         }
     }
 }

@@ -18,7 +18,7 @@ use paceline_plan::{CollectiveKind, DataType, Reduction};
 use serde::Serialize;
 
 use crate::arguments::{ByteSize, at_least_one};
-use crate::failure::Failure;
+use crate::failure::{Failure, unless_closed};
 use crate::json_file::JsonFile;
 use crate::security::SecurityArguments;
 use crate::workers::{self, Place};
@@ -238,24 +238,24 @@ struct Table {
 }
 
 impl Table {
-    fn start(arguments: &PerfArguments, communicator: &Communicator) -> io::Result<Table> {
+    fn start(arguments: &PerfArguments, communicator: &Communicator) -> Result<Table, Failure> {
         let mut table =
             Table { out: (communicator.rank() == 0).then(io::stdout), element_bytes: arguments.dtype.size() };
         if let Some(out) = &mut table.out {
             let place = if arguments.in_place { "in place" } else { "out of place" };
             let (ranks, transport) = (communicator.world_size(), workers::transport_name(communicator));
-            writeln!(
+            let head = writeln!(
                 out,
                 "# {}, {ranks} ranks, transport {transport}, {} {}, {place}; a barrier before each call, time is the \
                  maximum over the ranks",
                 arguments.collective, arguments.dtype, arguments.op
-            )?;
-            write_head(out)?;
+            );
+            unless_closed(head.and_then(|()| write_head(out)))?;
         }
         Ok(table)
     }
 
-    fn row(&mut self, row: &Row) -> io::Result<()> {
-        self.out.as_mut().map_or(Ok(()), |out| row.write(self.element_bytes, out))
+    fn row(&mut self, row: &Row) -> Result<(), Failure> {
+        unless_closed(self.out.as_mut().map_or(Ok(()), |out| row.write(self.element_bytes, out)))
     }
 }

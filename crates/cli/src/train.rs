@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::arguments::at_least_one;
 use crate::explain;
-use crate::failure::Failure;
+use crate::failure::{Failure, unless_closed};
 use crate::json_file::JsonFile;
 use crate::security::SecurityArguments;
 use crate::workers::{self, Place};
@@ -32,9 +32,9 @@ pub struct TrainArguments {
     #[arg(long, value_name = "NAME", default_value_t)]
     model: ModelName,
 
-    /// The images
-    #[arg(long, value_enum, default_value_t)]
-    data: DataChoice,
+    /// The images [default: sample, unless --data-dir names others]
+    #[arg(long, value_enum)]
+    data: Option<DataChoice>,
 
     /// A directory with the four gzip IDX files of a data set of the MNIST family
     #[arg(long, value_name = "DIR")]
@@ -106,10 +106,9 @@ pub struct TrainArguments {
 }
 
 /// Which images.
-#[derive(Clone, Copy, Default, ValueEnum)]
+#[derive(Clone, Copy, ValueEnum)]
 enum DataChoice {
     /// 6,000 training and 1,000 test images of Fashion-MNIST that the program carries in itself
-    #[default]
     Sample,
     /// All 60,000 and 10,000 images, from --data-dir or Debian's package dataset-fashion-mnist
     FashionMnist,
@@ -139,7 +138,7 @@ struct Report<'a> {
 pub fn run(arguments: &TrainArguments) -> Result<ExitCode, Failure> {
     let place = Place::find(arguments.workers, "--workers")?;
     let (strategy, transport) = arguments.strategy()?;
-    let options = arguments.options(strategy, place.local_ranks());
+    let options = arguments.options(arguments.data()?, strategy, place.local_ranks());
     options.check()?;
     match place {
         Place::Launcher { ranks } => {
@@ -158,12 +157,12 @@ pub fn run(arguments: &TrainArguments) -> Result<ExitCode, Failure> {
             let mut observer: Box<dyn Observer> = if is_first { Box::new(Screen::new()) } else { Box::new(Silent) };
             let report = train(&communicator, &options, observer.as_mut())?;
             drop(observer);
-            if is_first {
-                screen::summary(&report)?;
-            }
             if let Some(json) = json {
                 let transport = workers::transport_name(&communicator);
                 json.write(&Report { transport, threads: options.threads, report: &report })?;
+            }
+            if is_first {
+                unless_closed(screen::summary(&report))?;
             }
             Ok(ExitCode::SUCCESS)
         }
@@ -201,13 +200,20 @@ impl TrainArguments {
         Ok((strategy, transport))
     }
 
-    fn options(&self, strategy: Strategy, local_workers: usize) -> TrainOptions {
-        let default = TrainOptions::default();
-        let data = match (&self.data_dir, self.data) {
+    fn data(&self) -> Result<DataSource, Failure> {
+        Ok(match (&self.data_dir, self.data) {
+            (Some(_), Some(DataChoice::Sample)) => {
+                let help = "leave --data out to train on the images of the directory";
+                return Err(Failure::usage("--data sample is in the program, not in a --data-dir").help(help));
+            }
             (Some(directory), _) => DataSource::Directory(directory.clone()),
-            (None, DataChoice::FashionMnist) => DataSource::Directory(DEBIAN_FASHION_MNIST.into()),
-            (None, DataChoice::Sample) => DataSource::Sample,
-        };
+            (None, Some(DataChoice::FashionMnist)) => DataSource::Directory(DEBIAN_FASHION_MNIST.into()),
+            (None, _) => DataSource::Sample,
+        })
+    }
+
+    fn options(&self, data: DataSource, strategy: Strategy, local_workers: usize) -> TrainOptions {
+        let default = TrainOptions::default();
         let batch = match (self.batch, self.global_batch) {
             (Some(samples), _) => BatchSize::Local(samples),
             (None, Some(samples)) => BatchSize::Global(samples),

@@ -51,6 +51,17 @@ pub struct TrainReport {
     pub epochs: Vec<EpochRow>,
 }
 
+impl TrainReport {
+    /// The part of the time that communication was not hidden, 0…1.
+    pub fn communication_share(&self) -> f64 {
+        share(self.exposed_communication_s, self.compute_s)
+    }
+}
+
+fn share(exposed_communication_s: f64, compute_s: f64) -> f64 {
+    exposed_communication_s / (exposed_communication_s + compute_s)
+}
+
 /// One epoch, over all ranks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EpochRow {
@@ -79,7 +90,7 @@ pub struct EpochRow {
 impl EpochRow {
     /// The part of the time that communication was not hidden, 0…1.
     pub fn communication_share(&self) -> f64 {
-        self.exposed_communication_s / (self.exposed_communication_s + self.compute_s)
+        share(self.exposed_communication_s, self.compute_s)
     }
 }
 

@@ -70,7 +70,7 @@ impl Drop for Screen {
 /// # Errors
 /// Standard output is closed.
 pub fn summary(report: &TrainReport) -> io::Result<()> {
-    let share = 100.0 * report.exposed_communication_s / (report.exposed_communication_s + report.compute_s);
+    let share = 100.0 * report.communication_share();
     writeln!(
         io::stdout(),
         "{} workers: test accuracy {:.2} %, loss {:.4}, {:.0} samples/s, {share:.1} % of the time in communication \

@@ -76,10 +76,19 @@ struct Collected {
 }
 
 /// Starts a command and collects what it writes.
-pub fn start(mut command: Command) -> Running {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+pub fn start(command: Command) -> Running {
+    start_into(command, Stdio::piped())
+}
+
+/// Starts a command with another standard output, and collects what it writes to standard error.
+pub fn start_into(mut command: Command, stdout: Stdio) -> Running {
+    command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the program starts");
-    let stdout = Collected::from(child.stdout.take().expect("it is a pipe"));
+    drop(command);
+    let stdout = match child.stdout.take() {
+        Some(pipe) => Collected::from(pipe),
+        None => Collected::from(std::io::empty()),
+    };
     let stderr = Collected::from(child.stderr.take().expect("it is a pipe"));
     Running { child, stdout, stderr, started: Instant::now() }
 }

@@ -1,0 +1,104 @@
+//! Files of results: they are whole or not there, whoever reads standard output, and every field is documented.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::Value;
+use support::{paceline, run, start_into};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A small run of every command that writes a file.
+const RUNS: [&[&str]; 4] = [
+    &["explain", "wfbp-a2a"],
+    &["doctor", "--ranks", "2"],
+    &["perf", "all-reduce", "--max", "1KiB", "--seconds", "0"],
+    &["train", "--workers", "2", "--model", "mlp", "--iterations", "3"],
+];
+
+fn scratch_file(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("results-{}-{name}.json", std::process::id()));
+    let _ = fs::remove_file(&path);
+    path
+}
+
+#[test]
+fn a_reader_that_leaves_early_gets_the_file_all_the_same() {
+    for arguments in RUNS {
+        let path = scratch_file(&format!("closed-{}", arguments[0]));
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let command = paceline(&[arguments, &["--json", &path.to_string_lossy()]].concat());
+        let outcome = start_into(command, Stdio::from(writer)).end_within(LIMIT).expect_code(0);
+        assert!(!outcome.stderr.contains("error"), "{outcome:#?}");
+        let report: Value = serde_json::from_str(&fs::read_to_string(&path).expect("the file")).expect("JSON");
+        assert_eq!(report["schema"], 1, "{arguments:?}");
+        fs::remove_file(path).expect("our own file");
+    }
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    start_into(paceline(&["explain"]), Stdio::from(writer)).end_within(LIMIT).expect_code(0);
+}
+
+#[test]
+fn a_full_disk_is_a_failure() {
+    let full = fs::File::options().write(true).open("/dev/full").expect("the device");
+    let outcome = start_into(paceline(&["explain", "ddp"]), Stdio::from(full)).end_within(LIMIT).expect_code(1);
+    outcome.expect_stderr(&["cannot write to standard output", "No space left"]);
+}
+
+#[test]
+fn a_run_that_fails_leaves_the_older_file() {
+    let path = scratch_file("older");
+    fs::write(&path, "older").expect("a scratch file");
+    let file = path.to_string_lossy();
+    let diverges = ["train", "--workers", "1", "--model", "mlp", "--lr", "1e30", "--json", &file];
+    run(paceline(&diverges), LIMIT).expect_code(1).expect_stderr(&["not finite"]);
+    assert_eq!(fs::read_to_string(&path).expect("the file"), "older");
+    assert!(!PathBuf::from(format!("{file}.tmp")).exists(), "the unfinished file is left behind");
+    run(paceline(&["explain", "ddp", "--json", &file]), LIMIT).expect_code(0);
+    assert!(fs::read_to_string(&path).expect("the file").contains("\"sentence\""));
+    assert!(!PathBuf::from(format!("{file}.tmp")).exists(), "it has been renamed");
+    fs::remove_file(path).expect("our own file");
+}
+
+#[test]
+fn devices_are_written_to_in_place() {
+    let outcome = run(paceline(&["explain", "ddp", "--json", "/dev/stdout"]), LIMIT).expect_code(0);
+    assert!(outcome.stdout.contains("\"sentence\"") && outcome.stdout.contains("It is lossless"), "{outcome:#?}");
+}
+
+/// docs/json.md has a row for every field that any command writes.
+#[test]
+fn every_field_is_documented() {
+    let page = include_str!("../../../docs/json.md");
+    let documented: BTreeSet<&str> =
+        page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    let mut written = BTreeSet::new();
+    for arguments in RUNS {
+        let path = scratch_file(&format!("fields-{}", arguments[0]));
+        run(paceline(&[arguments, &["--json", &path.to_string_lossy()]].concat()), LIMIT).expect_code(0);
+        let report = serde_json::from_str(&fs::read_to_string(&path).expect("the file")).expect("JSON");
+        fields(&report, &mut written);
+        fs::remove_file(path).expect("our own file");
+    }
+    let written: BTreeSet<&str> = written.iter().map(String::as_str).collect();
+    assert_eq!(written, documented, "left: what is written; right: the rows of docs/json.md");
+}
+
+/// The names of all fields, at any depth.
+fn fields(value: &Value, names: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(object) => object.iter().for_each(|(name, value)| {
+            names.insert(name.clone());
+            fields(value, names);
+        }),
+        Value::Array(array) => array.iter().for_each(|value| fields(value, names)),
+        _ => {}
+    }
+}
