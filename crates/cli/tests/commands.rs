@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::io;
+use std::os::unix::process::CommandExt;
 use std::time::Duration;
 
 use support::{paceline, run};
@@ -38,6 +40,37 @@ fn doctor_looks_at_the_machine_and_lets_ranks_meet() {
     for subject in ["cores: ", "open files: ", "memory files: ", "shared memory: ", "single copies: ", "links: "] {
         assert_eq!(outcome.stdout.matches(subject).count(), 1, "{subject}: {outcome:#?}");
     }
+}
+
+/// As in a container whose seccomp filter does not allow it.
+#[test]
+fn doctor_finds_that_single_copies_are_refused() {
+    let mut command = paceline(&["doctor", "--ranks", "2"]);
+    // SAFETY: between fork and exec it makes two system calls; it allocates nothing and takes no lock.
+    unsafe { command.pre_exec(forbid_single_copies) };
+    let outcome = run(command, LIMIT).expect_code(0);
+    let line = outcome.stdout.lines().find(|line| line.contains("single copies: ")).unwrap_or_default();
+    assert!(line.starts_with("SLOW ") && line.contains("no single copy"), "{outcome:#?}");
+    assert!(outcome.stdout.contains("fix: allow process_vm_readv"), "{outcome:#?}");
+}
+
+/// Lets `process_vm_readv` fail with EPERM in this process and in those that it starts.
+fn forbid_single_copies() -> io::Result<()> {
+    let statement = |code: u32, jump_false, k| libc::sock_filter { code: code as u16, jt: 0, jf: jump_false, k };
+    let mut program = [
+        // The number of the system call is the first word.
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, libc::SYS_process_vm_readv as u32),
+        statement(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        statement(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: the kernel copies the filter, which is valid during the call; nothing else is touched.
+    let refused = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
+            || libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) != 0
+    };
+    if refused { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 #[test]

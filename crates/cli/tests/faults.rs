@@ -7,6 +7,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -15,7 +16,11 @@ use support::{Running, children_of, is_alive, paceline, run, start, until};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A training that would take minutes, once all its workers are in the middle of it. Gives their process ids by rank.
-fn long_training(transport: &str) -> (Running, Vec<u32>) {
+/// One at a time, as long as the guard lives: workers that compete with another test's for the cores notice a loss later
+/// than those of a user.
+fn long_training(transport: &str) -> (Running, Vec<u32>, MutexGuard<'static, ()>) {
+    static ONE: Mutex<()> = Mutex::new(());
+    let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let options = ["--workers", "3", "--transport", transport, "--epochs", "1000", "--model", "mlp"];
     let running = start(paceline(&[&["train"], &options[..]].concat()));
     assert!(until(LIMIT, || running.stdout_so_far().contains("epoch 1:")), "{}", running.stderr_so_far());
@@ -23,7 +28,7 @@ fn long_training(transport: &str) -> (Running, Vec<u32>) {
         children_of(running.pid()).into_iter().filter_map(|pid| Some((rank_of(pid)?, pid))).collect();
     ranks.sort_unstable();
     assert_eq!(ranks.len(), 3, "three ranks are running");
-    (running, ranks.into_iter().map(|(_, pid)| pid).collect())
+    (running, ranks.into_iter().map(|(_, pid)| pid).collect(), one)
 }
 
 /// The rank in the environment of a process.
@@ -63,7 +68,7 @@ fn host() -> String {
 #[test]
 fn survivors_of_a_killed_worker_end_in_time_and_say_who_where_and_what() {
     for transport in ["shm", "tcp"] {
-        let (running, ranks) = long_training(transport);
+        let (running, ranks, _one) = long_training(transport);
         let sockets = sockets_of(&ranks);
         assert!(!left_over(&sockets).is_empty(), "{transport}: no socket is found while it runs");
         kill(ranks[1]);
@@ -86,7 +91,7 @@ fn survivors_of_a_killed_worker_end_in_time_and_say_who_where_and_what() {
 
 #[test]
 fn a_killed_first_rank_ends_the_others_too() {
-    let (running, ranks) = long_training("shm");
+    let (running, ranks, _one) = long_training("shm");
     kill(ranks[0]);
     assert!(until(Duration::from_secs(2), || !ranks.iter().any(|pid| is_alive(*pid))), "survivors still run");
     running.end_within(Duration::from_secs(1)).expect_code(1).expect_stderr(&["rank 0 (pid "]);
@@ -94,7 +99,7 @@ fn a_killed_first_rank_ends_the_others_too() {
 
 #[test]
 fn an_interrupted_training_leaves_nothing() {
-    let (running, ranks) = long_training("shm");
+    let (running, ranks, _one) = long_training("shm");
     running.signal(Signal::INT);
     let outcome = running.end_within(Duration::from_secs(2)).expect_code(130);
     assert!(!ranks.iter().any(|pid| is_alive(*pid)), "{outcome:#?}");

@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ fn report(path: &Path) -> Value {
 #[test]
 fn every_transport_and_world_trains_to_the_same_parameters() {
     let directory = scratch_directory("same");
-    let mut losses = Vec::new();
+    let (mut losses, mut parameters) = (Vec::new(), Vec::new());
     for (workers, transport) in [("1", "auto"), ("2", "shm"), ("3", "tcp")] {
         let (json, dump) = (directory.join(format!("{workers}.json")), directory.join(workers));
         let mut options = vec!["--model", "mlp", "--iterations", "12", "--global-batch", "48", "--seed", "7"];
@@ -54,14 +54,55 @@ fn every_transport_and_world_trains_to_the_same_parameters() {
         assert_eq!(report["epochs"].as_array().map(Vec::len), Some(1), "{report:#}");
         losses.push(number("final_loss"));
 
-        let dumps: BTreeSet<Vec<u8>> = (0..workers.parse().expect("a number"))
+        let mut dumps: BTreeSet<Vec<u8>> = (0..workers.parse().expect("a number"))
             .map(|rank: usize| fs::read(dump.join(format!("rank-{rank}.safetensors"))).expect("a dump"))
             .collect();
         assert_eq!(dumps.len(), 1, "all ranks hold the same bits");
+        parameters.extend(dumps.pop_first().map(|dump| tensors(&dump)));
     }
     let near = |loss: &f64| (loss / losses[0] - 1.0).abs() < 1e-4;
     assert!(losses.iter().all(near), "the world size changed the result: {losses:?}");
+    for (name, alone) in &parameters[0] {
+        let scale = alone.iter().fold(0f32, |scale, value| scale.max(value.abs()));
+        for others in &parameters[1..] {
+            let worst = alone.iter().zip(&others[name]).fold(0f32, |worst, (a, b)| worst.max((a - b).abs()));
+            assert!(worst <= 1e-5 * scale, "{name} is off by {worst}, its largest value is {scale}");
+        }
+    }
     fs::remove_dir_all(directory).expect("our own directory");
+}
+
+/// The tensors of a dump: safetensors of f32.
+fn tensors(dump: &[u8]) -> BTreeMap<String, Vec<f32>> {
+    let (length, rest) = dump.split_first_chunk().expect("the header's length");
+    let (header, data) = rest.split_at(u64::from_le_bytes(*length) as usize);
+    let header: BTreeMap<String, Value> = serde_json::from_slice(header).expect("JSON");
+    let values = |place: &Value| {
+        let offset = |index: usize| place["data_offsets"][index].as_u64().expect("an offset") as usize;
+        let bytes = data[offset(0)..offset(1)].chunks_exact(4);
+        bytes.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+    };
+    header.iter().map(|(name, place)| (name.clone(), values(place))).collect()
+}
+
+/// A batch per worker that wraps when it is multiplied by the workers, and images that are in two places.
+#[test]
+fn options_that_nobody_means_do_not_panic() {
+    let batch = (1_u64 << 62).to_string();
+    let outcome = train(&["--workers", "4", "--batch", &batch, "--model", "mlp", "--iterations", "1"]).expect_code(0);
+    assert!(!outcome.stderr.contains("panicked"), "{outcome:#?}");
+    let outcome = train(&["--data", "sample", "--data-dir", "/somewhere"]).expect_code(2);
+    outcome.expect_stderr(&["--data sample", "--data-dir"]);
+}
+
+#[test]
+fn the_full_data_set_is_trained_on_or_asked_for() {
+    let outcome = train(&["--workers", "1", "--data", "fashion-mnist", "--model", "mlp", "--iterations", "1"]);
+    if Path::new("/usr/share/datasets/fashion-mnist").is_dir() {
+        outcome.expect_code(0);
+    } else {
+        outcome.expect_code(1).expect_stderr(&["`apt-get install dataset-fashion-mnist`"]);
+    }
 }
 
 #[test]
@@ -119,7 +160,8 @@ fn the_readme_command_learns() {
     }
     let mut command = paceline(&[&["train"], &options[..]].concat());
     command.env_remove("RAYON_NUM_THREADS");
-    run(command, Duration::from_secs(600)).expect_code(0);
+    let outcome = run(command, Duration::from_secs(600)).expect_code(0);
+    assert!(outcome.elapsed < Duration::from_secs(120), "the README says two minutes, it took {:?}", outcome.elapsed);
     let accuracy = report(&json)["test_accuracy"].as_f64().expect("a number");
     let wanted = if long { 0.8 } else { 0.5 };
     assert!(accuracy > wanted, "test accuracy {accuracy} after {options:?}");
