@@ -27,11 +27,12 @@ impl Machine {
     pub fn this() -> Machine {
         let unknown = || "unknown".to_owned();
         let uname = rustix::system::uname();
-        let memory_kib = field("/proc/meminfo", "MemTotal").and_then(|value| value.split(' ').next()?.parse().ok());
+        let memory_kib =
+            field(&read("/proc/meminfo"), "MemTotal").and_then(|value| value.split(' ').next()?.parse().ok());
         let system = fs::read_to_string("/etc/os-release").unwrap_or_default();
         let name = system.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
         Machine {
-            processor: field("/proc/cpuinfo", "model name").unwrap_or_else(unknown),
+            processor: processor(&read("/proc/cpuinfo"), &read("/proc/device-tree/model")).unwrap_or_else(unknown),
             cores: thread::available_parallelism().map_or(0, usize::from),
             memory_bytes: memory_kib.unwrap_or(0_u64) * 1024,
             architecture: uname.machine().to_string_lossy().into_owned(),
@@ -41,9 +42,24 @@ impl Machine {
     }
 }
 
-/// The value of the first line `name : value` of a file.
-fn field(path: &str, name: &str) -> Option<String> {
-    let text = fs::read_to_string(path).ok()?;
+/// The kernel does not name Arm's processors: there it is the board's name, or the codes of maker and part.
+fn processor(cpuinfo: &str, board: &str) -> Option<String> {
+    let board = board.trim_matches(['\0', '\n', ' ']);
+    let codes = || {
+        let (maker, part) = (field(cpuinfo, "CPU implementer")?, field(cpuinfo, "CPU part")?);
+        Some(format!("Arm, implementer {maker}, part {part}"))
+    };
+    let board = (!board.is_empty()).then(|| board.to_owned());
+    field(cpuinfo, "model name").or(board).or_else(codes)
+}
+
+/// Empty if there is no such file.
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// The value of the first line `name : value` of a text.
+fn field(text: &str, name: &str) -> Option<String> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;
         (key.trim() == name).then(|| value.trim().to_owned())
@@ -52,6 +68,17 @@ fn field(path: &str, name: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn processors_without_a_name_are_known_by_board_or_codes() {
+        let arm = "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n";
+        let named = "processor\t: 0\nmodel name\t: Some CPU\n";
+        let name = |cpuinfo, board| super::processor(cpuinfo, board);
+        assert_eq!(name(named, "Board\0").as_deref(), Some("Some CPU"));
+        assert_eq!(name(arm, "Board B\0").as_deref(), Some("Board B"));
+        assert_eq!(name(arm, "").as_deref(), Some("Arm, implementer 0x41, part 0xd0c"));
+        assert_eq!(name("", ""), None);
+    }
+
     #[test]
     fn this_machine_is_described() {
         let machine = super::Machine::this();
