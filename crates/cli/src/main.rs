@@ -65,3 +65,34 @@ fn main() -> ExitCode {
         code
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// Every command and option is documented, in the words of `--help`. PACELINE_UPDATE_DOCS=1 writes the page anew.
+    #[test]
+    fn the_page_about_the_command_line_is_what_help_says() {
+        let mut page =
+            "# The command line\n\nWhat `paceline COMMAND --help` says. `PACELINE_UPDATE_DOCS=1 cargo test -p \
+                        paceline-cli command_line` writes this page; a\ntest compares it.\n"
+                .to_owned();
+        let mut program = CommandLine::command();
+        program.build();
+        for command in program.get_subcommands_mut().filter(|command| command.get_name() != "help") {
+            let help = command.render_long_help().to_string();
+            let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
+            page += &format!("\n## {}\n\n```text\n{}\n```\n", command.get_name(), lines.join("\n").trim_end());
+        }
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/command-line.md");
+        if std::env::var_os("PACELINE_UPDATE_DOCS").is_some() {
+            std::fs::write(&path, &page).expect("the page can be written");
+        }
+        let written = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(written == page, "docs/command-line.md is out of date: run this test with PACELINE_UPDATE_DOCS=1");
+    }
+}

@@ -32,10 +32,11 @@ const ORPHANS_GRACE: Duration = Duration::from_millis(500);
 /// Only if nobody can be told: otherwise the launcher hears it.
 pub fn run() -> Result<ExitCode, Failure> {
     let listener = listen().map_err(|error| Failure::failed("cannot listen for the ranks to meet").cause(error))?;
-    let port = listener.local_addr()?.port();
-    say(&Message::Hello(hello(port)))?;
+    let cut_off = |error: io::Error| Failure::failed("cannot talk to the launcher").cause(error);
+    let port = listener.local_addr().map_err(cut_off)?.port();
+    say(&Message::Hello(hello(port))).map_err(cut_off)?;
     let mut launcher = Launcher::default();
-    let Some(line) = launcher.first_line()? else {
+    let Some(line) = launcher.first_line().map_err(cut_off)? else {
         return Ok(ExitCode::FAILURE);
     };
     let assignment: Option<Assignment> = parse(&line);
@@ -44,7 +45,7 @@ pub fn run() -> Result<ExitCode, Failure> {
     match serve(assignment, listener, &mut launcher) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(what) => {
-            say(&Message::Refused { what })?;
+            say(&Message::Refused { what }).map_err(cut_off)?;
             Ok(ExitCode::FAILURE)
         }
     }
