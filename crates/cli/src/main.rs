@@ -15,6 +15,7 @@ mod perf;
 mod remote;
 mod security;
 mod supervisor;
+mod telemetry;
 mod train;
 mod workers;
 

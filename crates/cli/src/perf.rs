@@ -21,6 +21,7 @@ use crate::arguments::{ByteSize, at_least_one};
 use crate::failure::{Failure, unless_closed};
 use crate::json_file::JsonFile;
 use crate::security::SecurityArguments;
+use crate::telemetry::Telemetry;
 use crate::workers::{self, Place};
 use calls::sizes;
 use exercise::{Exercise, Subject};
@@ -94,6 +95,10 @@ pub struct PerfArguments {
     #[command(flatten)]
     security: SecurityArguments,
 
+    /// Write what each call did to this file, a JSON object a line (docs/telemetry.md); rank R > 0 writes to FILE.rankR
+    #[arg(long, value_name = "FILE")]
+    telemetry: Option<PathBuf>,
+
     /// Write the rows to this file (times in microseconds, *_gbps in 10⁹ bytes per second as nccl-tests has it)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -120,7 +125,9 @@ pub fn run(arguments: &PerfArguments) -> Result<ExitCode, Failure> {
             let communicator = workers::connect(*environment, arguments.transport)?;
             let json = if communicator.rank() == 0 { arguments.json.as_deref() } else { None };
             let json = json.map(JsonFile::create).transpose()?;
-            let rows = arguments.measure_all(&communicator)?;
+            let telemetry = arguments.telemetry.as_deref();
+            let mut telemetry = telemetry.map(|path| Telemetry::start(path, &communicator)).transpose()?;
+            let rows = arguments.measure_all(&communicator, &mut telemetry)?;
             let wrong: u64 = rows.iter().map(|row| row.wrong).sum();
             if let Some(json) = json {
                 json.write(&Report { rows })?;
@@ -164,19 +171,23 @@ impl PerfArguments {
         Ok(())
     }
 
-    fn measure_all(&self, communicator: &Communicator) -> Result<Vec<Row>, Failure> {
+    fn measure_all(&self, communicator: &Communicator, telemetry: &mut Option<Telemetry>) -> Result<Vec<Row>, Failure> {
         match self.dtype {
-            DataType::F32 => self.measure_sizes::<f32>(communicator),
-            DataType::F64 => self.measure_sizes::<f64>(communicator),
-            DataType::F16 => self.measure_sizes::<f16>(communicator),
-            DataType::Bf16 => self.measure_sizes::<bf16>(communicator),
-            DataType::I32 => self.measure_sizes::<i32>(communicator),
-            DataType::I64 => self.measure_sizes::<i64>(communicator),
-            DataType::U8 => self.measure_sizes::<u8>(communicator),
+            DataType::F32 => self.measure_sizes::<f32>(communicator, telemetry),
+            DataType::F64 => self.measure_sizes::<f64>(communicator, telemetry),
+            DataType::F16 => self.measure_sizes::<f16>(communicator, telemetry),
+            DataType::Bf16 => self.measure_sizes::<bf16>(communicator, telemetry),
+            DataType::I32 => self.measure_sizes::<i32>(communicator, telemetry),
+            DataType::I64 => self.measure_sizes::<i64>(communicator, telemetry),
+            DataType::U8 => self.measure_sizes::<u8>(communicator, telemetry),
         }
     }
 
-    fn measure_sizes<T: Value>(&self, communicator: &Communicator) -> Result<Vec<Row>, Failure> {
+    fn measure_sizes<T: Value>(
+        &self,
+        communicator: &Communicator,
+        telemetry: &mut Option<Telemetry>,
+    ) -> Result<Vec<Row>, Failure> {
         let subject = self.subject();
         let effort = Effort { seconds: self.seconds, iterations: self.iterations, warm_up: self.warmup };
         let pattern = Pattern::<T>::new(self.op, communicator.world_size());
@@ -193,6 +204,9 @@ impl PerfArguments {
                 continue;
             }
             let (times, wrong) = measure(&mut exercise, &effort)?;
+            if let Some(telemetry) = telemetry {
+                telemetry.write(communicator)?;
+            }
             let (algorithm, _) = communicator.choice(subject.kind, exercise.block_bytes(), &subject.options)?;
             let p50_us = times.percentile_us(0.5);
             let algbw_gbps = exercise.bytes() as f64 / p50_us / 1e3;

@@ -147,3 +147,24 @@ fn a_file_that_cannot_be_written_is_found_out_before_measuring() {
     let outcome = perf(&["all-reduce", "--json", "/no/such/directory/rows.json"]).expect_code(1);
     outcome.expect_stderr(&["cannot write the results to /no/such/directory/rows.json", "help:"]);
 }
+
+#[test]
+fn telemetry_has_a_line_for_each_call() {
+    let path = scratch_file("telemetry");
+    let file = path.to_string_lossy();
+    perf(&["all-gather", "--ranks", "2", "--min", "4KiB", "--max", "4KiB", "--iterations", "5", "--telemetry", &file])
+        .expect_code(0);
+    for path in [path.clone(), PathBuf::from(format!("{file}.rank1"))] {
+        let text = fs::read_to_string(&path).expect("a file of each rank");
+        fs::remove_file(&path).expect("our own file");
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        let documented = include_str!("../../../docs/telemetry.md");
+        let calls = lines.iter().filter(|line| line["collective"] == "all-gather" && line["bytes"] == 4096);
+        assert!(calls.clone().count() >= 5, "{text}");
+        for call in calls {
+            assert!(call["end_us"].as_f64() > call["start_us"].as_f64() && call["failed"] == false, "{call}");
+            let fields = call.as_object().expect("an object").keys();
+            fields.for_each(|field| assert!(documented.contains(&format!("`{field}`")), "{field} is not documented"));
+        }
+    }
+}

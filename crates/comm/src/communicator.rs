@@ -16,7 +16,9 @@ use crate::options::Settings;
 use crate::outcome::Ticket;
 use crate::pending::name;
 use crate::prepare::Call;
+use crate::program::VerifiedProgram;
 use crate::programs::Choice;
+use crate::records::Described;
 use crate::world::World;
 use crate::{Buffer, CallOptions, CommError, Element};
 
@@ -184,6 +186,9 @@ impl Communicator {
         let world = if call.route.is_some() { 2 } else { self.world_size() };
         let block_bytes = call.layout.longest * call.data_type.size();
         let variable = call.layout.variable();
+        if call.program.is_some() {
+            return Ok(Choice::of_caller(call.settings.chunk_bytes.unwrap_or(block_bytes)));
+        }
         self.world.programs.choose(call.kind, world, block_bytes, variable, &self.link_cost(), &call.settings)
     }
 
@@ -197,7 +202,10 @@ impl Communicator {
             }
         };
         let world = members.len();
-        let schedule = self.world.programs.schedule(choice, rank, world, call.root);
+        let schedule = match &call.program {
+            Some(program) => program.schedule(rank),
+            None => self.world.programs.schedule(choice, rank, world, call.root),
+        };
         let geometry = call.layout.geometry(call.data_type.size(), choice.tile_bytes);
         let shared = |owner: &Option<Arc<Memory>>, span: &Span| {
             span.bytes == 0
@@ -229,7 +237,20 @@ impl Communicator {
             input_lengths: None,
             tuning: call.settings.tuning,
         };
+        let described = self.world.recording.load(Ordering::Relaxed).then(|| Described {
+            collective: call.kind,
+            data_type: call.data_type,
+            bytes: call.input.bytes.max(call.output.bytes),
+            algorithm: if call.program.is_some() { "program" } else { choice.algorithm.name() },
+            chunk_bytes: request.geometry.tile_elements * request.geometry.element_bytes,
+            tuning: call.settings.tuning,
+            tag: call.settings.tag,
+            origin: call.settings.origin,
+            start: self.world.context.now(),
+        });
         let memory = OperationMemory {
+            kernels: call.program.as_ref().map(VerifiedProgram::kernels),
+            described,
             input: call.input,
             output: call.output,
             elementwise: Elementwise { data_type: call.data_type, reduction: call.reduction, divisor: 1 },

@@ -7,9 +7,10 @@ use paceline_engine::{Engine, Failure, LinkTraits, Request, Stall, Time};
 use paceline_fabric::{Descriptor, Link, LinkError, Piece};
 
 use crate::buffer::Memory;
-use crate::execute::execute;
+use crate::execute::{Trouble, execute};
 use crate::memory::{Memories, OperationMemory};
 use crate::outcome::{Outcomes, Ticket};
+use crate::records::Ring;
 use crate::sink::{Arriving, PeerSink};
 
 /// Pieces of local work between two looks at the links.
@@ -24,6 +25,7 @@ pub(crate) struct Core {
     pub links: Vec<Option<Box<dyn Link>>>,
     pub memories: Memories,
     outcomes: Outcomes,
+    pub records: Ring,
     /// Pending operations for which nobody may be waiting in a call.
     pub background: usize,
     origin: Instant,
@@ -55,6 +57,7 @@ impl Core {
             links,
             memories,
             outcomes: Outcomes::default(),
+            records: Ring::default(),
             background: 0,
             origin: Instant::now(),
             arriving: (0..world).map(|_| Vec::new()).collect(),
@@ -120,8 +123,12 @@ impl Core {
             let Some(work) = self.engine.work() else { break };
             moved = true;
             match execute(&work.job, &mut self.memories, &self.links, &mut self.staging) {
-                Ok(()) => self.engine.worked(work.token, None),
-                Err((peer, error)) => self.suspect = Some((peer, error, self.now() + EXPLAIN)),
+                Ok(written) => self.engine.worked(work.token, written),
+                Err(Trouble::Kernel(reason)) => {
+                    self.fail(Failure::Cancelled { reason });
+                    return true;
+                }
+                Err(Trouble::Link(peer, error)) => self.suspect = Some((peer, error, self.now() + EXPLAIN)),
             }
         }
         self.judge_suspect();
@@ -224,7 +231,10 @@ impl Core {
     fn complete(&mut self) {
         self.give_up();
         while let Some(completion) = self.engine.completed() {
-            let background = self.memories.remove(completion.op.index);
+            let (background, described) = self.memories.remove(completion.op.index);
+            if let Some(described) = described {
+                self.records.add(&described, &completion, self.origin.elapsed());
+            }
             self.background -= usize::from(background);
             self.outcomes.end(completion.op, completion.outcome.err());
             self.ended += 1;

@@ -1,7 +1,7 @@
 //! Carries out the engine's local work.
 
-use paceline_collective::Combine;
 use paceline_collective::kernels::Elementwise;
+use paceline_collective::{Combine, KernelId};
 use paceline_engine::{Job, Region, Source};
 use paceline_fabric::{Link, LinkError};
 
@@ -19,17 +19,93 @@ pub(crate) fn execute(
     memories: &mut Memories,
     links: &[Option<Box<dyn Link>>],
     staging: &mut Vec<u8>,
-) -> Result<(), (usize, LinkError)> {
-    match job {
+) -> Result<Option<usize>, Trouble> {
+    let done = match job {
         Job::Copy { from, into } => copy(from, into, memories, links),
         Job::Combine { left, right, into, combine: Combine::Reduction, last } => {
             let operation = memories.operation(into.op.index);
             let work = Combination { elementwise: operation.combining(*last), threads: operation.reducing_threads };
             combine(&work, left, right, into, memories, links, staging)
         }
-        Job::Combine { .. } | Job::Map { .. } => {
-            unreachable!("the communicator posts no program with kernels, and verifies those that it is given")
+        Job::Combine { left, right, into, combine: Combine::Kernel(kernel), .. } => {
+            return apply(*kernel, &[left, right], into, memories, links).map(Some);
         }
+        Job::Map { from, into, kernel } => return apply(*kernel, &[from], into, memories, links).map(Some),
+    };
+    done.map(|()| None).map_err(|(peer, error)| Trouble::Link(peer, error))
+}
+
+/// Why a job was not done.
+pub(crate) enum Trouble {
+    /// The link to a peer is at fault.
+    Link(usize, LinkError),
+    /// A kernel of the caller's is.
+    Kernel(String),
+}
+
+/// Calls a kernel; the bytes that it has written.
+fn apply(
+    kernel: KernelId,
+    operands: &[&Source],
+    into: &Region,
+    memories: &mut Memories,
+    links: &[Option<Box<dyn Link>>],
+) -> Result<usize, Trouble> {
+    let mut far = [Vec::new(), Vec::new()];
+    let mut slices: [&[u8]; 2] = [&[], &[]];
+    let target = memories.address(into);
+    for ((operand, far), slice) in operands.iter().zip(&mut far).zip(&mut slices) {
+        let bytes = length(operand);
+        let near = address(operand, memories, links);
+        if bytes == 0 {
+            continue;
+        }
+        // Where the result takes the place of an operand, the kernel sees a copy of it.
+        let apart = |start: *const u8| {
+            start as usize >= target as usize + into.bytes || start as usize + bytes <= target as usize
+        };
+        *slice = match near {
+            // SAFETY: `bytes` from an address that was checked for as many; nobody writes there now (see `Programs`).
+            Some(start) if apart(start) => unsafe { std::slice::from_raw_parts(start, bytes) },
+            Some(start) => {
+                // SAFETY: as above.
+                far.extend_from_slice(unsafe { std::slice::from_raw_parts(start, bytes) });
+                far
+            }
+            None => {
+                far.resize(bytes, 0);
+                // SAFETY: the vector is ours and `bytes` long.
+                unsafe { take(operand, 0, far.as_mut_ptr(), bytes, links) }
+                    .map_err(|(peer, error)| Trouble::Link(peer, error))?;
+                far
+            }
+        };
+    }
+    // SAFETY: `into.bytes` of the operation's own memory, which no operand overlaps now and the engine gives nobody else.
+    let room =
+        if into.bytes == 0 { &mut [][..] } else { unsafe { std::slice::from_raw_parts_mut(target, into.bytes) } };
+    let kernels = memories.operation(into.op.index).kernels.as_deref();
+    let call = || match operands.len() {
+        1 => kernels.and_then(|kernels| kernels.mapping(kernel)).map(|map| map(slices[0], room)),
+        _ => kernels.and_then(|kernels| kernels.combining(kernel)).map(|merge| merge(slices[0], slices[1], room)),
+    };
+    let refused = |what: String| Trouble::Kernel(format!("kernel {} {what}", kernel.0));
+    let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(call))
+        .map_err(|_| refused("panicked; see what it printed".into()))?
+        .ok_or_else(|| refused("is not there".into()))?;
+    if written > into.bytes {
+        return Err(refused(format!("says that it has written {written} bytes where {} have room", into.bytes)));
+    }
+    for operand in operands {
+        still_valid(operand, links).map_err(|(peer, error)| Trouble::Link(peer, error))?;
+    }
+    Ok(written)
+}
+
+fn length(source: &Source) -> usize {
+    match source {
+        Source::Region(region) => region.bytes,
+        Source::Pool { bytes, .. } | Source::Reference { bytes, .. } => *bytes,
     }
 }
 

@@ -9,6 +9,8 @@ use paceline_engine::{PoolBuffer, Region};
 use paceline_fabric::shm::Arena;
 
 use crate::buffer::Memory;
+use crate::program::Kernels;
+use crate::records::Described;
 
 /// Pool memory that is kept for later messages; beyond it, released buffers give their memory back.
 const POOL_KEPT_BYTES: usize = 4 << 20;
@@ -34,6 +36,10 @@ pub(crate) struct OperationMemory {
     pub elementwise: Elementwise,
     /// What an average divides by.
     pub divisor: u32,
+    /// What the steps with kernels call.
+    pub kernels: Option<Arc<Kernels>>,
+    /// For its record, if there is to be one.
+    pub described: Option<Described>,
     /// Threads that may share a combination.
     pub reducing_threads: usize,
     pub scratch: Option<Memory>,
@@ -80,15 +86,16 @@ impl Memories {
         &self.operations[index as usize]
     }
 
-    /// The operation has ended: its scratch is free, and the buffers that it owned. True if it ran in the background.
-    pub fn remove(&mut self, index: u32) -> bool {
+    /// The operation has ended: its scratch is free, and the buffers that it owned. True if it ran in the background;
+    /// and what is known for its record.
+    pub fn remove(&mut self, index: u32) -> (bool, Option<Described>) {
         let memory = std::mem::replace(&mut self.operations[index as usize], OperationMemory::none());
         if let Some(scratch) = memory.scratch
             && self.spare_scratch.len() < SCRATCH_KEPT
         {
             self.spare_scratch.push(scratch);
         }
-        memory.background
+        (memory.background, memory.described)
     }
 
     /// Scratch of at least so many bytes; shared with the host where that is possible.
@@ -176,6 +183,8 @@ impl OperationMemory {
             output: Span::EMPTY,
             elementwise: Elementwise { data_type: DataType::U8, reduction: Reduction::Sum, divisor: 1 },
             divisor: 1,
+            kernels: None,
+            described: None,
             reducing_threads: 1,
             scratch: None,
             _owners: [None, None],

@@ -112,6 +112,8 @@ impl CallOptions {
             operation: self.operation,
             part: self.part,
             plan_version: self.plan_version,
+            tag: self.tag,
+            origin: self.origin,
         })
     }
 }
@@ -144,6 +146,8 @@ pub(crate) struct Settings {
     pub operation: Option<u64>,
     pub part: u32,
     pub plan_version: u32,
+    pub tag: u64,
+    pub origin: Origin,
 }
 
 /// Why options are no good.

@@ -11,6 +11,7 @@ use crate::communicator::Communicator;
 use crate::layout::Layout;
 use crate::memory::Span;
 use crate::options::{Refused, Settings};
+use crate::program::VerifiedProgram;
 use crate::{CallOptions, CommError, Element};
 
 /// A call, before it is an operation.
@@ -25,6 +26,8 @@ pub(crate) struct Call {
     pub settings: Settings,
     /// For a message: who sends it, who receives it (ranks of the group, one of them this), and its tag.
     pub route: Option<(usize, usize, u32)>,
+    /// A program of the caller's, to be run instead of one of ours.
+    pub program: Option<VerifiedProgram>,
     /// The buffers that the operation owns, if it does.
     pub owners: [Option<Arc<Memory>>; 2],
     pub background: bool,
@@ -176,7 +179,7 @@ impl Communicator {
         Ok(Call { route, ..self.call::<T>(kind, Span::EMPTY, data, layout, options)? })
     }
 
-    fn call<T: Element>(
+    pub(crate) fn call<T: Element>(
         &self,
         kind: CollectiveKind,
         input: Span,
@@ -200,6 +203,7 @@ impl Communicator {
             layout,
             settings,
             route: None,
+            program: None,
             owners: [None, None],
             background: false,
         })
@@ -213,7 +217,7 @@ impl Communicator {
     }
 
     /// The blocks of a collective: all of `block` elements, or as the counts say; and the buffers must be as long.
-    fn layout(
+    pub(crate) fn layout(
         &self,
         kind: CollectiveKind,
         root: usize,

@@ -28,6 +28,13 @@ pub(crate) struct Choice {
     pub tile_bytes: usize,
 }
 
+impl Choice {
+    /// What runs is a program of the caller's; no algorithm of the registry has its index.
+    pub fn of_caller(tile_bytes: usize) -> Choice {
+        Choice { algorithm: registry()[0], index: u8::MAX, tile_bytes }
+    }
+}
+
 /// Algorithm, world size, rank, root.
 type ScheduleKey = (u8, usize, usize, usize);
 

@@ -1,6 +1,6 @@
 //! What all communicators of a rank share: the connected world.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -33,6 +33,8 @@ pub(crate) struct World {
     /// What carries the link to each rank; None for this one.
     pub transports: Vec<Option<Transport>>,
     pub arena: Option<Arc<Arena>>,
+    /// Are calls to be remembered?
+    pub recording: AtomicBool,
     /// The deadline of calls that name none.
     pub timeout: Duration,
     pub link_cost: RwLock<LinkCost>,
@@ -90,6 +92,7 @@ impl World {
             hosts: parts.hosts,
             transports,
             arena: parts.arena,
+            recording: AtomicBool::new(false),
             timeout: parts.timeout,
             link_cost: RwLock::new(GUESS),
             next_communicator: AtomicU32::new(1),

@@ -1,0 +1,193 @@
+//! Programs of the caller's own, with kernels of the caller's own.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use paceline_collective::{Action, Capacity, Combine, KernelId, Program, Refusal, blocks, verify};
+use paceline_engine::RankSchedule;
+use paceline_plan::Reduction;
+
+use crate::communicator::Communicator;
+use crate::layout::{Layout, fingerprint};
+use crate::memory::Span;
+use crate::prepare::Call;
+use crate::{CallOptions, CommError, Element};
+
+type Map = Box<dyn Fn(&[u8], &mut [u8]) -> usize + Send + Sync>;
+type Merge = Box<dyn Fn(&[u8], &[u8], &mut [u8]) -> usize + Send + Sync>;
+
+/// Functions that programs call by number. A kernel sees all bytes of its operands, at any alignment, and the room for
+/// its result, and returns how many bytes it has written. It runs on whatever thread drives the communicator, while
+/// nothing else moves: it should be quick, and must not call the communicator. All ranks need the same.
+#[derive(Default)]
+pub struct Kernels {
+    maps: HashMap<KernelId, Map>,
+    merges: HashMap<KernelId, Merge>,
+}
+
+impl Kernels {
+    /// None yet.
+    pub fn new() -> Kernels {
+        Kernels::default()
+    }
+
+    /// Adds a kernel for `map` steps: `kernel(from, into)` returns the bytes written.
+    pub fn map(mut self, id: KernelId, kernel: impl Fn(&[u8], &mut [u8]) -> usize + Send + Sync + 'static) -> Kernels {
+        self.maps.insert(id, Box::new(kernel));
+        self
+    }
+
+    /// Adds a kernel for `map` steps that converts element by element.
+    pub fn convert<A: Element, B: Element>(
+        self,
+        id: KernelId,
+        convert: impl Fn(A) -> B + Send + Sync + 'static,
+    ) -> Kernels {
+        self.map(id, move |from, into| {
+            let (sources, targets) = (from.chunks_exact(size_of::<A>()), into.chunks_exact_mut(size_of::<B>()));
+            let mut written = 0;
+            for (source, target) in sources.zip(targets) {
+                target.copy_from_slice(bytemuck::bytes_of(&convert(bytemuck::pod_read_unaligned(source))));
+                written += target.len();
+            }
+            written
+        })
+    }
+
+    /// Adds a kernel for combining steps: `kernel(left, right, into)` returns the bytes written.
+    pub fn combine(
+        mut self,
+        id: KernelId,
+        kernel: impl Fn(&[u8], &[u8], &mut [u8]) -> usize + Send + Sync + 'static,
+    ) -> Kernels {
+        self.merges.insert(id, Box::new(kernel));
+        self
+    }
+
+    pub(crate) fn mapping(&self, id: KernelId) -> Option<&Map> {
+        self.maps.get(&id)
+    }
+
+    pub(crate) fn combining(&self, id: KernelId) -> Option<&Merge> {
+        self.merges.get(&id)
+    }
+}
+
+impl fmt::Debug for Kernels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Kernels({} maps, {} combinations)", self.maps.len(), self.merges.len())
+    }
+}
+
+/// Why a program cannot be run.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// It is wrong.
+    #[error("the program `{algorithm}` is refused: {refusal}")]
+    Refused {
+        /// Which.
+        algorithm: String,
+        /// The rank, the step, and why.
+        refusal: Box<Refusal>,
+    },
+    /// It calls a kernel that was not given.
+    #[error("the program `{algorithm}` calls kernel {} to {what}, and there is none: add it to the kernels", kernel.0)]
+    Kernel {
+        /// Which program.
+        algorithm: String,
+        /// Which kernel.
+        kernel: KernelId,
+        /// "map" or "combine".
+        what: &'static str,
+    },
+}
+
+/// A program that has been proved to be right, and its kernels: see [`Communicator::run_program`].
+#[derive(Clone, Debug)]
+pub struct VerifiedProgram {
+    program: Arc<Program>,
+    schedules: Arc<[Arc<RankSchedule>]>,
+    kernels: Arc<Kernels>,
+    fingerprint: u32,
+}
+
+impl VerifiedProgram {
+    /// Proves the program, on links that hold nothing: the strictest. Costs about ranks × steps² operations; do it once.
+    ///
+    /// # Errors
+    /// If the program is wrong, or calls a kernel that is not there.
+    pub fn new(program: Program, kernels: Kernels) -> Result<VerifiedProgram, ProgramError> {
+        let algorithm = || program.algorithm.clone();
+        verify(&program, Capacity::Rendezvous)
+            .map_err(|refusal| ProgramError::Refused { algorithm: algorithm(), refusal: Box::new(refusal) })?;
+        for step in program.ranks.iter().flat_map(|rank| &rank.steps) {
+            let missing = match &step.action {
+                Action::Map { kernel, .. } if kernels.mapping(*kernel).is_none() => Some((*kernel, "map")),
+                action => combination(action)
+                    .filter(|&kernel| kernels.combining(kernel).is_none())
+                    .map(|kernel| (kernel, "combine")),
+            };
+            if let Some((kernel, what)) = missing {
+                return Err(ProgramError::Kernel { algorithm: algorithm(), kernel, what });
+            }
+        }
+        let schedules = (0..program.ranks.len()).map(|rank| Arc::new(RankSchedule::of(&program, rank))).collect();
+        let fingerprint = fingerprint(format!("{program:?}").bytes().map(u64::from));
+        Ok(VerifiedProgram { program: Arc::new(program), schedules, kernels: Arc::new(kernels), fingerprint })
+    }
+
+    pub(crate) fn schedule(&self, rank: usize) -> Arc<RankSchedule> {
+        self.schedules[rank].clone()
+    }
+
+    pub(crate) fn kernels(&self) -> Arc<Kernels> {
+        self.kernels.clone()
+    }
+}
+
+impl Communicator {
+    /// Runs a program of the caller's: the collective that it states, with blocks of one length. All ranks run the same
+    /// program; `reduction` is that of its elementwise steps. [`CallOptions::chunk_bytes`] cuts the blocks into tiles;
+    /// None: a block is one tile.
+    ///
+    /// # Errors
+    /// As the collective's own call; [`CommError::Usage`] if the program is for another number of ranks;
+    /// [`CommError::Failed`] if ranks run different programs, or a kernel panics or writes too much.
+    pub fn run_program<T: Element>(
+        &self,
+        program: &VerifiedProgram,
+        input: &[T],
+        output: &mut [T],
+        reduction: Reduction,
+        options: &CallOptions,
+    ) -> Result<(), CommError> {
+        let (kind, root, ranks) = (program.program.kind, program.program.root, program.program.ranks.len());
+        if ranks != self.world_size() || options.algorithm.is_some() {
+            let what = format!(
+                "a program for {ranks} ranks needs as many ({} are here) and no algorithm besides",
+                self.world_size()
+            );
+            return Err(self.usage(kind, what));
+        }
+        let (inputs, outputs) = blocks(kind, self.rank(), root, ranks);
+        let block = if inputs > 0 { input.len() / inputs as usize } else { output.len() / outputs.max(1) as usize };
+        let layout = self.layout(kind, root, input.len(), output.len(), block, None)?;
+        let layout = Layout { fingerprint: program.fingerprint, ..layout };
+        let call = self.call::<T>(kind, Span::of(input), Span::of_mut(output), layout, options)?;
+        self.run(Call { reduction, root, program: Some(program.clone()), ..call })
+    }
+}
+
+/// The kernel by which a step combines.
+fn combination(action: &Action) -> Option<KernelId> {
+    let combine = match action {
+        Action::Combine { combine, .. } => *combine,
+        Action::Receive { fold: Some(fold), .. } => fold.combine,
+        _ => return None,
+    };
+    match combine {
+        Combine::Kernel(kernel) => Some(kernel),
+        Combine::Reduction => None,
+    }
+}

@@ -1,0 +1,52 @@
+//! The examples do what they say, and stay short.
+
+#[path = "../examples/abort.rs"]
+mod abort;
+#[path = "../examples/all_reduce.rs"]
+mod all_reduce;
+#[path = "../examples/background.rs"]
+mod background;
+#[path = "../examples/group.rs"]
+mod group;
+#[path = "../examples/kernels.rs"]
+mod kernels;
+#[path = "../examples/point_to_point.rs"]
+mod point_to_point;
+#[path = "../examples/priorities.rs"]
+mod priorities;
+#[path = "../examples/protocols.rs"]
+mod protocols;
+#[path = "../examples/split.rs"]
+mod split;
+#[path = "../examples/telemetry.rs"]
+mod telemetry;
+#[path = "../examples/variable_counts.rs"]
+mod variable_counts;
+
+#[test]
+fn every_example_runs() {
+    abort::main().expect("abort");
+    all_reduce::main().expect("all_reduce");
+    background::main().expect("background");
+    group::main().expect("group");
+    kernels::main().expect("kernels");
+    point_to_point::main().expect("point_to_point");
+    priorities::main().expect("priorities");
+    protocols::main().expect("protocols");
+    split::main().expect("split");
+    telemetry::main().expect("telemetry");
+    variable_counts::main().expect("variable_counts");
+}
+
+#[test]
+fn every_example_is_listed_and_fits_on_a_screen() {
+    let here = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
+    let this = include_str!("examples.rs");
+    for file in std::fs::read_dir(here).expect("the examples") {
+        let path = file.expect("a file").path();
+        let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+        assert!(this.contains(&format!("    {name}::main()")), "{name} is not run");
+        let lines = std::fs::read_to_string(&path).expect("text").lines().count();
+        assert!(lines < 60, "{name} has {lines} lines");
+    }
+}

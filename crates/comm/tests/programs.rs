@@ -1,0 +1,137 @@
+//! Programs and kernels of the caller's own, and records of calls.
+
+mod support;
+
+use half::bf16;
+use paceline_collective::{KernelId, Place, Program, RankBuilder, Space};
+use paceline_comm::{
+    CallOptions, CollectiveKind, CommError, Kernels, Origin, ProgramError, Protocol, Reduction, VerifiedProgram,
+};
+use support::{LINKS, Links, on_all_ranks};
+
+const ENCODE: KernelId = KernelId(4);
+const DECODE: KernelId = KernelId(5);
+
+/// Everyone sends its block as bf16 to everyone, and decodes what it gets.
+fn narrow_all_gather(world: usize) -> Program {
+    let kind = CollectiveKind::AllGather;
+    let steps = |rank| {
+        let mut builder = RankBuilder::new(Place { kind, rank, world, root: 0 }, 1);
+        let (input, narrow) = (builder.tile(Space::Input, 0), builder.tile(Space::Scratch, rank));
+        builder.map(ENCODE, input, narrow);
+        for peer in (0..world).filter(|&peer| peer != rank) {
+            builder.send(peer, narrow);
+        }
+        for peer in (0..world).filter(|&peer| peer != rank) {
+            let narrow = builder.tile(Space::Scratch, peer);
+            builder.receive(peer, narrow);
+        }
+        for peer in 0..world {
+            let (narrow, output) = (builder.tile(Space::Scratch, peer), builder.tile(Space::Output, peer));
+            builder.map(DECODE, narrow, output);
+        }
+        builder.finish()
+    };
+    Program { algorithm: "narrow".into(), kind, root: 0, parts: 1, ranks: (0..world).map(steps).collect() }
+}
+
+fn casts() -> Kernels {
+    Kernels::new().convert(ENCODE, bf16::from_f32).convert(DECODE, bf16::to_f32)
+}
+
+#[test]
+fn a_reduced_value_is_gathered_in_another_encoding() {
+    for links in LINKS {
+        let program = VerifiedProgram::new(narrow_all_gather(3), casts()).unwrap();
+        on_all_ranks(links, 3, move |comm| {
+            for (block, chunk_bytes) in [(0, None), (5, None), (70_000, None), (70_000, Some(9_000))] {
+                // Sums that bf16 cannot hold: the reference is rounded as the encoding rounds.
+                let value = |rank: usize, index: usize| ((rank + 1) * (index % 977)) as f32 * 0.37;
+                let input: Vec<f32> = (0..3 * block).map(|index| value(comm.rank(), index)).collect();
+                let mut mine = vec![0f32; block];
+                let plain = CallOptions::algorithm("ring");
+                comm.reduce_scatter(&input, &mut mine, Reduction::Max, &plain).unwrap();
+                let options = CallOptions { chunk_bytes, ..CallOptions::default() };
+                let mut output = vec![0f32; 3 * block];
+                comm.run_program(&program, &mine, &mut output, Reduction::Sum, &options).unwrap();
+                let right = |index: usize| bf16::from_f32(value(2, index)).to_f32();
+                assert!((0..3 * block).all(|index| output[index] == right(index)), "{links:?}, {block}");
+            }
+        });
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_program_is_told_before_it_runs() {
+    let mut deaf = narrow_all_gather(2);
+    deaf.ranks[1].steps.pop();
+    assert!(matches!(VerifiedProgram::new(deaf, casts()), Err(ProgramError::Refused { .. })));
+    let error = VerifiedProgram::new(narrow_all_gather(2), Kernels::new().convert(ENCODE, bf16::from_f32)).unwrap_err();
+    assert!(error.to_string().contains("calls kernel 5 to map, and there is none"), "{error}");
+    on_all_ranks(Links::Memory, 2, |comm| {
+        let program = VerifiedProgram::new(narrow_all_gather(3), casts()).unwrap();
+        let error = comm.run_program(&program, &[0f32], &mut [0f32; 3], Reduction::Sum, &CallOptions::default());
+        assert!(matches!(error, Err(CommError::Usage { .. })), "{error:?}");
+    });
+}
+
+#[test]
+fn a_kernel_that_panics_or_lies_fails_the_call_and_nothing_else() {
+    for lie in [false, true] {
+        let kernel = move |_: &[u8], into: &mut [u8]| if lie { into.len() + 1 } else { panic!("as the test wants it") };
+        let program = VerifiedProgram::new(narrow_all_gather(2), casts().map(DECODE, kernel)).unwrap();
+        let errors = on_all_ranks(Links::Tcp, 2, move |comm| {
+            let options = CallOptions::default();
+            comm.run_program(&program, &[1f32], &mut [0f32; 2], Reduction::Sum, &options).unwrap_err().to_string()
+        });
+        assert!(errors.iter().all(|error| error.contains("kernel 5 ")), "{errors:?}");
+    }
+}
+
+#[test]
+fn ranks_with_different_programs_are_told() {
+    let errors = on_all_ranks(Links::Memory, 2, |comm| {
+        let mut program = narrow_all_gather(2);
+        program.algorithm = format!("of rank {}", comm.rank());
+        let program = VerifiedProgram::new(program, casts()).unwrap();
+        let options = CallOptions::default();
+        let outcome = comm.run_program(&program, &[1f32], &mut [0f32; 2], Reduction::Sum, &options);
+        comm.barrier(&options).and(outcome).unwrap_err().to_string()
+    });
+    assert!(errors.iter().any(|error| error.contains("counts or program")), "{errors:?}");
+}
+
+#[test]
+fn records_say_what_each_call_did_and_keep_the_latest() {
+    for links in LINKS {
+        on_all_ranks(links, 2, |comm| {
+            assert!(comm.take_records().calls.is_empty());
+            comm.all_reduce(&mut [1f32], Reduction::Sum, &CallOptions::default()).unwrap();
+            comm.record_calls(4);
+            let options = CallOptions {
+                protocol: Protocol::Eager,
+                chunk_bytes: Some(400),
+                tag: 77,
+                origin: Origin::Fused,
+                ..CallOptions::algorithm("ring")
+            };
+            for _ in 0..6 {
+                comm.all_reduce(&mut [1f32; 1000], Reduction::Sum, &options).unwrap();
+            }
+            let records = comm.take_records();
+            assert_eq!((records.calls.len(), records.dropped), (4, 2));
+            for (call, next) in records.calls.iter().zip(&records.calls[1..]) {
+                assert!(
+                    call.start < call.end && call.end <= next.start && call.key.operation + 1 == next.key.operation
+                );
+                assert!(call.last_arrival.is_some_and(|arrival| arrival <= call.end), "{call:?}");
+                let how = (call.algorithm, call.protocol, call.chunk_bytes, call.bytes);
+                assert_eq!(how, ("ring", Protocol::Eager, 400, 4000));
+                assert_eq!((call.tag, call.origin, call.failed), (77, Origin::Fused, false));
+            }
+            comm.record_calls(0);
+            comm.barrier(&CallOptions::default()).unwrap();
+            assert!(comm.take_records().calls.is_empty());
+        });
+    }
+}
