@@ -81,9 +81,12 @@ fn apply(
             }
         };
     }
-    // SAFETY: `into.bytes` of the operation's own memory, which no operand overlaps now and the engine gives nobody else.
-    let room =
-        if into.bytes == 0 { &mut [][..] } else { unsafe { std::slice::from_raw_parts_mut(target, into.bytes) } };
+    let room: &mut [u8] = match into.bytes {
+        0 => &mut [],
+        // SAFETY: as many bytes of the operation's own memory, which no operand overlaps now and the engine gives nobody
+        // else.
+        bytes => unsafe { std::slice::from_raw_parts_mut(target, bytes) },
+    };
     let kernels = memories.operation(into.op.index).kernels.as_deref();
     let call = || match operands.len() {
         1 => kernels.and_then(|kernels| kernels.mapping(kernel)).map(|map| map(slices[0], room)),
