@@ -1,8 +1,10 @@
-use paceline_plan::{CollectiveKind, LinkCost, Rank};
+use paceline_plan::{CollectiveKind, LinkCost, LinkCosts, Rank};
 
-use crate::{Program, RankProgram};
+use crate::{Program, RankProgram, Topology};
 
 /// One algorithm for one collective. Implementations live one to a file and are listed in `registry`.
+///
+/// Most do not ask which ranks share a host; they implement [`crate::FlatAlgorithm`] and are algorithms by that.
 ///
 /// Everything is a pure function of its arguments, so that every rank makes its own part of the program alone and all
 /// parts fit together.
@@ -23,64 +25,76 @@ pub trait Algorithm: Send + Sync {
         true
     }
 
+    /// Is it made for several hosts with several ranks? Elsewhere it does what another algorithm does, too, and is chosen
+    /// only by name.
+    fn for_hosts(&self) -> bool {
+        false
+    }
+
     /// Into how many parts a tile is cut.
-    fn parts(&self, world: usize) -> u32;
+    fn parts(&self, topology: &Topology) -> u32;
 
     /// What `rank` does. `root` is 0 for collectives without one.
-    fn rank_program(&self, rank: Rank, world: usize, root: Rank) -> RankProgram;
+    fn rank_program(&self, rank: Rank, topology: &Topology, root: Rank) -> RankProgram;
 
     /// Messages of one tile, of all ranks together.
-    fn messages(&self, world: usize) -> usize;
+    fn messages(&self, topology: &Topology) -> usize;
 
-    /// The longest chain of messages in one tile, each of which is sent only after the one before has arrived.
-    fn rounds(&self, world: usize) -> usize;
+    /// The longest chain of messages in one tile, each of which is sent only after the one before has arrived, for root
+    /// 0.
+    fn rounds(&self, topology: &Topology) -> usize;
 
     /// The bytes that the busiest sender puts on the wire, for `bytes` per block.
-    fn bytes_sent(&self, world: usize, bytes: f64) -> f64;
+    fn bytes_sent(&self, topology: &Topology, bytes: f64) -> f64;
 
     /// The closed formula for one tile of `bytes` per block, and for each tile that follows it in the pipeline.
     /// `docs/algorithms.md` has it with its source.
-    fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds;
+    fn tile_seconds(&self, topology: &Topology, bytes: f64, costs: &LinkCosts) -> TileSeconds;
 
     /// The closed formula: seconds for `bytes` per block, in tiles of `tile_bytes`, on links of this cost, with as many
     /// tiles in flight as the pipeline can use.
-    fn seconds(&self, world: usize, bytes: usize, tile_bytes: usize, link: &LinkCost) -> f64 {
+    fn seconds(&self, topology: &Topology, bytes: usize, tile_bytes: usize, costs: &LinkCosts) -> f64 {
         let tiles = tiles(bytes, tile_bytes);
-        let first = self.tile_seconds(world, bytes.min(tile_bytes) as f64, link).first;
+        let TileSeconds { first, gaps, .. } = self.tile_seconds(topology, bytes.min(tile_bytes) as f64, costs);
         if tiles == 1 {
             return first;
         }
-        let full = self.tile_seconds(world, tile_bytes as f64, link).next * (tiles - 2) as f64;
-        let rest = self.tile_seconds(world, (bytes - (tiles - 1) * tile_bytes) as f64, link).next;
-        first + full + rest
+        let full = self.tile_seconds(topology, tile_bytes as f64, costs).next * (tiles - 2) as f64;
+        let rest = self.tile_seconds(topology, (bytes - (tiles - 1) * tile_bytes) as f64, costs).next;
+        first + (full + rest - gaps).max(0.0)
     }
 
     /// The whole program.
-    fn program(&self, world: usize, root: Rank) -> Program {
+    fn program(&self, topology: &Topology, root: Rank) -> Program {
         Program {
             algorithm: self.name().to_owned(),
             kind: self.kind(),
             root,
-            parts: self.parts(world),
-            ranks: (0..world).map(|rank| self.rank_program(rank, world, root)).collect(),
+            parts: self.parts(topology),
+            ranks: (0..topology.world()).map(|rank| self.rank_program(rank, topology, root)).collect(),
         }
     }
 }
 
 /// What the tiles of a pipeline take.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TileSeconds {
     /// One tile alone, from the first start to the last end.
     pub first: f64,
     /// Each further one: what the busiest port of the busiest rank spends on a tile.
     pub next: f64,
+    /// How long that port is idle between two messages of the first tile: further tiles use that time first.
+    pub gaps: f64,
 }
 
 impl TileSeconds {
-    /// Every port is busy from the first to the last message of a tile: there is nothing to overlap.
-    pub const fn saturated(seconds: f64) -> Self {
-        TileSeconds { first: seconds, next: seconds }
+    /// A pipeline in which the busiest port has no gaps.
+    pub(crate) const fn pipeline(first: f64, next: f64) -> Self {
+        TileSeconds { first, next, gaps: 0.0 }
     }
+
+    /// Nothing moves.
+    pub(crate) const NONE: TileSeconds = TileSeconds::pipeline(0.0, 0.0);
 }
 
 /// The number of tiles of a block. An empty block is one empty tile.
@@ -88,12 +102,34 @@ pub const fn tiles(bytes: usize, tile_bytes: usize) -> usize {
     if bytes == 0 { 1 } else { bytes.div_ceil(tile_bytes) }
 }
 
-/// Seconds for one message of `bytes`.
+/// Seconds until a message of `bytes` has arrived.
 pub(crate) fn sent(link: &LinkCost, bytes: f64) -> f64 {
     link.alpha + link.beta * bytes
 }
 
-/// Seconds for one message of `bytes` that is combined as it arrives.
+/// Seconds until a message of `bytes` has arrived and been combined.
 pub(crate) fn folded(link: &LinkCost, bytes: f64) -> f64 {
     sent(link, bytes) + link.gamma * bytes
+}
+
+/// Seconds that a message of `bytes` keeps a port busy.
+pub(crate) fn busy(link: &LinkCost, bytes: f64) -> f64 {
+    link.overhead + link.beta * bytes
+}
+
+/// Seconds that a message of `bytes` that is combined as it arrives keeps the receiver's port busy.
+pub(crate) fn busy_folding(link: &LinkCost, bytes: f64) -> f64 {
+    busy(link, bytes) + link.gamma * bytes
+}
+
+/// `messages` one after the other, each of which waits for the one before: one tile, and a further one.
+pub(crate) fn chained(messages: f64, link: &LinkCost, rest: f64) -> TileSeconds {
+    if messages < 1.0 {
+        return TileSeconds::NONE;
+    }
+    TileSeconds {
+        first: messages * link.alpha + rest,
+        next: messages * link.overhead + rest,
+        gaps: (messages - 1.0) * link.latency(),
+    }
 }

@@ -2,16 +2,16 @@
 
 use paceline_plan::{CollectiveKind, LinkCost, Rank};
 
-use crate::algorithm::sent;
+use crate::algorithm::busy;
 use crate::arithmetic::{ahead, behind};
-use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
+use crate::{FlatAlgorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 
 /// Direct (pairwise): in step k every rank sends to the rank k places ahead and receives from the one k places behind.
 ///
 /// Source: the pairwise exchange of Thakur, Rabenseifner and Gropp (2005), on all-to-all.
 pub(crate) struct Direct;
 
-impl Algorithm for Direct {
+impl FlatAlgorithm for Direct {
     fn name(&self) -> &'static str {
         "direct"
     }
@@ -61,10 +61,13 @@ impl Algorithm for Direct {
     }
 
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
-        let (message, saved) = (sent(link, bytes), (world / 2) as f64 * bytes * link.gamma);
+        if world == 1 {
+            return TileSeconds::NONE;
+        }
+        let (message, saved) = (busy(link, bytes), (world / 2) as f64 * bytes * link.gamma);
         let next = (world - 1) as f64 * message + saved;
         // In the first tile, what is not saved is taken in only after the own block has left; later tiles fill the gaps.
-        TileSeconds { first: next + (world / 2) as f64 * message, next }
+        TileSeconds::pipeline(link.latency() + next + (world / 2) as f64 * message, next)
     }
 }
 

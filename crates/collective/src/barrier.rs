@@ -2,22 +2,26 @@
 
 use paceline_plan::{CollectiveKind, LinkCost, Rank};
 
-use crate::algorithm::sent;
+use crate::algorithm::chained;
 use crate::arithmetic::{ahead, behind, log2_ceil};
-use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
+use crate::{FlatAlgorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 
 /// Dissemination: in round k every rank tells the rank 2ᵏ places ahead that it, and all that it has heard of, have come.
 ///
 /// Source: Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization" (1988).
 pub(crate) struct Dissemination;
 
-impl Algorithm for Dissemination {
+impl FlatAlgorithm for Dissemination {
     fn name(&self) -> &'static str {
         "dissemination"
     }
 
     fn kind(&self) -> CollectiveKind {
         CollectiveKind::Barrier
+    }
+
+    fn peers(&self, rank: Rank, world: usize) -> Option<Vec<Rank>> {
+        Some((0..log2_ceil(world)).map(|round| ahead(rank, 1 << round, world)).collect())
     }
 
     fn parts(&self, _world: usize) -> u32 {
@@ -51,6 +55,7 @@ impl Algorithm for Dissemination {
     }
 
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
-        TileSeconds::saturated(log2_ceil(world) as f64 * sent(link, bytes))
+        let rounds = log2_ceil(world) as f64;
+        chained(rounds, link, rounds * link.beta * bytes)
     }
 }

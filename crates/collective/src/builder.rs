@@ -228,6 +228,7 @@ impl Accesses {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Topology;
     use crate::registry::registry;
 
     fn builder(kind: CollectiveKind) -> RankBuilder {
@@ -298,8 +299,9 @@ mod tests {
     #[test]
     fn no_wait_follows_from_the_others() {
         for (world, algorithm) in (1..10).flat_map(|world| registry().iter().map(move |algorithm| (world, algorithm))) {
+            let topology = Topology::of_hosts(&(0..world).map(|rank| rank % 3).collect::<Vec<_>>());
             for rank in (0..world).filter(|_| algorithm.supports(world)) {
-                let steps = algorithm.rank_program(rank, world, 0).steps;
+                let steps = algorithm.rank_program(rank, &topology, 0).steps;
                 // Waits point backwards, so the ancestors of a step are known when it is reached.
                 let mut ancestors: Vec<Vec<StepId>> = Vec::new();
                 for step in &steps {

@@ -1,22 +1,24 @@
 //! What a program costs, found by walking it.
 //!
-//! The machine that is walked: a message of b bytes takes alpha + beta·b, during which its sender sends nothing else and
-//! its receiver takes nothing else in; sending and receiving do not disturb each other (full duplex), and any two ranks
-//! have a way of their own. Whoever folds, combines, maps or copies b bytes needs gamma·b more, and takes nothing in
-//! meanwhile; only a copy that would vanish in place is free. Whatever can start first does; of several, the earliest
-//! tile.
+//! The machine that is walked: a message of b bytes keeps a port of its sender busy for overhead + beta·b, and arrives
+//! alpha + beta·b after its start; a port of its receiver is busy for the last overhead + beta·b of that. Sending and
+//! receiving do not disturb each other (full duplex). Between hosts a message also keeps the ports of the hosts' network
+//! interfaces busy for as long, which all ranks of a host share; otherwise any two ranks have a way of their own.
+//! Whoever folds, combines, maps or copies b bytes needs gamma·b more, and takes nothing in meanwhile; only a copy that
+//! would vanish in place is free. Whatever can start first does; of several, the earliest tile.
 //!
 //! Source: R. Hockney, "The communication challenge for MPP" (1994), with the single-ported, full-duplex ranks of
-//! Sanders, Speck and Träff (2009), and the gamma of Thakur, Rabenseifner and Gropp (2005).
+//! Sanders, Speck and Träff (2009), the overhead of Culler et al. (1993) and Alexandrov et al. (1995), and the gamma of
+//! Thakur, Rabenseifner and Gropp (2005).
 
 use std::cmp::{Ordering, Reverse};
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 
-use paceline_plan::{LinkCost, Rank};
+use paceline_plan::{LinkCost, LinkCosts, Rank};
 
 use crate::program::{Action, Slot};
 use crate::verify::{Graph, Matches, NONE};
-use crate::{Capacity, Place, Program, Refusal, tiles};
+use crate::{Capacity, Place, Program, Refusal, Topology, tiles};
 
 /// How much a collective moves, and in which pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,10 +47,14 @@ pub struct Cost {
 /// Walks a program. Refuses one that would never end.
 ///
 /// The cost is messages × log(messages).
-pub fn walk(program: &Program, load: &Load, link: &LinkCost) -> Result<Cost, Refusal> {
+///
+/// # Panics
+/// If program and topology have different numbers of ranks.
+pub fn walk(program: &Program, load: &Load, topology: &Topology, costs: &LinkCosts) -> Result<Cost, Refusal> {
+    assert_eq!(program.ranks.len(), topology.world(), "a program of one world on another");
     let matches = crate::verify::match_messages(program)?;
     let rounds = Graph::new(program, &matches, Capacity::Rendezvous)?.rounds();
-    let mut walker = Walker::new(program, &matches, *load, *link);
+    let mut walker = Walker::new(program, &matches, *load, topology, *costs);
     walker.run();
     Ok(Cost {
         messages: matches.messages() * walker.tiles,
@@ -62,22 +68,40 @@ struct Walker<'a> {
     program: &'a Program,
     matches: &'a Matches,
     load: Load,
-    link: LinkCost,
+    topology: &'a Topology,
+    costs: LinkCosts,
     tiles: usize,
     /// The steps that wait for each step.
     then: Vec<Vec<u32>>,
-    ranks: Vec<Ports>,
+    ranks: Vec<Rankwise>,
+    /// The network interface of each host.
+    interfaces: Vec<Ports>,
     /// Tiles that some rank has begun and not all have ended.
     open: HashMap<usize, Tile>,
     queue: BinaryHeap<Reverse<Candidate>>,
     now: f64,
 }
 
-/// What one rank is doing.
+/// The two directions of a rank or of a network interface.
 #[derive(Clone, Default)]
 struct Ports {
     sends_until: f64,
-    takes_until: f64,
+    takes: Calendar,
+}
+
+/// When a port takes something in. What is under way is entered ahead of time; what arrives earlier comes before it.
+#[derive(Clone, Default)]
+struct Calendar {
+    /// Begin and end of what lies ahead, in order.
+    busy: VecDeque<(f64, f64)>,
+    /// Everything before is past.
+    past: f64,
+}
+
+/// What one rank is doing.
+#[derive(Clone, Default)]
+struct Rankwise {
+    ports: Ports,
     bytes_sent: usize,
     /// Tiles begun, and how many of the oldest ones are complete.
     begun: usize,
@@ -103,7 +127,7 @@ struct Candidate {
 }
 
 impl<'a> Walker<'a> {
-    fn new(program: &'a Program, matches: &'a Matches, load: Load, link: LinkCost) -> Self {
+    fn new(program: &'a Program, matches: &'a Matches, load: Load, topology: &'a Topology, costs: LinkCosts) -> Self {
         let mut then = vec![Vec::new(); matches.steps()];
         for (rank, content) in program.ranks.iter().enumerate() {
             let first = matches.first[rank];
@@ -115,10 +139,12 @@ impl<'a> Walker<'a> {
             program,
             matches,
             load,
-            link,
+            topology,
+            costs,
             tiles: tiles(load.bytes, load.tile_bytes),
             then,
-            ranks: vec![Ports::default(); program.ranks.len()],
+            ranks: vec![Rankwise::default(); program.ranks.len()],
+            interfaces: vec![Ports::default(); topology.hosts()],
             open: HashMap::new(),
             queue: BinaryHeap::new(),
             now: 0.0,
@@ -161,10 +187,13 @@ impl<'a> Walker<'a> {
         }
         let peer = self.matches.peer[step];
         let send = if peer == NONE || self.matches.send[step] { step } else { peer as usize };
-        // A message starts when both sides are ready.
-        if peer == NONE || state.waits[peer as usize] == 0 {
-            let start = if peer == NONE { time } else { time.max(state.ready[peer as usize]) };
-            let start = start.max(state.ready[step]);
+        if peer == NONE {
+            self.queue.push(Reverse(Candidate { start: time, tile, step }));
+        } else if state.waits[peer as usize] == 0 {
+            // The sender must be ready when the message starts, the receiver when it begins to arrive.
+            let receive = self.matches.peer[send] as usize;
+            let (sent, taken) = (state.ready[send], state.ready[receive]);
+            let start = sent.max(taken - self.link(send, receive).latency());
             self.queue.push(Reverse(Candidate { start, tile, step: send }));
         }
     }
@@ -173,12 +202,37 @@ impl<'a> Walker<'a> {
     fn earliest(&self, candidate: &Candidate) -> f64 {
         let (rank, _) = self.matches.locate(candidate.step);
         match self.matches.peer[candidate.step] {
-            NONE if self.work(candidate.tile, candidate.step) == 0.0 => candidate.start,
-            NONE => candidate.start.max(self.ranks[rank].takes_until),
+            NONE => {
+                let work = self.work(candidate.tile, candidate.step);
+                self.ranks[rank].ports.takes.free(candidate.start, work)
+            }
             receive => {
                 let receiver = self.matches.locate(receive as usize).0;
-                candidate.start.max(self.ranks[rank].sends_until).max(self.ranks[receiver].takes_until)
+                let link = self.link(candidate.step, receive as usize);
+                let bytes = self.message_bytes(candidate);
+                let busy = link.busy(bytes);
+                let taking = busy + self.work(candidate.tile, receive as usize);
+                let mut start = candidate.start.max(self.ranks[rank].ports.sends_until);
+                if self.topology.same_host(rank, receiver) {
+                    return self.arrival(receiver, start + link.latency(), taking, None) - link.latency();
+                }
+                start = start.max(self.interfaces[self.topology.host(rank)].sends_until);
+                let interface = Some((self.topology.host(receiver), busy));
+                self.arrival(receiver, start + link.latency(), taking, interface) - link.latency()
             }
+        }
+    }
+
+    /// When a rank, and the interface of its host for a shorter time, can begin to take something in.
+    fn arrival(&self, receiver: Rank, earliest: f64, taking: f64, interface: Option<(usize, f64)>) -> f64 {
+        let mut time = self.ranks[receiver].ports.takes.free(earliest, taking);
+        let Some((host, busy)) = interface else { return time };
+        loop {
+            let free = self.interfaces[host].takes.free(time, busy);
+            if free == time {
+                return time;
+            }
+            time = self.ranks[receiver].ports.takes.free(free, taking);
         }
     }
 
@@ -188,19 +242,34 @@ impl<'a> Walker<'a> {
         let receive = self.matches.peer[step];
         if receive == NONE {
             let work = self.work(tile, step);
-            if work > 0.0 {
-                self.ranks[rank].takes_until = start + work;
-            }
+            self.ranks[rank].ports.takes.enter(start, start + work, start);
             return self.end(tile, step, start + work);
         }
-        let bytes = self.action(step).reads().map(|slot| self.bytes(tile, slot)).sum::<usize>();
-        let sent = start + self.link.message(bytes);
-        let taken = sent + self.work(tile, receive as usize);
-        self.ranks[rank].sends_until = sent;
+        let receiver = self.matches.locate(receive as usize).0;
+        let link = *self.link(step, receive as usize);
+        let bytes = self.message_bytes(candidate);
+        let (left, begins) = (start + link.busy(bytes), start + link.latency());
+        let arrived = begins + link.busy(bytes);
+        let taken = arrived + self.work(tile, receive as usize);
+        self.ranks[rank].ports.sends_until = left;
         self.ranks[rank].bytes_sent += bytes;
-        self.ranks[self.matches.locate(receive as usize).0].takes_until = taken;
-        self.end(tile, step, sent);
+        self.ranks[receiver].ports.takes.enter(begins, taken, start);
+        if !self.topology.same_host(rank, receiver) {
+            self.interfaces[self.topology.host(rank)].sends_until = left;
+            self.interfaces[self.topology.host(receiver)].takes.enter(begins, arrived, start);
+        }
+        self.end(tile, step, left);
         self.end(tile, receive as usize, taken);
+    }
+
+    fn message_bytes(&self, message: &Candidate) -> usize {
+        self.action(message.step).reads().map(|slot| self.bytes(message.tile, slot)).sum()
+    }
+
+    /// What the link of a message costs.
+    fn link(&self, send: usize, receive: usize) -> &LinkCost {
+        let (sender, receiver) = (self.matches.locate(send).0, self.matches.locate(receive).0);
+        if self.topology.same_host(sender, receiver) { &self.costs.within } else { &self.costs.across }
     }
 
     fn end(&mut self, tile: usize, step: usize, time: f64) {
@@ -243,7 +312,7 @@ impl<'a> Walker<'a> {
             | Action::Copy { into, .. }
             | Action::Map { into, .. } => *into,
         };
-        self.link.gamma * self.bytes(tile, slot) as f64
+        self.costs.within.gamma * self.bytes(tile, slot) as f64
     }
 
     fn bytes(&self, tile: usize, slot: Slot) -> usize {
@@ -251,6 +320,36 @@ impl<'a> Walker<'a> {
         let length = self.load.tile_bytes.min(self.load.bytes - begin);
         let cut = |part: u32| (length as u128 * u128::from(part) / u128::from(self.program.parts)) as usize;
         slot.blocks as usize * (cut(slot.part + slot.parts) - cut(slot.part))
+    }
+}
+
+impl Calendar {
+    /// The first time from `earliest` on at which the port is free for so long. What takes no time fits anywhere.
+    fn free(&self, earliest: f64, seconds: f64) -> f64 {
+        if seconds == 0.0 {
+            return earliest;
+        }
+        let mut time = earliest.max(self.past);
+        for &(begin, end) in &self.busy {
+            if time + seconds <= begin {
+                break;
+            }
+            time = time.max(end);
+        }
+        time
+    }
+
+    /// Enters what begins and ends then. Nothing will ask for a time before `now` any more.
+    fn enter(&mut self, begin: f64, end: f64, now: f64) {
+        if begin == end {
+            return;
+        }
+        while let Some(&(_, end)) = self.busy.front().filter(|&&(_, end)| end <= now) {
+            self.past = self.past.max(end);
+            self.busy.pop_front();
+        }
+        let place = self.busy.partition_point(|&(other, _)| other < begin);
+        self.busy.insert(place, (begin, end));
     }
 }
 

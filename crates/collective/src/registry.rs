@@ -45,6 +45,10 @@ pub fn registry() -> &'static [&'static dyn Algorithm] {
         &all_to_all::Direct,
         &barrier::Dissemination,
         &send_receive::PointToPoint,
+        &all_reduce::DoubleBinaryTree,
+        &all_reduce::Hierarchical,
+        &all_gather::Hierarchical,
+        &broadcast::Hierarchical,
     ]
 }
 
@@ -89,6 +93,6 @@ mod tests {
     #[test]
     fn an_unknown_name_is_answered_with_the_known_ones() {
         let error = find(CollectiveKind::Broadcast, "rign").err().unwrap();
-        assert_eq!(error.to_string(), "broadcast has no algorithm `rign`; it has: binomial, pipelined");
+        assert_eq!(error.to_string(), "broadcast has no algorithm `rign`; it has: binomial, pipelined, hierarchical");
     }
 }

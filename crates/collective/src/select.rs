@@ -1,8 +1,8 @@
 //! The algorithm and the tile size that the closed formulas find cheapest: what `algorithm=auto` runs.
 
-use paceline_plan::{CollectiveKind, LinkCost};
+use paceline_plan::{CollectiveKind, LinkCosts};
 
-use crate::{Algorithm, registry};
+use crate::{Algorithm, Topology, registry};
 
 /// The tile sizes that are tried: powers of two from 16 KiB, below which overheads rule, to 4 MiB, above which a
 /// pipeline gains nothing more.
@@ -25,25 +25,26 @@ pub struct Choice {
 /// The cheapest algorithm for `bytes` per block among those that `admits` lets through, and its cheapest tile size.
 /// None if none is left.
 ///
-/// A pure function: ranks that agree about the cost of the link choose the same. Of equals it takes the first in the
+/// A pure function: ranks that agree about the costs of the links choose the same. Of equals it takes the first in the
 /// registry, and the smallest tile.
 pub fn cheapest(
     kind: CollectiveKind,
-    world: usize,
+    topology: &Topology,
     bytes: usize,
-    link: &LinkCost,
+    costs: &LinkCosts,
     admits: impl Fn(&dyn Algorithm) -> bool,
 ) -> Option<Choice> {
-    let mut best: Option<Choice> = None;
-    for algorithm in registry::of_kind(kind).filter(|algorithm| algorithm.supports(world) && admits(*algorithm)) {
-        for tile_bytes in tile_sizes() {
-            let seconds = algorithm.seconds(world, bytes, tile_bytes, link);
-            if best.is_none_or(|best| seconds < best.seconds * (1.0 - TIE)) {
-                best = Some(Choice { algorithm, tile_bytes, seconds });
-            }
-        }
-    }
-    best
+    let admitted = || registry::of_kind(kind).filter(|it| it.supports(topology.world()) && admits(*it));
+    let made_for_it = || admitted().filter(|it| !(it.for_hosts() && topology.is_flat()));
+    let of = |algorithms: &mut dyn Iterator<Item = &'static dyn Algorithm>| {
+        let choices = algorithms.flat_map(|algorithm| tile_sizes().map(move |tile_bytes| (algorithm, tile_bytes)));
+        choices.fold(None, |best: Option<Choice>, (algorithm, tile_bytes)| {
+            let seconds = algorithm.seconds(topology, bytes, tile_bytes, costs);
+            let better = best.is_none_or(|best| seconds < best.seconds * (1.0 - TIE));
+            if better { Some(Choice { algorithm, tile_bytes, seconds }) } else { best }
+        })
+    };
+    of(&mut made_for_it()).or_else(|| of(&mut admitted()))
 }
 
 /// The powers of two in [`TILE_BYTES`].
@@ -60,12 +61,14 @@ impl std::fmt::Debug for Choice {
 
 #[cfg(test)]
 mod tests {
+    use paceline_plan::LinkCost;
+
     use super::*;
 
-    const LINK: LinkCost = LinkCost { alpha: 20e-6, beta: 1e-9, gamma: 0.1e-9 };
+    const COSTS: LinkCosts = LinkCosts::uniform(LinkCost::hockney(20e-6, 1e-9, 0.1e-9));
 
     fn name(kind: CollectiveKind, world: usize, bytes: usize) -> &'static str {
-        cheapest(kind, world, bytes, &LINK, |_| true).unwrap().algorithm.name()
+        cheapest(kind, &Topology::flat(world), bytes, &COSTS, |_| true).unwrap().algorithm.name()
     }
 
     #[test]
@@ -81,18 +84,51 @@ mod tests {
 
     #[test]
     fn a_pipeline_gets_the_tile_that_balances_latency_and_bandwidth() {
-        let choice = cheapest(CollectiveKind::Broadcast, 8, 1 << 24, &LINK, |_| true).unwrap();
+        let choice = cheapest(CollectiveKind::Broadcast, &Topology::flat(8), 1 << 24, &COSTS, |_| true).unwrap();
         // The optimum of (n − 2 + S/c)(alpha + c·beta) is c = √(S·alpha/((n − 2)·beta)): 236 KiB.
         assert_eq!(choice.tile_bytes, 1 << 18, "{choice:?}");
     }
 
     #[test]
+    fn rounds_decide_where_a_round_costs_much_and_a_message_little() {
+        // More ranks than processors on one host: a peer's turn takes long to come, a message little.
+        let link = LinkCost { alpha: 8e-6, overhead: 0.4e-6, beta: 0.1e-9, gamma: 0.1e-9 };
+        let name = |world, bytes| {
+            let costs = LinkCosts::uniform(link);
+            let choice = cheapest(CollectiveKind::AllReduce, &Topology::flat(world), bytes, &costs, |_| true);
+            choice.unwrap().algorithm.name()
+        };
+        assert_eq!([name(4, 1 << 10), name(8, 1 << 10)], ["direct"; 2]);
+        assert_eq!([name(4, 1 << 16), name(8, 1 << 16)], ["direct-scatter"; 2]);
+    }
+
+    #[test]
+    fn the_network_interfaces_of_hosts_decide_where_ranks_share_them() {
+        let within = LinkCost { alpha: 5e-6, overhead: 1e-6, beta: 0.1e-9, gamma: 0.1e-9 };
+        let across = LinkCost { alpha: 40e-6, overhead: 10e-6, beta: 8e-9, gamma: 0.1e-9 };
+        let costs = LinkCosts { within, across };
+        // Two hosts of four ranks, which are numbered in turn.
+        let in_turn = Topology::of_hosts(&[0, 1, 0, 1, 0, 1, 0, 1]);
+        for topology in [Topology::regular(4, 4), in_turn] {
+            for (kind, bytes) in [
+                (CollectiveKind::AllReduce, 1 << 18),
+                (CollectiveKind::AllReduce, 1 << 24),
+                (CollectiveKind::AllGather, 1 << 16),
+                (CollectiveKind::Broadcast, 1 << 10),
+            ] {
+                let choice = cheapest(kind, &topology, bytes, &costs, |_| true).unwrap();
+                assert_eq!(choice.algorithm.name(), "hierarchical", "{kind} of {bytes} bytes, {topology:?}");
+            }
+        }
+    }
+
+    #[test]
     fn only_admitted_algorithms_are_chosen() {
         let in_pairs = |algorithm: &dyn Algorithm| algorithm.name() == "direct";
-        let choice = cheapest(CollectiveKind::AllReduce, 16, 1 << 24, &LINK, in_pairs).unwrap();
+        let choice = cheapest(CollectiveKind::AllReduce, &Topology::flat(16), 1 << 24, &COSTS, in_pairs).unwrap();
         assert_eq!(choice.algorithm.name(), "direct");
-        assert!(cheapest(CollectiveKind::AllReduce, 16, 1 << 24, &LINK, |_| false).is_none());
-        assert!(cheapest(CollectiveKind::SendReceive, 3, 1, &LINK, |_| true).is_none());
+        assert!(cheapest(CollectiveKind::AllReduce, &Topology::flat(16), 1 << 24, &COSTS, |_| false).is_none());
+        assert!(cheapest(CollectiveKind::SendReceive, &Topology::flat(3), 1, &COSTS, |_| true).is_none());
     }
 
     #[test]
@@ -100,7 +136,7 @@ mod tests {
         for &kind in CollectiveKind::ALL.iter().filter(|&&kind| kind != CollectiveKind::SendReceive) {
             for world in 1..40 {
                 for bytes in [0, 1, 1 << 14, (1 << 20) + 1] {
-                    let choice = cheapest(kind, world, bytes, &LINK, |_| true).unwrap();
+                    let choice = cheapest(kind, &Topology::flat(world), bytes, &COSTS, |_| true).unwrap();
                     assert!(choice.seconds.is_finite() && choice.seconds >= 0.0, "{kind}, {world}: {choice:?}");
                 }
             }

@@ -2,15 +2,15 @@
 
 use paceline_plan::{CollectiveKind, LinkCost, Rank};
 
-use crate::algorithm::sent;
-use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
+use crate::algorithm::{busy, sent};
+use crate::{FlatAlgorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 
 /// Point to point: rank 0 of the pair sends, rank 1 receives.
 ///
 /// Source: one message of Hockney's model (1994).
 pub(crate) struct PointToPoint;
 
-impl Algorithm for PointToPoint {
+impl FlatAlgorithm for PointToPoint {
     fn name(&self) -> &'static str {
         "point-to-point"
     }
@@ -51,6 +51,6 @@ impl Algorithm for PointToPoint {
     }
 
     fn tile_seconds(&self, _world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
-        TileSeconds::saturated(sent(link, bytes))
+        TileSeconds::pipeline(sent(link, bytes), busy(link, bytes))
     }
 }

@@ -3,7 +3,8 @@
 
 use paceline_collective::verify::Reason;
 use paceline_collective::{
-    Capacity, Combine, Fold, KernelId, Order, Place, Program, RankBuilder, RankProgram, Refusal, Slot, Space, verify,
+    Capacity, Combine, Fold, KernelId, Order, Place, Program, RankBuilder, RankProgram, Refusal, Slot, Space, Topology,
+    re_encoding_all_reduce, verify,
 };
 use paceline_plan::CollectiveKind::{self, AllReduce, Barrier, Broadcast, ReduceScatter};
 
@@ -94,6 +95,29 @@ fn a_quantised_all_reduce_that_encodes_the_sum() {
     }
     let refusal = verify(&quantised_all_reduce(3, false), Capacity::Unbounded).unwrap_err();
     assert!(matches!(refusal.reason, Reason::Disagree { .. }), "{refusal}");
+}
+
+#[test]
+fn a_re_encoding_all_reduce_of_the_library() {
+    for capacity in EVERY {
+        for world in (1..=9).chain([16, 33]) {
+            let proof = verify(&re_encoding_all_reduce(world, ENCODE, DECODE), capacity).unwrap();
+            assert_eq!(proof.messages, 2 * world * (world - 1));
+        }
+    }
+    // Who keeps its own sum instead of decoding its own code has other bits than the rest.
+    let mut greedy = re_encoding_all_reduce(3, ENCODE, DECODE);
+    let decodes_own = |step: &paceline_collective::Step| {
+        let own = Slot::of_parts(Space::Output, 0, 1, 1);
+        matches!(step.action, paceline_collective::Action::Map { into, kernel: DECODE, .. } if into == own)
+    };
+    let step = greedy.ranks[1].steps.iter().position(decodes_own).unwrap();
+    greedy.ranks[1].steps.remove(step);
+    for other in &mut greedy.ranks[1].steps {
+        assert!(!other.after.contains(&(step as u32)));
+        other.after.iter_mut().filter(|after| **after > step as u32).for_each(|after| *after -= 1);
+    }
+    assert!(matches!(refused(&greedy, Capacity::Unbounded).reason, Reason::Disagree { .. }));
 }
 
 /// Push and pull: rank 0 is the server.
@@ -229,7 +253,7 @@ fn a_barrier_that_one_rank_skips_is_none() {
 
 #[test]
 fn a_refusal_reads_like_a_sentence() {
-    let mut ring = paceline_collective::registry::find(AllReduce, "ring").unwrap().program(3, 0);
+    let mut ring = paceline_collective::registry::find(AllReduce, "ring").unwrap().program(&Topology::flat(3), 0);
     ring.ranks[1].steps[2].after.clear();
     let text = refused(&ring, Capacity::Rendezvous).to_string();
     assert_eq!(text, "rank 1, step 2: races with step 1 for output blocks 0..1 parts 0..1; see rank 1 step 1");
@@ -237,7 +261,7 @@ fn a_refusal_reads_like_a_sentence() {
 
 #[test]
 fn a_damaged_program_is_refused_and_nothing_else() {
-    let ring = || paceline_collective::registry::find(AllReduce, "ring").unwrap().program(3, 0);
+    let ring = || paceline_collective::registry::find(AllReduce, "ring").unwrap().program(&Topology::flat(3), 0);
     let mut huge = ring();
     huge.ranks[2].scratch_blocks = u32::MAX;
     assert!(matches!(refused(&huge, Capacity::Unbounded).reason, Reason::Cells(_)));

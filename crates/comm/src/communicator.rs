@@ -1,14 +1,15 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
+use paceline_collective::Topology;
 use paceline_collective::kernels::Elementwise;
 use paceline_engine::frame::Signature;
 use paceline_engine::{Failure, Request};
 use paceline_fabric::Transport;
-use paceline_plan::{CollectiveKind, LinkCost, OperationKey};
+use paceline_plan::{CollectiveKind, LinkCosts, OperationKey};
 
 use crate::buffer::Memory;
 use crate::memory::{OperationMemory, Span};
@@ -37,6 +38,8 @@ struct Group {
     id: u32,
     /// Ranks of the world, by rank here.
     members: Arc<[usize]>,
+    /// Which of them share a host.
+    topology: Topology,
     rank: usize,
     sequence: AtomicU64,
     messages: Mutex<Messages>,
@@ -49,8 +52,8 @@ impl Communicator {
     /// The communicator of a whole world.
     pub(crate) fn over(world: Arc<World>) -> Communicator {
         let members = (0..world.size()).collect();
-        let rank = world.rank;
-        Communicator { world, group: Arc::new(Group::new(0, members, rank)) }
+        let group = Group::new(0, members, world.topology.clone(), world.rank);
+        Communicator { world, group: Arc::new(group) }
     }
 
     /// This rank in the group.
@@ -84,9 +87,14 @@ impl Communicator {
         &self.world.notes
     }
 
+    /// Which ranks of the group share a host.
+    pub fn topology(&self) -> &Topology {
+        &self.group.topology
+    }
+
     /// What the links cost, as all ranks of the world agreed it; a guess before [`Communicator::probe`].
-    pub fn link_cost(&self) -> LinkCost {
-        self.world.link_cost()
+    pub fn link_costs(&self) -> LinkCosts {
+        self.world.link_costs()
     }
 
     /// The deadline of calls that name none.
@@ -131,8 +139,8 @@ impl Communicator {
         options: &CallOptions,
     ) -> Result<(&'static str, usize), CommError> {
         let settings = self.settings(kind, options)?;
-        let cost = self.link_cost();
-        let choice = self.world.programs.choose(kind, self.world_size(), block_bytes, false, &cost, &settings)?;
+        let costs = self.link_costs();
+        let choice = self.world.programs.choose(kind, self.topology(), block_bytes, false, &costs, &settings)?;
         Ok((choice.algorithm.name(), choice.tile_bytes))
     }
 
@@ -160,8 +168,9 @@ impl Communicator {
             (0..rows.len()).filter(|&rank| Some(rows[rank][0]) == color.map(i64::from)).collect();
         members.sort_by_key(|&rank| (rows[rank][1], rank));
         let rank = members.iter().position(|&rank| rank == self.rank()).unwrap_or(0);
+        let topology = self.topology().subset(&members);
         let members = members.into_iter().map(|rank| self.group.members[rank]).collect();
-        let group = Arc::new(Group::new(first + position as u32, members, rank));
+        let group = Arc::new(Group::new(first + position as u32, members, topology, rank));
         Ok(Some(Communicator { world: self.world.clone(), group }))
     }
 
@@ -183,13 +192,24 @@ impl Communicator {
 
     /// What a call runs.
     pub(crate) fn choose(&self, call: &Call) -> Result<Choice, CommError> {
-        let world = if call.route.is_some() { 2 } else { self.world_size() };
+        let topology = self.topology_of(&call.route);
         let block_bytes = call.layout.longest * call.data_type.size();
         let variable = call.layout.variable();
         if call.program.is_some() {
             return Ok(Choice::of_caller(call.settings.chunk_bytes.unwrap_or(block_bytes)));
         }
-        self.world.programs.choose(call.kind, world, block_bytes, variable, &self.link_cost(), &call.settings)
+        self.world.programs.choose(call.kind, topology, block_bytes, variable, &self.link_costs(), &call.settings)
+    }
+
+    /// Who shares a host among those that a call concerns: the group, or the two ranks of a message.
+    fn topology_of(&self, route: &Option<(usize, usize, u32)>) -> &Topology {
+        static TOGETHER: LazyLock<Topology> = LazyLock::new(|| Topology::flat(2));
+        static APART: LazyLock<Topology> = LazyLock::new(|| Topology::regular(2, 1));
+        match *route {
+            None => self.topology(),
+            Some((sender, receiver, _)) if self.topology().same_host(sender, receiver) => &TOGETHER,
+            Some(_) => &APART,
+        }
     }
 
     /// Makes a call an operation of a group of the world: this one, or the two ranks of a message.
@@ -202,9 +222,10 @@ impl Communicator {
             }
         };
         let world = members.len();
+        let topology = self.topology_of(&call.route);
         let schedule = match &call.program {
             Some(program) => program.schedule(rank),
-            None => self.world.programs.schedule(choice, rank, world, call.root),
+            None => self.world.programs.schedule(choice, rank, topology, call.root),
         };
         let geometry = call.layout.geometry(call.data_type.size(), choice.tile_bytes);
         let shared = |owner: &Option<Arc<Memory>>, span: &Span| {
@@ -305,8 +326,8 @@ impl Communicator {
 }
 
 impl Group {
-    fn new(id: u32, members: Arc<[usize]>, rank: usize) -> Group {
-        Group { id, members, rank, sequence: AtomicU64::new(0), messages: Mutex::default() }
+    fn new(id: u32, members: Arc<[usize]>, topology: Topology, rank: usize) -> Group {
+        Group { id, members, topology, rank, sequence: AtomicU64::new(0), messages: Mutex::default() }
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use paceline_collective::Topology;
 use paceline_fabric::environment::{Environment, World as Place};
 use paceline_fabric::rendezvous::{self, Members};
 use paceline_fabric::shm::{ShmHost, ShmOptions};
@@ -138,6 +139,7 @@ fn join(place: &Place, config: &Config) -> Result<Parts, CommError> {
         rank: own,
         links,
         hosts: members.members.iter().map(|member| member.host.clone()).collect(),
+        topology: topology(&members),
         arena: shm.as_ref().map(|shm| shm.arena().clone()),
         doorbell: shm.as_ref().map(|shm| shm.doorbell().clone()),
         timeout: config.timeout,
@@ -145,6 +147,15 @@ fn join(place: &Place, config: &Config) -> Result<Parts, CommError> {
         notes,
         local_ranks: members.neighbours().count() + 1,
     })
+}
+
+/// Which ranks say that they are on one host: the same on every rank, whatever its links turn out to be.
+fn topology(members: &Members) -> Topology {
+    let members = &members.members;
+    let first = |rank: usize| {
+        members.iter().position(|member| member.identity.is_same_host(&members[rank].identity)).unwrap_or(rank)
+    };
+    Topology::of_hosts(&(0..members.len()).map(first).collect::<Vec<_>>())
 }
 
 /// Links to the ranks that turn out to share memory with this one.

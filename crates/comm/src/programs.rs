@@ -1,17 +1,18 @@
-//! Which program a call runs: made once for each algorithm, world, rank and root, and kept.
+//! Which program a call runs: made once for each algorithm, topology, rank and root, and kept.
 //!
 //! Memory safety rests on these programs: whoever touches an operation's memory relies on the proof that no two steps
 //! race. The tests of `paceline-collective` run `verify` on every algorithm of the registry, in all worlds of up to 33
-//! ranks and in those of 48 and 64. Larger worlds get programs of the same construction, a formula in rank and world;
+//! ranks and in those of 48 and 64, and on those that ask which ranks share a host wherever the ranks of a small world
+//! may be, and in many larger ones. Other worlds get programs of the same construction, a formula in rank and topology;
 //! whatever such a program did wrong, it could not leave the memory of its operation, which is checked at every access.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use paceline_collective::registry::{index_of, registry};
-use paceline_collective::{Algorithm, select};
+use paceline_collective::{Algorithm, Topology, select};
 use paceline_engine::RankSchedule;
-use paceline_plan::{CollectiveKind, LinkCost};
+use paceline_plan::{CollectiveKind, LinkCosts};
 
 use crate::CommError;
 use crate::options::Settings;
@@ -35,27 +36,34 @@ impl Choice {
     }
 }
 
-/// Algorithm, world size, rank, root.
-type ScheduleKey = (u8, usize, usize, usize);
+/// Algorithm, topology, rank, root.
+type ScheduleKey = (u8, Topology, usize, usize);
 
-/// Collective, world size, bytes of a block, whether blocks differ, algorithm that the caller named.
-type ChoiceKey = (CollectiveKind, usize, usize, bool, Option<u8>);
+/// Collective, topology, bytes of a block, whether blocks differ, algorithm that the caller named.
+type ChoiceKey = (CollectiveKind, Topology, usize, bool, Option<u8>);
+
+/// The choices made, and at which costs.
+#[derive(Default)]
+struct Choices {
+    costs: Option<LinkCosts>,
+    made: HashMap<ChoiceKey, Choice>,
+}
 
 /// The programs of a rank, and the choices made.
 #[derive(Default)]
 pub(crate) struct Programs {
     schedules: Mutex<HashMap<ScheduleKey, Arc<RankSchedule>>>,
-    choices: Mutex<HashMap<ChoiceKey, Choice>>,
+    choices: Mutex<Choices>,
 }
 
 impl Programs {
     /// The prepared program of a rank.
-    pub fn schedule(&self, choice: &Choice, rank: usize, world: usize, root: usize) -> Arc<RankSchedule> {
-        let key = (choice.index, world, rank, root);
+    pub fn schedule(&self, choice: &Choice, rank: usize, topology: &Topology, root: usize) -> Arc<RankSchedule> {
+        let key = (choice.index, topology.clone(), rank, root);
         let mut schedules = self.schedules.lock().unwrap_or_else(PoisonError::into_inner);
         let schedule = schedules.entry(key).or_insert_with(|| {
-            let program = choice.algorithm.rank_program(rank, world, root);
-            Arc::new(RankSchedule::new(&program, choice.algorithm.parts(world)))
+            let program = choice.algorithm.rank_program(rank, topology, root);
+            Arc::new(RankSchedule::new(&program, choice.algorithm.parts(topology)))
         });
         schedule.clone()
     }
@@ -65,24 +73,25 @@ impl Programs {
     pub fn choose(
         &self,
         kind: CollectiveKind,
-        world: usize,
+        topology: &Topology,
         block_bytes: usize,
         variable: bool,
-        link: &LinkCost,
+        costs: &LinkCosts,
         settings: &Settings,
     ) -> Result<Choice, CommError> {
         let index = settings.algorithm.and_then(index_of);
-        let key = (kind, world, block_bytes, variable, index);
+        let key = (kind, topology.clone(), block_bytes, variable, index);
         let mut choices = self.choices.lock().unwrap_or_else(PoisonError::into_inner);
-        if choices.len() > CHOICES_MAX {
-            choices.clear();
+        // What was cheapest at other costs need not be now.
+        if choices.costs.replace(*costs) != Some(*costs) || choices.made.len() > CHOICES_MAX {
+            choices.made.clear();
         }
-        let known = choices.get(&key).copied();
+        let known = choices.made.get(&key).copied();
         let mut choice = match known {
             Some(choice) => choice,
             None => {
-                let choice = cheapest(kind, world, block_bytes, variable, link, settings.algorithm);
-                choices.insert(key, choice);
+                let choice = cheapest(kind, topology, block_bytes, variable, costs, settings.algorithm);
+                choices.made.insert(key, choice);
                 choice
             }
         };
@@ -95,18 +104,39 @@ impl Programs {
 
 fn cheapest(
     kind: CollectiveKind,
-    world: usize,
+    topology: &Topology,
     bytes: usize,
     variable: bool,
-    link: &LinkCost,
+    costs: &LinkCosts,
     named: Option<&'static dyn Algorithm>,
 ) -> Choice {
     let admits = |algorithm: &dyn Algorithm| {
         named.is_none_or(|named| named.name() == algorithm.name()) && (!variable || algorithm.variable_counts())
     };
-    let cheapest = select::cheapest(kind, world, bytes, link, admits);
+    let cheapest = select::cheapest(kind, topology, bytes, costs, admits);
     // Every algorithm serves every world (tested in `paceline-collective`), so one is left.
     let (algorithm, tile_bytes) =
         cheapest.map_or((registry()[0], *select::TILE_BYTES.start()), |choice| (choice.algorithm, choice.tile_bytes));
     Choice { algorithm, index: index_of(algorithm).unwrap_or(u8::MAX), tile_bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use paceline_plan::LinkCost;
+
+    use super::*;
+    use crate::CallOptions;
+
+    #[test]
+    fn a_choice_lasts_as_long_as_the_costs_that_it_was_made_at() {
+        let (programs, ranks) = (Programs::default(), Topology::flat(8));
+        let name = |overhead| {
+            let link = LinkCost { alpha: 20e-6, overhead, beta: 0.1e-9, gamma: 0.1e-9 };
+            let costs = LinkCosts::uniform(link);
+            let Ok(settings) = CallOptions::default().settings(CollectiveKind::AllReduce) else { unreachable!() };
+            let choose = programs.choose(CollectiveKind::AllReduce, &ranks, 64, false, &costs, &settings);
+            choose.unwrap().algorithm.name()
+        };
+        assert_eq!([20e-6, 1e-6, 20e-6].map(name), ["recursive-doubling", "direct", "recursive-doubling"]);
+    }
 }

@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
+use paceline_collective::Topology;
 use paceline_fabric::shm::{ShmHost, ShmLink, ShmOptions};
 use paceline_fabric::{Link, LinkError, TcpLink, TcpOptions, Transport, memory_pair};
 
@@ -97,12 +98,14 @@ impl Communicator {
         let mut shm = shm.into_iter();
         let name = |rank| if config.hosts == 1 { host_name() } else { format!("{}-{}", host_name(), host_of(rank)) };
         let hosts: Vec<String> = (0..world).map(name).collect();
+        let topology = Topology::of_hosts(&(0..world).map(host_of).collect::<Vec<_>>());
         let over = |(rank, links)| {
             let shm: Option<ShmHost> = shm.next();
             let parts = Parts {
                 rank,
                 links,
                 hosts: hosts.clone(),
+                topology: topology.clone(),
                 arena: shm.as_ref().map(|shm| shm.arena().clone()),
                 doorbell: shm.as_ref().map(|shm| shm.doorbell().clone()),
                 timeout: crate::connect::TIMEOUT,

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use paceline_collective::Topology;
 use paceline_engine::{Config as EngineConfig, Engine, Failure, Stall};
 use paceline_fabric::shm::{Arena, Doorbell};
 use paceline_fabric::{Link, Transport};
-use paceline_plan::LinkCost;
+use paceline_plan::{LinkCost, LinkCosts};
 
 use crate::CommError;
 use crate::context::{Context, Patience};
@@ -30,6 +31,8 @@ pub(crate) struct World {
     pub rank: usize,
     /// Host names, by rank.
     pub hosts: Vec<String>,
+    /// Which ranks share a host.
+    pub topology: Topology,
     /// What carries the link to each rank; None for this one.
     pub transports: Vec<Option<Transport>>,
     pub arena: Option<Arc<Arena>>,
@@ -37,7 +40,7 @@ pub(crate) struct World {
     pub recording: AtomicBool,
     /// The deadline of calls that name none.
     pub timeout: Duration,
-    pub link_cost: RwLock<LinkCost>,
+    link_costs: RwLock<LinkCosts>,
     /// The next communicator id that this rank has not seen.
     pub next_communicator: AtomicU32,
     /// What was decided while connecting.
@@ -50,6 +53,7 @@ pub(crate) struct Parts {
     pub rank: usize,
     pub links: Vec<Option<Box<dyn Link>>>,
     pub hosts: Vec<String>,
+    pub topology: Topology,
     pub arena: Option<Arc<Arena>>,
     pub doorbell: Option<Arc<Doorbell>>,
     pub timeout: Duration,
@@ -90,11 +94,12 @@ impl World {
             programs: Programs::default(),
             rank: parts.rank,
             hosts: parts.hosts,
+            topology: parts.topology,
             transports,
             arena: parts.arena,
             recording: AtomicBool::new(false),
             timeout: parts.timeout,
-            link_cost: RwLock::new(GUESS),
+            link_costs: RwLock::new(GUESS),
             next_communicator: AtomicU32::new(1),
             notes: parts.notes,
             thread: Mutex::new(Some(thread)),
@@ -121,12 +126,12 @@ impl World {
         }
     }
 
-    pub fn link_cost(&self) -> LinkCost {
-        *self.link_cost.read().unwrap_or_else(PoisonError::into_inner)
+    pub fn link_costs(&self) -> LinkCosts {
+        *self.link_costs.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn set_link_cost(&self, cost: LinkCost) {
-        *self.link_cost.write().unwrap_or_else(PoisonError::into_inner) = cost;
+    pub fn set_link_costs(&self, costs: LinkCosts) {
+        *self.link_costs.write().unwrap_or_else(PoisonError::into_inner) = costs;
     }
 
     pub fn size(&self) -> usize {
@@ -167,7 +172,7 @@ impl Drop for World {
 }
 
 /// The cost of a link before anything was measured: a loopback TCP connection, within a factor of a few.
-const GUESS: LinkCost = LinkCost { alpha: 20e-6, beta: 0.5e-9, gamma: 0.1e-9 };
+const GUESS: LinkCosts = LinkCosts::uniform(LinkCost { alpha: 20e-6, overhead: 5e-6, beta: 0.5e-9, gamma: 0.1e-9 });
 
 /// Spinning pays only while every rank has a processor of its own, and even then only for a few microseconds: on a busy
 /// machine two ranks may share a processor all the same, and whoever spins keeps the other from answering. Giving the

@@ -229,12 +229,15 @@ fn the_measured_link_cost_is_the_same_everywhere_and_decides() {
     for links in LINKS {
         let costs = on_all_ranks(links, 3, |comm| {
             let cost = comm.probe().unwrap();
-            assert_eq!(cost, comm.link_cost());
+            assert_eq!(cost, comm.link_costs());
             let choose = |bytes| comm.choice(CollectiveKind::AllReduce, bytes, &CallOptions::default()).unwrap();
             (cost, choose(64), choose(64 << 20))
         });
         let (cost, ..) = costs[0];
-        assert!(cost.alpha > 0.0 && cost.alpha < 1.0 && cost.beta > 0.0 && cost.gamma > 0.0, "{cost:?}");
+        for cost in [cost.within, cost.across] {
+            assert!(0.0 <= cost.overhead && cost.overhead <= cost.alpha && 0.0 < cost.alpha, "{cost:?}");
+            assert!(cost.alpha < 1.0 && cost.beta > 0.0 && cost.gamma > 0.0, "{cost:?}");
+        }
         assert!(costs.iter().all(|other| *other == costs[0]), "{costs:?}");
     }
 }

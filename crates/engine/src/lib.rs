@@ -15,6 +15,7 @@
 //! ```
 //! use std::sync::Arc;
 //!
+//! use paceline_collective::Topology;
 //! use paceline_collective::registry::find;
 //! use paceline_engine::frame::Signature;
 //! use paceline_engine::{Config, Engine, Geometry, Placement, RankSchedule, Request, Time, Tuning};
@@ -27,7 +28,7 @@
 //!     let request = Request {
 //!         key: OperationKey { operation: 1, ..OperationKey::default() },
 //!         signature: Signature { elements: 10, tile_elements: 10, ..Signature::default() },
-//!         schedule: Arc::new(RankSchedule::new(&algorithm.rank_program(rank, 2, 0), 1)),
+//!         schedule: Arc::new(RankSchedule::new(&algorithm.rank_program(rank, &Topology::flat(2), 0), 1)),
 //!         geometry: Geometry::uniform(1, 10, 10),
 //!         group: [0, 1].into(),
 //!         priority: 0,

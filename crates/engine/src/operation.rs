@@ -56,8 +56,9 @@ pub(crate) struct Tile {
     /// Steps that are not complete.
     pub left: usize,
     pub steps: Vec<StepState>,
-    /// Actual lengths of the blocks (input, output, scratch), where they are kept; `usize::MAX` = as the geometry says.
-    lengths: Vec<usize>,
+    /// By block (input, output, scratch) and part, where they are kept: how many parts what was last written from there
+    /// on took, and its actual bytes. No parts: as the geometry says.
+    lengths: Vec<(u32, usize)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -170,9 +171,11 @@ impl Operation {
             slot.lengths.clear();
             let blocks = |space| self.schedule.blocks_named(space) as usize;
             let (input, output, scratch) = (blocks(Space::Input), blocks(Space::Output), blocks(Space::Scratch));
-            slot.lengths.resize(input + output + scratch, usize::MAX);
-            for (length, &given) in slot.lengths.iter_mut().zip(self.input_lengths.iter().take(input)) {
-                *length = given;
+            let parts = self.schedule.parts();
+            slot.lengths.resize((input + output + scratch) * parts as usize, (0, 0));
+            let firsts = slot.lengths.iter_mut().step_by(parts as usize);
+            for (length, &given) in firsts.zip(self.input_lengths.iter().take(input)) {
+                *length = (parts, given);
             }
         }
         tile
@@ -226,8 +229,9 @@ impl Operation {
         let parts = self.schedule.parts();
         match self.length_index(slot) {
             Some(index) => {
-                let known = self.tiles[(tile % self.window) as usize].lengths[index];
-                if known == usize::MAX { self.geometry.capacity(slot, tile, parts) } else { known }
+                // A length is known of what was written as a whole, not of pieces of it.
+                let (of, known) = self.tiles[(tile % self.window) as usize].lengths[index];
+                if of == slot.parts { known } else { self.geometry.capacity(slot, tile, parts) }
             }
             None => self.geometry.capacity(slot, tile, parts),
         }
@@ -236,7 +240,7 @@ impl Operation {
     /// Remembers the actual length of what was written to a slot.
     pub fn set_slot_bytes(&mut self, slot: &Slot, tile: u32, bytes: usize) {
         if let Some(index) = self.length_index(slot) {
-            self.tiles[(tile % self.window) as usize].lengths[index] = bytes;
+            self.tiles[(tile % self.window) as usize].lengths[index] = (slot.parts, bytes);
         }
     }
 
@@ -250,9 +254,9 @@ impl Operation {
         (0..self.schedule.blocks_named(Space::Output)).map(|index| self.slot_bytes(&block(index), 0)).collect()
     }
 
-    /// Lengths are kept for whole single blocks.
+    /// Lengths are kept for single blocks and parts of them.
     fn length_index(&self, slot: &Slot) -> Option<usize> {
-        if !self.keeps_lengths() || slot.blocks != 1 || slot.parts != self.schedule.parts() {
+        if !self.keeps_lengths() || slot.blocks != 1 {
             return None;
         }
         let blocks = |space| self.schedule.blocks_named(space) as usize;
@@ -261,7 +265,7 @@ impl Operation {
             Space::Output => blocks(Space::Input),
             Space::Scratch => blocks(Space::Input) + blocks(Space::Output),
         };
-        Some(before + slot.block as usize)
+        Some((before + slot.block as usize) * self.schedule.parts() as usize + slot.part as usize)
     }
 
     /// The memory at `position` of a slot, up to the end of its block: messages are the blocks one after the other.

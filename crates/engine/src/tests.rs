@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use paceline_collective::registry::find;
-use paceline_collective::{Combine, Fold, KernelId, Order, Place, RankBuilder, RankProgram, Space};
+use paceline_collective::{Combine, Fold, KernelId, Order, Place, RankBuilder, RankProgram, Space, Topology};
 use paceline_plan::{CollectiveKind, OperationKey};
 
 use crate::frame::{Header, Kind, Signature};
@@ -25,7 +25,7 @@ fn key(operation: u64) -> OperationKey {
 /// A message of so many bytes from rank 0 to rank 1.
 fn message(rank: usize, operation: u64, bytes: usize) -> Request {
     let algorithm = find(CollectiveKind::SendReceive, "point-to-point").expect("it is in the registry");
-    request(&algorithm.rank_program(rank, 2, 0), operation, bytes)
+    request(&algorithm.rank_program(rank, &Topology::flat(2), 0), operation, bytes)
 }
 
 fn request(program: &RankProgram, operation: u64, bytes: usize) -> Request {
@@ -386,8 +386,10 @@ fn impossible_lengths_are_refused_when_posted() {
 #[test]
 fn a_small_operation_needs_little_scratch_whatever_the_tile_size() {
     let algorithm = find(CollectiveKind::AllGather, "bruck").expect("it is in the registry");
-    let small =
-        Request { geometry: Geometry::uniform(4, 3, 1 << 20), ..request(&algorithm.rank_program(0, 2, 0), 1, 12) };
+    let small = Request {
+        geometry: Geometry::uniform(4, 3, 1 << 20),
+        ..request(&algorithm.rank_program(0, &Topology::flat(2), 0), 1, 12)
+    };
     assert_eq!(small.scratch_bytes(), 2 * 12);
 }
 

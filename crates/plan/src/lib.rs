@@ -1,11 +1,11 @@
 //! The types that the other crates share: what an operation is called ([`OperationKey`]), what it moves
-//! ([`DataType`], [`Reduction`], [`CollectiveKind`]), what a link costs ([`LinkCost`]), and in which buckets the
+//! ([`DataType`], [`Reduction`], [`CollectiveKind`]), what links cost ([`LinkCosts`]), and in which buckets the
 //! gradients of a model travel ([`Plan`]).
 //!
 //! ```
 //! use paceline_plan::{DataType, LinkCost};
 //!
-//! let link = LinkCost { alpha: 20e-6, beta: 0.8e-9, gamma: 0.1e-9 };
+//! let link = LinkCost { alpha: 20e-6, overhead: 2e-6, beta: 0.8e-9, gamma: 0.1e-9 };
 //! assert_eq!(DataType::F32.size(), 4);
 //! // One mebibyte in one message, in seconds.
 //! assert!((link.message(1 << 20) - 0.000_858_9).abs() < 1e-6);
@@ -23,7 +23,7 @@ mod link_cost;
 pub use bucket::{Bucket, Plan, TensorId};
 pub use data_type::{CollectiveKind, DataType, Protocol, Reduction, UnknownName};
 pub use key::OperationKey;
-pub use link_cost::LinkCost;
+pub use link_cost::{LinkCost, LinkCosts};
 
 /// The number of a worker within a group, from 0.
 pub type Rank = usize;

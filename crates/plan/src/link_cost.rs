@@ -1,22 +1,74 @@
 use serde::{Deserialize, Serialize};
 
-/// What a link costs in the Hockney model, with a term for combining.
+/// What a link costs: Hockney's model, with a term for combining, in which a port is free again before its message has
+/// arrived.
 ///
-/// Source: R. Hockney, "The communication challenge for MPP" (1994); the gamma term as in Thakur, Rabenseifner and
-/// Gropp, "Optimization of Collective Communication Operations in MPICH" (2005), §3.
+/// A message of b bytes keeps a port of its sender, and later one of its receiver, busy for overhead + beta·b seconds,
+/// and arrives alpha + beta·b seconds after its start. What lies between alpha and overhead is waiting: for the wire,
+/// or for the peer's turn on a shared processor. Many messages at once cost it once, messages that depend on each other
+/// each time. With overhead = alpha this is Hockney's model.
+///
+/// Source: R. Hockney, "The communication challenge for MPP" (1994); the overhead as o in Culler et al., "LogP: towards
+/// a realistic model of parallel computation" (1993), and Alexandrov, Ionescu, Schauser and Scheiman, "LogGP" (1995);
+/// the gamma term as in Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations in MPICH"
+/// (2005), §3.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinkCost {
-    /// Seconds per message.
+    /// Seconds from the start of an empty message to its arrival.
     pub alpha: f64,
+    /// Seconds for which an empty message keeps a port busy. At most alpha.
+    pub overhead: f64,
     /// Seconds per byte moved.
     pub beta: f64,
     /// Seconds per byte reduced.
     pub gamma: f64,
 }
 
+/// What the links of a world cost: those between ranks of one host, and those between hosts, where all ranks of a host
+/// share one network interface in each direction.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LinkCosts {
+    /// Between two ranks of one host.
+    pub within: LinkCost,
+    /// Between two hosts.
+    pub across: LinkCost,
+}
+
 impl LinkCost {
-    /// Seconds for one message of `bytes`.
+    /// A link in Hockney's model: a message keeps the ports busy until it has arrived.
+    pub const fn hockney(alpha: f64, beta: f64, gamma: f64) -> Self {
+        LinkCost { alpha, overhead: alpha, beta, gamma }
+    }
+
+    /// Seconds from the start of a message of `bytes` to its arrival.
     pub fn message(&self, bytes: usize) -> f64 {
         self.alpha + self.beta * bytes as f64
+    }
+
+    /// Seconds for which a message of `bytes` keeps a port busy.
+    pub fn busy(&self, bytes: usize) -> f64 {
+        self.overhead + self.beta * bytes as f64
+    }
+
+    /// Seconds of alpha during which no port is busy.
+    pub fn latency(&self) -> f64 {
+        self.alpha - self.overhead
+    }
+
+    /// The larger of each.
+    pub fn max(&self, other: &LinkCost) -> LinkCost {
+        LinkCost {
+            alpha: self.alpha.max(other.alpha),
+            overhead: self.overhead.max(other.overhead),
+            beta: self.beta.max(other.beta),
+            gamma: self.gamma.max(other.gamma),
+        }
+    }
+}
+
+impl LinkCosts {
+    /// Links that cost the same wherever they lead.
+    pub const fn uniform(link: LinkCost) -> Self {
+        LinkCosts { within: link, across: link }
     }
 }

@@ -1,6 +1,6 @@
 //! Ranks that meet, and what they find.
 
-use paceline_comm::{Communicator, LinkCost, TransportChoice};
+use paceline_comm::{Communicator, LinkCost, LinkCosts, TransportChoice};
 use paceline_fabric::environment::Environment;
 
 use super::Finding;
@@ -49,15 +49,12 @@ fn note<'a>(communicator: &'a Communicator, start: &str) -> &'a str {
 }
 
 fn cost(communicator: &Communicator) -> Finding {
-    let LinkCost { alpha, beta, gamma } = communicator.link_cost();
     let gigabytes_per_s = |seconds_per_byte: f64| 1e-9 / seconds_per_byte;
-    Finding::good(
-        "links",
-        format!(
-            "{:.1} us per message, {:.1} GB/s, reducing {:.1} GB/s",
-            alpha * 1e6,
-            gigabytes_per_s(beta),
-            gigabytes_per_s(gamma)
-        ),
-    )
+    let link = |LinkCost { alpha, overhead, beta, .. }: LinkCost| {
+        let (alpha, overhead) = (alpha * 1e6, overhead * 1e6);
+        format!("{alpha:.1} us per message, {overhead:.1} us if many leave at once, {:.1} GB/s", gigabytes_per_s(beta))
+    };
+    let LinkCosts { within, across } = communicator.link_costs();
+    let between = if across == within { String::new() } else { format!("; between hosts {}", link(across)) };
+    Finding::good("links", format!("{}{between}; reducing {:.1} GB/s", link(within), gigabytes_per_s(within.gamma)))
 }

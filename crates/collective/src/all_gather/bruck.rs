@@ -1,7 +1,7 @@
 use paceline_plan::{CollectiveKind, LinkCost, Rank};
 
 use crate::arithmetic::{ahead, behind, log2_ceil};
-use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
+use crate::{FlatAlgorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 
 /// Bruck: the number of blocks that a rank has doubles each round, in any world, at the price of a copy at the end.
 /// For small blocks.
@@ -10,7 +10,7 @@ use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 /// message-passing systems" (1997), concatenation; Thakur, Rabenseifner and Gropp (2005), on all-gather.
 pub(crate) struct Bruck;
 
-impl Algorithm for Bruck {
+impl FlatAlgorithm for Bruck {
     fn name(&self) -> &'static str {
         "bruck"
     }
@@ -74,6 +74,11 @@ impl Algorithm for Bruck {
 
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
         let (wire, copies) = ((world - 1) as f64 * bytes * link.beta, world as f64 * bytes * link.gamma);
-        TileSeconds::saturated(log2_ceil(world) as f64 * link.alpha + wire + if world > 1 { copies } else { 0.0 })
+        if world == 1 {
+            return TileSeconds::NONE;
+        }
+        let next = log2_ceil(world) as f64 * link.overhead + wire + copies;
+        let waits = FlatAlgorithm::rounds(self, world) as f64 * link.latency();
+        TileSeconds { first: waits + next, next, gaps: waits - link.latency() }
     }
 }

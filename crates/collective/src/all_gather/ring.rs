@@ -1,21 +1,25 @@
 use paceline_plan::{CollectiveKind, LinkCost, Rank};
 
-use crate::algorithm::sent;
+use crate::algorithm::chained;
 use crate::arithmetic::{ahead, behind};
-use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
+use crate::{FlatAlgorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 
 /// Ring: every block travels once round the ring.
 ///
 /// Source: Thakur, Rabenseifner and Gropp (2005), on all-gather.
 pub(crate) struct Ring;
 
-impl Algorithm for Ring {
+impl FlatAlgorithm for Ring {
     fn name(&self) -> &'static str {
         "ring"
     }
 
     fn kind(&self) -> CollectiveKind {
         CollectiveKind::AllGather
+    }
+
+    fn peers(&self, rank: Rank, world: usize) -> Option<Vec<Rank>> {
+        Some(vec![ahead(rank, 1, world)])
     }
 
     fn parts(&self, _world: usize) -> u32 {
@@ -54,6 +58,7 @@ impl Algorithm for Ring {
     }
 
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
-        TileSeconds::saturated((world - 1) as f64 * sent(link, bytes))
+        let peers = (world - 1) as f64;
+        chained(peers, link, peers * link.beta * bytes)
     }
 }

@@ -1,7 +1,7 @@
 use paceline_plan::{CollectiveKind, LinkCost, Rank};
 
-use crate::algorithm::{folded, sent};
-use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
+use crate::algorithm::{busy, busy_folding};
+use crate::{FlatAlgorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 
 /// Binary tree: reduction up to rank 0 and broadcast down again, tile after tile in a pipeline. Logarithmic latency and
 /// a bandwidth that does not fall with the world.
@@ -10,13 +10,17 @@ use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 /// the pipelined binary tree.
 pub(crate) struct BinaryTree;
 
-impl Algorithm for BinaryTree {
+impl FlatAlgorithm for BinaryTree {
     fn name(&self) -> &'static str {
         "binary-tree"
     }
 
     fn kind(&self) -> CollectiveKind {
         CollectiveKind::AllReduce
+    }
+
+    fn peers(&self, rank: Rank, world: usize) -> Option<Vec<Rank>> {
+        Some(parent(rank).into_iter().chain(children(rank, world)).collect())
     }
 
     fn parts(&self, _world: usize) -> u32 {
@@ -28,8 +32,7 @@ impl Algorithm for BinaryTree {
         if world == 1 {
             return builder.alone();
         }
-        let parent = rank.checked_sub(1).map(|above| above / 2);
-        let children = [2 * rank + 1, 2 * rank + 2].into_iter().filter(|&child| child < world);
+        let (parent, children) = (parent(rank), children(rank, world));
         let (input, output) = (builder.tile(Space::Input, 0), builder.tile(Space::Output, 0));
         // The subtree of the right child is never the deeper one: it has its result first, and can wait for ours.
         let mut have = input;
@@ -68,16 +71,27 @@ impl Algorithm for BinaryTree {
     }
 
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
-        let (up, down) = (folded(link, bytes), sent(link, bytes));
-        // A level takes two messages one after the other, the lowest only one unless it is more than half full.
-        let levels =
-            ((world + 1).ilog2() + ((world + 1) / 3).max(1).ilog2()) as f64 - if world == 1 { 1.0 } else { 0.0 };
+        if world == 1 {
+            return TileSeconds::NONE;
+        }
+        // Down a path from the root; a level takes two messages one after the other, the lowest only one unless it is
+        // more than half full.
+        let rounds = f64::from(world.ilog2());
+        let messages = f64::from((world + 1).ilog2() + ((world + 1) / 3).max(1).ilog2());
+        let up_and_down = messages * (busy_folding(link, bytes) + busy(link, bytes));
         let next = match world {
-            1 => 0.0,
-            2 => up,
-            3 | 4 => 2.0 * up,
-            _ => 2.0 * up + down,
+            2 => busy_folding(link, bytes),
+            3 | 4 => 2.0 * busy_folding(link, bytes),
+            _ => 2.0 * busy_folding(link, bytes) + busy(link, bytes),
         };
-        TileSeconds { first: levels * (up + down), next }
+        TileSeconds::pipeline(2.0 * rounds * link.latency() + up_and_down, next)
     }
+}
+
+fn parent(rank: Rank) -> Option<Rank> {
+    rank.checked_sub(1).map(|above| above / 2)
+}
+
+fn children(rank: Rank, world: usize) -> impl DoubleEndedIterator<Item = Rank> + Clone {
+    [2 * rank + 1, 2 * rank + 2].into_iter().filter(move |&child| child < world)
 }

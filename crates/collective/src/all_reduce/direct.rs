@@ -1,8 +1,8 @@
 use paceline_plan::{CollectiveKind, LinkCost, Rank};
 
-use crate::algorithm::folded;
+use crate::algorithm::busy_folding;
 use crate::arithmetic::{ahead, behind};
-use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
+use crate::{FlatAlgorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 
 /// Direct, one shot: everyone sends everything to everyone, and every rank combines in the order of the ranks, so that
 /// all get the same bits. One message of latency; for small messages.
@@ -10,7 +10,7 @@ use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 /// Source: an all-gather with the reduction done locally; GPU libraries call it one-shot.
 pub(crate) struct Direct;
 
-impl Algorithm for Direct {
+impl FlatAlgorithm for Direct {
     fn name(&self) -> &'static str {
         "direct"
     }
@@ -69,6 +69,10 @@ impl Algorithm for Direct {
     }
 
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
-        TileSeconds::saturated((world - 1) as f64 * folded(link, bytes))
+        if world == 1 {
+            return TileSeconds::NONE;
+        }
+        let next = (world - 1) as f64 * busy_folding(link, bytes);
+        TileSeconds::pipeline(link.latency() + next, next)
     }
 }

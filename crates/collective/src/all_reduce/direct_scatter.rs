@@ -1,9 +1,9 @@
 use paceline_plan::{CollectiveKind, LinkCost, Rank};
 
-use crate::algorithm::{folded, sent};
+use crate::algorithm::{busy, busy_folding};
 use crate::arithmetic::{ahead, behind};
 use crate::rank_order::reduce_in_rank_order;
-use crate::{Algorithm, Place, RankBuilder, RankProgram, Slot, Space, TileSeconds};
+use crate::{FlatAlgorithm, Place, RankBuilder, RankProgram, Slot, Space, TileSeconds};
 
 /// Direct reduce-scatter, then direct all-gather: rank p gets part p of everyone, combines it in the order of the ranks
 /// and sends the result to everyone. As few bytes as a ring, in two rounds; for memory that all ranks share.
@@ -12,7 +12,7 @@ use crate::{Algorithm, Place, RankBuilder, RankProgram, Slot, Space, TileSeconds
 /// libraries call it two-shot.
 pub(crate) struct DirectScatter;
 
-impl Algorithm for DirectScatter {
+impl FlatAlgorithm for DirectScatter {
     fn name(&self) -> &'static str {
         "direct-scatter"
     }
@@ -60,10 +60,13 @@ impl Algorithm for DirectScatter {
     }
 
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
+        if world == 1 {
+            return TileSeconds::NONE;
+        }
         let (peers, part) = ((world - 1) as f64, bytes / world as f64);
-        let next = peers * (folded(link, part) + sent(link, part));
+        let next = peers * (busy_folding(link, part) + busy(link, part));
         // Everyone waits for rank 0's message first: the ranks start one after the other.
-        let skew = world.saturating_sub(2) as f64 * folded(link, part);
-        TileSeconds { first: next + skew, next }
+        let skew = (peers - 1.0) * busy_folding(link, part);
+        TileSeconds { first: 2.0 * link.latency() + next + skew, next, gaps: link.latency() }
     }
 }

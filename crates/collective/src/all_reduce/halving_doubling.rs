@@ -1,8 +1,8 @@
 use paceline_plan::{CollectiveKind, LinkCost, Rank};
 
-use crate::algorithm::{folded, sent};
+use crate::algorithm::{chained, sent};
 use crate::doubling::{Doubling, Role};
-use crate::{Algorithm, Place, RankBuilder, RankProgram, Slot, Space, TileSeconds};
+use crate::{FlatAlgorithm, Place, RankBuilder, RankProgram, Slot, Space, TileSeconds};
 
 /// Recursive halving, then recursive doubling: a reduce-scatter in which partners exchange halves of what they still
 /// share, and the way back. As few bytes as a ring in logarithmically many rounds, for powers of two.
@@ -10,7 +10,7 @@ use crate::{Algorithm, Place, RankBuilder, RankProgram, Slot, Space, TileSeconds
 /// Source: Rabenseifner, "Optimization of collective reduction operations" (2004).
 pub(crate) struct HalvingDoubling;
 
-impl Algorithm for HalvingDoubling {
+impl FlatAlgorithm for HalvingDoubling {
     fn name(&self) -> &'static str {
         "halving-doubling"
     }
@@ -71,12 +71,12 @@ impl Algorithm for HalvingDoubling {
         let doubling = Doubling::of(world);
         let (exchanges, participants) = (doubling.exchanges() as f64, doubling.participants as f64);
         let exchanged = (participants - 1.0) / participants * bytes;
-        let both_ways = 2.0 * (exchanges * link.alpha + exchanged * link.beta) + exchanged * link.gamma;
+        let both_ways = exchanged * (2.0 * link.beta + link.gamma);
         if doubling.folded == 0 {
-            return TileSeconds::saturated(both_ways);
+            return chained(2.0 * exchanges, link, both_ways);
         }
-        let next = folded(link, bytes) + both_ways;
-        TileSeconds { first: next + sent(link, bytes), next }
+        let taken_in = chained(2.0 * exchanges + 1.0, link, (link.beta + link.gamma) * bytes + both_ways);
+        TileSeconds { first: taken_in.first + sent(link, bytes), ..taken_in }
     }
 }
 

@@ -1,8 +1,8 @@
 use paceline_plan::{CollectiveKind, LinkCost, Rank};
 
-use crate::algorithm::{folded, sent};
+use crate::algorithm::{busy, chained};
 use crate::doubling::{Doubling, Role};
-use crate::{Algorithm, Place, RankBuilder, RankProgram, Slot, Space, TileSeconds};
+use crate::{FlatAlgorithm, Place, RankBuilder, RankProgram, Slot, Space, TileSeconds};
 
 /// Recursive doubling: in round k each rank exchanges everything that it has with the rank whose number differs in bit
 /// k. Latency-optimal; every round moves the whole message.
@@ -10,13 +10,24 @@ use crate::{Algorithm, Place, RankBuilder, RankProgram, Slot, Space, TileSeconds
 /// Source: Thakur, Rabenseifner and Gropp (2005), on all-reduce.
 pub(crate) struct RecursiveDoubling;
 
-impl Algorithm for RecursiveDoubling {
+impl FlatAlgorithm for RecursiveDoubling {
     fn name(&self) -> &'static str {
         "recursive-doubling"
     }
 
     fn kind(&self) -> CollectiveKind {
         CollectiveKind::AllReduce
+    }
+
+    fn peers(&self, rank: Rank, world: usize) -> Option<Vec<Rank>> {
+        let doubling = Doubling::of(world);
+        Some(match doubling.role(rank) {
+            Role::Folded { proxy } => vec![proxy],
+            Role::Participant { index, acts_for } => {
+                let partners = (0..doubling.exchanges()).map(|bit| doubling.rank(index ^ 1 << bit));
+                partners.chain(acts_for).collect()
+            }
+        })
     }
 
     fn parts(&self, _world: usize) -> u32 {
@@ -66,14 +77,15 @@ impl Algorithm for RecursiveDoubling {
 
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
         let doubling = Doubling::of(world);
-        let exchanges = doubling.exchanges() as f64 * folded(link, bytes);
+        let exchanges = doubling.exchanges() as f64;
         if doubling.folded == 0 {
             // A single exchange cannot store its result where it read its operand.
             let copy = if world == 2 { link.gamma * bytes } else { 0.0 };
-            return TileSeconds::saturated(exchanges + copy);
+            return chained(exchanges, link, exchanges * (link.beta + link.gamma) * bytes + copy);
         }
-        let next = folded(link, bytes) + exchanges;
-        TileSeconds { first: next + sent(link, bytes), next }
+        let taken_in = chained(exchanges + 1.0, link, (exchanges + 1.0) * (link.beta + link.gamma) * bytes);
+        let waits = doubling.rounds() as f64 * link.latency();
+        TileSeconds { first: waits + taken_in.next + busy(link, bytes), ..taken_in }
     }
 }
 

@@ -1,21 +1,25 @@
 use paceline_plan::{CollectiveKind, LinkCost, Rank};
 
-use crate::algorithm::{folded, sent};
+use crate::algorithm::chained;
 use crate::arithmetic::{ahead, behind};
-use crate::{Algorithm, Place, RankBuilder, RankProgram, Slot, Space, TileSeconds};
+use crate::{FlatAlgorithm, Place, RankBuilder, RankProgram, Slot, Space, TileSeconds};
 
 /// Ring: a reduce-scatter round the ring, then an all-gather. Bandwidth-optimal; the latency grows with the world.
 ///
 /// Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009).
 pub(crate) struct Ring;
 
-impl Algorithm for Ring {
+impl FlatAlgorithm for Ring {
     fn name(&self) -> &'static str {
         "ring"
     }
 
     fn kind(&self) -> CollectiveKind {
         CollectiveKind::AllReduce
+    }
+
+    fn peers(&self, rank: Rank, world: usize) -> Option<Vec<Rank>> {
+        Some(vec![ahead(rank, 1, world)])
     }
 
     fn parts(&self, world: usize) -> u32 {
@@ -62,7 +66,7 @@ impl Algorithm for Ring {
     }
 
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
-        let part = bytes / world as f64;
-        TileSeconds::saturated((world - 1) as f64 * (folded(link, part) + sent(link, part)))
+        let (peers, part) = ((world - 1) as f64, bytes / world as f64);
+        chained(2.0 * peers, link, peers * part * (2.0 * link.beta + link.gamma))
     }
 }

@@ -1,15 +1,15 @@
 use paceline_plan::{CollectiveKind, LinkCost, Rank};
 
-use crate::algorithm::sent;
+use crate::algorithm::busy;
 use crate::arithmetic::log2_ceil;
-use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds, binomial};
+use crate::{FlatAlgorithm, Place, RankBuilder, RankProgram, Space, TileSeconds, binomial};
 
 /// Binomial tree: whoever has the data sends it on, the largest subtree first. Latency-optimal.
 ///
 /// Source: Thakur, Rabenseifner and Gropp (2005), on broadcast.
 pub(crate) struct Binomial;
 
-impl Algorithm for Binomial {
+impl FlatAlgorithm for Binomial {
     fn name(&self) -> &'static str {
         "binomial"
     }
@@ -55,6 +55,8 @@ impl Algorithm for Binomial {
     }
 
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
-        TileSeconds::saturated(log2_ceil(world) as f64 * sent(link, bytes))
+        let (rounds, messages) = (f64::from(world.ilog2()), log2_ceil(world) as f64);
+        let next = messages * busy(link, bytes);
+        TileSeconds::pipeline(rounds * link.latency() + next, next)
     }
 }

@@ -1,7 +1,9 @@
 //! Broadcast: every rank gets the root's data.
 
 mod binomial;
+mod hierarchical;
 mod pipelined;
 
 pub(crate) use binomial::Binomial;
+pub(crate) use hierarchical::Hierarchical;
 pub(crate) use pipelined::Pipelined;

@@ -1,8 +1,8 @@
 use paceline_plan::{CollectiveKind, LinkCost, Rank};
 
-use crate::algorithm::sent;
+use crate::algorithm::{busy, sent};
 use crate::arithmetic::{ahead, behind};
-use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
+use crate::{FlatAlgorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 
 /// Pipelined chain: every rank passes each tile on to the next as soon as it has it. Every byte leaves a rank once.
 ///
@@ -10,13 +10,17 @@ use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 /// on pipelining.
 pub(crate) struct Pipelined;
 
-impl Algorithm for Pipelined {
+impl FlatAlgorithm for Pipelined {
     fn name(&self) -> &'static str {
         "pipelined"
     }
 
     fn kind(&self) -> CollectiveKind {
         CollectiveKind::Broadcast
+    }
+
+    fn peers(&self, rank: Rank, world: usize) -> Option<Vec<Rank>> {
+        Some(vec![ahead(rank, 1, world)])
     }
 
     fn parts(&self, _world: usize) -> u32 {
@@ -52,7 +56,9 @@ impl Algorithm for Pipelined {
     }
 
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
-        let hop = sent(link, bytes);
-        TileSeconds { first: (world - 1) as f64 * hop, next: if world > 1 { hop } else { 0.0 } }
+        if world == 1 {
+            return TileSeconds::NONE;
+        }
+        TileSeconds::pipeline((world - 1) as f64 * sent(link, bytes), busy(link, bytes))
     }
 }

@@ -1,7 +1,7 @@
 use paceline_plan::{CollectiveKind, LinkCost, Rank};
 
 use crate::arithmetic::log2_ceil;
-use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds, binomial};
+use crate::{FlatAlgorithm, Place, RankBuilder, RankProgram, Space, TileSeconds, binomial};
 
 /// Binomial tree: every rank collects the blocks of its subtree and sends them to its parent as one message.
 /// For small blocks.
@@ -10,7 +10,7 @@ use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds, bino
 /// (2007), minimum spanning tree gather.
 pub(crate) struct Binomial;
 
-impl Algorithm for Binomial {
+impl FlatAlgorithm for Binomial {
     fn name(&self) -> &'static str {
         "binomial"
     }
@@ -70,9 +70,10 @@ impl Algorithm for Binomial {
     }
 
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
-        let next = log2_ceil(world) as f64 * link.alpha + (world - 1) as f64 * bytes * link.beta;
+        let next = log2_ceil(world) as f64 * link.overhead + (world - 1) as f64 * bytes * link.beta;
         // Whoever collects copies its own block first.
-        TileSeconds { first: next + if world > 3 { bytes * link.gamma } else { 0.0 }, next }
+        let copy = if world > 3 { bytes * link.gamma } else { 0.0 };
+        TileSeconds::pipeline(f64::from(world.ilog2()) * link.latency() + next + copy, next)
     }
 }
 

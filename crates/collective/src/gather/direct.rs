@@ -1,15 +1,15 @@
 use paceline_plan::{CollectiveKind, LinkCost, Rank};
 
-use crate::algorithm::sent;
+use crate::algorithm::busy;
 use crate::arithmetic::ahead;
-use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
+use crate::{FlatAlgorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 
 /// Direct: everyone sends its block to the root.
 ///
 /// Source: the linear gather of every MPI library.
 pub(crate) struct Direct;
 
-impl Algorithm for Direct {
+impl FlatAlgorithm for Direct {
     fn name(&self) -> &'static str {
         "direct"
     }
@@ -52,6 +52,10 @@ impl Algorithm for Direct {
     }
 
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
-        TileSeconds::saturated((world - 1) as f64 * sent(link, bytes))
+        if world == 1 {
+            return TileSeconds::NONE;
+        }
+        let next = (world - 1) as f64 * busy(link, bytes);
+        TileSeconds::pipeline(link.latency() + next, next)
     }
 }

@@ -1,15 +1,15 @@
 use paceline_plan::{CollectiveKind, LinkCost, Rank};
 
-use crate::algorithm::folded;
+use crate::algorithm::busy_folding;
 use crate::arithmetic::log2_ceil;
-use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds, binomial};
+use crate::{FlatAlgorithm, Place, RankBuilder, RankProgram, Space, TileSeconds, binomial};
 
 /// Binomial tree: the broadcast backwards, the smallest subtree first. Latency-optimal.
 ///
 /// Source: Thakur, Rabenseifner and Gropp (2005), on reduce.
 pub(crate) struct Binomial;
 
-impl Algorithm for Binomial {
+impl FlatAlgorithm for Binomial {
     fn name(&self) -> &'static str {
         "binomial"
     }
@@ -56,6 +56,8 @@ impl Algorithm for Binomial {
     }
 
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
-        TileSeconds::saturated(log2_ceil(world) as f64 * folded(link, bytes))
+        let (rounds, messages) = (f64::from(world.ilog2()), log2_ceil(world) as f64);
+        let next = messages * busy_folding(link, bytes);
+        TileSeconds::pipeline(rounds * link.latency() + next, next)
     }
 }

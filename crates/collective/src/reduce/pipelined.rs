@@ -1,21 +1,25 @@
 use paceline_plan::{CollectiveKind, LinkCost, Rank};
 
-use crate::algorithm::folded;
+use crate::algorithm::{busy_folding, folded};
 use crate::arithmetic::{ahead, behind};
-use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
+use crate::{FlatAlgorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 
 /// Pipelined chain: the farthest rank starts, every rank adds its contribution and passes the tile on to the root.
 ///
 /// Source: the broadcast of van de Geijn and Watts (1997), backwards.
 pub(crate) struct Pipelined;
 
-impl Algorithm for Pipelined {
+impl FlatAlgorithm for Pipelined {
     fn name(&self) -> &'static str {
         "pipelined"
     }
 
     fn kind(&self) -> CollectiveKind {
         CollectiveKind::Reduce
+    }
+
+    fn peers(&self, rank: Rank, world: usize) -> Option<Vec<Rank>> {
+        Some(vec![behind(rank, 1, world)])
     }
 
     fn parts(&self, _world: usize) -> u32 {
@@ -53,7 +57,9 @@ impl Algorithm for Pipelined {
     }
 
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
-        let hop = folded(link, bytes);
-        TileSeconds { first: (world - 1) as f64 * hop, next: if world > 1 { hop } else { 0.0 } }
+        if world == 1 {
+            return TileSeconds::NONE;
+        }
+        TileSeconds::pipeline((world - 1) as f64 * folded(link, bytes), busy_folding(link, bytes))
     }
 }

@@ -1,15 +1,15 @@
 use paceline_plan::{CollectiveKind, LinkCost, Rank};
 
-use crate::algorithm::folded;
+use crate::algorithm::busy_folding;
 use crate::rank_order::reduce_in_rank_order;
-use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
+use crate::{FlatAlgorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 
 /// Direct (pairwise exchange): everyone sends block b to rank b, which combines in the order of the ranks. One round.
 ///
 /// Source: Thakur, Rabenseifner and Gropp (2005), pairwise exchange for reduce-scatter.
 pub(crate) struct Direct;
 
-impl Algorithm for Direct {
+impl FlatAlgorithm for Direct {
     fn name(&self) -> &'static str {
         "direct"
     }
@@ -51,9 +51,12 @@ impl Algorithm for Direct {
     }
 
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
-        let next = (world - 1) as f64 * folded(link, bytes);
+        if world == 1 {
+            return TileSeconds::NONE;
+        }
+        let next = (world - 1) as f64 * busy_folding(link, bytes);
         // Everyone waits for rank 0's message first: the ranks start one after the other.
-        let skew = world.saturating_sub(2) as f64 * folded(link, bytes);
-        TileSeconds { first: next + skew, next }
+        let skew = (world - 2) as f64 * busy_folding(link, bytes);
+        TileSeconds::pipeline(link.latency() + next + skew, next)
     }
 }

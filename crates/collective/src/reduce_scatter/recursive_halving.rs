@@ -1,15 +1,15 @@
 use paceline_plan::{CollectiveKind, LinkCost, Rank};
 
-use crate::algorithm::{folded, sent};
+use crate::algorithm::{busy, chained};
 use crate::doubling::{Doubling, Role};
-use crate::{Algorithm, Place, RankBuilder, RankProgram, Slot, Space, TileSeconds};
+use crate::{FlatAlgorithm, Place, RankBuilder, RankProgram, Slot, Space, TileSeconds};
 
 /// Recursive halving: partners exchange halves of the blocks that they still share, the farthest first.
 ///
 /// Source: Thakur, Rabenseifner and Gropp (2005), on reduce-scatter.
 pub(crate) struct RecursiveHalving;
 
-impl Algorithm for RecursiveHalving {
+impl FlatAlgorithm for RecursiveHalving {
     fn name(&self) -> &'static str {
         "recursive-halving"
     }
@@ -80,16 +80,15 @@ impl Algorithm for RecursiveHalving {
         let doubling = Doubling::of(world);
         let exchanges = doubling.exchanges() as f64;
         if doubling.folded == 0 {
-            let all = (world - 1) as f64 * bytes;
-            return TileSeconds::saturated(exchanges * link.alpha + all * (link.beta + link.gamma));
+            return chained(exchanges, link, (world - 1) as f64 * bytes * (link.beta + link.gamma));
         }
         // Participant 0 takes in all blocks beforehand, and then in each exchange those of the ranks that it and the
         // participants next to it act for.
         let kept: usize = (0..doubling.exchanges()).map(|bit| (1 << bit) + doubling.folded.min(1 << bit)).sum();
-        let halving = exchanges * link.alpha + kept as f64 * bytes * (link.beta + link.gamma);
-        let next = folded(link, world as f64 * bytes) + halving;
+        let taken_in = chained(exchanges + 1.0, link, (world + kept) as f64 * bytes * (link.beta + link.gamma));
         // The own block is copied while the other one leaves.
-        TileSeconds { first: next + sent(link, bytes), next: next + link.gamma * bytes }
+        let first = doubling.rounds() as f64 * link.latency() + taken_in.next + busy(link, bytes);
+        TileSeconds { first, next: taken_in.next + link.gamma * bytes, gaps: taken_in.gaps }
     }
 }
 

@@ -1,14 +1,14 @@
 use paceline_plan::{CollectiveKind, LinkCost, Rank};
 
 use crate::arithmetic::log2_ceil;
-use crate::{Algorithm, Place, RankBuilder, RankProgram, Space, TileSeconds, binomial};
+use crate::{FlatAlgorithm, Place, RankBuilder, RankProgram, Space, TileSeconds, binomial};
 
 /// Binomial tree: the root sends every child the blocks of its subtree, and so on. For small blocks.
 ///
 /// Source: Chan, Heimlich, Purkayastha and van de Geijn (2007), minimum spanning tree scatter.
 pub(crate) struct Binomial;
 
-impl Algorithm for Binomial {
+impl FlatAlgorithm for Binomial {
     fn name(&self) -> &'static str {
         "binomial"
     }
@@ -67,8 +67,8 @@ impl Algorithm for Binomial {
     }
 
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
-        let wire = (world - 1) as f64 * bytes * link.beta;
-        TileSeconds::saturated(log2_ceil(world) as f64 * link.alpha + wire)
+        let next = log2_ceil(world) as f64 * link.overhead + (world - 1) as f64 * bytes * link.beta;
+        TileSeconds::pipeline(f64::from(world.ilog2()) * link.latency() + next, next)
     }
 }
 

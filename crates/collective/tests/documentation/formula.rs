@@ -3,8 +3,8 @@
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// What the letters in a formula stand for.
-pub type Letters<'a> = &'a dyn Fn(char) -> Option<f64>;
+/// What the letters in a formula stand for, without a prime and with one.
+pub type Letters<'a> = &'a dyn Fn(char, bool) -> Option<f64>;
 
 /// The value of a formula.
 pub fn evaluate(formula: &str, letters: Letters) -> Result<f64, String> {
@@ -100,7 +100,10 @@ impl Parser<'_> {
                 self.expect(',')?;
                 Ok(left.max(self.enclosed(')')?))
             }
-            letter => (self.letters)(letter).ok_or_else(|| format!("`{letter}` means nothing")),
+            letter => {
+                let primed = self.rest.next_if_eq(&'′').is_some();
+                (self.letters)(letter, primed).ok_or_else(|| format!("`{letter}` means nothing"))
+            }
         }
     }
 

@@ -4,14 +4,14 @@ mod formula;
 
 use std::collections::BTreeMap;
 
-use paceline_collective::Algorithm;
 use paceline_collective::registry::{find, registry};
-use paceline_plan::{CollectiveKind, LinkCost};
+use paceline_collective::{Algorithm, Topology};
+use paceline_plan::{CollectiveKind, LinkCost, LinkCosts};
 
 use formula::evaluate;
 
 const PAGE: &str = include_str!("../../../../docs/algorithms.md");
-const COLUMNS: [&str; 6] = ["algorithm", "messages", "rounds", "bytes sent", "first tile", "each further tile"];
+const COLUMNS: [&str; 7] = ["algorithm", "messages", "rounds", "bytes sent", "first tile", "each further tile", "gaps"];
 
 #[test]
 fn every_algorithm_has_a_row_and_every_row_an_algorithm() {
@@ -39,39 +39,63 @@ fn every_algorithm_is_said_to_win_somewhere_and_to_come_from_somewhere() {
 
 #[test]
 fn every_formula_is_that_of_the_code() {
-    let link = LinkCost { alpha: 3e-6, beta: 0.7e-9, gamma: 0.2e-9 };
-    let bytes = 1e6;
+    let link = LinkCost { alpha: 3e-6, overhead: 1e-6, beta: 0.7e-9, gamma: 0.2e-9 };
     for algorithm in registry() {
-        let row = &rows()[&key(*algorithm)];
         for world in (2..=64).filter(|&world| algorithm.supports(world)) {
-            let time = algorithm.tile_seconds(world, bytes, &link);
-            let expected = [
-                algorithm.messages(world) as f64,
-                algorithm.rounds(world) as f64,
-                algorithm.bytes_sent(world, bytes),
-                time.first,
-                time.next,
-            ];
-            for ((column, formula), expected) in COLUMNS[1..].iter().zip(row).zip(expected) {
-                let value = evaluate(formula, &|letter| letter_value(letter, world, bytes, &link)).unwrap();
-                let close = (value - expected).abs() <= 1e-9 * expected.abs();
-                let name = format!("{} {}, {world} ranks, {column}", algorithm.kind(), algorithm.name());
-                assert!(close, "{name}: `{formula}` is {value}, the code says {expected}");
+            compare(*algorithm, 1, world, &LinkCosts::uniform(link));
+        }
+    }
+}
+
+#[test]
+fn every_formula_with_hosts_is_that_of_the_code() {
+    let within = LinkCost { alpha: 3e-6, overhead: 1e-6, beta: 0.7e-9, gamma: 0.2e-9 };
+    let across = LinkCost { alpha: 20e-6, overhead: 4e-6, beta: 3e-9, gamma: 0.2e-9 };
+    let rows = rows_with_mark('⌂');
+    for algorithm in registry() {
+        assert_eq!(rows[&key(*algorithm)], algorithm.name() == "hierarchical", "{}", algorithm.name());
+        if rows[&key(*algorithm)] {
+            let shapes = (1..=9).flat_map(|hosts| (1..=9).map(move |ranks| (hosts, ranks)));
+            for (hosts, ranks) in shapes.filter(|(hosts, ranks)| hosts * ranks > 1) {
+                compare(*algorithm, hosts, ranks, &LinkCosts { within, across });
             }
         }
+    }
+}
+
+fn compare(algorithm: &dyn Algorithm, hosts: usize, ranks: usize, costs: &LinkCosts) {
+    let (topology, bytes) = (Topology::regular(hosts, ranks), 1e6);
+    let row = &rows()[&key(algorithm)];
+    let time = algorithm.tile_seconds(&topology, bytes, costs);
+    let expected = [
+        algorithm.messages(&topology) as f64,
+        algorithm.rounds(&topology) as f64,
+        algorithm.bytes_sent(&topology, bytes),
+        time.first,
+        time.next,
+        time.gaps,
+    ];
+    for ((column, formula), expected) in COLUMNS[1..].iter().zip(row).zip(expected) {
+        let letters = |letter, primed| letter_value(letter, primed, (hosts, ranks), bytes, costs);
+        let value = evaluate(formula, &letters).unwrap();
+        let close = (value - expected).abs() <= 1e-9 * expected.abs();
+        let name = format!("{} {}, {hosts} hosts of {ranks}, {column}", algorithm.kind(), algorithm.name());
+        assert!(close, "{name}: `{formula}` is {value}, the code says {expected}");
     }
 }
 
 #[test]
 fn every_unmarked_row_is_exact() {
     // What the tests of the cost model tolerate stands on the page: rows without a mark are compared exactly there.
-    let marked: Vec<_> = rows_with_mark().into_iter().filter(|(_, marked)| *marked).map(|(key, _)| key).collect();
+    let marked: Vec<_> = rows_with_mark('≈').into_iter().filter(|(_, marked)| *marked).map(|(key, _)| key).collect();
     let expected = [
         ("all-gather", "bruck"),
         ("all-reduce", "binary-tree"),
         ("all-reduce", "direct"),
         ("all-reduce", "direct-scatter"),
+        ("all-reduce", "double-binary-tree"),
         ("all-reduce", "halving-doubling"),
+        ("all-reduce", "hierarchical"),
         ("all-to-all", "direct"),
         ("gather", "binomial"),
         ("reduce-scatter", "direct"),
@@ -79,16 +103,27 @@ fn every_unmarked_row_is_exact() {
     assert_eq!(marked, expected.map(|(kind, name)| (kind.to_owned(), name.to_owned())));
 }
 
-fn letter_value(letter: char, world: usize, bytes: f64, link: &LinkCost) -> Option<f64> {
+fn letter_value(
+    letter: char,
+    primed: bool,
+    (hosts, ranks): (usize, usize),
+    bytes: f64,
+    costs: &LinkCosts,
+) -> Option<f64> {
+    let world = hosts * ranks;
+    let link = if primed { &costs.across } else { &costs.within };
     let p = 1 << world.ilog2();
     let r = world - p;
     Some(match letter {
         'n' => world as f64,
         'p' => p as f64,
         'r' => r as f64,
-        'k' => (0..p.ilog2()).map(|i| (1 << i) + r.min(1 << i)).sum::<usize>() as f64,
+        'h' => hosts as f64,
+        'k' => ranks as f64,
+        'q' => (0..p.ilog2()).map(|i| (1 << i) + r.min(1 << i)).sum::<usize>() as f64,
         'S' => bytes,
         'α' => link.alpha,
+        'o' => link.overhead,
         'β' => link.beta,
         'γ' => link.gamma,
         _ => return None,
@@ -106,13 +141,13 @@ fn rows() -> BTreeMap<Key, Vec<String>> {
     table_rows().map(|(kind, cells)| ((kind, name(&cells[0]).to_owned()), cells[1..].to_vec())).collect()
 }
 
-/// Which algorithms the page marks as approximate.
-fn rows_with_mark() -> BTreeMap<Key, bool> {
-    table_rows().map(|(kind, cells)| ((kind, name(&cells[0]).to_owned()), cells[0].ends_with('≈'))).collect()
+/// Which algorithms the page marks so.
+fn rows_with_mark(mark: char) -> BTreeMap<Key, bool> {
+    table_rows().map(|(kind, cells)| ((kind, name(&cells[0]).to_owned()), cells[0].contains(mark))).collect()
 }
 
 fn name(cell: &str) -> &str {
-    cell.trim_end_matches('≈').trim()
+    cell.trim_end_matches(['≈', '⌂', ' '])
 }
 
 fn table_rows() -> impl Iterator<Item = (String, Vec<String>)> {

@@ -10,7 +10,7 @@ mod sums;
 
 use paceline_collective::registry::registry;
 use paceline_collective::verify::Reason;
-use paceline_collective::{Algorithm, Capacity, Program, verify};
+use paceline_collective::{Algorithm, Capacity, Program, Topology, verify};
 
 use mutation::{Change, mutants};
 
@@ -89,12 +89,19 @@ fn a_refusal_names_the_step_or_one_that_it_touches() {
 fn programs() -> Vec<(String, Program)> {
     let mut programs = Vec::new();
     for world in [1, 2, 3, 4, 5, 7] {
-        let size = |algorithm: &&&dyn Algorithm| world < 5 || algorithm.messages(world) <= 30;
+        let flat = Topology::flat(world);
+        let size = |algorithm: &&&dyn Algorithm| world < 5 || algorithm.messages(&flat) <= 30;
         for algorithm in registry().iter().filter(|algorithm| algorithm.supports(world)).filter(size) {
             let root = world / 2;
             let name = format!("{} {} of {world} ranks", algorithm.name(), algorithm.kind());
-            programs.push((name, algorithm.program(world, root)));
+            programs.push((name, algorithm.program(&flat, root)));
         }
+    }
+    // Two ranks on one host, one on another.
+    let uneven = Topology::of_hosts(&[0, 1, 0]);
+    for algorithm in registry().iter().filter(|algorithm| algorithm.name() == "hierarchical") {
+        let name = format!("{} {} of {uneven:?}", algorithm.name(), algorithm.kind());
+        programs.push((name, algorithm.program(&uneven, 0)));
     }
     programs
 }

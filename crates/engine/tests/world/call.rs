@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use paceline_collective::kernels::Elementwise;
 use paceline_collective::registry::{index_of, registry};
-use paceline_collective::{Algorithm, blocks};
+use paceline_collective::{Algorithm, Topology, blocks};
 use paceline_engine::frame::Signature;
 use paceline_engine::{Blocks, Geometry, RankSchedule, Request, Time, Tuning};
 use paceline_plan::{CollectiveKind, DataType, OperationKey, Protocol, Rank, Reduction};
@@ -26,7 +26,8 @@ pub struct Call {
     pub root: Rank,
     pub data_type: DataType,
     pub reduction: Reduction,
-    /// Elements of each block. All the same unless the algorithm takes variable counts.
+    /// Elements of each block. All the same unless the algorithm takes variable counts. For an all-to-all with variable
+    /// counts, rank by rank what goes to each rank.
     pub counts: Vec<usize>,
     pub tile_elements: usize,
     pub window: u32,
@@ -50,8 +51,13 @@ impl Call {
     }
 
     pub fn rooted(algorithm: &'static dyn Algorithm, world: usize, elements: usize, root: Rank) -> Call {
-        let parts = algorithm.parts(world);
-        let schedule = |rank| Arc::new(RankSchedule::new(&algorithm.rank_program(rank, world, root), parts));
+        Call::placed(algorithm, &Topology::flat(world), elements, root)
+    }
+
+    /// On ranks that share hosts so. (The world's links do not know of hosts.)
+    pub fn placed(algorithm: &'static dyn Algorithm, topology: &Topology, elements: usize, root: Rank) -> Call {
+        let (world, parts) = (topology.world(), algorithm.parts(topology));
+        let schedule = |rank| Arc::new(RankSchedule::new(&algorithm.rank_program(rank, topology, root), parts));
         Call {
             operation: 1,
             kind: algorithm.kind(),
@@ -102,24 +108,31 @@ impl Call {
         (input as usize, output as usize)
     }
 
-    /// The elements before a block of a side with so many blocks.
-    fn offset(&self, many: usize, block: usize) -> usize {
-        if many <= 1 { 0 } else { self.counts[..block].iter().sum() }
+    /// The elements of the blocks of a rank's input, if there are so many.
+    fn input_counts(&self, rank: Rank, many: usize) -> Vec<usize> {
+        let world = self.world();
+        match many {
+            0 => Vec::new(),
+            1 => vec![self.counts[rank]],
+            _ if self.counts.len() > world => self.counts[rank * world..(rank + 1) * world].to_vec(),
+            _ => self.counts.clone(),
+        }
     }
 
-    fn elements(&self, rank: Rank, many: usize) -> usize {
-        match many {
-            0 => 0,
-            1 => self.counts[rank],
-            _ => self.counts.iter().sum(),
+    fn output_counts(&self, rank: Rank, many: usize) -> Vec<usize> {
+        let world = self.world();
+        if many > 1 && self.counts.len() > world {
+            return (0..world).map(|from| self.counts[from * world + rank]).collect();
         }
+        self.input_counts(rank, many)
     }
 
     /// Bytes of the input and of the output.
     pub fn bytes(&self, rank: Rank) -> (usize, usize) {
         let (input, output) = self.blocks(rank);
         let size = self.data_type.size();
-        (self.elements(rank, input) * size, self.elements(rank, output) * size)
+        let elements = |counts: Vec<usize>| counts.iter().sum::<usize>();
+        (elements(self.input_counts(rank, input)) * size, elements(self.output_counts(rank, output)) * size)
     }
 
     pub fn output_bytes(&self, rank: Rank) -> usize {
@@ -138,12 +151,11 @@ impl Call {
         }
     }
 
-    fn side(&self, rank: Rank, many: usize) -> Blocks {
+    fn side(&self, counts: &[usize]) -> Blocks {
         if self.uniform() {
             return Blocks::Uniform(self.counts[0]);
         }
-        let ends = (0..=many).map(|block| if many <= 1 { block * self.counts[rank] } else { self.offset(many, block) });
-        Blocks::Offsets(ends.collect())
+        Blocks::Offsets((0..=counts.len()).map(|block| counts[..block].iter().sum()).collect())
     }
 
     pub fn request(&self, rank: Rank, now: Time) -> Request {
@@ -153,8 +165,8 @@ impl Call {
             element_bytes: self.data_type.size(),
             tile_elements: self.tile_elements,
             tiles: longest.div_ceil(self.tile_elements).max(1) as u32,
-            input: self.side(rank, input),
-            output: self.side(rank, output),
+            input: self.side(&self.input_counts(rank, input)),
+            output: self.side(&self.output_counts(rank, output)),
         };
         Request {
             key: self.key(),
@@ -210,9 +222,9 @@ impl Call {
     /// One block of a rank's input.
     fn input_block(&self, rank: Rank, block: usize) -> Vec<u8> {
         let (many, size) = (self.blocks(rank).0, self.data_type.size());
-        let start = self.offset(many, block) * size;
-        let count = if many <= 1 { self.counts[rank] } else { self.counts[block] };
-        self.input(rank)[start..start + count * size].to_vec()
+        let counts = self.input_counts(rank, many);
+        let start = counts[..block].iter().sum::<usize>() * size;
+        self.input(rank)[start..start + counts[block] * size].to_vec()
     }
 
     /// The reduction of everyone's block, in the order of the ranks.

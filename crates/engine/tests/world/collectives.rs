@@ -1,6 +1,7 @@
 //! Every algorithm, in many worlds, gives the right result.
 
-use paceline_collective::Algorithm;
+use paceline_collective::registry::find;
+use paceline_collective::{Algorithm, Topology};
 use paceline_plan::{CollectiveKind, DataType, Reduction};
 
 use crate::call::{Call, algorithms};
@@ -78,16 +79,18 @@ fn blocks_of_different_lengths() {
             for algorithm in algorithms(n).filter(|algorithm| algorithm.variable_counts()) {
                 let single = Call::new(algorithm, n, 1);
                 let many = single.blocks(0).0.max(single.blocks(0).1) > 1;
-                // An all-to-all would need a length for each pair of ranks.
-                if !many || algorithm.kind() == CollectiveKind::AllToAll {
+                if !many {
                     continue;
                 }
-                let counts = (0..n).map(|_| random.pick(&[0, 1, 7, 100, 333])).collect();
+                // An all-to-all has a length for each pair of ranks, and in place those of both ways would be one.
+                let pairs = algorithm.kind() == CollectiveKind::AllToAll;
+                let lengths = if pairs { n * n } else { n };
+                let counts = (0..lengths).map(|_| random.pick(&[0, 1, 7, 100, 333])).collect();
                 let call = Call {
                     counts,
                     tile_elements: random.pick(&[10, 64, 500]),
                     window: random.pick(&[1, 2, 4]),
-                    in_place: random.once_in(2),
+                    in_place: !pairs && random.once_in(2),
                     seed: random.next(),
                     ..single
                 };
@@ -139,4 +142,44 @@ fn floats_have_the_same_bits_on_every_rank_whatever_the_order_of_arrival() {
             }
         }
     });
+}
+
+#[test]
+fn algorithms_that_know_hosts_wherever_the_ranks_are() {
+    use CollectiveKind::{AllGather, AllReduce, Broadcast};
+    with_seeds("algorithms_that_know_hosts", schedules(20, 200), |seed| {
+        let mut random = Random::new(seed);
+        let n = 2 + random.below(9);
+        let hosts = 1 + random.below(n);
+        let topology = Topology::of_hosts(&(0..n).map(|_| random.below(hosts)).collect::<Vec<_>>());
+        for kind in [AllReduce, AllGather, Broadcast] {
+            let algorithm = find(kind, "hierarchical").expect("it is in the registry");
+            let root = rooted(kind, random.below(n));
+            let elements = random.pick(&[0, 1, 7, 400, 1019]);
+            let mut call = Call {
+                tile_elements: random.pick(&[61, 333, 5000]),
+                window: random.pick(&[1, 2, 4]),
+                in_place: random.once_in(2),
+                shared_memory: random.once_in(2),
+                seed: random.next(),
+                ..Call::placed(algorithm, &topology, elements, root)
+            };
+            if kind == AllGather && random.once_in(2) {
+                call.counts = (0..n).map(|_| random.pick(&[0, 1, 7, 100, 333])).collect();
+            }
+            run(Setup::wild(n, random.next()).with_pieces_of_at_least(100), &[call]);
+        }
+    });
+}
+
+/// A call with counts needs them of one algorithm at least.
+#[test]
+fn every_collective_of_many_blocks_has_an_algorithm_for_blocks_of_different_lengths() {
+    use CollectiveKind::{AllGather, AllToAll, Gather, ReduceScatter, Scatter};
+    for kind in [AllGather, Gather, Scatter, ReduceScatter, AllToAll] {
+        for n in [1, 2, 13, 64] {
+            let mut takes = algorithms(n).filter(|algorithm| algorithm.kind() == kind && algorithm.variable_counts());
+            assert!(takes.next().is_some(), "{kind} of {n}");
+        }
+    }
 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use paceline_collective::{Combine, Fold, KernelId, Order, Place, Program, RankBuilder, RankProgram, Space};
+use paceline_collective::{
+    Combine, Fold, KernelId, Order, Place, Program, RankBuilder, RankProgram, Space, re_encoding_all_reduce,
+};
 use paceline_engine::RankSchedule;
 use paceline_plan::{CollectiveKind, DataType};
 
@@ -176,6 +178,35 @@ fn blocks_travel_in_another_encoding_over_many_tiles() {
         for rank in 0..n {
             let cut = |number: &[u8; 4]| [0, 0, number[2], number[3]];
             let expected: Vec<u8> = call.expected(rank).as_chunks().0.iter().flat_map(cut).collect();
+            assert!(world.ended(rank, &call).output == expected, "rank {rank}");
+        }
+    });
+}
+
+#[test]
+fn sums_travel_in_another_encoding_and_are_the_same_everywhere() {
+    with_seeds("sums_travel_in_another_encoding", schedules(40, 400), |seed| {
+        let mut random = Random::new(seed);
+        let n = 1 + random.below(6);
+        let elements = random.pick(&[0, 1, 100, 333, 1000]);
+        let program = re_encoding_all_reduce(n, TO_BF16, FROM_BF16);
+        let call = Call {
+            data_type: DataType::F32,
+            tile_elements: random.pick(&[40, 170, 5000]),
+            window: random.pick(&[1, 2, 4]),
+            in_place: random.once_in(2),
+            shared_memory: random.once_in(2),
+            seed: random.next(),
+            ..call(&program, elements)
+        };
+        let mut world = World::new(Setup::wild(n, random.next()).with_pieces_of_at_least(8));
+        world.post(&call);
+        world.run();
+        world.check_clean();
+        // Reduced in f32 in the order of the ranks, then cut.
+        let cut = |number: &[u8; 4]| [0, 0, number[2], number[3]];
+        let expected: Vec<u8> = call.expected(0).as_chunks().0.iter().flat_map(cut).collect();
+        for rank in 0..n {
             assert!(world.ended(rank, &call).output == expected, "rank {rank}");
         }
     });

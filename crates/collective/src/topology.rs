@@ -1,0 +1,146 @@
+//! Which ranks share a host.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use paceline_plan::Rank;
+
+/// How many ranks there are, and on which host each of them is. Cheap to clone.
+///
+/// Hosts may have unequal numbers of ranks, and the ranks of a host need not be consecutive. Hosts are numbered from 0
+/// in the order of their first ranks, so two topologies are equal if the same ranks share hosts.
+///
+/// ```
+/// use paceline_collective::Topology;
+///
+/// let topology = Topology::of_hosts(&[7, 7, 3, 7]);
+/// assert_eq!((topology.world(), topology.hosts()), (4, 2));
+/// assert_eq!(topology.members(0), [0, 1, 3]);
+/// assert_eq!((topology.host(2), topology.index_on_host(3)), (1, 2));
+/// ```
+#[derive(Clone)]
+pub struct Topology(Arc<Layout>);
+
+struct Layout {
+    /// The host of each rank, and its place among the host's ranks.
+    places: Vec<(usize, usize)>,
+    /// The ranks of each host, rising.
+    members: Vec<Vec<Rank>>,
+}
+
+impl Topology {
+    /// All ranks on one host.
+    pub fn flat(world: usize) -> Self {
+        Topology::regular(1, world)
+    }
+
+    /// So many hosts with so many ranks each, one host after the other.
+    pub fn regular(hosts: usize, ranks_per_host: usize) -> Self {
+        Topology::of_hosts(&(0..hosts * ranks_per_host).map(|rank| rank / ranks_per_host).collect::<Vec<_>>())
+    }
+
+    /// The host of each rank, by any numbers that differ between hosts.
+    pub fn of_hosts<H: PartialEq>(hosts: &[H]) -> Self {
+        let mut members: Vec<Vec<Rank>> = Vec::new();
+        let mut places = Vec::with_capacity(hosts.len());
+        for (rank, host) in hosts.iter().enumerate() {
+            let known = members.iter().position(|members| hosts[members[0]] == *host);
+            let number = known.unwrap_or(members.len());
+            if known.is_none() {
+                members.push(Vec::new());
+            }
+            places.push((number, members[number].len()));
+            members[number].push(rank);
+        }
+        Topology(Arc::new(Layout { places, members }))
+    }
+
+    /// The topology of some of the ranks, renumbered in the order given.
+    pub fn subset(&self, ranks: &[Rank]) -> Self {
+        Topology::of_hosts(&ranks.iter().map(|&rank| self.host(rank)).collect::<Vec<_>>())
+    }
+
+    /// The number of ranks.
+    pub fn world(&self) -> usize {
+        self.0.places.len()
+    }
+
+    /// The number of hosts.
+    pub fn hosts(&self) -> usize {
+        self.0.members.len()
+    }
+
+    /// The host of a rank.
+    pub fn host(&self, rank: Rank) -> usize {
+        self.0.places[rank].0
+    }
+
+    /// The ranks of a host, rising.
+    pub fn members(&self, host: usize) -> &[Rank] {
+        &self.0.members[host]
+    }
+
+    /// Which of its host's ranks a rank is, from 0.
+    pub fn index_on_host(&self, rank: Rank) -> usize {
+        self.0.places[rank].1
+    }
+
+    /// Are two ranks on one host?
+    pub fn same_host(&self, one: Rank, other: Rank) -> bool {
+        self.host(one) == self.host(other)
+    }
+
+    /// The ranks of the host that has the most.
+    pub fn ranks_per_host_max(&self) -> usize {
+        self.0.members.iter().map(Vec::len).max().unwrap_or(0)
+    }
+
+    /// Are all links of one kind: are all ranks on one host, or each on its own?
+    pub fn is_flat(&self) -> bool {
+        self.hosts() <= 1 || self.hosts() == self.world()
+    }
+}
+
+impl PartialEq for Topology {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0.places == other.0.places
+    }
+}
+
+impl Eq for Topology {}
+
+impl Hash for Topology {
+    /// The ranks of one host, the common case, cost no more than a number.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.world().hash(state);
+        if self.hosts() > 1 {
+            self.0.places.hash(state);
+        }
+    }
+}
+
+impl std::fmt::Debug for Topology {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(&self.0.members).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_means_that_the_same_ranks_share_hosts() {
+        assert_eq!(Topology::of_hosts(&["b", "a", "b"]), Topology::of_hosts(&[0, 1, 0]));
+        assert_ne!(Topology::of_hosts(&[0, 1, 0]), Topology::of_hosts(&[0, 0, 1]));
+        assert_eq!(Topology::regular(2, 2), Topology::of_hosts(&[5, 5, 1, 1]));
+        assert_eq!(Topology::regular(3, 2).subset(&[4, 0, 1]), Topology::of_hosts(&[2, 0, 0]));
+        assert_eq!(format!("{:?}", Topology::of_hosts(&[1, 2, 1])), "[[0, 2], [1]]");
+    }
+
+    #[test]
+    fn flat_is_one_host_or_one_rank_on_each() {
+        assert!(Topology::flat(1).is_flat() && Topology::flat(7).is_flat() && Topology::regular(5, 1).is_flat());
+        assert!(!Topology::regular(2, 2).is_flat() && !Topology::of_hosts(&[0, 1, 0]).is_flat());
+    }
+}
