@@ -84,7 +84,9 @@ mod tests {
                 .to_owned();
         let mut program = CommandLine::command();
         program.build();
-        for command in program.get_subcommands_mut().filter(|command| command.get_name() != "help") {
+        for command in
+            program.get_subcommands_mut().filter(|command| command.get_name() != "help" && !command.is_hide_set())
+        {
             let help = command.render_long_help().to_string();
             let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
             page += &format!("\n## {}\n\n```text\n{}\n```\n", command.get_name(), lines.join("\n").trim_end());

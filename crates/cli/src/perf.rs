@@ -3,6 +3,7 @@
 mod calls;
 mod exercise;
 mod measure;
+mod overlap;
 mod pattern;
 mod row;
 
@@ -26,6 +27,7 @@ use crate::workers::{self, Place};
 use calls::sizes;
 use exercise::{Exercise, Subject};
 use measure::{Effort, measure};
+use overlap::{Overlap, OverlapArguments};
 use pattern::{Pattern, Value};
 use row::{Row, bus_factor, write_head};
 
@@ -93,6 +95,9 @@ pub struct PerfArguments {
     alloc: bool,
 
     #[command(flatten)]
+    overlap: OverlapArguments,
+
+    #[command(flatten)]
     security: SecurityArguments,
 
     /// Write what each call did to this file, a JSON object a line (docs/telemetry.md); rank R > 0 writes to FILE.rankR
@@ -109,6 +114,9 @@ pub struct PerfArguments {
 struct Report {
     /// Sizes in bytes, times in microseconds, bandwidths in 10⁹ bytes per second.
     rows: Vec<Row>,
+    /// What was measured instead of rows, if it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    overlap: Option<Overlap>,
 }
 
 /// Measures, as one rank or by starting the ranks.
@@ -127,10 +135,16 @@ pub fn run(arguments: &PerfArguments) -> Result<ExitCode, Failure> {
             let json = json.map(JsonFile::create).transpose()?;
             let telemetry = arguments.telemetry.as_deref();
             let mut telemetry = telemetry.map(|path| Telemetry::start(path, &communicator)).transpose()?;
-            let rows = arguments.measure_all(&communicator, &mut telemetry)?;
-            let wrong: u64 = rows.iter().map(|row| row.wrong).sum();
+            let overlap = arguments.overlap.measure(&communicator, arguments.max, arguments.iterations)?;
+            if let Some(overlap) = overlap.as_ref().filter(|_| communicator.rank() == 0) {
+                unless_closed(overlap.print(&mut io::stdout()))?;
+            }
+            let rows =
+                if overlap.is_some() { Vec::new() } else { arguments.measure_all(&communicator, &mut telemetry)? };
+            let wrong =
+                rows.iter().map(|row| row.wrong).sum::<u64>() + overlap.as_ref().map_or(0, |overlap| overlap.wrong);
             if let Some(json) = json {
-                json.write(&Report { rows })?;
+                json.write(&Report { rows, overlap })?;
             }
             // Every rank knows; one says it.
             match (wrong, communicator.rank()) {
@@ -148,6 +162,12 @@ impl PerfArguments {
     fn check(&self, ranks: usize) -> Result<(), Failure> {
         if self.algorithm != "auto" {
             find(self.collective, &self.algorithm).map_err(Failure::usage)?;
+        }
+        if self.overlap.is_asked_for() && self.collective != CollectiveKind::AllReduce {
+            return Err(Failure::usage(format!(
+                "--urgent and --compute are for all-reduce, not for {}",
+                self.collective
+            )));
         }
         if self.min > self.max {
             return Err(Failure::usage(format!("--min {} is more than --max {}", self.min, self.max)));

@@ -168,3 +168,22 @@ fn telemetry_has_a_line_for_each_call() {
         }
     }
 }
+
+#[test]
+fn an_urgent_call_and_a_computation_are_measured_beside_a_long_one() {
+    let path = scratch_file("overlap");
+    let file = path.to_string_lossy();
+    for (what, options) in [("urgent", &["--urgent", "4KiB"][..]), ("compute", &["--compute"])] {
+        let common = ["all-reduce", "--ranks", "2", "--transport", "tcp", "--max", "32MiB", "--iterations", "3"];
+        let outcome = perf(&[&common[..], options, &["--json", &file]].concat()).expect_code(0);
+        assert!(outcome.stdout.contains("beside an all-reduce of 32MiB"), "{outcome:#?}");
+        let report: Value = serde_json::from_str(&fs::read_to_string(&path).expect("the file")).expect("JSON");
+        let overlap = &report["overlap"];
+        assert_eq!((overlap["what"].as_str(), overlap["wrong"].as_u64()), (Some(what), Some(0)), "{report:#}");
+        let rounds = ["rounds", "too_short"].map(|name| overlap[name].as_u64().expect("a number"));
+        assert_eq!(rounds.iter().sum::<u64>(), 3, "{report:#}");
+        assert!(rounds[0] == 0 || overlap["alone_p50_us"].as_f64().is_some_and(|time| time > 0.0), "{report:#}");
+    }
+    fs::remove_file(&path).expect("our own file");
+    perf(&["broadcast", "--ranks", "2", "--compute"]).expect_code(2).expect_stderr(&["for all-reduce"]);
+}

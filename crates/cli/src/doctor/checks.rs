@@ -12,6 +12,10 @@ use super::Finding;
 const FILES_PER_PEER: u64 = 8;
 /// Open files of a program that has no peers.
 const FILES_BASE: u64 = 64;
+/// A rank, its threads, and those of its pools, counted generously.
+const PROCESSES_PER_RANK: u64 = 16;
+/// What is in flight on a link of 10 Gbit/s over 1 ms (1.25 MB), times the three that the kernel's bookkeeping needs.
+const SOCKET_BUFFER_BYTES: u64 = 4 << 20;
 /// As much shared memory as a small job uses.
 const MEMORY_FILE_BYTES: u64 = 64 << 20;
 
@@ -19,6 +23,7 @@ const MEMORY_FILE_BYTES: u64 = 64 << 20;
 pub fn all(ranks: usize) -> Vec<Finding> {
     let mut findings = vec![cores(ranks), open_files(ranks), memory_files(), ptrace_scope()];
     findings.extend(frequency());
+    findings.extend([processes(ranks), socket_buffers()]);
     findings.extend(networks());
     findings
 }
@@ -93,19 +98,79 @@ fn networks() -> Option<Finding> {
         .filter(|name| read(name, "operstate") == "up")
         .collect();
     names.sort();
-    let described: Vec<String> = names
-        .iter()
-        .map(|name| match read(name, "speed").parse::<i64>() {
-            Ok(megabits) if megabits > 0 => format!("{name} ({megabits} Mbit/s)"),
-            _ => name.clone(),
+    let nics: Vec<(String, Option<u64>)> = names
+        .into_iter()
+        .map(|name| {
+            let speed = read(&name, "speed").parse().ok().filter(|megabits| *megabits > 0);
+            (name, speed)
         })
         .collect();
-    let found = match described.len() {
-        0 => "no interface to other hosts is up".to_owned(),
-        1 => described.concat(),
-        _ => format!("{}; PACELINE_INTERFACE names the one to use", described.join(", ")),
+    Some(choice_of_network(&nics, std::env::var("PACELINE_INTERFACE").ok().filter(|name| !name.is_empty()).as_deref()))
+}
+
+/// Which of these NICs (with their speeds in Mbit/s) carries the links, and whether it is the right one.
+fn choice_of_network(nics: &[(String, Option<u64>)], chosen: Option<&str>) -> Finding {
+    const SUBJECT: &str = "network";
+    let described = nics.iter().map(|(name, speed)| match speed {
+        Some(speed) => format!("{name} ({speed} Mbit/s)"),
+        None => name.clone(),
+    });
+    let found = described.collect::<Vec<_>>().join(", ");
+    let fastest = nics.iter().filter_map(|(name, speed)| Some((name, (*speed)?))).max_by_key(|nic| nic.1);
+    let speed_of = |wanted: &str| nics.iter().find(|(name, _)| name == wanted).and_then(|(_, speed)| *speed);
+    match (chosen, fastest) {
+        _ if nics.is_empty() => Finding::good(SUBJECT, "no interface to other hosts is up"),
+        (Some(chosen), Some((name, speed))) if speed_of(chosen).is_some_and(|chosen| chosen < speed) => {
+            let found = format!("{found}; PACELINE_INTERFACE={chosen} is not the fastest");
+            Finding::slow(SUBJECT, found, format!("PACELINE_INTERFACE={name}, if the other hosts are on it, too"))
+        }
+        (Some(chosen), _) => Finding::good(SUBJECT, format!("{found}; PACELINE_INTERFACE={chosen}")),
+        (None, Some((name, speed))) if nics.iter().any(|(_, other)| other.is_some_and(|other| other < speed)) => {
+            let found = format!("{found}: links may take any of them");
+            Finding::slow(SUBJECT, found, format!("PACELINE_INTERFACE={name}, if the other hosts are on it, too"))
+        }
+        (None, _) if nics.len() > 1 => {
+            Finding::good(SUBJECT, format!("{found}; PACELINE_INTERFACE names the one to use"))
+        }
+        (None, _) => Finding::good(SUBJECT, found),
+    }
+}
+
+/// Processes and threads count alike.
+fn processes(ranks: usize) -> Finding {
+    const SUBJECT: &str = "processes";
+    let needed = PROCESSES_PER_RANK * ranks as u64;
+    match getrlimit(Resource::Nproc).current {
+        Some(limit) if limit < needed => {
+            let found = format!("the limit is {limit} for all of your programs, {ranks} ranks start up to {needed}");
+            Finding::broken(SUBJECT, found, format!("ulimit -u {}", needed + limit))
+        }
+        Some(limit) => Finding::good(SUBJECT, format!("the limit is {limit}")),
+        None => Finding::good(SUBJECT, "no limit"),
+    }
+}
+
+/// How far the kernel lets TCP's own tuning go: the last number of `tcp_rmem` and `tcp_wmem`.
+fn socket_buffers() -> Finding {
+    let max = |name: &str| {
+        let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;
+        text.split_whitespace().nth(2)?.parse::<u64>().ok()
     };
-    Some(Finding::good("network", found))
+    socket_buffers_of(max("tcp_rmem"), max("tcp_wmem"))
+}
+
+fn socket_buffers_of(receive: Option<u64>, send: Option<u64>) -> Finding {
+    const SUBJECT: &str = "socket buffers";
+    let (Some(receive), Some(send)) = (receive, send) else {
+        return Finding::good(SUBJECT, "this kernel does not say");
+    };
+    let found = format!("TCP may use {} KiB to receive and {} KiB to send", receive >> 10, send >> 10);
+    if receive.min(send) >= SOCKET_BUFFER_BYTES {
+        return Finding::good(SUBJECT, found);
+    }
+    let fix =
+        format!("sysctl net.ipv4.tcp_rmem='4096 131072 {0}' net.ipv4.tcp_wmem='4096 16384 {0}'", SOCKET_BUFFER_BYTES);
+    Finding::slow(SUBJECT, format!("{found}: less than 10 Gbit/s times 1 ms and some slack"), fix)
 }
 
 #[cfg(test)]
@@ -122,5 +187,27 @@ mod tests {
             assert_eq!(finding.verdict, Verdict::Broken);
             assert!(finding.fix.is_some_and(|fix| fix.starts_with("ulimit -n ")));
         }
+    }
+    #[test]
+    fn a_slow_network_is_called_out_with_the_fast_one() {
+        let nics = |speeds: &[Option<u64>]| -> Vec<(String, Option<u64>)> {
+            speeds.iter().enumerate().map(|(index, speed)| (format!("eth{index}"), *speed)).collect()
+        };
+        let two = nics(&[Some(1000), Some(25_000)]);
+        for (nics, chosen, verdict) in [
+            (&two, Some("eth0"), Verdict::Slow),
+            (&two, None, Verdict::Slow),
+            (&two, Some("eth1"), Verdict::Good),
+            (&nics(&[Some(1000)]), None, Verdict::Good),
+            (&nics(&[None, None]), None, Verdict::Good),
+            (&nics(&[]), None, Verdict::Good),
+        ] {
+            let finding = choice_of_network(nics, chosen);
+            assert_eq!(finding.verdict, verdict, "{finding:?}");
+            assert!(verdict == Verdict::Good || finding.fix.is_some_and(|fix| fix.contains("=eth1")));
+        }
+        assert_eq!(socket_buffers_of(Some(212_992), Some(4 << 20)).verdict, Verdict::Slow);
+        assert_eq!(socket_buffers_of(Some(6 << 20), Some(4 << 20)).verdict, Verdict::Good);
+        assert_eq!(processes(usize::MAX >> 8).verdict == Verdict::Broken, getrlimit(Resource::Nproc).current.is_some());
     }
 }

@@ -1,0 +1,236 @@
+//! What an all-reduce in the background costs others: an urgent call that overtakes it, or a computation beside it.
+
+use std::hint::black_box;
+use std::io::{self, Write};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use paceline_comm::{CallOptions, CommError, Communicator, Pending, Reduction};
+use serde::Serialize;
+
+use super::row::Times;
+use crate::arguments::ByteSize;
+use crate::workers::transport_name;
+
+/// What is measured beside an all-reduce of `--max` bytes, instead of the table.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct OverlapArguments {
+    /// Measure an urgent f32 all-reduce of so many bytes, alone and while one of --max bytes is in flight
+    #[arg(long, value_name = "BYTES", conflicts_with = "compute")]
+    urgent: Option<ByteSize>,
+
+    /// Measure a computation on the caller's thread, alone and while an f32 all-reduce of --max bytes is in flight
+    #[arg(long)]
+    compute: bool,
+}
+
+/// How often each is done, unless the user says it.
+const ROUNDS: usize = 10;
+/// The background call has this long to get going before the urgent one starts.
+const HEAD_START: Duration = Duration::from_millis(20);
+/// Less urgent than the default.
+const BACKGROUND: u32 = u32::MAX;
+/// The share of the background call's time that the computation takes, so that it lies within it.
+const COMPUTED_SHARE: f64 = 0.7;
+/// Elements that stay in the first-level cache: the computation does not compete for memory.
+const COMPUTED_ELEMENTS: usize = 2048;
+
+/// What came out; times in microseconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Overlap {
+    /// `urgent` or `compute`.
+    pub what: &'static str,
+    /// What carried it.
+    pub transport: String,
+    /// The world size.
+    pub ranks: usize,
+    /// Bytes of the all-reduce in the background.
+    pub background_bytes: usize,
+    /// Bytes of the urgent one; 0 for a computation.
+    pub urgent_bytes: usize,
+    /// How often.
+    pub rounds: usize,
+    /// The median time alone, of the slowest rank.
+    pub alone_p50_us: f64,
+    /// The median time beside the background call, of the slowest rank.
+    pub beside_p50_us: f64,
+    /// The second over the first.
+    pub ratio: f64,
+    /// Rounds in which the background call had ended first: they prove nothing, and are not counted.
+    pub too_short: usize,
+    /// Elements that were not what they must be, on all ranks together.
+    pub wrong: u64,
+}
+
+impl OverlapArguments {
+    /// Was one of them?
+    pub fn is_asked_for(&self) -> bool {
+        self.urgent.is_some() || self.compute
+    }
+
+    /// Measures what was asked for, if anything; all ranks together.
+    ///
+    /// # Errors
+    /// Those of the communication.
+    pub fn measure(
+        &self,
+        communicator: &Communicator,
+        background: ByteSize,
+        rounds: Option<usize>,
+    ) -> Result<Option<Overlap>, CommError> {
+        let elements = (background.0 / size_of::<f32>()).max(1);
+        let mut bench = Bench { communicator, elements, rounds: rounds.unwrap_or(ROUNDS), wrong: 0 };
+        match (self.urgent, self.compute) {
+            (Some(bytes), _) => bench.urgent((bytes.0 / size_of::<f32>()).max(1)).map(Some),
+            (None, true) => bench.compute().map(Some),
+            (None, false) => Ok(None),
+        }
+    }
+}
+
+struct Bench<'a> {
+    communicator: &'a Communicator,
+    elements: usize,
+    rounds: usize,
+    wrong: u64,
+}
+
+impl Bench<'_> {
+    fn urgent(&mut self, elements: usize) -> Result<Overlap, CommError> {
+        let call = |bench: &mut Self| {
+            let mut data = vec![bench.contribution(); elements];
+            let start = Instant::now();
+            bench.communicator.all_reduce(&mut data, Reduction::Sum, &CallOptions::default())?;
+            let seconds = start.elapsed().as_secs_f64();
+            bench.check(&data);
+            Ok(seconds)
+        };
+        self.compare("urgent", elements * size_of::<f32>(), HEAD_START, call)
+    }
+
+    fn compute(&mut self) -> Result<Overlap, CommError> {
+        // As long on all ranks: as often as the fastest of them can within the time.
+        let start = Instant::now();
+        let pending = self.start()?;
+        self.finish(pending)?;
+        let background = start.elapsed().as_secs_f64();
+        let start = Instant::now();
+        work(100);
+        let mut passes = [background * COMPUTED_SHARE / start.elapsed().as_secs_f64() * 100.0];
+        self.communicator.all_reduce(&mut passes, Reduction::Min, &CallOptions::default())?;
+        let passes = passes[0] as usize + 1;
+        self.compare("compute", 0, Duration::ZERO, |_| {
+            let start = Instant::now();
+            work(passes);
+            Ok(start.elapsed().as_secs_f64())
+        })
+    }
+
+    /// Alone, beside, alone, beside, …
+    fn compare(
+        &mut self,
+        what: &'static str,
+        urgent_bytes: usize,
+        head_start: Duration,
+        mut act: impl FnMut(&mut Self) -> Result<f64, CommError>,
+    ) -> Result<Overlap, CommError> {
+        let (communicator, options) = (self.communicator, CallOptions::default());
+        // Warm-up.
+        act(self)?;
+        let (mut alone, mut beside, mut too_short) = (Vec::new(), Vec::new(), 0);
+        for _ in 0..self.rounds {
+            communicator.barrier(&options)?;
+            let by_itself = act(self)?;
+            communicator.barrier(&options)?;
+            let pending = self.start()?;
+            thread::sleep(head_start);
+            let together = act(self)?;
+            let ended_first = f64::from(u8::from(pending.is_done()));
+            self.finish(pending)?;
+            let mut slowest = [by_itself, together, ended_first];
+            communicator.all_reduce(&mut slowest, Reduction::Max, &options)?;
+            if slowest[2] > 0.0 {
+                too_short += 1;
+            } else {
+                alone.push(slowest[0]);
+                beside.push(slowest[1]);
+            }
+        }
+        let mut wrong = [self.wrong as i64];
+        communicator.all_reduce(&mut wrong, Reduction::Sum, &options)?;
+        let rounds = alone.len();
+        let median_us = |seconds: Vec<f64>| if rounds == 0 { 0.0 } else { Times::new(seconds).percentile_us(0.5) };
+        let (alone_p50_us, beside_p50_us) = (median_us(alone), median_us(beside));
+        Ok(Overlap {
+            what,
+            transport: transport_name(communicator).to_owned(),
+            ranks: communicator.world_size(),
+            background_bytes: self.elements * size_of::<f32>(),
+            urgent_bytes,
+            rounds,
+            alone_p50_us,
+            beside_p50_us,
+            ratio: if rounds == 0 { 0.0 } else { beside_p50_us / alone_p50_us },
+            too_short,
+            wrong: wrong[0] as u64,
+        })
+    }
+
+    fn start(&self) -> Result<Pending<f32>, CommError> {
+        let mut buffer = self.communicator.alloc(self.elements)?;
+        buffer.fill(self.contribution());
+        let options = CallOptions { priority: BACKGROUND, ..CallOptions::default() };
+        self.communicator.start_all_reduce(buffer, Reduction::Sum, &options)
+    }
+
+    fn finish(&mut self, pending: Pending<f32>) -> Result<(), CommError> {
+        let buffer = pending.wait()?;
+        self.check(&buffer);
+        Ok(())
+    }
+
+    fn contribution(&self) -> f32 {
+        self.communicator.rank() as f32 + 1.0
+    }
+
+    fn check(&mut self, data: &[f32]) {
+        let ranks = self.communicator.world_size();
+        let sum = (ranks * (ranks + 1) / 2) as f32;
+        self.wrong += data.iter().filter(|element| **element != sum).count() as u64;
+    }
+}
+
+/// So many passes over data in the cache.
+fn work(passes: usize) {
+    let mut data = [1.0_f32; COMPUTED_ELEMENTS];
+    for _ in 0..passes {
+        for element in &mut black_box(&mut data)[..] {
+            *element = element.mul_add(0.999, 0.001);
+        }
+    }
+    black_box(data);
+}
+
+impl Overlap {
+    /// A sentence for each number.
+    ///
+    /// # Errors
+    /// Standard output is closed.
+    pub fn print(&self, out: &mut dyn Write) -> io::Result<()> {
+        let what = match self.urgent_bytes {
+            0 => "a computation on the caller's thread".to_owned(),
+            bytes => format!("an urgent all-reduce of {}", ByteSize(bytes)),
+        };
+        let Overlap { transport, ranks, rounds, too_short, wrong, .. } = self;
+        let background = ByteSize(self.background_bytes);
+        writeln!(out, "# {what} beside an all-reduce of {background}: {ranks} ranks, transport {transport}, f32 sum")?;
+        writeln!(out, "alone   {:>12.1} us", self.alone_p50_us)?;
+        writeln!(out, "beside  {:>12.1} us", self.beside_p50_us)?;
+        writeln!(out, "ratio   {:>12.3}    median of {rounds} rounds, slowest rank; {wrong} wrong", self.ratio)?;
+        if *too_short > 0 {
+            writeln!(out, "# in {too_short} rounds the background call ended first: give a larger --max")?;
+        }
+        out.flush()
+    }
+}
