@@ -70,7 +70,7 @@ pub struct Step {
 }
 
 /// What a step does.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Send the content of a slot.
     Send {
@@ -124,7 +124,7 @@ pub enum Action {
 }
 
 /// How an arriving message is combined with what is there: `into = with ⊕ message`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fold {
     /// The local operand. May be the receive's `into`.
     pub with: Slot,

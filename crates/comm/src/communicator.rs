@@ -252,7 +252,7 @@ impl Communicator {
             geometry,
             group: members,
             priority: call.settings.priority,
-            deadline: self.world.context.now() + timeout,
+            deadline: timeout, // From when it is posted.
             window: WINDOW,
             shared_memory,
             input_lengths: None,

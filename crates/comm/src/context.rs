@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use paceline_engine::{Failure, Request, Stall, Time};
+use paceline_engine::{Failure, Request, Stall};
 use paceline_fabric::Descriptor;
 use paceline_fabric::shm::Doorbell;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -24,6 +24,9 @@ const IDLE_LOOK: Duration = Duration::from_millis(100);
 
 /// No sleep is longer: whatever goes wrong with a wake-up costs no more than this.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
+
+/// A thread that is busy or spinning tells the engine the time after so many rounds of the crank.
+const ROUNDS_PER_TICK: u32 = 32;
 
 /// How a waiting thread behaves before it sleeps.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +49,6 @@ pub(crate) struct Context {
     doorbell: Option<Arc<Doorbell>>,
     stop: AtomicBool,
     patience: Patience,
-    origin: Instant,
     report: Box<Report>,
 }
 
@@ -71,7 +73,6 @@ impl Context {
         report: Box<Report>,
     ) -> std::io::Result<Context> {
         Ok(Context {
-            origin: core.origin(),
             guarded: Mutex::new(Guarded { core, driver: false, waiters: 0, descriptors: Vec::new() }),
             changed: Condvar::new(),
             wanted: Condvar::new(),
@@ -93,17 +94,13 @@ impl Context {
         act(&mut self.lock().core)
     }
 
-    /// Time on the engine's clock.
-    pub fn now(&self) -> Time {
-        self.origin.elapsed()
-    }
-
     /// Starts an operation and sends what can be sent at once.
     pub fn post(&self, request: Request, memory: OperationMemory) -> Result<Ticket, Failure> {
         let background = memory.background;
         let mut guarded = self.lock();
+        let before = guarded.core.ended;
         let ticket = guarded.core.post(request, memory)?;
-        self.progress(&mut guarded);
+        self.announce(before, &guarded);
         if background && !ticket.ended() {
             if guarded.driver {
                 self.ring(); // What it waits for may have changed: a socket may have to become writable.
@@ -117,8 +114,9 @@ impl Context {
     /// Starts several operations that callers wait for, under one lock, and sends what can be sent at once.
     pub fn post_all(&self, requests: Vec<(Request, OperationMemory)>) -> Vec<Result<Ticket, Failure>> {
         let mut guarded = self.lock();
+        let before = guarded.core.ended;
         let tickets = requests.into_iter().map(|(request, memory)| guarded.core.post(request, memory)).collect();
-        self.progress(&mut guarded);
+        self.announce(before, &guarded);
         tickets
     }
 
@@ -129,8 +127,9 @@ impl Context {
 
     /// Drives until `done`, or `until` has passed. The result of `done`.
     pub fn drive(&self, patience: Patience, until: Option<Instant>, done: &dyn Fn(&Core) -> bool) -> bool {
-        let mut idle = 0;
+        let (mut idle, mut round) = (0, 0_u32);
         loop {
+            round = round.wrapping_add(1);
             let mut guarded = match self.guarded.try_lock() {
                 Ok(guarded) => guarded,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -141,6 +140,9 @@ impl Context {
             };
             if done(&guarded.core) {
                 return true;
+            }
+            if idle > patience.spins || round.is_multiple_of(ROUNDS_PER_TICK) {
+                guarded.core.tick();
             }
             if self.progress(&mut guarded) {
                 idle = 0;
@@ -174,10 +176,15 @@ impl Context {
     fn progress(&self, guarded: &mut Guarded) -> bool {
         let before = guarded.core.ended;
         let moved = guarded.core.progress();
+        self.announce(before, guarded);
+        moved
+    }
+
+    /// Tells callers that wait that operations have ended.
+    fn announce(&self, before: u64, guarded: &Guarded) {
         if guarded.core.ended != before && guarded.waiters > 0 {
             self.changed.notify_all();
         }
-        moved
     }
 
     /// Sleeps as the driver until something happens on a link, or the next deadline.
@@ -259,6 +266,7 @@ impl Context {
                 let (mut guarded, _) =
                     self.wanted.wait_timeout(guarded, IDLE_LOOK).unwrap_or_else(PoisonError::into_inner);
                 if guarded.core.background == 0 && !guarded.driver {
+                    guarded.core.tick();
                     self.progress(&mut guarded);
                 }
                 continue;

@@ -84,22 +84,31 @@ impl Core {
         self.origin.elapsed()
     }
 
-    /// Where the engine's clock starts.
-    pub fn origin(&self) -> Instant {
-        self.origin
-    }
-
-    /// Starts an operation. An operation that was not started has left no trace.
+    /// Starts an operation, and sends what can be sent at once. Its deadline counts from now. An operation that was not
+    /// started has left no trace.
     pub fn post(&mut self, mut request: Request, mut memory: OperationMemory) -> Result<Ticket, Failure> {
+        let now = self.now();
+        request.deadline = request.deadline.saturating_add(now);
         let bytes = request.scratch_bytes();
         let no_scratch = |why| Failure::Cancelled { reason: format!("no {bytes} bytes of scratch: {why}") };
         memory.scratch = self.memories.scratch(bytes).map_err(no_scratch)?;
         request.shared_memory &= memory.scratch.as_ref().is_none_or(Memory::shared);
         // The engine may have work for it at once, but nobody executes that before `progress`.
-        let id = self.engine.post(request, self.now())?;
+        let id = self.engine.post(request, now)?;
         self.background += usize::from(memory.background);
         self.memories.insert(id.index, memory);
-        Ok(self.outcomes.begin(id))
+        let ticket = self.outcomes.begin(id);
+        self.send();
+        self.complete();
+        Ok(ticket)
+    }
+
+    /// Tells the engine the time. Reading a clock costs as much as looking at a link, so it is not done for every look.
+    pub fn tick(&mut self) {
+        self.engine.tick(self.now());
+        while let Some(stall) = self.engine.stalled() {
+            self.stalls.push(stall);
+        }
     }
 
     /// Does what can be done now, without waiting. True if anything moved.
@@ -108,10 +117,6 @@ impl Core {
             self.part();
             self.complete();
             return false;
-        }
-        self.engine.tick(self.now());
-        while let Some(stall) = self.engine.stalled() {
-            self.stalls.push(stall);
         }
         let mut moved = self.receive();
         moved |= self.send();
@@ -190,6 +195,9 @@ impl Core {
         let mut moved = false;
         for peer in 0..self.links.len() {
             let Some(link) = &mut self.links[peer] else { continue };
+            if !self.engine.wants_to_send(peer) && link.is_flushed() {
+                continue;
+            }
             while let Some(header) = self.engine.control(peer) {
                 moved = true;
                 // SAFETY: no pieces.

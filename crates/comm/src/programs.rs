@@ -9,6 +9,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use foldhash::fast::FixedState;
 use paceline_collective::registry::{index_of, registry};
 use paceline_collective::{Algorithm, Topology, select};
 use paceline_engine::RankSchedule;
@@ -46,13 +47,13 @@ type ChoiceKey = (CollectiveKind, Topology, usize, bool, Option<u8>);
 #[derive(Default)]
 struct Choices {
     costs: Option<LinkCosts>,
-    made: HashMap<ChoiceKey, Choice>,
+    made: HashMap<ChoiceKey, Choice, FixedState>,
 }
 
 /// The programs of a rank, and the choices made.
 #[derive(Default)]
 pub(crate) struct Programs {
-    schedules: Mutex<HashMap<ScheduleKey, Arc<RankSchedule>>>,
+    schedules: Mutex<HashMap<ScheduleKey, Arc<RankSchedule>, FixedState>>,
     choices: Mutex<Choices>,
 }
 

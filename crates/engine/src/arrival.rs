@@ -99,8 +99,7 @@ impl Engine {
         }
         let credit = self.charge(peer, header, first)?;
         let op = &mut self.ops[index as usize];
-        let schedule = op.schedule.clone();
-        let Action::Receive { into, fold, .. } = schedule.action(step) else { return Ok(Placement::Nowhere) };
+        let Action::Receive { into, fold, .. } = *op.schedule.action(step) else { return Ok(Placement::Nowhere) };
         let element_bytes = op.geometry.element_bytes.max(1);
         let state = op.state(header.tile, step);
         if state.total != header.message_bytes as usize {
@@ -133,9 +132,9 @@ impl Engine {
             fits.then_some(region).ok_or_else(|| violation(peer, "sent a frame that does not end at a block's end"))
         };
         Ok(match fold {
-            None => Placement::Write(region(into)?),
+            None => Placement::Write(region(&into)?),
             Some(fold) => {
-                let (with, into) = (region(&fold.with)?, region(into)?);
+                let (with, into) = (region(&fold.with)?, region(&into)?);
                 Placement::Fold { with, into, order: fold.order, last: fold.last }
             }
         })
@@ -144,8 +143,7 @@ impl Engine {
     /// A receive takes its message in, from the link or from the pool.
     fn begin_receive(&mut self, index: u32, peer: Rank, tile: u32, step: StepId, total: usize) -> Result<(), Failure> {
         let op = &mut self.ops[index as usize];
-        let schedule = op.schedule.clone();
-        if let Action::Receive { fold: Some(fold), .. } = schedule.action(step)
+        if let Action::Receive { fold: Some(fold), .. } = op.schedule.action(step)
             && fold.combine == Combine::Reduction
             && op.slot_bytes(&fold.with, tile) != total
         {
@@ -268,12 +266,12 @@ impl Engine {
             return;
         }
         let (total, credit) = (state.total, std::mem::take(&mut state.credit));
-        let schedule = op.schedule.clone();
-        if let Action::Receive { from, into, .. } = schedule.action(step) {
-            if !kernel_operand(schedule.action(step)) {
-                op.set_slot_bytes(into, tile, total);
+        let action = *op.schedule.action(step);
+        if let Action::Receive { from, into, .. } = action {
+            if !kernel_operand(&action) {
+                op.set_slot_bytes(&into, tile, total);
             }
-            let peer = op.group[*from];
+            let peer = op.group[from];
             self.release(peer, credit);
         }
         self.complete_step(index, tile, step);

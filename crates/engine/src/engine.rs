@@ -1,10 +1,11 @@
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, VecDeque};
 
 use paceline_collective::{Action, StepId};
 use paceline_plan::{OperationKey, Rank};
 
 use crate::failure::Failure;
 use crate::frame::{Header, Kind, Signature};
+use crate::hash::Map;
 use crate::heartbeat::Beats;
 use crate::interface::{Completion, Config, LinkTraits, OpId, Request, Time};
 use crate::operation::{Operation, Phase};
@@ -22,9 +23,9 @@ pub struct Engine {
     pub(crate) now: Time,
     pub(crate) ops: Vec<Operation>,
     free_ops: Vec<u32>,
-    by_key: HashMap<OperationKey, u32>,
+    by_key: Map<OperationKey, u32>,
     pub(crate) peers: Vec<Peer>,
-    pub(crate) unposted: HashMap<OperationKey, Unposted>,
+    pub(crate) unposted: Map<OperationKey, Unposted>,
     pub(crate) pool: Pool,
     pub(crate) in_flight: Slab<InFlight>,
     pub(crate) queue: BinaryHeap<Item>,
@@ -50,9 +51,9 @@ impl Engine {
             now: Time::ZERO,
             ops: Vec::new(),
             free_ops: Vec::new(),
-            by_key: HashMap::new(),
+            by_key: Map::default(),
             peers,
-            unposted: HashMap::new(),
+            unposted: Map::default(),
             pool: Pool::default(),
             in_flight: Slab::default(),
             queue: BinaryHeap::new(),
@@ -163,6 +164,9 @@ impl Engine {
 
     /// Takes over what has arrived before the operation was posted.
     fn adopt_unposted(&mut self, index: u32) -> Result<(), Failure> {
+        if self.unposted.is_empty() {
+            return Ok(());
+        }
         let Some(mut early) = self.unposted.remove(&self.ops[index as usize].key) else { return Ok(()) };
         // First of all, so that whatever goes wrong the operation's end lets go of it.
         self.ops[index as usize].pooled.append(&mut early.pooled);
@@ -207,9 +211,9 @@ impl Engine {
 
     fn start(&mut self, index: u32, tile: u32, step: StepId) {
         let op = &mut self.ops[index as usize];
-        let schedule = op.schedule.clone();
+        let action = *op.schedule.action(step);
         op.state(tile, step).phase = Phase::Started;
-        let operand = match schedule.action(step) {
+        let operand = match &action {
             Action::Receive { from, message, into, .. } => return self.arm(index, tile, step, *from, *message, into),
             Action::Combine { left: from, .. }
             | Action::Send { from, .. }
@@ -218,7 +222,7 @@ impl Engine {
         };
         let total = op.slot_bytes(operand, tile);
         op.state(tile, step).total = total;
-        if matches!(schedule.action(step), Action::Send { .. }) {
+        if matches!(action, Action::Send { .. }) {
             self.try_send(index, tile, step);
         } else {
             self.push_work(index, tile, step, Incoming::None, 0, total);

@@ -38,8 +38,17 @@ pub enum Kind {
 impl Kind {
     /// The kind with this code.
     pub fn from_code(code: u8) -> Option<Kind> {
-        use Kind::{Abort, Credit, Data, Goodbye, Grant, Heartbeat, Reference, Taken};
-        [Data, Reference, Taken, Grant, Credit, Heartbeat, Abort, Goodbye].into_iter().find(|kind| *kind as u8 == code)
+        Some(match code {
+            1 => Kind::Data,
+            2 => Kind::Reference,
+            3 => Kind::Taken,
+            4 => Kind::Grant,
+            5 => Kind::Credit,
+            6 => Kind::Heartbeat,
+            7 => Kind::Abort,
+            8 => Kind::Goodbye,
+            _ => return None,
+        })
     }
 }
 
@@ -181,6 +190,12 @@ impl Header {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_kind_has_its_code() {
+        let known = (0..=u8::MAX).filter_map(Kind::from_code);
+        assert_eq!(known.map(|kind| kind as u8).collect::<Vec<_>>(), (1..=8).collect::<Vec<_>>());
+    }
 
     #[test]
     fn a_header_has_no_padding_and_refuses_nonsense() {

@@ -101,7 +101,12 @@ impl Geometry {
     /// Scratch offsets count from the start of the tile's scratch.
     pub(crate) fn piece(&self, slot: &Slot, nth_block: u32, tile: u32, parts: u32) -> (usize, usize) {
         let (start, length) = self.tile(slot.space, slot.block + nth_block, tile);
-        let part = |index: u32| (length as u64 * u64::from(index) / u64::from(parts)) as usize;
+        // The ends of a tile, without a division: most slots are whole tiles.
+        let part = |index: u32| match index {
+            0 => 0,
+            all if all == parts => length,
+            index => (length as u64 * u64::from(index) / u64::from(parts)) as usize,
+        };
         let (from, to) = (part(slot.part), part(slot.part + slot.parts));
         ((start + from) * self.element_bytes, (to - from) * self.element_bytes)
     }

@@ -80,6 +80,7 @@ mod engine;
 mod failure;
 pub mod frame;
 mod geometry;
+mod hash;
 mod heartbeat;
 mod held;
 mod interface;

@@ -64,10 +64,9 @@ impl Engine {
             self.queue.push(item);
             return;
         }
-        let schedule = op.schedule.clone();
-        let action = schedule.action(item.step);
-        if let Some(into) = result(action)
-            && (is_kernel(action) || matches!(item.incoming, Incoming::None))
+        let action = *op.schedule.action(item.step);
+        if let Some(into) = result(&action)
+            && (is_kernel(&action) || matches!(item.incoming, Incoming::None))
         {
             op.set_slot_bytes(into, item.tile, written.unwrap_or(item.total));
         }

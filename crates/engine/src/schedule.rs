@@ -1,7 +1,7 @@
-use std::collections::HashMap;
-
 use paceline_collective::{Action, Combine, Message, Program, RankProgram, Slot, Space, StepId};
 use paceline_plan::Rank;
+
+use crate::hash::Map;
 
 /// One rank's program, prepared for execution: successors instead of predecessors, and messages found by name.
 #[derive(Debug)]
@@ -14,8 +14,8 @@ pub struct RankSchedule {
     /// The steps that wait for step s are `successors[first[s]..first[s + 1]]`.
     first: Vec<u32>,
     successors: Vec<StepId>,
-    receives: HashMap<(Rank, Message), StepId>,
-    sends: HashMap<(Rank, Message), StepId>,
+    receives: Map<(Rank, Message), StepId>,
+    sends: Map<(Rank, Message), StepId>,
     message_blocks: u32,
     dynamic: bool,
 }
@@ -39,7 +39,7 @@ impl RankSchedule {
         }
         let mut fill = counts.clone();
         let mut successors = vec![0; counts[steps.len()] as usize];
-        let (mut receives, mut sends) = (HashMap::new(), HashMap::new());
+        let (mut receives, mut sends) = (Map::default(), Map::default());
         let mut dynamic = false;
         for (id, step) in (0u32..).zip(steps) {
             for &before in &step.after {

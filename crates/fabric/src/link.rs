@@ -89,6 +89,9 @@ pub trait Link: Send {
         self.has_room()
     }
 
+    /// Is everything out that was accepted, so that [`Link::flush`] has nothing to do?
+    fn is_flushed(&self) -> bool;
+
     /// Accepts a frame: the header and the payload as pieces of memory (in total `header.wire_payload_bytes()`).
     /// `ticket` comes back from [`Link::flush`] when the pieces may be overwritten. Only control frames (without
     /// payload) may be enqueued while `has_room` is false.

@@ -116,6 +116,10 @@ impl Link for MemoryLink {
         self.pending_bytes < PENDING_BYTES_MAX
     }
 
+    fn is_flushed(&self) -> bool {
+        self.pending.is_empty()
+    }
+
     unsafe fn enqueue(&mut self, header: &Header, payload: &[Piece], ticket: u64) {
         let bytes = HEADER_BYTES + payload.iter().map(|piece| piece.bytes).sum::<usize>();
         assert_eq!(bytes - HEADER_BYTES, header.wire_payload_bytes() as usize, "pieces that do not fit their header");

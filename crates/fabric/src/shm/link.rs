@@ -145,6 +145,10 @@ impl Link for ShmLink {
         self.outbox.has_room()
     }
 
+    fn is_flushed(&self) -> bool {
+        !self.outbox.is_blocked() && !self.refused.get()
+    }
+
     unsafe fn enqueue(&mut self, header: &Header, payload: &[Piece], ticket: u64) {
         // SAFETY: the caller's contract is the same.
         unsafe { self.outbox.push(header, payload, ticket) };

@@ -194,6 +194,10 @@ impl Link for TcpLink {
         room(&self.streams[0]) && room(&self.streams[self.bulk_stream(lanes)])
     }
 
+    fn is_flushed(&self) -> bool {
+        self.goodbye_tickets.is_empty() && self.streams.iter().all(|stream| stream.outbox.unsent_bytes() == 0)
+    }
+
     unsafe fn enqueue(&mut self, header: &Header, payload: &[Piece], ticket: u64) {
         let bytes = payload.iter().map(|piece| piece.bytes).sum::<usize>();
         assert_eq!(bytes, header.wire_payload_bytes() as usize, "pieces that do not fit their header");
