@@ -99,7 +99,7 @@ impl Engine {
         }
         let credit = self.charge(peer, header, first)?;
         let op = &mut self.ops[index as usize];
-        let Action::Receive { into, fold, .. } = *op.schedule.action(step) else { return Ok(Placement::Nowhere) };
+        let Action::Receive { into, fold, .. } = op.arriving(header.tile, step) else { return Ok(Placement::Nowhere) };
         let element_bytes = op.geometry.element_bytes.max(1);
         let state = op.state(header.tile, step);
         if state.total != header.message_bytes as usize {
@@ -149,7 +149,11 @@ impl Engine {
         {
             return Err(violation(peer, "sent a message of a length that does not fit what it is combined with"));
         }
+        // If nothing but this message is missing for its combination, it goes straight there.
+        let missing = op.schedule.shortcut(step).map(|shortcut| shortcut.combine);
+        let folded = !op.keeps_lengths() && missing.is_some_and(|combine| op.state(tile, combine).waits == 1);
         let state = op.state(tile, step);
+        state.folded = folded;
         state.begun = true;
         state.total = total;
         Ok(())
@@ -265,7 +269,10 @@ impl Engine {
             op.last_progress = now;
             return;
         }
-        let (total, credit) = (state.total, std::mem::take(&mut state.credit));
+        let (total, credit, folded) = (state.total, std::mem::take(&mut state.credit), state.folded);
+        if let Some(combine) = op.schedule.shortcut(step).filter(|_| folded).map(|shortcut| shortcut.combine) {
+            op.state(tile, combine).folded = true;
+        }
         let action = *op.schedule.action(step);
         if let Action::Receive { from, into, .. } = action {
             if !kernel_operand(&action) {
@@ -329,7 +336,8 @@ impl Engine {
         let state = op.state(tile, step);
         state.sent = total;
         state.credit = pooled.credit;
-        check_pieces(op, op.schedule.action(step), &pooled)?;
+        let action = op.arriving(tile, step);
+        check_pieces(op, &action, &pooled)?;
         if let Some(buffer) = pooled.buffer {
             self.push_work(index, tile, step, Incoming::Pool(buffer), 0, total);
         }

@@ -212,7 +212,11 @@ impl Engine {
     fn start(&mut self, index: u32, tile: u32, step: StepId) {
         let op = &mut self.ops[index as usize];
         let action = *op.schedule.action(step);
-        op.state(tile, step).phase = Phase::Started;
+        let state = op.state(tile, step);
+        state.phase = Phase::Started;
+        if state.folded {
+            return self.complete_step(index, tile, step);
+        }
         let operand = match &action {
             Action::Receive { from, message, into, .. } => return self.arm(index, tile, step, *from, *message, into),
             Action::Combine { left: from, .. }

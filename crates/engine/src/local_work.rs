@@ -40,7 +40,7 @@ impl Engine {
     /// The next piece of local work, most urgent first. Several may be out at once.
     pub fn work(&mut self) -> Option<Work> {
         let mut item = self.queue.pop()?;
-        let (job, bytes) = job(&self.ops[item.op.index as usize], &item, self.config.work_bytes);
+        let (job, bytes) = job(&mut self.ops[item.op.index as usize], &item, self.config.work_bytes);
         item.taken = bytes;
         let token = Token(self.taken.insert(item));
         Some(Work { token, job })
@@ -105,8 +105,9 @@ impl Engine {
 }
 
 /// The next chunk of an item, and its length.
-fn job(op: &Operation, item: &Item, work_bytes: usize) -> (Job, usize) {
-    let action = op.schedule.action(item.step);
+fn job(op: &mut Operation, item: &Item, work_bytes: usize) -> (Job, usize) {
+    let action = &op.arriving(item.tile, item.step);
+    let op = &*op;
     if is_kernel(action) {
         return (kernel_job(op, item, action), item.total);
     }

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use paceline_collective::{Message, Slot, Space, StepId};
+use paceline_collective::{Action, Message, Slot, Space, StepId};
 use paceline_plan::{OperationKey, Rank};
 
 use crate::frame::Signature;
@@ -70,6 +70,8 @@ pub(crate) struct StepState {
     pub by_reference: bool,
     /// A frame was handed to the link (sends), has begun to arrive, or was taken from the pool (receives).
     pub begun: bool,
+    /// Receives: the message takes its [`crate::shortcut::Shortcut`]. Combinations: a message took it, nothing is left.
+    pub folded: bool,
     /// Receives: the peer was told to send.
     pub granted: bool,
     /// Bytes of the message or slot; known once the step has started (receives: once it has begun).
@@ -201,6 +203,15 @@ impl Operation {
 
     pub fn state(&mut self, tile: u32, step: StepId) -> &mut StepState {
         &mut self.tiles[(tile % self.window) as usize].steps[step as usize]
+    }
+
+    /// What becomes of the message of a receive that has begun.
+    pub fn arriving(&mut self, tile: u32, step: StepId) -> Action {
+        let folded = self.state(tile, step).folded;
+        match self.schedule.shortcut(step).filter(|_| folded) {
+            Some(shortcut) => shortcut.action,
+            None => *self.schedule.action(step),
+        }
     }
 
     /// Records a grant; false if the tile is further ahead than any peer that keeps the protocol can be.

@@ -2,6 +2,7 @@ use paceline_collective::{Action, Combine, Message, Program, RankProgram, Slot, 
 use paceline_plan::Rank;
 
 use crate::hash::Map;
+use crate::shortcut::{Shortcut, shortcuts};
 
 /// One rank's program, prepared for execution: successors instead of predecessors, and messages found by name.
 #[derive(Debug)]
@@ -18,6 +19,7 @@ pub struct RankSchedule {
     sends: Map<(Rank, Message), StepId>,
     message_blocks: u32,
     dynamic: bool,
+    shortcuts: Vec<Option<Shortcut>>,
 }
 
 impl RankSchedule {
@@ -67,7 +69,7 @@ impl RankSchedule {
         RankSchedule {
             parts,
             scratch_blocks: program.scratch_blocks,
-            actions: steps.iter().map(|step| step.action.clone()).collect(),
+            actions: steps.iter().map(|step| step.action).collect(),
             waits: steps.iter().map(|step| step.after.len() as u32).collect(),
             first: counts,
             successors,
@@ -75,6 +77,7 @@ impl RankSchedule {
             sends,
             message_blocks: steps.iter().map(|step| message_blocks(&step.action)).max().unwrap_or(0),
             dynamic,
+            shortcuts: shortcuts(program),
         }
     }
 
@@ -109,6 +112,11 @@ impl RankSchedule {
 
     pub(crate) fn action(&self, step: StepId) -> &Action {
         &self.actions[step as usize]
+    }
+
+    /// What a receive may do instead of storing its message.
+    pub(crate) fn shortcut(&self, step: StepId) -> Option<&Shortcut> {
+        self.shortcuts[step as usize].as_ref()
     }
 
     /// The rank of the group that a message comes from or goes to.

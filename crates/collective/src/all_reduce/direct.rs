@@ -39,11 +39,6 @@ impl FlatAlgorithm for Direct {
             of if of == rank => input,
             of => scratch(builder, of - usize::from(of > rank)),
         };
-        if world == 2 {
-            // A sum of two is the same either way round, so it is made as the message comes.
-            builder.receive_fold(1 - rank, input, output, true);
-            return builder.finish();
-        }
         for offset in 1..world {
             let from = behind(rank, offset, world);
             let into = contribution(&builder, from);

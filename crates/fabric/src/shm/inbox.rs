@@ -10,6 +10,10 @@ use crate::{LinkError, Sink, Target};
 /// A sink that asks for slices asks for a multiple of no more than this.
 const MULTIPLE_MAX: usize = RING_BYTES_MIN / 4;
 
+/// When all that was sent has been read, the producer knows of all room but less than this part of the ring. That is
+/// enough for it never to wait: see [`super::outbox::Outbox::has_room`].
+const ROOM_TOLD: usize = 8;
+
 /// The frame that is arriving.
 struct Arrival {
     header: Header,
@@ -45,7 +49,8 @@ impl Inbox {
                 break;
             }
         }
-        if self.consumer.unpublished() > 0 {
+        // A producer whose ring is nearly empty waits for no room: it is told of what was read when that has gathered.
+        if self.consumer.unpublished() >= self.consumer.ring_bytes() / ROOM_TOLD {
             self.consumer.publish();
             published();
         }

@@ -146,7 +146,7 @@ impl Link for ShmLink {
     }
 
     fn is_flushed(&self) -> bool {
-        !self.outbox.is_blocked() && !self.refused.get()
+        self.outbox.is_flushed() && !self.refused.get()
     }
 
     unsafe fn enqueue(&mut self, header: &Header, payload: &[Piece], ticket: u64) {

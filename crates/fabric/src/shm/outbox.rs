@@ -30,13 +30,15 @@ pub(super) struct Outbox {
     frames: VecDeque<Pending>,
     /// What remains to be written of all frames, in order. The first piece shrinks as it is written.
     pieces: VecDeque<Piece>,
+    /// The tickets of short frames that were written as they were accepted, and are not published yet.
+    written: Vec<u64>,
     /// What was left of a frame when its caller's memory was given up.
     _kept: Vec<u8>,
 }
 
 impl Outbox {
     pub(super) fn new(producer: Producer) -> Outbox {
-        Outbox { producer, frames: VecDeque::new(), pieces: VecDeque::new(), _kept: Vec::new() }
+        Outbox { producer, frames: VecDeque::new(), pieces: VecDeque::new(), written: Vec::new(), _kept: Vec::new() }
     }
 
     /// Accepts a frame.
@@ -46,15 +48,41 @@ impl Outbox {
     pub(super) unsafe fn push(&mut self, header: &Header, payload: &[Piece], ticket: u64) {
         let bytes: usize = payload.iter().map(|piece| piece.bytes).sum();
         assert_eq!(bytes, header.wire_payload_bytes() as usize, "a header states the length of its payload");
+        // SAFETY: the caller's contract is the same.
+        if self.frames.is_empty() && bytes <= STEP_BYTES && unsafe { self.write_now(header, payload, bytes) } {
+            self.written.push(ticket);
+            return;
+        }
         let pieces = self.pieces.len();
         self.pieces.extend(payload.iter().filter(|piece| piece.bytes > 0));
         let pieces = self.pieces.len() - pieces;
         self.frames.push_back(Pending { header: *header, ticket: Some(ticket), pieces, started: false });
     }
 
+    /// Writes a short frame straight into the ring, if there is room for all of it. It leaves with the next `flush`.
+    ///
+    /// # Safety
+    /// The pieces are readable.
+    unsafe fn write_now(&mut self, header: &Header, payload: &[Piece], bytes: usize) -> bool {
+        let all = HEADER_BYTES + bytes;
+        // The next `flush` or `receive` tells if the peer is broken.
+        if self.producer.space(all).map_or(true, |space| space < all) {
+            return false;
+        }
+        // SAFETY: the header is a plain value of this many bytes.
+        unsafe { self.producer.write(bytemuck::bytes_of(header).as_ptr(), HEADER_BYTES) };
+        for piece in payload {
+            // SAFETY: the caller's promise.
+            unsafe { self.producer.write(piece.start, piece.bytes) };
+        }
+        self.producer.pad();
+        true
+    }
+
     /// Copies what fits into the ring. After each step, `published` is called: the consumer may have to be woken.
     pub(super) fn flush(&mut self, sent: &mut dyn FnMut(u64), published: &mut dyn FnMut()) -> Result<bool, LinkError> {
-        let mut moved = false;
+        let mut moved = !self.written.is_empty();
+        self.written.drain(..).for_each(&mut *sent);
         while let Some(frame) = self.frames.front_mut() {
             if !frame.started {
                 if self.producer.space(FRAME_ROOM)? < FRAME_ROOM {
@@ -107,6 +135,7 @@ impl Outbox {
     /// Lets go of the caller's memory: forgets the frames that have not begun, copies the rest of the one that has.
     /// Their tickets do not come back.
     pub(super) fn abandon(&mut self) {
+        self.written.clear();
         self.frames.truncate(self.frames.front().map_or(0, |frame| usize::from(frame.started)));
         let Some(frame) = self.frames.front_mut() else { return self.pieces.clear() };
         let mut rest = Vec::new();
@@ -122,8 +151,14 @@ impl Outbox {
 
     /// Lets go of all frames.
     pub(super) fn forget(&mut self, sent: &mut dyn FnMut(u64)) {
+        self.written.drain(..).for_each(&mut *sent);
         self.frames.drain(..).filter_map(|frame| frame.ticket).for_each(sent);
         self.pieces.clear();
+    }
+
+    /// Is everything that was accepted published?
+    pub(super) fn is_flushed(&self) -> bool {
+        self.frames.is_empty() && self.producer.unpublished() == 0
     }
 
     /// Are there frames that wait for room?

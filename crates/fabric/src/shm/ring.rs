@@ -4,6 +4,7 @@
 //! (power of two) size. Published positions are multiples of [`UNIT`], so that the two sides never work on one cache
 //! line. Whatever the other side publishes is checked before it is believed: a broken peer yields an error.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -22,28 +23,27 @@ pub(super) struct Producer {
     /// Up to where the consumer may read.
     published: u64,
     /// Up to where the consumer has read, when last looked.
-    head: u64,
+    head: Cell<u64>,
 }
 
 impl Producer {
     /// The end of ring `side`, fresh.
     pub(super) fn new(segment: Arc<Segment>, side: usize) -> Producer {
-        Producer { segment, side, tail: 0, published: 0, head: 0 }
+        Producer { segment, side, tail: 0, published: 0, head: Cell::new(0) }
     }
 
     /// How many bytes can be written now; looks at what the consumer has read only if the last look does not give
     /// `wanted`. The limit is on a multiple of [`UNIT`]: who fills all of it may publish.
     pub(super) fn space(&mut self, wanted: usize) -> Result<usize, LinkError> {
-        if self.space_after(self.head) < wanted {
-            self.head = self.look()?;
+        if self.known_space() < wanted {
+            self.look()?;
         }
-        Ok(self.space_after(self.head))
+        Ok(self.known_space())
     }
 
-    /// Can `wanted` bytes be written? Like [`Producer::space`], but what a look finds is not remembered. Yes if the peer
-    /// is broken, which the next call of `space` reports.
+    /// Can `wanted` bytes be written? Yes if the peer is broken, which the next call of `space` reports.
     pub(super) fn has_space(&self, wanted: usize) -> bool {
-        self.space_after(self.head) >= wanted || self.look().map_or(true, |head| self.space_after(head) >= wanted)
+        self.known_space() >= wanted || self.look().is_err() || self.known_space() >= wanted
     }
 
     /// The size of the ring.
@@ -61,7 +61,7 @@ impl Producer {
     /// # Safety
     /// `from` is readable for `bytes`.
     pub(super) unsafe fn write(&mut self, from: *const u8, bytes: usize) {
-        assert!(bytes <= self.space_after(self.head), "a frame is written where there is room");
+        assert!(bytes <= self.known_space(), "a frame is written where there is room");
         let at = self.tail as usize & (self.ring_bytes() - 1);
         // SAFETY: `at` lies in the first mapping of the ring and `bytes` are no more than a ring, so the range lies in
         // the two mappings. The consumer has read what was there (the room was checked) and looks again only after
@@ -78,20 +78,24 @@ impl Producer {
     /// Lets the consumer read everything written. The position must be a multiple of [`UNIT`].
     pub(super) fn publish(&mut self) {
         assert!(self.tail.is_multiple_of(UNIT as u64), "whole lines are published");
-        self.segment.side(self.side).tail.0.store(self.tail, Ordering::Release);
+        // Sequentially consistent: see `Side::fall_asleep`.
+        self.segment.side(self.side).tail.0.store(self.tail, Ordering::SeqCst);
         self.published = self.tail;
     }
 
-    fn space_after(&self, head: u64) -> usize {
-        (head + self.ring_bytes() as u64 - self.tail) as usize
+    fn known_space(&self) -> usize {
+        (self.head.get() + self.ring_bytes() as u64 - self.tail) as usize
     }
 
-    fn look(&self) -> Result<u64, LinkError> {
-        let head = self.segment.side(1 - self.side).head.0.load(Ordering::Acquire);
-        if head < self.head || head > self.published || !head.is_multiple_of(UNIT as u64) {
-            return Err(broken("has read", head, self.head, self.published));
+    /// Looks how far the consumer has read.
+    fn look(&self) -> Result<(), LinkError> {
+        let before = self.head.get();
+        let head = self.segment.side(1 - self.side).head.0.load(Ordering::SeqCst);
+        if head < before || head > self.published || !head.is_multiple_of(UNIT as u64) {
+            return Err(broken("has read", head, before, self.published));
         }
-        Ok(head)
+        self.head.set(head);
+        Ok(())
     }
 }
 
@@ -118,7 +122,7 @@ impl Consumer {
     /// `wanted`.
     pub(super) fn available(&mut self, wanted: usize) -> Result<usize, LinkError> {
         if ((self.tail - self.head) as usize) < wanted {
-            let tail = self.segment.side(1 - self.side).tail.0.load(Ordering::Acquire);
+            let tail = self.segment.side(1 - self.side).tail.0.load(Ordering::SeqCst);
             let limit = self.published + self.segment.ring_bytes() as u64;
             if tail < self.tail || tail > limit || !tail.is_multiple_of(UNIT as u64) {
                 return Err(broken("has written", tail, self.tail, limit));
@@ -159,7 +163,7 @@ impl Consumer {
     pub(super) fn publish(&mut self) {
         let head = self.head / UNIT as u64 * UNIT as u64;
         if head > self.published {
-            self.segment.side(self.side).head.0.store(head, Ordering::Release);
+            self.segment.side(self.side).head.0.store(head, Ordering::SeqCst);
             self.published = head;
         }
     }

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::mm::ProtFlags;
 
@@ -51,20 +51,18 @@ impl Side {
         (low | high << 64).to_ne_bytes()
     }
 
-    /// Half of the handshake between a side that falls asleep and one that publishes. The sleeper stores `asleep`,
-    /// fences, and looks at the ring once more; the publisher stores its index, fences, and looks at `asleep`. The
-    /// fences are sequentially consistent, so of the two looks at least one sees the other's store: either the sleeper
-    /// finds the data or the publisher wakes it.
+    /// Half of the handshake between a side that falls asleep and one that publishes. The sleeper stores `asleep` and
+    /// looks at the ring once more; the publisher stores its index and looks at `asleep`. All four are sequentially
+    /// consistent, so of the two looks at least one sees the other's store: either the sleeper finds the data or the
+    /// publisher wakes it. (Stores and loads rather than fences: on x86-64 an exchange is cheaper than a fence.)
     pub(super) fn fall_asleep(&self, wanted: u32) {
-        self.asleep.0.store(wanted, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
+        self.asleep.0.store(wanted, Ordering::SeqCst);
     }
 
     /// The other half: called after an index was stored. True if this side must be woken, which the caller then does;
     /// it is asked for once per sleep.
     pub(super) fn must_be_woken(&self, for_what: u32) -> bool {
-        fence(Ordering::SeqCst);
-        self.asleep.0.load(Ordering::Relaxed) & for_what != 0 && self.asleep.0.swap(0, Ordering::Relaxed) != 0
+        self.asleep.0.load(Ordering::SeqCst) & for_what != 0 && self.asleep.0.swap(0, Ordering::Relaxed) != 0
     }
 
     /// This side is awake: nobody needs to wake it.
@@ -140,7 +138,7 @@ mod tests {
 
     use super::*;
 
-    /// The store-buffering litmus test. Without the two fences it fails in most runs on an idle x86-64.
+    /// The store-buffering litmus test. With weaker orders it fails in most runs on an idle x86-64.
     #[test]
     fn a_sleeper_sees_the_data_or_the_publisher_sees_the_sleeper() {
         let start = Instant::now();
@@ -158,7 +156,7 @@ mod tests {
         let [at_publisher, at_sleeper] = [const { AtomicU64::new(0) }; 2];
         let publish = |round| {
             meet(&at_publisher, &at_sleeper, 2 * round - 1, round % 5);
-            publisher.tail.0.store(round, Ordering::Release);
+            publisher.tail.0.store(round, Ordering::SeqCst);
             let rings = sleeper.must_be_woken(WAKE_FOR_DATA);
             meet(&at_publisher, &at_sleeper, 2 * round, 0);
             rings
@@ -166,7 +164,7 @@ mod tests {
         let sleep = |round| {
             meet(&at_sleeper, &at_publisher, 2 * round - 1, round % 7);
             sleeper.fall_asleep(WAKE_FOR_DATA);
-            let finds = publisher.tail.0.load(Ordering::Acquire) == round;
+            let finds = publisher.tail.0.load(Ordering::SeqCst) == round;
             meet(&at_sleeper, &at_publisher, 2 * round, 0);
             sleeper.wake_up();
             finds
