@@ -258,16 +258,18 @@ impl Communicator {
             input_lengths: None,
             tuning: call.settings.tuning,
         };
-        let described = self.world.recording.load(Ordering::Relaxed).then(|| Described {
-            collective: call.kind,
-            data_type: call.data_type,
-            bytes: call.input.bytes.max(call.output.bytes),
-            algorithm: if call.program.is_some() { "program" } else { choice.algorithm.name() },
-            chunk_bytes: request.geometry.tile_elements * request.geometry.element_bytes,
-            tuning: call.settings.tuning,
-            tag: call.settings.tag,
-            origin: call.settings.origin,
-            start: self.world.context.now(),
+        let described = self.world.recording.load(Ordering::Relaxed).then(|| {
+            Box::new(Described {
+                collective: call.kind,
+                data_type: call.data_type,
+                bytes: call.input.bytes.max(call.output.bytes),
+                algorithm: if call.program.is_some() { "program" } else { choice.algorithm.name() },
+                chunk_bytes: request.geometry.tile_elements * request.geometry.element_bytes,
+                tuning: call.settings.tuning,
+                tag: call.settings.tag,
+                origin: call.settings.origin,
+                start: Duration::ZERO,
+            })
         });
         let memory = OperationMemory {
             kernels: call.program.as_ref().map(VerifiedProgram::kernels),

@@ -141,7 +141,9 @@ impl Context {
             if done(&guarded.core) {
                 return true;
             }
-            if idle > patience.spins || round.is_multiple_of(ROUNDS_PER_TICK) {
+            // Records say when things arrived.
+            let recording = guarded.core.records.wanted();
+            if idle > patience.spins || round.is_multiple_of(ROUNDS_PER_TICK) || recording {
                 guarded.core.tick();
             }
             if self.progress(&mut guarded) {

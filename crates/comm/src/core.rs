@@ -89,6 +89,9 @@ impl Core {
     pub fn post(&mut self, mut request: Request, mut memory: OperationMemory) -> Result<Ticket, Failure> {
         let now = self.now();
         request.deadline = request.deadline.saturating_add(now);
+        if let Some(described) = &mut memory.described {
+            described.start = now;
+        }
         let bytes = request.scratch_bytes();
         let no_scratch = |why| Failure::Cancelled { reason: format!("no {bytes} bytes of scratch: {why}") };
         memory.scratch = self.memories.scratch(bytes).map_err(no_scratch)?;

@@ -39,7 +39,7 @@ pub(crate) struct OperationMemory {
     /// What the steps with kernels call.
     pub kernels: Option<Arc<Kernels>>,
     /// For its record, if there is to be one.
-    pub described: Option<Described>,
+    pub described: Option<Box<Described>>,
     /// Threads that may share a combination.
     pub reducing_threads: usize,
     pub scratch: Option<Memory>,
@@ -88,7 +88,7 @@ impl Memories {
 
     /// The operation has ended: its scratch is free, and the buffers that it owned. True if it ran in the background;
     /// and what is known for its record.
-    pub fn remove(&mut self, index: u32) -> (bool, Option<Described>) {
+    pub fn remove(&mut self, index: u32) -> (bool, Option<Box<Described>>) {
         let memory = std::mem::replace(&mut self.operations[index as usize], OperationMemory::none());
         if let Some(scratch) = memory.scratch
             && self.spare_scratch.len() < SCRATCH_KEPT

@@ -87,6 +87,7 @@ pub(crate) struct Described {
     pub tuning: Tuning,
     pub tag: u64,
     pub origin: Origin,
+    /// Set when it is posted.
     pub start: Duration,
 }
 
