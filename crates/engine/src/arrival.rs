@@ -1,7 +1,8 @@
 //! What arrives: where a frame's bytes go, and what follows when they are there.
 //!
 //! Nothing here believes a header. Frames of one message may arrive in any order, and several at once, because a link
-//! may have several streams; so a message is counted, and complete when the count is.
+//! may have several streams; so a message is counted, and complete when the count is. In the pool, where memory is used
+//! again, no byte may come twice either: or else another would be missing, and what lay there before be taken for it.
 
 use paceline_collective::{Action, Combine, Fold, Message, Slot, Space, StepId};
 use paceline_plan::{Protocol, Rank};

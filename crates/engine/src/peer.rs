@@ -1,4 +1,4 @@
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use paceline_collective::Message;
 use paceline_plan::{OperationKey, Rank};
@@ -83,9 +83,9 @@ pub(crate) struct Pooled {
     pub tile: u32,
     pub message: Message,
     pub message_bytes: usize,
-    /// Bytes of the frames that have begun, and of those that have ended.
-    pub announced: usize,
-    pub received: usize,
+    /// The bytes of the frames that have begun, which do not overlap, and how many of them have ended.
+    announced: Cover,
+    received: usize,
     /// All of it is here.
     pub complete: bool,
     pub buffer: Option<PoolBuffer>,
@@ -104,7 +104,7 @@ impl Pooled {
             tile: header.tile,
             message: header.message,
             message_bytes: header.message_bytes as usize,
-            announced: 0,
+            announced: Cover::default(),
             received: 0,
             complete: false,
             buffer: None,
@@ -122,14 +122,14 @@ impl Pooled {
         if self.message_bytes != header.message_bytes as usize || self.signature != header.signature || other_way {
             return Err("changed its mind about a message in its middle");
         }
-        if self.announced + bytes > self.message_bytes || (bytes == 0 && !first) {
+        let offset = header.offset as usize;
+        if offset + bytes > self.message_bytes || (bytes == 0 && !first) || !self.announced.add(offset, bytes) {
             return Err("sent a piece of a message twice");
         }
         // Each reference takes an entry, so each must be paid for.
         if by_reference && header.eager == 0 {
             return Err("sent references that nobody had granted");
         }
-        self.announced += bytes;
         Ok(())
     }
 
@@ -145,10 +145,68 @@ impl Pooled {
     }
 }
 
+/// Which bytes of a message are covered by its pieces. Pieces that come in order, as nearly all do, cost no memory; of
+/// the others there are never more than the message has bytes.
+#[derive(Debug, Default)]
+struct Cover {
+    /// All bytes before this one.
+    prefix: usize,
+    /// The end of each piece that lies beyond it, by its start.
+    beyond: BTreeMap<usize, usize>,
+}
+
+impl Cover {
+    /// Adds a piece. False if a byte of it is covered already: then nothing has changed.
+    fn add(&mut self, start: usize, bytes: usize) -> bool {
+        let end = start + bytes;
+        let next = self.beyond.range(start..).next().is_none_or(|(&next, _)| end <= next);
+        let previous = self.beyond.range(..start).next_back().is_none_or(|(_, &previous)| previous <= start);
+        if start < self.prefix || !next || !previous {
+            return false;
+        }
+        if start > self.prefix {
+            self.beyond.insert(start, end);
+            return true;
+        }
+        self.prefix = end;
+        while let Some(end) = self.beyond.remove(&self.prefix) {
+            self.prefix = end;
+        }
+        true
+    }
+}
+
 /// What has arrived for an operation that is not posted here.
 #[derive(Debug, Default)]
 pub(crate) struct Unposted {
     pub pooled: Vec<Pooled>,
     /// `(world rank, tile, message, signature)`.
     pub grants: Vec<(Rank, u32, Message, Signature)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Cover;
+
+    #[test]
+    fn a_cover_takes_each_byte_once_in_whatever_order() {
+        let mut cover = Cover::default();
+        for (start, bytes, taken) in [
+            (10, 10, true),
+            (10, 10, false),
+            (15, 1, false),
+            (5, 6, false),
+            (19, 5, false),
+            (0, 21, false),
+            (20, 5, true),
+            (0, 10, true),
+            (24, 2, false),
+            (25, 1, true),
+            (0, 1, false),
+        ] {
+            assert_eq!(cover.add(start, bytes), taken, "{bytes} bytes at {start}: {cover:?}");
+        }
+        assert_eq!(cover.prefix, 26);
+        assert!(cover.beyond.is_empty());
+    }
 }

@@ -119,6 +119,18 @@ fn a_message_that_comes_twice_is_refused_before_it_is_taken_in() {
 }
 
 #[test]
+fn pieces_that_overlap_in_the_pool_are_refused_though_they_add_up() {
+    for kind in [Kind::Data, Kind::Reference] {
+        let piece = |offset, payload_bytes| Header { offset, payload_bytes, ..frame(kind, 1, 100, true) };
+        for (first, second) in [((0, 50), (0, 50)), ((50, 50), (50, 50)), ((20, 60), (40, 40)), ((40, 60), (0, 60))] {
+            let mut engine = engine(1, 1000);
+            assert!(deliver(&mut engine, 0, &piece(first.0, first.1)).is_ok());
+            assert!(violates(deliver(&mut engine, 0, &piece(second.0, second.1))), "{kind:?}: {first:?}, {second:?}");
+        }
+    }
+}
+
+#[test]
 fn a_pool_buffer_that_is_in_use_again_is_not_said_to_be_free() {
     let mut engine = engine(1, 1000);
     let first = deliver(&mut engine, 0, &frame(Kind::Data, 1, 10, true)).expect("there is credit");
