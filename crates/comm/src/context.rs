@@ -3,7 +3,8 @@
 //! A caller that waits drives the core itself: it takes the lock, moves what can move, lets go, and tries again, for a
 //! short while spinning, then yielding, then asleep on the descriptors of all links at once. One thread per rank, the
 //! progress thread, does the same for operations that nobody waits for. At most one thread sleeps on the descriptors
-//! (the *driver*); others wait until it tells them that operations have ended.
+//! (the *driver*); others wait until it tells them that operations have ended. It is woken when another thread has ended
+//! the operation that it waits for, or has moved something and so changed what there is to wait for.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,6 +60,14 @@ struct Guarded {
     core: Core,
     /// A thread sleeps on the descriptors.
     driver: bool,
+    /// The operation whose end the driver waits for, until it has been woken for it.
+    awaited: Option<Ticket>,
+    /// Counts what may have changed the descriptors to wait for, or the next deadline; and the count that the driver
+    /// knows.
+    changes: u64,
+    changes_known: u64,
+    /// The progress thread waits for `wanted`.
+    resting: bool,
     /// Callers that wait for `changed`.
     waiters: usize,
     descriptors: Vec<Descriptor>,
@@ -73,7 +82,16 @@ impl Context {
         report: Box<Report>,
     ) -> std::io::Result<Context> {
         Ok(Context {
-            guarded: Mutex::new(Guarded { core, driver: false, waiters: 0, descriptors: Vec::new() }),
+            guarded: Mutex::new(Guarded {
+                core,
+                driver: false,
+                awaited: None,
+                changes: 0,
+                changes_known: 0,
+                resting: false,
+                waiters: 0,
+                descriptors: Vec::new(),
+            }),
             changed: Condvar::new(),
             wanted: Condvar::new(),
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
@@ -91,7 +109,11 @@ impl Context {
 
     /// Does something with the core.
     pub fn with<R>(&self, act: impl FnOnce(&mut Core) -> R) -> R {
-        act(&mut self.lock().core)
+        let mut guarded = self.lock();
+        let before = guarded.core.ended;
+        let result = act(&mut guarded.core);
+        self.announce(before, &mut guarded);
+        result
     }
 
     /// Starts an operation and sends what can be sent at once.
@@ -100,11 +122,12 @@ impl Context {
         let mut guarded = self.lock();
         let before = guarded.core.ended;
         let ticket = guarded.core.post(request, memory)?;
-        self.announce(before, &guarded);
+        self.announce(before, &mut guarded);
+        guarded.changes += 1;
         if background && !ticket.ended() {
-            if guarded.driver {
-                self.ring(); // What it waits for may have changed: a socket may have to become writable.
-            } else {
+            self.tell_driver(&mut guarded);
+            // The driver may be a caller, who leaves when its own operation has ended.
+            if guarded.resting {
                 self.wanted.notify_one();
             }
         }
@@ -116,17 +139,28 @@ impl Context {
         let mut guarded = self.lock();
         let before = guarded.core.ended;
         let tickets = requests.into_iter().map(|(request, memory)| guarded.core.post(request, memory)).collect();
-        self.announce(before, &guarded);
+        self.announce(before, &mut guarded);
+        guarded.changes += 1;
         tickets
     }
 
     /// Waits until the operation has ended or `until` has passed. True if it has ended.
     pub fn wait(&self, ticket: &Ticket, until: Option<Instant>) -> bool {
-        self.drive(self.patience, until, &|_| ticket.ended())
+        self.drive_for(Some(ticket), self.patience, until, &|_| ticket.ended())
     }
 
     /// Drives until `done`, or `until` has passed. The result of `done`.
     pub fn drive(&self, patience: Patience, until: Option<Instant>, done: &dyn Fn(&Core) -> bool) -> bool {
+        self.drive_for(None, patience, until, done)
+    }
+
+    fn drive_for(
+        &self,
+        awaited: Option<&Ticket>,
+        patience: Patience,
+        until: Option<Instant>,
+        done: &dyn Fn(&Core) -> bool,
+    ) -> bool {
         let (mut idle, mut round) = (0, 0_u32);
         loop {
             round = round.wrapping_add(1);
@@ -165,12 +199,13 @@ impl Context {
                 std::thread::yield_now();
             } else if guarded.driver {
                 let timeout = bounded(SLEEP_MAX, until);
+                self.tell_driver(&mut guarded);
                 guarded.waiters += 1;
                 let (mut guarded, _) =
                     self.changed.wait_timeout(guarded, timeout).unwrap_or_else(PoisonError::into_inner);
                 guarded.waiters -= 1;
             } else {
-                self.sleep(guarded, until, done);
+                self.sleep(guarded, awaited, until, done);
             }
         }
     }
@@ -178,20 +213,40 @@ impl Context {
     fn progress(&self, guarded: &mut Guarded) -> bool {
         let before = guarded.core.ended;
         let moved = guarded.core.progress();
+        guarded.changes += u64::from(moved);
         self.announce(before, guarded);
         moved
     }
 
-    /// Tells callers that wait that operations have ended.
-    fn announce(&self, before: u64, guarded: &Guarded) {
-        if guarded.core.ended != before && guarded.waiters > 0 {
+    /// Tells callers that operations have ended since there were `before` of them.
+    fn announce(&self, before: u64, guarded: &mut Guarded) {
+        if guarded.core.ended == before {
+            return;
+        }
+        if guarded.waiters > 0 {
             self.changed.notify_all();
+        }
+        if guarded.awaited.take_if(|awaited| awaited.ended()).is_some() {
+            self.ring();
+        }
+    }
+
+    /// Lets a driver that sleeps look again at what there is to wait for: a socket may have to become writable now.
+    fn tell_driver(&self, guarded: &mut Guarded) {
+        if guarded.driver && guarded.changes != guarded.changes_known {
+            guarded.changes_known = guarded.changes;
+            self.ring();
         }
     }
 
     /// Sleeps as the driver until something happens on a link, or the next deadline.
-    fn sleep<'a>(&'a self, mut guarded: MutexGuard<'a, Guarded>, until: Option<Instant>, done: &dyn Fn(&Core) -> bool) {
-        guarded.driver = true;
+    fn sleep<'a>(
+        &'a self,
+        mut guarded: MutexGuard<'a, Guarded>,
+        awaited: Option<&Ticket>,
+        until: Option<Instant>,
+        done: &dyn Fn(&Core) -> bool,
+    ) {
         guarded.core.prepare_sleep(true);
         // Whatever a peer did before it could see the announcement is visible now.
         if !self.progress(&mut guarded) && !done(&guarded.core) {
@@ -201,13 +256,17 @@ impl Context {
             }
             let mut descriptors = std::mem::take(&mut guarded.descriptors);
             guarded.core.descriptors(&mut descriptors);
+            guarded.driver = true;
+            guarded.awaited = awaited.cloned();
+            guarded.changes_known = guarded.changes;
             drop(guarded);
             self.poll(&descriptors, timeout);
             guarded = self.lock();
             guarded.descriptors = descriptors;
+            guarded.driver = false;
+            guarded.awaited = None;
         }
         guarded.core.prepare_sleep(false);
-        guarded.driver = false;
         if guarded.waiters > 0 {
             self.changed.notify_all();
         }
@@ -265,8 +324,11 @@ impl Context {
                 continue;
             }
             if guarded.core.background == 0 {
+                let mut guarded = guarded;
+                guarded.resting = true;
                 let (mut guarded, _) =
                     self.wanted.wait_timeout(guarded, IDLE_LOOK).unwrap_or_else(PoisonError::into_inner);
+                guarded.resting = false;
                 if guarded.core.background == 0 && !guarded.driver {
                     guarded.core.tick();
                     self.progress(&mut guarded);
@@ -292,3 +354,6 @@ impl Context {
 fn bounded(most: Duration, until: Option<Instant>) -> Duration {
     until.map_or(most, |until| most.min(until.saturating_duration_since(Instant::now())))
 }
+
+#[cfg(test)]
+mod tests;

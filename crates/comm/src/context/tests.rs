@@ -1,0 +1,262 @@
+//! Threads of one rank that wait at once: whoever can go on is woken, and nobody is kept from the lock. The link hides
+//! its descriptors, so that nothing but the other threads can wake a sleeper.
+
+use std::sync::atomic::AtomicUsize;
+use std::thread::{self, JoinHandle};
+
+use paceline_collective::kernels::Elementwise;
+use paceline_collective::registry::find;
+use paceline_engine::frame::{Header, Signature};
+use paceline_engine::{Config, Engine, Geometry, RankSchedule};
+use paceline_fabric::{Link, LinkError, MemoryLink, Piece, Sink, Transport, memory_pair};
+use paceline_plan::{CollectiveKind, DataType, OperationKey, Reduction};
+
+use super::*;
+use crate::memory::{Memories, Span};
+
+/// A sleeper that nobody wakes sleeps for [`SLEEP_MAX`]; one that is woken needs far less, at least once in a few tries.
+const AWAKE: Duration = Duration::from_millis(50);
+const TRIES: usize = 3;
+
+/// How many bytes all messages have.
+const BYTES: usize = 8;
+
+/// What a test sees of a link, and does to it.
+#[derive(Default)]
+struct Knobs {
+    /// How often a sleeper has asked for the descriptors.
+    asked: AtomicUsize,
+    /// Shows them.
+    awake: AtomicBool,
+    /// Claims that something moves, always; how often it was looked at.
+    restless: AtomicBool,
+    looked: AtomicUsize,
+}
+
+struct Hidden {
+    link: MemoryLink,
+    knobs: Arc<Knobs>,
+}
+
+impl Link for Hidden {
+    fn transport(&self) -> Transport {
+        self.link.transport()
+    }
+
+    fn has_room(&self) -> bool {
+        self.link.has_room()
+    }
+
+    unsafe fn enqueue(&mut self, header: &Header, payload: &[Piece], ticket: u64) {
+        // SAFETY: the caller's promise.
+        unsafe { self.link.enqueue(header, payload, ticket) };
+    }
+
+    fn flush(&mut self, sent: &mut dyn FnMut(u64)) -> Result<bool, LinkError> {
+        self.link.flush(sent)
+    }
+
+    fn receive(&mut self, sink: &mut dyn Sink) -> Result<bool, LinkError> {
+        self.knobs.looked.fetch_add(1, Ordering::Relaxed);
+        Ok(self.link.receive(sink)? || self.knobs.restless.load(Ordering::Relaxed))
+    }
+
+    fn descriptors(&self, into: &mut Vec<Descriptor>) {
+        self.knobs.asked.fetch_add(1, Ordering::Relaxed);
+        if self.knobs.awake.load(Ordering::Relaxed) {
+            self.link.descriptors(into);
+        }
+    }
+
+    fn prepare_sleep(&mut self, asleep: bool) {
+        self.link.prepare_sleep(asleep);
+    }
+
+    fn abandon(&mut self) {
+        self.link.abandon();
+    }
+
+    fn close(&mut self) {
+        self.link.close();
+    }
+}
+
+/// Rank 0 behind a hidden link, and rank 1.
+struct Pair {
+    zero: Arc<Context>,
+    one: Arc<Context>,
+    knobs: Arc<Knobs>,
+}
+
+fn pair() -> Pair {
+    let context = |rank: usize, link: Box<dyn Link>| {
+        let links = if rank == 0 { vec![None, Some(link)] } else { vec![Some(link), None] };
+        // No nudges: they would wake sleepers, too.
+        let engine = Engine::new(Config { nudge: Duration::from_secs(1000), ..Config::new(rank, 2) });
+        let core = Core::new(engine, links, Memories::default(), format!("rank {rank}"));
+        Arc::new(Context::new(core, None, Patience { spins: 0, yields: 0 }).expect("an eventfd"))
+    };
+    let (link, other) = memory_pair();
+    let knobs = Arc::new(Knobs::default());
+    let zero = context(0, Box::new(Hidden { link, knobs: knobs.clone() }));
+    Pair { zero, one: context(1, Box::new(other)), knobs }
+}
+
+impl Pair {
+    /// A message from rank 1 to rank 0 with this number: its end at a rank. The memory is leaked: it outlives everything.
+    fn message(&self, rank: usize, operation: u64, background: bool) -> Ticket {
+        let context = [&self.zero, &self.one][rank];
+        let algorithm = find(CollectiveKind::SendReceive, "point-to-point").expect("it is in the registry");
+        let schedule = RankSchedule::new(&algorithm.rank_program(1 - rank, 2, 0), 1);
+        let request = Request {
+            key: OperationKey { operation, ..OperationKey::default() },
+            signature: Signature { elements: BYTES as u64, tile_elements: BYTES as u64, ..Signature::default() },
+            schedule: Arc::new(schedule),
+            geometry: Geometry::uniform(1, BYTES, BYTES),
+            group: [1, 0].into(),
+            priority: 1,
+            deadline: Time::from_secs(1000),
+            window: 1,
+            shared_memory: false,
+            input_lengths: None,
+        };
+        let memory = OperationMemory {
+            input: Span::of_mut(Box::leak(Box::new([0u8; BYTES]))),
+            output: Span::of_mut(Box::leak(Box::new([0u8; BYTES]))),
+            elementwise: Elementwise { data_type: DataType::U8, reduction: Reduction::Sum, divisor: 1 },
+            divisor: 1,
+            scratch: None,
+            _owners: [None, None],
+            background,
+        };
+        context.post(request, memory).expect("nothing has failed")
+    }
+
+    /// A thread of rank 0 that waits for a message with this number, and sleeps.
+    fn sleeper(&self, operation: u64) -> JoinHandle<Instant> {
+        let ticket = self.message(0, operation, false);
+        let asked = self.knobs.asked.load(Ordering::Relaxed);
+        let context = self.zero.clone();
+        let thread = thread::spawn(move || {
+            context.wait(&ticket, None);
+            Instant::now()
+        });
+        until(|| self.knobs.asked.load(Ordering::Relaxed) > asked);
+        thread
+    }
+
+    /// Rank 0 looks at its links once.
+    fn look(&self) {
+        self.zero.drive(Patience { spins: 0, yields: 0 }, Some(Instant::now()), &|_| false);
+    }
+}
+
+/// Waits without waking anybody.
+fn until(done: impl Fn() -> bool) -> Instant {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(20), "in vain");
+        thread::sleep(Duration::from_micros(200));
+    }
+    Instant::now()
+}
+
+/// The shortest of a few measurements: a busy machine only makes them longer.
+fn best(measure: impl Fn(u64) -> Duration) -> Duration {
+    (0..TRIES as u64).map(measure).min().expect("there are tries")
+}
+
+#[test]
+fn a_driver_is_woken_when_another_thread_has_ended_its_operation() {
+    let pair = pair();
+    let took = best(|operation| {
+        let sleeper = pair.sleeper(operation);
+        pair.message(1, operation, false);
+        let start = Instant::now();
+        pair.look();
+        sleeper.join().expect("it only waits") - start
+    });
+    assert!(took < AWAKE, "{took:?}");
+}
+
+#[test]
+fn a_driver_looks_again_when_another_thread_goes_to_sleep_after_a_change() {
+    let pair = pair();
+    let took = best(|round| {
+        let first = pair.sleeper(2 * round);
+        let asked = pair.knobs.asked.load(Ordering::Relaxed);
+        let start = Instant::now();
+        let ticket = pair.message(0, 2 * round + 1, false);
+        let context = pair.zero.clone();
+        let second = thread::spawn(move || context.wait(&ticket, None));
+        let took = until(|| pair.knobs.asked.load(Ordering::Relaxed) > asked) - start;
+        for operation in [2 * round, 2 * round + 1] {
+            pair.message(1, operation, false);
+        }
+        pair.look();
+        first.join().and_then(|_| second.join()).expect("they only wait");
+        took
+    });
+    assert!(took < AWAKE, "{took:?}");
+}
+
+#[test]
+fn threads_that_wait_without_a_change_let_each_other_sleep() {
+    let pair = pair();
+    let first = pair.sleeper(0);
+    let ticket = pair.message(0, 1, false);
+    let context = pair.zero.clone();
+    let second = thread::spawn(move || context.wait(&ticket, None));
+    thread::sleep(Duration::from_millis(20));
+    let asked = pair.knobs.asked.load(Ordering::Relaxed);
+    thread::sleep(4 * SLEEP_MAX);
+    let asked = pair.knobs.asked.load(Ordering::Relaxed) - asked;
+    pair.zero.with(|core| core.fail(Failure::Cancelled { reason: "enough".into() }));
+    first.join().map(|_| ()).and_then(|()| second.join().map(|_| ())).expect("they only wait");
+    assert!(asked < 20, "they woke each other {asked} times");
+}
+
+#[test]
+fn the_progress_thread_takes_over_from_a_caller_who_leaves() {
+    let pair = pair();
+    pair.knobs.awake.store(true, Ordering::Relaxed);
+    let context = pair.zero.clone();
+    let progress = thread::spawn(move || context.run_in_background());
+    let took = best(|round| {
+        // Once around: from here on the progress thread rests for as long as it does.
+        let (first, second, third) = (3 * round, 3 * round + 1, 3 * round + 2);
+        let ticket = pair.message(0, first, true);
+        pair.message(1, first, false);
+        until(|| ticket.ended());
+        let caller = pair.sleeper(second);
+        let ticket = pair.message(0, third, true);
+        pair.message(1, second, false);
+        caller.join().expect("it only waits");
+        let start = Instant::now();
+        pair.message(1, third, false);
+        until(|| ticket.ended()) - start
+    });
+    pair.zero.stop();
+    progress.join().expect("it only drives");
+    assert!(took < AWAKE, "{took:?}");
+}
+
+#[test]
+fn a_failure_wakes_everybody() {
+    let took = best(|_| {
+        let pair = pair();
+        let driver = pair.sleeper(0);
+        let waiter = pair.message(0, 1, false);
+        let context = pair.zero.clone();
+        let waiter = thread::spawn(move || {
+            context.wait(&waiter, None);
+            Instant::now()
+        });
+        until(|| pair.zero.guarded.lock().expect("no panic").waiters > 0);
+        let start = Instant::now();
+        pair.zero.with(|core| core.fail(Failure::Cancelled { reason: "enough".into() }));
+        let (driver, waiter) = (driver.join().expect("it only waits"), waiter.join().expect("it only waits"));
+        driver.max(waiter) - start
+    });
+    assert!(took < AWAKE, "{took:?}");
+}
