@@ -7,7 +7,7 @@
 //! the operation that it waits for, or has moved something and so changed what there is to wait for.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -26,8 +26,12 @@ const IDLE_LOOK: Duration = Duration::from_millis(100);
 /// No sleep is longer: whatever goes wrong with a wake-up costs no more than this.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
-/// A thread that is busy or spinning tells the engine the time after so many rounds of the crank.
-const ROUNDS_PER_TICK: u32 = 32;
+/// A thread that is busy or spinning looks at the clock after so many rounds of the crank: reading it costs as much as a
+/// look at a link.
+const ROUNDS_PER_LOOK_AT_CLOCK: u32 = 32;
+
+/// How often a waiting thread gives the processor away for those who want the lock for a moment.
+const COURTESY: u32 = 64;
 
 /// How a waiting thread behaves before it sleeps.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +45,9 @@ pub(crate) struct Patience {
 /// What the communicators of a rank share.
 pub(crate) struct Context {
     guarded: Mutex<Guarded>,
+    /// Threads that want the lock for a moment. The lock is not fair: whoever turns the crank takes it again before they
+    /// are awake, and has to let them.
+    passing: AtomicUsize,
     /// Operations have ended, or a driver is wanted: for callers that wait.
     changed: Condvar,
     /// There is work in the background: for the progress thread, which nothing else may wake.
@@ -92,6 +99,7 @@ impl Context {
                 waiters: 0,
                 descriptors: Vec::new(),
             }),
+            passing: AtomicUsize::new(0),
             changed: Condvar::new(),
             wanted: Condvar::new(),
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
@@ -107,9 +115,20 @@ impl Context {
         self.guarded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The lock, for a moment and before any thread that waits for an operation.
+    fn lock_in_passing(&self) -> MutexGuard<'_, Guarded> {
+        if let Ok(guarded) = self.guarded.try_lock() {
+            return guarded;
+        }
+        self.passing.fetch_add(1, Ordering::Relaxed);
+        let guarded = self.lock();
+        self.passing.fetch_sub(1, Ordering::Relaxed);
+        guarded
+    }
+
     /// Does something with the core.
     pub fn with<R>(&self, act: impl FnOnce(&mut Core) -> R) -> R {
-        let mut guarded = self.lock();
+        let mut guarded = self.lock_in_passing();
         let before = guarded.core.ended;
         let result = act(&mut guarded.core);
         self.announce(before, &mut guarded);
@@ -119,7 +138,7 @@ impl Context {
     /// Starts an operation and sends what can be sent at once.
     pub fn post(&self, request: Request, memory: OperationMemory) -> Result<Ticket, Failure> {
         let background = memory.background;
-        let mut guarded = self.lock();
+        let mut guarded = self.lock_in_passing();
         let before = guarded.core.ended;
         let ticket = guarded.core.post(request, memory)?;
         self.announce(before, &mut guarded);
@@ -164,6 +183,13 @@ impl Context {
         let (mut idle, mut round) = (0, 0_u32);
         loop {
             round = round.wrapping_add(1);
+            let look = round.is_multiple_of(ROUNDS_PER_LOOK_AT_CLOCK);
+            for _ in 0..COURTESY {
+                if self.passing.load(Ordering::Relaxed) == 0 {
+                    break;
+                }
+                std::thread::yield_now();
+            }
             let mut guarded = match self.guarded.try_lock() {
                 Ok(guarded) => guarded,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -176,19 +202,24 @@ impl Context {
                 return true;
             }
             // Records say when things arrived.
-            let recording = guarded.core.records.wanted();
-            if idle > patience.spins || round.is_multiple_of(ROUNDS_PER_TICK) || recording {
+            if look || idle > patience.spins || guarded.core.records.wanted() {
                 guarded.core.tick();
             }
-            if self.progress(&mut guarded) {
+            let moved = self.progress(&mut guarded);
+            if moved {
                 idle = 0;
-                continue;
+                if !look {
+                    continue;
+                }
             }
             if done(&guarded.core) {
                 return true;
             }
             if until.is_some_and(|until| Instant::now() >= until) {
                 return false;
+            }
+            if moved {
+                continue;
             }
             idle += 1;
             if idle <= patience.spins {
