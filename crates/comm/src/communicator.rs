@@ -150,27 +150,23 @@ impl Communicator {
     /// # Errors
     /// As any collective.
     pub fn split(&self, color: Option<u32>, key: i32) -> Result<Option<Communicator>, CommError> {
-        let next = self.world.next_communicator.load(Ordering::Relaxed);
-        let mine = [color.map_or(-1, i64::from), i64::from(key), i64::from(next)];
+        let mine = [color.map_or(-1, i64::from), i64::from(key), self.world.new_communicator().map_or(-1, i64::from)];
         let mut all = vec![0i64; 3 * self.world_size()];
         self.all_gather(&mine, &mut all, &CallOptions::default())?;
         let rows: Vec<&[i64]> = all.chunks_exact(3).collect();
-        let mut colors: Vec<i64> = rows.iter().map(|row| row[0]).filter(|&color| color >= 0).collect();
-        colors.sort_unstable();
-        colors.dedup();
-        // No rank of this group has seen this id or a greater one, so no two groups of one rank have the same.
-        let first = rows.iter().map(|row| row[2]).max().unwrap_or(1) as u32;
-        self.world.advance_communicators(first + colors.len() as u32);
-        let Some(position) = color.and_then(|color| colors.binary_search(&i64::from(color)).ok()) else {
-            return Ok(None);
-        };
-        let mut members: Vec<usize> =
-            (0..rows.len()).filter(|&rank| Some(rows[rank][0]) == color.map(i64::from)).collect();
+        if let Some(rank) = rows.iter().position(|row| row[2] < 0) {
+            let what = format!("rank {rank} has no number left for a communicator: keep those that there are");
+            return Err(CommError::Usage { rank: self.world.rank, operation: "split".into(), what });
+        }
+        let Some(color) = color.map(i64::from) else { return Ok(None) };
+        let mut members: Vec<usize> = (0..rows.len()).filter(|&rank| rows[rank][0] == color).collect();
         members.sort_by_key(|&rank| (rows[rank][1], rank));
         let rank = members.iter().position(|&rank| rank == self.rank()).unwrap_or(0);
         let topology = self.topology().subset(&members);
+        // Every rank offers a number of its own, so that groups that are split at the same time get different ones.
+        let id = rows[members[0]][2] as u32;
         let members = members.into_iter().map(|rank| self.group.members[rank]).collect();
-        let group = Arc::new(Group::new(first + position as u32, members, topology, rank));
+        let group = Arc::new(Group::new(id, members, topology, rank));
         Ok(Some(Communicator { world: self.world.clone(), group }))
     }
 

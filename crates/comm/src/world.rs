@@ -1,6 +1,6 @@
 //! What all communicators of a rank share: the connected world.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use paceline_collective::Topology;
 use paceline_engine::{Config as EngineConfig, Engine, Failure, Stall};
 use paceline_fabric::shm::{Arena, Doorbell};
 use paceline_fabric::{Link, Transport};
-use paceline_plan::{LinkCost, LinkCosts};
+use paceline_plan::{LinkCost, LinkCosts, OperationKey};
 
 use crate::CommError;
 use crate::context::{Context, Patience};
@@ -41,8 +41,8 @@ pub(crate) struct World {
     /// The deadline of calls that name none.
     pub timeout: Duration,
     link_costs: RwLock<LinkCosts>,
-    /// The next communicator id that this rank has not seen.
-    pub next_communicator: AtomicU32,
+    /// Communicators that this rank has numbered.
+    communicators: AtomicU64,
     /// What was decided while connecting.
     pub notes: Vec<String>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -100,7 +100,7 @@ impl World {
             recording: AtomicBool::new(false),
             timeout: parts.timeout,
             link_costs: RwLock::new(GUESS),
-            next_communicator: AtomicU32::new(1),
+            communicators: AtomicU64::new(0),
             notes: parts.notes,
             thread: Mutex::new(Some(thread)),
         }))
@@ -138,9 +138,11 @@ impl World {
         self.hosts.len()
     }
 
-    /// Seen an id of another rank: this rank's next one is not smaller.
-    pub fn advance_communicators(&self, next: u32) {
-        self.next_communicator.fetch_max(next, Ordering::Relaxed);
+    /// A number for a communicator that no rank has given before; 0 is the world. None when there are no more.
+    pub fn new_communicator(&self) -> Option<u32> {
+        let count = self.communicators.fetch_add(1, Ordering::Relaxed) + 1;
+        let id = count.checked_mul(self.size() as u64)?.checked_add(self.rank as u64)?;
+        u32::try_from(id).ok().filter(|&id| id < OperationKey::NAMED)
     }
 }
 

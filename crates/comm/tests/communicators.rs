@@ -1,0 +1,73 @@
+//! Several communicators at once.
+
+mod support;
+
+use std::sync::Barrier;
+
+use paceline_comm::{CallOptions, Reduction};
+use support::{LINKS, Links, on_all_ranks, world_of};
+
+#[test]
+fn groups_that_are_split_at_the_same_time_do_not_get_in_each_others_way() {
+    for links in LINKS {
+        on_all_ranks(links, 3, |comm| {
+            let parents = [0, 1].map(|_| comm.split(Some(0), 0).unwrap().unwrap());
+            let (together, options) = (Barrier::new(2), CallOptions::default());
+            std::thread::scope(|scope| {
+                for (index, parent) in parents.iter().enumerate() {
+                    let (together, options) = (&together, &options);
+                    scope.spawn(move || {
+                        for round in 0..50 {
+                            together.wait();
+                            let child = parent.split(Some(round), 0).unwrap().unwrap();
+                            // Both children exist before either is used: with one number they would meet.
+                            together.wait();
+                            let mut data = vec![index as i64 + 1; 10 + index];
+                            child.all_reduce(&mut data, Reduction::Sum, options).unwrap();
+                            assert_eq!(data, vec![3 * (index as i64 + 1); 10 + index], "round {round}");
+                        }
+                    });
+                }
+            });
+        });
+    }
+}
+
+#[test]
+fn every_group_of_a_split_has_a_number_of_its_own() {
+    on_all_ranks(Links::Memory, 4, |comm| {
+        let (rank, options) = (comm.rank(), CallOptions::default());
+        let halves = comm.split(Some(rank as u32 % 2), -(rank as i32)).unwrap().unwrap();
+        let none = comm.split((rank != 3).then_some(7), 0).unwrap();
+        assert_eq!(none.map(|comm| comm.world_size()), (rank != 3).then_some(3));
+        let quarters = halves.split(Some(rank as u32), 0).unwrap().unwrap();
+        assert_eq!((halves.rank(), quarters.world_size()), (1 - rank / 2, 1));
+        let mut data = [rank as i32];
+        halves.all_reduce(&mut data, Reduction::Sum, &options).unwrap();
+        quarters.all_reduce(&mut data, Reduction::Sum, &options).unwrap();
+        assert_eq!(data, [2 * (rank as i32 % 2) + 2]);
+    });
+}
+
+/// A peer finds only what lies in this world's memory.
+#[test]
+fn a_buffer_of_another_world_is_private_memory_here() {
+    for links in [Links::SharedMemory, Links::Rings] {
+        let elsewhere = world_of(links, 2);
+        let buffers = elsewhere.iter().map(|comm| comm.alloc::<f32>(1 << 20).unwrap());
+        let threads: Vec<_> = world_of(links, 2)
+            .into_iter()
+            .zip(buffers)
+            .map(|(comm, mut buffer)| {
+                std::thread::spawn(move || {
+                    buffer.fill(1.0);
+                    let options = CallOptions::default();
+                    comm.start_all_reduce(buffer, Reduction::Sum, &options).unwrap().wait().unwrap()
+                })
+            })
+            .collect();
+        for thread in threads {
+            assert!(thread.join().unwrap().iter().all(|&sum| sum == 2.0));
+        }
+    }
+}
