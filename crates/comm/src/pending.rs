@@ -51,7 +51,7 @@ impl<T: Element> Pending<T> {
     /// # Errors
     /// [`CommError::NotDone`] if it is still pending; [`CommError::Failed`] if it failed.
     pub fn wait_timeout(&self, timeout: Duration) -> Result<(), CommError> {
-        if !self.world.context.wait(&self.ticket, Some(Instant::now() + timeout)) {
+        if !self.world.context.wait(&self.ticket, Instant::now().checked_add(timeout)) {
             return Err(CommError::NotDone {
                 rank: self.world.rank,
                 host: self.world.hosts[self.world.rank].clone(),

@@ -157,6 +157,17 @@ fn leaving_early_is_told_from_dying() {
 }
 
 #[test]
+fn the_longest_timeout_is_no_mistake() {
+    on_all_ranks(Links::Memory, 2, |comm| {
+        let options = CallOptions { timeout: Some(Duration::MAX), ..CallOptions::default() };
+        comm.barrier(&options).unwrap();
+        let pending = comm.start_all_reduce_copy(&[1f32; 10], Reduction::Sum, &options).unwrap();
+        pending.wait_timeout(Duration::MAX).unwrap();
+        assert_eq!(pending.wait().unwrap()[..], [2.0; 10]);
+    });
+}
+
+#[test]
 fn wrong_arguments_send_nothing() {
     on_all_ranks(Links::Memory, 2, |comm| {
         let options = CallOptions::default();
