@@ -17,7 +17,7 @@ fn groups_that_are_split_at_the_same_time_do_not_get_in_each_others_way() {
                 for (index, parent) in parents.iter().enumerate() {
                     let (together, options) = (&together, &options);
                     scope.spawn(move || {
-                        for round in 0..50 {
+                        for round in 0..20 {
                             together.wait();
                             let child = parent.split(Some(round), 0).unwrap().unwrap();
                             // Both children exist before either is used: with one number they would meet.
