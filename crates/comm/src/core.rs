@@ -201,7 +201,10 @@ impl Core {
             if !self.engine.wants_to_send(peer) && link.is_flushed() {
                 continue;
             }
-            while let Some(header) = self.engine.control(peer) {
+            // Where there is no room, the engine sees its control frames gather, and adds none that can wait.
+            while link.has_room()
+                && let Some(header) = self.engine.control(peer)
+            {
                 moved = true;
                 // SAFETY: no pieces.
                 unsafe { link.enqueue(&header, &[], NO_TICKET) };
@@ -289,7 +292,13 @@ impl Core {
     /// Says goodbye to all peers that are still there.
     pub fn leave(&mut self) {
         if self.engine.failure().is_none() {
-            for link in self.links.iter_mut().flatten() {
+            for (peer, link) in self.links.iter_mut().enumerate() {
+                let Some(link) = link else { continue };
+                // The last acknowledgements come before it.
+                while let Some(header) = self.engine.control(peer) {
+                    // SAFETY: no pieces.
+                    unsafe { link.enqueue(&header, &[], NO_TICKET) };
+                }
                 // SAFETY: no pieces.
                 unsafe { link.enqueue(&Header::new(Kind::Goodbye, Default::default()), &[], NO_TICKET) };
             }

@@ -14,6 +14,9 @@ use crate::operation::{Operation, Phase};
 const NUDGES_APART: u32 = 32;
 const NUDGES_APART_MAX: u32 = 512;
 
+/// While so many control frames wait for a peer, it is told nothing more that it was told before: it does not read.
+const UNREAD_MAX: usize = 64;
+
 impl Engine {
     /// Tells the time: deadlines, signs of life, and nudges and reports of operations in which nothing happens.
     pub fn tick(&mut self, now: Time) {
@@ -75,15 +78,17 @@ impl Engine {
             op.edges[partner].waits |= more_tiles || state.phase != Phase::Done;
             let Action::Receive { message, .. } = *op.schedule.action(step) else { continue };
             let silent = state.phase == Phase::Started && !state.begun && (again || !state.granted);
-            if silent && op.find_pooled(op.group[partner], number, message).is_none() {
+            let unread = state.granted && self.peers[op.group[partner]].control.len() >= UNREAD_MAX;
+            if silent && !unread && op.find_pooled(op.group[partner], number, message).is_none() {
                 self.grant(index, number, step, state.granted);
             }
         }
         let told = self.word_of(index);
         let op = &mut self.ops[index as usize];
         for (edge, &rank) in op.edges.iter_mut().zip(op.group.iter()) {
-            if std::mem::take(&mut edge.waits) && again && !self.peers[rank].left {
-                self.peers[rank].control.push_back(told);
+            let peer = &mut self.peers[rank];
+            if std::mem::take(&mut edge.waits) && again && !peer.left && peer.control.len() < UNREAD_MAX {
+                peer.control.push_back(told);
             }
         }
     }

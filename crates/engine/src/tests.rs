@@ -443,6 +443,23 @@ fn whoever_was_heard_of_before_the_operation_was_posted_has_started_it() {
 }
 
 #[test]
+fn a_peer_that_does_not_read_is_told_only_so_much() {
+    let mut engine = engine(1, 1000);
+    for operation in 0..1000 {
+        let request = Request { deadline: Time::from_secs(1 << 20), ..message(1, operation, 100) };
+        engine.post(request, Time::ZERO).expect("nothing has failed");
+    }
+    for second in 1..100 {
+        engine.tick(Time::from_secs(second));
+        // Each receive is granted once, whatever happens.
+        assert!(engine.peers[0].control.len() <= 1000 + 64, "{} frames wait", engine.peers[0].control.len());
+    }
+    while engine.control(0).is_some() {}
+    engine.tick(Time::from_secs(1000));
+    assert!(engine.control(0).is_some(), "who reads is told again");
+}
+
+#[test]
 fn ticking_when_told_to_always_moves_the_next_time() {
     let mut engine = engine(1, 1000);
     assert_eq!(engine.next_deadline(), None);
