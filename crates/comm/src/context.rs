@@ -307,8 +307,7 @@ impl Context {
     fn poll(&self, descriptors: &[Descriptor], timeout: Duration) {
         /// More links than this are watched through an allocated list.
         const INLINE: usize = 64;
-        // SAFETY: the descriptors belong to links, which only the driver (this thread) or a failure removes; a failure
-        // keeps them open as long as the core.
+        // SAFETY: the descriptors belong to links, which are kept open as long as the core.
         let watch = |fd: RawFd, flags| PollFd::from_borrowed_fd(unsafe { BorrowedFd::borrow_raw(fd) }, flags);
         let wake = watch(self.wake.as_raw_fd(), PollFlags::IN);
         let bell = watch(self.doorbell.as_ref().map_or(self.wake.as_raw_fd(), |bell| bell.fd()), PollFlags::IN);

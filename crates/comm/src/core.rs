@@ -34,7 +34,8 @@ pub(crate) struct Core {
     staging: Vec<u8>,
     /// Counts operations that have ended: waiters look again when it has changed.
     pub ended: u64,
-    /// Closed links, kept as long as the core: dropping a socket too early could cost the peer our last words.
+    /// Links that are over, kept as long as the core: dropping a socket too early could cost the peer our last words,
+    /// and a sleeper its descriptor.
     parting: Vec<Parting>,
     last_words: Vec<u8>,
     /// A peer whose memory could not be read, and until when it may say why.
@@ -157,7 +158,12 @@ impl Core {
         let explained =
             |(_, error, until): &mut (usize, LinkError, Time)| now >= *until || !matches!(error, LinkError::Closed);
         if let Some((peer, error, _)) = self.suspect.take_if(explained) {
-            self.link_failed(peer, error);
+            if self.engine.has_left(peer) {
+                // It had not finished after all: what it referred to is gone.
+                self.fail(Failure::PeerLeft { rank: peer });
+            } else {
+                self.link_failed(peer, error);
+            }
         }
     }
 
@@ -257,7 +263,9 @@ impl Core {
 
     fn link_failed(&mut self, peer: usize, error: LinkError) {
         if self.engine.has_left(peer) {
-            self.links[peer] = None;
+            // Kept open: a thread may be asleep on its descriptors.
+            let link = self.links[peer].take();
+            self.parting.extend(link.map(|link| Parting { link, said: true, closed: true }));
             return;
         }
         let how = error.to_string();
