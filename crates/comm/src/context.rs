@@ -344,6 +344,7 @@ impl Context {
 
     /// What the progress thread does until [`Context::stop`].
     pub fn run_in_background(&self) {
+        let _guard = FailOnPanic(self);
         let patience = Patience { spins: 0, yields: self.patience.yields.min(4) };
         while !self.stop.load(Ordering::Acquire) {
             let mut guarded = self.lock();
@@ -378,6 +379,18 @@ impl Context {
         self.stop.store(true, Ordering::Release);
         self.wanted.notify_one();
         self.ring();
+    }
+}
+
+/// A panic of the progress thread is a bug, which it reports; nobody waits for what it will not do any more.
+struct FailOnPanic<'a>(&'a Context);
+
+impl Drop for FailOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let reason = "the progress thread panicked".to_owned();
+            self.0.with(|core| core.fail(Failure::Cancelled { reason }));
+        }
     }
 }
 

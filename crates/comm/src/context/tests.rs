@@ -35,6 +35,8 @@ struct Knobs {
     /// Claims that something moves, always; how often it was looked at.
     restless: AtomicBool,
     looked: AtomicUsize,
+    /// Panics when it is looked at.
+    broken: AtomicBool,
 }
 
 struct Hidden {
@@ -62,6 +64,7 @@ impl Link for Hidden {
 
     fn receive(&mut self, sink: &mut dyn Sink) -> Result<bool, LinkError> {
         self.knobs.looked.fetch_add(1, Ordering::Relaxed);
+        assert!(!self.knobs.broken.load(Ordering::Relaxed), "a bug");
         let restless = self.knobs.restless.load(Ordering::Relaxed);
         let start = Instant::now();
         while restless && start.elapsed() < ROUND {
@@ -268,6 +271,17 @@ fn a_failure_wakes_everybody() {
         driver.max(waiter) - start
     });
     assert!(took < AWAKE, "{took:?}");
+}
+
+#[test]
+fn a_panic_of_the_progress_thread_is_the_end_of_what_is_pending() {
+    let pair = pair();
+    pair.knobs.broken.store(true, Ordering::Relaxed);
+    let context = pair.zero.clone();
+    let progress = thread::spawn(move || context.run_in_background());
+    assert!(progress.join().is_err());
+    let failure = pair.zero.with(|core| core.engine.failure().cloned());
+    assert_eq!(failure, Some(Failure::Cancelled { reason: "the progress thread panicked".into() }));
 }
 
 #[test]
