@@ -25,7 +25,17 @@ unsafe impl<T: Element> Sync for Buffer<T> {}
 /// What a buffer is cut from.
 pub(crate) enum Memory {
     Shared(Allocation),
-    Private(Box<[u64]>),
+    Private(Words),
+}
+
+/// Zeroed words, known by their address only: buffers write to them through it, which a box would not allow.
+pub(crate) struct Words(NonNull<[u64]>);
+
+impl Drop for Words {
+    fn drop(&mut self) {
+        // SAFETY: the pointer is a box's (see `Memory::private`), and nobody uses it any more.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
 }
 
 // SAFETY: both kinds are plain memory; access goes through the buffers cut from it.
@@ -39,13 +49,13 @@ impl Memory {
         let mut words = Vec::new();
         words.try_reserve_exact(bytes.div_ceil(8))?;
         words.resize(bytes.div_ceil(8), 0u64);
-        Ok(Memory::Private(words.into_boxed_slice()))
+        Ok(Memory::Private(Words(NonNull::from(Box::leak(words.into_boxed_slice())))))
     }
 
     pub fn start(&self) -> NonNull<u8> {
         match self {
             Memory::Shared(allocation) => allocation.start(),
-            Memory::Private(words) => NonNull::from(&words[..]).cast(),
+            Memory::Private(words) => words.0.cast(),
         }
     }
 
@@ -56,7 +66,7 @@ impl Memory {
     pub fn bytes(&self) -> usize {
         match self {
             Memory::Shared(allocation) => allocation.bytes(),
-            Memory::Private(words) => words.len() * 8,
+            Memory::Private(words) => words.0.len() * 8,
         }
     }
 }
