@@ -124,6 +124,9 @@ impl Engine {
         if self.by_key.contains_key(&request.key) {
             return refuse("was started twice on this rank");
         }
+        if !request.geometry.is_covered() {
+            return refuse("has more tiles than can be counted; make them longer");
+        }
         if request.geometry.message_bytes_max(request.schedule.message_blocks()) > u128::from(u32::MAX) {
             return refuse("has messages of more than 4 GiB; make its tiles smaller");
         }

@@ -27,6 +27,14 @@ pub enum Blocks {
 }
 
 impl Blocks {
+    /// The elements of the longest block.
+    fn longest(&self) -> usize {
+        match self {
+            Blocks::Uniform(elements) => *elements,
+            Blocks::Offsets(offsets) => offsets.windows(2).map(|ends| ends[1] - ends[0]).max().unwrap_or(0),
+        }
+    }
+
     /// Where a block begins, and how many elements it has.
     fn block(&self, block: u32) -> (usize, usize) {
         match self {
@@ -43,9 +51,16 @@ impl Geometry {
     /// All blocks of all ranks of `elements`.
     pub fn uniform(element_bytes: usize, elements: usize, tile_elements: usize) -> Geometry {
         let tile_elements = tile_elements.max(1);
-        let tiles = elements.div_ceil(tile_elements).max(1) as u32;
+        // Where they are more than can be counted, the operation is refused.
+        let tiles = u32::try_from(elements.div_ceil(tile_elements).max(1)).unwrap_or(u32::MAX);
         let blocks = Blocks::Uniform(elements);
         Geometry { element_bytes, tile_elements, tiles, input: blocks.clone(), output: blocks }
+    }
+
+    /// Do the tiles cover all blocks?
+    pub(crate) fn is_covered(&self) -> bool {
+        let longest = self.input.longest().max(self.output.longest());
+        self.tile_elements.saturating_mul(self.tiles as usize) >= longest
     }
 
     /// Bytes of one block of scratch.

@@ -386,6 +386,8 @@ fn impossible_lengths_are_refused_when_posted() {
     };
     let long = message(0, 1, 5 << 30);
     assert!(refused(&mut engine, long.clone()).contains("more than 4 GiB"));
+    let many = Request { geometry: Geometry::uniform(1, 5 << 32, 1), ..long.clone() };
+    assert!(refused(&mut engine, many).contains("more tiles than can be counted"));
     let varying = Request { geometry: Geometry::uniform(1, 10, 5), input_lengths: Some(vec![3]), ..message(0, 1, 10) };
     assert!(refused(&mut engine, varying).contains("more than one tile"));
     // In tiles, the same length is fine, and so is a tile size that is never reached.
