@@ -45,7 +45,8 @@ struct Group {
     messages: Mutex<Messages>,
 }
 
-/// Messages so far, by (sender, receiver, tag), and the two ranks as a group of their own.
+/// Messages so far, by (sender, receiver, tag), and the two ranks as a group of their own: some 80 bytes for every tag
+/// that was ever used.
 type Messages = HashMap<(usize, usize, u32), (u64, Arc<[usize]>)>;
 
 impl Communicator {
@@ -183,10 +184,21 @@ impl Communicator {
         let (request, memory) = self.request(call, &choice);
         let key = request.key;
         let posted = self.world.context.post(request, memory);
-        Ok((posted.map_err(|failure| self.world.error(name(kind, &key), failure))?, key))
+        Ok((posted.map_err(|failure| self.not_started(kind, &key, failure))?, key))
     }
 
-    /// What a call runs.
+    /// Why an operation was not started: because the communicator has failed, or because it was refused. Then nothing
+    /// was sent, and everything else goes on.
+    pub(crate) fn not_started(&self, kind: CollectiveKind, key: &OperationKey, failure: Failure) -> CommError {
+        match failure {
+            Failure::Cancelled { reason } if !self.world.context.with(|core| core.engine.failure().is_some()) => {
+                self.usage(kind, reason)
+            }
+            failure => self.world.error(name(kind, key), failure),
+        }
+    }
+
+    /// What a call runs. Comes before the call takes its number: the peers know nothing of a call that is refused.
     pub(crate) fn choose(&self, call: &Call) -> Result<Choice, CommError> {
         let topology = self.topology_of(&call.route);
         let block_bytes = call.layout.longest * call.data_type.size();

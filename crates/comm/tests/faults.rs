@@ -180,6 +180,23 @@ fn wrong_arguments_send_nothing() {
         assert!(usage(comm.all_to_all(&[1f32; 3], &mut [0f32; 3], &options).unwrap_err()));
         let unknown = comm.all_reduce(&mut [1f32], Reduction::Sum, &CallOptions::algorithm("rign")).unwrap_err();
         assert!(unknown.to_string().contains("`rign`") && unknown.to_string().contains("ring"));
+        if comm.rank() == 0 {
+            // Only here: a call that is refused takes no number.
+            let rign = CallOptions::algorithm("rign");
+            assert!(comm.all_reduce(&mut [1f32], Reduction::Sum, &rign).is_err());
+            assert!(comm.send(&[1f32], 1, 0, &rign).is_err());
+            // Twice under one name.
+            let named = CallOptions { operation: Some(1), ..CallOptions::default() };
+            let pending = comm.start_all_reduce_copy(&[1f32], Reduction::Sum, &named).unwrap();
+            let twice = comm.start_all_reduce_copy(&[1f32], Reduction::Sum, &named).unwrap_err();
+            assert!(usage(twice), "nothing has failed");
+            comm.send(&[1f32], 1, 0, &options).unwrap();
+            assert_eq!(pending.wait().unwrap()[..], [2.0]);
+        } else {
+            comm.receive(&mut [0f32], 0, 0, &options).unwrap();
+            let named = CallOptions { operation: Some(1), ..CallOptions::default() };
+            comm.all_reduce(&mut [1f32], Reduction::Sum, &named).unwrap();
+        }
         let mut data = [1f32];
         comm.all_reduce(&mut data, Reduction::Sum, &options).unwrap();
         assert_eq!(data, [2.0]);
