@@ -53,13 +53,12 @@ fn every_group_of_a_split_has_a_number_of_its_own() {
 #[test]
 fn a_buffer_of_another_world_is_private_memory_here() {
     for links in [Links::SharedMemory, Links::Rings] {
-        let elsewhere = world_of(links, 2);
-        let buffers = elsewhere.iter().map(|comm| comm.alloc::<f32>(1 << 20).unwrap());
         let threads: Vec<_> = world_of(links, 2)
             .into_iter()
-            .zip(buffers)
-            .map(|(comm, mut buffer)| {
+            .zip(world_of(links, 2))
+            .map(|(comm, other)| {
                 std::thread::spawn(move || {
+                    let mut buffer = other.alloc::<f32>(1 << 20).unwrap();
                     buffer.fill(1.0);
                     let options = CallOptions::default();
                     comm.start_all_reduce(buffer, Reduction::Sum, &options).unwrap().wait().unwrap()
