@@ -106,7 +106,7 @@ fn pair() -> Pair {
         // No nudges: they would wake sleepers, too.
         let engine = Engine::new(Config { nudge: Duration::from_secs(1000), ..Config::new(rank, 2) });
         let core = Core::new(engine, links, Memories::default(), format!("rank {rank}"));
-        Arc::new(Context::new(core, None, Patience { spins: 0, yields: 0 }).expect("an eventfd"))
+        Arc::new(Context::new(core, None, Patience { spins: 0, yields: 0 }, Box::new(|_| ())).expect("an eventfd"))
     };
     let (link, other) = memory_pair();
     let knobs = Arc::new(Knobs::default());
