@@ -204,7 +204,12 @@ fn recognise(my_rank: u32, rank: u32, blob: &[u8]) -> Result<Card, String> {
     match rank.cmp(&my_rank) {
         Ordering::Less => {}
         Ordering::Equal => return Err("it is this rank itself".into()),
-        Ordering::Greater => _ = call(&card)?,
+        Ordering::Greater => {
+            // It refuses another user at once, and would not call.
+            if let Some(socket) = call(&card)? {
+                same_user(socket.as_fd())?;
+            }
+        }
     }
     Ok(card)
 }
