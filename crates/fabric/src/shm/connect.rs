@@ -21,6 +21,9 @@ use crate::LinkError;
 /// Connections that wait to be accepted; the kernel lowers it to net.core.somaxconn.
 const BACKLOG: i32 = 4096;
 
+/// Callers that have not greeted, besides those that are expected. With more, the oldest goes.
+const SILENT_MAX: usize = 64;
+
 /// How long to wait before dialling again a peer whose backlog is full.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
 
@@ -148,6 +151,7 @@ impl ShmHost {
         deadline: Instant,
         links: &mut BTreeMap<u32, Result<ShmLink, String>>,
     ) -> Result<(), LinkError> {
+        let accepting = |error: Errno| LinkError::Io { doing: "accepting on a Unix socket", source: error.into() };
         let mut callers: Vec<OwnedFd> = Vec::new();
         while !expected.is_empty() {
             let sockets: Vec<_> = std::iter::once(&self.listener).chain(&callers).map(AsFd::as_fd).collect();
@@ -158,7 +162,14 @@ impl ShmHost {
             }
             for index in ready.into_iter().rev() {
                 if index == 0 {
-                    callers.extend(self.accept()?);
+                    match self.accept() {
+                        // Strangers may hold all descriptors that there are.
+                        Err(Errno::MFILE | Errno::NFILE) if !callers.is_empty() => _ = callers.remove(0),
+                        accepted => callers.extend(accepted.map_err(accepting)?),
+                    }
+                    if callers.len() > expected.len() + SILENT_MAX {
+                        callers.remove(0);
+                    }
                     continue;
                 }
                 let caller = callers.swap_remove(index - 1);
@@ -173,12 +184,12 @@ impl ShmHost {
         Ok(())
     }
 
-    fn accept(&self) -> Result<Option<OwnedFd>, LinkError> {
+    fn accept(&self) -> Result<Option<OwnedFd>, Errno> {
         match rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             // Other users may know the name (it stands in /proc/net/unix): they hold no descriptor of ours.
             Ok(socket) => Ok(same_user(socket.as_fd()).is_ok().then_some(socket)),
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
-            Err(error) => Err(LinkError::Io { doing: "accepting on a Unix socket", source: error.into() }),
+            Err(error) => Err(error),
         }
     }
 }
