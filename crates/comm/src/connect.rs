@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use paceline_collective::Topology;
-use paceline_fabric::environment::{Environment, World as Place};
+use paceline_fabric::environment::{Environment, TIMEOUT_MAX, World as Place};
 use paceline_fabric::rendezvous::{self, Members};
 use paceline_fabric::shm::{ShmHost, ShmOptions};
 use paceline_fabric::{Link, TcpAcceptor, TcpConnectOptions, connect_tcp};
@@ -110,9 +110,12 @@ fn join(place: &Place, config: &Config) -> Result<Parts, CommError> {
     let blob = shm.as_ref().map_or(Vec::new(), ShmHost::blob);
     let members = rendezvous::meet(place, network, *timeout, addresses, blob).map_err(|error| failed(&error))?;
     notes.extend(members.notes.iter().cloned());
-    let deadline = Instant::now() + *timeout;
+    let deadline = Instant::now() + (*timeout).min(TIMEOUT_MAX);
     let mut links: Vec<Option<Box<dyn Link>>> = members.members.iter().map(|_| None).collect();
     if let Some(shm) = &shm {
+        // A rank that shares no memory after all must leave time for TCP.
+        let half = deadline - deadline.saturating_duration_since(Instant::now()) / 2;
+        let deadline = if config.transport == TransportChoice::Shm { deadline } else { half };
         share(shm, &members, deadline, &mut links, &mut notes).map_err(|error| failed(&error))?;
     }
     let own = members.rank as usize;

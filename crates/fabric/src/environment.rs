@@ -27,6 +27,9 @@ pub use launchers::{job_port, torchrun_port};
 /// How long ranks wait for each other at start if `PACELINE_TIMEOUT` does not say.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Nobody waits longer than a year, whatever was asked for: the sum with the time of day must fit a clock.
+pub const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// No job has more ranks: it bounds what a wrong variable can make us allocate.
 pub const WORLD_SIZE_MAX: u32 = 1 << 16;
 
@@ -162,7 +165,7 @@ impl Environment {
         Ok(Environment {
             world: launchers::world(&variables)?,
             network: network(&variables)?,
-            timeout: timeout.unwrap_or(TIMEOUT),
+            timeout: timeout.unwrap_or(TIMEOUT).min(TIMEOUT_MAX),
             heartbeat: from_zero("PACELINE_HEARTBEAT")?,
             stall: from_zero("PACELINE_STALL")?,
         })

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::environment::{MeetingPoint, Network, World};
+use crate::environment::{MeetingPoint, Network, TIMEOUT_MAX, World};
 use crate::security::{Credentials, random};
 pub use error::{Process, RendezvousError};
 
@@ -127,7 +127,7 @@ pub fn meet(
     blob: Vec<u8>,
 ) -> Result<Members, RendezvousError> {
     assert!(blob.len() <= BLOB_BYTES_MAX && addresses.len() <= 256, "more than a member may say");
-    let start = Instant::now();
+    let (start, timeout) = (Instant::now(), timeout.min(TIMEOUT_MAX));
     let own = Member::here(world.rank, addresses, blob);
     if world.world_size == 1 {
         let job = world.job.clone();

@@ -12,6 +12,9 @@ use crate::interfaces::{Interface, admission, interfaces};
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
+/// Rank 0 says how long it will wait. It is not believed more than this, or than our own patience.
+const PATIENCE_MAX: Duration = Duration::from_secs(3600);
+
 /// Rank 0 gives up first and says why; this is how much longer we listen.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -90,7 +93,9 @@ fn converse(party: &Party<'_>, socket: TcpStream) -> Result<Outcome, RendezvousE
         Err(error) => return Ok(Outcome::Again(error.to_string())),
     };
     let patience = match answer {
-        Answer::Welcome { patience_ms } => Duration::from_millis(patience_ms) + GRACE,
+        Answer::Welcome { patience_ms } => {
+            Duration::from_millis(patience_ms).min(party.timeout.max(PATIENCE_MAX)) + GRACE
+        }
         Answer::Refused { reason } => {
             return Err(RendezvousError::Refused { meeting_point: meeting_point(), reason });
         }
