@@ -14,7 +14,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 pub(crate) use channel::Channel;
 pub(crate) use message::{MessageError, VERSION};
-pub(crate) use reception::{Arrival, Event, Reception};
+pub(crate) use reception::{Arrival, Event, Reception, has_left};
 
 /// No attempt to connect takes longer: an address that swallows packets must not eat all the time there is.
 const ATTEMPT_MAX: Duration = Duration::from_secs(3);

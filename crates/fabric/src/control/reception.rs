@@ -18,6 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Connections that have said nothing yet. With more, the oldest goes: strangers can't use up the descriptors.
 const PENDING_MAX: usize = 512;
 
+/// Connections accepted in a row, before those that wait are looked at and the time is.
+const ACCEPTED_MAX: usize = 64;
+
 /// Strangers that are worth a line each.
 const NOTES_MAX: usize = 32;
 
@@ -124,7 +127,9 @@ impl<'a> Reception<'a> {
         let mut all: Vec<PollFd<'_>> =
             all.chain(self.pending.iter().map(|pending| PollFd::new(&pending.channel.socket, PollFlags::IN))).collect();
         let patience_ends = self.pending.iter().map(|pending| pending.deadline).min();
-        let late = !wait(&mut all, patience_ends.map_or(until, |end| end.min(until)))? && Instant::now() >= until;
+        wait(&mut all, patience_ends.map_or(until, |end| end.min(until)))?;
+        // Also when something is ready: with many strangers something always is.
+        let late = Instant::now() >= until;
         let (listeners, rest) = all.split_at(self.listeners.len());
         let is_ready = |descriptor: &PollFd<'_>| !descriptor.revents().is_empty();
         let left = watched.iter().zip(rest).position(|(socket, descriptor)| is_ready(descriptor) && has_left(socket));
@@ -164,7 +169,7 @@ impl<'a> Reception<'a> {
     }
 
     fn accept(&mut self, listener: usize) -> io::Result<()> {
-        loop {
+        for _ in 0..ACCEPTED_MAX {
             match self.listeners[listener].accept() {
                 Ok((socket, from)) => self.admit(socket, from)?,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -177,6 +182,7 @@ impl<'a> Reception<'a> {
                 },
             }
         }
+        Ok(())
     }
 
     fn admit(&mut self, socket: TcpStream, from: SocketAddr) -> io::Result<()> {
@@ -232,7 +238,7 @@ struct Ready {
 }
 
 /// A connection that was told to wait has nothing to say: whatever can be read is its end or nonsense.
-fn has_left(socket: &TcpStream) -> bool {
+pub(crate) fn has_left(socket: &TcpStream) -> bool {
     let read = rustix::net::recv(socket, &mut [0; 1], RecvFlags::DONTWAIT | RecvFlags::PEEK);
     !matches!(read, Err(Errno::AGAIN | Errno::INTR))
 }

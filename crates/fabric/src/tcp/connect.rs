@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::wire::Wire;
 use super::{TcpAcceptor, TcpLink, TcpOptions};
 use crate::LinkError;
-use crate::control::{Arrival, Channel, Event, MessageError, Reception, dial};
+use crate::control::{Arrival, Channel, Event, MessageError, Reception, dial, has_left};
 use crate::environment::Network;
 use crate::interfaces::{Interface, admission, interfaces};
 use crate::rendezvous::{Member, Members, Process};
@@ -335,6 +335,11 @@ impl Work<'_> {
             let _ = refuse(reason);
             return Ok(());
         };
+        if has_left(&arrival.channel.socket) {
+            // Its dialler has given it up, and dials again.
+            reception.turned_away(from, &"it was over before it was answered");
+            return Ok(());
+        }
         match arrival.channel.send(&Reply::Accepted, soon) {
             Ok(()) => *place = Some(arrival.channel),
             Err(error) => reception.turned_away(from, &error),
