@@ -8,9 +8,10 @@ mod wire;
 
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
 use paceline_engine::frame::{Header, Kind};
-use socket2::SockRef;
+use socket2::{SockRef, TcpKeepalive};
 
 use crate::{Descriptor, Link, LinkError, Piece, Sink, Transport};
 pub use acceptor::{AcceptorError, TcpAcceptor};
@@ -59,6 +60,10 @@ pub struct TcpLink {
     failed: bool,
 }
 
+/// An idle connection is probed after 5 s, and lost when 5 probes, 1 s apart, were not answered.
+const KEEPALIVE: TcpKeepalive =
+    TcpKeepalive::new().with_time(Duration::from_secs(5)).with_interval(Duration::from_secs(1)).with_retries(5);
+
 struct Stream {
     wire: Wire,
     outbox: Outbox,
@@ -97,7 +102,11 @@ impl TcpLink {
             let socket = wire.socket();
             socket.set_nonblocking(true)?;
             socket.set_nodelay(true)?;
-            SockRef::from(socket).set_tcp_notsent_lowat(options.kernel_unsent_bytes_max)?;
+            let options_of = SockRef::from(socket);
+            options_of.set_tcp_notsent_lowat(options.kernel_unsent_bytes_max)?;
+            // A host that vanishes says nothing. (No user timeout: it would also end the link to a rank that is held by
+            // a debugger.)
+            options_of.set_tcp_keepalive(&KEEPALIVE)?;
             Ok(Stream { wire, outbox: Outbox::default(), inbox: Inbox::new(), write_broken: false })
         };
         let streams = wires
