@@ -156,7 +156,14 @@ impl Table<'_> {
         for rank in 1..self.party.world.world_size {
             let seat = self.seats[rank as usize].as_mut().expect("all seats are taken");
             if seat.channel.send(&table, deadline).is_err() {
-                return Err(self.left(rank));
+                let error = self.left(rank);
+                let reason = Answer::Refused { reason: error.to_string() };
+                let soon = Instant::now() + ANSWER_PATIENCE;
+                // Those before it have the table, and will miss it themselves.
+                for seat in self.seats.iter_mut().skip(rank as usize + 1).flatten() {
+                    let _ = seat.channel.send(&reason, soon);
+                }
+                return Err(error);
             }
         }
         let Answer::Table { members, .. } = table else { unreachable!("it was made above") };
@@ -202,12 +209,18 @@ fn listen_at_any(addresses: Vec<SocketAddr>) -> Result<Vec<TcpListener>, Refusal
         match listen(address) {
             Ok(listener) => listeners.push(listener),
             // The same address again, or a wildcard that covers both families.
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && !listeners.is_empty() => {}
+            Err(error)
+                if error.kind() == io::ErrorKind::AddrInUse && listeners.iter().any(|ours| covers(ours, address)) => {}
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(Refusal::InUse(address)),
             Err(error) => refusal = error,
         }
     }
     if listeners.is_empty() { Err(Refusal::Other(refusal)) } else { Ok(listeners) }
+}
+
+/// Does a listener of ours receive what comes for this address?
+fn covers(listener: &TcpListener, address: SocketAddr) -> bool {
+    listener.local_addr().is_ok_and(|ours| ours.ip() == address.ip() || ours.ip().is_unspecified())
 }
 
 /// All addresses of this host. The first covers both families where there is IPv6.
