@@ -275,7 +275,7 @@ fn whoever_is_not_here_gets_a_reason_at_once() {
 fn a_peer_that_never_calls_costs_its_own_link_only() {
     let hosts = [(); 3].map(|()| ShmHost::new(tiny()).expect("a host"));
     let blobs: Vec<(u32, Vec<u8>)> = (0..).zip(hosts.iter().map(ShmHost::blob)).collect();
-    let deadline = Instant::now() + Duration::from_millis(300);
+    let deadline = Instant::now() + Duration::from_secs(2);
     let [zero, one] = std::thread::scope(|scope| {
         // Rank 2 listens, but stays away.
         let connect = |rank: u32| {
@@ -316,6 +316,22 @@ fn strangers_neither_get_in_nor_keep_anyone_waiting() {
     let links = mesh(&hosts, PATIENCE);
     assert!(links[0][&1].is_ok() && links[1][&0].is_ok());
     assert!(start.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn of_too_many_strangers_that_say_nothing_the_oldest_go() {
+    let hosts = [(); 2].map(|()| ShmHost::new(tiny()).expect("a host"));
+    let deadline = Instant::now() + PATIENCE;
+    std::thread::scope(|scope| {
+        let zero = scope.spawn(|| hosts[0].connect(0, &[(1, hosts[1].blob())], deadline).expect("works"));
+        let strangers: Vec<OwnedFd> = (0..200).map(|_| stranger(&hosts[0].blob())).collect();
+        // The peer calls only when the first stranger has been hung up on.
+        let end = rustix::net::recv(&strangers[0], &mut [0u8; 1], rustix::net::RecvFlags::empty());
+        assert!(Instant::now() < deadline, "it is kept to the end");
+        assert!(end.is_ok_and(|(_, bytes)| bytes == 0));
+        let one = hosts[1].connect(1, &[(0, hosts[0].blob())], deadline).expect("works");
+        assert!(one[&0].is_ok() && zero.join().expect("no panic")[&1].is_ok());
+    });
 }
 
 #[test]

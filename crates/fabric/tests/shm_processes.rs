@@ -286,9 +286,11 @@ fn a_killed_peer_is_noticed_at_once() {
     for sleeps in [true, false] {
         let (mut peer, _host, mut link) = start("a_killed_peer_is_noticed_at_once", tiny());
         let mut recorder = Recorder::new(|_| Want::Slices(1));
+        let begun = Instant::now();
         while recorder.frames.is_empty() || recorder.unfinished() == 0 {
             link.receive(&mut recorder).expect("an open link");
             std::thread::yield_now();
+            assert!(begun.elapsed() < Duration::from_secs(20), "the peer sends nothing");
         }
         peer.kill();
         let killed = Instant::now();

@@ -18,6 +18,16 @@ fn link_and_socket() -> (TcpLink, TcpStream) {
     (TcpLink::new(vec![ours], TcpOptions::default()).expect("a link"), theirs)
 }
 
+#[test]
+fn idle_connections_are_probed() {
+    let (ours, _theirs) = sockets();
+    let seen = ours.try_clone().expect("a descriptor");
+    let _link = TcpLink::new(vec![ours], TcpOptions::default()).expect("a link");
+    let seen = socket2::SockRef::from(&seen);
+    assert!(seen.keepalive().expect("a socket option"));
+    assert_eq!(seen.tcp_keepalive_time().expect("a socket option"), Duration::from_secs(5));
+}
+
 /// Receives until the link reports an error.
 fn receive_to_the_end(link: &mut TcpLink, recorder: &mut Recorder) -> LinkError {
     let start = Instant::now();
