@@ -91,6 +91,10 @@ impl Link for Hidden {
     fn close(&mut self) {
         self.link.close();
     }
+
+    fn settled(&mut self) -> bool {
+        self.link.settled()
+    }
 }
 
 /// Rank 0 behind a hidden link, and rank 1.
