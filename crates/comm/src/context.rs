@@ -155,7 +155,7 @@ impl Context {
 
     /// Starts several operations that callers wait for, under one lock, and sends what can be sent at once.
     pub fn post_all(&self, requests: Vec<(Request, OperationMemory)>) -> Vec<Result<Ticket, Failure>> {
-        let mut guarded = self.lock();
+        let mut guarded = self.lock_in_passing();
         let before = guarded.core.ended;
         let tickets = requests.into_iter().map(|(request, memory)| guarded.core.post(request, memory)).collect();
         self.announce(before, &mut guarded);

@@ -56,7 +56,7 @@ impl Communicator {
         for ((ticket, key), kind) in tickets.into_iter().zip(keys).zip(kinds) {
             let end = match ticket {
                 Ok(ticket) => self.finish(&ticket, kind, &key),
-                Err(failure) => Err(self.world.error(name(kind, &key), failure)),
+                Err(failure) => Err(self.not_started(kind, &key, failure)),
             };
             outcome = outcome.and(end);
         }

@@ -135,12 +135,14 @@ impl Pair {
             window: 1,
             shared_memory: false,
             input_lengths: None,
+            tuning: Default::default(),
         };
         let memory = OperationMemory {
             input: Span::of_mut(Box::leak(Box::new([0u8; BYTES]))),
             output: Span::of_mut(Box::leak(Box::new([0u8; BYTES]))),
             elementwise: Elementwise { data_type: DataType::U8, reduction: Reduction::Sum, divisor: 1 },
             divisor: 1,
+            reducing_threads: 1,
             scratch: None,
             _owners: [None, None],
             background,
