@@ -4,7 +4,6 @@ use paceline_plan::Reduction;
 
 use crate::communicator::{Communicator, NoUnwind};
 use crate::memory::Span;
-use crate::pending::name;
 use crate::prepare::Call;
 use crate::{CallOptions, CommError, Element};
 
