@@ -176,7 +176,7 @@ impl OperationMemory {
         Elementwise { divisor: if last { self.divisor } else { 1 }, ..self.elementwise }
     }
 
-    fn none() -> OperationMemory {
+    pub fn none() -> OperationMemory {
         use paceline_plan::{DataType, Reduction};
         OperationMemory {
             input: Span::EMPTY,

@@ -5,12 +5,11 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
-use paceline_collective::kernels::Elementwise;
 use paceline_collective::registry::find;
 use paceline_engine::frame::{Header, Signature};
 use paceline_engine::{Config, Engine, Geometry, RankSchedule};
 use paceline_fabric::{Link, LinkError, MemoryLink, Piece, Sink, Transport, memory_pair};
-use paceline_plan::{CollectiveKind, DataType, OperationKey, Reduction};
+use paceline_plan::{CollectiveKind, OperationKey};
 
 use super::*;
 use crate::memory::{Memories, Span};
@@ -140,12 +139,8 @@ impl Pair {
         let memory = OperationMemory {
             input: Span::of_mut(Box::leak(Box::new([0u8; BYTES]))),
             output: Span::of_mut(Box::leak(Box::new([0u8; BYTES]))),
-            elementwise: Elementwise { data_type: DataType::U8, reduction: Reduction::Sum, divisor: 1 },
-            divisor: 1,
-            reducing_threads: 1,
-            scratch: None,
-            _owners: [None, None],
             background,
+            ..OperationMemory::none()
         };
         context.post(request, memory).expect("nothing has failed")
     }
