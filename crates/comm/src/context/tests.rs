@@ -125,7 +125,7 @@ impl Pair {
         let schedule = RankSchedule::new(&algorithm.rank_program(1 - rank, 2, 0), 1);
         let request = Request {
             key: OperationKey { operation, ..OperationKey::default() },
-            signature: Signature { elements: BYTES as u64, tile_elements: BYTES as u64, ..Signature::default() },
+            signature: Signature { elements: BYTES as u64, tile_elements: BYTES as u32, ..Signature::default() },
             schedule: Arc::new(schedule),
             geometry: Geometry::uniform(1, BYTES, BYTES),
             group: [1, 0].into(),
