@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
+use paceline_collective::Topology;
 use paceline_collective::registry::find;
 use paceline_engine::frame::{Header, Signature};
 use paceline_engine::{Config, Engine, Geometry, RankSchedule};
@@ -122,7 +123,7 @@ impl Pair {
     fn message(&self, rank: usize, operation: u64, background: bool) -> Ticket {
         let context = [&self.zero, &self.one][rank];
         let algorithm = find(CollectiveKind::SendReceive, "point-to-point").expect("it is in the registry");
-        let schedule = RankSchedule::new(&algorithm.rank_program(1 - rank, 2, 0), 1);
+        let schedule = RankSchedule::new(&algorithm.rank_program(1 - rank, &Topology::flat(2), 0), 1);
         let request = Request {
             key: OperationKey { operation, ..OperationKey::default() },
             signature: Signature { elements: BYTES as u64, tile_elements: BYTES as u32, ..Signature::default() },
