@@ -53,6 +53,10 @@ impl Link for Hidden {
         self.link.has_room()
     }
 
+    fn is_flushed(&self) -> bool {
+        self.link.is_flushed()
+    }
+
     unsafe fn enqueue(&mut self, header: &Header, payload: &[Piece], ticket: u64) {
         // SAFETY: the caller's promise.
         unsafe { self.link.enqueue(header, payload, ticket) };
@@ -131,7 +135,7 @@ impl Pair {
             geometry: Geometry::uniform(1, BYTES, BYTES),
             group: [1, 0].into(),
             priority: 1,
-            deadline: Time::from_secs(1000),
+            deadline: Duration::from_secs(1000),
             window: 1,
             shared_memory: false,
             input_lengths: None,
