@@ -1,4 +1,4 @@
-//! Threads of one rank that wait at once: whoever can go on is woken, and nobody is kept from the lock. The link hides
+//! Threads of one rank that wait at once: whoever can go on is woken. The link hides
 //! its descriptors, so that nothing but the other threads can wake a sleeper.
 
 use std::sync::atomic::AtomicUsize;
@@ -19,9 +19,6 @@ use crate::memory::{Memories, Span};
 const AWAKE: Duration = Duration::from_millis(50);
 const TRIES: usize = 3;
 
-/// What a restless link makes a round last: longer than a lock is tried for before a thread sleeps on it.
-const ROUND: Duration = Duration::from_micros(50);
-
 /// How many bytes all messages have.
 const BYTES: usize = 8;
 
@@ -32,9 +29,8 @@ struct Knobs {
     asked: AtomicUsize,
     /// Shows them.
     awake: AtomicBool,
-    /// Claims that something moves, always; how often it was looked at.
+    /// Claims that something moves, always.
     restless: AtomicBool,
-    looked: AtomicUsize,
     /// Panics when it is looked at.
     broken: AtomicBool,
 }
@@ -67,14 +63,8 @@ impl Link for Hidden {
     }
 
     fn receive(&mut self, sink: &mut dyn Sink) -> Result<bool, LinkError> {
-        self.knobs.looked.fetch_add(1, Ordering::Relaxed);
         assert!(!self.knobs.broken.load(Ordering::Relaxed), "a bug");
-        let restless = self.knobs.restless.load(Ordering::Relaxed);
-        let start = Instant::now();
-        while restless && start.elapsed() < ROUND {
-            std::hint::spin_loop();
-        }
-        Ok(self.link.receive(sink)? || restless)
+        Ok(self.link.receive(sink)? || self.knobs.restless.load(Ordering::Relaxed))
     }
 
     fn descriptors(&self, into: &mut Vec<Descriptor>) {
@@ -298,27 +288,4 @@ fn a_wait_ends_in_time_though_something_always_moves() {
     let (context, (done, ended)) = (pair.zero.clone(), mpsc::channel());
     thread::spawn(move || done.send(context.wait(&ticket, Some(Instant::now() + Duration::from_millis(20)))));
     assert_eq!(ended.recv_timeout(Duration::from_secs(10)), Ok(false));
-}
-
-#[test]
-fn whoever_drives_lets_others_pass() {
-    let pair = pair();
-    pair.knobs.restless.store(true, Ordering::Relaxed);
-    let (context, over) = (pair.zero.clone(), Arc::new(AtomicBool::new(false)));
-    let seen = over.clone();
-    let driver = thread::spawn(move || {
-        context.drive(Patience { spins: 0, yields: 0 }, None, &|_| seen.load(Ordering::Relaxed));
-    });
-    // Rounds that the driver manages while another thread wants the lock; more, where that thread has to wait for a
-    // processor first.
-    let mut rounds = Vec::new();
-    for _ in 0..101 {
-        let before = pair.knobs.looked.load(Ordering::Relaxed);
-        let after = pair.zero.with(|_| pair.knobs.looked.load(Ordering::Relaxed));
-        rounds.push(after - before);
-    }
-    over.store(true, Ordering::Relaxed);
-    driver.join().expect("it only drives");
-    rounds.sort_unstable();
-    assert!(rounds[rounds.len() / 2] <= 8, "{rounds:?}");
 }
