@@ -4,7 +4,7 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,13 +16,17 @@ use support::{Running, children_of, is_alive, paceline, run, start, until};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A training that would take minutes, once all its workers are in the middle of it. Gives their process ids by rank.
+fn long_training(transport: &str) -> (Running, Vec<u32>, MutexGuard<'static, ()>) {
+    let options = ["--workers", "3", "--transport", transport, "--epochs", "1000", "--model", "mlp"];
+    in_the_middle(paceline(&[&["train"], &options[..]].concat()))
+}
+
 /// One at a time, as long as the guard lives: workers that compete with another test's for the cores notice a loss later
 /// than those of a user.
-fn long_training(transport: &str) -> (Running, Vec<u32>, MutexGuard<'static, ()>) {
+fn in_the_middle(command: Command) -> (Running, Vec<u32>, MutexGuard<'static, ()>) {
     static ONE: Mutex<()> = Mutex::new(());
     let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let options = ["--workers", "3", "--transport", transport, "--epochs", "1000", "--model", "mlp"];
-    let running = start(paceline(&[&["train"], &options[..]].concat()));
+    let running = start(command);
     assert!(until(LIMIT, || running.stdout_so_far().contains("epoch 1:")), "{}", running.stderr_so_far());
     let mut ranks: Vec<(u32, u32)> =
         children_of(running.pid()).into_iter().filter_map(|pid| Some((rank_of(pid)?, pid))).collect();
@@ -39,8 +43,12 @@ fn rank_of(pid: u32) -> Option<u32> {
 }
 
 fn kill(pid: u32) {
+    signal(pid, Signal::KILL);
+}
+
+fn signal(pid: u32, signal: Signal) {
     let pid = Pid::from_raw(pid as i32).expect("a process id");
-    kill_process(pid, Signal::KILL).expect("it is still there");
+    kill_process(pid, signal).expect("it is still there");
 }
 
 /// The sockets that processes hold, by inode.
@@ -87,6 +95,53 @@ fn survivors_of_a_killed_worker_end_in_time_and_say_who_where_and_what() {
         }
         assert_eq!(left_over(&sockets), Vec::<String>::new(), "{transport}: left behind");
     }
+}
+
+/// Its connections stay open: only its silence tells.
+#[test]
+fn survivors_of_a_stopped_worker_end_in_time_and_name_it() {
+    for transport in ["shm", "tcp"] {
+        let (running, ranks, _one) = long_training(transport);
+        let sockets = sockets_of(&ranks);
+        signal(ranks[1], Signal::STOP);
+        let stopped = Instant::now();
+        let gone = until(Duration::from_secs(5), || !is_alive(ranks[0]) && !is_alive(ranks[2]));
+        let took = stopped.elapsed();
+        assert!(gone, "{transport}: survivors still run after {took:?}: {}", running.stderr_so_far());
+        assert!(took < Duration::from_millis(4000), "{transport}: survivors took {took:?}");
+        // The launcher ends the stopped one, which cannot obey.
+        let outcome = running.end_within(Duration::from_secs(6)).expect_code(1);
+        assert!(!is_alive(ranks[1]), "{transport}: the stopped rank is still there: {outcome:#?}");
+        for survivor in [0, 2] {
+            let reports = format!("rank {survivor} on {}", host());
+            let said = outcome.stderr.lines().find(|line| line.contains(&reports) && line.contains("failed"));
+            let said = said.unwrap_or_else(|| panic!("{transport}: rank {survivor} said nothing: {outcome:#?}"));
+            let named = said.contains("rank 1 is lost: it has given no sign of life for") && said.contains("host");
+            assert!(named && said.contains("all-reduce"), "{transport}: {said}");
+        }
+        assert_eq!(left_over(&sockets), Vec::<String>::new(), "{transport}: left behind");
+    }
+}
+
+#[test]
+fn a_rank_that_does_not_take_part_is_named_and_may_come_back() {
+    let options = ["--workers", "3", "--epochs", "1000", "--model", "mlp"];
+    let mut command = paceline(&[&["train"], &options[..]].concat());
+    command.env("PACELINE_HEARTBEAT", "0").env("PACELINE_STALL", "0.5");
+    let (running, ranks, _one) = in_the_middle(command);
+    signal(ranks[1], Signal::STOP);
+    let named = || {
+        let said = running.stderr_so_far();
+        said.lines()
+            .any(|line| line.contains("has not moved for") && line.contains(&format!("rank 1 (host {})", host())))
+    };
+    assert!(until(Duration::from_secs(5), named), "nobody is named: {}", running.stderr_so_far());
+    signal(ranks[1], Signal::CONT);
+    let epochs = || running.stdout_so_far().matches("epoch ").count();
+    let before = epochs();
+    assert!(until(LIMIT, || epochs() > before + 1), "it does not go on: {}", running.stderr_so_far());
+    running.signal(Signal::INT);
+    running.end_within(Duration::from_secs(2)).expect_code(130);
 }
 
 #[test]
@@ -171,4 +226,79 @@ fn calls_that_do_not_fit_each_other_are_named() {
 fn variables_that_make_no_sense_are_wrong_usage() {
     let outcome = run(lone_rank("5", "2", &free_address(), &SHORT), LIMIT).expect_code(2);
     outcome.expect_stderr(&["PACELINE_RANK", "5", "help:"]);
+}
+
+#[test]
+fn two_processes_of_one_rank_are_named_by_all() {
+    let address = free_address();
+    let ranks = ["0", "1", "1"].map(|rank| start(lone_rank(rank, "3", &address, &SHORT)));
+    let outcomes = ranks.map(|running| running.end_within(LIMIT).expect_code(1));
+    for outcome in outcomes {
+        outcome.expect_stderr(&["two processes claim rank 1", &format!("host {}", host())]);
+    }
+}
+
+#[test]
+fn a_rank_of_another_job_is_turned_away_and_named() {
+    let address = free_address();
+    let first = start(lone_rank("0", "2", &address, &SHORT));
+    let mut other = lone_rank("1", "2", &address, &SHORT);
+    other.env("PACELINE_JOB", "another");
+    let other = start(other);
+    first.end_within(LIMIT).expect_code(1).expect_stderr(&["rank 1 never came", "another"]);
+    other.end_within(LIMIT).expect_code(1).expect_stderr(&["rank 1 on ", "job", "another"]);
+}
+
+#[test]
+fn a_rank_of_another_version_is_turned_away_and_named() {
+    let address = free_address();
+    let first = start(lone_rank("0", "2", &address, &SHORT));
+    let mut socket = None;
+    let dialled = || {
+        socket = TcpStream::connect(&address).ok();
+        socket.is_some()
+    };
+    assert!(until(LIMIT, dialled), "rank 0 does not listen");
+    // Magic, version 65535, two zeros, and a message of one byte.
+    let hello = b"PcLc\xff\xff\0\0\x01\0\0\0x";
+    std::io::Write::write_all(&mut socket.expect("a connection"), hello).expect("room");
+    let outcome = first.end_within(LIMIT).expect_code(1);
+    outcome.expect_stderr(&["rank 1 never came", "version 65535", "same Paceline"]);
+}
+
+/// Ranks under a limit of the shell.
+fn limited(limit: &str, options: &str) -> support::Outcome {
+    let script = format!(
+        "ulimit {limit}; exec {} perf all-reduce --max 64KiB --seconds 0 {options}",
+        env!("CARGO_BIN_EXE_paceline")
+    );
+    let mut command = paceline(&["launch", "--workers", "2", "--", "sh", "-c", &script]);
+    command.env("PACELINE_TIMEOUT", "5");
+    run(command, LIMIT)
+}
+
+#[test]
+fn too_few_descriptors_are_an_error_that_names_the_limit() {
+    for descriptors in ["8", "10", "12", "14"] {
+        for transport in ["shm", "tcp"] {
+            let outcome = limited(&format!("-n {descriptors}"), &format!("--transport {transport}"));
+            if outcome.code() == 0 {
+                continue; // It was enough for this transport.
+            }
+            let outcome = outcome.expect_code(1);
+            assert!(!outcome.stderr.contains("panicked"), "{descriptors}, {transport}: {outcome:#?}");
+            let limit = format!("limit on open files is {descriptors}");
+            let named = outcome.stderr.contains(&limit) && outcome.stderr.contains("ulimit -n");
+            assert!(named, "{descriptors}, {transport}: {outcome:#?}");
+        }
+    }
+}
+
+/// Growing a file beyond the limit raises a signal that kills: it must not come to that.
+#[test]
+fn a_limit_on_file_sizes_leaves_tcp() {
+    // 512 KiB: neither rings nor arena fit.
+    let outcome = limited("-f 512", "").expect_code(0);
+    outcome.expect_stderr(&["no shared memory", "ulimit -f"]);
+    limited("-f 512", "--transport shm").expect_code(1).expect_stderr(&["ulimit -f"]);
 }

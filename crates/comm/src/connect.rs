@@ -92,7 +92,8 @@ impl Communicator {
 /// Everything up to the links.
 fn join(place: &Place, config: &Config) -> Result<Parts, CommError> {
     let name = format!("rank {} on {}", place.rank, host_name());
-    let failed = |error: &dyn fmt::Display| CommError::Connect(format!("{name}: {error}"));
+    let failed =
+        |error: &dyn fmt::Display| CommError::Connect(format!("{name}: {error}{}", advice(&error.to_string())));
     let Environment { network, timeout, .. } = &config.environment;
     let mut notes = Vec::new();
     let acceptor = match config.transport {
@@ -183,6 +184,16 @@ fn share(
         }
     }
     Ok(())
+}
+
+/// What to do about an error of the system that says only what it lacks.
+pub(crate) fn advice(error: &str) -> String {
+    use rustix::process::{Resource, getrlimit};
+    if !error.contains(&std::io::Error::from(rustix::io::Errno::MFILE).to_string()) {
+        return String::new();
+    }
+    let limit = getrlimit(Resource::Nofile).current.map_or("none".to_owned(), |limit| limit.to_string());
+    format!(". The limit on open files is {limit}: raise it with `ulimit -n`")
 }
 
 /// This machine's name, for messages.

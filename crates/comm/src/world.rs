@@ -12,6 +12,7 @@ use paceline_fabric::{Link, Transport};
 use paceline_plan::{LinkCost, LinkCosts, OperationKey};
 
 use crate::CommError;
+use crate::connect::advice;
 use crate::context::{Context, Patience};
 use crate::core::Core;
 use crate::memory::Memories;
@@ -73,8 +74,9 @@ impl World {
         let name = format!("rank {} on {}", parts.rank, parts.hosts[parts.rank]);
         let transports = parts.links.iter().map(|link| link.as_ref().map(|link| link.transport())).collect();
         let core = Core::new(engine, parts.links, memories, name);
-        let failed =
-            |what: &str, error: std::io::Error| CommError::Connect(format!("rank {}: {what}: {error}", parts.rank));
+        let failed = |what: &str, error: std::io::Error| {
+            CommError::Connect(format!("rank {}: {what}: {error}{}", parts.rank, advice(&error.to_string())))
+        };
         let (rank, hosts) = (parts.rank, parts.hosts.clone());
         let report = move |stall: &Stall| {
             if let Some(on_stall) = &on_stall {

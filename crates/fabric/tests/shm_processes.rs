@@ -317,3 +317,44 @@ fn a_killed_peer_is_noticed_at_once() {
         link.flush(&mut |_| ()).expect("a dead link takes frames and forgets them");
     }
 }
+
+/// Makes this thread's requests for memory fail, as where there is none.
+fn refuse_memory() {
+    let statement =
+        |code: u32, jump_true, jump_false, k| libc::sock_filter { code: code as u16, jt: jump_true, jf: jump_false, k };
+    // `madvise` is asked to fill pages: its third argument, whose lower half stands at byte 32, says so.
+    let mut program = [
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 3, libc::SYS_madvise as u32),
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 32),
+        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::MADV_POPULATE_WRITE as u32),
+        statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EFAULT as u32),
+        statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: the kernel copies the filter, which is valid during the call; nothing else is touched.
+    let results = unsafe {
+        [
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
+            libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter),
+        ]
+    };
+    assert_eq!(results, [0, 0], "no filter: {}", std::io::Error::last_os_error());
+}
+
+/// Memory is taken when it is asked for: where there is none, that is an error, and nothing dies of touching it later.
+#[test]
+fn shared_memory_that_is_not_there_is_an_error_and_no_signal() {
+    let host = ShmHost::new(tiny()).expect("a host");
+    let arena = host.arena().clone();
+    let free = arena.free_bytes();
+    let refused = std::thread::spawn(move || {
+        refuse_memory();
+        arena.allocate(100_000, 64).map(|_| ()).expect_err("there is none").to_string()
+    });
+    let refused = refused.join().expect("no panic");
+    assert!(refused.contains("no memory for") && refused.contains("memory limit"), "{refused}");
+    assert_eq!(host.arena().free_bytes(), free, "what was refused is kept");
+    // The filter is the other thread's own.
+    host.arena().allocate(100_000, 64).expect("there is some");
+}

@@ -175,7 +175,9 @@ impl<'a> Reception<'a> {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
                     // No descriptors left: strangers may hold them.
-                    Some(Errno::MFILE | Errno::NFILE) if !self.pending.is_empty() => self.drop_oldest(),
+                    Some(Errno::MFILE | Errno::NFILE) if !self.pending.is_empty() => {
+                        self.drop_oldest(&format!("it says nothing, and others could not be answered ({error})"));
+                    }
                     Some(Errno::MFILE | Errno::NFILE) => return Err(error),
                     // The connection was gone before it was accepted (accept(2) lists what else it may report).
                     _ => return Ok(()),
@@ -187,7 +189,7 @@ impl<'a> Reception<'a> {
 
     fn admit(&mut self, socket: TcpStream, from: SocketAddr) -> io::Result<()> {
         if self.pending.len() == PENDING_MAX {
-            self.drop_oldest();
+            self.drop_oldest("too many others are waiting, and it says nothing");
         }
         socket.set_nonblocking(true)?;
         let from = SocketAddr::new(from.ip().to_canonical(), from.port());
@@ -201,9 +203,9 @@ impl<'a> Reception<'a> {
         Ok(())
     }
 
-    fn drop_oldest(&mut self) {
+    fn drop_oldest(&mut self, why: &str) {
         let oldest = self.pending.remove(0);
-        self.turned_away(oldest.from, &"too many others are waiting, and it says nothing");
+        self.turned_away(oldest.from, &why);
     }
 }
 

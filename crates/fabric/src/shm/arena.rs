@@ -33,18 +33,24 @@ pub struct Arena {
     free: Mutex<FreeList>,
 }
 
-/// An arena has no free range that is long enough.
+/// Why an arena has no memory to give.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "the shared arena of {total} bytes has no {wanted} bytes in one piece left ({free} are free): drop buffers or ask for a larger arena"
-)]
-pub struct ArenaFull {
-    /// The bytes asked for.
-    pub wanted: usize,
-    /// The bytes free, in pieces.
-    pub free: usize,
-    /// The bytes of the arena.
-    pub total: usize,
+pub enum ArenaError {
+    /// It has no free range that is long enough.
+    #[error(
+        "the shared arena of {total} bytes has no {wanted} bytes in one piece left ({free} are free): drop buffers or ask for a larger arena"
+    )]
+    Full {
+        /// The bytes asked for.
+        wanted: usize,
+        /// The bytes free, in pieces.
+        free: usize,
+        /// The bytes of the arena.
+        total: usize,
+    },
+    /// The system has no memory for it.
+    #[error(transparent)]
+    Memory(#[from] io::Error),
 }
 
 impl Arena {
@@ -76,7 +82,7 @@ impl Arena {
 
     /// Takes `bytes`, aligned to `alignment` (a power of two, at most 2 MiB) and at least to a cache line; from a page on to pages,
     /// from a huge page on to huge pages. What it holds is unspecified: zeros, or what an earlier owner left.
-    pub fn allocate(self: &Arc<Arena>, bytes: usize, alignment: usize) -> Result<Allocation, ArenaFull> {
+    pub fn allocate(self: &Arc<Arena>, bytes: usize, alignment: usize) -> Result<Allocation, ArenaError> {
         // The mapping starts on a huge page: up to that, an offset is as aligned as its address.
         assert!(
             alignment.is_power_of_two() && alignment <= HUGE_PAGE_BYTES,
@@ -92,10 +98,13 @@ impl Arena {
             let natural = free.take(taken, natural.max(alignment));
             Some((natural.or_else(|| free.take(taken, alignment.max(ALIGNMENT_MIN)))?, taken))
         });
-        match taken {
-            Some((offset, taken)) => Ok(Allocation { arena: Arc::clone(self), offset, taken, bytes }),
-            None => Err(ArenaFull { wanted: bytes, free: free.free_bytes(), total: self.bytes() }),
-        }
+        let Some((offset, taken)) = taken else {
+            return Err(ArenaError::Full { wanted: bytes, free: free.free_bytes(), total: self.bytes() });
+        };
+        drop(free);
+        let allocation = Allocation { arena: Arc::clone(self), offset, taken, bytes };
+        self.mapping.populate(offset, taken)?;
+        Ok(allocation)
     }
 
     /// The size of the arena.

@@ -10,8 +10,14 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 /// A sparse memory file of this size that nobody, a peer included, can shrink: touching a mapping of it never raises
-/// SIGBUS for want of file.
+/// SIGBUS for want of file. For want of memory it still could: see [`Mapping::populate`].
 pub(super) fn create_sealed(name: &str, bytes: usize) -> io::Result<OwnedFd> {
+    // Growing a file beyond this limit raises a signal that kills.
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    if let Some(limit) = limit.filter(|limit| *limit < bytes as u64) {
+        let what = format!("{bytes} bytes are over the limit on file sizes of {limit} bytes (ulimit -f): raise it");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
+    }
     let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     rustix::fs::ftruncate(&fd, bytes as u64)?;
     rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
@@ -113,6 +119,27 @@ impl Mapping {
     /// How many bytes are mapped.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Takes memory for `bytes` from `offset` on, now: where there is none, this is an error, and touching it later can
+    /// raise no SIGBUS. Kernels before 5.14 do not know the request, and promise nothing.
+    pub(super) fn populate(&self, offset: usize, bytes: usize) -> io::Result<()> {
+        assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.bytes), "the range lies inside the mapping");
+        let first = offset - offset % page_bytes();
+        let start: *mut c_void = self.start.as_ptr().wrapping_add(first).cast();
+        // SAFETY: the range is ours and stays as it is: pages that are there are not touched, others are filled with
+        // what the file holds.
+        let done =
+            unsafe { rustix::mm::madvise(start, bytes + offset - first, rustix::mm::Advice::LinuxPopulateWrite) };
+        match done {
+            Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
+            Err(error) => {
+                let what = format!(
+                    "there is no memory for {bytes} shared bytes ({error}): raise the memory limit of the container, or free some"
+                );
+                Err(io::Error::new(io::ErrorKind::OutOfMemory, what))
+            }
+        }
     }
 
     /// Tells the kernel how the memory will be used; whether it listens does not matter.

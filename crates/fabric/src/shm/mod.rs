@@ -32,7 +32,7 @@ mod segment;
 #[cfg(test)]
 mod tests;
 
-pub use arena::{Allocation, Arena, ArenaFull};
+pub use arena::{Allocation, Arena, ArenaError};
 pub use connect::{ShmHost, ShmOptions};
 pub use doorbell::Doorbell;
 pub use link::ShmLink;

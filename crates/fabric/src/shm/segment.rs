@@ -83,6 +83,7 @@ impl Segment {
     pub(super) fn create(ring_bytes: usize) -> io::Result<(Arc<Segment>, OwnedFd)> {
         let file = create_sealed("paceline-rings", page_bytes() + 2 * ring_bytes)?;
         let segment = Segment::map(&file, ring_bytes)?;
+        segment.mapping.populate(0, segment.mapping.bytes())?;
         Ok((Arc::new(segment), file))
     }
 

@@ -1,0 +1,65 @@
+//! Ranks watch each other: a busy one is not lost, and one that stays away is named long before the deadline.
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use paceline_comm::{CallOptions, Communicator, Reduction, StallReport, ThreadsConfig, Transport, Watch};
+
+/// A world of threads on TCP, and where its reports of stalls gather.
+fn watched(ranks: usize, heartbeat: Duration, stall: Duration) -> (Vec<Communicator>, Arc<Mutex<Vec<StallReport>>>) {
+    let reports = Arc::new(Mutex::new(Vec::new()));
+    let gathered = reports.clone();
+    let keep = move |report: &StallReport| gathered.lock().expect("no test panics under it").push(report.clone());
+    let watch = Watch { heartbeat, stall, on_stall: Some(Arc::new(keep)), ..Watch::default() };
+    let config = ThreadsConfig { transport: Transport::Tcp, watch, ..ThreadsConfig::default() };
+    (Communicator::threads_with(ranks, &config).expect("a world of threads"), reports)
+}
+
+#[test]
+fn a_rank_that_computes_outside_of_calls_is_not_lost_but_reported() {
+    let (world, reports) = watched(3, Duration::from_millis(200), Duration::from_millis(400));
+    let ranks = world.into_iter().map(|comm| {
+        std::thread::spawn(move || {
+            let busy = Instant::now() + Duration::from_millis(2000);
+            // Far longer than the silence that makes a loss: the progress thread speaks for it.
+            while comm.rank() == 1 && Instant::now() < busy {
+                std::hint::spin_loop();
+            }
+            let mut data = [1f32; 1000];
+            comm.all_reduce(&mut data, Reduction::Sum, &CallOptions::default()).map(|()| data[999])
+        })
+    });
+    let ranks: Vec<_> = ranks.collect();
+    for rank in ranks {
+        assert_eq!(rank.join().expect("no panic").expect("nobody is lost"), 3.0);
+    }
+    let reports = reports.lock().expect("no test panics under it");
+    for rank in [0, 2] {
+        let own: Vec<_> = reports.iter().filter(|report| report.rank == rank).collect();
+        // After 0.4 s, 0.8 s and 1.6 s of the two seconds.
+        assert!((1..=3).contains(&own.len()), "rank {rank}: {reports:?}");
+        for report in own {
+            assert_eq!(report.not_started.iter().map(|(rank, _)| *rank).collect::<Vec<_>>(), [1], "{report}");
+            let text = report.to_string();
+            assert!(
+                text.contains("all-reduce") && text.contains("rank 1 (host ") && text.contains("not started"),
+                "{text}"
+            );
+        }
+    }
+    assert!(reports.iter().all(|report| report.rank != 1), "{reports:?}");
+}
+
+#[test]
+fn an_idle_world_stays_whole() {
+    // No call is pending; only signs of life are on the links.
+    let (world, _) = watched(3, Duration::from_millis(100), Duration::ZERO);
+    std::thread::sleep(Duration::from_millis(1500));
+    let ranks: Vec<_> =
+        world.into_iter().map(|comm| std::thread::spawn(move || comm.barrier(&CallOptions::default()))).collect();
+    for rank in ranks {
+        rank.join().expect("no panic").expect("nobody is lost");
+    }
+}
