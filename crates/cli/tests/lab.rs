@@ -1,11 +1,14 @@
 //! Ranks on several hosts: network namespaces of this machine. Where there can be none, the tests say why and pass.
 
+mod support;
+
 use std::ffi::OsString;
 use std::fs;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use xtask::lab::{Fault, Harm, Job, Lab, LabError, LabOptions};
+use support::{Running, start, until};
+use xtask::lab::{Fault, Harm, Job, Lab, LabError, LabOptions, host_name};
 
 /// A lab, or the reason why it is not tested here.
 fn lab(hosts: usize) -> Option<Lab> {
@@ -108,6 +111,51 @@ fn a_job_ends_with_its_first_failure_and_leaves_nothing() {
     assert!(lab.run(&job).expect("it runs").is_success());
     drop(lab);
     assert!(!somebody_runs("61.25"), "left behind");
+}
+
+/// Long enough for a start on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Two signs of life that do not come (2.5 s), the words about it, and the ends of the processes.
+const LOSS_LIMIT: Duration = Duration::from_secs(5);
+
+/// Hurts the link of host 1, of three, once rank 0 has written `begun`. All ranks end in time; those that can still reach
+/// each other say that rank 1 is lost, where it ran, and in the middle of what; rank 1 misses one of them.
+fn a_lost_host_is_named(harm: Harm, command: &[&str], begun: &str) {
+    let Some(lab) = lab(3) else { return };
+    let ranks: Vec<Running> = lab.ranks(1, &words(command)).into_iter().map(start).collect();
+    assert!(until(PATIENCE, || ranks[0].stdout_so_far().contains(begun)), "{}", ranks[0].stderr_so_far());
+    Fault { host: 1, after: Duration::ZERO }.happen(harm, &lab).expect("host 1 is there");
+    let hurt = Instant::now();
+    let outcomes: Vec<_> = ranks.into_iter().map(|rank| rank.end_within(LOSS_LIMIT).expect_code(1)).collect();
+    assert!(hurt.elapsed() < LOSS_LIMIT, "{harm:?}: the last one ended after {:?}", hurt.elapsed());
+    for (rank, outcome) in outcomes.iter().enumerate() {
+        let lost: &[usize] = if rank == 1 { &[0, 2] } else { &[1] };
+        let named = outcome.stderr.lines().any(|line| {
+            let names = |lost: &usize| {
+                line.contains(&format!("rank {lost} is lost: it has given no sign of life"))
+                    && line.contains(&format!("host {}", host_name(*lost)))
+            };
+            line.contains(&format!("rank {rank} on {}", host_name(rank)))
+                && line.contains("all-reduce")
+                && lost.iter().any(names)
+        });
+        assert!(named, "{harm:?}: rank {rank} names no lost one: {outcome:#?}");
+    }
+}
+
+#[test]
+fn a_link_taken_down_ends_a_measurement_in_time_and_the_lost_one_is_named() {
+    let long = ["perf", "all-reduce", "--min", "1KiB", "--max", "1MiB", "--seconds", "2"];
+    let command = [&[env!("CARGO_BIN_EXE_paceline")], &long[..]].concat();
+    a_lost_host_is_named(Harm::Down, &command, " 1024 ");
+}
+
+#[test]
+fn a_link_that_drops_everything_ends_a_training_in_time_and_the_lost_one_is_named() {
+    let long = ["train", "--epochs", "1000", "--model", "mlp"];
+    let command = [&[env!("CARGO_BIN_EXE_paceline")], &long[..]].concat();
+    a_lost_host_is_named(Harm::Drop, &command, "epoch 1:");
 }
 
 /// Is there a process with this word on its command line?

@@ -358,3 +358,29 @@ fn shared_memory_that_is_not_there_is_an_error_and_no_signal() {
     // The filter is the other thread's own.
     host.arena().allocate(100_000, 64).expect("there is some");
 }
+
+/// The same holds for rings, which take theirs as they are first filled.
+#[test]
+fn a_ring_without_memory_is_an_error_and_no_signal() {
+    let part = |_: &ShmHost, mut link: ShmLink| {
+        let bytes = payload(2, 100_000);
+        send(&mut link, &data(1, 10), &payload(1, 10));
+        refuse_memory();
+        let pieces = [piece(&bytes)];
+        // SAFETY: `bytes` outlives the link: it is dropped after it.
+        unsafe { link.enqueue(&data(2, bytes.len()), &pieces, 1) };
+        let error = link.flush(&mut |_| ()).expect_err("there is none").to_string();
+        assert!(error.contains("taking memory for a ring") && error.contains("memory limit"), "{error}");
+        drop(link);
+        drop(bytes);
+    };
+    if is_peer(ShmOptions::default(), part) {
+        return;
+    }
+    let (peer, _host, mut link) = start("a_ring_without_memory_is_an_error_and_no_signal", ShmOptions::default());
+    let mut recorder = Recorder::new(|_| Want::Memory);
+    let (header, arrived) = receive(&mut link, &mut recorder).expect("what was sent before");
+    assert!(header == data(1, 10) && arrived == payload(1, 10));
+    peer.assert_success();
+    assert!(matches!(receive(&mut link, &mut recorder), Err(LinkError::Closed)));
+}

@@ -14,6 +14,9 @@ use crate::LinkError;
 /// Published positions are multiples of this: a cache line.
 pub(super) const UNIT: usize = 64;
 
+/// A ring takes memory in pieces of this size, in its first lap: with many ranks most pairs never fill theirs.
+const MEMORY_STEP_BYTES: usize = 64 << 10;
+
 /// The writing end.
 pub(super) struct Producer {
     segment: Arc<Segment>,
@@ -24,21 +27,38 @@ pub(super) struct Producer {
     published: u64,
     /// Up to where the consumer has read, when last looked.
     head: Cell<u64>,
+    /// Up to which position there is memory; the last one that there is, once the whole ring has some.
+    backed: u64,
 }
 
 impl Producer {
     /// The end of ring `side`, fresh.
     pub(super) fn new(segment: Arc<Segment>, side: usize) -> Producer {
-        Producer { segment, side, tail: 0, published: 0, head: Cell::new(0) }
+        Producer { segment, side, tail: 0, published: 0, head: Cell::new(0), backed: 0 }
     }
 
     /// How many bytes can be written now; looks at what the consumer has read only if the last look does not give
-    /// `wanted`. The limit is on a multiple of [`UNIT`]: who fills all of it may publish.
+    /// `wanted`. The limit is on a multiple of [`UNIT`]: who fills all of it may publish. The first `wanted` of them have
+    /// memory: where the system has none, this is an error, and writing never ends the process.
     pub(super) fn space(&mut self, wanted: usize) -> Result<usize, LinkError> {
         if self.known_space() < wanted {
             self.look()?;
         }
+        if self.tail + wanted as u64 > self.backed {
+            self.take_memory(wanted)?;
+        }
         Ok(self.known_space())
+    }
+
+    /// Takes memory for `wanted` more bytes, and a step's worth at once.
+    #[cold]
+    fn take_memory(&mut self, wanted: usize) -> Result<(), LinkError> {
+        let ring_bytes = self.ring_bytes() as u64;
+        let end = (self.tail + wanted as u64).next_multiple_of(MEMORY_STEP_BYTES as u64).min(ring_bytes);
+        let failed = |source| LinkError::Io { doing: "taking memory for a ring", source };
+        self.segment.populate(self.side, self.backed as usize..end as usize).map_err(failed)?;
+        self.backed = if end == ring_bytes { u64::MAX } else { end };
+        Ok(())
     }
 
     /// Can `wanted` bytes be written? Yes if the peer is broken, which the next call of `space` reports.

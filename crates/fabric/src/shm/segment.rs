@@ -1,6 +1,7 @@
 //! The memory that two ranks share: a control page and two rings, one for each direction.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -79,11 +80,11 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// A new segment and its file.
+    /// A new segment and its file. Only the control page has memory yet: see [`Segment::populate`].
     pub(super) fn create(ring_bytes: usize) -> io::Result<(Arc<Segment>, OwnedFd)> {
         let file = create_sealed("paceline-rings", page_bytes() + 2 * ring_bytes)?;
         let segment = Segment::map(&file, ring_bytes)?;
-        segment.mapping.populate(0, segment.mapping.bytes())?;
+        segment.mapping.populate(0, page_bytes())?;
         Ok((Arc::new(segment), file))
     }
 
@@ -118,6 +119,12 @@ impl Segment {
     pub(super) fn ring(&self, index: usize) -> *mut u8 {
         assert!(index < 2);
         self.mapping.start().wrapping_add(page_bytes() + index * 2 * self.ring_bytes)
+    }
+
+    /// Takes memory for a part of the ring that side `index` writes, or says that there is none.
+    pub(super) fn populate(&self, index: usize, part: Range<usize>) -> io::Result<()> {
+        assert!(index < 2 && part.end <= self.ring_bytes, "the part lies inside the ring");
+        self.mapping.populate(page_bytes() + index * 2 * self.ring_bytes + part.start, part.len())
     }
 
     /// The size of each ring: a power of two.
