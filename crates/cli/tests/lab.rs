@@ -136,8 +136,10 @@ fn a_lost_host_is_named(harm: Harm, command: &[&str], begun: &str) {
                 line.contains(&format!("rank {lost} is lost: it has given no sign of life"))
                     && line.contains(&format!("host {}", host_name(*lost)))
             };
-            line.contains(&format!("rank {rank} on {}", host_name(rank)))
-                && line.contains("all-reduce")
+            // From what it has seen itself, or from the words of another.
+            line.contains(&format!("rank {rank} on {}: ", host_name(rank)))
+                && line.contains(" (operation ")
+                && line.contains("Look at the output of")
                 && lost.iter().any(names)
         });
         assert!(named, "{harm:?}: rank {rank} names no lost one: {outcome:#?}");

@@ -12,6 +12,7 @@ use crate::memory::{Memories, OperationMemory};
 use crate::outcome::{Outcomes, Ticket};
 use crate::records::Ring;
 use crate::sink::{Arriving, PeerSink};
+use crate::world::culprit_host;
 
 /// Pieces of local work between two looks at the links.
 const WORK_PER_ROUND: usize = 4;
@@ -42,8 +43,9 @@ pub(crate) struct Core {
     suspect: Option<(usize, LinkError, Time)>,
     /// Operations that do not move, for the log.
     pub stalls: Vec<Stall>,
-    /// This rank and its host, for messages.
-    name: String,
+    /// This rank and the hosts of all, for messages.
+    rank: usize,
+    hosts: Vec<String>,
 }
 
 // SAFETY: the raw pointers in the core (spans of callers' memory, pieces handed to links) may be used from any thread;
@@ -51,7 +53,13 @@ pub(crate) struct Core {
 unsafe impl Send for Core {}
 
 impl Core {
-    pub fn new(engine: Engine, links: Vec<Option<Box<dyn Link>>>, memories: Memories, name: String) -> Core {
+    pub fn new(
+        engine: Engine,
+        links: Vec<Option<Box<dyn Link>>>,
+        memories: Memories,
+        rank: usize,
+        hosts: Vec<String>,
+    ) -> Core {
         let world = links.len();
         let mut core = Core {
             engine,
@@ -69,7 +77,8 @@ impl Core {
             last_words: Vec::new(),
             suspect: None,
             stalls: Vec::new(),
-            name,
+            rank,
+            hosts,
         };
         for (peer, link) in core.links.iter().enumerate() {
             if let Some(link) = link {
@@ -291,7 +300,10 @@ impl Core {
         let reason = match failure {
             // The first one's words are passed on as they are.
             Failure::Aborted { reason, .. } => reason.clone(),
-            _ => format!("{}: {failure}", self.name),
+            _ => {
+                let host = &self.hosts[self.rank];
+                format!("rank {} on {host}: {failure}{}", self.rank, culprit_host(failure, &self.hosts))
+            }
         };
         let lost = if let Failure::PeerLost { rank, .. } = failure { Some(*rank) } else { None };
         self.abort(reason, lost);

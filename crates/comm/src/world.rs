@@ -71,9 +71,8 @@ impl World {
         let engine = Engine::new(EngineConfig { heartbeat, heartbeat_misses, stall, ..limits });
         let mut memories = Memories::default();
         memories.arena = parts.arena.clone();
-        let name = format!("rank {} on {}", parts.rank, parts.hosts[parts.rank]);
         let transports = parts.links.iter().map(|link| link.as_ref().map(|link| link.transport())).collect();
-        let core = Core::new(engine, parts.links, memories, name);
+        let core = Core::new(engine, parts.links, memories, parts.rank, parts.hosts.clone());
         let failed = |what: &str, error: std::io::Error| {
             CommError::Connect(format!("rank {}: {what}: {error}{}", parts.rank, advice(&error.to_string())))
         };
@@ -110,21 +109,13 @@ impl World {
 
     /// Turns a failure into an error that says who, where, what, and what next.
     pub fn error(&self, operation: String, failure: Failure) -> CommError {
-        let host_of = |rank: usize| self.hosts.get(rank).map_or("unknown", String::as_str);
-        let culprit_host = match &failure {
-            Failure::Deadline { waiting, .. } if !waiting.is_empty() => {
-                let hosts = waiting.iter().map(|waiting| format!("rank {} on {}", waiting.rank, host_of(waiting.rank)));
-                format!(" ({})", hosts.collect::<Vec<_>>().join(", "))
-            }
-            _ => failure.culprit().map(|rank| format!(" (host {})", host_of(rank))).unwrap_or_default(),
-        };
         CommError::Failed {
             rank: self.rank,
             host: self.hosts[self.rank].clone(),
             operation,
             next_step: next_step(&failure),
+            culprit_host: culprit_host(&failure, &self.hosts),
             failure: Box::new(failure),
-            culprit_host,
         }
     }
 
@@ -184,6 +175,20 @@ const GUESS: LinkCosts = LinkCosts::uniform(LinkCost { alpha: 20e-6, overhead: 5
 fn patience(local_ranks: usize) -> Patience {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     if local_ranks <= processors { Patience { spins: 16, yields: 2000 } } else { Patience { spins: 0, yields: 500 } }
+}
+
+/// Where those are that caused a failure, for the end of the sentence.
+pub(crate) fn culprit_host(failure: &Failure, hosts: &[String]) -> String {
+    let host_of = |rank: usize| hosts.get(rank).map_or("unknown", String::as_str);
+    match failure {
+        // Its words name the host.
+        Failure::Aborted { .. } => String::new(),
+        Failure::Deadline { waiting, .. } if !waiting.is_empty() => {
+            let hosts = waiting.iter().map(|waiting| format!("rank {} on {}", waiting.rank, host_of(waiting.rank)));
+            format!(" ({})", hosts.collect::<Vec<_>>().join(", "))
+        }
+        _ => failure.culprit().map(|rank| format!(" (host {})", host_of(rank))).unwrap_or_default(),
+    }
 }
 
 fn next_step(failure: &Failure) -> String {

@@ -103,7 +103,7 @@ fn pair() -> Pair {
         let links = if rank == 0 { vec![None, Some(link)] } else { vec![Some(link), None] };
         // No nudges: they would wake sleepers, too.
         let engine = Engine::new(Config { nudge: Duration::from_secs(1000), ..Config::new(rank, 2) });
-        let core = Core::new(engine, links, Memories::default(), format!("rank {rank}"));
+        let core = Core::new(engine, links, Memories::default(), rank, vec!["host".to_owned(); 2]);
         Arc::new(Context::new(core, None, Patience { spins: 0, yields: 0 }, Box::new(|_| ())).expect("an eventfd"))
     };
     let (link, other) = memory_pair();
