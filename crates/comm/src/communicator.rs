@@ -268,6 +268,7 @@ impl Communicator {
         };
         let described = self.world.recording.load(Ordering::Relaxed).then(|| {
             Box::new(Described {
+                key,
                 collective: call.kind,
                 data_type: call.data_type,
                 bytes: call.input.bytes.max(call.output.bytes),

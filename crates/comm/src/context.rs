@@ -290,9 +290,13 @@ impl Context {
             guarded.driver = true;
             guarded.awaited = awaited.cloned();
             guarded.changes_known = guarded.changes;
+            let since = guarded.core.tracer.as_ref().map(|tracer| tracer.now());
             drop(guarded);
             self.poll(&descriptors, timeout);
             guarded = self.lock();
+            if let (Some(tracer), Some(since)) = (&mut guarded.core.tracer, since) {
+                tracer.slept(since);
+            }
             guarded.descriptors = descriptors;
             guarded.driver = false;
             guarded.awaited = None;

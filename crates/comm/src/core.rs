@@ -12,6 +12,7 @@ use crate::memory::{Memories, OperationMemory};
 use crate::outcome::{Outcomes, Ticket};
 use crate::records::Ring;
 use crate::sink::{Arriving, PeerSink};
+use crate::trace::Tracer;
 use crate::world::culprit_host;
 
 /// Pieces of local work between two looks at the links.
@@ -27,9 +28,11 @@ pub(crate) struct Core {
     pub memories: Memories,
     outcomes: Outcomes,
     pub records: Ring,
+    /// While there is a trace.
+    pub tracer: Option<Box<Tracer>>,
     /// Pending operations for which nobody may be waiting in a call.
     pub background: usize,
-    origin: Instant,
+    pub origin: Instant,
     arriving: Vec<Vec<Arriving>>,
     abort_reasons: Vec<Vec<u8>>,
     staging: Vec<u8>,
@@ -67,6 +70,7 @@ impl Core {
             memories,
             outcomes: Outcomes::default(),
             records: Ring::default(),
+            tracer: None,
             background: 0,
             origin: Instant::now(),
             arriving: (0..world).map(|_| Vec::new()).collect(),
@@ -102,6 +106,10 @@ impl Core {
         if let Some(described) = &mut memory.described {
             described.start = now;
         }
+        if let Some(tracer) = &mut self.tracer {
+            // What is posted moves.
+            tracer.looked(now, true, true);
+        }
         let bytes = request.scratch_bytes();
         let no_scratch = |why| Failure::Cancelled { reason: format!("no {bytes} bytes of scratch: {why}") };
         memory.scratch = self.memories.scratch(bytes).map_err(no_scratch)?;
@@ -131,6 +139,7 @@ impl Core {
             self.complete();
             return false;
         }
+        let began = self.tracer.as_ref().map(|tracer| tracer.now());
         let mut moved = self.receive();
         moved |= self.send();
         for _ in 0..WORK_PER_ROUND {
@@ -140,7 +149,12 @@ impl Core {
             }
             let Some(work) = self.engine.work() else { break };
             moved = true;
-            match execute(&work.job, &mut self.memories, &self.links, &mut self.staging) {
+            let started = self.tracer.as_ref().map(|tracer| tracer.now());
+            let done = execute(&work.job, &mut self.memories, &self.links, &mut self.staging);
+            if let (Some(tracer), Some(started)) = (&mut self.tracer, started) {
+                tracer.worked(started, &work.job, self.memories.key_of(&work.job));
+            }
+            match done {
                 Ok(written) => self.engine.worked(work.token, written),
                 Err(Trouble::Kernel(reason)) => {
                     self.fail(Failure::Cancelled { reason });
@@ -157,6 +171,9 @@ impl Core {
             self.send();
         }
         self.complete();
+        if let (Some(tracer), Some(began)) = (&mut self.tracer, began) {
+            tracer.looked(began, moved, self.engine.pending() > 0);
+        }
         moved || (self.engine.has_work() && self.suspect.is_none())
     }
 
@@ -188,6 +205,7 @@ impl Core {
                 arriving: &mut self.arriving[peer],
                 abort_reason: &mut self.abort_reasons[peer],
                 failure: &mut failure,
+                tracer: self.tracer.as_deref_mut(),
             };
             match link.receive(&mut sink) {
                 Ok(some) => {
@@ -221,12 +239,18 @@ impl Core {
                 && let Some(header) = self.engine.control(peer)
             {
                 moved = true;
+                if let Some(tracer) = &mut self.tracer {
+                    tracer.leaving(peer, &header, None);
+                }
                 // SAFETY: no pieces.
                 unsafe { link.enqueue(&header, &[], NO_TICKET) };
             }
             while self.engine.next_lanes(peer).is_some_and(|lanes| link.has_room_on(lanes)) {
                 let Some(frame) = self.engine.transmit(peer) else { break };
                 moved = true;
+                if let Some(tracer) = &mut self.tracer {
+                    tracer.leaving(peer, &frame.header, frame.ticket);
+                }
                 let piece =
                     Piece { start: self.memories.address(&frame.payload).cast_const(), bytes: frame.payload.bytes };
                 let Some(ticket) = frame.ticket else {
@@ -243,9 +267,12 @@ impl Core {
                 // nothing writes to it before, `verify` has proved (see `Programs`).
                 unsafe { link.enqueue(&frame.header, pieces, ticket) };
             }
-            let engine = &mut self.engine;
+            let (engine, tracer) = (&mut self.engine, &mut self.tracer);
             let mut sent = |ticket| {
                 if ticket != NO_TICKET {
+                    if let Some(tracer) = tracer {
+                        tracer.left(ticket);
+                    }
                     engine.transmitted(ticket);
                 }
             };
@@ -262,7 +289,11 @@ impl Core {
         while let Some(completion) = self.engine.completed() {
             let (background, described) = self.memories.remove(completion.op.index);
             if let Some(described) = described {
-                self.records.add(&described, &completion, self.origin.elapsed());
+                let end = self.origin.elapsed();
+                self.records.add(&described, &completion, end);
+                if let Some(tracer) = &mut self.tracer {
+                    tracer.called(&described, completion.key, end, completion.outcome.is_err());
+                }
             }
             self.background -= usize::from(background);
             self.outcomes.end(completion.op, completion.outcome.err());

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use paceline_collective::Space;
 use paceline_collective::kernels::Elementwise;
-use paceline_engine::{PoolBuffer, Region};
+use paceline_engine::{Job, PoolBuffer, Region};
 use paceline_fabric::shm::Arena;
+use paceline_plan::OperationKey;
 
 use crate::buffer::Memory;
 use crate::program::Kernels;
@@ -84,6 +85,12 @@ impl Memories {
 
     pub fn operation(&self, index: u32) -> &OperationMemory {
         &self.operations[index as usize]
+    }
+
+    /// The operation that work is for, if its call is described.
+    pub fn key_of(&self, job: &Job) -> Option<OperationKey> {
+        let (Job::Copy { into, .. } | Job::Combine { into, .. } | Job::Map { into, .. }) = job;
+        self.operation(into.op.index).described.as_ref().map(|described| described.key)
     }
 
     /// The operation has ended: its scratch is free, and the buffers that it owned. True if it ran in the background;

@@ -58,8 +58,10 @@ impl Communicator {
     /// `capacity` of them, of more the latest. 0 stops it, and forgets. Without this, a call pays nothing; with it, some
     /// readings of the clock, and the memory for `capacity` records of about 150 bytes.
     pub fn record_calls(&self, capacity: usize) {
-        self.world.context.with(|core| core.records.resize(capacity));
-        self.world.recording.store(capacity > 0, Ordering::Relaxed);
+        self.world.context.with(|core| {
+            core.records.resize(capacity);
+            self.world.recording.store(core.describes_calls(), Ordering::Relaxed);
+        });
     }
 
     /// Takes the calls that have ended since the last time.
@@ -79,6 +81,7 @@ pub(crate) struct Ring {
 /// What is known of a call before it starts.
 #[derive(Clone, Copy)]
 pub(crate) struct Described {
+    pub key: OperationKey,
     pub collective: CollectiveKind,
     pub data_type: DataType,
     pub bytes: usize,
@@ -113,7 +116,7 @@ impl Ring {
             self.dropped += 1;
         }
         self.calls.push_back(Record {
-            key: completion.key,
+            key: call.key,
             collective: call.collective,
             data_type: call.data_type,
             bytes: call.bytes,

@@ -6,6 +6,7 @@ use paceline_engine::{Engine, Failure, Placement};
 use paceline_fabric::{LinkError, Sink, Target};
 
 use crate::memory::Memories;
+use crate::trace::Tracer;
 
 /// A frame that has begun to arrive.
 pub(crate) struct Arriving {
@@ -24,6 +25,8 @@ pub(crate) struct PeerSink<'a> {
     pub abort_reason: &'a mut Vec<u8>,
     /// What the engine had against a frame.
     pub failure: &'a mut Option<Failure>,
+    /// If there is a trace.
+    pub tracer: Option<&'a mut Tracer>,
 }
 
 /// An abort says at most so much.
@@ -47,6 +50,9 @@ impl Sink for PeerSink<'_> {
             Ok(placement) => placement,
             Err(failure) => return Err(self.refuse(failure)),
         };
+        if let Some(tracer) = &mut self.tracer {
+            tracer.arriving(self.peer, header);
+        }
         let bytes = header.wire_payload_bytes() as usize;
         let target = match placement {
             Placement::Write(region) => Target::Memory(self.memories.address(&region)),
@@ -93,8 +99,10 @@ impl Sink for PeerSink<'_> {
     }
 
     fn end(&mut self, header: &Header) -> Result<(), LinkError> {
-        if let Some(position) = self.find(header) {
-            self.arriving.swap_remove(position);
+        let arrived = self.find(header).map(|position| self.arriving.swap_remove(position));
+        if let Some(tracer) = &mut self.tracer {
+            let combined = arrived.is_some_and(|arrived| matches!(arrived.placement, Placement::Fold { .. }));
+            tracer.arrived(self.peer, header, combined);
         }
         match header.kind() {
             Some(Kind::Abort) => {

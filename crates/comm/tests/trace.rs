@@ -1,0 +1,108 @@
+//! The timeline of a rank: what one sends another receives, and memory is bounded.
+
+mod support;
+
+use std::collections::BTreeSet;
+
+use paceline_comm::{CallOptions, Frame, Reduction, Trace, Traced};
+use support::{LINKS, Links, on_all_ranks};
+
+/// Everything traced on each rank of a world while it all-reduces so many elements with a tag, as the sixth call.
+fn traced(links: Links, ranks: usize, elements: usize, capacity: usize) -> Vec<Trace> {
+    on_all_ranks(links, ranks, move |comm| {
+        comm.start_trace(capacity);
+        comm.barrier(&CallOptions::default()).unwrap();
+        let mut data = vec![1f32; elements];
+        let options = CallOptions { tag: 77, ..CallOptions::algorithm("ring") };
+        comm.all_reduce(&mut data, Reduction::Sum, &options).unwrap();
+        assert!(data.iter().all(|&sum| sum == ranks as f32));
+        comm.barrier(&CallOptions::default()).unwrap();
+        comm.end_trace()
+    })
+}
+
+#[test]
+fn what_one_rank_sends_another_receives() {
+    const RANKS: usize = 3;
+    for links in LINKS {
+        for elements in [10, 700_000] {
+            let traces = traced(links, RANKS, elements, 1 << 16);
+            let (mut sent, mut received) = (BTreeSet::new(), BTreeSet::new());
+            for (rank, trace) in traces.iter().enumerate() {
+                assert_eq!(trace.dropped, 0);
+                assert!(trace.events.iter().all(|event| event.start <= event.end));
+                let calls = trace.events.iter().filter_map(|event| match event.what {
+                    Traced::Call { key, bytes, tag: 77, algorithm: "ring", failed: false, .. } => {
+                        Some((event, key, bytes))
+                    }
+                    _ => None,
+                });
+                let [(call, call_key, bytes)] = calls.collect::<Vec<_>>()[..] else { panic!("one call: {trace:#?}") };
+                assert_eq!(bytes, elements * 4);
+                let name = |frame: &Frame| (frame.tile, frame.message, frame.offset, frame.bytes);
+                for event in &trace.events {
+                    match &event.what {
+                        Traced::Sent(frame) if frame.key == call_key && ["data", "reference"].contains(&frame.kind) => {
+                            assert!(event.start >= call.start);
+                            assert!(sent.insert((rank, frame.peer, frame.kind, name(frame))), "{frame:?}");
+                        }
+                        Traced::Received(frame)
+                            if frame.key == call_key && ["data", "reference"].contains(&frame.kind) =>
+                        {
+                            assert!(event.end <= call.end);
+                            assert!(received.insert((frame.peer, rank, frame.kind, name(frame))), "{frame:?}");
+                        }
+                        _ => {}
+                    }
+                }
+                let combined = trace.events.iter().any(|event| match &event.what {
+                    Traced::Received(frame) => frame.combined && frame.key == call_key,
+                    Traced::Work { work, key, .. } => *work == "combine" && *key == Some(call_key),
+                    _ => false,
+                });
+                assert!(combined, "{links:?}: nothing was combined on rank {rank}");
+            }
+            assert!(sent.len() >= 2 * RANKS * (RANKS - 1), "{links:?}: {sent:?}");
+            assert_eq!(sent, received, "{links:?}, {elements} elements");
+        }
+    }
+}
+
+#[test]
+fn a_trace_is_bounded_and_ends() {
+    for trace in traced(Links::Tcp, 2, 100_000, 4) {
+        assert_eq!(trace.events.len(), 4);
+        assert!(trace.dropped > 0);
+    }
+    on_all_ranks(Links::Memory, 2, |comm| {
+        comm.barrier(&CallOptions::default()).unwrap();
+        assert!(comm.end_trace().events.is_empty(), "none was asked for");
+        comm.start_trace(100);
+        comm.barrier(&CallOptions::default()).unwrap();
+        let clock = comm.clock();
+        let trace = comm.end_trace();
+        assert!(!trace.events.is_empty() && trace.events.iter().all(|event| event.start <= clock), "{trace:?}");
+        comm.barrier(&CallOptions::default()).unwrap();
+        assert!(comm.end_trace().events.is_empty(), "it has ended");
+    });
+}
+
+#[test]
+fn a_rank_that_waits_says_so() {
+    let traces = on_all_ranks(Links::Tcp, 2, |comm| {
+        comm.start_trace(1 << 16);
+        let late = std::time::Duration::from_millis(60);
+        if comm.rank() == 0 {
+            std::thread::sleep(late);
+        }
+        comm.all_reduce(&mut [1f32], Reduction::Sum, &CallOptions::default()).unwrap();
+        comm.end_trace()
+    });
+    let longest = |wanted: &Traced| {
+        let lengths =
+            traces[1].events.iter().filter(|event| event.what == *wanted).map(|event| event.end - event.start);
+        lengths.max().unwrap_or_default()
+    };
+    assert!(longest(&Traced::Waiting).as_millis() >= 20, "{:?}", traces[1]);
+    assert!(longest(&Traced::Asleep).as_millis() >= 10, "{:?}", traces[1]);
+}
