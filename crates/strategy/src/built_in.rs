@@ -22,8 +22,17 @@ pub(crate) const RULES: &[Rule] =
     &[rules::running_ahead_needs_servers, rules::gossip_has_no_servers, rules::none_is_no_stage, rules::stages_differ];
 
 /// The algorithms of an all-reduce.
-const ALL_REDUCE: Kind =
-    Kind::OneOf(&["auto", "ring", "binary-tree", "recursive-doubling", "halving-doubling", "direct", "direct-scatter"]);
+const ALL_REDUCE: Kind = Kind::OneOf(&[
+    "auto",
+    "ring",
+    "binary-tree",
+    "double-binary-tree",
+    "recursive-doubling",
+    "halving-doubling",
+    "direct",
+    "direct-scatter",
+    "hierarchical",
+]);
 
 /// Everything that a strategy can name.
 pub(crate) const METHODS: &[Method] = &[
