@@ -19,6 +19,14 @@ pub fn at_least_one(text: &str) -> Result<usize, String> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub usize);
 
+/// For clap: a size that is not nothing.
+pub fn at_least_one_byte(text: &str) -> Result<ByteSize, String> {
+    match text.parse()? {
+        ByteSize(0) => Err("there must be at least one byte".to_owned()),
+        size => Ok(size),
+    }
+}
+
 const UNITS: [(&str, usize); 8] = [
     ("GiB", 1 << 30),
     ("MiB", 1 << 20),

@@ -1,4 +1,4 @@
-//! The file behind `--json`.
+//! The files behind `--json` and `--trace`.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -42,7 +42,7 @@ impl JsonFile {
         JsonFile::open(path).map_err(|error| {
             Failure::failed(format!("cannot write the results to {}", path.display()))
                 .cause(error)
-                .help("give --json a file in a directory that exists and that you may write to")
+                .help("give a file in a directory that exists and that you may write to")
         })
     }
 

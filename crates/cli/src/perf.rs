@@ -1,11 +1,14 @@
 //! `paceline perf`: latency and bandwidth of a collective, in the manner of nccl-tests.
 
+mod call_arguments;
 mod calls;
+mod clocks;
 mod exercise;
 mod measure;
 mod overlap;
 mod pattern;
 mod row;
+mod timeline;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -24,6 +27,7 @@ use crate::json_file::JsonFile;
 use crate::security::SecurityArguments;
 use crate::telemetry::Telemetry;
 use crate::workers::{self, Place};
+use call_arguments::CallArguments;
 use calls::sizes;
 use exercise::{Exercise, Subject};
 use measure::{Effort, measure};
@@ -95,6 +99,9 @@ pub struct PerfArguments {
     alloc: bool,
 
     #[command(flatten)]
+    call: CallArguments,
+
+    #[command(flatten)]
     overlap: OverlapArguments,
 
     #[command(flatten)]
@@ -104,9 +111,21 @@ pub struct PerfArguments {
     #[arg(long, value_name = "FILE")]
     telemetry: Option<PathBuf>,
 
+    /// Write the timeline of one more call of the largest size, on all ranks, to this file for Perfetto or
+    /// chrome://tracing (docs/telemetry.md)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["urgent", "compute"])]
+    trace: Option<PathBuf>,
+
     /// Write the rows to this file (times in microseconds, *_gbps in 10⁹ bytes per second as nccl-tests has it)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+}
+
+/// What is written about calls, besides the rows.
+struct Files {
+    telemetry: Option<Telemetry>,
+    /// Of rank 0 only.
+    trace: Option<JsonFile>,
 }
 
 /// What stands in the file, besides machine and command line.
@@ -130,17 +149,21 @@ pub fn run(arguments: &PerfArguments) -> Result<ExitCode, Failure> {
         Place::Launcher { ranks } => workers::launch(ranks, arguments.security.for_ranks()?),
         Place::Rank(mut environment) => {
             arguments.security.apply(&mut environment.network);
-            let communicator = workers::connect(*environment, arguments.transport)?;
-            let json = if communicator.rank() == 0 { arguments.json.as_deref() } else { None };
-            let json = json.map(JsonFile::create).transpose()?;
+            let communicator = workers::connect_by(*environment, arguments.transport, arguments.call.tcp_streams)?;
+            let file = |path: &Option<PathBuf>| {
+                let path = path.as_deref().filter(|_| communicator.rank() == 0);
+                path.map(JsonFile::create).transpose()
+            };
+            let (json, trace) = (file(&arguments.json)?, file(&arguments.trace)?);
             let telemetry = arguments.telemetry.as_deref();
-            let mut telemetry = telemetry.map(|path| Telemetry::start(path, &communicator)).transpose()?;
-            let overlap = arguments.overlap.measure(&communicator, arguments.max, arguments.iterations)?;
+            let telemetry = telemetry.map(|path| Telemetry::start(path, &communicator)).transpose()?;
+            let mut files = Files { telemetry, trace };
+            let (size, rounds, options) = (arguments.max, arguments.iterations, arguments.options());
+            let overlap = arguments.overlap.measure(&communicator, size, rounds, &options)?;
             if let Some(overlap) = overlap.as_ref().filter(|_| communicator.rank() == 0) {
                 unless_closed(overlap.print(&mut io::stdout()))?;
             }
-            let rows =
-                if overlap.is_some() { Vec::new() } else { arguments.measure_all(&communicator, &mut telemetry)? };
+            let rows = if overlap.is_some() { Vec::new() } else { arguments.measure_all(&communicator, &mut files)? };
             let wrong =
                 rows.iter().map(|row| row.wrong).sum::<u64>() + overlap.as_ref().map_or(0, |overlap| overlap.wrong);
             if let Some(json) = json {
@@ -191,23 +214,19 @@ impl PerfArguments {
         Ok(())
     }
 
-    fn measure_all(&self, communicator: &Communicator, telemetry: &mut Option<Telemetry>) -> Result<Vec<Row>, Failure> {
+    fn measure_all(&self, communicator: &Communicator, files: &mut Files) -> Result<Vec<Row>, Failure> {
         match self.dtype {
-            DataType::F32 => self.measure_sizes::<f32>(communicator, telemetry),
-            DataType::F64 => self.measure_sizes::<f64>(communicator, telemetry),
-            DataType::F16 => self.measure_sizes::<f16>(communicator, telemetry),
-            DataType::Bf16 => self.measure_sizes::<bf16>(communicator, telemetry),
-            DataType::I32 => self.measure_sizes::<i32>(communicator, telemetry),
-            DataType::I64 => self.measure_sizes::<i64>(communicator, telemetry),
-            DataType::U8 => self.measure_sizes::<u8>(communicator, telemetry),
+            DataType::F32 => self.measure_sizes::<f32>(communicator, files),
+            DataType::F64 => self.measure_sizes::<f64>(communicator, files),
+            DataType::F16 => self.measure_sizes::<f16>(communicator, files),
+            DataType::Bf16 => self.measure_sizes::<bf16>(communicator, files),
+            DataType::I32 => self.measure_sizes::<i32>(communicator, files),
+            DataType::I64 => self.measure_sizes::<i64>(communicator, files),
+            DataType::U8 => self.measure_sizes::<u8>(communicator, files),
         }
     }
 
-    fn measure_sizes<T: Value>(
-        &self,
-        communicator: &Communicator,
-        telemetry: &mut Option<Telemetry>,
-    ) -> Result<Vec<Row>, Failure> {
+    fn measure_sizes<T: Value>(&self, communicator: &Communicator, files: &mut Files) -> Result<Vec<Row>, Failure> {
         let subject = self.subject();
         let effort = Effort { seconds: self.seconds, iterations: self.iterations, warm_up: self.warmup };
         let pattern = Pattern::<T>::new(self.op, communicator.world_size());
@@ -216,6 +235,7 @@ impl PerfArguments {
             CollectiveKind::Barrier => vec![0],
             _ => sizes(self.min.0, self.max.0, self.factor),
         };
+        let largest = sizes.last().copied();
         let mut rows: Vec<Row> = Vec::new();
         for bytes in sizes {
             let mut exercise = Exercise::new(communicator, &subject, &pattern, bytes)?;
@@ -224,7 +244,7 @@ impl PerfArguments {
                 continue;
             }
             let (times, wrong) = measure(&mut exercise, &effort)?;
-            if let Some(telemetry) = telemetry {
+            if let Some(telemetry) = &mut files.telemetry {
                 telemetry.write(communicator)?;
             }
             let (algorithm, _) = communicator.choice(subject.kind, exercise.block_bytes(), &subject.options)?;
@@ -249,19 +269,27 @@ impl PerfArguments {
             table.row(&row)?;
             rows.push(row);
         }
+        if let (Some(_), Some(bytes)) = (&self.trace, largest) {
+            let options = CallOptions { tag: timeline::TAG, ..subject.options };
+            let subject = Subject { options, ..subject };
+            timeline::record(&mut Exercise::new(communicator, &subject, &pattern, bytes)?, files.trace.take())?;
+        }
         Ok(rows)
     }
 
     fn subject(&self) -> Subject {
-        let algorithm = (self.algorithm != "auto").then(|| self.algorithm.clone());
         Subject {
             kind: self.collective,
             reduction: self.op,
             root: self.root,
             in_place: self.in_place,
             allocated: self.alloc,
-            options: CallOptions { algorithm, ..CallOptions::default() },
+            options: self.options(),
         }
+    }
+
+    fn options(&self) -> CallOptions {
+        self.call.options((self.algorithm != "auto").then(|| self.algorithm.clone()))
     }
 }
 

@@ -1,5 +1,6 @@
 //! `paceline train`: data-parallel training in N processes.
 
+mod recorded;
 mod screen;
 
 use std::env;
@@ -22,7 +23,9 @@ use crate::explain;
 use crate::failure::{Failure, unless_closed};
 use crate::json_file::JsonFile;
 use crate::security::SecurityArguments;
+use crate::telemetry::Telemetry;
 use crate::workers::{self, Place};
+use recorded::Recorded;
 use screen::Screen;
 
 /// What `train` is told.
@@ -96,6 +99,10 @@ pub struct TrainArguments {
     #[command(flatten)]
     security: SecurityArguments,
 
+    /// Write what each call did to this file, a JSON object a line (docs/telemetry.md); rank R > 0 writes to FILE.rankR
+    #[arg(long, value_name = "FILE")]
+    telemetry: Option<PathBuf>,
+
     /// Write the report to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -154,9 +161,15 @@ pub fn run(arguments: &TrainArguments) -> Result<ExitCode, Failure> {
             let communicator = workers::connect(*environment, transport)?;
             let is_first = communicator.rank() == 0;
             let json = arguments.json.as_deref().filter(|_| is_first).map(JsonFile::create).transpose()?;
-            let mut observer: Box<dyn Observer> = if is_first { Box::new(Screen::new()) } else { Box::new(Silent) };
-            let report = train(&communicator, &options, observer.as_mut())?;
-            drop(observer);
+            let telemetry = arguments.telemetry.as_deref();
+            let telemetry = telemetry.map(|path| Telemetry::start(path, &communicator)).transpose()?;
+            let screen: Box<dyn Observer> = if is_first { Box::new(Screen::new()) } else { Box::new(Silent) };
+            let mut observer = Recorded::new(screen, telemetry, &communicator);
+            let trained = train(&communicator, &options, &mut observer);
+            // Also of a training that failed: that is when one wants to know.
+            let recorded = observer.finish();
+            let report = trained?;
+            recorded?;
             if let Some(json) = json {
                 let transport = workers::transport_name(&communicator);
                 json.write(&Report { transport, threads: options.threads, report: &report })?;

@@ -84,7 +84,19 @@ pub fn launch(ranks: usize, environment: Vec<(String, String)>) -> Result<ExitCo
 /// # Errors
 /// Not all came in time, or a link could not be opened.
 pub fn connect(environment: Environment, transport: TransportChoice) -> Result<Communicator, Failure> {
-    let mut config = Config { environment, transport, ..Config::from_environment()? };
+    connect_by(environment, transport, 1)
+}
+
+/// As [`connect`], with so many TCP connections per pair of ranks; the same on all ranks.
+///
+/// # Errors
+/// As [`connect`].
+pub fn connect_by(
+    environment: Environment,
+    transport: TransportChoice,
+    tcp_streams: u32,
+) -> Result<Communicator, Failure> {
+    let mut config = Config { environment, transport, tcp_streams, ..Config::from_environment()? };
     config.watch.on_stall = Some(Arc::new(|report| eprintln!("paceline: {report}")));
     let communicator = Communicator::connect(config)?;
     if communicator.rank() == 0 {

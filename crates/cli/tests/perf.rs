@@ -100,6 +100,35 @@ fn algorithms_operations_and_places_can_be_named() {
     }
 }
 
+/// Each option arrives in the calls, as their records show; and at the links, which notice that ranks differ.
+#[test]
+fn protocol_lanes_threads_chunks_and_connections_can_be_chosen() {
+    let path = scratch_file("options");
+    let file = path.to_string_lossy();
+    for protocol in ["inline", "eager", "rendezvous"] {
+        let options =
+            ["all-reduce", "--ranks", "2", "--transport", "tcp", "--tcp-streams", "3", "--protocol", protocol];
+        let cut = ["--lanes", "2", "--reducing-threads", "2", "--chunk-bytes", "128KiB", "--telemetry", &file];
+        let sizes = ["--min", "1MiB", "--max", "1MiB", "--iterations", "3"];
+        perf(&[&options[..], &cut, &sizes].concat()).expect_code(0);
+        let text = fs::read_to_string(&path).expect("the file");
+        let calls = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        let calls: Vec<Value> = calls.filter(|call| call["bytes"] == 1 << 20).collect();
+        assert!(calls.len() >= 3, "{text}");
+        for call in calls {
+            assert_eq!(call["protocol"], protocol);
+            assert_eq!((&call["lanes"], &call["reducing_threads"]), (&2.into(), &2.into()), "{call}");
+            assert_eq!(call["chunk_bytes"], 128 << 10, "{call}");
+        }
+    }
+    fs::remove_file(format!("{file}.rank1")).and_then(|()| fs::remove_file(&path)).expect("our own files");
+    let program = env!("CARGO_BIN_EXE_paceline");
+    let differ =
+        format!("exec '{program}' perf all-reduce --transport tcp --max 1KiB --tcp-streams $((PACELINE_RANK + 2))");
+    let outcome = run(paceline(&["launch", "--workers", "2", "--", "sh", "-c", &differ]), LIMIT).expect_code(1);
+    outcome.expect_stderr(&["3 connections per link", "2"]);
+}
+
 #[test]
 fn one_rank_needs_nobody() {
     perf(&["all-reduce", "--ranks", "1", "--max", "1MiB", "--seconds", "0.01"]).expect_code(0);
@@ -118,7 +147,7 @@ fn under_another_launcher_nothing_is_spawned() {
 
 #[test]
 fn wrong_usage_is_told_before_anything_starts() {
-    let cases: [(&[&str], &[&str]); 9] = [
+    let cases: [(&[&str], &[&str]); 14] = [
         (&["all-redcue"], &["all-redcue", "all-reduce"]),
         (&["all-reduce", "--ranks", "0"], &["there must be at least one"]),
         (&["all-reduce", "--algorithm", "rign"], &["no algorithm `rign`", "ring"]),
@@ -128,6 +157,11 @@ fn wrong_usage_is_told_before_anything_starts() {
         (&["broadcast", "--root", "7"], &["--root 7 is not one of 2 ranks"]),
         (&["all-gather", "--in-place"], &["--in-place is for all-reduce"]),
         (&["send-receive", "--ranks", "1"], &["at least two ranks"]),
+        (&["all-reduce", "--protocol", "inlien"], &["inlien", "rendezvous"]),
+        (&["all-reduce", "--lanes", "0"], &["--lanes", "1.."]),
+        (&["all-reduce", "--reducing-threads", "65"], &["--reducing-threads", "64"]),
+        (&["all-reduce", "--chunk-bytes", "0"], &["--chunk-bytes", "at least one byte"]),
+        (&["all-reduce", "--tcp-streams", "0"], &["--tcp-streams", "1..=64"]),
     ];
     for (arguments, fragments) in cases {
         let outcome = perf(arguments).expect_code(2).expect_stderr(fragments);

@@ -167,3 +167,29 @@ fn the_readme_command_learns() {
     assert!(accuracy > wanted, "test accuracy {accuracy} after {options:?}");
     fs::remove_dir_all(directory).expect("our own directory");
 }
+
+#[test]
+fn telemetry_has_a_line_for_each_bucket_of_each_update() {
+    let directory = scratch_directory("telemetry");
+    let file = directory.join("calls");
+    let file = file.to_string_lossy();
+    let options = ["--model", "mlp", "--workers", "2", "--iterations", "300", "--batch", "2", "--telemetry", &file];
+    train(&options).expect_code(0);
+    for path in [file.to_string(), format!("{file}.rank1")] {
+        let text = fs::read_to_string(&path).expect("a file of each rank");
+        let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        let gradients: Vec<&Value> = lines.iter().filter(|line| line["origin"] == "layer").collect();
+        let buckets: BTreeSet<u64> = gradients.iter().filter_map(|line| line["tag"].as_u64()).collect();
+        assert!(buckets.len() > 1, "{text}");
+        assert_eq!(gradients.len(), 300 * buckets.len());
+        assert!(gradients.iter().all(|call| call["collective"] == "all-reduce" && call["failed"] == false));
+    }
+    fs::remove_dir_all(directory).expect("our own directory");
+}
+
+#[test]
+fn telemetry_that_cannot_be_written_is_found_out_before_training() {
+    let outcome = train(&["--workers", "1", "--telemetry", "/no/such/directory/calls"]).expect_code(1);
+    let outcome = outcome.expect_stderr(&["cannot write /no/such/directory/calls"]);
+    assert!(!outcome.stdout.contains("epoch"), "{outcome:#?}");
+}

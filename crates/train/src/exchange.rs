@@ -4,7 +4,7 @@ use std::mem;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use paceline_comm::{Buffer, CallOptions, CommError, Communicator, Pending};
+use paceline_comm::{Buffer, CallOptions, CommError, Communicator, Origin, Pending};
 use paceline_plan::{Plan, Reduction, TensorId};
 use paceline_schedule::Dispatcher;
 
@@ -139,6 +139,8 @@ impl Exchange {
             priority: self.plan.buckets[number].priority,
             operation: Some(self.updates * self.plan.buckets.len() as u64 + number as u64),
             plan_version: self.plan.version,
+            tag: number as u64,
+            origin: if self.plan.buckets[number].tensors.len() > 1 { Origin::Fused } else { Origin::Layer },
             ..CallOptions::default()
         };
         let called = Instant::now();

@@ -80,9 +80,10 @@ impl OverlapArguments {
         communicator: &Communicator,
         background: ByteSize,
         rounds: Option<usize>,
+        options: &CallOptions,
     ) -> Result<Option<Overlap>, CommError> {
         let elements = (background.0 / size_of::<f32>()).max(1);
-        let mut bench = Bench { communicator, elements, rounds: rounds.unwrap_or(ROUNDS), wrong: 0 };
+        let mut bench = Bench { communicator, options, elements, rounds: rounds.unwrap_or(ROUNDS), wrong: 0 };
         match (self.urgent, self.compute) {
             (Some(bytes), _) => bench.urgent((bytes.0 / size_of::<f32>()).max(1)).map(Some),
             (None, true) => bench.compute().map(Some),
@@ -93,6 +94,8 @@ impl OverlapArguments {
 
 struct Bench<'a> {
     communicator: &'a Communicator,
+    /// Of the urgent call and of the one in the background.
+    options: &'a CallOptions,
     elements: usize,
     rounds: usize,
     wrong: u64,
@@ -103,7 +106,7 @@ impl Bench<'_> {
         let call = |bench: &mut Self| {
             let mut data = vec![bench.contribution(); elements];
             let start = Instant::now();
-            bench.communicator.all_reduce(&mut data, Reduction::Sum, &CallOptions::default())?;
+            bench.communicator.all_reduce(&mut data, Reduction::Sum, bench.options)?;
             let seconds = start.elapsed().as_secs_f64();
             bench.check(&data);
             Ok(seconds)
@@ -189,7 +192,7 @@ impl Bench<'_> {
     fn start(&self) -> Result<Pending<f32>, CommError> {
         let mut buffer = self.communicator.alloc(self.elements)?;
         buffer.fill(self.contribution());
-        let options = CallOptions { priority: BACKGROUND, ..CallOptions::default() };
+        let options = CallOptions { priority: BACKGROUND, ..self.options.clone() };
         self.communicator.start_all_reduce(buffer, Reduction::Sum, &options)
     }
 
