@@ -20,6 +20,8 @@ mod protocols;
 mod split;
 #[path = "../examples/telemetry.rs"]
 mod telemetry;
+#[path = "../examples/timeline.rs"]
+mod timeline;
 #[path = "../examples/variable_counts.rs"]
 mod variable_counts;
 
@@ -35,6 +37,7 @@ fn every_example_runs() {
     protocols::main().expect("protocols");
     split::main().expect("split");
     telemetry::main().expect("telemetry");
+    timeline::main().expect("timeline");
     variable_counts::main().expect("variable_counts");
 }
 
