@@ -164,6 +164,8 @@ pub fn run(arguments: &PerfArguments) -> Result<ExitCode, Failure> {
                 unless_closed(overlap.print(&mut io::stdout()))?;
             }
             let rows = if overlap.is_some() { Vec::new() } else { arguments.measure_all(&communicator, &mut files)? };
+            // The calls that no row has written: of a measurement without rows, and of a trace.
+            files.telemetry.as_mut().map_or(Ok(()), |telemetry| telemetry.write(&communicator))?;
             let wrong =
                 rows.iter().map(|row| row.wrong).sum::<u64>() + overlap.as_ref().map_or(0, |overlap| overlap.wrong);
             if let Some(json) = json {

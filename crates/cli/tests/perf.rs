@@ -209,7 +209,12 @@ fn an_urgent_call_and_a_computation_are_measured_beside_a_long_one() {
     let file = path.to_string_lossy();
     for (what, options) in [("urgent", &["--urgent", "4KiB"][..]), ("compute", &["--compute"])] {
         let common = ["all-reduce", "--ranks", "2", "--transport", "tcp", "--max", "32MiB", "--iterations", "3"];
-        let outcome = perf(&[&common[..], options, &["--json", &file]].concat()).expect_code(0);
+        let calls = format!("{file}.calls");
+        let files = ["--json", &file, "--telemetry", &calls];
+        let outcome = perf(&[&common[..], options, &files].concat()).expect_code(0);
+        let recorded = fs::read_to_string(&calls).expect("the file").matches("\"bytes\":33554432").count();
+        assert!(recorded >= 3, "only {recorded} of the calls in the background are in the telemetry");
+        fs::remove_file(format!("{calls}.rank1")).and_then(|()| fs::remove_file(&calls)).expect("our own files");
         assert!(outcome.stdout.contains("beside an all-reduce of 32MiB"), "{outcome:#?}");
         let report: Value = serde_json::from_str(&fs::read_to_string(&path).expect("the file")).expect("JSON");
         let overlap = &report["overlap"];
