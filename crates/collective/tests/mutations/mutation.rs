@@ -143,7 +143,7 @@ fn apply(mut program: Program, rank: usize, step: StepId, change: &Change) -> Pr
             _ => unreachable!("only messages have numbers"),
         },
         Change::SwappedWithNext => {
-            let next = steps[index + 1].action.clone();
+            let next = steps[index + 1].action;
             steps[index + 1].action = std::mem::replace(&mut steps[index].action, next);
         }
         Change::Waits(other) => steps[index].after.push(*other),
