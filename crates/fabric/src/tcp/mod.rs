@@ -8,7 +8,7 @@ mod wire;
 
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsRawFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use paceline_engine::frame::{Header, Kind};
 use socket2::{SockRef, TcpKeepalive};
@@ -25,6 +25,9 @@ const RECEIVE_BYTES_MAX: usize = 1 << 20;
 
 /// Bytes that `close` and `settled` read and forget at once: more than a receive buffer usually holds.
 const CLOSE_BYTES_MAX: usize = 16 << 20;
+
+/// How long after one connection the others of a link end, if their peer has gone.
+const OTHERS_END: Duration = Duration::from_millis(100);
 
 /// How a [`TcpLink`] trades urgency against throughput.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +61,8 @@ pub struct TcpLink {
     deaf: bool,
     /// After any other error there is nothing left to say or to hear.
     failed: bool,
+    /// Since when a connection has been at its end before its time.
+    lost_since: Option<Instant>,
 }
 
 /// An idle connection is probed after 5 s, and lost when 5 probes, 1 s apart, were not answered.
@@ -114,7 +119,15 @@ impl TcpLink {
             .map(prepare)
             .collect::<std::io::Result<_>>()
             .map_err(|source| LinkError::Io { doing: "preparing the connection", source })?;
-        Ok(TcpLink { streams, options, goodbyes_handed_on: 0, goodbye_tickets: Vec::new(), deaf: false, failed: false })
+        Ok(TcpLink {
+            streams,
+            options,
+            goodbyes_handed_on: 0,
+            goodbye_tickets: Vec::new(),
+            deaf: false,
+            failed: false,
+            lost_since: None,
+        })
     }
 
     /// How many connections the link has.
@@ -166,13 +179,23 @@ impl TcpLink {
             sink.begin(&goodbye)?;
             sink.end(&goodbye)?;
         }
-        // A process that dies closes its connections one after the other: read all that came before saying so.
-        let all_ended = self.streams.iter().all(|stream| stream.inbox.at_end());
-        let lost = |stream: &Stream| stream.write_broken || (stream.inbox.at_end() && stream.inbox.goodbyes() == 0);
-        if read == 0 && (all_ended || self.streams.iter().any(lost)) {
+        if read == 0 && self.is_over() {
             return Err(LinkError::Closed);
         }
         Ok(read > 0)
+    }
+
+    /// Has the peer gone? It closes its connections one after the other, and its last words may be on one that is still
+    /// open here: where one has ended, the others get [`OTHERS_END`] to do so, too.
+    fn is_over(&mut self) -> bool {
+        let lost = |stream: &Stream| stream.write_broken || (stream.inbox.at_end() && stream.inbox.goodbyes() == 0);
+        if self.streams.iter().all(|stream| stream.inbox.at_end()) {
+            return true;
+        }
+        if !self.streams.iter().any(lost) {
+            return false;
+        }
+        self.lost_since.get_or_insert_with(Instant::now).elapsed() >= OTHERS_END
     }
 
     /// Passes an error on and makes the link useless.
