@@ -27,7 +27,7 @@ const RECEIVE_BYTES_MAX: usize = 1 << 20;
 const CLOSE_BYTES_MAX: usize = 16 << 20;
 
 /// How long after one connection the others of a link end, if their peer has gone.
-const OTHERS_END: Duration = Duration::from_millis(100);
+const OTHERS_END: Duration = Duration::from_millis(30);
 
 /// How a [`TcpLink`] trades urgency against throughput.
 #[derive(Clone, Copy, Debug)]
