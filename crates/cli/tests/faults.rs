@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Running, children_of, is_alive, paceline, run, start, until};
+use support::{Running, children_of, free_port, is_alive, paceline, run, start, until};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -172,8 +172,7 @@ const SHORT: [&str; 6] = ["perf", "all-reduce", "--max", "1KiB", "--seconds", "0
 
 /// An address on which nobody listens.
 fn free_address() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("its address").to_string()
+    format!("127.0.0.1:{}", free_port())
 }
 
 #[test]

@@ -5,13 +5,12 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Outcome, is_alive, paceline, run, start, until};
+use support::{Outcome, free_port, is_alive, paceline, run, start, until};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -38,8 +37,7 @@ impl Sshd {
             assert!(made.success());
         }
         let at = folder.display();
-        // Freed at once: somebody could take it, but hardly will.
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
+        let port = free_port();
         let config = format!(
             "Port {port}\nListenAddress 127.0.0.1\nListenAddress 127.0.0.2\nHostKey {at}/host\nPidFile none\n\
              AuthorizedKeysFile {at}/user.pub\nStrictModes no\nUsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\n"

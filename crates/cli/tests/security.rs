@@ -3,13 +3,12 @@
 mod support;
 
 use std::fs::{self, Permissions};
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use support::{Outcome, Running, children_of, paceline, run, start, until};
+use support::{Outcome, Running, children_of, free_port, paceline, run, start, until};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -77,7 +76,7 @@ fn rank(rank: u32, port: u16, secret: Option<&str>, encrypt: bool) -> Running {
 
 /// Two ranks of different minds, both ended.
 fn meet(zero: (Option<&str>, bool), one: (Option<&str>, bool)) -> (Outcome, Outcome) {
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port();
+    let port = free_port();
     let zero = rank(0, port, zero.0, zero.1);
     let one = rank(1, port, one.0, one.1);
     let one = one.end_within(LIMIT);

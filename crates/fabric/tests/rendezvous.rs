@@ -114,10 +114,10 @@ fn nonces_differ() {
 
 #[test]
 fn rank_zero_binds_the_meeting_point_itself() {
-    // A port that was free a moment ago; the others start first and are refused for a while.
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let place = Place { port: listener.local_addr().expect("its address").port(), listener: -1 };
-    drop(listener);
+    // A free port, below those that the kernel gives to callers; the others start first and are refused for a while.
+    let free = |&port: &u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    let port = (10_000 + (std::process::id() % 20_000) as u16..).find(free).expect("a free port");
+    let place = Place { port, listener: -1 };
     let other = start(place.world(1, 2), LONG);
     thread::sleep(Duration::from_millis(50));
     let zero = start(World { listener: None, ..place.world(0, 2) }, LONG);
