@@ -180,6 +180,9 @@ impl Core {
     /// A peer that gives up withdraws its memory before it can say why: whoever reads it in between waits for the words,
     /// or for the end of the link, which comes at once if the process has died.
     fn judge_suspect(&mut self) {
+        if self.suspect.is_none() {
+            return;
+        }
         let now = self.now();
         let explained =
             |(_, error, until): &mut (usize, LinkError, Time)| now >= *until || !matches!(error, LinkError::Closed);
