@@ -212,17 +212,13 @@ fn references_cross() {
     assert!(link.withdrawn());
 }
 
-/// Forbids this thread `process_vm_readv`, as a container's seccomp filter does.
-fn forbid_single_copies() {
-    let statement =
-        |code: u32, jump_true, jump_false, k| libc::sock_filter { code: code as u16, jt: jump_true, jf: jump_false, k };
-    let mut program = [
-        // The number of the system call is the first word.
-        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_process_vm_readv as u32),
-        statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
-        statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
-    ];
+/// One statement of a system call filter.
+fn statement(code: u32, jump_true: u8, jump_false: u8, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt: jump_true, jf: jump_false, k }
+}
+
+/// Makes a system call filter apply to this thread, for good.
+fn install_filter(program: &mut [libc::sock_filter]) {
     let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
     // SAFETY: the kernel copies the filter, which is valid during the call; nothing else is touched.
     let results = unsafe {
@@ -232,6 +228,18 @@ fn forbid_single_copies() {
         ]
     };
     assert_eq!(results, [0, 0], "no filter: {}", std::io::Error::last_os_error());
+}
+
+/// Forbids this thread `process_vm_readv`, as a container's seccomp filter does.
+fn forbid_single_copies() {
+    let mut program = [
+        // The number of the system call is the first word.
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_process_vm_readv as u32),
+        statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    install_filter(&mut program);
 }
 
 /// The peer may not copy from our memory: it says so, and only shared memory is referred to.
@@ -320,8 +328,6 @@ fn a_killed_peer_is_noticed_at_once() {
 
 /// Makes this thread's requests for memory fail, as where there is none.
 fn refuse_memory() {
-    let statement =
-        |code: u32, jump_true, jump_false, k| libc::sock_filter { code: code as u16, jt: jump_true, jf: jump_false, k };
     // `madvise` is asked to fill pages: its third argument, whose lower half stands at byte 32, says so.
     let mut program = [
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
@@ -331,15 +337,7 @@ fn refuse_memory() {
         statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EFAULT as u32),
         statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];
-    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: the kernel copies the filter, which is valid during the call; nothing else is touched.
-    let results = unsafe {
-        [
-            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
-            libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter),
-        ]
-    };
-    assert_eq!(results, [0, 0], "no filter: {}", std::io::Error::last_os_error());
+    install_filter(&mut program);
 }
 
 /// Memory is taken when it is asked for: where there is none, that is an error, and nothing dies of touching it later.
