@@ -44,7 +44,42 @@ pub struct Call {
     pub protocols: [Protocol; 2],
 }
 
+/// What random calls are drawn from.
+pub struct Variety {
+    pub elements: &'static [usize],
+    pub tiles_max: usize,
+    pub windows: &'static [u32],
+}
+
 impl Call {
+    /// A call of a random kind, in the world of `n` ranks or in a group of it (as after a split).
+    pub fn random(random: &mut Random, n: usize, operation: u64, variety: &Variety) -> Call {
+        let mut group: Vec<usize> = (0..n).collect();
+        if random.once_in(3) {
+            random.shuffle(&mut group);
+            group.truncate(1 + random.below(n));
+        }
+        let size = group.len();
+        let algorithms: Vec<_> = algorithms(size).collect();
+        let algorithm = random.pick(&algorithms);
+        let rooted = matches!(
+            algorithm.kind(),
+            CollectiveKind::Broadcast | CollectiveKind::Reduce | CollectiveKind::Gather | CollectiveKind::Scatter
+        );
+        let elements = random.pick(variety.elements);
+        let call = Call::rooted(algorithm, size, elements, if rooted { random.below(size) } else { 0 });
+        Call {
+            operation,
+            tile_elements: random.pick(&[1, 17, 100, 1000]).max(elements / variety.tiles_max),
+            window: random.pick(variety.windows),
+            in_place: random.once_in(2),
+            shared_memory: random.once_in(2),
+            priority: random.below(3) as u32,
+            seed: random.next(),
+            ..call.of_group(&group)
+        }
+    }
+
     /// An all-reduce of i32 by an algorithm of the registry, in a world of this size.
     pub fn new(algorithm: &'static dyn Algorithm, world: usize, elements: usize) -> Call {
         Call::rooted(algorithm, world, elements, 0)

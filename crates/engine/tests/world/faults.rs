@@ -2,12 +2,14 @@
 //! culprit; and nothing is kept.
 
 use paceline_engine::{Failure, Held};
-use paceline_plan::{CollectiveKind, DataType, Rank};
+use paceline_plan::{DataType, Rank};
 
-use crate::call::{Call, algorithms};
+use crate::call::{Call, Variety};
 use crate::random::{Random, schedules, with_seeds};
 use crate::setup::Setup;
 use crate::world::{Event, World};
+
+const VARIETY: Variety = Variety { elements: &[0, 1, 3, 50, 400], tiles_max: 20, windows: &[1, 2, 4] };
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -58,7 +60,7 @@ impl Schedule {
         let fault = random.pick(&FAULTS);
         let timeout = if fault == Fault::Absent { random.within(8..20) } else { 60 };
         let calls = (0..1 + random.below(10)).map(|operation| {
-            let call = random_call(&mut random, n, operation as u64);
+            let call = Call::random(&mut random, n, operation as u64, &VARIETY);
             Call { timeout: timeout * SECOND, ..call }
         });
         let calls: Vec<Call> = calls.collect();
@@ -211,33 +213,5 @@ fn different(random: &mut Random, call: &Call) -> Call {
         0 => Call { data_type, ..call.clone() },
         1 => Call { tile_elements: call.tile_elements + 1, ..call.clone() },
         _ => Call { counts: call.counts.iter().map(|count| count + 1).collect(), ..call.clone() },
-    }
-}
-
-/// Collectives of the world and of groups of it (as after a split), and messages between two ranks.
-fn random_call(random: &mut Random, n: usize, operation: u64) -> Call {
-    let mut group: Vec<usize> = (0..n).collect();
-    if random.once_in(3) {
-        random.shuffle(&mut group);
-        group.truncate(1 + random.below(n));
-    }
-    let size = group.len();
-    let algorithms: Vec<_> = algorithms(size).collect();
-    let algorithm = random.pick(&algorithms);
-    let rooted = matches!(
-        algorithm.kind(),
-        CollectiveKind::Broadcast | CollectiveKind::Reduce | CollectiveKind::Gather | CollectiveKind::Scatter
-    );
-    let elements = random.pick(&[0, 1, 3, 50, 400]);
-    let call = Call::rooted(algorithm, size, elements, if rooted { random.below(size) } else { 0 });
-    Call {
-        operation,
-        tile_elements: random.pick(&[1, 17, 100, 1000]).max(elements / 20),
-        window: random.pick(&[1, 2, 4]),
-        in_place: random.once_in(2),
-        shared_memory: random.once_in(2),
-        priority: random.below(3) as u32,
-        seed: random.next(),
-        ..call.of_group(&group)
     }
 }
