@@ -1,5 +1,6 @@
 //! The types that the other crates share: what an operation is called ([`OperationKey`]), what it moves
-//! ([`DataType`], [`Reduction`], [`CollectiveKind`]), what links cost ([`LinkCosts`]), and in which buckets the
+//! ([`DataType`], [`Reduction`], [`CollectiveKind`]), what links cost ([`LinkCosts`], and
+//! of networks with a name [`NetworkModel`]), and in which buckets the
 //! gradients of a model travel ([`Plan`]).
 //!
 //! ```
@@ -17,13 +18,17 @@
 
 mod bucket;
 mod data_type;
+mod emulation;
 mod key;
 mod link_cost;
+mod network;
 
 pub use bucket::{Bucket, Plan, TensorId};
 pub use data_type::{CollectiveKind, DataType, Protocol, Reduction, UnknownName};
+pub use emulation::{Emulation, EmulationError, Hosts};
 pub use key::OperationKey;
 pub use link_cost::{LinkCost, LinkCosts};
+pub use network::{LinkClass, NetworkModel, PCIE_3_X16};
 
 /// The number of a worker within a group, from 0.
 pub type Rank = usize;
