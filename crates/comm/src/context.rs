@@ -9,6 +9,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread::{Thread, ThreadId};
 use std::time::{Duration, Instant};
 
 use paceline_engine::{Failure, Request, Stall};
@@ -77,6 +78,8 @@ struct Guarded {
     resting: bool,
     /// Callers that wait for `changed`.
     waiters: usize,
+    /// Threads that are unparked when operations have ended.
+    listeners: Vec<Thread>,
     descriptors: Vec<Descriptor>,
 }
 
@@ -97,6 +100,7 @@ impl Context {
                 changes_known: 0,
                 resting: false,
                 waiters: 0,
+                listeners: Vec::new(),
                 descriptors: Vec::new(),
             }),
             passing: AtomicUsize::new(0),
@@ -133,6 +137,16 @@ impl Context {
         let result = act(&mut guarded.core);
         self.announce(before, &mut guarded);
         result
+    }
+
+    /// From now on `thread` is unparked when operations have ended.
+    pub fn listen(&self, thread: Thread) {
+        self.lock_in_passing().listeners.push(thread);
+    }
+
+    /// Ends it.
+    pub fn listen_no_more(&self, thread: ThreadId) {
+        self.lock_in_passing().listeners.retain(|listener| listener.id() != thread);
     }
 
     /// Starts an operation and sends what can be sent at once.
@@ -257,6 +271,7 @@ impl Context {
         if guarded.waiters > 0 {
             self.changed.notify_all();
         }
+        guarded.listeners.iter().for_each(Thread::unpark);
         if guarded.awaited.take_if(|awaited| awaited.ended()).is_some() {
             self.ring();
         }

@@ -13,6 +13,7 @@ use crate::outcome::{Outcomes, Ticket};
 use crate::records::Ring;
 use crate::sink::{Arriving, PeerSink};
 use crate::trace::Tracer;
+use crate::traffic::Traffic;
 use crate::world::culprit_host;
 
 /// Pieces of local work between two looks at the links.
@@ -36,6 +37,8 @@ pub(crate) struct Core {
     arriving: Vec<Vec<Arriving>>,
     abort_reasons: Vec<Vec<u8>>,
     staging: Vec<u8>,
+    /// What this rank has sent.
+    pub traffic: Traffic,
     /// Counts operations that have ended: waiters look again when it has changed.
     pub ended: u64,
     /// Links that are over, kept as long as the core: dropping a socket too early could cost the peer our last words,
@@ -76,6 +79,7 @@ impl Core {
             arriving: (0..world).map(|_| Vec::new()).collect(),
             abort_reasons: vec![Vec::new(); world],
             staging: Vec::new(),
+            traffic: Traffic::default(),
             ended: 0,
             parting: Vec::new(),
             last_words: Vec::new(),
@@ -251,6 +255,7 @@ impl Core {
             while self.engine.next_lanes(peer).is_some_and(|lanes| link.has_room_on(lanes)) {
                 let Some(frame) = self.engine.transmit(peer) else { break };
                 moved = true;
+                self.traffic.add(&frame.header);
                 if let Some(tracer) = &mut self.tracer {
                     tracer.leaving(peer, &frame.header, frame.ticket);
                 }

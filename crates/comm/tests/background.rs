@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use paceline_comm::{Buffer, CallOptions, CommError, Communicator, Failure, Reduction};
 use support::{LINKS, Links, on_all_ranks, random};
@@ -220,5 +220,39 @@ fn abort_ends_what_is_pending_everywhere() {
                 other => panic!("rank {rank}: {other}"),
             }
         }
+    }
+}
+
+#[test]
+fn a_parked_thread_is_woken_when_an_operation_has_ended() {
+    // A parked thread may also wake for nothing, so what counts is that it wakes at all, long before it would by itself.
+    const LONG: Duration = Duration::from_secs(20);
+    on_all_ranks(Links::Memory, 2, |comm| {
+        let wake = comm.wake_at_ends(std::thread::current());
+        let pending =
+            comm.start_all_reduce(filled(&comm, 8, |_| 1.0), Reduction::Sum, &CallOptions::default()).unwrap();
+        let until = Instant::now() + LONG;
+        while !pending.is_done() && Instant::now() < until {
+            std::thread::park_timeout(LONG);
+        }
+        assert!(Instant::now() < until, "nobody woke the thread");
+        assert_eq!(**pending.wait().as_ref().unwrap(), [2.0; 8]);
+        drop(wake);
+    });
+}
+
+#[test]
+fn traffic_counts_what_a_rank_sends() {
+    for links in LINKS {
+        let sent = on_all_ranks(links, 3, |comm| {
+            let before = comm.traffic();
+            let mut data = vec![1.0f32; 3 << 20];
+            let options = CallOptions { chunk_bytes: Some(1 << 20), ..CallOptions::algorithm("ring") };
+            comm.all_reduce(&mut data, Reduction::Sum, &options).unwrap();
+            comm.traffic().since(&before)
+        });
+        // A ring passes on two thirds twice, in each of its tiles; ranks differ where a tile is not a multiple of three.
+        assert_eq!(sent.iter().map(|sent| sent.bytes).sum::<u64>(), 4 * (12 << 20), "{links:?}: {sent:?}");
+        assert!(sent.iter().all(|sent| sent.messages >= 4 && sent.messages % 4 == 0), "{links:?}: {sent:?}");
     }
 }

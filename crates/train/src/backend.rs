@@ -1,15 +1,18 @@
 //! What the rest of this crate sees of the framework that computes the model.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use paceline_plan::TensorId;
 
 mod candle;
 mod hook;
 mod models;
+mod parameters;
 
 pub use candle::{CandleBackend, Initial, Model, TensorSpec};
 pub use models::{Cnn, Mlp, ModelName, Normalise, UnknownModel};
+pub use parameters::Parameters;
 
 use crate::data::Batch;
 
@@ -69,6 +72,33 @@ pub struct SinkClosed;
 /// A sink that the autograd graph can hold on to while the caller keeps it.
 pub type SharedSink = Arc<Mutex<dyn GradientSink>>;
 
+/// Reads and changes a tensor's values in place.
+pub type Access<'a> = &'a mut dyn FnMut(&mut [f32]);
+
+/// Lends a tensor's values to what it is given.
+pub type Lend<'a> = &'a mut dyn FnMut(Access<'_>) -> Result<(), BackendError>;
+
+/// Stands between an update of the parameters and the forward pass that reads them.
+pub trait ForwardGate {
+    /// Forward is about to use `parameter` for the first time in this pass. Returns when its values are those after the
+    /// last update: a gate that knows of gradients on their way waits for those of this parameter, and applies them
+    /// through `values`. How long forward was held up; zero if everything was there. An error ends the pass.
+    ///
+    /// # Errors
+    /// The gradients will not come, or the values cannot be lent.
+    fn need(&mut self, parameter: TensorId, values: Lend<'_>) -> Result<Duration, BackendError>;
+}
+
+/// The gate of parameters that are up to date before forward begins.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OpenGate;
+
+impl ForwardGate for OpenGate {
+    fn need(&mut self, _parameter: TensorId, _values: Lend<'_>) -> Result<Duration, BackendError> {
+        Ok(Duration::ZERO)
+    }
+}
+
 /// What an evaluation has counted; sums, so that parts can be added.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Evaluation {
@@ -101,15 +131,16 @@ pub trait Backend: Send {
     ///
     /// # Errors
     /// The framework cannot lend the tensor.
-    fn access(&mut self, slot: Slot, access: &mut dyn FnMut(&mut [f32])) -> Result<(), BackendError>;
+    fn access(&mut self, slot: Slot, access: Access<'_>) -> Result<(), BackendError>;
 
-    /// Runs forward and backward on a batch of at least one sample and returns the mean loss. `sink` is told every
-    /// parameter's gradient exactly once: as soon as backward has it, while the layers before it still compute; or at
-    /// the end where there is none.
+    /// Runs forward and backward on a batch of at least one sample and returns the mean loss. `gate` is asked for every
+    /// parameter exactly once: right before forward first uses it, or before backward begins where forward does not.
+    /// `sink` is told every parameter's gradient exactly once: as soon as backward has it, while the layers before it
+    /// still compute; or at the end where there is none.
     ///
     /// # Errors
-    /// The framework failed, or the sink closed.
-    fn gradients(&mut self, batch: &Batch, sink: &SharedSink) -> Result<f64, BackendError>;
+    /// The framework failed, or the gate or the sink closed.
+    fn gradients(&mut self, batch: &Batch, gate: &mut dyn ForwardGate, sink: &SharedSink) -> Result<f64, BackendError>;
 
     /// Runs forward only, on a batch of at least one sample.
     ///

@@ -51,8 +51,9 @@ mod start;
 mod trainer;
 
 pub use backend::{
-    Backend, BackendError, CandleBackend, Cnn, Evaluation, GradientSink, Initial, Mlp, Model, ModelName, Normalise,
-    SharedSink, SinkClosed, Slot, TensorInfo, TensorSpec, UnknownModel,
+    Access, Backend, BackendError, CandleBackend, Cnn, Evaluation, ForwardGate, GradientSink, Initial, Lend, Mlp,
+    Model, ModelName, Normalise, OpenGate, Parameters, SharedSink, SinkClosed, Slot, TensorInfo, TensorSpec,
+    UnknownModel,
 };
 pub use data::{Batch, CLASSES, DEBIAN_FASHION_MNIST, Data, DataError, DataSource, Dataset, Sharding};
 pub use dump::dump_path;

@@ -6,7 +6,7 @@ use paceline_comm::{CallOptions, Communicator, Transport};
 use paceline_plan::{Plan, Reduction};
 use paceline_strategy::Call;
 
-use crate::backend::{Backend, BackendError, Evaluation, SharedSink, Slot, TensorInfo};
+use crate::backend::{Backend, BackendError, Evaluation, OpenGate, SharedSink, Slot, TensorInfo};
 use crate::data::{Data, Sharding, split};
 use crate::dump::dump;
 use crate::error::{TrainError, WhileTraining};
@@ -190,7 +190,7 @@ impl<'a> Trainer<'a> {
         }
         let batch = self.data.training.batch(indices);
         let sink: SharedSink = self.exchange.clone();
-        self.backend.gradients(&batch, &sink).map_err(|error| self.pass_failed(error))
+        self.backend.gradients(&batch, &mut OpenGate, &sink).map_err(|error| self.pass_failed(error))
     }
 
     /// The communicator's failure in the middle of backward counts for more than that backward ended because of it.

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use candle_core::{CpuStorage, CustomOp1, Layout, Result as CandleResult, Shape, Tensor};
 use paceline_train::{
-    Backend, Batch, CandleBackend, Cnn, GradientSink, Mlp, Model, MomentumSgd, Normalise, SgdSettings, SharedSink,
-    SinkClosed, Slot, TensorSpec,
+    Backend, BackendError, Batch, CandleBackend, Cnn, ForwardGate, GradientSink, Lend, Mlp, Model, MomentumSgd,
+    Normalise, OpenGate, Parameters, SgdSettings, SharedSink, SinkClosed, Slot, TensorSpec,
 };
 use safetensors::SafeTensors;
 
@@ -15,7 +16,7 @@ use safetensors::SafeTensors;
 struct Recorder {
     gradients: Vec<(usize, Option<Vec<f32>>)>,
     /// Shared with the model's probes.
-    events: Arc<Mutex<Vec<String>>>,
+    events: Events,
     /// Takes this many gradients and then closes.
     limit: Option<usize>,
 }
@@ -35,7 +36,7 @@ impl GradientSink for Recorder {
 fn gradients(backend: &mut dyn Backend, batch: &Batch) -> (f64, Vec<Vec<f32>>) {
     let recorder = Arc::new(Mutex::new(Recorder::default()));
     let sink: SharedSink = recorder.clone();
-    let loss = backend.gradients(batch, &sink).unwrap();
+    let loss = backend.gradients(batch, &mut OpenGate, &sink).unwrap();
     let mut gradients = vec![Vec::new(); backend.parameters().len()];
     for (parameter, gradient) in recorder.lock().unwrap().gradients.drain(..) {
         assert!(gradients[parameter].is_empty(), "parameter {parameter} was announced twice");
@@ -162,8 +163,15 @@ fn the_mlp_agrees_with_finite_differences() {
     agrees_with_finite_differences(&mut mlp(), include_bytes!("fixtures/mlp.safetensors"));
 }
 
-/// An identity that notes when backward passes through it.
-struct Probe(&'static str, Arc<Mutex<Vec<String>>>);
+/// What happened, in order.
+type Events = Arc<Mutex<Vec<String>>>;
+
+/// An identity that notes when forward and when backward pass through it.
+struct Probe {
+    name: &'static str,
+    forward: Events,
+    backward: Events,
+}
 
 impl CustomOp1 for Probe {
     fn name(&self) -> &'static str {
@@ -171,19 +179,23 @@ impl CustomOp1 for Probe {
     }
 
     fn cpu_fwd(&self, storage: &CpuStorage, layout: &Layout) -> CandleResult<(CpuStorage, Shape)> {
+        self.forward.lock().unwrap().push(self.name.to_owned());
         let (start, end) = layout.contiguous_offsets().unwrap();
         Ok((CpuStorage::F32(storage.as_slice::<f32>()?[start..end].to_vec()), layout.shape().clone()))
     }
 
     fn bwd(&self, _argument: &Tensor, _result: &Tensor, gradient: &Tensor) -> CandleResult<Option<Tensor>> {
-        self.1.lock().unwrap().push(self.0.to_owned());
+        self.backward.lock().unwrap().push(self.name.to_owned());
         Ok(Some(gradient.clone()))
     }
 }
 
 /// Three linear layers with probes between them; the second uses its weight twice, a fourth parameter is not used, and
 /// the bias of the last is used in front of everything as well, so it is final last.
-struct Probed(Arc<Mutex<Vec<String>>>);
+struct Probed {
+    forward: Events,
+    backward: Events,
+}
 
 impl Model for Probed {
     fn parameters(&self) -> Vec<TensorSpec> {
@@ -196,20 +208,78 @@ impl Model for Probed {
         Vec::new()
     }
 
-    fn forward(&self, parameters: &[Tensor], _buffers: &[Tensor], inputs: &Tensor) -> CandleResult<Tensor> {
-        let probe = |name| Probe(name, self.0.clone());
-        let inputs = inputs.broadcast_add(&parameters[4])?.apply_op1(probe("into the first layer"))?;
-        let first = inputs.matmul(&parameters[0])?.apply_op1(probe("into the second layer"))?;
-        let second = first.matmul(&parameters[1])?.matmul(&parameters[1])?.apply_op1(probe("into the last layer"))?;
-        second.matmul(&parameters[3])?.broadcast_add(&parameters[4])
+    fn forward(&self, parameters: &Parameters<'_>, _buffers: &[Tensor], inputs: &Tensor) -> CandleResult<Tensor> {
+        let probe = |name| Probe { name, forward: self.forward.clone(), backward: self.backward.clone() };
+        let inputs = inputs.broadcast_add(&parameters.get(4)?)?.apply_op1(probe("into the first layer"))?;
+        let first = inputs.matmul(&parameters.get(0)?)?.apply_op1(probe("into the second layer"))?;
+        let second =
+            first.matmul(&parameters.get(1)?)?.matmul(&parameters.get(1)?)?.apply_op1(probe("into the last layer"))?;
+        second.matmul(&parameters.get(3)?)?.broadcast_add(&parameters.get(4)?)
     }
 }
 
 fn probed() -> (CandleBackend<Probed>, Recorder, Batch) {
     let recorder = Recorder::default();
-    let backend = CandleBackend::new(Probed(recorder.events.clone()), 3).unwrap();
+    let model = Probed { forward: Events::default(), backward: recorder.events.clone() };
+    let backend = CandleBackend::new(model, 3).unwrap();
     let batch = Batch { inputs: (0..20).map(|i| (i as f32).sin()).collect(), labels: vec![3, 8] };
     (backend, recorder, batch)
+}
+
+/// A gate that brings each parameter up to date when forward comes to it: all its values become 0.125.
+struct Updates(Events);
+
+impl ForwardGate for Updates {
+    fn need(&mut self, parameter: usize, values: Lend<'_>) -> Result<Duration, BackendError> {
+        self.0.lock().unwrap().push(format!("need {parameter}"));
+        values(&mut |values| values.fill(0.125)).map(|()| Duration::ZERO)
+    }
+}
+
+#[test]
+fn forward_asks_for_a_parameter_right_before_it_uses_it_first() {
+    let recorder = Recorder::default();
+    let model = Probed { forward: Events::default(), backward: recorder.events.clone() };
+    let forward = model.forward.clone();
+    let mut backend = CandleBackend::new(model, 3).unwrap();
+    let batch = Batch { inputs: (0..20).map(|i| (i as f32).sin()).collect(), labels: vec![3, 8] };
+    let sink: SharedSink = Arc::new(Mutex::new(recorder));
+    let loss = backend.gradients(&batch, &mut Updates(forward.clone()), &sink).unwrap();
+    // The second weight and the shared bias are used twice and asked for once; the unused one at the end of forward.
+    let expected = [
+        "need 4",
+        "into the first layer",
+        "need 0",
+        "into the second layer",
+        "need 1",
+        "into the last layer",
+        "need 3",
+        "need 2",
+    ];
+    assert_eq!(*forward.lock().unwrap(), expected);
+    // Forward has computed with what the gate has brought.
+    let evaluated = backend.evaluate(&batch).unwrap().loss_sum / 2.0;
+    assert!((evaluated / loss - 1.0).abs() < 1e-6, "{loss} in training, {evaluated} in evaluation");
+}
+
+/// A gate behind which nothing arrives.
+struct Shut;
+
+impl ForwardGate for Shut {
+    fn need(&mut self, parameter: usize, _values: Lend<'_>) -> Result<Duration, BackendError> {
+        let message = format!("nothing for parameter {parameter}");
+        Err(BackendError { doing: "waiting at the gate", message })
+    }
+}
+
+#[test]
+fn a_gate_that_fails_ends_the_pass() {
+    let (mut backend, recorder, batch) = probed();
+    let events = recorder.events.clone();
+    let sink: SharedSink = Arc::new(Mutex::new(recorder));
+    let error = backend.gradients(&batch, &mut Shut, &sink).unwrap_err().to_string();
+    assert!(error.contains("nothing for parameter 4"), "{error}");
+    assert!(events.lock().unwrap().is_empty(), "backward has run");
 }
 
 #[test]
@@ -217,7 +287,7 @@ fn gradients_are_announced_while_earlier_layers_still_compute() {
     let (mut backend, recorder, batch) = probed();
     let recorder = Arc::new(Mutex::new(recorder));
     let sink: SharedSink = recorder.clone();
-    backend.gradients(&batch, &sink).unwrap();
+    backend.gradients(&batch, &mut OpenGate, &sink).unwrap();
     let recorder = recorder.lock().unwrap();
     let events = recorder.events.lock().unwrap();
     // Backward comes to a layer's input only after that layer's weight has been announced. The shared bias is announced
@@ -246,7 +316,7 @@ fn a_parameter_that_is_used_twice_is_announced_with_the_sum() {
     };
     let recorder = Arc::new(Mutex::new(Recorder::default()));
     let sink: SharedSink = recorder.clone();
-    backend.gradients(&batch, &sink).unwrap();
+    backend.gradients(&batch, &mut OpenGate, &sink).unwrap();
     for parameter in [1, 4] {
         let recorded = recorder.lock().unwrap().gradients.iter().find(|(id, _)| *id == parameter).cloned();
         let gradient = recorded.and_then(|(_, gradient)| gradient).unwrap();
@@ -271,7 +341,7 @@ fn both_models_announce_the_last_layer_first() {
     for (mut backend, fixture) in fixtures {
         let recorder = Arc::new(Mutex::new(Recorder::default()));
         let sink: SharedSink = recorder.clone();
-        backend.gradients(&Fixture::read(fixture).batch(), &sink).unwrap();
+        backend.gradients(&Fixture::read(fixture).batch(), &mut OpenGate, &sink).unwrap();
         let order: Vec<usize> = recorder.lock().unwrap().gradients.iter().map(|(parameter, _)| *parameter).collect();
         assert_eq!(order, (0..backend.parameters().len()).rev().collect::<Vec<_>>());
     }
@@ -283,7 +353,7 @@ fn a_closed_sink_ends_backward() {
     recorder.limit = Some(1);
     let events = recorder.events.clone();
     let sink: SharedSink = Arc::new(Mutex::new(recorder));
-    let error = backend.gradients(&batch, &sink).unwrap_err();
+    let error = backend.gradients(&batch, &mut OpenGate, &sink).unwrap_err();
     assert!(error.to_string().contains("not wanted"), "{error}");
     assert_eq!(*events.lock().unwrap(), ["gradient 3", "into the last layer"]);
 }

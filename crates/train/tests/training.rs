@@ -8,8 +8,8 @@ use candle_core::{Result as CandleResult, Tensor};
 use paceline_comm::Communicator;
 use paceline_train::{
     Backend, BatchSize, CandleBackend, Cnn, Data, DataSource, EpochRow, Mlp, Model, ModelName, MomentumSgd, Normalise,
-    Observer, Progress, SgdSettings, Sharding, Silent, Slot, Start, TensorSpec, TrainError, TrainOptions, TrainReport,
-    train, train_model,
+    Observer, Parameters, Progress, SgdSettings, Sharding, Silent, Slot, Start, TensorSpec, TrainError, TrainOptions,
+    TrainReport, train, train_model,
 };
 use support::{Directory, Gradients, on_ranks, parameters, sample};
 
@@ -179,8 +179,8 @@ impl Model for Partial {
         Vec::new()
     }
 
-    fn forward(&self, parameters: &[Tensor], _buffers: &[Tensor], inputs: &Tensor) -> CandleResult<Tensor> {
-        inputs.matmul(&parameters[0].t()?)
+    fn forward(&self, parameters: &Parameters<'_>, _buffers: &[Tensor], inputs: &Tensor) -> CandleResult<Tensor> {
+        inputs.matmul(&parameters.get(0)?.t()?)
     }
 }
 

@@ -1,11 +1,12 @@
 //! The backend on candle: tensors and automatic differentiation on the CPU.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use candle_core::{CpuStorage, D, DType, Device, InplaceOp1, Layout, Result as CandleResult, Tensor, Var};
+use candle_core::{D, DType, Device, Result as CandleResult, Tensor, Var};
 
 use super::hook::Announcements;
-use super::{Backend, BackendError, Evaluation, SharedSink, Slot, TensorInfo};
+use super::parameters::{Parameters, lend};
+use super::{Access, Backend, BackendError, Evaluation, ForwardGate, SharedSink, Slot, TensorInfo};
 use crate::data::Batch;
 use crate::random::Random;
 
@@ -19,11 +20,12 @@ pub trait Model: Send {
     /// What is not trained.
     fn buffers(&self) -> Vec<TensorSpec>;
 
-    /// The logits, `[samples, classes]`, of `inputs`, `[samples, features]`. `parameters` and `buffers` come in the
-    /// order of the two lists above. Where an operation takes a parameter and an activation, the parameter must be the
-    /// second argument: candle visits the second argument's side first on the way back, so the gradient is announced
-    /// before the earlier layers are computed.
-    fn forward(&self, parameters: &[Tensor], buffers: &[Tensor], inputs: &Tensor) -> CandleResult<Tensor>;
+    /// The logits, `[samples, classes]`, of `inputs`, `[samples, features]`. `parameters` and `buffers` count as in the
+    /// two lists above. A parameter should be asked for where it is first used: the pass waits until it is up to date.
+    /// Where an operation takes a parameter and an activation, the parameter must be the second argument: candle visits
+    /// the second argument's side first on the way back, so the gradient is announced before the earlier layers are
+    /// computed.
+    fn forward(&self, parameters: &Parameters<'_>, buffers: &[Tensor], inputs: &Tensor) -> CandleResult<Tensor>;
 }
 
 /// A tensor of a [`Model`] and what it holds at first.
@@ -94,7 +96,7 @@ impl<M: Model> CandleBackend<M> {
         })
     }
 
-    fn logits(&self, parameters: &[Tensor], batch: &Batch) -> CandleResult<(Tensor, Tensor)> {
+    fn logits(&self, parameters: &Parameters<'_>, batch: &Batch) -> CandleResult<(Tensor, Tensor)> {
         let features = batch.inputs.len() / batch.len();
         let inputs = Tensor::from_slice(&batch.inputs, (batch.len(), features), &Device::Cpu)?;
         let labels = Tensor::from_slice(&batch.labels, batch.len(), &Device::Cpu)?;
@@ -102,9 +104,15 @@ impl<M: Model> CandleBackend<M> {
         Ok((self.model.forward(parameters, &buffers, &inputs)?, labels))
     }
 
-    fn forward_and_backward(&self, batch: &Batch, announcements: &Arc<Announcements>) -> CandleResult<f64> {
-        let wrapped = (0..).zip(&self.parameters).map(|(id, parameter)| announcements.wrap(id, parameter));
-        let (logits, labels) = self.logits(&wrapped.collect::<CandleResult<Vec<_>>>()?, batch)?;
+    fn forward_and_backward(
+        &self,
+        batch: &Batch,
+        gate: &mut dyn ForwardGate,
+        announcements: &Arc<Announcements>,
+    ) -> CandleResult<f64> {
+        let parameters = Parameters::for_training(&self.parameters, gate, announcements.clone());
+        let (logits, labels) = self.logits(&parameters, batch)?;
+        parameters.finish().map_err(candle_core::Error::wrap)?;
         let loss = sample_losses(&logits, &labels)?.mean_all()?;
         loss.backward()?;
         Ok(f64::from(loss.to_scalar::<f32>()?))
@@ -120,25 +128,25 @@ impl<M: Model> Backend for CandleBackend<M> {
         &self.buffer_infos
     }
 
-    fn access(&mut self, slot: Slot, access: &mut dyn FnMut(&mut [f32])) -> Result<(), BackendError> {
+    fn access(&mut self, slot: Slot, access: Access<'_>) -> Result<(), BackendError> {
         let tensor = match slot {
             Slot::Parameter(id) => &self.parameters[id],
             Slot::Buffer(number) => &self.buffers[number],
         };
-        tensor.inplace_op1(&InPlace(Mutex::new(access))).map_err(framework("reaching a tensor's values"))
+        lend(tensor, access)
     }
 
-    fn gradients(&mut self, batch: &Batch, sink: &SharedSink) -> Result<f64, BackendError> {
+    fn gradients(&mut self, batch: &Batch, gate: &mut dyn ForwardGate, sink: &SharedSink) -> Result<f64, BackendError> {
         let announcements = Announcements::new(sink, self.parameters.len());
-        let loss = self.forward_and_backward(batch, &announcements).map_err(framework("computing the gradients"))?;
+        let loss = self.forward_and_backward(batch, gate, &announcements);
+        let loss = loss.map_err(framework("computing the gradients"))?;
         announcements.finish()?;
         Ok(loss)
     }
 
     fn evaluate(&mut self, batch: &Batch) -> Result<Evaluation, BackendError> {
         let evaluate = || -> CandleResult<Evaluation> {
-            let parameters: Vec<Tensor> = self.parameters.iter().map(Var::as_detached_tensor).collect();
-            let (logits, labels) = self.logits(&parameters, batch)?;
+            let (logits, labels) = self.logits(&Parameters::for_evaluation(&self.parameters), batch)?;
             let losses = sample_losses(&logits, &labels)?.to_dtype(DType::F64)?;
             let correct = logits.argmax(D::Minus1)?.eq(&labels)?.to_dtype(DType::U32)?;
             Ok(Evaluation {
@@ -165,26 +173,6 @@ fn initial(spec: &TensorSpec, random: &mut Random) -> CandleResult<Var> {
         Initial::Uniform { limit } => random.symmetric(limit),
     });
     Var::from_vec(values.collect(), spec.info.shape.as_slice(), &Device::Cpu)
-}
-
-/// Reads or writes a tensor's values.
-type Access<'a> = &'a mut dyn FnMut(&mut [f32]);
-
-/// Lends a tensor's values; behind a lock because candle asks for a shared reference.
-struct InPlace<'a>(Mutex<Access<'a>>);
-
-impl InplaceOp1 for InPlace<'_> {
-    fn name(&self) -> &'static str {
-        "in-place"
-    }
-
-    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> CandleResult<()> {
-        match (storage, layout.contiguous_offsets(), self.0.lock()) {
-            (CpuStorage::F32(values), Some((start, end)), Ok(mut access)) => access(&mut values[start..end]),
-            _ => candle_core::bail!("the tensor is not a contiguous f32 tensor"),
-        }
-        Ok(())
-    }
 }
 
 fn framework(doing: &'static str) -> impl Fn(candle_core::Error) -> BackendError {

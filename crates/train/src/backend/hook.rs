@@ -18,8 +18,7 @@ impl Announcements {
         Arc::new(Announcements { sink: sink.clone(), announced: Mutex::new(vec![false; parameters]) })
     }
 
-    /// `parameter` for use in this pass. Everything in the pass must use the same wrapped tensor, however often it uses
-    /// the parameter: autograd then sums the uses before it calls the hook.
+    /// `parameter` for use in this pass. Everything in the pass must use the same wrapped tensor.
     pub(super) fn wrap(self: &Arc<Announcements>, id: TensorId, parameter: &Tensor) -> Result<Tensor> {
         parameter.apply_op1(Announce { parameter: id, announcements: self.clone() })
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::{fs, process, thread};
 
 use paceline_comm::Communicator;
-use paceline_train::{Backend, Batch, Data, DataSource, Dataset, GradientSink, SharedSink, SinkClosed};
+use paceline_train::{Backend, Batch, Data, DataSource, Dataset, GradientSink, OpenGate, SharedSink, SinkClosed};
 use safetensors::SafeTensors;
 
 /// Runs `rank` on each of the ranks of a new world; the results by rank.
@@ -51,7 +51,7 @@ impl Gradients {
     pub fn of(backend: &mut dyn Backend, batch: &Batch) -> Vec<Vec<f32>> {
         let gradients = Arc::new(Mutex::new(Gradients(vec![Vec::new(); backend.parameters().len()])));
         let sink: SharedSink = gradients.clone();
-        backend.gradients(batch, &sink).unwrap();
+        backend.gradients(batch, &mut OpenGate, &sink).unwrap();
         let mut gradients = gradients.lock().unwrap();
         std::mem::take(&mut gradients.0)
     }

@@ -1,7 +1,7 @@
 use candle_core::{Result, Tensor};
 
 use super::Normalise;
-use crate::backend::{BackendError, Model, TensorSpec};
+use crate::backend::{BackendError, Model, Parameters, TensorSpec};
 use crate::data::CLASSES;
 
 /// A small convolutional network after LeNet-5 (LeCun, Bottou, Bengio and Haffner, 1998): 5×5 convolution to 8 channels,
@@ -55,13 +55,13 @@ impl Model for Cnn {
         self.normalise.buffers()
     }
 
-    fn forward(&self, parameters: &[Tensor], buffers: &[Tensor], inputs: &Tensor) -> Result<Tensor> {
+    fn forward(&self, parameters: &Parameters<'_>, buffers: &[Tensor], inputs: &Tensor) -> Result<Tensor> {
         let (height, width) = self.image_size;
         let inputs = inputs.broadcast_sub(&buffers[0])?.broadcast_div(&buffers[1])?;
         let images = inputs.reshape(((), 1, height, width))?;
-        let first = convolve(&images, &parameters[0], &parameters[1])?;
-        let second = convolve(&first, &parameters[2], &parameters[3])?;
-        second.flatten_from(1)?.matmul(&parameters[4].t()?)?.broadcast_add(&parameters[5])
+        let first = convolve(&images, &parameters.get(0)?, &parameters.get(1)?)?;
+        let second = convolve(&first, &parameters.get(2)?, &parameters.get(3)?)?;
+        second.flatten_from(1)?.matmul(&parameters.get(4)?.t()?)?.broadcast_add(&parameters.get(5)?)
     }
 }
 

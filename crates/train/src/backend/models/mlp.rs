@@ -1,7 +1,7 @@
 use candle_core::{Result, Tensor};
 
 use super::Normalise;
-use crate::backend::{Model, TensorSpec};
+use crate::backend::{Model, Parameters, TensorSpec};
 use crate::data::CLASSES;
 
 /// A perceptron with one hidden layer of 128 units: features → 128 → ReLU → 10.
@@ -34,9 +34,9 @@ impl Model for Mlp {
         self.normalise.buffers()
     }
 
-    fn forward(&self, parameters: &[Tensor], buffers: &[Tensor], inputs: &Tensor) -> Result<Tensor> {
+    fn forward(&self, parameters: &Parameters<'_>, buffers: &[Tensor], inputs: &Tensor) -> Result<Tensor> {
         let inputs = inputs.broadcast_sub(&buffers[0])?.broadcast_div(&buffers[1])?;
-        let hidden = inputs.matmul(&parameters[0].t()?)?.broadcast_add(&parameters[1])?.relu()?;
-        hidden.matmul(&parameters[2].t()?)?.broadcast_add(&parameters[3])
+        let hidden = inputs.matmul(&parameters.get(0)?.t()?)?.broadcast_add(&parameters.get(1)?)?.relu()?;
+        hidden.matmul(&parameters.get(2)?.t()?)?.broadcast_add(&parameters.get(3)?)
     }
 }
