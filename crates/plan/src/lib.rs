@@ -1,7 +1,6 @@
 //! The types that the other crates share: what an operation is called ([`OperationKey`]), what it moves
-//! ([`DataType`], [`Reduction`], [`CollectiveKind`]), what links cost ([`LinkCosts`], and
-//! of networks with a name [`NetworkModel`]), and in which buckets the
-//! gradients of a model travel ([`Plan`]).
+//! ([`DataType`], [`Reduction`], [`CollectiveKind`]), what links cost ([`LinkCosts`], and of networks with a name
+//! [`NetworkModel`]), what a worker computes ([`Profile`]), and in which pieces the gradients of a model travel ([`Plan`]).
 //!
 //! ```
 //! use paceline_plan::{DataType, LinkCost};
@@ -22,13 +21,15 @@ mod emulation;
 mod key;
 mod link_cost;
 mod network;
+mod profile;
 
-pub use bucket::{Bucket, Plan, TensorId};
+pub use bucket::{Bucket, OperationNumber, Partition, Plan, TensorId};
 pub use data_type::{CollectiveKind, DataType, Protocol, Reduction, UnknownName};
 pub use emulation::{Emulation, EmulationError, Hosts};
 pub use key::OperationKey;
 pub use link_cost::{LinkCost, LinkCosts};
 pub use network::{LinkClass, NetworkModel, PCIE_3_X16};
+pub use profile::{Profile, ProfileError, ProfileTensor, Step};
 
 /// The number of a worker within a group, from 0.
 pub type Rank = usize;

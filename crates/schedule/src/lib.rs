@@ -2,13 +2,13 @@
 //! [`Plan`] of buckets; a [`Dispatcher`] says online when a bucket sets off.
 //!
 //! ```
-//! use paceline_schedule::plan;
+//! use paceline_schedule::{Workload, plan};
 //! use paceline_strategy::Registry;
 //!
 //! // The elements of conv.weight, fc.weight and fc.bias.
 //! let sizes = [200, 4_000, 10];
 //! let strategy = Registry::built_in().parse("schedule=fusion:8KiB")?;
-//! let plan = plan(&strategy, &sizes)?;
+//! let plan = plan(&strategy, &Workload::of_sizes(&sizes))?;
 //! // Backward comes to the last layer first; 8 KiB are 2,048 elements of f32.
 //! assert_eq!(plan.buckets[0].tensors, [2, 1]);
 //! assert_eq!(plan.buckets[1].tensors, [0]);
@@ -23,7 +23,9 @@
 mod dispatcher;
 mod fusion;
 mod planner;
+mod workload;
 
 pub use dispatcher::Dispatcher;
 pub use fusion::{DDP_BUCKET_BYTES, DDP_FIRST_BUCKET_BYTES, fuse};
-pub use planner::{ScheduleError, plan, plan_in_order};
+pub use planner::{ScheduleError, plan};
+pub use workload::{CommunicationTime, Workload};

@@ -1,13 +1,13 @@
 //! Plans of real and random models.
 
 use paceline_plan::Plan;
-use paceline_schedule::{DDP_BUCKET_BYTES, DDP_FIRST_BUCKET_BYTES, Dispatcher, ScheduleError, plan, plan_in_order};
+use paceline_schedule::{DDP_BUCKET_BYTES, DDP_FIRST_BUCKET_BYTES, Dispatcher, ScheduleError, Workload, plan};
 use paceline_strategy::Registry;
 use proptest::prelude::*;
 
 fn plan_of(strategy: &str, sizes: &[usize]) -> Plan {
     let strategy = Registry::built_in().parse(strategy).expect("a strategy");
-    plan(&strategy, sizes).expect("a plan")
+    plan(&strategy, &Workload::of_sizes(sizes)).expect("a plan")
 }
 
 fn elements(plan: &Plan) -> Vec<usize> {
@@ -60,7 +60,8 @@ fn a_ready_order_rules_all_but_ddp() {
     let tensors = [400_000, 100, 200];
     let parse = |text| Registry::built_in().parse(text).expect("a strategy");
     let buckets = |text, ready: &[usize]| {
-        let plan = plan_in_order(&parse(text), &tensors, ready).expect("a plan");
+        let workload = Workload { ready: ready.to_vec(), ..Workload::of_sizes(&tensors) };
+        let plan = plan(&parse(text), &workload).expect("a plan");
         plan.buckets.into_iter().map(|bucket| (bucket.tensors, bucket.elements)).collect::<Vec<_>>()
     };
     assert_eq!(
@@ -69,12 +70,27 @@ fn a_ready_order_rules_all_but_ddp() {
     );
     assert_eq!(buckets("schedule=fusion:1KiB", &[2, 0, 1]), [(vec![2, 0], 0..400_200), (vec![1], 400_200..400_300)]);
     assert_eq!(buckets("ddp", &[0, 2, 1]), [(vec![2, 1, 0], 0..400_300)]);
-    for (ready, culprit) in
+}
+
+#[test]
+fn a_workload_that_contradicts_itself_is_refused() {
+    let ddp = Registry::built_in().parse("ddp").expect("a strategy");
+    let good = Workload::of_sizes(&[400_000, 100, 200]);
+    for (order, culprit) in
         [(&[0, 1][..], None), (&[0, 1, 1][..], Some(1)), (&[0, 3, 1][..], Some(3)), (&[0, 1, 2, 0][..], Some(0))]
     {
-        let error = plan_in_order(&parse("ddp"), &tensors, ready).expect_err("no order of the tensors");
-        assert_eq!(error, ScheduleError::ReadyOrder { tensors: 3, given: ready.len(), culprit });
+        let refused = |what| ScheduleError::Order { what, tensors: 3, given: order.len(), culprit };
+        let error = plan(&ddp, &Workload { ready: order.to_vec(), ..good.clone() }).expect_err("no order");
+        assert_eq!(error, refused("ready"));
+        let error = plan(&ddp, &Workload { used: order.to_vec(), ..good.clone() }).expect_err("no order");
+        assert_eq!(error, refused("use"));
     }
+    for times in [vec![2.0, 1.0], vec![1.0, 2.0, 3.0], vec![2.0, f64::NAN, 1.0], vec![1.0, 0.5, -1.0]] {
+        let given = times.len();
+        let error = plan(&ddp, &Workload { ready_s: Some(times), ..good.clone() }).expect_err("no times");
+        assert_eq!(error, ScheduleError::ReadyTimes { tensors: 3, given });
+    }
+    assert!(plan(&ddp, &Workload { ready_s: Some(vec![2.0, 1.0, 1.0]), ..good }).is_ok());
 }
 
 proptest! {

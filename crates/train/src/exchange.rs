@@ -192,7 +192,7 @@ mod tests {
     use std::sync::mpsc;
     use std::thread;
 
-    use paceline_schedule::plan;
+    use paceline_schedule::{Workload, plan};
     use paceline_strategy::Registry;
 
     use super::*;
@@ -201,7 +201,7 @@ mod tests {
     fn exchanges(algorithm: Option<&str>) -> [Exchange; 2] {
         let sizes = [2, 3, 1];
         let strategy = Registry::built_in().parse("wfbp-a2a").unwrap();
-        let plan = plan(&strategy, &sizes).unwrap();
+        let plan = plan(&strategy, &Workload::of_sizes(&sizes)).unwrap();
         let communicators: [Communicator; 2] = Communicator::threads(2).unwrap().try_into().ok().unwrap();
         communicators.map(|communicator| {
             Exchange::new(communicator, plan.clone(), &sizes, algorithm.map(str::to_owned)).unwrap()

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use paceline_comm::{CallOptions, Communicator, Transport};
 use paceline_plan::{Plan, Reduction};
+use paceline_schedule::Workload;
 use paceline_strategy::Call;
 
 use crate::backend::{Backend, BackendError, Evaluation, OpenGate, SharedSink, Slot, TensorInfo};
@@ -97,7 +98,7 @@ impl<'a> Trainer<'a> {
         let sizes: Vec<usize> = backend.parameters().iter().map(TensorInfo::elements).collect();
         let strategy = options.parsed_strategy()?;
         check_protocol(communicator, &strategy.protocol)?;
-        let plan = paceline_schedule::plan(&strategy, &sizes)?;
+        let plan = paceline_schedule::plan(&strategy, &Workload::of_sizes(&sizes))?;
         compare_ranks(communicator, options, data, backend.as_ref(), &plan)?;
         broadcast_model(communicator, backend.as_mut())?;
         let exchange =

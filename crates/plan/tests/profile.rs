@@ -1,0 +1,105 @@
+//! Profiles: what they answer, what is refused, and that their file is documented.
+
+use std::collections::BTreeSet;
+
+use paceline_plan::{Profile, ProfileTensor, Step};
+
+/// An embedding that is also the last layer (tensor 0), and a layer between (tensors 1 and 2).
+fn tied() -> Profile {
+    let tensor =
+        |name: &str, elements, macs| ProfileTensor { name: name.into(), elements, forward_macs_per_sample: macs };
+    let steps = |steps: &[(usize, f64)]| steps.iter().map(|&(tensor, seconds)| Step { tensor, seconds }).collect();
+    Profile {
+        schema: Profile::SCHEMA,
+        model: "tied".into(),
+        device: "paper".into(),
+        source: "made up".into(),
+        local_batch: 4,
+        tensors: vec![tensor("embedding", 50, 50), tensor("layer.weight", 20, 20), tensor("layer.bias", 5, 0)],
+        forward: steps(&[(0, 0.25), (2, 0.0), (1, 0.5), (0, 1.0)]),
+        backward: steps(&[(0, 2.0), (2, 0.125), (1, 1.0), (0, 0.5)]),
+        update_s: 0.25,
+    }
+}
+
+fn json(profile: &Profile) -> String {
+    serde_json::to_string(profile).unwrap()
+}
+
+#[test]
+fn a_tensor_is_needed_at_its_first_step_and_final_after_its_last() {
+    let profile = tied();
+    profile.check().unwrap();
+    assert_eq!(profile.sizes(), [50, 20, 5]);
+    assert_eq!(profile.ready_order(), [2, 1, 0]);
+    assert_eq!(profile.ready_s(), [3.625, 3.125, 2.125]);
+    assert_eq!(profile.use_order(), [0, 2, 1]);
+    assert_eq!((profile.forward_s(), profile.backward_s()), (1.75, 3.625));
+}
+
+#[test]
+fn another_batch_scales_what_is_computed_per_sample() {
+    let twice = tied().for_batch(8);
+    twice.check().unwrap();
+    assert_eq!((twice.local_batch, twice.update_s), (8, 0.25));
+    assert_eq!((twice.forward_s(), twice.backward_s()), (3.5, 7.25));
+    assert!(twice.source.starts_with("made up; "), "{}", twice.source);
+    assert_eq!(tied().for_batch(4), tied());
+}
+
+#[test]
+fn a_profile_survives_its_file() {
+    assert_eq!(serde_json::from_str::<Profile>(&json(&tied())).unwrap(), tied());
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_and_named() {
+    type Change = fn(&mut Profile);
+    let cases: [(Change, &str); 13] = [
+        (|profile| profile.schema = 2, "schema 2; this version of Paceline reads schema 1"),
+        (|profile| profile.local_batch = 0, "local_batch is 0"),
+        (|profile| profile.tensors.clear(), "tensors is empty"),
+        (|profile| profile.tensors[1].elements = 0, "tensors[1].elements is 0"),
+        (|profile| profile.tensors[2].name = "embedding".into(), "two of the name `embedding`"),
+        (|profile| profile.forward[1].tensor = 3, "forward[1].tensor is 3, and there are 3 tensors"),
+        (|profile| profile.backward[3].seconds = -1.0, "backward[3].seconds is no time"),
+        (|profile| profile.backward[0].seconds = f64::NAN, "backward[0].seconds is no time"),
+        (|profile| profile.forward[0].seconds = f64::INFINITY, "forward[0].seconds is no time"),
+        (|profile| profile.forward.retain(|step| step.tensor != 1), "forward has no step for tensor 1"),
+        (|profile| profile.backward.retain(|step| step.tensor != 2), "backward has no step for tensor 2"),
+        (|profile| profile.backward.clear(), "backward has no step for tensor 0"),
+        (|profile| profile.update_s = -0.5, "update_s is no time"),
+    ];
+    for (change, says) in cases {
+        let mut profile = tied();
+        change(&mut profile);
+        let error = profile.check().expect_err(says).to_string();
+        assert!(error.contains(says), "`{error}` does not say `{says}`");
+    }
+    for (text, says) in [
+        ("{\"schema\": 1}", "missing field `model`"),
+        (&json(&tied()).replace("update_s", "updates"), "unknown field `updates`"),
+    ] {
+        let error = serde_json::from_str::<Profile>(text).expect_err(says).to_string();
+        assert!(error.contains(says), "{error}");
+    }
+}
+
+/// docs/json.md has a row for every field of a profile, and its example is one.
+#[test]
+fn every_field_is_documented() {
+    let page = include_str!("../../../docs/json.md");
+    let chapter = page.split("\n# Profiles\n").nth(1).expect("a chapter about profiles");
+    let documented: BTreeSet<String> =
+        chapter.lines().filter_map(|line| Some(line.strip_prefix("| `")?.split('`').next()?.to_owned())).collect();
+    let value: serde_json::Value = serde_json::from_str(&json(&tied())).unwrap();
+    let fields = |value: &serde_json::Value| -> BTreeSet<String> {
+        value.as_object().map(|object| object.keys().cloned().collect()).unwrap_or_default()
+    };
+    let mut written = fields(&value);
+    written.extend(fields(&value["tensors"][0]));
+    written.extend(fields(&value["forward"][0]));
+    assert_eq!(documented, written);
+    let example: Vec<&str> = chapter.lines().filter_map(|line| line.strip_prefix("    ")).collect();
+    serde_json::from_str::<Profile>(&example.join("\n")).unwrap().check().unwrap();
+}

@@ -1,0 +1,90 @@
+use paceline_plan::{Profile, TensorId};
+
+use crate::ScheduleError;
+
+/// Seconds that one operation of so many bytes takes on the network, from the moment at which nothing else is under way:
+/// whatever it costs to start one, and one that was added artificially, too.
+pub type CommunicationTime<'a> = dyn Fn(u64) -> f64 + Sync + 'a;
+
+/// What is to be planned for: a model, as it is computed, and a network.
+#[derive(Clone)]
+pub struct Workload<'a> {
+    /// Elements of each tensor, in the order of the model's parameters.
+    pub sizes: Vec<usize>,
+    /// The tensors in the order in which their gradients become final.
+    pub ready: Vec<TensorId>,
+    /// The tensors in the order in which forward first needs them.
+    pub used: Vec<TensorId>,
+    /// By tensor: seconds from the start of backward until its gradient is final; rises in the order of `ready`. `None`:
+    /// not measured.
+    pub ready_s: Option<Vec<f64>>,
+    /// What operations cost. `None`: not measured.
+    pub communication_s: Option<&'a CommunicationTime<'a>>,
+    /// Workers of the world.
+    pub workers: usize,
+    /// Hosts on which there are workers.
+    pub hosts: usize,
+}
+
+impl<'a> Workload<'a> {
+    /// A model of which nothing was measured: forward uses the tensors in the order of the parameters, and gradients
+    /// become final in the reverse order. One worker.
+    pub fn of_sizes(sizes: &[usize]) -> Workload<'a> {
+        Workload {
+            sizes: sizes.to_vec(),
+            ready: (0..sizes.len()).rev().collect(),
+            used: (0..sizes.len()).collect(),
+            ready_s: None,
+            communication_s: None,
+            workers: 1,
+            hosts: 1,
+        }
+    }
+
+    /// A model with the times of its profile.
+    pub fn of_profile(profile: &Profile) -> Workload<'a> {
+        Workload {
+            ready: profile.ready_order(),
+            used: profile.use_order(),
+            ready_s: Some(profile.ready_s()),
+            ..Workload::of_sizes(&profile.sizes())
+        }
+    }
+
+    /// The same on a network on which an operation of so many bytes takes `seconds`.
+    pub fn with_communication<'b>(self, seconds: &'b CommunicationTime<'b>) -> Workload<'b>
+    where
+        'a: 'b,
+    {
+        Workload { communication_s: Some(seconds), ..self }
+    }
+
+    /// The same for `workers` workers on `hosts` hosts.
+    pub fn with_world(self, workers: usize, hosts: usize) -> Workload<'a> {
+        Workload { workers, hosts, ..self }
+    }
+
+    /// Do the orders name each tensor once, and the times rise with the order?
+    pub(crate) fn check(&self) -> Result<(), ScheduleError> {
+        check_order("ready", self.sizes.len(), &self.ready)?;
+        check_order("use", self.sizes.len(), &self.used)?;
+        if let Some(ready_s) = &self.ready_s {
+            let in_order: Vec<f64> = self.ready.iter().filter_map(|&tensor| ready_s.get(tensor).copied()).collect();
+            let rises = in_order.windows(2).all(|pair| pair[0] <= pair[1]);
+            if ready_s.len() != self.sizes.len() || !rises || !in_order.iter().all(|s| s.is_finite() && *s >= 0.0) {
+                return Err(ScheduleError::ReadyTimes { tensors: self.sizes.len(), given: ready_s.len() });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_order(what: &'static str, tensors: usize, order: &[TensorId]) -> Result<(), ScheduleError> {
+    let mut named = vec![false; tensors];
+    let fresh = |&&tensor: &&TensorId| named.get_mut(tensor).is_some_and(|named| !std::mem::replace(named, true));
+    let good = order.iter().take_while(fresh).count();
+    if good == tensors && order.len() == tensors {
+        return Ok(());
+    }
+    Err(ScheduleError::Order { what, tensors, given: order.len(), culprit: order.get(good).copied() })
+}
