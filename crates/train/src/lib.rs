@@ -42,12 +42,14 @@ mod data;
 mod dump;
 mod error;
 mod exchange;
+mod measure;
 mod meter;
 mod optimizer;
 mod options;
 mod random;
 mod report;
 mod start;
+mod timeline;
 mod trainer;
 
 pub use backend::{
@@ -58,7 +60,9 @@ pub use backend::{
 pub use data::{Batch, CLASSES, DEBIAN_FASHION_MNIST, Data, DataError, DataSource, Dataset, Sharding};
 pub use dump::dump_path;
 pub use error::TrainError;
+pub use measure::{CellRun, CommunicationCost, FormulaInputs, Lateness, Length, MeasureOptions};
 pub use optimizer::{MomentumSgd, SgdSettings};
 pub use options::{BatchSize, DEFAULT_EPOCHS, TrainOptions};
 pub use report::{EpochRow, Observer, Progress, Silent, Start, TrainReport};
+pub use timeline::{Lane, Span, Timeline};
 pub use trainer::{train, train_model};

@@ -1,0 +1,178 @@
+//! The study's protocol for one cell and one run: so many iterations to warm up, so many that count.
+
+use std::time::Duration;
+
+use paceline_plan::Plan;
+use serde::{Deserialize, Serialize};
+
+use crate::timeline::Timeline;
+
+/// How a cell is measured. The default is the study's protocol: 10 iterations to warm up, 100 that count.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MeasureOptions {
+    /// How the workers communicate, in the grammar of `paceline-strategy`.
+    pub strategy: String,
+    /// Samples per worker and iteration. A replayed profile is scaled to it.
+    pub local_batch: usize,
+    /// Iterations before those that count.
+    pub warm_up: usize,
+    /// How many count.
+    pub length: Length,
+    /// Computation is replayed so many times slower, and reported times are divided by it. The links must be slowed by
+    /// the same factor. 1 for real computation.
+    pub dilate: f64,
+    /// Threads that compute in each worker; real computation only.
+    pub threads: usize,
+    /// Of the initial parameters and the order of samples.
+    pub seed: u64,
+    /// A replay that comes later than its profile says by more than this share of an iteration's computation has
+    /// overrun.
+    pub late_share_max: f64,
+    /// Record one more iteration, after those that count.
+    pub timeline: bool,
+}
+
+/// How many iterations count.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Length {
+    /// This many.
+    Iterations(usize),
+    /// Until the 95 % confidence interval of the mean is within ± `relative` of it.
+    Confident {
+        /// Half the interval's width, as a share of the mean.
+        relative: f64,
+        /// At least this many; no fewer than two.
+        at_least: usize,
+        /// At most this many.
+        at_most: usize,
+        /// No further iterations after so long, once there are `at_least`.
+        budget: Duration,
+    },
+}
+
+impl Default for MeasureOptions {
+    fn default() -> Self {
+        MeasureOptions {
+            strategy: "wfbp-a2a".into(),
+            local_batch: 32,
+            warm_up: 10,
+            length: Length::Iterations(100),
+            dilate: 1.0,
+            threads: 1,
+            seed: 1,
+            late_share_max: 0.05,
+            timeline: false,
+        }
+    }
+}
+
+/// What one run of one cell gave. Every worker has the same. Times are those of the undilated machine, except where it
+/// says otherwise.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CellRun {
+    /// The model's name.
+    pub model: String,
+    /// Elements of all parameters (D).
+    pub parameters: usize,
+    /// Tensors of the model.
+    pub tensors: usize,
+    /// Multiply-accumulates of a forward pass per sample, if the profile says it.
+    pub forward_macs_per_sample: Option<u64>,
+    /// Where the computation's times came from, if it was replayed.
+    pub replayed: Option<String>,
+    /// The strategy in full: presets resolved, defaults filled in.
+    pub strategy: String,
+    /// The plan under which the counted iterations ran.
+    pub plan: Plan,
+    /// Its fingerprint, in hexadecimal.
+    pub plan_hash: String,
+    /// Workers.
+    pub workers: usize,
+    /// Shards that serve them; 0 without a parameter server.
+    pub shards: usize,
+    /// Samples per worker and iteration.
+    pub local_batch: usize,
+    /// Computation and links were slowed by this factor.
+    pub dilate: f64,
+    /// What carried the data between the workers.
+    pub transport: String,
+    /// Iterations before the measured ones.
+    pub warm_up: usize,
+    /// Seconds of each measured iteration; the maximum over the workers.
+    pub iteration_s: Vec<f64>,
+    /// The 95 % interval became narrow enough; true where it was not asked for.
+    pub confident: bool,
+    /// Seconds of computation per iteration (forward, backward and update); the mean over iterations and workers.
+    pub compute_s: f64,
+    /// Seconds per iteration in which a worker waited for communication; the mean over iterations and workers.
+    pub exposed_communication_s: f64,
+    /// Bytes that left a worker per iteration; the mean over the workers. Shards are not counted.
+    pub bytes_per_iteration: f64,
+    /// Messages that left a worker per iteration; the mean over the workers.
+    pub messages_per_iteration: f64,
+    /// Seconds per tensor that deciding what travels when has cost, as the processor took them; the maximum over the
+    /// workers.
+    pub scheduling_s_per_tensor: f64,
+    /// What a schedule's own formula needs, as it was measured here.
+    pub inputs: FormulaInputs,
+    /// Of a replay: how late its processor was.
+    pub lateness: Option<Lateness>,
+    /// One more iteration, on this worker.
+    pub timeline: Option<Timeline>,
+}
+
+/// What a schedule's own formula needs: the mean over the counted iterations and the workers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FormulaInputs {
+    /// Seconds of forward without waiting.
+    pub forward_s: f64,
+    /// Seconds of backward.
+    pub backward_s: f64,
+    /// Seconds of the optimiser.
+    pub update_s: f64,
+    /// By tensor: seconds from the start of backward until its gradient was final.
+    pub ready_s: Vec<f64>,
+    /// By operation of the plan: seconds from when it was started until it had ended here, from the recorded iteration;
+    /// empty without one.
+    pub operation_s: Vec<f64>,
+    /// What an operation costs that has the network for itself; none for a single worker.
+    pub communication: Option<CommunicationCost>,
+}
+
+/// What an operation costs that has the network for itself: alpha + beta · bytes, fitted to measured calls.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CommunicationCost {
+    /// Seconds per operation, the artificial start-up time included.
+    pub alpha_s: f64,
+    /// Seconds per byte.
+    pub beta_s_per_byte: f64,
+    /// What was measured: bytes and seconds, the maximum over the workers of the median of a few calls.
+    pub points: Vec<(u64, f64)>,
+}
+
+/// How late a replay was: its sleeps end later than the profile says when the processor is busy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Lateness {
+    /// The largest lateness in an iteration as a share of its computation; the mean over the iterations, of the worst
+    /// worker.
+    pub share: f64,
+    /// More than was allowed: the run does not count.
+    pub overrun: bool,
+}
+
+impl CellRun {
+    /// Mean seconds of a measured iteration.
+    pub fn mean_iteration_s(&self) -> f64 {
+        self.iteration_s.iter().sum::<f64>() / self.iteration_s.len() as f64
+    }
+
+    /// Samples per second of all workers together.
+    pub fn samples_per_s(&self) -> f64 {
+        (self.workers * self.local_batch) as f64 / self.mean_iteration_s()
+    }
+
+    /// A replay whose processor could not keep up is not counted.
+    pub fn overrun(&self) -> bool {
+        self.lateness.is_some_and(|lateness| lateness.overrun)
+    }
+}
