@@ -1,47 +1,220 @@
-use paceline_plan::{Plan, TensorId};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+use std::ops::Range;
 
-/// Says when a bucket of a [`Plan`] sets off: as soon as its last tensor is ready. Buckets may complete in any order
-/// (ranks without samples announce theirs in another): operations are matched by key.
+use paceline_plan::{OperationNumber, Plan, TensorId};
+
+/// Decides online, on one worker, which operation of a [`Plan`] starts next: of those whose bucket is complete the most
+/// urgent, in the order of the plan among equals, while the credit lasts. The runtime and the simulator both drive it.
 ///
-/// Call order: [`Dispatcher::begin`], then [`Dispatcher::ready`] once for each tensor, iteration after iteration.
+/// # Call order
+/// In each iteration [`begin`](Dispatcher::begin), then [`ready`](Dispatcher::ready) once for each tensor, as backward
+/// has its gradient. At any time [`next`](Dispatcher::next), until it gives nothing, and
+/// [`finished`](Dispatcher::finished) for each operation that it gave. Both go on after backward, and while the next
+/// forward pass runs.
+///
+/// # Iterations do not mix
+/// `begin` wants every operation of the iteration before to have finished. That costs no overlap. An operation of the
+/// next iteration needs the memory of the same one before, so it cannot start earlier; it is started by backward; and
+/// backward runs after a forward pass that has waited, layer by layer, for everything that the iteration before has sent.
+/// (A parameter that forward does not use must be waited for, too, before backward begins.)
+///
+/// # Credit
+/// At most [`Plan::credit_bytes`] are in flight, so that an urgent operation that becomes ready late finds the network
+/// free soon. A partition that is larger than the credit goes alone. (Peng et al., "A generic communication scheduler for
+/// distributed DNN training acceleration", SOSP 2019, §4.)
+///
+/// An operation only ends when *all* ranks have started it. Ranks that are apart in backward choose differently, and if
+/// each had spent its whole credit on operations that the others have no credit for, all would wait for each other.
+/// ByteScheduler lets one rank decide for all. Here nobody needs to be asked, because what is in flight stops counting
+/// against the credit as soon as the last bucket is complete. From then on every rank starts what it has left in the same
+/// order: the most urgent operation that has not ended is in flight or first in line on every rank, and nothing that
+/// counts can be before it. Until then a rank may stand still; [`renew_credit`](Dispatcher::renew_credit) helps it on.
+///
+/// # Cost
+/// Per tensor and per operation a few additions, and one insertion per bucket into a heap of the waiting buckets. It
+/// allocates only in `new`.
 #[derive(Clone, Debug)]
 pub struct Dispatcher {
     /// The bucket of each tensor.
-    buckets: Vec<usize>,
-    /// Tensors of each bucket.
-    sizes: Vec<usize>,
-    /// Of each bucket: tensors that are not ready yet.
-    missing: Vec<usize>,
-    /// Of each tensor: it has been announced.
+    bucket_of: Vec<usize>,
+    buckets: Vec<BucketState>,
+    operations: Vec<OperationState>,
+    /// Of each tensor: it has been announced in this iteration.
     announced: Vec<bool>,
+    /// Complete buckets with operations that have not started; the most urgent first.
+    waiting: BinaryHeap<Reverse<Waiting>>,
+    credit: u64,
+    /// Bytes in flight that count against the credit.
+    spent: u64,
+    /// Operations that were started under another renewal count no more.
+    renewal: u64,
+    /// Buckets of this iteration that are not complete.
+    incomplete: usize,
+    /// Operations of this iteration that have not finished.
+    unfinished: usize,
+}
+
+#[derive(Clone, Debug)]
+struct BucketState {
+    priority: u32,
+    operations: Range<OperationNumber>,
+    tensors: usize,
+    /// Tensors that are not ready yet.
+    missing: usize,
+    /// Operations that have not finished.
+    unfinished: usize,
+}
+
+#[derive(Clone, Debug)]
+struct OperationState {
+    bucket: usize,
+    bytes: u64,
+    /// While it is in flight: the renewal under which it was started.
+    in_flight: Option<u64>,
+}
+
+/// Ordered by what goes first. No two have the same `next`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Waiting {
+    priority: u32,
+    next: OperationNumber,
+    end: OperationNumber,
 }
 
 impl Dispatcher {
-    /// A dispatcher for a plan, before the first iteration.
+    /// A worker's dispatcher for a plan, before the first iteration.
     pub fn new(plan: &Plan) -> Dispatcher {
-        let tensors = plan.buckets.iter().map(|bucket| bucket.tensors.len()).sum();
-        let mut buckets = vec![0; tensors];
+        let mut bucket_of = vec![0; plan.tensors()];
+        let mut operations = Vec::with_capacity(plan.operations());
+        let mut buckets = Vec::with_capacity(plan.buckets.len());
         for (number, bucket) in plan.buckets.iter().enumerate() {
-            bucket.tensors.iter().for_each(|&tensor| buckets[tensor] = number);
+            bucket.tensors.iter().for_each(|&tensor| bucket_of[tensor] = number);
+            let first = operations.len();
+            operations.extend(bucket.partitions.iter().map(|partition| OperationState {
+                bucket: number,
+                bytes: partition.elements.len() as u64 * crate::ELEMENT_BYTES,
+                in_flight: None,
+            }));
+            buckets.push(BucketState {
+                priority: plan.worker_priority(number),
+                operations: first..operations.len(),
+                tensors: bucket.tensors.len(),
+                missing: 0,
+                unfinished: 0,
+            });
         }
-        let sizes: Vec<usize> = plan.buckets.iter().map(|bucket| bucket.tensors.len()).collect();
-        Dispatcher { buckets, missing: sizes.clone(), sizes, announced: vec![false; tensors] }
+        Dispatcher {
+            // Nothing can be announced before the first iteration.
+            announced: vec![true; bucket_of.len()],
+            bucket_of,
+            waiting: BinaryHeap::with_capacity(buckets.len()),
+            buckets,
+            operations,
+            credit: plan.credit_bytes.unwrap_or(u64::MAX),
+            spent: 0,
+            renewal: 0,
+            incomplete: 0,
+            unfinished: 0,
+        }
     }
 
-    /// A new iteration: nothing is ready.
+    /// A new iteration: no tensor is ready.
+    ///
+    /// # Panics
+    /// If an operation of the iteration before has not finished.
     pub fn begin(&mut self) {
-        self.missing.copy_from_slice(&self.sizes);
+        assert_eq!(self.unfinished, 0, "operations of the iteration before have not finished");
         self.announced.fill(false);
+        for bucket in &mut self.buckets {
+            bucket.missing = bucket.tensors;
+            bucket.unfinished = bucket.operations.len();
+        }
+        self.incomplete = self.buckets.len();
+        self.unfinished = self.operations.len();
     }
 
-    /// A tensor's gradient is ready. The bucket that is complete with it, if one is.
+    /// A tensor's gradient is ready. Returns its bucket if that is complete now, so that `next` may give its operations.
     ///
     /// # Panics
     /// If the tensor is not in the plan, or was announced before in this iteration.
     pub fn ready(&mut self, tensor: TensorId) -> Option<usize> {
         assert!(!std::mem::replace(&mut self.announced[tensor], true), "tensor {tensor} was announced twice");
-        let bucket = self.buckets[tensor];
-        self.missing[bucket] -= 1;
-        (self.missing[bucket] == 0).then_some(bucket)
+        let number = self.bucket_of[tensor];
+        let bucket = &mut self.buckets[number];
+        bucket.missing -= 1;
+        if bucket.missing > 0 {
+            return None;
+        }
+        let Range { start, end } = bucket.operations;
+        self.waiting.push(Reverse(Waiting { priority: bucket.priority, next: start, end }));
+        self.incomplete -= 1;
+        if self.incomplete == 0 {
+            self.renew_credit();
+        }
+        Some(number)
+    }
+
+    /// The operation that is to start now; it is in flight from here on. `None`: nothing is ready, or the credit is spent.
+    #[expect(clippy::should_implement_trait, reason = "it gives more again after it has given nothing")]
+    pub fn next(&mut self) -> Option<OperationNumber> {
+        let mut first = self.waiting.peek_mut()?;
+        let Reverse(Waiting { next: number, end, .. }) = *first;
+        let operation = &mut self.operations[number];
+        if self.spent > 0 && self.spent.saturating_add(operation.bytes) > self.credit {
+            return None;
+        }
+        operation.in_flight = Some(self.renewal);
+        self.spent = self.spent.saturating_add(operation.bytes);
+        if number + 1 == end {
+            PeekMut::pop(first);
+        } else {
+            first.0.next += 1;
+        }
+        Some(number)
+    }
+
+    /// An operation has ended. Returns its bucket if all of it has arrived now.
+    ///
+    /// # Panics
+    /// If the operation is not in flight.
+    pub fn finished(&mut self, number: OperationNumber) -> Option<usize> {
+        let operation = &mut self.operations[number];
+        let Some(renewal) = operation.in_flight.take() else { panic!("operation {number} is not in flight") };
+        if renewal == self.renewal {
+            self.spent -= operation.bytes;
+        }
+        self.unfinished -= 1;
+        let bucket = &mut self.buckets[operation.bucket];
+        bucket.unfinished -= 1;
+        (bucket.unfinished == 0).then_some(operation.bucket)
+    }
+
+    /// Lets what is in flight count against the credit no more. To be called when operations [wait](Dispatcher::waits)
+    /// and none has finished for a while, much longer than one takes: it stands for a rank that is behind in backward.
+    pub fn renew_credit(&mut self) {
+        self.renewal += 1;
+        self.spent = 0;
+    }
+
+    /// Is there a complete bucket with an operation that has not started?
+    pub fn waits(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Has every operation of the iteration finished? (Also before the first one.)
+    pub fn is_done(&self) -> bool {
+        self.unfinished == 0
+    }
+
+    /// The most bytes that may be in flight; `u64::MAX` if any number may.
+    pub fn credit_bytes(&self) -> u64 {
+        self.credit
+    }
+
+    /// The bytes in flight that count against the credit.
+    pub fn spent_bytes(&self) -> u64 {
+        self.spent
     }
 }

@@ -29,3 +29,6 @@ pub use dispatcher::Dispatcher;
 pub use fusion::{DDP_BUCKET_BYTES, DDP_FIRST_BUCKET_BYTES, fuse};
 pub use planner::{ScheduleError, plan};
 pub use workload::{CommunicationTime, Workload};
+
+/// Gradients travel as f32.
+pub const ELEMENT_BYTES: u64 = 4;

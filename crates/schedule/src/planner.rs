@@ -1,11 +1,8 @@
 use paceline_plan::{Bucket, Plan, TensorId};
 use paceline_strategy::Strategy;
 
-use crate::Workload;
 use crate::fusion::{DDP_BUCKET_BYTES, DDP_FIRST_BUCKET_BYTES, fuse};
-
-/// Gradients are exchanged as f32.
-const ELEMENT_BYTES: u64 = 4;
+use crate::{ELEMENT_BYTES, Workload};
 
 /// Why there is no plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,7 +1,7 @@
 //! Plans of real and random models.
 
 use paceline_plan::Plan;
-use paceline_schedule::{DDP_BUCKET_BYTES, DDP_FIRST_BUCKET_BYTES, Dispatcher, ScheduleError, Workload, plan};
+use paceline_schedule::{DDP_BUCKET_BYTES, DDP_FIRST_BUCKET_BYTES, ScheduleError, Workload, plan};
 use paceline_strategy::Registry;
 use proptest::prelude::*;
 
@@ -111,30 +111,5 @@ proptest! {
         prop_assert_eq!(end, sizes.iter().sum::<usize>());
         prop_assert_eq!(tensors, (0..sizes.len()).rev().collect::<Vec<_>>());
         prop_assert_eq!(plan.hash(), plan_of(strategy, &sizes).hash());
-    }
-
-    #[test]
-    fn each_bucket_sets_off_once_with_its_last_tensor(
-        sizes in prop::collection::vec(1usize..5_000, 1..40),
-        order in Just(()).prop_perturb(|(), mut random| random.random::<u64>()),
-    ) {
-        let plan = plan_of("schedule=fusion:8KiB", &sizes);
-        let mut dispatcher = Dispatcher::new(&plan);
-        for round in 0..2u64 {
-            dispatcher.begin();
-            let mut tensors: Vec<usize> = (0..sizes.len()).collect();
-            tensors.sort_by_key(|&tensor| (tensor as u64 + 1).wrapping_mul(order | 1).wrapping_add(round) % 1009);
-            let mut ready = vec![false; sizes.len()];
-            let mut started = vec![0; plan.buckets.len()];
-            for tensor in tensors {
-                ready[tensor] = true;
-                if let Some(bucket) = dispatcher.ready(tensor) {
-                    prop_assert!(plan.buckets[bucket].tensors.contains(&tensor));
-                    prop_assert!(plan.buckets[bucket].tensors.iter().all(|&tensor| ready[tensor]));
-                    started[bucket] += 1;
-                }
-            }
-            prop_assert!(started.iter().all(|&count| count == 1));
-        }
     }
 }

@@ -96,7 +96,9 @@ impl Exchange {
     pub(crate) fn begin(&mut self, pass: Pass) {
         self.updates += u64::from(pass.first);
         self.pass = pass;
-        self.dispatcher.begin();
+        if pass.last {
+            self.dispatcher.begin();
+        }
     }
 
     /// Announces that this rank has no sample in the pass: every gradient is zeros.
@@ -113,6 +115,7 @@ impl Exchange {
         let called = Instant::now();
         let arrived = pending.wait();
         self.in_communicator += called.elapsed();
+        self.dispatcher.finished(number);
         let buffer = bucket.insert(arrived?);
         let tensors = self.plan.buckets[number].tensors.iter();
         Ok(tensors.map(|&tensor| (tensor, &buffer[self.places[tensor].elements.clone()])))
@@ -157,11 +160,16 @@ impl GradientSink for Exchange {
         if let Gradients::Here(buffer) = &mut self.gradients[*bucket] {
             store(gradient, self.pass, &mut buffer[elements.clone()]);
         }
-        let Some(full) = self.dispatcher.ready(tensor).filter(|_| self.pass.last) else { return Ok(()) };
-        self.depart(full).map_err(|failure| {
-            self.failure = Some(failure);
-            SinkClosed
-        })
+        if self.pass.last {
+            self.dispatcher.ready(tensor);
+            while let Some(full) = self.dispatcher.next() {
+                self.depart(full).map_err(|failure| {
+                    self.failure = Some(failure);
+                    SinkClosed
+                })?;
+            }
+        }
+        Ok(())
     }
 }
 
