@@ -38,7 +38,8 @@ use row::{Row, bus_factor, write_head};
 /// What `perf` is told.
 #[derive(Args)]
 pub struct PerfArguments {
-    /// all-reduce, reduce-scatter, all-gather, broadcast, reduce, gather, scatter, all-to-all, barrier or send-receive
+    /// all-reduce, reduce-scatter, all-gather, broadcast, reduce, gather, scatter, all-to-all, barrier, send-receive,
+    /// push-pull or push
     #[arg(value_name = "COLLECTIVE")]
     collective: CollectiveKind,
 
@@ -210,8 +211,9 @@ impl PerfArguments {
             let what = format!("--in-place is for all-reduce; {} has two buffers or always one", self.collective);
             return Err(Failure::usage(what));
         }
-        if self.collective == CollectiveKind::SendReceive && ranks < 2 {
-            return Err(Failure::usage("send-receive needs at least two ranks"));
+        use CollectiveKind::{Push, PushPull, SendReceive};
+        if matches!(self.collective, SendReceive | PushPull | Push) && ranks < 2 {
+            return Err(Failure::usage(format!("{} needs at least two ranks", self.collective)));
         }
         Ok(())
     }
@@ -231,7 +233,7 @@ impl PerfArguments {
     fn measure_sizes<T: Value>(&self, communicator: &Communicator, files: &mut Files) -> Result<Vec<Row>, Failure> {
         let subject = self.subject();
         let effort = Effort { seconds: self.seconds, iterations: self.iterations, warm_up: self.warmup };
-        let pattern = Pattern::<T>::new(self.op, communicator.world_size());
+        let pattern = Pattern::<T>::new(self.op, self.collective.contributors(communicator.world_size()));
         let mut table = Table::start(self, communicator)?;
         let sizes = match self.collective {
             CollectiveKind::Barrier => vec![0],

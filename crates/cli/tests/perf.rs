@@ -73,6 +73,8 @@ fn every_collective_runs_between_processes() {
         "all-to-all",
         "barrier",
         "send-receive",
+        "push-pull",
+        "push",
     ];
     for (index, collective) in collectives.iter().enumerate() {
         // Alternately one transport, type and place of the data, so that all are seen.
@@ -147,7 +149,7 @@ fn under_another_launcher_nothing_is_spawned() {
 
 #[test]
 fn wrong_usage_is_told_before_anything_starts() {
-    let cases: [(&[&str], &[&str]); 14] = [
+    let cases: [(&[&str], &[&str]); 15] = [
         (&["all-redcue"], &["all-redcue", "all-reduce"]),
         (&["all-reduce", "--ranks", "0"], &["there must be at least one"]),
         (&["all-reduce", "--algorithm", "rign"], &["no algorithm `rign`", "ring"]),
@@ -157,6 +159,7 @@ fn wrong_usage_is_told_before_anything_starts() {
         (&["broadcast", "--root", "7"], &["--root 7 is not one of 2 ranks"]),
         (&["all-gather", "--in-place"], &["--in-place is for all-reduce"]),
         (&["send-receive", "--ranks", "1"], &["at least two ranks"]),
+        (&["push-pull", "--ranks", "1"], &["push-pull needs at least two ranks"]),
         (&["all-reduce", "--protocol", "inlien"], &["inlien", "rendezvous"]),
         (&["all-reduce", "--lanes", "0"], &["--lanes", "1.."]),
         (&["all-reduce", "--reducing-threads", "65"], &["--reducing-threads", "64"]),

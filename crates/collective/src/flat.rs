@@ -119,7 +119,6 @@ struct Crossing {
 
 impl Crossing {
     fn of(algorithm: &impl FlatAlgorithm, topology: &Topology) -> Self {
-        use CollectiveKind::{Broadcast, Gather, Reduce, Scatter};
         let world = topology.world();
         let leaving = |rank: Rank| {
             let peers = algorithm.peers(rank, world)?;
@@ -128,10 +127,9 @@ impl Crossing {
         };
         let Some(ranks) = (0..world).map(leaving).collect::<Option<Vec<f64>>>() else {
             // With a root, the root's own port is what is busiest.
-            let rooted = matches!(algorithm.kind(), Broadcast | Reduce | Gather | Scatter);
             let evenly = |members: usize| (members * (world - members)) as f64 / (world - 1) as f64;
             let most = (0..topology.hosts()).map(|host| evenly(topology.members(host).len())).fold(0.0, f64::max);
-            return Crossing { most: if rooted { 0.0 } else { most }, share: None };
+            return Crossing { most: if algorithm.kind().has_root() { 0.0 } else { most }, share: None };
         };
         let of_host = |host| topology.members(host).iter().map(|&rank| ranks[rank]).sum::<f64>();
         Crossing {

@@ -60,6 +60,8 @@ mod doubling;
 mod flat;
 mod gather;
 mod program;
+mod push;
+mod push_pull;
 mod rank_order;
 mod reduce;
 mod reduce_scatter;

@@ -41,7 +41,8 @@ pub struct Program {
     pub algorithm: String,
     /// What it achieves.
     pub kind: CollectiveKind,
-    /// The rank that has (broadcast, scatter) or gets (reduce, gather) the whole; 0 where there is none.
+    /// The rank that has (broadcast, scatter) or gets (reduce, gather) the whole, or serves the others (push, push-pull);
+    /// 0 where there is none.
     pub root: Rank,
     /// Into how many parts a tile of a block is cut.
     pub parts: u32,
@@ -249,5 +250,7 @@ pub fn blocks(kind: CollectiveKind, rank: Rank, root: Rank, world: usize) -> (u3
         CollectiveKind::Scatter => (at_root(all), 1),
         CollectiveKind::AllToAll => (all, all),
         CollectiveKind::SendReceive => (1, 1),
+        CollectiveKind::PushPull => (u32::from(rank != root), 1),
+        CollectiveKind::Push => (u32::from(rank != root), at_root(1)),
     }
 }

@@ -36,3 +36,16 @@ pub(crate) fn reduce_in_rank_order(
         }
     }
 }
+
+/// What a root does that contributes nothing itself: it receives a message from every other rank and reduces them into
+/// `output`, in the order of the ranks. Each waits for the one before.
+pub(crate) fn serve_in_rank_order(builder: &mut RankBuilder, root: Rank, world: usize, output: Slot) {
+    let contributors: Vec<Rank> = (0..world).filter(|&rank| rank != root).collect();
+    for (index, &from) in contributors.iter().enumerate() {
+        if index == 0 {
+            builder.receive(from, output);
+        } else {
+            builder.receive_fold(from, output, output, index + 1 == contributors.len());
+        }
+    }
+}

@@ -3,8 +3,8 @@
 use paceline_plan::CollectiveKind;
 
 use crate::{
-    Algorithm, all_gather, all_reduce, all_to_all, barrier, broadcast, gather, reduce, reduce_scatter, scatter,
-    send_receive,
+    Algorithm, all_gather, all_reduce, all_to_all, barrier, broadcast, gather, push, push_pull, reduce, reduce_scatter,
+    scatter, send_receive,
 };
 
 /// There is no such algorithm for this collective.
@@ -49,6 +49,8 @@ pub fn registry() -> &'static [&'static dyn Algorithm] {
         &all_reduce::Hierarchical,
         &all_gather::Hierarchical,
         &broadcast::Hierarchical,
+        &push_pull::Direct,
+        &push::Direct,
     ]
 }
 

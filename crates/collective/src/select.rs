@@ -134,7 +134,8 @@ mod tests {
     #[test]
     fn every_collective_has_a_choice_in_every_world() {
         for &kind in CollectiveKind::ALL.iter().filter(|&&kind| kind != CollectiveKind::SendReceive) {
-            for world in 1..40 {
+            // A shard that nobody pushes to has nothing to do.
+            for world in (1..40).filter(|&world| kind.contributors(world) > 0) {
                 for bytes in [0, 1, 1 << 14, (1 << 20) + 1] {
                     let choice = cheapest(kind, &Topology::flat(world), bytes, &COSTS, |_| true).unwrap();
                     assert!(choice.seconds.is_finite() && choice.seconds >= 0.0, "{kind}, {world}: {choice:?}");

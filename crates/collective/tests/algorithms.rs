@@ -9,11 +9,7 @@ const CAPACITIES: [Capacity; 3] = [Capacity::Rendezvous, Capacity::Messages(1), 
 
 /// The first, the middle and the last rank where there is a root.
 fn roots(algorithm: &dyn Algorithm, world: usize) -> Vec<usize> {
-    use paceline_plan::CollectiveKind::{Broadcast, Gather, Reduce, Scatter};
-    let mut roots = match algorithm.kind() {
-        Broadcast | Reduce | Gather | Scatter => vec![0, world / 2, world - 1],
-        _ => vec![0],
-    };
+    let mut roots = if algorithm.kind().has_root() { vec![0, world / 2, world - 1] } else { vec![0] };
     roots.dedup();
     roots
 }

@@ -1,6 +1,6 @@
 //! The collectives on buffers that the operation owns: they return at once and run in the background.
 
-use paceline_plan::Reduction;
+use paceline_plan::{CollectiveKind, Reduction};
 
 use crate::communicator::Communicator;
 use crate::memory::Span;
@@ -93,6 +93,41 @@ impl Communicator {
     ) -> Started<T> {
         let call = self.reduce_call::<T>(spans(&input, &mut output), root, reduction, options)?;
         self.start_in_background(call, Some(input), output)
+    }
+
+    /// Starts a push and pull in place; see [`Communicator::push_pull`].
+    ///
+    /// # Errors
+    /// As [`Communicator::start_all_reduce`]; [`CommError::Usage`] if there is no such root, or no other rank.
+    pub fn start_push_pull<T: Element>(
+        &self,
+        mut buffer: Buffer<T>,
+        root: usize,
+        reduction: Reduction,
+        options: &CallOptions,
+    ) -> Started<T> {
+        let output = Span::of_mut(&mut buffer);
+        let input = if self.rank() == root { Span::EMPTY } else { output };
+        let call = self.serving_call::<T>(CollectiveKind::PushPull, (input, output), root, reduction, options)?;
+        self.start_in_background(call, None, buffer)
+    }
+
+    /// Starts a push; see [`Communicator::push`]. [`Pending::wait`] gives back the one buffer: the root's with the result,
+    /// the others' with what they have contributed.
+    ///
+    /// # Errors
+    /// As [`Communicator::start_push_pull`].
+    pub fn start_push<T: Element>(
+        &self,
+        mut buffer: Buffer<T>,
+        root: usize,
+        reduction: Reduction,
+        options: &CallOptions,
+    ) -> Started<T> {
+        let span = Span::of_mut(&mut buffer);
+        let spans = if self.rank() == root { (Span::EMPTY, span) } else { (span, Span::EMPTY) };
+        let call = self.serving_call::<T>(CollectiveKind::Push, spans, root, reduction, options)?;
+        self.start_in_background(call, None, buffer)
     }
 
     /// Starts a gather; see [`Communicator::gather`].

@@ -1,6 +1,6 @@
 //! The collectives on plain slices. Each returns when this rank's part is done.
 
-use paceline_plan::Reduction;
+use paceline_plan::{CollectiveKind, Reduction};
 
 use crate::communicator::Communicator;
 use crate::memory::Span;
@@ -89,6 +89,57 @@ impl Communicator {
     ) -> Result<(), CommError> {
         let spans = (Span::of(input), Span::of_mut(output));
         self.run(self.reduce_call::<T>(spans, root, reduction, options)?)
+    }
+
+    /// Push and pull: every rank's `data` becomes the reduction of the `data` of all ranks but the root, the same bits on
+    /// every rank. What the root has in it is overwritten. The root (a parameter server's shard) adds in the order of the
+    /// ranks, whatever arrives first.
+    ///
+    /// # Errors
+    /// As [`Communicator::all_reduce`]; [`CommError::Usage`] if there is no such root, or no other rank.
+    pub fn push_pull<T: Element>(
+        &self,
+        data: &mut [T],
+        root: usize,
+        reduction: Reduction,
+        options: &CallOptions,
+    ) -> Result<(), CommError> {
+        let output = Span::of_mut(data);
+        let input = if self.rank() == root { Span::EMPTY } else { output };
+        self.run(self.serving_call::<T>(CollectiveKind::PushPull, (input, output), root, reduction, options)?)
+    }
+
+    /// As [`Communicator::push_pull`], out of place. On the root `input` must be empty.
+    ///
+    /// # Errors
+    /// As [`Communicator::push_pull`]; [`CommError::Usage`] if the lengths differ.
+    pub fn push_pull_into<T: Element>(
+        &self,
+        input: &[T],
+        output: &mut [T],
+        root: usize,
+        reduction: Reduction,
+        options: &CallOptions,
+    ) -> Result<(), CommError> {
+        let spans = (Span::of(input), Span::of_mut(output));
+        self.run(self.serving_call::<T>(CollectiveKind::PushPull, spans, root, reduction, options)?)
+    }
+
+    /// The root's `output` becomes the reduction of the `input` of all other ranks, added in the order of the ranks. On the
+    /// root `input` must be empty, on the others `output`.
+    ///
+    /// # Errors
+    /// As [`Communicator::push_pull_into`].
+    pub fn push<T: Element>(
+        &self,
+        input: &[T],
+        output: &mut [T],
+        root: usize,
+        reduction: Reduction,
+        options: &CallOptions,
+    ) -> Result<(), CommError> {
+        let spans = (Span::of(input), Span::of_mut(output));
+        self.run(self.serving_call::<T>(CollectiveKind::Push, spans, root, reduction, options)?)
     }
 
     /// The root's `output` becomes the `input` of all ranks, one after the other. On other ranks `output` must be empty.

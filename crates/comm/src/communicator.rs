@@ -286,7 +286,7 @@ impl Communicator {
             input: call.input,
             output: call.output,
             elementwise: Elementwise { data_type: call.data_type, reduction: call.reduction, divisor: 1 },
-            divisor: world as u32,
+            divisor: call.kind.contributors(world) as u32,
             reducing_threads: call.settings.tuning.reducing_threads.into(),
             scratch: None,
             _owners: call.owners,

@@ -1,6 +1,6 @@
 //! Several operations started as one.
 
-use paceline_plan::Reduction;
+use paceline_plan::{CollectiveKind, Reduction};
 
 use crate::communicator::{Communicator, NoUnwind};
 use crate::memory::Span;
@@ -135,6 +135,38 @@ impl<'data> Group<'data> {
     ) -> Result<(), CommError> {
         let spans = (Span::of(input), Span::of_mut(output));
         self.add(self.communicator.reduce_call::<T>(spans, root, reduction, options))
+    }
+
+    /// Adds a push and pull; see [`Communicator::push_pull_into`].
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce`].
+    pub fn push_pull<T: Element>(
+        &mut self,
+        input: &'data [T],
+        output: &'data mut [T],
+        root: usize,
+        reduction: Reduction,
+        options: &CallOptions,
+    ) -> Result<(), CommError> {
+        let (kind, spans) = (CollectiveKind::PushPull, (Span::of(input), Span::of_mut(output)));
+        self.add(self.communicator.serving_call::<T>(kind, spans, root, reduction, options))
+    }
+
+    /// Adds a push; see [`Communicator::push`].
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce`].
+    pub fn push<T: Element>(
+        &mut self,
+        input: &'data [T],
+        output: &'data mut [T],
+        root: usize,
+        reduction: Reduction,
+        options: &CallOptions,
+    ) -> Result<(), CommError> {
+        let (kind, spans) = (CollectiveKind::Push, (Span::of(input), Span::of_mut(output)));
+        self.add(self.communicator.serving_call::<T>(kind, spans, root, reduction, options))
     }
 
     /// Adds a gather; see [`Communicator::gather`].

@@ -91,6 +91,25 @@ impl Communicator {
         Ok(Call { reduction, root, ..self.call::<T>(kind, input, output, layout, options)? })
     }
 
+    /// Of push and push-pull: the root has no input, and an output as long as the others' input.
+    pub(crate) fn serving_call<T: Element>(
+        &self,
+        kind: CollectiveKind,
+        (input, output): (Span, Span),
+        root: usize,
+        reduction: Reduction,
+        options: &CallOptions,
+    ) -> Prepared {
+        self.check_rank(kind, "root", root)?;
+        if self.world_size() < 2 {
+            return Err(self.usage(kind, "the root is alone; it serves at least one other rank".to_owned()));
+        }
+        let (input_elements, output_elements) = (elements::<T>(input), elements::<T>(output));
+        let block = if self.rank() == root { output_elements } else { input_elements };
+        let layout = self.layout(kind, root, input_elements, output_elements, block, None)?;
+        Ok(Call { reduction, root, ..self.call::<T>(kind, input, output, layout, options)? })
+    }
+
     pub(crate) fn gather_call<T: Element>(
         &self,
         (input, output): (Span, Span),
@@ -238,7 +257,10 @@ impl Communicator {
                 }
             }
             let many = match kind {
-                CollectiveKind::AllReduce | CollectiveKind::Reduce => 1,
+                CollectiveKind::AllReduce
+                | CollectiveKind::Reduce
+                | CollectiveKind::PushPull
+                | CollectiveKind::Push => 1,
                 _ => world,
             };
             return Ok(Layout::uniform(block, many));

@@ -174,6 +174,8 @@ fn wrong_arguments_send_nothing() {
         let usage = |error: CommError| matches!(error, CommError::Usage { .. });
         assert!(usage(comm.all_gather(&[1f32; 3], &mut [0f32; 5], &options).unwrap_err()));
         assert!(usage(comm.broadcast(&mut [1f32; 3], 2, &options).unwrap_err()));
+        assert!(usage(comm.push_pull(&mut [1f32; 3], 2, Reduction::Sum, &options).unwrap_err()));
+        assert!(usage(comm.push(&[1f32; 3], &mut [0f32; 3], 0, Reduction::Sum, &options).unwrap_err()));
         let endless = comm.alloc::<f64>(usize::MAX / 4).unwrap_err();
         assert!(matches!(endless, CommError::Memory { .. }), "{endless}");
         assert!(usage(comm.send(&[1f32; 3], comm.rank(), 0, &options).unwrap_err()));

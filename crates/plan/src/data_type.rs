@@ -138,6 +138,27 @@ named_enum! {
     Barrier = 8 "barrier",
     /// One rank's data goes to one other rank.
     SendReceive = 9 "send-receive",
+    /// Every rank gets the reduction of the contributions of all ranks but the root (a parameter server's shard), which
+    /// adds them in the order of the ranks.
+    PushPull = 10 "push-pull",
+    /// The root gets the reduction of the contributions of all other ranks, added in the order of the ranks.
+    Push = 11 "push",
+}
+
+impl CollectiveKind {
+    /// Has it a root, whose part differs from that of the other ranks?
+    pub const fn has_root(self) -> bool {
+        use CollectiveKind::{Broadcast, Gather, Push, PushPull, Reduce, Scatter};
+        matches!(self, Broadcast | Reduce | Gather | Scatter | PushPull | Push)
+    }
+
+    /// Of how many ranks of a world a reduction takes in a contribution: of all, or of all but the root.
+    pub const fn contributors(self, world: usize) -> usize {
+        match self {
+            CollectiveKind::PushPull | CollectiveKind::Push => world.saturating_sub(1),
+            _ => world,
+        }
+    }
 }
 
 named_enum! {

@@ -67,7 +67,9 @@ impl<'a, T: Value> Exercise<'a, T> {
         };
         let data = |blocks: u32| Data::new(communicator, subject, block * blocks as usize);
         let (mut input, output) = (data(inputs)?, data(outputs)?);
-        fill(&mut input, pattern.contribution(rank));
+        if let Some(contributor) = contributor(subject, rank) {
+            fill(&mut input, pattern.contribution(contributor));
+        }
         Ok(Exercise { communicator, subject, pattern, block, input, output })
     }
 
@@ -109,6 +111,8 @@ impl<T: Value> Measurable for Exercise<'_, T> {
             CollectiveKind::AllGather => communicator.all_gather(input, output, options),
             CollectiveKind::Broadcast => communicator.broadcast(output, *root, options),
             CollectiveKind::Reduce => communicator.reduce(input, output, *root, *reduction, options),
+            CollectiveKind::PushPull => communicator.push_pull_into(input, output, *root, *reduction, options),
+            CollectiveKind::Push => communicator.push(input, output, *root, *reduction, options),
             CollectiveKind::Gather => communicator.gather(input, output, *root, options),
             CollectiveKind::Scatter => communicator.scatter(input, output, *root, options),
             CollectiveKind::AllToAll => communicator.all_to_all(input, output, options),
@@ -129,9 +133,9 @@ impl<T: Value> Measurable for Exercise<'_, T> {
         let rank_by_rank =
             |start: usize| (0..ranks).map(|other| of(self.pattern.contribution(other), start)).collect::<Vec<_>>();
         let expected = match kind {
-            CollectiveKind::AllReduce => reduced(0),
+            CollectiveKind::AllReduce | CollectiveKind::PushPull => reduced(0),
             CollectiveKind::ReduceScatter => reduced(rank * self.block),
-            CollectiveKind::Reduce if rank == root => reduced(0),
+            CollectiveKind::Reduce | CollectiveKind::Push if rank == root => reduced(0),
             CollectiveKind::AllGather => rank_by_rank(0),
             CollectiveKind::Gather if rank == root => rank_by_rank(0),
             CollectiveKind::AllToAll => rank_by_rank(rank * self.block),
@@ -142,9 +146,20 @@ impl<T: Value> Measurable for Exercise<'_, T> {
                 // It has an output that nothing is sent to.
                 Partner::Receiver(_) | Partner::Nobody => return 0,
             },
-            CollectiveKind::Reduce | CollectiveKind::Gather | CollectiveKind::Barrier => Vec::new(),
+            CollectiveKind::Reduce | CollectiveKind::Push | CollectiveKind::Gather | CollectiveKind::Barrier => {
+                Vec::new()
+            }
         };
         count_wrong(&self.output, &expected)
+    }
+}
+
+/// Whose pattern a rank contributes: its own, or, where the root contributes nothing, that of its place among the others.
+fn contributor(subject: &Subject, rank: Rank) -> Option<usize> {
+    match subject.kind {
+        CollectiveKind::PushPull | CollectiveKind::Push if rank == subject.root => None,
+        CollectiveKind::PushPull | CollectiveKind::Push => Some(rank - usize::from(rank > subject.root)),
+        _ => Some(rank),
     }
 }
 
@@ -215,7 +230,7 @@ mod tests {
 
     /// Every rank spoils its output, sees that this is noticed, calls once, and sees everything right.
     fn exercise<T: Value>(subject: &Subject, ranks: usize, bytes: usize) {
-        let pattern = Pattern::<T>::new(subject.reduction, ranks);
+        let pattern = Pattern::<T>::new(subject.reduction, subject.kind.contributors(ranks));
         let world = Communicator::threads(ranks).expect("threads connect");
         thread::scope(|scope| {
             // Each thread has its own, so that they leave the world together.
@@ -242,7 +257,8 @@ mod tests {
     #[test]
     fn every_collective_gives_what_is_expected_and_nothing_else_passes() {
         for &kind in CollectiveKind::ALL {
-            for ranks in [1, 2, 3, 5] {
+            let fewest = if matches!(kind, CollectiveKind::PushPull | CollectiveKind::Push) { 2 } else { 1 };
+            for ranks in [1, 2, 3, 5].into_iter().filter(|&ranks| ranks >= fewest) {
                 for (reduction, allocated) in [(Reduction::Sum, false), (Reduction::Average, true)] {
                     let options = CallOptions::default();
                     let subject = Subject { kind, reduction, root: ranks / 2, in_place: false, allocated, options };

@@ -61,14 +61,16 @@ impl Times {
 }
 
 /// How the bus bandwidth follows from the algorithm bandwidth: the share of the bytes that must cross the link of a
-/// rank. It makes collectives and world sizes comparable with the link's own bandwidth.
+/// rank. It makes collectives and world sizes comparable with the link's own bandwidth. With a shard, everything crosses
+/// the shard's link.
 ///
-/// Source: nccl-tests, doc/PERFORMANCE.md.
+/// Source: nccl-tests, doc/PERFORMANCE.md; a shard by the same rule.
 pub fn bus_factor(kind: CollectiveKind, ranks: usize) -> f64 {
     let ranks = ranks as f64;
     match kind {
         CollectiveKind::AllReduce => 2.0 * (ranks - 1.0) / ranks,
         CollectiveKind::ReduceScatter | CollectiveKind::AllGather | CollectiveKind::AllToAll => (ranks - 1.0) / ranks,
+        CollectiveKind::PushPull | CollectiveKind::Push => ranks - 1.0,
         CollectiveKind::Broadcast
         | CollectiveKind::Reduce
         | CollectiveKind::Gather

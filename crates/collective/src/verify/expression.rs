@@ -39,6 +39,8 @@ pub(super) struct Expressions {
     /// Words of a set of ranks.
     words: usize,
     world: usize,
+    /// The rank that has nothing to contribute.
+    silent: Option<Rank>,
     numbers: HashMap<Key, Id>,
     all: Vec<Expression>,
     /// For each expression the set of ranks that contribute.
@@ -54,9 +56,9 @@ pub(super) struct Piece {
 }
 
 impl Expressions {
-    pub fn new(world: usize) -> Self {
+    pub fn new(world: usize, silent: Option<Rank>) -> Self {
         let words = world.div_ceil(64);
-        Expressions { words, world, numbers: HashMap::new(), all: Vec::new(), contributors: Vec::new() }
+        Expressions { words, world, silent, numbers: HashMap::new(), all: Vec::new(), contributors: Vec::new() }
     }
 
     pub fn get(&self, id: Id) -> &Expression {
@@ -141,7 +143,7 @@ impl Expressions {
     }
 
     fn missing(&self, set: &[u64]) -> Option<Rank> {
-        (0..self.world).find(|rank| set[rank / 64] >> (rank % 64) & 1 == 0)
+        (0..self.world).find(|&rank| set[rank / 64] >> (rank % 64) & 1 == 0 && self.silent != Some(rank))
     }
 
     fn piece(&self, piece: Piece) -> Option<(Id, usize, usize)> {

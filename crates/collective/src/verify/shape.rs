@@ -45,7 +45,11 @@ impl Matches {
 /// Checks everything that can be seen without asking when a step happens.
 pub(crate) fn check(program: &Program) -> Result<Matches, Refusal> {
     let (kind, world, root) = (program.kind, program.ranks.len(), program.root);
-    if world == 0 || root >= world || program.parts == 0 || (kind == CollectiveKind::SendReceive && world != 2) {
+    let right = match kind {
+        CollectiveKind::SendReceive => world == 2,
+        _ => world > 0 && kind.contributors(world) > 0,
+    };
+    if !right || root >= world || program.parts == 0 {
         return Err(Refusal::of(root, None, Reason::World { kind, world, root }));
     }
     for (rank, steps) in program.ranks.iter().enumerate() {

@@ -47,7 +47,8 @@ impl<'a> Execution<'a> {
     fn new(graph: &'a Graph, in_place: bool) -> Self {
         let program = graph.program;
         let world = program.ranks.len();
-        let mut expressions = Expressions::new(world);
+        let silent = (program.kind.contributors(world) < world).then_some(program.root);
+        let mut expressions = Expressions::new(world, silent);
         let mut memories = Vec::with_capacity(world);
         for (rank, content) in program.ranks.iter().enumerate() {
             let place = Place { kind: program.kind, rank, world, root: program.root };
@@ -218,7 +219,7 @@ impl<'a> Execution<'a> {
         };
         let Some(value) = value else { return Err(refuse("nobody writes it")) };
         let expression = self.expressions.get(value);
-        let world = self.memories.len();
+        let (kind, world) = (self.graph.program.kind, self.memories.len());
         let complete = match promise.from {
             Some(from) => self.expressions.contributors(value).eq([from]),
             None => self.expressions.lacks(value).is_none(),
@@ -228,12 +229,12 @@ impl<'a> Execution<'a> {
             let (block, part) = expression.place;
             return Err(refuse(&format!("holds part {part} of block {block} of rank {}", ranks.join(", "))));
         }
-        if promise.from.is_none() && world > 1 && !expression.last {
+        if promise.from.is_none() && kind.contributors(world) > 1 && !expression.last {
             let (maker, step) = expression.made_by.unwrap_or((rank, 0));
             let related = writer.map(|writer| (rank, writer)).into_iter().collect();
             return Err(Refusal { related, ..Refusal::at(maker, step, Reason::NotLast(cell)) });
         }
-        if self.graph.program.kind == CollectiveKind::AllReduce {
+        if matches!(kind, CollectiveKind::AllReduce | CollectiveKind::PushPull) {
             let (first, first_writer) = self.memories[0].cell(cell, self.in_place);
             if first != Some(value) {
                 let related = first_writer.map(|step| (0, step)).into_iter().chain(expression.made_by).collect();
@@ -259,7 +260,8 @@ impl Memory {
     }
 }
 
-/// What a block of an output must be: a block of one rank, or (without a rank) the reduction of a block of all.
+/// What a block of an output must be: a block of one rank, or (without a rank) the reduction of a block of all that
+/// contribute.
 struct Promise {
     from: Option<Rank>,
     block: u32,
@@ -270,6 +272,7 @@ impl Promise {
     fn of(kind: CollectiveKind, rank: Rank, root: Rank, block: u32) -> Option<Promise> {
         let (from, block) = match kind {
             CollectiveKind::AllReduce | CollectiveKind::Reduce => (None, 0),
+            CollectiveKind::PushPull | CollectiveKind::Push => (None, 0),
             CollectiveKind::ReduceScatter => (None, rank as u32),
             CollectiveKind::AllGather | CollectiveKind::Gather => (Some(block as Rank), 0),
             CollectiveKind::Broadcast => (Some(root), 0),

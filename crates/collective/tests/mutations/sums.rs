@@ -109,7 +109,7 @@ impl Sums {
                     if sum.terms != expected || sum.is_final != (expected.len() > 1) {
                         return Err(format!("rank {}: {slot} ends as {sum:?}, not {expected:?}", place.rank));
                     }
-                    if place.kind == CollectiveKind::AllReduce {
+                    if matches!(place.kind, CollectiveKind::AllReduce | CollectiveKind::PushPull) {
                         let first = self.read(&plan.cells(&places[0], slot, in_place, numbers)?)?.remove(0);
                         if first != sum {
                             return Err(format!("rank {}: {slot} is {sum:?}, on rank 0 {first:?}", place.rank));
@@ -137,6 +137,9 @@ fn expected(place: &Place, block: u32, part: u32) -> Option<Vec<(usize, u32, u32
     let (own, sender) = (place.rank as u32, block as usize);
     Some(match place.kind {
         CollectiveKind::AllReduce | CollectiveKind::Reduce => all(0),
+        CollectiveKind::PushPull | CollectiveKind::Push => {
+            (0..place.world).filter(|&rank| rank != place.root).map(|rank| (rank, 0, part)).collect()
+        }
         CollectiveKind::ReduceScatter => all(own),
         CollectiveKind::AllGather | CollectiveKind::Gather => vec![(sender, 0, part)],
         CollectiveKind::Broadcast => vec![(place.root, 0, part)],

@@ -62,12 +62,9 @@ impl Call {
         let size = group.len();
         let algorithms: Vec<_> = algorithms(size).collect();
         let algorithm = random.pick(&algorithms);
-        let rooted = matches!(
-            algorithm.kind(),
-            CollectiveKind::Broadcast | CollectiveKind::Reduce | CollectiveKind::Gather | CollectiveKind::Scatter
-        );
         let elements = random.pick(variety.elements);
-        let call = Call::rooted(algorithm, size, elements, if rooted { random.below(size) } else { 0 });
+        let call =
+            Call::rooted(algorithm, size, elements, if algorithm.kind().has_root() { random.below(size) } else { 0 });
         Call {
             operation,
             tile_elements: random.pick(&[1, 17, 100, 1000]).max(elements / variety.tiles_max),
@@ -132,6 +129,11 @@ impl Call {
 
     pub fn world(&self) -> usize {
         self.group.len()
+    }
+
+    /// How many ranks a reduction takes in.
+    pub fn contributors(&self) -> usize {
+        self.kind.contributors(self.world())
     }
 
     pub fn uniform(&self) -> bool {
@@ -262,12 +264,12 @@ impl Call {
         self.input(rank)[start..start + counts[block] * size].to_vec()
     }
 
-    /// The reduction of everyone's block, in the order of the ranks.
+    /// The reduction of the block of everyone who contributes, in the order of the ranks.
     fn reduced(&self, block: usize) -> Vec<u8> {
-        let world = self.world();
-        let mut sum = self.input_block(0, block);
-        for rank in 1..world {
-            let divisor = if rank + 1 == world { world as u32 } else { 1 };
+        let contributors: Vec<Rank> = (0..self.world()).filter(|&rank| self.blocks(rank).0 > 0).collect();
+        let mut sum = self.input_block(contributors[0], block);
+        for (index, &rank) in contributors.iter().enumerate().skip(1) {
+            let divisor = if index + 1 == contributors.len() { contributors.len() as u32 } else { 1 };
             let elementwise = Elementwise { data_type: self.data_type, reduction: self.reduction, divisor };
             elementwise.combine_in_place(&mut sum, &self.input_block(rank, block));
         }
@@ -282,6 +284,7 @@ impl Call {
         }
         match self.kind {
             CollectiveKind::AllReduce | CollectiveKind::Reduce => self.reduced(0),
+            CollectiveKind::PushPull | CollectiveKind::Push => self.reduced(0),
             CollectiveKind::ReduceScatter => self.reduced(rank),
             CollectiveKind::AllGather | CollectiveKind::Gather => every(&|from| self.input_block(from, 0)),
             CollectiveKind::Broadcast => self.input_block(self.root, 0),

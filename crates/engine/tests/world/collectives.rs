@@ -47,8 +47,7 @@ fn each_length(algorithm: &'static dyn Algorithm, n: usize, seed: u64, combinati
 }
 
 fn rooted(kind: CollectiveKind, root: usize) -> usize {
-    let has_root = [CollectiveKind::Broadcast, CollectiveKind::Reduce, CollectiveKind::Gather, CollectiveKind::Scatter];
-    if has_root.contains(&kind) { root } else { 0 }
+    if kind.has_root() { root } else { 0 }
 }
 
 #[test]
@@ -107,14 +106,17 @@ fn floats_have_the_same_bits_on_every_rank_whatever_the_order_of_arrival() {
         for n in [2, 3, 5, 8] {
             for algorithm in algorithms(n) {
                 let kind = algorithm.kind();
-                if !matches!(kind, CollectiveKind::AllReduce | CollectiveKind::ReduceScatter | CollectiveKind::Reduce) {
+                use CollectiveKind::{AllReduce, Push, PushPull, Reduce, ReduceScatter};
+                if !matches!(kind, AllReduce | ReduceScatter | Reduce | Push | PushPull) {
                     continue;
                 }
+                // A shard adds in the order of the ranks, and nothing else.
+                let in_order = matches!(kind, Push | PushPull);
                 let call = Call {
                     data_type: DataType::F32,
                     reduction: random.pick(&[Reduction::Sum, Reduction::Average]),
                     tile_elements: 50,
-                    ..Call::new(algorithm, n, 170)
+                    ..Call::rooted(algorithm, n, 170, rooted(kind, random.below(n)))
                 };
                 let results: Vec<Vec<Vec<u8>>> = (0..2)
                     .map(|_| {
@@ -128,10 +130,11 @@ fn floats_have_the_same_bits_on_every_rank_whatever_the_order_of_arrival() {
                     .collect();
                 let name = format!("{kind} {} of {n}", algorithm.name());
                 assert_eq!(results[0], results[1], "{name}: another order of arrival, other bits");
-                if kind == CollectiveKind::AllReduce {
+                if matches!(kind, AllReduce | PushPull) {
                     assert!(results[0].iter().all(|output| *output == results[0][0]), "{name}: ranks differ");
                 }
                 for rank in (0..n).filter(|&rank| call.has_result(rank)) {
+                    assert!(!in_order || results[0][rank] == call.expected(rank), "{name}: not the sum in rank order");
                     let numbers = |bytes: &[u8]| -> Vec<f32> {
                         bytes.as_chunks().0.iter().map(|number| f32::from_ne_bytes(*number)).collect()
                     };

@@ -78,7 +78,7 @@ impl World {
                 let elementwise = Elementwise {
                     data_type: call.data_type,
                     reduction: call.reduction,
-                    divisor: if *last { call.world() as u32 } else { 1 },
+                    divisor: if *last { call.contributors() as u32 } else { 1 },
                 };
                 elementwise.combine(&left, &right, self.nodes[rank].memory.write(into));
                 None

@@ -213,7 +213,7 @@ impl World {
                 let elementwise = Elementwise {
                     data_type: call.data_type,
                     reduction: call.reduction,
-                    divisor: if last { call.world() as u32 } else { 1 },
+                    divisor: if last { call.contributors() as u32 } else { 1 },
                 };
                 let part = |region: Region| Region { offset: region.offset + arriving.done, bytes: whole, ..region };
                 let operand = node.memory.read(&part(with)).to_vec();

@@ -1,0 +1,68 @@
+//! Push and pull: one rank, a parameter server's shard, adds the contributions of all others and gives everyone the sum.
+
+use paceline_plan::{CollectiveKind, LinkCost, Rank};
+
+use crate::algorithm::busy;
+use crate::rank_order::serve_in_rank_order;
+use crate::{FlatAlgorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
+
+/// Direct: everyone sends its contribution to the root, which adds them in the order of the ranks, as they arrive, and
+/// sends the sum back. The root takes nothing in before its turn, so it needs no memory but its result: a contribution
+/// that is early waits with its sender, or, if it is small, in the pool of its link. Tiles overlap: the root sends one
+/// back while it takes in the next.
+///
+/// Source: Li et al., "Scaling distributed machine learning with the parameter server" (2014).
+pub(crate) struct Direct;
+
+impl FlatAlgorithm for Direct {
+    fn name(&self) -> &'static str {
+        "direct"
+    }
+
+    fn kind(&self) -> CollectiveKind {
+        CollectiveKind::PushPull
+    }
+
+    fn supports(&self, world: usize) -> bool {
+        world >= 2
+    }
+
+    fn parts(&self, _world: usize) -> u32 {
+        1
+    }
+
+    fn rank_program(&self, rank: Rank, world: usize, root: Rank) -> RankProgram {
+        let mut builder = RankBuilder::new(Place { kind: self.kind(), rank, world, root }, self.parts(world));
+        let output = builder.tile(Space::Output, 0);
+        if rank == root {
+            serve_in_rank_order(&mut builder, root, world, output);
+            for worker in (0..world).filter(|&rank| rank != root) {
+                builder.send(worker, output);
+            }
+        } else {
+            let input = builder.tile(Space::Input, 0);
+            builder.send(root, input);
+            builder.receive(root, output);
+        }
+        builder.finish()
+    }
+
+    fn messages(&self, world: usize) -> usize {
+        2 * (world - 1)
+    }
+
+    fn rounds(&self, _world: usize) -> usize {
+        2
+    }
+
+    fn bytes_sent(&self, world: usize, bytes: f64) -> f64 {
+        (world - 1) as f64 * bytes
+    }
+
+    fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
+        let workers = (world - 1) as f64;
+        let pulled = workers * busy(link, bytes);
+        let pushed = pulled + (workers - 1.0) * link.gamma * bytes;
+        TileSeconds::pipeline(2.0 * link.latency() + pushed + pulled, pushed)
+    }
+}
