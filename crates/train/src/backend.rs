@@ -61,7 +61,24 @@ impl From<SinkClosed> for BackendError {
 pub trait GradientSink: Send {
     /// Backward has the final `gradient` of `parameter`: the mean over the batch, row-major. `None` stands for zeros: no
     /// sample's loss depends on the parameter. An error ends the backward pass.
+    ///
+    /// # Errors
+    /// The sink takes no more.
     fn ready(&mut self, parameter: TensorId, gradient: Option<&[f32]>) -> Result<(), SinkClosed>;
+
+    /// As [`GradientSink::ready`], for a gradient that lies nowhere yet: `write` puts it where it is to be, piece by
+    /// piece with the number of the first element. A piece holds what the last operation left there. False: this sink has
+    /// no place for it.
+    ///
+    /// # Errors
+    /// The sink takes no more.
+    fn write(&mut self, parameter: TensorId, write: &mut dyn FnMut(usize, &mut [f32])) -> Result<bool, SinkClosed> {
+        let _ = (parameter, write);
+        Ok(false)
+    }
+
+    /// Forward is over.
+    fn backward_begins(&mut self) {}
 }
 
 /// The sink takes no more gradients; it knows why.

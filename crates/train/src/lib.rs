@@ -49,8 +49,11 @@ mod options;
 mod random;
 mod report;
 mod start;
+mod sync;
 mod timeline;
 mod trainer;
+mod updates;
+mod worker;
 
 pub use backend::{
     Access, Backend, BackendError, CandleBackend, Cnn, Evaluation, ForwardGate, GradientSink, Initial, Lend, Mlp,
@@ -61,7 +64,7 @@ pub use data::{Batch, CLASSES, DEBIAN_FASHION_MNIST, Data, DataError, DataSource
 pub use dump::dump_path;
 pub use error::TrainError;
 pub use measure::{CellRun, CommunicationCost, FormulaInputs, Lateness, Length, MeasureOptions};
-pub use optimizer::{MomentumSgd, SgdSettings};
+pub use optimizer::{MomentumSgd, Optimizer, SgdSettings};
 pub use options::{BatchSize, DEFAULT_EPOCHS, TrainOptions};
 pub use report::{EpochRow, Observer, Progress, Silent, Start, TrainReport};
 pub use timeline::{Lane, Span, Timeline};

@@ -1,22 +1,21 @@
 //! The loop: what happens in which order.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
 use paceline_comm::{CallOptions, Communicator, Transport};
 use paceline_plan::{Plan, Reduction};
 use paceline_schedule::Workload;
 use paceline_strategy::Call;
 
-use crate::backend::{Backend, BackendError, Evaluation, OpenGate, SharedSink, Slot, TensorInfo};
+use crate::backend::{Backend, Evaluation, TensorInfo};
 use crate::data::{Data, Sharding, split};
 use crate::dump::dump;
 use crate::error::{TrainError, WhileTraining};
-use crate::exchange::{Exchange, Pass};
+use crate::exchange::{Carrier, Exchange, Handicap, Pass};
 use crate::meter::{EpochMeter, Update};
 use crate::optimizer::MomentumSgd;
 use crate::options::TrainOptions;
 use crate::report::{EpochRow, Observer, Progress, Start, TrainReport};
 use crate::start::{broadcast_model, compare_ranks};
+use crate::worker::Worker;
 
 /// Trains the named model on the named data, as one of the communicator's ranks; every rank calls it with the same
 /// options. Returns when all ranks are done, with the same report and the same parameters on each.
@@ -75,13 +74,9 @@ struct Trainer<'a> {
     communicator: &'a Communicator,
     options: &'a TrainOptions,
     data: &'a Data,
-    backend: Box<dyn Backend>,
-    exchange: Arc<Mutex<Exchange>>,
-    optimizer: MomentumSgd,
+    worker: Worker,
     sharding: Sharding,
     plan: Plan,
-    /// Updates so far.
-    iteration: usize,
     /// Updates until the end.
     total_iterations: usize,
 }
@@ -101,24 +96,14 @@ impl<'a> Trainer<'a> {
         let plan = paceline_schedule::plan(&strategy, &Workload::of_sizes(&sizes))?;
         compare_ranks(communicator, options, data, backend.as_ref(), &plan)?;
         broadcast_model(communicator, backend.as_mut())?;
-        let exchange =
-            Exchange::new(communicator.clone(), plan.clone(), &sizes, strategy.arch.word(0).map(str::to_owned));
-        let exchange = Arc::new(Mutex::new(exchange.while_training("preparing the gradients' memory")?));
-        let optimizer = MomentumSgd::new(options.optimizer, sizes.into_iter());
+        let carrier =
+            Carrier::AllToAll { workers: communicator.clone(), algorithm: strategy.arch.word(0).map(str::to_owned) };
+        let exchange = Exchange::new(carrier, plan.clone(), &sizes, &Handicap::default())?;
+        let optimizer = Box::new(MomentumSgd::new(options.optimizer, sizes.into_iter()));
+        let worker = Worker::new(communicator, backend, exchange, optimizer);
         let sharding = Sharding::new(data.training.len(), world_size, options.global_batch(world_size), options.seed);
         let total_iterations = options.total_iterations(sharding.batches().div_ceil(options.accumulate));
-        Ok(Trainer {
-            communicator,
-            options,
-            data,
-            backend,
-            exchange,
-            optimizer,
-            sharding,
-            plan,
-            iteration: 0,
-            total_iterations,
-        })
+        Ok(Trainer { communicator, options, data, worker, sharding, plan, total_iterations })
     }
 
     fn run(mut self, observer: &mut dyn Observer) -> Result<TrainReport, TrainError> {
@@ -131,13 +116,13 @@ impl<'a> Trainer<'a> {
             global_batch: self.options.global_batch(self.communicator.world_size()),
         });
         let mut rows = Vec::new();
-        while self.iteration < self.total_iterations {
+        while self.worker.iteration() < self.total_iterations {
             let row = self.epoch(rows.len(), observer)?;
             observer.epoch(&row);
             rows.push(row);
         }
         if let Some(directory) = &self.options.dump_parameters {
-            dump(directory, self.communicator.rank(), self.backend.as_mut())?;
+            dump(directory, self.communicator.rank(), self.worker.backend.as_mut())?;
         }
         Ok(self.report(rows))
     }
@@ -145,14 +130,15 @@ impl<'a> Trainer<'a> {
     fn epoch(&mut self, epoch: usize, observer: &mut dyn Observer) -> Result<EpochRow, TrainError> {
         let order = self.sharding.order(epoch);
         let mut meter = EpochMeter::start();
-        for update in 0..self.iterations_per_epoch().min(self.total_iterations - self.iteration) {
+        for update in 0..self.iterations_per_epoch().min(self.total_iterations - self.worker.iteration()) {
             let update = self.update(update, &order)?;
             meter.add(&update);
             let Update { samples, loss_sum, local_samples } = update;
             let loss = (local_samples > 0).then(|| loss_sum / local_samples as f64);
-            observer.iteration(&Progress { epoch: epoch + 1, iteration: self.iteration, samples, loss });
+            observer.iteration(&Progress { epoch: epoch + 1, iteration: self.worker.iteration(), samples, loss });
         }
-        let in_communicator = lock(&self.exchange).take_time_in_communicator();
+        self.worker.finish()?;
+        let in_communicator = self.worker.take_costs().in_communicator;
         let trained = meter.reduce(in_communicator, self.communicator).while_training("adding up the epoch")?;
         if !trained.loss.is_finite() {
             return Err(self.not_finite("the loss"));
@@ -175,48 +161,12 @@ impl<'a> Trainer<'a> {
         for batch in batches.clone() {
             let indices = &order[self.sharding.part(batch, self.communicator.rank())];
             let weight = (indices.len() as f64 / samples as f64) as f32;
-            lock(&self.exchange).begin(Pass { weight, first: batch == batches.start, last: batch + 1 == batches.end });
-            update.loss_sum += self.pass(indices)? * indices.len() as f64;
+            let pass = Pass { weight, first: batch == batches.start, last: batch + 1 == batches.end };
+            let batch = (!indices.is_empty()).then(|| self.data.training.batch(indices));
+            update.loss_sum += self.worker.pass(batch.as_ref(), pass)? * indices.len() as f64;
             update.local_samples += indices.len();
         }
-        self.apply()?;
         Ok(update)
-    }
-
-    /// Forward and backward on the samples `indices`, if any; returns their mean loss. The gradients go to the exchange.
-    fn pass(&mut self, indices: &[usize]) -> Result<f64, TrainError> {
-        if indices.is_empty() {
-            let nothing = lock(&self.exchange).nothing();
-            return nothing.map(|()| 0.0).map_err(|closed| self.pass_failed(BackendError::from(closed)));
-        }
-        let batch = self.data.training.batch(indices);
-        let sink: SharedSink = self.exchange.clone();
-        self.backend.gradients(&batch, &mut OpenGate, &sink).map_err(|error| self.pass_failed(error))
-    }
-
-    /// The communicator's failure in the middle of backward counts for more than that backward ended because of it.
-    fn pass_failed(&self, error: BackendError) -> TrainError {
-        match lock(&self.exchange).take_failure() {
-            Some(source) => TrainError::Communication { doing: "sending gradients", source: Box::new(source) },
-            None => TrainError::Backend { rank: self.communicator.rank(), source: error },
-        }
-    }
-
-    /// Waits for the gradients, bucket by bucket, and updates the parameters.
-    fn apply(&mut self) -> Result<(), TrainError> {
-        self.iteration += 1;
-        let mut finite = true;
-        let mut exchange = lock(&self.exchange);
-        for bucket in 0..self.plan.buckets.len() {
-            for (tensor, gradient) in exchange.wait(bucket).while_training("receiving gradients")? {
-                let step = &mut |values: &mut [f32]| finite &= self.optimizer.step(tensor, values, gradient);
-                let stepped = self.backend.access(Slot::Parameter(tensor), step);
-                stepped.map_err(|source| TrainError::Backend { rank: self.communicator.rank(), source })?;
-            }
-        }
-        drop(exchange);
-        // The reduced gradient is the same on every rank, and so is this verdict.
-        if finite { Ok(()) } else { Err(self.not_finite("the gradient")) }
     }
 
     /// Every rank evaluates its part of the test images.
@@ -225,7 +175,7 @@ impl<'a> Trainer<'a> {
         let part: Vec<usize> = split(self.data.test.len(), world_size, rank).collect();
         let mut sum = Evaluation::default();
         for indices in part.chunks(EVALUATION_BATCH) {
-            let evaluated = self.backend.evaluate(&self.data.test.batch(indices));
+            let evaluated = self.worker.backend.evaluate(&self.data.test.batch(indices));
             sum.add(evaluated.map_err(|source| TrainError::Backend { rank, source })?);
         }
         let mut sums = [sum.loss_sum, sum.correct as f64, sum.samples as f64];
@@ -240,7 +190,7 @@ impl<'a> Trainer<'a> {
 
     fn not_finite(&self, what: &'static str) -> TrainError {
         let learning_rate = self.options.optimizer.learning_rate;
-        TrainError::NotFinite { what, iteration: self.iteration, learning_rate }
+        TrainError::NotFinite { what, iteration: self.worker.iteration(), learning_rate }
     }
 
     fn report(self, rows: Vec<EpochRow>) -> TrainReport {
@@ -262,7 +212,7 @@ impl<'a> Trainer<'a> {
             seed: options.seed,
             training_samples: self.data.training.len(),
             test_samples: self.data.test.len(),
-            iterations: self.iteration,
+            iterations: self.worker.iteration(),
             test_accuracy: rows.last().map_or(0.0, |row| row.test_accuracy),
             final_loss: rows.last().map_or(0.0, |row| row.loss),
             samples_per_s: samples / seconds,
@@ -292,9 +242,4 @@ fn check_protocol(communicator: &Communicator, protocol: &Call) -> Result<(), Tr
              ranks by {protocol}, or say protocol=auto"
         ))),
     }
-}
-
-/// Nothing that could panic leaves an exchange half changed.
-fn lock(exchange: &Mutex<Exchange>) -> MutexGuard<'_, Exchange> {
-    exchange.lock().unwrap_or_else(PoisonError::into_inner)
 }

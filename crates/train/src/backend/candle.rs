@@ -114,6 +114,7 @@ impl<M: Model> CandleBackend<M> {
         let (logits, labels) = self.logits(&parameters, batch)?;
         parameters.finish().map_err(candle_core::Error::wrap)?;
         let loss = sample_losses(&logits, &labels)?.mean_all()?;
+        announcements.backward_begins();
         loss.backward()?;
         Ok(f64::from(loss.to_scalar::<f32>()?))
     }

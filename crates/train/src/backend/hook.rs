@@ -23,6 +23,10 @@ impl Announcements {
         parameter.apply_op1(Announce { parameter: id, announcements: self.clone() })
     }
 
+    pub(super) fn backward_begins(&self) {
+        lock(&self.sink).backward_begins();
+    }
+
     /// Announces the parameters that backward did not reach, as zeros.
     pub(super) fn finish(&self) -> std::result::Result<(), SinkClosed> {
         let announced = lock(&self.announced).clone();

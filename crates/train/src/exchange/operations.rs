@@ -1,0 +1,304 @@
+//! The operations of an iteration: which wait for their turn, which travel, which have arrived.
+
+use std::mem;
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use paceline_comm::{Buffer, CommError, Pending};
+use paceline_plan::{OperationNumber, Plan, TensorId};
+use paceline_schedule::Dispatcher;
+
+use super::carrier::{Call, Carrier};
+use super::start_up::StartUp;
+
+/// No sleep is longer: whatever goes wrong with a wake-up costs no more than this.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+
+/// "Much longer than one operation takes" is so many times the longest that there was.
+const PATIENCE_OPERATIONS: u32 = 4;
+
+/// The operations of a plan, iteration after iteration. The trainer fills and reads their buffers; it, or the thread that
+/// releases credit, starts them.
+pub(super) struct Operations {
+    state: Mutex<State>,
+    /// An operation was started, or one has failed: for a trainer that waits for one that was not started.
+    changed: Condvar,
+}
+
+/// What the trainer and the thread that releases credit share.
+pub(super) struct State {
+    carrier: Carrier,
+    calls: Vec<Call>,
+    dispatcher: Dispatcher,
+    /// By operation.
+    slots: Vec<Slot>,
+    /// Operations that travel and have not been seen to end, and when they were started.
+    in_flight: Vec<(OperationNumber, Instant)>,
+    /// When one of them has ended last, or the first was started, or their credit was renewed.
+    last_end: Instant,
+    /// How long one has taken at most.
+    longest: Duration,
+    /// Iterations so far; makes the operations' ids.
+    iterations: u64,
+    start_up: Option<StartUp>,
+    /// The thread that releases credit, if there must be one.
+    pub(super) thread: Option<Thread>,
+    failure: Option<CommError>,
+    /// Starts and failures so far.
+    changes: u64,
+    /// How long starting operations has taken, and how long deciding which.
+    pub(super) starting: Duration,
+    pub(super) scheduling: Duration,
+}
+
+/// Where an operation's buffer is.
+enum Slot {
+    /// Gradients gather in it, or it waits for its turn.
+    Here(Buffer<f32>),
+    /// The trainer reads or writes it.
+    Lent,
+    Travelling(Arc<Pending<f32>>),
+    /// It holds the sums of the last iteration.
+    Arrived(Buffer<f32>),
+    /// Its operation has failed.
+    Lost,
+}
+
+/// What a buffer is lent for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// To take in gradients of the next iteration.
+    Gather,
+    /// To read the sums of the last.
+    Read,
+}
+
+impl Operations {
+    pub(super) fn new(carrier: Carrier, plan: &Plan, start_up: Option<StartUp>) -> Result<Operations, CommError> {
+        let arena = carrier.workers().alloc::<f32>(plan.elements())?;
+        let lengths: Vec<usize> = plan.partitions().map(|(_, partition)| partition.elements.len()).collect();
+        let state = State {
+            calls: carrier.calls(plan)?,
+            carrier,
+            dispatcher: Dispatcher::new(plan),
+            slots: arena.split(&lengths).into_iter().map(Slot::Arrived).collect(),
+            in_flight: Vec::new(),
+            last_end: Instant::now(),
+            longest: Duration::ZERO,
+            iterations: 0,
+            start_up,
+            thread: None,
+            failure: None,
+            changes: 0,
+            starting: Duration::ZERO,
+            scheduling: Duration::ZERO,
+        };
+        Ok(Operations { state: Mutex::new(state), changed: Condvar::new() })
+    }
+
+    /// Nothing that could panic leaves the state half changed.
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The gradients of a new iteration come next; all operations of the last have been waited for.
+    pub(super) fn begin(&self) {
+        let mut state = self.lock();
+        state.iterations += 1;
+        state.dispatcher.begin();
+    }
+
+    /// All of a tensor's gradient is in its buffers: starts what may start with it.
+    pub(super) fn ready(&self, tensor: TensorId) -> Result<(), CommError> {
+        let mut state = self.lock();
+        state.dispatcher.ready(tensor);
+        state.start_what_may()?;
+        if state.start_up.as_ref().is_some_and(|start_up| start_up.next().is_some())
+            && let Some(thread) = &state.thread
+        {
+            thread.unpark();
+        }
+        Ok(())
+    }
+
+    /// Lends part of an operation's buffer. The state is not locked meanwhile: credit is released all the same.
+    pub(super) fn lend(
+        &self,
+        operation: OperationNumber,
+        within: Range<usize>,
+        purpose: Purpose,
+        act: impl FnOnce(&mut [f32]),
+    ) {
+        let slot = mem::replace(&mut self.lock().slots[operation], Slot::Lent);
+        let slot = match slot {
+            Slot::Here(mut buffer) | Slot::Arrived(mut buffer) => {
+                act(&mut buffer[within]);
+                if purpose == Purpose::Gather { Slot::Here(buffer) } else { Slot::Arrived(buffer) }
+            }
+            // The failure that lost it ends the iteration.
+            slot => slot,
+        };
+        self.lock().slots[operation] = slot;
+    }
+
+    /// Waits until an operation has arrived: for how long.
+    pub(super) fn wait(&self, operation: OperationNumber) -> Result<Duration, CommError> {
+        let mut state = self.lock();
+        let mut began = None;
+        loop {
+            if let Some(failure) = &state.failure {
+                return Err(failure.clone());
+            }
+            match &state.slots[operation] {
+                Slot::Travelling(pending) if pending.is_done() => state.land(operation)?,
+                Slot::Travelling(pending) => {
+                    let pending = pending.clone();
+                    drop(state);
+                    began.get_or_insert_with(Instant::now);
+                    // It ends by its deadline at the latest, and how shows when it lands.
+                    let _ = pending.wait_timeout(SLEEP_MAX);
+                    drop(pending);
+                    state = self.lock();
+                }
+                Slot::Here(_) => {
+                    began.get_or_insert_with(Instant::now);
+                    (state, _) = self.changed.wait_timeout(state, SLEEP_MAX).unwrap_or_else(PoisonError::into_inner);
+                }
+                Slot::Arrived(_) | Slot::Lent | Slot::Lost => break,
+            }
+        }
+        Ok(began.map_or(Duration::ZERO, |began: Instant| began.elapsed()))
+    }
+
+    /// Releases the credit of operations that have ended and starts what may start then. Where nothing has ended for
+    /// longer than `patience`, and much longer than one operation takes, the credit is renewed. Until when there is
+    /// nothing to do, if nothing ends before.
+    pub(super) fn release(&self, patience: Duration) -> Option<Instant> {
+        let mut state = self.lock();
+        let (began, before, starting) = (Instant::now(), state.changes, state.starting);
+        state.report_ended();
+        let patience = patience.max(PATIENCE_OPERATIONS * state.longest);
+        if state.waits() && began.saturating_duration_since(state.last_end) >= patience {
+            state.renew_credit(began);
+        }
+        // Whoever waits next is told.
+        let _ = state.start_what_may();
+        if state.changes != before {
+            self.changed.notify_all();
+        }
+        // The trainer's time is counted in `starting`; this thread takes it from nobody.
+        let started = mem::replace(&mut state.starting, starting) - starting;
+        state.scheduling += began.elapsed().saturating_sub(started);
+        let impatient = state.waits().then(|| state.last_end + patience);
+        let next = state.start_up.as_ref().and_then(StartUp::next);
+        impatient.into_iter().chain(next).min()
+    }
+    /// Has it been started, and ended?
+    #[cfg(test)]
+    pub(super) fn has_ended(&self, operation: OperationNumber) -> bool {
+        match &self.lock().slots[operation] {
+            Slot::Travelling(pending) => pending.is_done(),
+            slot => matches!(slot, Slot::Arrived(_)),
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_travelling(&self, operation: OperationNumber) -> bool {
+        matches!(self.lock().slots[operation], Slot::Travelling(_))
+    }
+}
+
+impl State {
+    /// Starts the operations whose turn it is.
+    fn start_what_may(&mut self) -> Result<(), CommError> {
+        loop {
+            let now = Instant::now();
+            while let Some(operation) = self.start_up.as_mut().and_then(|start_up| start_up.over(now)) {
+                self.start(operation)?;
+            }
+            let busy = !self.in_flight.is_empty();
+            if self.start_up.as_ref().is_some_and(|start_up| !start_up.admits(busy)) {
+                return Ok(());
+            }
+            let Some(operation) = self.dispatcher.next() else { return Ok(()) };
+            match &mut self.start_up {
+                Some(start_up) => start_up.begin(operation, now),
+                None => self.start(operation)?,
+            }
+        }
+    }
+
+    fn start(&mut self, operation: OperationNumber) -> Result<(), CommError> {
+        let began = Instant::now();
+        let Slot::Here(buffer) = mem::replace(&mut self.slots[operation], Slot::Lost) else {
+            unreachable!("an operation is started once per iteration, and only while its buffer is here");
+        };
+        let id = self.iterations * self.slots.len() as u64 + operation as u64;
+        let started = self.carrier.start(&self.calls[operation], id, buffer);
+        self.changes += 1;
+        if self.in_flight.is_empty() {
+            self.last_end = began;
+        }
+        match started {
+            Ok(pending) => {
+                self.slots[operation] = Slot::Travelling(Arc::new(pending));
+                self.in_flight.push((operation, began));
+                self.starting += began.elapsed();
+                Ok(())
+            }
+            Err(failure) => {
+                self.failure = Some(failure.clone());
+                Err(failure)
+            }
+        }
+    }
+
+    /// Tells the dispatcher which operations have ended.
+    fn report_ended(&mut self) {
+        let State { in_flight, slots, dispatcher, last_end, longest, .. } = self;
+        in_flight.retain(|&(operation, began)| {
+            let ended = !matches!(&slots[operation], Slot::Travelling(pending) if !pending.is_done());
+            if ended {
+                dispatcher.finished(operation);
+                *last_end = Instant::now();
+                *longest = (*longest).max(began.elapsed());
+            }
+            !ended
+        });
+    }
+
+    /// Is there an operation that waits for others to end?
+    fn waits(&self) -> bool {
+        !self.in_flight.is_empty() && self.dispatcher.waits()
+    }
+
+    /// A rank is behind in backward, or two have filled their credit with different operations.
+    fn renew_credit(&mut self, now: Instant) {
+        self.dispatcher.renew_credit();
+        if let Some(start_up) = &mut self.start_up {
+            start_up.overlook();
+        }
+        self.last_end = now;
+    }
+
+    /// Takes the result of an operation that has ended, and starts what may start then.
+    fn land(&mut self, operation: OperationNumber) -> Result<(), CommError> {
+        self.report_ended();
+        self.start_what_may()?;
+        let Slot::Travelling(pending) = mem::replace(&mut self.slots[operation], Slot::Lost) else { return Ok(()) };
+        // Only the trainer holds others, and never while it lands one.
+        let pending = Arc::into_inner(pending).expect("nobody else holds the operation");
+        match pending.wait() {
+            Ok(buffer) => {
+                self.slots[operation] = Slot::Arrived(buffer);
+                Ok(())
+            }
+            Err(failure) => {
+                self.failure = Some(failure.clone());
+                Err(failure)
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! One worker's iterations, whoever counts them: passes of forward and backward, and the updates between them.
+
+use std::sync::{Arc, Mutex};
+
+use paceline_comm::Communicator;
+
+use crate::backend::{Backend, BackendError, ForwardGate, SharedSink, Slot};
+use crate::data::Batch;
+use crate::error::TrainError;
+use crate::exchange::{Costs, Exchange, Pass};
+use crate::optimizer::Optimizer;
+use crate::sync::lock;
+use crate::updates::{Failure, Updates};
+
+/// What computes and communicates on one rank.
+pub(crate) struct Worker {
+    rank: usize,
+    pub(crate) backend: Box<dyn Backend>,
+    exchange: Arc<Mutex<Exchange>>,
+    updates: Updates,
+    learning_rate: f32,
+}
+
+impl Worker {
+    pub(crate) fn new(
+        workers: &Communicator,
+        backend: Box<dyn Backend>,
+        exchange: Exchange,
+        optimizer: Box<dyn Optimizer>,
+    ) -> Worker {
+        let learning_rate = optimizer.learning_rate();
+        let exchange = Arc::new(Mutex::new(exchange));
+        let updates = Updates::new(exchange.clone(), optimizer, backend.parameters().len());
+        Worker { rank: workers.rank(), backend, exchange, updates, learning_rate }
+    }
+
+    /// Forward and backward on a batch, if this rank has one; the mean loss. What is left of the update before is applied
+    /// on the way. The gradients go to the exchange; after the last pass of an update it is on its way.
+    pub(crate) fn pass(&mut self, batch: Option<&Batch>, pass: Pass) -> Result<f64, TrainError> {
+        let loss = match batch {
+            Some(batch) => {
+                lock(&self.exchange).begin(pass);
+                let sink: SharedSink = self.exchange.clone();
+                self.backend.gradients(batch, &mut self.updates, &sink)
+            }
+            None => self.settle().and_then(|()| {
+                let mut exchange = lock(&self.exchange);
+                exchange.begin(pass);
+                Ok(exchange.nothing().map(|()| 0.0)?)
+            }),
+        };
+        let loss = loss.map_err(|error| self.failed(error))?;
+        if pass.last {
+            self.updates.announce();
+        }
+        Ok(loss)
+    }
+
+    /// Applies the update that is on its way: from here on the parameters are those after the last iteration.
+    pub(crate) fn finish(&mut self) -> Result<(), TrainError> {
+        self.settle().map_err(|error| self.failed(error))
+    }
+
+    /// Updates so far, the one on its way included.
+    pub(crate) fn iteration(&self) -> usize {
+        self.updates.iteration()
+    }
+
+    /// What the exchange has cost since this was last asked.
+    pub(crate) fn take_costs(&mut self) -> Costs {
+        lock(&self.exchange).take_costs()
+    }
+
+    fn settle(&mut self) -> Result<(), BackendError> {
+        (0..self.backend.parameters().len()).try_for_each(|parameter| {
+            let backend = &mut self.backend;
+            self.updates.need(parameter, &mut |access| backend.access(Slot::Parameter(parameter), access)).map(drop)
+        })
+    }
+
+    /// The communicator's failure in the middle of a pass counts for more than that the pass ended because of it.
+    fn failed(&mut self, error: BackendError) -> TrainError {
+        if let Some(source) = lock(&self.exchange).take_failure() {
+            return TrainError::Communication { doing: "sending gradients", source: Box::new(source) };
+        }
+        match self.updates.take_failure() {
+            Some(Failure::Communication(source)) => {
+                TrainError::Communication { doing: "receiving gradients", source: Box::new(source) }
+            }
+            Some(Failure::NotFinite) => {
+                let (iteration, learning_rate) = (self.iteration(), self.learning_rate);
+                TrainError::NotFinite { what: "the gradient", iteration, learning_rate }
+            }
+            None => TrainError::Backend { rank: self.rank, source: error },
+        }
+    }
+}
