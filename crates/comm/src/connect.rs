@@ -2,17 +2,21 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use paceline_collective::Topology;
+use paceline_fabric::emulation::Ports;
 use paceline_fabric::environment::{Environment, TIMEOUT_MAX, World as Place};
 use paceline_fabric::rendezvous::{self, Members};
 use paceline_fabric::shm::{ShmHost, ShmOptions};
 use paceline_fabric::{Link, TcpAcceptor, TcpConnectOptions, connect_tcp};
+use paceline_plan::Emulation;
 
 use crate::world::{Parts, World};
-use crate::{CommError, Communicator, Watch};
+use crate::{CommError, Communicator, Watch, emulated};
 
 /// The deadline of calls that name none.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(300);
@@ -46,6 +50,9 @@ pub struct Config {
     pub watch: Watch,
     /// Measure the links once they are there ([`Communicator::probe`]); the same on all ranks.
     pub probe: bool,
+    /// Slow the links down to those of a cluster. All ranks must be on this machine and share memory; the same on all
+    /// ranks.
+    pub emulation: Option<Emulation>,
 }
 
 impl Config {
@@ -66,6 +73,7 @@ impl Config {
             shm: ShmOptions::default(),
             tcp_streams: 1,
             probe: true,
+            emulation: None,
         })
     }
 }
@@ -77,6 +85,10 @@ impl Communicator {
     /// [`CommError::Connect`] if not all come in time, if they disagree about the world, or if a link cannot be opened;
     /// the text names the ranks.
     pub fn connect(config: Config) -> Result<Communicator, CommError> {
+        if let Some(emulation) = &config.emulation {
+            let world = config.environment.world.as_ref().map_or(1, |place| place.world_size as usize);
+            emulation.check(world).map_err(|error| CommError::Connect(error.to_string()))?;
+        }
         let world = match &config.environment.world {
             Some(place) => World::new(join(place, &config)?)?,
             None => return Communicator::solo(),
@@ -103,7 +115,7 @@ fn join(place: &Place, config: &Config) -> Result<Parts, CommError> {
         }
         _ => Some(TcpAcceptor::open(network).map_err(|error| failed(&error))?),
     };
-    let shm = match config.transport {
+    let mut shm = match config.transport {
         TransportChoice::Tcp => None,
         _ => ShmHost::new(config.shm.clone()).map_err(|error| notes.push(format!("no shared memory: {error}"))).ok(),
     };
@@ -113,15 +125,30 @@ fn join(place: &Place, config: &Config) -> Result<Parts, CommError> {
     notes.extend(members.notes.iter().cloned());
     let deadline = Instant::now() + (*timeout).min(TIMEOUT_MAX);
     let mut links: Vec<Option<Box<dyn Link>>> = members.members.iter().map(|_| None).collect();
+    let own_ports = match (&config.emulation, &mut shm) {
+        (Some(emulation), Some(shm)) if members.rank == 0 => {
+            Some(offer(emulation, shm).map_err(|error| failed(&error))?)
+        }
+        _ => None,
+    };
+    let mut gift = None;
     if let Some(shm) = &shm {
         // A rank that shares no memory after all must leave time for TCP.
         let half = deadline - deadline.saturating_duration_since(Instant::now()) / 2;
         let deadline = if config.transport == TransportChoice::Shm { deadline } else { half };
-        share(shm, &members, deadline, &mut links, &mut notes).map_err(|error| failed(&error))?;
+        gift = share(shm, &members, deadline, &mut links, &mut notes).map_err(|error| failed(&error))?;
     }
     let own = members.rank as usize;
     let missing = |rank: &usize| *rank != own && links[*rank].is_none();
     let others: BTreeSet<u32> = (0..links.len()).filter(missing).map(|rank| rank as u32).collect();
+    if let (Some(_), Some(rank)) = (&config.emulation, others.first()) {
+        return Err(failed(&format!(
+            "an emulated network is made of shared memory, and rank {rank} (host {}) shares none with this one ({}). \
+             Start all ranks on one machine, with transport auto or shm",
+            members.members[*rank as usize].host,
+            notes.join("; ")
+        )));
+    }
     if let (Some(acceptor), false) = (acceptor, others.is_empty()) {
         notes.extend(acceptor.notes().iter().cloned());
         let options =
@@ -139,11 +166,18 @@ fn join(place: &Place, config: &Config) -> Result<Parts, CommError> {
              Use transport auto or tcp"
         )));
     }
+    let (mut hosts, mut topology) =
+        (members.members.iter().map(|member| member.host.clone()).collect(), topology(&members));
+    if let Some(emulation) = &config.emulation {
+        let ports = emulated::ports(own_ports, gift, emulation).map_err(|error| failed(&error))?;
+        emulated::shape(&mut links, own, emulation, &ports);
+        (hosts, topology) = (emulated::hosts(emulation), emulated::topology(emulation));
+    }
     Ok(Parts {
         rank: own,
         links,
-        hosts: members.members.iter().map(|member| member.host.clone()).collect(),
-        topology: topology(&members),
+        hosts,
+        topology,
         arena: shm.as_ref().map(|shm| shm.arena().clone()),
         doorbell: shm.as_ref().map(|shm| shm.doorbell().clone()),
         timeout: config.timeout,
@@ -162,19 +196,30 @@ fn topology(members: &Members) -> Topology {
     Topology::of_hosts(&(0..members.len()).map(first).collect::<Vec<_>>())
 }
 
-/// Links to the ranks that turn out to share memory with this one.
+/// The ports of an emulated network, which all other ranks are given when they connect to this one.
+fn offer(emulation: &Emulation, shm: &mut ShmHost) -> std::io::Result<Arc<Ports>> {
+    let ports = Ports::create(emulation)?;
+    shm.give(ports.file().try_clone_to_owned()?);
+    Ok(ports)
+}
+
+/// Links to the ranks that turn out to share memory with this one. Gives what rank 0 has given.
 fn share(
     shm: &ShmHost,
     members: &Members,
     deadline: Instant,
     links: &mut [Option<Box<dyn Link>>],
     notes: &mut Vec<String>,
-) -> Result<(), paceline_fabric::LinkError> {
+) -> Result<Option<OwnedFd>, paceline_fabric::LinkError> {
+    let mut gift = None;
     let peers: Vec<(u32, Vec<u8>)> =
         members.neighbours().map(|rank| (rank, members.members[rank as usize].blob.clone())).collect();
     for (rank, found) in shm.connect(members.rank, &peers, deadline)? {
         match found {
-            Ok(link) => {
+            Ok(mut link) => {
+                if rank == 0 {
+                    gift = link.take_gift();
+                }
                 if let Err(reason) = link.single_copy() {
                     notes.push(format!("no single copy between ranks {} and {rank}: {reason}", members.rank));
                 }
@@ -183,7 +228,7 @@ fn share(
             Err(reason) => notes.push(format!("no shared memory with rank {rank}: {reason}")),
         }
     }
-    Ok(())
+    Ok(gift)
 }
 
 /// What to do about an error of the system that says only what it lacks.

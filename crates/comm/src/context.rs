@@ -17,6 +17,7 @@ use paceline_fabric::Descriptor;
 use paceline_fabric::shm::Doorbell;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
+use crate::alarm::Alarm;
 use crate::core::Core;
 use crate::memory::OperationMemory;
 use crate::outcome::Ticket;
@@ -56,6 +57,9 @@ pub(crate) struct Context {
     /// Wakes the driver.
     wake: OwnedFd,
     doorbell: Option<Arc<Doorbell>>,
+    /// Wakes the driver when time lets something happen on a link, more precisely than the timeout of a poll, which the
+    /// kernel rounds up by 50 us and more. None if no link is like that.
+    alarm: Option<Alarm>,
     stop: AtomicBool,
     patience: Patience,
     report: Box<Report>,
@@ -91,6 +95,7 @@ impl Context {
         patience: Patience,
         report: Box<Report>,
     ) -> std::io::Result<Context> {
+        let alarm = if core.keeps_time() { Some(Alarm::new()?) } else { None };
         Ok(Context {
             guarded: Mutex::new(Guarded {
                 core,
@@ -108,6 +113,7 @@ impl Context {
             wanted: Condvar::new(),
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             doorbell,
+            alarm,
             stop: AtomicBool::new(false),
             patience,
             report,
@@ -187,7 +193,26 @@ impl Context {
         self.drive_for(None, patience, until, done)
     }
 
+    /// Drives, and leaves to the progress thread what time has still to bring.
     fn drive_for(
+        &self,
+        awaited: Option<&Ticket>,
+        patience: Patience,
+        until: Option<Instant>,
+        done: &dyn Fn(&Core) -> bool,
+    ) -> bool {
+        let is_done = self.drive_until(awaited, patience, until, done);
+        if self.alarm.is_some() {
+            let mut guarded = self.lock_in_passing();
+            self.tell_driver(&mut guarded);
+            if guarded.resting && !guarded.core.is_quiet() {
+                self.wanted.notify_one();
+            }
+        }
+        is_done
+    }
+
+    fn drive_until(
         &self,
         awaited: Option<&Ticket>,
         patience: Patience,
@@ -302,6 +327,10 @@ impl Context {
             }
             let mut descriptors = std::mem::take(&mut guarded.descriptors);
             guarded.core.descriptors(&mut descriptors);
+            if let Some(alarm) = &self.alarm {
+                alarm.set(guarded.core.next_event());
+                descriptors.push(Descriptor { fd: alarm.fd(), write: false });
+            }
             guarded.driver = true;
             guarded.awaited = awaited.cloned();
             guarded.changes_known = guarded.changes;
@@ -373,13 +402,13 @@ impl Context {
                 stalls.iter().for_each(&self.report);
                 continue;
             }
-            if guarded.core.background == 0 {
+            if guarded.core.is_quiet() {
                 let mut guarded = guarded;
                 guarded.resting = true;
                 let (mut guarded, _) =
                     self.wanted.wait_timeout(guarded, IDLE_LOOK).unwrap_or_else(PoisonError::into_inner);
                 guarded.resting = false;
-                if guarded.core.background == 0 && !guarded.driver {
+                if guarded.core.is_quiet() && !guarded.driver {
                     guarded.core.tick();
                     self.progress(&mut guarded);
                 }
@@ -388,7 +417,7 @@ impl Context {
             drop(guarded);
             let stop = &self.stop;
             self.drive(patience, None, &|core| {
-                core.background == 0 || !core.stalls.is_empty() || stop.load(Ordering::Acquire)
+                core.is_quiet() || !core.stalls.is_empty() || stop.load(Ordering::Acquire)
             });
         }
     }

@@ -49,6 +49,8 @@ pub(crate) struct Core {
     suspect: Option<(usize, LinkError, Time)>,
     /// Operations that do not move, for the log.
     pub stalls: Vec<Stall>,
+    /// Is there a link on which time alone lets something happen?
+    keeps_time: bool,
     /// This rank and the hosts of all, for messages.
     rank: usize,
     hosts: Vec<String>,
@@ -67,6 +69,7 @@ impl Core {
         hosts: Vec<String>,
     ) -> Core {
         let world = links.len();
+        let keeps_time = links.iter().flatten().any(|link| link.keeps_time());
         let mut core = Core {
             engine,
             links,
@@ -85,6 +88,7 @@ impl Core {
             last_words: Vec::new(),
             suspect: None,
             stalls: Vec::new(),
+            keeps_time,
             rank,
             hosts,
         };
@@ -418,6 +422,22 @@ impl Core {
     /// Has everything been said, and has it arrived as far as that can be known?
     pub fn parted(&self) -> bool {
         self.parting.iter().all(|parting| parting.closed)
+    }
+
+    /// When time lets something happen on a link: see [`Link::next_event`].
+    pub fn next_event(&self) -> Option<Instant> {
+        let links = self.links.iter().flatten().filter(|_| self.keeps_time);
+        links.filter_map(|link| link.next_event()).min()
+    }
+
+    /// Does anything happen without operations in the background? See [`Core::next_event`].
+    pub fn is_quiet(&self) -> bool {
+        self.background == 0 && self.next_event().is_none()
+    }
+
+    /// Is there a link on which time alone lets something happen?
+    pub fn keeps_time(&self) -> bool {
+        self.keeps_time
     }
 
     /// The descriptors to wait for.

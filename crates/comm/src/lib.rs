@@ -19,6 +19,7 @@
 //! ```
 #![deny(missing_docs)]
 
+mod alarm;
 mod background;
 mod buffer;
 mod calls;
@@ -27,6 +28,7 @@ mod connect;
 mod context;
 mod core;
 mod element;
+mod emulated;
 mod ends;
 mod error;
 mod execute;
@@ -61,7 +63,7 @@ pub use paceline_collective::Topology;
 pub use paceline_engine::Failure;
 pub use paceline_fabric::Transport;
 pub use paceline_fabric::shm::ShmOptions;
-pub use paceline_plan::{CollectiveKind, DataType, LinkCost, LinkCosts, Protocol, Reduction};
+pub use paceline_plan::{CollectiveKind, DataType, Emulation, LinkCost, LinkCosts, Protocol, Reduction};
 pub use pending::Pending;
 pub use program::{Kernels, ProgramError, VerifiedProgram};
 pub use records::{Record, Records};

@@ -1,15 +1,18 @@
 //! Worlds whose ranks are threads of this process: for tests, examples and trying things out.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use paceline_collective::Topology;
+use paceline_fabric::emulation::Ports;
 use paceline_fabric::shm::{ShmHost, ShmLink, ShmOptions};
 use paceline_fabric::{Link, LinkError, TcpLink, TcpOptions, Transport, memory_pair};
+use paceline_plan::Emulation;
 
 use crate::connect::host_name;
 use crate::world::{Parts, World};
-use crate::{CommError, Communicator, Watch};
+use crate::{CommError, Communicator, Watch, emulated};
 
 /// A world whose ranks are threads: how they are linked.
 #[derive(Clone, Debug)]
@@ -25,6 +28,8 @@ pub struct ThreadsConfig {
     pub shm: ShmOptions,
     /// How the ranks watch each other.
     pub watch: Watch,
+    /// Slow the links down to those of a cluster, whose hosts then take the place of `hosts` (which must be 1).
+    pub emulation: Option<Emulation>,
 }
 
 impl Default for ThreadsConfig {
@@ -35,6 +40,7 @@ impl Default for ThreadsConfig {
             tcp_streams: 1,
             shm: ShmOptions::default(),
             watch: Watch::default(),
+            emulation: None,
         }
     }
 }
@@ -84,6 +90,7 @@ impl Communicator {
             return Err(CommError::Connect(what));
         }
         let failed = |error: LinkError| CommError::Connect(format!("a world of {world} threads: {error}"));
+        let ports = config.emulation.as_ref().map(|emulation| ports(world, config.hosts, emulation)).transpose()?;
         let host_of = |rank: usize| rank * config.hosts / world;
         let together = |one: usize, other: usize| host_of(one) == host_of(other);
         let (mut links, shm) = match config.transport {
@@ -95,10 +102,17 @@ impl Communicator {
             Transport::Shm | Transport::Tcp => {}
         }
         link_pairs(&mut links, |_, _| true, || tcp_pair(config.tcp_streams)).map_err(failed)?;
+        for (rank, links) in links.iter_mut().enumerate() {
+            if let (Some(emulation), Some(ports)) = (&config.emulation, &ports) {
+                emulated::shape(links, rank, emulation, ports);
+            }
+        }
         let mut shm = shm.into_iter();
         let name = |rank| if config.hosts == 1 { host_name() } else { format!("{}-{}", host_name(), host_of(rank)) };
-        let hosts: Vec<String> = (0..world).map(name).collect();
-        let topology = Topology::of_hosts(&(0..world).map(host_of).collect::<Vec<_>>());
+        let emulation = config.emulation.as_ref();
+        let hosts: Vec<String> = emulation.map_or_else(|| (0..world).map(name).collect(), emulated::hosts);
+        let of_threads = || Topology::of_hosts(&(0..world).map(host_of).collect::<Vec<_>>());
+        let topology = emulation.map_or_else(of_threads, emulated::topology);
         let over = |(rank, links)| {
             let shm: Option<ShmHost> = shm.next();
             let parts = Parts {
@@ -117,6 +131,16 @@ impl Communicator {
         };
         links.into_iter().enumerate().map(over).collect()
     }
+}
+
+/// The ports of an emulated network for a world of threads.
+fn ports(world: usize, hosts: usize, emulation: &Emulation) -> Result<Arc<Ports>, CommError> {
+    let failed = |error: &dyn std::fmt::Display| CommError::Connect(format!("a world of {world} threads: {error}"));
+    emulation.check(world).map_err(|error| failed(&error))?;
+    if hosts != 1 {
+        return Err(failed(&format!("it cannot be on {hosts} hosts besides the emulated ones")));
+    }
+    Ports::create(emulation).map_err(|error| failed(&error))
 }
 
 /// A link for each pair of ranks that has none and that `chosen` lets through.

@@ -82,7 +82,8 @@ impl World {
                 on_stall(&StallReport::new(rank, &hosts, stall));
             }
         };
-        let context = Context::new(core, parts.doorbell, patience(parts.local_ranks), Box::new(report))
+        let patience = if core.keeps_time() { ASLEEP } else { patience(parts.local_ranks) };
+        let context = Context::new(core, parts.doorbell, patience, Box::new(report))
             .map_err(|error| failed("cannot make an eventfd", error))?;
         let context = Arc::new(context);
         let in_background = context.clone();
@@ -176,6 +177,9 @@ fn patience(local_ranks: usize) -> Patience {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     if local_ranks <= processors { Patience { spins: 16, yields: 2000 } } else { Patience { spins: 0, yields: 500 } }
 }
+
+/// Where messages take their time by the clock, the processor is better left to the other ranks of the emulation.
+const ASLEEP: Patience = Patience { spins: 0, yields: 2 };
 
 /// Where those are that caused a failure, for the end of the sentence.
 pub(crate) fn culprit_host(failure: &Failure, hosts: &[String]) -> String {

@@ -11,7 +11,9 @@ const WORLDS: [usize; 7] = [1, 2, 3, 4, 5, 8, 13];
 const LENGTHS: [usize; 6] = [0, 1, 4, 7, 1000, 12_345];
 
 fn cases() -> impl Iterator<Item = (Links, usize)> {
-    LINKS.into_iter().flat_map(|links| WORLDS.map(|world| (links, world)))
+    let all = LINKS.into_iter().flat_map(|links| WORLDS.map(|world| (links, world)));
+    // Where every message is a nap, few ranks must do.
+    all.filter(|&(links, world)| links != Links::Emulated || world <= 4)
 }
 
 /// Tiles of 512 bytes: small data reaches the many-tile path.

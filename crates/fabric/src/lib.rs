@@ -1,7 +1,8 @@
-//! Links between ranks: shared memory, TCP, memory; how ranks find each other (rendezvous); and what a link costs.
+//! Links between ranks: shared memory, TCP, memory, and emulated networks over them; how ranks find each other (rendezvous); and what a link costs.
 #![deny(missing_docs)]
 
 mod control;
+pub mod emulation;
 pub mod environment;
 mod error;
 mod interfaces;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::os::fd::RawFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use paceline_engine::frame::Header;
 
@@ -79,11 +79,12 @@ pub trait Link: Send {
     /// What carries it.
     fn transport(&self) -> Transport;
 
-    /// May another frame be enqueued? False while enough unsent bytes are waiting: the next frame is chosen as late as
-    /// possible, so that an urgent one overtakes.
+    /// May another control frame be enqueued? False while enough unsent bytes are waiting.
     fn has_room(&self) -> bool;
 
-    /// As [`Link::has_room`], for a data frame with this [`Header::lanes`].
+    /// May a data frame with this [`Header::lanes`]? False while enough unsent data is waiting: the next frame is chosen
+    /// as late as possible, so that an urgent one overtakes. The same as [`Link::has_room`], unless data takes another
+    /// way.
     fn has_room_on(&self, lanes: u16) -> bool {
         let _ = lanes;
         self.has_room()
@@ -152,6 +153,17 @@ pub trait Link: Send {
     /// be polled once more: whatever the peer did before it saw the announcement is visible then.
     fn prepare_sleep(&mut self, asleep: bool) {
         let _ = asleep;
+    }
+
+    /// Does time alone let something happen here ([`Link::next_event`])? Always the same.
+    fn keeps_time(&self) -> bool {
+        false
+    }
+
+    /// When [`Link::flush`] will have something to do although nothing happens on a descriptor: whoever sleeps must be
+    /// awake then, to the tenth of a millisecond. None: not as things stand.
+    fn next_event(&self) -> Option<Instant> {
+        None
     }
 
     /// A round trip without any program, if the link knows one: the basis of the cost model.

@@ -1,11 +1,12 @@
 //! Worlds for tests.
 #![allow(dead_code)] // Each test program uses some of it.
 
-use paceline_comm::{Communicator, ShmOptions, ThreadsConfig, Transport};
+use paceline_comm::{Communicator, Emulation, ShmOptions, ThreadsConfig, Transport};
+use paceline_plan::Hosts;
 
 /// The ways in which ranks can be linked: each must pass the same tests.
-pub const LINKS: [Links; 6] =
-    [Links::Memory, Links::SharedMemory, Links::Rings, Links::Tcp, Links::TcpStreams, Links::Mixed];
+pub const LINKS: [Links; 7] =
+    [Links::Memory, Links::SharedMemory, Links::Rings, Links::Tcp, Links::TcpStreams, Links::Mixed, Links::Emulated];
 
 /// A way to link ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub enum Links {
     TcpStreams,
     /// Two hosts: shared memory within, TCP between.
     Mixed,
+    /// Shared memory, slowed down to a fast network between hosts with two ranks each (the last one may have one).
+    Emulated,
 }
 
 /// A world of threads.
@@ -29,12 +32,17 @@ pub fn world_of(links: Links, world: usize) -> Vec<Communicator> {
     let shm = ShmOptions { single_copy: links != Links::Rings, arena_bytes: Some(256 << 20), ..ShmOptions::default() };
     let transport = match links {
         Links::Memory => Transport::Memory,
-        Links::SharedMemory | Links::Rings | Links::Mixed => Transport::Shm,
+        Links::SharedMemory | Links::Rings | Links::Mixed | Links::Emulated => Transport::Shm,
         Links::Tcp | Links::TcpStreams => Transport::Tcp,
     };
     let tcp_streams = if links == Links::TcpStreams { 3 } else { 1 };
     let hosts = if links == Links::Mixed { 2.min(world) } else { 1 };
-    let config = ThreadsConfig { transport, hosts, tcp_streams, shm, ..ThreadsConfig::default() };
+    let emulation = (links == Links::Emulated).then(|| {
+        let network = "alpha=1us,beta=0.05ns,within-alpha=0,within-beta=0.02ns".parse().expect("a network");
+        let hosts = Hosts::of_ranks((0..world).map(|rank| rank / 2).collect()).expect("hosts");
+        Emulation { network, hosts, dilation: 1.0 }
+    });
+    let config = ThreadsConfig { transport, hosts, tcp_streams, shm, emulation, ..ThreadsConfig::default() };
     Communicator::threads_with(world, &config).expect("a world of threads")
 }
 

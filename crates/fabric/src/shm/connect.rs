@@ -63,6 +63,7 @@ pub struct ShmHost {
     probe: Arc<Nonce>,
     card: Card,
     listener: OwnedFd,
+    gift: Option<Arc<OwnedFd>>,
 }
 
 impl ShmHost {
@@ -79,7 +80,15 @@ impl ShmHost {
         }
         let ring_bytes = options.ring_bytes.clamp(page_bytes().max(RING_BYTES_MIN), RING_BYTES_MAX).next_power_of_two();
         let options = ShmOptions { ring_bytes, ..options };
-        Ok(ShmHost { options, arena, doorbell: Arc::new(doorbell), probe: Arc::new(random()?), card, listener })
+        Ok(ShmHost {
+            options,
+            arena,
+            doorbell: Arc::new(doorbell),
+            probe: Arc::new(random()?),
+            card,
+            listener,
+            gift: None,
+        })
     }
 
     /// Memory that all peers of this host can read in place.
@@ -90,6 +99,11 @@ impl ShmHost {
     /// What this rank sleeps on.
     pub fn doorbell(&self) -> &Arc<Doorbell> {
         &self.doorbell
+    }
+
+    /// Gives a file to all peers of higher ranks that connect from now on ([`ShmLink::take_gift`]).
+    pub fn give(&mut self, file: OwnedFd) {
+        self.gift = Some(Arc::new(file));
     }
 
     /// What the other ranks must know to find this one. It contains a secret: give it to ranks of the job only.
@@ -139,6 +153,7 @@ impl ShmHost {
             probe: Arc::clone(&self.probe),
             ring_bytes: self.options.ring_bytes,
             reference_above: self.options.single_copy.then_some(self.options.reference_above),
+            gift: self.gift.clone(),
         }
     }
 

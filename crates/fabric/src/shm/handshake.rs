@@ -30,6 +30,8 @@ pub(super) struct Party {
     pub(super) ring_bytes: usize,
     /// None: no references.
     pub(super) reference_above: Option<usize>,
+    /// A file for all ranks that are higher than this one.
+    pub(super) gift: Option<Arc<OwnedFd>>,
 }
 
 /// The first message of a peer, understood.
@@ -44,6 +46,7 @@ pub(super) struct Hello {
     bell: OwnedFd,
     /// Only from the lower rank.
     segment: Option<OwnedFd>,
+    gift: Option<OwnedFd>,
 }
 
 impl Hello {
@@ -66,7 +69,8 @@ impl Hello {
         };
         let length = |bytes| usize::try_from(bytes).map_err(|_| "the other side's memory is too large".to_owned());
         let (ring_bytes, arena_bytes) = (length(ring_bytes)?, length(arena_bytes)?);
-        Ok(Hello { rank, secret, ring_bytes, arena_bytes, probe, references, arena, bell, segment: fds.next() })
+        let (segment, gift) = (fds.next(), fds.next());
+        Ok(Hello { rank, secret, ring_bytes, arena_bytes, probe, references, arena, bell, segment, gift })
     }
 }
 
@@ -108,7 +112,8 @@ pub(super) fn answer(
         let (segment, file) =
             Segment::create(party.ring_bytes).map_err(|error| format!("making shared memory: {error}"))?;
         let mut draft = Draft::new(segment, 0, pid, hello)?;
-        let fds = [party.arena.file(), party.doorbell.bell(), file.as_fd()];
+        let mut fds = vec![party.arena.file(), party.doorbell.bell(), file.as_fd()];
+        fds.extend(party.gift.as_ref().map(|gift| gift.as_fd()));
         send(socket, &greeting(party, secret), &fds)?;
         draft.accept_proof(party, receive(socket, deadline)?.0)?;
         send(socket, &draft.proof(), &[])?;
@@ -222,6 +227,7 @@ impl Draft {
             _watched: watched,
             peer_pid: self.pid,
             peer_bell: self.hello.bell,
+            gift: self.hello.gift,
             peer_arena: self.peer_arena,
             arena: Arc::clone(&party.arena),
             peer_maps_arena: self.peer_maps_arena,

@@ -39,6 +39,8 @@ pub(super) struct Established {
     pub(super) _watched: Watched,
     pub(super) peer_pid: i32,
     pub(super) peer_bell: OwnedFd,
+    /// What a lower peer gives to all.
+    pub(super) gift: Option<OwnedFd>,
     /// The peer's arena, if it could be mapped.
     pub(super) peer_arena: Option<Mapping>,
     pub(super) arena: Arc<Arena>,
@@ -88,6 +90,11 @@ impl ShmLink {
             Ok(()) => Ok(()),
             Err(reason) => Err(reason),
         }
+    }
+
+    /// The file that a peer of a lower rank gave ([`super::ShmHost::give`]); once.
+    pub fn take_gift(&mut self) -> Option<OwnedFd> {
+        self.with.gift.take()
     }
 
     /// The peer's process.

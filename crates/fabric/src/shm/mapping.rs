@@ -11,7 +11,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 /// A sparse memory file of this size that nobody, a peer included, can shrink: touching a mapping of it never raises
 /// SIGBUS for want of file. For want of memory it still could: see [`Mapping::populate`].
-pub(super) fn create_sealed(name: &str, bytes: usize) -> io::Result<OwnedFd> {
+pub(crate) fn create_sealed(name: &str, bytes: usize) -> io::Result<OwnedFd> {
     // Growing a file beyond this limit raises a signal that kills.
     let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
     if let Some(limit) = limit.filter(|limit| *limit < bytes as u64) {
@@ -25,7 +25,7 @@ pub(super) fn create_sealed(name: &str, bytes: usize) -> io::Result<OwnedFd> {
 }
 
 /// Checks that a file from a peer cannot shrink and has at least `bytes`.
-pub(super) fn check_sealed(fd: BorrowedFd<'_>, bytes: usize) -> Result<(), String> {
+pub(crate) fn check_sealed(fd: BorrowedFd<'_>, bytes: usize) -> Result<(), String> {
     let seals = rustix::fs::fcntl_get_seals(fd).map_err(|error| format!("a memory file from the peer: {error}"))?;
     let size = rustix::fs::fstat(fd).map_err(|error| format!("a memory file from the peer: {error}"))?.st_size;
     if !seals.contains(SealFlags::SHRINK) || u64::try_from(size).is_ok_and(|size| size < bytes as u64) || size < 0 {
@@ -35,13 +35,13 @@ pub(super) fn check_sealed(fd: BorrowedFd<'_>, bytes: usize) -> Result<(), Strin
 }
 
 /// The size of a page.
-pub(super) fn page_bytes() -> usize {
+pub(crate) fn page_bytes() -> usize {
     rustix::param::page_size()
 }
 
 /// A range of this process's address space; unmapped on drop.
 #[derive(Debug)]
-pub(super) struct Mapping {
+pub(crate) struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
 }
@@ -55,7 +55,7 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// Maps the first `bytes` of the file (a multiple of the page size) at an address that is a multiple of
     /// `alignment` (a power of two).
-    pub(super) fn of(fd: impl AsFd, bytes: usize, alignment: usize, protection: ProtFlags) -> io::Result<Mapping> {
+    pub(crate) fn of(fd: impl AsFd, bytes: usize, alignment: usize, protection: ProtFlags) -> io::Result<Mapping> {
         let reserved = Mapping::reserve(bytes.checked_add(alignment).ok_or(io::ErrorKind::OutOfMemory)?)?;
         let skipped = reserved.start.as_ptr().align_offset(alignment);
         reserved.place(fd, skipped, 0, bytes, protection)?;
@@ -63,7 +63,7 @@ impl Mapping {
     }
 
     /// Maps parts of the file one behind the other: each `(offset, bytes)` a multiple of the page size.
-    pub(super) fn of_parts(fd: impl AsFd, parts: &[(u64, usize)], protection: ProtFlags) -> io::Result<Mapping> {
+    pub(crate) fn of_parts(fd: impl AsFd, parts: &[(u64, usize)], protection: ProtFlags) -> io::Result<Mapping> {
         let reserved = Mapping::reserve(parts.iter().map(|part| part.1).sum())?;
         let mut at = 0;
         for &(offset, bytes) in parts {
@@ -112,18 +112,18 @@ impl Mapping {
     }
 
     /// The first byte.
-    pub(super) fn start(&self) -> *mut u8 {
+    pub(crate) fn start(&self) -> *mut u8 {
         self.start.as_ptr()
     }
 
     /// How many bytes are mapped.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Takes memory for `bytes` from `offset` on, now: where there is none, this is an error, and touching it later can
     /// raise no SIGBUS. Kernels before 5.14 do not know the request, and promise nothing.
-    pub(super) fn populate(&self, offset: usize, bytes: usize) -> io::Result<()> {
+    pub(crate) fn populate(&self, offset: usize, bytes: usize) -> io::Result<()> {
         assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.bytes), "the range lies inside the mapping");
         let first = offset - offset % page_bytes();
         let start: *mut c_void = self.start.as_ptr().wrapping_add(first).cast();
@@ -143,7 +143,7 @@ impl Mapping {
     }
 
     /// Tells the kernel how the memory will be used; whether it listens does not matter.
-    pub(super) fn advise(&self, advice: rustix::mm::Advice) {
+    pub(crate) fn advise(&self, advice: rustix::mm::Advice) {
         debug_assert!(matches!(advice, rustix::mm::Advice::LinuxHugepage | rustix::mm::Advice::LinuxDontDump));
         // SAFETY: the range is ours; huge pages and core dumps do not change what the memory holds.
         let _ = unsafe { rustix::mm::madvise(self.start.as_ptr().cast(), self.bytes, advice) };

@@ -13,12 +13,12 @@ use rustix::net::{
 use serde::{Deserialize, Serialize};
 
 /// The version of these messages and of the layout of the shared memory.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// Longer messages are refused.
 const MESSAGE_BYTES_MAX: usize = 1024;
 /// The most descriptors in a message.
-const DESCRIPTORS_MAX: usize = 3;
+const DESCRIPTORS_MAX: usize = 4;
 
 /// 16 bytes that nobody can guess.
 pub(super) type Nonce = [u8; 16];
@@ -37,7 +37,7 @@ pub(super) struct Card {
 /// `Done` from the higher. Each may be `Refused` instead.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Message {
-    /// With the descriptors of the arena and the doorbell, and from the lower rank of the segment.
+    /// With the descriptors of the arena and the doorbell; from the lower rank of the segment, and of its gift.
     Hello {
         version: u32,
         rank: u32,
@@ -71,7 +71,7 @@ pub(super) fn send(socket: BorrowedFd<'_>, message: &Message, fds: &[BorrowedFd<
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() {
-        assert!(control.push(SendAncillaryMessage::ScmRights(fds)), "a message has at most three descriptors");
+        assert!(control.push(SendAncillaryMessage::ScmRights(fds)), "a message has at most four descriptors");
     }
     loop {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;

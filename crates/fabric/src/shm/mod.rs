@@ -23,7 +23,7 @@ mod free_list;
 mod handshake;
 mod inbox;
 mod link;
-mod mapping;
+pub(crate) mod mapping;
 mod message;
 mod outbox;
 mod process_memory;

@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::{TcpListener, TcpStream};
 
 use paceline_engine::frame::{Header, Kind};
+use paceline_fabric::emulation::{Ports, ShapedLink};
 use paceline_fabric::environment::Network;
 use paceline_fabric::rendezvous::{HostIdentity, Member, Members};
 use paceline_fabric::security::Secret;
@@ -14,7 +15,7 @@ use paceline_fabric::shm::ShmOptions;
 use paceline_fabric::{
     Link, LinkError, Piece, Sink, Target, TcpAcceptor, TcpConnectOptions, TcpLink, TcpOptions, connect_tcp,
 };
-use paceline_plan::OperationKey;
+use paceline_plan::{Emulation, Hosts, OperationKey};
 
 /// SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
 pub struct Random(pub u64);
@@ -206,5 +207,16 @@ pub fn pairs() -> Vec<Pair> {
         boxed("tcp, encrypted", encrypted_pair(1)),
         boxed("tcp, 3 streams, encrypted", encrypted_pair(3)),
         boxed("tcp, 4 streams with small send buffers", tcp_pair(4, options, Some(16 << 10))),
+        boxed("shaped memory", shaped_pair(paceline_fabric::memory_pair())),
+        boxed("shaped shm with tiny rings", shaped_pair(shm::shm_pair(shm::tiny()))),
     ]
+}
+
+/// A pair on an emulated network that is faster than this machine, but not without latency.
+pub fn shaped_pair<L: Link + 'static>((one, other): (L, L)) -> (ShapedLink, ShapedLink) {
+    let network = "alpha=30us,overhead=1us,beta=0.1ns".parse().expect("a network");
+    let emulation = Emulation { network, hosts: Hosts::regular(2, 1), dilation: 1.0 };
+    let ports = Ports::create(&emulation).expect("memory");
+    let shape = |link: L, from, to| ShapedLink::new(Box::new(link), ports.clone(), &emulation, from, to);
+    (shape(one, 0, 1), shape(other, 1, 0))
 }

@@ -1,0 +1,249 @@
+//! Emulated networks keep the times of the real ones.
+//!
+//! Times are at least those of the network, and longer where this machine is late. So every test stretches time until the
+//! delays of a quiet machine do not matter, and repeats what a busy one has spoilt, saying so.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use paceline_comm::{CallOptions, CommError, Communicator, Emulation, Reduction, ShmOptions, ThreadsConfig, Transport};
+use paceline_plan::{Hosts, NetworkModel};
+
+fn emulation(network: &str, hosts: &str, dilation: f64) -> Emulation {
+    let hosts: Hosts = hosts.parse().expect("hosts");
+    Emulation { network: network.parse().expect("a network"), hosts, dilation }
+}
+
+fn world(emulation: Emulation) -> Vec<Communicator> {
+    let config = ThreadsConfig {
+        transport: Transport::Shm,
+        shm: ShmOptions { arena_bytes: Some(512 << 20), ..ShmOptions::default() },
+        emulation: Some(emulation.clone()),
+        ..ThreadsConfig::default()
+    };
+    Communicator::threads_with(emulation.hosts.ranks(), &config).expect("a world of threads")
+}
+
+/// What `act` says on each rank.
+fn on_all_ranks<R: Send>(emulation: &Emulation, act: impl Fn(&Communicator) -> R + Sync) -> Vec<R> {
+    thread::scope(|scope| {
+        let act = &act;
+        let ranks: Vec<_> = world(emulation.clone()).into_iter().map(|comm| scope.spawn(move || act(&comm))).collect();
+        ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
+    })
+}
+
+/// How often a measurement is repeated that other programs may have spoilt.
+const TRIES: usize = 8;
+
+/// Measures until the result lies within `share` of what is expected.
+#[track_caller]
+fn within(what: &str, share: f64, expected: f64, mut measure: impl FnMut() -> f64) {
+    let mut measured = f64::NAN;
+    for attempt in 0..TRIES {
+        measured = measure();
+        println!("{what}: {measured:.6} s, expected {expected:.6} s: {:+.2} %", (measured / expected - 1.0) * 100.0);
+        if (measured / expected - 1.0).abs() <= share {
+            return;
+        }
+        println!("{what}: attempt {attempt} is too far off; is the machine busy?");
+    }
+    panic!("{what}: {measured} s is not {expected} s within {share}");
+}
+
+fn median(mut seconds: Vec<f64>) -> f64 {
+    seconds.sort_by(f64::total_cmp);
+    seconds[seconds.len() / 2]
+}
+
+/// Network, bytes and seconds of each point-to-point measurement of the comparative study.
+fn points() -> Vec<(&'static str, usize, f64)> {
+    let data = include_str!("../../../data/p2p_points.csv");
+    let parse = |line: &str| {
+        let fields: Vec<&str> = line.splitn(4, ',').collect();
+        let network = ["100GbE", "100GbIB", "10GbE"].into_iter().find(|name| fields[0].starts_with(name)).unwrap();
+        (network, fields[1].parse().unwrap(), fields[2].parse::<f64>().unwrap() * 1e-3)
+    };
+    data.lines().skip(1).map(parse).collect()
+}
+
+/// Every point within 5 %, although those of InfiniBand lie on no line: the model is 4.06 % away from some of them. The
+/// shortest is 8 us, of which no sleeping thread is capable: time is stretched until a message takes 60 ms.
+#[test]
+fn a_ping_pong_reproduces_the_measured_points() {
+    const STRETCHED_S: f64 = 60e-3;
+    const ROUNDS: usize = 5;
+    assert_eq!(points().len(), 8);
+    thread::scope(|scope| {
+        for (network, bytes, seconds) in points() {
+            scope.spawn(move || {
+                let dilation = STRETCHED_S / seconds;
+                within(&format!("{network}, {bytes} bytes"), 0.05, seconds, || {
+                    let times =
+                        on_all_ranks(&emulation(network, "2x1", dilation), |comm| ping_pong(comm, bytes, ROUNDS));
+                    times[0].as_ref().copied().expect("it works") / dilation
+                });
+            });
+        }
+    });
+}
+
+/// Half of the median round trip.
+fn ping_pong(comm: &Communicator, bytes: usize, rounds: usize) -> Result<f64, CommError> {
+    let (options, peer) = (CallOptions { chunk_bytes: Some(bytes), ..CallOptions::default() }, 1 - comm.rank());
+    let mut data = comm.alloc::<u8>(bytes)?;
+    let mut seconds = Vec::new();
+    comm.barrier(&options)?;
+    for _ in 0..rounds {
+        let start = Instant::now();
+        if comm.rank() == 0 {
+            comm.send(&data, peer, 0, &options)?;
+            comm.receive(&mut data, peer, 0, &options)?;
+        } else {
+            comm.receive(&mut data, peer, 0, &options)?;
+            comm.send(&data, peer, 0, &options)?;
+        }
+        seconds.push(start.elapsed().as_secs_f64() / 2.0);
+    }
+    Ok(median(seconds))
+}
+
+/// Seconds of the slowest of some ranks to send `bytes` to one rank each, all at once.
+fn sends(emulation: &Emulation, pairs: &[(usize, usize)], bytes: usize) -> f64 {
+    let seconds = on_all_ranks(emulation, |comm| {
+        let options = CallOptions { chunk_bytes: Some(1 << 20), ..CallOptions::default() };
+        let mut data = comm.alloc::<u8>(bytes).expect("memory");
+        comm.barrier(&CallOptions::default()).expect("it works");
+        let start = Instant::now();
+        for &(from, to) in pairs {
+            if comm.rank() == from {
+                comm.send(&data, to, 0, &options).expect("it works");
+            }
+            if comm.rank() == to {
+                comm.receive(&mut data, from, 0, &options).expect("it works");
+            }
+        }
+        start.elapsed().as_secs_f64()
+    });
+    seconds.into_iter().fold(0.0, f64::max)
+}
+
+#[test]
+fn a_large_message_gets_the_bandwidth_of_the_link() {
+    let network = emulation("alpha=1ms,beta=20ns", "2x1", 1.0);
+    let bytes = 16 << 20;
+    within("16 MiB", 0.05, network.link(0, 1).message_s(bytes), || sends(&network, &[(0, 1)], bytes));
+}
+
+/// Out of one host, into one host, and on links that share nothing.
+#[test]
+fn ranks_of_a_host_share_its_interface() {
+    let bytes = 4 << 20;
+    let one = 20e-9 * bytes as f64 + 1e-3;
+    let three = 3.0 * 20e-9 * bytes as f64 + 1e-3;
+    let network = |hosts| emulation("alpha=1ms,beta=20ns,within-alpha=1ms,within-beta=20ns", hosts, 1.0);
+    let pairs = [(0, 3), (1, 4), (2, 5)];
+    within("out of a host", 0.05, three, || sends(&network("0,0,0,1,2,3"), &pairs, bytes));
+    within("into a host", 0.05, three, || sends(&network("0,1,2,3,3,3"), &pairs, bytes));
+    within("between hosts", 0.05, one, || sends(&network("0,1,2,3,4,5"), &pairs, bytes));
+    within("within a host", 0.05, one, || sends(&network("1x6"), &pairs, bytes));
+}
+
+#[test]
+fn a_ring_over_four_hosts_fills_the_links() {
+    let (network, bytes) = (emulation("alpha=100us,beta=20ns", "4x1", 1.0), 16 << 20);
+    let least = 1.5 * bytes as f64 * 20e-9;
+    // Not longer than least/0.93, and not shorter than least.
+    let middle = least * (1.0 / 0.93 + 1.0) / 2.0;
+    within("ring", (1.0 / 0.93 - 1.0) / 2.0 / (1.0 / 0.93 + 1.0) * 2.0, middle, || {
+        let seconds = on_all_ranks(&network, |comm| {
+            let options = CallOptions { chunk_bytes: Some(512 << 10), ..CallOptions::algorithm("ring") };
+            let mut data = comm.alloc::<f32>(bytes / 4).expect("memory");
+            data.fill(comm.rank() as f32);
+            comm.barrier(&CallOptions::default()).expect("it works");
+            let start = Instant::now();
+            comm.all_reduce(&mut data, Reduction::Sum, &options).expect("it works");
+            let seconds = start.elapsed().as_secs_f64();
+            assert!(data.iter().all(|&sum| sum == 6.0));
+            seconds
+        });
+        seconds.into_iter().fold(0.0, f64::max)
+    });
+}
+
+/// An urgent mebibyte overtakes a hundred that have begun before it: it waits for messages that have left, no longer.
+#[test]
+fn an_urgent_all_reduce_overtakes_a_large_one() {
+    let network = emulation("alpha=100us,beta=8ns", "4x1", 1.0);
+    let (large, urgent) = (100 << 20, 1 << 20);
+    for attempt in 0..TRIES {
+        let times = on_all_ranks(&network, |comm| {
+            let options = |priority, chunk_bytes| CallOptions {
+                priority,
+                chunk_bytes: Some(chunk_bytes),
+                ..CallOptions::algorithm("ring")
+            };
+            let call = || {
+                let mut data = vec![1.0f32; urgent / 4];
+                let start = Instant::now();
+                comm.all_reduce(&mut data, Reduction::Sum, &options(0, 64 << 10)).expect("it works");
+                assert!(data.iter().all(|&sum| sum == 4.0));
+                start.elapsed().as_secs_f64()
+            };
+            comm.barrier(&CallOptions::default()).expect("it works");
+            let alone = call();
+            let mut buffer = comm.alloc::<f32>(large / 4).expect("memory");
+            buffer.fill(1.0);
+            comm.barrier(&CallOptions::default()).expect("it works");
+            let start = Instant::now();
+            let pending = comm.start_all_reduce(buffer, Reduction::Sum, &options(9, 256 << 10)).expect("it starts");
+            thread::sleep(Duration::from_millis(50));
+            let beside = call();
+            pending.wait().expect("it works");
+            [alone, beside, start.elapsed().as_secs_f64()]
+        });
+        let slowest = |index: usize| times.iter().map(|times| times[index]).fold(0.0, f64::max);
+        let (alone, beside, both) = (slowest(0), slowest(1), slowest(2));
+        println!("alone {alone:.4} s, beside {beside:.4} s, both {both:.4} s");
+        // Each of its 6 steps may find a message of 256 KiB on the link.
+        if beside < 2.5 * alone && beside < 0.05 * both {
+            return;
+        }
+        println!("attempt {attempt} is too slow; is the machine busy?");
+    }
+    panic!("the urgent call waits for the large one");
+}
+
+#[test]
+fn hosts_and_costs_are_those_of_the_emulated_cluster() {
+    // Slow enough that nothing else counts: the links of a host 2 ms, the others 5 ms and 20 ns a byte.
+    let network = emulation("alpha=1ms,beta=4ns,within-alpha=0.4ms,within-beta=1ns", "0,1,0,1", 5.0);
+    let found = on_all_ranks(&network, |comm| {
+        let costs = comm.probe().expect("it works");
+        let near = comm.split(Some(comm.topology().host(comm.rank()) as u32), 0).expect("it works").expect("a group");
+        (comm.topology().clone(), comm.host(comm.rank()).to_owned(), near.world_size(), costs)
+    });
+    for (rank, (topology, host, near, costs)) in found.iter().enumerate() {
+        assert_eq!((topology.hosts(), topology.host(rank), *near), (2, rank % 2, 2));
+        assert!(host.ends_with(&format!("-{}", rank % 2)), "{host}");
+        for (measured, class) in [(costs.within, network.link(0, 2)), (costs.across, network.link(0, 1))] {
+            println!("{measured:?} for {class:?}");
+            assert!(measured.alpha >= class.alpha_s * 0.99 && measured.alpha < class.alpha_s * 1.5);
+            assert!(measured.beta > class.beta_s_per_byte * 0.9);
+        }
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let config = |hosts, emulation| ThreadsConfig { hosts, emulation: Some(emulation), ..ThreadsConfig::default() };
+    for (config, words) in [
+        (config(1, emulation("10GbE", "2x2", 1.0)), "2x2 have 4 ranks, and the world has 2"),
+        (config(1, emulation("10GbE", "2x1", 0.1)), "a dilation of 0.1 makes no sense"),
+        (config(2, emulation("10GbE", "2x1", 1.0)), "besides the emulated ones"),
+    ] {
+        let error = Communicator::threads_with(2, &config).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+    assert!(NetworkModel::named("10GbE").is_some());
+}

@@ -1,0 +1,102 @@
+//! What an emulated network does to the frames of a link, in real time.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{Recorder, Want, control, data, payload, piece, shaped_pair};
+use paceline_engine::frame::{Header, Kind};
+use paceline_fabric::Link;
+use paceline_fabric::emulation::{Ports, ShapedLink};
+use paceline_plan::{Emulation, Hosts};
+
+/// Two ends of a memory link between hosts.
+fn pair(network: &str) -> (ShapedLink, ShapedLink) {
+    let network = network.parse().expect("a network");
+    let emulation = Emulation { network, hosts: Hosts::regular(2, 1), dilation: 1.0 };
+    let ports = Ports::create(&emulation).expect("memory");
+    let (one, other) = paceline_fabric::memory_pair();
+    let shape = |link, from, to| ShapedLink::new(Box::new(link), ports.clone(), &emulation, from, to);
+    (shape(one, 0, 1), shape(other, 1, 0))
+}
+
+/// Turns the crank of a sender and its receiver until so many frames have arrived; when each did.
+fn arrivals(from: &mut ShapedLink, to: &mut ShapedLink, recorder: &mut Recorder, count: usize) -> Vec<Instant> {
+    let (start, mut times) = (Instant::now(), Vec::new());
+    while recorder.frames.len() < count {
+        from.flush(&mut |_| ()).expect("a link that works");
+        to.receive(recorder).expect("a link that works");
+        times.resize(recorder.frames.len(), Instant::now());
+        assert!(start.elapsed() < Duration::from_secs(20), "stuck");
+    }
+    times
+}
+
+#[test]
+fn no_frame_arrives_before_its_time_and_control_frames_wait_for_no_data() {
+    let (mut left, mut right) = pair("alpha=5ms,beta=1us");
+    let (memory, mut recorder) = (payload(1, 100_000), Recorder::new(|_| Want::Memory));
+    assert!(left.has_room_on(0) && left.is_flushed() && left.next_event().is_none());
+    let start = Instant::now();
+    // SAFETY: `memory` outlives the links.
+    unsafe { left.enqueue(&data(1, memory.len()), &[piece(&memory)], 1) };
+    assert!(!left.has_room_on(0), "the first is still leaving");
+    assert!(left.has_room(), "control frames need no port");
+    // SAFETY: no pieces.
+    unsafe { left.enqueue(&control(Kind::Grant, 2), &[], 2) };
+    let next = left.next_event().expect("the grant's arrival") - start;
+    assert!(next >= Duration::from_millis(5) && next < Duration::from_millis(105), "{next:?}");
+    let times = arrivals(&mut left, &mut right, &mut recorder, 2);
+    assert_eq!(recorder.kinds(), [Kind::Grant, Kind::Data]);
+    assert!(times[0] - start >= Duration::from_millis(5));
+    assert!(times[1] - start >= Duration::from_millis(105));
+    assert!(left.has_room_on(0) && left.is_flushed() && left.next_event().is_none());
+    // Nothing to be sorry for in a link that was dropped: it said all.
+    // SAFETY: no pieces.
+    unsafe { left.enqueue(&control(Kind::Goodbye, 3), &[], 3) };
+    drop(left);
+    right.receive(&mut recorder).expect("what was said before the end");
+    assert_eq!(recorder.kinds().last(), Some(&Kind::Goodbye));
+}
+
+/// That memory is free again costs a real network nothing. But credit must not come before older grants.
+#[test]
+fn taken_memory_is_told_at_once_but_returns_no_credit_before_older_grants() {
+    let (mut left, mut right) = pair("alpha=3ms,beta=0");
+    let mut recorder = Recorder::new(|_| Want::Memory);
+    let returning = |kind, id, eager_returned| Header { eager_returned, ..control(kind, id) };
+    for header in [returning(Kind::Taken, 1, 10), returning(Kind::Grant, 2, 10), returning(Kind::Taken, 3, 20)] {
+        // SAFETY: no pieces.
+        unsafe { left.enqueue(&header, &[], 0) };
+    }
+    arrivals(&mut left, &mut right, &mut recorder, 4);
+    let order: Vec<_> = recorder.frames.iter().map(|(it, _)| (it.kind().unwrap(), it.eager_returned)).collect();
+    assert_eq!(order, [(Kind::Taken, 10), (Kind::Taken, 10), (Kind::Grant, 10), (Kind::Credit, 20)]);
+}
+
+#[test]
+fn whoever_was_refused_is_told_when_there_is_room() {
+    let (mut left, mut right) = pair("alpha=0,beta=100ns");
+    let (memory, mut recorder) = (payload(1, 30_000), Recorder::new(|_| Want::Memory));
+    let (start, mut naps) = (Instant::now(), 0);
+    for id in 0..10 {
+        while !left.has_room_on(0) {
+            let event = left.next_event().expect("a time at which there is room, or a frame arrives");
+            std::thread::sleep(event.saturating_duration_since(Instant::now()));
+            naps += 1;
+            left.flush(&mut |_| ()).expect("a link that works");
+        }
+        // SAFETY: `memory` outlives the links.
+        unsafe { left.enqueue(&data(id, memory.len()), &[piece(&memory)], 1) };
+    }
+    arrivals(&mut left, &mut right, &mut recorder, 10);
+    assert!(start.elapsed() >= Duration::from_millis(30));
+    assert!(naps <= 20, "{naps} naps for nine refusals");
+}
+
+#[test]
+fn a_pair_without_much_to_do_is_idle() {
+    let (left, right) = shaped_pair(paceline_fabric::memory_pair());
+    assert!(left.keeps_time() && right.keeps_time());
+    assert!(left.next_event().is_none() && right.is_flushed());
+}
