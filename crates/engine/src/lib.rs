@@ -91,6 +91,7 @@ mod peer;
 mod pool;
 mod schedule;
 mod sending;
+pub mod shard;
 mod shortcut;
 mod stall;
 #[cfg(test)]

@@ -1,0 +1,300 @@
+//! What the shards are to do, and how they learn it.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::time::Duration;
+
+use paceline_comm::{CallOptions, CommError, Communicator};
+use paceline_engine::shard::Phase;
+use paceline_plan::{OperationNumber, Plan};
+use serde::{Deserialize, Serialize};
+
+use crate::error::ServerError;
+use crate::roles::Roles;
+
+/// What the shards are to do: some iterations of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Assignment {
+    /// Every partition has a shard.
+    pub plan: Plan,
+    /// Which iterations. Under one plan's version they go on where the assignment before ended: operations are known by
+    /// version and iteration, and no name may come twice.
+    pub iterations: Range<u64>,
+    /// What becomes of the sum.
+    pub mode: Mode,
+}
+
+/// What the shards do with the sum of the gradients.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mode {
+    /// Workers get it.
+    Aggregate,
+    /// It goes into the parameters, which the shards have: workers get those.
+    Apply {
+        /// Which optimiser, for [`crate::Optimizers::make`].
+        optimizer: Vec<u8>,
+    },
+}
+
+/// Why an assignment cannot be carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AssignmentError {
+    /// More bytes than any plan has.
+    #[error(
+        "it has {bytes} bytes, more than the {ASSIGNMENT_BYTES_MAX} of the longest plan; plan with fewer partitions"
+    )]
+    TooLong {
+        /// As rank 0 says.
+        bytes: i64,
+    },
+    /// Another version of Paceline.
+    #[error("it cannot be read ({0}); run the same version of Paceline on all ranks")]
+    Unreadable(String),
+    /// A plan for other shards.
+    #[error("its plan is for {plan} shards, but there are {shards}; plan for the shards that there are")]
+    Shards {
+        /// The plan's.
+        plan: usize,
+        /// Those of the world.
+        shards: usize,
+    },
+    /// A partition that nobody serves.
+    #[error("no shard serves operation {operation} of its plan; give every partition one of the {shards} shards")]
+    NobodyServes {
+        /// Which.
+        operation: OperationNumber,
+        /// How many shards there are.
+        shards: usize,
+    },
+    /// Partitions overlap, or leave something out.
+    #[error("the partitions of bucket {bucket} do not cover its elements one after the other")]
+    Torn {
+        /// The bucket's number.
+        bucket: usize,
+    },
+    /// More iterations than can be numbered.
+    #[error("its iterations {0:?} are more than can be numbered")]
+    Iterations(Range<u64>),
+    /// Names would come twice.
+    #[error(
+        "it begins with iteration {begins}, but plan version {version} has been carried out up to iteration {done}; \
+         go on there, or give a new plan a new version"
+    )]
+    Again {
+        /// The plan's version.
+        version: u32,
+        /// The first iteration.
+        begins: u64,
+        /// The first one that may come.
+        done: u64,
+    },
+    /// One version, two plans.
+    #[error("plan version {0} was another plan before; give a new plan a new version")]
+    OtherPlan(u32),
+    /// The parameters of the iteration before are not there.
+    #[error(
+        "it begins with iteration {0}, but the shards have no parameters of the one before; begin with iteration 0"
+    )]
+    NothingToGoOnWith(u64),
+    /// Workers disagree.
+    #[error("rank 0 has given out another one; let all workers make the same plan")]
+    Differs,
+    /// The optimiser cannot be made.
+    #[error("its optimiser {0}")]
+    Optimizer(String),
+    /// Nobody knows optimisers here.
+    #[error("it has an optimiser, and these shards were started without any; give them to `serve`")]
+    NoOptimizers,
+}
+
+/// No assignment is longer: some millions of partitions.
+const ASSIGNMENT_BYTES_MAX: i64 = 64 << 20;
+
+impl Assignment {
+    /// The options of an operation, for a worker: with its name, the plan's version and how urgent it is to workers.
+    /// Everything else is as in `options`; `algorithm` and `chunk_bytes` must be those of [`crate::ServeOptions`].
+    ///
+    /// # Panics
+    /// If the plan has no such operation.
+    pub fn options(&self, iteration: u64, operation: OperationNumber, options: CallOptions) -> CallOptions {
+        let bucket = self.plan.partition(operation).map(|(bucket, _)| bucket);
+        let bucket = bucket.unwrap_or_else(|| panic!("the plan has no operation {operation}"));
+        CallOptions { priority: self.plan.worker_priority(bucket), ..self.named(iteration, operation, options) }
+    }
+
+    /// The same without its urgency.
+    pub(crate) fn named(&self, iteration: u64, operation: OperationNumber, options: CallOptions) -> CallOptions {
+        let id = iteration * self.plan.operations() as u64 + operation as u64;
+        CallOptions { operation: Some(id), plan_version: self.plan.version, ..options }
+    }
+
+    /// Does it make sense for these roles?
+    fn check(&self, roles: Roles) -> Result<(), AssignmentError> {
+        let (plan, shards) = (&self.plan, roles.shards());
+        if plan.shards != shards {
+            return Err(AssignmentError::Shards { plan: plan.shards, shards });
+        }
+        let unserved = |(_, partition): &(usize, (usize, &paceline_plan::Partition))| {
+            partition.1.shard.is_none_or(|shard| shard >= shards)
+        };
+        if let Some((operation, _)) = plan.partitions().enumerate().find(unserved) {
+            return Err(AssignmentError::NobodyServes { operation, shards });
+        }
+        let mut next = 0;
+        for (bucket, content) in plan.buckets.iter().enumerate() {
+            for partition in &content.partitions {
+                if partition.elements.start != next || partition.elements.end < next {
+                    return Err(AssignmentError::Torn { bucket });
+                }
+                next = partition.elements.end;
+            }
+            if content.elements.end != next {
+                return Err(AssignmentError::Torn { bucket });
+            }
+        }
+        let Range { start, end } = self.iterations;
+        let numbered = start <= end && end.checked_mul(plan.operations() as u64).is_some();
+        if numbered { Ok(()) } else { Err(AssignmentError::Iterations(self.iterations.clone())) }
+    }
+}
+
+/// The phases of an operation in one iteration have names of their own.
+pub(crate) fn in_phase(options: CallOptions, phase: Phase) -> CallOptions {
+    CallOptions { part: phase.part(), ..options }
+}
+
+/// Which plans have been carried out, by version: their hash, and the first iteration that may come.
+#[derive(Debug, Default)]
+pub(crate) struct History(HashMap<u32, (u64, u64)>);
+
+impl History {
+    /// Checks an assignment, and remembers it.
+    pub fn admit(&mut self, assignment: &Assignment, roles: Roles) -> Result<(), AssignmentError> {
+        assignment.check(roles)?;
+        let (version, Range { start: begins, end }) = (assignment.plan.version, assignment.iterations.clone());
+        let hash = assignment.plan.hash();
+        let (known, done) = *self.0.entry(version).or_insert((hash, 0));
+        if known != hash {
+            return Err(AssignmentError::OtherPlan(version));
+        }
+        if begins < done {
+            return Err(AssignmentError::Again { version, begins, done });
+        }
+        self.0.insert(version, (hash, end));
+        Ok(())
+    }
+}
+
+/// What rank 0 tells all ranks.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Order {
+    /// Carry this out.
+    Serve(Assignment),
+    /// It was the last one.
+    Stop,
+}
+
+/// Rank 0 gives an order out; everybody gets it. `timeout`: for how long it may not come.
+pub(crate) fn give_out(
+    world: &Communicator,
+    order: Option<&Order>,
+    timeout: Option<Duration>,
+) -> Result<Order, ServerError> {
+    let refuse = |why| refused(world, why);
+    let unreadable = |error: postcard::Error| refuse(AssignmentError::Unreadable(error.to_string()));
+    let mut bytes = match order {
+        Some(order) if world.rank() == 0 => postcard::to_stdvec(order).map_err(unreadable)?,
+        _ => Vec::new(),
+    };
+    let options = CallOptions { timeout, ..CallOptions::default() };
+    let mut length = [i64::try_from(bytes.len()).unwrap_or(i64::MAX)];
+    world.broadcast(&mut length, 0, &options)?;
+    let [length] = length;
+    if !(0..=ASSIGNMENT_BYTES_MAX).contains(&length) {
+        return Err(refuse(AssignmentError::TooLong { bytes: length }));
+    }
+    bytes.resize(length as usize, 0);
+    world.broadcast(&mut bytes, 0, &CallOptions::default())?;
+    postcard::from_bytes(&bytes).map_err(unreadable)
+}
+
+/// An error of this rank.
+pub(crate) fn refused(world: &Communicator, why: AssignmentError) -> ServerError {
+    let rank = world.rank();
+    ServerError::Assignment { rank, host: world.host(rank).to_owned(), why }
+}
+
+/// Everyone learns why this rank cannot go on, unless the communicator has told it.
+pub(crate) fn tell_everyone<T>(world: &Communicator, result: Result<T, ServerError>) -> Result<T, ServerError> {
+    if let Err(error) = &result
+        && !matches!(error, ServerError::Comm(CommError::Failed { .. }))
+    {
+        world.abort(&error.to_string());
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use paceline_plan::{Bucket, Partition};
+
+    use super::*;
+
+    fn assignment() -> Assignment {
+        let bucket = |tensor, elements: Range<usize>, shard| Bucket {
+            partitions: vec![Partition { elements: elements.clone(), shard: Some(shard) }],
+            ..Bucket::whole(vec![tensor], elements)
+        };
+        let plan = Plan {
+            version: 1,
+            strategy: String::new(),
+            buckets: vec![bucket(1, 0..10, 1), bucket(0, 10..12, 0)],
+            shards: 2,
+            credit_bytes: None,
+            forward_overlap: false,
+            server_priority_only: false,
+        };
+        Assignment { plan, iterations: 0..5, mode: Mode::Aggregate }
+    }
+
+    #[test]
+    fn a_senseless_assignment_is_refused_with_the_reason() {
+        type Change = fn(&mut Assignment);
+        let cases: [(Change, &str); 8] = [
+            (|it| it.plan.shards = 3, "its plan is for 3 shards, but there are 2"),
+            (|it| it.plan.buckets[1].partitions[0].shard = None, "no shard serves operation 1"),
+            (|it| it.plan.buckets[0].partitions[0].shard = Some(2), "no shard serves operation 0"),
+            (|it| it.plan.buckets[0].partitions[0].elements = 0..9, "the partitions of bucket 0 do not cover"),
+            (|it| it.plan.buckets[1].partitions[0].elements = 11..12, "the partitions of bucket 1 do not cover"),
+            (|it| it.plan.buckets[1].elements.end = 13, "the partitions of bucket 1 do not cover"),
+            (|it| it.iterations = 5..usize::MAX as u64, "are more than can be numbered"),
+            (|it| (it.iterations.start, it.iterations.end) = (5, 4), "are more than can be numbered"),
+        ];
+        let roles = Roles::new(3, 2).unwrap();
+        assert_eq!(History::default().admit(&assignment(), roles), Ok(()));
+        for (change, told) in cases {
+            let mut assignment = assignment();
+            change(&mut assignment);
+            let error = History::default().admit(&assignment, roles).unwrap_err().to_string();
+            assert!(error.contains(told), "{error}, not {told}");
+        }
+    }
+
+    #[test]
+    fn no_operation_has_the_name_of_an_earlier_one() {
+        let (mut history, roles) = (History::default(), Roles::new(3, 2).unwrap());
+        let later = |iterations| Assignment { iterations, ..assignment() };
+        assert_eq!(history.admit(&assignment(), roles), Ok(()));
+        assert_eq!(history.admit(&later(5..7), roles), Ok(()));
+        let again = AssignmentError::Again { version: 1, begins: 6, done: 7 };
+        assert_eq!(history.admit(&later(6..9), roles), Err(again));
+        let mut other = later(7..9);
+        other.plan.strategy.push('x');
+        assert_eq!(history.admit(&other, roles), Err(AssignmentError::OtherPlan(1)));
+        other.plan.version = 2;
+        assert_eq!(history.admit(&other, roles), Ok(()));
+        let id = |iteration, operation| assignment().options(iteration, operation, CallOptions::default()).operation;
+        assert_eq!([id(0, 0), id(0, 1), id(3, 1)], [Some(0), Some(1), Some(7)]);
+    }
+}

@@ -1,0 +1,135 @@
+//! Shards as threads beside the workers.
+
+use std::thread::{self, JoinHandle};
+
+use paceline_comm::{Communicator, Config, ThreadsConfig, Transport, TransportChoice};
+use paceline_fabric::environment::World;
+
+use crate::error::ServerError;
+use crate::roles::Roles;
+use crate::serve::{ServeOptions, Served, serve};
+
+/// A worker whose process has shards, too. `R`: what a shard gives back in the end.
+#[derive(Debug)]
+pub struct Joined<R = Served> {
+    /// The worker's end of the world of all workers and shards.
+    pub world: Communicator,
+    /// Who is who in it.
+    pub roles: Roles,
+    /// The shards that live in this process; maybe none.
+    pub shards: Vec<ShardThread<R>>,
+}
+
+/// A shard that is a thread of this process. Dropping it lets it run on; it ends when it is told to, or when the world
+/// fails.
+#[derive(Debug)]
+pub struct ShardThread<R = Served> {
+    shard: usize,
+    thread: JoinHandle<Result<R, ServerError>>,
+}
+
+impl<R> ShardThread<R> {
+    /// Which shard it is.
+    pub fn shard(&self) -> usize {
+        self.shard
+    }
+
+    /// Waits for its end, which comes after [`crate::ParameterServer::stop`].
+    ///
+    /// # Errors
+    /// Why it could not go on.
+    pub fn join(self) -> Result<R, ServerError> {
+        self.thread.join().unwrap_or(Err(ServerError::Panicked { shard: self.shard }))
+    }
+}
+
+/// Connects this worker, and the shards that live beside it, to the world of all workers and `shards` shards: shard s
+/// lives beside worker s mod W. The launcher has started W workers; `config` is what it says. If nobody has, this process
+/// is the only worker.
+///
+/// All workers call it. A shard has its own connections to all ranks, as if it were a process.
+///
+/// # Errors
+/// [`ServerError::Roles`] if there is no shard; [`ServerError::Comm`] if the ranks do not find together.
+pub fn join_beside(config: Config, shards: usize, options: &ServeOptions) -> Result<Joined, ServerError> {
+    let options = options.clone();
+    join_beside_with(config, shards, move |world, roles| serve(world, roles, &options))
+}
+
+/// As [`join_beside`], for shards that do more than serve: `act` is what each does, and calls [`serve`].
+///
+/// # Errors
+/// As [`join_beside`].
+pub fn join_beside_with<R, A>(config: Config, shards: usize, act: A) -> Result<Joined<R>, ServerError>
+where
+    R: Send + 'static,
+    A: Fn(&Communicator, Roles) -> Result<R, ServerError> + Clone + Send + 'static,
+{
+    let Some(place) = config.environment.world.clone() else { return join_alone(config, shards, act) };
+    let roles = Roles::new(place.world_size as usize, shards)?;
+    let at = |rank: u32, listener| {
+        let mut config = config.clone();
+        config.environment.world = Some(World {
+            rank,
+            world_size: roles.world_size() as u32,
+            // All are here exactly if all workers are.
+            local_size: (place.local_size == Some(place.world_size)).then_some(roles.world_size() as u32),
+            local_rank: None,
+            listener,
+            ..place.clone()
+        });
+        config
+    };
+    let rank = place.rank as usize;
+    let mut threads = Vec::new();
+    for shard in (0..shards).filter(|&shard| roles.beside(shard) == rank) {
+        let config = at(roles.rank_of(shard) as u32, None);
+        let connect = move || Ok(Communicator::connect(config)?);
+        threads.push(start(rank, shard, roles, connect, act.clone())?);
+    }
+    let world = Communicator::connect(at(place.rank, place.listener))?;
+    Ok(Joined { world, roles, shards: threads })
+}
+
+/// Nobody has started workers: this process is the only one, and its threads are the world.
+fn join_alone<R, A>(config: Config, shards: usize, act: A) -> Result<Joined<R>, ServerError>
+where
+    R: Send + 'static,
+    A: Fn(&Communicator, Roles) -> Result<R, ServerError> + Clone + Send + 'static,
+{
+    let roles = Roles::new(1, shards)?;
+    let transport = match config.transport {
+        TransportChoice::Auto => Transport::Memory,
+        TransportChoice::Shm => Transport::Shm,
+        TransportChoice::Tcp => Transport::Tcp,
+    };
+    let links = ThreadsConfig {
+        transport,
+        tcp_streams: config.tcp_streams as usize,
+        shm: config.shm,
+        watch: config.watch,
+        ..ThreadsConfig::default()
+    };
+    let mut ranks = Communicator::threads_with(roles.world_size(), &links)?.into_iter();
+    let world = ranks.next();
+    let mut threads = Vec::new();
+    for (shard, communicator) in ranks.enumerate() {
+        threads.push(start(0, shard, roles, move || Ok(communicator), act.clone())?);
+    }
+    // A world of threads has as many ranks as were asked for.
+    let world = world.unwrap_or_else(|| unreachable!("there is at least one worker"));
+    Ok(Joined { world, roles, shards: threads })
+}
+
+fn start<R: Send + 'static>(
+    worker: usize,
+    shard: usize,
+    roles: Roles,
+    connect: impl FnOnce() -> Result<Communicator, ServerError> + Send + 'static,
+    act: impl Fn(&Communicator, Roles) -> Result<R, ServerError> + Send + 'static,
+) -> Result<ShardThread<R>, ServerError> {
+    let name = thread::Builder::new().name(format!("shard {shard}"));
+    let thread = name.spawn(move || act(&connect()?, roles));
+    let thread = thread.map_err(|why| ServerError::Thread { rank: worker, shard, why: why.to_string() })?;
+    Ok(ShardThread { shard, thread })
+}

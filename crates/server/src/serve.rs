@@ -1,0 +1,265 @@
+//! The shards' side.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use paceline_comm::{Buffer, CallOptions, Communicator, Pending, Reduction};
+use paceline_engine::shard::{Mode as ShardMode, Phase, Shard, Task};
+
+use crate::apply::{Apply, Optimizers, Update};
+use crate::assignment::{
+    Assignment, AssignmentError, History, Mode, Order, give_out, in_phase, refused, tell_everyone,
+};
+use crate::error::ServerError;
+use crate::groups::Groups;
+use crate::roles::Roles;
+
+/// How a shard serves.
+#[derive(Clone)]
+pub struct ServeOptions {
+    /// As in [`CallOptions`]; all ranks must say the same.
+    pub algorithm: Option<String>,
+    /// As in [`CallOptions`]; all ranks must say the same.
+    pub chunk_bytes: Option<usize>,
+    /// Threads that add what workers push, where it lies in memory that the shard can read: [`CallOptions`] has more.
+    pub reducing_threads: Option<u16>,
+    /// How long a shard waits for the next operation or assignment. A lost worker is noticed much sooner; this is for
+    /// workers that live and do nothing.
+    pub timeout: Duration,
+    /// The optimisers for [`Mode::Apply`].
+    pub optimizers: Option<Arc<dyn Optimizers>>,
+}
+
+/// An iteration of a large model on a slow machine is far from that.
+const TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// A shard that sleeps looks again after so long, whatever happens.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+
+impl Default for ServeOptions {
+    fn default() -> ServeOptions {
+        ServeOptions { algorithm: None, chunk_bytes: None, reducing_threads: None, timeout: TIMEOUT, optimizers: None }
+    }
+}
+
+impl fmt::Debug for ServeOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServeOptions")
+            .field("algorithm", &self.algorithm)
+            .field("chunk_bytes", &self.chunk_bytes)
+            .field("reducing_threads", &self.reducing_threads)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a shard has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Served {
+    /// Assignments carried out.
+    pub assignments: u64,
+    /// Operations that have ended.
+    pub operations: u64,
+    /// How long the optimiser has computed.
+    pub applying: Duration,
+}
+
+/// Serves as the shard that this rank is, until rank 0 says that it was enough ([`crate::ParameterServer::stop`]).
+///
+/// # Errors
+/// [`ServerError::Roles`] if this rank is no shard; [`ServerError::Assignment`] if an assignment cannot be carried out;
+/// [`ServerError::Comm`] if a rank is lost or there is no memory. The workers learn the reason.
+pub fn serve(world: &Communicator, roles: Roles, options: &ServeOptions) -> Result<Served, ServerError> {
+    tell_everyone(world, Server::form(world, roles, options).and_then(Server::run))
+}
+
+struct Server<'a> {
+    world: &'a Communicator,
+    roles: Roles,
+    shard: usize,
+    options: &'a ServeOptions,
+    /// The workers, and this shard as the last rank.
+    group: Communicator,
+    history: History,
+    /// Of the last assignment: the next one may go on with it.
+    stock: Option<Stock>,
+    served: Served,
+}
+
+/// What a plan needs on this shard.
+struct Stock {
+    plan: u64,
+    mode: Mode,
+    partitions: Vec<Partition>,
+    optimizer: Option<Box<dyn Apply>>,
+}
+
+/// A partition of this shard, and its memory. An operation under way has the buffer that it works on.
+struct Partition {
+    operation: usize,
+    elements: Range<usize>,
+    priority: u32,
+    sum: Option<Buffer<f32>>,
+    parameters: Option<Buffer<f32>>,
+    pending: Option<(Task, Pending<f32>)>,
+}
+
+impl<'a> Server<'a> {
+    fn form(world: &'a Communicator, roles: Roles, options: &'a ServeOptions) -> Result<Server<'a>, ServerError> {
+        roles.check(world.rank(), world.world_size(), true)?;
+        let shard = world.rank() - roles.workers();
+        let group = Groups::form(world, roles)?.shards.swap_remove(shard);
+        Ok(Server {
+            world,
+            roles,
+            shard,
+            options,
+            // A shard belongs to its own group.
+            group: group.unwrap_or_else(|| world.clone()),
+            history: History::default(),
+            stock: None,
+            served: Served::default(),
+        })
+    }
+
+    fn run(mut self) -> Result<Served, ServerError> {
+        let _awake = self.world.wake_at_ends(thread::current());
+        loop {
+            match give_out(self.world, None, Some(self.options.timeout))? {
+                Order::Serve(assignment) => self.carry_out(&assignment)?,
+                Order::Stop => return Ok(self.served),
+            }
+        }
+    }
+
+    fn carry_out(&mut self, assignment: &Assignment) -> Result<(), ServerError> {
+        self.history.admit(assignment, self.roles).map_err(|why| refused(self.world, why))?;
+        let mut stock = self.stock(assignment)?;
+        self.world.barrier(&CallOptions::default())?;
+        let mode = match assignment.mode {
+            Mode::Aggregate => ShardMode::Aggregate,
+            Mode::Apply { .. } => ShardMode::Apply,
+        };
+        let priorities: Vec<u32> = stock.partitions.iter().map(|partition| partition.priority).collect();
+        let mut shard = Shard::new(&priorities, assignment.iterations.clone(), mode, 1);
+        while !shard.is_done() {
+            self.collect(&mut stock, &mut shard)?;
+            match shard.begin() {
+                Some(task) if task.phase.communicates() => {
+                    let partition = &mut stock.partitions[task.partition];
+                    partition.pending = Some((task, self.start(task, partition, assignment)?));
+                }
+                Some(task) => {
+                    self.apply(task, &mut stock);
+                    shard.finished(task.partition);
+                }
+                // What has ended since the last look has left its mark: the thread does not sleep then.
+                None if !shard.is_done() => thread::park_timeout(SLEEP_MAX),
+                None => {}
+            }
+        }
+        self.stock = Some(stock);
+        self.served.assignments += 1;
+        Ok(())
+    }
+
+    /// The memory of an assignment: what there is, if it is more of the same, or new.
+    fn stock(&mut self, assignment: &Assignment) -> Result<Stock, ServerError> {
+        let plan = assignment.plan.hash();
+        let before = self.stock.take();
+        let same = |stock: &Stock| stock.plan == plan && stock.mode == assignment.mode;
+        let continues = assignment.iterations.start > 0;
+        let refuse = |why| refused(self.world, why);
+        let optimizer = match &assignment.mode {
+            _ if continues && before.as_ref().is_some_and(same) => {
+                return before.ok_or(refuse(AssignmentError::Differs));
+            }
+            Mode::Aggregate => None,
+            Mode::Apply { .. } if continues => {
+                return Err(refuse(AssignmentError::NothingToGoOnWith(assignment.iterations.start)));
+            }
+            Mode::Apply { optimizer } => {
+                let known = self.options.optimizers.as_deref();
+                let known = known.ok_or_else(|| refuse(AssignmentError::NoOptimizers))?;
+                let made = known.make(optimizer, &assignment.plan, self.shard);
+                Some(made.map_err(|what| refuse(AssignmentError::Optimizer(what)))?)
+            }
+        };
+        drop(before);
+        let mut partitions = Vec::new();
+        for (operation, (bucket, partition)) in assignment.plan.partitions().enumerate() {
+            if partition.shard != Some(self.shard) {
+                continue;
+            }
+            let alloc = || self.world.alloc(partition.elements.len());
+            partitions.push(Partition {
+                operation,
+                elements: partition.elements.clone(),
+                priority: assignment.plan.buckets[bucket].priority,
+                sum: Some(alloc()?),
+                parameters: if optimizer.is_some() { Some(alloc()?) } else { None },
+                pending: None,
+            });
+        }
+        Ok(Stock { plan, mode: assignment.mode.clone(), partitions, optimizer })
+    }
+
+    /// Takes back the buffers of operations that have ended.
+    fn collect(&mut self, stock: &mut Stock, shard: &mut Shard) -> Result<(), ServerError> {
+        for (index, partition) in stock.partitions.iter_mut().enumerate() {
+            let Some((task, pending)) = partition.pending.take_if(|(_, pending)| pending.is_done()) else { continue };
+            let buffer = pending.wait()?;
+            match task.phase {
+                Phase::PushPull | Phase::Push => partition.sum = Some(buffer),
+                Phase::Initialise | Phase::Pull | Phase::Apply => partition.parameters = Some(buffer),
+            }
+            self.served.operations += 1;
+            shard.finished(index);
+        }
+        Ok(())
+    }
+
+    fn start(
+        &self,
+        task: Task,
+        partition: &mut Partition,
+        assignment: &Assignment,
+    ) -> Result<Pending<f32>, ServerError> {
+        let options = CallOptions {
+            algorithm: self.options.algorithm.clone(),
+            chunk_bytes: self.options.chunk_bytes,
+            reducing_threads: self.options.reducing_threads,
+            timeout: Some(self.options.timeout),
+            priority: partition.priority,
+            ..CallOptions::default()
+        };
+        let options = in_phase(assignment.named(task.iteration, partition.operation, options), task.phase);
+        let here = self.group.rank();
+        let (sum, parameters) = (&mut partition.sum, &mut partition.parameters);
+        let pending = match task.phase {
+            Phase::PushPull => self.group.start_push_pull(taken(sum), here, Reduction::Sum, &options),
+            Phase::Push => self.group.start_push(taken(sum), here, Reduction::Sum, &options),
+            Phase::Initialise => self.group.start_broadcast(taken(parameters), 0, &options),
+            Phase::Pull | Phase::Apply => self.group.start_broadcast(taken(parameters), here, &options),
+        };
+        Ok(pending?)
+    }
+
+    fn apply(&mut self, task: Task, stock: &mut Stock) {
+        let Partition { operation, elements, sum, parameters, .. } = &mut stock.partitions[task.partition];
+        if let (Some(optimizer), Some(sum), Some(parameters)) = (&mut stock.optimizer, sum, parameters) {
+            let update = Update { operation: *operation, elements: elements.clone(), iteration: task.iteration };
+            let started = Instant::now();
+            optimizer.apply(&update, sum, parameters);
+            self.served.applying += started.elapsed();
+        }
+    }
+}
+
+/// The buffer of a partition that nothing is open for.
+fn taken(buffer: &mut Option<Buffer<f32>>) -> Buffer<f32> {
+    buffer.take().unwrap_or_else(|| unreachable!("a partition is in one phase at a time"))
+}

@@ -1,0 +1,128 @@
+//! Shards that add: every worker gets the sum from left to right, to the bit, whatever arrives first.
+
+mod support;
+
+use paceline_comm::CallOptions;
+use paceline_server::{Assignment, AssignmentError, Mode, ParameterServer, Roles, ServeOptions, ServerError};
+use support::{LINKS, aggregate, plan, world_with_shards};
+
+const SEED: u64 = 0x5eed_0001;
+
+#[test]
+fn every_worker_gets_the_sum_in_rank_order_whoever_comes_first() {
+    println!("seed {SEED:#x}");
+    for links in LINKS {
+        for (workers, shards) in [(1, 1), (2, 1), (3, 2), (2, 3), (5, 2)] {
+            let roles = Roles::new(workers, shards).unwrap();
+            let plan = plan(1, &[30_000, 1, 0, 777, 150_000], 20_000, shards);
+            let operations = plan.partitions().count() as u64;
+            let served = world_with_shards(links, roles, &ServeOptions::default(), move |world, roles| {
+                let assignment = Assignment { plan: plan.clone(), iterations: 0..4, mode: Mode::Aggregate };
+                let server = ParameterServer::connect(world, roles).unwrap();
+                assert_eq!((server.workers().rank(), server.workers().world_size()), (world.rank(), workers));
+                assert_eq!(server.shard(shards - 1).world_size(), workers + 1);
+                server.assign(&assignment).unwrap();
+                (0..4).for_each(|iteration| aggregate(&server, world, &assignment, iteration, SEED));
+                server.stop().unwrap();
+            });
+            let served: Vec<_> = served.into_iter().map(|served| served.expect("it serves to the end")).collect();
+            assert_eq!(served.len(), shards);
+            let all = served.iter().map(|served| served.operations).sum::<u64>();
+            assert_eq!(all, 4 * operations, "{links:?}, {workers} workers, {shards} shards");
+        }
+    }
+}
+
+#[test]
+fn assignments_follow_each_other() {
+    let roles = Roles::new(2, 2).unwrap();
+    let served = world_with_shards(LINKS[1], roles, &ServeOptions::default(), |world, roles| {
+        let server = ParameterServer::connect(world, roles).unwrap();
+        let first = plan(1, &[1000, 5000], 700, 2);
+        let second = plan(2, &[6000], 999, 2);
+        // More of the same, another plan in between, and nothing at all.
+        for (plan, iterations) in [(&first, 0..2), (&first, 2..5), (&second, 0..3), (&second, 3..3), (&first, 7..8)] {
+            let assignment = Assignment { plan: plan.clone(), iterations: iterations.clone(), mode: Mode::Aggregate };
+            server.assign(&assignment).unwrap();
+            iterations.for_each(|iteration| aggregate(&server, world, &assignment, iteration, SEED));
+        }
+        server.stop().unwrap();
+    });
+    assert!(served.iter().all(|served| served.as_ref().unwrap().assignments == 5), "{served:?}");
+}
+
+#[test]
+fn threads_and_tiles_of_the_shards_change_no_bit() {
+    let roles = Roles::new(3, 1).unwrap();
+    let (chunk_bytes, algorithm) = (Some(16 << 10), Some("direct".to_owned()));
+    let options = ServeOptions { reducing_threads: Some(3), chunk_bytes, algorithm, ..ServeOptions::default() };
+    let served = world_with_shards(LINKS[1], roles, &options, move |world, roles| {
+        let server = ParameterServer::connect(world, roles).unwrap();
+        let plan = plan(1, &[400_000], 400_000, 1);
+        let assignment = Assignment { plan, iterations: 0..2, mode: Mode::Aggregate };
+        server.assign(&assignment).unwrap();
+        for iteration in 0..2 {
+            let rank = world.rank();
+            let buffer = support::filled(world, 0..400_000, |element| support::gradient(rank, iteration, element));
+            let options = CallOptions { chunk_bytes, ..CallOptions::default() };
+            let options = assignment.options(iteration, 0, options);
+            let found = server.start_push_pull(0, buffer, &options).unwrap().wait().unwrap();
+            support::assert_bits(&found, 0..400_000, |element| support::sum(3, iteration, element), "in tiles");
+        }
+        server.stop().unwrap();
+    });
+    served.into_iter().for_each(|served| assert_eq!(served.unwrap().operations, 2));
+}
+
+#[test]
+fn workers_that_disagree_about_the_work_are_told() {
+    let roles = Roles::new(2, 1).unwrap();
+    let served = world_with_shards(LINKS[0], roles, &ServeOptions::default(), |world, roles| {
+        let server = ParameterServer::connect(world, roles).unwrap();
+        let assignment =
+            Assignment { plan: plan(1, &[100 + world.rank()], 100, 1), iterations: 0..1, mode: Mode::Aggregate };
+        let error = server.assign(&assignment).unwrap_err().to_string();
+        let told = "rank 0 has given out another one; let all workers make the same plan";
+        assert!(error.contains("rank 1 on ") && error.contains(told), "{error}");
+    });
+    let error = served[0].as_ref().unwrap_err().to_string();
+    assert!(error.contains("let all workers make the same plan"), "{error}");
+}
+
+#[test]
+fn work_that_cannot_be_done_is_refused_before_anything_is_sent() {
+    let roles = Roles::new(1, 1).unwrap();
+    let served = world_with_shards(LINKS[0], roles, &ServeOptions::default(), |world, roles| {
+        let server = ParameterServer::connect(world, roles).unwrap();
+        let for_two = Assignment { plan: plan(1, &[10], 10, 2), iterations: 0..1, mode: Mode::Aggregate };
+        let error = server.assign(&for_two).unwrap_err();
+        assert!(matches!(error, ServerError::Assignment { why: AssignmentError::Shards { .. }, .. }), "{error}");
+    });
+    // The shard learns why.
+    let error = served[0].as_ref().unwrap_err().to_string();
+    assert!(error.contains("its plan is for 2 shards, but there are 1"), "{error}");
+}
+
+#[test]
+fn memory_that_there_is_not_is_told_to_the_workers() {
+    let roles = Roles::new(2, 1).unwrap();
+    let served = world_with_shards(LINKS[0], roles, &ServeOptions::default(), |world, roles| {
+        let server = ParameterServer::connect(world, roles).unwrap();
+        let plan = plan(1, &[1 << 60], 1 << 60, 1);
+        let error = server.assign(&Assignment { plan, iterations: 0..1, mode: Mode::Aggregate }).unwrap_err();
+        assert!(error.to_string().contains("rank 2") && error.to_string().contains("cannot allocate"), "{error}");
+    });
+    assert!(served[0].as_ref().unwrap_err().to_string().contains("cannot allocate"), "{served:?}");
+}
+
+#[test]
+fn roles_that_do_not_fit_the_world_are_refused() {
+    let roles = Roles::new(2, 1).unwrap();
+    let served = world_with_shards(LINKS[0], roles, &ServeOptions::default(), |world, _| {
+        let wrong = Roles::new(2, 2).unwrap();
+        let error = ParameterServer::connect(world, wrong).unwrap_err();
+        assert!(matches!(error, ServerError::Roles(_)), "{error}");
+        assert!(error.to_string().contains("2 workers and 2 shards are 4 ranks, but the world has 3"), "{error}");
+    });
+    assert!(served[0].is_err());
+}
