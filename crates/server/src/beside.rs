@@ -1,6 +1,7 @@
 //! Shards as threads beside the workers.
 
-use std::thread::{self, JoinHandle};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
 
 use paceline_comm::{Communicator, Config, ThreadsConfig, Transport, TransportChoice};
 use paceline_fabric::environment::World;
@@ -25,7 +26,7 @@ pub struct Joined<R = Served> {
 #[derive(Debug)]
 pub struct ShardThread<R = Served> {
     shard: usize,
-    thread: JoinHandle<Result<R, ServerError>>,
+    outcome: Receiver<Result<R, ServerError>>,
 }
 
 impl<R> ShardThread<R> {
@@ -34,12 +35,13 @@ impl<R> ShardThread<R> {
         self.shard
     }
 
-    /// Waits for its end, which comes after [`crate::ParameterServer::stop`].
+    /// Waits for the end of its work, which comes after [`crate::ParameterServer::stop`]. The thread stays until all ranks
+    /// have left the world, as every rank does.
     ///
     /// # Errors
     /// Why it could not go on.
     pub fn join(self) -> Result<R, ServerError> {
-        self.thread.join().unwrap_or(Err(ServerError::Panicked { shard: self.shard }))
+        self.outcome.recv().unwrap_or(Err(ServerError::Panicked { shard: self.shard }))
     }
 }
 
@@ -99,8 +101,8 @@ where
 {
     let roles = Roles::new(1, shards)?;
     let transport = match config.transport {
-        TransportChoice::Auto => Transport::Memory,
-        TransportChoice::Shm => Transport::Shm,
+        TransportChoice::Auto if config.emulation.is_none() => Transport::Memory,
+        TransportChoice::Auto | TransportChoice::Shm => Transport::Shm,
         TransportChoice::Tcp => Transport::Tcp,
     };
     let links = ThreadsConfig {
@@ -108,6 +110,7 @@ where
         tcp_streams: config.tcp_streams as usize,
         shm: config.shm,
         watch: config.watch,
+        emulation: config.emulation,
         ..ThreadsConfig::default()
     };
     let mut ranks = Communicator::threads_with(roles.world_size(), &links)?.into_iter();
@@ -128,8 +131,14 @@ fn start<R: Send + 'static>(
     connect: impl FnOnce() -> Result<Communicator, ServerError> + Send + 'static,
     act: impl Fn(&Communicator, Roles) -> Result<R, ServerError> + Send + 'static,
 ) -> Result<ShardThread<R>, ServerError> {
-    let name = thread::Builder::new().name(format!("shard {shard}"));
-    let thread = name.spawn(move || act(&connect()?, roles));
-    let thread = thread.map_err(|why| ServerError::Thread { rank: worker, shard, why: why.to_string() })?;
-    Ok(ShardThread { shard, thread })
+    let (tell, outcome) = mpsc::channel();
+    let serve = move || {
+        let world = connect();
+        let done = world.as_ref().map_err(Clone::clone).and_then(|world| act(world, roles));
+        // Nobody may be waiting. And whoever does may hold the world's other end, which this one waits for when it leaves.
+        let _ = tell.send(done);
+    };
+    let thread = thread::Builder::new().name(format!("shard {shard}")).spawn(serve);
+    thread.map_err(|why| ServerError::Thread { rank: worker, shard, why: why.to_string() })?;
+    Ok(ShardThread { shard, outcome })
 }

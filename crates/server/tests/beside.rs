@@ -1,0 +1,129 @@
+//! Shards as threads beside the workers: two and more ranks in one process, which meet as processes do.
+
+mod support;
+
+use std::net::TcpListener;
+use std::os::fd::IntoRawFd;
+use std::thread;
+use std::time::Duration;
+
+use paceline_comm::{Config, TransportChoice};
+use paceline_fabric::environment::{Environment, Launcher, MeetingPoint, Network, World};
+use paceline_server::{
+    Assignment, Joined, Mode, ParameterServer, Roles, ServeOptions, ServerError, join_beside, join_beside_with, serve,
+};
+use support::{aggregate, joined, plan};
+
+const SEED: u64 = 0x5eed_0002;
+
+fn config(world: Option<World>, transport: TransportChoice) -> Config {
+    let environment = Environment {
+        world,
+        network: Network::default(),
+        timeout: Duration::from_secs(30),
+        heartbeat: None,
+        stall: None,
+    };
+    // The rest is as without a launcher.
+    Config { environment, transport, ..Config::from_environment().expect("nothing launched this test") }
+}
+
+/// What a launcher says to each of so many workers.
+fn launched(workers: usize, transport: TransportChoice) -> Vec<Config> {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("its address").port();
+    let listener = listener.into_raw_fd();
+    let place = |rank: u32| World {
+        launcher: Launcher::Paceline,
+        rank,
+        world_size: workers as u32,
+        local_rank: Some(rank),
+        local_size: Some(workers as u32),
+        meeting_point: Some(MeetingPoint { host: "127.0.0.1".into(), port }),
+        listener: (rank == 0).then_some(listener),
+        job: "shards beside".into(),
+    };
+    (0..workers as u32).map(|rank| config(Some(place(rank)), transport)).collect()
+}
+
+/// Three iterations, and the end of the shards that live here. How many those were.
+fn work(joined: Joined, shards: usize) -> usize {
+    let Joined { world, roles, shards: threads } = joined;
+    assert_eq!(roles.shards(), shards);
+    assert!(threads.iter().all(|thread| roles.beside(thread.shard()) == world.rank()));
+    let server = ParameterServer::connect(&world, roles).unwrap();
+    let plan = plan(1, &[100_000, 10, 50_000], 30_000, shards);
+    let assignment = Assignment { plan, iterations: 0..3, mode: Mode::Aggregate };
+    server.assign(&assignment).unwrap();
+    (0..3).for_each(|iteration| aggregate(&server, &world, &assignment, iteration, SEED));
+    server.stop().unwrap();
+    let here = threads.len();
+    // Before this worker leaves the world.
+    threads.into_iter().for_each(|thread| assert_eq!(thread.join().unwrap().assignments, 1));
+    here
+}
+
+#[test]
+fn shards_live_beside_workers_of_several_processes_over_shared_memory_and_tcp() {
+    println!("seed {SEED:#x}");
+    for transport in [TransportChoice::Auto, TransportChoice::Shm, TransportChoice::Tcp] {
+        for (workers, shards) in [(1, 1), (2, 1), (2, 2), (2, 3)] {
+            let threads = launched(workers, transport).into_iter().map(|config| {
+                thread::spawn(move || work(join_beside(config, shards, &ServeOptions::default()).unwrap(), shards))
+            });
+            let threads: Vec<_> = threads.collect();
+            let here: Vec<usize> = threads.into_iter().map(joined).collect();
+            assert_eq!(here.iter().sum::<usize>(), shards, "{transport}: {here:?}");
+            assert!(here.iter().max().unwrap() - here.iter().min().unwrap() <= 1, "they take turns");
+        }
+    }
+}
+
+#[test]
+fn a_worker_that_nobody_launched_has_a_world_of_threads() {
+    for transport in [TransportChoice::Auto, TransportChoice::Shm, TransportChoice::Tcp] {
+        let joined = join_beside(config(None, transport), 2, &ServeOptions::default()).unwrap();
+        assert_eq!(work(joined, 2), 2);
+    }
+}
+
+#[test]
+fn shards_may_do_more_than_serve() {
+    let act = |world: &paceline_comm::Communicator, roles: Roles| {
+        world.record_calls(100);
+        let served = serve(world, roles, &ServeOptions::default())?;
+        Ok((served, world.take_records().calls.len()))
+    };
+    let Joined { world, roles, shards } = join_beside_with(config(None, TransportChoice::Auto), 1, act).unwrap();
+    let server = ParameterServer::connect(&world, roles).unwrap();
+    let assignment = Assignment { plan: plan(1, &[5, 6], 10, 1), iterations: 0..3, mode: Mode::Aggregate };
+    server.assign(&assignment).unwrap();
+    (0..3).for_each(|iteration| aggregate(&server, &world, &assignment, iteration, SEED));
+    server.stop().unwrap();
+    for shard in shards {
+        let (served, calls) = shard.join().unwrap();
+        assert_eq!(served.operations, 6);
+        assert!(calls > 6, "{calls} calls were recorded: those, and what gives out the work");
+    }
+}
+
+#[test]
+fn no_shards_and_ranks_that_do_not_come_are_told() {
+    let none = join_beside(config(None, TransportChoice::Auto), 0, &ServeOptions::default()).unwrap_err();
+    assert!(matches!(none, ServerError::Roles(_)), "{none}");
+    // The second worker never comes; nor does its shard.
+    let mut config = launched(2, TransportChoice::Auto).swap_remove(0);
+    config.environment.timeout = Duration::from_millis(300);
+    let error = join_beside(config, 2, &ServeOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("never came within") && error.contains('1') && error.contains('3'), "{error}");
+}
+
+#[test]
+fn a_shard_whose_optimiser_panics_is_told_from_one_that_is_lost() {
+    let act =
+        |_: &paceline_comm::Communicator, _: Roles| -> Result<(), ServerError> { panic!("as an optimiser might") };
+    let Joined { world, roles, mut shards } = join_beside_with(config(None, TransportChoice::Auto), 1, act).unwrap();
+    assert!(ParameterServer::connect(&world, roles).is_err());
+    let error = shards.remove(0).join().unwrap_err();
+    assert!(matches!(error, ServerError::Panicked { shard: 0 }), "{error}");
+}

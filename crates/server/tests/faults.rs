@@ -1,0 +1,135 @@
+//! A worker or a shard goes away: everyone else ends soon, and says who, where, what, and what to do next.
+
+mod support;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use paceline_comm::{CallOptions, Communicator, ThreadsConfig, Transport};
+use paceline_server::{Assignment, Mode, ParameterServer, Roles, ServeOptions, serve};
+use support::{LINKS, filled, gradient, joined, plan};
+
+/// Two workers and two shards.
+const ROLES: (usize, usize) = (2, 2);
+
+/// How a rank goes away.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    /// As if killed: its links break, or it says at last why it ends.
+    Abort,
+    /// In good order, but too early.
+    Leave,
+}
+
+/// Works until something fails, or until it is this rank's turn to go.
+fn work(world: Communicator, roles: Roles, goes: Option<Way>) -> Option<String> {
+    let server = ParameterServer::connect(&world, roles).unwrap();
+    let assignment =
+        Assignment { plan: plan(1, &[50_000, 70], 20_000, 2), iterations: 0..10_000, mode: Mode::Aggregate };
+    server.assign(&assignment).unwrap();
+    for iteration in 0..10_000 {
+        let mut pending = Vec::new();
+        for (operation, (_, partition)) in assignment.plan.partitions().enumerate() {
+            let buffer =
+                filled(&world, partition.elements.clone(), |element| gradient(world.rank(), iteration, element));
+            let options = assignment.options(iteration, operation, CallOptions::default());
+            match server.start_push_pull(partition.shard.unwrap(), buffer, &options) {
+                Ok(started) => pending.push(started),
+                Err(error) => return Some(error.to_string()),
+            }
+        }
+        match goes {
+            Some(Way::Abort) if iteration == 5 => world.abort("as if killed"),
+            Some(Way::Leave) if iteration == 5 => return None,
+            _ => {}
+        }
+        if let Some(error) = pending.into_iter().find_map(|pending| pending.wait().err()) {
+            return Some(error.to_string());
+        }
+    }
+    None
+}
+
+/// What every other rank said, by rank, when one went; and how long the last took.
+fn without(lost: usize, way: Way, links: Transport) -> (Vec<Option<String>>, Duration) {
+    let roles = Roles::new(ROLES.0, ROLES.1).unwrap();
+    let config = ThreadsConfig { transport: links, ..ThreadsConfig::default() };
+    let ranks = Communicator::threads_with(roles.world_size(), &config).unwrap();
+    let started = Instant::now();
+    let threads = ranks.into_iter().map(|world| {
+        let goes = (world.rank() == lost).then_some(way);
+        thread::spawn(move || match roles.shard_of(world.rank()) {
+            None => work(world, roles, goes),
+            Some(_) => {
+                if goes.is_some() {
+                    let other = world.clone();
+                    thread::spawn(move || {
+                        thread::sleep(Duration::from_millis(100));
+                        other.abort("as if killed");
+                    });
+                }
+                serve(&world, roles, &ServeOptions::default()).err().map(|error| error.to_string())
+            }
+        })
+    });
+    let threads: Vec<_> = threads.collect();
+    let said = threads.into_iter().map(joined).collect();
+    (said, started.elapsed())
+}
+
+fn assert_told(said: &[Option<String>], lost: usize, what: &str) {
+    for (rank, said) in said.iter().enumerate().filter(|(rank, _)| *rank != lost) {
+        let said = said.as_deref().unwrap_or_else(|| panic!("{what}: rank {rank} noticed nothing"));
+        let named = said.contains(&format!("rank {rank} on ")) && said.contains(&format!("rank {lost}"));
+        assert!(named && said.contains("push-pull"), "{what}: rank {rank} said: {said}");
+        assert!(said.contains("start the job again"), "{what}: rank {rank} does not say what to do: {said}");
+    }
+}
+
+#[test]
+fn survivors_of_a_lost_worker_end_and_say_who_where_and_what() {
+    for links in LINKS {
+        for way in [Way::Abort, Way::Leave] {
+            let (said, took) = without(1, way, links);
+            assert_told(&said, 1, &format!("{links:?}, {way:?}"));
+            assert!(took < Duration::from_secs(4), "{links:?}, {way:?}: {took:?}");
+        }
+    }
+}
+
+#[test]
+fn survivors_of_a_lost_shard_end_and_say_who_where_and_what() {
+    for links in LINKS {
+        let (said, took) = without(3, Way::Abort, links);
+        assert_told(&said, 3, &format!("{links:?}"));
+        assert!(took < Duration::from_secs(4), "{links:?}: {took:?}");
+    }
+}
+
+#[test]
+fn shards_whose_workers_leave_without_a_word_end() {
+    let roles = Roles::new(1, 1).unwrap();
+    let served = support::world_with_shards(LINKS[0], roles, &ServeOptions::default(), |world, roles| {
+        ParameterServer::connect(world, roles).unwrap();
+    });
+    let error = served[0].as_ref().unwrap_err().to_string();
+    assert!(error.contains("rank 0 has left") && error.contains("broadcast"), "{error}");
+}
+
+#[test]
+fn a_shard_gives_up_on_workers_that_do_nothing() {
+    let roles = Roles::new(1, 1).unwrap();
+    let options = ServeOptions { timeout: Duration::from_millis(200), ..ServeOptions::default() };
+    let served = support::world_with_shards(LINKS[0], roles, &options, |world, roles| {
+        let server = ParameterServer::connect(world, roles).unwrap();
+        let assignment = Assignment { plan: plan(1, &[10], 10, 1), iterations: 0..1, mode: Mode::Aggregate };
+        server.assign(&assignment).unwrap();
+        // Long enough for the shard to give up, however slow the machine is.
+        let until = Instant::now() + Duration::from_secs(20);
+        while server.stop().is_ok() && Instant::now() < until {
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+    let error = served[0].as_ref().unwrap_err().to_string();
+    assert!(error.contains("push-pull") && error.contains("did not finish in time"), "{error}");
+}
