@@ -29,7 +29,7 @@ fn explain_marks_the_mistake() {
 #[test]
 fn explain_lists_what_there_is() {
     let outcome = run(paceline(&["explain"]), LIMIT).expect_code(0);
-    for word in ["wfbp-a2a", "ddp", "fusion:BYTES", "protocol="] {
+    for word in ["wfbp-a2a", "study-mg-wfbp", "ddp", "fusion:BYTES", "ps[:SHARDS]", "protocol="] {
         assert!(outcome.stdout.contains(word), "no `{word}`: {outcome:#?}");
     }
 }

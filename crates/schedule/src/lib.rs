@@ -1,5 +1,6 @@
 //! In which pieces and which order gradients travel: the tensors of a model and the schedule of a strategy give a
-//! [`Plan`] of buckets; a [`Dispatcher`] says online when a bucket sets off.
+//! [`Plan`](paceline_plan::Plan) of buckets and partitions; a [`Dispatcher`] says online which of them starts next.
+//! `docs/scheduling.md` describes the schedules; a crate can add its own as a [`Scheduler`].
 //!
 //! ```
 //! use paceline_schedule::{Workload, plan};
@@ -21,13 +22,20 @@
 #![forbid(unsafe_code)]
 
 mod dispatcher;
+mod error;
 mod fusion;
+mod mg_wfbp;
+mod partition;
 mod planner;
+mod priority;
+mod scheduler;
 mod workload;
 
 pub use dispatcher::Dispatcher;
+pub use error::ScheduleError;
 pub use fusion::{DDP_BUCKET_BYTES, DDP_FIRST_BUCKET_BYTES, fuse};
-pub use planner::{ScheduleError, plan};
+pub use planner::plan;
+pub use scheduler::{Schedule, Scheduler, Schedulers};
 pub use workload::{CommunicationTime, Workload};
 
 /// Gradients travel as f32.

@@ -1,87 +1,78 @@
-use paceline_plan::{Bucket, Plan, TensorId};
-use paceline_strategy::Strategy;
+use std::ops::Range;
 
-use crate::fusion::{DDP_BUCKET_BYTES, DDP_FIRST_BUCKET_BYTES, fuse};
-use crate::{ELEMENT_BYTES, Workload};
+use paceline_plan::{Bucket, Partition, Plan};
+use paceline_strategy::{Servers, Strategy};
 
-/// Why there is no plan.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ScheduleError {
-    /// The strategy's schedule is none that this crate can plan.
-    #[error("there is no planner for schedule={schedule}; planned are none, wfbp, fusion:BYTES[:FIRST] and ddp")]
-    NoPlanner {
-        /// The method and its arguments.
-        schedule: String,
-    },
-    /// An order of the tensors doesn't name each of them once.
-    #[error("the {what} order of {tensors} tensors must name each of them once; it has {given} entries{}", at(.culprit))]
-    Order {
-        /// "ready" or "use".
-        what: &'static str,
-        /// The tensors of the model.
-        tensors: usize,
-        /// The entries of the order.
-        given: usize,
-        /// The first entry that stands for no tensor, or for one that was named before.
-        culprit: Option<TensorId>,
-    },
-    /// The times at which gradients become final contradict their order.
-    #[error("the ready times of {tensors} tensors must rise in the ready order; there are {given} times")]
-    ReadyTimes {
-        /// The tensors of the model.
-        tensors: usize,
-        /// How many times there are.
-        given: usize,
-    },
-}
+use crate::partition::{Placement, cut};
+use crate::workload::check_order;
+use crate::{ELEMENT_BYTES, Schedule, ScheduleError, Schedulers, Workload};
 
-fn at(culprit: &Option<TensorId>) -> String {
-    culprit.map_or_else(String::new, |tensor| format!(", and tensor {tensor} is unknown or named twice"))
-}
-
-/// In which buckets the gradients of a model travel under a strategy. The plan has version 1. Linear in the tensors.
-///
-/// - `none`: one bucket, which sets off after backward.
-/// - `wfbp`: every tensor by itself, as soon as it is ready (Zhang et al., "Poseidon", ATC 2017).
-/// - `fusion:BYTES[:FIRST]`: neighbours in the ready order fused until a bucket holds that much; see [`fuse`].
-/// - `ddp`: the same in the reverse order of the parameters, whatever the ready order is, as PyTorch does.
+/// In which pieces and which order the gradients of a model travel under a strategy with a built-in schedule; see
+/// [`Schedulers::plan`].
 ///
 /// # Errors
-/// If the schedule is one without a planner, or if the workload contradicts itself.
+/// As there.
 pub fn plan(strategy: &Strategy, workload: &Workload) -> Result<Plan, ScheduleError> {
-    workload.check()?;
-    let sizes = &workload.sizes;
-    let schedule = &strategy.schedule;
-    let mut order = workload.ready.clone();
-    let (first, bytes) = match schedule.name.as_str() {
-        "none" => (u64::MAX, u64::MAX),
-        "wfbp" => (0, 0),
-        "ddp" => {
-            order.sort_unstable_by(|left, right| right.cmp(left));
-            (DDP_FIRST_BUCKET_BYTES, DDP_BUCKET_BYTES)
+    Schedulers::built_in().plan(strategy, workload)
+}
+
+impl Schedulers {
+    /// In which pieces and which order the gradients of a model travel under a strategy. The plan has version 1.
+    ///
+    /// The schedule says which tensors form a bucket and how urgent each is. The buckets lie in the arena one after the other.
+    /// Each is cut into partitions of at most as many bytes as the schedule or the arch wants, whichever is less; under
+    /// `arch=ps` each partition goes to the server that has the fewest bytes so far. (`docs/scheduling.md`.) Linear in the tensors and
+    /// partitions, but for what the scheduler itself does.
+    ///
+    /// # Errors
+    /// If the schedule is one without a planner, wants what was not measured, or if the workload contradicts itself.
+    pub fn plan(&self, strategy: &Strategy, workload: &Workload) -> Result<Plan, ScheduleError> {
+        workload.check()?;
+        let call = &strategy.schedule;
+        let Some(scheduler) = self.get(&call.name) else {
+            let planned = self.names().collect();
+            return Err(ScheduleError::NoPlanner { schedule: call.to_string(), planned });
+        };
+        let schedule = scheduler.schedule(call, workload)?;
+        let tensors: Vec<usize> = schedule.buckets.concat();
+        check_order(&format!("schedule={call}"), workload.sizes.len(), &tensors)?;
+        let (priorities, buckets) = (schedule.priorities.len(), schedule.buckets.len());
+        if priorities != 0 && priorities != buckets {
+            return Err(ScheduleError::Priorities { schedule: call.to_string(), priorities, buckets });
         }
-        "fusion" => {
-            let bytes = schedule.number(0).unwrap_or(DDP_BUCKET_BYTES);
-            (schedule.number(1).unwrap_or(bytes), bytes)
-        }
-        _ => return Err(ScheduleError::NoPlanner { schedule: schedule.to_string() }),
-    };
-    let bytes_in_order: Vec<u64> = order.iter().map(|&tensor| sizes[tensor] as u64 * ELEMENT_BYTES).collect();
+        let servers = strategy.servers(workload.workers, workload.hosts);
+        Ok(Plan {
+            version: 1,
+            strategy: strategy.to_string(),
+            buckets: lay_out(&schedule, servers, &workload.sizes),
+            shards: servers.map_or(0, |servers| servers.shards),
+            credit_bytes: schedule.credit_bytes,
+            forward_overlap: schedule.forward_overlap,
+            server_priority_only: schedule.server_priority_only,
+        })
+    }
+}
+
+/// The buckets one after the other in the arena, cut and placed.
+fn lay_out(schedule: &Schedule, servers: Option<Servers>, sizes: &[usize]) -> Vec<Bucket> {
+    let of_servers = servers.map(|servers| servers.partition_bytes);
+    let limit = [schedule.partition_bytes, of_servers].into_iter().flatten().min().unwrap_or(u64::MAX);
+    let limit = usize::try_from(limit / ELEMENT_BYTES).unwrap_or(usize::MAX);
+    let mut placement = servers.map(|servers| Placement::new(servers.shards));
     let mut end = 0;
-    let bucket = |positions: std::ops::Range<usize>| {
-        let members = order[positions].to_vec();
+    let mut bucket = |(number, tensors): (usize, &Vec<usize>)| {
         let start = end;
-        end += members.iter().map(|&tensor| sizes[tensor]).sum::<usize>();
-        Bucket::whole(members, start..end)
+        end += tensors.iter().map(|&tensor| sizes[tensor]).sum::<usize>();
+        let partition = |elements: Range<usize>| {
+            let shard = placement.as_mut().map(|placement| placement.place(elements.len()));
+            Partition { elements, shard }
+        };
+        Bucket {
+            tensors: tensors.clone(),
+            elements: start..end,
+            priority: schedule.priorities.get(number).copied().unwrap_or(0),
+            partitions: cut(start..end, limit).map(partition).collect(),
+        }
     };
-    let buckets = fuse(&bytes_in_order, first, bytes).into_iter().map(bucket).collect();
-    Ok(Plan {
-        version: 1,
-        strategy: strategy.to_string(),
-        buckets,
-        shards: 0,
-        credit_bytes: None,
-        forward_overlap: false,
-        server_priority_only: false,
-    })
+    schedule.buckets.iter().enumerate().map(&mut bucket).collect()
 }

@@ -79,12 +79,13 @@ impl<'a> Workload<'a> {
     }
 }
 
-fn check_order(what: &'static str, tensors: usize, order: &[TensorId]) -> Result<(), ScheduleError> {
+/// Does an order name each tensor once?
+pub(crate) fn check_order(what: &str, tensors: usize, order: &[TensorId]) -> Result<(), ScheduleError> {
     let mut named = vec![false; tensors];
     let fresh = |&&tensor: &&TensorId| named.get_mut(tensor).is_some_and(|named| !std::mem::replace(named, true));
     let good = order.iter().take_while(fresh).count();
     if good == tensors && order.len() == tensors {
         return Ok(());
     }
-    Err(ScheduleError::Order { what, tensors, given: order.len(), culprit: order.get(good).copied() })
+    Err(ScheduleError::Order { what: what.to_owned(), tensors, given: order.len(), culprit: order.get(good).copied() })
 }

@@ -19,7 +19,7 @@
 //! ```text
 //! strategy = [ preset ] { "," aspect "=" chain }      aspects stand in any order; an omitted one takes its default
 //! chain    = call { "*" call }                        a hybrid; only of compressors
-//! call     = name { ":" argument }                    bytes take B, KiB, MiB, GiB
+//! call     = name { ":" argument }                    bytes take B, KiB, MiB, GiB; times ns, us, ms, s
 //! ```
 //!
 //! The grammar knows no method: names, their arguments and what goes together stand in a [`Registry`], to which an
@@ -30,8 +30,10 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod arch;
 mod built_in;
 mod error;
+mod kind;
 mod method;
 mod nearest;
 mod parse;
@@ -39,7 +41,9 @@ mod registry;
 mod rules;
 mod strategy;
 
+pub use arch::Servers;
 pub use error::{Problem, StrategyError};
-pub use method::{Kind, Method, Parameter, Presence, Value};
+pub use kind::{Kind, Value};
+pub use method::{Method, Parameter, Presence};
 pub use registry::{Preset, Registry, Rule, Senseless};
 pub use strategy::{Aspect, Call, Strategy};

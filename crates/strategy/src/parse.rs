@@ -1,7 +1,7 @@
 use std::ops::Range;
 
 use crate::nearest::nearest;
-use crate::{Aspect, Call, Kind, Method, Parameter, Presence, Preset, Problem, Registry, Strategy, StrategyError};
+use crate::{Aspect, Call, Method, Parameter, Presence, Preset, Problem, Registry, Strategy, StrategyError};
 
 impl Registry {
     /// The strategy that a text stands for, with every aspect and every argument that has a default filled in.
@@ -216,10 +216,7 @@ fn bad_argument(method: &Method, parameter: &Parameter, given: &str) -> Problem 
         parameter: parameter.name.to_uppercase(),
         expected: parameter.kind.to_string(),
         given: given.to_owned(),
-        nearest: match parameter.kind {
-            Kind::OneOf(names) => nearest(given, names.iter().copied()).map(str::to_owned),
-            _ => None,
-        },
+        nearest: nearest(given, parameter.kind.names()).map(str::to_owned),
     }
 }
 

@@ -1,5 +1,6 @@
 use std::fmt;
 use std::slice;
+use std::time::Duration;
 
 use crate::{Registry, Value};
 
@@ -128,7 +129,7 @@ impl Call {
     pub fn number(&self, index: usize) -> Option<u64> {
         match self.arguments.get(index)? {
             &Value::Count(number) | &Value::Bytes(number) => Some(number),
-            Value::Fraction(_) | Value::Name(_) => None,
+            Value::Fraction(_) | Value::Duration(_) | Value::Name(_) => None,
         }
     }
 
@@ -136,6 +137,14 @@ impl Call {
     pub fn fraction(&self, index: usize) -> Option<f64> {
         match self.arguments.get(index)? {
             &Value::Fraction(fraction) => Some(fraction),
+            _ => None,
+        }
+    }
+
+    /// The argument at `index` as a time. `None` if it is missing or something else.
+    pub fn duration(&self, index: usize) -> Option<Duration> {
+        match self.arguments.get(index)? {
+            &Value::Duration(time) => Some(time),
             _ => None,
         }
     }

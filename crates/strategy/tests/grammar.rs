@@ -16,11 +16,6 @@ fn extended() -> Registry {
     const DENSITY: Parameter = Parameter { name: "density", kind: Kind::Fraction, presence: Presence::Default("0.01") };
     const BITS: Parameter =
         Parameter { name: "bits", kind: Kind::Count { min: 1, max: 8 }, presence: Presence::Default("4") };
-    const PARTITION: Parameter =
-        Parameter { name: "partition", kind: Kind::Bytes, presence: Presence::Default("4MiB") };
-    const CREDIT: Parameter = Parameter { name: "credit", kind: Kind::Bytes, presence: Presence::Default("16MiB") };
-    const SHARDS: Parameter =
-        Parameter { name: "shards", kind: Kind::Count { min: 1, max: u64::MAX }, presence: Presence::Default("1") };
     let method = |aspect, name, parameters, lossless| Method {
         aspect,
         name,
@@ -34,8 +29,6 @@ fn extended() -> Registry {
     registry.add_method(method(Aspect::Sync, "gossip", &[], false));
     registry.add_method(method(Aspect::Compress, "topk", &[DENSITY], false));
     registry.add_method(method(Aspect::Compress, "qsgd", &[BITS], false));
-    registry.add_method(method(Aspect::Schedule, "bytescheduler", &[PARTITION, CREDIT], true));
-    registry.add_method(method(Aspect::Arch, "ps", &[SHARDS], true));
     registry
 }
 
@@ -68,11 +61,12 @@ fn arguments_are_typed() {
     assert_eq!(strategy.compress[0].fraction(0), Some(0.01));
     assert_eq!(strategy.compress[1].number(0), Some(2));
     assert_eq!((strategy.schedule.number(0), strategy.schedule.number(1)), (Some(25 << 20), None));
-    assert_eq!(strategy.arch.number(0), Some(1));
+    assert_eq!((strategy.arch.word(0), strategy.arch.number(1)), (Some("hosts"), Some(4_096_000)));
     assert_eq!(registry.parse("ddp").unwrap().arch.word(0), Some("auto"));
     assert_eq!(
         strategy.to_string(),
-        "sync=ssp:3,compress=topk:0.01*qsgd:2,schedule=fusion:25MiB,arch=ps:1,protocol=auto"
+        "sync=ssp:3,compress=topk:0.01*qsgd:2,schedule=fusion:25MiB,\
+         arch=ps:hosts:4000KiB:colocated,protocol=auto"
     );
     assert!(!strategy.lossless(&registry));
     assert!(registry.parse("ddp").unwrap().lossless(&registry));
@@ -94,13 +88,19 @@ fn sentences() {
 fn slips_of_the_pen_get_a_hint_and_the_list() {
     let registry = Registry::built_in();
     for (text, blamed, says) in [
-        ("wfbp-a2", "wfbp-a2", "unknown preset `wfbp-a2`; did you mean `wfbp-a2a`?; known: bsp-a2a, wfbp-a2a, ddp"),
+        ("wfbp-a2", "wfbp-a2", "unknown preset `wfbp-a2`; did you mean `wfbp-a2a`?; known: bsp-ps, bsp-a2a, wfbp-ps"),
         ("tcp", "tcp", "did you mean `protocol=tcp`?"),
         ("shedule=wfbp", "shedule", "unknown aspect `shedule`; did you mean `schedule`?"),
         ("ddp,protocol=tpc", "tpc", "unknown protocol method `tpc`; did you mean `tcp`?; known: shm, tcp, auto"),
-        ("arch=a2a:rng", "rng", "ALGORITHM in a2a[:ALGORITHM] is one of auto, ring,"),
+        ("arch=a2a:rng", "rng", "ALGORITHM in a2a[:ALGORITHM][:STARTUP] is one of auto, ring,"),
         ("arch=a2a:rng", "rng", "not `rng`; did you mean `ring`?"),
-        ("schedule=xyzzy", "xyzzy", "known: none, wfbp, fusion:BYTES[:FIRST], ddp"),
+        (
+            "arch=ps:host",
+            "host",
+            "is a whole number from 1 to 65535 or one of hosts, workers, not `host`; did you mean `hosts`?",
+        ),
+        ("arch=a2a:ring:stury", "stury", "such as 250us, 0.5ms or 1s or `study`, not `stury`; did you mean `study`?"),
+        ("schedule=xyzzy", "xyzzy", "known: none, wfbp, fusion:BYTES[:FIRST], ddp, mg-wfbp"),
         ("compress=zzzz", "zzzz", "unknown compress method `zzzz`; known: none"),
         ("ddp,wfbp", "wfbp", "unknown aspect `wfbp`"),
     ] {
@@ -116,19 +116,49 @@ fn words_of_the_design_are_not_built_yet() {
     let planned = "sync=ssp:3 sync=asp sync=local:8 sync=post-local:100:8 sync=slowmo:8 sync=adacomm:8 sync=gossip:ring \
         compress=fp16 compress=bf16 compress=onebit compress=signsgd compress=qsgd:4 compress=terngrad compress=topk:0.01 \
         compress=randomk:0.01 compress=dgc:0.01 compress=gtopk:0.01 compress=mstopk:0.01 compress=scalecom:0.01 \
-        compress=powersgd:4 compress=topk:0.01*qsgd:4 schedule=mg-wfbp schedule=bytescheduler:4MiB:16MiB schedule=auto \
-        arch=ps:2 protocol=rdma bsp-ps wfbp-ps mg-wfbp bytescheduler-ps bytescheduler-a2a auto";
+        compress=powersgd:4 compress=topk:0.01*qsgd:4 schedule=auto protocol=rdma auto";
     for text in planned.split_whitespace() {
         let error = registry.parse(text).unwrap_err();
         assert!(matches!(*error.problem, Problem::Planned { .. }), "{text}: {error}");
         assert!(error.to_string().contains("is not built yet"), "{text}: {error}");
     }
-    let (message, span) = refusal(&registry, "mg-wfbp,protocol=shm");
-    assert_eq!(span, "mg-wfbp");
-    assert_eq!(
-        message,
-        "preset `mg-wfbp` is not built yet (it needs schedule method `mg-wfbp`); what there is: bsp-a2a, wfbp-a2a, ddp"
+    let mut registry = registry;
+    registry.add_preset(Preset { name: "half", strategy: Some("compress=fp16") });
+    let (message, span) = refusal(&registry, "half,protocol=shm");
+    assert_eq!(span, "half");
+    assert!(
+        message.starts_with(
+            "preset `half` is not built yet (it needs compress method `fp16`); what there is: bsp-ps, bsp-a2a,"
+        ),
+        "{message}"
     );
+}
+
+#[test]
+fn the_methods_of_the_study() {
+    let registry = Registry::built_in();
+    for (preset, schedule_and_arch) in [
+        ("bsp-ps", "schedule=none,arch=ps:hosts:4000KiB:colocated"),
+        ("wfbp-ps", "schedule=wfbp,arch=ps:hosts:4000KiB:colocated"),
+        ("mg-wfbp", "schedule=mg-wfbp,arch=a2a:auto"),
+        ("bytescheduler-ps", "schedule=bytescheduler:4000KiB:16000KiB,arch=ps:hosts:4000KiB:colocated"),
+        ("bytescheduler-a2a", "schedule=bytescheduler:4000KiB:16000KiB,arch=a2a:auto"),
+        ("study-bsp-ps", "schedule=none,arch=ps:hosts:4000KiB:dedicated"),
+        ("study-bsp-a2a", "schedule=none,arch=a2a:ring:study"),
+        ("study-wfbp-ps", "schedule=wfbp,arch=ps:hosts:4000KiB:dedicated"),
+        ("study-wfbp-a2a", "schedule=wfbp,arch=a2a:ring:study"),
+        ("study-mg-wfbp", "schedule=mg-wfbp,arch=a2a:ring:study"),
+        ("study-bytescheduler-ps", "schedule=server-priority,arch=ps:hosts:4000KiB:dedicated"),
+        ("study-bytescheduler-a2a", "schedule=bytescheduler:4000000:15625KiB,arch=a2a:ring:study"),
+    ] {
+        let strategy = registry.parse(preset).unwrap();
+        assert_eq!(strategy.to_string(), format!("sync=bsp,compress=none,{schedule_and_arch},protocol=auto"));
+        assert!(strategy.lossless(&registry));
+    }
+    let sentence = |text| registry.parse(text).unwrap().sentence(&registry);
+    assert!(sentence("study-bytescheduler-ps").contains("(shards: hosts, dedicated; partitions of 4000KiB)"));
+    assert!(sentence("study-wfbp-a2a").contains("ring; added to the start of each operation: study)"));
+    assert!(sentence("bytescheduler-a2a").contains("(partitions of 4000KiB, those of the first layers first, at most"));
 }
 
 #[test]
@@ -143,7 +173,12 @@ fn arguments_must_fit_their_parameters() {
         ("schedule=fusion:1:0", "0", "FIRST in fusion:BYTES[:FIRST] is a number of bytes from 1"),
         ("compress=topk:2", "2", "DENSITY in topk[:DENSITY] is a number above 0 and up to 1, not `2`"),
         ("compress=topk*qsgd:9", "9", "BITS in qsgd[:BITS] is a whole number from 1 to 8, not `9`"),
-        ("arch=ps:0", "0", "SHARDS in ps[:SHARDS] is a whole number from 1, not `0`"),
+        (
+            "arch=ps:0",
+            "0",
+            "SHARDS in ps[:SHARDS][:PARTITION][:PLACE][:STARTUP] is a whole number from 1 to 65535 or one",
+        ),
+        ("arch=a2a:ring:0us", "0us", "STARTUP in a2a[:ALGORITHM][:STARTUP] is a time above 0, such as 250us"),
     ] {
         let (message, span) = refusal(&registry, text);
         assert!(message.contains(says), "{text}: {message}");
@@ -176,6 +211,11 @@ fn senseless_combinations_are_refused_with_the_reason() {
         ("protocol=shm,sync=ssp:3,arch=a2a:ring", "sync=ssp:3", "an all-reduce (arch=a2a) waits for all of them"),
         ("sync=gossip,arch=ps:2", "arch=ps:2", "no use for servers"),
         ("compress=topk*none", "compress=topk*none", "`none` compresses nothing"),
+        ("mg-wfbp,arch=ps:2", "mg-wfbp", "servers (arch=ps) cut buckets into partitions again"),
+        ("schedule=server-priority", "schedule=server-priority", "leaves the order to servers, and there are none"),
+        ("arch=ps:2:1023", "arch=ps:2:1023", "partitions of 1023 bytes would cost more to start than to send"),
+        ("schedule=bytescheduler:8:64", "schedule=bytescheduler:8:64", "partitions of 8 bytes"),
+        ("schedule=bytescheduler:4MiB:1MiB", "schedule=bytescheduler:4MiB:1MiB", "a credit of at least one partition"),
         ("ddp,compress=topk:0.1*topk:0.1", "compress=topk:0.1*topk:0.1", "`topk` stands twice"),
     ] {
         let (message, span) = refusal(&registry, text);
@@ -213,7 +253,9 @@ fn texts() -> impl Strategy<Value = String> {
     let arch = prop_oneof![
         Just("a2a".to_owned()),
         Just("a2a:direct-scatter".to_owned()),
-        (1u64..u64::MAX).prop_map(|shards| format!("ps:{shards}")),
+        (1u64..u64::MAX).prop_map(|time| format!("a2a:ring:{time}ns")),
+        (1u64..65_536).prop_map(|shards| format!("ps:{shards}")),
+        (1u64..9, 1024u64..1 << 40).prop_map(|(shards, bytes)| format!("ps:{shards}:{bytes}:dedicated:study")),
     ];
     let items = (
         prop::option::of((0u32..=1000).prop_map(|staleness| format!("sync=ssp:{staleness}"))),

@@ -94,10 +94,16 @@ impl<'a> Trainer<'a> {
         let strategy = options.parsed_strategy()?;
         check_protocol(communicator, &strategy.protocol)?;
         let plan = paceline_schedule::plan(&strategy, &Workload::of_sizes(&sizes))?;
+        if plan.shards > 0 {
+            return Err(TrainError::Options(format!(
+                "arch={} needs servers, and training here runs workers only; choose arch=a2a",
+                strategy.arch
+            )));
+        }
         compare_ranks(communicator, options, data, backend.as_ref(), &plan)?;
         broadcast_model(communicator, backend.as_mut())?;
         let carrier =
-            Carrier::AllToAll { workers: communicator.clone(), algorithm: strategy.arch.word(0).map(str::to_owned) };
+            Carrier::AllToAll { workers: communicator.clone(), algorithm: strategy.algorithm().map(str::to_owned) };
         let exchange = Exchange::new(carrier, plan.clone(), &sizes, &Handicap::default())?;
         let optimizer = Box::new(MomentumSgd::new(options.optimizer, sizes.into_iter()));
         let worker = Worker::new(communicator, backend, exchange, optimizer);

@@ -1,0 +1,118 @@
+//! What the arch of a strategy asks for in a world of so many workers.
+
+use std::time::Duration;
+
+use crate::Strategy;
+
+/// The servers of `arch=ps`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Servers {
+    /// How many there are; each adds up its share of the partitions.
+    pub shards: usize,
+    /// Buckets are cut into partitions of at most so many bytes.
+    pub partition_bytes: u64,
+    /// On hosts of their own? If not, beside the workers.
+    pub dedicated: bool,
+}
+
+/// What Horovod took to start an all-reduce in the study, nearly independent of the network: workers, and nanoseconds.
+/// Derived from its published throughputs, under the assumption that backward is two thirds of computation.
+const STUDY_START_UP: [(f64, f64); 4] = [(4.0, 190_000.0), (8.0, 250_000.0), (16.0, 350_000.0), (32.0, 460_000.0)];
+
+impl Strategy {
+    /// The servers, for `workers` workers on `hosts` hosts; `None` if the workers communicate all-to-all.
+    pub fn servers(&self, workers: usize, hosts: usize) -> Option<Servers> {
+        if self.arch.name != "ps" {
+            return None;
+        }
+        let shards = match (self.arch.number(0), self.arch.word(0)) {
+            (Some(shards), _) => usize::try_from(shards).unwrap_or(usize::MAX),
+            (None, Some("workers")) => workers,
+            _ => hosts,
+        };
+        Some(Servers {
+            shards: shards.max(1),
+            partition_bytes: self.arch.number(1).unwrap_or(u64::MAX),
+            dedicated: self.arch.word(2) == Some("dedicated"),
+        })
+    }
+
+    /// The all-reduce algorithm that `arch=a2a` names; `None` under another arch.
+    pub fn algorithm(&self) -> Option<&str> {
+        self.arch.word(0).filter(|_| self.arch.name == "a2a")
+    }
+
+    /// The time that is added artificially to the start of each operation, one after the other, in a world of `workers`
+    /// workers. Zero if there is none, and in a world of one worker, which starts no operation.
+    ///
+    /// `study` is interpolated between the worker counts of the study, linearly in their logarithm; outside of them it is
+    /// that of the nearest.
+    pub fn start_up(&self, workers: usize) -> Duration {
+        let index = match self.arch.name.as_str() {
+            "a2a" => 1,
+            "ps" => 3,
+            _ => return Duration::ZERO,
+        };
+        match (self.arch.duration(index), self.arch.word(index)) {
+            _ if workers < 2 => Duration::ZERO,
+            (Some(time), _) => time,
+            (None, Some("study")) => study_start_up(workers),
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+fn study_start_up(workers: usize) -> Duration {
+    let workers = workers as f64;
+    let [first, .., last] = STUDY_START_UP;
+    let between = STUDY_START_UP.windows(2).find(|pair| (pair[0].0..=pair[1].0).contains(&workers));
+    let nanoseconds = match between {
+        Some(pair) => {
+            let share = (workers / pair[0].0).log2() / (pair[1].0 / pair[0].0).log2();
+            pair[0].1 + share * (pair[1].1 - pair[0].1)
+        }
+        None if workers < first.0 => first.1,
+        None => last.1,
+    };
+    Duration::from_nanos(nanoseconds.round() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Registry;
+
+    use super::*;
+
+    fn parse(text: &str) -> Strategy {
+        Registry::built_in().parse(text).unwrap()
+    }
+
+    #[test]
+    fn shards_may_follow_the_world() {
+        let servers = |text, workers, hosts| parse(text).servers(workers, hosts);
+        let of = |shards, partition_bytes, dedicated| Some(Servers { shards, partition_bytes, dedicated });
+        assert_eq!(servers("arch=ps", 32, 8), of(8, 4_096_000, false));
+        assert_eq!(servers("arch=ps:workers:1MiB", 32, 8), of(32, 1 << 20, false));
+        assert_eq!(servers("arch=ps:3:1MiB:dedicated", 32, 8), of(3, 1 << 20, true));
+        assert_eq!(servers("study-wfbp-ps", 32, 8), of(8, 4_096_000, true));
+        assert_eq!(servers("arch=a2a:ring", 32, 8), None);
+        assert_eq!(parse("arch=a2a:ring").algorithm(), Some("ring"));
+        assert_eq!(parse("arch=ps").algorithm(), None);
+    }
+
+    #[test]
+    fn start_up_is_named_or_that_of_the_study() {
+        let start_up = |text, workers| parse(text).start_up(workers).as_nanos();
+        assert_eq!(start_up("arch=a2a", 8), 0);
+        assert_eq!(start_up("arch=a2a:ring:0.25ms", 8), 250_000);
+        assert_eq!(start_up("arch=ps:2:4MiB:colocated:1us", 2), 1_000);
+        assert_eq!(start_up("arch=ps:2:4MiB:colocated:1us", 1), 0);
+        for (workers, expected) in
+            [(1, 0), (2, 190_000), (4, 190_000), (8, 250_000), (16, 350_000), (32, 460_000), (64, 460_000)]
+        {
+            assert_eq!(start_up("arch=a2a:ring:study", workers), expected, "{workers} workers");
+        }
+        // Half way between 8 and 16 in the logarithm.
+        assert_eq!(start_up("arch=a2a:ring:study", 11), 295_943);
+    }
+}
