@@ -7,20 +7,20 @@
 #[path = "../../crates/cli/src/perf/calls.rs"]
 mod calls;
 mod chart;
-mod circumstances;
-mod command;
+pub mod circumstances;
+pub mod command;
 mod contestants;
 mod gloo;
 mod memory_floor;
 mod openmpi;
-mod ours;
+pub mod ours;
 mod profile;
 pub mod publish;
 pub mod raw_exchange;
-mod report;
+pub mod report;
 mod resident;
 mod results;
-mod statistics;
+pub mod statistics;
 mod summary;
 
 use std::fs;
@@ -133,7 +133,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
 }
 
 /// Where the workspace lies.
-fn root() -> Result<&'static Path, Error> {
+pub fn root() -> Result<&'static Path, Error> {
     Ok(Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("xtask lies in no workspace")?)
 }
 

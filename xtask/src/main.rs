@@ -4,6 +4,7 @@
 
 mod compare;
 mod lab_command;
+mod lab_study;
 
 use std::process::ExitCode;
 
@@ -22,6 +23,8 @@ enum Xtask {
     RawExchange(compare::raw_exchange::RankArguments),
     /// Run a program as ranks on several hosts that are network namespaces with shaped links (needs root)
     Lab(lab_command::LabArguments),
+    /// Measure all-reduces in the lab: bandwidth, an urgent one beside a large one, a computation beside one (needs root)
+    LabStudy(lab_study::Options),
 }
 
 fn main() -> ExitCode {
@@ -32,6 +35,7 @@ fn main() -> ExitCode {
         Xtask::Publish(options) => done(compare::publish::run(&options)),
         Xtask::RawExchange(arguments) => done(compare::raw_exchange::run_rank(&arguments)),
         Xtask::Lab(arguments) => lab_command::run(arguments),
+        Xtask::LabStudy(options) => done(lab_study::run(&options)),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error}");

@@ -225,6 +225,11 @@ fn an_urgent_call_and_a_computation_are_measured_beside_a_long_one() {
         let rounds = ["rounds", "too_short"].map(|name| overlap[name].as_u64().expect("a number"));
         assert_eq!(rounds.iter().sum::<u64>(), 3, "{report:#}");
         assert!(rounds[0] == 0 || overlap["alone_p50_us"].as_f64().is_some_and(|time| time > 0.0), "{report:#}");
+        let documented = include_str!("../../../docs/json.md");
+        let fields = overlap.as_object().expect("an object").keys();
+        fields.for_each(|field| assert!(documented.contains(&format!("`{field}`")), "{field} is not documented"));
+        let computation = ["processor_ratio", "slices"].map(|name| overlap[name].is_number());
+        assert_eq!(computation, [what == "compute"; 2], "{report:#}");
     }
     fs::remove_file(&path).expect("our own file");
     perf(&["broadcast", "--ranks", "2", "--compute"]).expect_code(2).expect_stderr(&["for all-reduce"]);

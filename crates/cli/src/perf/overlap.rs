@@ -1,6 +1,7 @@
 //! What an all-reduce in the background costs others: an urgent call that overtakes it, or a computation beside it.
 
-use std::hint::black_box;
+mod computation;
+
 use std::io::{self, Write};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -31,12 +32,6 @@ const ROUNDS: usize = 10;
 const HEAD_START: Duration = Duration::from_millis(20);
 /// Less urgent than the default.
 const BACKGROUND: u32 = u32::MAX;
-/// The share of the background call's time that the computation takes, so that it lies within it.
-const COMPUTED_SHARE: f64 = 0.5;
-/// More than any background call takes.
-const TIMEOUT: Duration = Duration::from_secs(300);
-/// Elements that stay in the first-level cache: the computation does not compete for memory.
-const COMPUTED_ELEMENTS: usize = 2048;
 
 /// What came out; times in microseconds.
 #[derive(Clone, Debug, Serialize)]
@@ -53,12 +48,20 @@ pub struct Overlap {
     pub urgent_bytes: usize,
     /// How often.
     pub rounds: usize,
-    /// The median time alone, of the slowest rank.
+    /// The median time alone, of the slowest rank. Of a computation: of a slice, as a mean over those of a round.
     pub alone_p50_us: f64,
     /// The median time beside the background call, of the slowest rank.
     pub beside_p50_us: f64,
-    /// The second over the first.
+    /// An urgent call: the second over the first. A computation: the median over the rounds of how much longer a slice
+    /// took beside the call, on the rank on which that was most.
     pub ratio: f64,
+    /// A computation: the same in processor time of its thread. What `ratio` has beyond that, the thread waited for a
+    /// processor.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processor_ratio: Option<f64>,
+    /// A computation: slices that lay within a background call, on the rank that had the fewest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slices: Option<usize>,
     /// Rounds in which the background call had ended first: they prove nothing, and are not counted.
     pub too_short: usize,
     /// Elements that were not what they must be, on all ranks together.
@@ -102,62 +105,19 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    fn urgent(&mut self, elements: usize) -> Result<Overlap, CommError> {
-        let call = |bench: &mut Self| {
-            let mut data = vec![bench.contribution(); elements];
-            let start = Instant::now();
-            bench.communicator.all_reduce(&mut data, Reduction::Sum, bench.options)?;
-            let seconds = start.elapsed().as_secs_f64();
-            bench.check(&data);
-            Ok(seconds)
-        };
-        self.compare("urgent", elements * size_of::<f32>(), HEAD_START, call)
-    }
-
-    fn compute(&mut self) -> Result<Overlap, CommError> {
-        // As long on all ranks: as often as the fastest of them can within the time.
-        let mut background = 0.0;
-        // The first one makes its memory and finds the rate of its connections.
-        for _ in 0..2 {
-            self.communicator.barrier(&CallOptions::default())?;
-            let start = Instant::now();
-            let pending = self.start()?;
-            pending.wait_timeout(TIMEOUT)?;
-            background = start.elapsed().as_secs_f64();
-            self.finish(pending)?;
-        }
-        work(100);
-        let start = Instant::now();
-        work(100);
-        let mut passes = [background * COMPUTED_SHARE / start.elapsed().as_secs_f64() * 100.0];
-        self.communicator.all_reduce(&mut passes, Reduction::Min, &CallOptions::default())?;
-        let passes = passes[0] as usize + 1;
-        self.compare("compute", 0, Duration::ZERO, |_| {
-            let start = Instant::now();
-            work(passes);
-            Ok(start.elapsed().as_secs_f64())
-        })
-    }
-
     /// Alone, beside, alone, beside, …
-    fn compare(
-        &mut self,
-        what: &'static str,
-        urgent_bytes: usize,
-        head_start: Duration,
-        mut act: impl FnMut(&mut Self) -> Result<f64, CommError>,
-    ) -> Result<Overlap, CommError> {
+    fn urgent(&mut self, elements: usize) -> Result<Overlap, CommError> {
         let (communicator, options) = (self.communicator, CallOptions::default());
         // Warm-up.
-        act(self)?;
+        self.call(elements)?;
         let (mut alone, mut beside, mut too_short) = (Vec::new(), Vec::new(), 0);
         for _ in 0..self.rounds {
             communicator.barrier(&options)?;
-            let by_itself = act(self)?;
+            let by_itself = self.call(elements)?;
             communicator.barrier(&options)?;
             let pending = self.start()?;
-            thread::sleep(head_start);
-            let together = act(self)?;
+            thread::sleep(HEAD_START);
+            let together = self.call(elements)?;
             let ended_first = f64::from(u8::from(pending.is_done()));
             self.finish(pending)?;
             let mut slowest = [by_itself, together, ended_first];
@@ -169,22 +129,40 @@ impl Bench<'_> {
                 beside.push(slowest[1]);
             }
         }
+        let (rounds, urgent_bytes) = (alone.len(), elements * size_of::<f32>());
+        let [alone_p50_us, beside_p50_us] = [alone, beside].map(|seconds| median(seconds) * 1e6);
+        let ratio = if rounds == 0 { 0.0 } else { beside_p50_us / alone_p50_us };
+        Ok(Overlap { alone_p50_us, beside_p50_us, ratio, rounds, too_short, urgent_bytes, ..self.outcome("urgent")? })
+    }
+
+    /// Seconds of an urgent call.
+    fn call(&mut self, elements: usize) -> Result<f64, CommError> {
+        let mut data = vec![self.contribution(); elements];
+        let start = Instant::now();
+        self.communicator.all_reduce(&mut data, Reduction::Sum, self.options)?;
+        let seconds = start.elapsed().as_secs_f64();
+        self.check(&data);
+        Ok(seconds)
+    }
+
+    /// What was measured, but for the times.
+    fn outcome(&self, what: &'static str) -> Result<Overlap, CommError> {
+        let communicator = self.communicator;
         let mut wrong = [self.wrong as i64];
-        communicator.all_reduce(&mut wrong, Reduction::Sum, &options)?;
-        let rounds = alone.len();
-        let median_us = |seconds: Vec<f64>| if rounds == 0 { 0.0 } else { Times::new(seconds).percentile_us(0.5) };
-        let (alone_p50_us, beside_p50_us) = (median_us(alone), median_us(beside));
+        communicator.all_reduce(&mut wrong, Reduction::Sum, &CallOptions::default())?;
         Ok(Overlap {
             what,
             transport: transport_name(communicator).to_owned(),
             ranks: communicator.world_size(),
             background_bytes: self.elements * size_of::<f32>(),
-            urgent_bytes,
-            rounds,
-            alone_p50_us,
-            beside_p50_us,
-            ratio: if rounds == 0 { 0.0 } else { beside_p50_us / alone_p50_us },
-            too_short,
+            urgent_bytes: 0,
+            rounds: 0,
+            alone_p50_us: 0.0,
+            beside_p50_us: 0.0,
+            ratio: 0.0,
+            processor_ratio: None,
+            slices: None,
+            too_short: 0,
             wrong: wrong[0] as u64,
         })
     }
@@ -213,15 +191,9 @@ impl Bench<'_> {
     }
 }
 
-/// So many passes over data in the cache.
-fn work(passes: usize) {
-    let mut data = [1.0_f32; COMPUTED_ELEMENTS];
-    for _ in 0..passes {
-        for element in &mut black_box(&mut data)[..] {
-            *element = element.mul_add(0.999, 0.001);
-        }
-    }
-    black_box(data);
+/// The median; 0 of nothing.
+fn median(values: Vec<f64>) -> f64 {
+    if values.is_empty() { 0.0 } else { Times::new(values).percentile_us(0.5) * 1e-6 }
 }
 
 impl Overlap {
@@ -231,7 +203,7 @@ impl Overlap {
     /// Standard output is closed.
     pub fn print(&self, out: &mut dyn Write) -> io::Result<()> {
         let what = match self.urgent_bytes {
-            0 => "a computation on the caller's thread".to_owned(),
+            0 => "a slice of a computation on the caller's thread".to_owned(),
             bytes => format!("an urgent all-reduce of {}", ByteSize(bytes)),
         };
         let Overlap { transport, ranks, rounds, too_short, wrong, .. } = self;
@@ -244,6 +216,9 @@ impl Overlap {
         writeln!(out, "alone   {:>12.1} us", self.alone_p50_us)?;
         writeln!(out, "beside  {:>12.1} us", self.beside_p50_us)?;
         writeln!(out, "ratio   {:>12.3}    median of {rounds} rounds, slowest rank; {wrong} wrong", self.ratio)?;
+        if let (Some(ratio), Some(slices)) = (self.processor_ratio, self.slices) {
+            writeln!(out, "processor time {ratio:>5.3}    the rest is waiting for a processor; at least {slices} slices")?;
+        }
         if *too_short > 0 {
             writeln!(out, "# in {too_short} rounds the background call ended first: give a larger --max")?;
         }
