@@ -47,6 +47,11 @@ pub trait Algorithm: Send + Sync {
     /// The bytes that the busiest sender puts on the wire, for `bytes` per block.
     fn bytes_sent(&self, topology: &Topology, bytes: f64) -> f64;
 
+    /// From how many others a rank takes in, in one tile, at most. Between hosts their streams meet.
+    fn fan_in(&self, topology: &Topology) -> usize {
+        topology.world().saturating_sub(1)
+    }
+
     /// The closed formula for one tile of `bytes` per block, and for each tile that follows it in the pipeline.
     /// `docs/algorithms.md` has it with its source.
     fn tile_seconds(&self, topology: &Topology, bytes: f64, costs: &LinkCosts) -> TileSeconds;
@@ -56,12 +61,23 @@ pub trait Algorithm: Send + Sync {
     fn seconds(&self, topology: &Topology, bytes: usize, tile_bytes: usize, costs: &LinkCosts) -> f64 {
         let tiles = tiles(bytes, tile_bytes);
         let TileSeconds { first, gaps, .. } = self.tile_seconds(topology, bytes.min(tile_bytes) as f64, costs);
+        let lost = self.contention_seconds(topology, bytes as f64, costs);
         if tiles == 1 {
-            return first;
+            return first + lost;
         }
         let full = self.tile_seconds(topology, tile_bytes as f64, costs).next * (tiles - 2) as f64;
         let rest = self.tile_seconds(topology, (bytes - (tiles - 1) * tile_bytes) as f64, costs).next;
-        first + (full + rest - gaps).max(0.0)
+        first + (full + rest - gaps).max(0.0) + lost
+    }
+
+    /// Seconds that are lost where the streams of several senders meet: max(w − 1, 0)·B·ε for a fan-in of w and B bytes,
+    /// between hosts; see [`LinkCosts::contention`]. The tiles of a pipeline are in different rounds, so all senders of a
+    /// tile send at once.
+    fn contention_seconds(&self, topology: &Topology, bytes: f64, costs: &LinkCosts) -> f64 {
+        if topology.hosts() == 1 {
+            return 0.0;
+        }
+        self.fan_in(topology).saturating_sub(1) as f64 * self.bytes_sent(topology, bytes) * costs.contention
     }
 
     /// The whole program.

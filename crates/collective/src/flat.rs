@@ -44,6 +44,11 @@ pub trait FlatAlgorithm: Send + Sync {
     /// As [`Algorithm::bytes_sent`].
     fn bytes_sent(&self, world: usize, bytes: f64) -> f64;
 
+    /// As [`Algorithm::fan_in`].
+    fn fan_in(&self, world: usize) -> usize {
+        world.saturating_sub(1)
+    }
+
     /// As [`Algorithm::tile_seconds`], on links that are all alike.
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds;
 
@@ -89,6 +94,10 @@ impl<A: FlatAlgorithm> Algorithm for A {
 
     fn bytes_sent(&self, topology: &Topology, bytes: f64) -> f64 {
         FlatAlgorithm::bytes_sent(self, topology.world(), bytes)
+    }
+
+    fn fan_in(&self, topology: &Topology) -> usize {
+        FlatAlgorithm::fan_in(self, topology.world())
     }
 
     fn tile_seconds(&self, topology: &Topology, bytes: f64, costs: &LinkCosts) -> TileSeconds {
@@ -140,7 +149,7 @@ impl Crossing {
 
     /// A chain of messages crosses so often; if it is not known how often, always.
     fn mean_link(&self, costs: &LinkCosts) -> LinkCost {
-        let LinkCosts { within, across } = costs;
+        let LinkCosts { within, across, .. } = costs;
         let Some(share) = self.share else { return across.max(within) };
         let mean = |within: f64, across: f64| within + share * (across - within);
         LinkCost {

@@ -106,7 +106,7 @@ mod tests {
     fn the_network_interfaces_of_hosts_decide_where_ranks_share_them() {
         let within = LinkCost { alpha: 5e-6, overhead: 1e-6, beta: 0.1e-9, gamma: 0.1e-9 };
         let across = LinkCost { alpha: 40e-6, overhead: 10e-6, beta: 8e-9, gamma: 0.1e-9 };
-        let costs = LinkCosts { within, across };
+        let costs = LinkCosts { within, across, contention: 0.0 };
         // Two hosts of four ranks, which are numbered in turn.
         let in_turn = Topology::of_hosts(&[0, 1, 0, 1, 0, 1, 0, 1]);
         for topology in [Topology::regular(4, 4), in_turn] {
@@ -120,6 +120,23 @@ mod tests {
                 assert_eq!(choice.algorithm.name(), "hierarchical", "{kind} of {bytes} bytes, {topology:?}");
             }
         }
+    }
+
+    #[test]
+    fn neighbours_win_where_streams_that_meet_lose_time() {
+        let link = LinkCost { alpha: 60e-6, overhead: 10e-6, beta: 8e-9, gamma: 0.1e-9 };
+        let name = |hosts, ranks, bytes, contention| {
+            let (topology, costs) = (Topology::regular(hosts, ranks), LinkCosts { contention, ..LinkCosts::uniform(link) });
+            cheapest(CollectiveKind::AllReduce, &topology, bytes, &costs, |_| true).unwrap().algorithm.name()
+        };
+        assert_eq!(name(4, 1, 100 << 20, 0.0), "halving-doubling");
+        // A twentieth of beta, as measured on four hosts at 1 Gbit/s.
+        for bytes in [10 << 20, 100 << 20] {
+            assert_eq!(name(4, 1, bytes, 0.4e-9), "ring");
+        }
+        // Rounds still decide for what is small, and on one host nothing meets at a switch.
+        assert_ne!(name(4, 1, 1 << 10, 0.4e-9), "ring");
+        assert_eq!(name(1, 4, 100 << 20, 0.4e-9), "halving-doubling");
     }
 
     #[test]

@@ -50,6 +50,11 @@ impl FlatAlgorithm for PointToPoint {
         bytes
     }
 
+    /// Everything that a rank takes in comes from one neighbour.
+    fn fan_in(&self, _world: usize) -> usize {
+        1
+    }
+
     fn tile_seconds(&self, _world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
         TileSeconds::pipeline(sent(link, bytes), busy(link, bytes))
     }

@@ -24,7 +24,7 @@ use crate::world::World;
 use crate::{Buffer, CallOptions, CommError, Element};
 
 /// Tiles in flight: enough to keep both directions of a link busy while a third tile is combined.
-const WINDOW: u32 = 4;
+pub(crate) const WINDOW: u32 = 4;
 
 /// A group of ranks that communicate. Clones are the same communicator; it may be used from several threads.
 #[derive(Clone)]

@@ -3,8 +3,10 @@
 use std::time::Instant;
 
 use paceline_collective::kernels::Elementwise;
-use paceline_plan::{DataType, LinkCost, LinkCosts, Reduction};
+use paceline_collective::registry::find;
+use paceline_plan::{CollectiveKind, DataType, LinkCost, LinkCosts, Reduction};
 
+use crate::communicator::WINDOW;
 use crate::{CallOptions, CommError, Communicator};
 
 /// Rounds of a few small all-reduces and a large one: spread over some milliseconds, so that another process on the
@@ -14,6 +16,10 @@ const SMALL_CALLS: usize = 8;
 
 /// The large one is far beyond eager messages and caches of one core, so it shows the bandwidth.
 const LARGE_BYTES: usize = 1 << 20;
+
+/// Where streams meet in a switch, all tiles of a pipeline are in flight; that is when they meet.
+const CONTENDED_BYTES: usize = WINDOW as usize * LARGE_BYTES;
+const CONTENDED_ROUNDS: usize = 3;
 
 /// Tiles of the small all-reduce that shows how fast messages follow each other: as many as are in flight at once.
 const TILES: usize = 4;
@@ -25,17 +31,20 @@ impl Communicator {
     ///
     /// From the times of all-reduces of S bytes (`docs/algorithms.md`): a ring, T = 2(n−1)α + 2(n−1)/n·Sβ + (n−1)/n·Sγ,
     /// at two sizes; and a small direct one, T = α + (n−2)·overhead. Between two ranks, T tiles of one instead of one
-    /// cost (T−1)·overhead more. Gamma is measured on its own. The agreed values are the largest of any rank.
+    /// cost (T−1)·overhead more. Gamma is measured on its own. Where more than two hosts can meet: how much longer than
+    /// its formula says a large halving-doubling takes, in which several ranks send to one, than a ring, in which nobody
+    /// is in anybody's way. The agreed values are the largest of any rank.
     ///
     /// # Errors
     /// As any collective.
     pub fn probe(&self) -> Result<LinkCosts, CommError> {
         let (topology, gamma) = (self.topology().clone(), seconds_per_byte_reduced());
-        let mut costs = [0.0; 7];
+        let mut costs = [0.0; 8];
         if topology.is_flat() {
             let measured = self.measure(gamma)?;
             costs[..3].copy_from_slice(&measured);
             costs[3..6].copy_from_slice(&measured);
+            costs[7] = self.measure_contention(&link_cost(&measured, gamma))?;
         } else {
             // All hosts at once; then one rank of each.
             let host = topology.host(self.rank()) as u32;
@@ -44,13 +53,15 @@ impl Communicator {
             }
             let first = topology.index_on_host(self.rank()) == 0;
             if let Some(across) = self.split(first.then_some(0), 0)? {
-                costs[3..6].copy_from_slice(&across.measure(gamma)?);
+                let measured = across.measure(gamma)?;
+                costs[3..6].copy_from_slice(&measured);
+                costs[7] = across.measure_contention(&link_cost(&measured, gamma))?;
             }
         }
         costs[6] = gamma;
         self.all_reduce(&mut costs, Reduction::Max, &CallOptions::algorithm("ring"))?;
-        let link = |of: &[f64]| LinkCost { alpha: of[0], overhead: of[1], beta: of[2], gamma: costs[6] };
-        let costs = LinkCosts { within: link(&costs[..3]), across: link(&costs[3..6]) };
+        let link = |of: &[f64]| link_cost(of, costs[6]);
+        let costs = LinkCosts { within: link(&costs[..3]), across: link(&costs[3..6]), contention: costs[7] };
         self.world.set_link_costs(costs);
         Ok(costs)
     }
@@ -85,12 +96,39 @@ impl Communicator {
         Ok([alpha, overhead.clamp(0.0, alpha), beta])
     }
 
+    /// Seconds per byte that are lost where streams meet; 0 if all ranks are on one host, or too few to meet.
+    fn measure_contention(&self, link: &LinkCost) -> Result<f64, CommError> {
+        let (topology, kind) = (self.topology(), CollectiveKind::AllReduce);
+        let [Ok(ring), Ok(met)] = ["ring", "halving-doubling"].map(|name| find(kind, name)) else { return Ok(0.0) };
+        let meeting = met.fan_in(topology).saturating_sub(1) as f64;
+        if topology.hosts() == 1 || meeting == 0.0 {
+            return Ok(0.0);
+        }
+        let mut data = self.alloc(CONTENDED_BYTES / size_of::<f32>())?;
+        let mut seconds = [f64::INFINITY; 2];
+        for _ in 0..CONTENDED_ROUNDS {
+            for (seconds, algorithm) in seconds.iter_mut().zip([ring, met]) {
+                *seconds = seconds.min(self.seconds(algorithm.name(), &mut data, LARGE_BYTES)?);
+            }
+        }
+        let costs = LinkCosts::uniform(*link);
+        let [expected_ring, expected_met] =
+            [ring, met].map(|algorithm| algorithm.seconds(topology, CONTENDED_BYTES, LARGE_BYTES, &costs));
+        let lost = (seconds[1] - seconds[0]) - (expected_met - expected_ring);
+        Ok((lost / (meeting * met.bytes_sent(topology, CONTENDED_BYTES as f64))).max(0.0))
+    }
+
     fn seconds(&self, algorithm: &str, data: &mut [f32], tile_bytes: usize) -> Result<f64, CommError> {
         let options = CallOptions { chunk_bytes: Some(tile_bytes), ..CallOptions::algorithm(algorithm) };
         let start = Instant::now();
         self.all_reduce(data, Reduction::Sum, &options)?;
         Ok(start.elapsed().as_secs_f64())
     }
+}
+
+/// Alpha, overhead and beta as measured, with gamma.
+fn link_cost(measured: &[f64], gamma: f64) -> LinkCost {
+    LinkCost { alpha: measured[0], overhead: measured[1], beta: measured[2], gamma }
 }
 
 /// Gamma: the time to combine a byte, of operands that lie in the second-level cache.

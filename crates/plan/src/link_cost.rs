@@ -32,6 +32,14 @@ pub struct LinkCosts {
     pub within: LinkCost,
     /// Between two hosts.
     pub across: LinkCost,
+    /// Between hosts: seconds per byte more for every sender but the first of those whose streams meet at one receiver
+    /// (incast). Where it is not zero, streams that meet lose time: in the queue of a switch that overflows, or because
+    /// one waits while the other has the port.
+    ///
+    /// Source: the incast term of Xiong et al., "Revisiting the time cost model of AllReduce" (arXiv 2409.04202, 2024),
+    /// with a threshold of one sender.
+    #[serde(default)]
+    pub contention: f64,
 }
 
 impl LinkCost {
@@ -67,8 +75,8 @@ impl LinkCost {
 }
 
 impl LinkCosts {
-    /// Links that cost the same wherever they lead.
+    /// Links that cost the same wherever they lead, and on which nobody is in the way of anybody else.
     pub const fn uniform(link: LinkCost) -> Self {
-        LinkCosts { within: link, across: link }
+        LinkCosts { within: link, across: link, contention: 0.0 }
     }
 }

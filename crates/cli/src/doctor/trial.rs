@@ -54,7 +54,10 @@ fn cost(communicator: &Communicator) -> Finding {
         let (alpha, overhead) = (alpha * 1e6, overhead * 1e6);
         format!("{alpha:.1} us per message, {overhead:.1} us if many leave at once, {:.1} GB/s", gigabytes_per_s(beta))
     };
-    let LinkCosts { within, across } = communicator.link_costs();
-    let between = if across == within { String::new() } else { format!("; between hosts {}", link(across)) };
+    let LinkCosts { within, across, contention } = communicator.link_costs();
+    let mut between = if across == within { String::new() } else { format!("; between hosts {}", link(across)) };
+    if contention > 0.0 {
+        between += &format!(", {:.0} % of that lost where two streams meet", contention / across.beta * 100.0);
+    }
     Finding::good("links", format!("{}{between}; reducing {:.1} GB/s", link(within), gigabytes_per_s(within.gamma)))
 }

@@ -86,6 +86,11 @@ impl Algorithm for Hierarchical {
         (0..topology.world()).map(blocks).max().unwrap_or(0) as f64 * bytes
     }
 
+    /// Between hosts every rank takes in from one other.
+    fn fan_in(&self, _topology: &Topology) -> usize {
+        1
+    }
+
     fn tile_seconds(&self, topology: &Topology, bytes: f64, costs: &LinkCosts) -> TileSeconds {
         let (world, hosts, columns) = (topology.world(), topology.hosts(), topology.ranks_per_host_max());
         if world == 1 {

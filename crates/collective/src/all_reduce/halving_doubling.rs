@@ -67,6 +67,12 @@ impl FlatAlgorithm for HalvingDoubling {
         2.0 * (participants - 1.0) / participants * bytes + if doubling.folded > 0 { bytes } else { 0.0 }
     }
 
+    /// A partner in each exchange.
+    fn fan_in(&self, world: usize) -> usize {
+        let doubling = Doubling::of(world);
+        doubling.exchanges() + usize::from(doubling.folded > 0)
+    }
+
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
         let doubling = Doubling::of(world);
         let (exchanges, participants) = (doubling.exchanges() as f64, doubling.participants as f64);

@@ -74,11 +74,16 @@ impl Algorithm for Hierarchical {
         shares(topology).map(|(share, peers)| sent(share, peers)).fold(0.0, f64::max)
     }
 
+    /// Between hosts every rank takes in from one other.
+    fn fan_in(&self, _topology: &Topology) -> usize {
+        1
+    }
+
     fn tile_seconds(&self, topology: &Topology, bytes: f64, costs: &LinkCosts) -> TileSeconds {
         if topology.world() == 1 {
             return TileSeconds::NONE;
         }
-        let LinkCosts { within, across } = costs;
+        let LinkCosts { within, across, .. } = costs;
         let (hosts, columns) = (topology.hosts() as f64, topology.ranks_per_host_max() as f64);
         let part = bytes / (hosts * columns);
         let hops = hosts - 1.0;

@@ -65,6 +65,11 @@ impl FlatAlgorithm for Ring {
         2.0 * (world - 1) as f64 / world as f64 * bytes
     }
 
+    /// Everything that a rank takes in comes from one neighbour.
+    fn fan_in(&self, _world: usize) -> usize {
+        1
+    }
+
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
         let (peers, part) = ((world - 1) as f64, bytes / world as f64);
         chained(2.0 * peers, link, peers * part * (2.0 * link.beta + link.gamma))

@@ -54,6 +54,11 @@ impl FlatAlgorithm for Binomial {
         log2_ceil(world) as f64 * bytes
     }
 
+    /// Everything that a rank takes in comes from one neighbour.
+    fn fan_in(&self, _world: usize) -> usize {
+        1
+    }
+
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
         let (rounds, messages) = (f64::from(world.ilog2()), log2_ceil(world) as f64);
         let next = messages * busy(link, bytes);

@@ -76,6 +76,11 @@ impl Algorithm for Hierarchical {
         (0..topology.hosts()).map(sent).max().unwrap_or(0) as f64 * bytes
     }
 
+    /// Between hosts every rank takes in from one other.
+    fn fan_in(&self, _topology: &Topology) -> usize {
+        1
+    }
+
     fn tile_seconds(&self, topology: &Topology, bytes: f64, costs: &LinkCosts) -> TileSeconds {
         let (across, within) = (busy(&costs.across, bytes), busy(&costs.within, bytes));
         let port = |host| {

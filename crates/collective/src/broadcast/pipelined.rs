@@ -55,6 +55,11 @@ impl FlatAlgorithm for Pipelined {
         if world > 1 { bytes } else { 0.0 }
     }
 
+    /// Everything that a rank takes in comes from one neighbour.
+    fn fan_in(&self, _world: usize) -> usize {
+        1
+    }
+
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
         if world == 1 {
             return TileSeconds::NONE;

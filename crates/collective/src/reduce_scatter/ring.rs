@@ -59,6 +59,11 @@ impl FlatAlgorithm for Ring {
         (world - 1) as f64 * bytes
     }
 
+    /// Everything that a rank takes in comes from one neighbour.
+    fn fan_in(&self, _world: usize) -> usize {
+        1
+    }
+
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
         let peers = (world - 1) as f64;
         chained(peers, link, peers * (link.beta + link.gamma) * bytes)

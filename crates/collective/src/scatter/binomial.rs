@@ -66,6 +66,11 @@ impl FlatAlgorithm for Binomial {
         (world - 1) as f64 * bytes
     }
 
+    /// Everything that a rank takes in comes from one neighbour.
+    fn fan_in(&self, _world: usize) -> usize {
+        1
+    }
+
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
         let next = log2_ceil(world) as f64 * link.overhead + (world - 1) as f64 * bytes * link.beta;
         TileSeconds::pipeline(f64::from(world.ilog2()) * link.latency() + next, next)

@@ -51,6 +51,11 @@ impl FlatAlgorithm for Direct {
         (world - 1) as f64 * bytes
     }
 
+    /// Everything that a rank takes in comes from one neighbour.
+    fn fan_in(&self, _world: usize) -> usize {
+        1
+    }
+
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
         if world == 1 {
             return TileSeconds::NONE;
