@@ -126,7 +126,8 @@ mod tests {
     fn neighbours_win_where_streams_that_meet_lose_time() {
         let link = LinkCost { alpha: 60e-6, overhead: 10e-6, beta: 8e-9, gamma: 0.1e-9 };
         let name = |hosts, ranks, bytes, contention| {
-            let (topology, costs) = (Topology::regular(hosts, ranks), LinkCosts { contention, ..LinkCosts::uniform(link) });
+            let (topology, costs) =
+                (Topology::regular(hosts, ranks), LinkCosts { contention, ..LinkCosts::uniform(link) });
             cheapest(CollectiveKind::AllReduce, &topology, bytes, &costs, |_| true).unwrap().algorithm.name()
         };
         assert_eq!(name(4, 1, 100 << 20, 0.0), "halving-doubling");

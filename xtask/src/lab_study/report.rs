@@ -102,15 +102,21 @@ impl Study {
         if loads.first().is_some_and(|load| !load.is_quiet()) {
             writeln!(out, "- **the machine was busy with something else when this run began**")?;
         }
-        writeln!(out, "\nf32, sum, a rank on each host. Medians over the rounds; the floor is 2(n−1)/n · bytes / rate.\n")?;
+        writeln!(
+            out,
+            "\nf32, sum, a rank on each host. Medians over the rounds; the floor is 2(n−1)/n · bytes / rate.\n"
+        )?;
         writeln!(out, "| hosts | case | floor | measured | spread | demanded | |\n|---|---|---|---|---|---|---|")?;
         for row in rows {
             let Row { hosts, case, demanded, values, .. } = row;
             let floor = row.floor_us.map_or("–".to_owned(), |floor| format!("{:.1} ms", floor / 1e3));
             let met = if row.met() { "met" } else { "**missed**" };
             let measured = row.measured();
-            writeln!(out, "| {hosts} | {case} | {floor} | {measured} | ±{:.1} % | {demanded} | {met} |",
-                (spread(values) - 1.0) * 100.0)?;
+            writeln!(
+                out,
+                "| {hosts} | {case} | {floor} | {measured} | ±{:.1} % | {demanded} | {met} |",
+                (spread(values) - 1.0) * 100.0
+            )?;
         }
         writeln!(out, "\n| case | round by round |\n|---|---|")?;
         for row in rows {

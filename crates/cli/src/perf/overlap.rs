@@ -217,7 +217,10 @@ impl Overlap {
         writeln!(out, "beside  {:>12.1} us", self.beside_p50_us)?;
         writeln!(out, "ratio   {:>12.3}    median of {rounds} rounds, slowest rank; {wrong} wrong", self.ratio)?;
         if let (Some(ratio), Some(slices)) = (self.processor_ratio, self.slices) {
-            writeln!(out, "processor time {ratio:>5.3}    the rest is waiting for a processor; at least {slices} slices")?;
+            writeln!(
+                out,
+                "processor time {ratio:>5.3}    the rest is waiting for a processor; at least {slices} slices"
+            )?;
         }
         if *too_short > 0 {
             writeln!(out, "# in {too_short} rounds the background call ended first: give a larger --max")?;

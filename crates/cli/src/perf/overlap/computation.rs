@@ -48,8 +48,7 @@ impl Bench<'_> {
             let ratios = [beside.wall() / alone.wall(), beside.processor() / alone.processor()];
             let too_few = f64::from(u8::from(beside.count() == 0));
             // The fewest slices, as a maximum.
-            let mut slowest =
-                [alone.wall(), beside.wall(), ratios[0], ratios[1], too_few, -(beside.count() as f64)];
+            let mut slowest = [alone.wall(), beside.wall(), ratios[0], ratios[1], too_few, -(beside.count() as f64)];
             communicator.all_reduce(&mut slowest, Reduction::Max, &options)?;
             if slowest[4] > 0.0 {
                 too_short += 1;
