@@ -20,6 +20,8 @@ pub struct Assignment {
     /// Which iterations. Under one plan's version they go on where the assignment before ended: operations are known by
     /// version and iteration, and no name may come twice.
     pub iterations: Range<u64>,
+    /// May it go on for more iterations ([`crate::ParameterServer::extend`])? Then the shards wait for a last word.
+    pub extensible: bool,
     /// What becomes of the sum.
     pub mode: Mode,
 }
@@ -97,6 +99,9 @@ pub enum AssignmentError {
         "it begins with iteration {0}, but the shards have no parameters of the one before; begin with iteration 0"
     )]
     NothingToGoOnWith(u64),
+    /// Nothing can go on.
+    #[error("there is no assignment that could go on; give one out with `extensible`")]
+    NothingToExtend,
     /// Workers disagree.
     #[error("rank 0 has given out another one; let all workers make the same plan")]
     Differs,
@@ -153,8 +158,13 @@ impl Assignment {
                 return Err(AssignmentError::Torn { bucket });
             }
         }
+        self.check_iterations()
+    }
+
+    fn check_iterations(&self) -> Result<(), AssignmentError> {
         let Range { start, end } = self.iterations;
-        let numbered = start <= end && end.checked_mul(plan.operations() as u64).is_some();
+        let numbered =
+            start <= end && i64::try_from(end).is_ok() && end.checked_mul(self.plan.operations() as u64).is_some();
         if numbered { Ok(()) } else { Err(AssignmentError::Iterations(self.iterations.clone())) }
     }
 }
@@ -182,6 +192,18 @@ impl History {
             return Err(AssignmentError::Again { version, begins, done });
         }
         self.0.insert(version, (hash, end));
+        Ok(())
+    }
+
+    /// An assignment that was admitted goes on to another end; not before the one that it has.
+    pub fn extend(&mut self, assignment: &mut Assignment, end: u64) -> Result<(), AssignmentError> {
+        let iterations = assignment.iterations.start..end.max(assignment.iterations.end);
+        let extended = Assignment { iterations, ..assignment.clone() };
+        extended.check_iterations()?;
+        if let Some((_, done)) = self.0.get_mut(&extended.plan.version) {
+            *done = extended.iterations.end;
+        }
+        *assignment = extended;
         Ok(())
     }
 }
@@ -255,7 +277,7 @@ mod tests {
             forward_overlap: false,
             server_priority_only: false,
         };
-        Assignment { plan, iterations: 0..5, mode: Mode::Aggregate }
+        Assignment { plan, iterations: 0..5, extensible: false, mode: Mode::Aggregate }
     }
 
     #[test]
@@ -294,6 +316,13 @@ mod tests {
         assert_eq!(history.admit(&other, roles), Err(AssignmentError::OtherPlan(1)));
         other.plan.version = 2;
         assert_eq!(history.admit(&other, roles), Ok(()));
+        assert_eq!(history.extend(&mut other, 12), Ok(()));
+        assert_eq!(other.iterations, 7..12);
+        assert_eq!(history.extend(&mut other, 2), Ok(()), "it does not become shorter");
+        other.iterations = 11..13;
+        let again = AssignmentError::Again { version: 2, begins: 11, done: 12 };
+        assert_eq!(history.admit(&other, roles), Err(again));
+        assert!(history.extend(&mut other, u64::MAX).is_err());
         let id = |iteration, operation| assignment().options(iteration, operation, CallOptions::default()).operation;
         assert_eq!([id(0, 0), id(0, 1), id(3, 1)], [Some(0), Some(1), Some(7)]);
     }

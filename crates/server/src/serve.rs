@@ -14,6 +14,7 @@ use crate::assignment::{
     Assignment, AssignmentError, History, Mode, Order, give_out, in_phase, refused, tell_everyone,
 };
 use crate::error::ServerError;
+use crate::extension::{Expected, Extension};
 use crate::groups::Groups;
 use crate::roles::Roles;
 
@@ -89,6 +90,21 @@ struct Server<'a> {
     served: Served,
 }
 
+/// An assignment that is being carried out.
+struct Work {
+    assignment: Assignment,
+    stock: Stock,
+    shard: Shard,
+    /// The word that may let it go on.
+    expected: Option<Expected>,
+}
+
+impl Work {
+    fn is_done(&self) -> bool {
+        self.shard.is_done() && self.expected.is_none()
+    }
+}
+
 /// What a plan needs on this shard.
 struct Stock {
     plan: u64,
@@ -129,41 +145,55 @@ impl<'a> Server<'a> {
         let _awake = self.world.wake_at_ends(thread::current());
         loop {
             match give_out(self.world, None, Some(self.options.timeout))? {
-                Order::Serve(assignment) => self.carry_out(&assignment)?,
+                Order::Serve(assignment) => self.carry_out(assignment)?,
                 Order::Stop => return Ok(self.served),
             }
         }
     }
 
-    fn carry_out(&mut self, assignment: &Assignment) -> Result<(), ServerError> {
-        self.history.admit(assignment, self.roles).map_err(|why| refused(self.world, why))?;
-        let mut stock = self.stock(assignment)?;
+    fn carry_out(&mut self, assignment: Assignment) -> Result<(), ServerError> {
+        self.history.admit(&assignment, self.roles).map_err(|why| refused(self.world, why))?;
+        let stock = self.stock(&assignment)?;
         self.world.barrier(&CallOptions::default())?;
         let mode = match assignment.mode {
             Mode::Aggregate => ShardMode::Aggregate,
             Mode::Apply { .. } => ShardMode::Apply,
         };
         let priorities: Vec<u32> = stock.partitions.iter().map(|partition| partition.priority).collect();
-        let mut shard = Shard::new(&priorities, assignment.iterations.clone(), mode, 1);
-        while !shard.is_done() {
-            self.collect(&mut stock, &mut shard)?;
-            match shard.begin() {
-                Some(task) if task.phase.communicates() => {
-                    let partition = &mut stock.partitions[task.partition];
-                    partition.pending = Some((task, self.start(task, partition, assignment)?));
-                }
-                Some(task) => {
-                    self.apply(task, &mut stock);
-                    shard.finished(task.partition);
-                }
-                // What has ended since the last look has left its mark: the thread does not sleep then.
-                None if !shard.is_done() => thread::park_timeout(SLEEP_MAX),
-                None => {}
-            }
+        let shard = Shard::new(&priorities, assignment.iterations.clone(), mode, 1);
+        let mut work = Work { expected: self.expect(assignment.extensible)?, assignment, stock, shard };
+        while !work.is_done() {
+            self.advance(&mut work)?;
         }
-        self.stock = Some(stock);
+        self.stock = Some(work.stock);
         self.served.assignments += 1;
         Ok(())
+    }
+
+    /// Takes note of what has ended, and does the next thing, or sleeps if there is nothing to be done.
+    fn advance(&mut self, work: &mut Work) -> Result<(), ServerError> {
+        if let Some(word) = work.expected.take_if(|expected| expected.is_here()) {
+            let Extension { end, more } = word.take()?;
+            self.history.extend(&mut work.assignment, end).map_err(|why| refused(self.world, why))?;
+            work.shard.extend(work.assignment.iterations.end);
+            work.expected = self.expect(more)?;
+        }
+        self.collect(work)?;
+        match work.shard.begin() {
+            Some(task) if task.phase.communicates() => self.start(task, work)?,
+            Some(task) => {
+                self.apply(task, &mut work.stock);
+                work.shard.finished(task.partition);
+            }
+            // What has ended since the last look has left its mark: the thread does not sleep then.
+            None if !work.is_done() => thread::park_timeout(SLEEP_MAX),
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn expect(&self, more: bool) -> Result<Option<Expected>, ServerError> {
+        Ok(more.then(|| Expected::new(&self.group, self.options.timeout)).transpose()?)
     }
 
     /// The memory of an assignment: what there is, if it is more of the same, or new.
@@ -208,8 +238,8 @@ impl<'a> Server<'a> {
     }
 
     /// Takes back the buffers of operations that have ended.
-    fn collect(&mut self, stock: &mut Stock, shard: &mut Shard) -> Result<(), ServerError> {
-        for (index, partition) in stock.partitions.iter_mut().enumerate() {
+    fn collect(&mut self, work: &mut Work) -> Result<(), ServerError> {
+        for (index, partition) in work.stock.partitions.iter_mut().enumerate() {
             let Some((task, pending)) = partition.pending.take_if(|(_, pending)| pending.is_done()) else { continue };
             let buffer = pending.wait()?;
             match task.phase {
@@ -217,17 +247,13 @@ impl<'a> Server<'a> {
                 Phase::Initialise | Phase::Pull | Phase::Apply => partition.parameters = Some(buffer),
             }
             self.served.operations += 1;
-            shard.finished(index);
+            work.shard.finished(index);
         }
         Ok(())
     }
 
-    fn start(
-        &self,
-        task: Task,
-        partition: &mut Partition,
-        assignment: &Assignment,
-    ) -> Result<Pending<f32>, ServerError> {
+    fn start(&self, task: Task, work: &mut Work) -> Result<(), ServerError> {
+        let partition = &mut work.stock.partitions[task.partition];
         let options = CallOptions {
             algorithm: self.options.algorithm.clone(),
             chunk_bytes: self.options.chunk_bytes,
@@ -236,7 +262,7 @@ impl<'a> Server<'a> {
             priority: partition.priority,
             ..CallOptions::default()
         };
-        let options = in_phase(assignment.named(task.iteration, partition.operation, options), task.phase);
+        let options = in_phase(work.assignment.named(task.iteration, partition.operation, options), task.phase);
         let here = self.group.rank();
         let (sum, parameters) = (&mut partition.sum, &mut partition.parameters);
         let pending = match task.phase {
@@ -245,7 +271,8 @@ impl<'a> Server<'a> {
             Phase::Initialise => self.group.start_broadcast(taken(parameters), 0, &options),
             Phase::Pull | Phase::Apply => self.group.start_broadcast(taken(parameters), here, &options),
         };
-        Ok(pending?)
+        partition.pending = Some((task, pending?));
+        Ok(())
     }
 
     fn apply(&mut self, task: Task, stock: &mut Stock) {

@@ -1,12 +1,13 @@
 //! The workers' side.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use paceline_comm::{Buffer, CallOptions, CommError, Communicator, Pending, Reduction};
 use paceline_engine::shard::Phase;
 
 use crate::assignment::{Assignment, AssignmentError, History, Order, give_out, in_phase, refused, tell_everyone};
 use crate::error::ServerError;
+use crate::extension::Extension;
 use crate::groups::Groups;
 use crate::roles::Roles;
 
@@ -21,7 +22,15 @@ pub struct ParameterServer {
     workers: Communicator,
     /// By shard: all workers, then the shard.
     shards: Vec<Communicator>,
-    history: Mutex<History>,
+    given: Mutex<Given>,
+}
+
+/// What was given out.
+#[derive(Debug, Default)]
+struct Given {
+    history: History,
+    /// The assignment that may go on.
+    extensible: Option<Assignment>,
 }
 
 impl ParameterServer {
@@ -36,7 +45,7 @@ impl ParameterServer {
         // A worker belongs to all of them.
         let workers = groups.workers.unwrap_or_else(|| world.clone());
         let shards = groups.shards.into_iter().flatten().collect();
-        Ok(ParameterServer { world: world.clone(), roles, workers, shards, history: Mutex::default() })
+        Ok(ParameterServer { world: world.clone(), roles, workers, shards, given: Mutex::default() })
     }
 
     /// Who works and who serves.
@@ -63,7 +72,9 @@ impl ParameterServer {
     /// [`ServerError::Assignment`] if it makes no sense, or workers disagree; [`ServerError::Comm`] if a shard cannot do it
     /// (its words say why) or a rank is lost.
     pub fn assign(&self, assignment: &Assignment) -> Result<(), ServerError> {
-        let admitted = self.history.lock().unwrap_or_else(PoisonError::into_inner).admit(assignment, self.roles);
+        let mut state = self.given();
+        self.close(&mut state)?;
+        let admitted = state.history.admit(assignment, self.roles);
         let given = admitted.map_err(|why| refused(&self.world, why)).and_then(|()| {
             let order = Order::Serve(assignment.clone());
             match give_out(&self.world, Some(&order), None)? {
@@ -72,8 +83,43 @@ impl ParameterServer {
             }
         });
         tell_everyone(&self.world, given)?;
+        state.extensible = assignment.extensible.then(|| assignment.clone());
         // The shards have their memory.
         Ok(self.world.barrier(&CallOptions::default())?)
+    }
+
+    /// Lets the current assignment, an [`Assignment::extensible`] one, go on until iteration `end`; with `more` false for
+    /// the last time. All workers call it, and nobody waits: called before the last iteration so far, it costs the
+    /// shards no pause. [`ParameterServer::assign`] and [`ParameterServer::stop`] say the last word by themselves.
+    ///
+    /// # Errors
+    /// [`ServerError::Assignment`] if no assignment can be extended, or there are more iterations than can be numbered;
+    /// [`ServerError::Comm`] if a rank is lost.
+    pub fn extend(&self, end: u64, more: bool) -> Result<(), ServerError> {
+        self.extend_given(&mut self.given(), end, more)
+    }
+
+    fn extend_given(&self, given: &mut Given, end: u64, more: bool) -> Result<(), ServerError> {
+        let refuse = |why| refused(&self.world, why);
+        let assignment = given.extensible.as_mut().ok_or_else(|| refuse(AssignmentError::NothingToExtend))?;
+        given.history.extend(assignment, end).map_err(refuse)?;
+        let extension = Extension { end: assignment.iterations.end, more };
+        if !more {
+            given.extensible = None;
+        }
+        if self.world.rank() == 0 {
+            self.shards.iter().try_for_each(|shard| extension.send(shard))?;
+        }
+        Ok(())
+    }
+
+    /// Says the last word about an assignment that may go on.
+    fn close(&self, given: &mut Given) -> Result<(), ServerError> {
+        if given.extensible.is_some() { self.extend_given(given, 0, false) } else { Ok(()) }
+    }
+
+    fn given(&self) -> MutexGuard<'_, Given> {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets the shards go, after the last iteration of the last assignment. All workers call it.
@@ -81,6 +127,7 @@ impl ParameterServer {
     /// # Errors
     /// [`ServerError::Comm`] if a rank is lost.
     pub fn stop(&self) -> Result<(), ServerError> {
+        self.close(&mut self.given())?;
         match give_out(&self.world, Some(&Order::Stop), None)? {
             Order::Stop => Ok(()),
             Order::Serve(_) => tell_everyone(&self.world, Err(refused(&self.world, AssignmentError::Differs))),

@@ -53,7 +53,7 @@ fn work(joined: Joined, shards: usize) -> usize {
     assert!(threads.iter().all(|thread| roles.beside(thread.shard()) == world.rank()));
     let server = ParameterServer::connect(&world, roles).unwrap();
     let plan = plan(1, &[100_000, 10, 50_000], 30_000, shards);
-    let assignment = Assignment { plan, iterations: 0..3, mode: Mode::Aggregate };
+    let assignment = Assignment { plan, iterations: 0..3, extensible: false, mode: Mode::Aggregate };
     server.assign(&assignment).unwrap();
     (0..3).for_each(|iteration| aggregate(&server, &world, &assignment, iteration, SEED));
     server.stop().unwrap();
@@ -96,7 +96,8 @@ fn shards_may_do_more_than_serve() {
     };
     let Joined { world, roles, shards } = join_beside_with(config(None, TransportChoice::Auto), 1, act).unwrap();
     let server = ParameterServer::connect(&world, roles).unwrap();
-    let assignment = Assignment { plan: plan(1, &[5, 6], 10, 1), iterations: 0..3, mode: Mode::Aggregate };
+    let assignment =
+        Assignment { plan: plan(1, &[5, 6], 10, 1), iterations: 0..3, extensible: false, mode: Mode::Aggregate };
     server.assign(&assignment).unwrap();
     (0..3).for_each(|iteration| aggregate(&server, &world, &assignment, iteration, SEED));
     server.stop().unwrap();

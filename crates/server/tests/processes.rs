@@ -42,6 +42,7 @@ fn take_part(transport: TransportChoice, iterations: u64) -> Result<(), ServerEr
     let assignment = Assignment {
         plan: plan(1, &[40_000, 100, 9000], 15_000, SHARDS),
         iterations: 0..iterations,
+        extensible: false,
         mode: Mode::Aggregate,
     };
     server.assign(&assignment)?;
