@@ -208,6 +208,11 @@ impl Dispatcher {
         self.unfinished == 0
     }
 
+    /// Have all operations of a bucket finished in this iteration? (Also before the first one.)
+    pub fn has_arrived(&self, bucket: usize) -> bool {
+        self.buckets[bucket].unfinished == 0
+    }
+
     /// The most bytes that may be in flight; `u64::MAX` if any number may.
     pub fn credit_bytes(&self) -> u64 {
         self.credit

@@ -23,12 +23,14 @@
 
 mod dispatcher;
 mod error;
+pub mod formula;
 mod fusion;
 mod mg_wfbp;
 mod partition;
 mod planner;
 mod priority;
 mod scheduler;
+mod steady_state;
 mod workload;
 
 pub use dispatcher::Dispatcher;
@@ -36,6 +38,7 @@ pub use error::ScheduleError;
 pub use fusion::{DDP_BUCKET_BYTES, DDP_FIRST_BUCKET_BYTES, fuse};
 pub use planner::plan;
 pub use scheduler::{Schedule, Scheduler, Schedulers};
+pub use steady_state::steady_state_s;
 pub use workload::{CommunicationTime, Workload};
 
 /// Gradients travel as f32.

@@ -1,0 +1,117 @@
+//! What an iteration takes where iterations overlap: no closed formula, so the plan is played on one channel.
+
+use std::collections::VecDeque;
+
+use paceline_plan::{OperationNumber, Plan, Profile};
+
+use crate::{Dispatcher, ELEMENT_BYTES};
+
+/// Iterations that are played. The first begins with an empty network; from the second on all are alike.
+const ITERATIONS: usize = 3;
+
+/// Seconds of one iteration among many, of workers that are all alike, on one channel that takes the operations in the
+/// order in which the plan's [`Dispatcher`] starts them, and `communication_s` seconds for each. The difference of the
+/// last two of three iterations.
+///
+/// If the plan overlaps with the next forward pass, a layer's parameters are updated before their first use, each tensor
+/// in its share of the optimiser's time; else everything waits for the last operation, and the result is that of
+/// [`formula::one_channel`](crate::formula::one_channel). The profile must pass its [`check`](Profile::check).
+pub fn steady_state_s(profile: &Profile, plan: &Plan, communication_s: &dyn Fn(u64) -> f64) -> f64 {
+    let mut channel = Channel::new(plan, communication_s);
+    let mut bucket_of = vec![0; plan.tensors()];
+    for (number, bucket) in plan.buckets.iter().enumerate() {
+        bucket.tensors.iter().for_each(|&tensor| bucket_of[tensor] = number);
+    }
+    let final_step = last_steps(profile);
+    let update_share = profile.update_s / plan.elements().max(1) as f64;
+    let mut now = 0.0;
+    let mut ends = Vec::with_capacity(ITERATIONS);
+    for iteration in 0..ITERATIONS {
+        let arrived = iteration > 0;
+        if arrived && !plan.forward_overlap {
+            now = (0..plan.buckets.len()).map(|bucket| channel.arrival_s(bucket)).fold(now, f64::max);
+            now += profile.update_s;
+        }
+        let mut updated = vec![!(arrived && plan.forward_overlap); plan.tensors()];
+        for step in &profile.forward {
+            if !std::mem::replace(&mut updated[step.tensor], true) {
+                now = now.max(channel.arrival_s(bucket_of[step.tensor]));
+                now += update_share * profile.tensors[step.tensor].elements as f64;
+            }
+            now += step.seconds;
+        }
+        channel.dispatcher.begin();
+        for (index, step) in profile.backward.iter().enumerate() {
+            now += step.seconds;
+            if final_step[step.tensor] == index {
+                channel.advance(now);
+                channel.dispatcher.ready(step.tensor);
+                channel.start(now);
+            }
+        }
+        ends.push(now);
+    }
+    ends[ITERATIONS - 1] - ends[ITERATIONS - 2]
+}
+
+/// By tensor: the step of backward after which its gradient is final.
+fn last_steps(profile: &Profile) -> Vec<usize> {
+    let mut last = vec![0; profile.tensors.len()];
+    profile.backward.iter().enumerate().for_each(|(index, step)| last[step.tensor] = index);
+    last
+}
+
+/// Carries one operation after the other.
+struct Channel<'a> {
+    communication_s: &'a dyn Fn(u64) -> f64,
+    bytes: Vec<u64>,
+    dispatcher: Dispatcher,
+    /// Started, behind the one that is under way.
+    queue: VecDeque<OperationNumber>,
+    /// Under way, and when it ends.
+    current: Option<(OperationNumber, f64)>,
+    /// By bucket: when it arrived last.
+    arrived_s: Vec<f64>,
+}
+
+impl<'a> Channel<'a> {
+    fn new(plan: &Plan, communication_s: &'a dyn Fn(u64) -> f64) -> Self {
+        Channel {
+            communication_s,
+            bytes: plan.partitions().map(|(_, part)| part.elements.len() as u64 * ELEMENT_BYTES).collect(),
+            dispatcher: Dispatcher::new(plan),
+            queue: VecDeque::new(),
+            current: None,
+            arrived_s: vec![0.0; plan.buckets.len()],
+        }
+    }
+
+    /// Lets operations start, and the first of them set off if nothing is under way.
+    fn start(&mut self, now: f64) {
+        self.queue.extend(std::iter::from_fn(|| self.dispatcher.next()));
+        if self.current.is_none() {
+            let next = self.queue.pop_front();
+            self.current = next.map(|operation| (operation, now + (self.communication_s)(self.bytes[operation])));
+        }
+    }
+
+    /// Lets everything happen that happens until then.
+    fn advance(&mut self, until: f64) {
+        while let Some((operation, end)) = self.current.filter(|&(_, end)| end <= until) {
+            self.current = None;
+            if let Some(bucket) = self.dispatcher.finished(operation) {
+                self.arrived_s[bucket] = end;
+            }
+            self.start(end);
+        }
+    }
+
+    /// When a bucket of the last iteration arrives, or did.
+    fn arrival_s(&mut self, bucket: usize) -> f64 {
+        while !self.dispatcher.has_arrived(bucket) {
+            let Some((_, end)) = self.current else { break };
+            self.advance(end);
+        }
+        self.arrived_s[bucket]
+    }
+}
