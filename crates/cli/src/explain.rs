@@ -14,7 +14,7 @@ use crate::json_file::JsonFile;
 /// What `explain` is told.
 #[derive(Args)]
 pub struct ExplainArguments {
-    /// A preset or aspects, such as wfbp-a2a or schedule=fusion:4MiB,arch=a2a:ring; none: what there is to choose from
+    /// A preset or aspects, such as mg-wfbp or schedule=wfbp,arch=ps:2; none: what there is to choose from
     #[arg(value_name = "STRATEGY")]
     strategy: Option<String>,
 
@@ -78,15 +78,17 @@ pub fn parse(registry: &Registry, text: &str) -> Result<Strategy, Failure> {
 
 fn list(registry: &Registry, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "A strategy is a preset, aspects, or both: PRESET,ASPECT=METHOD,…\n\npresets")?;
+    let width = registry.presets().iter().map(|preset| preset.name.len()).max().unwrap_or(0);
     for preset in registry.presets() {
         let note = if registry.parse(preset.name).is_ok() { "" } else { " (not built yet)" };
-        writeln!(out, "  {:<18} {}{note}", preset.name, preset.strategy.unwrap_or_default())?;
+        writeln!(out, "  {:<width$}  {}{note}", preset.name, preset.strategy.unwrap_or_default())?;
     }
     for aspect in Aspect::ALL {
         writeln!(out, "\n{aspect}=")?;
+        let width = registry.methods(aspect).map(|method| method.form().len()).max().unwrap_or(0);
         for method in registry.methods(aspect) {
             let what = if method.available { method.sentence } else { "not built yet" };
-            writeln!(out, "  {:<28} {what}", method.form())?;
+            writeln!(out, "  {:<width$}  {what}", method.form())?;
         }
     }
     Ok(())

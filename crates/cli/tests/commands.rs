@@ -21,6 +21,18 @@ fn explain_says_a_strategy_in_words() {
 }
 
 #[test]
+fn explain_says_the_methods_of_the_study() {
+    let outcome = run(paceline(&["explain", "bytescheduler-ps"]), LIMIT).expect_code(0);
+    for words in
+        ["ByteScheduler (partitions of 4000KiB", "parameter servers (shards: hosts, colocated", "It is lossless"]
+    {
+        assert!(outcome.stdout.contains(words), "no `{words}`: {outcome:#?}");
+    }
+    let outcome = run(paceline(&["explain", "mg-wfbp,arch=ps:2"]), LIMIT).expect_code(2);
+    outcome.expect_stderr(&["cut buckets into partitions again", "  mg-wfbp,arch=ps:2\n  ^^^^^^^\n"]);
+}
+
+#[test]
 fn explain_marks_the_mistake() {
     let outcome = run(paceline(&["explain", "schedule=wbfp"]), LIMIT).expect_code(2);
     outcome.expect_stderr(&["did you mean `wfbp`?", "  schedule=wbfp\n           ^^^^\n"]);
