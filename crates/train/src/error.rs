@@ -76,6 +76,25 @@ pub enum TrainError {
         /// What it was trained with.
         learning_rate: f32,
     },
+    /// Communication has given a wrong sum: a bug, or broken hardware.
+    #[error(
+        "rank {rank}: element {element} of tensor {tensor} has the sum {found} in iteration {iteration}, and it must be \
+         {expected}; please report this with the command line"
+    )]
+    WrongSum {
+        /// The rank that reports.
+        rank: usize,
+        /// The tensor's number.
+        tensor: usize,
+        /// The element's number in the tensor.
+        element: usize,
+        /// Counted from 1.
+        iteration: usize,
+        /// What it must be.
+        expected: f32,
+        /// What it is.
+        found: f32,
+    },
     /// The parameters could not be written.
     #[error("rank {rank}: cannot write the parameters to {path}: {source}")]
     Dump {

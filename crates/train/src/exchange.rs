@@ -39,6 +39,9 @@ pub(crate) struct Exchange {
     announced: bool,
     /// All operations of the last update have arrived.
     drained: bool,
+    /// When backward began, and how long after that each tensor was announced.
+    backward_began: Instant,
+    ready: Vec<Duration>,
     /// The trainer's thread in here, without copying gradients, starting operations and waiting for them.
     scheduling: Duration,
     waiting: Duration,
@@ -77,7 +80,7 @@ pub(crate) struct Handicap {
 impl Exchange {
     /// `sizes`: elements of each tensor.
     pub(crate) fn new(carrier: Carrier, plan: Plan, sizes: &[usize], handicap: &Handicap) -> Result<Self, TrainError> {
-        let workers = carrier.workers().clone();
+        let workers = carrier.peers().workers().clone();
         // All-to-all operations follow each other; servers work on many at once.
         let alone = plan.shards == 0;
         let start_up = handicap.start_up.map(|each| StartUp::new(each.mul_f64(handicap.slowed), alone));
@@ -91,6 +94,8 @@ impl Exchange {
             _release: release.transpose().map_err(no_thread)?,
             operations,
             places: Places::new(&plan, sizes),
+            backward_began: Instant::now(),
+            ready: vec![Duration::ZERO; sizes.len()],
             plan,
             pass: Pass::default(),
             announced: false,
@@ -106,6 +111,7 @@ impl Exchange {
     pub(crate) fn begin(&mut self, pass: Pass) {
         self.pass = pass;
         self.announced = false;
+        self.backward_began = Instant::now();
     }
 
     /// Announces that this rank has no sample in the pass: every gradient is zeros.
@@ -145,6 +151,11 @@ impl Exchange {
         }
     }
 
+    /// When backward of the last pass began, and by tensor how long after that its gradient was announced.
+    pub(crate) fn backward(&self) -> (Instant, &[Duration]) {
+        (self.backward_began, &self.ready)
+    }
+
     /// Why the sink closed, if it did.
     pub(crate) fn take_failure(&mut self) -> Option<CommError> {
         self.failure.take()
@@ -163,6 +174,7 @@ impl Exchange {
     /// Takes in a gradient that `write` puts in its place, piece by piece.
     fn take_in(&mut self, tensor: TensorId, mut write: impl FnMut(usize, &mut [f32])) -> Result<(), SinkClosed> {
         let (began, starting) = (Instant::now(), self.starting());
+        self.ready[tensor] = began - self.backward_began;
         if !mem::replace(&mut self.announced, true) && self.pass.last {
             self.operations.begin();
             self.drained = false;
@@ -203,6 +215,10 @@ impl GradientSink for Exchange {
 
     fn write(&mut self, tensor: TensorId, write: &mut dyn FnMut(usize, &mut [f32])) -> Result<bool, SinkClosed> {
         self.take_in(tensor, write).map(|()| true)
+    }
+
+    fn backward_begins(&mut self) {
+        self.backward_began = Instant::now();
     }
 }
 

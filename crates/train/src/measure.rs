@@ -5,6 +5,13 @@ use std::time::Duration;
 use paceline_plan::Plan;
 use serde::{Deserialize, Serialize};
 
+mod conduct;
+mod cost;
+mod statistics;
+mod summary;
+
+pub use conduct::{Subject, measure};
+
 use crate::timeline::Timeline;
 
 /// How a cell is measured. The default is the study's protocol: 10 iterations to warm up, 100 that count.
@@ -158,6 +165,17 @@ pub struct Lateness {
     pub share: f64,
     /// More than was allowed: the run does not count.
     pub overrun: bool,
+}
+
+impl CommunicationCost {
+    /// What it would be if nothing were slowed.
+    fn undilated(&self, dilate: f64) -> CommunicationCost {
+        CommunicationCost {
+            alpha_s: self.alpha_s / dilate,
+            beta_s_per_byte: self.beta_s_per_byte / dilate,
+            points: self.points.iter().map(|&(bytes, seconds)| (bytes, seconds / dilate)).collect(),
+        }
+    }
 }
 
 impl CellRun {

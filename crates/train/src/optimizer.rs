@@ -4,12 +4,32 @@ use paceline_plan::TensorId;
 
 /// Updates parameters from gradients.
 pub trait Optimizer: Send {
-    /// Updates a part of a parameter: `gradient` belongs to the elements of `values` from `start` on. Whether every
-    /// gradient was finite.
-    fn step(&mut self, parameter: TensorId, start: usize, values: &mut [f32], gradient: &[f32]) -> bool;
+    /// Updates a part of a parameter in place; `values` are all of it, `gradient` is the part's. Whether every gradient was
+    /// finite.
+    fn step(&mut self, part: &Part, values: &mut [f32], gradient: &[f32]) -> bool;
 
-    /// How far a step goes.
-    fn learning_rate(&self) -> f32;
+    /// How far a step goes in this update, counted from 1.
+    fn learning_rate(&self, update: usize) -> f32;
+}
+
+/// A part of a parameter that is to be updated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Part {
+    /// Which parameter.
+    pub parameter: TensorId,
+    /// The first element.
+    pub start: usize,
+    /// The number of the update, from 1.
+    pub update: usize,
+    /// What gradients are multiplied with first.
+    pub scale: f32,
+}
+
+impl Part {
+    /// All of a parameter, with its gradient as it is.
+    pub fn whole(parameter: TensorId, update: usize) -> Part {
+        Part { parameter, start: 0, update, scale: 1.0 }
+    }
 }
 
 /// Momentum SGD in PyTorch's convention (`torch.optim.SGD`, dampening 0, no Nesterov): for a parameter p with gradient g,
@@ -43,19 +63,19 @@ impl MomentumSgd {
 }
 
 impl Optimizer for MomentumSgd {
-    fn step(&mut self, parameter: TensorId, start: usize, values: &mut [f32], gradient: &[f32]) -> bool {
+    fn step(&mut self, part: &Part, values: &mut [f32], gradient: &[f32]) -> bool {
         let SgdSettings { learning_rate, momentum, weight_decay } = self.settings;
         let mut finite = true;
-        let state = values[start..].iter_mut().zip(&mut self.velocities[parameter][start..]);
+        let state = values[part.start..].iter_mut().zip(&mut self.velocities[part.parameter][part.start..]);
         for ((value, velocity), &gradient) in state.zip(gradient) {
             finite &= gradient.is_finite();
-            *velocity = momentum * *velocity + (gradient + weight_decay * *value);
+            *velocity = momentum * *velocity + (part.scale * gradient + weight_decay * *value);
             *value -= learning_rate * *velocity;
         }
         finite
     }
 
-    fn learning_rate(&self) -> f32 {
+    fn learning_rate(&self, _update: usize) -> f32 {
         self.settings.learning_rate
     }
 }
@@ -70,14 +90,14 @@ mod tests {
         let mut optimizer = MomentumSgd::new(settings, [1, 2].into_iter());
         let mut values = [4.0, -2.0];
         // g = 1 + 1, 0 - 0.5; v = 2, -0.5.
-        assert!(optimizer.step(1, 0, &mut values, &[1.0, 0.0]));
+        assert!(optimizer.step(&Part::whole(1, 1), &mut values, &[1.0, 0.0]));
         assert_eq!(values, [3.0, -1.75]);
         // g = 1 + 0.75, 1 - 0.4375; v = 2.75, 0.3125.
-        assert!(optimizer.step(1, 0, &mut values, &[1.0, 1.0]));
+        assert!(optimizer.step(&Part::whole(1, 1), &mut values, &[1.0, 1.0]));
         assert_eq!(values, [1.625, -1.90625]);
         // The other parameter has a velocity of its own.
         let mut other = [1.0];
-        assert!(optimizer.step(0, 0, &mut other, &[0.0]));
+        assert!(optimizer.step(&Part::whole(0, 1), &mut other, &[0.0]));
         assert_eq!(other, [0.875]);
     }
 
@@ -86,8 +106,8 @@ mod tests {
         let settings = SgdSettings { learning_rate: 0.1, momentum: 0.9, weight_decay: 0.0 };
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let mut optimizer = MomentumSgd::new(settings, [3].into_iter());
-            assert!(!optimizer.step(0, 0, &mut [0.0; 3], &[1.0, bad, 1.0]), "{bad}");
-            assert!(optimizer.step(0, 0, &mut [0.0; 3], &[1.0, 1e30, -1e30]));
+            assert!(!optimizer.step(&Part::whole(0, 1), &mut [0.0; 3], &[1.0, bad, 1.0]), "{bad}");
+            assert!(optimizer.step(&Part::whole(0, 1), &mut [0.0; 3], &[1.0, 1e30, -1e30]));
         }
     }
 }

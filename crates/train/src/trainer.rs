@@ -102,8 +102,7 @@ impl<'a> Trainer<'a> {
         }
         compare_ranks(communicator, options, data, backend.as_ref(), &plan)?;
         broadcast_model(communicator, backend.as_mut())?;
-        let carrier =
-            Carrier::AllToAll { workers: communicator.clone(), algorithm: strategy.algorithm().map(str::to_owned) };
+        let carrier = Carrier::new(communicator.into(), strategy.algorithm().map(str::to_owned));
         let exchange = Exchange::new(carrier, plan.clone(), &sizes, &Handicap::default())?;
         let optimizer = Box::new(MomentumSgd::new(options.optimizer, sizes.into_iter()));
         let worker = Worker::new(communicator, backend, exchange, optimizer);

@@ -1,14 +1,15 @@
 //! The forward gate of training: waits for gradients and applies them.
 
+use std::mem;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use paceline_comm::CommError;
 use paceline_plan::TensorId;
 
 use crate::backend::{BackendError, ForwardGate, Lend, SinkClosed};
 use crate::exchange::Exchange;
-use crate::optimizer::Optimizer;
+use crate::optimizer::{Optimizer, Part};
 use crate::sync::lock;
 
 /// The update that is on its way: after the last gradient of an iteration was announced, until forward has asked for the
@@ -21,6 +22,15 @@ pub(crate) struct Updates {
     /// Updates so far, the one on its way included.
     iteration: usize,
     failure: Option<Failure>,
+    /// How long forward was held up, and how long updates have taken.
+    times: Times,
+}
+
+/// What the gate has taken.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Times {
+    pub(crate) held_up: Duration,
+    pub(crate) updating: Duration,
 }
 
 /// Why the gate has closed.
@@ -33,7 +43,14 @@ pub(crate) enum Failure {
 
 impl Updates {
     pub(crate) fn new(exchange: Arc<Mutex<Exchange>>, optimizer: Box<dyn Optimizer>, parameters: usize) -> Updates {
-        Updates { exchange, optimizer, due: vec![false; parameters], iteration: 0, failure: None }
+        Updates {
+            exchange,
+            optimizer,
+            due: vec![false; parameters],
+            iteration: 0,
+            failure: None,
+            times: Times::default(),
+        }
     }
 
     /// All gradients of an iteration have been announced: an update is on its way.
@@ -45,6 +62,16 @@ impl Updates {
     /// Updates so far, the one on its way included.
     pub(crate) fn iteration(&self) -> usize {
         self.iteration
+    }
+
+    /// How far a step goes in the update on its way.
+    pub(crate) fn learning_rate(&self) -> f32 {
+        self.optimizer.learning_rate(self.iteration)
+    }
+
+    /// What it has taken since this was last asked.
+    pub(crate) fn take_times(&mut self) -> Times {
+        mem::take(&mut self.times)
     }
 
     /// Why the gate has closed, if it has.
@@ -73,15 +100,17 @@ impl ForwardGate for Updates {
         }
         let waited = lock(&self.exchange).wait(parameter);
         let held_up = waited.map_err(|error| self.close(Failure::Communication(error)))?;
-        let mut finite = true;
+        let (mut finite, began) = (true, Instant::now());
         let exchange = lock(&self.exchange);
-        let optimizer = &mut self.optimizer;
+        let (optimizer, update) = (&mut self.optimizer, self.iteration);
         values(&mut |values| {
             exchange.read(parameter, |start, gradient| {
-                finite &= optimizer.step(parameter, start, values, gradient);
+                finite &= optimizer.step(&Part { parameter, start, update, scale: 1.0 }, values, gradient);
             });
         })?;
         drop(exchange);
+        self.times.held_up += held_up;
+        self.times.updating += began.elapsed();
         self.due[parameter] = false;
         if finite { Ok(held_up) } else { Err(self.not_finite()) }
     }

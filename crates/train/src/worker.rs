@@ -1,6 +1,8 @@
 //! One worker's iterations, whoever counts them: passes of forward and backward, and the updates between them.
 
+use std::mem;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use paceline_comm::Communicator;
 
@@ -18,7 +20,28 @@ pub(crate) struct Worker {
     pub(crate) backend: Box<dyn Backend>,
     exchange: Arc<Mutex<Exchange>>,
     updates: Updates,
-    learning_rate: f32,
+    phases: Phases,
+}
+
+/// How long a worker has computed what, over some passes; without waiting for communication.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Phases {
+    pub(crate) forward: Duration,
+    pub(crate) backward: Duration,
+    pub(crate) update: Duration,
+    /// By tensor: from the start of backward until its gradient was announced.
+    pub(crate) ready: Vec<Duration>,
+}
+
+impl Phases {
+    /// Adds the times of other passes.
+    pub(crate) fn add(&mut self, other: &Phases) {
+        self.forward += other.forward;
+        self.backward += other.backward;
+        self.update += other.update;
+        self.ready.resize(other.ready.len().max(self.ready.len()), Duration::ZERO);
+        self.ready.iter_mut().zip(&other.ready).for_each(|(sum, ready)| *sum += *ready);
+    }
 }
 
 impl Worker {
@@ -28,15 +51,15 @@ impl Worker {
         exchange: Exchange,
         optimizer: Box<dyn Optimizer>,
     ) -> Worker {
-        let learning_rate = optimizer.learning_rate();
         let exchange = Arc::new(Mutex::new(exchange));
         let updates = Updates::new(exchange.clone(), optimizer, backend.parameters().len());
-        Worker { rank: workers.rank(), backend, exchange, updates, learning_rate }
+        Worker { rank: workers.rank(), backend, exchange, updates, phases: Phases::default() }
     }
 
     /// Forward and backward on a batch, if this rank has one; the mean loss. What is left of the update before is applied
     /// on the way. The gradients go to the exchange; after the last pass of an update it is on its way.
     pub(crate) fn pass(&mut self, batch: Option<&Batch>, pass: Pass) -> Result<f64, TrainError> {
+        let began = Instant::now();
         let loss = match batch {
             Some(batch) => {
                 lock(&self.exchange).begin(pass);
@@ -50,10 +73,27 @@ impl Worker {
             }),
         };
         let loss = loss.map_err(|error| self.failed(error))?;
+        self.note_phases(began);
         if pass.last {
             self.updates.announce();
         }
         Ok(loss)
+    }
+
+    fn note_phases(&mut self, began: Instant) {
+        let (exchange, times) = (lock(&self.exchange), self.updates.take_times());
+        let (backward_began, ready) = exchange.backward();
+        self.phases.add(&Phases {
+            forward: (backward_began - began).saturating_sub(times.held_up + times.updating),
+            backward: backward_began.elapsed(),
+            update: times.updating,
+            ready: ready.to_vec(),
+        });
+    }
+
+    /// How long the passes since this was last asked have taken.
+    pub(crate) fn take_phases(&mut self) -> Phases {
+        mem::take(&mut self.phases)
     }
 
     /// Applies the update that is on its way: from here on the parameters are those after the last iteration.
@@ -88,7 +128,7 @@ impl Worker {
                 TrainError::Communication { doing: "receiving gradients", source: Box::new(source) }
             }
             Some(Failure::NotFinite) => {
-                let (iteration, learning_rate) = (self.iteration(), self.learning_rate);
+                let (iteration, learning_rate) = (self.iteration(), self.updates.learning_rate());
                 TrainError::NotFinite { what: "the gradient", iteration, learning_rate }
             }
             None => TrainError::Backend { rank: self.rank, source: error },

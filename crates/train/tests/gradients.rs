@@ -7,7 +7,7 @@ use std::time::Duration;
 use candle_core::{CpuStorage, CustomOp1, Layout, Result as CandleResult, Shape, Tensor};
 use paceline_train::{
     Backend, BackendError, Batch, CandleBackend, Cnn, ForwardGate, GradientSink, Lend, Mlp, Model, MomentumSgd,
-    Normalise, OpenGate, Optimizer, Parameters, SgdSettings, SharedSink, SinkClosed, Slot, TensorSpec,
+    Normalise, OpenGate, Optimizer, Part, Parameters, SgdSettings, SharedSink, SinkClosed, Slot, TensorSpec,
 };
 use safetensors::SafeTensors;
 
@@ -96,7 +96,7 @@ fn agrees_with_pytorch(backend: &mut dyn Backend, fixture: &[u8]) {
                 let difference = relative_difference(gradient, &fixture.0[&format!("gradient.{}", info.name)]);
                 assert!(difference < 1e-4, "gradient of {}: relative difference {difference}", info.name);
             }
-            let update = &mut |values: &mut [f32]| assert!(optimizer.step(id, 0, values, gradient));
+            let update = &mut |values: &mut [f32]| assert!(optimizer.step(&Part::whole(id, 1), values, gradient));
             backend.access(Slot::Parameter(id), update).unwrap();
         }
         let expected = f64::from(fixture.0["loss"][0]);

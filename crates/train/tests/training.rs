@@ -8,7 +8,7 @@ use candle_core::{Result as CandleResult, Tensor};
 use paceline_comm::Communicator;
 use paceline_train::{
     Backend, BatchSize, CandleBackend, Cnn, Data, DataSource, EpochRow, Mlp, Model, ModelName, MomentumSgd, Normalise,
-    Observer, Optimizer, Parameters, Progress, SgdSettings, Sharding, Silent, Slot, Start, TensorSpec, TrainError,
+    Observer, Optimizer, Part, Parameters, Progress, SgdSettings, Sharding, Silent, Slot, Start, TensorSpec, TrainError,
     TrainOptions, TrainReport, train, train_model,
 };
 use support::{Directory, Gradients, on_ranks, parameters, sample};
@@ -68,7 +68,7 @@ fn single_worker_sgd(data: &Data, model: ModelName, options: &TrainOptions) -> H
     for (epoch, batch) in batches.take(options.iterations.unwrap()) {
         let indices = &sharding.order(epoch)[sharding.joined(batch)];
         for (id, gradient) in Gradients::of(backend.as_mut(), &data.training.batch(indices)).into_iter().enumerate() {
-            let step = &mut |values: &mut [f32]| assert!(optimizer.step(id, 0, values, &gradient));
+            let step = &mut |values: &mut [f32]| assert!(optimizer.step(&Part::whole(id, 1), values, &gradient));
             backend.access(Slot::Parameter(id), step).unwrap();
         }
     }

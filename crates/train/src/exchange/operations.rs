@@ -77,7 +77,7 @@ pub(super) enum Purpose {
 
 impl Operations {
     pub(super) fn new(carrier: Carrier, plan: &Plan, start_up: Option<StartUp>) -> Result<Operations, CommError> {
-        let arena = carrier.workers().alloc::<f32>(plan.elements())?;
+        let arena = carrier.peers().workers().alloc::<f32>(plan.elements())?;
         let lengths: Vec<usize> = plan.partitions().map(|(_, partition)| partition.elements.len()).collect();
         let state = State {
             calls: carrier.calls(plan)?,
@@ -235,7 +235,7 @@ impl State {
         let Slot::Here(buffer) = mem::replace(&mut self.slots[operation], Slot::Lost) else {
             unreachable!("an operation is started once per iteration, and only while its buffer is here");
         };
-        let id = self.iterations * self.slots.len() as u64 + operation as u64;
+        let id = (self.iterations - 1) * self.slots.len() as u64 + operation as u64;
         let started = self.carrier.start(&self.calls[operation], id, buffer);
         self.changes += 1;
         if self.in_flight.is_empty() {

@@ -6,12 +6,13 @@ use paceline_schedule::{Workload, plan};
 use paceline_strategy::Registry;
 
 use super::*;
+use crate::peers::Peers;
 
 /// Tensors of 2, 3 and 1 elements that travel by themselves.
 const SIZES: [usize; 3] = [2, 3, 1];
 
 fn exchange(communicator: Communicator, plan: Plan, algorithm: Option<&str>) -> Result<Exchange, TrainError> {
-    let carrier = Carrier::AllToAll { workers: communicator, algorithm: algorithm.map(str::to_owned) };
+    let carrier = Carrier::new(Peers::AllToAll(communicator), algorithm.map(str::to_owned));
     Exchange::new(carrier, plan, &SIZES, &Handicap::default())
 }
 
@@ -162,7 +163,7 @@ fn a_start_up_time_passes_before_each_operation() {
     let communicators: [Communicator; 2] = Communicator::threads(2).unwrap().try_into().ok().unwrap();
     let handicap = Handicap { start_up: Some(EACH), slowed: 2.0 };
     let exchanges = communicators.map(|workers| {
-        let carrier = Carrier::AllToAll { workers, algorithm: None };
+        let carrier = Carrier::new(Peers::AllToAll(workers), None);
         Exchange::new(carrier, plan.clone(), &SIZES, &handicap).unwrap()
     });
     on_both(exchanges, |_, mut exchange| {

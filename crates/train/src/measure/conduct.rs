@@ -1,0 +1,317 @@
+//! Runs a cell: plan, warm up, count.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use paceline_comm::{CallOptions, Communicator, Reduction};
+use paceline_plan::{Plan, Profile};
+use paceline_schedule::Workload;
+use paceline_strategy::{Registry, Strategy};
+
+use super::cost::communication_cost;
+use super::statistics::relative_half_width;
+use super::summary::Tally;
+use super::{CellRun, CommunicationCost, Length, MeasureOptions};
+use crate::agreement::Agreement;
+use crate::backend::{Backend, TensorInfo};
+use crate::data::{Batch, Data, Sharding};
+use crate::error::{TrainError, WhileTraining};
+use crate::exchange::{Carrier, Exchange, Handicap, Pass};
+use crate::optimizer::Optimizer;
+use crate::peers::Peers;
+use crate::replay::{Checker, Findings, Monitor, ReplayBackend};
+use crate::start::broadcast_model;
+use crate::sync::lock;
+use crate::worker::Worker;
+
+/// What is measured.
+pub enum Subject<'a> {
+    /// Sleeps as long as the profile says, and real communication.
+    Replay(&'a Profile),
+    /// A model that computes. Rank 0's parameters are what all begin with.
+    Model {
+        /// Its name, for the report.
+        name: String,
+        /// The model.
+        backend: Box<dyn Backend>,
+        /// What it is trained on; an epoch's last, smaller batch is left out.
+        data: &'a Data,
+        /// How it is trained.
+        optimizer: Box<dyn Optimizer>,
+    },
+}
+
+/// Measures one cell, once. All workers call it, with the same subject and options; servers serve meanwhile, and go on
+/// afterwards.
+///
+/// # Errors
+/// The options or the profile make no sense; the workers were not started alike; a sum was wrong; a peer was lost.
+pub fn measure(peers: impl Into<Peers>, subject: Subject<'_>, options: &MeasureOptions) -> Result<CellRun, TrainError> {
+    let peers = peers.into();
+    let workers = peers.workers().clone();
+    // candle computes on the pool of the thread that calls it.
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(options.threads).build();
+    let pool = pool.map_err(|e| TrainError::Threads { threads: options.threads, message: e.to_string() });
+    let measured = pool.and_then(|pool| pool.install(|| Conduct::prepare(peers, subject, options)?.run()));
+    // The others learn the reason, instead of missing this one. Of the rest they know.
+    measured.inspect_err(|error| match error {
+        TrainError::Communication { .. } | TrainError::Disagreement { .. } | TrainError::NotFinite { .. } => {}
+        error => workers.abort(&error.to_string()),
+    })
+}
+
+pub(super) struct Conduct<'a> {
+    pub(super) carrier: Carrier,
+    pub(super) options: &'a MeasureOptions,
+    pub(super) plan: Plan,
+    pub(super) model: Model<'a>,
+    pub(super) cost: Option<CommunicationCost>,
+    worker: Worker,
+    iterations: usize,
+}
+
+/// What is measured, without the backend and the optimiser, which the worker has.
+pub(super) struct Model<'a> {
+    pub(super) name: String,
+    feed: Feed<'a>,
+    /// Of a replay.
+    pub(super) replay: Option<Replay>,
+}
+
+/// What the worker computes on.
+enum Feed<'a> {
+    Nothing(Batch),
+    Data { data: &'a Data, sharding: Sharding, order: Vec<usize> },
+}
+
+pub(super) struct Replay {
+    pub(super) profile: Profile,
+    pub(super) monitor: Arc<Mutex<Monitor>>,
+    found: Arc<Mutex<Findings>>,
+}
+
+impl<'a> Conduct<'a> {
+    /// Compares the workers, measures the network, and plans.
+    fn prepare(peers: Peers, subject: Subject<'a>, options: &'a MeasureOptions) -> Result<Self, TrainError> {
+        let workers = peers.workers().clone();
+        let strategy = options.check()?;
+        let (model, mut backend, optimizer) = Model::new(subject, &workers, options)?;
+        let sizes: Vec<usize> = backend.parameters().iter().map(TensorInfo::elements).collect();
+        model.compare(&workers, options, backend.as_ref())?;
+        if model.replay.is_none() {
+            broadcast_model(&workers, backend.as_mut())?;
+        }
+        let carrier = Carrier::new(peers, strategy.arch.word(0).map(str::to_owned));
+        let start_up = Duration::ZERO;
+        let bytes = sizes.iter().sum::<usize>() * size_of::<f32>();
+        let cost = (workers.world_size() > 1).then(|| communication_cost(&carrier, bytes, start_up)).transpose()?;
+        let plan = paceline_schedule::plan(&strategy, &model.workload(&sizes, options))?;
+        let mut agreement = Agreement::default();
+        agreement.add("the plan", format!("{:016x}", plan.hash()));
+        agreement.compare(&workers)?;
+        let handicap = Handicap { start_up: None, slowed: options.dilate };
+        let exchange = Exchange::new(carrier.clone(), plan.clone(), &sizes, &handicap)?;
+        let worker = Worker::new(&workers, backend, exchange, optimizer);
+        Ok(Conduct { carrier, options, plan, model, cost, worker, iterations: 0 })
+    }
+
+    fn run(mut self) -> Result<CellRun, TrainError> {
+        let mut tally = Tally::default();
+        let (first, most) = match self.options.length {
+            Length::Iterations(count) => (count, count),
+            Length::Confident { at_least, at_most, .. } => (at_least.max(2), at_most.max(at_least).max(2)),
+        };
+        let began = Instant::now();
+        let (mut pause, mut next, mut confident) = (self.options.warm_up, first, false);
+        while next > 0 {
+            self.block(pause, next, &mut tally)?;
+            // The first iteration after a pause is not like the others.
+            pause = 1;
+            let seconds = self.slowest(&tally.seconds)?;
+            let (enough, over) = self.enough(&seconds, began)?;
+            confident = enough;
+            let more = (seconds.len() / 2).max(5).min(most - seconds.len());
+            next = if enough || over { 0 } else { more };
+        }
+        self.finish()?;
+        self.summarise(tally, confident)
+    }
+
+    /// Some iterations that do not count, and some that do.
+    fn block(&mut self, before: usize, count: usize, tally: &mut Tally) -> Result<(), TrainError> {
+        let done = self.iterations as u64;
+        self.carrier.assign(&self.plan, done..done + (before + count) as u64)?;
+        self.workers().barrier(&CallOptions::default()).while_training("starting together")?;
+        if let Some(replay) = &self.model.replay {
+            lock(&replay.monitor).clock = None;
+        }
+        (0..before).try_for_each(|_| self.iterate())?;
+        let traffic = self.workers().traffic();
+        let _ = (self.worker.take_costs(), self.worker.take_phases());
+        let mut last = Instant::now();
+        for _ in 0..count {
+            self.iterate()?;
+            let now = Instant::now();
+            tally.seconds.push((now - last).as_secs_f64());
+            last = now;
+        }
+        let sent = self.workers().traffic().since(&traffic);
+        tally.add(sent, self.worker.take_costs(), self.worker.take_phases());
+        if let Some(replay) = &self.model.replay {
+            let lateness = &mut lock(&replay.monitor).lateness;
+            tally.lateness.extend(lateness.drain(..).skip(before));
+        }
+        Ok(())
+    }
+
+    fn iterate(&mut self) -> Result<(), TrainError> {
+        let pass = Pass { weight: 1.0 / self.workers().world_size() as f32, first: true, last: true };
+        let rank = self.workers().rank();
+        let iterated = match &mut self.model.feed {
+            Feed::Nothing(batch) => self.worker.pass(Some(batch), pass),
+            Feed::Data { data, sharding, order } => {
+                let batches = data.training.len() / sharding.joined(0).len();
+                let (epoch, batch) = (self.iterations / batches, self.iterations % batches);
+                if batch == 0 {
+                    *order = sharding.order(epoch);
+                }
+                let batch = data.training.batch(&order[sharding.part(batch, rank)]);
+                self.worker.pass(Some(&batch), pass)
+            }
+        };
+        self.iterations += 1;
+        iterated.map(drop).map_err(|error| self.explain(error))
+    }
+
+    /// Waits for what is on its way, and looks at every sum of a replay.
+    fn finish(&mut self) -> Result<(), TrainError> {
+        if let Some(replay) = &self.model.replay {
+            lock(&replay.found).thorough = true;
+        }
+        self.worker.finish().map_err(|error| self.explain(error))
+    }
+
+    /// A wrong sum closes the gate like one that is not finite.
+    fn explain(&self, error: TrainError) -> TrainError {
+        let wrong = self.model.replay.as_ref().and_then(|replay| lock(&replay.found).wrong.clone());
+        match wrong {
+            Some(wrong) => TrainError::WrongSum {
+                rank: self.workers().rank(),
+                tensor: wrong.tensor,
+                element: wrong.position,
+                iteration: wrong.iteration,
+                expected: wrong.expected,
+                found: wrong.found,
+            },
+            None => error,
+        }
+    }
+
+    /// By iteration, the slowest worker's.
+    pub(super) fn slowest(&self, seconds: &[f64]) -> Result<Vec<f64>, TrainError> {
+        let mut slowest = seconds.to_vec();
+        let reduced = self.workers().all_reduce(&mut slowest, Reduction::Max, &CallOptions::default());
+        reduced.while_training("comparing the workers' times")?;
+        Ok(slowest)
+    }
+
+    /// Is the mean known well enough, and is the time over? The same on all workers.
+    fn enough(&self, seconds: &[f64], began: Instant) -> Result<(bool, bool), TrainError> {
+        match self.options.length {
+            Length::Iterations(_) => Ok((true, true)),
+            Length::Confident { relative, at_most, budget, .. } => {
+                let elapsed = self.slowest(&[began.elapsed().as_secs_f64()])?[0];
+                let over = seconds.len() >= at_most || elapsed >= budget.as_secs_f64();
+                Ok((relative_half_width(seconds) <= relative, over))
+            }
+        }
+    }
+
+    pub(super) fn workers(&self) -> &Communicator {
+        self.carrier.peers().workers()
+    }
+}
+
+impl<'a> Model<'a> {
+    #[expect(clippy::type_complexity, reason = "taken apart at once")]
+    fn new(
+        subject: Subject<'a>,
+        workers: &Communicator,
+        options: &MeasureOptions,
+    ) -> Result<(Model<'a>, Box<dyn Backend>, Box<dyn Optimizer>), TrainError> {
+        match subject {
+            Subject::Replay(profile) => {
+                let count = workers.world_size();
+                let profile = profile.for_batch(options.local_batch);
+                let backend = ReplayBackend::new(&profile, options.dilate, workers.rank(), count);
+                let backend = backend.map_err(|error| TrainError::Options(error.to_string()))?;
+                let (monitor, found) = (backend.monitor(), Arc::<Mutex<Findings>>::default());
+                let checker = Checker::new(&profile.sizes(), count, found.clone());
+                let (name, feed) = (profile.model.clone(), Feed::Nothing(ReplayBackend::batch()));
+                let model = Model { name, feed, replay: Some(Replay { profile, monitor, found }) };
+                Ok((model, Box::new(backend), Box::new(checker)))
+            }
+            Subject::Model { name, backend, data, optimizer } => {
+                let joined = options.local_batch.saturating_mul(workers.world_size());
+                if data.training.len() < joined {
+                    let samples = data.training.len();
+                    return Err(TrainError::Options(format!(
+                        "{} workers take {joined} samples in an iteration, and the data holds {samples}; choose a \
+                         smaller local batch or more data",
+                        workers.world_size()
+                    )));
+                }
+                let sharding = Sharding::new(data.training.len(), workers.world_size(), joined, options.seed);
+                let model = Model { name, feed: Feed::Data { data, sharding, order: Vec::new() }, replay: None };
+                Ok((model, backend, optimizer))
+            }
+        }
+    }
+
+    /// Everything that shapes the run.
+    fn compare(
+        &self,
+        workers: &Communicator,
+        options: &MeasureOptions,
+        backend: &dyn Backend,
+    ) -> Result<(), TrainError> {
+        let mut agreement = Agreement::default();
+        agreement.add("the model", &self.name);
+        for (number, tensor) in backend.parameters().iter().enumerate() {
+            agreement.add(format!("parameter {number} of the model"), format!("{} {:?}", tensor.name, tensor.shape));
+        }
+        agreement.add("the profile", format!("{:?}", self.replay.as_ref().map(|replay| &replay.profile)));
+        agreement.add("the options", format!("{options:?}"));
+        agreement.compare(workers)
+    }
+
+    /// What there is to plan for. A network that is emulated is as slow as the computation.
+    fn workload(&self, sizes: &[usize], options: &MeasureOptions) -> Workload<'static> {
+        let Some(replay) = &self.replay else { return Workload::of_sizes(sizes) };
+        let workload = Workload::of_profile(&replay.profile);
+        let ready_s = workload.ready_s.as_ref().map(|ready| ready.iter().map(|ready| ready * options.dilate).collect());
+        Workload { ready_s, ..workload }
+    }
+}
+
+impl MeasureOptions {
+    /// Do the options make sense? The strategy, with every aspect.
+    ///
+    /// # Errors
+    /// [`TrainError::Options`] names the option that does not; [`TrainError::Strategy`].
+    fn check(&self) -> Result<Strategy, TrainError> {
+        let iterations = match self.length {
+            Length::Iterations(count) => count,
+            Length::Confident { at_most, .. } => at_most,
+        };
+        let counts = [("local batch", self.local_batch), ("iterations", iterations), ("threads", self.threads)];
+        if let Some((name, _)) = counts.iter().find(|(_, count)| *count == 0) {
+            return Err(TrainError::Options(format!("{name} must be at least 1")));
+        }
+        if !(self.dilate.is_finite() && self.dilate >= 1.0) {
+            return Err(TrainError::Options(format!("dilate {} must be at least 1", self.dilate)));
+        }
+        let parsed = Registry::built_in().parse(&self.strategy);
+        parsed.map_err(|source| TrainError::Strategy { text: self.strategy.clone(), source })
+    }
+}

@@ -1,0 +1,122 @@
+//! What the workers have seen, put together.
+
+use std::time::Duration;
+
+use paceline_comm::{CallOptions, Reduction, Traffic, Transport};
+
+use super::conduct::Conduct;
+use super::{CellRun, FormulaInputs, Lateness};
+use crate::error::{TrainError, WhileTraining};
+use crate::exchange::Costs;
+use crate::worker::Phases;
+
+/// What a worker has seen in the counted iterations.
+#[derive(Default)]
+pub(super) struct Tally {
+    pub(super) seconds: Vec<f64>,
+    traffic: Traffic,
+    costs: Costs,
+    phases: Phases,
+    /// Of a replay, by iteration.
+    pub(super) lateness: Vec<Duration>,
+}
+
+impl Tally {
+    /// Adds what some iterations have cost.
+    pub(super) fn add(&mut self, sent: Traffic, costs: Costs, phases: Phases) {
+        self.traffic.messages += sent.messages;
+        self.traffic.bytes += sent.bytes;
+        self.costs.in_communicator += costs.in_communicator;
+        self.costs.scheduling += costs.scheduling;
+        self.phases.add(&phases);
+    }
+}
+
+impl Conduct<'_> {
+    /// Puts the workers' tallies together; the same on each.
+    pub(super) fn summarise(&self, tally: Tally, confident: bool) -> Result<CellRun, TrainError> {
+        let (iterations, dilate) = (tally.seconds.len() as f64, self.options.dilate);
+        let iteration_s: Vec<f64> = self.slowest(&tally.seconds)?.iter().map(|seconds| seconds / dilate).collect();
+        let per_iteration = |duration: Duration| duration.as_secs_f64() / iterations;
+        let own_s = tally.seconds.iter().sum::<f64>() / iterations;
+        // A replay computes as long as its profile says; everything else is communication.
+        let profile = self.model.replay.as_ref().map(|replay| &replay.profile);
+        let (forward_s, backward_s, update_s) = match profile {
+            Some(profile) => (profile.forward_s() * dilate, profile.backward_s() * dilate, profile.update_s * dilate),
+            None => {
+                let Phases { forward, backward, update, .. } = tally.phases;
+                (per_iteration(forward), per_iteration(backward), per_iteration(update))
+            }
+        };
+        let exposed_s = match profile {
+            Some(_) => own_s - (forward_s + backward_s + update_s),
+            None => per_iteration(tally.costs.in_communicator),
+        };
+        let mut means = vec![forward_s, backward_s, update_s, own_s - exposed_s, exposed_s];
+        means.extend([tally.traffic.bytes as f64 / iterations, tally.traffic.messages as f64 / iterations]);
+        means.extend(tally.phases.ready.iter().map(|&ready| per_iteration(ready)));
+        let means = self.mean(means)?;
+        let tensors = tally.phases.ready.len();
+        let scheduling_s = per_iteration(tally.costs.scheduling) / tensors.max(1) as f64;
+        let late_s = tally.lateness.iter().map(Duration::as_secs_f64).sum::<f64>() / iterations;
+        let late_share = late_s / (forward_s + backward_s + update_s);
+        let worst = self.slowest(&[scheduling_s, late_share])?;
+        let macs: u64 =
+            profile.map_or(0, |profile| profile.tensors.iter().map(|tensor| tensor.forward_macs_per_sample).sum());
+        Ok(CellRun {
+            model: self.model.name.clone(),
+            parameters: self.plan.elements(),
+            tensors,
+            forward_macs_per_sample: (macs > 0).then_some(macs),
+            replayed: profile.map(|profile| format!("{}: {}", profile.device, profile.source)),
+            strategy: self.plan.strategy.clone(),
+            plan: self.plan.clone(),
+            plan_hash: format!("{:016x}", self.plan.hash()),
+            workers: self.workers().world_size(),
+            shards: self.carrier.peers().shards(),
+            local_batch: self.options.local_batch,
+            dilate,
+            transport: self.transport().to_owned(),
+            warm_up: self.options.warm_up,
+            iteration_s,
+            confident,
+            compute_s: means[3] / dilate,
+            exposed_communication_s: means[4] / dilate,
+            bytes_per_iteration: means[5],
+            messages_per_iteration: means[6],
+            scheduling_s_per_tensor: worst[0],
+            inputs: FormulaInputs {
+                forward_s: means[0] / dilate,
+                backward_s: means[1] / dilate,
+                update_s: means[2] / dilate,
+                ready_s: means[7..].iter().map(|ready| ready / dilate).collect(),
+                operation_s: Vec::new(),
+                communication: self.cost.as_ref().map(|cost| cost.undilated(dilate)),
+            },
+            lateness: profile.map(|_| Lateness { share: worst[1], overrun: worst[1] > self.options.late_share_max }),
+            timeline: None,
+        })
+    }
+
+    /// The mean over the workers.
+    fn mean(&self, values: Vec<f64>) -> Result<Vec<f64>, TrainError> {
+        let mut sums = values;
+        let reduced = self.workers().all_reduce(&mut sums, Reduction::Sum, &CallOptions::default());
+        reduced.while_training("adding up what the workers have measured")?;
+        let workers = self.workers().world_size() as f64;
+        Ok(sums.iter().map(|sum| sum / workers).collect())
+    }
+
+    /// What carries the links to the other workers.
+    fn transport(&self) -> &'static str {
+        let workers = self.workers();
+        let mut links = (0..workers.world_size()).filter_map(|rank| workers.transport(rank));
+        match links.next() {
+            None => "none",
+            Some(first) if links.any(|other| other != first) => "mixed",
+            Some(Transport::Memory) => "memory",
+            Some(Transport::Shm) => "shm",
+            Some(Transport::Tcp) => "tcp",
+        }
+    }
+}

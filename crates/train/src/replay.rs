@@ -1,0 +1,192 @@
+//! A backend that computes nothing: it sleeps through a profile, as a processor does while an accelerator computes.
+
+use std::num::NonZeroU64;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use paceline_plan::{Profile, ProfileError, TensorId};
+
+mod synthetic;
+
+pub(crate) use synthetic::{Checker, Findings};
+
+use crate::backend::{Access, Backend, BackendError, Evaluation, ForwardGate, SharedSink, Slot, TensorInfo};
+use crate::data::Batch;
+use crate::sync::lock;
+use synthetic::Synthetic;
+
+/// Replays a [`Profile`]: sleeps through forward and backward step by step, asks for parameters before their first
+/// forward step, and announces gradients after their last backward step.
+///
+/// The steps lie on an absolute clock: however late a sleep ends, the next one ends when it should, so that computation
+/// takes exactly as long as the profile says, and announcing a gradient takes nothing, as where an accelerator computes.
+/// Only a gate that holds forward up moves the clock.
+pub(crate) struct ReplayBackend {
+    tensors: Vec<TensorInfo>,
+    profile: Profile,
+    /// By forward step: it is the first of its tensor.
+    first: Vec<bool>,
+    /// By backward step: it is the last of its tensor.
+    last: Vec<bool>,
+    gradients: Synthetic,
+    dilate: f64,
+    monitor: Arc<Mutex<Monitor>>,
+    /// The largest lateness of this pass.
+    late: Duration,
+}
+
+/// What whoever measures a replay sees of it.
+#[derive(Debug, Default)]
+pub(crate) struct Monitor {
+    /// When the computation so far is over. `None`: the next pass begins when it is called.
+    pub(crate) clock: Option<Instant>,
+    /// By pass: the longest time by which a sleep ended late.
+    pub(crate) lateness: Vec<Duration>,
+}
+
+/// A sleep shorter than this is not worth its system call.
+const SHORTEST_SLEEP: Duration = Duration::from_micros(5);
+
+impl ReplayBackend {
+    /// Replays `profile`, `dilate` times slower, as worker `rank` of `workers`.
+    ///
+    /// # Errors
+    /// The profile contradicts itself.
+    pub(crate) fn new(profile: &Profile, dilate: f64, rank: usize, workers: usize) -> Result<Self, ProfileError> {
+        profile.check()?;
+        let mut first = vec![false; profile.forward.len()];
+        let mut last = vec![false; profile.backward.len()];
+        let mut seen = vec![false; profile.tensors.len()];
+        for (step, first) in profile.forward.iter().zip(&mut first) {
+            *first = !std::mem::replace(&mut seen[step.tensor], true);
+        }
+        for (step, last) in profile.backward.iter().zip(&mut last).rev() {
+            *last = std::mem::replace(&mut seen[step.tensor], false);
+        }
+        let tensors = profile.tensors.iter();
+        let tensors = tensors.map(|tensor| TensorInfo { name: tensor.name.clone(), shape: vec![tensor.elements] });
+        Ok(ReplayBackend {
+            tensors: tensors.collect(),
+            gradients: Synthetic::new(&profile.sizes(), rank, workers),
+            profile: profile.clone(),
+            first,
+            last,
+            dilate,
+            monitor: Arc::default(),
+            late: Duration::ZERO,
+        })
+    }
+
+    /// What it is given instead of samples.
+    pub(crate) fn batch() -> Batch {
+        Batch { inputs: Vec::new(), labels: Vec::new() }
+    }
+
+    /// For whoever measures.
+    pub(crate) fn monitor(&self) -> Arc<Mutex<Monitor>> {
+        self.monitor.clone()
+    }
+
+    /// Goes on computing for so long, and returns when that is over.
+    fn compute(&mut self, clock: &mut Instant, seconds: f64) {
+        *clock += Duration::from_secs_f64(seconds * self.dilate);
+    }
+
+    /// Sleeps until the computation so far is over.
+    fn catch_up(&mut self, clock: Instant) {
+        let ahead = clock.saturating_duration_since(Instant::now());
+        if ahead >= SHORTEST_SLEEP {
+            thread::sleep(ahead);
+        }
+        self.late = self.late.max(clock.elapsed());
+    }
+
+    fn forward(&mut self, gate: &mut dyn ForwardGate, clock: &mut Instant) -> Result<(), BackendError> {
+        let elements = self.profile.sizes().iter().sum::<usize>().max(1) as f64;
+        for index in 0..self.profile.forward.len() {
+            let step = self.profile.forward[index];
+            if self.first[index] {
+                self.catch_up(*clock);
+                let mut updated = false;
+                let held_up = gate.need(step.tensor, &mut |access| {
+                    updated = true;
+                    access(&mut []);
+                    Ok(())
+                })?;
+                if !held_up.is_zero() {
+                    *clock = Instant::now();
+                }
+                if updated {
+                    let share = self.profile.tensors[step.tensor].elements as f64 / elements;
+                    self.compute(clock, self.profile.update_s * share);
+                }
+            }
+            self.compute(clock, step.seconds);
+        }
+        self.catch_up(*clock);
+        Ok(())
+    }
+
+    fn backward(&mut self, sink: &SharedSink, clock: &mut Instant) -> Result<(), BackendError> {
+        for index in 0..self.profile.backward.len() {
+            let step = self.profile.backward[index];
+            self.compute(clock, step.seconds);
+            if self.last[index] {
+                self.catch_up(*clock);
+                self.announce(step.tensor, sink)?;
+            }
+        }
+        self.catch_up(*clock);
+        Ok(())
+    }
+
+    fn announce(&mut self, tensor: TensorId, sink: &SharedSink) -> Result<(), BackendError> {
+        let gradients = &self.gradients;
+        let written = lock(sink).write(tensor, &mut |start, place| gradients.write(tensor, start, place))?;
+        if written {
+            return Ok(());
+        }
+        Err(BackendError { doing: "handing over a gradient", message: "the sink has no place for it".into() })
+    }
+}
+
+impl Backend for ReplayBackend {
+    fn parameters(&self) -> &[TensorInfo] {
+        &self.tensors
+    }
+
+    fn buffers(&self) -> &[TensorInfo] {
+        &[]
+    }
+
+    /// There are no values.
+    fn access(&mut self, _slot: Slot, access: Access<'_>) -> Result<(), BackendError> {
+        access(&mut []);
+        Ok(())
+    }
+
+    fn gradients(
+        &mut self,
+        _batch: &Batch,
+        gate: &mut dyn ForwardGate,
+        sink: &SharedSink,
+    ) -> Result<f64, BackendError> {
+        // By default a sleep may end 50 us late; many steps are shorter.
+        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        self.gradients.advance();
+        self.late = Duration::ZERO;
+        let mut clock = lock(&self.monitor).clock.unwrap_or_else(Instant::now);
+        self.forward(gate, &mut clock)?;
+        lock(sink).backward_begins();
+        self.backward(sink, &mut clock)?;
+        let mut monitor = lock(&self.monitor);
+        monitor.clock = Some(clock);
+        monitor.lateness.push(self.late);
+        Ok(0.0)
+    }
+
+    fn evaluate(&mut self, _batch: &Batch) -> Result<Evaluation, BackendError> {
+        Ok(Evaluation::default())
+    }
+}
