@@ -3,6 +3,7 @@ use std::path::PathBuf;
 
 use paceline_comm::CommError;
 use paceline_schedule::ScheduleError;
+use paceline_server::ServerError;
 use paceline_strategy::StrategyError;
 
 use crate::backend::BackendError;
@@ -27,6 +28,9 @@ pub enum TrainError {
     /// The strategy's schedule cannot be planned.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
+    /// The servers cannot do what they were told, or are lost.
+    #[error(transparent)]
+    Server(#[from] ServerError),
     /// The data cannot be used.
     #[error(transparent)]
     Data(#[from] DataError),

@@ -1,13 +1,17 @@
 //! With whom a worker exchanges gradients.
 
+use std::sync::Arc;
+
 use paceline_comm::Communicator;
+use paceline_server::ParameterServer;
 
 /// With whom a worker exchanges gradients.
 #[derive(Clone)]
-#[non_exhaustive]
 pub enum Peers {
     /// With all other workers.
     AllToAll(Communicator),
+    /// With shards, which serve until whoever has connected to them lets them go ([`ParameterServer::stop`]).
+    Servers(Arc<ParameterServer>),
 }
 
 impl Peers {
@@ -15,6 +19,7 @@ impl Peers {
     pub fn workers(&self) -> &Communicator {
         match self {
             Peers::AllToAll(workers) => workers,
+            Peers::Servers(server) => server.workers(),
         }
     }
 
@@ -22,6 +27,7 @@ impl Peers {
     pub fn shards(&self) -> usize {
         match self {
             Peers::AllToAll(_) => 0,
+            Peers::Servers(server) => server.roles().shards(),
         }
     }
 }
@@ -29,5 +35,17 @@ impl Peers {
 impl From<&Communicator> for Peers {
     fn from(workers: &Communicator) -> Peers {
         Peers::AllToAll(workers.clone())
+    }
+}
+
+impl From<ParameterServer> for Peers {
+    fn from(server: ParameterServer) -> Peers {
+        Peers::Servers(Arc::new(server))
+    }
+}
+
+impl From<&Arc<ParameterServer>> for Peers {
+    fn from(server: &Arc<ParameterServer>) -> Peers {
+        Peers::Servers(server.clone())
     }
 }

@@ -13,6 +13,7 @@ use crate::exchange::{Carrier, Exchange, Handicap, Pass};
 use crate::meter::{EpochMeter, Update};
 use crate::optimizer::MomentumSgd;
 use crate::options::TrainOptions;
+use crate::peers::Peers;
 use crate::report::{EpochRow, Observer, Progress, Start, TrainReport};
 use crate::start::{broadcast_model, compare_ranks};
 use crate::worker::Worker;
@@ -24,18 +25,20 @@ use crate::worker::Worker;
 /// What is wrong with the options, the data or the framework; that the ranks were not started alike; that training
 /// diverged; that a peer was lost.
 pub fn train(
-    communicator: &Communicator,
+    peers: impl Into<Peers>,
     options: &TrainOptions,
     observer: &mut dyn Observer,
 ) -> Result<TrainReport, TrainError> {
     options.check()?;
+    let peers = peers.into();
+    let communicator = peers.workers();
     let rank = communicator.rank();
     let prepared = Data::load(&options.data).map_err(TrainError::from).and_then(|data| {
         let backend = options.model.build(&data.training, options.seed);
         Ok((backend.map_err(|source| TrainError::Backend { rank, source })?, data))
     });
     let (backend, data) = telling_peers(communicator, prepared)?;
-    train_model(communicator, backend, &data, options, observer)
+    train_model(peers, backend, &data, options, observer)
 }
 
 /// Like [`train`], with a model and data of the caller's own; `options.model` is only a name then, and `options.data` is
@@ -44,7 +47,7 @@ pub fn train(
 /// # Errors
 /// As [`train`].
 pub fn train_model(
-    communicator: &Communicator,
+    peers: impl Into<Peers>,
     backend: Box<dyn Backend>,
     data: &Data,
     options: &TrainOptions,
@@ -54,11 +57,13 @@ pub fn train_model(
     if data.training.is_empty() || data.test.is_empty() {
         return Err(TrainError::Options("the data holds no training or no test image".into()));
     }
+    let peers = peers.into();
+    let communicator = peers.workers();
     // candle computes on the pool of the thread that calls it.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(options.threads).build();
     let pool = pool.map_err(|e| TrainError::Threads { threads: options.threads, message: e.to_string() });
     let pool = telling_peers(communicator, pool)?;
-    let trained = pool.install(|| Trainer::start(communicator, backend, data, options)?.run(observer));
+    let trained = pool.install(|| Trainer::start(&peers, backend, data, options)?.run(observer));
     telling_peers(communicator, trained)
 }
 
@@ -84,11 +89,12 @@ struct Trainer<'a> {
 impl<'a> Trainer<'a> {
     /// Plans, compares the ranks, and takes rank 0's values.
     fn start(
-        communicator: &'a Communicator,
+        peers: &'a Peers,
         mut backend: Box<dyn Backend>,
         data: &'a Data,
         options: &'a TrainOptions,
     ) -> Result<Self, TrainError> {
+        let communicator = peers.workers();
         let world_size = communicator.world_size();
         let sizes: Vec<usize> = backend.parameters().iter().map(TensorInfo::elements).collect();
         let strategy = options.parsed_strategy()?;
@@ -102,7 +108,7 @@ impl<'a> Trainer<'a> {
         }
         compare_ranks(communicator, options, data, backend.as_ref(), &plan)?;
         broadcast_model(communicator, backend.as_mut())?;
-        let carrier = Carrier::new(communicator.into(), strategy.algorithm().map(str::to_owned));
+        let carrier = Carrier::new(peers.clone(), strategy.algorithm().map(str::to_owned));
         let exchange = Exchange::new(carrier, plan.clone(), &sizes, &Handicap::default())?;
         let optimizer = Box::new(MomentumSgd::new(options.optimizer, sizes.into_iter()));
         let worker = Worker::new(communicator, backend, exchange, optimizer);

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use paceline_comm::{Buffer, CallOptions, CommError, Origin, Pending};
 use paceline_plan::{CollectiveKind, Plan, Reduction};
+use paceline_server::{Assignment, Mode};
 
 use crate::error::TrainError;
 use crate::peers::Peers;
@@ -18,6 +19,7 @@ pub(crate) struct Carrier {
 
 /// One operation of a plan, whatever the iteration.
 pub(crate) struct Call {
+    shard: usize,
     options: CallOptions,
 }
 
@@ -33,9 +35,10 @@ impl Carrier {
     /// Tells the shards, if there are any, which iterations of a plan come next. All workers call it.
     pub(crate) fn assign(&self, plan: &Plan, iterations: Range<u64>) -> Result<(), TrainError> {
         match &self.peers {
-            Peers::AllToAll(_) => {
-                let _ = (plan, iterations);
-                Ok(())
+            Peers::AllToAll(_) => Ok(()),
+            Peers::Servers(server) => {
+                let assignment = Assignment { plan: plan.clone(), iterations, mode: Mode::Aggregate };
+                Ok(server.assign(&assignment)?)
             }
         }
     }
@@ -56,15 +59,13 @@ impl Carrier {
                 origin,
                 ..CallOptions::default()
             };
-            match &self.peers {
-                Peers::AllToAll(workers) => {
-                    options.algorithm.clone_from(&self.algorithm);
-                    let bytes = partition.elements.len() * size_of::<f32>();
-                    let (algorithm, _) = workers.choice(CollectiveKind::AllReduce, bytes, &options)?;
-                    options.algorithm = Some(algorithm.to_owned());
-                }
+            if let Peers::AllToAll(workers) = &self.peers {
+                options.algorithm.clone_from(&self.algorithm);
+                let bytes = partition.elements.len() * size_of::<f32>();
+                let (algorithm, _) = workers.choice(CollectiveKind::AllReduce, bytes, &options)?;
+                options.algorithm = Some(algorithm.to_owned());
             }
-            Ok(Call { options })
+            Ok(Call { shard: partition.shard.unwrap_or_default(), options })
         };
         plan.partitions().map(call).collect()
     }
@@ -74,6 +75,7 @@ impl Carrier {
         let options = CallOptions { operation: Some(id), ..call.options.clone() };
         match &self.peers {
             Peers::AllToAll(workers) => workers.start_all_reduce(buffer, Reduction::Sum, &options),
+            Peers::Servers(server) => server.start_push_pull(call.shard, buffer, &options),
         }
     }
 }

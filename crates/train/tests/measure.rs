@@ -1,0 +1,201 @@
+//! Cells are measured: replayed and real, all-to-all and with servers.
+
+mod support;
+
+use std::thread;
+use std::time::Duration;
+
+use paceline_comm::Communicator;
+use paceline_plan::{Profile, ProfileTensor, Step};
+use paceline_server::{ParameterServer, Roles, ServeOptions, serve};
+use paceline_train::{
+    CandleBackend, CellRun, Length, MeasureOptions, Mlp, MomentumSgd, Normalise, Peers, SgdSettings, Subject,
+    TrainError, measure,
+};
+use support::{on_ranks, sample};
+
+/// Four layers; the first and the last share a tensor, so that it is final last.
+fn profile() -> Profile {
+    let tensor = |name: &str, elements| ProfileTensor { name: name.into(), elements, forward_macs_per_sample: 10 };
+    let steps = |order: [usize; 5], seconds| order.map(|tensor| Step { tensor, seconds }).to_vec();
+    Profile {
+        schema: Profile::SCHEMA,
+        model: "four-layers".into(),
+        device: "none".into(),
+        source: "made up".into(),
+        local_batch: 4,
+        tensors: vec![tensor("tied", 40_000), tensor("bias", 3), tensor("body", 100_000), tensor("scale", 1)],
+        forward: steps([0, 1, 2, 3, 0], 0.000_2),
+        backward: steps([0, 3, 2, 1, 0], 0.000_4),
+        update_s: 0.000_1,
+    }
+}
+
+fn options(strategy: &str) -> MeasureOptions {
+    MeasureOptions {
+        strategy: strategy.into(),
+        local_batch: 4,
+        warm_up: 2,
+        length: Length::Iterations(6),
+        ..MeasureOptions::default()
+    }
+}
+
+/// What `worker` gives on each of so many workers, with shards that are threads of this process.
+fn with_servers<R: Send>(workers: usize, shards: usize, worker: impl Fn(Peers) -> R + Sync) -> Vec<R> {
+    let roles = Roles::new(workers, shards).unwrap();
+    let mut ranks = Communicator::threads(roles.world_size()).unwrap();
+    let servers = ranks.split_off(workers);
+    thread::scope(|scope| {
+        let worker = &worker;
+        for world in servers {
+            scope.spawn(move || serve(&world, roles, &ServeOptions::default()).unwrap());
+        }
+        let of_worker = |world: Communicator| {
+            scope.spawn(move || {
+                let peers = Peers::from(ParameterServer::connect(&world, roles).unwrap());
+                let result = worker(peers.clone());
+                let Peers::Servers(server) = peers else { unreachable!("made above") };
+                server.stop().unwrap();
+                result
+            })
+        };
+        let threads: Vec<_> = ranks.into_iter().map(of_worker).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// What every replayed run must be like. Nothing here is earlier than the profile says, however busy the machine.
+fn check_replayed(run: &CellRun, workers: usize, shards: usize) {
+    assert_eq!((run.model.as_str(), run.parameters, run.tensors), ("four-layers", 140_004, 4));
+    assert_eq!((run.workers, run.shards, run.forward_macs_per_sample), (workers, shards, Some(40)));
+    assert_eq!((run.warm_up, run.iteration_s.len(), run.confident), (2, 6, true));
+    let compute_s = 5.0 * 0.000_6 + 0.000_1;
+    assert!((run.compute_s / compute_s - 1.0).abs() < 1e-9, "{}", run.compute_s);
+    assert!(run.iteration_s.iter().sum::<f64>() > 5.0 * compute_s, "{:?}", run.iteration_s);
+    assert!((run.mean_iteration_s() - run.compute_s - run.exposed_communication_s) > -1e-9);
+    let ready = &run.inputs.ready_s;
+    assert!(ready[3] >= 0.000_8 - 1e-9 && ready[0] >= 0.002 - 1e-9 && ready[2] < ready[0], "{ready:?}");
+    assert!(run.scheduling_s_per_tensor > 0.0);
+    assert!(run.lateness.is_some() && run.replayed.as_deref() == Some("none: made up"));
+    assert_eq!(run.plan_hash, format!("{:016x}", run.plan.hash()));
+}
+
+#[test]
+fn a_replay_takes_as_long_as_its_profile_and_communicates() {
+    for (strategy, operations) in [("bsp-a2a", 1), ("wfbp-a2a,arch=a2a:ring", 4)] {
+        for workers in 1..=3 {
+            let runs = on_ranks(workers, |world| measure(world, Subject::Replay(&profile()), &options(strategy)));
+            let runs: Vec<CellRun> = runs.into_iter().map(Result::unwrap).collect();
+            check_replayed(&runs[0], workers, 0);
+            assert!(runs.iter().all(|run| *run == runs[0]), "the workers tell different numbers");
+            assert_eq!(runs[0].plan.operations(), operations);
+            assert_eq!(runs[0].inputs.communication.is_some(), workers > 1);
+            if workers > 1 && strategy.contains("ring") {
+                // A ring sends 2 (n - 1) / n of the bytes.
+                let bytes = 4.0 * 140_004.0 * 2.0 * (workers as f64 - 1.0) / workers as f64;
+                assert!((runs[0].bytes_per_iteration / bytes - 1.0).abs() < 0.01, "{}", runs[0].bytes_per_iteration);
+                assert!(runs[0].messages_per_iteration >= 8.0);
+            }
+            let json = serde_json::to_string(&runs[0]).unwrap();
+            assert_eq!(serde_json::from_str::<CellRun>(&json).unwrap().plan, runs[0].plan);
+        }
+    }
+}
+
+#[test]
+fn servers_serve_a_replay() {
+    for (workers, shards) in [(1, 1), (2, 1), (3, 2)] {
+        let strategy = format!("wfbp-ps,arch=ps:{shards}:64KiB");
+        let runs = with_servers(workers, shards, |peers| measure(peers, Subject::Replay(&profile()), &options(&strategy)));
+        let runs: Vec<CellRun> = runs.into_iter().map(Result::unwrap).collect();
+        check_replayed(&runs[0], workers, shards);
+        assert!(runs.iter().all(|run| *run == runs[0]), "the workers tell different numbers");
+        // A worker pushes every byte, once.
+        assert_eq!(runs[0].bytes_per_iteration, 4.0 * 140_004.0);
+    }
+}
+
+#[test]
+fn times_of_a_slowed_run_are_those_of_the_real_one() {
+    let options = MeasureOptions { dilate: 4.0, ..options("wfbp-a2a") };
+    let began = std::time::Instant::now();
+    let runs = on_ranks(2, |world| measure(world, Subject::Replay(&profile()), &options));
+    // Two iterations before, six that count.
+    assert!(began.elapsed().as_secs_f64() > 8.0 * 4.0 * 0.003_1);
+    let runs: Vec<CellRun> = runs.into_iter().map(Result::unwrap).collect();
+    check_replayed(&runs[0], 2, 0);
+}
+
+#[test]
+fn a_larger_batch_takes_longer() {
+    let options = MeasureOptions { local_batch: 8, ..options("wfbp-a2a") };
+    let run = on_ranks(1, |world| measure(world, Subject::Replay(&profile()), &options)).remove(0).unwrap();
+    // The update does not depend on it.
+    assert!((run.compute_s - (2.0 * 0.003 + 0.000_1)).abs() < 1e-9, "{}", run.compute_s);
+}
+
+#[test]
+fn a_run_may_go_on_until_its_mean_is_known() {
+    let confident = |relative| {
+        let budget = Duration::from_secs(60);
+        let length = Length::Confident { relative, at_least: 5, at_most: 12, budget };
+        let options = MeasureOptions { length, ..options("wfbp-a2a") };
+        on_ranks(2, |world| measure(world, Subject::Replay(&profile()), &options)).remove(0).unwrap()
+    };
+    let (easy, never) = (confident(1e6), confident(0.0));
+    assert_eq!((easy.iteration_s.len(), easy.confident), (5, true));
+    assert_eq!((never.iteration_s.len(), never.confident), (12, false));
+}
+
+#[test]
+fn a_real_model_is_measured_with_the_same_words() {
+    let data = sample(60, 10);
+    let runs = on_ranks(2, |world| {
+        let normalise = Normalise { mean: 0.3, deviation: 0.4 };
+        let backend = CandleBackend::new(Mlp::new(28 * 28, normalise), world.rank() as u64).unwrap();
+        let settings = SgdSettings { learning_rate: 0.01, momentum: 0.9, weight_decay: 0.0 };
+        let subject = Subject::Model {
+            name: "mlp".into(),
+            optimizer: Box::new(MomentumSgd::new(settings, [100_352, 128, 1_280, 10].into_iter())),
+            backend: Box::new(backend),
+            data: &data,
+        };
+        measure(world, subject, &options("wfbp-a2a"))
+    });
+    let run = runs.into_iter().next().unwrap().unwrap();
+    assert_eq!((run.model.as_str(), run.parameters, run.iteration_s.len()), ("mlp", 101_770, 6));
+    assert!(run.replayed.is_none() && run.lateness.is_none());
+    assert!(run.compute_s > 0.0 && run.exposed_communication_s > 0.0 && run.inputs.update_s > 0.0);
+    // The last layer's gradients come first.
+    assert!(run.inputs.ready_s[3] <= run.inputs.ready_s[0] && run.inputs.ready_s[0] <= run.inputs.backward_s);
+}
+
+#[test]
+fn senseless_options_are_refused() {
+    let refused = |options: MeasureOptions| -> String {
+        let run = measure(&Communicator::solo().unwrap(), Subject::Replay(&profile()), &options);
+        run.unwrap_err().to_string()
+    };
+    assert!(refused(MeasureOptions { dilate: 0.5, ..options("wfbp-a2a") }).contains("dilate 0.5"));
+    assert!(refused(MeasureOptions { local_batch: 0, ..options("wfbp-a2a") }).contains("local batch"));
+    assert!(refused(options("wfbp-a2b")).contains("wfbp-a2a"));
+    let mut wrong = profile();
+    wrong.backward.pop();
+    wrong.backward.remove(3);
+    let error = measure(&Communicator::solo().unwrap(), Subject::Replay(&wrong), &options("wfbp-a2a")).unwrap_err();
+    assert!(matches!(error, TrainError::Options(_)) && error.to_string().contains("backward"), "{error}");
+}
+
+#[test]
+fn workers_that_differ_are_told_so() {
+    let runs = on_ranks(2, |world| {
+        let mut profile = profile();
+        profile.update_s += 0.001 * world.rank() as f64;
+        measure(world, Subject::Replay(&profile), &options("wfbp-a2a"))
+    });
+    for run in runs {
+        let message = run.unwrap_err().to_string();
+        assert!(message.starts_with("rank 1 differs from rank 0 in the profile"), "{message}");
+    }
+}
