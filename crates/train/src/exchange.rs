@@ -34,6 +34,8 @@ pub(crate) struct Exchange {
     operations: Arc<Operations>,
     places: Places,
     plan: Plan,
+    /// Iterations that have been prepared.
+    assigned: u64,
     pass: Pass,
     /// A gradient of the pass has been announced.
     announced: bool,
@@ -97,6 +99,7 @@ impl Exchange {
             backward_began: Instant::now(),
             ready: vec![Duration::ZERO; sizes.len()],
             plan,
+            assigned: 0,
             pass: Pass::default(),
             announced: false,
             drained: true,
@@ -104,6 +107,24 @@ impl Exchange {
             waiting: Duration::ZERO,
             failure: None,
         })
+    }
+
+    /// Prepares the next `iterations`, of which the servers must know. All workers call it.
+    pub(crate) fn assign(&mut self, iterations: usize) -> Result<(), TrainError> {
+        let next = self.assigned + iterations as u64;
+        let carrier = self.operations.lock().carrier().clone();
+        carrier.assign(&self.plan, self.assigned..next)?;
+        self.assigned = next;
+        Ok(())
+    }
+
+    /// Goes on under another plan. All operations have been waited for, and all sums read.
+    pub(crate) fn replan(&mut self, plan: Plan, sizes: &[usize], handicap: &Handicap) -> Result<(), TrainError> {
+        self._release = None;
+        // The memory is not needed twice.
+        let carrier = self.operations.lock().end();
+        *self = Exchange::new(carrier, plan, sizes, handicap)?;
+        Ok(())
     }
 
     /// Announces the pass whose gradients come next. The sums of the last update can still be waited for and read, until

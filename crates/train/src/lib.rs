@@ -47,6 +47,7 @@ mod meter;
 mod optimizer;
 mod options;
 mod peers;
+mod planning;
 mod random;
 mod replay;
 mod report;

@@ -153,7 +153,7 @@ pub struct CommunicationCost {
     pub alpha_s: f64,
     /// Seconds per byte.
     pub beta_s_per_byte: f64,
-    /// What was measured: bytes and seconds, the maximum over the workers of the median of a few calls.
+    /// What was measured, by size: bytes and seconds, the maximum over the workers of the median of a few calls.
     pub points: Vec<(u64, f64)>,
 }
 
@@ -168,6 +168,20 @@ pub struct Lateness {
 }
 
 impl CommunicationCost {
+    /// What an operation of so many bytes costs: between measured points on the line through them, beyond the last one
+    /// with the slope of the fit.
+    pub fn seconds(&self, bytes: u64) -> f64 {
+        let after = self.points.partition_point(|&(size, _)| size <= bytes);
+        match (after.checked_sub(1).map(|before| self.points[before]), self.points.get(after)) {
+            (Some((low, start)), Some(&(high, end))) => {
+                start + (end - start) * (bytes - low) as f64 / (high - low) as f64
+            }
+            (Some((last, seconds)), None) => seconds + self.beta_s_per_byte * (bytes - last) as f64,
+            (None, Some(&(_, first))) => first,
+            (None, None) => self.alpha_s + self.beta_s_per_byte * bytes as f64,
+        }
+    }
+
     /// What it would be if nothing were slowed.
     fn undilated(&self, dilate: f64) -> CommunicationCost {
         CommunicationCost {

@@ -1,7 +1,6 @@
 //! What the ranks do before the first step: compare themselves, and take rank 0's values.
 
 use paceline_comm::{CallOptions, Communicator};
-use paceline_plan::Plan;
 
 use crate::agreement::Agreement;
 use crate::backend::{Backend, Slot};
@@ -9,13 +8,12 @@ use crate::data::{Data, Dataset};
 use crate::error::{TrainError, WhileTraining};
 use crate::options::TrainOptions;
 
-/// Compares everything that shapes the run: model, data, options and plan.
+/// Compares everything that shapes the run: model, data and options.
 pub(crate) fn compare_ranks(
     communicator: &Communicator,
     options: &TrainOptions,
     data: &Data,
     backend: &dyn Backend,
-    plan: &Plan,
 ) -> Result<(), TrainError> {
     let mut agreement = Agreement::default();
     agreement.add("the model", options.model);
@@ -31,8 +29,7 @@ pub(crate) fn compare_ranks(
     agreement.add("the epochs and iterations", format!("{:?} and {:?}", options.epochs, options.iterations));
     agreement.add("the optimiser", format!("{:?}", options.optimizer));
     agreement.add("the seed", options.seed);
-    agreement.add("the strategy", &plan.strategy);
-    agreement.add("the plan", format!("{:016x}", plan.hash()));
+    agreement.add("the strategy", &options.strategy);
     agreement.compare(communicator)
 }
 

@@ -2,18 +2,18 @@
 
 use paceline_comm::{CallOptions, Communicator, Transport};
 use paceline_plan::{Plan, Reduction};
-use paceline_schedule::Workload;
 use paceline_strategy::Call;
 
 use crate::backend::{Backend, Evaluation, TensorInfo};
 use crate::data::{Data, Sharding, split};
 use crate::dump::dump;
 use crate::error::{TrainError, WhileTraining};
-use crate::exchange::{Carrier, Exchange, Handicap, Pass};
+use crate::exchange::{Carrier, Exchange, Pass};
 use crate::meter::{EpochMeter, Update};
 use crate::optimizer::MomentumSgd;
 use crate::options::TrainOptions;
 use crate::peers::Peers;
+use crate::planning::{Known, Planning};
 use crate::report::{EpochRow, Observer, Progress, Start, TrainReport};
 use crate::start::{broadcast_model, compare_ranks};
 use crate::worker::Worker;
@@ -99,21 +99,17 @@ impl<'a> Trainer<'a> {
         let sizes: Vec<usize> = backend.parameters().iter().map(TensorInfo::elements).collect();
         let strategy = options.parsed_strategy()?;
         check_protocol(communicator, &strategy.protocol)?;
-        let plan = paceline_schedule::plan(&strategy, &Workload::of_sizes(&sizes))?;
-        if plan.shards > 0 {
-            return Err(TrainError::Options(format!(
-                "arch={} needs servers, and training here runs workers only; choose arch=a2a",
-                strategy.arch
-            )));
-        }
-        compare_ranks(communicator, options, data, backend.as_ref(), &plan)?;
+        compare_ranks(communicator, options, data, backend.as_ref())?;
+        let planning = Planning { strategy: &strategy, peers, sizes: &sizes, slowed: 1.0 };
+        let (plan, _) = planning.first(&Known::default(), None)?;
         broadcast_model(communicator, backend.as_mut())?;
         let carrier = Carrier::new(peers.clone(), strategy.algorithm().map(str::to_owned));
-        let exchange = Exchange::new(carrier, plan.clone(), &sizes, &Handicap::default())?;
+        let exchange = Exchange::new(carrier, plan.clone(), &sizes, &planning.handicap())?;
         let optimizer = Box::new(MomentumSgd::new(options.optimizer, sizes.into_iter()));
-        let worker = Worker::new(communicator, backend, exchange, optimizer);
+        let mut worker = Worker::new(communicator, backend, exchange, optimizer);
         let sharding = Sharding::new(data.training.len(), world_size, options.global_batch(world_size), options.seed);
         let total_iterations = options.total_iterations(sharding.batches().div_ceil(options.accumulate));
+        worker.assign(total_iterations)?;
         Ok(Trainer { communicator, options, data, worker, sharding, plan, total_iterations })
     }
 

@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use paceline_comm::Communicator;
+use paceline_plan::Plan;
 
 use crate::backend::{Backend, BackendError, ForwardGate, SharedSink, Slot};
 use crate::data::Batch;
-use crate::error::TrainError;
-use crate::exchange::{Costs, Exchange, Pass};
+use crate::error::{TrainError, WhileTraining};
+use crate::exchange::{Costs, Exchange, Handicap, Pass};
 use crate::optimizer::Optimizer;
 use crate::sync::lock;
 use crate::updates::{Failure, Updates};
@@ -56,6 +57,17 @@ impl Worker {
         Worker { rank: workers.rank(), backend, exchange, updates, phases: Phases::default() }
     }
 
+    /// Prepares the next `iterations` updates. All workers call it.
+    pub(crate) fn assign(&mut self, iterations: usize) -> Result<(), TrainError> {
+        lock(&self.exchange).assign(iterations)
+    }
+
+    /// Finishes the update that is on its way, and goes on under another plan.
+    pub(crate) fn replan(&mut self, plan: Plan, sizes: &[usize], handicap: &Handicap) -> Result<(), TrainError> {
+        self.finish()?;
+        lock(&self.exchange).replan(plan, sizes, handicap)
+    }
+
     /// Forward and backward on a batch, if this rank has one; the mean loss. What is left of the update before is applied
     /// on the way. The gradients go to the exchange; after the last pass of an update it is on its way.
     pub(crate) fn pass(&mut self, batch: Option<&Batch>, pass: Pass) -> Result<f64, TrainError> {
@@ -94,6 +106,11 @@ impl Worker {
     /// How long the passes since this was last asked have taken.
     pub(crate) fn take_phases(&mut self) -> Phases {
         mem::take(&mut self.phases)
+    }
+
+    /// Waits until the update that is on its way has arrived, without applying it.
+    pub(crate) fn wait_for_all(&mut self) -> Result<(), TrainError> {
+        lock(&self.exchange).wait_for_all().while_training("receiving gradients")
     }
 
     /// Applies the update that is on its way: from here on the parameters are those after the last iteration.

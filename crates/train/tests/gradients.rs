@@ -7,7 +7,7 @@ use std::time::Duration;
 use candle_core::{CpuStorage, CustomOp1, Layout, Result as CandleResult, Shape, Tensor};
 use paceline_train::{
     Backend, BackendError, Batch, CandleBackend, Cnn, ForwardGate, GradientSink, Lend, Mlp, Model, MomentumSgd,
-    Normalise, OpenGate, Optimizer, Part, Parameters, SgdSettings, SharedSink, SinkClosed, Slot, TensorSpec,
+    Normalise, OpenGate, Optimizer, Parameters, Part, SgdSettings, SharedSink, SinkClosed, Slot, TensorSpec,
 };
 use safetensors::SafeTensors;
 

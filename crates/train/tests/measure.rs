@@ -75,7 +75,8 @@ fn check_replayed(run: &CellRun, workers: usize, shards: usize) {
     assert!(run.iteration_s.iter().sum::<f64>() > 5.0 * compute_s, "{:?}", run.iteration_s);
     assert!((run.mean_iteration_s() - run.compute_s - run.exposed_communication_s) > -1e-9);
     let ready = &run.inputs.ready_s;
-    assert!(ready[3] >= 0.000_8 - 1e-9 && ready[0] >= 0.002 - 1e-9 && ready[2] < ready[0], "{ready:?}");
+    // Backward may have begun late; the clock does not wait for it.
+    assert!(ready[3] < ready[2] && ready[2] < ready[1] && ready[1] < ready[0], "{ready:?}");
     assert!(run.scheduling_s_per_tensor > 0.0);
     assert!(run.lateness.is_some() && run.replayed.as_deref() == Some("none: made up"));
     assert_eq!(run.plan_hash, format!("{:016x}", run.plan.hash()));
@@ -94,7 +95,7 @@ fn a_replay_takes_as_long_as_its_profile_and_communicates() {
             if workers > 1 && strategy.contains("ring") {
                 // A ring sends 2 (n - 1) / n of the bytes.
                 let bytes = 4.0 * 140_004.0 * 2.0 * (workers as f64 - 1.0) / workers as f64;
-                assert!((runs[0].bytes_per_iteration / bytes - 1.0).abs() < 0.01, "{}", runs[0].bytes_per_iteration);
+                assert!((runs[0].bytes_per_iteration / bytes - 1.0).abs() < 1e-3, "{}", runs[0].bytes_per_iteration);
                 assert!(runs[0].messages_per_iteration >= 8.0);
             }
             let json = serde_json::to_string(&runs[0]).unwrap();
@@ -107,7 +108,8 @@ fn a_replay_takes_as_long_as_its_profile_and_communicates() {
 fn servers_serve_a_replay() {
     for (workers, shards) in [(1, 1), (2, 1), (3, 2)] {
         let strategy = format!("wfbp-ps,arch=ps:{shards}:64KiB");
-        let runs = with_servers(workers, shards, |peers| measure(peers, Subject::Replay(&profile()), &options(&strategy)));
+        let runs =
+            with_servers(workers, shards, |peers| measure(peers, Subject::Replay(&profile()), &options(&strategy)));
         let runs: Vec<CellRun> = runs.into_iter().map(Result::unwrap).collect();
         check_replayed(&runs[0], workers, shards);
         assert!(runs.iter().all(|run| *run == runs[0]), "the workers tell different numbers");

@@ -8,8 +8,8 @@ use candle_core::{Result as CandleResult, Tensor};
 use paceline_comm::Communicator;
 use paceline_train::{
     Backend, BatchSize, CandleBackend, Cnn, Data, DataSource, EpochRow, Mlp, Model, ModelName, MomentumSgd, Normalise,
-    Observer, Optimizer, Part, Parameters, Progress, SgdSettings, Sharding, Silent, Slot, Start, TensorSpec, TrainError,
-    TrainOptions, TrainReport, train, train_model,
+    Observer, Optimizer, Parameters, Part, Progress, SgdSettings, Sharding, Silent, Slot, Start, TensorSpec,
+    TrainError, TrainOptions, TrainReport, train, train_model,
 };
 use support::{Directory, Gradients, on_ranks, parameters, sample};
 

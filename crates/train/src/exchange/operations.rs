@@ -211,6 +211,16 @@ impl Operations {
 }
 
 impl State {
+    pub(super) fn carrier(&self) -> &Carrier {
+        &self.carrier
+    }
+
+    /// Gives the memory back; there will be no more operations.
+    pub(super) fn end(&mut self) -> Carrier {
+        self.slots.clear();
+        self.carrier.clone()
+    }
+
     /// Starts the operations whose turn it is.
     fn start_what_may(&mut self) -> Result<(), CommError> {
         loop {

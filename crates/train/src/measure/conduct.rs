@@ -1,11 +1,10 @@
 //! Runs a cell: plan, warm up, count.
 
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use paceline_comm::{CallOptions, Communicator, Reduction};
 use paceline_plan::{Plan, Profile};
-use paceline_schedule::Workload;
 use paceline_strategy::{Registry, Strategy};
 
 use super::cost::communication_cost;
@@ -16,9 +15,10 @@ use crate::agreement::Agreement;
 use crate::backend::{Backend, TensorInfo};
 use crate::data::{Batch, Data, Sharding};
 use crate::error::{TrainError, WhileTraining};
-use crate::exchange::{Carrier, Exchange, Handicap, Pass};
+use crate::exchange::{Carrier, Exchange, Pass};
 use crate::optimizer::Optimizer;
 use crate::peers::Peers;
+use crate::planning::{Known, MEASURING, MEASURING_WARM_UP, Planning};
 use crate::replay::{Checker, Findings, Monitor, ReplayBackend};
 use crate::start::broadcast_model;
 use crate::sync::lock;
@@ -101,18 +101,31 @@ impl<'a> Conduct<'a> {
         if model.replay.is_none() {
             broadcast_model(&workers, backend.as_mut())?;
         }
-        let carrier = Carrier::new(peers, strategy.arch.word(0).map(str::to_owned));
-        let start_up = Duration::ZERO;
+        let carrier = Carrier::new(peers, strategy.algorithm().map(str::to_owned));
+        let planning = Planning { strategy: &strategy, peers: carrier.peers(), sizes: &sizes, slowed: options.dilate };
         let bytes = sizes.iter().sum::<usize>() * size_of::<f32>();
+        let start_up = planning.start_up().mul_f64(options.dilate);
         let cost = (workers.world_size() > 1).then(|| communication_cost(&carrier, bytes, start_up)).transpose()?;
-        let plan = paceline_schedule::plan(&strategy, &model.workload(&sizes, options))?;
-        let mut agreement = Agreement::default();
-        agreement.add("the plan", format!("{:016x}", plan.hash()));
-        agreement.compare(&workers)?;
-        let handicap = Handicap { start_up: None, slowed: options.dilate };
+        let known = model.known(options);
+        let (plan, measured) = planning.first(&known, cost.as_ref())?;
+        let handicap = planning.handicap();
         let exchange = Exchange::new(carrier.clone(), plan.clone(), &sizes, &handicap)?;
         let worker = Worker::new(&workers, backend, exchange, optimizer);
-        Ok(Conduct { carrier, options, plan, model, cost, worker, iterations: 0 })
+        let mut conduct = Conduct { worker, carrier: carrier.clone(), options, plan, model, cost, iterations: 0 };
+        if !measured {
+            let known = Known { ready_s: Some(conduct.ready_s()?), ..known };
+            let plan = planning.again(&conduct.plan, &known, conduct.cost.as_ref())?;
+            conduct.worker.replan(plan.clone(), &sizes, &handicap)?;
+            conduct.plan = plan;
+        }
+        Ok(conduct)
+    }
+
+    /// When gradients become final, from a few iterations that do not count.
+    fn ready_s(&mut self) -> Result<Vec<f64>, TrainError> {
+        let mut tally = Tally::default();
+        self.block(MEASURING_WARM_UP, MEASURING, &mut tally)?;
+        self.mean(tally.ready_s())
     }
 
     fn run(mut self) -> Result<CellRun, TrainError> {
@@ -139,14 +152,13 @@ impl<'a> Conduct<'a> {
 
     /// Some iterations that do not count, and some that do.
     fn block(&mut self, before: usize, count: usize, tally: &mut Tally) -> Result<(), TrainError> {
-        let done = self.iterations as u64;
-        self.carrier.assign(&self.plan, done..done + (before + count) as u64)?;
+        self.worker.assign(before + count)?;
         self.workers().barrier(&CallOptions::default()).while_training("starting together")?;
         if let Some(replay) = &self.model.replay {
             lock(&replay.monitor).clock = None;
         }
-        (0..before).try_for_each(|_| self.iterate())?;
         let traffic = self.workers().traffic();
+        (0..before).try_for_each(|_| self.iterate())?;
         let _ = (self.worker.take_costs(), self.worker.take_phases());
         let mut last = Instant::now();
         for _ in 0..count {
@@ -155,8 +167,9 @@ impl<'a> Conduct<'a> {
             tally.seconds.push((now - last).as_secs_f64());
             last = now;
         }
-        let sent = self.workers().traffic().since(&traffic);
-        tally.add(sent, self.worker.take_costs(), self.worker.take_phases());
+        tally.add(self.worker.take_costs(), self.worker.take_phases());
+        self.worker.wait_for_all()?;
+        tally.add_traffic(self.workers().traffic().since(&traffic), before + count);
         if let Some(replay) = &self.model.replay {
             let lateness = &mut lock(&replay.monitor).lateness;
             tally.lateness.extend(lateness.drain(..).skip(before));
@@ -285,12 +298,11 @@ impl<'a> Model<'a> {
         agreement.compare(workers)
     }
 
-    /// What there is to plan for. A network that is emulated is as slow as the computation.
-    fn workload(&self, sizes: &[usize], options: &MeasureOptions) -> Workload<'static> {
-        let Some(replay) = &self.replay else { return Workload::of_sizes(sizes) };
-        let workload = Workload::of_profile(&replay.profile);
-        let ready_s = workload.ready_s.as_ref().map(|ready| ready.iter().map(|ready| ready * options.dilate).collect());
-        Workload { ready_s, ..workload }
+    /// What a profile says. The computation is as slow as the network.
+    fn known(&self, options: &MeasureOptions) -> Known {
+        let Some(replay) = &self.replay else { return Known::default() };
+        let ready_s = replay.profile.ready_s().iter().map(|ready| ready * options.dilate).collect();
+        Known { used: Some(replay.profile.use_order()), ready_s: Some(ready_s) }
     }
 }
 

@@ -14,7 +14,9 @@ use crate::worker::Phases;
 #[derive(Default)]
 pub(super) struct Tally {
     pub(super) seconds: Vec<f64>,
+    /// Of so many iterations, whether they count or not: each sends the same.
     traffic: Traffic,
+    sending: usize,
     costs: Costs,
     phases: Phases,
     /// Of a replay, by iteration.
@@ -23,12 +25,22 @@ pub(super) struct Tally {
 
 impl Tally {
     /// Adds what some iterations have cost.
-    pub(super) fn add(&mut self, sent: Traffic, costs: Costs, phases: Phases) {
-        self.traffic.messages += sent.messages;
-        self.traffic.bytes += sent.bytes;
+    pub(super) fn add(&mut self, costs: Costs, phases: Phases) {
         self.costs.in_communicator += costs.in_communicator;
         self.costs.scheduling += costs.scheduling;
         self.phases.add(&phases);
+    }
+
+    /// Adds what some iterations have sent.
+    pub(super) fn add_traffic(&mut self, sent: Traffic, iterations: usize) {
+        self.traffic.messages += sent.messages;
+        self.traffic.bytes += sent.bytes;
+        self.sending += iterations;
+    }
+
+    /// By tensor: seconds from the start of backward until its gradient was announced; the mean over the iterations.
+    pub(super) fn ready_s(&self) -> Vec<f64> {
+        self.phases.ready.iter().map(|ready| ready.as_secs_f64() / self.seconds.len() as f64).collect()
     }
 }
 
@@ -53,8 +65,9 @@ impl Conduct<'_> {
             None => per_iteration(tally.costs.in_communicator),
         };
         let mut means = vec![forward_s, backward_s, update_s, own_s - exposed_s, exposed_s];
-        means.extend([tally.traffic.bytes as f64 / iterations, tally.traffic.messages as f64 / iterations]);
-        means.extend(tally.phases.ready.iter().map(|&ready| per_iteration(ready)));
+        let sent = |count: u64| count as f64 / tally.sending as f64;
+        means.extend([sent(tally.traffic.bytes), sent(tally.traffic.messages)]);
+        means.extend(tally.ready_s());
         let means = self.mean(means)?;
         let tensors = tally.phases.ready.len();
         let scheduling_s = per_iteration(tally.costs.scheduling) / tensors.max(1) as f64;
@@ -99,7 +112,7 @@ impl Conduct<'_> {
     }
 
     /// The mean over the workers.
-    fn mean(&self, values: Vec<f64>) -> Result<Vec<f64>, TrainError> {
+    pub(super) fn mean(&self, values: Vec<f64>) -> Result<Vec<f64>, TrainError> {
         let mut sums = values;
         let reduced = self.workers().all_reduce(&mut sums, Reduction::Sum, &CallOptions::default());
         reduced.while_training("adding up what the workers have measured")?;

@@ -1,4 +1,5 @@
 //! What the tests of training share.
+#![allow(dead_code)] // Each test program uses some of it.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
