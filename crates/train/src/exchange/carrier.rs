@@ -37,7 +37,8 @@ impl Carrier {
         match &self.peers {
             Peers::AllToAll(_) => Ok(()),
             Peers::Servers(server) => {
-                let assignment = Assignment { plan: plan.clone(), iterations, mode: Mode::Aggregate };
+                let mode = Mode::Aggregate;
+                let assignment = Assignment { plan: plan.clone(), iterations, extensible: false, mode };
                 Ok(server.assign(&assignment)?)
             }
         }
