@@ -1,9 +1,10 @@
 //! Shards as threads beside the workers.
 
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
-use paceline_comm::{Communicator, Config, ThreadsConfig, Transport, TransportChoice};
+use paceline_comm::{Communicator, Config, OnStall, ThreadsConfig, Transport, TransportChoice, Watch};
 use paceline_fabric::environment::World;
 
 use crate::error::ServerError;
@@ -49,7 +50,8 @@ impl<R> ShardThread<R> {
 /// lives beside worker s mod W. The launcher has started W workers; `config` is what it says. If nobody has, this process
 /// is the only worker.
 ///
-/// All workers call it. A shard has its own connections to all ranks, as if it were a process.
+/// All workers call it. A shard has its own connections to all ranks, as if it were a process. It reports no operations that
+/// do not move: it waits for workers that compute, and what stands still where it should not, workers report.
 ///
 /// # Errors
 /// [`ServerError::Roles`] if there is no shard; [`ServerError::Comm`] if the ranks do not find together.
@@ -71,6 +73,9 @@ where
     let roles = Roles::new(place.world_size as usize, shards)?;
     let at = |rank: u32, listener| {
         let mut config = config.clone();
+        if rank != place.rank {
+            config.watch.on_stall = None;
+        }
         config.environment.world = Some(World {
             rank,
             world_size: roles.world_size() as u32,
@@ -109,7 +114,7 @@ where
         transport,
         tcp_streams: config.tcp_streams as usize,
         shm: config.shm,
-        watch: config.watch,
+        watch: Watch { on_stall: config.watch.on_stall.map(of_workers), ..config.watch },
         emulation: config.emulation,
         ..ThreadsConfig::default()
     };
@@ -122,6 +127,15 @@ where
     // A world of threads has as many ranks as were asked for.
     let world = world.unwrap_or_else(|| unreachable!("there is at least one worker"));
     Ok(Joined { world, roles, shards: threads })
+}
+
+/// Only the reports of the one worker, where all ranks of the process share what takes them.
+fn of_workers(report: OnStall) -> OnStall {
+    Arc::new(move |stall| {
+        if stall.rank == 0 {
+            report(stall);
+        }
+    })
 }
 
 fn start<R: Send + 'static>(

@@ -4,10 +4,11 @@ mod support;
 
 use std::net::TcpListener;
 use std::os::fd::IntoRawFd;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use paceline_comm::{Config, TransportChoice};
+use paceline_comm::{CallOptions, Config, TransportChoice};
 use paceline_fabric::environment::{Environment, Launcher, MeetingPoint, Network, World};
 use paceline_server::{
     Assignment, Joined, Mode, ParameterServer, Roles, ServeOptions, ServerError, join_beside, join_beside_with, serve,
@@ -105,6 +106,36 @@ fn shards_may_do_more_than_serve() {
         let (served, calls) = shard.join().unwrap();
         assert_eq!(served.operations, 6);
         assert!(calls > 6, "{calls} calls were recorded: those, and what gives out the work");
+    }
+}
+
+#[test]
+fn shards_that_wait_for_a_worker_that_computes_report_nothing() {
+    for launched_as_one in [false, true] {
+        let reports = Arc::new(Mutex::new(Vec::new()));
+        let mut config = match launched_as_one {
+            true => launched(1, TransportChoice::Shm).swap_remove(0),
+            false => config(None, TransportChoice::Auto),
+        };
+        let told = reports.clone();
+        config.watch.stall = Duration::from_millis(30);
+        config.watch.on_stall = Some(Arc::new(move |report| told.lock().unwrap().push(report.rank)));
+        let Joined { world, roles, shards } = join_beside(config, 1, &ServeOptions::default()).unwrap();
+        let server = ParameterServer::connect(&world, roles).unwrap();
+        let iterations = 0..1;
+        let plan = plan(1, &[5], 10, 1);
+        let assignment = Assignment { plan, iterations, extensible: false, mode: Mode::Aggregate };
+        server.assign(&assignment).unwrap();
+        thread::sleep(Duration::from_millis(300));
+        assert_eq!(*reports.lock().unwrap(), [], "the shard waits, and that is its work");
+        // The worker's own waiting is reported.
+        let receive = server.shard(0).start_receive(world.alloc::<u8>(1).unwrap(), 1, 9, &CallOptions::default());
+        let until = std::time::Instant::now() + Duration::from_secs(20);
+        while reports.lock().unwrap().is_empty() && std::time::Instant::now() < until {
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert!(reports.lock().unwrap().iter().all(|rank| *rank == 0) && !reports.lock().unwrap().is_empty());
+        drop((receive, server, world, shards));
     }
 }
 
