@@ -141,6 +141,24 @@ fn many_at_once_in_any_order() {
     }
 }
 
+/// Everyone's port carries what the formula says: a worker's S each way, the shard's (n−1)S.
+#[test]
+fn a_worker_sends_its_part_once_and_the_root_everybody_theirs() {
+    for links in LINKS {
+        on_all_ranks(links, 4, move |comm| {
+            let length = 40_000;
+            comm.barrier(&options()).unwrap();
+            let before = comm.traffic();
+            let mut data = contribution(&comm, length);
+            comm.push_pull(&mut data, 1, Reduction::Sum, &options()).unwrap();
+            let sent = comm.traffic().since(&before);
+            let (bytes, tiles) = (4 * length as u64, (4 * length).div_ceil(512) as u64);
+            let receivers = if comm.rank() == 1 { 3 } else { 1 };
+            assert_eq!((sent.bytes, sent.messages), (receivers * bytes, receivers * tiles), "{links:?}");
+        });
+    }
+}
+
 #[test]
 fn a_push_in_the_background_gives_each_its_buffer_back() {
     on_all_ranks(Links::Memory, 3, |comm| {
