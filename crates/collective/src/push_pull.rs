@@ -66,3 +66,30 @@ impl FlatAlgorithm for Direct {
         TileSeconds::pipeline(2.0 * link.latency() + pushed + pulled, pushed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::Action;
+
+    #[test]
+    fn whoever_comes_early_costs_the_root_no_memory_and_the_order_is_that_of_the_ranks() {
+        for world in 2..20 {
+            for root in 0..world {
+                let program = Direct.rank_program(root, world, root);
+                assert_eq!(program.scratch_blocks, 0, "{world} ranks, root {root}");
+                let mut taken = Vec::new();
+                for (index, step) in program.steps.iter().enumerate() {
+                    if let Action::Receive { from, fold, .. } = step.action {
+                        // Its turn is when the one before has been added.
+                        let before = index.checked_sub(1).map(|before| vec![before as u32]);
+                        assert_eq!(step.after, before.unwrap_or_default());
+                        assert_eq!(fold.is_some(), !taken.is_empty());
+                        taken.push(from);
+                    }
+                }
+                assert_eq!(taken, (0..world).filter(|&rank| rank != root).collect::<Vec<_>>());
+            }
+        }
+    }
+}
