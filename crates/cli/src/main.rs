@@ -5,6 +5,7 @@
 
 mod arguments;
 mod doctor;
+mod emulation;
 mod explain;
 mod failure;
 mod hosts;

@@ -22,6 +22,7 @@ use paceline_plan::{CollectiveKind, DataType, Reduction};
 use serde::Serialize;
 
 use crate::arguments::{ByteSize, at_least_one};
+use crate::emulation::{Emulated, EmulationArguments};
 use crate::failure::{Failure, unless_closed};
 use crate::json_file::JsonFile;
 use crate::security::SecurityArguments;
@@ -106,6 +107,9 @@ pub struct PerfArguments {
     overlap: OverlapArguments,
 
     #[command(flatten)]
+    emulation: EmulationArguments,
+
+    #[command(flatten)]
     security: SecurityArguments,
 
     /// Write what each call did to this file, a JSON object a line (docs/telemetry.md); rank R > 0 writes to FILE.rankR
@@ -132,6 +136,9 @@ struct Files {
 /// What stands in the file, besides machine and command line.
 #[derive(Serialize)]
 struct Report {
+    /// The network that was emulated, if one was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    emulated: Option<Emulated>,
     /// Sizes in bytes, times in microseconds, bandwidths in 10⁹ bytes per second.
     rows: Vec<Row>,
     /// What was measured instead of rows, if it was asked for.
@@ -146,11 +153,14 @@ struct Report {
 pub fn run(arguments: &PerfArguments) -> Result<ExitCode, Failure> {
     let place = Place::find(arguments.ranks, "--ranks")?;
     arguments.check(place.ranks())?;
+    let emulation = arguments.emulation.of_world(place.ranks())?;
     match place {
         Place::Launcher { ranks } => workers::launch(ranks, arguments.security.for_ranks()?),
         Place::Rank(mut environment) => {
             arguments.security.apply(&mut environment.network);
-            let communicator = workers::connect_by(*environment, arguments.transport, arguments.call.tcp_streams)?;
+            let streams = arguments.call.tcp_streams;
+            let emulated = emulation.as_ref().map(Emulated::new);
+            let communicator = workers::connect(*environment, arguments.transport, streams, emulation)?;
             let file = |path: &Option<PathBuf>| {
                 let path = path.as_deref().filter(|_| communicator.rank() == 0);
                 path.map(JsonFile::create).transpose()
@@ -160,17 +170,24 @@ pub fn run(arguments: &PerfArguments) -> Result<ExitCode, Failure> {
             let telemetry = telemetry.map(|path| Telemetry::start(path, &communicator)).transpose()?;
             let mut files = Files { telemetry, trace };
             let (size, rounds, options) = (arguments.max, arguments.iterations, arguments.options());
-            let overlap = arguments.overlap.measure(&communicator, size, rounds, &options)?;
+            let mut overlap = arguments.overlap.measure(&communicator, size, rounds, &options)?;
+            if let (Some(overlap), Some(emulated)) = (&mut overlap, &emulated) {
+                overlap.emulated(emulated);
+            }
             if let Some(overlap) = overlap.as_ref().filter(|_| communicator.rank() == 0) {
                 unless_closed(overlap.print(&mut io::stdout()))?;
             }
-            let rows = if overlap.is_some() { Vec::new() } else { arguments.measure_all(&communicator, &mut files)? };
+            let rows = if overlap.is_some() {
+                Vec::new()
+            } else {
+                arguments.measure_all(&communicator, emulated.as_ref(), &mut files)?
+            };
             // The calls that no row has written: of a measurement without rows, and of a trace.
             files.telemetry.as_mut().map_or(Ok(()), |telemetry| telemetry.write(&communicator))?;
             let wrong =
                 rows.iter().map(|row| row.wrong).sum::<u64>() + overlap.as_ref().map_or(0, |overlap| overlap.wrong);
             if let Some(json) = json {
-                json.write(&Report { rows, overlap })?;
+                json.write(&Report { emulated, rows, overlap })?;
             }
             // Every rank knows; one says it.
             match (wrong, communicator.rank()) {
@@ -218,23 +235,33 @@ impl PerfArguments {
         Ok(())
     }
 
-    fn measure_all(&self, communicator: &Communicator, files: &mut Files) -> Result<Vec<Row>, Failure> {
+    fn measure_all(
+        &self,
+        communicator: &Communicator,
+        emulated: Option<&Emulated>,
+        files: &mut Files,
+    ) -> Result<Vec<Row>, Failure> {
         match self.dtype {
-            DataType::F32 => self.measure_sizes::<f32>(communicator, files),
-            DataType::F64 => self.measure_sizes::<f64>(communicator, files),
-            DataType::F16 => self.measure_sizes::<f16>(communicator, files),
-            DataType::Bf16 => self.measure_sizes::<bf16>(communicator, files),
-            DataType::I32 => self.measure_sizes::<i32>(communicator, files),
-            DataType::I64 => self.measure_sizes::<i64>(communicator, files),
-            DataType::U8 => self.measure_sizes::<u8>(communicator, files),
+            DataType::F32 => self.measure_sizes::<f32>(communicator, emulated, files),
+            DataType::F64 => self.measure_sizes::<f64>(communicator, emulated, files),
+            DataType::F16 => self.measure_sizes::<f16>(communicator, emulated, files),
+            DataType::Bf16 => self.measure_sizes::<bf16>(communicator, emulated, files),
+            DataType::I32 => self.measure_sizes::<i32>(communicator, emulated, files),
+            DataType::I64 => self.measure_sizes::<i64>(communicator, emulated, files),
+            DataType::U8 => self.measure_sizes::<u8>(communicator, emulated, files),
         }
     }
 
-    fn measure_sizes<T: Value>(&self, communicator: &Communicator, files: &mut Files) -> Result<Vec<Row>, Failure> {
+    fn measure_sizes<T: Value>(
+        &self,
+        communicator: &Communicator,
+        emulated: Option<&Emulated>,
+        files: &mut Files,
+    ) -> Result<Vec<Row>, Failure> {
         let subject = self.subject();
         let effort = Effort { seconds: self.seconds, iterations: self.iterations, warm_up: self.warmup };
         let pattern = Pattern::<T>::new(self.op, self.collective.contributors(communicator.world_size()));
-        let mut table = Table::start(self, communicator)?;
+        let mut table = Table::start(self, communicator, emulated)?;
         let sizes = match self.collective {
             CollectiveKind::Barrier => vec![0],
             _ => sizes(self.min.0, self.max.0, self.factor),
@@ -248,6 +275,7 @@ impl PerfArguments {
                 continue;
             }
             let (times, wrong) = measure(&mut exercise, &effort)?;
+            let times = times.divided_by(emulated.map_or(1.0, |emulated| emulated.dilation));
             if let Some(telemetry) = &mut files.telemetry {
                 telemetry.write(communicator)?;
             }
@@ -304,7 +332,11 @@ struct Table {
 }
 
 impl Table {
-    fn start(arguments: &PerfArguments, communicator: &Communicator) -> Result<Table, Failure> {
+    fn start(
+        arguments: &PerfArguments,
+        communicator: &Communicator,
+        emulated: Option<&Emulated>,
+    ) -> Result<Table, Failure> {
         let mut table =
             Table { out: (communicator.rank() == 0).then(io::stdout), element_bytes: arguments.dtype.size() };
         if let Some(out) = &mut table.out {
@@ -316,6 +348,7 @@ impl Table {
                  maximum over the ranks",
                 arguments.collective, arguments.dtype, arguments.op
             );
+            let head = head.and_then(|()| emulated.map_or(Ok(()), |emulated| emulated.write(out)));
             unless_closed(head.and_then(|()| write_head(out)))?;
         }
         Ok(table)

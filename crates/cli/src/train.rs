@@ -19,6 +19,7 @@ use paceline_train::{
 use serde::Serialize;
 
 use crate::arguments::at_least_one;
+use crate::emulation::{Emulated, EmulationArguments};
 use crate::explain;
 use crate::failure::{Failure, unless_closed};
 use crate::json_file::JsonFile;
@@ -97,6 +98,9 @@ pub struct TrainArguments {
     transport: Option<TransportChoice>,
 
     #[command(flatten)]
+    emulation: EmulationArguments,
+
+    #[command(flatten)]
     security: SecurityArguments,
 
     /// Write what each call did to this file, a JSON object a line (docs/telemetry.md); rank R > 0 writes to FILE.rankR
@@ -133,6 +137,8 @@ fn default_batch() -> String {
 #[derive(Serialize)]
 struct Report<'a> {
     transport: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    emulated: Option<Emulated>,
     threads: usize,
     #[serde(flatten)]
     report: &'a TrainReport,
@@ -147,6 +153,11 @@ pub fn run(arguments: &TrainArguments) -> Result<ExitCode, Failure> {
     let (strategy, transport) = arguments.strategy()?;
     let options = arguments.options(arguments.data()?, strategy, place.local_ranks());
     options.check()?;
+    let emulation = arguments.emulation.of_world(place.ranks())?;
+    if emulation.as_ref().is_some_and(|emulation| emulation.dilation != 1.0) {
+        let what = "--dilate slows the network down, and this computation cannot be slowed down with it";
+        return Err(Failure::usage(what).help("leave it out, or replay recorded times instead of computing"));
+    }
     match place {
         Place::Launcher { ranks } => {
             // Said once, rather than by every worker.
@@ -158,7 +169,8 @@ pub fn run(arguments: &TrainArguments) -> Result<ExitCode, Failure> {
         Place::Rank(mut environment) => {
             arguments.security.apply(&mut environment.network);
             size_pools(options.threads)?;
-            let communicator = workers::connect(*environment, transport)?;
+            let emulated = emulation.as_ref().map(Emulated::new);
+            let communicator = workers::connect(*environment, transport, 1, emulation)?;
             let is_first = communicator.rank() == 0;
             let json = arguments.json.as_deref().filter(|_| is_first).map(JsonFile::create).transpose()?;
             let telemetry = arguments.telemetry.as_deref();
@@ -172,7 +184,7 @@ pub fn run(arguments: &TrainArguments) -> Result<ExitCode, Failure> {
             recorded?;
             if let Some(json) = json {
                 let transport = workers::transport_name(&communicator);
-                json.write(&Report { transport, threads: options.threads, report: &report })?;
+                json.write(&Report { transport, emulated, threads: options.threads, report: &report })?;
             }
             if is_first {
                 unless_closed(screen::summary(&report))?;

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use paceline_comm::{Communicator, Config, Transport, TransportChoice};
+use paceline_comm::{Communicator, Config, Emulation, Transport, TransportChoice};
 use paceline_fabric::environment::Environment;
 
 use crate::failure::Failure;
@@ -79,24 +79,18 @@ pub fn launch(ranks: usize, environment: Vec<(String, String)>) -> Result<ExitCo
     supervisor::run(&Job { command, ranks, environment, output: Output::FirstRankDirect })
 }
 
-/// Meets the other ranks.
+/// Meets the other ranks, with so many TCP connections per pair of ranks, perhaps on an emulated network; the same on
+/// all ranks.
 ///
 /// # Errors
 /// Not all came in time, or a link could not be opened.
-pub fn connect(environment: Environment, transport: TransportChoice) -> Result<Communicator, Failure> {
-    connect_by(environment, transport, 1)
-}
-
-/// As [`connect`], with so many TCP connections per pair of ranks; the same on all ranks.
-///
-/// # Errors
-/// As [`connect`].
-pub fn connect_by(
+pub fn connect(
     environment: Environment,
     transport: TransportChoice,
     tcp_streams: u32,
+    emulation: Option<Emulation>,
 ) -> Result<Communicator, Failure> {
-    let mut config = Config { environment, transport, tcp_streams, ..Config::from_environment()? };
+    let mut config = Config { environment, transport, tcp_streams, emulation, ..Config::from_environment()? };
     config.watch.on_stall = Some(Arc::new(|report| eprintln!("paceline: {report}")));
     let communicator = Communicator::connect(config)?;
     if communicator.rank() == 0 {

@@ -171,6 +171,7 @@ fn join(place: &Place, config: &Config) -> Result<Parts, CommError> {
     if let Some(emulation) = &config.emulation {
         let ports = emulated::ports(own_ports, gift, emulation).map_err(|error| failed(&error))?;
         emulated::shape(&mut links, own, emulation, &ports);
+        notes.push(format!("the network is emulated: {emulation}"));
         (hosts, topology) = (emulated::hosts(emulation), emulated::topology(emulation));
     }
     Ok(Parts {

@@ -12,7 +12,7 @@ use crate::workers::{connect, transport_name};
 /// # Errors
 /// The ranks do not find each other.
 pub fn run(environment: Environment) -> Result<Vec<Finding>, Failure> {
-    let communicator = connect(environment, TransportChoice::Auto)?;
+    let communicator = connect(environment, TransportChoice::Auto, 1, None)?;
     if communicator.world_size() == 1 {
         return Ok(vec![Finding::good("ranks", "one rank needs no links")]);
     }

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::row::Times;
 use crate::arguments::ByteSize;
+use crate::emulation::Emulated;
 use crate::workers::transport_name;
 
 /// What is measured beside an all-reduce of `--max` bytes, instead of the table.
@@ -66,6 +67,9 @@ pub struct Overlap {
     pub too_short: usize,
     /// Elements that were not what they must be, on all ranks together.
     pub wrong: u64,
+    /// For the text.
+    #[serde(skip)]
+    pub emulated: Option<Emulated>,
 }
 
 impl OverlapArguments {
@@ -164,6 +168,7 @@ impl Bench<'_> {
             slices: None,
             too_short: 0,
             wrong: wrong[0] as u64,
+            emulated: None,
         })
     }
 
@@ -197,6 +202,13 @@ fn median(values: Vec<f64>) -> f64 {
 }
 
 impl Overlap {
+    /// It was measured on an emulated network: takes the dilation out of the times.
+    pub fn emulated(&mut self, by: &Emulated) {
+        self.alone_p50_us /= by.dilation;
+        self.beside_p50_us /= by.dilation;
+        self.emulated = Some(by.clone());
+    }
+
     /// A sentence for each number.
     ///
     /// # Errors
@@ -209,6 +221,9 @@ impl Overlap {
         let Overlap { transport, ranks, rounds, too_short, wrong, .. } = self;
         let background = ByteSize(self.background_bytes);
         writeln!(out, "# {what} beside an all-reduce of {background}: {ranks} ranks, transport {transport}, f32 sum")?;
+        if let Some(emulated) = &self.emulated {
+            emulated.write(out)?;
+        }
         if *rounds == 0 {
             writeln!(out, "# nothing measured: in all {too_short} rounds the background call ended first")?;
             return out.flush();

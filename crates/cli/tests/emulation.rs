@@ -1,0 +1,128 @@
+//! Emulated networks with real processes: what is measured, how it is labelled, and what is refused.
+
+mod support;
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value;
+use support::{Outcome, paceline, run};
+use xtask::lab::{Lab, LabError, LabOptions};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// How often a measurement is repeated that other programs may have spoilt.
+const TRIES: usize = 6;
+
+fn perf(arguments: &[&str]) -> Outcome {
+    run(paceline(&[&["perf"], arguments].concat()), LIMIT)
+}
+
+fn scratch_file(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("emulation-{}-{name}.json", std::process::id()))
+}
+
+/// 1 MiB in 1.02 ms, as measured on 10GbE, with the dilation taken out.
+#[test]
+fn processes_measure_the_network_that_they_emulate_and_say_so() {
+    let path = scratch_file("10GbE");
+    let file = path.to_string_lossy();
+    let size = ["--min", "1MiB", "--max", "1MiB", "--iterations", "5", "--chunk-bytes", "1MiB", "--alloc"];
+    let network = ["--emulate", "10GbE", "--dilate", "40", "--json", &file];
+    for attempt in 0..TRIES {
+        let outcome = perf(&[&["send-receive", "--ranks", "2"], &size[..], &network].concat()).expect_code(0);
+        assert!(
+            outcome.stdout.contains("# emulated network 10GbE, hosts 2x1, all times divided by 40"),
+            "{outcome:#?}"
+        );
+        outcome.expect_stderr(&["the network is emulated: 10GbE, hosts 2x1, dilation 40"]);
+        let report: Value = serde_json::from_str(&fs::read_to_string(&path).expect("the file")).expect("JSON");
+        fs::remove_file(&path).expect("our own file");
+        let emulated = &report["emulated"];
+        assert_eq!([&emulated["network"], &emulated["hosts"]], ["10GbE", "2x1"]);
+        assert_eq!(emulated["dilation"], 40.0);
+        let p50_us = report["rows"][0]["p50_us"].as_f64().expect("a time");
+        println!("{p50_us} us");
+        if (p50_us / 1020.0 - 1.0).abs() < 0.05 {
+            return;
+        }
+        println!("attempt {attempt} is too far off; is the machine busy?");
+    }
+    panic!("1 MiB never took 1.02 ms");
+}
+
+#[test]
+fn a_training_on_an_emulated_network_says_so() {
+    let path = scratch_file("train");
+    let file = path.to_string_lossy();
+    let training = ["train", "--workers", "2", "--model", "mlp", "--iterations", "2", "--json", &file];
+    let network = ["--emulate", "alpha=100us,beta=1ns", "--hosts", "1x2"];
+    run(paceline(&[&training[..], &network].concat()), LIMIT).expect_code(0);
+    let report: Value = serde_json::from_str(&fs::read_to_string(&path).expect("the file")).expect("JSON");
+    fs::remove_file(&path).expect("our own file");
+    assert_eq!(report["emulated"]["hosts"], "1x2");
+    let dilated = [&training[..], &network, &["--dilate", "2"]].concat();
+    run(paceline(&dilated), LIMIT).expect_code(2).expect_stderr(&["cannot be slowed down with it"]);
+}
+
+#[test]
+fn what_cannot_be_emulated_is_refused() {
+    let small = ["all-reduce", "--max", "1KiB", "--seconds", "0"];
+    for (options, says) in [
+        (&["--emulate", "10GBE"][..], "`10GBE` is no network"),
+        (&["--emulate", "alpha=1us"], "beta is missing"),
+        (&["--emulate", "10GbE", "--hosts", "2x2"], "have 4 ranks, and the world has 2"),
+        (&["--hosts", "2x1"], "--emulate"),
+        (&["--emulate", "10GbE", "--dilate", "-1"], "a dilation of -1"),
+    ] {
+        // clap takes a negative number for an option unless it is joined.
+        let options: Vec<String> = options.chunks(2).map(|pair| pair.join("=")).collect();
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        perf(&[&small[..], &options].concat()).expect_code(2).expect_stderr(&[says]);
+    }
+    let over_tcp = [&small[..], &["--emulate", "10GbE", "--transport", "tcp"]].concat();
+    perf(&over_tcp).expect_code(1).expect_stderr(&["an emulated network is made of shared memory"]);
+}
+
+/// Time of the slowest rank for a size, from the table.
+fn p50_us(said: &str) -> f64 {
+    let line = said.lines().rfind(|line| line.starts_with(' ')).unwrap_or_else(|| panic!("no row in {said}"));
+    line.split_whitespace().nth(6).and_then(|field| field.parse().ok()).unwrap_or_else(|| panic!("no time in {line}"))
+}
+
+/// 16 MiB in messages of one, in one direction and in both at once, over the kernel's token bucket of 1 Gbit/s and over
+/// an emulated link of that rate. TCP fills 1448 of the 1514 bytes of a frame that the bucket counts, so a byte of
+/// payload takes 8 ns · 1514/1448. (After a pause the bucket lets 2 ms of data through at once, 1.5 % of these.)
+#[test]
+fn an_emulated_link_is_as_fast_as_one_that_the_kernel_shapes() {
+    let lab = match Lab::build(&LabOptions { hosts: 2, ..LabOptions::default() }) {
+        Ok(lab) => lab,
+        Err(LabError::NotPermitted(reason)) => return eprintln!("skipped: {reason}"),
+        Err(error) => panic!("{error}"),
+    };
+    let beta = format!("alpha=50us,beta={:.5}ns", 8.0 * 1514.0 / 1448.0);
+    let size = ["--min", "16MiB", "--max", "16MiB", "--iterations", "5", "--chunk-bytes", "1MiB", "--alloc"];
+    let collectives = [("send-receive", "point-to-point"), ("all-reduce", "ring")];
+    for (collective, algorithm) in collectives {
+        let measure = [&["perf", collective, "--algorithm", algorithm], &size[..]].concat();
+        let in_lab = || {
+            let command: Vec<_> = [&[env!("CARGO_BIN_EXE_paceline")], &measure[..]].concat();
+            let command: Vec<_> = command.iter().map(std::ffi::OsString::from).collect();
+            let ranks: Vec<_> = lab.ranks(1, &command).into_iter().map(support::start).collect();
+            let said: Vec<_> = ranks.into_iter().map(|rank| rank.end_within(LIMIT).expect_code(0)).collect();
+            p50_us(&said[0].stdout)
+        };
+        let emulated = || p50_us(&run(paceline(&[&measure[..], &["--emulate", &beta]].concat()), LIMIT).stdout);
+        let found = (0..TRIES).any(|attempt| {
+            let (lab, emulated) = (in_lab(), emulated());
+            println!("{collective}: lab {lab} us, emulated {emulated} us: {:+.2} %", (emulated / lab - 1.0) * 100.0);
+            let alike = (emulated / lab - 1.0).abs() <= 0.05;
+            if !alike {
+                println!("attempt {attempt} is too far off; is the machine busy?");
+            }
+            alike
+        });
+        assert!(found, "{collective}: the two never agreed");
+    }
+}
