@@ -14,10 +14,12 @@ use support::{paceline, run, start_into};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A small run of every command that writes a file.
-const RUNS: [&[&str]; 4] = [
+const RUNS: [&[&str]; 6] = [
     &["explain", "wfbp-a2a"],
     &["doctor", "--ranks", "2"],
-    &["perf", "all-reduce", "--max", "1KiB", "--seconds", "0"],
+    &["perf", "all-reduce", "--max", "1KiB", "--seconds", "0", "--emulate", "10GbE"],
+    &["perf", "all-reduce", "--max", "8MiB", "--iterations", "1", "--urgent", "1KiB"],
+    &["perf", "all-reduce", "--max", "8MiB", "--iterations", "1", "--compute"],
     &["train", "--workers", "2", "--model", "mlp", "--iterations", "3"],
 ];
 
