@@ -63,10 +63,10 @@
 //! data, which stays with its sender until the receiver is ready. A receiver that sees nothing of an eager message for
 //! [`Config::nudge`] grants it: so that operations started in different orders cannot starve each other of credit.
 //!
-//! A caller may say otherwise ([`Protocol`]): *inline*, nothing goes by reference; *eager*, no message waits for a grant
-//! while there is credit; *rendezvous*, every message waits for its grant. Each rank follows its own word. Where two
-//! ranks of an operation were told different things, a sender may wait for a grant that its receiver does not think of,
-//! until the nudge: that costs time, never a result.
+//! A caller may say otherwise ([`Protocol`](paceline_plan::Protocol)): *inline*, nothing goes by reference; *eager*, no
+//! message waits for a grant while there is credit; *rendezvous*, every message waits for its grant. Each rank follows
+//! its own word. Where two ranks of an operation were told different things, a sender may wait for a grant that its
+//! receiver does not think of, until the nudge: that costs time, never a result.
 //!
 //! **Invariant:** whatever the peers do, the pool of a link holds at most [`Config::eager_link_bytes`]; on top of that
 //! come only operands of kernels that are being taken in, each no longer than its slot.
