@@ -9,12 +9,12 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::thread;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use paceline_comm::TransportChoice;
 use paceline_strategy::{Call, Registry, Strategy};
 use paceline_train::{
-    BatchSize, DEBIAN_FASHION_MNIST, DEFAULT_EPOCHS, Data, DataSource, ModelName, Observer, SgdSettings, Silent,
-    TrainError, TrainOptions, TrainReport, train,
+    BatchSize, DEFAULT_EPOCHS, Data, DataSource, ModelName, Observer, SgdSettings, Silent, TrainError, TrainOptions,
+    TrainReport, check_memory, train,
 };
 use serde::Serialize;
 
@@ -32,16 +32,17 @@ use screen::Screen;
 /// What `train` is told.
 #[derive(Args)]
 pub struct TrainArguments {
-    /// The model: cnn or mlp
+    /// The model: cnn, mlp, resnet20 (images), transformer-lm (text); resnet50, bert-base, bert-large
     #[arg(long, value_name = "NAME", default_value_t)]
     model: ModelName,
 
-    /// The images [default: sample, unless --data-dir names others]
-    #[arg(long, value_enum)]
-    data: Option<DataChoice>,
+    /// What to train on: sample (in the program), synthetic, fashion-mnist (Debian's package dataset-fashion-mnist),
+    /// images:DIR (a folder of PNG and JPEG files for each class), text:FILE, idx:DIR (four gzip IDX files)
+    #[arg(long, value_name = "SOURCE", default_value_t)]
+    data: DataSource,
 
-    /// A directory with the four gzip IDX files of a data set of the MNIST family
-    #[arg(long, value_name = "DIR")]
+    /// The same as --data idx:DIR
+    #[arg(long, value_name = "DIR", conflicts_with = "data")]
     data_dir: Option<PathBuf>,
 
     /// Processes to start here [default: 2; under a launcher: as many as it has started]
@@ -116,15 +117,6 @@ pub struct TrainArguments {
     dump_parameters: Option<PathBuf>,
 }
 
-/// Which images.
-#[derive(Clone, Copy, ValueEnum)]
-enum DataChoice {
-    /// 6,000 training and 1,000 test images of Fashion-MNIST that the program carries in itself
-    Sample,
-    /// All 60,000 and 10,000 images, from --data-dir or Debian's package dataset-fashion-mnist
-    FashionMnist,
-}
-
 /// What is trained with if neither --batch nor --global-batch is given, for the help.
 fn default_batch() -> String {
     match TrainOptions::default().batch {
@@ -151,7 +143,7 @@ struct Report<'a> {
 pub fn run(arguments: &TrainArguments) -> Result<ExitCode, Failure> {
     let place = Place::find(arguments.workers, "--workers")?;
     let (strategy, transport) = arguments.strategy()?;
-    let options = arguments.options(arguments.data()?, strategy, place.local_ranks());
+    let options = arguments.options(arguments.data(), strategy, place.local_ranks());
     options.check()?;
     let emulation = arguments.emulation.of_world(place.ranks())?;
     if emulation.as_ref().is_some_and(|emulation| emulation.dilation != 1.0) {
@@ -161,7 +153,9 @@ pub fn run(arguments: &TrainArguments) -> Result<ExitCode, Failure> {
     match place {
         Place::Launcher { ranks } => {
             // Said once, rather than by every worker.
-            Data::load(&options.data).map_err(TrainError::from)?;
+            let data = Data::load(&options.data, options.model.form()).map_err(TrainError::from)?;
+            check_memory(&options, &data, ranks, ranks).map_err(TrainError::from)?;
+            drop(data);
             let mut variables = arguments.security.for_ranks()?;
             variables.push((POOL_THREADS.to_owned(), options.threads.to_string()));
             workers::launch(ranks, variables)
@@ -225,16 +219,8 @@ impl TrainArguments {
         Ok((strategy, transport))
     }
 
-    fn data(&self) -> Result<DataSource, Failure> {
-        Ok(match (&self.data_dir, self.data) {
-            (Some(_), Some(DataChoice::Sample)) => {
-                let help = "leave --data out to train on the images of the directory";
-                return Err(Failure::usage("--data sample is in the program, not in a --data-dir").help(help));
-            }
-            (Some(directory), _) => DataSource::Directory(directory.clone()),
-            (None, Some(DataChoice::FashionMnist)) => DataSource::Directory(DEBIAN_FASHION_MNIST.into()),
-            (None, _) => DataSource::Sample,
-        })
+    fn data(&self) -> DataSource {
+        self.data_dir.clone().map_or_else(|| self.data.clone(), DataSource::Idx)
     }
 
     fn options(&self, data: DataSource, strategy: Strategy, local_workers: usize) -> TrainOptions {

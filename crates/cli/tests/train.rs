@@ -92,7 +92,7 @@ fn options_that_nobody_means_do_not_panic() {
     let outcome = train(&["--workers", "4", "--batch", &batch, "--model", "mlp", "--iterations", "1"]).expect_code(0);
     assert!(!outcome.stderr.contains("panicked"), "{outcome:#?}");
     let outcome = train(&["--data", "sample", "--data-dir", "/somewhere"]).expect_code(2);
-    outcome.expect_stderr(&["--data sample", "--data-dir"]);
+    outcome.expect_stderr(&["--data", "--data-dir"]);
 }
 
 #[test]
@@ -107,13 +107,14 @@ fn the_full_data_set_is_trained_on_or_asked_for() {
 
 #[test]
 fn wrong_usage_is_told_once_and_before_anything_starts() {
-    let cases: [(&[&str], &[&str]); 7] = [
+    let cases: [(&[&str], &[&str]); 8] = [
         (&["--workers", "0"], &["--workers", "there must be at least one"]),
         (&["--strategy", "wfpb-a2a"], &["wfpb-a2a", "did you mean `wfbp-a2a`?", "^^^^^^^^"]),
         (&["--strategy", "compress=topk:0.01"], &["topk", "not built yet"]),
         (&["--batch", "8", "--global-batch", "16"], &["--batch", "--global-batch"]),
         (&["--lr=-1"], &["learning rate"]),
         (&["--model", "resnet"], &["resnet", "cnn"]),
+        (&["--data", "imagenet"], &["imagenet", "images:DIR"]),
         (&["--transport", "tcp", "--strategy", "protocol=shm"], &["--transport tcp contradicts protocol=shm"]),
     ];
     for (arguments, fragments) in cases {
@@ -121,6 +122,15 @@ fn wrong_usage_is_told_once_and_before_anything_starts() {
         assert_eq!(outcome.stdout, "", "{arguments:?}");
         assert_eq!(outcome.stderr.matches("error:").count(), 1, "{outcome:#?}");
     }
+}
+
+/// A thousand workers of BERT-Large need 1.3 TB for parameters alone.
+#[test]
+fn what_does_not_fit_in_memory_is_refused_before_it_starts() {
+    let arguments = ["--workers", "1000", "--model", "bert-large", "--batch", "8", "--iterations", "1"];
+    let outcome = train(&arguments).expect_code(1);
+    let outcome = outcome.expect_stderr(&["bert-large would not fit in memory", "1000 workers", "fewer workers"]);
+    assert_eq!(outcome.stderr.matches("error:").count(), 1, "{outcome:#?}");
 }
 
 #[test]

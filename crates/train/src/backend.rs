@@ -5,13 +5,19 @@ use std::time::Duration;
 
 use paceline_plan::TensorId;
 
+mod buffers;
 mod candle;
 mod hook;
 mod models;
+mod operations;
 mod parameters;
 
-pub use candle::{CandleBackend, Initial, Model, TensorSpec};
-pub use models::{Cnn, Mlp, ModelName, Normalise, UnknownModel};
+pub use buffers::Buffers;
+pub use candle::{Activations, CandleBackend, Initial, Model, TensorSpec};
+pub use models::{
+    Bert, BertSettings, Cnn, Mlp, ModelName, Normalise, ResNet20, ResNet50, ResNet50Settings, TransformerLm,
+    TransformerSettings, UnknownModel,
+};
 pub use parameters::Parameters;
 
 use crate::data::Batch;
@@ -119,12 +125,12 @@ impl ForwardGate for OpenGate {
 /// What an evaluation has counted; sums, so that parts can be added.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Evaluation {
-    /// Sum of the samples' losses.
+    /// The mean loss of each batch, times its predictions.
     pub loss_sum: f64,
-    /// Samples whose most probable class is their label.
+    /// Predictions of the model's first head that name the target as the most probable class.
     pub correct: usize,
-    /// Samples.
-    pub samples: usize,
+    /// Predictions of the first head: one per image, or one per byte of text.
+    pub predictions: usize,
 }
 
 impl Evaluation {
@@ -132,7 +138,7 @@ impl Evaluation {
     pub fn add(&mut self, other: Evaluation) {
         self.loss_sum += other.loss_sum;
         self.correct += other.correct;
-        self.samples += other.samples;
+        self.predictions += other.predictions;
     }
 }
 

@@ -1,41 +1,130 @@
-//! Labelled images: the sample that comes with Paceline, or a directory of gzip IDX files.
+//! What models are trained on: images, text, or synthetic samples of the study's shapes.
 
-use std::borrow::Cow;
-use std::fs;
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::str::FromStr;
 
+mod batch;
+mod folder;
 mod idx;
+mod images;
+mod mnist;
 mod shard;
+mod synthetic;
+mod text;
 
+pub use batch::{Batch, Inputs};
+pub use images::Images;
+pub use mnist::{CLASSES, DEBIAN_FASHION_MNIST};
 pub use shard::Sharding;
 pub(crate) use shard::split;
+pub use synthetic::Synthetic;
+pub use text::Text;
 
-/// Where Debian's package `dataset-fashion-mnist` puts the full set of 60,000 and 10,000 images.
-pub const DEBIAN_FASHION_MNIST: &str = "/usr/share/datasets/fashion-mnist";
-
-/// Where the images come from.
+/// Where the samples come from. In text as [`FromStr`] takes it: `sample`, `synthetic`, `fashion-mnist`, `idx:DIR`,
+/// `images:DIR`, `text:FILE`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DataSource {
-    /// 6,000 training and 1,000 test images of Fashion-MNIST, which the program carries in itself.
+    /// What the program carries in itself: for models of images 6,000 training and 1,000 test images of Fashion-MNIST,
+    /// for those of text a play by Shakespeare, for the study's models [`DataSource::Synthetic`].
     #[default]
     Sample,
-    /// A directory with `train-images-idx3-ubyte.gz`, `train-labels-idx1-ubyte.gz` and the two `t10k-…` files, for
+    /// Samples of the right shape, drawn from a fixed seed: for measuring time, not for learning.
+    Synthetic,
+    /// A directory with the files `train-images-idx3-ubyte.gz`, `train-labels-idx1-ubyte.gz` and the two `t10k-…`, for
     /// example [`DEBIAN_FASHION_MNIST`].
-    Directory(PathBuf),
+    Idx(PathBuf),
+    /// A directory with a folder of PNG and JPEG files for each class; or with two such directories, `train` and `test`
+    /// (or `val`). Without, every tenth file of a class, by name, is for testing.
+    Images(PathBuf),
+    /// A file of which the bytes are the symbols. The last tenth is for testing.
+    Text(PathBuf),
 }
 
-/// What is wrong with a data file.
+impl fmt::Display for DataSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DataSource::Sample => f.write_str("sample"),
+            DataSource::Synthetic => f.write_str("synthetic"),
+            DataSource::Idx(directory) => write!(f, "idx:{}", directory.display()),
+            DataSource::Images(directory) => write!(f, "images:{}", directory.display()),
+            DataSource::Text(file) => write!(f, "text:{}", file.display()),
+        }
+    }
+}
+
+impl FromStr for DataSource {
+    type Err = UnknownSource;
+
+    fn from_str(text: &str) -> Result<Self, UnknownSource> {
+        match text.split_once(':') {
+            None if text == "sample" => Ok(DataSource::Sample),
+            None if text == "synthetic" => Ok(DataSource::Synthetic),
+            None if text == "fashion-mnist" => Ok(DataSource::Idx(DEBIAN_FASHION_MNIST.into())),
+            Some(("idx", path)) if !path.is_empty() => Ok(DataSource::Idx(path.into())),
+            Some(("images", path)) if !path.is_empty() => Ok(DataSource::Images(path.into())),
+            Some(("text", path)) if !path.is_empty() => Ok(DataSource::Text(path.into())),
+            _ => Err(UnknownSource(text.to_owned())),
+        }
+    }
+}
+
+/// A text that names no source of data.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown data `{0}`; it is sample, synthetic, fashion-mnist, images:DIR, text:FILE or idx:DIR")]
+pub struct UnknownSource(pub String);
+
+/// What a model takes in; the sources make it of what they have, or say that they cannot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Images and their classes.
+    Images {
+        /// 1: grey; 3: red, green, blue.
+        channels: usize,
+        /// Height and width to which image files are brought; IDX files keep their own.
+        size: (usize, usize),
+        /// Classes of synthetic samples.
+        classes: usize,
+    },
+    /// Runs of bytes, each byte to be predicted from those before it.
+    Text {
+        /// Bytes that are predicted in a sample.
+        length: usize,
+    },
+    /// Two sentences of tokens: the tokens themselves, and whether the second follows the first, are to be predicted.
+    Sentences {
+        /// Tokens of a sample.
+        length: usize,
+        /// Tokens there are.
+        vocabulary: usize,
+    },
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Form::Images { channels: 1, .. } => f.write_str("grey images"),
+            Form::Images { .. } => f.write_str("coloured images"),
+            Form::Text { .. } => f.write_str("text"),
+            Form::Sentences { .. } => f.write_str("pairs of sentences"),
+        }
+    }
+}
+
+/// What is wrong with the data.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
-    /// It cannot be read.
-    #[error("{path}: {source}; {}", where_to_get(.path))]
+    /// A file or directory cannot be read.
+    #[error("{path}: {source}; {help}")]
     Unreadable {
         /// The file.
         path: String,
         /// The operating system's answer.
         #[source]
         source: io::Error,
+        /// What should be there.
+        help: &'static str,
     },
     /// It can be read and makes no sense.
     #[error("{path} {what}")]
@@ -45,17 +134,19 @@ pub enum DataError {
         /// What is wrong, as the predicate of a sentence.
         what: String,
     },
+    /// The source has nothing that the model takes.
+    #[error("the model takes {form}, and --data {source_name} has none; {help}")]
+    Unsuitable {
+        /// What the model takes.
+        form: Form,
+        /// The source.
+        source_name: String,
+        /// Sources that have it.
+        help: &'static str,
+    },
 }
 
-fn where_to_get(path: &str) -> &'static str {
-    if path.starts_with(DEBIAN_FASHION_MNIST) {
-        "`apt-get install dataset-fashion-mnist` puts it there, or name a directory that holds the four gzip IDX files"
-    } else {
-        "the data directory must hold the four gzip IDX files of the data set"
-    }
-}
-
-/// Training and test images with the same size and the same classes.
+/// Training and test samples of one form.
 #[derive(Debug)]
 pub struct Data {
     /// What the gradients come from.
@@ -64,156 +155,95 @@ pub struct Data {
     pub test: Dataset,
 }
 
-/// Grey images with one label each.
-#[derive(Debug)]
-pub struct Dataset {
-    /// Height, width.
-    pub image_size: (usize, usize),
-    /// One byte per pixel, 0 black, image after image, row after row.
-    pub pixels: Vec<u8>,
-    /// One class per image, in `0..CLASSES`.
-    pub labels: Vec<u8>,
-}
-
-/// Classes in every data set of the MNIST family.
-pub const CLASSES: usize = 10;
-
 impl Data {
-    /// Reads and checks all four files.
+    /// Reads and checks everything.
     ///
     /// # Errors
-    /// [`DataError`] names the first file that cannot be read or makes no sense.
-    pub fn load(source: &DataSource) -> Result<Data, DataError> {
-        let [images, labels, test_images, test_labels] = File::ALL;
-        let training = Dataset::load(source, images, labels)?;
-        let test = Dataset::load(source, test_images, test_labels)?;
-        if test.image_size != training.image_size {
-            let (test, training) = (test.image_size, training.image_size);
-            let what = format!("holds images of {test:?} pixels, the training images have {training:?}");
-            return Err(test_images.malformed(source, what));
+    /// [`DataError`] names the first file that cannot be read or makes no sense, or says that the source has nothing of
+    /// that form.
+    pub fn load(source: &DataSource, form: Form) -> Result<Data, DataError> {
+        let both = |training, test| Data { training, test };
+        let unsuitable = |help| DataError::Unsuitable { form, source_name: source.to_string(), help };
+        match (source, form) {
+            (DataSource::Synthetic, _) => {
+                let (training, test) = Synthetic::both(form);
+                Ok(both(Dataset::Synthetic(training), Dataset::Synthetic(test)))
+            }
+            (DataSource::Sample, Form::Sentences { .. } | Form::Images { channels: 3, .. }) => {
+                Data::load(&DataSource::Synthetic, form)
+            }
+            (DataSource::Sample | DataSource::Text(_), Form::Text { length }) => {
+                let (training, test) = Text::both(source, length)?;
+                Ok(both(Dataset::Text(training), Dataset::Text(test)))
+            }
+            (DataSource::Sample | DataSource::Idx(_), Form::Images { channels: 1, .. }) => {
+                let (training, test) = mnist::load(source)?;
+                Ok(both(Dataset::Images(training), Dataset::Images(test)))
+            }
+            (DataSource::Images(directory), Form::Images { channels, size, .. }) => {
+                let (training, test) = folder::load(directory, channels, size)?;
+                Ok(both(Dataset::Images(training), Dataset::Images(test)))
+            }
+            (_, Form::Images { .. }) => Err(unsuitable("name a directory of image files by images:DIR")),
+            (_, Form::Text { .. }) => Err(unsuitable("name a file by text:FILE, or leave --data out")),
+            (_, Form::Sentences { .. }) => Err(unsuitable("there is only --data synthetic")),
         }
-        Ok(Data { training, test })
     }
+}
+
+/// Samples that a model is trained or tested on.
+#[derive(Debug)]
+pub enum Dataset {
+    /// Images with one label each.
+    Images(Images),
+    /// Runs of bytes.
+    Text(Text),
+    /// Drawn when they are asked for.
+    Synthetic(Synthetic),
 }
 
 impl Dataset {
-    fn load(source: &DataSource, images_file: &File, labels_file: &File) -> Result<Dataset, DataError> {
-        let images = idx::read(&images_file.content(source)?, 3).map_err(|what| images_file.malformed(source, what))?;
-        let labels = idx::read(&labels_file.content(source)?, 1).map_err(|what| labels_file.malformed(source, what))?;
-        let malformed = |what| Err(labels_file.malformed(source, what));
-        if labels.bytes.len() != images.dimensions[0] {
-            let (labels, images) = (labels.bytes.len(), images.dimensions[0]);
-            return malformed(format!("holds {labels} labels, {} beside it holds {images} images", images_file.name));
-        }
-        if let Some(position) = labels.bytes.iter().position(|&label| usize::from(label) >= CLASSES) {
-            let label = labels.bytes[position];
-            return malformed(format!("holds label {label} at position {position}; labels are 0 to {}", CLASSES - 1));
-        }
-        let image_size = (images.dimensions[1], images.dimensions[2]);
-        Ok(Dataset { image_size, pixels: images.bytes, labels: labels.bytes })
-    }
-
-    /// Images.
-    pub fn len(&self) -> usize {
-        self.labels.len()
-    }
-
-    /// Whether there is no image.
-    pub fn is_empty(&self) -> bool {
-        self.labels.is_empty()
-    }
-
-    /// Pixels per image.
-    pub fn features(&self) -> usize {
-        self.image_size.0 * self.image_size.1
-    }
-
-    /// Copies the images `indices` into a batch, pixels scaled to 0…1.
-    ///
-    /// # Panics
-    /// If there is no such image.
-    pub fn batch(&self, indices: &[usize]) -> Batch {
-        let features = self.features();
-        let mut inputs = Vec::with_capacity(indices.len() * features);
-        for &index in indices {
-            let image = &self.pixels[index * features..(index + 1) * features];
-            inputs.extend(image.iter().map(|&pixel| f32::from(pixel) / 255.0));
-        }
-        Batch { inputs, labels: indices.iter().map(|&index| u32::from(self.labels[index])).collect() }
-    }
-
-    /// Mean and standard deviation over all pixels of all images, on the scale 0…1. Exact sums, so the same bits
-    /// everywhere; (0, 1) for constant or absent images, which need no scaling.
-    pub fn pixel_statistics(&self) -> (f32, f32) {
-        let (mut sum, mut squares) = (0u64, 0u64);
-        for &pixel in &self.pixels {
-            sum += u64::from(pixel);
-            squares += u64::from(pixel) * u64::from(pixel);
-        }
-        let count = self.pixels.len() as f64;
-        let mean = sum as f64 / count;
-        let deviation = (squares as f64 / count - mean * mean).sqrt();
-        if deviation > 0.0 { ((mean / 255.0) as f32, (deviation / 255.0) as f32) } else { (0.0, 1.0) }
-    }
-}
-
-/// Samples that go through the model together.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Batch {
-    /// Sample after sample.
-    pub inputs: Vec<f32>,
-    /// One class per sample.
-    pub labels: Vec<u32>,
-}
-
-impl Batch {
     /// Samples.
     pub fn len(&self) -> usize {
-        self.labels.len()
-    }
-
-    /// Whether it holds no sample.
-    pub fn is_empty(&self) -> bool {
-        self.labels.is_empty()
-    }
-}
-
-/// One of the four files of a data set.
-struct File {
-    name: &'static str,
-    sample: &'static [u8],
-}
-
-macro_rules! file {
-    ($name:literal) => {
-        File { name: $name, sample: include_bytes!(concat!("../../../data/fashion-mnist/", $name)) }
-    };
-}
-
-impl File {
-    const ALL: &'static [File; 4] = &[
-        file!("train-images-idx3-ubyte.gz"),
-        file!("train-labels-idx1-ubyte.gz"),
-        file!("t10k-images-idx3-ubyte.gz"),
-        file!("t10k-labels-idx1-ubyte.gz"),
-    ];
-
-    fn content(&self, source: &DataSource) -> Result<Cow<'static, [u8]>, DataError> {
-        match source {
-            DataSource::Sample => Ok(Cow::Borrowed(self.sample)),
-            DataSource::Directory(directory) => {
-                let path = directory.join(self.name);
-                let unreadable = |source| DataError::Unreadable { path: path.display().to_string(), source };
-                fs::read(&path).map(Cow::Owned).map_err(unreadable)
-            }
+        match self {
+            Dataset::Images(images) => images.len(),
+            Dataset::Text(text) => text.len(),
+            Dataset::Synthetic(synthetic) => synthetic.len(),
         }
     }
 
-    fn malformed(&self, source: &DataSource, what: String) -> DataError {
-        let path = match source {
-            DataSource::Sample => format!("the built-in sample's {}", self.name),
-            DataSource::Directory(directory) => directory.join(self.name).display().to_string(),
-        };
-        DataError::Malformed { path, what }
+    /// Whether there is no sample.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies the samples `indices` into a batch.
+    ///
+    /// # Panics
+    /// If there is no such sample.
+    pub fn batch(&self, indices: &[usize]) -> Batch {
+        match self {
+            Dataset::Images(images) => images.batch(indices),
+            Dataset::Text(text) => text.batch(indices),
+            Dataset::Synthetic(synthetic) => synthetic.batch(indices),
+        }
+    }
+
+    /// What it takes in memory.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self {
+            Dataset::Images(images) => (images.pixels.len() + size_of_val(&*images.labels)) as u64,
+            Dataset::Text(text) => text.bytes() as u64,
+            Dataset::Synthetic(_) => 0,
+        }
+    }
+
+    /// Tells two data sets apart: what they are, and a checksum.
+    pub(crate) fn fingerprint(&self) -> String {
+        match self {
+            Dataset::Images(images) => images.fingerprint(),
+            Dataset::Text(text) => text.fingerprint(),
+            Dataset::Synthetic(synthetic) => synthetic.fingerprint(),
+        }
     }
 }

@@ -8,6 +8,7 @@ use paceline_strategy::StrategyError;
 
 use crate::backend::BackendError;
 use crate::data::DataError;
+use crate::memory::MemoryError;
 
 /// Why training did not start or did not finish.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +32,9 @@ pub enum TrainError {
     /// The servers cannot do what they were told, or are lost.
     #[error(transparent)]
     Server(#[from] ServerError),
+    /// There is not as much memory as the run takes.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
     /// The data cannot be used.
     #[error(transparent)]
     Data(#[from] DataError),

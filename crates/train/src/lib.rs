@@ -43,6 +43,7 @@ mod dump;
 mod error;
 mod exchange;
 mod measure;
+mod memory;
 mod meter;
 mod optimizer;
 mod options;
@@ -59,14 +60,19 @@ mod updates;
 mod worker;
 
 pub use backend::{
-    Access, Backend, BackendError, CandleBackend, Cnn, Evaluation, ForwardGate, GradientSink, Initial, Lend, Mlp,
-    Model, ModelName, Normalise, OpenGate, Parameters, SharedSink, SinkClosed, Slot, TensorInfo, TensorSpec,
-    UnknownModel,
+    Access, Activations, Backend, BackendError, Bert, BertSettings, Buffers, CandleBackend, Cnn, Evaluation,
+    ForwardGate, GradientSink, Initial, Lend, Mlp, Model, ModelName, Normalise, OpenGate, Parameters, ResNet20,
+    ResNet50, ResNet50Settings, SharedSink, SinkClosed, Slot, TensorInfo, TensorSpec, TransformerLm,
+    TransformerSettings, UnknownModel,
 };
-pub use data::{Batch, CLASSES, DEBIAN_FASHION_MNIST, Data, DataError, DataSource, Dataset, Sharding};
+pub use data::{
+    Batch, CLASSES, DEBIAN_FASHION_MNIST, Data, DataError, DataSource, Dataset, Form, Images, Inputs, Sharding,
+    Synthetic, Text, UnknownSource,
+};
 pub use dump::dump_path;
 pub use error::TrainError;
 pub use measure::{CellRun, CommunicationCost, FormulaInputs, Lateness, Length, MeasureOptions, Subject, measure};
+pub use memory::{MemoryError, MemoryEstimate, available_memory, check_memory, memory_estimate};
 pub use optimizer::{MomentumSgd, Optimizer, Part, SgdSettings};
 pub use options::{BatchSize, DEFAULT_EPOCHS, TrainOptions};
 pub use peers::Peers;

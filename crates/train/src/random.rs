@@ -33,6 +33,13 @@ impl Random {
         (2.0 * unit - 1.0) * limit
     }
 
+    /// Normal with mean 0 and deviation 1 (Box and Muller, "A note on the generation of random normal deviates", 1958).
+    pub(crate) fn normal(&mut self) -> f32 {
+        // In (0, 1]: its logarithm is finite.
+        let [radius, angle] = [(); 2].map(|()| ((self.next() >> 11) + 1) as f64 / (1u64 << 53) as f64);
+        ((-2.0 * radius.ln()).sqrt() * (angle * std::f64::consts::TAU).cos()) as f32
+    }
+
     /// A permutation of `0..count` (Fisher and Yates; Durstenfeld's form).
     pub(crate) fn permutation(&mut self, count: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..count).collect();
@@ -61,6 +68,9 @@ mod tests {
         assert!(values.iter().all(|value| (-0.5..0.5).contains(value)));
         let mean = values.iter().sum::<f32>() / values.len() as f32;
         assert!(mean.abs() < 0.02, "{mean}");
+        let normal: Vec<f32> = (0..10_000).map(|_| random.normal()).collect();
+        let (mean, square) = normal.iter().fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
+        assert!(mean.abs() < 300.0 && (square / 1e4 - 1.0).abs() < 0.05, "{mean}, {square}");
         let mut hits = [0; 7];
         for _ in 0..7_000 {
             hits[random.below(7)] += 1;

@@ -12,7 +12,7 @@ mod synthetic;
 pub(crate) use synthetic::{Checker, Findings};
 
 use crate::backend::{Access, Backend, BackendError, Evaluation, ForwardGate, SharedSink, Slot, TensorInfo};
-use crate::data::Batch;
+use crate::data::{Batch, Inputs};
 use crate::sync::lock;
 use synthetic::Synthetic;
 
@@ -80,7 +80,7 @@ impl ReplayBackend {
 
     /// What it is given instead of samples.
     pub(crate) fn batch() -> Batch {
-        Batch { inputs: Vec::new(), labels: Vec::new() }
+        Batch { samples: 1, inputs: Inputs::Values(Vec::new()), targets: Vec::new() }
     }
 
     /// For whoever measures.

@@ -4,7 +4,7 @@ use paceline_comm::{CallOptions, Communicator};
 
 use crate::agreement::Agreement;
 use crate::backend::{Backend, Slot};
-use crate::data::{Data, Dataset};
+use crate::data::Data;
 use crate::error::{TrainError, WhileTraining};
 use crate::options::TrainOptions;
 
@@ -22,8 +22,8 @@ pub(crate) fn compare_ranks(
             agreement.add(format!("{kind} {number} of the model"), format!("{} {:?}", tensor.name, tensor.shape));
         }
     }
-    agreement.add("the training images", fingerprint(&data.training));
-    agreement.add("the test images", fingerprint(&data.test));
+    agreement.add("the training data", data.training.fingerprint());
+    agreement.add("the test data", data.test.fingerprint());
     agreement.add("the global batch size", options.global_batch(communicator.world_size()));
     agreement.add("the passes per update", options.accumulate);
     agreement.add("the epochs and iterations", format!("{:?} and {:?}", options.epochs, options.iterations));
@@ -35,9 +35,21 @@ pub(crate) fn compare_ranks(
 
 /// Overwrites this rank's parameters and buffers with rank 0's.
 pub(crate) fn broadcast_model(communicator: &Communicator, backend: &mut dyn Backend) -> Result<(), TrainError> {
+    let parameters = (0..backend.parameters().len()).map(Slot::Parameter).collect();
+    broadcast(communicator, backend, parameters)?;
+    broadcast_buffers(communicator, backend)
+}
+
+/// Overwrites this rank's buffers with rank 0's. Batch normalisation keeps running statistics of what its own rank has
+/// seen. Rank 0 has had samples in every pass, and its statistics are the model's: as in PyTorch's DDP, but only when
+/// they are used.
+pub(crate) fn broadcast_buffers(communicator: &Communicator, backend: &mut dyn Backend) -> Result<(), TrainError> {
+    let buffers = (0..backend.buffers().len()).map(Slot::Buffer).collect();
+    broadcast(communicator, backend, buffers)
+}
+
+fn broadcast(communicator: &Communicator, backend: &mut dyn Backend, slots: Vec<Slot>) -> Result<(), TrainError> {
     let rank = communicator.rank();
-    let parameters = (0..backend.parameters().len()).map(Slot::Parameter);
-    let slots: Vec<Slot> = parameters.chain((0..backend.buffers().len()).map(Slot::Buffer)).collect();
     for slot in slots {
         let mut sent = Ok(());
         let broadcast = &mut |values: &mut [f32]| sent = communicator.broadcast(values, 0, &CallOptions::default());
@@ -45,13 +57,4 @@ pub(crate) fn broadcast_model(communicator: &Communicator, backend: &mut dyn Bac
         sent.while_training("broadcasting rank 0's parameters and buffers")?;
     }
     Ok(())
-}
-
-/// Tells two data sets apart.
-fn fingerprint(dataset: &Dataset) -> String {
-    let mut checksum = flate2::Crc::new();
-    checksum.update(&dataset.pixels);
-    checksum.update(&dataset.labels);
-    let (height, width) = dataset.image_size;
-    format!("{} of {height}×{width} pixels with checksum {:08x}", dataset.len(), checksum.sum())
 }

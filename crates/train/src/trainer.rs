@@ -15,7 +15,7 @@ use crate::options::TrainOptions;
 use crate::peers::Peers;
 use crate::planning::{Known, Planning};
 use crate::report::{EpochRow, Observer, Progress, Start, TrainReport};
-use crate::start::{broadcast_model, compare_ranks};
+use crate::start::{broadcast_buffers, broadcast_model, compare_ranks};
 use crate::worker::Worker;
 
 /// Trains the named model on the named data, as one of the communicator's ranks; every rank calls it with the same
@@ -33,7 +33,7 @@ pub fn train(
     let peers = peers.into();
     let communicator = peers.workers();
     let rank = communicator.rank();
-    let prepared = Data::load(&options.data).map_err(TrainError::from).and_then(|data| {
+    let prepared = Data::load(&options.data, options.model.form()).map_err(TrainError::from).and_then(|data| {
         let backend = options.model.build(&data.training, options.seed);
         Ok((backend.map_err(|source| TrainError::Backend { rank, source })?, data))
     });
@@ -55,7 +55,7 @@ pub fn train_model(
 ) -> Result<TrainReport, TrainError> {
     options.check()?;
     if data.training.is_empty() || data.test.is_empty() {
-        return Err(TrainError::Options("the data holds no training or no test image".into()));
+        return Err(TrainError::Options("the data holds no training or no test sample".into()));
     }
     let peers = peers.into();
     let communicator = peers.workers();
@@ -153,8 +153,8 @@ impl<'a> Trainer<'a> {
         let evaluation = self.evaluate()?;
         Ok(EpochRow {
             epoch: epoch + 1,
-            test_loss: evaluation.loss_sum / evaluation.samples as f64,
-            test_accuracy: evaluation.correct as f64 / evaluation.samples as f64,
+            test_loss: evaluation.loss_sum / evaluation.predictions as f64,
+            test_accuracy: evaluation.correct as f64 / evaluation.predictions as f64,
             ..trained
         })
     }
@@ -176,19 +176,26 @@ impl<'a> Trainer<'a> {
         Ok(update)
     }
 
-    /// Every rank evaluates its part of the test images.
+    /// Every rank evaluates its part of the test samples, with rank 0's buffers.
     fn evaluate(&mut self) -> Result<Evaluation, TrainError> {
         let (rank, world_size) = (self.communicator.rank(), self.communicator.world_size());
         let part: Vec<usize> = split(self.data.test.len(), world_size, rank).collect();
+        broadcast_buffers(self.communicator, self.worker.backend.as_mut())?;
         let mut sum = Evaluation::default();
-        for indices in part.chunks(EVALUATION_BATCH) {
+        for indices in part.chunks(self.evaluation_batch()) {
             let evaluated = self.worker.backend.evaluate(&self.data.test.batch(indices));
             sum.add(evaluated.map_err(|source| TrainError::Backend { rank, source })?);
         }
-        let mut sums = [sum.loss_sum, sum.correct as f64, sum.samples as f64];
+        let mut sums = [sum.loss_sum, sum.correct as f64, sum.predictions as f64];
         let reduced = self.communicator.all_reduce(&mut sums, Reduction::Sum, &CallOptions::default());
         reduced.while_training("adding up the evaluation")?;
-        Ok(Evaluation { loss_sum: sums[0], correct: sums[1] as usize, samples: sums[2] as usize })
+        Ok(Evaluation { loss_sum: sums[0], correct: sums[1] as usize, predictions: sums[2] as usize })
+    }
+
+    /// Samples that are evaluated together; bounds the memory for the activations.
+    fn evaluation_batch(&self) -> usize {
+        let features = self.data.test.batch(&[0]).features().max(1);
+        (EVALUATION_FEATURES / features).clamp(1, EVALUATION_BATCH)
     }
 
     fn iterations_per_epoch(&self) -> usize {
@@ -231,8 +238,9 @@ impl<'a> Trainer<'a> {
     }
 }
 
-/// Images that are evaluated together; bounds the memory for the activations.
+/// Small samples that are evaluated together, and features of large ones: six coloured images of 224 × 224 pixels.
 const EVALUATION_BATCH: usize = 128;
+const EVALUATION_FEATURES: usize = 1 << 20;
 
 /// The links were made before the strategy was known here: do they run on what it names?
 fn check_protocol(communicator: &Communicator, protocol: &Call) -> Result<(), TrainError> {

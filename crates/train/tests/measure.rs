@@ -155,7 +155,7 @@ fn a_real_model_is_measured_with_the_same_words() {
     let data = sample(60, 10);
     let runs = on_ranks(2, |world| {
         let normalise = Normalise { mean: 0.3, deviation: 0.4 };
-        let backend = CandleBackend::new(Mlp::new(28 * 28, normalise), world.rank() as u64).unwrap();
+        let backend = CandleBackend::new(Mlp::new(28 * 28, 10, normalise), world.rank() as u64).unwrap();
         let settings = SgdSettings { learning_rate: 0.01, momentum: 0.9, weight_decay: 0.0 };
         let subject = Subject::Model {
             name: "mlp".into(),

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use candle_core::{Result as CandleResult, Tensor};
 use paceline_comm::Communicator;
 use paceline_train::{
-    Backend, BatchSize, CandleBackend, Cnn, Data, DataSource, EpochRow, Mlp, Model, ModelName, MomentumSgd, Normalise,
-    Observer, Optimizer, Parameters, Part, Progress, SgdSettings, Sharding, Silent, Slot, Start, TensorSpec,
+    Backend, BatchSize, Buffers, CandleBackend, Cnn, Data, DataSource, EpochRow, Mlp, Model, ModelName, MomentumSgd,
+    Normalise, Observer, Optimizer, Parameters, Part, Progress, SgdSettings, Sharding, Silent, Slot, Start, TensorSpec,
     TrainError, TrainOptions, TrainReport, train, train_model,
 };
 use support::{Directory, Gradients, on_ranks, parameters, sample};
@@ -30,8 +30,9 @@ fn backend(model: ModelName, rank: usize) -> Box<dyn Backend> {
     let seed = rank as u64 + 1;
     let normalise = Normalise { mean: 0.3 + rank as f32, deviation: 0.4 };
     match model {
-        ModelName::Cnn => Box::new(CandleBackend::new(Cnn::new((28, 28), normalise).unwrap(), seed).unwrap()),
-        ModelName::Mlp => Box::new(CandleBackend::new(Mlp::new(28 * 28, normalise), seed).unwrap()),
+        ModelName::Cnn => Box::new(CandleBackend::new(Cnn::new((28, 28), 10, normalise).unwrap(), seed).unwrap()),
+        ModelName::Mlp => Box::new(CandleBackend::new(Mlp::new(28 * 28, 10, normalise), seed).unwrap()),
+        other => panic!("{other} is not trained here"),
     }
 }
 
@@ -179,8 +180,13 @@ impl Model for Partial {
         Vec::new()
     }
 
-    fn forward(&self, parameters: &Parameters<'_>, _buffers: &[Tensor], inputs: &Tensor) -> CandleResult<Tensor> {
-        inputs.matmul(&parameters.get(0)?.t()?)
+    fn forward(
+        &self,
+        parameters: &Parameters<'_>,
+        _buffers: &Buffers<'_>,
+        inputs: &Tensor,
+    ) -> CandleResult<Vec<Tensor>> {
+        Ok(vec![inputs.matmul(&parameters.get(0)?.t()?)?])
     }
 }
 
@@ -248,7 +254,10 @@ fn ranks_with_different_options_or_data_are_told_so() {
         }
     }
     for message in disagree(None, 1) {
-        assert!(message.starts_with("rank 1 differs from rank 0 in the training images: `51 of 28×28"), "{message}");
+        assert!(
+            message.starts_with("rank 1 differs from rank 0 in the training data: `51 images of 28×28"),
+            "{message}"
+        );
     }
 }
 
@@ -284,7 +293,7 @@ fn a_rank_without_data_tells_the_others_why_it_ends() {
     let results = on_ranks(3, |communicator| {
         let mut options = options();
         if communicator.rank() == 1 {
-            options.data = DataSource::Directory("/nowhere".into());
+            options.data = DataSource::Idx("/nowhere".into());
         }
         train(communicator, &options, &mut Silent)
     });

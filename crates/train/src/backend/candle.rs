@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use candle_core::{D, DType, Device, Result as CandleResult, Tensor, Var};
+use candle_core::{D, Device, Error, Result as CandleResult, Tensor, Var};
 
 use super::hook::Announcements;
+use super::operations::cross_entropy;
 use super::parameters::{Parameters, lend};
-use super::{Access, Backend, BackendError, Evaluation, ForwardGate, SharedSink, Slot, TensorInfo};
-use crate::data::Batch;
+use super::{Access, Backend, BackendError, Buffers, Evaluation, ForwardGate, SharedSink, Slot, TensorInfo};
+use crate::data::{Batch, Inputs};
 use crate::random::Random;
 
 /// A model as a function of its tensors. It must use operations that have a backward: candle's fused softmax, layer
@@ -20,12 +21,51 @@ pub trait Model: Send {
     /// What is not trained.
     fn buffers(&self) -> Vec<TensorSpec>;
 
-    /// The logits, `[samples, classes]`, of `inputs`, `[samples, features]`. `parameters` and `buffers` count as in the
-    /// two lists above. A parameter should be asked for where it is first used: the pass waits until it is up to date.
-    /// Where an operation takes a parameter and an activation, the parameter must be the second argument: candle visits
-    /// the second argument's side first on the way back, so the gradient is announced before the earlier layers are
-    /// computed.
-    fn forward(&self, parameters: &Parameters<'_>, buffers: &[Tensor], inputs: &Tensor) -> CandleResult<Tensor>;
+    /// The logits of each head of the model, `[predictions, classes]`, for `inputs`, `[samples, features]`: f32 or, for
+    /// models of tokens, u32. `parameters` and `buffers` count as in the two lists above. A parameter should be asked for
+    /// where it is first used: the pass waits until it is up to date. Where an operation takes a parameter and an
+    /// activation, the parameter must be the second argument: candle visits the second argument's side first on the way
+    /// back, so the gradient is announced before the earlier layers are computed. The same holds for a sum: its second
+    /// argument should be the one whose parameters come later.
+    fn forward(&self, parameters: &Parameters<'_>, buffers: &Buffers<'_>, inputs: &Tensor)
+    -> CandleResult<Vec<Tensor>>;
+
+    /// What the framework keeps from forward for backward; zeros where nobody has counted. Estimates of memory use it.
+    fn activations(&self) -> Activations {
+        Activations::default()
+    }
+}
+
+/// Numbers that a pass holds for each sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Activations {
+    /// In all tensors that are kept until backward.
+    pub kept: usize,
+    /// In the largest of them.
+    pub largest: usize,
+}
+
+impl Model for Box<dyn Model> {
+    fn parameters(&self) -> Vec<TensorSpec> {
+        (**self).parameters()
+    }
+
+    fn buffers(&self) -> Vec<TensorSpec> {
+        (**self).buffers()
+    }
+
+    fn forward(
+        &self,
+        parameters: &Parameters<'_>,
+        buffers: &Buffers<'_>,
+        inputs: &Tensor,
+    ) -> CandleResult<Vec<Tensor>> {
+        (**self).forward(parameters, buffers, inputs)
+    }
+
+    fn activations(&self) -> Activations {
+        (**self).activations()
+    }
 }
 
 /// A tensor of a [`Model`] and what it holds at first.
@@ -47,6 +87,11 @@ pub enum Initial {
         /// Half the width of the range.
         limit: f32,
     },
+    /// Normal with mean 0.
+    Normal {
+        /// The standard deviation.
+        deviation: f32,
+    },
 }
 
 impl TensorSpec {
@@ -57,13 +102,20 @@ impl TensorSpec {
         TensorSpec { info: TensorInfo { name: name.into(), shape: shape.into() }, initial }
     }
 
+    /// Normal with mean 0.
+    pub fn normal(name: &str, shape: &[usize], deviation: f32) -> Self {
+        let initial = Initial::Normal { deviation };
+        TensorSpec { info: TensorInfo { name: name.into(), shape: shape.into() }, initial }
+    }
+
     /// The same value everywhere.
     pub fn constant(name: &str, shape: &[usize], value: f32) -> Self {
         TensorSpec { info: TensorInfo { name: name.into(), shape: shape.into() }, initial: Initial::Constant(value) }
     }
 }
 
-/// A [`Model`] with its values, on the CPU. The loss is the cross-entropy of the softmax of the logits.
+/// A [`Model`] with its values, on the CPU. The loss is the sum over the heads of the mean cross-entropy of the softmax of
+/// their logits.
 pub struct CandleBackend<M> {
     model: M,
     parameter_infos: Vec<TensorInfo>,
@@ -96,12 +148,17 @@ impl<M: Model> CandleBackend<M> {
         })
     }
 
-    fn logits(&self, parameters: &Parameters<'_>, batch: &Batch) -> CandleResult<(Tensor, Tensor)> {
-        let features = batch.inputs.len() / batch.len();
-        let inputs = Tensor::from_slice(&batch.inputs, (batch.len(), features), &Device::Cpu)?;
-        let labels = Tensor::from_slice(&batch.labels, batch.len(), &Device::Cpu)?;
-        let buffers: Vec<Tensor> = self.buffers.iter().map(Var::as_detached_tensor).collect();
-        Ok((self.model.forward(parameters, &buffers, &inputs)?, labels))
+    fn logits(&self, parameters: &Parameters<'_>, buffers: &Buffers<'_>, batch: &Batch) -> CandleResult<Vec<Tensor>> {
+        let shape = (batch.samples, batch.features());
+        let inputs = match &batch.inputs {
+            Inputs::Values(values) => Tensor::from_slice(values, shape, &Device::Cpu)?,
+            Inputs::Tokens(tokens) => Tensor::from_slice(tokens, shape, &Device::Cpu)?,
+        };
+        let logits = self.model.forward(parameters, buffers, &inputs)?;
+        match logits.len() == batch.targets.len() && !logits.is_empty() {
+            true => Ok(logits),
+            false => Err(Error::Msg(format!("{} heads for {} kinds of targets", logits.len(), batch.targets.len()))),
+        }
     }
 
     fn forward_and_backward(
@@ -111,11 +168,13 @@ impl<M: Model> CandleBackend<M> {
         announcements: &Arc<Announcements>,
     ) -> CandleResult<f64> {
         let parameters = Parameters::for_training(&self.parameters, gate, announcements.clone());
-        let (logits, labels) = self.logits(&parameters, batch)?;
-        parameters.finish().map_err(candle_core::Error::wrap)?;
-        let loss = sample_losses(&logits, &labels)?.mean_all()?;
+        let buffers = Buffers::for_training(&self.buffers);
+        let logits = self.logits(&parameters, &buffers, batch)?;
+        parameters.finish().map_err(Error::wrap)?;
+        let loss = loss(&logits, batch)?;
         announcements.backward_begins();
         loss.backward()?;
+        buffers.finish()?;
         Ok(f64::from(loss.to_scalar::<f32>()?))
     }
 }
@@ -147,31 +206,39 @@ impl<M: Model> Backend for CandleBackend<M> {
 
     fn evaluate(&mut self, batch: &Batch) -> Result<Evaluation, BackendError> {
         let evaluate = || -> CandleResult<Evaluation> {
-            let (logits, labels) = self.logits(&Parameters::for_evaluation(&self.parameters), batch)?;
-            let losses = sample_losses(&logits, &labels)?.to_dtype(DType::F64)?;
-            let correct = logits.argmax(D::Minus1)?.eq(&labels)?.to_dtype(DType::U32)?;
+            let parameters = Parameters::for_evaluation(&self.parameters);
+            let logits = self.logits(&parameters, &Buffers::for_evaluation(&self.buffers), batch)?;
+            let first = &batch.targets[0];
+            let mean_loss = f64::from(loss(&logits, batch)?.to_scalar::<f32>()?);
+            let guesses = logits[0].argmax(D::Minus1)?.to_vec1::<u32>()?;
             Ok(Evaluation {
-                loss_sum: losses.sum_all()?.to_scalar()?,
-                correct: correct.sum_all()?.to_scalar::<u32>()? as usize,
-                samples: batch.len(),
+                loss_sum: mean_loss * first.len() as f64,
+                correct: guesses.iter().zip(first).filter(|(guess, target)| guess == target).count(),
+                predictions: first.len(),
             })
         };
         evaluate().map_err(framework("evaluating the model"))
     }
 }
 
-/// The cross-entropy of each sample, `[samples, 1]`, from elementary operations (the fused ones have no backward). The
-/// largest logit is subtracted as a constant: it cancels.
-fn sample_losses(logits: &Tensor, labels: &Tensor) -> CandleResult<Tensor> {
-    let shifted = logits.broadcast_sub(&logits.max_keepdim(1)?.detach())?;
-    let logarithms = shifted.broadcast_sub(&shifted.exp()?.sum_keepdim(1)?.log()?)?;
-    logarithms.gather(&labels.unsqueeze(1)?, 1)?.neg()
+/// The sum over the heads of the mean cross-entropy.
+fn loss(logits: &[Tensor], batch: &Batch) -> CandleResult<Tensor> {
+    let means = logits.iter().zip(&batch.targets).map(|(logits, targets)| cross_entropy(logits, targets)?.mean_all());
+    let mut sum = None;
+    for mean in means {
+        sum = Some(match sum {
+            None => mean?,
+            Some(sum) => (sum + mean?)?,
+        });
+    }
+    sum.ok_or_else(|| Error::Msg("the model has no head".into()))
 }
 
 fn initial(spec: &TensorSpec, random: &mut Random) -> CandleResult<Var> {
     let values = (0..spec.info.elements()).map(|_| match spec.initial {
         Initial::Constant(value) => value,
         Initial::Uniform { limit } => random.symmetric(limit),
+        Initial::Normal { deviation } => random.normal() * deviation,
     });
     Var::from_vec(values.collect(), spec.info.shape.as_slice(), &Device::Cpu)
 }

@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use candle_core::{CpuStorage, CustomOp1, Error, Layout, Result, Shape, Storage, Tensor};
+use candle_core::{CpuStorage, CustomOp1, Error, Layout, Result, Shape, Tensor};
 use paceline_plan::TensorId;
 
+use super::operations::with_values;
 use super::{SharedSink, SinkClosed};
 
 /// One forward and backward pass: which parameters have been announced to the sink.
@@ -60,16 +61,6 @@ impl CustomOp1 for Announce {
             .map_err(Error::wrap)?;
         lock(&self.announcements.announced)[self.parameter] = true;
         Ok(None)
-    }
-}
-
-/// Lends the values of an f32 tensor on the CPU in row-major order; copies only if they lie otherwise.
-fn with_values<R>(tensor: &Tensor, use_values: impl FnOnce(&[f32]) -> R) -> Result<R> {
-    let tensor = tensor.contiguous()?;
-    let (storage, layout) = tensor.storage_and_layout();
-    match (&*storage, layout.contiguous_offsets()) {
-        (Storage::Cpu(storage), Some((start, end))) => Ok(use_values(&storage.as_slice::<f32>()?[start..end])),
-        _ => Err(Error::Msg("a gradient must lie in the memory of the CPU".into())),
     }
 }
 

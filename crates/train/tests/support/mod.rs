@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::{fs, process, thread};
 
 use paceline_comm::Communicator;
-use paceline_train::{Backend, Batch, Data, DataSource, Dataset, GradientSink, OpenGate, SharedSink, SinkClosed};
+use paceline_train::{
+    Backend, Batch, Data, DataSource, Dataset, GradientSink, Images, ModelName, OpenGate, SharedSink, SinkClosed,
+};
 use safetensors::SafeTensors;
 
 /// Runs `rank` on each of the ranks of a new world; the results by rank.
@@ -28,12 +30,15 @@ pub fn on_ranks<R: Send>(world_size: usize, rank: impl Fn(&Communicator) -> R + 
 
 /// The first images of the built-in sample.
 pub fn sample(training: usize, test: usize) -> Data {
-    let first = |dataset: Dataset, count: usize| Dataset {
-        image_size: dataset.image_size,
-        pixels: dataset.pixels[..count * dataset.image_size.0 * dataset.image_size.1].to_vec(),
-        labels: dataset.labels[..count].to_vec(),
+    let first = |dataset: Dataset, count: usize| match dataset {
+        Dataset::Images(images) => Dataset::Images(Images {
+            pixels: images.pixels[..count * images.features()].to_vec(),
+            labels: images.labels[..count].to_vec(),
+            ..images
+        }),
+        other => panic!("the sample is {other:?}"),
     };
-    let data = Data::load(&DataSource::Sample).unwrap();
+    let data = Data::load(&DataSource::Sample, ModelName::Cnn.form()).unwrap();
     Data { training: first(data.training, training), test: first(data.test, test) }
 }
 

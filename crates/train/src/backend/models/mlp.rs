@@ -1,13 +1,13 @@
 use candle_core::{Result, Tensor};
 
 use super::Normalise;
-use crate::backend::{Model, Parameters, TensorSpec};
-use crate::data::CLASSES;
+use crate::backend::{Activations, Buffers, Model, Parameters, TensorSpec};
 
-/// A perceptron with one hidden layer of 128 units: features → 128 → ReLU → 10.
+/// A perceptron with one hidden layer of 128 units: features → 128 → ReLU → classes.
 #[derive(Clone, Debug)]
 pub struct Mlp {
     features: usize,
+    classes: usize,
     normalise: Normalise,
 }
 
@@ -15,8 +15,8 @@ const HIDDEN: usize = 128;
 
 impl Mlp {
     /// For inputs of `features` pixels.
-    pub fn new(features: usize, normalise: Normalise) -> Self {
-        Mlp { features, normalise }
+    pub fn new(features: usize, classes: usize, normalise: Normalise) -> Self {
+        Mlp { features, classes, normalise }
     }
 }
 
@@ -25,8 +25,8 @@ impl Model for Mlp {
         vec![
             TensorSpec::uniform("fc1.weight", &[HIDDEN, self.features], self.features),
             TensorSpec::uniform("fc1.bias", &[HIDDEN], self.features),
-            TensorSpec::uniform("fc2.weight", &[CLASSES, HIDDEN], HIDDEN),
-            TensorSpec::uniform("fc2.bias", &[CLASSES], HIDDEN),
+            TensorSpec::uniform("fc2.weight", &[self.classes, HIDDEN], HIDDEN),
+            TensorSpec::uniform("fc2.bias", &[self.classes], HIDDEN),
         ]
     }
 
@@ -34,9 +34,14 @@ impl Model for Mlp {
         self.normalise.buffers()
     }
 
-    fn forward(&self, parameters: &Parameters<'_>, buffers: &[Tensor], inputs: &Tensor) -> Result<Tensor> {
-        let inputs = inputs.broadcast_sub(&buffers[0])?.broadcast_div(&buffers[1])?;
+    fn forward(&self, parameters: &Parameters<'_>, buffers: &Buffers<'_>, inputs: &Tensor) -> Result<Vec<Tensor>> {
+        let inputs = self.normalise.apply(inputs, buffers)?;
         let hidden = inputs.matmul(&parameters.get(0)?.t()?)?.broadcast_add(&parameters.get(1)?)?.relu()?;
-        hidden.matmul(&parameters.get(2)?.t()?)?.broadcast_add(&parameters.get(3)?)
+        Ok(vec![hidden.matmul(&parameters.get(2)?.t()?)?.broadcast_add(&parameters.get(3)?)?])
+    }
+
+    /// The scaled inputs; the product, with bias, its positive part.
+    fn activations(&self) -> Activations {
+        Activations { kept: 2 * self.features + 3 * HIDDEN, largest: HIDDEN }
     }
 }

@@ -1,0 +1,235 @@
+//! How much memory a run takes, and whether there is that much.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::backend::{Model, ModelName};
+use crate::data::Data;
+use crate::options::TrainOptions;
+
+/// What a training on this machine takes, in bytes per worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryEstimate {
+    /// The model's parameters and buffers.
+    pub parameters: u64,
+    /// The arena in which gradients are collected and travel.
+    pub gradients: u64,
+    /// What the optimiser remembers of each parameter.
+    pub optimizer: u64,
+    /// What autograd keeps from forward for backward: activations, and a copy of each parameter.
+    pub activations: u64,
+    /// What backward needs besides at the worst moment: gradients of the largest tensors.
+    pub backward: u64,
+    /// Training and test samples.
+    pub data: u64,
+    /// The program itself, its threads and links.
+    pub process: u64,
+    /// Workers on this machine.
+    pub workers: usize,
+}
+
+/// What a worker has allocated before it has a model; measured: 40 to 50 MB.
+const PROCESS_BYTES: u64 = 48 << 20;
+/// Copies of the largest tensor's gradient that candle's backward holds at once: the product, its transpose, the sum that
+/// it is added to, and the result.
+const GRADIENT_COPIES: u64 = 4;
+/// Tensors as large as the largest activation that a step of candle's backward makes besides: for the average of pixels
+/// and the positive part, the spread gradient, the mask, products and sums.
+const BACKWARD_COPIES: usize = 6;
+
+/// The estimate for `workers` workers on this machine that compute `local_batch` samples each in a pass.
+/// `optimizer_copies` is how many numbers the optimiser keeps for each parameter: 1 with momentum, 2 in AdamW.
+pub fn memory_estimate(
+    model: ModelName,
+    local_batch: usize,
+    optimizer_copies: usize,
+    workers: usize,
+) -> MemoryEstimate {
+    let sizes = model.of_its_form();
+    let elements: Vec<u64> = sizes.parameters().iter().map(|spec| spec.info.elements() as u64).collect();
+    let buffers: u64 = sizes.buffers().iter().map(|spec| spec.info.elements() as u64).sum();
+    let parameters: u64 = elements.iter().sum();
+    let of_sample = sizes.activations();
+    let of_batch = |elements: usize| (elements as u64).saturating_mul(local_batch as u64);
+    let largest = elements.into_iter().max().unwrap_or(0);
+    let bytes = |elements: u64| elements.saturating_mul(size_of::<f32>() as u64);
+    MemoryEstimate {
+        parameters: bytes(parameters + buffers),
+        gradients: bytes(parameters),
+        optimizer: bytes(parameters).saturating_mul(optimizer_copies as u64),
+        activations: bytes(of_batch(of_sample.kept).saturating_add(parameters)),
+        backward: bytes((GRADIENT_COPIES * largest).saturating_add(of_batch(BACKWARD_COPIES * of_sample.largest))),
+        data: 0,
+        process: PROCESS_BYTES,
+        workers,
+    }
+}
+
+/// Refuses a training that would not fit in this machine's memory. `workers` of the `world_size` run here.
+///
+/// # Errors
+/// [`MemoryError`] says what it would take and what there is. If the system does not say what there is: none.
+pub fn check_memory(options: &TrainOptions, data: &Data, world_size: usize, workers: usize) -> Result<(), MemoryError> {
+    // A batch holds at most all samples.
+    let global_batch = options.global_batch(world_size).min(data.training.len());
+    let estimate = MemoryEstimate {
+        data: data.training.bytes() + data.test.bytes(),
+        ..memory_estimate(options.model, global_batch.div_ceil(world_size.max(1)), OPTIMIZER_COPIES, workers)
+    };
+    available_memory().map_or(Ok(()), |available| estimate.check(options.model, available))
+}
+
+/// Momentum SGD keeps a velocity.
+const OPTIMIZER_COPIES: usize = 1;
+
+impl MemoryEstimate {
+    /// Bytes that one worker takes.
+    pub fn worker_bytes(&self) -> u64 {
+        let MemoryEstimate { parameters, gradients, optimizer, activations, backward, data, process, .. } = *self;
+        [gradients, optimizer, activations, backward, data, process].into_iter().fold(parameters, u64::saturating_add)
+    }
+
+    /// Bytes that all workers on this machine take.
+    pub fn total_bytes(&self) -> u64 {
+        self.worker_bytes().saturating_mul(self.workers as u64)
+    }
+
+    /// Is there as much as the run takes?
+    ///
+    /// # Errors
+    /// [`MemoryError`], if `available_bytes` are less.
+    pub fn check(&self, model: ModelName, available_bytes: u64) -> Result<(), MemoryError> {
+        if self.total_bytes() <= available_bytes {
+            return Ok(());
+        }
+        Err(MemoryError { model, estimate: *self, available_bytes })
+    }
+}
+
+/// A run that would not fit in memory.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{model} would not fit in memory: {workers} workers take about {each} each ({parts}), {total} together, and {available} \
+     are available; use fewer workers, a smaller batch, or --compute replay",
+    workers = estimate.workers,
+    each = size(estimate.worker_bytes()),
+    parts = parts(estimate),
+    total = size(estimate.total_bytes()),
+    available = size(*available_bytes)
+)]
+pub struct MemoryError {
+    /// What should be trained.
+    pub model: ModelName,
+    /// What that would take.
+    pub estimate: MemoryEstimate,
+    /// What there is.
+    pub available_bytes: u64,
+}
+
+fn parts(estimate: &MemoryEstimate) -> String {
+    let MemoryEstimate { parameters, gradients, optimizer, activations, backward, data, process, .. } = *estimate;
+    let parts = [
+        ("parameters", parameters),
+        ("gradients", gradients),
+        ("optimiser", optimizer),
+        ("activations", activations),
+        ("backward", backward),
+        ("data", data),
+        ("process", process),
+    ];
+    parts.map(|(name, bytes)| format!("{name} {}", size(bytes))).join(", ")
+}
+
+fn size(bytes: u64) -> String {
+    let gigabytes = bytes as f64 / 1e9;
+    if gigabytes < 1.0 { format!("{:.0} MB", gigabytes * 1e3) } else { format!("{gigabytes:.1} GB") }
+}
+
+/// Bytes that this process and its children may still take: of the machine, or of the control group (a container's limit)
+/// where that is less. None if the system does not say.
+pub fn available_memory() -> Option<u64> {
+    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| field(&text, "MemAvailable:"));
+    let machine = machine.map(|kibibytes| kibibytes * 1024);
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let limits = groups.lines().filter_map(|line| group_limit(line, Path::new("/sys/fs/cgroup")));
+    machine.into_iter().chain(limits).min()
+}
+
+/// The number behind `name`.
+fn field(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
+}
+
+/// What is left in a control group, given its line of `/proc/self/cgroup`, and in those around it. Version 2 has one
+/// hierarchy (`0::/path`), version 1 one of its own for memory (`5:memory:/path`). In a container the path may be that of
+/// the host, and the group's own files then lie at the root.
+fn group_limit(line: &str, root: &Path) -> Option<u64> {
+    let mut parts = line.splitn(3, ':');
+    let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+    let (root, [limit, used, reclaimable]) = match controllers {
+        "" => (root.to_path_buf(), ["memory.max", "memory.current", "inactive_file "]),
+        names if names.split(',').any(|name| name == "memory") => {
+            (root.join("memory"), ["memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "])
+        }
+        _ => return None,
+    };
+    let left = |directory: PathBuf| {
+        let read = |name: &str| fs::read_to_string(directory.join(name)).ok();
+        // "max" is no number: no limit.
+        let limit: u64 = read(limit)?.trim().parse().ok()?;
+        let used: u64 = read(used)?.trim().parse().ok()?;
+        // Pages of files give way.
+        let reclaimable = read("memory.stat").and_then(|stat| field(&stat, reclaimable)).unwrap_or(0);
+        Some(limit.saturating_sub(used.saturating_sub(reclaimable)))
+    };
+    let relative = Path::new(path.trim_start_matches('/'));
+    relative.ancestors().filter_map(|group| left(root.join(group))).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_that_does_not_fit_is_refused_with_the_estimate() {
+        let estimate = memory_estimate(ModelName::BertLarge, 8, 2, 4);
+        // Parameters, their copy, gradients and two numbers of AdamW: five times 1.34 GB.
+        assert!(estimate.worker_bytes() > 5 * 1_344_000_000 && estimate.worker_bytes() < 20_000_000_000);
+        assert_eq!(estimate.total_bytes(), 4 * estimate.worker_bytes());
+        assert_eq!(estimate.check(ModelName::BertLarge, estimate.total_bytes()), Ok(()));
+        let error = estimate.check(ModelName::BertLarge, 16_000_000_000).unwrap_err().to_string();
+        for part in ["bert-large would not fit", "4 workers", "parameters 1.3 GB", "16.0 GB are available", "replay"] {
+            assert!(error.contains(part), "`{error}` does not say {part}");
+        }
+        // No overflow, whatever is asked for.
+        assert!(
+            memory_estimate(ModelName::Cnn, usize::MAX, 2, usize::MAX).check(ModelName::Cnn, u64::MAX - 1).is_err()
+        );
+    }
+
+    #[test]
+    fn the_limit_of_a_container_counts() {
+        let root = std::env::temp_dir().join(format!("paceline-cgroup-{}", std::process::id()));
+        let write = |path: &str, text: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        for (name, text) in [("max", "max\n"), ("current", "900\n")] {
+            write(&format!("a/b/memory.{name}"), text);
+        }
+        write("a/memory.max", "1000\n");
+        write("a/memory.current", "700\n");
+        write("a/memory.stat", "anon 5\ninactive_file 200\n");
+        write("memory/memory.limit_in_bytes", "500\n");
+        write("memory/memory.usage_in_bytes", "50\n");
+        // The group has no limit, the one around it has 1000, of which 500 are really in use.
+        assert_eq!(group_limit("0::/a/b", &root), Some(500));
+        assert_eq!(group_limit("0::/", &root), None);
+        assert_eq!(group_limit("5:memory:/not/here", &root), Some(450));
+        assert_eq!(group_limit("3:cpu:/a", &root), None);
+        assert_eq!(group_limit("nonsense", &root), None);
+        let _ = fs::remove_dir_all(&root);
+        assert!(available_memory().is_some_and(|bytes| bytes > 1 << 20));
+    }
+}
