@@ -40,10 +40,16 @@ impl Place {
 
     /// Must the later of two steps wait for the earlier one? It must if one writes what the other touches, with input
     /// and output apart or as one memory.
-    fn conflict(&self, one: &Accesses, other: &Accesses) -> bool {
-        let apart = |a: &Slot, b: &Slot| a.overlaps(b);
+    /// `apart`: only with input and output apart.
+    fn conflict(&self, one: &Accesses, other: &Accesses, apart: bool) -> bool {
+        let own = |a: &Slot, b: &Slot| a.overlaps(b);
         let together = |a: &Slot, b: &Slot| self.in_place(*a).overlaps(&self.in_place(*b));
-        one.conflicts(other, apart) || (!one.vanishes && !other.vanishes && one.conflicts(other, together))
+        one.conflicts(other, own) || (!apart && !one.vanishes && !other.vanishes && one.conflicts(other, together))
+    }
+
+    /// The same of two actions, with input and output apart or as one memory.
+    pub(crate) fn conflict_of(&self, one: &Action, other: &Action) -> bool {
+        self.conflict(&Accesses::of(one, self), &Accesses::of(other, self), false)
     }
 }
 
@@ -71,6 +77,8 @@ impl Place {
 pub struct RankBuilder {
     place: Place,
     parts: u32,
+    /// Input and output are known to be different memory.
+    apart: bool,
     steps: Vec<Step>,
     accesses: Vec<Accesses>,
     /// For each step, a bit for every step that it follows.
@@ -86,6 +94,7 @@ impl RankBuilder {
         RankBuilder {
             place,
             parts,
+            apart: false,
             steps: Vec::new(),
             accesses: Vec::new(),
             ancestors: Vec::new(),
@@ -93,6 +102,11 @@ impl RankBuilder {
             received: BTreeMap::new(),
             waits: Vec::new(),
         }
+    }
+
+    /// A rank whose input and output are different memory, see [`RankProgram::apart`].
+    pub(crate) fn apart(place: Place, parts: u32) -> Self {
+        RankBuilder { apart: true, ..RankBuilder::new(place, parts) }
     }
 
     /// A whole block.
@@ -167,7 +181,8 @@ impl RankBuilder {
         RankProgram { scratch_blocks, steps: self.steps }
     }
 
-    fn push(&mut self, action: Action) -> StepId {
+    /// A step whose message has its name.
+    pub(crate) fn push(&mut self, action: Action) -> StepId {
         let accesses = Accesses::of(&action, &self.place);
         let waits = std::mem::take(&mut self.waits);
         let mut after = Vec::new();
@@ -175,8 +190,10 @@ impl RankBuilder {
         // From the latest to the earliest: whatever a later one follows need not be named.
         for earlier in (0..self.steps.len()).rev() {
             let implied = ancestors[earlier / 64] >> (earlier % 64) & 1 == 1;
-            let needed =
-                || waits.contains(&(earlier as StepId)) || self.place.conflict(&self.accesses[earlier], &accesses);
+            let needed = || {
+                waits.contains(&(earlier as StepId))
+                    || self.place.conflict(&self.accesses[earlier], &accesses, self.apart)
+            };
             if !implied && needed() {
                 after.push(earlier as StepId);
                 ancestors[earlier / 64] |= 1 << (earlier % 64);

@@ -51,6 +51,7 @@ mod algorithm;
 mod all_gather;
 mod all_reduce;
 mod all_to_all;
+mod apart;
 mod arithmetic;
 mod barrier;
 mod binomial;

@@ -233,7 +233,10 @@ impl Communicator {
         let topology = self.topology_of(&call.route);
         let schedule = match &call.program {
             Some(program) => program.schedule(rank),
-            None => self.world.programs.schedule(choice, rank, topology, call.root),
+            None => {
+                let apart = call.input.is_apart_from(&call.output);
+                self.world.programs.schedule(choice, rank, topology, call.root, apart)
+            }
         };
         let geometry = call.layout.geometry(call.data_type.size(), choice.tile_bytes);
         // A buffer's owner does not tell: it may come from another world's arena, which the peers do not map.

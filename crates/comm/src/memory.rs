@@ -71,6 +71,12 @@ impl Span {
     pub fn of_mut<T>(slice: &mut [T]) -> Span {
         Span { start: slice.as_mut_ptr().cast(), bytes: size_of_val(slice) }
     }
+
+    /// Do they share no byte?
+    pub fn is_apart_from(&self, other: &Span) -> bool {
+        let (start, others) = (self.start.addr(), other.start.addr());
+        start + self.bytes <= others || others + other.bytes <= start
+    }
 }
 
 impl Memories {

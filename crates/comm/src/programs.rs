@@ -3,7 +3,8 @@
 //! Memory safety rests on these programs: whoever touches an operation's memory relies on the proof that no two steps
 //! race. The tests of `paceline-collective` run `verify` on every algorithm of the registry, in all worlds of up to 33
 //! ranks and in those of 48 and 64, and on those that ask which ranks share a host wherever the ranks of a small world
-//! may be, and in many larger ones. Other worlds get programs of the same construction, a formula in rank and topology;
+//! may be, and in many larger ones; and what is left of them where input and output are apart (`RankProgram::apart`) in
+//! smaller ones. Other worlds get programs of the same construction, a formula in rank and topology;
 //! whatever such a program did wrong, it could not leave the memory of its operation, which is checked at every access.
 
 use std::collections::HashMap;
@@ -11,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use foldhash::fast::FixedState;
 use paceline_collective::registry::{index_of, registry};
-use paceline_collective::{Algorithm, Topology, select};
+use paceline_collective::{Algorithm, Place, Topology, select};
 use paceline_engine::RankSchedule;
 use paceline_plan::{CollectiveKind, LinkCosts};
 
@@ -37,8 +38,8 @@ impl Choice {
     }
 }
 
-/// Algorithm, topology, rank, root.
-type ScheduleKey = (u8, Topology, usize, usize);
+/// Algorithm, topology, rank, root, whether input and output are apart.
+type ScheduleKey = (u8, Topology, usize, usize, bool);
 
 /// Collective, topology, bytes of a block, whether blocks differ, algorithm that the caller named.
 type ChoiceKey = (CollectiveKind, Topology, usize, bool, Option<u8>);
@@ -58,13 +59,23 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// The prepared program of a rank.
-    pub fn schedule(&self, choice: &Choice, rank: usize, topology: &Topology, root: usize) -> Arc<RankSchedule> {
-        let key = (choice.index, topology.clone(), rank, root);
+    /// The prepared program of a rank. `apart`: input and output share no memory, so it need not be right in place.
+    pub fn schedule(
+        &self,
+        choice: &Choice,
+        rank: usize,
+        topology: &Topology,
+        root: usize,
+        apart: bool,
+    ) -> Arc<RankSchedule> {
+        let key = (choice.index, topology.clone(), rank, root, apart);
         let mut schedules = self.schedules.lock().unwrap_or_else(PoisonError::into_inner);
         let schedule = schedules.entry(key).or_insert_with(|| {
-            let program = choice.algorithm.rank_program(rank, topology, root);
-            Arc::new(RankSchedule::new(&program, choice.algorithm.parts(topology)))
+            let (algorithm, parts) = (choice.algorithm, choice.algorithm.parts(topology));
+            let place = Place { kind: algorithm.kind(), rank, world: topology.world(), root };
+            let program = algorithm.rank_program(rank, topology, root);
+            let program = if apart { program.apart(place, parts) } else { program };
+            Arc::new(RankSchedule::new(&program, parts))
         });
         schedule.clone()
     }

@@ -12,14 +12,14 @@ use super::{Reason, Refusal};
 use crate::Place;
 use crate::program::{Slot, Space, StepId, blocks};
 
-/// Checks every rank, with input and output apart and as one memory.
-pub(super) fn check(graph: &Graph) -> Result<(), Refusal> {
+/// Checks every rank, in place or not.
+pub(super) fn check(graph: &Graph, in_place: &[bool]) -> Result<(), Refusal> {
     let program = graph.program;
     let mut known = Vec::new();
     for rank in 0..program.ranks.len() {
         let place = Place { kind: program.kind, rank, world: program.ranks.len(), root: program.root };
         let finished = Finished::before_each_step(graph, rank, &mut known);
-        for in_place in [false, true] {
+        for &in_place in in_place {
             check_rank(graph, &place, &finished, in_place)?;
         }
     }

@@ -52,12 +52,21 @@ pub struct Proof {
 
 /// Is the program right, in place and out of place, on edges of this capacity? If not: which rank and step, and why.
 pub fn verify(program: &Program, capacity: Capacity) -> Result<Proof, Refusal> {
+    verify_where(program, capacity, &[false, true])
+}
+
+/// As [`verify`], for a program that is not to be run in place: see [`Program::apart`].
+pub fn verify_apart(program: &Program, capacity: Capacity) -> Result<Proof, Refusal> {
+    verify_where(program, capacity, &[false])
+}
+
+fn verify_where(program: &Program, capacity: Capacity, in_place: &[bool]) -> Result<Proof, Refusal> {
     let matches = shape::check(program)?;
     let graph = order::Graph::new(program, &matches, capacity)?;
     let rounds = graph.rounds();
     graph.check_barrier()?;
-    hazard::check(&graph)?;
-    for in_place in [false, true] {
+    hazard::check(&graph, in_place)?;
+    for &in_place in in_place {
         values::check(&graph, in_place)?;
     }
     Ok(Proof { steps: matches.steps(), messages: matches.messages(), rounds })
