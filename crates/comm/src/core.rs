@@ -256,8 +256,10 @@ impl Core {
                 // SAFETY: no pieces.
                 unsafe { link.enqueue(&header, &[], NO_TICKET) };
             }
-            while self.engine.next_lanes(peer).is_some_and(|lanes| link.has_room_on(lanes)) {
-                let Some(frame) = self.engine.transmit(peer) else { break };
+            while let Some(lanes) = self.engine.next_lanes(peer)
+                && link.has_room_on(lanes)
+            {
+                let Some(frame) = self.engine.transmit_at_most(peer, link.frame_bytes(lanes)) else { break };
                 moved = true;
                 self.traffic.add(&frame.header);
                 if let Some(tracer) = &mut self.tracer {

@@ -93,6 +93,12 @@ impl Engine {
 
     /// The next data frame for a peer, most urgent first.
     pub fn transmit(&mut self, peer: Rank) -> Option<Transmit> {
+        self.transmit_at_most(peer, usize::MAX)
+    }
+
+    /// The same with a payload of at most so many bytes, but at least an element, and no longer than
+    /// [`crate::Config::frame_bytes`].
+    pub fn transmit_at_most(&mut self, peer: Rank, bytes: usize) -> Option<Transmit> {
         let message = *self.peers[peer].outgoing.peek()?;
         let op = &mut self.ops[message.op.index as usize];
         let Action::Send { message: name, from, .. } = *op.schedule.action(message.step) else { return None };
@@ -100,7 +106,7 @@ impl Engine {
         let mut payload = op.region(message.op, &from, message.tile, state.sent);
         payload.bytes = payload.bytes.min(state.total - state.sent);
         if !state.by_reference {
-            let limit = self.config.frame_bytes.min(FRAME_BYTES_MAX as usize);
+            let limit = self.config.frame_bytes.min(FRAME_BYTES_MAX as usize).min(bytes);
             payload.bytes = payload.bytes.min(op.geometry.whole_elements(limit));
         }
         let kind = if state.by_reference { Kind::Reference } else { Kind::Data };

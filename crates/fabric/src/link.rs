@@ -90,6 +90,13 @@ pub trait Link: Send {
         self.has_room()
     }
 
+    /// The longest payload that the next data frame with this [`Header::lanes`] should have: an urgent one may have to
+    /// wait behind it. The limit of the engine holds as well.
+    fn frame_bytes(&self, lanes: u16) -> usize {
+        let _ = lanes;
+        usize::MAX
+    }
+
     /// Is everything out that was accepted, so that [`Link::flush`] has nothing to do?
     fn is_flushed(&self) -> bool;
 

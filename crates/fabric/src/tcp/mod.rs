@@ -4,6 +4,7 @@ mod acceptor;
 mod connect;
 mod inbox;
 mod outbox;
+mod pace;
 mod wire;
 
 use std::net::{Shutdown, TcpStream};
@@ -18,6 +19,7 @@ pub use acceptor::{AcceptorError, TcpAcceptor};
 pub use connect::{TcpConnectError, TcpConnectOptions, TcpConnected, connect_tcp};
 use inbox::Inbox;
 use outbox::{Outbox, Written};
+use pace::Pace;
 use wire::Wire;
 
 /// Bytes that one call of `receive` takes in before it returns.
@@ -33,6 +35,7 @@ const OTHERS_END: Duration = Duration::from_millis(30);
 #[derive(Clone, Copy, Debug)]
 pub struct TcpOptions {
     /// Frames wait in the caller's memory once so many bytes are unsent: those are what an urgent frame can't overtake.
+    /// Fewer on a slow connection: what goes out in half a millisecond, as measured, but at least 32 KiB.
     pub unsent_bytes_max: usize,
     /// The same for bytes that the kernel has accepted and not sent (`TCP_NOTSENT_LOWAT`, tcp(7)).
     pub kernel_unsent_bytes_max: u32,
@@ -72,6 +75,7 @@ const KEEPALIVE: TcpKeepalive =
 struct Stream {
     wire: Wire,
     outbox: Outbox,
+    pace: Pace,
     inbox: Inbox,
     /// The peer takes no more bytes; what it said before may still be here to read.
     write_broken: bool,
@@ -81,6 +85,16 @@ impl Stream {
     /// Bytes that the kernel has not taken yet.
     fn unsent_bytes(&self) -> usize {
         self.outbox.unsent_bytes() + self.wire.unsent_bytes()
+    }
+
+    /// Of the connection's rate, from a write before which so many bytes were unsent.
+    fn learn(&mut self, before: usize) {
+        let left = self.unsent_bytes();
+        if left == 0 {
+            self.pace.drained();
+        } else if left < before || !self.pace.is_full() {
+            self.pace.full(before.saturating_sub(left), Instant::now());
+        }
     }
 
     fn forget_unsent(&mut self) {
@@ -112,7 +126,13 @@ impl TcpLink {
             // A host that vanishes says nothing. (No user timeout: it would also end the link to a rank that is held by
             // a debugger.)
             options_of.set_tcp_keepalive(&KEEPALIVE)?;
-            Ok(Stream { wire, outbox: Outbox::default(), inbox: Inbox::new(), write_broken: false })
+            Ok(Stream {
+                wire,
+                outbox: Outbox::default(),
+                pace: Pace::default(),
+                inbox: Inbox::new(),
+                write_broken: false,
+            })
         };
         let streams = wires
             .into_iter()
@@ -149,7 +169,10 @@ impl TcpLink {
     fn try_flush(&mut self, sent: &mut dyn FnMut(u64)) -> Result<bool, LinkError> {
         let mut moved = false;
         for stream in &mut self.streams {
-            match stream.outbox.write(&mut stream.wire, sent) {
+            let before = stream.unsent_bytes();
+            let written = stream.outbox.write(&mut stream.wire, sent);
+            stream.learn(before);
+            match written {
                 Ok(Written::Nothing) => {}
                 Ok(Written::Some) => moved = true,
                 // `receive` tells: the peer may have said why before it went.
@@ -222,8 +245,12 @@ impl Link for TcpLink {
     }
 
     fn has_room_on(&self, lanes: u16) -> bool {
-        let room = |stream: &Stream| stream.unsent_bytes() < self.options.unsent_bytes_max;
+        let room = |stream: &Stream| stream.unsent_bytes() < stream.pace.bytes(self.options.unsent_bytes_max);
         room(&self.streams[0]) && room(&self.streams[self.bulk_stream(lanes)])
+    }
+
+    fn frame_bytes(&self, lanes: u16) -> usize {
+        self.streams[self.bulk_stream(lanes)].pace.bytes(self.options.unsent_bytes_max)
     }
 
     fn is_flushed(&self) -> bool {
