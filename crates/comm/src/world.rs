@@ -36,6 +36,8 @@ pub(crate) struct World {
     pub topology: Topology,
     /// What carries the link to each rank; None for this one.
     pub transports: Vec<Option<Transport>>,
+    /// Do messages take their time by the clock, on an emulated network?
+    pub keeps_time: bool,
     pub arena: Option<Arc<Arena>>,
     /// Are calls to be remembered?
     pub recording: AtomicBool,
@@ -82,7 +84,8 @@ impl World {
                 on_stall(&StallReport::new(rank, &hosts, stall));
             }
         };
-        let patience = if core.keeps_time() { ASLEEP } else { patience(parts.local_ranks) };
+        let keeps_time = core.keeps_time();
+        let patience = if keeps_time { ASLEEP } else { patience(parts.local_ranks) };
         let context = Context::new(core, parts.doorbell, patience, Box::new(report))
             .map_err(|error| failed("cannot make an eventfd", error))?;
         let context = Arc::new(context);
@@ -98,6 +101,7 @@ impl World {
             hosts: parts.hosts,
             topology: parts.topology,
             transports,
+            keeps_time,
             arena: parts.arena,
             recording: AtomicBool::new(false),
             timeout: parts.timeout,
