@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod bucket;
+mod built_in;
 mod data_type;
 mod emulation;
 mod key;
@@ -24,6 +25,7 @@ mod network;
 mod profile;
 
 pub use bucket::{Bucket, OperationNumber, Partition, Plan, TensorId};
+pub use built_in::{BUILT_IN_PROFILES, built_in_profile};
 pub use data_type::{CollectiveKind, DataType, Protocol, Reduction, UnknownName};
 pub use emulation::{Emulation, EmulationError, Hosts};
 pub use key::OperationKey;

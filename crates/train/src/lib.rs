@@ -49,6 +49,7 @@ mod optimizer;
 mod options;
 mod peers;
 mod planning;
+mod profile;
 mod random;
 mod replay;
 mod report;
@@ -76,6 +77,7 @@ pub use memory::{MemoryError, MemoryEstimate, available_memory, check_memory, me
 pub use optimizer::{MomentumSgd, Optimizer, Part, SgdSettings};
 pub use options::{BatchSize, DEFAULT_EPOCHS, TrainOptions};
 pub use peers::Peers;
+pub use profile::{ProfileSourceError, load_profile};
 pub use report::{EpochRow, Observer, Progress, Silent, Start, TrainReport};
 pub use timeline::{Lane, Span, Timeline};
 pub use trainer::{train, train_model};

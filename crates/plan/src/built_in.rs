@@ -1,0 +1,148 @@
+//! Profiles of the study's models on one RTX 2080 Ti: Shi et al., "Communication-efficient distributed deep learning: a
+//! comprehensive survey" (arXiv 2005.13247), whose single-GPU throughputs give the time of an iteration.
+//!
+//! An iteration is forward, backward twice as long, and the optimiser. Tensors share forward by their multiply-accumulates;
+//! those without (biases, normalisations) take no time of their own. AdamW updates BERT at 1.63e-10 s per parameter: with
+//! that, and only with that, both BERTs compute at the same rate (9.47 TFLOP/s, 70 % of the device's peak; two equations,
+//! two unknowns). It is 84 bytes of memory traffic per parameter, what PyTorch's separate elementwise operations of AdamW
+//! move, at 84 % of the device's 616 GB/s. Momentum SGD moves 44 bytes, so it takes 44/84 of that time.
+
+use crate::{Profile, ProfileTensor, Step};
+
+/// The names of the built-in profiles.
+pub const BUILT_IN_PROFILES: [&str; 3] = ["resnet50@rtx2080ti", "bert-base@rtx2080ti", "bert-large@rtx2080ti"];
+
+const DEVICE: &str = "rtx2080ti";
+const ADAMW_S_PER_PARAMETER: f64 = 1.63e-10;
+const SGD_S_PER_PARAMETER: f64 = ADAMW_S_PER_PARAMETER * 44.0 / 84.0;
+
+/// A built-in profile by its name, with or without the device: `resnet50@rtx2080ti`, `bert-base`. None if there is no
+/// such profile.
+pub fn built_in_profile(name: &str) -> Option<Profile> {
+    let model = match name.split_once('@') {
+        Some((model, DEVICE)) => model,
+        None => name,
+        Some(_) => return None,
+    };
+    match model {
+        "resnet50" => {
+            let tensors = table(include_str!("../../../data/resnet50_tensors.csv"));
+            let forward = (0..tensors.len()).collect();
+            Some(profile(model, 64, 253.1, SGD_S_PER_PARAMETER, tensors, forward))
+        }
+        "bert-base" => Some(bert(model, 64, 212.8, include_str!("../../../data/bert_base_tensors.csv"))),
+        "bert-large" => Some(bert(model, 8, 49.0, include_str!("../../../data/bert_large_tensors.csv"))),
+        _ => None,
+    }
+}
+
+/// The embedding of tokens is used twice: to look tokens up, which is no arithmetic, and as the last layer of the head that
+/// predicts them, between that head's normalisation and its bias.
+fn bert(model: &str, batch: usize, samples_per_s: f64, csv: &str) -> Profile {
+    let tensors = table(csv);
+    let position = |name: &str| tensors.iter().position(|tensor| tensor.name == name).unwrap_or(0);
+    let (bias, embedding) = (position("cls.predictions.bias"), position("bert.embeddings.word_embeddings.weight"));
+    let follows = position("cls.seq_relationship.weight");
+    let mut forward: Vec<usize> = (0..bias).chain(bias + 1..follows).collect();
+    forward.extend([embedding, bias]);
+    forward.extend(follows..tensors.len());
+    profile(model, batch, samples_per_s, ADAMW_S_PER_PARAMETER, tensors, forward)
+}
+
+/// Name, elements and multiply-accumulates from the lines of a table: `index,name,numel,bytes_fp32,fwd_macs_per_sample`.
+fn table(csv: &str) -> Vec<ProfileTensor> {
+    let row = |line: &str| {
+        let mut columns = line.split(',').skip(1);
+        let name = columns.next()?.to_owned();
+        let elements = columns.next()?.parse().ok()?;
+        let forward_macs_per_sample = columns.nth(1)?.parse().ok()?;
+        Some(ProfileTensor { name, elements, forward_macs_per_sample })
+    };
+    csv.lines().skip(1).filter_map(row).collect()
+}
+
+/// `forward` names the tensors in the order of execution; the last step of a tensor has its arithmetic.
+fn profile(
+    model: &str,
+    local_batch: usize,
+    samples_per_s: f64,
+    update_s_per_parameter: f64,
+    tensors: Vec<ProfileTensor>,
+    forward: Vec<usize>,
+) -> Profile {
+    let parameters: usize = tensors.iter().map(|tensor| tensor.elements).sum();
+    let macs: u64 = tensors.iter().map(|tensor| tensor.forward_macs_per_sample).sum();
+    let update_s = parameters as f64 * update_s_per_parameter;
+    let forward_s = (local_batch as f64 / samples_per_s - update_s) / 3.0;
+    let step = |(index, &tensor): (usize, &usize)| {
+        let share = tensors[tensor].forward_macs_per_sample as f64 / macs as f64;
+        let is_last = !forward[index + 1..].contains(&tensor);
+        Step { tensor, seconds: if is_last { forward_s * share } else { 0.0 } }
+    };
+    let steps: Vec<Step> = forward.iter().enumerate().map(step).collect();
+    let backward = steps.iter().rev().map(|step| Step { seconds: 2.0 * step.seconds, ..*step }).collect();
+    let source = format!(
+        "derived: {samples_per_s} samples/s on one GPU (arXiv 2005.13247), forward : backward = 1 : 2, tensors by \
+         multiply-accumulates"
+    );
+    Profile {
+        schema: Profile::SCHEMA,
+        model: model.into(),
+        device: DEVICE.into(),
+        source,
+        local_batch,
+        tensors,
+        forward: steps,
+        backward,
+        update_s,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_iteration_takes_what_the_study_measured() {
+        let cells = [("resnet50", 64, 253.1, 161), ("bert-base", 64, 212.8, 206), ("bert-large", 8, 49.0, 398)];
+        for ((model, batch, samples_per_s, tensors), name) in cells.into_iter().zip(BUILT_IN_PROFILES) {
+            let profile = built_in_profile(name).unwrap();
+            assert_eq!(profile.check(), Ok(()), "{name}");
+            assert_eq!((&*profile.model, profile.local_batch, profile.tensors.len()), (model, batch, tensors));
+            assert_eq!(built_in_profile(model).as_ref(), Some(&profile));
+            let iteration_s = profile.forward_s() + profile.backward_s() + profile.update_s;
+            assert!((batch as f64 / iteration_s / samples_per_s - 1.0).abs() < 1e-9, "{name}: {iteration_s}");
+            assert!((profile.backward_s() / profile.forward_s() - 2.0).abs() < 1e-9);
+        }
+        assert!(["resnet50@v100", "resnet", "", "@rtx2080ti"].iter().all(|name| built_in_profile(name).is_none()));
+    }
+
+    /// Why AdamW takes the time that it takes.
+    #[test]
+    fn both_berts_compute_at_one_rate() {
+        let rate = |name| {
+            let profile = built_in_profile(name).unwrap();
+            let macs: u64 = profile.tensors.iter().map(|tensor| tensor.forward_macs_per_sample).sum();
+            2.0 * macs as f64 * profile.local_batch as f64 / profile.forward_s()
+        };
+        let (base, large) = (rate("bert-base"), rate("bert-large"));
+        assert!((base / large - 1.0).abs() < 0.01 && (base / 9.47e12 - 1.0).abs() < 0.01, "{base}, {large}");
+    }
+
+    #[test]
+    fn a_tied_embedding_is_needed_first_and_final_last() {
+        for name in ["bert-base", "bert-large"] {
+            let profile = built_in_profile(name).unwrap();
+            assert_eq!((profile.use_order()[0], *profile.ready_order().last().unwrap()), (0, 0), "{name}");
+            // It is the decoder's weight, too: near the end of forward, and there its arithmetic is.
+            let decoder = profile.forward.iter().rposition(|step| step.tensor == 0).unwrap();
+            assert_eq!(profile.tensors[profile.forward[decoder + 1].tensor].name, "cls.predictions.bias");
+            assert_eq!(
+                profile.tensors[profile.forward[decoder - 1].tensor].name,
+                "cls.predictions.transform.LayerNorm.bias"
+            );
+            assert!(profile.forward[decoder].seconds > 0.0 && profile.forward[0].seconds == 0.0);
+            assert_eq!(profile.forward.len(), profile.tensors.len() + 1);
+        }
+    }
+}

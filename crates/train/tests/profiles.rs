@@ -1,0 +1,48 @@
+//! Profiles by name and from files.
+
+use std::fs;
+
+use paceline_train::load_profile;
+
+/// As `tools/profile_torch.py mlp --out FILE` wrote it.
+const MEASURED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/profile_torch.json");
+
+#[test]
+fn what_pytorch_measured_is_read() {
+    let profile = load_profile(MEASURED).unwrap();
+    assert_eq!((&*profile.model, profile.local_batch, profile.tensors.len()), ("mlp", 8, 7));
+    // The embedding is also the last layer.
+    assert_eq!((profile.use_order()[0], *profile.ready_order().last().unwrap()), (0, 0));
+    assert!(profile.forward_s() > 0.0 && profile.backward_s() > 0.0 && profile.update_s > 0.0);
+    assert_eq!(load_profile("bert-base@rtx2080ti").unwrap().tensors.len(), 206);
+}
+
+#[test]
+fn what_is_wrong_with_a_profile_is_said() {
+    let good = fs::read_to_string(MEASURED).unwrap();
+    let path = std::env::temp_dir().join(format!("paceline-profile-{}.json", std::process::id()));
+    let name = path.display().to_string();
+    let cases = [
+        (good.replace("\"tensor\": 6", "\"tensor\": 7"), "forward[6].tensor is 7, and there are 7 tensors"),
+        (good.replacen("\"seconds\": 0.0", "\"seconds\": -1.0", 1), "forward[2].seconds is no time"),
+        (good.replacen("\"seconds\": 0.0", "\"seconds\": 1e999", 1), "number out of range"),
+        (good.replacen("\"schema\": 1", "\"schema\": 9", 1), "schema 9"),
+        (good.replacen("\"elements\": 6400", "\"elements\": 0", 1), "tensors[0].elements is 0"),
+        (good.replacen("\"update_s\"", "\"updates\"", 1), "unknown field `updates`"),
+        (good.replacen("\"local_batch\": 8,", "", 1), "missing field `local_batch`"),
+        (good[..good.len() / 2].to_owned(), "EOF"),
+        (String::new(), "EOF"),
+        ("[]".into(), "is no profile"),
+    ];
+    for (text, message) in cases {
+        fs::write(&path, text).unwrap();
+        let error = load_profile(&name).unwrap_err().to_string();
+        assert!(error.contains(&name) && error.contains(message), "`{error}` does not say `{message}`");
+    }
+    let _ = fs::remove_file(&path);
+    let error = load_profile("resnet5").unwrap_err().to_string();
+    assert!(error.contains("`resnet5`") && error.contains("resnet50@rtx2080ti"), "{error}");
+    assert!(
+        load_profile(&std::env::temp_dir().display().to_string()).unwrap_err().to_string().contains("cannot be read")
+    );
+}

@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""Measures a PyTorch model and writes a profile for `paceline … --compute replay:FILE`.
+
+    python3 tools/profile_torch.py mlp --out mlp.json
+    python3 tools/profile_torch.py package.module:factory --input 3,224,224 --batch 64 --out model.json
+
+MODEL is `mlp` (a small example) or `package.module:factory`, a function without arguments that returns a
+torch.nn.Module. Inputs are random: --input gives the shape of one sample, --tokens N a vocabulary (then inputs are
+integers). What the model returns (a tensor; or a tuple or mapping, of which the first tensor counts) is averaged to a
+loss.
+
+Forward is timed by hooks around each module with parameters of its own: until its end, since the one before. Backward
+is timed by hooks on the accumulation of each parameter's gradient. Every time is the median over the iterations.
+"""
+import argparse
+import importlib
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+
+def example():
+    """Three linear layers; the embedding is used twice, so its gradient is final last."""
+    class Example(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = torch.nn.Embedding(100, 64)
+            self.hidden = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 64))
+            self.norm = torch.nn.LayerNorm(64)
+
+        def forward(self, tokens):
+            rows = self.norm(self.hidden(self.embedding(tokens)))
+            return torch.nn.functional.linear(rows, self.embedding.weight)
+
+    return Example()
+
+
+def load(name):
+    if name == "mlp":
+        return example(), {"input": [16], "tokens": 100}
+    if ":" not in name:
+        sys.exit(f"MODEL is `mlp` or package.module:factory, not `{name}`")
+    module, factory = name.split(":", 1)
+    sys.path.insert(0, "")
+    return getattr(importlib.import_module(module), factory)(), {}
+
+
+def first_tensor(output):
+    if isinstance(output, torch.Tensor):
+        return output
+    for part in output.values() if hasattr(output, "values") else output:
+        if isinstance(part, torch.Tensor):
+            return part
+    sys.exit("the model returns no tensor")
+
+
+class Clock:
+    """Notes when forward and backward come to each parameter."""
+
+    def __init__(self, model, device):
+        self.device, self.events = device, []
+        self.names = {p: name for name, p in model.named_parameters() if p.requires_grad}
+        for module in model.modules():
+            own = [self.names[p] for p in module.parameters(recurse=False) if p in self.names]
+            if own:
+                module.register_forward_hook(lambda *_, own=own: self.note("forward", own))
+        for parameter, name in self.names.items():
+            parameter.register_post_accumulate_grad_hook(lambda _, name=name: self.note("backward", [name]))
+
+    def now(self):
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter()
+
+    def note(self, phase, names):
+        self.events.append((phase, tuple(names), self.now()))
+
+
+def measure(model, clock, inputs, optimizer, warm_up, iterations):
+    """For each iteration: steps of forward, steps of backward ((names, seconds) each), seconds of the update."""
+    runs = []
+    for iteration in range(warm_up + iterations):
+        optimizer.zero_grad(set_to_none=True)
+        clock.events.clear()
+        start = clock.now()
+        loss = first_tensor(model(inputs)).float().mean()
+        middle = clock.now()
+        loss.backward()
+        end = clock.now()
+        optimizer.step()
+        update = clock.now() - end
+        if iteration < warm_up:
+            continue
+        phases = []
+        for phase, begins, ends in ("forward", start, middle), ("backward", middle, end):
+            noted = [(names, at) for kind, names, at in clock.events if kind == phase]
+            # What follows the last hook (a loss, the gradient of the inputs) counts to the last step.
+            times = [at for _, at in noted[:-1]] + [ends]
+            steps = [(names, at - before) for (names, _), before, at in zip(noted, [begins] + times, times)]
+            phases.append(steps)
+        runs.append((*phases, update))
+    return runs
+
+
+def median_steps(phases, numbers):
+    order = [names for names, _ in phases[0]]
+    if any([names for names, _ in phase] != order for phase in phases):
+        sys.exit("the model does not do the same in each iteration")
+    steps = []
+    for index, names in enumerate(order):
+        seconds = statistics.median(phase[index][1] for phase in phases)
+        # A module's time counts to its first parameter: the weight.
+        steps += [{"tensor": numbers[name], "seconds": seconds if n == 0 else 0.0} for n, name in enumerate(names)]
+    return steps
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", metavar="MODEL")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--input", type=lambda text: [int(size) for size in text.split(",")], metavar="SIZE,SIZE,…")
+    parser.add_argument("--tokens", type=int, metavar="VOCABULARY")
+    parser.add_argument("--batch", type=int, default=8, metavar="N")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--optimizer", choices=["sgd", "adamw"], default="sgd")
+    parser.add_argument("--warm-up", type=int, default=5, metavar="N")
+    parser.add_argument("--iterations", type=int, default=20, metavar="N")
+    arguments = parser.parse_args()
+    model, defaults = load(arguments.model)
+    shape, tokens = arguments.input or defaults.get("input"), arguments.tokens or defaults.get("tokens")
+    if not shape:
+        sys.exit("--input says what one sample looks like, for example 3,224,224")
+    device = torch.device(arguments.device)
+    model = model.to(device).train()
+    inputs = torch.randint(tokens, (arguments.batch, *shape)) if tokens else torch.randn(arguments.batch, *shape)
+    clock = Clock(model, device)
+    numbers = {name: number for number, name in enumerate(clock.names.values())}
+    sgd = arguments.optimizer == "sgd"
+    optimizer = (torch.optim.SGD(model.parameters(), 1e-3, momentum=0.9) if sgd else torch.optim.AdamW(model.parameters(), 1e-4))
+    runs = measure(model, clock, inputs.to(device), optimizer, arguments.warm_up, arguments.iterations)
+    forward, backward = (median_steps([run[phase] for run in runs], numbers) for phase in (0, 1))
+    for phase, steps in ("forward", forward), ("backward", backward):
+        missing = set(numbers.values()) - {step["tensor"] for step in steps}
+        if missing:
+            names = [name for name, number in numbers.items() if number in missing]
+            sys.exit(f"{phase} does not come to {names}: freeze what is not used (requires_grad_(False))")
+    profile = {
+        "schema": 1,
+        "model": arguments.model,
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
+        "source": f"measured by tools/profile_torch.py, torch {torch.__version__}, median of {arguments.iterations}",
+        "local_batch": arguments.batch,
+        "tensors": [{"name": name, "elements": parameter.numel()} for parameter, name in clock.names.items()],
+        "forward": forward,
+        "backward": backward,
+        "update_s": statistics.median(run[2] for run in runs),
+    }
+    arguments.out.write_text(json.dumps(profile, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
