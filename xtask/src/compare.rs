@@ -39,12 +39,18 @@ use profile::profile;
 use report::Report;
 use results::{Cell, Results};
 
+use crate::study;
+
 /// What `compare` is told.
 #[derive(Args)]
 pub struct Options {
     /// Every second size and fewer rounds: about two minutes
     #[arg(long)]
     quick: bool,
+
+    /// Compare training instead: PyTorch's DDP on Gloo and our methods in the lab; the same as `study --part ddp`
+    #[arg(long, conflicts_with_all = ["collectives", "ranks", "transports", "sizes", "seconds", "profile"])]
+    train: bool,
 
     /// Collectives
     #[arg(long, value_delimiter = ',', default_value = "all-reduce",
@@ -89,6 +95,9 @@ const SCHEMA: u32 = 2;
 
 /// Measures everything and writes `compare.json` and `compare.md`.
 pub fn run(options: &Options) -> Result<(), Error> {
+    if options.train {
+        return compare_training(options);
+    }
     let root = root()?;
     let scratch = root.join("target/compare");
     fs::create_dir_all(&scratch).map_err(|error| format!("cannot create {}: {error}", scratch.display()))?;
@@ -130,6 +139,18 @@ pub fn run(options: &Options) -> Result<(), Error> {
     });
     let summary = summary::summarize(&results);
     report::write(&folder, &Report { results, summary, profiles })
+}
+
+fn compare_training(options: &Options) -> Result<(), Error> {
+    study::run(&study::Options {
+        part: study::Part::Ddp,
+        rounds: options.rounds,
+        quick: options.quick,
+        case: None,
+        torch: options.torch.clone(),
+        database: None,
+        out: options.out.clone(),
+    })
 }
 
 /// Where the workspace lies.

@@ -5,6 +5,7 @@
 mod compare;
 mod lab_command;
 mod lab_study;
+mod study;
 
 use std::process::ExitCode;
 
@@ -25,6 +26,8 @@ enum Xtask {
     Lab(lab_command::LabArguments),
     /// Measure all-reduces in the lab: bandwidth, an urgent one beside a large one, a computation beside one (needs root)
     LabStudy(lab_study::Options),
+    /// Show that the schedules do what their formulas say, and what PyTorch's DDP does in the same place
+    Study(study::Options),
 }
 
 fn main() -> ExitCode {
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
         Xtask::RawExchange(arguments) => done(compare::raw_exchange::run_rank(&arguments)),
         Xtask::Lab(arguments) => lab_command::run(arguments),
         Xtask::LabStudy(options) => done(lab_study::run(&options)),
+        Xtask::Study(options) => done(study::run(&options)),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error}");

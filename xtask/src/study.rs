@@ -1,0 +1,167 @@
+//! `cargo xtask study`: the evidence that the schedules do what their formulas say, and what others do in the same place.
+//!
+//! | part | question | where |
+//! |---|---|---|
+//! | `overlap` | does WFBP hide what its formula says can be hidden? | lab |
+//! | `efficiency` | how far is an iteration from its schedule's formula? | lab |
+//! | `ddp` | how far are we from PyTorch's DDP on Gloo? | lab |
+//! | `crossovers` | which method wins where, and do the study's cells come out? | emulated networks |
+//!
+//! In the lab, computation is slept through and communication is real, over NICs that the kernel shapes
+//! (docs/benchmarking.md).
+
+mod calibration;
+mod cells;
+mod cluster;
+mod crossovers;
+mod ddp;
+mod efficiency;
+mod formula;
+mod measured;
+mod overlap;
+mod report;
+mod rounds;
+mod tensors;
+mod workload;
+mod worlds;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::{Args, ValueEnum};
+use serde_json::Value;
+use xtask::lab::{Lab, LabOptions, Rate, Shaper};
+
+use crate::compare::ours::Ours;
+use crate::compare::{Error, command, root};
+use report::Circumstances;
+use tensors::Model;
+use workload::{Computation, Workload};
+use worlds::Worlds;
+
+/// What `study` is told.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    /// What to find out
+    #[arg(long, value_enum)]
+    pub part: Part,
+
+    /// How often everything is measured, in turns [default: 3; crossovers 1]
+    #[arg(long, value_name = "N")]
+    pub rounds: Option<usize>,
+
+    /// The smallest cases only, once, with few iterations: does it work?
+    #[arg(long)]
+    pub quick: bool,
+
+    /// Only the cases whose names contain this
+    #[arg(long, value_name = "TEXT")]
+    pub case: Option<String>,
+
+    /// A Python with torch, for DDP
+    #[arg(long, value_name = "PYTHON")]
+    pub torch: Option<PathBuf>,
+
+    /// Keep finished runs of crossovers here, and do not repeat those that are [default: target/study/crossovers.db]
+    #[arg(long, value_name = "FILE")]
+    pub database: Option<PathBuf>,
+
+    /// Where the reports go [default: benches/runs/<date>-<machine>]
+    #[arg(long, value_name = "FOLDER")]
+    pub out: Option<PathBuf>,
+}
+
+/// What can be found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Part {
+    /// Does WFBP hide what its formula says can be hidden?
+    Overlap,
+    /// How far is an iteration from its schedule's formula?
+    Efficiency,
+    /// How far are we from PyTorch's DDP on Gloo?
+    Ddp,
+    /// Which method wins where, and do the study's cells come out?
+    Crossovers,
+}
+
+impl Part {
+    fn name(self) -> &'static str {
+        match self {
+            Part::Overlap => "overlap",
+            Part::Efficiency => "efficiency",
+            Part::Ddp => "ddp",
+            Part::Crossovers => "crossovers",
+        }
+    }
+}
+
+/// What all parts need.
+struct Place {
+    options: Options,
+    root: &'static Path,
+    scratch: PathBuf,
+    program: PathBuf,
+    rounds: usize,
+}
+
+/// The lab of the evidence: so many hosts, at 1 Gbit/s.
+const HOSTS: usize = 4;
+
+/// Finds out, and writes `study-PART.json` and `study-PART.md`.
+pub fn run(options: &Options) -> Result<(), Error> {
+    let root = root()?;
+    let scratch = root.join("target/study");
+    fs::create_dir_all(&scratch).map_err(|error| format!("cannot create {}: {error}", scratch.display()))?;
+    Ours::build(root, &scratch)?;
+    let program = crate::compare::ours::program(root);
+    let rounds = match (options.rounds, options.quick || options.part == Part::Crossovers) {
+        (Some(rounds), _) => rounds.max(1),
+        (None, true) => 1,
+        (None, false) => 3,
+    };
+    let place = Place { options: options.clone(), root, scratch, program, rounds };
+    let mut circumstances = Circumstances::begin(options.part.name(), place.machine()?);
+    let findings = match options.part {
+        Part::Overlap => overlap::run(&place)?,
+        Part::Efficiency => efficiency::run(&place)?,
+        Part::Ddp => ddp::run(&place, &mut circumstances)?,
+        Part::Crossovers => crossovers::run(&place)?,
+    };
+    let folder = options.out.clone().unwrap_or_else(|| circumstances.folder(root));
+    circumstances.write(&folder, &findings)
+}
+
+impl Place {
+    fn worlds(&self) -> Result<Worlds, Error> {
+        let shaper = Shaper::new(Rate::GIGABIT);
+        let lab = Lab::build(&LabOptions { hosts: HOSTS, shaper }).map_err(|error| error.to_string())?;
+        eprintln!("{lab}");
+        Ok(Worlds::new(lab, self.program.clone(), self.scratch.clone()))
+    }
+
+    fn workload(&self, model: Model, computation: Computation) -> Result<Workload, Error> {
+        Workload::make(model, computation, HOSTS, Rate::GIGABIT.bits_per_s(), self.root, &self.scratch)
+    }
+
+    /// Is this case asked for?
+    fn wants(&self, case: &str) -> bool {
+        self.options.case.as_ref().is_none_or(|text| case.contains(text.as_str()))
+    }
+
+    /// As our own reports describe it.
+    fn machine(&self) -> Result<Value, Error> {
+        let json = self.scratch.join("machine.json");
+        let mut perf = Command::new(&self.program);
+        perf.args(["perf", "barrier", "--ranks", "1", "--seconds", "0.01", "--json"]).arg(&json);
+        command::output(&mut perf)?;
+        let text = fs::read_to_string(&json).map_err(|error| format!("{}: {error}", json.display()))?;
+        let report: Value = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", json.display()))?;
+        Ok(report["machine"].clone())
+    }
+}
+
+/// Tells what is to come: worlds, and about how long they take together.
+fn announce(part: Part, runs: usize, seconds: f64) {
+    eprintln!("{}: {runs} runs, about {:.0} minutes", part.name(), (seconds / 60.0).ceil());
+}

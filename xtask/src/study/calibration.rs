@@ -1,0 +1,134 @@
+//! The study's own cells (data/study_calibration.csv), and ours beside them.
+
+use std::fs;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::cells::{Cell, find};
+use crate::compare::Error;
+
+/// A gap that is larger than this must be explained.
+pub const GAP_MAX: f64 = 0.1;
+
+/// A line of the file.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StudyCell {
+    /// As we call it.
+    pub model: String,
+    /// As we call it.
+    pub network: String,
+    /// The preset that runs it as the study ran it.
+    pub method: String,
+    /// GPUs.
+    pub workers: usize,
+    /// Samples per second of all.
+    pub samples_per_s: f64,
+    /// What the file says besides.
+    pub note: String,
+}
+
+/// The study's cell and ours.
+#[derive(Clone, Debug, Serialize)]
+pub struct Comparison {
+    /// The study's.
+    pub study: StudyCell,
+    /// Ours, in samples per second; None: it was not measured.
+    pub ours: Option<f64>,
+    /// Ours over the study's, less 1.
+    pub gap: Option<f64>,
+    /// Seconds of an iteration, ours less the study's.
+    pub difference_s: Option<f64>,
+    /// Why it is not compared.
+    pub skipped: Option<String>,
+}
+
+/// Reads the file.
+pub fn read(root: &Path) -> Result<Vec<StudyCell>, Error> {
+    let path = root.join("data/study_calibration.csv");
+    let text = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let cells = text.lines().skip(1).map(|line| parse(line).ok_or(line));
+    cells.collect::<Result<_, _>>().map_err(|line| format!("{}: `{line}` is no cell", path.display()).into())
+}
+
+/// `model,local_batch,network,method,workers,samples_per_s,std,single_gpu,note`.
+fn parse(line: &str) -> Option<StudyCell> {
+    let fields: Vec<&str> = line.split(',').collect();
+    let [model, _, network, method, workers, samples_per_s, _, _, note] = fields[..] else { return None };
+    Some(StudyCell {
+        model: match model {
+            "ResNet-50" => "resnet50",
+            "BERT-Base" => "bert-base",
+            "BERT-Large" => "bert-large",
+            _ => return None,
+        }
+        .to_owned(),
+        network: network.to_owned(),
+        method: format!("study-{}", method.to_lowercase()),
+        workers: workers.parse().ok()?,
+        samples_per_s: samples_per_s.parse().ok()?,
+        note: note.to_owned(),
+    })
+}
+
+/// Puts ours beside the study's.
+pub fn compare(study: &[StudyCell], ours: &[Cell]) -> Vec<Comparison> {
+    study.iter().map(|one| comparison(one, ours)).collect()
+}
+
+fn comparison(study: &StudyCell, ours: &[Cell]) -> Comparison {
+    let skip = |why: String| Comparison {
+        study: study.clone(),
+        ours: None,
+        gap: None,
+        difference_s: None,
+        skipped: Some(why),
+    };
+    // With one host of workers, BytePS used NCCL only: a server had nothing to do.
+    if study.note.contains("no_PS_traffic") {
+        return skip("the study ran no server there".into());
+    }
+    let Some(cell) = find(ours, &study.model, &study.network, study.workers, &study.method) else {
+        return skip("not part of this run".into());
+    };
+    let (Some(samples_per_s), Some(iteration_s)) = (cell.samples_per_s, cell.iteration_s) else {
+        return skip(cell.failures.join("; "));
+    };
+    let study_s = (study.workers * cell.local_batch) as f64 / study.samples_per_s;
+    Comparison {
+        study: study.clone(),
+        ours: Some(samples_per_s),
+        gap: Some(samples_per_s / study.samples_per_s - 1.0),
+        difference_s: Some(iteration_s - study_s),
+        skipped: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cells::samples::cell;
+    use super::*;
+
+    #[test]
+    fn the_file_is_read_whole() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let cells = read(&root).expect("the file");
+        assert_eq!(cells.len(), 76);
+        let one = |cell: &&StudyCell| (&*cell.method, cell.workers) == ("study-wfbp-a2a", 8);
+        let found: Vec<&StudyCell> = cells.iter().filter(one).collect();
+        assert_eq!(found.len(), 3);
+        assert_eq!((&*found[0].model, &*found[0].network, found[0].samples_per_s), ("bert-large", "10GbE", 29.06));
+    }
+
+    #[test]
+    fn a_gap_is_relative_to_the_study() {
+        let study = parse("ResNet-50,64,10GbE,BSP-A2A,8,1000,1,253.1,").expect("a cell");
+        let ours = [cell("resnet50", "10GbE", 8, "study-bsp-a2a", 1250.0)];
+        let compared = &compare(std::slice::from_ref(&study), &ours)[0];
+        assert_eq!((compared.gap, compared.ours), (Some(0.25), Some(1250.0)));
+        assert!((compared.difference_s.expect("both are there") - (0.4096 - 0.512)).abs() < 1e-12);
+        let alone = StudyCell { note: "single_node;no_PS_traffic(1 worker machine)".into(), ..study.clone() };
+        assert!(compare(&[alone], &ours)[0].skipped.is_some());
+        assert!(compare(&[StudyCell { workers: 16, ..study }], &ours)[0].skipped.is_some());
+    }
+}

@@ -1,0 +1,165 @@
+//! What `paceline bench --json` has measured, as far as it is judged here.
+
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::compare::Error;
+
+/// The throughput of a method in a place.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Cell {
+    /// `resnet50`.
+    pub model: String,
+    /// `10GbE`.
+    pub network: String,
+    /// How many.
+    pub workers: usize,
+    /// As it was asked for.
+    pub method: String,
+    /// Of all workers; the mean over the runs. None: no run counted.
+    pub samples_per_s: Option<f64>,
+    /// Seconds of an iteration.
+    pub iteration_s: Option<f64>,
+    /// Of them, waiting for communication.
+    pub exposed_communication_s: Option<f64>,
+    /// Samples per worker and iteration.
+    pub local_batch: usize,
+    /// Computation and links were slowed by this factor.
+    pub dilate: f64,
+    /// How far two measurements of the same thing lay apart there, as a share.
+    pub noise: Option<f64>,
+    /// Why runs gave nothing.
+    pub failures: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct File {
+    panels: Vec<Panel>,
+}
+
+#[derive(Deserialize)]
+struct Panel {
+    setting: Setting,
+    groups: Vec<Group>,
+}
+
+#[derive(Deserialize)]
+struct Setting {
+    model: String,
+    network: Option<String>,
+    local_batch: usize,
+    dilate: f64,
+}
+
+#[derive(Deserialize)]
+struct Group {
+    workers: usize,
+    rows: Vec<Row>,
+    noise: Option<f64>,
+}
+
+#[derive(Deserialize)]
+struct Row {
+    method: String,
+    result: Option<RowResult>,
+    #[serde(default)]
+    failures: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct RowResult {
+    samples_per_s: Estimate,
+    iteration_s: f64,
+    exposed_communication_s: f64,
+}
+
+#[derive(Deserialize)]
+struct Estimate {
+    mean: f64,
+}
+
+/// Reads a file of `paceline bench --json`.
+pub fn read(path: &Path) -> Result<Vec<Cell>, Error> {
+    let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    parse(&text).map_err(|error| format!("{}: {error}", path.display()).into())
+}
+
+fn parse(text: &str) -> serde_json::Result<Vec<Cell>> {
+    let file: File = serde_json::from_str(text)?;
+    let mut cells = Vec::new();
+    for Panel { setting, groups } in &file.panels {
+        for group in groups {
+            cells.extend(group.rows.iter().map(|row| cell(setting, group, row)));
+        }
+    }
+    Ok(cells)
+}
+
+fn cell(setting: &Setting, group: &Group, row: &Row) -> Cell {
+    let result = row.result.as_ref();
+    Cell {
+        model: setting.model.clone(),
+        network: setting.network.clone().unwrap_or_default(),
+        workers: group.workers,
+        method: row.method.clone(),
+        samples_per_s: result.map(|result| result.samples_per_s.mean),
+        iteration_s: result.map(|result| result.iteration_s),
+        exposed_communication_s: result.map(|result| result.exposed_communication_s),
+        local_batch: setting.local_batch,
+        dilate: setting.dilate,
+        noise: group.noise,
+        failures: row.failures.clone(),
+    }
+}
+
+/// The cell of a method in a place.
+pub fn find<'a>(cells: &'a [Cell], model: &str, network: &str, workers: usize, method: &str) -> Option<&'a Cell> {
+    cells
+        .iter()
+        .find(|cell| (&*cell.model, &*cell.network, cell.workers, &*cell.method) == (model, network, workers, method))
+}
+
+#[cfg(test)]
+pub mod samples {
+    use super::Cell;
+
+    /// A cell that was measured.
+    pub fn cell(model: &str, network: &str, workers: usize, method: &str, samples_per_s: f64) -> Cell {
+        Cell {
+            model: model.into(),
+            network: network.into(),
+            workers,
+            method: method.into(),
+            samples_per_s: Some(samples_per_s),
+            iteration_s: Some(64.0 * workers as f64 / samples_per_s),
+            exposed_communication_s: Some(0.1),
+            local_batch: 64,
+            dilate: 2.0,
+            noise: Some(0.01),
+            failures: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_of_every_group_is_a_cell() {
+        let text = r#"{"schema": 1, "panels": [{"setting": {"model": "resnet50", "network": "10GbE", "local_batch": 64,
+            "dilate": 8.0, "compute": {}}, "groups": [{"workers": 32, "noise": 0.02, "rows": [
+            {"method": "wfbp-ps", "result": {"samples_per_s": {"mean": 7000.0, "runs": 1}, "iteration_s": 0.29,
+             "exposed_communication_s": 0.01}, "failures": []},
+            {"method": "bsp-a2a", "result": null, "failures": ["run 1: late"]}]}]}]}"#;
+        let cells = parse(text).expect("it is such a file");
+        assert_eq!(cells.len(), 2);
+        let found = find(&cells, "resnet50", "10GbE", 32, "wfbp-ps").expect("it is there");
+        assert_eq!((found.samples_per_s, found.noise, found.dilate), (Some(7000.0), Some(0.02), 8.0));
+        let failed = find(&cells, "resnet50", "10GbE", 32, "bsp-a2a").expect("it is there");
+        assert_eq!((failed.samples_per_s, failed.failures.len()), (None, 1));
+        assert!(find(&cells, "resnet50", "10GbE", 16, "wfbp-ps").is_none());
+    }
+}

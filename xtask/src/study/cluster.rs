@@ -1,0 +1,144 @@
+//! Which clusters in a box are measured: groups of cells, each a call of `paceline bench`.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::cells::{self, Cell};
+use crate::compare::Error;
+
+/// One call of `paceline bench`: a model on a network, some methods.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// How it is called.
+    pub name: String,
+    pub model: &'static str,
+    pub network: &'static str,
+    pub hosts: usize,
+    pub workers_per_host: usize,
+    /// Worker counts; they fill hosts in order.
+    pub workers: Vec<usize>,
+    /// Presets, or strategies in full.
+    pub methods: Vec<&'static str>,
+    pub warm_up: usize,
+    pub iterations: usize,
+}
+
+/// Seconds of computation in an iteration, bytes of gradients: what an estimate needs.
+const MODELS: [(&str, f64, f64); 3] =
+    [("resnet50", 64.0 / 253.1, 102.2e6), ("bert-base", 64.0 / 212.8, 437.9e6), ("bert-large", 8.0 / 49.0, 1345e6)];
+/// Bytes per second of a host's NIC, about.
+const NETWORKS: [(&str, f64); 3] = [("10GbE", 1.13e9), ("100GbE", 2.15e9), ("100GbIB", 10.8e9)];
+/// What a core sends, receives and adds in a second, about: emulated links pass references to memory that is there.
+const CORE_BYTES_PER_S: f64 = 1.2e9;
+/// Of all processors, so much may be busy with that, so that the replay keeps up.
+const BUSY_SHARE: f64 = 0.4;
+/// About what starting a world takes and ending it, for each worker, in seconds.
+const START_S: f64 = 0.4;
+
+impl Group {
+    /// The largest number of workers.
+    fn most(&self) -> usize {
+        self.workers.iter().copied().max().unwrap_or(1)
+    }
+
+    /// Seconds of an iteration if nothing were dilated, about; and how long the processors are busy with it.
+    fn iteration_s(&self, workers: usize, cores: usize) -> (f64, f64) {
+        let of = |name| MODELS.iter().find(|model| model.0 == name).map_or((0.0, 0.0), |model| (model.1, model.2));
+        let (compute_s, bytes) = of(self.model);
+        let rate = NETWORKS.iter().find(|network| network.0 == self.network).map_or(1e9, |network| network.1);
+        let line_s = 2.0 * (workers - 1) as f64 / workers as f64 * bytes / rate;
+        // Sent, received and added, by every worker.
+        let busy_s = workers as f64 * 2.0 * bytes / (CORE_BYTES_PER_S * cores as f64);
+        (compute_s + 0.5 * line_s, busy_s)
+    }
+
+    /// By how much computation and links are slowed, so that the processors keep up: a whole number.
+    pub fn dilate(&self, cores: usize) -> f64 {
+        let (iteration_s, busy_s) = self.iteration_s(self.most(), cores);
+        (busy_s / (BUSY_SHARE * iteration_s)).ceil().max(1.0)
+    }
+
+    /// Seconds that it takes, about.
+    pub fn estimate_s(&self, cores: usize, runs: usize) -> f64 {
+        let dilate = self.dilate(cores);
+        let of_workers = |&workers: &usize| {
+            let iteration_s = dilate * self.iteration_s(workers, cores).0;
+            START_S * workers as f64 + (self.warm_up + self.iterations) as f64 * iteration_s
+        };
+        // The first method is measured once more: how far does a thing differ from itself?
+        let methods = self.methods.len() + usize::from(self.methods.len() > 1);
+        (runs * methods) as f64 * self.workers.iter().map(of_workers).sum::<f64>()
+    }
+
+    /// The command line behind `paceline bench`.
+    fn arguments(&self, cores: usize, runs: usize) -> Vec<String> {
+        let workers: Vec<String> = self.workers.iter().map(usize::to_string).collect();
+        let words = [
+            ("--models", self.model.to_owned()),
+            ("--methods", self.methods.join(";")),
+            ("--workers", workers.join(",")),
+            ("--hosts", format!("{}x{}", self.hosts, self.workers_per_host)),
+            ("--emulate", self.network.to_owned()),
+            ("--compute", "replay".to_owned()),
+            ("--dilate", self.dilate(cores).to_string()),
+            ("--warmup", self.warm_up.to_string()),
+            ("--iterations", self.iterations.to_string()),
+            ("--runs", runs.to_string()),
+        ];
+        words.into_iter().flat_map(|(option, value)| [option.to_owned(), value]).collect()
+    }
+
+    /// Measures what the database does not have yet. Cells that failed are noted in what comes back.
+    ///
+    /// # Errors
+    /// The program cannot be run, was interrupted, or refuses what it is asked.
+    pub fn measure(&self, program: &Path, database: &Path, scratch: &Path, runs: usize) -> Result<Vec<Cell>, Error> {
+        let failed = |what: &dyn std::fmt::Display| Error::from(format!("{}: {what}", self.name));
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let [json, report] = ["json", "html"].map(|extension| scratch.join(format!("{}.{extension}", self.name)));
+        let mut bench = Command::new(program);
+        bench.arg("bench").args(self.arguments(cores, runs)).arg("--resume");
+        bench.arg("--database").arg(database).arg("--json").arg(&json).arg("--report").arg(&report);
+        // What it says goes to the terminal; its table comes back in the report.
+        let status = bench.stdin(Stdio::null()).stdout(Stdio::null()).status().map_err(|error| failed(&error))?;
+        match status.code() {
+            // Some cell failed: which and why stands in the file.
+            Some(0 | 1) if json.exists() => cells::read(&json),
+            _ => Err(failed(&format!("`paceline bench {}`: {status}", self.arguments(cores, runs).join(" ")))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(workers: &[usize]) -> Group {
+        Group {
+            name: "g".into(),
+            model: "resnet50",
+            network: "10GbE",
+            hosts: 8,
+            workers_per_host: 4,
+            workers: workers.to_vec(),
+            methods: vec!["wfbp-ps", "schedule=wfbp,arch=a2a:ring"],
+            warm_up: 1,
+            iterations: 4,
+        }
+    }
+
+    #[test]
+    fn more_workers_or_fewer_cores_need_more_dilation() {
+        let (few, many) = (group(&[8]), group(&[8, 32]));
+        assert!(many.dilate(2) > few.dilate(2) && many.dilate(2) > many.dilate(16));
+        assert_eq!(few.dilate(1000), 1.0);
+        assert!(many.estimate_s(2, 1) > few.estimate_s(2, 1));
+        assert!((many.estimate_s(2, 3) / many.estimate_s(2, 1) - 3.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn methods_in_full_are_separated_so_that_bench_tells_them_apart() {
+        let words = group(&[8, 32]).arguments(2, 1).join(" ");
+        assert!(words.contains("--methods wfbp-ps;schedule=wfbp,arch=a2a:ring --workers 8,32 --hosts 8x4"), "{words}");
+    }
+}

@@ -1,0 +1,187 @@
+//! PyTorch's DDP on Gloo and ours in the same lab: the same tensors, the same computation slept through.
+//!
+//! Cases in which ours is expected to be at least 1.3 times as fast are named here, before anything is measured, with
+//! the reason.
+
+use serde_json::json;
+
+use super::report::{Circumstances, Findings, Table, Target, ms, percent};
+use super::rounds::{Rounds, measure};
+use super::tensors::Model;
+use super::workload::{Computation, Workload};
+use super::worlds::Effort;
+use super::{Part, Place, announce};
+use crate::compare::Error;
+
+/// Ours takes at most 1 / so much of what the formula of its schedule says.
+const OF_FORMULA_MIN: f64 = 0.97;
+/// Where DDP is said to be bound by something, ours is so many times as fast.
+const BOUND_RATIO_MIN: f64 = 1.3;
+
+/// The schedule that DDP has, too; then ours.
+const SAME: &str = "ddp";
+const METHODS: [&str; 5] = [SAME, "wfbp-a2a", "mg-wfbp", "bytescheduler-a2a", "wfbp-ps"];
+
+/// A workload, and what is expected of it.
+struct Case {
+    name: &'static str,
+    model: Model,
+    computation: Computation,
+    /// Why DDP is slow there; None: no more than its equal is expected.
+    bound: Option<&'static str>,
+    effort: Effort,
+    /// Of the rounds: slow cases are measured less often.
+    rounds_max: usize,
+}
+
+const CASES: [Case; 5] = [
+    Case {
+        name: "resnet20-start-up",
+        model: Model::ResNet20,
+        computation: Computation::Backward(1.0),
+        bound: Some(
+            "start-up-bound: 65 tensors that together fit into DDP's first buckets, so it sends when backward is over; \
+             each by itself costs a start-up; merged by measured times, most of it is hidden",
+        ),
+        effort: Effort { warm_up: 10, iterations: 60 },
+        rounds_max: usize::MAX,
+    },
+    Case {
+        name: "mobilenet-v2-start-up",
+        model: Model::MobileNetV2,
+        computation: Computation::Backward(1.0),
+        bound: Some(
+            "start-up-bound: what DDP fuses against start-ups, 158 tensors of 14 MB together, is one bucket behind the first \
+             mebibyte, and sent when backward is over",
+        ),
+        effort: Effort { warm_up: 3, iterations: 15 },
+        rounds_max: usize::MAX,
+    },
+    Case {
+        name: "resnet50-priority",
+        model: Model::ResNet50,
+        computation: Computation::Both(1.0),
+        bound: Some(
+            "priority-bound: communication takes as long as forward and backward, so after backward a third of it is left; \
+             with priorities the next forward pass hides it",
+        ),
+        effort: Effort { warm_up: 2, iterations: 6 },
+        rounds_max: usize::MAX,
+    },
+    Case {
+        name: "resnet50",
+        model: Model::ResNet50,
+        computation: Computation::Backward(1.0),
+        bound: None,
+        effort: Effort { warm_up: 2, iterations: 5 },
+        rounds_max: usize::MAX,
+    },
+    Case {
+        name: "bert-base",
+        model: Model::BertBase,
+        computation: Computation::Backward(1.0),
+        bound: None,
+        effort: Effort { warm_up: 2, iterations: 3 },
+        rounds_max: 2,
+    },
+];
+
+pub fn run(place: &Place, circumstances: &mut Circumstances) -> Result<Findings, Error> {
+    let python = place.options.torch.as_deref().ok_or("give a Python with torch: --torch PYTHON")?;
+    let quick = place.options.quick;
+    let chosen = CASES.iter().filter(|case| place.wants(case.name) && (!quick || case.model != Model::BertBase));
+    let mut cases: Vec<(&Case, Workload, Effort, usize)> = Vec::new();
+    for case in chosen {
+        let effort = if quick { Effort { warm_up: 2, iterations: 3 } } else { case.effort };
+        let workload = place.workload(case.model, case.computation)?;
+        cases.push((case, workload, effort, place.rounds.min(case.rounds_max)));
+    }
+    let runs = METHODS.len() + 2;
+    let seconds = cases.iter().map(|(_, workload, effort, rounds)| {
+        let iteration_s = workload.compute_s() + 0.6 * workload.line_s;
+        (*rounds * runs) as f64 * effort.seconds(iteration_s) + (*rounds * METHODS.len()) as f64 * Effort::START_S
+    });
+    announce(Part::Ddp, cases.iter().map(|case| runs * case.3).sum(), seconds.sum());
+    let worlds = place.worlds()?;
+    let mut ddp = worlds.ddp(python, place.root)?;
+    circumstances.versions(ddp.version.clone());
+    let (mut targets, mut tables, mut measured) = (Vec::new(), Vec::new(), Vec::new());
+    for (case, workload, effort, rounds) in &cases {
+        let found = measure(&worlds, workload, &METHODS, Some(&mut ddp), *effort, *rounds)?;
+        targets.extend(judge(case, &found));
+        tables.push(table(case, workload, &found));
+        measured.push(json!({"case": case.name, "bound": case.bound, "rounds": found}));
+    }
+    Ok(Findings {
+        title: "PyTorch's DDP on Gloo, and ours".into(),
+        text: "Four hosts of one worker with NICs of 1 Gbit/s. The same tensors; the same computation, slept through step by \
+               step on one clock; communication is real. In each round DDP, our methods one after the other, DDP. A ratio is \
+               DDP's time (the geometric mean of before and after) over ours, the median over the rounds: above 1 we are \
+               faster. The bound is the formula of each method's own schedule with what the same run measured."
+            .into(),
+        targets,
+        tables,
+        measured: json!(measured),
+    })
+}
+
+fn judge(case: &Case, found: &Rounds) -> Vec<Target> {
+    let ratio = |method: &str| found.summary(method).and_then(|summary| summary.ddp_ratio);
+    let best = METHODS.iter().filter_map(|method| ratio(method)).max_by(f64::total_cmp);
+    let least = if case.bound.is_some() { BOUND_RATIO_MIN } else { 1.0 };
+    let mut targets = vec![
+        Target::at_least(format!("{}: the same schedule", case.name), "DDP over ours", 1.0, ratio(SAME)),
+        Target::at_least(format!("{}: our best method", case.name), "DDP over ours", least, best),
+    ];
+    targets.extend(METHODS.iter().map(|method| {
+        let share = found.summary(method).and_then(|summary| summary.of_formula);
+        Target::at_least(format!("{}: {method}", case.name), "share of its bound", OF_FORMULA_MIN, share)
+    }));
+    targets
+}
+
+fn table(case: &Case, workload: &Workload, found: &Rounds) -> Table {
+    let expected = case.bound.map_or_else(
+        || "Expected: no slower than DDP.".to_owned(),
+        |bound| format!("Expected beforehand: DDP over ours ≥ {BOUND_RATIO_MIN}, because it is {bound}."),
+    );
+    let last = found.ddp.last();
+    let buckets = last.map_or_else(String::new, |run| {
+        let sizes: Vec<String> = run.measured.bucket_bytes.iter().map(u64::to_string).collect();
+        format!(" DDP's buckets, in bytes: {}.", sizes.join(", "))
+    });
+    let mut table = Table::new(
+        case.name,
+        format!(
+            "{expected} Forward and backward take {} ms, an all-reduce of all gradients at line rate {} ms; {} + {} \
+             iterations. Times in ms per iteration.{buckets}",
+            ms(workload.profile.forward_s() + workload.profile.backward_s()),
+            ms(workload.line_s),
+            found.effort.warm_up,
+            found.effort.iterations
+        ),
+        &["method", "iteration", "spread", "DDP over ours", "bound", "share of bound", "exposed", "operations"],
+    );
+    if let Some(seconds) = found.ddp_iteration_s() {
+        let noise = found.ddp_noise().map_or_else(String::new, |noise| percent(Some(noise - 1.0)));
+        let exposed = last.map_or_else(String::new, |run| ms(run.measured.exposed_communication_s));
+        let fields = ["PyTorch DDP".to_owned(), ms(seconds), noise];
+        table.rows.push([&fields[..], &["1.00", "", ""].map(str::to_owned), &[exposed, String::new()]].concat());
+    }
+    for summary in METHODS.iter().filter_map(|method| found.summary(method)) {
+        table.rows.push(vec![
+            summary.method.clone(),
+            ms(summary.iteration_s),
+            percent(Some(summary.spread - 1.0)),
+            summary.ddp_ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}")),
+            summary.formula_s.map_or_else(|| "–".to_owned(), ms),
+            percent(summary.of_formula),
+            ms(summary.exposed_communication_s),
+            summary.operations.to_string(),
+        ]);
+    }
+    table.rows.extend(found.failures.iter().map(|failure| vec![failure.clone()]));
+    let columns = table.columns.len();
+    table.rows.iter_mut().for_each(|row| row.resize(columns, String::new()));
+    table
+}

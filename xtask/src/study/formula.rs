@@ -1,0 +1,112 @@
+//! The schedule's own formula: how long an iteration takes if nothing costs more than it was measured to.
+
+use paceline_plan::{Plan, Profile, Step};
+use paceline_schedule::formula::{HostNetwork, servers_bound};
+use paceline_schedule::steady_state_s;
+use paceline_strategy::Servers;
+
+use super::measured::{Communication, Inputs};
+
+/// Seconds of an iteration of `profile` under `plan`, on hosts of one worker each, with the computation and the costs of
+/// operations that a run has measured.
+///
+/// Among the workers one channel carries one operation after the other, each for what it costs alone. Servers beside the
+/// workers are bound by the bytes of the busiest NIC. (`paceline_schedule::formula` has both, with their sources.)
+pub fn iteration_s(profile: &Profile, plan: &Plan, inputs: &Inputs, hosts: usize) -> Option<f64> {
+    let communication = inputs.communication.as_ref()?;
+    let profile = measured(profile, inputs);
+    if plan.shards == 0 || plan.forward_overlap {
+        return Some(steady_state_s(&profile, plan, &|bytes| communication.on_the_channel(bytes, plan.shards, hosts)));
+    }
+    let servers = Servers { shards: plan.shards, partition_bytes: u64::MAX, dedicated: false };
+    Some(servers_bound(&profile, plan, &servers, &network(communication, hosts)).total_s())
+}
+
+/// Seconds of communication that no computation hides.
+pub fn exposed_s(profile: &Profile, plan: &Plan, inputs: &Inputs, hosts: usize) -> Option<f64> {
+    let Inputs { forward_s, backward_s, update_s, .. } = inputs;
+    Some(iteration_s(profile, plan, inputs, hosts)? - forward_s - backward_s - update_s)
+}
+
+/// One operation on servers takes S·(n−1) bytes through the NIC of its server.
+fn network(communication: &Communication, hosts: usize) -> HostNetwork {
+    let (start_s, seconds_per_byte) = communication.line();
+    let seconds_per_byte = seconds_per_byte / (hosts - 1).max(1) as f64;
+    HostNetwork { hosts, workers_per_host: 1, start_s, seconds_per_byte }
+}
+
+/// The profile with the times that were measured: when gradients were final, and how long forward took.
+fn measured(profile: &Profile, inputs: &Inputs) -> Profile {
+    let mut order: Vec<usize> = (0..profile.tensors.len()).collect();
+    order.sort_by(|&one, &other| inputs.ready_s[one].total_cmp(&inputs.ready_s[other]));
+    let mut now = 0.0;
+    let mut backward: Vec<Step> = Vec::new();
+    for tensor in order {
+        let seconds = inputs.ready_s[tensor] - now;
+        now = inputs.ready_s[tensor];
+        backward.push(Step { tensor, seconds });
+    }
+    let stretch = inputs.forward_s / profile.forward_s().max(f64::MIN_POSITIVE);
+    let forward = profile.forward.iter().map(|step| Step { seconds: step.seconds * stretch, ..*step });
+    Profile { forward: forward.collect(), backward, update_s: inputs.update_s, ..profile.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use paceline_plan::ProfileTensor;
+    use paceline_schedule::{Workload, plan};
+    use paceline_strategy::Registry;
+
+    use super::*;
+
+    const HOSTS: usize = 4;
+
+    /// Two tensors of a million elements; forward takes 1 s for each, backward 2 s.
+    fn profile() -> Profile {
+        let tensor = |name: &str| ProfileTensor { name: name.into(), elements: 1_000_000, forward_macs_per_sample: 1 };
+        Profile {
+            schema: Profile::SCHEMA,
+            model: "two".into(),
+            device: String::new(),
+            source: String::new(),
+            local_batch: 1,
+            tensors: vec![tensor("first"), tensor("last")],
+            forward: vec![Step { tensor: 0, seconds: 1.0 }, Step { tensor: 1, seconds: 1.0 }],
+            backward: vec![Step { tensor: 1, seconds: 2.0 }, Step { tensor: 0, seconds: 2.0 }],
+            update_s: 0.5,
+        }
+    }
+
+    /// As the profile says, but that the first gradient was late by half a second.
+    fn inputs(alpha_s: f64, beta_s_per_byte: f64) -> Inputs {
+        let communication = Some(Communication { alpha_s, beta_s_per_byte, points: Vec::new() });
+        Inputs { forward_s: 2.0, backward_s: 4.0, update_s: 0.5, ready_s: vec![4.0, 2.5], communication }
+    }
+
+    fn of(strategy: &str, inputs: &Inputs) -> (f64, f64) {
+        let strategy = Registry::built_in().parse(strategy).expect("a strategy");
+        let workload = Workload::of_profile(&profile()).with_world(HOSTS, HOSTS);
+        let plan = plan(&strategy, &workload).expect("a plan");
+        let of = |value: fn(&Profile, &Plan, &Inputs, usize) -> Option<f64>| {
+            value(&profile(), &plan, inputs, HOSTS).expect("communication was measured")
+        };
+        (of(iteration_s), of(exposed_s))
+    }
+
+    #[test]
+    fn measured_times_stand_for_those_of_the_profile() {
+        // 1 s to start, 1 s for each tensor's bytes.
+        let inputs = inputs(1.0, 0.25e-6);
+        assert_eq!(of("bsp-a2a", &inputs), (9.5, 3.0));
+        // Ready at 2.5 and 4 s; the channel is free again at 4.5 and 6.5 s.
+        assert_eq!(of("wfbp-a2a", &inputs), (9.0, 2.5));
+    }
+
+    /// Four partitions of 2 MB, one on each server. Alone, one of them takes 1.5 s: its server's NIC carries 6 MB. All of
+    /// them take 3 s: every NIC carries 6 MB as a server's and 6 MB as a worker's.
+    #[test]
+    fn servers_are_bound_by_the_busiest_nic() {
+        let (iteration_s, exposed_s) = of("schedule=none,arch=ps:4:2000000", &inputs(0.0, 0.75e-6));
+        assert!((exposed_s - 3.0).abs() < 1e-6 && (iteration_s - 9.5).abs() < 1e-6, "{iteration_s} {exposed_s}");
+    }
+}

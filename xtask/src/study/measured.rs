@@ -1,0 +1,257 @@
+//! One run of one cell as a world of ours gives it: the part of it that is judged here.
+
+use std::collections::BTreeMap;
+
+use paceline_plan::Plan;
+use serde::{Deserialize, Serialize};
+
+use crate::compare::Error;
+use crate::compare::statistics::median;
+
+/// What rank 0 of a world of ours has said (docs/json.md has all of it). Times are those of the undilated machine.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Measured {
+    /// In full.
+    pub strategy: String,
+    /// Under which the counted iterations ran.
+    pub plan: Plan,
+    /// Seconds of each counted iteration, the maximum over the workers.
+    pub iteration_s: Vec<f64>,
+    /// Seconds of computation in an iteration.
+    pub compute_s: f64,
+    /// Seconds per iteration in which a worker waited for communication.
+    pub exposed_communication_s: f64,
+    /// That left a worker.
+    pub bytes_per_iteration: f64,
+    /// That left a worker.
+    pub messages_per_iteration: f64,
+    /// What deciding costs.
+    pub scheduling_s_per_tensor: f64,
+    /// What the formula needs.
+    pub inputs: Inputs,
+    /// Of a replay.
+    pub lateness: Option<Lateness>,
+    /// One iteration.
+    pub timeline: Option<Timeline>,
+}
+
+/// What the formula needs, as it was measured.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Inputs {
+    /// Seconds of forward without waiting.
+    pub forward_s: f64,
+    /// Seconds of backward.
+    pub backward_s: f64,
+    /// Seconds of the optimiser.
+    pub update_s: f64,
+    /// By tensor: seconds from the start of backward until its gradient was final.
+    pub ready_s: Vec<f64>,
+    /// What an operation costs that has the network for itself.
+    pub communication: Option<Communication>,
+}
+
+/// alpha + beta · bytes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Communication {
+    /// Seconds per operation.
+    pub alpha_s: f64,
+    /// Seconds per byte.
+    pub beta_s_per_byte: f64,
+    /// Bytes and seconds: what was measured.
+    #[serde(default)]
+    pub points: Vec<(u64, f64)>,
+}
+
+/// How late the replay's sleeps ended.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Lateness {
+    /// Of an iteration's computation.
+    pub share: f64,
+    /// More than was allowed: the run does not count.
+    pub overrun: bool,
+}
+
+/// One iteration on one worker.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Timeline {
+    /// By name.
+    pub lanes: Vec<Lane>,
+}
+
+/// What one part of a worker did.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Lane {
+    /// `forward`, `backward`, … or of operations.
+    pub name: String,
+    /// In the order of their starts.
+    pub spans: Vec<Span>,
+}
+
+/// A piece of work.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Span {
+    /// Since the start of the iteration.
+    pub start_s: f64,
+    /// Since the start of the iteration.
+    pub end_s: f64,
+    /// The operation of the plan, where it belongs to one.
+    pub operation: Option<usize>,
+}
+
+impl Communication {
+    /// Seconds for which an operation of so many bytes keeps the channel that all operations share.
+    ///
+    /// All-to-all, that is what it takes alone. With `shards` servers beside as many workers it is not: alone, a push
+    /// and pull of S bytes is bound by its server's NIC, which takes in (n-1)·S bytes while it sends out as many. Together, the
+    /// operations of all servers are bound by every NIC's 2(n-1)/n·S, because it serves and works at once; so each takes
+    /// 2/n of what it takes alone, and their start-ups go on side by side. (Jiang et al., BytePS, OSDI 2020, §4.1, with no
+    /// extra hosts.)
+    pub fn on_the_channel(&self, bytes: u64, shards: usize, workers: usize) -> f64 {
+        let (alpha_s, beta_s_per_byte) = self.line();
+        let transfer_s = beta_s_per_byte * bytes as f64;
+        match shards {
+            0 => alpha_s + transfer_s,
+            shards => alpha_s / shards as f64 + transfer_s * (2.0 / workers as f64).min(1.0),
+        }
+    }
+
+    /// Seconds per operation and per byte: the slope between the two largest sizes, and what the smallest one takes besides.
+    ///
+    /// Not the best fit: every measured call comes after a pause, in which the shaper's bucket has filled up, so it moves
+    /// the bucket's bytes for free (docs/benchmarking.md); operations that follow each other do not. The slope is without it.
+    pub fn line(&self) -> (f64, f64) {
+        let mut points = self.points.clone();
+        points.sort_by_key(|point| point.0);
+        let [(small, small_s), .., (left, left_s), (right, right_s)] = points[..] else {
+            return (self.alpha_s, self.beta_s_per_byte);
+        };
+        let beta_s_per_byte = (right_s - left_s) / (right - left).max(1) as f64;
+        ((small_s - beta_s_per_byte * small as f64).max(0.0), beta_s_per_byte.max(0.0))
+    }
+}
+
+impl Measured {
+    /// The one that stands in what rank 0 said, behind `mark`; refused if it could not keep up.
+    pub fn read(said: &str, mark: &str) -> Result<Measured, Error> {
+        let line = said.lines().rev().find_map(|line| line.strip_prefix(mark));
+        let line = line.ok_or_else(|| format!("rank 0 ended without a result: {}", said.trim()))?;
+        let measured: Measured =
+            serde_json::from_str(line).map_err(|error| format!("a result that cannot be read: {error}"))?;
+        match measured.lateness {
+            Some(Lateness { share, overrun: true }) => Err(format!(
+                "the replay of {} could not keep up: it was late by {:.1} % of its computation",
+                measured.strategy,
+                share * 100.0
+            )
+            .into()),
+            _ if measured.iteration_s.is_empty() => Err("a result without iterations".into()),
+            _ => Ok(measured),
+        }
+    }
+
+    /// The median over the iterations.
+    pub fn median_s(&self) -> f64 {
+        median(&self.iteration_s)
+    }
+}
+
+impl Timeline {
+    /// Seconds of backward in which operations were under way.
+    pub fn hidden_in_backward_s(&self) -> f64 {
+        let of = |wanted: &dyn Fn(&Lane) -> bool| -> Vec<(f64, f64)> {
+            let spans = self.lanes.iter().filter(|lane| wanted(lane)).flat_map(|lane| &lane.spans);
+            spans.map(|span| (span.start_s, span.end_s)).collect()
+        };
+        let backward = of(&|lane| lane.name == "backward");
+        // Each operation once: lanes of links repeat it frame by frame.
+        let mut operations: BTreeMap<usize, (f64, f64)> = BTreeMap::new();
+        for span in self.lanes.iter().filter(|lane| !is_own_thread(&lane.name)).flat_map(|lane| &lane.spans) {
+            let Some(operation) = span.operation else { continue };
+            let whole = operations.entry(operation).or_insert((span.start_s, span.end_s));
+            *whole = (whole.0.min(span.start_s), whole.1.max(span.end_s));
+        }
+        overlap_s(&union(backward), &union(operations.into_values().collect()))
+    }
+}
+
+fn is_own_thread(lane: &str) -> bool {
+    ["forward", "backward", "waiting", "update", "start-up"].contains(&lane)
+}
+
+/// The intervals without their overlaps, in order.
+fn union(mut intervals: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+    intervals.sort_by(|left, right| left.0.total_cmp(&right.0));
+    let mut joined: Vec<(f64, f64)> = Vec::new();
+    for (start, end) in intervals {
+        match joined.last_mut().filter(|last| start <= last.1) {
+            Some(last) => last.1 = last.1.max(end),
+            None => joined.push((start, end)),
+        }
+    }
+    joined
+}
+
+fn overlap_s(left: &[(f64, f64)], right: &[(f64, f64)]) -> f64 {
+    let common = |one: &(f64, f64), other: &(f64, f64)| (one.1.min(other.1) - one.0.max(other.0)).max(0.0);
+    left.iter().map(|one| right.iter().map(|other| common(one, other)).sum::<f64>()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lane(name: &str, spans: &[(f64, f64, Option<usize>)]) -> Lane {
+        let spans = spans.iter().map(|&(start_s, end_s, operation)| Span { start_s, end_s, operation }).collect();
+        Lane { name: name.into(), spans }
+    }
+
+    #[test]
+    fn what_is_hidden_is_counted_once() {
+        let timeline = Timeline {
+            lanes: vec![
+                lane("forward", &[(0.0, 1.0, None)]),
+                lane("backward", &[(1.0, 2.0, None), (2.0, 5.0, None)]),
+                lane("all-to-all", &[(2.0, 4.0, Some(0)), (3.0, 6.0, Some(1)), (6.0, 7.0, Some(2))]),
+                lane("link 0-1", &[(2.5, 3.5, Some(0)), (3.5, 3.6, None)]),
+            ],
+        };
+        assert!((timeline.hidden_in_backward_s() - 3.0).abs() < 1e-12);
+    }
+
+    /// 1 ms per operation and 10 ns per byte, of which the first 100,000 are free; 0.1 ms more for what is small.
+    #[test]
+    fn a_full_bucket_of_the_shaper_does_not_make_bytes_cheaper() {
+        let alone = |bytes: u64| (bytes, 1e-3 + 1e-8 * bytes.saturating_sub(100_000) as f64);
+        let points = vec![alone(10_000), alone(1_000_000), alone(10_000_000)];
+        let communication = Communication { alpha_s: 0.0, beta_s_per_byte: 1e-9, points };
+        let (alpha_s, beta_s_per_byte) = communication.line();
+        assert!(
+            (alpha_s - 0.9e-3).abs() < 1e-9 && (beta_s_per_byte - 1e-8).abs() < 1e-14,
+            "{alpha_s} {beta_s_per_byte}"
+        );
+        assert!((communication.on_the_channel(1_000_000, 0, 4) - 10.9e-3).abs() < 1e-9);
+        assert!((communication.on_the_channel(1_000_000, 4, 4) - (0.9e-3 / 4.0 + 5e-3)).abs() < 1e-9);
+        let fitted = Communication { points: Vec::new(), ..communication };
+        assert_eq!(fitted.line(), (0.0, 1e-9));
+    }
+
+    #[test]
+    fn a_replay_that_was_late_is_refused() {
+        let result = |overrun: bool, iterations: &str| {
+            format!(
+                r#"hello
+result {{"strategy":"s","plan":{{"version":1,"strategy":"s","buckets":[],"shards":0,"credit_bytes":null,
+                "forward_overlap":false,"server_priority_only":false}},"iteration_s":{iterations},"compute_s":1,
+                "exposed_communication_s":0,"bytes_per_iteration":1,"messages_per_iteration":1,
+                "scheduling_s_per_tensor":0,"inputs":{{"forward_s":1,"backward_s":1,"update_s":0,"ready_s":[],
+                "communication":null}},"lateness":{{"share":0.2,"overrun":{overrun}}},"timeline":null}}"#
+            )
+            .replace("\n       ", "")
+        };
+        assert_eq!(Measured::read(&result(false, "[3,1,2]"), "result ").expect("it counts").median_s(), 2.0);
+        let late = Measured::read(&result(true, "[1]"), "result ").expect_err("it was late").to_string();
+        assert!(late.contains("20.0 %"), "{late}");
+        assert!(Measured::read(&result(false, "[]"), "result ").is_err());
+        assert!(Measured::read("nothing", "result ").is_err());
+    }
+}

@@ -1,0 +1,128 @@
+//! Overlap is real: ResNet-50 in the lab, its backward as long as its communication.
+//!
+//! What WFBP can hide is what BSP exposes less what WFBP's formula leaves exposed; what it hides is what BSP exposes less
+//! what WFBP exposes. Both BSP's and WFBP's are measured; only the remainder comes from the formula.
+
+use super::report::{Findings, Table, Target, ms, percent};
+use super::rounds::{MethodSummary, measure};
+use super::tensors::Model;
+use super::workload::Computation;
+use super::worlds::Effort;
+use super::{Part, Place, announce};
+use crate::compare::Error;
+
+/// WFBP hides at least this share of what can be hidden.
+const HIDDEN_MIN: f64 = 0.9;
+const METHODS: [&str; 2] = ["bsp-a2a", "wfbp-a2a"];
+
+pub fn run(place: &Place) -> Result<Findings, Error> {
+    let (model, effort) = match place.options.quick {
+        true => (Model::MobileNetV2, Effort { warm_up: 1, iterations: 3 }),
+        false => (Model::ResNet50, Effort { warm_up: 2, iterations: 8 }),
+    };
+    let workload = place.workload(model, Computation::Backward(1.0))?;
+    // BSP takes as long as computation and communication together, WFBP hardly longer than computation.
+    let seconds = effort.seconds(2.0 * workload.compute_s() + workload.line_s) + 2.0 * Effort::START_S;
+    announce(Part::Overlap, METHODS.len() * place.rounds, place.rounds as f64 * seconds);
+    let rounds = measure(&place.worlds()?, &workload, &METHODS, None, effort, place.rounds)?;
+    let [bsp, wfbp] = METHODS.map(|method| rounds.summary(method));
+    let hidden = bsp.as_ref().zip(wfbp.as_ref()).and_then(|(bsp, wfbp)| Hidden::of(bsp, wfbp));
+    let share = hidden.as_ref().map(Hidden::share);
+    let mut table = Table::new(
+        format!("{}, {} workers, backward as long as communication at line rate", rounds.model, super::HOSTS),
+        "In ms per iteration. Exposed: the worker waits. In backward: from the timeline of one iteration, how long \
+         backward went on while communication was under way.",
+        &["method", "iteration", "formula", "exposed", "exposed by formula", "in backward", "operations"],
+    );
+    table.rows.extend([bsp, wfbp].iter().flatten().map(row));
+    if let Some(hidden) = &hidden {
+        let text =
+            format!("WFBP can hide {} ms and hides {} ms: {}.", ms(hidden.can_s), ms(hidden.does_s), percent(share));
+        table.text = format!("{} {text}", table.text);
+    }
+    Ok(Findings {
+        title: "Overlap in the lab".into(),
+        text: format!(
+            "Four hosts of one worker with NICs of 1 Gbit/s; computation is slept through, communication is real; \
+             {} + {} iterations, {} rounds in turns; medians over rounds of medians over iterations, the slowest worker. \
+             Backward takes {} ms, an all-reduce of all gradients at line rate {} ms.",
+            effort.warm_up,
+            effort.iterations,
+            place.rounds,
+            ms(workload.profile.backward_s()),
+            ms(workload.line_s)
+        ),
+        targets: vec![Target::at_least(
+            format!("WFBP on {}", rounds.model),
+            "share hidden of what can be hidden",
+            HIDDEN_MIN,
+            share,
+        )],
+        tables: vec![table],
+        measured: serde_json::to_value(&rounds).map_err(|error| error.to_string())?,
+    })
+}
+
+fn row(summary: &MethodSummary) -> Vec<String> {
+    let optional = |seconds: Option<f64>| seconds.map_or_else(|| "–".to_owned(), ms);
+    vec![
+        summary.method.clone(),
+        ms(summary.iteration_s),
+        optional(summary.formula_s),
+        ms(summary.exposed_communication_s),
+        optional(summary.formula_exposed_s),
+        optional(summary.hidden_in_backward_s),
+        summary.operations.to_string(),
+    ]
+}
+
+/// Seconds of communication per iteration that WFBP hides from the worker.
+struct Hidden {
+    /// By the formula.
+    can_s: f64,
+    /// As measured.
+    does_s: f64,
+}
+
+impl Hidden {
+    fn of(bsp: &MethodSummary, wfbp: &MethodSummary) -> Option<Hidden> {
+        let can_s = bsp.exposed_communication_s - wfbp.formula_exposed_s?;
+        let does_s = bsp.exposed_communication_s - wfbp.exposed_communication_s;
+        (can_s > 0.0).then_some(Hidden { can_s, does_s })
+    }
+
+    fn share(&self) -> f64 {
+        self.does_s / self.can_s
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn summary(exposed_communication_s: f64, formula_exposed_s: Option<f64>) -> MethodSummary {
+        MethodSummary {
+            method: String::new(),
+            iteration_s: 1.0,
+            spread: 1.0,
+            formula_s: None,
+            of_formula: None,
+            exposed_communication_s,
+            formula_exposed_s,
+            hidden_in_backward_s: None,
+            scheduling_s_per_tensor: 0.0,
+            ddp_ratio: None,
+            operations: 1,
+        }
+    }
+
+    #[test]
+    fn the_share_is_of_what_the_formula_says_can_be_hidden() {
+        let bsp = summary(1.0, Some(1.0));
+        let share = |exposed, formula| Hidden::of(&bsp, &summary(exposed, formula)).map(|hidden| hidden.share());
+        assert_eq!(share(0.2, Some(0.2)), Some(1.0));
+        assert_eq!(share(0.6, Some(0.2)), Some(0.5));
+        assert_eq!(share(0.2, None), None);
+        assert_eq!(share(1.0, Some(1.0)), None, "there is nothing to hide");
+    }
+}

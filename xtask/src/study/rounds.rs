@@ -1,0 +1,280 @@
+//! Runs in turns, and what they say together: medians over the rounds.
+
+use serde::Serialize;
+
+use super::formula;
+use super::measured::{Communication, Measured};
+use super::workload::Workload;
+use super::worlds::{Ddp, DdpMeasured, Effort, Worlds};
+use crate::compare::Error;
+use crate::compare::statistics::{median, spread};
+
+/// Everything that was measured of one workload.
+#[derive(Serialize)]
+pub struct Rounds {
+    /// The model.
+    pub model: String,
+    /// Seconds of computation by the profile.
+    pub compute_s: f64,
+    /// Seconds of an all-reduce of all gradients at line rate.
+    pub line_s: f64,
+    /// Of each run.
+    pub effort: Effort,
+    /// In the order of measurement.
+    pub ours: Vec<OurRun>,
+    /// In the order of measurement.
+    pub ddp: Vec<DdpRun>,
+    /// Runs that gave nothing, and why.
+    pub failures: Vec<String>,
+}
+
+/// A run of ours.
+#[derive(Clone, Debug, Serialize)]
+pub struct OurRun {
+    /// From 1.
+    pub round: usize,
+    /// As it was asked for.
+    pub method: String,
+    /// The median over its iterations.
+    pub median_s: f64,
+    /// What the formula says with what this run measured; None if it measured no communication.
+    pub formula_s: Option<f64>,
+    /// Of it, communication that no computation hides.
+    pub formula_exposed_s: Option<f64>,
+    /// Seconds of backward in which communication was under way, from the timeline.
+    pub hidden_in_backward_s: Option<f64>,
+    /// Operations per iteration.
+    pub operations: usize,
+    /// Buckets of the plan.
+    pub buckets: usize,
+    /// In full.
+    pub strategy: String,
+    /// Seconds of each counted iteration.
+    pub iteration_s: Vec<f64>,
+    /// Seconds of computation.
+    pub compute_s: f64,
+    /// Seconds of an iteration in which a worker waited.
+    pub exposed_communication_s: f64,
+    /// What deciding costs.
+    pub scheduling_s_per_tensor: f64,
+    /// As a share of the computation.
+    pub late: Option<f64>,
+    /// What an operation cost that had the network for itself.
+    pub communication: Option<Communication>,
+}
+
+/// A run of PyTorch's DDP.
+#[derive(Clone, Debug, Serialize)]
+pub struct DdpRun {
+    /// From 1.
+    pub round: usize,
+    /// Before ours in its round, or after.
+    pub place: &'static str,
+    /// The median over its iterations.
+    pub median_s: f64,
+    /// All that it said.
+    #[serde(flatten)]
+    pub measured: DdpMeasured,
+}
+
+/// What the runs of a method say together.
+#[derive(Clone, Debug, Serialize)]
+pub struct MethodSummary {
+    /// As it was asked for.
+    pub method: String,
+    /// Seconds of an iteration: the median over the rounds of the median over the iterations.
+    pub iteration_s: f64,
+    /// By what factor the rounds differ from their median.
+    pub spread: f64,
+    /// By the formula.
+    pub formula_s: Option<f64>,
+    /// The formula's time over ours: 1 is all that the schedule can do. The median over the rounds.
+    pub of_formula: Option<f64>,
+    /// Seconds per iteration in which a worker waited.
+    pub exposed_communication_s: f64,
+    /// The same by the formula.
+    pub formula_exposed_s: Option<f64>,
+    /// From the timelines.
+    pub hidden_in_backward_s: Option<f64>,
+    /// The maximum over the rounds.
+    pub scheduling_s_per_tensor: f64,
+    /// DDP's time over ours: above 1 we are faster. The median over the rounds of √(before · after) / ours.
+    pub ddp_ratio: Option<f64>,
+    /// Operations per iteration.
+    pub operations: usize,
+}
+
+/// Measures: in each round DDP, if it takes part, then the methods one after the other, then DDP again. A run that fails
+/// is noted, and the others go on.
+///
+/// # Errors
+/// PyTorch's ranks have ended.
+pub fn measure(
+    worlds: &Worlds,
+    workload: &Workload,
+    methods: &[&str],
+    mut ddp: Option<&mut Ddp>,
+    effort: Effort,
+    rounds: usize,
+) -> Result<Rounds, Error> {
+    let model = workload.profile.model.clone();
+    let (compute_s, line_s) = (workload.compute_s(), workload.line_s);
+    let mut found =
+        Rounds { model, compute_s, line_s, effort, ours: Vec::new(), ddp: Vec::new(), failures: Vec::new() };
+    for round in 1..=rounds {
+        let mut rival = |place, found: &mut Rounds| -> Result<(), Error> {
+            if let Some(ddp) = &mut ddp {
+                let measured = ddp.measure(workload, effort)?;
+                found.ddp.push(DdpRun { round, place, median_s: measured.median_s(), measured });
+            }
+            Ok(())
+        };
+        rival("before", &mut found)?;
+        for method in methods {
+            eprintln!("{}: round {round} of {rounds}: {method}", found.model);
+            match worlds.ours(method, workload, effort) {
+                Ok(measured) => found.ours.push(OurRun::of(round, method, &measured, workload, worlds.workers())),
+                Err(error) => {
+                    eprintln!("{error}");
+                    found.failures.push(format!("round {round}: {error}"));
+                }
+            }
+        }
+        rival("after", &mut found)?;
+    }
+    Ok(found)
+}
+
+impl OurRun {
+    fn of(round: usize, method: &str, measured: &Measured, workload: &Workload, workers: usize) -> OurRun {
+        let Measured { plan, inputs, .. } = measured;
+        let profile = &workload.profile;
+        OurRun {
+            round,
+            method: method.to_owned(),
+            median_s: measured.median_s(),
+            formula_s: formula::iteration_s(profile, plan, inputs, workers),
+            formula_exposed_s: formula::exposed_s(profile, plan, inputs, workers),
+            hidden_in_backward_s: measured.timeline.as_ref().map(|timeline| timeline.hidden_in_backward_s()),
+            operations: plan.operations(),
+            buckets: plan.buckets.len(),
+            strategy: measured.strategy.clone(),
+            iteration_s: measured.iteration_s.clone(),
+            compute_s: measured.compute_s,
+            exposed_communication_s: measured.exposed_communication_s,
+            scheduling_s_per_tensor: measured.scheduling_s_per_tensor,
+            late: measured.lateness.map(|lateness| lateness.share),
+            communication: inputs.communication.clone(),
+        }
+    }
+}
+
+impl Rounds {
+    /// What the runs of a method say; None if none gave anything.
+    pub fn summary(&self, method: &str) -> Option<MethodSummary> {
+        let runs: Vec<&OurRun> = self.ours.iter().filter(|run| run.method == method).collect();
+        let last = runs.last()?;
+        let times: Vec<f64> = runs.iter().map(|run| run.median_s).collect();
+        let of = |value: &dyn Fn(&OurRun) -> Option<f64>| median_of(runs.iter().filter_map(|run| value(run)));
+        Some(MethodSummary {
+            method: method.to_owned(),
+            iteration_s: median(&times),
+            spread: spread(&times),
+            formula_s: of(&|run| run.formula_s),
+            of_formula: of(&|run| Some(run.formula_s? / run.median_s)),
+            exposed_communication_s: of(&|run| Some(run.exposed_communication_s))?,
+            formula_exposed_s: of(&|run| run.formula_exposed_s),
+            hidden_in_backward_s: of(&|run| run.hidden_in_backward_s),
+            scheduling_s_per_tensor: runs.iter().map(|run| run.scheduling_s_per_tensor).fold(0.0, f64::max),
+            ddp_ratio: of(&|run| Some(self.ddp_s(run.round)? / run.median_s)),
+            operations: last.operations,
+        })
+    }
+
+    /// DDP's time in a round: the geometric mean of before and after.
+    fn ddp_s(&self, round: usize) -> Option<f64> {
+        let times: Vec<f64> = self.ddp.iter().filter(|run| run.round == round).map(|run| run.median_s).collect();
+        crate::compare::statistics::geometric_mean(times.into_iter())
+    }
+
+    /// DDP's time: the median over the rounds; None if it did not take part.
+    pub fn ddp_iteration_s(&self) -> Option<f64> {
+        median_of(self.ddp.iter().map(|run| run.median_s))
+    }
+
+    /// The factor by which DDP differs between before and after: the median over the rounds.
+    pub fn ddp_noise(&self) -> Option<f64> {
+        let of = |place: &'static str| self.ddp.iter().filter(move |run| run.place == place);
+        median_of(
+            of("before").zip(of("after")).map(|(before, after)| (before.median_s / after.median_s).ln().abs().exp()),
+        )
+    }
+}
+
+/// The median; None of nothing.
+fn median_of(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let values: Vec<f64> = values.collect();
+    (!values.is_empty()).then(|| median(&values))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(round: usize, method: &str, median_s: f64) -> OurRun {
+        OurRun {
+            round,
+            method: method.into(),
+            median_s,
+            formula_s: Some(0.9),
+            formula_exposed_s: Some(0.1),
+            hidden_in_backward_s: None,
+            operations: 3,
+            buckets: 3,
+            strategy: String::new(),
+            iteration_s: vec![median_s],
+            compute_s: 0.5,
+            exposed_communication_s: 0.25,
+            scheduling_s_per_tensor: 1e-6 * round as f64,
+            late: None,
+            communication: None,
+        }
+    }
+
+    fn ddp(round: usize, place: &'static str, median_s: f64) -> DdpRun {
+        let measured = DdpMeasured {
+            iteration_s: vec![median_s],
+            exposed_communication_s: 0.0,
+            processor_s: 0.0,
+            bucket_bytes: Vec::new(),
+            wrong: 0,
+        };
+        DdpRun { round, place, median_s, measured }
+    }
+
+    /// The machine becomes four times slower in the second round; side by side ours takes as long, half and a quarter.
+    #[test]
+    fn ratios_are_taken_round_by_round() {
+        let rounds = Rounds {
+            model: "m".into(),
+            compute_s: 1.0,
+            line_s: 1.0,
+            effort: Effort { warm_up: 1, iterations: 1 },
+            ours: vec![run(1, "a", 1.0), run(2, "a", 2.0), run(3, "a", 1.0)],
+            ddp: vec![
+                ddp(1, "before", 1.0),
+                ddp(1, "after", 1.0),
+                ddp(2, "before", 2.0),
+                ddp(2, "after", 8.0),
+                ddp(3, "before", 4.0),
+                ddp(3, "after", 4.0),
+            ],
+            failures: Vec::new(),
+        };
+        let summary = rounds.summary("a").expect("it ran");
+        assert_eq!((summary.ddp_ratio, summary.iteration_s, summary.of_formula), (Some(2.0), 1.0, Some(0.9)));
+        assert_eq!(summary.scheduling_s_per_tensor, 3e-6);
+        assert_eq!(rounds.ddp_noise(), Some(1.0));
+        assert!(rounds.summary("b").is_none());
+    }
+}

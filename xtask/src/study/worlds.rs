@@ -1,0 +1,251 @@
+//! Worlds in the lab: ours, started anew for each run, as a user starts them; and PyTorch's, which stays, because torch
+//! takes seconds to start. Everybody's ranks sleep while others are measured.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use xtask::lab::{INTERFACE, Lab};
+
+use super::measured::Measured;
+use super::workload::Workload;
+use crate::compare::Error;
+use crate::compare::statistics::median;
+
+/// What the line of a world's result begins with (crates/cli/src/bench/rank.rs).
+const MARK: &str = "paceline-bench-result ";
+/// Where its ranks find what they are to do.
+const SPECIFICATION: &str = "PACELINE_BENCH_WORLD";
+/// A world that takes so many times what was expected, and so much longer, hangs.
+const PATIENCE: f64 = 5.0;
+const PATIENCE_MIN: Duration = Duration::from_secs(90);
+/// How long the others may take to say why they end, once one has failed.
+const GRACE: Duration = Duration::from_secs(3);
+/// Importing torch on a busy machine takes long.
+const TORCH_START_MAX: Duration = Duration::from_secs(180);
+const TICK: Duration = Duration::from_millis(10);
+/// Of what a failed rank said, so many lines are quoted.
+const LAST_LINES: usize = 6;
+
+/// How much one run measures.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Effort {
+    /// Iterations before the measured ones.
+    pub warm_up: usize,
+    /// Measured ones.
+    pub iterations: usize,
+}
+
+impl Effort {
+    /// About what starting a world of ours, measuring its network and ending it takes, in seconds.
+    pub const START_S: f64 = 4.0;
+
+    /// Seconds of a run whose iterations take so long; one more is recorded.
+    pub fn seconds(&self, iteration_s: f64) -> f64 {
+        (self.warm_up + self.iterations + 1) as f64 * iteration_s
+    }
+}
+
+/// A lab, and what runs in it.
+pub struct Worlds {
+    lab: Lab,
+    program: PathBuf,
+    scratch: PathBuf,
+}
+
+impl Worlds {
+    /// In this lab, with this program; `scratch` takes what ranks say.
+    pub fn new(lab: Lab, program: PathBuf, scratch: PathBuf) -> Worlds {
+        Worlds { lab, program, scratch }
+    }
+
+    /// Workers of a world: one on every host.
+    pub fn workers(&self) -> usize {
+        self.lab.hosts()
+    }
+
+    /// One run of a method of ours.
+    ///
+    /// # Errors
+    /// A rank failed, or could not keep up with its profile.
+    pub fn ours(&self, method: &str, workload: &Workload, effort: Effort) -> Result<Measured, Error> {
+        let workers = self.workers();
+        let samples_per_s = workload.profile.local_batch as f64 / workload.compute_s();
+        let cell = json!({
+            "setting": {
+                "model": workload.profile.model,
+                "compute": {"replay": {"profile": workload.path, "fingerprint": "", "samples_per_s": samples_per_s}},
+                "network": null, "workers_per_host": null, "local_batch": workload.profile.local_batch,
+                "dilate": 1.0, "data": null,
+            },
+            "method": method, "strategy": method, "workers": workers,
+            "shards": if method.contains("ps") { workers } else { 0 },
+            "dedicated_servers": false, "threads": 1, "arm": "method",
+        });
+        let Effort { warm_up, iterations } = effort;
+        let effort = json!({"warm_up": warm_up, "at_least": iterations, "at_most": iterations, "seconds": null});
+        let specification = json!({"cell": cell, "effort": effort, "timeline": true}).to_string();
+        let command: [OsString; 2] = [self.program.clone().into(), "bench-rank".into()];
+        let mut ranks = self.lab.ranks(1, &command);
+        ranks.iter_mut().for_each(|rank| _ = rank.env(SPECIFICATION, &specification));
+        let expected = (workload.compute_s() + 2.0 * workload.line_s) * (warm_up + iterations + 1) as f64;
+        let limit = Duration::from_secs_f64(PATIENCE * expected).max(PATIENCE_MIN);
+        let said = self.run(method, ranks, limit)?;
+        Measured::read(&said, MARK).map_err(|error| format!("{method}: {error}").into())
+    }
+
+    /// Runs ranks to their end; what rank 0 wrote to its standard output.
+    fn run(&self, name: &str, commands: Vec<Command>, limit: Duration) -> Result<String, Error> {
+        let failed = |error: &dyn std::fmt::Display| Error::from(format!("{name}: {error}"));
+        let path = |rank: usize, what: &str| self.scratch.join(format!("rank{rank}.{what}"));
+        let create = |rank, what| File::create(path(rank, what)).map_err(|error| failed(&error));
+        let mut ranks = Ranks(Vec::new());
+        for (rank, mut command) in commands.into_iter().enumerate() {
+            command.stdin(Stdio::null()).stdout(create(rank, "out")?).stderr(create(rank, "err")?).process_group(0);
+            ranks.0.push(command.spawn().map_err(|error| failed(&error))?);
+        }
+        let mut end = Instant::now() + limit;
+        let mut culprit: Option<(usize, String)> = None;
+        while Instant::now() < end {
+            let mut some_run = false;
+            for (rank, child) in ranks.0.iter_mut().enumerate() {
+                match child.try_wait().map_err(|error| failed(&error))? {
+                    None => some_run = true,
+                    Some(status) if !status.success() && culprit.is_none() => {
+                        culprit = Some((rank, status.to_string()));
+                        end = end.min(Instant::now() + GRACE);
+                    }
+                    Some(_) => {}
+                }
+            }
+            if !some_run {
+                break;
+            }
+            thread::sleep(TICK);
+        }
+        let all_ended = ranks.0.iter_mut().all(|child| matches!(child.try_wait(), Ok(Some(_))));
+        drop(ranks);
+        match culprit {
+            Some((rank, status)) => Err(failed(&format!("rank {rank}: {status}: {}", last_lines(&path(rank, "err"))))),
+            None if !all_ended => Err(failed(&format!("not done after {:.0} s", limit.as_secs_f64()))),
+            None => fs::read_to_string(path(0, "out")).map_err(|error| failed(&error)),
+        }
+    }
+
+    /// Starts PyTorch's ranks.
+    ///
+    /// # Errors
+    /// This Python has no torch, or its ranks do not find each other.
+    pub fn ddp(&self, python: &Path, root: &Path) -> Result<Ddp, Error> {
+        let failed = |error: std::io::Error| Error::from(format!("DDP: {error}"));
+        let command: [OsString; 2] = [python.into(), root.join("xtask/compare/ddp.py").into()];
+        let mut ranks = Ranks(Vec::new());
+        let complaints = self.scratch.join("ddp.err");
+        let stderr = File::create(&complaints).map_err(failed)?;
+        for mut rank in self.lab.ranks(1, &command) {
+            rank.env("GLOO_SOCKET_IFNAME", INTERFACE).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+            ranks.0.push(rank.stderr(stderr.try_clone().map_err(failed)?).spawn().map_err(failed)?);
+        }
+        let commands = ranks.0.iter_mut().filter_map(|rank| rank.stdin.take()).collect();
+        let (sender, answers) = mpsc::channel();
+        if let Some(stdout) = ranks.0.first_mut().and_then(|rank| rank.stdout.take()) {
+            // Ends with the rank's output.
+            thread::spawn(move || {
+                let lines = BufReader::new(stdout).lines().map_while(Result::ok);
+                lines.filter(|line| line.starts_with('{')).try_for_each(|line| sender.send(line))
+            });
+        }
+        let mut ddp = Ddp { commands, answers, complaints, version: String::new(), _ranks: ranks };
+        let greeting: serde_json::Value = ddp.answer(TORCH_START_MAX)?;
+        ddp.version = format!("PyTorch {} DDP on Gloo", greeting["version"].as_str().unwrap_or("?"));
+        Ok(ddp)
+    }
+}
+
+/// PyTorch's DDP, in the lab.
+pub struct Ddp {
+    /// One per rank. Closed, they let the ranks go.
+    commands: Vec<ChildStdin>,
+    answers: Receiver<String>,
+    complaints: PathBuf,
+    /// As it calls itself.
+    pub version: String,
+    _ranks: Ranks,
+}
+
+/// One run of PyTorch's DDP.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DdpMeasured {
+    /// Seconds of each counted iteration, the maximum over the ranks.
+    pub iteration_s: Vec<f64>,
+    /// Seconds per iteration after backward's computation until all gradients were there.
+    pub exposed_communication_s: f64,
+    /// Seconds of processors that a rank used in an iteration.
+    pub processor_s: f64,
+    /// Of its buckets, in the order in which they become ready.
+    pub bucket_bytes: Vec<u64>,
+    /// Wrong elements of gradients: must be 0.
+    pub wrong: u64,
+}
+
+impl Ddp {
+    /// One run.
+    ///
+    /// # Errors
+    /// A rank failed, or a gradient was wrong.
+    pub fn measure(&mut self, workload: &Workload, effort: Effort) -> Result<DdpMeasured, Error> {
+        let line = format!("{} {} {}\n", workload.path.display(), effort.warm_up, effort.iterations);
+        for rank in &mut self.commands {
+            rank.write_all(line.as_bytes()).map_err(|error| format!("DDP: {error}"))?;
+        }
+        let expected = (workload.compute_s() + 2.0 * workload.line_s) * (effort.warm_up + effort.iterations) as f64;
+        let measured: DdpMeasured = self.answer(Duration::from_secs_f64(PATIENCE * expected).max(PATIENCE_MIN))?;
+        match measured.wrong {
+            0 => Ok(measured),
+            wrong => Err(format!("DDP: {wrong} elements of gradients were wrong").into()),
+        }
+    }
+
+    fn answer<T: serde::de::DeserializeOwned>(&self, limit: Duration) -> Result<T, Error> {
+        let failed = |what: String| Error::from(format!("DDP: {what}: {}", last_lines(&self.complaints)));
+        let answer = self.answers.recv_timeout(limit).map_err(|error| failed(format!("no answer: {error}")))?;
+        serde_json::from_str(&answer).map_err(|error| failed(format!("{answer}: {error}")))
+    }
+}
+
+impl DdpMeasured {
+    /// The median over the iterations.
+    pub fn median_s(&self) -> f64 {
+        median(&self.iteration_s)
+    }
+}
+
+/// Processes that do not outlive us.
+struct Ranks(Vec<Child>);
+
+impl Drop for Ranks {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            if matches!(child.try_wait(), Ok(None)) {
+                // A group that has just gone needs no signal.
+                let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
+            }
+            let _ = child.wait();
+        }
+    }
+}
+
+fn last_lines(path: &Path) -> String {
+    let said = fs::read_to_string(path).unwrap_or_default();
+    let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines[lines.len().saturating_sub(LAST_LINES)..].join("; ")
+}
