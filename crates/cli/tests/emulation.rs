@@ -94,8 +94,7 @@ fn p50_us(said: &str) -> f64 {
 /// 16 MiB in messages of one and of four, over the kernel's token bucket of 1 Gbit/s and over an emulated link of that
 /// rate. TCP fills 1448 of the 1514 bytes of a frame that the bucket counts, so a byte of payload takes
 /// 8 ns · 1514/1448. (After a pause the bucket lets 2 ms of data through at once, 1.5 % of these. With data in both
-/// directions the comparison would not be fair: acknowledgements take some percent of the lab's rate, more or fewer as
-/// the machine is busy.)
+/// directions the lab was 4 to 12 % slower, probably for acknowledgements, which are not emulated.)
 #[test]
 fn an_emulated_link_is_as_fast_as_one_that_the_kernel_shapes() {
     let lab = match Lab::build(&LabOptions { hosts: 2, ..LabOptions::default() }) {

@@ -129,9 +129,9 @@ fn a_warm_communicator_allocates_nothing() {
             }
             least
         });
-        // A queue may still find a new high-water mark now and then; an allocation per call of one kind
-        // would be 600.
+        // A queue may still find a new high-water mark now and then, more often on a busy machine (218 were seen at a
+        // load of 20 on 2 cores); an allocation per call of one kind would be 600.
         let most = allocations.iter().max().copied().unwrap_or(0);
-        assert!(most <= 100, "{most} allocations in 4,800 calls over {links:?}");
+        assert!(most <= 300, "{most} allocations in 4,800 calls over {links:?}");
     }
 }
