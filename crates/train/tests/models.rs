@@ -340,3 +340,14 @@ fn names_of_models_round_trip() {
     let error = "resnet".parse::<ModelName>().unwrap_err().to_string();
     assert!(error.contains("resnet20") && error.contains("bert-large"), "{error}");
 }
+
+#[test]
+fn the_page_about_models_has_their_sizes() {
+    let page = include_str!("../../../docs/models.md");
+    for model in ModelName::ALL {
+        let parameters = model.parameters();
+        let elements: usize = parameters.iter().map(|info| info.elements()).sum();
+        let row = format!("| `{model}` | {} | {elements} |", parameters.len());
+        assert!(page.contains(&row), "docs/models.md has no row `{row}`");
+    }
+}

@@ -7,9 +7,9 @@ use std::collections::HashMap;
 use candle_core::{Result as CandleResult, Tensor};
 use paceline_comm::Communicator;
 use paceline_train::{
-    Backend, BatchSize, Buffers, CandleBackend, Cnn, Data, DataSource, EpochRow, Mlp, Model, ModelName, MomentumSgd,
-    Normalise, Observer, Optimizer, Parameters, Part, Progress, SgdSettings, Sharding, Silent, Slot, Start, TensorSpec,
-    TrainError, TrainOptions, TrainReport, train, train_model,
+    Backend, BatchSize, Buffers, CandleBackend, Cnn, Data, DataSource, Dataset, EpochRow, Mlp, Model, ModelName,
+    MomentumSgd, Normalise, Observer, Optimizer, Parameters, Part, Progress, SgdSettings, Sharding, Silent, Slot,
+    Start, TensorSpec, Text, TrainError, TrainOptions, TrainReport, train, train_model,
 };
 use support::{Directory, Gradients, on_ranks, parameters, sample};
 
@@ -379,4 +379,60 @@ fn training_alone_needs_no_peer() {
     let communicator = Communicator::solo().unwrap();
     let report = train_model(&communicator, backend(ModelName::Mlp, 0), &data, &options(), &mut Silent).unwrap();
     assert_eq!((report.world_size, report.iterations), (1, 20));
+}
+
+/// The embedding is final last and used first, and each sample predicts 64 bytes: still the same as one worker.
+#[test]
+fn a_language_model_learns_the_same_on_two_workers() {
+    let data = Data::load(&DataSource::Sample, ModelName::TransformerLm.form()).unwrap();
+    let test =
+        Dataset::Text(Text::new(b"All the world's a stage, and all the men and women merely players".repeat(2), 64));
+    let data = Data { training: data.training, test };
+    let run = |world_size| {
+        let directory = Directory::new();
+        let options = TrainOptions {
+            model: ModelName::TransformerLm,
+            iterations: Some(4),
+            batch: BatchSize::Global(4),
+            dump_parameters: Some(directory.path().into()),
+            ..TrainOptions::default()
+        };
+        let results = on_ranks(world_size, |communicator| {
+            let backend = options.model.build(&data.training, 1).unwrap();
+            train_model(communicator, backend, &data, &options, &mut Silent).unwrap()
+        });
+        let dump = |rank| std::fs::read(paceline_train::dump_path(directory.path(), rank)).unwrap();
+        (results[0].final_loss, parameters(&dump(world_size - 1)))
+    };
+    let ((loss, alone), (_, shared)) = (run(1), run(2));
+    // As good as guessing is ln 256 = 5.5.
+    assert!(loss < 5.5, "{loss}");
+    for (name, values) in &alone {
+        let length = |values: &mut dyn Iterator<Item = f32>| values.map(|x| f64::from(x).powi(2)).sum::<f64>().sqrt();
+        let difference = length(&mut values.iter().zip(&shared[name]).map(|(a, b)| a - b));
+        assert!(difference <= 1e-5 * length(&mut values.iter().copied()) + 1e-7, "{name}: {difference}");
+    }
+}
+
+/// Each worker has statistics of its own samples; in the end all have rank 0's.
+#[test]
+fn batch_normalisation_ends_with_the_same_bits_on_every_rank() {
+    let data = sample(24, 4);
+    let directory = Directory::new();
+    let options = TrainOptions {
+        model: ModelName::ResNet20,
+        iterations: Some(2),
+        batch: BatchSize::Global(12),
+        dump_parameters: Some(directory.path().into()),
+        ..TrainOptions::default()
+    };
+    let results = on_ranks(3, |communicator| {
+        let backend = options.model.build(&data.training, 1).unwrap();
+        train_model(communicator, backend, &data, &options, &mut Silent).unwrap()
+    });
+    assert!(results.iter().all(|report| report.final_loss.is_finite()));
+    let dumps = [0, 1, 2].map(|rank| std::fs::read(paceline_train::dump_path(directory.path(), rank)).unwrap());
+    assert!(dumps[1] == dumps[0] && dumps[2] == dumps[0]);
+    let mean = &parameters(&dumps[0])["layer1.0.bn1.running_mean"];
+    assert!(mean.iter().any(|&value| value != 0.0), "no statistics were kept");
 }
