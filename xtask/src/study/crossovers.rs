@@ -96,14 +96,27 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
     let runs = groups.iter().map(|group| group.methods.len() * group.workers.len() * place.rounds).sum();
     announce(Part::Crossovers, runs, seconds);
     let database = place.options.database.clone().unwrap_or_else(|| place.scratch.join("crossovers.db"));
-    let mut cells = Vec::new();
+    let (mut cells, mut refused) = (Vec::new(), Vec::new());
     for group in &groups {
-        cells.extend(group.measure(&place.program, &database, &place.scratch, place.rounds)?);
+        match group.measure(&place.program, &database, &place.scratch, place.rounds) {
+            Ok(measured) => cells.extend(measured),
+            // Too large for this machine, say; the others are not.
+            Err(error) => {
+                eprintln!("{error}");
+                refused.push(error.to_string());
+            }
+        }
     }
     let compared = calibration::compare(&calibration::read(place.root)?, &cells);
     let found: Vec<Found> = places(&cells).iter().flat_map(|place| judge(place, &cells)).collect();
     let mut targets: Vec<Target> = found.iter().map(Found::target).collect();
     targets.push(agreement(&compared));
+    let mut tables = vec![pairs_table(&found), cells_table(&cells), gaps_table(&compared)];
+    if !refused.is_empty() {
+        let mut table = Table::new("Not measured", "", &["group and reason"]);
+        table.rows = refused.iter().map(|why| vec![why.clone()]).collect();
+        tables.push(table);
+    }
     Ok(Findings {
         title: "Crossovers and the study's cells on emulated clusters".into(),
         text: "Computation is replayed from the study's GPU, links are shaped in software, both slowed by the dilation \
@@ -111,8 +124,8 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
                they differ by less than two measurements of the same thing did."
             .into(),
         targets,
-        tables: vec![pairs_table(&found), cells_table(&cells), gaps_table(&compared)],
-        measured: json!({"cells": cells, "pairs": found, "calibration": compared}),
+        tables,
+        measured: json!({"cells": cells, "pairs": found, "calibration": compared, "refused": refused}),
     })
 }
 
