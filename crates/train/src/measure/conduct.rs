@@ -154,12 +154,12 @@ impl<'a> Conduct<'a> {
     fn block(&mut self, before: usize, count: usize, tally: &mut Tally) -> Result<(), TrainError> {
         self.worker.assign(before + count)?;
         self.workers().barrier(&CallOptions::default()).while_training("starting together")?;
-        if let Some(replay) = &self.model.replay {
-            lock(&replay.monitor).clock = None;
-        }
+        self.restart_clock();
         let traffic = self.workers().traffic();
         (0..before).try_for_each(|_| self.iterate())?;
         let _ = (self.worker.take_costs(), self.worker.take_phases());
+        // Iterations that count do not make up for time that others have lost.
+        self.restart_clock();
         let mut last = Instant::now();
         for _ in 0..count {
             self.iterate()?;
@@ -175,6 +175,12 @@ impl<'a> Conduct<'a> {
             tally.lateness.extend(lateness.drain(..).skip(before));
         }
         Ok(())
+    }
+
+    fn restart_clock(&self) {
+        if let Some(replay) = &self.model.replay {
+            lock(&replay.monitor).clock = None;
+        }
     }
 
     fn iterate(&mut self) -> Result<(), TrainError> {
