@@ -13,8 +13,8 @@ use clap::Args;
 use paceline_comm::TransportChoice;
 use paceline_strategy::{Call, Registry, Strategy};
 use paceline_train::{
-    BatchSize, DEFAULT_EPOCHS, Data, DataSource, ModelName, Observer, SgdSettings, Silent, TrainError, TrainOptions,
-    TrainReport, check_memory, train,
+    BatchSize, DEFAULT_EPOCHS, Data, DataSource, ExecutedPlans, ModelName, Observer, SgdSettings, Silent, TrainError,
+    TrainOptions, TrainReport, check_memory, train,
 };
 use serde::Serialize;
 
@@ -112,6 +112,14 @@ pub struct TrainArguments {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
+    /// Carry out again what --dump-plan has written, instead of what the strategy gives: the same bits again
+    #[arg(long, value_name = "FILE")]
+    plan: Option<PathBuf>,
+
+    /// Write the plans that were carried out to this file (docs/json.md)
+    #[arg(long, value_name = "FILE")]
+    dump_plan: Option<PathBuf>,
+
     /// Write each rank's parameters to this directory: rank-0.safetensors, rank-1.safetensors, …
     #[arg(long, value_name = "DIR")]
     dump_parameters: Option<PathBuf>,
@@ -143,7 +151,7 @@ struct Report<'a> {
 pub fn run(arguments: &TrainArguments) -> Result<ExitCode, Failure> {
     let place = Place::find(arguments.workers, "--workers")?;
     let (strategy, transport) = arguments.strategy()?;
-    let options = arguments.options(arguments.data(), strategy, place.local_ranks());
+    let options = arguments.options(arguments.data(), strategy, place.local_ranks())?;
     options.check()?;
     let emulation = arguments.emulation.of_world(place.ranks())?;
     if emulation.as_ref().is_some_and(|emulation| emulation.dilation != 1.0) {
@@ -223,7 +231,7 @@ impl TrainArguments {
         self.data_dir.clone().map_or_else(|| self.data.clone(), DataSource::Idx)
     }
 
-    fn options(&self, data: DataSource, strategy: Strategy, local_workers: usize) -> TrainOptions {
+    fn options(&self, data: DataSource, strategy: Strategy, local_workers: usize) -> Result<TrainOptions, Failure> {
         let default = TrainOptions::default();
         let batch = match (self.batch, self.global_batch) {
             (Some(samples), _) => BatchSize::Local(samples),
@@ -231,7 +239,7 @@ impl TrainArguments {
             (None, None) => default.batch,
         };
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        TrainOptions {
+        Ok(TrainOptions {
             model: self.model,
             data,
             strategy: strategy.to_string(),
@@ -242,7 +250,9 @@ impl TrainArguments {
             optimizer: SgdSettings { learning_rate: self.lr, momentum: self.momentum, weight_decay: self.weight_decay },
             seed: self.seed,
             threads: self.threads.unwrap_or((cores / local_workers).max(1)),
+            plan: self.plan.as_deref().map(ExecutedPlans::read).transpose().map_err(TrainError::from)?,
+            dump_plan: self.dump_plan.clone(),
             dump_parameters: self.dump_parameters.clone(),
-        }
+        })
     }
 }

@@ -8,6 +8,7 @@ use paceline_strategy::StrategyError;
 
 use crate::backend::BackendError;
 use crate::data::DataError;
+use crate::executed::PlanFileError;
 use crate::memory::MemoryError;
 
 /// Why training did not start or did not finish.
@@ -35,6 +36,9 @@ pub enum TrainError {
     /// There is not as much memory as the run takes.
     #[error(transparent)]
     Memory(#[from] MemoryError),
+    /// The executed plan could not be written.
+    #[error(transparent)]
+    PlanFile(#[from] PlanFileError),
     /// The data cannot be used.
     #[error(transparent)]
     Data(#[from] DataError),

@@ -17,6 +17,7 @@ pub(crate) use carrier::Carrier;
 
 use crate::backend::{GradientSink, SinkClosed};
 use crate::error::{TrainError, WhileTraining};
+use crate::executed::AllReduce;
 use operations::{Operations, Purpose};
 use places::Places;
 use release::ReleaseThread;
@@ -80,15 +81,22 @@ pub(crate) struct Handicap {
 }
 
 impl Exchange {
-    /// `sizes`: elements of each tensor.
-    pub(crate) fn new(carrier: Carrier, plan: Plan, sizes: &[usize], handicap: &Handicap) -> Result<Self, TrainError> {
+    /// `sizes`: elements of each tensor. `chosen`: by operation, how its all-reduce is to be done; empty to choose now.
+    pub(crate) fn new(
+        carrier: Carrier,
+        plan: Plan,
+        chosen: &[AllReduce],
+        sizes: &[usize],
+        handicap: &Handicap,
+    ) -> Result<Self, TrainError> {
         let workers = carrier.peers().workers().clone();
         // All-to-all operations follow each other; servers work on many at once.
         let alone = plan.shards == 0;
         let start_up = handicap.start_up.map(|each| StartUp::new(each.mul_f64(handicap.slowed), alone));
         // Without credit and start-up times every operation is started by the trainer, as soon as it is complete.
         let deferred = plan.credit_bytes.is_some() || start_up.is_some();
-        let operations = Operations::new(carrier, &plan, start_up).while_training("preparing the gradients' memory")?;
+        let operations =
+            Operations::new(carrier, &plan, chosen, start_up).while_training("preparing the gradients' memory")?;
         let operations = Arc::new(operations);
         let release = deferred.then(|| ReleaseThread::start(operations.clone(), workers, handicap.slowed));
         let no_thread = |error: std::io::Error| TrainError::Threads { threads: 1, message: error.to_string() };
@@ -119,12 +127,23 @@ impl Exchange {
     }
 
     /// Goes on under another plan. All operations have been waited for, and all sums read.
-    pub(crate) fn replan(&mut self, plan: Plan, sizes: &[usize], handicap: &Handicap) -> Result<(), TrainError> {
+    pub(crate) fn replan(
+        &mut self,
+        plan: Plan,
+        chosen: &[AllReduce],
+        sizes: &[usize],
+        handicap: &Handicap,
+    ) -> Result<(), TrainError> {
         self._release = None;
         // The memory is not needed twice.
         let carrier = self.operations.lock().end();
-        *self = Exchange::new(carrier, plan, sizes, handicap)?;
+        *self = Exchange::new(carrier, plan, chosen, sizes, handicap)?;
         Ok(())
+    }
+
+    /// The plan, and by operation how its all-reduce is done.
+    pub(crate) fn plan(&self) -> (Plan, Vec<AllReduce>) {
+        (self.plan.clone(), self.operations.lock().all_reduces())
     }
 
     /// Announces the pass whose gradients come next. The sums of the last update can still be waited for and read, until

@@ -11,6 +11,7 @@ mod statistics;
 mod summary;
 
 pub use conduct::{Subject, measure};
+pub(crate) use cost::communication_cost;
 
 use crate::timeline::Timeline;
 

@@ -5,6 +5,7 @@ use paceline_strategy::{Registry, Strategy};
 use crate::backend::ModelName;
 use crate::data::DataSource;
 use crate::error::TrainError;
+use crate::executed::ExecutedPlans;
 use crate::optimizer::SgdSettings;
 
 /// What to train and how. By default the cnn is trained on the sample to about 86 % test accuracy, the same way whatever
@@ -34,6 +35,10 @@ pub struct TrainOptions {
     /// candle sizes its own pools by the environment variable `RAYON_NUM_THREADS`: a launcher of several workers per
     /// machine should set that as well.
     pub threads: usize,
+    /// Plans to carry out again, instead of the one that the strategy gives.
+    pub plan: Option<ExecutedPlans>,
+    /// Where rank 0 writes the plans that were carried out ([`ExecutedPlans`]).
+    pub dump_plan: Option<PathBuf>,
     /// Where to write each rank's parameters and buffers after training: `rank-0.safetensors`, `rank-1.safetensors`, ….
     pub dump_parameters: Option<PathBuf>,
 }
@@ -63,6 +68,8 @@ impl Default for TrainOptions {
             optimizer: SgdSettings { learning_rate: 0.02, momentum: 0.9, weight_decay: 0.0 },
             seed: 1,
             threads: 1,
+            plan: None,
+            dump_plan: None,
             dump_parameters: None,
         }
     }

@@ -49,3 +49,9 @@ impl From<&Arc<ParameterServer>> for Peers {
         Peers::Servers(server.clone())
     }
 }
+
+impl From<&Peers> for Peers {
+    fn from(peers: &Peers) -> Peers {
+        peers.clone()
+    }
+}

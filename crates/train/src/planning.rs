@@ -89,7 +89,7 @@ impl Planning<'_> {
     }
 
     /// A plan from measurements that all workers share is the same on all; this proves it.
-    fn agree(&self, plan: &Plan) -> Result<(), TrainError> {
+    pub(crate) fn agree(&self, plan: &Plan) -> Result<(), TrainError> {
         let shards = self.peers.shards();
         if plan.shards != shards {
             return Err(TrainError::Options(format!(

@@ -30,6 +30,7 @@ pub(crate) fn compare_ranks(
     agreement.add("the optimiser", format!("{:?}", options.optimizer));
     agreement.add("the seed", options.seed);
     agreement.add("the strategy", &options.strategy);
+    agreement.add("the plan to carry out again", format!("{:?}", options.plan));
     agreement.compare(communicator)
 }
 

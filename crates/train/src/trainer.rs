@@ -1,20 +1,20 @@
 //! The loop: what happens in which order.
 
 use paceline_comm::{CallOptions, Communicator, Transport};
-use paceline_plan::{Plan, Reduction};
+use paceline_plan::Reduction;
 use paceline_strategy::Call;
 
 use crate::backend::{Backend, Evaluation, TensorInfo};
 use crate::data::{Data, Sharding, split};
 use crate::dump::dump;
 use crate::error::{TrainError, WhileTraining};
-use crate::exchange::{Carrier, Exchange, Pass};
+use crate::exchange::Pass;
 use crate::meter::{EpochMeter, Update};
 use crate::optimizer::MomentumSgd;
 use crate::options::TrainOptions;
 use crate::peers::Peers;
-use crate::planning::{Known, Planning};
 use crate::report::{EpochRow, Observer, Progress, Start, TrainReport};
+use crate::stages::Stages;
 use crate::start::{broadcast_buffers, broadcast_model, compare_ranks};
 use crate::worker::Worker;
 
@@ -80,8 +80,8 @@ struct Trainer<'a> {
     options: &'a TrainOptions,
     data: &'a Data,
     worker: Worker,
+    stages: Stages,
     sharding: Sharding,
-    plan: Plan,
     /// Updates until the end.
     total_iterations: usize,
 }
@@ -100,24 +100,22 @@ impl<'a> Trainer<'a> {
         let strategy = options.parsed_strategy()?;
         check_protocol(communicator, &strategy.protocol)?;
         compare_ranks(communicator, options, data, backend.as_ref())?;
-        let planning = Planning { strategy: &strategy, peers, sizes: &sizes, slowed: 1.0 };
-        let (plan, _) = planning.first(&Known::default(), None)?;
         broadcast_model(communicator, backend.as_mut())?;
-        let carrier = Carrier::new(peers.clone(), strategy.algorithm().map(str::to_owned));
-        let exchange = Exchange::new(carrier, plan.clone(), &sizes, &planning.handicap())?;
-        let optimizer = Box::new(MomentumSgd::new(options.optimizer, sizes.into_iter()));
-        let mut worker = Worker::new(communicator, backend, exchange, optimizer);
         let sharding = Sharding::new(data.training.len(), world_size, options.global_batch(world_size), options.seed);
         let total_iterations = options.total_iterations(sharding.batches().div_ceil(options.accumulate));
-        worker.assign(total_iterations)?;
-        Ok(Trainer { communicator, options, data, worker, sharding, plan, total_iterations })
+        let given = options.plan.as_ref();
+        let (mut stages, exchange) = Stages::begin(&strategy, peers, &sizes, total_iterations, given)?;
+        let optimizer = Box::new(MomentumSgd::new(options.optimizer, sizes.into_iter()));
+        let mut worker = Worker::new(communicator, backend, exchange, optimizer);
+        stages.before_update(&mut worker)?;
+        Ok(Trainer { communicator, options, data, worker, stages, sharding, total_iterations })
     }
 
     fn run(mut self, observer: &mut dyn Observer) -> Result<TrainReport, TrainError> {
         observer.started(&Start {
-            strategy: self.plan.strategy.clone(),
-            parameters: self.plan.elements(),
-            buckets: self.plan.buckets.len(),
+            strategy: self.stages.plan().strategy.clone(),
+            parameters: self.stages.plan().elements(),
+            buckets: self.stages.plan().buckets.len(),
             iterations_per_epoch: self.iterations_per_epoch(),
             iterations: self.total_iterations,
             global_batch: self.options.global_batch(self.communicator.world_size()),
@@ -127,6 +125,9 @@ impl<'a> Trainer<'a> {
             let row = self.epoch(rows.len(), observer)?;
             observer.epoch(&row);
             rows.push(row);
+        }
+        if let Some(path) = self.options.dump_plan.as_ref().filter(|_| self.communicator.rank() == 0) {
+            self.stages.executed().write(path)?;
         }
         if let Some(directory) = &self.options.dump_parameters {
             dump(directory, self.communicator.rank(), self.worker.backend.as_mut())?;
@@ -161,6 +162,7 @@ impl<'a> Trainer<'a> {
 
     /// One update of the parameters from `accumulate` joined batches, fewer at the end of an epoch.
     fn update(&mut self, number: usize, order: &[usize]) -> Result<Update, TrainError> {
+        self.stages.before_update(&mut self.worker)?;
         let first = number * self.options.accumulate;
         let batches = first..(first + self.options.accumulate).min(self.sharding.batches());
         let samples: usize = batches.clone().map(|batch| self.sharding.joined(batch).len()).sum();
@@ -213,10 +215,10 @@ impl<'a> Trainer<'a> {
         let (options, world_size) = (self.options, self.communicator.world_size());
         TrainReport {
             model: options.model.to_string(),
-            parameters: self.plan.elements(),
-            strategy: self.plan.strategy.clone(),
-            plan_hash: format!("{:016x}", self.plan.hash()),
-            buckets: self.plan.buckets.len(),
+            parameters: self.stages.plan().elements(),
+            strategy: self.stages.plan().strategy.clone(),
+            plan_hash: format!("{:016x}", self.stages.plan().hash()),
+            buckets: self.stages.plan().buckets.len(),
             world_size,
             global_batch: options.global_batch(world_size),
             accumulate: options.accumulate,

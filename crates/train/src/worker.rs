@@ -11,6 +11,7 @@ use crate::backend::{Backend, BackendError, ForwardGate, SharedSink, Slot};
 use crate::data::Batch;
 use crate::error::{TrainError, WhileTraining};
 use crate::exchange::{Costs, Exchange, Handicap, Pass};
+use crate::executed::{AllReduce, Stage};
 use crate::optimizer::Optimizer;
 use crate::sync::lock;
 use crate::updates::{Failure, Updates};
@@ -30,6 +31,7 @@ pub(crate) struct Phases {
     pub(crate) forward: Duration,
     pub(crate) backward: Duration,
     pub(crate) update: Duration,
+    pub(crate) passes: usize,
     /// By tensor: from the start of backward until its gradient was announced.
     pub(crate) ready: Vec<Duration>,
 }
@@ -40,6 +42,7 @@ impl Phases {
         self.forward += other.forward;
         self.backward += other.backward;
         self.update += other.update;
+        self.passes += other.passes;
         self.ready.resize(other.ready.len().max(self.ready.len()), Duration::ZERO);
         self.ready.iter_mut().zip(&other.ready).for_each(|(sum, ready)| *sum += *ready);
     }
@@ -63,9 +66,21 @@ impl Worker {
     }
 
     /// Finishes the update that is on its way, and goes on under another plan.
-    pub(crate) fn replan(&mut self, plan: Plan, sizes: &[usize], handicap: &Handicap) -> Result<(), TrainError> {
+    pub(crate) fn replan(
+        &mut self,
+        plan: Plan,
+        chosen: &[AllReduce],
+        sizes: &[usize],
+        handicap: &Handicap,
+    ) -> Result<(), TrainError> {
         self.finish()?;
-        lock(&self.exchange).replan(plan, sizes, handicap)
+        lock(&self.exchange).replan(plan, chosen, sizes, handicap)
+    }
+
+    /// What is carried out from an iteration on.
+    pub(crate) fn stage(&self, first_iteration: usize) -> Stage {
+        let (plan, all_reduces) = lock(&self.exchange).plan();
+        Stage { first_iteration, plan, all_reduces }
     }
 
     /// Forward and backward on a batch, if this rank has one; the mean loss. What is left of the update before is applied
@@ -85,7 +100,9 @@ impl Worker {
             }),
         };
         let loss = loss.map_err(|error| self.failed(error))?;
-        self.note_phases(began);
+        if batch.is_some() {
+            self.note_phases(began);
+        }
         if pass.last {
             self.updates.announce();
         }
@@ -99,6 +116,7 @@ impl Worker {
             forward: (backward_began - began).saturating_sub(times.held_up + times.updating),
             backward: backward_began.elapsed(),
             update: times.updating,
+            passes: 1,
             ready: ready.to_vec(),
         });
     }

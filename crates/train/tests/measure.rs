@@ -2,17 +2,15 @@
 
 mod support;
 
-use std::thread;
 use std::time::Duration;
 
 use paceline_comm::Communicator;
 use paceline_plan::{Profile, ProfileTensor, Step};
-use paceline_server::{ParameterServer, Roles, ServeOptions, serve};
 use paceline_train::{
-    CandleBackend, CellRun, Length, MeasureOptions, Mlp, MomentumSgd, Normalise, Peers, SgdSettings, Subject,
-    TrainError, measure,
+    CandleBackend, CellRun, Length, MeasureOptions, Mlp, MomentumSgd, Normalise, SgdSettings, Subject, TrainError,
+    measure,
 };
-use support::{on_ranks, sample};
+use support::{on_ranks, on_workers, sample};
 
 /// Four layers; the first and the last share a tensor, so that it is final last.
 fn profile() -> Profile {
@@ -41,30 +39,6 @@ fn options(strategy: &str) -> MeasureOptions {
     }
 }
 
-/// What `worker` gives on each of so many workers, with shards that are threads of this process.
-fn with_servers<R: Send>(workers: usize, shards: usize, worker: impl Fn(Peers) -> R + Sync) -> Vec<R> {
-    let roles = Roles::new(workers, shards).unwrap();
-    let mut ranks = Communicator::threads(roles.world_size()).unwrap();
-    let servers = ranks.split_off(workers);
-    thread::scope(|scope| {
-        let worker = &worker;
-        for world in servers {
-            scope.spawn(move || serve(&world, roles, &ServeOptions::default()).unwrap());
-        }
-        let of_worker = |world: Communicator| {
-            scope.spawn(move || {
-                let peers = Peers::from(ParameterServer::connect(&world, roles).unwrap());
-                let result = worker(peers.clone());
-                let Peers::Servers(server) = peers else { unreachable!("made above") };
-                server.stop().unwrap();
-                result
-            })
-        };
-        let threads: Vec<_> = ranks.into_iter().map(of_worker).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
-    })
-}
-
 /// What every replayed run must be like. Nothing here is earlier than the profile says, however busy the machine.
 fn check_replayed(run: &CellRun, workers: usize, shards: usize) {
     assert_eq!((run.model.as_str(), run.parameters, run.tensors), ("four-layers", 140_004, 4));
@@ -84,7 +58,13 @@ fn check_replayed(run: &CellRun, workers: usize, shards: usize) {
 
 #[test]
 fn a_replay_takes_as_long_as_its_profile_and_communicates() {
-    for (strategy, operations) in [("bsp-a2a", 1), ("wfbp-a2a,arch=a2a:ring", 4)] {
+    let strategies = [
+        ("bsp-a2a", 1),
+        ("wfbp-a2a,arch=a2a:ring", 4),
+        ("schedule=bytescheduler:100000:200000", 8),
+        ("wfbp-a2a,arch=a2a:ring:100us", 4),
+    ];
+    for (strategy, operations) in strategies {
         for workers in 1..=3 {
             let runs = on_ranks(workers, |world| measure(world, Subject::Replay(&profile()), &options(strategy)));
             let runs: Vec<CellRun> = runs.into_iter().map(Result::unwrap).collect();
@@ -106,10 +86,11 @@ fn a_replay_takes_as_long_as_its_profile_and_communicates() {
 
 #[test]
 fn servers_serve_a_replay() {
-    for (workers, shards) in [(1, 1), (2, 1), (3, 2)] {
-        let strategy = format!("wfbp-ps,arch=ps:{shards}:64KiB");
+    let schedules = ["wfbp", "bytescheduler:64KiB:128KiB", "none"];
+    for ((workers, shards), schedule) in [(1, 1), (2, 1), (3, 2)].into_iter().zip(schedules) {
+        let strategy = format!("schedule={schedule},arch=ps:{shards}:64KiB");
         let runs =
-            with_servers(workers, shards, |peers| measure(peers, Subject::Replay(&profile()), &options(&strategy)));
+            on_workers(workers, shards, |peers| measure(peers, Subject::Replay(&profile()), &options(&strategy)));
         let runs: Vec<CellRun> = runs.into_iter().map(Result::unwrap).collect();
         check_replayed(&runs[0], workers, shards);
         assert!(runs.iter().all(|run| *run == runs[0]), "the workers tell different numbers");

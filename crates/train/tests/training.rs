@@ -7,11 +7,11 @@ use std::collections::HashMap;
 use candle_core::{Result as CandleResult, Tensor};
 use paceline_comm::Communicator;
 use paceline_train::{
-    Backend, BatchSize, Buffers, CandleBackend, Cnn, Data, DataSource, Dataset, EpochRow, Mlp, Model, ModelName,
-    MomentumSgd, Normalise, Observer, Optimizer, Parameters, Part, Progress, SgdSettings, Sharding, Silent, Slot,
-    Start, TensorSpec, Text, TrainError, TrainOptions, TrainReport, train, train_model,
+    Backend, BatchSize, Buffers, CandleBackend, Cnn, Data, DataSource, Dataset, EpochRow, ExecutedPlans, Mlp, Model,
+    ModelName, MomentumSgd, Normalise, Observer, Optimizer, Parameters, Part, Progress, SgdSettings, Sharding, Silent,
+    Slot, Start, TensorSpec, Text, TrainError, TrainOptions, TrainReport, train, train_model,
 };
-use support::{Directory, Gradients, on_ranks, parameters, sample};
+use support::{Directory, Gradients, on_ranks, on_workers, parameters, sample};
 
 /// 10 joined batches of 12 and one of a single image, so that all ranks but one have nothing to do in the last.
 const TRAINING_IMAGES: usize = 121;
@@ -38,25 +38,36 @@ fn backend(model: ModelName, rank: usize) -> Box<dyn Backend> {
 
 /// What each rank has at the end, as the bytes of its dump.
 fn trained(world_size: usize, data: &Data, model: ModelName, options: &TrainOptions) -> Vec<Vec<u8>> {
-    trained_in_buckets(world_size, data, model, options).0
+    trained_with(world_size, 0, data, model, options).0
 }
 
-/// And in how many buckets the gradients travelled.
-fn trained_in_buckets(
-    world_size: usize,
+/// With servers; and the plans that were carried out.
+fn trained_with(
+    workers: usize,
+    shards: usize,
     data: &Data,
     model: ModelName,
     options: &TrainOptions,
-) -> (Vec<Vec<u8>>, usize) {
+) -> (Vec<Vec<u8>>, ExecutedPlans) {
     let directory = Directory::new();
-    let options = TrainOptions { dump_parameters: Some(directory.path().into()), ..options.clone() };
-    let results = on_ranks(world_size, |communicator| {
-        let backend = backend(model, communicator.rank());
-        train_model(communicator, backend, data, &options, &mut Silent)
+    let plan = directory.path().join("plan.json");
+    let options = TrainOptions {
+        dump_parameters: Some(directory.path().into()),
+        dump_plan: Some(plan.clone()),
+        ..options.clone()
+    };
+    let results = on_workers(workers, shards, |peers| {
+        let backend = backend(model, peers.workers().rank());
+        train_model(peers, backend, data, &options, &mut Silent)
     });
-    let buckets: Vec<usize> = results.into_iter().map(|result| result.unwrap().buckets).collect();
+    let executed = ExecutedPlans::read(&plan);
+    let last = |executed: &ExecutedPlans| executed.stages.last().unwrap().plan.clone();
+    for result in results {
+        let (report, last) = (result.unwrap(), last(executed.as_ref().unwrap()));
+        assert_eq!((report.plan_hash, report.buckets), (format!("{:016x}", last.hash()), last.buckets.len()));
+    }
     let dump = |rank| std::fs::read(paceline_train::dump_path(directory.path(), rank)).unwrap();
-    ((0..world_size).map(dump).collect(), buckets[0])
+    ((0..workers).map(dump).collect(), executed.unwrap())
 }
 
 /// SGD on the joined batches with nothing of the engine: no exchange, no buckets, no ranks.
@@ -93,34 +104,101 @@ fn assert_close(dump: &[u8], expected: &HashMap<String, Vec<f32>>, what: &str) {
     }
 }
 
-/// `strategies`, each with the buckets that it makes of the model.
-fn equals_single_worker_sgd(model: ModelName, strategies: &[(&str, usize)]) {
+/// Every method: equal to single-worker SGD, the same bits on all ranks, and the same bits when its plan is carried out
+/// again. `partition` is small enough to cut the largest tensor of the model.
+fn equals_single_worker_sgd(model: ModelName, partition: &str, workers: &[usize], shards: &[usize]) {
     let data = sample(TRAINING_IMAGES, 10);
     let expected = single_worker_sgd(&data, model, &options());
-    for (strategy, buckets) in strategies {
-        for world_size in 1..=4 {
-            let options = TrainOptions { strategy: (*strategy).into(), ..options() };
-            let (dumps, made) = trained_in_buckets(world_size, &data, model, &options);
-            assert_eq!(made, *buckets, "{strategy}");
+    let all_to_all = [
+        "bsp-a2a",
+        "wfbp-a2a",
+        "ddp",
+        "schedule=fusion:4KiB,arch=a2a:ring",
+        "mg-wfbp",
+        &format!("bytescheduler-a2a,schedule=bytescheduler:{partition}:{partition}"),
+    ]
+    .map(|strategy| (strategy.to_owned(), 0));
+    let serving = shards.iter().flat_map(|&shards| {
+        let arch = format!("arch=ps:{shards}:{partition}");
+        [
+            format!("bsp-ps,{arch}"),
+            format!("wfbp-ps,{arch}"),
+            format!("ddp,{arch}"),
+            format!("schedule=server-priority,{arch}"),
+            format!("bytescheduler-ps,{arch},schedule=bytescheduler:{partition}:{partition}"),
+        ]
+        .map(|strategy| (strategy, shards))
+    });
+    for (strategy, shards) in all_to_all.into_iter().chain(serving) {
+        for &workers in workers {
+            let what = format!("{strategy}, {workers} workers");
+            let options = TrainOptions { strategy: strategy.clone(), ..options() };
+            let (dumps, executed) = trained_with(workers, shards, &data, model, &options);
             for (rank, dump) in dumps.iter().enumerate() {
-                assert!(*dump == dumps[0], "{strategy}, {world_size} ranks: rank {rank} has other bits than rank 0");
+                assert!(*dump == dumps[0], "{what}: rank {rank} has other bits than rank 0");
             }
-            assert_close(&dumps[0], &expected, &format!("{strategy}, {world_size} ranks"));
+            assert_close(&dumps[0], &expected, &what);
             let mean = &parameters(&dumps[0])["input.mean"];
-            assert_eq!(*mean, [0.3], "{strategy}, {world_size} ranks: the buffers are not rank 0's");
+            assert_eq!(*mean, [0.3], "{what}: the buffers are not rank 0's");
+            let measured = strategy == "mg-wfbp";
+            assert_eq!(executed.stages.len(), 1 + usize::from(measured), "{what}");
+            let again = TrainOptions { plan: Some(executed.clone()), ..options };
+            let (dumps_again, executed_again) = trained_with(workers, shards, &data, model, &again);
+            assert_eq!(executed_again, executed, "{what}");
+            assert!(dumps_again == dumps, "{what}: the same plan gives other bits");
         }
     }
 }
 
 #[test]
-fn the_cnn_on_many_ranks_equals_single_worker_sgd() {
-    equals_single_worker_sgd(ModelName::Cnn, &[("bsp-a2a", 1), ("wfbp-a2a", 6), ("ddp", 1)]);
+fn the_cnn_equals_single_worker_sgd() {
+    equals_single_worker_sgd(ModelName::Cnn, "4KiB", &[3], &[2]);
 }
 
 #[test]
-fn the_mlp_on_many_ranks_equals_single_worker_sgd() {
-    let fused = "schedule=fusion:4KiB,arch=a2a:ring";
-    equals_single_worker_sgd(ModelName::Mlp, &[("bsp-a2a", 1), ("wfbp-a2a", 4), ("ddp", 1), (fused, 2)]);
+fn the_mlp_equals_single_worker_sgd() {
+    equals_single_worker_sgd(ModelName::Mlp, "64KiB", &[1, 2], &[1]);
+}
+
+/// The whole product takes a minute or two.
+#[test]
+fn every_number_of_workers_and_shards_equals_single_worker_sgd() {
+    if std::env::var_os("PACELINE_LONG_TESTS").is_some() {
+        equals_single_worker_sgd(ModelName::Mlp, "64KiB", &[1, 2, 3, 4], &[1, 2, 3]);
+    }
+}
+
+#[test]
+fn buckets_are_those_of_the_strategy() {
+    let data = sample(TRAINING_IMAGES, 10);
+    let cases = [("bsp-a2a", 1), ("wfbp-a2a", 4), ("ddp", 1), ("schedule=fusion:4KiB", 2)];
+    for (strategy, buckets) in cases {
+        let options = TrainOptions { strategy: strategy.into(), iterations: Some(1), ..options() };
+        let (_, executed) = trained_with(2, 0, &data, ModelName::Mlp, &options);
+        assert_eq!(executed.stages[0].plan.buckets.len(), buckets, "{strategy}");
+        assert_eq!(executed.stages[0].all_reduces.len(), buckets, "{strategy}");
+    }
+}
+
+#[test]
+fn a_plan_for_another_model_is_refused() {
+    let data = sample(TRAINING_IMAGES, 10);
+    let (_, executed) = trained_with(1, 0, &data, ModelName::Mlp, &options());
+    let options = TrainOptions { plan: Some(executed), ..options() };
+    let communicator = Communicator::solo().unwrap();
+    let refused = train_model(&communicator, backend(ModelName::Cnn, 0), &data, &options, &mut Silent);
+    let message = refused.unwrap_err().to_string();
+    assert!(message.contains("version 1 of the plan to carry out again"), "{message}");
+}
+
+#[test]
+fn servers_that_are_not_there_are_missed() {
+    let data = sample(TRAINING_IMAGES, 10);
+    let options = TrainOptions { strategy: "wfbp-ps,arch=ps:2".into(), ..options() };
+    let communicator = Communicator::solo().unwrap();
+    let refused = train_model(&communicator, backend(ModelName::Mlp, 0), &data, &options, &mut Silent);
+    let message = refused.unwrap_err().to_string();
+    assert!(message.contains("wants 2 shards, and 0 serve here"), "{message}");
 }
 
 /// Two algorithms add up in different orders, which the last bits show.

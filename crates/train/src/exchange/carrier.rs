@@ -7,6 +7,7 @@ use paceline_plan::{CollectiveKind, Plan, Reduction};
 use paceline_server::{Assignment, Mode};
 
 use crate::error::TrainError;
+use crate::executed::AllReduce;
 use crate::peers::Peers;
 
 /// What carries the operations of a plan.
@@ -21,6 +22,14 @@ pub(crate) struct Carrier {
 pub(crate) struct Call {
     shard: usize,
     options: CallOptions,
+}
+
+impl Call {
+    /// How the all-reduce is done, if it is one.
+    pub(crate) fn all_reduce(&self) -> Option<AllReduce> {
+        let algorithm = self.options.algorithm.clone()?;
+        Some(AllReduce { algorithm, chunk_bytes: self.options.chunk_bytes? })
+    }
 }
 
 impl Carrier {
@@ -45,9 +54,9 @@ impl Carrier {
     }
 
     /// How each operation of the plan is called. The algorithm is chosen here, once, so that every iteration adds up in
-    /// the same order.
-    pub(crate) fn calls(&self, plan: &Plan) -> Result<Vec<Call>, CommError> {
-        let call = |(bucket, partition): (usize, &paceline_plan::Partition)| {
+    /// the same order; or it was chosen before, by operation.
+    pub(crate) fn calls(&self, plan: &Plan, chosen: &[AllReduce]) -> Result<Vec<Call>, CommError> {
+        let call = |(operation, (bucket, partition)): (usize, (usize, &paceline_plan::Partition))| {
             let origin = match &plan.buckets[bucket] {
                 whole if whole.partitions.len() > 1 => Origin::Pipelined,
                 fused if fused.tensors.len() > 1 => Origin::Fused,
@@ -61,14 +70,17 @@ impl Carrier {
                 ..CallOptions::default()
             };
             if let Peers::AllToAll(workers) = &self.peers {
-                options.algorithm.clone_from(&self.algorithm);
+                let chosen = chosen.get(operation);
+                options.algorithm = chosen.map(|chosen| chosen.algorithm.clone()).or_else(|| self.algorithm.clone());
+                options.chunk_bytes = chosen.map(|chosen| chosen.chunk_bytes);
                 let bytes = partition.elements.len() * size_of::<f32>();
-                let (algorithm, _) = workers.choice(CollectiveKind::AllReduce, bytes, &options)?;
+                let (algorithm, chunk_bytes) = workers.choice(CollectiveKind::AllReduce, bytes, &options)?;
                 options.algorithm = Some(algorithm.to_owned());
+                options.chunk_bytes = Some(chunk_bytes.max(1));
             }
             Ok(Call { shard: partition.shard.unwrap_or_default(), options })
         };
-        plan.partitions().map(call).collect()
+        plan.partitions().enumerate().map(call).collect()
     }
 
     /// Starts an operation. `id` is the same on all ranks, which may start their operations in different orders.

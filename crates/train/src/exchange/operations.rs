@@ -12,6 +12,7 @@ use paceline_schedule::Dispatcher;
 
 use super::carrier::{Call, Carrier};
 use super::start_up::StartUp;
+use crate::executed::AllReduce;
 
 /// No sleep is longer: whatever goes wrong with a wake-up costs no more than this.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
@@ -76,11 +77,16 @@ pub(super) enum Purpose {
 }
 
 impl Operations {
-    pub(super) fn new(carrier: Carrier, plan: &Plan, start_up: Option<StartUp>) -> Result<Operations, CommError> {
+    pub(super) fn new(
+        carrier: Carrier,
+        plan: &Plan,
+        chosen: &[AllReduce],
+        start_up: Option<StartUp>,
+    ) -> Result<Operations, CommError> {
         let arena = carrier.peers().workers().alloc::<f32>(plan.elements())?;
         let lengths: Vec<usize> = plan.partitions().map(|(_, partition)| partition.elements.len()).collect();
         let state = State {
-            calls: carrier.calls(plan)?,
+            calls: carrier.calls(plan, chosen)?,
             carrier,
             dispatcher: Dispatcher::new(plan),
             slots: arena.split(&lengths).into_iter().map(Slot::Arrived).collect(),
@@ -211,6 +217,11 @@ impl Operations {
 }
 
 impl State {
+    /// By operation, how its all-reduce is done; empty where servers add up.
+    pub(super) fn all_reduces(&self) -> Vec<AllReduce> {
+        self.calls.iter().filter_map(Call::all_reduce).collect()
+    }
+
     pub(super) fn carrier(&self) -> &Carrier {
         &self.carrier
     }

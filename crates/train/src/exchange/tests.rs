@@ -13,7 +13,7 @@ const SIZES: [usize; 3] = [2, 3, 1];
 
 fn exchange(communicator: Communicator, plan: Plan, algorithm: Option<&str>) -> Result<Exchange, TrainError> {
     let carrier = Carrier::new(Peers::AllToAll(communicator), algorithm.map(str::to_owned));
-    Exchange::new(carrier, plan, &SIZES, &Handicap::default())
+    Exchange::new(carrier, plan, &[], &SIZES, &Handicap::default())
 }
 
 /// The exchanges of two ranks.
@@ -164,7 +164,7 @@ fn a_start_up_time_passes_before_each_operation() {
     let handicap = Handicap { start_up: Some(EACH), slowed: 2.0 };
     let exchanges = communicators.map(|workers| {
         let carrier = Carrier::new(Peers::AllToAll(workers), None);
-        Exchange::new(carrier, plan.clone(), &SIZES, &handicap).unwrap()
+        Exchange::new(carrier, plan.clone(), &[], &SIZES, &handicap).unwrap()
     });
     on_both(exchanges, |_, mut exchange| {
         let began = Instant::now();

@@ -109,13 +109,13 @@ impl<'a> Conduct<'a> {
         let known = model.known(options);
         let (plan, measured) = planning.first(&known, cost.as_ref())?;
         let handicap = planning.handicap();
-        let exchange = Exchange::new(carrier.clone(), plan.clone(), &sizes, &handicap)?;
+        let exchange = Exchange::new(carrier.clone(), plan.clone(), &[], &sizes, &handicap)?;
         let worker = Worker::new(&workers, backend, exchange, optimizer);
         let mut conduct = Conduct { worker, carrier: carrier.clone(), options, plan, model, cost, iterations: 0 };
         if !measured {
             let known = Known { ready_s: Some(conduct.ready_s()?), ..known };
             let plan = planning.again(&conduct.plan, &known, conduct.cost.as_ref())?;
-            conduct.worker.replan(plan.clone(), &sizes, &handicap)?;
+            conduct.worker.replan(plan.clone(), &[], &sizes, &handicap)?;
             conduct.plan = plan;
         }
         Ok(conduct)

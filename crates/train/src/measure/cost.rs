@@ -67,7 +67,7 @@ impl Carrier {
         self.assign(plan, 0..repetitions as u64)?;
         let workers = self.peers().workers();
         let measured = || -> Result<Vec<Vec<f64>>, CommError> {
-            let calls = self.calls(plan)?;
+            let calls = self.calls(plan, &[])?;
             let mut all = vec![Vec::new(); calls.len()];
             let mut buffers = Vec::new();
             for (_, partition) in plan.partitions() {

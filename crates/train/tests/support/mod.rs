@@ -8,15 +8,17 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::{fs, process, thread};
 
 use paceline_comm::Communicator;
+use paceline_server::{ParameterServer, Roles, ServeOptions, serve};
 use paceline_train::{
-    Backend, Batch, Data, DataSource, Dataset, GradientSink, Images, ModelName, OpenGate, SharedSink, SinkClosed,
+    Backend, Batch, Data, DataSource, Dataset, GradientSink, Images, ModelName, OpenGate, Peers, SharedSink, SinkClosed,
 };
 use safetensors::SafeTensors;
 
+/// Worlds of several tests at once would only wait for the same few cores.
+static ONE_WORLD: Mutex<()> = Mutex::new(());
+
 /// Runs `rank` on each of the ranks of a new world; the results by rank.
 pub fn on_ranks<R: Send>(world_size: usize, rank: impl Fn(&Communicator) -> R + Sync) -> Vec<R> {
-    // Worlds of several tests at once would only wait for the same few cores.
-    static ONE_WORLD: Mutex<()> = Mutex::new(());
     let _world: MutexGuard<()> = ONE_WORLD.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let communicators = Communicator::threads(world_size).unwrap();
     thread::scope(|scope| {
@@ -25,6 +27,33 @@ pub fn on_ranks<R: Send>(world_size: usize, rank: impl Fn(&Communicator) -> R + 
         let ranks = communicators.into_iter().map(|communicator| scope.spawn(move || rank(&communicator)));
         let ranks: Vec<_> = ranks.collect();
         ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+/// Runs `worker` on each of so many workers, with `shards` shards that are threads of this process; none: all-to-all.
+pub fn on_workers<R: Send>(workers: usize, shards: usize, worker: impl Fn(&Peers) -> R + Sync) -> Vec<R> {
+    if shards == 0 {
+        return on_ranks(workers, |world| worker(&Peers::from(world)));
+    }
+    let _world: MutexGuard<()> = ONE_WORLD.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let roles = Roles::new(workers, shards).unwrap();
+    let mut ranks = Communicator::threads(roles.world_size()).unwrap();
+    let servers = ranks.split_off(workers);
+    thread::scope(|scope| {
+        let worker = &worker;
+        for world in servers {
+            scope.spawn(move || serve(&world, roles, &ServeOptions::default()).unwrap());
+        }
+        let of_worker = |world: Communicator| {
+            scope.spawn(move || {
+                let server = Arc::new(ParameterServer::connect(&world, roles).unwrap());
+                let result = worker(&Peers::from(&server));
+                server.stop().unwrap();
+                result
+            })
+        };
+        let threads: Vec<_> = ranks.into_iter().map(of_worker).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
 }
 
