@@ -98,6 +98,17 @@ pub struct Span {
     pub operation: Option<usize>,
 }
 
+impl Inputs {
+    /// The same on a network on which only bytes take time.
+    pub fn without_start_up(&self) -> Inputs {
+        let bytes_only = |communication: &Communication| {
+            let (_, beta_s_per_byte) = communication.line();
+            Communication { alpha_s: 0.0, beta_s_per_byte, points: Vec::new() }
+        };
+        Inputs { communication: self.communication.as_ref().map(bytes_only), ..self.clone() }
+    }
+}
+
 impl Communication {
     /// Seconds for which an operation of so many bytes keeps the channel that all operations share.
     ///

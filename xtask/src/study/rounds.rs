@@ -41,6 +41,8 @@ pub struct OurRun {
     pub formula_s: Option<f64>,
     /// Of it, communication that no computation hides.
     pub formula_exposed_s: Option<f64>,
+    /// The same if starting an operation cost nothing: nobody exposes less on this network.
+    pub least_exposed_s: Option<f64>,
     /// Seconds of backward in which communication was under way, from the timeline.
     pub hidden_in_backward_s: Option<f64>,
     /// Operations per iteration.
@@ -94,6 +96,8 @@ pub struct MethodSummary {
     pub exposed_communication_s: f64,
     /// The same by the formula.
     pub formula_exposed_s: Option<f64>,
+    /// The same if starting an operation cost nothing.
+    pub least_exposed_s: Option<f64>,
     /// From the timelines.
     pub hidden_in_backward_s: Option<f64>,
     /// The maximum over the rounds.
@@ -155,6 +159,7 @@ impl OurRun {
             median_s: measured.median_s(),
             formula_s: formula::iteration_s(profile, plan, inputs, workers),
             formula_exposed_s: formula::exposed_s(profile, plan, inputs, workers),
+            least_exposed_s: formula::exposed_s(profile, plan, &inputs.without_start_up(), workers),
             hidden_in_backward_s: measured.timeline.as_ref().map(|timeline| timeline.hidden_in_backward_s()),
             operations: plan.operations(),
             buckets: plan.buckets.len(),
@@ -184,6 +189,7 @@ impl Rounds {
             of_formula: of(&|run| Some(run.formula_s? / run.median_s)),
             exposed_communication_s: of(&|run| Some(run.exposed_communication_s))?,
             formula_exposed_s: of(&|run| run.formula_exposed_s),
+            least_exposed_s: of(&|run| run.least_exposed_s),
             hidden_in_backward_s: of(&|run| run.hidden_in_backward_s),
             scheduling_s_per_tensor: runs.iter().map(|run| run.scheduling_s_per_tensor).fold(0.0, f64::max),
             ddp_ratio: of(&|run| Some(self.ddp_s(run.round)? / run.median_s)),
@@ -228,6 +234,7 @@ mod tests {
             median_s,
             formula_s: Some(0.9),
             formula_exposed_s: Some(0.1),
+            least_exposed_s: Some(0.05),
             hidden_in_backward_s: None,
             operations: 3,
             buckets: 3,
