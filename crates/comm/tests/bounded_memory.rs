@@ -15,6 +15,8 @@ struct Counting;
 
 static COUNT: AtomicBool = AtomicBool::new(false);
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+/// Allocations of three ranks in 4,800 calls. One per call of one kind on one rank would be 200.
+const MOST: usize = 100;
 /// The tests of this file measure the whole process: one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -113,9 +115,15 @@ fn a_warm_communicator_allocates_nothing() {
                 round(&mut small, &mut large, &mut gathered, &mut pending);
             }
             comm.barrier(&options).unwrap();
-            // On a busy machine messages come late and are pooled: the quietest of a few windows counts.
+            // On a busy machine messages come late and are pooled, and queues find new high-water marks: the quietest of a
+            // few windows counts, or of many.
             let mut least = usize::MAX;
-            for _ in 0..6 {
+            for window in 0..30 {
+                let mut found = [least as f64];
+                comm.all_reduce(&mut found, Reduction::Max, &options).unwrap();
+                if window >= 6 && found[0] <= MOST as f64 {
+                    break;
+                }
                 comm.barrier(&options).unwrap();
                 COUNT.store(true, Ordering::SeqCst);
                 ALLOCATIONS.store(0, Ordering::SeqCst);
@@ -129,9 +137,7 @@ fn a_warm_communicator_allocates_nothing() {
             }
             least
         });
-        // A queue may still find a new high-water mark now and then, more often on a busy machine (218 were seen at a
-        // load of 20 on 2 cores); an allocation per call of one kind would be 600.
         let most = allocations.iter().max().copied().unwrap_or(0);
-        assert!(most <= 300, "{most} allocations in 4,800 calls over {links:?}");
+        assert!(most <= MOST, "{most} allocations in 4,800 calls over {links:?}");
     }
 }

@@ -91,7 +91,8 @@ fn a_trace_is_bounded_and_ends() {
 fn a_rank_that_waits_says_so() {
     let traces = on_all_ranks(Links::Tcp, 2, |comm| {
         comm.start_trace(1 << 16);
-        let late = std::time::Duration::from_millis(60);
+        // Long enough that a busy machine lets the other rank fall asleep.
+        let late = std::time::Duration::from_millis(300);
         if comm.rank() == 0 {
             std::thread::sleep(late);
         }
