@@ -5,6 +5,7 @@
 mod compare;
 mod lab_command;
 mod lab_study;
+mod publish_study;
 mod study;
 
 use std::process::ExitCode;
@@ -19,6 +20,8 @@ enum Xtask {
     Compare(compare::Options),
     /// Put the numbers and the chart of a kept run into the README
     Publish(compare::publish::Options),
+    /// Put the numbers and the chart of a kept study of `paceline bench` into the README
+    PublishStudy(publish_study::Options),
     /// One rank of the raw exchange, which `compare` starts
     #[command(hide = true)]
     RawExchange(compare::raw_exchange::RankArguments),
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
         |outcome: Result<(), compare::Error>| outcome.map(|()| ExitCode::SUCCESS).map_err(|error| error.to_string());
     let outcome = match Xtask::parse() {
         Xtask::Compare(options) => done(compare::run(&options)),
+        Xtask::PublishStudy(options) => done(publish_study::run(&options)),
         Xtask::Publish(options) => done(compare::publish::run(&options)),
         Xtask::RawExchange(arguments) => done(compare::raw_exchange::run_rank(&arguments)),
         Xtask::Lab(arguments) => lab_command::run(arguments),

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use miette::{Diagnostic, Report, ReportHandler};
 use paceline_comm::CommError;
+use paceline_server::ServerError;
 use paceline_train::TrainError;
 
 /// The command could not do its work.
@@ -83,6 +84,13 @@ pub fn unless_closed(written: io::Result<()>) -> Result<(), Failure> {
 /// The message names rank, host, operation and the next step by itself.
 impl From<CommError> for Failure {
     fn from(error: CommError) -> Failure {
+        Failure::failed(error)
+    }
+}
+
+/// As above.
+impl From<ServerError> for Failure {
+    fn from(error: ServerError) -> Failure {
         Failure::failed(error)
     }
 }

@@ -111,7 +111,8 @@ pub fn start(
 }
 
 impl Meeting {
-    fn arrange() -> io::Result<Meeting> {
+    /// For ranks on this host.
+    pub fn arrange() -> io::Result<Meeting> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?.to_string();
         let job = job_name(&address);

@@ -90,8 +90,7 @@ pub fn connect(
     tcp_streams: u32,
     emulation: Option<Emulation>,
 ) -> Result<Communicator, Failure> {
-    let mut config = Config { environment, transport, tcp_streams, emulation, ..Config::from_environment()? };
-    config.watch.on_stall = Some(Arc::new(|report| eprintln!("paceline: {report}")));
+    let config = Config { tcp_streams, emulation, ..config(environment, transport)? };
     let communicator = Communicator::connect(config)?;
     if communicator.rank() == 0 {
         for note in communicator.notes() {
@@ -99,6 +98,16 @@ pub fn connect(
         }
     }
     Ok(communicator)
+}
+
+/// How ranks connect: stalls are reported on standard error.
+///
+/// # Errors
+/// The environment contradicts itself.
+pub fn config(environment: Environment, transport: TransportChoice) -> Result<Config, Failure> {
+    let mut config = Config { environment, transport, ..Config::from_environment()? };
+    config.watch.on_stall = Some(Arc::new(|report| eprintln!("paceline: {report}")));
+    Ok(config)
 }
 
 /// What carries the links of a rank: one name if all are alike.

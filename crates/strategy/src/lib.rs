@@ -45,5 +45,6 @@ pub use arch::Servers;
 pub use error::{Problem, StrategyError};
 pub use kind::{Kind, Value};
 pub use method::{Method, Parameter, Presence};
+pub use nearest::nearest;
 pub use registry::{Preset, Registry, Rule, Senseless};
 pub use strategy::{Aspect, Call, Strategy};

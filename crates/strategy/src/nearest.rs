@@ -1,5 +1,5 @@
 /// The candidate that a mistyped word most likely meant: the one the fewest edits away, if those are few for its length.
-pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let allowed = (word.chars().count() / 3).max(1) + 1;
     let word = word.to_lowercase();
     let distances = candidates.into_iter().map(|candidate| (edit_distance(&word, candidate), candidate));

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use paceline_plan::Plan;
+use paceline_schedule::Schedulers;
 use serde::{Deserialize, Serialize};
 
 mod conduct;
@@ -16,10 +17,12 @@ pub(crate) use cost::communication_cost;
 use crate::timeline::Timeline;
 
 /// How a cell is measured. The default is the study's protocol: 10 iterations to warm up, 100 that count.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct MeasureOptions {
     /// How the workers communicate, in the grammar of `paceline-strategy`.
     pub strategy: String,
+    /// What it may name: Paceline's schedules, and the caller's own.
+    pub schedulers: Schedulers,
     /// Samples per worker and iteration. A replayed profile is scaled to it.
     pub local_batch: usize,
     /// Iterations before those that count.
@@ -62,6 +65,7 @@ impl Default for MeasureOptions {
     fn default() -> Self {
         MeasureOptions {
             strategy: "wfbp-a2a".into(),
+            schedulers: Schedulers::built_in(),
             local_batch: 32,
             warm_up: 10,
             length: Length::Iterations(100),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use paceline_comm::Communicator;
 use paceline_plan::{Plan, TensorId};
-use paceline_schedule::{ScheduleError, Workload};
+use paceline_schedule::{ScheduleError, Schedulers, Workload};
 use paceline_strategy::{Call, Strategy};
 
 use crate::agreement::Agreement;
@@ -20,6 +20,8 @@ pub(crate) const MEASURING_WARM_UP: usize = 3;
 /// What is planned from.
 pub(crate) struct Planning<'a> {
     pub(crate) strategy: &'a Strategy,
+    /// What its schedule may be; `None`: one of Paceline's.
+    pub(crate) schedulers: Option<&'a Schedulers>,
     pub(crate) peers: &'a Peers,
     /// Elements of each tensor.
     pub(crate) sizes: &'a [usize],
@@ -85,7 +87,10 @@ impl Planning<'_> {
         if cost.is_some() || workers.world_size() == 1 {
             workload = workload.with_communication(&seconds);
         }
-        paceline_schedule::plan(strategy, &workload)
+        match self.schedulers {
+            Some(schedulers) => schedulers.plan(strategy, &workload),
+            None => paceline_schedule::plan(strategy, &workload),
+        }
     }
 
     /// A plan from measurements that all workers share is the same on all; this proves it.

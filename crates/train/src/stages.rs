@@ -47,7 +47,7 @@ impl Stages {
         given: Option<&ExecutedPlans>,
     ) -> Result<(Stages, Exchange), TrainError> {
         let carrier = Carrier::new(peers.clone(), strategy.algorithm().map(str::to_owned));
-        let planning = Planning { strategy, peers, sizes, slowed: 1.0 };
+        let planning = Planning { strategy, schedulers: None, peers, sizes, slowed: 1.0 };
         let (plan, chosen, next) = match given {
             Some(given) => {
                 given.check(sizes).map_err(TrainError::Options)?;
@@ -108,8 +108,13 @@ impl Stages {
     fn advance(&mut self, worker: &mut Worker) -> Result<(), TrainError> {
         // Measurements want the network for themselves.
         worker.finish()?;
-        let planning =
-            Planning { strategy: &self.strategy, peers: self.carrier.peers(), sizes: &self.sizes, slowed: 1.0 };
+        let planning = Planning {
+            strategy: &self.strategy,
+            schedulers: None,
+            peers: self.carrier.peers(),
+            sizes: &self.sizes,
+            slowed: 1.0,
+        };
         let (plan, chosen) = match &mut self.next {
             Next::Given(stages) => {
                 let Some(Stage { plan, all_reduces, .. }) = stages.pop_front() else { return Ok(()) };

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use paceline_comm::{CallOptions, Communicator, Reduction};
 use paceline_plan::{Plan, Profile};
-use paceline_strategy::{Registry, Strategy};
+use paceline_strategy::Strategy;
 
 use super::cost::communication_cost;
 use super::statistics::relative_half_width;
@@ -102,7 +102,13 @@ impl<'a> Conduct<'a> {
             broadcast_model(&workers, backend.as_mut())?;
         }
         let carrier = Carrier::new(peers, strategy.algorithm().map(str::to_owned));
-        let planning = Planning { strategy: &strategy, peers: carrier.peers(), sizes: &sizes, slowed: options.dilate };
+        let planning = Planning {
+            strategy: &strategy,
+            schedulers: Some(&options.schedulers),
+            peers: carrier.peers(),
+            sizes: &sizes,
+            slowed: options.dilate,
+        };
         let bytes = sizes.iter().sum::<usize>() * size_of::<f32>();
         let start_up = planning.start_up().mul_f64(options.dilate);
         let cost = (workers.world_size() > 1).then(|| communication_cost(&carrier, bytes, start_up)).transpose()?;
@@ -329,7 +335,7 @@ impl MeasureOptions {
         if !(self.dilate.is_finite() && self.dilate >= 1.0) {
             return Err(TrainError::Options(format!("dilate {} must be at least 1", self.dilate)));
         }
-        let parsed = Registry::built_in().parse(&self.strategy);
+        let parsed = self.schedulers.grammar().parse(&self.strategy);
         parsed.map_err(|source| TrainError::Strategy { text: self.strategy.clone(), source })
     }
 }

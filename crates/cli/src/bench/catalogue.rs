@@ -1,0 +1,97 @@
+//! Which models and methods there are to choose from.
+
+use paceline_strategy::{Registry as Strategies, nearest};
+
+/// What a study can name.
+pub struct Catalogue<'a> {
+    /// Models, built in and the caller's own.
+    pub models: Vec<ModelEntry>,
+    /// Methods.
+    pub strategies: &'a Strategies,
+    /// Reads a profile from a file: the model's name and what is known of it.
+    pub read_profile: &'a ReadProfile,
+}
+
+/// What a profile's name or file says: its model, and what is known of it.
+pub type ReadProfile = dyn Fn(&str) -> Result<(String, ProfileEntry), String>;
+
+/// A model.
+#[derive(Clone, Debug)]
+pub struct ModelEntry {
+    /// Its name.
+    pub name: String,
+    /// Samples per worker and iteration if nobody says it.
+    pub local_batch: usize,
+    /// A guess of the seconds that one sample takes on one core here; None: it cannot be computed here.
+    pub sample_s: Option<f64>,
+    /// The built-in profile.
+    pub profile: Option<ProfileEntry>,
+}
+
+/// A recorded iteration.
+#[derive(Clone, Debug)]
+pub struct ProfileEntry {
+    /// Its name, or its file.
+    pub name: String,
+    /// Of its contents.
+    pub fingerprint: String,
+    /// Samples per worker and iteration that it was recorded with.
+    pub local_batch: usize,
+    /// Of the device alone.
+    pub samples_per_s: f64,
+    /// Bytes of the gradients.
+    pub bytes: f64,
+}
+
+impl Catalogue<'_> {
+    /// The model of that name.
+    ///
+    /// # Errors
+    /// There is none; offers the nearest one.
+    pub fn model(&self, name: &str) -> Result<&ModelEntry, String> {
+        self.models.iter().find(|model| model.name == name).ok_or_else(|| {
+            let names = || self.models.iter().map(|model| model.name.as_str());
+            let meant = nearest(name, names()).map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_default();
+            format!("unknown model `{name}`{meant}; known: {}", names().collect::<Vec<_>>().join(", "))
+        })
+    }
+}
+
+#[cfg(test)]
+pub mod samples {
+    use super::*;
+
+    /// Two models that compute, one of them with a profile, and one that has nothing but that.
+    pub fn catalogue(strategies: &Strategies) -> Catalogue<'_> {
+        let profile = |model: &str, samples_per_s, bytes| ProfileEntry {
+            name: format!("{model}@rtx2080ti"),
+            fingerprint: "f".to_owned(),
+            local_batch: 64,
+            samples_per_s,
+            bytes,
+        };
+        let model =
+            |name: &str, sample_s, profile| ModelEntry { name: name.to_owned(), local_batch: 32, sample_s, profile };
+        Catalogue {
+            models: vec![
+                model("cnn", Some(1e-4), None),
+                model("resnet50", Some(0.5), Some(profile("resnet50", 253.1, 102e6))),
+                model("bert-large", None, Some(profile("bert-large", 49.0, 1.3e9))),
+            ],
+            strategies,
+            read_profile: &|path| match path {
+                "mine.json" => Ok((
+                    "mine".to_owned(),
+                    ProfileEntry {
+                        name: "mine.json".to_owned(),
+                        fingerprint: "m".to_owned(),
+                        local_batch: 16,
+                        samples_per_s: 100.0,
+                        bytes: 1e6,
+                    },
+                )),
+                _ => Err("No such file or directory".to_owned()),
+            },
+        }
+    }
+}

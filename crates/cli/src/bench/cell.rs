@@ -1,0 +1,189 @@
+//! What is measured: a cell of the study, and the setting that it shares with those it is compared with.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What is the same for all methods and worker counts of one chart.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Setting {
+    /// The model's name.
+    pub model: String,
+    /// What the workers do between communications.
+    pub compute: Compute,
+    /// The emulated network, as `--emulate` says it; None: the links of the machine.
+    pub network: Option<String>,
+    /// Workers on each emulated host; None: all share this one, or a launcher has placed them.
+    pub workers_per_host: Option<usize>,
+    /// Samples per worker and iteration.
+    pub local_batch: usize,
+    /// Computation and emulated links were slowed by this factor, and times divided by it.
+    pub dilate: f64,
+    /// What real computation trains on, as `--data` says it; None: what comes with the model.
+    pub data: Option<String>,
+}
+
+/// What a worker does between communications.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Compute {
+    /// It trains the model here.
+    Real,
+    /// It sleeps through the steps of a profile.
+    Replay {
+        /// The built-in profile's name, or the file.
+        profile: String,
+        /// The fingerprint of its contents.
+        fingerprint: String,
+        /// The throughput of the device alone, by the profile.
+        samples_per_s: f64,
+    },
+}
+
+/// One world: what is measured as one number.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// What it shares with those that it is compared with.
+    pub setting: Setting,
+    /// As it was asked for.
+    pub method: String,
+    /// The method with every aspect.
+    pub strategy: String,
+    /// Workers.
+    pub workers: usize,
+    /// Shards that serve them; 0 without a parameter server.
+    pub shards: usize,
+    /// Each shard is a process on a host of its own, rather than a thread beside a worker.
+    pub dedicated_servers: bool,
+    /// Threads that compute in each worker.
+    pub threads: usize,
+    /// What it is there for.
+    pub arm: Arm,
+}
+
+/// What a cell is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Arm {
+    /// To be compared.
+    Method,
+    /// The group's first method once more: how far do two measurements of the same thing lie apart?
+    Again,
+    /// One worker alone, which speedups refer to; it was not asked for by itself.
+    Baseline,
+}
+
+impl Cell {
+    /// Names the cell within its study: the same text, the same cell. Everything that matters stands in it.
+    ///
+    /// # Errors
+    /// Never in practice: the fields have a JSON form.
+    pub fn key(&self) -> serde_json::Result<String> {
+        serde_json::to_string(self)
+    }
+}
+
+impl Setting {
+    /// Was the computation only slept through?
+    pub fn is_replayed(&self) -> bool {
+        matches!(self.compute, Compute::Replay { .. })
+    }
+
+    /// The words that must stand beside every number: what of it was not real.
+    pub fn labels(&self) -> Vec<String> {
+        let mut labels = Vec::new();
+        if let Compute::Replay { profile, .. } = &self.compute {
+            labels.push(format!("replayed: {profile}"));
+        }
+        if let Some(network) = &self.network {
+            labels.push(format!("emulated: {network}"));
+        }
+        if self.dilate != 1.0 {
+            labels.push(format!("dilated {}×", self.dilate));
+        }
+        labels
+    }
+
+    /// The throughput of one device alone, if the profile says it.
+    pub fn single_device(&self) -> Option<f64> {
+        match &self.compute {
+            Compute::Replay { samples_per_s, .. } => Some(*samples_per_s),
+            Compute::Real => None,
+        }
+    }
+}
+
+/// As a heading: model, batch, network.
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let network = self.network.as_deref().unwrap_or("this machine's links");
+        write!(f, "{}, local batch {}, {network}", self.model, self.local_batch)?;
+        if let Some(workers) = self.workers_per_host {
+            write!(f, ", {workers} workers per host")?;
+        }
+        Ok(())
+    }
+}
+
+/// As a line of progress.
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let arm = match self.arm {
+            Arm::Method => "",
+            Arm::Again => " (A/A)",
+            Arm::Baseline => " (baseline)",
+        };
+        let s = if self.workers == 1 { "" } else { "s" };
+        write!(f, "{}, {}{arm}, {} worker{s}", self.setting.model, self.method, self.workers)?;
+        self.setting.network.as_ref().map_or(Ok(()), |network| write!(f, ", {network}"))
+    }
+}
+
+#[cfg(test)]
+pub mod samples {
+    use super::*;
+
+    /// A setting that nothing was emulated in.
+    pub fn setting(model: &str) -> Setting {
+        Setting {
+            model: model.to_owned(),
+            compute: Compute::Real,
+            network: None,
+            workers_per_host: None,
+            local_batch: 32,
+            dilate: 1.0,
+            data: None,
+        }
+    }
+
+    /// A replayed one over an emulated network.
+    pub fn replayed(model: &str, network: &str, samples_per_s: f64) -> Setting {
+        let compute = Compute::Replay {
+            profile: "rtx2080ti".to_owned(),
+            fingerprint: "0123456789abcdef".to_owned(),
+            samples_per_s,
+        };
+        Setting {
+            compute,
+            network: Some(network.to_owned()),
+            workers_per_host: Some(4),
+            local_batch: 64,
+            ..setting(model)
+        }
+    }
+
+    /// A cell to be compared.
+    pub fn cell(setting: &Setting, method: &str, workers: usize) -> Cell {
+        let shards = if method.ends_with("-ps") { workers } else { 0 };
+        Cell {
+            setting: setting.clone(),
+            method: method.to_owned(),
+            strategy: format!("strategy of {method}"),
+            workers,
+            shards,
+            dedicated_servers: false,
+            threads: 1,
+            arm: Arm::Method,
+        }
+    }
+}

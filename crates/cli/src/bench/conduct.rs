@@ -1,0 +1,220 @@
+//! Runs a study: world after world, interleaved, each result kept as soon as it is there.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::budget::{Effort, Pace, Protocol, duration, effort};
+use super::cell::Cell;
+use super::rank::WorldSpec;
+use super::store::{RunRecord, Store, StudyId};
+use super::study::{PlannedCell, Study};
+use super::world::WorldEnd;
+use crate::failure::Failure;
+use paceline_train::CellRun;
+
+/// Runs worlds.
+pub trait Worlds {
+    /// Runs one to its end.
+    ///
+    /// # Errors
+    /// No world can be run at all.
+    fn run(&mut self, spec: &WorldSpec, deadline: Duration) -> Result<WorldEnd, Failure>;
+}
+
+/// Is told what goes on.
+pub trait Watcher {
+    /// A run begins; about so many seconds are left for the study.
+    fn begins(&mut self, cell: &Cell, effort: &Effort, left_s: f64);
+    /// A run has ended, or was there already.
+    fn ended(&mut self, cell: &Cell, run: Option<&RunRecord>);
+}
+
+/// How a study ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StudyEnd {
+    /// All of it was run; so many runs failed.
+    Complete {
+        /// Runs that gave nothing.
+        failed: usize,
+    },
+    /// A signal has ended it.
+    Interrupted(Signal),
+}
+
+/// A world that takes so many times its estimate, and at least this long, hangs.
+const PATIENCE: f64 = 10.0;
+const PATIENCE_MIN: Duration = Duration::from_secs(120);
+
+/// Conducts the study.
+///
+/// # Errors
+/// A run could not be kept, or no world can be run.
+pub fn conduct(
+    study: &Study,
+    store: &Store,
+    id: StudyId,
+    worlds: &mut dyn Worlds,
+    watcher: &mut dyn Watcher,
+) -> Result<StudyEnd, Failure> {
+    let mut cells: Vec<(usize, &PlannedCell, Pace)> = Vec::new();
+    for (panel, plan) in study.panels.iter().enumerate() {
+        cells.extend(plan.cells.iter().map(|planned| (panel, planned, planned.pace)));
+    }
+    let total = cells.len() * study.protocol.runs();
+    let (begun, mut failed, mut done, mut skipped) = (Instant::now(), 0, 0, 0);
+    for panel in 0..study.panels.len() {
+        for number in 1..=study.protocol.runs() {
+            for (_, planned, pace) in cells.iter_mut().filter(|(of, ..)| *of == panel) {
+                let cell = &planned.cell;
+                if store.has(id, cell, number)? {
+                    skipped += 1;
+                    watcher.ended(cell, None);
+                    continue;
+                }
+                let left_s = time_left(&study.protocol, begun.elapsed(), total, skipped);
+                let effort = effort(&study.protocol, pace, left_s, total - skipped - done);
+                watcher.begins(cell, &effort, left_s);
+                let spec = WorldSpec { cell: cell.clone(), effort, timeline: number == 1 };
+                let estimate = Duration::from_secs_f64(PATIENCE * duration(pace, &effort));
+                let started = Instant::now();
+                let outcome = match worlds.run(&spec, estimate.max(PATIENCE_MIN))? {
+                    WorldEnd::Interrupted(signal) => return Ok(StudyEnd::Interrupted(signal)),
+                    WorldEnd::Failed(why) => Err(why),
+                    WorldEnd::Done(words) => super::rank::result(&words),
+                };
+                if let Ok(measured) = &outcome {
+                    *pace = learned(measured, started.elapsed(), cell);
+                }
+                failed += usize::from(outcome.is_err());
+                done += 1;
+                let run = RunRecord { number, outcome };
+                store.keep(id, cell, &run)?;
+                watcher.ended(cell, Some(&run));
+            }
+        }
+    }
+    Ok(StudyEnd::Complete { failed })
+}
+
+/// Seconds that are left for the runs that are still to come: those that another call has finished have used up theirs.
+fn time_left(protocol: &Protocol, elapsed: Duration, total: usize, skipped: usize) -> f64 {
+    match protocol {
+        Protocol::Timed { seconds, .. } => {
+            seconds * (total - skipped) as f64 / total.max(1) as f64 - elapsed.as_secs_f64()
+        }
+        Protocol::Fixed { .. } => f64::INFINITY,
+    }
+}
+
+/// What a run says about the next one of the same cell. Its times are those of the undilated machine.
+fn learned(measured: &CellRun, took: Duration, cell: &Cell) -> Pace {
+    let iteration_s = measured.mean_iteration_s() * cell.setting.dilate;
+    let iterated = iteration_s * (measured.warm_up + measured.iteration_s.len()) as f64;
+    Pace { iteration_s, overhead_s: (took.as_secs_f64() - iterated).max(0.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::path::PathBuf;
+
+    use super::super::cell::samples::{cell, setting};
+    use super::super::rank::announce;
+    use super::super::store::tests::study_record;
+    use super::super::study::PanelPlan;
+    use super::super::summary::samples::cell_run;
+    use super::*;
+
+    /// Worlds that only pretend; some fail, and one is interrupted.
+    #[derive(Default)]
+    struct Pretended {
+        ran: Vec<(String, usize)>,
+        failing: HashMap<String, &'static str>,
+        interrupt_at: Option<usize>,
+    }
+
+    impl Worlds for Pretended {
+        fn run(&mut self, spec: &WorldSpec, _deadline: Duration) -> Result<WorldEnd, Failure> {
+            let method = &spec.cell.method;
+            if self.interrupt_at == Some(self.ran.len()) {
+                return Ok(WorldEnd::Interrupted(Signal::INT));
+            }
+            self.ran.push((method.clone(), spec.cell.workers));
+            if let Some(why) = self.failing.get(method) {
+                return Ok(WorldEnd::Failed((*why).to_owned()));
+            }
+            let measured = cell_run(0.1);
+            Ok(WorldEnd::Done(announce(&measured).expect("it has a form")))
+        }
+    }
+
+    struct Nobody;
+
+    impl Watcher for Nobody {
+        fn begins(&mut self, _: &Cell, _: &Effort, _: f64) {}
+        fn ended(&mut self, _: &Cell, _: Option<&RunRecord>) {}
+    }
+
+    fn study() -> Study {
+        let setting = setting("cnn");
+        let pace = Pace { iteration_s: 0.1, overhead_s: 0.1 };
+        let cells = ["bsp-a2a", "wfbp-a2a", "ddp"].map(|method| PlannedCell { cell: cell(&setting, method, 2), pace });
+        let protocol = Protocol::Fixed { warm_up: 1, iterations: 3, runs: 2 };
+        Study { protocol, panels: vec![PanelPlan { setting, cells: cells.to_vec() }] }
+    }
+
+    struct Scratch(PathBuf);
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn store(name: &str) -> (Scratch, Store, StudyId) {
+        let path = std::env::temp_dir().join(format!("paceline-conduct-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a directory for the test");
+        let store = Store::open(&path.join("runs.db")).expect("it is new");
+        let id = store.begin(&study_record("f")).expect("begun");
+        (Scratch(path), store, id)
+    }
+
+    fn methods(ran: &[(String, usize)]) -> Vec<&str> {
+        ran.iter().map(|(method, _)| method.as_str()).collect()
+    }
+
+    #[test]
+    fn runs_of_all_methods_take_turns() {
+        let (_scratch, store, id) = store("turns");
+        let mut worlds = Pretended::default();
+        let end = conduct(&study(), &store, id, &mut worlds, &mut Nobody);
+        assert!(matches!(end, Ok(StudyEnd::Complete { failed: 0 })));
+        assert_eq!(methods(&worlds.ran), ["bsp-a2a", "wfbp-a2a", "ddp", "bsp-a2a", "wfbp-a2a", "ddp"]);
+    }
+
+    #[test]
+    fn a_failed_world_fails_its_cell_and_nothing_else() {
+        let (_scratch, store, id) = store("failed");
+        let failing = HashMap::from([("wfbp-a2a".to_owned(), "rank 1 (pid 7) was killed by SIGKILL")]);
+        let mut worlds = Pretended { failing, ..Pretended::default() };
+        let end = conduct(&study(), &store, id, &mut worlds, &mut Nobody);
+        assert!(matches!(end, Ok(StudyEnd::Complete { failed: 2 })));
+        assert_eq!(worlds.ran.len(), 6);
+        let cells = store.cells(id).expect("read");
+        assert!(cells.iter().all(|one| one.runs.len() == 2));
+        assert_eq!(cells[1].runs[0].outcome, Err("rank 1 (pid 7) was killed by SIGKILL".to_owned()));
+    }
+
+    #[test]
+    fn what_was_finished_before_an_interruption_is_not_run_again() {
+        let (_scratch, store, id) = store("resumed");
+        let mut worlds = Pretended { interrupt_at: Some(4), ..Pretended::default() };
+        let end = conduct(&study(), &store, id, &mut worlds, &mut Nobody);
+        assert!(matches!(end, Ok(StudyEnd::Interrupted(Signal::INT))));
+        let mut worlds = Pretended::default();
+        let end = conduct(&study(), &store, id, &mut worlds, &mut Nobody);
+        assert!(matches!(end, Ok(StudyEnd::Complete { failed: 0 })));
+        assert_eq!(methods(&worlds.ran), ["wfbp-a2a", "ddp"]);
+    }
+}

@@ -1,0 +1,194 @@
+//! The files besides the report: JSON, CSV, trace. They are opened before the work, so that a path that cannot be written
+//! to is found out in time.
+
+use std::fmt::Write;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::arguments::BenchArguments;
+use super::summary::{Panel, Row, RowResult};
+use crate::failure::Failure;
+use crate::json_file::{JsonFile, PlainFile};
+use crate::report::Report;
+use paceline_train::Lane;
+
+/// What was asked for.
+pub struct Files {
+    json: Option<JsonFile>,
+    csv: Option<PlainFile>,
+    trace: Option<PlainFile>,
+}
+
+/// What stands in the file of `--json`, besides machine and command line.
+#[derive(Serialize)]
+struct Results<'a> {
+    protocol: &'a str,
+    version: &'a str,
+    panels: &'a [Panel],
+}
+
+impl Files {
+    /// Opens them.
+    ///
+    /// # Errors
+    /// One cannot be written to.
+    pub fn create(arguments: &BenchArguments) -> Result<Files, Failure> {
+        // The report's place, too, though it is written at once.
+        PlainFile::create(&arguments.report)?;
+        Ok(Files {
+            json: arguments.json.as_deref().map(JsonFile::create).transpose()?,
+            csv: arguments.csv.as_deref().map(PlainFile::create).transpose()?,
+            trace: arguments.trace.as_deref().map(PlainFile::create).transpose()?,
+        })
+    }
+
+    /// Writes them.
+    ///
+    /// # Errors
+    /// The disk is full, or a file has become unwritable.
+    pub fn write(self, report: &Report) -> Result<(), Failure> {
+        let Report { study, panels } = report;
+        if let Some(json) = self.json {
+            json.write(&Results { protocol: &study.protocol, version: &study.version, panels })?;
+        }
+        if let Some(csv) = self.csv {
+            csv.write(&table(panels))?;
+        }
+        if let Some(trace) = self.trace {
+            trace.write(&traces(panels).to_string())?;
+        }
+        Ok(())
+    }
+}
+
+/// A line for each method and number of workers, with a head. Empty where there is no number.
+fn table(panels: &[Panel]) -> String {
+    let mut out = "model,compute,network,workers_per_host,local_batch,dilate,workers,method,shards,runs,\
+                   samples_per_s,std_samples_per_s,median_samples_per_s,half_width_95_samples_per_s,speedup,efficiency,\
+                   iteration_s,compute_s,exposed_communication_s,bytes_per_iteration,messages_per_iteration,plan_hash,\
+                   best,failures\n"
+        .to_owned();
+    for panel in panels {
+        for group in &panel.groups {
+            for row in &group.rows {
+                let best = group.verdict.is_among_the_best(&row.method);
+                // Writing to memory does not fail.
+                let _ = writeln!(out, "{}", line(panel, group.workers, row, best));
+            }
+        }
+    }
+    out
+}
+
+fn line(panel: &Panel, workers: usize, row: &Row, best: bool) -> String {
+    let setting = &panel.setting;
+    let result = row.result.as_ref();
+    let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
+    let of = |value: fn(&RowResult) -> f64| number(result.map(value));
+    let fields = [
+        setting.model.clone(),
+        if setting.is_replayed() { "replay".to_owned() } else { "real".to_owned() },
+        setting.network.clone().unwrap_or_default(),
+        setting.workers_per_host.map(|workers| workers.to_string()).unwrap_or_default(),
+        setting.local_batch.to_string(),
+        setting.dilate.to_string(),
+        workers.to_string(),
+        row.method.clone(),
+        row.shards.to_string(),
+        result.map_or(0, |result| result.samples_per_s.runs).to_string(),
+        of(|result| result.samples_per_s.mean),
+        number(result.and_then(|result| result.samples_per_s.std)),
+        of(|result| result.samples_per_s.median),
+        number(result.and_then(|result| result.samples_per_s.half_width_95)),
+        number(result.and_then(|result| result.speedup)),
+        number(result.and_then(|result| result.efficiency)),
+        of(|result| result.iteration_s),
+        of(|result| result.compute_s),
+        of(|result| result.exposed_communication_s),
+        of(|result| result.bytes_per_iteration),
+        of(|result| result.messages_per_iteration),
+        result.map(|result| result.plan_hash.clone()).unwrap_or_default(),
+        best.to_string(),
+        row.failures.join(" | "),
+    ];
+    fields.iter().map(|field| quoted(field)).collect::<Vec<_>>().join(",")
+}
+
+/// As RFC 4180 has it.
+fn quoted(field: &str) -> String {
+    match field.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{}\"", field.replace('"', "\"\"")),
+        false => field.to_owned(),
+    }
+}
+
+/// One iteration of each method as a process of its own, with a thread for each lane (the trace format of Chrome and
+/// Perfetto; times in microseconds).
+fn traces(panels: &[Panel]) -> Value {
+    let mut events = Vec::new();
+    let rows = panels.iter().flat_map(|panel| {
+        panel.groups.iter().flat_map(move |group| group.rows.iter().map(move |row| (panel, group.workers, row)))
+    });
+    let timelines =
+        rows.filter_map(|(panel, workers, row)| Some((panel, workers, row, row.result.as_ref()?.timeline.as_ref()?)));
+    for (process, (panel, workers, row, timeline)) in timelines.enumerate() {
+        let name = format!("{}, {workers} workers, {}", row.method, panel.setting);
+        events.push(json!({"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}}));
+        for (thread, Lane { name, spans }) in timeline.lanes.iter().enumerate() {
+            events
+                .push(json!({"ph": "M", "name": "thread_name", "pid": process, "tid": thread, "args": {"name": name}}));
+            events.push(json!({"ph": "M", "name": "thread_sort_index", "pid": process, "tid": thread, "args": {"sort_index": thread}}));
+            events.extend(spans.iter().map(|span| {
+                json!({"ph": "X", "name": span.name, "cat": name, "pid": process, "tid": thread,
+                       "ts": span.start_s * 1e6, "dur": (span.end_s - span.start_s) * 1e6})
+            }));
+        }
+    }
+    json!({"traceEvents": events, "displayTimeUnit": "ms"})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::summary::{panels, samples};
+    use super::*;
+    use paceline_train::{Span, Timeline};
+
+    #[test]
+    fn every_row_has_a_line_with_as_many_fields_as_the_head() {
+        let text = table(&panels(&samples::study()));
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 1 + 2 + 3 + 4);
+        let fields = lines[0].split(',').count();
+        assert!(lines.iter().all(|line| line.split(',').count() == fields), "{text}");
+        assert!(
+            lines.iter().any(|line| line.starts_with("resnet50,replay,10GbE,4,64,1,8,bytescheduler-ps,8,2,1903.")),
+            "{text}"
+        );
+        assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
+    }
+
+    #[test]
+    fn a_trace_has_a_process_per_method_and_a_thread_per_lane() {
+        let mut panels = panels(&samples::study());
+        let span = Span {
+            start_s: 0.001,
+            end_s: 0.003,
+            name: "fc.weight".to_owned(),
+            tensor: None,
+            operation: None,
+            bytes: 0,
+        };
+        let lanes = ["forward", "backward"].map(|name| Lane { name: name.to_owned(), spans: vec![span.clone()] });
+        for row in &mut panels[0].groups[0].rows {
+            row.result.as_mut().expect("it ran").timeline = Some(Timeline { lanes: lanes.to_vec() });
+        }
+        let trace = traces(&panels);
+        let events = trace["traceEvents"].as_array().expect("a list");
+        let pieces: Vec<_> = events.iter().filter(|event| event["ph"] == "X").collect();
+        assert_eq!(pieces.len(), 4);
+        assert_eq!((pieces[3]["pid"].as_u64(), pieces[3]["tid"].as_u64()), (Some(1), Some(1)));
+        assert!((pieces[0]["ts"].as_f64().expect("a number") - 1000.0).abs() < 1e-9);
+        assert!((pieces[0]["dur"].as_f64().expect("a number") - 2000.0).abs() < 1e-9);
+    }
+}

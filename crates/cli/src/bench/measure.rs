@@ -1,0 +1,142 @@
+//! What a rank of a world does: works, serves, or both.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use paceline_comm::Communicator;
+use paceline_fabric::environment::Environment;
+use paceline_plan::{Emulation, Hosts};
+use paceline_server::{ParameterServer, Roles, ServeOptions, join_beside, serve};
+use paceline_train::{CellRun, Length, MeasureOptions, Peers, measure as measure_cell};
+
+use super::cell::Cell;
+use super::models::Loaded;
+use super::rank::WorldSpec;
+use crate::failure::Failure;
+use crate::{Registry, workers};
+
+/// Measures the cell as the rank that the environment says; rank 0 has the result.
+///
+/// # Errors
+/// The ranks do not find together; the model cannot be made; the measurement failed.
+pub fn measure(spec: &WorldSpec, registry: &Registry) -> Result<Option<CellRun>, Failure> {
+    let cell = &spec.cell;
+    let environment = Environment::read()
+        .map_err(|error| Failure::usage("the environment does not say where this rank belongs").cause(error))?;
+    let strategy = registry.grammar().parse(&cell.strategy).map_err(Failure::usage)?;
+    let transport = strategy.protocol.name.parse().map_err(Failure::usage)?;
+    let mut config = workers::config(environment, transport)?;
+    config.emulation = emulation(cell)?;
+    let loaded = Loaded::new(cell, registry)?;
+    if cell.shards == 0 {
+        let communicator = Communicator::connect(config)?;
+        return work(&communicator, (&communicator).into(), loaded, spec, registry);
+    }
+    let serving = ServeOptions::default();
+    if cell.dedicated_servers {
+        let world = Communicator::connect(config)?;
+        return work_or_serve(&world, loaded, spec, registry);
+    }
+    let joined = join_beside(config, cell.shards, &serving)?;
+    let server = Arc::new(ParameterServer::connect(&joined.world, joined.roles)?);
+    let run = work(&joined.world, (&server).into(), loaded, spec, registry)?;
+    server.stop()?;
+    for shard in joined.shards {
+        shard.join()?;
+    }
+    Ok(run)
+}
+
+/// The part of a rank of a world in which the last ranks are nothing but servers.
+///
+/// # Errors
+/// As [`measure`].
+pub fn work_or_serve(
+    world: &Communicator,
+    loaded: Loaded,
+    spec: &WorldSpec,
+    registry: &Registry,
+) -> Result<Option<CellRun>, Failure> {
+    let roles = Roles::new(spec.cell.workers, spec.cell.shards).map_err(Failure::usage)?;
+    if roles.shard_of(world.rank()).is_some() {
+        serve(world, roles, &ServeOptions::default())?;
+        return Ok(None);
+    }
+    let server = Arc::new(ParameterServer::connect(world, roles)?);
+    let run = work(world, (&server).into(), loaded, spec, registry)?;
+    server.stop()?;
+    Ok(run)
+}
+
+/// The part of a worker.
+///
+/// # Errors
+/// The measurement failed.
+pub fn work(
+    world: &Communicator,
+    peers: Peers,
+    mut loaded: Loaded,
+    spec: &WorldSpec,
+    registry: &Registry,
+) -> Result<Option<CellRun>, Failure> {
+    let run = measure_cell(peers, loaded.subject()?, &options(spec, registry))?;
+    Ok((world.rank() == 0).then_some(run))
+}
+
+fn options(spec: &WorldSpec, registry: &Registry) -> MeasureOptions {
+    let (cell, effort) = (&spec.cell, &spec.effort);
+    let length = match effort.seconds {
+        None => Length::Iterations(effort.at_most),
+        Some(seconds) => Length::Confident {
+            relative: RELATIVE,
+            at_least: effort.at_least,
+            at_most: effort.at_most,
+            budget: Duration::from_secs_f64(seconds),
+        },
+    };
+    MeasureOptions {
+        strategy: cell.strategy.clone(),
+        schedulers: registry.schedulers().clone(),
+        local_batch: cell.setting.local_batch,
+        warm_up: effort.warm_up,
+        length,
+        dilate: cell.setting.dilate,
+        threads: cell.threads,
+        timeline: spec.timeline,
+        ..MeasureOptions::default()
+    }
+}
+
+/// Where time decides, a run ends when its mean is known so well.
+const RELATIVE: f64 = 0.01;
+
+/// The emulated cluster: workers fill its hosts in order. Shards that live beside workers are spread over the hosts, in
+/// turn; dedicated ones have a host each.
+fn emulation(cell: &Cell) -> Result<Option<Emulation>, Failure> {
+    let Some(network) = &cell.setting.network else { return Ok(None) };
+    let on_each = cell.setting.workers_per_host.unwrap_or(1);
+    let hosts = cell.workers.div_ceil(on_each);
+    let of_worker = |worker: usize| worker / on_each;
+    let of_shard = |shard: usize| if cell.dedicated_servers { hosts + shard } else { shard % hosts };
+    let by_rank = (0..cell.workers).map(of_worker).chain((0..cell.shards).map(of_shard)).collect();
+    let hosts = Hosts::of_ranks(by_rank).ok_or_else(|| Failure::usage("the emulated hosts make no sense"))?;
+    let network = network.parse().map_err(|error: paceline_plan::EmulationError| Failure::usage(error))?;
+    Ok(Some(Emulation { network, hosts, dilation: cell.setting.dilate }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cell::samples::{cell, replayed};
+    use super::*;
+
+    #[test]
+    fn workers_fill_hosts_and_shards_are_spread_over_them() {
+        let setting = replayed("resnet50", "10GbE", 253.1);
+        let hosts = |cell: &Cell| emulation(cell).ok().flatten().expect("it is emulated").hosts.by_rank().to_vec();
+        let beside = Cell { shards: 2, ..cell(&setting, "wfbp-ps", 8) };
+        assert_eq!(hosts(&beside), [0, 0, 0, 0, 1, 1, 1, 1, 0, 1]);
+        let dedicated = Cell { dedicated_servers: true, ..beside };
+        assert_eq!(hosts(&dedicated), [0, 0, 0, 0, 1, 1, 1, 1, 2, 3]);
+        assert_eq!(hosts(&cell(&setting, "bsp-a2a", 2)), [0, 0]);
+    }
+}

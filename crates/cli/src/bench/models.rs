@@ -1,0 +1,154 @@
+//! The models that a study can name: those of the training engine, and the caller's own.
+
+use paceline_plan::{Profile, built_in_profile};
+use paceline_train::{
+    Backend, Data, DataSource, ModelName, MomentumSgd, Subject, TensorInfo, TrainError, TrainOptions, available_memory,
+    load_profile, memory_estimate,
+};
+
+use super::catalogue::{Catalogue, ModelEntry, ProfileEntry};
+use super::cell::{Cell, Compute};
+use crate::Registry;
+use crate::bench::fnv1a;
+use crate::failure::Failure;
+
+/// Everything that can be named.
+pub fn catalogue(registry: &Registry) -> Catalogue<'_> {
+    let mut models: Vec<ModelEntry> = ModelName::ALL.into_iter().map(built_in).collect();
+    for own in registry.models() {
+        models.retain(|known| known.name != own);
+        models.push(ModelEntry { name: own.to_owned(), local_batch: 32, sample_s: Some(SAMPLE_S), profile: None });
+    }
+    Catalogue { models, strategies: registry.grammar(), read_profile: &read_entry }
+}
+
+/// A guess for a small model.
+const SAMPLE_S: f64 = 1e-4;
+
+fn built_in(model: ModelName) -> ModelEntry {
+    // Batch and seconds per sample on one core.
+    let (local_batch, sample_s) = match model {
+        ModelName::Cnn | ModelName::Mlp => (32, SAMPLE_S),
+        ModelName::ResNet20 => (32, 5e-3),
+        ModelName::TransformerLm => (8, 2e-2),
+        ModelName::ResNet50 | ModelName::BertBase => (2, 1.0),
+        ModelName::BertLarge => (1, 5.0),
+    };
+    let name = model.to_string();
+    let profile = built_in_profile(&name).map(|profile| entry(&format!("{name}@{}", profile.device), &profile));
+    ModelEntry { name, local_batch, sample_s: Some(sample_s), profile }
+}
+
+fn read_entry(name: &str) -> Result<(String, ProfileEntry), String> {
+    let profile = load_profile(name).map_err(|error| error.to_string())?;
+    Ok((profile.model.clone(), entry(name, &profile)))
+}
+
+fn entry(name: &str, profile: &Profile) -> ProfileEntry {
+    let computation_s = profile.forward_s() + profile.backward_s() + profile.update_s;
+    ProfileEntry {
+        name: name.to_owned(),
+        fingerprint: fingerprint(profile),
+        local_batch: profile.local_batch,
+        samples_per_s: profile.local_batch as f64 / computation_s,
+        bytes: 4.0 * profile.tensors.iter().map(|tensor| tensor.elements as f64).sum::<f64>(),
+    }
+}
+
+/// Of everything that is in it.
+fn fingerprint(profile: &Profile) -> String {
+    let text = serde_json::to_string(profile).unwrap_or_default();
+    format!("{:016x}", fnv1a(text.as_bytes()))
+}
+
+/// What `--data` names.
+fn source(text: Option<&str>) -> Result<DataSource, Failure> {
+    text.map_or_else(|| Ok(DataSource::default()), |text| text.parse().map_err(Failure::usage))
+}
+
+/// Refuses a cell that cannot run here: data that the model does not take, or too little memory.
+///
+/// # Errors
+/// What is wrong, and the estimate.
+pub fn check(cell: &Cell, launched: bool) -> Result<(), Failure> {
+    let setting = &cell.setting;
+    let model: Result<ModelName, _> = setting.model.parse();
+    let (Compute::Real, Ok(model)) = (&setting.compute, model) else { return Ok(()) };
+    Data::load(&source(setting.data.as_deref())?, model.form()).map_err(TrainError::from)?;
+    let workers = if launched { 1 } else { cell.workers };
+    let estimate = memory_estimate(model, setting.local_batch, OPTIMIZER_COPIES, workers);
+    let checked = available_memory().map_or(Ok(()), |available| estimate.check(model, available));
+    checked.map_err(|error| Failure::usage(error).help("fewer --workers, a smaller --local-batch, or --compute replay"))
+}
+
+/// Momentum SGD keeps a velocity.
+const OPTIMIZER_COPIES: usize = 1;
+
+/// What a rank computes, ready to be measured.
+pub enum Loaded {
+    /// A recorded iteration.
+    Replay(Profile),
+    /// A model and what it is trained on.
+    Model {
+        /// Its name.
+        name: String,
+        /// The model; taken when it is measured.
+        backend: Option<Box<dyn Backend>>,
+        /// What it is trained on.
+        data: Data,
+    },
+}
+
+impl Loaded {
+    /// What the cell asks for.
+    ///
+    /// # Errors
+    /// The profile, the data or the model cannot be had.
+    pub fn new(cell: &Cell, registry: &Registry) -> Result<Loaded, Failure> {
+        let setting = &cell.setting;
+        match &setting.compute {
+            Compute::Replay { profile, fingerprint, .. } => {
+                let found = load_profile(profile).map_err(|error| Failure::failed(error.to_string()))?;
+                if self::fingerprint(&found) != *fingerprint {
+                    return Err(Failure::failed(format!("{profile} has changed since the study was planned")));
+                }
+                Ok(Loaded::Replay(found))
+            }
+            Compute::Real => {
+                let source = source(setting.data.as_deref())?;
+                let seed = TrainOptions::default().seed;
+                let (data, backend) = match registry.model(&setting.model) {
+                    Some(own) => {
+                        let data = Data::load(&source, own.form).map_err(TrainError::from)?;
+                        let backend = (own.build)(&data.training, seed);
+                        (data, backend)
+                    }
+                    None => {
+                        let model: ModelName = setting.model.parse().map_err(Failure::usage)?;
+                        let data = Data::load(&source, model.form()).map_err(TrainError::from)?;
+                        let backend = model.build(&data.training, seed);
+                        (data, backend)
+                    }
+                };
+                let backend = Some(backend.map_err(|error| Failure::failed(format!("{}: {error}", setting.model)))?);
+                Ok(Loaded::Model { name: setting.model.clone(), backend, data })
+            }
+        }
+    }
+
+    /// As the training engine wants it; once.
+    ///
+    /// # Errors
+    /// It was asked for before.
+    pub fn subject(&mut self) -> Result<Subject<'_>, Failure> {
+        Ok(match self {
+            Loaded::Replay(profile) => Subject::Replay(profile),
+            Loaded::Model { name, backend, data } => {
+                let backend = backend.take().ok_or_else(|| Failure::failed("the model is measured already"))?;
+                let sizes: Vec<usize> = backend.parameters().iter().map(TensorInfo::elements).collect();
+                let optimizer = Box::new(MomentumSgd::new(TrainOptions::default().optimizer, sizes.into_iter()));
+                Subject::Model { name: name.clone(), backend, data, optimizer }
+            }
+        })
+    }
+}

@@ -1,0 +1,190 @@
+//! What `bench` shows: the plan, progress on a terminal, a table for each group.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use comfy_table::{Cell as TableCell, CellAlignment, Table, presets};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::arguments::BenchArguments;
+use super::budget::{Effort, estimate};
+use super::cell::Cell;
+use super::conduct::Watcher;
+use super::store::RunRecord;
+use super::study::Study;
+use super::summary::{Group, Panel, Row};
+use crate::failure::{Failure, unless_closed};
+
+/// Follows a study. The bar is on standard error, and only if that is a terminal.
+pub struct Screen {
+    bar: ProgressBar,
+    runs: u64,
+}
+
+impl Screen {
+    /// Says what is going to happen.
+    ///
+    /// # Errors
+    /// Standard output could not be written to.
+    pub fn start(study: &Study, database: &Path, resumed: bool) -> Result<Screen, Failure> {
+        let bar = ProgressBar::new(
+            study.panels.iter().map(|panel| panel.cells.len()).sum::<usize>() as u64 * study.protocol.runs() as u64,
+        );
+        if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} runs, {msg} [{elapsed}]") {
+            bar.set_style(style);
+        }
+        unless_closed(write_plan(study, database, resumed, &mut io::stdout().lock()))?;
+        Ok(Screen { bar, runs: 0 })
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl Watcher for Screen {
+    fn begins(&mut self, cell: &Cell, effort: &Effort, left_s: f64) {
+        let left = if left_s.is_finite() { format!(", {:.0} s left", left_s.max(0.0)) } else { String::new() };
+        let Effort { warm_up, at_least, at_most, .. } = effort;
+        let measured = if at_least == at_most { at_most.to_string() } else { format!("{at_least} to {at_most}") };
+        self.bar.set_message(format!("{cell}: {warm_up} + {measured} iterations{left}"));
+    }
+
+    fn ended(&mut self, cell: &Cell, run: Option<&RunRecord>) {
+        self.runs += 1;
+        self.bar.set_position(self.runs);
+        if let Some(RunRecord { number, outcome: Err(why) }) = run {
+            self.bar.suspend(|| eprintln!("paceline: run {number} of {cell} failed: {why}"));
+        }
+    }
+}
+
+fn write_plan(study: &Study, database: &Path, resumed: bool, out: &mut dyn Write) -> io::Result<()> {
+    for panel in &study.panels {
+        let (mut methods, mut workers) = (Vec::new(), Vec::new());
+        for planned in &panel.cells {
+            if !methods.contains(&&planned.cell.method) {
+                methods.push(&planned.cell.method);
+            }
+            if !workers.contains(&planned.cell.workers) {
+                workers.push(planned.cell.workers);
+            }
+        }
+        let labels = panel.setting.labels();
+        let labels = if labels.is_empty() { "computed here".to_owned() } else { labels.join(", ") };
+        let methods: Vec<&str> = methods.into_iter().map(String::as_str).collect();
+        writeln!(out, "{} ({labels})", panel.setting)?;
+        writeln!(out, "  {} cells: {} × {workers:?} workers", panel.cells.len(), methods.join(", "))?;
+    }
+    let paces: Vec<_> = study.panels.iter().flat_map(|panel| &panel.cells).map(|planned| planned.pace).collect();
+    let about = estimate(&study.protocol, &paces);
+    let goes_on = if resumed { "; goes on with what is there" } else { "" };
+    writeln!(out, "{}; about {}; runs are kept in {}{goes_on}\n", study.protocol, in_words(about), database.display())
+}
+
+/// A duration for people.
+fn in_words(seconds: f64) -> String {
+    match seconds {
+        seconds if seconds < 100.0 => format!("{seconds:.0} s"),
+        seconds if seconds < 7200.0 => format!("{:.0} min", seconds / 60.0),
+        seconds => format!("{:.1} h", seconds / 3600.0),
+    }
+}
+
+/// The results, a table for each number of workers.
+///
+/// # Errors
+/// The writer's.
+pub fn tables(panels: &[Panel], out: &mut dyn Write) -> io::Result<()> {
+    for panel in panels {
+        let labels = if panel.labels.is_empty() { String::new() } else { format!(" ({})", panel.labels.join(", ")) };
+        writeln!(out, "{}{labels}", panel.setting)?;
+        if let Some(baseline) = &panel.baseline {
+            writeln!(out, "speedup 1 = {:.1} samples/s, {}", baseline.samples_per_s, baseline.source)?;
+        }
+        for group in &panel.groups {
+            writeln!(out, "\n{} worker{}", group.workers, if group.workers == 1 { "" } else { "s" })?;
+            writeln!(out, "{}", table(group))?;
+            writeln!(out, "{}", group.verdict.headline())?;
+            if !group.reason.is_empty() {
+                writeln!(out, "  {}", group.reason)?;
+            }
+            for row in &group.rows {
+                row.failures.iter().try_for_each(|why| writeln!(out, "  {}: {why}", row.method))?;
+            }
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+fn table(group: &Group) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["method", "samples/s", "± std", "speedup", "efficiency", "exposed", "MB sent", "messages", ""]);
+    for row in &group.rows {
+        table.add_row(cells(row, group));
+    }
+    for column in table.column_iter_mut().skip(1).take(7) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn cells(row: &Row, group: &Group) -> Vec<TableCell> {
+    let Some(result) = &row.result else { return vec![TableCell::new(&row.method), TableCell::new("failed")] };
+    let optional = |value: Option<f64>, text: fn(f64) -> String| value.map_or_else(|| "–".to_owned(), text);
+    let mark = match (group.verdict.is_among_the_best(&row.method), &group.verdict) {
+        (true, super::Verdict::Winner { .. }) => "wins",
+        (true, _) => "tie",
+        _ => "",
+    };
+    let texts = [
+        row.method.clone(),
+        format!("{:.1}", result.samples_per_s.mean),
+        optional(result.samples_per_s.std, |std| format!("{std:.1}")),
+        optional(result.speedup, |speedup| format!("{speedup:.2}×")),
+        optional(result.efficiency, |efficiency| format!("{:.0} %", 100.0 * efficiency)),
+        format!("{:.1} %", 100.0 * result.exposed_share),
+        format!("{:.2}", result.bytes_per_iteration / 1e6),
+        format!("{:.0}", result.messages_per_iteration),
+        mark.to_owned(),
+    ];
+    texts.into_iter().map(TableCell::new).collect()
+}
+
+/// Where the files are.
+///
+/// # Errors
+/// The writer's.
+pub fn paths(arguments: &BenchArguments, out: &mut dyn Write) -> io::Result<()> {
+    let others = [&arguments.json, &arguments.csv, &arguments.trace].into_iter().flatten();
+    for path in [&arguments.report].into_iter().chain(others) {
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        writeln!(out, "{}", path.display())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::summary::{panels, samples};
+
+    #[test]
+    fn tables_say_numbers_winner_reason_and_failures() {
+        let mut out = Vec::new();
+        super::tables(&panels(&samples::study()), &mut out).expect("memory takes everything");
+        let text = String::from_utf8(out).expect("text");
+        for words in [
+            "resnet50, local batch 64, 10GbE, 4 workers per host (replayed: rtx2080ti, emulated: 10GbE)",
+            "speedup 1 = 253.1 samples/s, one device, by the profile",
+            "bytescheduler-ps wins, 11.7 % ahead of mg-wfbp",
+            "tie: ",
+            "wfbp-ps: run 2: rank 1 was killed by SIGKILL",
+            "1903.4",
+        ] {
+            assert!(text.contains(words), "no `{words}` in\n{text}");
+        }
+    }
+}

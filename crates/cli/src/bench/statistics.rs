@@ -1,0 +1,138 @@
+//! What numbers that were measured several times say. Pure.
+
+use serde::{Deserialize, Serialize};
+
+/// A quantity that was measured several times.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// The arithmetic mean.
+    pub mean: f64,
+    /// The standard deviation of the sample (n − 1); none of a single value.
+    pub std: Option<f64>,
+    /// The value in the middle; of an even number, the mean of the two in the middle.
+    pub median: f64,
+    /// Half the width of the 95 % confidence interval of the mean (Student's t); none of a single value.
+    pub half_width_95: Option<f64>,
+    /// How many values.
+    pub runs: usize,
+}
+
+impl Estimate {
+    /// Of these values; None if there are none.
+    pub fn of(values: &[f64]) -> Option<Estimate> {
+        let (runs, mean) = (values.len(), mean(values)?);
+        let std = (runs > 1).then(|| {
+            let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+            (squares / (runs - 1) as f64).sqrt()
+        });
+        let half_width_95 = std.map(|std| t_975(runs - 1) * std / (runs as f64).sqrt());
+        Some(Estimate { mean, std, median: median(values)?, half_width_95, runs })
+    }
+}
+
+/// The arithmetic mean; None of nothing.
+pub fn mean(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// The value in the middle; None of nothing.
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        count if count % 2 == 1 => Some(sorted[middle]),
+        _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
+    }
+}
+
+/// The geometric mean of positive values; None of nothing.
+pub fn geometric_mean(values: &[f64]) -> Option<f64> {
+    mean(&values.iter().map(|value| value.ln()).collect::<Vec<_>>()).map(f64::exp)
+}
+
+/// How far two sets of runs of the *same* thing (an A/A comparison) lie apart, as a share of their mean: the range of all
+/// runs. The difference of two other things is only believed if it is larger.
+pub fn spread(first: &[f64], again: &[f64]) -> Option<f64> {
+    let all = [first, again].concat();
+    let (low, high) = (all.iter().copied().fold(f64::NAN, f64::min), all.iter().copied().fold(f64::NAN, f64::max));
+    (!first.is_empty() && !again.is_empty()).then_some((high - low) / mean(&all)?)
+}
+
+/// The 97.5 % quantile of Student's t with so many degrees of freedom (at least one).
+fn t_975(degrees: usize) -> f64 {
+    // Abramowitz and Stegun, table 26.10.
+    const TABLE: [f64; 30] = [
+        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+        2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+    ];
+    match degrees {
+        0 => f64::INFINITY,
+        1..=30 => TABLE[degrees - 1],
+        // The normal quantile and the first term of its correction (26.7.5).
+        _ => 1.960 + (1.960 + 1.960_f64.powi(3)) / (4.0 * degrees as f64),
+    }
+}
+
+/// The factor f(N) of the bytes that a worker sends in an exchange of D bytes among N workers, for the ring and for as
+/// many evenly loaded shards as workers: 2(N − 1)/N (Patarasuk and Yuan 2009; BytePS, OSDI 2020).
+pub fn traffic_factor(workers: usize) -> f64 {
+    2.0 * (workers as f64 - 1.0) / workers as f64
+}
+
+/// The communication-to-computation ratio of the study, C2C = f(N)/(M·I), with local batch size M and model intensity
+/// I = C/D in operations per parameter and sample. It orders models and batches; it has no unit of time, as the speeds of
+/// network and processor are left out.
+pub fn c2c(workers: usize, local_batch: usize, intensity: f64) -> f64 {
+    traffic_factor(workers) / (local_batch as f64 * intensity)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn estimates_are_those_of_the_textbook() {
+        let estimate = Estimate::of(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).expect("there are values");
+        assert_eq!((estimate.mean, estimate.median, estimate.runs), (5.0, 4.5, 8));
+        let std = (32.0_f64 / 7.0).sqrt();
+        assert!((estimate.std.expect("of eight") - std).abs() < 1e-12);
+        assert!((estimate.half_width_95.expect("of eight") - 2.365 * std / 8.0_f64.sqrt()).abs() < 1e-12);
+        let one = Estimate::of(&[3.0]).expect("there is one");
+        assert_eq!((one.mean, one.std, one.median, one.half_width_95), (3.0, None, 3.0, None));
+        assert_eq!(Estimate::of(&[]), None);
+        assert_eq!(median(&[9.0, 1.0, 5.0]), Some(5.0));
+    }
+
+    #[test]
+    fn students_t_falls_to_the_normal_quantile() {
+        assert_eq!(t_975(1), 12.706);
+        for degrees in 1..200 {
+            assert!(t_975(degrees) > t_975(degrees + 1) && t_975(degrees + 1) > 1.96, "{degrees}");
+        }
+        assert!((t_975(60) - 2.000).abs() < 0.002 && (t_975(120) - 1.980).abs() < 0.002);
+    }
+
+    #[test]
+    fn the_spread_is_what_differs_between_runs_of_the_same_thing() {
+        assert_eq!(spread(&[100.0, 102.0], &[98.0, 100.0]), Some(0.04));
+        assert_eq!(spread(&[100.0], &[]), None);
+        assert_eq!(spread(&[5.0], &[5.0]), Some(0.0));
+    }
+
+    #[test]
+    fn means_of_ratios_are_geometric() {
+        assert!((geometric_mean(&[0.5, 2.0]).expect("two") - 1.0).abs() < 1e-12);
+        assert_eq!(geometric_mean(&[]), None);
+    }
+
+    /// Larger batches and intensities make communication cheaper, more workers dearer, and one worker needs none.
+    #[test]
+    fn c2c_orders_as_the_study_says() {
+        assert_eq!(c2c(1, 64, 470.0), 0.0);
+        assert!((c2c(32, 64, 470.0) - 1.9375 / 30_080.0).abs() < 1e-12);
+        assert!(c2c(8, 64, 470.0) < c2c(8, 64, 249.0) && c2c(8, 64, 249.0) < c2c(8, 8, 249.0));
+        assert!(c2c(4, 64, 470.0) < c2c(32, 64, 470.0));
+    }
+}

@@ -1,0 +1,461 @@
+//! The results on disk: studies, their cells and runs, in SQLite. Each run is committed by itself, at once, so that
+//! neither Ctrl-C nor `kill -9` nor a full disk loses one that has ended.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::cell::Cell;
+use crate::failure::Failure;
+use paceline_train::CellRun;
+
+/// The version of the tables; in SQLite's `user_version`.
+const SCHEMA: i64 = 1;
+
+/// How long another process that writes to the same file is waited for.
+const BUSY: Duration = Duration::from_secs(5);
+
+/// Why results could not be kept or read.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// SQLite's words follow.
+    #[error("the database {}: {doing}", path.display())]
+    Database {
+        /// The file.
+        path: PathBuf,
+        /// What was tried.
+        doing: &'static str,
+        /// Why it failed.
+        source: rusqlite::Error,
+    },
+    /// There is no room for a run that has just ended.
+    #[error("the disk of the database {} is full; what ended before this run is kept", path.display())]
+    Full {
+        /// The file.
+        path: PathBuf,
+        /// SQLite's words.
+        source: rusqlite::Error,
+    },
+    /// It is SQLite, but not ours.
+    #[error("{} is a database of another program", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A later version of Paceline has made it.
+    #[error("the database {} has version {found} of the tables, and this paceline knows up to {SCHEMA}", path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: i64,
+    },
+    /// A text in it is not what was written.
+    #[error("the database {} holds a {what} that cannot be read", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+        /// Why it cannot be read.
+        source: serde_json::Error,
+    },
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Failure {
+        let advice = error.advice();
+        Failure::failed("the results cannot be kept").cause(error).help(advice)
+    }
+}
+
+impl StoreError {
+    /// What the user can do.
+    pub fn advice(&self) -> &'static str {
+        match self {
+            StoreError::Database { .. } => "name another file by --database, in a directory that you may write to",
+            StoreError::Full { .. } => "make room and go on with --resume",
+            StoreError::Foreign { .. } => "name another file by --database",
+            StoreError::Newer { .. } => "use the newer paceline, or name another file by --database",
+            StoreError::Damaged { .. } => "name another file by --database; `sqlite3` can still read this one",
+        }
+    }
+}
+
+/// An open database.
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    connection: Connection,
+}
+
+/// What a study was: enough to say what its numbers are of.
+#[derive(Clone, Debug, PartialEq, Serialize, serde::Deserialize)]
+pub struct StudyRecord {
+    /// Its number in the file.
+    #[serde(default)]
+    pub id: i64,
+    /// Seconds since 1970 at its start.
+    pub started: u64,
+    /// The command line.
+    pub command: Vec<String>,
+    /// The program's version.
+    pub version: String,
+    /// Where it ran.
+    pub machine: crate::machine::Machine,
+    /// The fingerprint of everything that must be the same for its runs to be continued by another call.
+    pub fingerprint: String,
+    /// Warm-up and measured iterations and runs, in words.
+    pub protocol: String,
+}
+
+/// What became of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunRecord {
+    /// Counts from 1 within the cell.
+    pub number: usize,
+    /// What it gave, or why it gave nothing.
+    pub outcome: Result<CellRun, String>,
+}
+
+/// A cell with what is known of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CellRecord {
+    /// What was measured.
+    pub cell: Cell,
+    /// In the order of their numbers.
+    pub runs: Vec<RunRecord>,
+}
+
+/// The study that is going on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StudyId(i64);
+
+impl Store {
+    /// Opens the file, makes it if it is not there, and brings its tables to today's version.
+    ///
+    /// # Errors
+    /// It is no database, one of another program or of a later version, or cannot be written.
+    pub fn open(path: &Path) -> Result<Store, StoreError> {
+        let opened = Connection::open(path);
+        let store = Store { path: path.to_owned(), connection: opened.map_err(|e| database(path, "opening it", e))? };
+        store.prepare()?;
+        Ok(store)
+    }
+
+    /// Opens a file that must be there, to read it.
+    ///
+    /// # Errors
+    /// As [`Store::open`]; or there is no such file.
+    pub fn open_existing(path: &Path) -> Result<Store, StoreError> {
+        let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE;
+        let opened = Connection::open_with_flags(path, flags);
+        let store = Store { path: path.to_owned(), connection: opened.map_err(|e| database(path, "opening it", e))? };
+        store.prepare()?;
+        Ok(store)
+    }
+
+    fn prepare(&self) -> Result<(), StoreError> {
+        let error = |e| database(&self.path, "preparing its tables", e);
+        self.connection.busy_timeout(BUSY).map_err(error)?;
+        let found: i64 = self.connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(error)?;
+        let tables: i64 = self
+            .connection
+            .query_row("SELECT count(*) FROM sqlite_schema WHERE type = 'table'", [], |row| row.get(0))
+            .map_err(error)?;
+        match found {
+            0 if tables > 0 => return Err(StoreError::Foreign { path: self.path.clone() }),
+            found if found > SCHEMA => return Err(StoreError::Newer { path: self.path.clone(), found }),
+            _ => {}
+        }
+        // Readers go on while a run is committed, and a commit survives the death of this process and of the machine.
+        self.connection.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;").map_err(error)?;
+        self.connection.execute_batch("PRAGMA foreign_keys = ON").map_err(error)?;
+        if found < 1 {
+            self.connection.execute_batch(VERSION_1).map_err(error)?;
+        }
+        Ok(())
+    }
+
+    /// Begins a study.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn begin(&self, study: &StudyRecord) -> Result<StudyId, StoreError> {
+        let json = self.encode(study, "study")?;
+        self.change(
+            "beginning a study",
+            "INSERT INTO study (fingerprint, json) VALUES (?1, ?2)",
+            params![study.fingerprint, json],
+        )?;
+        Ok(StudyId(self.connection.last_insert_rowid()))
+    }
+
+    /// The last study with this fingerprint, to be continued.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn last_with(&self, fingerprint: &str) -> Result<Option<StudyId>, StoreError> {
+        let query = "SELECT id FROM study WHERE fingerprint = ?1 ORDER BY id DESC LIMIT 1";
+        let id = self.connection.query_row(query, [fingerprint], |row| row.get(0)).optional();
+        Ok(id.map_err(|e| database(&self.path, "looking for a study to resume", e))?.map(StudyId))
+    }
+
+    /// The studies, oldest first.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn studies(&self) -> Result<Vec<(StudyId, StudyRecord)>, StoreError> {
+        let rows = self.rows("SELECT id, json FROM study ORDER BY id", [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let decode = |(id, json): (i64, String)| Ok((StudyId(id), StudyRecord { id, ..self.decode(&json, "study")? }));
+        rows.into_iter().map(decode).collect()
+    }
+
+    /// Keeps a run that has ended. When this returns, it is on the disk. A run of the same number that had failed is
+    /// replaced.
+    ///
+    /// # Errors
+    /// It cannot be written; earlier ones are not touched.
+    pub fn keep(&self, study: StudyId, cell: &Cell, run: &RunRecord) -> Result<(), StoreError> {
+        let key = cell.key().map_err(|source| self.damaged("cell", source))?;
+        let (measured, message) = match &run.outcome {
+            Ok(measured) => (Some(self.encode(measured, "run")?), None),
+            Err(message) => (None, Some(message)),
+        };
+        let keeping = "keeping a run";
+        self.change(keeping, "INSERT OR IGNORE INTO cell (study, key) VALUES (?1, ?2)", params![study.0, key])?;
+        self.change(
+            keeping,
+            "INSERT OR REPLACE INTO run (cell, number, ended, measured, message)
+             SELECT id, ?3, ?4, ?5, ?6 FROM cell WHERE study = ?1 AND key = ?2",
+            params![study.0, key, run.number as i64, now() as i64, measured, message],
+        )
+    }
+
+    /// Has this run of the cell ended well?
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn has(&self, study: StudyId, cell: &Cell, number: usize) -> Result<bool, StoreError> {
+        let key = cell.key().map_err(|source| self.damaged("cell", source))?;
+        let query = "SELECT count(*) FROM run JOIN cell ON cell.id = run.cell
+                     WHERE study = ?1 AND key = ?2 AND number = ?3 AND measured IS NOT NULL";
+        let count = self.connection.query_row(query, params![study.0, key, number as i64], |row| row.get::<_, i64>(0));
+        Ok(count.map_err(|e| database(&self.path, "looking for finished runs", e))? > 0)
+    }
+
+    /// Everything that is known of a study, in the order in which its cells were first measured.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn cells(&self, study: StudyId) -> Result<Vec<CellRecord>, StoreError> {
+        let query = "SELECT cell.id, key, number, measured, message FROM cell JOIN run ON cell.id = run.cell
+                     WHERE study = ?1 ORDER BY cell.id, number";
+        type Row = (i64, String, i64, Option<String>, Option<String>);
+        let rows: Vec<Row> =
+            self.rows(query, [study.0], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?)))?;
+        let (mut cells, mut last): (Vec<CellRecord>, _) = (Vec::new(), None);
+        for (id, key, number, measured, message) in rows {
+            if last != Some(id) {
+                last = Some(id);
+                cells.push(CellRecord { cell: self.decode(&key, "cell")?, runs: Vec::new() });
+            }
+            let outcome = match measured {
+                Some(json) => Ok(self.decode(&json, "run")?),
+                None => Err(message.unwrap_or_default()),
+            };
+            if let Some(cell) = cells.last_mut() {
+                cell.runs.push(RunRecord { number: number as usize, outcome });
+            }
+        }
+        Ok(cells)
+    }
+
+    fn rows<T>(
+        &self,
+        query: &str,
+        parameters: impl rusqlite::Params,
+        read: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>, StoreError> {
+        let read = self.connection.prepare(query).and_then(|mut statement| {
+            let rows: rusqlite::Result<Vec<T>> = statement.query_map(parameters, read)?.collect();
+            rows
+        });
+        read.map_err(|e| database(&self.path, "reading it", e))
+    }
+
+    fn change(
+        &self,
+        doing: &'static str,
+        statement: &str,
+        parameters: impl rusqlite::Params,
+    ) -> Result<(), StoreError> {
+        match self.connection.execute(statement, parameters) {
+            Ok(_) => Ok(()),
+            Err(source) if is_full(&source) => Err(StoreError::Full { path: self.path.clone(), source }),
+            Err(source) => Err(database(&self.path, doing, source)),
+        }
+    }
+
+    fn encode(&self, value: &impl Serialize, what: &'static str) -> Result<String, StoreError> {
+        serde_json::to_string(value).map_err(|source| self.damaged(what, source))
+    }
+
+    fn decode<T: DeserializeOwned>(&self, json: &str, what: &'static str) -> Result<T, StoreError> {
+        serde_json::from_str(json).map_err(|source| self.damaged(what, source))
+    }
+
+    fn damaged(&self, what: &'static str, source: serde_json::Error) -> StoreError {
+        StoreError::Damaged { path: self.path.clone(), what, source }
+    }
+}
+
+/// Cells and runs hold their contents as JSON: what they are made of may grow without new tables.
+const VERSION_1: &str = "
+BEGIN;
+CREATE TABLE study (id INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL, json TEXT NOT NULL);
+CREATE TABLE cell (
+    id INTEGER PRIMARY KEY, study INTEGER NOT NULL REFERENCES study, key TEXT NOT NULL, UNIQUE (study, key));
+CREATE TABLE run (
+    cell INTEGER NOT NULL REFERENCES cell, number INTEGER NOT NULL, ended INTEGER NOT NULL,
+    measured TEXT, message TEXT, PRIMARY KEY (cell, number));
+PRAGMA user_version = 1;
+COMMIT;
+";
+
+/// Seconds since 1970.
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+fn database(path: &Path, doing: &'static str, source: rusqlite::Error) -> StoreError {
+    StoreError::Database { path: path.to_owned(), doing, source }
+}
+
+/// A limit on file sizes (`ulimit -f`) and a quota show as a failed write.
+fn is_full(error: &rusqlite::Error) -> bool {
+    const IO_ERROR_WRITE: i32 = rusqlite::ffi::SQLITE_IOERR_WRITE;
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DiskFull))
+        || matches!(error.sqlite_error(), Some(error) if error.extended_code == IO_ERROR_WRITE)
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::super::cell::samples;
+    use super::super::summary::samples::cell_run;
+    use super::*;
+    use crate::machine::Machine;
+
+    /// A study that was never run.
+    pub fn study_record(fingerprint: &str) -> StudyRecord {
+        StudyRecord {
+            id: 0,
+            started: 1,
+            command: vec!["paceline".to_owned(), "bench".to_owned()],
+            version: "1".to_owned(),
+            machine: Machine::this(),
+            fingerprint: fingerprint.to_owned(),
+            protocol: "2 + 5 iterations, 2 runs".to_owned(),
+        }
+    }
+
+    fn run(number: usize, seconds: f64) -> RunRecord {
+        let measured = CellRun { iteration_s: vec![seconds, 0.1 + 0.2], ..cell_run(1.0) };
+        RunRecord { number, outcome: Ok(measured) }
+    }
+
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Scratch {
+            let path = std::env::temp_dir().join(format!("paceline-store-{}-{name}", std::process::id()));
+            std::fs::create_dir_all(&path).expect("a directory for the test");
+            Scratch(path)
+        }
+
+        fn file(&self) -> PathBuf {
+            self.0.join("runs.db")
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn what_was_kept_is_read_back_by_another_process() {
+        let scratch = Scratch::new("kept");
+        let (a, b) = (samples::cell(&samples::setting("cnn"), "wfbp-ps", 2), samples::setting("mlp"));
+        let b = samples::cell(&b, "bsp-a2a", 4);
+        let store = Store::open(&scratch.file()).expect("it is new");
+        let id = store.begin(&study_record("f")).expect("begun");
+        let failed = RunRecord { number: 1, outcome: Err("rank 1 was killed by SIGKILL".to_owned()) };
+        for (cell, record) in [(&b, run(1, 0.5)), (&a, failed.clone()), (&b, run(2, 1.0 / 3.0))] {
+            store.keep(id, cell, &record).expect("kept");
+        }
+        // Nothing was closed: as after `kill -9`.
+        let other = Store::open_existing(&scratch.file()).expect("it is there");
+        let cells = other.cells(id).expect("read");
+        assert_eq!(cells[0], CellRecord { cell: b.clone(), runs: vec![run(1, 0.5), run(2, 1.0 / 3.0)] });
+        assert_eq!(cells[1], CellRecord { cell: a.clone(), runs: vec![failed] });
+        assert!(other.has(id, &b, 2).expect("read") && !other.has(id, &b, 3).expect("read"));
+        assert!(!other.has(id, &a, 1).expect("read"), "a failed run is to be run again");
+        other.keep(id, &a, &run(1, 0.25)).expect("replaces the failed one");
+        assert!(store.has(id, &a, 1).expect("read"));
+        assert_eq!(store.cells(id).expect("read")[1].runs, [run(1, 0.25)]);
+    }
+
+    #[test]
+    fn studies_are_told_apart_and_the_last_of_a_kind_is_resumed() {
+        let scratch = Scratch::new("studies");
+        let store = Store::open(&scratch.file()).expect("it is new");
+        let ids = ["f", "g", "f"].map(|fingerprint| store.begin(&study_record(fingerprint)).expect("begun"));
+        assert_eq!(store.last_with("f").expect("read"), Some(ids[2]));
+        assert_eq!(store.last_with("g").expect("read"), Some(ids[1]));
+        assert_eq!(store.last_with("h").expect("read"), None);
+        let cell = samples::cell(&samples::setting("cnn"), "ddp", 1);
+        store.keep(ids[0], &cell, &run(1, 1.0)).expect("kept");
+        assert!(!store.has(ids[2], &cell, 1).expect("read"));
+        let read: Vec<_> = store.studies().expect("read").into_iter().map(|(_, study)| study.fingerprint).collect();
+        assert_eq!(read, ["f", "g", "f"]);
+    }
+
+    #[test]
+    fn files_of_others_are_refused_and_not_touched() {
+        let scratch = Scratch::new("foreign");
+        let open = || Store::open(&scratch.file());
+        std::fs::write(scratch.file(), "nothing like a database, but long enough to be looked at by SQLite")
+            .expect("written");
+        assert!(matches!(open(), Err(StoreError::Database { .. })));
+        std::fs::remove_file(scratch.file()).expect("removed");
+        let foreign = Connection::open(scratch.file()).expect("made");
+        foreign.execute_batch("CREATE TABLE theirs (x)").expect("made");
+        assert!(matches!(open(), Err(StoreError::Foreign { .. })));
+        foreign.execute_batch("DROP TABLE theirs; PRAGMA user_version = 99").expect("changed");
+        assert!(matches!(open(), Err(StoreError::Newer { found: 99, .. })));
+        assert!(matches!(Store::open_existing(&scratch.0.join("none.db")), Err(StoreError::Database { .. })));
+        assert!(!scratch.0.join("none.db").exists());
+    }
+
+    #[test]
+    fn a_full_disk_loses_no_run_that_had_ended() {
+        let scratch = Scratch::new("full");
+        let store = Store::open(&scratch.file()).expect("it is new");
+        let id = store.begin(&study_record("f")).expect("begun");
+        let cell = samples::cell(&samples::setting("cnn"), "ddp", 2);
+        store.keep(id, &cell, &run(1, 1.0)).expect("there is room");
+        store.connection.execute_batch("PRAGMA max_page_count = 1").expect("it stays at the pages there are");
+        let large = CellRun { iteration_s: vec![0.1; 100_000], ..cell_run(1.0) };
+        let error = store.keep(id, &cell, &RunRecord { number: 2, outcome: Ok(large) }).expect_err("there is no room");
+        assert!(matches!(error, StoreError::Full { .. }), "{error}");
+        assert_eq!(store.cells(id).expect("read")[0].runs, [run(1, 1.0)]);
+        store.connection.execute_batch("PRAGMA max_page_count = 1000000").expect("room is made");
+        store.keep(id, &cell, &run(2, 2.0)).expect("it goes on");
+        assert_eq!(Store::open(&scratch.file()).expect("whole").cells(id).expect("read")[0].runs.len(), 2);
+    }
+}

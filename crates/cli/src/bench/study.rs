@@ -1,0 +1,379 @@
+//! From what was asked for to the cells that are measured, in which order. Pure.
+
+use std::fmt::Display;
+
+use paceline_plan::NetworkModel;
+use paceline_strategy::Strategy;
+
+use super::arguments::{BenchArguments, ComputeChoice, split_methods};
+use super::budget::{Pace, Protocol, STUDY};
+use super::catalogue::{Catalogue, ModelEntry, ProfileEntry};
+use super::cell::{Arm, Cell, Compute, Setting};
+use super::statistics::traffic_factor;
+
+/// Everything that is to be measured.
+#[derive(Clone, Debug)]
+pub struct Study {
+    /// How much of each cell.
+    pub protocol: Protocol,
+    /// In the order of the report.
+    pub panels: Vec<PanelPlan>,
+}
+
+/// A setting with its cells.
+#[derive(Clone, Debug)]
+pub struct PanelPlan {
+    /// What the cells share.
+    pub setting: Setting,
+    /// In the order of measurement.
+    pub cells: Vec<PlannedCell>,
+}
+
+/// A cell, and what is believed of its speed.
+#[derive(Clone, Debug)]
+pub struct PlannedCell {
+    /// What to measure.
+    pub cell: Cell,
+    /// A guess.
+    pub pace: Pace,
+}
+
+/// What a study is planned for.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// Cores of this machine.
+    pub cores: usize,
+    /// Ranks that a launcher has started; None: we start them.
+    pub launched: Option<usize>,
+}
+
+/// The study's seven methods, and what most people have.
+pub const METHODS: [&str; 8] =
+    ["bsp-ps", "bsp-a2a", "wfbp-ps", "wfbp-a2a", "mg-wfbp", "bytescheduler-ps", "bytescheduler-a2a", "ddp"];
+
+/// Why a study makes no sense: what, and what to do.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The sentence.
+    pub what: String,
+    /// The next step.
+    pub help: Option<String>,
+}
+
+fn refuse<T>(what: impl Display, help: impl Display) -> Result<T, Refusal> {
+    Err(Refusal { what: what.to_string(), help: Some(help.to_string()) })
+}
+
+/// A method that the registry knows.
+#[derive(Clone)]
+struct Chosen {
+    name: String,
+    strategy: Strategy,
+}
+
+/// Seconds that a study takes if nobody says it.
+const BUDGET_S: f64 = 190.0;
+/// At least so much for each run.
+const RUN_S: f64 = 2.5;
+/// Runs of each cell where time decides: two say whether a number repeats.
+const RUNS: usize = 2;
+/// The cluster in a box: how much slower than the original it runs, by workers per core. Fewer, and the processor does not
+/// keep up with the bytes.
+const DILATE_PER_WORKER_AND_CORE: f64 = 0.75;
+
+/// Plans.
+///
+/// # Errors
+/// What makes no sense, or is unknown.
+pub fn plan(arguments: &BenchArguments, catalogue: &Catalogue<'_>, place: Place) -> Result<Study, Refusal> {
+    check(arguments, place)?;
+    let methods = methods(arguments, catalogue)?;
+    let wanted = wanted(arguments, place);
+    let mut panels = Vec::new();
+    for one in &wanted {
+        for setting in settings(one, catalogue)? {
+            panels.push(panel(setting, &methods, one, catalogue, place)?);
+        }
+    }
+    let cells: usize = panels.iter().map(|panel| panel.cells.len()).sum();
+    let runs = arguments.runs.unwrap_or(RUNS);
+    let protocol = match (arguments.full, arguments.iterations) {
+        (true, _) => STUDY,
+        (false, Some(iterations)) => {
+            let warm_up = arguments.warmup.unwrap_or(super::budget::WARM_UP);
+            Protocol::Fixed { warm_up, iterations, runs: arguments.runs.unwrap_or(1) }
+        }
+        (false, None) => {
+            let least = RUN_S * (cells * runs) as f64;
+            Protocol::Timed { seconds: arguments.budget.unwrap_or(BUDGET_S.max(least)), runs }
+        }
+    };
+    Ok(Study { protocol, panels })
+}
+
+/// What can be said before any name is looked up.
+fn check(arguments: &BenchArguments, place: Place) -> Result<(), Refusal> {
+    let replays = matches!(arguments.compute, Some(ComputeChoice::Replay(_)));
+    if let Some(factor) = arguments.dilate {
+        let default = arguments.models.is_empty() && arguments.compute.is_none();
+        if !(replays || default) {
+            return refuse("--dilate slows a replay; real computation cannot be slowed", "add --compute replay");
+        }
+        if !(factor.is_finite() && factor >= 1.0) {
+            return refuse(format!("--dilate {factor} must be a number of at least 1"), "1 is real time");
+        }
+    }
+    if replays && arguments.data.is_some() {
+        return refuse("--data is what real computation trains on; a replay reads none", "leave --data out");
+    }
+    if arguments.budget.is_some_and(|seconds| !(seconds.is_finite() && seconds > 0.0)) {
+        return refuse("--budget must be a positive number of seconds", "--budget 60");
+    }
+    match place.launched {
+        None if !arguments.servers_on.is_empty() => refuse(
+            "--servers-on names hosts of a launcher, and none has started this program",
+            "start it by srun, mpirun or `paceline launch`, or leave --servers-on out",
+        ),
+        Some(_) if !arguments.emulate.is_empty() => refuse(
+            "--emulate shapes links within one machine; a launcher's ranks have links of their own",
+            "leave --emulate out, or run without a launcher",
+        ),
+        Some(ranks) if arguments.workers.iter().any(|workers| *workers > ranks) => refuse(
+            format!("--workers {:?}, but the launcher has started {ranks} ranks", arguments.workers),
+            "start more ranks, or ask for fewer workers",
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// The two panels that no arguments mean, or the one that they do.
+fn wanted(arguments: &BenchArguments, place: Place) -> Vec<BenchArguments> {
+    if !arguments.models.is_empty() || arguments.compute.is_some() {
+        return vec![arguments.clone()];
+    }
+    let mut here = BenchArguments { models: vec!["cnn".to_owned()], dilate: None, ..arguments.clone() };
+    if place.launched.is_some() || !arguments.emulate.is_empty() {
+        return vec![here];
+    }
+    here.hosts = None;
+    let workers_in_box = 8;
+    let dilate = (DILATE_PER_WORKER_AND_CORE * workers_in_box as f64 / place.cores.max(1) as f64).max(1.0);
+    let cluster = BenchArguments {
+        models: vec!["resnet50".to_owned()],
+        workers: vec![workers_in_box],
+        hosts: Some(super::arguments::Hosts { hosts: 2, workers: 4 }),
+        emulate: vec!["10GbE".to_owned()],
+        compute: Some(ComputeChoice::Replay(None)),
+        local_batch: Vec::new(),
+        dilate: Some(arguments.dilate.unwrap_or(dilate)),
+        data: None,
+        ..arguments.clone()
+    };
+    vec![here, cluster]
+}
+
+fn methods(arguments: &BenchArguments, catalogue: &Catalogue<'_>) -> Result<Vec<Chosen>, Refusal> {
+    let strategies = catalogue.strategies;
+    let parse = |name: &str| strategies.parse(name).map(|strategy| Chosen { name: name.to_owned(), strategy });
+    let Some(text) = &arguments.methods else {
+        return Ok(METHODS.iter().filter_map(|name| parse(name).ok()).collect());
+    };
+    let names = split_methods(text);
+    let mut chosen: Vec<Chosen> = Vec::new();
+    for name in &names {
+        let one = parse(name).map_err(|error| Refusal {
+            what: format!("--methods {name}: {error}"),
+            help: Some("`paceline explain` lists what there is to choose from".to_owned()),
+        })?;
+        if chosen.iter().any(|known| known.strategy == one.strategy) {
+            return refuse(format!("--methods {text}: {name} is there twice"), "name each method once");
+        }
+        chosen.push(one);
+    }
+    match chosen.is_empty() {
+        true => refuse("--methods names no method", "leave it out for all"),
+        false => Ok(chosen),
+    }
+}
+
+/// Every combination of model, batch and network.
+fn settings(arguments: &BenchArguments, catalogue: &Catalogue<'_>) -> Result<Vec<Setting>, Refusal> {
+    let mut settings = Vec::new();
+    for (model, compute, batch) in computations(arguments, catalogue)? {
+        let batches = if arguments.local_batch.is_empty() { vec![batch] } else { arguments.local_batch.clone() };
+        for network in &networks(arguments)? {
+            for &local_batch in &batches {
+                settings.push(Setting {
+                    model: model.clone(),
+                    compute: compute.clone(),
+                    network: network.clone(),
+                    workers_per_host: network.as_ref().map(|_| arguments.hosts.map_or(1, |hosts| hosts.workers)),
+                    local_batch,
+                    dilate: arguments.dilate.unwrap_or(1.0),
+                    data: arguments.data.clone(),
+                });
+            }
+        }
+    }
+    Ok(settings)
+}
+
+/// The canonical names of the emulated networks; None for the machine's own links.
+fn networks(arguments: &BenchArguments) -> Result<Vec<Option<String>>, Refusal> {
+    let canonical = |text: &String| {
+        let network: Result<NetworkModel, _> = text.parse();
+        let network = network.map_err(|error| Refusal { what: format!("--emulate {text}: {error}"), help: None })?;
+        Ok(Some(network.to_string()))
+    };
+    match arguments.emulate.is_empty() {
+        true => Ok(vec![None]),
+        false => arguments.emulate.iter().map(canonical).collect(),
+    }
+}
+
+/// Each model with what its workers do and its usual batch.
+fn computations(
+    arguments: &BenchArguments,
+    catalogue: &Catalogue<'_>,
+) -> Result<Vec<(String, Compute, usize)>, Refusal> {
+    let replay = |profile: &ProfileEntry| Compute::Replay {
+        profile: profile.name.clone(),
+        fingerprint: profile.fingerprint.clone(),
+        samples_per_s: profile.samples_per_s,
+    };
+    if let Some(ComputeChoice::Replay(Some(path))) =
+        arguments.compute.as_ref().filter(|compute| !names_built_in(compute, catalogue))
+    {
+        let (model, profile) = (catalogue.read_profile)(path).map_err(|error| Refusal {
+            what: format!("--compute replay:{path}: {error}"),
+            help: Some("tools/profile_torch.py writes such a file; `rtx2080ti` is built in".to_owned()),
+        })?;
+        return match &arguments.models[..] {
+            [] => Ok(vec![(model, replay(&profile), profile.local_batch)]),
+            [named] if *named == model => Ok(vec![(model, replay(&profile), profile.local_batch)]),
+            _ => refuse(
+                format!("the profile {path} is of {model}, not of {}", arguments.models.join(", ")),
+                "leave --models out",
+            ),
+        };
+    }
+    let names = if arguments.models.is_empty() { vec!["resnet50".to_owned()] } else { arguments.models.clone() };
+    let one = |name: &String| {
+        let model = catalogue.model(name).map_err(|what| Refusal { what, help: None })?;
+        match (&arguments.compute, &model.profile) {
+            (Some(ComputeChoice::Replay(_)), Some(profile)) => Ok((name.clone(), replay(profile), profile.local_batch)),
+            (Some(ComputeChoice::Replay(_)), None) => refuse(
+                format!("there is no built-in profile of {name}: only the study's models have one"),
+                "--compute real, or --compute replay:FILE with a file by tools/profile_torch.py",
+            ),
+            _ if model.sample_s.is_none() => refuse(format!("{name} cannot be computed here"), "--compute replay"),
+            _ => Ok((name.clone(), Compute::Real, model.local_batch)),
+        }
+    };
+    names.iter().map(one).collect()
+}
+
+/// Does `--compute replay:NAME` name a profile that is built in?
+fn names_built_in(compute: &ComputeChoice, catalogue: &Catalogue<'_>) -> bool {
+    let ComputeChoice::Replay(Some(name)) = compute else { return true };
+    catalogue
+        .models
+        .iter()
+        .filter_map(|model| model.profile.as_ref())
+        .any(|profile| profile.name.split_once('@').is_some_and(|(_, device)| device == name))
+}
+
+fn panel(
+    setting: Setting,
+    methods: &[Chosen],
+    arguments: &BenchArguments,
+    catalogue: &Catalogue<'_>,
+    place: Place,
+) -> Result<PanelPlan, Refusal> {
+    let workers = workers(arguments, place);
+    if let (Some(hosts), Some(&most)) = (arguments.hosts, workers.iter().max())
+        && most > hosts.hosts * hosts.workers
+    {
+        let what = format!("{most} workers do not fit on --hosts {hosts}");
+        return refuse(what, "more hosts, more workers on each, or fewer --workers");
+    }
+    let most = workers.iter().max().copied().unwrap_or(1);
+    let threads = if setting.is_replayed() { 1 } else { (place.cores / most).max(1) };
+    let model = catalogue.model(&setting.model).ok();
+    let cell = |chosen: &Chosen, workers: usize, arm| {
+        let hosts = setting.workers_per_host.map_or(1, |on_each| workers.div_ceil(on_each));
+        let servers = chosen.strategy.servers(workers, hosts);
+        let cell = Cell {
+            setting: setting.clone(),
+            method: chosen.name.clone(),
+            strategy: chosen.strategy.to_string(),
+            workers,
+            shards: servers.map_or(0, |servers| servers.shards),
+            dedicated_servers: servers.is_some_and(|servers| servers.dedicated) || !arguments.servers_on.is_empty(),
+            threads,
+            arm,
+        };
+        PlannedCell { pace: pace(&cell, model, place), cell }
+    };
+    let mut cells = Vec::new();
+    let alone = |chosen: &Chosen| chosen.strategy.servers(1, 1).is_none();
+    let has_baseline = workers.contains(&1) && methods.iter().any(alone);
+    if !setting.is_replayed() && !has_baseline {
+        let strategy =
+            catalogue.strategies.parse("bsp-a2a").map_err(|error| Refusal { what: error.to_string(), help: None })?;
+        cells.push(cell(&Chosen { name: "bsp-a2a".to_owned(), strategy }, 1, Arm::Baseline));
+    }
+    for &workers in &workers {
+        cells.extend(methods.iter().map(|chosen| cell(chosen, workers, Arm::Method)));
+        if methods.len() > 1 {
+            cells.push(cell(&methods[0], workers, Arm::Again));
+        }
+    }
+    Ok(PanelPlan { setting, cells })
+}
+
+/// The numbers of workers, ascending, each once.
+fn workers(arguments: &BenchArguments, place: Place) -> Vec<usize> {
+    let mut workers = match (&arguments.workers[..], arguments.hosts, place.launched) {
+        ([], Some(hosts), _) => vec![hosts.hosts * hosts.workers],
+        ([], None, Some(ranks)) => vec![ranks],
+        ([], None, None) => vec![1, 2, 4],
+        (given, ..) => given.to_vec(),
+    };
+    workers.sort_unstable();
+    workers.dedup();
+    workers
+}
+
+/// What a run will take, as far as can be said beforehand: computation, and communication that nothing hides.
+fn pace(cell: &Cell, model: Option<&ModelEntry>, place: Place) -> Pace {
+    let setting = &cell.setting;
+    let (compute_s, bytes) = match (&setting.compute, model) {
+        (Compute::Replay { samples_per_s, .. }, model) => {
+            let bytes = model.and_then(|model| model.profile.as_ref()).map_or(0.0, |profile| profile.bytes);
+            (setting.local_batch as f64 / samples_per_s, bytes)
+        }
+        (Compute::Real, model) => {
+            let sample_s = model.and_then(|model| model.sample_s).unwrap_or(1e-4);
+            let busy = (cell.workers * cell.threads) as f64 / place.cores.max(1) as f64;
+            (setting.local_batch as f64 * sample_s / cell.threads as f64 * busy.max(1.0), 0.0)
+        }
+    };
+    let network = setting.network.as_deref().and_then(|name| name.parse::<NetworkModel>().ok());
+    let byte_s = network.map_or(HERE_S_PER_BYTE, |network| network.across.beta_s_per_byte);
+    let ranks = cell.workers + if cell.dedicated_servers { cell.shards } else { 0 };
+    Pace {
+        iteration_s: setting.dilate * (compute_s + bytes * traffic_factor(cell.workers) * byte_s),
+        overhead_s: START_S + RANK_START_S * ranks as f64,
+    }
+}
+
+/// A byte through shared memory on a busy machine.
+const HERE_S_PER_BYTE: f64 = 0.5e-9;
+/// A world starts, measures its links, and ends.
+const START_S: f64 = 0.3;
+/// Each rank of it.
+const RANK_START_S: f64 = 0.05;
+
+#[cfg(test)]
+mod tests;

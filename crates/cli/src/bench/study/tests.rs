@@ -1,0 +1,140 @@
+use super::super::arguments::Hosts;
+use super::super::catalogue::samples::catalogue;
+use super::*;
+use paceline_strategy::Registry;
+
+const PLACE: Place = Place { cores: 2, launched: None };
+
+fn arguments(change: impl FnOnce(&mut BenchArguments)) -> BenchArguments {
+    let mut arguments = BenchArguments::default();
+    change(&mut arguments);
+    arguments
+}
+
+fn planned(change: impl FnOnce(&mut BenchArguments)) -> Result<Study, Refusal> {
+    plan(&arguments(change), &catalogue(&Registry::built_in()), PLACE)
+}
+
+#[test]
+fn no_arguments_mean_this_machine_and_a_cluster_in_a_box() {
+    let study = planned(|_| ()).expect("it makes sense");
+    let [here, there] = &study.panels[..] else { panic!("{} panels", study.panels.len()) };
+    assert_eq!((here.setting.model.as_str(), &here.setting.compute), ("cnn", &Compute::Real));
+    assert_eq!(there.setting.labels()[..2], ["replayed: resnet50@rtx2080ti", "emulated: 10GbE"]);
+    assert_eq!(there.setting.workers_per_host, Some(4));
+    let workers = |panel: &PanelPlan| panel.cells.iter().map(|one| one.cell.workers).max();
+    assert_eq!((workers(here), workers(there)), (Some(4), Some(8)));
+    assert!(here.cells.iter().all(|one| one.cell.threads == 1), "equal cores per worker");
+    // The first method stands twice at each number of workers.
+    for workers in [1, 2, 4] {
+        let of = |arm| here.cells.iter().filter(move |one| one.cell.workers == workers && one.cell.arm == arm);
+        assert_eq!(of(Arm::Again).count(), 1);
+        assert!(of(Arm::Method).count() > 2);
+    }
+    assert!(matches!(study.protocol, Protocol::Timed { seconds, .. } if seconds < 240.0), "{:?}", study.protocol);
+}
+
+#[test]
+fn models_networks_and_batches_are_multiplied() {
+    let study = planned(|arguments| {
+        arguments.models = vec!["resnet50".to_owned(), "bert-large".to_owned()];
+        arguments.methods = Some("bsp-a2a,wfbp-a2a".to_owned());
+        arguments.workers = vec![8, 2, 8];
+        arguments.hosts = Some(Hosts { hosts: 2, workers: 4 });
+        arguments.emulate = vec!["10GbE".to_owned(), "100GbIB".to_owned()];
+        arguments.compute = Some(ComputeChoice::Replay(None));
+        arguments.local_batch = vec![8, 16];
+        arguments.full = true;
+    });
+    let study = study.expect("it makes sense");
+    assert_eq!(study.panels.len(), 8);
+    assert_eq!(study.protocol, STUDY);
+    for panel in &study.panels {
+        let cells: Vec<_> = panel.cells.iter().map(|one| (one.cell.workers, one.cell.arm)).collect();
+        let expected =
+            [(2, Arm::Method), (2, Arm::Method), (2, Arm::Again), (8, Arm::Method), (8, Arm::Method), (8, Arm::Again)];
+        assert_eq!(cells, expected);
+    }
+}
+
+#[test]
+fn one_worker_alone_is_measured_although_nobody_asked() {
+    let study = planned(|arguments| {
+        arguments.models = vec!["cnn".to_owned()];
+        arguments.workers = vec![2];
+    });
+    let panel = &study.expect("it makes sense").panels[0];
+    assert_eq!((panel.cells[0].cell.arm, panel.cells[0].cell.workers), (Arm::Baseline, 1));
+}
+
+#[test]
+fn a_profile_from_a_file_brings_its_model_along() {
+    let replay = |arguments: &mut BenchArguments| {
+        arguments.compute = Some(ComputeChoice::Replay(Some("mine.json".to_owned())));
+    };
+    let study = planned(replay).expect("it makes sense");
+    assert_eq!((study.panels[0].setting.model.as_str(), study.panels[0].setting.local_batch), ("mine", 16));
+    let other = planned(|arguments| {
+        replay(arguments);
+        arguments.models = vec!["cnn".to_owned()];
+    });
+    assert!(other.expect_err("it is of another model").what.contains("is of mine, not of cnn"));
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_the_reason() {
+    type Change = fn(&mut BenchArguments);
+    let cases: [(Change, &str); 12] = [
+        (|a| a.models = vec!["resnet5".to_owned()], "did you mean `resnet50`?"),
+        (|a| a.methods = Some("wfpb-a2a".to_owned()), "did you mean `wfbp-a2a`?"),
+        (|a| a.methods = Some("ddp,wfbp-a2a,ddp".to_owned()), "ddp is there twice"),
+        (|a| a.methods = Some(" ".to_owned()), "names no method"),
+        (
+            |a| {
+                a.models = vec!["cnn".to_owned()];
+                a.dilate = Some(2.0);
+            },
+            "real computation cannot be slowed",
+        ),
+        (|a| a.dilate = Some(0.5), "at least 1"),
+        (
+            |a| {
+                a.models = vec!["cnn".to_owned()];
+                a.compute = Some(ComputeChoice::Replay(None));
+            },
+            "no built-in profile of cnn",
+        ),
+        (
+            |a| {
+                a.models = vec!["bert-large".to_owned()];
+            },
+            "cannot be computed here",
+        ),
+        (
+            |a| {
+                a.compute = Some(ComputeChoice::Replay(None));
+                a.data = Some("sample".to_owned());
+            },
+            "a replay reads none",
+        ),
+        (|a| a.servers_on = vec!["node1".to_owned()], "none has started this program"),
+        (
+            |a| {
+                a.compute = Some(ComputeChoice::Replay(None));
+                a.emulate = vec!["10GbE".to_owned()];
+                a.hosts = Some(Hosts { hosts: 2, workers: 2 });
+                a.workers = vec![8];
+            },
+            "8 workers do not fit on --hosts 2x2",
+        ),
+        (|a| a.emulate = vec!["10GbX".to_owned()], "10GbE"),
+    ];
+    for (change, reason) in cases {
+        let refusal = planned(change).expect_err(reason);
+        assert!(refusal.what.contains(reason), "{refusal:?} does not say {reason}");
+    }
+    let launched = Place { launched: Some(4), ..PLACE };
+    let refused = |change: Change| plan(&arguments(change), &catalogue(&Registry::built_in()), launched);
+    assert!(refused(|a| a.workers = vec![8]).expect_err("too many").what.contains("started 4 ranks"));
+    assert!(refused(|a| a.emulate = vec!["10GbE".to_owned()]).is_err());
+}

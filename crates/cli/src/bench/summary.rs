@@ -1,0 +1,357 @@
+//! From runs to what is said about them: throughput, speedup, efficiency, winner or tie. Pure.
+
+use serde::{Deserialize, Serialize};
+
+use super::cell::{Arm, Setting};
+use super::statistics::{Estimate, c2c, mean, spread};
+use super::store::{CellRecord, RunRecord};
+use super::verdict::{Verdict, decide};
+use paceline_train::{CellRun, Timeline};
+
+/// One setting: a chart.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Panel {
+    /// What is the same in it.
+    pub setting: Setting,
+    /// What of its numbers was not real: replayed, emulated, dilated.
+    pub labels: Vec<String>,
+    /// What speedups refer to.
+    pub baseline: Option<Baseline>,
+    /// The model's intensity, 3 · multiply-accumulates of forward per sample and parameter.
+    pub intensity: Option<f64>,
+    /// Parameters of the model.
+    pub parameters: usize,
+    /// By workers, ascending.
+    pub groups: Vec<Group>,
+}
+
+/// The throughput that a speedup of 1 is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Baseline {
+    /// Where it comes from.
+    pub source: String,
+    /// Samples per second.
+    pub samples_per_s: f64,
+}
+
+/// The methods that compete at one number of workers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Group {
+    /// How many.
+    pub workers: usize,
+    /// In the order in which they were asked for.
+    pub rows: Vec<Row>,
+    /// How far two measurements of the same thing lay apart, as a share; None if that was not measured.
+    pub noise: Option<f64>,
+    /// f(N)/(M·I).
+    pub c2c: Option<f64>,
+    /// Who won.
+    pub verdict: Verdict,
+    /// And why, in words.
+    pub reason: String,
+}
+
+/// A method at one number of workers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// As it was asked for.
+    pub method: String,
+    /// With every aspect.
+    pub strategy: String,
+    /// Shards of a parameter server.
+    pub shards: usize,
+    /// What the runs gave; None if none was counted.
+    pub result: Option<RowResult>,
+    /// Why runs gave nothing, or were not counted.
+    pub failures: Vec<String>,
+}
+
+/// What the counted runs of a row gave.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RowResult {
+    /// Samples per second of all workers together; over the runs.
+    pub samples_per_s: Estimate,
+    /// Throughput over the baseline's.
+    pub speedup: Option<f64>,
+    /// Speedup over workers.
+    pub efficiency: Option<f64>,
+    /// Seconds of an iteration; means of all that follow are over the runs.
+    pub iteration_s: f64,
+    /// Of them, computation.
+    pub compute_s: f64,
+    /// Of them, waiting for communication.
+    pub exposed_communication_s: f64,
+    /// The share of the time that workers waited for communication.
+    pub exposed_share: f64,
+    /// Bytes that a worker's process sent per iteration.
+    pub bytes_per_iteration: f64,
+    /// Messages that a worker's process sent per iteration.
+    pub messages_per_iteration: f64,
+    /// The fingerprint of the executed plan.
+    pub plan_hash: String,
+    /// Buckets of the plan.
+    pub buckets: usize,
+    /// Operations per iteration.
+    pub operations: usize,
+    /// Seconds per tensor that the schedule's decisions took.
+    pub scheduling_s_per_tensor: f64,
+    /// What carried the data.
+    pub transport: String,
+    /// Warm-up iterations and measured ones of each run.
+    pub iterations: Vec<(usize, usize)>,
+    /// One iteration, as rank 0 saw it.
+    #[serde(skip)]
+    pub timeline: Option<Timeline>,
+}
+
+/// Orders the cells of a study into panels.
+pub fn panels(cells: &[CellRecord]) -> Vec<Panel> {
+    let mut settings: Vec<&Setting> = Vec::new();
+    for record in cells {
+        if !settings.contains(&&record.cell.setting) {
+            settings.push(&record.cell.setting);
+        }
+    }
+    settings.into_iter().map(|setting| panel(setting, cells)).collect()
+}
+
+fn panel(setting: &Setting, cells: &[CellRecord]) -> Panel {
+    let cells: Vec<&CellRecord> = cells.iter().filter(|record| record.cell.setting == *setting).collect();
+    let any = cells.iter().flat_map(|record| counted(record)).next();
+    let baseline = baseline(setting, &cells);
+    let intensity = any.and_then(intensity);
+    let mut workers: Vec<usize> =
+        cells.iter().filter(|record| record.cell.arm == Arm::Method).map(|record| record.cell.workers).collect();
+    workers.sort_unstable();
+    workers.dedup();
+    let groups = workers.into_iter().map(|workers| {
+        let of = |arm| cells.iter().copied().filter(move |one| one.cell.workers == workers && one.cell.arm == arm);
+        let rows: Vec<Row> = of(Arm::Method).map(|record| row(record, baseline.as_ref())).collect();
+        let noise = of(Arm::Again).find_map(|again| {
+            let first = of(Arm::Method).find(|one| one.cell.method == again.cell.method)?;
+            spread(&throughputs(first), &throughputs(again))
+        });
+        let c2c = intensity.map(|intensity| c2c(workers, setting.local_batch, intensity));
+        let (verdict, reason) = decide(&rows, noise, c2c, workers);
+        Group { workers, rows, noise, c2c, verdict, reason }
+    });
+    Panel {
+        setting: setting.clone(),
+        labels: setting.labels(),
+        intensity,
+        parameters: any.map_or(0, |measured| measured.parameters),
+        groups: groups.collect(),
+        baseline,
+    }
+}
+
+/// The model's intensity I = C/D: operations per parameter and sample. The study's published numbers fit three operations
+/// for each multiply-accumulate of forward: one forward and two backward, a multiply-accumulate counted as one.
+fn intensity(run: &CellRun) -> Option<f64> {
+    let macs = run.forward_macs_per_sample.filter(|_| run.parameters > 0)?;
+    Some(3.0 * macs as f64 / run.parameters as f64)
+}
+
+/// The profile's device, or one worker here without anybody to talk to.
+fn baseline(setting: &Setting, cells: &[&CellRecord]) -> Option<Baseline> {
+    if let Some(samples_per_s) = setting.single_device() {
+        return Some(Baseline { source: "one device, by the profile".to_owned(), samples_per_s });
+    }
+    let alone = |record: &&&CellRecord| record.cell.workers == 1 && record.cell.shards == 0;
+    let measured = |record: &CellRecord| Some((record.cell.method.clone(), mean(&throughputs(record))?));
+    let (method, samples_per_s) = cells.iter().filter(alone).find_map(|record| measured(record))?;
+    Some(Baseline { source: format!("one worker here ({method})"), samples_per_s })
+}
+
+fn row(record: &CellRecord, baseline: Option<&Baseline>) -> Row {
+    let cell = &record.cell;
+    Row {
+        method: cell.method.clone(),
+        strategy: cell.strategy.clone(),
+        shards: cell.shards,
+        result: result(record, baseline),
+        failures: record.runs.iter().filter_map(failure).collect(),
+    }
+}
+
+fn failure(run: &RunRecord) -> Option<String> {
+    let why = match &run.outcome {
+        Err(message) => message.clone(),
+        Ok(run) if run.overrun() => {
+            let late = run.lateness.map_or(0.0, |lateness| 100.0 * lateness.share);
+            format!("not counted: the processor was late by {late:.0} % of the replayed computation; raise --dilate")
+        }
+        Ok(_) => return None,
+    };
+    Some(format!("run {}: {why}", run.number))
+}
+
+fn result(record: &CellRecord, baseline: Option<&Baseline>) -> Option<RowResult> {
+    let samples_per_s = Estimate::of(&throughputs(record))?;
+    let runs: Vec<&CellRun> = counted(record).collect();
+    let average =
+        |value: fn(&CellRun) -> f64| mean(&runs.iter().map(|run| value(run)).collect::<Vec<_>>()).unwrap_or(0.0);
+    let first = runs.first()?;
+    let speedup = baseline.map(|baseline| samples_per_s.mean / baseline.samples_per_s);
+    let (compute_s, exposed_communication_s) =
+        (average(|run| run.compute_s), average(|run| run.exposed_communication_s));
+    let iteration_s = average(CellRun::mean_iteration_s);
+    Some(RowResult {
+        samples_per_s,
+        speedup,
+        efficiency: speedup.map(|speedup| speedup / record.cell.workers as f64),
+        iteration_s,
+        compute_s,
+        exposed_communication_s,
+        exposed_share: if iteration_s > 0.0 { exposed_communication_s / iteration_s } else { 0.0 },
+        bytes_per_iteration: average(|run| run.bytes_per_iteration),
+        messages_per_iteration: average(|run| run.messages_per_iteration),
+        plan_hash: first.plan_hash.clone(),
+        buckets: first.plan.buckets.len(),
+        operations: first.plan.operations(),
+        scheduling_s_per_tensor: average(|run| run.scheduling_s_per_tensor),
+        transport: first.transport.clone(),
+        iterations: runs.iter().map(|run| (run.warm_up, run.iteration_s.len())).collect(),
+        timeline: runs.iter().find_map(|run| run.timeline.clone()),
+    })
+}
+
+/// The runs that count: those that ended, and whose processor kept up.
+fn counted(record: &CellRecord) -> impl Iterator<Item = &CellRun> {
+    let ended = record.runs.iter().filter_map(|run| run.outcome.as_ref().ok());
+    ended.filter(|measured| !measured.overrun() && !measured.iteration_s.is_empty())
+}
+
+fn throughputs(record: &CellRecord) -> Vec<f64> {
+    counted(record).map(CellRun::samples_per_s).collect()
+}
+
+#[cfg(test)]
+pub mod samples {
+    use super::super::cell::Cell;
+    use super::super::cell::samples::{cell, replayed, setting};
+    use super::*;
+    use paceline_plan::Plan;
+    use paceline_train::{FormulaInputs, Lateness};
+
+    /// What a run of one worker with these seconds in each iteration gives; a quarter is exposed communication.
+    pub fn cell_run(iteration_s: f64) -> CellRun {
+        CellRun {
+            model: "cnn".to_owned(),
+            parameters: 25_557_032,
+            tensors: 161,
+            forward_macs_per_sample: Some(4_089_000_000),
+            replayed: None,
+            strategy: "sync=bsp".to_owned(),
+            plan: Plan {
+                version: 1,
+                strategy: "sync=bsp".to_owned(),
+                buckets: Vec::new(),
+                shards: 0,
+                credit_bytes: None,
+                forward_overlap: false,
+                server_priority_only: false,
+            },
+            plan_hash: "00000000deadbeef".to_owned(),
+            workers: 1,
+            shards: 0,
+            local_batch: 32,
+            dilate: 1.0,
+            transport: "shm".to_owned(),
+            warm_up: 1,
+            iteration_s: vec![iteration_s; 4],
+            confident: true,
+            compute_s: 0.75 * iteration_s,
+            exposed_communication_s: 0.25 * iteration_s,
+            bytes_per_iteration: 1e6,
+            messages_per_iteration: 10.0,
+            scheduling_s_per_tensor: 1e-6,
+            inputs: FormulaInputs::default(),
+            lateness: None,
+            timeline: None,
+        }
+    }
+
+    /// A cell with a run for each of these iteration times.
+    pub fn record(cell: Cell, iterations_s: &[f64]) -> CellRecord {
+        let run = |(seconds, number): (&f64, usize)| {
+            let (workers, local_batch) = (cell.workers, cell.setting.local_batch);
+            RunRecord { number, outcome: Ok(CellRun { workers, local_batch, ..cell_run(*seconds) }) }
+        };
+        let runs = iterations_s.iter().zip(1..).map(run).collect();
+        CellRecord { cell, runs }
+    }
+
+    /// A study with a real and a replayed panel: clear winners, a tie, a failed cell, an overrun.
+    pub fn study() -> Vec<CellRecord> {
+        let (here, box_of_hosts) = (setting("cnn"), replayed("resnet50", "10GbE", 253.1));
+        let again = |cell: Cell| Cell { arm: Arm::Again, ..cell };
+        let mut records = vec![
+            record(cell(&here, "bsp-a2a", 1), &[0.1, 0.102]),
+            record(cell(&here, "wfbp-a2a", 1), &[0.101, 0.1]),
+            record(again(cell(&here, "bsp-a2a", 1)), &[0.1, 0.101]),
+            record(cell(&here, "bsp-a2a", 2), &[0.12, 0.121]),
+            record(cell(&here, "wfbp-a2a", 2), &[0.105, 0.106]),
+            record(cell(&here, "wfbp-ps", 2), &[0.15]),
+            record(again(cell(&here, "bsp-a2a", 2)), &[0.12, 0.122]),
+            record(cell(&box_of_hosts, "bsp-a2a", 8), &[0.45, 0.46]),
+            record(cell(&box_of_hosts, "bsp-ps", 8), &[0.5, 0.51]),
+            record(cell(&box_of_hosts, "mg-wfbp", 8), &[0.3, 0.301]),
+            record(cell(&box_of_hosts, "bytescheduler-ps", 8), &[0.27, 0.268]),
+            record(again(cell(&box_of_hosts, "bsp-a2a", 8)), &[0.451, 0.455]),
+        ];
+        records[5].runs.push(RunRecord { number: 2, outcome: Err("rank 1 was killed by SIGKILL".to_owned()) });
+        if let Ok(measured) = &mut records[8].runs[1].outcome {
+            measured.lateness = Some(Lateness { share: 0.12, overrun: true });
+        }
+        records
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn panels_say_throughput_speedup_and_efficiency() {
+        let panels = panels(&samples::study());
+        assert_eq!(panels.len(), 2);
+        let here = &panels[0];
+        assert_eq!(here.groups.iter().map(|group| group.workers).collect::<Vec<_>>(), [1, 2]);
+        let baseline = here.baseline.as_ref().expect("one worker was measured");
+        assert!((baseline.samples_per_s - (320.0 + 32.0 / 0.102) / 2.0).abs() < 1e-9, "{baseline:?}");
+        let wfbp = here.groups[1].rows[1].result.as_ref().expect("it ran");
+        let expected = (64.0 / 0.105 + 64.0 / 0.106) / 2.0;
+        assert!((wfbp.samples_per_s.mean - expected).abs() < 1e-9);
+        assert_eq!(wfbp.speedup, Some(wfbp.samples_per_s.mean / baseline.samples_per_s));
+        assert_eq!(wfbp.efficiency, wfbp.speedup.map(|speedup| speedup / 2.0));
+        assert!((wfbp.exposed_share - 0.25).abs() < 1e-12);
+        let there = &panels[1];
+        assert_eq!(there.baseline.as_ref().map(|baseline| baseline.samples_per_s), Some(253.1));
+        assert_eq!(there.labels, ["replayed: rtx2080ti", "emulated: 10GbE"]);
+        assert!((there.intensity.expect("the macs are known") - 480.0).abs() < 0.1);
+    }
+
+    #[test]
+    fn failed_runs_and_overruns_are_named_and_not_counted() {
+        let panels = panels(&samples::study());
+        let killed = &panels[0].groups[1].rows[2];
+        assert_eq!(killed.failures, ["run 2: rank 1 was killed by SIGKILL"]);
+        assert_eq!(killed.result.as_ref().map(|result| result.samples_per_s.runs), Some(1));
+        let late = &panels[1].groups[0].rows[1];
+        assert_eq!(
+            late.failures,
+            ["run 2: not counted: the processor was late by 12 % of the replayed computation; raise --dilate"]
+        );
+        assert_eq!(late.result.as_ref().map(|result| result.samples_per_s.runs), Some(1));
+    }
+
+    #[test]
+    fn the_second_arm_of_the_first_method_gives_the_noise_and_competes_with_nobody() {
+        let panels = panels(&samples::study());
+        let group = &panels[0].groups[1];
+        assert_eq!(group.rows.len(), 3);
+        let noise = group.noise.expect("it was measured twice");
+        assert!(noise > 0.0 && noise < 0.03, "{noise}");
+    }
+}

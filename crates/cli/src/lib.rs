@@ -1,0 +1,120 @@
+//! The `paceline` program as a library: trains, measures, explains and launches. The program itself is [`run`] with what
+//! Paceline brings along; a program with models and methods of its own is [`run`] with more.
+//!
+//! Results go to standard output, everything else to standard error. Exit status: 0 done, 1 failed, 2 wrong usage.
+#![deny(missing_docs)]
+
+mod arguments;
+mod bench;
+mod doctor;
+mod emulation;
+mod explain;
+mod failure;
+mod hosts;
+mod json_file;
+mod launch;
+mod machine;
+mod perf;
+mod registry;
+mod remote;
+mod report;
+mod security;
+mod supervisor;
+mod telemetry;
+mod train;
+mod workers;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use failure::Failure;
+pub use registry::{BuildModel, OwnModel, Registry};
+
+/// Data-parallel training that makes communication cheap
+#[derive(Parser)]
+#[command(name = "paceline", version, arg_required_else_help = true)]
+struct CommandLine {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Train a model on several workers
+    Train(train::TrainArguments),
+    /// Compare methods: models × methods × workers under one protocol, with a report
+    Bench(Box<bench::BenchArguments>),
+    /// Make the report of studies that were measured before
+    Report(report::ReportArguments),
+    /// Measure a collective, in the manner of nccl-tests
+    Perf(perf::PerfArguments),
+    /// Say a strategy in words
+    Explain(explain::ExplainArguments),
+    /// Look for what would be slow or broken here, and say the fix
+    Doctor(doctor::DoctorArguments),
+    /// Run any program as N ranks: on this host, or over a host file by ssh
+    Launch(launch::LaunchArguments),
+    /// Run the ranks of this host for a launcher elsewhere, which speaks on standard input
+    #[command(hide = true)]
+    Agent,
+    /// One rank of a world of `bench`
+    #[command(hide = true)]
+    BenchRank,
+}
+
+/// The whole command line, with what stands in the registry.
+///
+/// Ranks are started as this same program with the same arguments, so `main` should do nothing else.
+pub fn run(registry: &Registry) -> ExitCode {
+    failure::install_report_style();
+    let outcome = match CommandLine::parse().command {
+        Command::Train(arguments) => train::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments, registry),
+        Command::Report(arguments) => report::run(&arguments),
+        Command::Perf(arguments) => perf::run(&arguments),
+        Command::Explain(arguments) => explain::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Launch(arguments) => launch::run(arguments),
+        Command::Agent => remote::run_agent(),
+        Command::BenchRank => bench::run_rank(registry),
+    };
+    outcome.unwrap_or_else(|failure: Failure| {
+        let code = failure.exit_code();
+        failure.report();
+        code
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// Every command and option is documented, in the words of `--help`. PACELINE_UPDATE_DOCS=1 writes the page anew.
+    #[test]
+    fn the_page_about_the_command_line_is_what_help_says() {
+        let mut page =
+            "# The command line\n\nWhat `paceline COMMAND --help` says. `PACELINE_UPDATE_DOCS=1 cargo test -p \
+                        paceline-cli command_line` writes this page; a\ntest compares it.\n"
+                .to_owned();
+        let mut program = CommandLine::command();
+        program.build();
+        for command in
+            program.get_subcommands_mut().filter(|command| command.get_name() != "help" && !command.is_hide_set())
+        {
+            let help = command.render_long_help().to_string();
+            let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
+            page += &format!("\n## {}\n\n```text\n{}\n```\n", command.get_name(), lines.join("\n").trim_end());
+        }
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/command-line.md");
+        if std::env::var_os("PACELINE_UPDATE_DOCS").is_some() {
+            std::fs::write(&path, &page).expect("the page can be written");
+        }
+        let written = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(written == page, "docs/command-line.md is out of date: run this test with PACELINE_UPDATE_DOCS=1");
+    }
+}

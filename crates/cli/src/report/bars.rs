@@ -1,0 +1,84 @@
+//! The bar chart of throughput by method and workers, with error bars: the form of the study's Fig. 4.
+
+use super::row_chart::{BarRow, Block, RowChart, Segment};
+use crate::bench::{Group, Panel, Row, Verdict};
+
+/// What the marks in the chart mean.
+pub const LEGEND: &str = "Length: samples/s of all workers together, error bars: one standard deviation of the runs. \
+    Hatched: parameter server; solid: all-to-all. ★ fastest beyond the noise, ≈ tied with the fastest. Dashed: linear \
+    scaling.";
+
+/// The same in one line.
+pub const SHORT_LEGEND: &str = "Error bars: one standard deviation. Hatched: parameter server; solid: all-to-all. \
+    ★ fastest beyond the noise, ≈ tied with the fastest. Dashed: linear scaling.";
+
+/// The chart of a panel.
+pub fn chart(panel: &Panel) -> RowChart {
+    let results = || panel.groups.iter().flat_map(|group| &group.rows).filter_map(|row| row.result.as_ref());
+    let reach = results().map(|result| result.samples_per_s.mean + result.samples_per_s.std.unwrap_or(0.0));
+    RowChart { max: reach.fold(0.0, f64::max), blocks: panel.groups.iter().map(|group| block(group, panel)).collect() }
+}
+
+fn block(group: &Group, panel: &Panel) -> Block {
+    let linear = panel.baseline.as_ref().map(|baseline| baseline.samples_per_s * group.workers as f64);
+    let s = if group.workers == 1 { "" } else { "s" };
+    Block {
+        title: format!("{} worker{s}", group.workers),
+        subtitle: best_speedup(group),
+        rows: group.rows.iter().map(|row| bar(row, &group.verdict)).collect(),
+        reference: linear,
+    }
+}
+
+/// The best speedup, which stands on top.
+fn best_speedup(group: &Group) -> String {
+    let speedups = group.rows.iter().filter_map(|row| Some((row, row.result.as_ref()?.speedup?)));
+    match speedups.max_by(|a, b| a.1.total_cmp(&b.1)) {
+        Some((row, speedup)) => format!("best speedup {speedup:.2}× ({})", row.method),
+        None => String::new(),
+    }
+}
+
+fn bar(row: &Row, verdict: &Verdict) -> BarRow {
+    let best = verdict.is_among_the_best(&row.method);
+    let mark = match (best, verdict) {
+        (true, Verdict::Winner { .. }) => "★ ",
+        (true, _) => "≈ ",
+        _ => "",
+    };
+    let label = format!("{mark}{}", row.method);
+    let Some(result) = &row.result else {
+        return BarRow { label, best, segments: Vec::new(), error: None, value: "failed".to_owned() };
+    };
+    let estimate = &result.samples_per_s;
+    let value = match estimate.std {
+        Some(std) => format!("{} ± {}", number(estimate.mean), number(std)),
+        None => number(estimate.mean),
+    };
+    let title = format!("{}: {value} samples/s", row.method);
+    let segment = Segment { length: estimate.mean, class: colour(&row.method), hatched: row.shards > 0, title };
+    BarRow { label, best, segments: vec![segment], error: estimate.std, value }
+}
+
+/// With three digits at least.
+pub fn number(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// The colour of a method: that of its schedule.
+pub fn colour(method: &str) -> &'static str {
+    let method = method.strip_prefix("study-").unwrap_or(method);
+    let families = [
+        ("bsp", "bsp"),
+        ("wfbp", "wfbp"),
+        ("mg-wfbp", "mg"),
+        ("bytescheduler", "byte"),
+        ("ddp", "ddp"),
+        ("fusion", "ddp"),
+    ];
+    families.iter().find(|(prefix, _)| method.starts_with(prefix)).map_or("other", |(_, class)| class)
+}

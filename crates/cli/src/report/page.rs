@@ -1,0 +1,413 @@
+//! The page: what the template is filled with.
+
+use minijinja::Environment;
+use minijinja::value::Serde;
+use serde::Serialize;
+
+use super::Report;
+use super::bars::{self, number};
+use super::breakdown;
+use super::findings::{Finding, findings};
+use super::row_chart::{NARROW, RowChart, WIDE};
+use super::survey::{self, SurveyRow};
+use super::svg::{STYLE, Svg};
+use super::timeline::{draw, end_s};
+use crate::bench::{Group, Panel, Row, Verdict};
+use paceline_train::{Lane, Timeline};
+
+/// Lays the page out.
+///
+/// # Errors
+/// The template is wrong: a bug.
+pub fn render(reports: &[Report]) -> Result<String, minijinja::Error> {
+    let mut environment = Environment::new();
+    // The names end in `.html`, so that what users named is escaped.
+    environment.add_template("report.html", include_str!("templates/report.html"))?;
+    environment.add_template("panel.html", include_str!("templates/panel.html"))?;
+    let panels: Vec<Panel> = reports.iter().flat_map(|report| report.panels.iter().cloned()).collect();
+    let page = Page {
+        style: include_str!("templates/style.css"),
+        chart_style: STYLE,
+        columns: COLUMNS,
+        studies: reports.iter().map(StudyView::of).collect(),
+        summary: panels.iter().flat_map(summary).collect(),
+        panels: panels.iter().enumerate().map(|(index, panel)| PanelView::of(panel, index)).collect(),
+        bars_legend: bars::LEGEND,
+        breakdown_legend: breakdown::LEGEND,
+        findings: findings(&panels),
+        survey: survey::rows(&panels),
+    };
+    environment.get_template("report.html")?.render(Serde(page))
+}
+
+/// What the template is filled with.
+#[derive(Serialize)]
+struct Page {
+    style: &'static str,
+    chart_style: &'static str,
+    columns: [&'static str; 14],
+    studies: Vec<StudyView>,
+    summary: Vec<Headline>,
+    panels: Vec<PanelView>,
+    bars_legend: &'static str,
+    breakdown_legend: &'static str,
+    findings: Vec<Finding>,
+    survey: Vec<SurveyRow>,
+}
+
+/// The bar charts of all panels as a file of their own, each with the panel's name above it.
+pub fn chart_alone(panels: &[Panel]) -> String {
+    const MARGIN: f64 = 16.0;
+    let mut all = Svg::new(WIDE + 2.0 * MARGIN);
+    for panel in panels {
+        let labels = if panel.labels.is_empty() { String::new() } else { format!(" ({})", panel.labels.join(", ")) };
+        let top = all.height() + 2.0 * MARGIN;
+        all.text(MARGIN, top, "head", &format!("{}{labels}: samples/s", panel.setting));
+        all.place([MARGIN, top + 12.0], &bars::chart(panel).draw(WIDE));
+    }
+    all.text(MARGIN, all.height() + 26.0, "", bars::SHORT_LEGEND);
+    all.reach(all.height() + 40.0);
+    all.alone("Throughput in samples/s by method and workers")
+}
+
+/// What a study was.
+#[derive(Serialize)]
+struct StudyView {
+    started: String,
+    command: String,
+    version: String,
+    protocol: String,
+    processor: String,
+    cores: usize,
+    memory_gib: String,
+    system: String,
+    kernel: String,
+}
+
+impl StudyView {
+    fn of(report: &Report) -> StudyView {
+        let (study, machine) = (&report.study, &report.study.machine);
+        StudyView {
+            started: date(study.started),
+            command: study.command.join(" "),
+            version: study.version.clone(),
+            protocol: study.protocol.clone(),
+            processor: machine.processor.clone(),
+            cores: machine.cores,
+            memory_gib: format!("{:.0}", machine.memory_bytes as f64 / f64::from(1 << 30)),
+            system: machine.system.clone(),
+            kernel: format!("{} {}", machine.kernel, machine.architecture),
+        }
+    }
+}
+
+/// A verdict at the top of the page.
+#[derive(Serialize)]
+struct Headline {
+    place: String,
+    labels: Vec<String>,
+    words: String,
+}
+
+fn summary(panel: &Panel) -> Vec<Headline> {
+    let headline = |group: &Group| Headline {
+        place: format!("{}, {} workers", panel.setting, group.workers),
+        labels: panel.labels.clone(),
+        words: group.verdict.headline(),
+    };
+    panel.groups.iter().filter(|group| group.workers > 1).map(headline).collect()
+}
+
+/// A panel.
+#[derive(Serialize)]
+struct PanelView {
+    id: String,
+    title: String,
+    labels: Vec<String>,
+    baseline: Option<String>,
+    model: String,
+    bars: Figure,
+    breakdown: Figure,
+    groups: Vec<GroupView>,
+    timelines: Vec<TimelineView>,
+    timeline_workers: usize,
+}
+
+/// A chart in both widths.
+#[derive(Serialize)]
+struct Figure {
+    wide: String,
+    narrow: String,
+}
+
+impl Figure {
+    fn of(chart: &RowChart, label: &str) -> Figure {
+        let draw = |width, class| chart.draw(width).in_page(class, label);
+        Figure { wide: draw(WIDE, "wide"), narrow: draw(NARROW, "narrow") }
+    }
+}
+
+#[derive(Serialize)]
+struct GroupView {
+    workers: usize,
+    verdict: String,
+    kind: &'static str,
+    reason: String,
+    noise: String,
+    c2c: String,
+    rows: Vec<RowView>,
+    failures: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct RowView {
+    method: String,
+    mark: &'static str,
+    strategy: String,
+    cells: Vec<String>,
+}
+
+/// The columns of a group's table, after the method.
+const COLUMNS: [&str; 14] = [
+    "samples/s",
+    "± std",
+    "median",
+    "95 %",
+    "speedup",
+    "efficiency",
+    "ms",
+    "compute ms",
+    "exposed ms",
+    "exposed",
+    "MB sent",
+    "messages",
+    "operations",
+    "runs",
+];
+
+#[derive(Serialize)]
+struct TimelineView {
+    method: String,
+    svg: String,
+    lanes: Vec<LaneView>,
+}
+
+#[derive(Serialize)]
+struct LaneView {
+    name: String,
+    pieces: usize,
+    first_ms: String,
+    last_ms: String,
+    busy_ms: String,
+}
+
+impl PanelView {
+    fn of(panel: &Panel, index: usize) -> PanelView {
+        let setting = panel.setting.to_string();
+        let intensity = panel.intensity.map(|value| format!(", intensity I = {value:.0}")).unwrap_or_default();
+        let largest = panel.groups.last();
+        PanelView {
+            id: format!("panel-{index}"),
+            title: setting.clone(),
+            labels: panel.labels.clone(),
+            baseline: panel
+                .baseline
+                .as_ref()
+                .map(|base| format!("{} samples/s, {}", number(base.samples_per_s), base.source)),
+            model: format!("{} parameters{intensity}", thousands(panel.parameters)),
+            bars: Figure::of(&bars::chart(panel), &format!("Throughput by method and workers: {setting}")),
+            breakdown: Figure::of(&breakdown::chart(panel), &format!("Where the time of an iteration goes: {setting}")),
+            groups: panel.groups.iter().map(GroupView::of).collect(),
+            timelines: largest.map(timelines).unwrap_or_default(),
+            timeline_workers: largest.map_or(0, |group| group.workers),
+        }
+    }
+}
+
+impl GroupView {
+    fn of(group: &Group) -> GroupView {
+        let kind = match group.verdict {
+            Verdict::Winner { .. } => "winner",
+            Verdict::Tie { .. } => "tie",
+            Verdict::Undecided { .. } => "undecided",
+        };
+        GroupView {
+            workers: group.workers,
+            verdict: group.verdict.headline(),
+            kind,
+            reason: group.reason.clone(),
+            noise: group.noise.map_or_else(|| "not measured".to_owned(), |noise| format!("{:.1} %", 100.0 * noise)),
+            c2c: group.c2c.map_or_else(|| "unknown".to_owned(), |c2c| format!("{c2c:.2e}")),
+            rows: group.rows.iter().map(|row| RowView::of(row, &group.verdict)).collect(),
+            failures: group
+                .rows
+                .iter()
+                .flat_map(|row| row.failures.iter().map(move |why| format!("{}, {why}", row.method)))
+                .collect(),
+        }
+    }
+}
+
+impl RowView {
+    fn of(row: &Row, verdict: &Verdict) -> RowView {
+        let mark = match (verdict.is_among_the_best(&row.method), verdict) {
+            (true, Verdict::Winner { .. }) => "★",
+            (true, _) => "≈",
+            _ => "",
+        };
+        RowView { method: row.method.clone(), mark, strategy: row.strategy.clone(), cells: cells(row) }
+    }
+}
+
+fn cells(row: &Row) -> Vec<String> {
+    let Some(result) = &row.result else { return vec!["failed".to_owned()] };
+    let dash = || "–".to_owned();
+    let optional = |value: Option<f64>, text: &dyn Fn(f64) -> String| value.map_or_else(dash, text);
+    let throughput = &result.samples_per_s;
+    let ms = |seconds: f64| number(1e3 * seconds);
+    vec![
+        number(throughput.mean),
+        optional(throughput.std, &number),
+        number(throughput.median),
+        optional(throughput.half_width_95, &|half| format!("± {}", number(half))),
+        optional(result.speedup, &|speedup| format!("{speedup:.2}×")),
+        optional(result.efficiency, &|efficiency| format!("{:.0} %", 100.0 * efficiency)),
+        ms(result.iteration_s),
+        ms(result.compute_s),
+        ms(result.exposed_communication_s),
+        format!("{:.1} %", 100.0 * result.exposed_share),
+        number(result.bytes_per_iteration / 1e6),
+        format!("{:.0}", result.messages_per_iteration),
+        result.operations.to_string(),
+        throughput.runs.to_string(),
+    ]
+}
+
+/// The timelines of a group, all with the same axis.
+fn timelines(group: &Group) -> Vec<TimelineView> {
+    let of = |row: &Row| Some((row.method.clone(), row.result.as_ref()?.timeline.clone()?));
+    let all: Vec<(String, Timeline)> = group.rows.iter().filter_map(of).collect();
+    let end = all.iter().map(|(_, timeline)| end_s(timeline)).fold(0.0, f64::max);
+    let view = |(method, timeline): (String, Timeline)| TimelineView {
+        svg: draw(&timeline, end).in_page("lanes", &format!("One iteration of {method}")),
+        lanes: lanes(&timeline),
+        method,
+    };
+    all.into_iter().map(view).collect()
+}
+
+fn lanes(timeline: &Timeline) -> Vec<LaneView> {
+    let view = |lane: &Lane| {
+        let ms = |seconds: f64| format!("{:.2}", 1e3 * seconds);
+        let (mut busy, mut reached) = (0.0, f64::NEG_INFINITY);
+        for span in &lane.spans {
+            // Pieces may overlap; each moment counts once.
+            busy += (span.end_s - span.start_s.max(reached)).max(0.0);
+            reached = reached.max(span.end_s);
+        }
+        LaneView {
+            name: lane.name.clone(),
+            pieces: lane.spans.len(),
+            first_ms: lane.spans.first().map_or_else(String::new, |span| ms(span.start_s)),
+            last_ms: if lane.spans.is_empty() { String::new() } else { ms(reached) },
+            busy_ms: ms(busy),
+        }
+    };
+    timeline.lanes.iter().map(view).collect()
+}
+
+/// `25 557 032`.
+fn thousands(number: usize) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push('\u{202f}');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Seconds since 1970 as `2026-11-21 09:53 UTC` (Howard Hinnant, "chrono-compatible low-level date algorithms").
+fn date(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let z = days + 719_468;
+    let (era, of_era) = (z / 146_097, z % 146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", rest / 3600, rest % 3600 / 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::{sample_panels, sample_study};
+
+    fn page() -> String {
+        render(&[Report { study: sample_study(), panels: sample_panels() }]).expect("the template is right")
+    }
+
+    #[test]
+    fn the_page_needs_nothing_from_outside() {
+        let page = page();
+        for word in ["src=", "href=\"http", "@import", "url(", "<script", "<link"] {
+            assert!(!page.contains(word), "{word}");
+        }
+        assert!(page.starts_with("<!DOCTYPE html>") && page.contains("prefers-color-scheme:dark"));
+    }
+
+    #[test]
+    fn the_page_says_what_was_measured_where_and_what_was_not_real() {
+        let page = page();
+        for words in [
+            "paceline bench --models cnn",
+            "bytescheduler-ps wins, 11.7 % ahead of mg-wfbp",
+            "replayed: rtx2080ti",
+            "emulated: 10GbE",
+            "rank 1 was killed by SIGKILL",
+            "best speedup 7.52× (bytescheduler-ps)",
+            "not decidable",
+            "1970-01-01 00:00 UTC",
+        ] {
+            assert!(page.contains(words), "no `{words}`");
+        }
+        // Every number in a chart stands in a table.
+        assert!(page.matches("<table").count() >= 3 + 2);
+    }
+
+    #[test]
+    fn what_users_name_is_escaped() {
+        let mut panels = sample_panels();
+        panels[0].setting.model = "<img onerror=x>".to_owned();
+        panels[0].groups[1].rows[0].failures.push("<script>".to_owned());
+        let page = render(&[Report { study: sample_study(), panels }]).expect("the template is right");
+        assert!(!page.contains("<img") && !page.contains("<script"));
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        assert_eq!(date(0), "1970-01-01 00:00 UTC");
+        assert_eq!(date(951_782_400), "2000-02-29 00:00 UTC");
+        assert_eq!(date(1_795_254_780), "2026-11-21 09:53 UTC");
+    }
+
+    #[test]
+    fn lanes_count_each_moment_once() {
+        let span = |start_s, end_s| paceline_train::Span {
+            start_s,
+            end_s,
+            name: String::new(),
+            tensor: None,
+            operation: None,
+            bytes: 0,
+        };
+        let lane = Lane { name: "shard 0".to_owned(), spans: vec![span(0.0, 2.0), span(1.0, 1.5), span(1.0, 3.0)] };
+        let view = &lanes(&Timeline { lanes: vec![lane] })[0];
+        assert_eq!((view.busy_ms.as_str(), view.last_ms.as_str(), view.pieces), ("3000.00", "3000.00", 3));
+    }
+}

@@ -1,0 +1,128 @@
+//! A chart of horizontal bars in blocks: a block for each number of workers, a row for each method.
+
+use super::svg::Svg;
+
+/// A chart; all blocks have the same scale.
+pub struct RowChart {
+    /// From left to right, then down.
+    pub blocks: Vec<Block>,
+    /// What the axis ends at.
+    pub max: f64,
+}
+
+/// A number of workers.
+pub struct Block {
+    /// In bold.
+    pub title: String,
+    /// Below it.
+    pub subtitle: String,
+    /// From top to bottom.
+    pub rows: Vec<BarRow>,
+    /// A dashed line across the rows, if it lies within the scale.
+    pub reference: Option<f64>,
+}
+
+/// A method.
+pub struct BarRow {
+    /// To the left.
+    pub label: String,
+    /// Is the row among the best?
+    pub best: bool,
+    /// One after the other; empty if there is no number.
+    pub segments: Vec<Segment>,
+    /// Half the length of the error bar around the end.
+    pub error: Option<f64>,
+    /// To the right.
+    pub value: String,
+}
+
+/// A piece of a bar.
+pub struct Segment {
+    /// In units of the scale.
+    pub length: f64,
+    /// Its colour.
+    pub class: &'static str,
+    /// Slanted lines over it.
+    pub hatched: bool,
+    /// Shown when it is pointed at.
+    pub title: String,
+}
+
+/// How wide a chart is drawn: for a page or for a telephone.
+pub const WIDE: f64 = 960.0;
+/// See [`WIDE`].
+pub const NARROW: f64 = 352.0;
+
+const ROW: f64 = 22.0;
+const BAR: f64 = 15.0;
+const HEAD: f64 = 44.0;
+const GAP: f64 = 26.0;
+const LABEL: f64 = 138.0;
+const VALUE: f64 = 92.0;
+/// A bar is not longer, however wide the page is.
+const BAR_LENGTH_MAX: f64 = 560.0;
+
+impl RowChart {
+    /// Draws it.
+    pub fn draw(&self, width: f64) -> Svg {
+        let columns = if width < 600.0 { 1 } else { self.blocks.len().clamp(1, 3) };
+        let block_width = (width - GAP * (columns - 1) as f64) / columns as f64;
+        let mut svg = Svg::new(width);
+        let mut top = 0.0;
+        for blocks in self.blocks.chunks(columns) {
+            for (column, block) in blocks.iter().enumerate() {
+                self.block(block, column as f64 * (block_width + GAP), top, block_width, &mut svg);
+            }
+            let rows = blocks.iter().map(|block| block.rows.len()).max().unwrap_or(0);
+            top += HEAD + ROW * rows as f64 + GAP;
+            svg.reach(top - GAP + 4.0);
+        }
+        svg
+    }
+
+    fn block(&self, block: &Block, left: f64, top: f64, width: f64, svg: &mut Svg) {
+        svg.text(left, top + 15.0, "head", &block.title);
+        svg.text(left, top + 32.0, "", &block.subtitle);
+        let start = left + LABEL;
+        let length = (width - LABEL - VALUE).min(BAR_LENGTH_MAX);
+        let x = |value: f64| start + if self.max > 0.0 { value / self.max * length } else { 0.0 };
+        let (first, rows) = (top + HEAD, block.rows.len() as f64);
+        for (index, row) in block.rows.iter().enumerate() {
+            let y = first + ROW * index as f64;
+            self.row(row, [start, y, length], svg);
+        }
+        svg.path(&format!("M{start:.1} {:.1}v{:.1}", first - 2.0, ROW * rows), "axis");
+        if let Some(reference) = block.reference.filter(|value| *value <= self.max) {
+            svg.path(&format!("M{:.1} {:.1}v{:.1}", x(reference), first - 2.0, ROW * rows), "linear");
+        }
+    }
+
+    fn row(&self, row: &BarRow, [start, y, length]: [f64; 3], svg: &mut Svg) {
+        let scale = if self.max > 0.0 { length / self.max } else { 0.0 };
+        let (label, baseline) = (if row.best { "end best" } else { "end" }, y + BAR - 3.0);
+        svg.text(start - 6.0, baseline, label, &row.label);
+        let mut x = start;
+        for segment in &row.segments {
+            let area = [x, y, segment.length * scale, BAR];
+            svg.rect(area, segment.class, &segment.title);
+            if segment.hatched {
+                svg.hatch(area, 6.0);
+            }
+            x += segment.length * scale;
+        }
+        let mut end = x;
+        if let Some(error) = row.error.filter(|error| error * scale >= 0.5) {
+            let (low, high, middle) = ((x - error * scale).max(start), x + error * scale, y + BAR / 2.0);
+            svg.path(
+                &format!(
+                    "M{low:.1} {:.1}v7M{low:.1} {middle:.1}H{high:.1}M{high:.1} {:.1}v7",
+                    middle - 3.5,
+                    middle - 3.5
+                ),
+                "whisker",
+            );
+            end = end.max(high);
+        }
+        svg.text(end + 6.0, baseline, if row.best { "best" } else { "" }, &row.value);
+    }
+}

@@ -1,0 +1,61 @@
+//! The examples do what they say: their models and schedules are measured like Paceline's own.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::{env, fs};
+
+/// An example, built beside this test.
+fn example(name: &str) -> Command {
+    let test = env::current_exe().expect("this test is a program");
+    let folder = test.ancestors().nth(2).expect("target/debug/deps/TEST").join("examples");
+    let mut command = Command::new(folder.join(name));
+    for (variable, _) in env::vars_os() {
+        if variable.to_string_lossy().starts_with("PACELINE_") {
+            command.env_remove(variable);
+        }
+    }
+    command
+}
+
+/// A study of a few iterations with an example, in a folder of its own.
+fn bench(name: &str, arguments: &[&str]) -> (Output, String) {
+    let folder: PathBuf = env::temp_dir().join(format!("paceline-example-{}-{name}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    let (database, report) = (folder.join("runs.db"), folder.join("report.html"));
+    let output = example(name)
+        .args(["bench", "--workers", "2", "--iterations", "3", "--warmup", "1", "--runs", "1", "--database"])
+        .arg(database)
+        .arg("--report")
+        .arg(&report)
+        .args(arguments)
+        .output()
+        .expect("the example was built: `cargo test -p paceline` does so, unless it is told which targets to build");
+    let page = fs::read_to_string(report).unwrap_or_default();
+    let _ = fs::remove_dir_all(folder);
+    assert!(output.status.success(), "{output:?}");
+    (output, page)
+}
+
+#[test]
+fn a_model_of_ones_own_is_measured() {
+    let (output, page) = bench("own_model", &["--models", "softmax", "--methods", "wfbp-a2a,bsp-a2a"]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("softmax, local batch"), "{output:?}");
+    assert!(page.contains("7\u{202f}850 parameters"), "28 · 28 · 10 + 10");
+}
+
+#[test]
+fn a_schedule_of_ones_own_is_measured() {
+    let (output, page) = bench("own_schedule", &["--models", "mlp", "--methods", "schedule=pieces:3;wfbp-a2a"]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("schedule=pieces:3"), "{output:?}");
+    assert!(page.contains("schedule=pieces:3"));
+}
+
+#[test]
+fn examples_are_short() {
+    for (name, text) in [
+        ("own_model", include_str!("../examples/own_model.rs")),
+        ("own_schedule", include_str!("../examples/own_schedule.rs")),
+    ] {
+        assert!(text.lines().count() < 60, "{name}");
+    }
+}

@@ -1,0 +1,134 @@
+//! `cargo xtask publish-study`: puts the numbers of a kept study into the README, and its chart beside the documents.
+//! Tests compare both with the run, so that no number is copied by hand or outlives its run.
+
+use std::fmt::{self, Write};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::Value;
+
+use crate::compare::{self, Error};
+
+/// What `publish-study` is told.
+#[derive(Args)]
+pub struct Options {
+    /// A folder below benches/runs with study.json (`bench --json`), study.html (`--report`) and study.svg (`report --svg`)
+    run: PathBuf,
+}
+
+const README: &str = "README.md";
+const CHART: &str = "docs/study.svg";
+const BEGIN: &str = "<!-- study of ";
+const BEGIN_END: &str = " -->\n";
+/// Where the section will be, as long as no study is kept.
+const NONE: &str = "<!-- no study is kept yet -->\n";
+const END: &str = "<!-- end of study -->\n";
+
+/// Rewrites the section, and copies the chart.
+pub fn run(options: &Options) -> Result<(), Error> {
+    let root = compare::root()?;
+    let failed = |path: &Path, error: &dyn fmt::Display| Error::from(format!("{}: {error}", path.display()));
+    let run = fs::canonicalize(&options.run).map_err(|error| failed(&options.run, &error))?;
+    let name = run.strip_prefix(root).map_err(|_| failed(&run, &"lies outside of the repository"))?;
+    let section = section(root, &name.to_string_lossy())?;
+    let readme = root.join(README);
+    let text = fs::read_to_string(&readme).map_err(|error| failed(&readme, &error))?;
+    let (before, after) = match parts(&text) {
+        Some((before, _, _, after)) => (before, after),
+        None => {
+            text.split_once(NONE).ok_or_else(|| failed(&readme, &format!("no `{BEGIN}…` and no `{}`", NONE.trim())))?
+        }
+    };
+    let text = format!("{before}{BEGIN}{}{BEGIN_END}{section}{END}{after}", name.display());
+    fs::write(&readme, text).map_err(|error| failed(&readme, &error))?;
+    let (from, to) = (run.join("study.svg"), root.join(CHART));
+    fs::copy(&from, &to).map_err(|error| failed(&from, &error))?;
+    println!("{}\n{}", readme.display(), to.display());
+    Ok(())
+}
+
+/// The README before the section, the run that it is of, the section, and the rest.
+fn parts(readme: &str) -> Option<(&str, &str, &str, &str)> {
+    let (before, rest) = readme.split_once(BEGIN)?;
+    let (run, rest) = rest.split_once(BEGIN_END)?;
+    let (section, after) = rest.split_once(END)?;
+    Some((before, run, section, after))
+}
+
+/// What the README says of the run in this folder, relative to the root.
+fn section(root: &Path, run: &str) -> Result<String, Error> {
+    let path = root.join(run).join("study.json");
+    let failed = |error: &dyn fmt::Display| Error::from(format!("{}: {error}", path.display()));
+    let text = fs::read_to_string(&path).map_err(|error| failed(&error))?;
+    let study: Value = serde_json::from_str(&text).map_err(|error| failed(&error))?;
+    let mut out = String::new();
+    write_section(&study, run, &mut out).map_err(|error| failed(&error))?;
+    Ok(out)
+}
+
+fn write_section(study: &Value, run: &str, out: &mut String) -> fmt::Result {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    writeln!(out, "![Throughput by method and workers]({CHART})\n")?;
+    let machine = &study["machine"];
+    let words: Vec<String> = list(&study["command"]).iter().map(text).collect();
+    writeln!(
+        out,
+        "Samples/s of all workers together, on {} cores ({}); {}. From [one run]({run}/study.html), made by\n`{}`.\n",
+        machine["cores"],
+        text(&machine["processor"]),
+        text(&study["protocol"]),
+        words.join(" ")
+    )?;
+    writeln!(out, "| | workers | fastest | samples/s | speedup | |\n|---|---|---|---|---|---|")?;
+    for panel in list(&study["panels"]) {
+        let labels: Vec<String> = list(&panel["labels"]).iter().map(text).collect();
+        let labels = if labels.is_empty() { "computed here".to_owned() } else { labels.join(", ") };
+        let setting = &panel["setting"];
+        let place = format!("{}, local batch {} ({labels})", text(&setting["model"]), setting["local_batch"]);
+        for group in list(&panel["groups"]) {
+            let rows = list(&group["rows"]);
+            let throughput = |row: &Value| row["result"]["samples_per_s"]["mean"].as_f64();
+            let measured = rows.iter().filter_map(|row| Some((row, throughput(row)?)));
+            let Some((best, mean)) = measured.max_by(|a, b| a.1.total_cmp(&b.1)) else { continue };
+            let std =
+                best["result"]["samples_per_s"]["std"].as_f64().map(|std| format!(" ± {std:.1}")).unwrap_or_default();
+            let speedup =
+                best["result"]["speedup"].as_f64().map(|speedup| format!("{speedup:.2}×")).unwrap_or_default();
+            let (workers, method) = (&group["workers"], text(&best["method"]));
+            let verdict = verdict(&group["verdict"]);
+            writeln!(out, "| {place} | {workers} | {method} | {mean:.1}{std} | {speedup} | {verdict} |")?;
+        }
+    }
+    Ok(())
+}
+
+fn verdict(verdict: &Value) -> String {
+    let names = |value: &Value| value.as_array().map(|names| names.len()).unwrap_or_default();
+    match verdict["verdict"].as_str() {
+        Some("winner") => format!(
+            "wins, {:.1} % ahead of {}",
+            100.0 * verdict["margin"].as_f64().unwrap_or_default(),
+            verdict["runner_up"].as_str().unwrap_or_default()
+        ),
+        Some("tie") => format!("tie of {}: the difference is within the noise", names(&verdict["methods"])),
+        _ => "undecided".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_readme_says_what_the_kept_study_says() {
+        let root = compare::root().expect("the workspace");
+        let readme = fs::read_to_string(root.join(README)).expect("a README");
+        let Some((_, run, said, _)) = parts(&readme) else {
+            assert!(readme.contains(NONE), "the README has neither a study between its marks nor a place for one");
+            return;
+        };
+        assert_eq!(said, section(root, run).expect("the run is kept"), "run `cargo xtask publish-study {run}`");
+    }
+}
