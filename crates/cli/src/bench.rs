@@ -24,6 +24,8 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
+use paceline_fabric::environment::Environment;
+
 use crate::Registry;
 use crate::failure::{Failure, unless_closed};
 use crate::json_file::command_line;
@@ -49,6 +51,10 @@ use world::WorldEnd;
 /// # Errors
 /// Wrong usage; a result could not be kept; a file could not be written.
 pub fn run(arguments: &BenchArguments, registry: &Registry) -> Result<ExitCode, Failure> {
+    if let Some(world) = Environment::read().ok().and_then(|environment| environment.world) {
+        let what = format!("{} has started this program as a rank, and bench starts its worlds itself", world.launcher);
+        return Err(Failure::usage(what).help("run it without a launcher, on one machine"));
+    }
     let place = Place { cores: thread::available_parallelism().map_or(1, usize::from), launched: None };
     let catalogue = models::catalogue(registry);
     let study = plan(arguments, &catalogue, place)?;

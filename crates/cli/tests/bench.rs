@@ -172,6 +172,14 @@ fn senseless_studies_are_refused_before_anything_starts() {
 }
 
 #[test]
+fn a_launchers_ranks_do_not_each_measure_the_whole() {
+    let folder = Folder::new("launched");
+    let mut command = bench(&folder, &["--workers", "2"]);
+    command.envs([("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29500")]);
+    run(command, LONG).expect_code(2).expect_stderr(&["torchrun has started this program as a rank"]);
+}
+
+#[test]
 fn a_database_of_somebody_else_is_left_alone() {
     let folder = Folder::new("foreign");
     fs::write(
