@@ -1,5 +1,6 @@
 //! `paceline train`: data-parallel training in N processes.
 
+mod peers;
 mod recorded;
 mod screen;
 
@@ -151,6 +152,7 @@ struct Report<'a> {
 pub fn run(arguments: &TrainArguments) -> Result<ExitCode, Failure> {
     let place = Place::find(arguments.workers, "--workers")?;
     let (strategy, transport) = arguments.strategy()?;
+    let servers = peers::servers(&strategy, place.ranks(), place.local_ranks())?;
     let options = arguments.options(arguments.data(), strategy, place.local_ranks())?;
     options.check()?;
     let emulation = arguments.emulation.of_world(place.ranks())?;
@@ -172,25 +174,27 @@ pub fn run(arguments: &TrainArguments) -> Result<ExitCode, Failure> {
             arguments.security.apply(&mut environment.network);
             size_pools(options.threads)?;
             let emulated = emulation.as_ref().map(Emulated::new);
-            let communicator = workers::connect(*environment, transport, 1, emulation)?;
+            let met = peers::meet(*environment, transport, emulation, servers)?;
+            let communicator = &met.world;
             let is_first = communicator.rank() == 0;
             let json = arguments.json.as_deref().filter(|_| is_first).map(JsonFile::create).transpose()?;
             let telemetry = arguments.telemetry.as_deref();
-            let telemetry = telemetry.map(|path| Telemetry::start(path, &communicator)).transpose()?;
+            let telemetry = telemetry.map(|path| Telemetry::start(path, communicator)).transpose()?;
             let screen: Box<dyn Observer> = if is_first { Box::new(Screen::new()) } else { Box::new(Silent) };
-            let mut observer = Recorded::new(screen, telemetry, &communicator);
-            let trained = train(&communicator, &options, &mut observer);
+            let mut observer = Recorded::new(screen, telemetry, communicator);
+            let trained = train(&met.peers, &options, &mut observer);
             // Also of a training that failed: that is when one wants to know.
             let recorded = observer.finish();
             let report = trained?;
             recorded?;
             if let Some(json) = json {
-                let transport = workers::transport_name(&communicator);
+                let transport = workers::transport_name(communicator);
                 json.write(&Report { transport, emulated, threads: options.threads, report: &report })?;
             }
             if is_first {
                 unless_closed(screen::summary(&report))?;
             }
+            met.part()?;
             Ok(ExitCode::SUCCESS)
         }
     }
