@@ -7,34 +7,14 @@ use std::collections::HashMap;
 use candle_core::{Result as CandleResult, Tensor};
 use paceline_comm::Communicator;
 use paceline_train::{
-    Backend, BatchSize, Buffers, CandleBackend, Cnn, Data, DataSource, Dataset, EpochRow, ExecutedPlans, Mlp, Model,
-    ModelName, MomentumSgd, Normalise, Observer, Optimizer, Parameters, Part, Progress, SgdSettings, Sharding, Silent,
-    Slot, Start, TensorSpec, Text, TrainError, TrainOptions, TrainReport, train, train_model,
+    BatchSize, Buffers, CandleBackend, Data, DataSource, Dataset, EpochRow, ExecutedPlans, Model, ModelName,
+    MomentumSgd, Observer, Optimizer, Parameters, Part, Progress, Sharding, Silent, Slot, Start, TensorSpec, Text,
+    TrainOptions, TrainReport, train, train_model,
 };
-use support::{Directory, Gradients, on_ranks, on_workers, parameters, sample};
+use support::{Directory, Gradients, backend, on_ranks, on_workers, options, parameters, sample};
 
 /// 10 joined batches of 12 and one of a single image, so that all ranks but one have nothing to do in the last.
 const TRAINING_IMAGES: usize = 121;
-
-fn options() -> TrainOptions {
-    TrainOptions {
-        iterations: Some(20),
-        batch: BatchSize::Global(12),
-        optimizer: SgdSettings { learning_rate: 0.02, momentum: 0.5, weight_decay: 0.01 },
-        ..TrainOptions::default()
-    }
-}
-
-/// The model of a rank. Only rank 0's values must count, so the others begin with different ones.
-fn backend(model: ModelName, rank: usize) -> Box<dyn Backend> {
-    let seed = rank as u64 + 1;
-    let normalise = Normalise { mean: 0.3 + rank as f32, deviation: 0.4 };
-    match model {
-        ModelName::Cnn => Box::new(CandleBackend::new(Cnn::new((28, 28), 10, normalise).unwrap(), seed).unwrap()),
-        ModelName::Mlp => Box::new(CandleBackend::new(Mlp::new(28 * 28, 10, normalise), seed).unwrap()),
-        other => panic!("{other} is not trained here"),
-    }
-}
 
 /// What each rank has at the end, as the bytes of its dump.
 fn trained(world_size: usize, data: &Data, model: ModelName, options: &TrainOptions) -> Vec<Vec<u8>> {
@@ -302,99 +282,6 @@ fn ranks_with_different_models_are_told_the_first_difference() {
             "rank 2 differs from rank 0 in parameter 1 of the model: `unused [4]` at rank 2, `unused [3]` at rank 0";
         assert!(message.starts_with(expected), "{message}");
     }
-}
-
-#[test]
-fn ranks_with_different_options_or_data_are_told_so() {
-    type Change = fn(&mut TrainOptions);
-    let changes: [(Change, &str); 5] = [
-        (|options| options.seed += 1, "the seed: `2` at rank 1, `1` at rank 0"),
-        (|options| options.batch = BatchSize::Global(13), "the global batch size: `13` at rank 1, `12` at rank 0"),
-        (|options| options.optimizer.momentum = 0.25, "the optimiser"),
-        (|options| options.iterations = Some(21), "the epochs and iterations"),
-        (|options| options.strategy = "bsp-a2a".into(), "the strategy"),
-    ];
-    let data = [sample(50, 10), sample(51, 10)];
-    let disagree = |change: Option<Change>, rank_1_data: usize| {
-        let results = on_ranks(2, |communicator| {
-            let rank = communicator.rank();
-            let mut options = options();
-            if let Some(change) = change.filter(|_| rank == 1) {
-                change(&mut options);
-            }
-            train_model(communicator, backend(ModelName::Mlp, 0), &data[rank * rank_1_data], &options, &mut Silent)
-        });
-        results.into_iter().map(|result| result.unwrap_err().to_string()).collect::<Vec<_>>()
-    };
-    for (change, subject) in changes {
-        for message in disagree(Some(change), 0) {
-            assert!(message.starts_with(&format!("rank 1 differs from rank 0 in {subject}")), "{message}");
-        }
-    }
-    for message in disagree(None, 1) {
-        assert!(
-            message.starts_with("rank 1 differs from rank 0 in the training data: `51 images of 28×28"),
-            "{message}"
-        );
-    }
-}
-
-#[test]
-fn divergence_ends_every_rank_in_the_same_iteration() {
-    let data = sample(100, 10);
-    let mut options = options();
-    options.optimizer.learning_rate = 1e30;
-    let results =
-        on_ranks(3, |communicator| train_model(communicator, backend(ModelName::Mlp, 0), &data, &options, &mut Silent));
-    let iterations = results.into_iter().map(|result| match result {
-        Err(TrainError::NotFinite { iteration, .. }) => iteration,
-        other => panic!("{other:?}"),
-    });
-    let iterations: Vec<usize> = iterations.collect();
-    assert!(iterations[0] < 20 && iterations.iter().all(|&iteration| iteration == iterations[0]), "{iterations:?}");
-}
-
-#[test]
-fn a_strategy_for_other_links_is_refused() {
-    let data = sample(20, 10);
-    let options = TrainOptions { strategy: "protocol=tcp".into(), ..options() };
-    let results =
-        on_ranks(2, |communicator| train_model(communicator, backend(ModelName::Mlp, 0), &data, &options, &mut Silent));
-    for result in results {
-        let message = result.unwrap_err().to_string();
-        assert!(message.contains("protocol=tcp") && message.contains("protocol=auto"), "{message}");
-    }
-}
-
-#[test]
-fn a_rank_without_data_tells_the_others_why_it_ends() {
-    let results = on_ranks(3, |communicator| {
-        let mut options = options();
-        if communicator.rank() == 1 {
-            options.data = DataSource::Idx("/nowhere".into());
-        }
-        train(communicator, &options, &mut Silent)
-    });
-    for (rank, result) in results.into_iter().enumerate() {
-        let message = result.unwrap_err().to_string();
-        assert!(message.contains("/nowhere/train-images-idx3-ubyte.gz"), "rank {rank}: {message}");
-        // It may hear it from rank 1, or from a rank that heard it first and passes the words on.
-        let told = message.contains("gave up") && message.contains("rank 1 on ");
-        assert!(rank == 1 || told, "rank {rank}: {message}");
-    }
-}
-
-#[test]
-fn a_dump_that_cannot_be_written_says_where() {
-    let directory = Directory::new();
-    let file = directory.path().join("file");
-    std::fs::write(&file, "").unwrap();
-    let options = TrainOptions { dump_parameters: Some(file.clone()), iterations: Some(1), ..options() };
-    let communicator = Communicator::solo().unwrap();
-    let data = sample(12, 10);
-    let error = train_model(&communicator, backend(ModelName::Mlp, 0), &data, &options, &mut Silent).unwrap_err();
-    let message = error.to_string();
-    assert!(message.starts_with("rank 0: cannot write the parameters to") && message.contains("file"), "{message}");
 }
 
 /// Keeps everything that it is told.

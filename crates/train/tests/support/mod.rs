@@ -10,7 +10,8 @@ use std::{fs, process, thread};
 use paceline_comm::Communicator;
 use paceline_server::{ParameterServer, Roles, ServeOptions, serve};
 use paceline_train::{
-    Backend, Batch, Data, DataSource, Dataset, GradientSink, Images, ModelName, OpenGate, Peers, SharedSink, SinkClosed,
+    Backend, Batch, BatchSize, CandleBackend, Cnn, Data, DataSource, Dataset, GradientSink, Images, Mlp, ModelName,
+    Normalise, OpenGate, Peers, SgdSettings, SharedSink, SinkClosed, TrainOptions,
 };
 use safetensors::SafeTensors;
 
@@ -121,5 +122,26 @@ impl Directory {
 impl Drop for Directory {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Twenty small steps.
+pub fn options() -> TrainOptions {
+    TrainOptions {
+        iterations: Some(20),
+        batch: BatchSize::Global(12),
+        optimizer: SgdSettings { learning_rate: 0.02, momentum: 0.5, weight_decay: 0.01 },
+        ..TrainOptions::default()
+    }
+}
+
+/// The model of a rank. Only rank 0's values must count, so the others begin with different ones.
+pub fn backend(model: ModelName, rank: usize) -> Box<dyn Backend> {
+    let seed = rank as u64 + 1;
+    let normalise = Normalise { mean: 0.3 + rank as f32, deviation: 0.4 };
+    match model {
+        ModelName::Cnn => Box::new(CandleBackend::new(Cnn::new((28, 28), 10, normalise).unwrap(), seed).unwrap()),
+        ModelName::Mlp => Box::new(CandleBackend::new(Mlp::new(28 * 28, 10, normalise), seed).unwrap()),
+        other => panic!("{other} is not trained here"),
     }
 }
