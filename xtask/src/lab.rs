@@ -43,6 +43,9 @@ pub const HOSTS_MAX: usize = 64;
 /// The NIC of every host.
 pub const INTERFACE: &str = "eth0";
 
+/// The other one, where hosts have two: [`Lab::add_second_nics`].
+pub const SECOND_INTERFACE: &str = "eth1";
+
 /// Where rank 0 of the first job listens; each further job takes the next port. The namespaces are new: all are free.
 const FIRST_PORT: u16 = 20_000;
 
@@ -126,27 +129,55 @@ impl Lab {
         }
         Lab::permitted()?;
         let switch = Namespaces::make("lab-switch")?;
-        feed(switch.network_command("ip").args(["-batch", "-"]), "link add switch type bridge\nlink set switch up\n")?;
         let hosts = (0..options.hosts).map(|host| Namespaces::make(&host_name(host))).collect::<Result<_, _>>()?;
         let lab = Lab { options: *options, switch, hosts, next_port: AtomicU16::new(FIRST_PORT) };
-        for host in 0..options.hosts {
-            lab.plug_in(host)?;
-        }
+        lab.plug_all_in("switch", "port", INTERFACE, options.shaper, address)?;
         Ok(lab)
     }
 
-    /// A cable from the switch to a host, shaped at both ends: each end shapes what it sends.
-    fn plug_in(&self, host: usize) -> Result<(), LabError> {
-        let (port, namespaces) = (port(host), &self.hosts[host]);
-        let (pid, address) = (namespaces.pid(), address(host));
+    /// One more NIC for every host, on a switch of its own: [`SECOND_INTERFACE`], at [`second_address`]. It may be asked
+    /// for once.
+    ///
+    /// # Errors
+    /// `ip` or `tc` failed.
+    pub fn add_second_nics(&self, shaper: Shaper) -> Result<(), LabError> {
+        self.plug_all_in("switch2", "second", SECOND_INTERFACE, shaper, second_address)
+    }
+
+    fn plug_all_in(
+        &self,
+        switch: &str,
+        port: &str,
+        interface: &str,
+        shaper: Shaper,
+        address: fn(usize) -> Ipv4Addr,
+    ) -> Result<(), LabError> {
+        let bridge = format!("link add {switch} type bridge\nlink set {switch} up\n");
+        feed(self.switch.network_command("ip").args(["-batch", "-"]), &bridge)?;
+        (0..self.hosts.len())
+            .try_for_each(|host| self.plug_in(host, switch, &format!("{port}{host}"), interface, shaper, address(host)))
+    }
+
+    /// A cable from a switch to a host, shaped at both ends: each end shapes what it sends.
+    fn plug_in(
+        &self,
+        host: usize,
+        switch: &str,
+        port: &str,
+        interface: &str,
+        shaper: Shaper,
+        address: Ipv4Addr,
+    ) -> Result<(), LabError> {
+        let namespaces = &self.hosts[host];
+        let pid = namespaces.pid();
         let cable = format!(
-            "link add {port} type veth peer name {INTERFACE} netns {pid}\nlink set {port} master switch\nlink set {port} up\n"
+            "link add {port} type veth peer name {interface} netns {pid}\nlink set {port} master {switch}\nlink set {port} up\n"
         );
-        let nic = format!("address add {address}/16 dev {INTERFACE}\nlink set lo up\nlink set {INTERFACE} up\n");
+        let nic = format!("address add {address}/16 dev {interface}\nlink set lo up\nlink set {interface} up\n");
         feed(self.switch.network_command("ip").args(["-batch", "-"]), &cable)?;
         feed(namespaces.network_command("ip").args(["-batch", "-"]), &nic)?;
-        for (place, device) in [(&self.switch, port.as_str()), (namespaces, INTERFACE)] {
-            let shaper = format!("qdisc add dev {device} root {}\n", self.options.shaper);
+        for (place, device) in [(&self.switch, port), (namespaces, interface)] {
+            let shaper = format!("qdisc add dev {device} root {shaper}\n");
             feed(place.network_command("tc").args(["-batch", "-"]), &shaper)?;
         }
         Ok(())
@@ -255,6 +286,11 @@ pub fn host_name(host: usize) -> String {
 /// The address of a host.
 pub fn address(host: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 77, 0, host as u8 + 1)
+}
+
+/// The address of a host's other NIC, if it has one.
+pub fn second_address(host: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 78, 0, host as u8 + 1)
 }
 
 /// The switch's end of a host's cable.

@@ -26,6 +26,9 @@ pub struct LaunchArguments {
     hostfile: Option<PathBuf>,
 
     #[command(flatten)]
+    reach: ReachArguments,
+
+    #[command(flatten)]
     remote: RemoteArguments,
 
     /// Put `[rank]` in front of every line of output
@@ -40,9 +43,9 @@ pub struct LaunchArguments {
     command: Vec<OsString>,
 }
 
-/// How ranks on other hosts are started.
+/// How other hosts are reached.
 #[derive(Args)]
-pub struct RemoteArguments {
+pub struct ReachArguments {
     /// The ssh command and its options, in one word [default: ssh]
     #[arg(long, value_name = "COMMAND", requires = "hostfile")]
     ssh: Option<String>,
@@ -50,7 +53,11 @@ pub struct RemoteArguments {
     /// Where this program is on the other hosts [default: where it is here, or else in PATH there]
     #[arg(long, value_name = "PATH", requires = "hostfile")]
     paceline: Option<PathBuf>,
+}
 
+/// How ranks on other hosts are started.
+#[derive(Args)]
+struct RemoteArguments {
     /// The working directory on every host [default: this one]
     #[arg(long, value_name = "DIR", requires = "hostfile")]
     directory: Option<PathBuf>,
@@ -69,7 +76,7 @@ pub struct RemoteArguments {
 /// # Errors
 /// It could not be started.
 pub fn run(arguments: LaunchArguments) -> Result<ExitCode, Failure> {
-    let LaunchArguments { workers, hostfile, remote, tag, security, command } = arguments;
+    let LaunchArguments { workers, hostfile, reach, remote, tag, security, command } = arguments;
     let Some(hostfile) = hostfile else {
         return supervisor::run(&Job {
             command,
@@ -84,7 +91,7 @@ pub fn run(arguments: LaunchArguments) -> Result<ExitCode, Failure> {
     };
     remote::run(&RemoteJob {
         hosts: hosts::fill(hosts::read(&hostfile)?, workers)?,
-        reach: remote.reach()?,
+        reach: reach.reach()?,
         address: remote.address.clone(),
         directory: match &remote.directory {
             Some(directory) => directory.clone(),
@@ -109,7 +116,7 @@ const NOT_OURS: [&str; 9] = [
     "PACELINE_JOB",
 ];
 
-impl RemoteArguments {
+impl ReachArguments {
     /// How to reach the hosts.
     ///
     /// # Errors
@@ -123,7 +130,9 @@ impl RemoteArguments {
         };
         Ok(Reach { ssh, program })
     }
+}
 
+impl RemoteArguments {
     /// What the ranks find in their environment, besides what their host has: our `PACELINE_` variables, those that the
     /// user names, and `more`.
     fn environment(&self, more: Vec<(String, String)>) -> Result<Vec<(String, String)>, Failure> {

@@ -9,7 +9,7 @@ mod agent;
 mod connection;
 mod launcher;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use serde::de::DeserializeOwned;
@@ -19,6 +19,7 @@ pub use agent::run as run_agent;
 pub use connection::{Connection, Event, Reach};
 pub use launcher::{RemoteJob, run};
 
+use crate::doctor::{Examination, Path};
 use crate::supervisor::Ending;
 
 /// In front of every message of the agent, so that nothing else is taken for one.
@@ -29,6 +30,9 @@ const MARK: &str = "paceline-agent: ";
 pub struct Hello {
     /// Of its program: launcher and agents must be of one version.
     pub version: String,
+    /// Of the messages by which ranks meet.
+    #[serde(default)]
+    pub protocol: Option<u16>,
     /// What its host calls itself.
     pub host: String,
     /// Where rank 0 would listen there.
@@ -56,6 +60,39 @@ struct Assignment {
     job: String,
 }
 
+/// What `paceline doctor` asks an agent, instead of an [`Assignment`]; one after another.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Errand {
+    /// Look at the host, on which so many ranks are to run.
+    Examine {
+        /// Ranks.
+        ranks: usize,
+        /// The launcher's `PACELINE_INTERFACE`.
+        interface: Option<String>,
+    },
+    /// From now on, take what comes from agents that know the token, at the port of the [`Hello`]. No answer.
+    Receive {
+        /// Random.
+        token: [u8; 16],
+    },
+    /// Send to these addresses, one after another, and time it.
+    Measure {
+        /// Of the host that receives.
+        addresses: Vec<SocketAddr>,
+        /// What it was given.
+        token: [u8; 16],
+    },
+}
+
+/// What an agent says to an [`Errand`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Answer {
+    /// How the host stands.
+    Examined(Examination),
+    /// What its paths carry.
+    Measured(Vec<Path>),
+}
+
 /// A rank has ended.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Ended {
@@ -69,6 +106,7 @@ pub struct Ended {
 enum Message {
     Hello(Hello),
     Ended(Ended),
+    Answer(Answer),
     /// The ranks could not be started.
     Refused {
         what: String,

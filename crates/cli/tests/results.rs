@@ -17,6 +17,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const RUNS: [&[&str]; 7] = [
     &["explain", "wfbp-a2a"],
     &["doctor", "--ranks", "2"],
+    &["doctor", "--hostfile", "tests/data/two-hosts", "--ssh", "sh tests/data/here.sh"],
     &["perf", "all-reduce", "--max", "1KiB", "--seconds", "0", "--emulate", "10GbE"],
     &["perf", "all-reduce", "--max", "8MiB", "--iterations", "1", "--urgent", "1KiB"],
     &["perf", "all-reduce", "--max", "8MiB", "--iterations", "1", "--compute"],

@@ -7,14 +7,19 @@ use crate::environment::Network;
 
 /// One address of one interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Interface {
-    pub(crate) name: String,
-    pub(crate) address: IpAddr,
+pub struct Interface {
+    /// As `ip link` calls it.
+    pub name: String,
+    /// One of its addresses.
+    pub address: IpAddr,
 }
 
 /// All addresses of all interfaces that are up, except link-local IPv6 ones (they mean nothing on another host), in the
-/// system's order.
-pub(crate) fn interfaces() -> io::Result<Vec<Interface>> {
+/// system's order: the order in which other ranks try them.
+///
+/// # Errors
+/// The operating system does not list them.
+pub fn interfaces() -> io::Result<Vec<Interface>> {
     let mut first = std::ptr::null_mut();
     // SAFETY: `first` is a place for the list's head.
     if unsafe { libc::getifaddrs(&mut first) } != 0 {

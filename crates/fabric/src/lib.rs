@@ -14,7 +14,9 @@ pub mod shm;
 mod tcp;
 mod text;
 
+pub use control::VERSION as CONTROL_VERSION;
 pub use error::LinkError;
+pub use interfaces::{Interface, interfaces};
 pub use link::{Descriptor, Link, Piece, Sink, Target, Transport};
 pub use memory::{MemoryLink, memory_pair};
 pub use tcp::{

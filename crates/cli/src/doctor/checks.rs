@@ -16,15 +16,17 @@ const FILES_BASE: u64 = 64;
 const PROCESSES_PER_RANK: u64 = 16;
 /// What is in flight on a link of 10 Gbit/s over 1 ms (1.25 MB), times the three that the kernel's bookkeeping needs.
 const SOCKET_BUFFER_BYTES: u64 = 4 << 20;
+/// Systems give every user 8 MiB since Linux 5.16, and 64 KiB before: too little for one pinned bucket.
+const LOCKED_BYTES: u64 = 8 << 20;
 /// As much shared memory as a small job uses.
 const MEMORY_FILE_BYTES: u64 = 64 << 20;
 
 /// All checks, for so many ranks on this host.
-pub fn all(ranks: usize) -> Vec<Finding> {
-    let mut findings = vec![cores(ranks), open_files(ranks), memory_files(), ptrace_scope()];
+pub fn all(ranks: usize, interface: Option<&str>) -> Vec<Finding> {
+    let mut findings = vec![cores(ranks), open_files(ranks), memory_files(), locked_memory(), ptrace_scope()];
     findings.extend(frequency());
     findings.extend([processes(ranks), socket_buffers()]);
-    findings.extend(networks());
+    findings.extend(networks(interface));
     findings
 }
 
@@ -63,6 +65,23 @@ fn memory_files() -> Finding {
     }
 }
 
+/// Pinned buffers of NICs and GPUs count against it; nothing that we do ourselves does.
+fn locked_memory() -> Finding {
+    locked_memory_of(getrlimit(Resource::Memlock).current)
+}
+
+fn locked_memory_of(limit: Option<u64>) -> Finding {
+    const SUBJECT: &str = "locked memory";
+    match limit {
+        Some(limit) if limit < LOCKED_BYTES => {
+            let found = format!("the limit is {} KiB: NICs and GPUs that pin buffers want more", limit >> 10);
+            Finding::slow(SUBJECT, found, format!("ulimit -l {}, or `memlock` in limits.conf", LOCKED_BYTES >> 10))
+        }
+        Some(limit) => Finding::good(SUBJECT, format!("the limit is {} KiB", limit >> 10)),
+        None => Finding::good(SUBJECT, "no limit"),
+    }
+}
+
 /// What it means for us is found out by the trial: this only names the reason.
 fn ptrace_scope() -> Finding {
     const SUBJECT: &str = "Yama";
@@ -87,7 +106,7 @@ fn frequency() -> Option<Finding> {
 }
 
 /// Interfaces to other hosts that are up.
-fn networks() -> Option<Finding> {
+fn networks(interface: Option<&str>) -> Option<Finding> {
     let read = |name: &str, file: &str| {
         let text = fs::read_to_string(format!("/sys/class/net/{name}/{file}")).unwrap_or_default();
         text.trim().to_owned()
@@ -101,11 +120,18 @@ fn networks() -> Option<Finding> {
     let nics: Vec<(String, Option<u64>)> = names
         .into_iter()
         .map(|name| {
-            let speed = read(&name, "speed").parse().ok().filter(|megabits| *megabits > 0);
+            let speed = stated_speed(&name);
             (name, speed)
         })
         .collect();
-    Some(choice_of_network(&nics, std::env::var("PACELINE_INTERFACE").ok().filter(|name| !name.is_empty()).as_deref()))
+    Some(choice_of_network(&nics, interface))
+}
+
+/// What the NIC's driver says, in Mbit/s; none if it does not.
+pub fn stated_speed(name: &str) -> Option<u64> {
+    let text = fs::read_to_string(format!("/sys/class/net/{name}/speed")).ok()?;
+    // -1: unknown.
+    text.trim().parse().ok().filter(|megabits| *megabits > 0)
 }
 
 /// Which of these NICs (with their speeds in Mbit/s) carries the links, and whether it is the right one.
@@ -188,6 +214,14 @@ mod tests {
             assert!(finding.fix.is_some_and(|fix| fix.starts_with("ulimit -n ")));
         }
     }
+
+    #[test]
+    fn little_locked_memory_is_called_out() {
+        assert_eq!(locked_memory_of(Some(64 << 10)).verdict, Verdict::Slow);
+        assert_eq!(locked_memory_of(Some(8 << 20)).verdict, Verdict::Good);
+        assert_eq!(locked_memory_of(None).verdict, Verdict::Good);
+    }
+
     #[test]
     fn a_slow_network_is_called_out_with_the_fast_one() {
         let nics = |speeds: &[Option<u64>]| -> Vec<(String, Option<u64>)> {

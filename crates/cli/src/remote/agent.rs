@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use rustix::io::{Errno, read};
 use rustix::process::Signal;
 
-use super::{Assignment, Ended, Hello, Message, parse};
+use super::{Answer, Assignment, Ended, Errand, Hello, Message, parse};
+use crate::doctor;
 use crate::failure::Failure;
 use crate::supervisor::{
     Form, Job, LAST_LINES, LAST_LINES_QUIET, Lines, Meeting, Output, RankProcess, Seat, adopt_orphans, children,
@@ -36,12 +37,19 @@ pub fn run() -> Result<ExitCode, Failure> {
     let port = listener.local_addr().map_err(cut_off)?.port();
     say(&Message::Hello(hello(port))).map_err(cut_off)?;
     let mut launcher = Launcher::default();
-    let Some(line) = launcher.first_line().map_err(cut_off)? else {
-        return Ok(ExitCode::FAILURE);
+    let assignment = loop {
+        let Some(line) = launcher.line().map_err(cut_off)? else {
+            return Ok(ExitCode::FAILURE);
+        };
+        if let Some(assignment) = parse::<Assignment>(&line) {
+            break assignment;
+        }
+        // One that asks only who is here says no more.
+        let Some(errand) = parse(&line) else { return Ok(ExitCode::SUCCESS) };
+        if let Some(answer) = run_errand(errand, &listener).map_err(cut_off)? {
+            say(&Message::Answer(answer)).map_err(cut_off)?;
+        }
     };
-    let assignment: Option<Assignment> = parse(&line);
-    // One that asks only who is here says no more.
-    let Some(assignment) = assignment else { return Ok(ExitCode::SUCCESS) };
     match serve(assignment, listener, &mut launcher) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(what) => {
@@ -51,12 +59,26 @@ pub fn run() -> Result<ExitCode, Failure> {
     }
 }
 
+fn run_errand(errand: Errand, listener: &TcpListener) -> io::Result<Option<Answer>> {
+    Ok(match errand {
+        Errand::Examine { ranks, interface } => Some(Answer::Examined(doctor::examine(ranks, interface.as_deref()))),
+        Errand::Receive { token } => {
+            let listener = listener.try_clone()?;
+            // It ends with the process.
+            thread::spawn(move || doctor::receive(&listener, &token));
+            None
+        }
+        Errand::Measure { addresses, token } => Some(Answer::Measured(doctor::measure(&addresses, &token))),
+    })
+}
+
 fn hello(port: u16) -> Hello {
     let uname = rustix::system::uname();
     // "client port server port", ssh(1).
     let connection = env::var("SSH_CONNECTION").ok();
     Hello {
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        protocol: Some(paceline_fabric::CONTROL_VERSION),
         host: uname.nodename().to_string_lossy().into_owned(),
         port,
         address: connection.and_then(|connection| connection.split(' ').nth(2)?.parse().ok()),
@@ -142,7 +164,7 @@ struct Launcher {
 
 impl Launcher {
     /// Waits for one line. None if there is none.
-    fn first_line(&mut self) -> io::Result<Option<Vec<u8>>> {
+    fn line(&mut self) -> io::Result<Option<Vec<u8>>> {
         loop {
             if let Some(line) = self.take_line() {
                 return Ok(Some(line));

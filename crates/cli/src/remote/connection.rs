@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::{Assignment, Ended, Hello, Message};
+use super::{Answer, Assignment, Ended, Errand, Hello, Message};
 use crate::failure::Failure;
 use crate::supervisor::{Piece, Stream};
 
@@ -34,6 +34,8 @@ pub enum Event {
     Hello(Hello),
     /// A rank has ended.
     Ended(Ended),
+    /// It has done an errand.
+    Answer(Answer),
     /// It could not start its ranks, and says why.
     Refused(String),
     /// Nothing more will come.
@@ -86,6 +88,12 @@ impl Connection {
     /// Tells the agent what to run. Nothing of it stands on a command line.
     pub(super) fn assign(&mut self, assignment: &Assignment) {
         let text = serde_json::to_string(assignment).unwrap_or_default();
+        self.send(&text);
+    }
+
+    /// Sends the agent on an errand; its answer is an [`Event::Answer`].
+    pub fn ask(&mut self, errand: &Errand) {
+        let text = serde_json::to_string(errand).unwrap_or_default();
         self.send(&text);
     }
 
@@ -177,6 +185,7 @@ fn listen(mut out: impl BufRead, index: usize, tagged: bool, events: &Sender<(us
             let event = match message {
                 Message::Hello(hello) => Event::Hello(hello),
                 Message::Ended(ended) => Event::Ended(ended),
+                Message::Answer(answer) => Event::Answer(answer),
                 Message::Refused { what } => Event::Refused(what),
             };
             // A launcher that has failed does not listen any more.

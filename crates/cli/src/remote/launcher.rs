@@ -226,7 +226,7 @@ impl Ranks {
     fn note(&mut self, index: usize, event: Event, connection: &mut Connection, progress: &mut Progress) {
         let host = connection.name().to_owned();
         match event {
-            Event::Hello(_) => {}
+            Event::Hello(_) | Event::Answer(_) => {}
             Event::Ended(Ended { rank, pid, ending }) => {
                 if self.running[index].remove(&rank) && !ending.is_success() {
                     progress.failed(&format!("rank {rank} on {host} (pid {pid}) {ending}"), ending.advice());

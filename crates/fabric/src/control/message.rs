@@ -13,7 +13,7 @@ use crate::security::{Mode, SecurityError};
 
 /// The version of the messages that ranks exchange before they have links. Ranks of different versions refuse each
 /// other.
-pub(crate) const VERSION: u16 = 2;
+pub const VERSION: u16 = 2;
 
 const MAGIC: [u8; 4] = *b"PcLc";
 

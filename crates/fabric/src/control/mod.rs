@@ -13,7 +13,8 @@ use rustix::event::{PollFd, Timespec, poll};
 use socket2::{Domain, Protocol, Socket, Type};
 
 pub(crate) use channel::Channel;
-pub(crate) use message::{MessageError, VERSION};
+pub(crate) use message::MessageError;
+pub use message::VERSION;
 pub(crate) use reception::{Arrival, Event, Reception, has_left};
 
 /// No attempt to connect takes longer: an address that swallows packets must not eat all the time there is.
