@@ -159,8 +159,7 @@ mod tests {
                 checker.step(&part, &mut [], piece);
             }
         }
-        let wrong = lock(&found).wrong.clone();
-        wrong
+        lock(&found).wrong.clone()
     }
 
     #[test]
