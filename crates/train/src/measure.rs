@@ -25,7 +25,7 @@ pub struct MeasureOptions {
     pub schedulers: Schedulers,
     /// Samples per worker and iteration. A replayed profile is scaled to it.
     pub local_batch: usize,
-    /// Iterations before those that count.
+    /// Iterations before those that count; at least one is made.
     pub warm_up: usize,
     /// How many count.
     pub length: Length,

@@ -83,7 +83,7 @@ impl Worlds {
         let cell = json!({
             "setting": {
                 "model": workload.profile.model,
-                "compute": {"replay": {"profile": workload.path, "fingerprint": workload.fingerprint, "samples_per_s": samples_per_s}},
+                "compute": {"replay": {"profile": workload.path, "fingerprint": workload.fingerprint, "recorded_batch": workload.profile.local_batch, "samples_per_s": samples_per_s}},
                 "network": null, "workers_per_host": null, "local_batch": workload.profile.local_batch,
                 "dilate": 1.0, "data": null,
             },

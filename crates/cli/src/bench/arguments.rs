@@ -63,7 +63,7 @@ pub struct BenchArguments {
     pub iterations: Option<usize>,
 
     /// Iterations before the measured ones of each run
-    #[arg(long, value_name = "N", requires = "iterations")]
+    #[arg(long, value_name = "N", requires = "iterations", value_parser = at_least_one)]
     pub warmup: Option<usize>,
 
     /// Runs of each cell, interleaved with those of the others

@@ -37,10 +37,20 @@ pub struct ProfileEntry {
     pub fingerprint: String,
     /// Samples per worker and iteration that it was recorded with.
     pub local_batch: usize,
-    /// Of the device alone.
-    pub samples_per_s: f64,
+    /// Seconds of forward and backward per sample.
+    pub sample_s: f64,
+    /// Seconds of the optimiser, whatever the batch.
+    pub update_s: f64,
     /// Bytes of the gradients.
     pub bytes: f64,
+}
+
+impl ProfileEntry {
+    /// The throughput of the device alone, by the profile, scaled to a local batch.
+    pub fn samples_per_s(&self, local_batch: usize) -> f64 {
+        let samples = local_batch as f64;
+        samples / (samples * self.sample_s + self.update_s)
+    }
 }
 
 impl Catalogue<'_> {
@@ -63,11 +73,12 @@ pub mod samples {
 
     /// Two models that compute, one of them with a profile, and one that has nothing but that.
     pub fn catalogue(strategies: &Strategies) -> Catalogue<'_> {
-        let profile = |model: &str, samples_per_s, bytes| ProfileEntry {
+        let profile = |model: &str, samples_per_s: f64, bytes| ProfileEntry {
             name: format!("{model}@rtx2080ti"),
             fingerprint: "f".to_owned(),
             local_batch: 64,
-            samples_per_s,
+            sample_s: 1.0 / samples_per_s,
+            update_s: 0.0,
             bytes,
         };
         let model =
@@ -86,7 +97,8 @@ pub mod samples {
                         name: "mine.json".to_owned(),
                         fingerprint: "m".to_owned(),
                         local_batch: 16,
-                        samples_per_s: 100.0,
+                        sample_s: 0.009,
+                        update_s: 0.016,
                         bytes: 1e6,
                     },
                 )),

@@ -35,7 +35,10 @@ pub enum Compute {
         profile: String,
         /// The fingerprint of its contents.
         fingerprint: String,
-        /// The throughput of the device alone, by the profile.
+        /// Samples per worker and iteration that it was recorded with.
+        recorded_batch: usize,
+        /// The throughput of the device alone at the setting's local batch, by the profile: forward and backward in
+        /// proportion to the batch, the optimiser as before.
         samples_per_s: f64,
     },
 }
@@ -92,8 +95,11 @@ impl Setting {
     /// The words that must stand beside every number: what of it was not real.
     pub fn labels(&self) -> Vec<String> {
         let mut labels = Vec::new();
-        if let Compute::Replay { profile, .. } = &self.compute {
+        if let Compute::Replay { profile, recorded_batch, .. } = &self.compute {
             labels.push(format!("replayed: {profile}"));
+            if *recorded_batch != self.local_batch {
+                labels.push(format!("scaled from a local batch of {recorded_batch}"));
+            }
         }
         if let Some(network) = &self.network {
             labels.push(format!("emulated: {network}"));
@@ -161,6 +167,7 @@ pub mod samples {
         let compute = Compute::Replay {
             profile: "rtx2080ti".to_owned(),
             fingerprint: "0123456789abcdef".to_owned(),
+            recorded_batch: 64,
             samples_per_s,
         };
         Setting {

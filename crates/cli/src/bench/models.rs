@@ -45,12 +45,12 @@ fn read_entry(name: &str) -> Result<(String, ProfileEntry), String> {
 }
 
 fn entry(name: &str, profile: &Profile) -> ProfileEntry {
-    let computation_s = profile.forward_s() + profile.backward_s() + profile.update_s;
     ProfileEntry {
         name: name.to_owned(),
         fingerprint: fingerprint(profile),
         local_batch: profile.local_batch,
-        samples_per_s: profile.local_batch as f64 / computation_s,
+        sample_s: (profile.forward_s() + profile.backward_s()) / profile.local_batch as f64,
+        update_s: profile.update_s,
         bytes: 4.0 * profile.tensors.iter().map(|tensor| tensor.elements as f64).sum::<f64>(),
     }
 }

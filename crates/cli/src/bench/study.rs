@@ -199,13 +199,13 @@ fn methods(arguments: &BenchArguments, catalogue: &Catalogue<'_>) -> Result<Vec<
 /// Every combination of model, batch and network.
 fn settings(arguments: &BenchArguments, catalogue: &Catalogue<'_>) -> Result<Vec<Setting>, Refusal> {
     let mut settings = Vec::new();
-    for (model, compute, batch) in computations(arguments, catalogue)? {
+    for (model, profile, batch) in computations(arguments, catalogue)? {
         let batches = if arguments.local_batch.is_empty() { vec![batch] } else { arguments.local_batch.clone() };
         for network in &networks(arguments)? {
             for &local_batch in &batches {
                 settings.push(Setting {
                     model: model.clone(),
-                    compute: compute.clone(),
+                    compute: compute(profile.as_ref(), local_batch),
                     network: network.clone(),
                     workers_per_host: network.as_ref().map(|_| arguments.hosts.map_or(1, |hosts| hosts.workers)),
                     local_batch,
@@ -231,16 +231,21 @@ fn networks(arguments: &BenchArguments) -> Result<Vec<Option<String>>, Refusal> 
     }
 }
 
-/// Each model with what its workers do and its usual batch.
+/// What the workers of a setting do.
+fn compute(profile: Option<&ProfileEntry>, local_batch: usize) -> Compute {
+    profile.map_or(Compute::Real, |profile| Compute::Replay {
+        profile: profile.name.clone(),
+        fingerprint: profile.fingerprint.clone(),
+        recorded_batch: profile.local_batch,
+        samples_per_s: profile.samples_per_s(local_batch),
+    })
+}
+
+/// Each model with the profile that is replayed, if one is, and its usual batch.
 fn computations(
     arguments: &BenchArguments,
     catalogue: &Catalogue<'_>,
-) -> Result<Vec<(String, Compute, usize)>, Refusal> {
-    let replay = |profile: &ProfileEntry| Compute::Replay {
-        profile: profile.name.clone(),
-        fingerprint: profile.fingerprint.clone(),
-        samples_per_s: profile.samples_per_s,
-    };
+) -> Result<Vec<(String, Option<ProfileEntry>, usize)>, Refusal> {
     if let Some(ComputeChoice::Replay(Some(path))) =
         arguments.compute.as_ref().filter(|compute| !names_built_in(compute, catalogue))
     {
@@ -248,9 +253,10 @@ fn computations(
             what: format!("--compute replay:{path}: {error}"),
             help: Some("tools/profile_torch.py writes such a file; `rtx2080ti` is built in".to_owned()),
         })?;
+        let replayed = |model, profile: &ProfileEntry| vec![(model, Some(profile.clone()), profile.local_batch)];
         return match &arguments.models[..] {
-            [] => Ok(vec![(model, replay(&profile), profile.local_batch)]),
-            [named] if *named == model => Ok(vec![(model, replay(&profile), profile.local_batch)]),
+            [] => Ok(replayed(model, &profile)),
+            [named] if *named == model => Ok(replayed(model, &profile)),
             _ => refuse(
                 format!("the profile {path} is of {model}, not of {}", arguments.models.join(", ")),
                 "leave --models out",
@@ -261,13 +267,15 @@ fn computations(
     let one = |name: &String| {
         let model = catalogue.model(name).map_err(|what| Refusal { what, help: None })?;
         match (&arguments.compute, &model.profile) {
-            (Some(ComputeChoice::Replay(_)), Some(profile)) => Ok((name.clone(), replay(profile), profile.local_batch)),
+            (Some(ComputeChoice::Replay(_)), Some(profile)) => {
+                Ok((name.clone(), Some(profile.clone()), profile.local_batch))
+            }
             (Some(ComputeChoice::Replay(_)), None) => refuse(
                 format!("there is no built-in profile of {name}: only the study's models have one"),
                 "--compute real, or --compute replay:FILE with a file by tools/profile_torch.py",
             ),
             _ if model.sample_s.is_none() => refuse(format!("{name} cannot be computed here"), "--compute replay"),
-            _ => Ok((name.clone(), Compute::Real, model.local_batch)),
+            _ => Ok((name.clone(), None, model.local_batch)),
         }
     };
     names.iter().map(one).collect()

@@ -63,9 +63,9 @@ impl Pair<'_> {
         place(self.panel, self.group)
     }
 
-    /// How far the ratio may be from 1 by chance.
+    /// How far the ratio may be from 1 by chance. Where that was not measured, no ratio decides anything.
     fn noise(&self) -> f64 {
-        self.group.noise.unwrap_or(0.0)
+        self.group.noise.unwrap_or(f64::INFINITY)
     }
 
     fn is_faster(&self) -> bool {
@@ -153,5 +153,7 @@ mod tests {
         let group = &mut panels[1].groups[0];
         group.noise = Some(0.5);
         assert_eq!(finding(&panels, "in all cases").verdict, Outcome::Undecidable);
+        panels[1].groups[0].noise = None;
+        assert_eq!(finding(&panels, "in all cases").verdict, Outcome::Undecidable, "noise that nobody measured");
     }
 }

@@ -14,8 +14,8 @@ pub const CLAIMS: &[(&str, Test)] = &[
     ("With WFBP, the parameter server beats all-to-all where latency is high or workers are many", wfbp_ps),
     ("Tensor fusion (MG-WFBP) mends all-to-all's WFBP", fusion),
     ("Tensor fusion (MG-WFBP) is not slower than one bucket (BSP-A2A)", fusion_over_bulk),
-    ("Partitioning suits the parameter server, not all-to-all", partitioning),
-    ("Partitioning wins on ResNet-50", partitioning_on_resnet),
+    ("Partitioning with priorities (ByteScheduler) suits the parameter server, not all-to-all", partitioning),
+    ("Partitioning with priorities wins on ResNet-50", partitioning_on_resnet),
     ("No method wins everywhere", no_winner),
     ("Hardware matters more than the method for BERT-Large", hardware),
     ("From 10 to 100 Gbit/s, training gets 10 to 80 % faster in most cases", faster_network),
@@ -152,7 +152,7 @@ fn scaling(
     let efficiency = |panel: &Panel, workers: usize| {
         let group = panel.groups.iter().find(|group| group.workers == workers)?;
         let single = panel.baseline.as_ref()?.samples_per_s;
-        Some((best(group)? / single / workers as f64, group.noise.unwrap_or(0.0)))
+        Some((best(group)? / single / workers as f64, group.noise.unwrap_or(f64::INFINITY)))
     };
     let (mut as_claimed, mut against, mut told) = (0, 0, Vec::new());
     for (panel, group) in data.groups() {
