@@ -1,7 +1,7 @@
 //! Data-parallel training that makes communication cheap: hidden behind computation, made smaller, or skipped.
 //!
 //! This crate is what a Rust user depends on. [`run`] is the whole command line; with a [`Registry`] it takes models and
-//! schedules of one's own, which `train` and `bench` then treat like Paceline's. `examples/own_model.rs` and
+//! schedules of one's own, which `bench` then treats like Paceline's. `examples/own_model.rs` and
 //! `examples/own_schedule.rs` are such programs:
 //!
 //! ```text

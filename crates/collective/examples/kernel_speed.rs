@@ -1,4 +1,4 @@
-//! How fast the elementwise kernels are: `cargo run --release -p paceline-collective --example kernels`.
+//! How fast the elementwise kernels are: `cargo run --release -p paceline-collective --example kernel_speed`.
 //!
 //! GB/s of result written (a sum of two operands moves three times as much), the median of many calls, for data that
 //! fits the second-level cache and for data that doesn't fit any, at every level that the processor has.

@@ -1,6 +1,6 @@
 //! A model of one's own, trained by three workers that are threads of this process:
 //!
-//!     cargo run --release -p paceline-train --example own_model
+//!     cargo run --release -p paceline-train --example train_own_model
 
 use std::{error::Error, thread};
 
