@@ -60,9 +60,12 @@ pub fn chart_alone(panels: &[Panel]) -> String {
     const MARGIN: f64 = 16.0;
     let mut all = Svg::new(WIDE + 2.0 * MARGIN);
     for panel in panels {
-        let labels = if panel.labels.is_empty() { String::new() } else { format!(" ({})", panel.labels.join(", ")) };
-        let top = all.height() + 2.0 * MARGIN;
-        all.text(MARGIN, top, "head", &format!("{}{labels}: samples/s", panel.setting));
+        let mut top = all.height() + 2.0 * MARGIN;
+        all.text(MARGIN, top, "head", &format!("{}: samples/s", panel.setting));
+        if !panel.labels.is_empty() {
+            top += 18.0;
+            all.text(MARGIN, top, "", &panel.labels.join(", "));
+        }
         all.place([MARGIN, top + 12.0], &bars::chart(panel).draw(WIDE));
     }
     all.text(MARGIN, all.height() + 26.0, "", bars::SHORT_LEGEND);
