@@ -10,7 +10,7 @@ const WORLD: usize = 3;
 
 /// On each transport so many times.
 fn repeat(run: impl Fn(Links, usize)) {
-    let rounds = if std::env::var_os("PACELINE_LONG_TESTS").is_some() { 200 } else { 50 };
+    let rounds = if std::env::var_os("PACELINE_LONG_TESTS").is_some() { 100 } else { 50 };
     for links in LINKS {
         (0..rounds).for_each(|round| run(links, round));
     }
