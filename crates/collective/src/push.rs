@@ -53,6 +53,11 @@ impl FlatAlgorithm for Direct {
         bytes
     }
 
+    /// The root takes in one contribution after the other. What it sends goes to different workers.
+    fn fan_in(&self, _world: usize) -> usize {
+        1
+    }
+
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
         let workers = (world - 1) as f64;
         let pushed = workers * busy(link, bytes) + (workers - 1.0) * link.gamma * bytes;

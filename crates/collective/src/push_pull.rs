@@ -59,6 +59,11 @@ impl FlatAlgorithm for Direct {
         (world - 1) as f64 * bytes
     }
 
+    /// The root takes in one contribution after the other. What it sends goes to different workers.
+    fn fan_in(&self, _world: usize) -> usize {
+        1
+    }
+
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
         let workers = (world - 1) as f64;
         let pulled = workers * busy(link, bytes);
@@ -69,8 +74,20 @@ impl FlatAlgorithm for Direct {
 
 #[cfg(test)]
 mod tests {
+    use paceline_plan::LinkCosts;
+
     use super::*;
     use crate::program::Action;
+    use crate::{Topology, push};
+
+    #[test]
+    fn contributions_that_are_taken_in_one_after_the_other_do_not_meet() {
+        let costs = LinkCosts { contention: 1e-9, ..LinkCosts::uniform(LinkCost::hockney(10e-6, 1e-9, 0.0)) };
+        let algorithms: [&dyn crate::Algorithm; 2] = [&Direct, &push::Direct];
+        for algorithm in algorithms {
+            assert_eq!(algorithm.contention_seconds(&Topology::regular(8, 1), 1e6, &costs), 0.0);
+        }
+    }
 
     #[test]
     fn whoever_comes_early_costs_the_root_no_memory_and_the_order_is_that_of_the_ranks() {

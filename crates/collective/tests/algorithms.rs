@@ -3,6 +3,7 @@
 mod shapes;
 
 use paceline_collective::registry::registry;
+use paceline_collective::verify::verify_apart;
 use paceline_collective::{Algorithm, Capacity, Proof, Topology, verify};
 
 const CAPACITIES: [Capacity; 3] = [Capacity::Rendezvous, Capacity::Messages(1), Capacity::Unbounded];
@@ -27,6 +28,29 @@ fn check(algorithm: &dyn Algorithm, topology: &Topology, capacities: &[Capacity]
                     if root == 0 || topology.is_flat() {
                         assert_eq!(rounds, algorithm.rounds(topology), "{name}: rounds");
                     }
+                }
+            }
+        }
+    }
+}
+
+/// What is left of each algorithm for calls whose input and output are apart, which is what nearly all calls run: all
+/// worlds of up to 9 ranks and some larger ones, every root, and wherever the ranks of a small world may be.
+#[test]
+fn every_algorithm_is_right_apart_from_every_root_and_wherever_the_ranks_are() {
+    let flat = (1..=9).chain([13, 16]).map(Topology::flat);
+    let spread = (1..=6).flat_map(shapes::all).chain(shapes::random(10, 12));
+    let on_hosts = |algorithm: &&dyn Algorithm| algorithm.name() == "hierarchical";
+    for (topology, any) in flat.map(|it| (it, true)).chain(spread.map(|it| (it, false))) {
+        let world = topology.world();
+        for algorithm in registry().iter().filter(|it| it.supports(world) && (any || on_hosts(it))) {
+            for root in 0..if algorithm.kind().has_root() { world } else { 1 } {
+                let apart = algorithm.program(&topology, root).apart();
+                let capacities = if any && world <= 6 { &CAPACITIES[..] } else { &CAPACITIES[..1] };
+                for &capacity in capacities {
+                    verify_apart(&apart, capacity).unwrap_or_else(|refusal| {
+                        panic!("{} {}, {topology:?}, root {root}: {refusal}", algorithm.name(), algorithm.kind())
+                    });
                 }
             }
         }

@@ -138,6 +138,11 @@ fn join(place: &Place, config: &Config) -> Result<Parts, CommError> {
         let deadline = if config.transport == TransportChoice::Shm { deadline } else { half };
         gift = share(shm, &members, deadline, &mut links, &mut notes).map_err(|error| failed(&error))?;
     }
+    if config.emulation.is_none() && gift.is_some() {
+        // At full speed between ranks that are slowed down, its times would be half true.
+        return Err(failed(&"rank 0 emulates a network and this rank does not: give all ranks the same --emulate, --hosts \
+                            and --dilate"));
+    }
     let own = members.rank as usize;
     let missing = |rank: &usize| *rank != own && links[*rank].is_none();
     let others: BTreeSet<u32> = (0..links.len()).filter(missing).map(|rank| rank as u32).collect();

@@ -9,7 +9,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::thread::{Thread, ThreadId};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use paceline_engine::{Failure, Request, Stall};
@@ -82,8 +82,9 @@ struct Guarded {
     resting: bool,
     /// Callers that wait for `changed`.
     waiters: usize,
-    /// Threads that are unparked when operations have ended.
-    listeners: Vec<Thread>,
+    /// Threads that are unparked when operations have ended, numbered: one may be here several times.
+    listeners: Vec<(u64, Thread)>,
+    listeners_before: u64,
     descriptors: Vec<Descriptor>,
 }
 
@@ -106,6 +107,7 @@ impl Context {
                 resting: false,
                 waiters: 0,
                 listeners: Vec::new(),
+                listeners_before: 0,
                 descriptors: Vec::new(),
             }),
             passing: AtomicUsize::new(0),
@@ -145,14 +147,18 @@ impl Context {
         result
     }
 
-    /// From now on `thread` is unparked when operations have ended.
-    pub fn listen(&self, thread: Thread) {
-        self.lock_in_passing().listeners.push(thread);
+    /// From now on `thread` is unparked when operations have ended. The number ends it.
+    pub fn listen(&self, thread: Thread) -> u64 {
+        let mut guarded = self.lock_in_passing();
+        guarded.listeners_before += 1;
+        let number = guarded.listeners_before;
+        guarded.listeners.push((number, thread));
+        number
     }
 
-    /// Ends it.
-    pub fn listen_no_more(&self, thread: ThreadId) {
-        self.lock_in_passing().listeners.retain(|listener| listener.id() != thread);
+    /// Ends what [`Context::listen`] has begun.
+    pub fn listen_no_more(&self, number: u64) {
+        self.lock_in_passing().listeners.retain(|(listener, _)| *listener != number);
     }
 
     /// Starts an operation and sends what can be sent at once.
@@ -296,7 +302,7 @@ impl Context {
         if guarded.waiters > 0 {
             self.changed.notify_all();
         }
-        guarded.listeners.iter().for_each(Thread::unpark);
+        guarded.listeners.iter().for_each(|(_, thread)| thread.unpark());
         if guarded.awaited.take_if(|awaited| awaited.ended()).is_some() {
             self.ring();
         }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use paceline_engine::frame::{Header, Kind};
 use paceline_engine::{Engine, Failure, LinkTraits, Request, Stall, Time};
-use paceline_fabric::{Descriptor, Link, LinkError, Piece};
+use paceline_fabric::{Descriptor, Link, LinkError, NO_TICKET, Piece};
 
 use crate::buffer::Memory;
 use crate::execute::{Trouble, execute};
@@ -468,9 +468,6 @@ struct Parting {
     /// And the peer's side has it.
     closed: bool,
 }
-
-/// Frames whose memory nobody waits for.
-const NO_TICKET: u64 = u64::MAX;
 
 /// The frame that says why this rank gives up.
 const LAST_WORDS: u64 = u64::MAX - 1;

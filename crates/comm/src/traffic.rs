@@ -20,9 +20,12 @@ impl Traffic {
         self.bytes += u64::from(header.payload_bytes);
     }
 
-    /// What was sent since `earlier`.
+    /// What was sent since `earlier`; nothing if that is later, or of another rank that had sent more.
     pub fn since(&self, earlier: &Traffic) -> Traffic {
-        Traffic { messages: self.messages - earlier.messages, bytes: self.bytes - earlier.bytes }
+        Traffic {
+            messages: self.messages.saturating_sub(earlier.messages),
+            bytes: self.bytes.saturating_sub(earlier.bytes),
+        }
     }
 }
 

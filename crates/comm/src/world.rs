@@ -87,7 +87,7 @@ impl World {
         let keeps_time = core.keeps_time();
         let patience = if keeps_time { ASLEEP } else { patience(parts.local_ranks) };
         let context = Context::new(core, parts.doorbell, patience, Box::new(report))
-            .map_err(|error| failed("cannot make an eventfd", error))?;
+            .map_err(|error| failed("cannot make an eventfd or a timer", error))?;
         let context = Arc::new(context);
         let in_background = context.clone();
         let thread = std::thread::Builder::new()

@@ -241,6 +241,29 @@ fn a_parked_thread_is_woken_when_an_operation_has_ended() {
     });
 }
 
+/// As a server's thread that asks for itself, within one that has asked already.
+#[test]
+fn whoever_asked_twice_is_woken_until_both_are_dropped() {
+    const LONG: Duration = Duration::from_secs(20);
+    on_all_ranks(Links::Memory, 2, |comm| {
+        let kept = comm.wake_at_ends(std::thread::current());
+        drop(comm.wake_at_ends(std::thread::current()));
+        // What was said of operations before must not be what wakes the thread.
+        comm.barrier(&CallOptions::default()).unwrap();
+        if comm.rank() == 1 {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let pending =
+            comm.start_all_reduce(filled(&comm, 8, |_| 1.0), Reduction::Sum, &CallOptions::default()).unwrap();
+        let until = Instant::now() + LONG;
+        while !pending.is_done() && Instant::now() < until {
+            std::thread::park_timeout(LONG);
+        }
+        assert!(Instant::now() < until, "nobody woke the thread");
+        drop(kept);
+    });
+}
+
 #[test]
 fn traffic_counts_what_a_rank_sends() {
     for links in LINKS {

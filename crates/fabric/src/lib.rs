@@ -17,7 +17,7 @@ mod text;
 pub use control::VERSION as CONTROL_VERSION;
 pub use error::LinkError;
 pub use interfaces::{Interface, interfaces};
-pub use link::{Descriptor, Link, Piece, Sink, Target, Transport};
+pub use link::{Descriptor, Link, NO_TICKET, Piece, Sink, Target, Transport};
 pub use memory::{MemoryLink, memory_pair};
 pub use tcp::{
     AcceptorError, TcpAcceptor, TcpConnectError, TcpConnectOptions, TcpConnected, TcpLink, TcpOptions, connect_tcp,

@@ -74,6 +74,9 @@ pub trait Sink {
     fn end(&mut self, header: &Header) -> Result<(), LinkError>;
 }
 
+/// The ticket of frames that nobody waits for. It may come back any number of times.
+pub const NO_TICKET: u64 = u64::MAX;
+
 /// A two-way, reliable, ordered stream of frames to one peer. Never blocks.
 pub trait Link: Send {
     /// What carries it.

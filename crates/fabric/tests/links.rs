@@ -2,13 +2,11 @@
 
 mod common;
 
-use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use common::{Random, Recorder, Want, control, data, pairs, payload, piece};
+use common::{Random, Recorder, Want, control, data, pairs, payload, piece, wait};
 use paceline_engine::frame::{FRAME_BYTES_MAX, Header, Kind};
-use paceline_fabric::{Descriptor, Link, LinkError, Piece};
-use rustix::event::{PollFd, PollFlags, poll};
+use paceline_fabric::{Link, LinkError, Piece};
 
 /// A side that sends `count` random frames from its own memory and overwrites each as soon as it may.
 struct Sender {
@@ -302,17 +300,8 @@ fn sleep_unless(
 }
 
 fn wait_for_descriptors(link: &dyn Link) {
-    let mut descriptors = Vec::new();
-    link.descriptors(&mut descriptors);
-    let wait = |descriptor: &Descriptor| {
-        let write = if descriptor.write { PollFlags::OUT } else { PollFlags::empty() };
-        // SAFETY: the descriptor belongs to the link, which outlives the wait.
-        PollFd::from_borrowed_fd(unsafe { BorrowedFd::borrow_raw(descriptor.fd) }, PollFlags::IN | write)
-    };
-    let mut waits: Vec<PollFd<'_>> = descriptors.iter().map(wait).collect();
     let event = link.next_event().map(|event| event.saturating_duration_since(Instant::now()));
-    let timeout = event.unwrap_or(Duration::from_secs(10));
-    let time = rustix::event::Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
-    let woken = poll(&mut waits, Some(&time)).expect("poll") > 0;
+    let woken = wait(link, event.unwrap_or(Duration::from_secs(10)));
+    // (A shaped link whose inner one wakes nobody shows in `shaped_link.rs`.)
     assert!(woken || event.is_some(), "nobody wakes the sleeper");
 }

@@ -74,6 +74,65 @@ fn taken_memory_is_told_at_once_but_returns_no_credit_before_older_grants() {
     assert_eq!(order, [(Kind::Taken, 10), (Kind::Taken, 10), (Kind::Grant, 10), (Kind::Credit, 20)]);
 }
 
+/// Data that had to wait for room leaves when there was some, so it may arrive before a word that was said before it.
+#[test]
+fn late_data_returns_no_credit_before_older_grants() {
+    let (mut left, mut right) = pair("alpha=20ms,beta=1us");
+    let (memory, mut recorder) = (payload(1, 5000), Recorder::new(|_| Want::Memory));
+    let returning = |header, eager_returned| Header { eager_returned, ..header };
+    // SAFETY: `memory` outlives the links.
+    unsafe { left.enqueue(&returning(data(1, memory.len()), 0), &[piece(&memory)], 0) };
+    assert!(!left.has_room_on(0), "the second has to wait");
+    // It leaves at 5 ms and arrives at 30 ms, this grant later.
+    std::thread::sleep(Duration::from_millis(10));
+    // SAFETY: no pieces.
+    unsafe { left.enqueue(&returning(control(Kind::Grant, 2), 10), &[], 0) };
+    // SAFETY: as above.
+    unsafe { left.enqueue(&returning(data(3, memory.len()), 30), &[piece(&memory)], 0) };
+    arrivals(&mut left, &mut right, &mut recorder, 4);
+    let order: Vec<_> = recorder.frames.iter().map(|(it, _)| (it.kind().unwrap(), it.tile, it.eager_returned)).collect();
+    let expected = [(Kind::Data, 1, 0), (Kind::Data, 3, 0), (Kind::Grant, 2, 10), (Kind::Credit, 0, 30)];
+    assert_eq!(order, expected);
+}
+
+/// Where the link underneath is full, no time wakes the sender: the link underneath must.
+#[test]
+fn whoever_waits_for_the_link_underneath_is_woken_by_it() {
+    let (mut left, mut right) = shaped_pair(common::shm::shm_pair(common::shm::tiny()));
+    const COUNT: u32 = 40;
+    let memory = payload(1, 3000);
+    let reader = std::thread::spawn(move || {
+        let mut recorder = Recorder::new(|_| Want::Memory);
+        while recorder.frames.len() < COUNT as usize {
+            // As a rank that looks now and then.
+            std::thread::sleep(Duration::from_millis(2));
+            right.receive(&mut recorder).expect("a link that works");
+        }
+        assert!(recorder.frames.iter().all(|(_, bytes)| bytes.len() == 3000));
+    });
+    let (mut sent, mut blocked) = (0, 0);
+    while sent < COUNT || !left.is_flushed() {
+        left.flush(&mut |_| ()).expect("a link that works");
+        if sent < COUNT && left.has_room_on(0) {
+            // SAFETY: `memory` outlives the link.
+            unsafe { left.enqueue(&data(sent, memory.len()), &[piece(&memory)], 0) };
+            sent += 1;
+            continue;
+        }
+        left.prepare_sleep(true);
+        if !left.flush(&mut |_| ()).expect("a link that works") && !left.is_flushed() {
+            let event = left.next_event();
+            blocked += u32::from(event.is_none());
+            let timeout = event.map(|event| event.saturating_duration_since(Instant::now()));
+            let woken = common::wait(&left, timeout.unwrap_or(Duration::from_secs(10)));
+            assert!(woken || event.is_some(), "nobody wakes the sleeper");
+        }
+        left.prepare_sleep(false);
+    }
+    reader.join().expect("the reader");
+    assert!(blocked > 0, "the link underneath was never full");
+}
+
 #[test]
 fn whoever_was_refused_is_told_when_there_is_room() {
     let (mut left, mut right) = pair("alpha=0,beta=100ns");

@@ -3,13 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-
 use crate::Rank;
 use crate::network::{LinkClass, NetworkModel};
 
 /// Links that are slowed down in software to what a network would give.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Emulation {
     /// What the links cost.
     pub network: NetworkModel,
@@ -20,8 +18,8 @@ pub struct Emulation {
     pub dilation: f64,
 }
 
-/// The host of each rank, by numbers from 0.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The host of each rank, by numbers from 0, each lower than the number of ranks.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hosts(Vec<usize>);
 
 /// Why a network cannot be emulated as asked.

@@ -71,11 +71,13 @@ pub struct Direction {
     pub unsent: usize,
     /// Nothing more arrives.
     pub cut: bool,
+    /// Frames so far.
+    pub frames: u64,
 }
 
 impl Direction {
     pub fn new(streams: usize) -> Direction {
-        Direction { streams: (0..streams).map(|_| Stream::default()).collect(), unsent: 0, cut: false }
+        Direction { streams: (0..streams).map(|_| Stream::default()).collect(), unsent: 0, cut: false, frames: 0 }
     }
 
     /// The stream of a frame.
@@ -85,6 +87,7 @@ impl Direction {
     }
 
     pub fn push(&mut self, stream: usize, frame: Outgoing) {
+        self.frames += 1;
         self.unsent += HEADER_BYTES + frame.header.wire_payload_bytes() as usize;
         self.streams[stream].queue.push_back(frame);
     }

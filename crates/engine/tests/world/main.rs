@@ -10,6 +10,7 @@ mod execute;
 mod failures;
 mod faults;
 mod fuzz;
+mod idle;
 mod kernels;
 mod link;
 mod memory;

@@ -10,7 +10,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::ports::{Nanoseconds, Ports};
 use super::shaper::{Path, Shaper};
-use crate::{Descriptor, Link, LinkError, Piece, Sink, Transport};
+use crate::{Descriptor, Link, LinkError, NO_TICKET, Piece, Sink, Transport};
 
 /// Any link, on which messages take as long as over an emulated network. Both sides must be shaped.
 ///
@@ -25,6 +25,8 @@ pub struct ShapedLink {
     pieces: VecDeque<Piece>,
     /// Frames without data, with the times of their arrival.
     words: VecDeque<(Nanoseconds, Header, u64)>,
+    /// Of those, how many there have been so far.
+    words_so_far: u64,
     /// The most eager credit that a frame has returned that has arrived.
     returned: u64,
     /// The link underneath has no room for what has arrived; it wakes us when it has.
@@ -38,6 +40,8 @@ struct Held {
     header: Header,
     pieces: usize,
     ticket: u64,
+    /// Frames without data before it.
+    words_before: u64,
 }
 
 impl ShapedLink {
@@ -55,6 +59,7 @@ impl ShapedLink {
             shaper: Shaper::new(path),
             pieces: VecDeque::new(),
             words: VecDeque::new(),
+            words_so_far: 0,
             returned: 0,
             blocked: false,
             unshaped: false,
@@ -68,16 +73,30 @@ impl ShapedLink {
         unsafe { self.inner.enqueue(header, &[], ticket) };
     }
 
-    /// That memory was taken is said at once, and overtakes words on their way. But no frame may return credit before
-    /// the grants that are older: so what it returns follows them as a word of its own.
-    fn pass_at_once(&mut self, header: &Header, ticket: u64, now: Nanoseconds) {
-        let Some((_, last, _)) = self.words.back() else { return self.pass(header, ticket) };
-        if header.eager_returned > last.eager_returned {
+    /// A frame without data begins its way.
+    fn queue_word(&mut self, arrival: Nanoseconds, header: Header, ticket: u64) {
+        self.words_so_far += 1;
+        self.words.push_back((arrival, header, ticket));
+    }
+
+    /// The header of a frame that overtakes words on their way. No frame may return credit before the grants that are
+    /// older (the engine takes it for a sign that none will come any more): so what it returns beyond them follows them as
+    /// a word of its own.
+    fn overtaking(&mut self, header: &Header) -> Header {
+        if let Some(&(arrival, last, _)) = self.words.back()
+            && header.eager_returned > last.eager_returned
+        {
             let credit =
                 Header { eager_returned: header.eager_returned, ..Header::new(Kind::Credit, Default::default()) };
-            self.words.push_back((now.saturating_add(self.alpha), credit, ticket));
+            self.queue_word(arrival, credit, NO_TICKET);
         }
-        self.pass(&Header { eager_returned: self.returned, ..*header }, ticket);
+        Header { eager_returned: self.returned, ..*header }
+    }
+
+    /// That memory was taken is said at once.
+    fn pass_at_once(&mut self, header: &Header, ticket: u64) {
+        let header = if self.words.is_empty() { *header } else { self.overtaking(header) };
+        self.pass(&header, ticket);
     }
 
     /// Lets go of all data.
@@ -133,8 +152,11 @@ impl ShapedLink {
         let lanes = self.shaper.first().map_or(0, |held| held.header.lanes);
         self.blocked = !self.inner.has_room_on(lanes);
         if !self.blocked
-            && let Some(Held { header, pieces, ticket }) = self.shaper.take()
+            && let Some(Held { header, pieces, ticket, words_before }) = self.shaper.take()
         {
+            // What had to wait for room leaves when there was some, and so may arrive before a word that was said earlier.
+            let late = self.words_so_far - (self.words.len() as u64) < words_before;
+            let header = if late { self.overtaking(&header) } else { header };
             self.returned = self.returned.max(header.eager_returned);
             let payload = &self.pieces.make_contiguous()[..pieces];
             // SAFETY: the pieces are held under the contract of `enqueue`, which is the same, and their ticket has not
@@ -176,11 +198,11 @@ impl Link for ShapedLink {
         match kind {
             Some(Kind::Data | Kind::Reference) => {
                 self.pieces.extend(payload);
-                let held = Held { header: *header, pieces: payload.len(), ticket };
+                let held = Held { header: *header, pieces: payload.len(), ticket, words_before: self.words_so_far };
                 self.shaper.send(held, header.payload_bytes as usize, now, &self.ports);
             }
-            Some(Kind::Taken) => self.pass_at_once(header, ticket, now),
-            _ => self.words.push_back((now.saturating_add(self.alpha), *header, ticket)),
+            Some(Kind::Taken) => self.pass_at_once(header, ticket),
+            _ => self.queue_word(now.saturating_add(self.alpha), *header, ticket),
         }
     }
 

@@ -69,7 +69,8 @@ impl<F> Shaper<F> {
         Shaper { path, queued: None, clear: 0, under_way: VecDeque::new(), refused, wanted }
     }
 
-    /// May a message be sent? If not, [`Shaper::next_event`] says when to ask again.
+    /// May a message be sent? If not, [`Shaper::next_event`] says when to ask again, and asking counts as waiting: the next
+    /// message that is sent, whichever it is by then, leaves when there was room.
     pub(super) fn has_room(&self, now: Nanoseconds) -> bool {
         let room = self.queued.is_none() && self.clear <= now;
         self.wanted.set(!room);
@@ -79,12 +80,13 @@ impl<F> Shaper<F> {
         room
     }
 
-    /// Does somebody wait for room that is there now? Says it once.
+    /// Does somebody wait for room that is there now? Says it once, as it asks for them.
     pub(super) fn room_opened(&self, now: Nanoseconds) -> bool {
         self.wanted.get() && self.has_room(now)
     }
 
-    /// Accepts a message. If it had to wait for room it leaves when there was some, however late this is called.
+    /// Accepts a message. If one had to wait for room it leaves when there was some, however late this is called. (It need
+    /// not be the same: an urgent one that was not there yet takes the turn of the one that waited.)
     pub(super) fn send(&mut self, message: F, bytes: usize, now: Nanoseconds, ports: &Ports) {
         // Nobody does this without room; but if so, it follows the one before.
         self.announce(Nanoseconds::MAX, ports);

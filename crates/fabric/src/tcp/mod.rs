@@ -35,9 +35,11 @@ const OTHERS_END: Duration = Duration::from_millis(30);
 #[derive(Clone, Copy, Debug)]
 pub struct TcpOptions {
     /// Frames wait in the caller's memory once so many bytes are unsent: those are what an urgent frame can't overtake.
-    /// Fewer on a slow connection: what goes out in half a millisecond, as measured, but at least 32 KiB.
+    /// It is what goes out in half a millisecond, as measured, but at least 32 KiB; this is the most on a fast connection.
     pub unsent_bytes_max: usize,
-    /// The same for bytes that the kernel has accepted and not sent (`TCP_NOTSENT_LOWAT`, tcp(7)).
+    /// The same as long as nothing was measured.
+    pub unsent_bytes_unmeasured: usize,
+    /// So many bytes that the kernel has accepted and not sent come on top (`TCP_NOTSENT_LOWAT`, tcp(7)).
     pub kernel_unsent_bytes_max: u32,
     /// Data frames with at least so many bytes of payload are bulk; all others are urgent.
     pub bulk_bytes_min: usize,
@@ -45,7 +47,12 @@ pub struct TcpOptions {
 
 impl Default for TcpOptions {
     fn default() -> TcpOptions {
-        TcpOptions { unsent_bytes_max: 256 << 10, kernel_unsent_bytes_max: 128 << 10, bulk_bytes_min: 16 << 10 }
+        TcpOptions {
+            unsent_bytes_max: 1 << 20,
+            unsent_bytes_unmeasured: 256 << 10,
+            kernel_unsent_bytes_max: 128 << 10,
+            bulk_bytes_min: 16 << 10,
+        }
     }
 }
 
@@ -88,10 +95,12 @@ impl Stream {
     }
 
     /// Of the connection's rate, from a write before which so many bytes were unsent.
-    fn learn(&mut self, before: usize) {
+    fn learn(&mut self, before: usize, options: &TcpOptions) {
         let left = self.unsent_bytes();
-        if left == 0 {
-            self.pace.drained();
+        if left == 0 && self.pace.is_full() {
+            self.pace.drained(before, Instant::now(), options);
+        } else if left == 0 {
+            self.pace.took_all(before, options);
         } else if left < before || !self.pace.is_full() {
             self.pace.full(before.saturating_sub(left), Instant::now());
         }
@@ -171,7 +180,7 @@ impl TcpLink {
         for stream in &mut self.streams {
             let before = stream.unsent_bytes();
             let written = stream.outbox.write(&mut stream.wire, sent);
-            stream.learn(before);
+            stream.learn(before, &self.options);
             match written {
                 Ok(Written::Nothing) => {}
                 Ok(Written::Some) => moved = true,
@@ -245,12 +254,12 @@ impl Link for TcpLink {
     }
 
     fn has_room_on(&self, lanes: u16) -> bool {
-        let room = |stream: &Stream| stream.unsent_bytes() < stream.pace.bytes(self.options.unsent_bytes_max);
+        let room = |stream: &Stream| stream.unsent_bytes() < stream.pace.bytes(&self.options);
         room(&self.streams[0]) && room(&self.streams[self.bulk_stream(lanes)])
     }
 
     fn frame_bytes(&self, lanes: u16) -> usize {
-        self.streams[self.bulk_stream(lanes)].pace.bytes(self.options.unsent_bytes_max)
+        self.streams[self.bulk_stream(lanes)].pace.bytes(&self.options)
     }
 
     fn is_flushed(&self) -> bool {

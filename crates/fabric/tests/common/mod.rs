@@ -5,6 +5,8 @@ pub mod shm;
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use paceline_engine::frame::{Header, Kind};
 use paceline_fabric::emulation::{Ports, ShapedLink};
@@ -13,9 +15,10 @@ use paceline_fabric::rendezvous::{HostIdentity, Member, Members};
 use paceline_fabric::security::Secret;
 use paceline_fabric::shm::ShmOptions;
 use paceline_fabric::{
-    Link, LinkError, Piece, Sink, Target, TcpAcceptor, TcpConnectOptions, TcpLink, TcpOptions, connect_tcp,
+    Descriptor, Link, LinkError, Piece, Sink, Target, TcpAcceptor, TcpConnectOptions, TcpLink, TcpOptions, connect_tcp,
 };
 use paceline_plan::{Emulation, Hosts, OperationKey};
+use rustix::event::{PollFd, PollFlags, poll};
 
 /// SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
 pub struct Random(pub u64);
@@ -186,6 +189,20 @@ pub fn encrypted_pair(streams: u32) -> (TcpLink, TcpLink) {
         let one = scope.spawn(|| connect(1, one));
         (connect(0, zero), one.join().expect("no panic"))
     })
+}
+
+/// Sleeps until a descriptor of the link wakes, at most so long. True if one did.
+pub fn wait(link: &dyn Link, timeout: Duration) -> bool {
+    let mut descriptors = Vec::new();
+    link.descriptors(&mut descriptors);
+    let wait = |descriptor: &Descriptor| {
+        let write = if descriptor.write { PollFlags::OUT } else { PollFlags::empty() };
+        // SAFETY: the descriptor belongs to the link, which outlives the wait.
+        PollFd::from_borrowed_fd(unsafe { BorrowedFd::borrow_raw(descriptor.fd) }, PollFlags::IN | write)
+    };
+    let mut waits: Vec<PollFd<'_>> = descriptors.iter().map(wait).collect();
+    let time = rustix::event::Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
+    poll(&mut waits, Some(&time)).expect("poll") > 0
 }
 
 /// Both ends of a link, named.
