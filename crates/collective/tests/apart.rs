@@ -67,7 +67,9 @@ fn execute(steps: &[Step]) -> (BTreeMap<u32, Vec<u64>>, Vec<u64>) {
             cells(slot).map(|cell| memory.get(&cell).copied().unwrap_or_else(|| hashed(cell))).collect()
         };
         let of = |what: &str, values: &[Vec<u64>]| -> Vec<u64> {
-            (0..values[0].len()).map(|at| hashed((what, values.iter().map(|value| value[at]).collect::<Vec<_>>()))).collect()
+            (0..values[0].len())
+                .map(|at| hashed((what, values.iter().map(|value| value[at]).collect::<Vec<_>>())))
+                .collect()
         };
         let (into, values) = match &step.action {
             Action::Send { message, from, .. } => {
@@ -75,11 +77,14 @@ fn execute(steps: &[Step]) -> (BTreeMap<u32, Vec<u64>>, Vec<u64>) {
                 continue;
             }
             Action::Receive { message, into, fold, .. } => {
-                let arrived: Vec<u64> = cells(into).zip(0u32..).map(|(_, at)| hashed(("message", message, at))).collect();
+                let arrived: Vec<u64> =
+                    cells(into).zip(0u32..).map(|(_, at)| hashed(("message", message, at))).collect();
                 let values = fold.map(|fold| of("fold", &[read(memory, &fold.with), arrived.clone()]));
                 (into, values.unwrap_or(arrived))
             }
-            Action::Combine { left, right, into, .. } => (into, of("combine", &[read(memory, left), read(memory, right)])),
+            Action::Combine { left, right, into, .. } => {
+                (into, of("combine", &[read(memory, left), read(memory, right)]))
+            }
             Action::Copy { from, into } => (into, read(memory, from)),
             Action::Map { from, into, .. } => (into, of("map", &[read(memory, from)])),
         };

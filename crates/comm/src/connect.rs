@@ -140,8 +140,10 @@ fn join(place: &Place, config: &Config) -> Result<Parts, CommError> {
     }
     if config.emulation.is_none() && gift.is_some() {
         // At full speed between ranks that are slowed down, its times would be half true.
-        return Err(failed(&"rank 0 emulates a network and this rank does not: give all ranks the same --emulate, --hosts \
-                            and --dilate"));
+        return Err(failed(
+            &"rank 0 emulates a network and this rank does not: give all ranks the same --emulate, --hosts \
+                            and --dilate",
+        ));
     }
     let own = members.rank as usize;
     let missing = |rank: &usize| *rank != own && links[*rank].is_none();

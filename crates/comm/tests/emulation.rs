@@ -9,7 +9,9 @@ use std::os::fd::IntoRawFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use paceline_comm::{CallOptions, CommError, Communicator, Config, Emulation, Reduction, ShmOptions, ThreadsConfig, Transport};
+use paceline_comm::{
+    CallOptions, CommError, Communicator, Config, Emulation, Reduction, ShmOptions, ThreadsConfig, Transport,
+};
 use paceline_fabric::environment::{Environment, Launcher, MeetingPoint, Network, World};
 use paceline_plan::{Hosts, NetworkModel};
 
@@ -247,12 +249,13 @@ fn hosts_and_costs_are_those_of_the_emulated_cluster() {
         // All ranks agree about them.
         let costs = found[0].3;
         assert!(found.iter().all(|(.., other)| *other == costs));
-        let close = [(costs.within, network.link(0, 2)), (costs.across, network.link(0, 1))].map(|(measured, class)| {
-            println!("{measured:?} for {class:?}");
-            let (alpha, beta) = (measured.alpha / class.alpha_s, measured.beta / class.beta_s_per_byte);
-            assert!(alpha >= 0.99 && beta > 0.9, "less than the network takes: {alpha} of alpha, {beta} of beta");
-            alpha < 1.5 && beta < 1.5
-        });
+        let close =
+            [(costs.within, network.link(0, 2)), (costs.across, network.link(0, 1))].map(|(measured, class)| {
+                println!("{measured:?} for {class:?}");
+                let (alpha, beta) = (measured.alpha / class.alpha_s, measured.beta / class.beta_s_per_byte);
+                assert!(alpha >= 0.99 && beta > 0.9, "less than the network takes: {alpha} of alpha, {beta} of beta");
+                alpha < 1.5 && beta < 1.5
+            });
         if close == [true; 2] {
             return;
         }
@@ -278,8 +281,13 @@ fn connected(emulations: [Option<Emulation>; 2]) -> [Result<(), String>; 2] {
     };
     let connect = |(rank, emulation): (u32, Option<Emulation>)| {
         let timeout = Duration::from_secs(20);
-        let environment =
-            Environment { world: Some(place(rank)), network: Network::default(), timeout, heartbeat: None, stall: None };
+        let environment = Environment {
+            world: Some(place(rank)),
+            network: Network::default(),
+            timeout,
+            heartbeat: None,
+            stall: None,
+        };
         let plain = Config::from_environment().expect("nothing launched this test");
         let connected = Communicator::connect(Config { environment, emulation, ..plain });
         connected.and_then(|comm| comm.barrier(&CallOptions::default())).map_err(|error| error.to_string())

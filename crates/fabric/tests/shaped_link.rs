@@ -90,7 +90,8 @@ fn late_data_returns_no_credit_before_older_grants() {
     // SAFETY: as above.
     unsafe { left.enqueue(&returning(data(3, memory.len()), 30), &[piece(&memory)], 0) };
     arrivals(&mut left, &mut right, &mut recorder, 4);
-    let order: Vec<_> = recorder.frames.iter().map(|(it, _)| (it.kind().unwrap(), it.tile, it.eager_returned)).collect();
+    let order: Vec<_> =
+        recorder.frames.iter().map(|(it, _)| (it.kind().unwrap(), it.tile, it.eager_returned)).collect();
     let expected = [(Kind::Data, 1, 0), (Kind::Data, 3, 0), (Kind::Grant, 2, 10), (Kind::Credit, 0, 30)];
     assert_eq!(order, expected);
 }
