@@ -30,9 +30,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use clap::{Args, ValueEnum};
+use paceline_plan::Fnv1a;
 use serde_json::Value;
 use xtask::lab::{Lab, LabOptions, Rate, Shaper};
 
+use crate::compare::circumstances::Commit;
 use crate::compare::ours::Ours;
 use crate::compare::{Error, command, root};
 use report::Circumstances;
@@ -63,7 +65,8 @@ pub struct Options {
     #[arg(long, value_name = "PYTHON")]
     pub torch: Option<PathBuf>,
 
-    /// Keep finished runs of crossovers here, and do not repeat those that are [default: target/study/crossovers.db]
+    /// Keep finished runs of crossovers here, and do not repeat those that are [default: a file below target/study for this
+    /// commit and program]
     #[arg(long, value_name = "FILE")]
     pub database: Option<PathBuf>,
 
@@ -147,6 +150,14 @@ impl Place {
     /// Is this case asked for?
     fn wants(&self, case: &str) -> bool {
         self.options.case.as_ref().is_none_or(|text| case.contains(text.as_str()))
+    }
+
+    /// Of the program that is measured, behind the commit that is checked out.
+    fn program_fingerprint(&self) -> Result<String, Error> {
+        let program = fs::read(&self.program).map_err(|error| format!("{}: {error}", self.program.display()))?;
+        let commit = Commit::here();
+        let id: String = commit.id.chars().take(12).collect();
+        Ok(format!("{id}{}-{:016x}", if commit.changed { "-changed" } else { "" }, Fnv1a::of(&program)))
     }
 
     /// As our own reports describe it.

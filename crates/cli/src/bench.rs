@@ -6,14 +6,21 @@ mod catalogue;
 mod cell;
 mod conduct;
 mod files;
+mod follow;
+mod identity;
+mod judge;
+mod launched;
 mod measure;
 mod models;
+mod orders;
 mod rank;
 mod screen;
+mod stage;
 mod statistics;
 mod store;
 mod study;
 mod summary;
+mod team;
 mod verdict;
 mod world;
 
@@ -25,6 +32,7 @@ use std::thread;
 use std::time::Duration;
 
 use paceline_fabric::environment::Environment;
+use paceline_plan::Fnv1a;
 
 use crate::Registry;
 use crate::failure::{Failure, unless_closed};
@@ -34,28 +42,63 @@ use crate::report::{self, Report};
 use crate::supervisor::{Signals, adopt_orphans};
 pub use arguments::BenchArguments;
 use conduct::{StudyEnd, Worlds, conduct};
-
+use identity::Identity;
+use judge::WorldEnd;
+use launched::Conductor;
 use rank::WorldSpec;
 pub use rank::run as run_rank;
+/// What stands behind [`crate::worlds`].
+pub mod worlds {
+    pub use super::budget::Effort;
+    pub use super::cell::{Arm, Cell, Compute, ServerHost, Setting};
+    pub use super::models::fingerprint as profile_fingerprint;
+    pub use super::rank::{RANK_COMMAND, WorldSpec, result_text};
+}
 use screen::Screen;
 pub use statistics::geometric_mean;
+use store::{Store, StudyId, StudyRecord, now};
 pub use store::{Store as ResultStore, StudyRecord as Study};
-use store::{Store, StudyRecord, now};
-use study::{Place, Refusal, plan};
+use study::{Launched, Place, Refusal, plan};
 pub use summary::{Group, Panel, Row, panels};
 pub use verdict::Verdict;
-use world::WorldEnd;
 
-/// Measures, and writes the report.
+/// Measures, and writes the report; or helps another rank of the same launcher to.
 ///
 /// # Errors
 /// Wrong usage; a result could not be kept; a file could not be written.
 pub fn run(arguments: &BenchArguments, registry: &Registry) -> Result<ExitCode, Failure> {
-    if let Some(world) = Environment::read().ok().and_then(|environment| environment.world) {
-        let what = format!("{} has started this program as a rank, and bench starts its worlds itself", world.launcher);
-        return Err(Failure::usage(what).help("run it without a launcher, on one machine"));
+    let mut environment = Environment::read().map_err(|error| {
+        Failure::usage("the environment does not say where this rank belongs")
+            .cause(error)
+            .help("start the ranks with `paceline launch`, `torchrun`, `srun` or `mpirun`, or unset the variable")
+    })?;
+    let Some(place) = environment.world.clone() else {
+        return study_here(arguments, registry, None, &mut || Ok(Box::new(Processes::new(arguments)?)));
+    };
+    arguments.security.apply(&mut environment.network);
+    let met = launched::meet(environment, &place)?;
+    if place.rank > 0 {
+        return follow::run(&met.world, met.all_here());
     }
-    let place = Place { cores: thread::available_parallelism().map_or(1, usize::from), launched: None };
+    let (conductor, launched) = Conductor::new(met, place.meeting_point, arguments.security.for_ranks()?)?;
+    let mut conductor = Some(conductor);
+    study_here(arguments, registry, Some(&launched), &mut || match conductor.take() {
+        Some(conductor) => Ok(Box::new(conductor)),
+        None => Err(Failure::failed("the ranks of the launcher are busy")),
+    })
+}
+
+/// What runs the worlds of a study; made once it is known that the study makes sense.
+type MakeWorlds<'a> = &'a mut dyn FnMut() -> Result<Box<dyn Worlds>, Failure>;
+
+/// The study, with its database, its files and its screen.
+fn study_here(
+    arguments: &BenchArguments,
+    registry: &Registry,
+    launched: Option<&Launched>,
+    worlds: MakeWorlds<'_>,
+) -> Result<ExitCode, Failure> {
+    let place = Place { cores: thread::available_parallelism().map_or(1, usize::from), launched };
     let catalogue = models::catalogue(registry);
     let study = plan(arguments, &catalogue, place)?;
     for panel in &study.panels {
@@ -63,39 +106,36 @@ pub fn run(arguments: &BenchArguments, registry: &Registry) -> Result<ExitCode, 
         let largest = panel.cells.iter().max_by_key(|one| one.cell.workers);
         largest.map_or(Ok(()), |one| models::check(&one.cell, place.launched.is_some()))?;
     }
+    let record = record(arguments, &study, &place)?;
     let files = files::Files::create(arguments)?;
     let store = Store::open(&arguments.database)?;
-    let record = record(arguments, &study, &place);
-    let resumed = if arguments.resume { store.last_with(&record.fingerprint)? } else { None };
+    let resumed = if arguments.resume { identity::resume(&store, &record)? } else { None };
     let id = match resumed {
         Some(id) => id,
         None => store.begin(&record)?,
     };
     let mut screen = Screen::start(&study, &arguments.database, resumed.is_some())?;
-    let mut worlds = Processes::new(arguments)?;
-    let end = conduct(&study, &store, id, &mut worlds, &mut screen);
+    let mut worlds = worlds()?;
+    let end = conduct(&study, &store, id, worlds.as_mut(), &mut screen);
+    drop(worlds);
     screen.finish();
-    let (end, failure) = match end {
-        Ok(end) => (Some(end), None),
-        Err(failure) => (None, Some(failure)),
-    };
-    // Whatever happened, what has been measured is shown.
-    let panels = panels(&store.cells(id)?);
-    unless_closed(screen::tables(&panels, &mut io::stdout().lock()))?;
-    let report = Report { study: record, panels };
-    files.write(&report)?;
-    report::write(std::slice::from_ref(&report), &arguments.report)?;
-    unless_closed(screen::paths(arguments, &mut io::stdout().lock()))?;
-    match (end, failure) {
-        (_, Some(failure)) => Err(failure),
-        (Some(StudyEnd::Interrupted(signal)), _) => {
+    // Whatever happened, what has been measured is shown. The first failure is the reason of others, as on a full disk.
+    match (end, show(arguments, &store, id, files)) {
+        (Err(failure), shown) => {
+            if let Err(also) = shown {
+                also.report();
+            }
+            Err(failure)
+        }
+        (Ok(_), Err(failure)) => Err(failure),
+        (Ok(StudyEnd::Interrupted(signal)), Ok(())) => {
             eprintln!(
                 "paceline: interrupted; what has ended is kept in {}, --resume goes on",
                 arguments.database.display()
             );
             Ok(ExitCode::from(128 + signal.as_raw() as u8))
         }
-        (Some(StudyEnd::Complete { failed }), _) if failed > 0 => {
+        (Ok(StudyEnd::Complete { failed }), Ok(())) if failed > 0 => {
             Err(Failure::failed(format!("{failed} runs gave no result; the report says which and why"))
                 .help("--resume runs only those again"))
         }
@@ -103,45 +143,70 @@ pub fn run(arguments: &BenchArguments, registry: &Registry) -> Result<ExitCode, 
     }
 }
 
+/// Tables, files and report of everything that the study has measured, under the date and the command with which it began.
+fn show(arguments: &BenchArguments, store: &Store, id: StudyId, files: files::Files) -> Result<(), Failure> {
+    let panels = panels(&store.cells(id)?);
+    unless_closed(screen::tables(&panels, &mut io::stdout().lock()))?;
+    let report = Report { study: store.study(id)?, panels };
+    files.write(&report)?;
+    report::write(std::slice::from_ref(&report), &arguments.report)?;
+    unless_closed(screen::paths(arguments, &mut io::stdout().lock()))
+}
+
 /// What the study is, and what must be the same to go on with it: everything that has to do with a number.
-fn record(arguments: &BenchArguments, study: &study::Study, place: &Place) -> StudyRecord {
+fn record(arguments: &BenchArguments, study: &study::Study, place: &Place<'_>) -> Result<StudyRecord, Failure> {
     let machine = Machine::this();
     let version = env!("CARGO_PKG_VERSION").to_owned();
     let keys: Vec<String> =
         study.panels.iter().flat_map(|panel| &panel.cells).filter_map(|one| one.cell.key().ok()).collect();
-    let (protocol, security) = (study.protocol, arguments.security);
-    let all = format!("{version}\n{machine:?}\n{protocol}\n{place:?}\n{security:?}\n{}", keys.join("\n"));
-    StudyRecord {
+    let program =
+        identity::of_program().map_err(|error| Failure::failed("cannot read our own program").cause(error))?;
+    let source = models::source(arguments.data.as_deref())?;
+    let data = identity::of_data(&source)
+        .map_err(|error| Failure::failed(format!("cannot read --data {source}")).cause(error))?;
+    let protocol = study.protocol.to_string();
+    let parts = [
+        (identity::CELLS, identity::in_text(Fnv1a::of(keys.join("\n").as_bytes()))),
+        (identity::PROTOCOL, protocol.clone()),
+        (identity::PROGRAM, format!("{version} ({})", identity::in_text(program))),
+        (identity::DATA, data.map_or_else(|| "in the program".to_owned(), identity::in_text)),
+        ("machine", format!("{machine:?}")),
+        ("place", place.launched.map_or_else(|| "this host".to_owned(), |launched| launched.stage.list())),
+        ("security", format!("{:?}", arguments.security)),
+    ];
+    let identity: Identity = parts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    Ok(StudyRecord {
         id: 0,
         started: now(),
         command: command_line(),
         version,
         machine,
-        fingerprint: format!("{:016x}", fnv1a(all.as_bytes())),
-        protocol: study.protocol.to_string(),
-    }
+        fingerprint: identity::fingerprint(&identity),
+        identity,
+        protocol,
+    })
 }
 
-/// FNV-1a, 64 bits: the same in every build and on every machine.
-pub fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
-}
-
-/// Worlds whose ranks are processes of this program.
+/// Worlds whose ranks are processes of this program, on this host.
 struct Processes {
     command: Vec<OsString>,
     environment: Vec<(String, String)>,
     signals: Signals,
 }
 
+/// The command line of a world's ranks: this program.
+fn our_ranks() -> Result<Vec<OsString>, Failure> {
+    let program = env::current_exe()
+        .map_err(|error| Failure::failed("cannot find our own program to start the ranks").cause(error))?;
+    Ok(vec![program.into(), rank::RANK_COMMAND.into()])
+}
+
 impl Processes {
     fn new(arguments: &BenchArguments) -> Result<Processes, Failure> {
-        let program = env::current_exe()
-            .map_err(|error| Failure::failed("cannot find our own program to start the ranks").cause(error))?;
         let signals = Signals::catch().map_err(|error| Failure::failed("cannot catch signals").cause(error))?;
         adopt_orphans();
         let environment = arguments.security.for_ranks()?;
-        Ok(Processes { command: vec![program.into(), "bench-rank".into()], environment, signals })
+        Ok(Processes { command: our_ranks()?, environment, signals })
     }
 }
 
@@ -149,10 +214,9 @@ impl Worlds for Processes {
     fn run(&mut self, spec: &WorldSpec, deadline: Duration) -> Result<WorldEnd, Failure> {
         let cannot = |error| Failure::failed("cannot tell the ranks what to do").cause(error);
         let mut environment = self.environment.clone();
-        environment.push(spec.environment().map_err(cannot)?);
-        environment.push((POOL_THREADS.to_owned(), spec.cell.threads.to_string()));
+        environment.extend(spec.environment().map_err(cannot)?);
         let job = world::job(self.command.clone(), spec.processes(), environment);
-        world::run(&job, deadline, &mut self.signals)
+        world::run(&job, spec.cell.workers, deadline, &mut self.signals)
     }
 }
 
@@ -168,9 +232,6 @@ pub fn sample_study() -> StudyRecord {
     let command = ["paceline", "bench", "--models", "cnn"].map(str::to_owned).to_vec();
     StudyRecord { started: 0, command, ..store::tests::study_record("f") }
 }
-
-/// candle sizes its own pools by this variable of the environment.
-const POOL_THREADS: &str = "RAYON_NUM_THREADS";
 
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Failure {

@@ -28,6 +28,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+/// One world of `bench`, for programs that start its ranks themselves, on hosts of their own: each rank is `paceline` with the
+/// command [`worlds::RANK_COMMAND`] and the environment of a [`worlds::WorldSpec`].
+pub use bench::worlds;
 use failure::Failure;
 pub use registry::{BuildModel, OwnModel, Registry};
 

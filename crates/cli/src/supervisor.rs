@@ -10,7 +10,7 @@ mod signals;
 use std::ffi::OsString;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -113,11 +113,24 @@ pub fn start(
 impl Meeting {
     /// For ranks on this host.
     pub fn arrange() -> io::Result<Meeting> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        Meeting::at(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?)
+    }
+
+    /// For ranks on other hosts, too; they know this host by another address than ours.
+    pub fn arrange_for_others() -> io::Result<Meeting> {
+        Meeting::at(listen_everywhere()?)
+    }
+
+    fn at(listener: TcpListener) -> io::Result<Meeting> {
         let address = listener.local_addr()?.to_string();
         let job = job_name(&address);
         Ok(Meeting { listener: Some(listener), address, job })
     }
+}
+
+/// On all addresses: nobody knows yet at which one the others will call.
+pub fn listen_everywhere() -> io::Result<TcpListener> {
+    TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))
 }
 
 /// A name that no other job has.

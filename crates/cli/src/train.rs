@@ -152,8 +152,8 @@ struct Report<'a> {
 pub fn run(arguments: &TrainArguments) -> Result<ExitCode, Failure> {
     let place = Place::find(arguments.workers, "--workers")?;
     let (strategy, transport) = arguments.strategy()?;
-    let servers = peers::servers(&strategy, place.ranks(), place.local_ranks())?;
-    let options = arguments.options(arguments.data(), strategy, place.local_ranks())?;
+    peers::check(&strategy)?;
+    let options = arguments.options(arguments.data(), &strategy, place.local_ranks())?;
     options.check()?;
     let emulation = arguments.emulation.of_world(place.ranks())?;
     if emulation.as_ref().is_some_and(|emulation| emulation.dilation != 1.0) {
@@ -174,7 +174,7 @@ pub fn run(arguments: &TrainArguments) -> Result<ExitCode, Failure> {
             arguments.security.apply(&mut environment.network);
             size_pools(options.threads)?;
             let emulated = emulation.as_ref().map(Emulated::new);
-            let met = peers::meet(*environment, transport, emulation, servers)?;
+            let met = peers::meet(*environment, transport, emulation, &strategy)?;
             let communicator = &met.world;
             let is_first = communicator.rank() == 0;
             let json = arguments.json.as_deref().filter(|_| is_first).map(JsonFile::create).transpose()?;
@@ -235,7 +235,7 @@ impl TrainArguments {
         self.data_dir.clone().map_or_else(|| self.data.clone(), DataSource::Idx)
     }
 
-    fn options(&self, data: DataSource, strategy: Strategy, local_workers: usize) -> Result<TrainOptions, Failure> {
+    fn options(&self, data: DataSource, strategy: &Strategy, local_workers: usize) -> Result<TrainOptions, Failure> {
         let default = TrainOptions::default();
         let batch = match (self.batch, self.global_batch) {
             (Some(samples), _) => BatchSize::Local(samples),

@@ -166,17 +166,129 @@ fn senseless_studies_are_refused_before_anything_starts() {
     refused(&["--models", "cnn", "--dilate", "2"], "real computation cannot be slowed");
     refused(&["--emulate", "10GbX"], "10GbE");
     refused(&["--hosts", "2x4"], "--emulate");
-    refused(&["--servers-on", "node1"], "none has started this program");
+    refused(&["--servers-on", "node1"], "no launcher has started this program");
+    let hosts = ["--compute", "replay", "--emulate", "10GbE", "--hosts", "2x2", "--servers-on", "2"];
+    refused(&hosts, "there is no host 2; the hosts are 0 (2 ranks), 1 (2 ranks)");
     refused(&["--compute", "replay:/nowhere.json"], "/nowhere.json");
     refused(&["--full", "--iterations", "3"], "cannot be used with");
 }
 
+/// Shards that are processes of their own: one is killed in the middle of its cell.
 #[test]
-fn a_launchers_ranks_do_not_each_measure_the_whole() {
-    let folder = Folder::new("launched");
-    let mut command = bench(&folder, &["--workers", "2"]);
-    command.envs([("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29500")]);
-    run(command, LONG).expect_code(2).expect_stderr(&["torchrun has started this program as a rank"]);
+fn a_killed_server_fails_its_cell_and_the_study_goes_on() {
+    let folder = Folder::new("server");
+    let (database, report) = (folder.path("runs.db"), folder.path("report.html"));
+    let running = start(paceline(&[
+        "bench",
+        "--models",
+        "mlp",
+        "--methods",
+        "schedule=wfbp,arch=ps:1:64KiB:dedicated;bsp-a2a",
+        "--workers",
+        "2",
+        "--local-batch",
+        "8",
+        "--warmup",
+        "1",
+        "--iterations",
+        "100",
+        "--database",
+        &database,
+        "--report",
+        &report,
+    ]));
+    let mut victim = None;
+    // The world of two workers and a server.
+    assert!(until(LONG, || {
+        let ranks = children_of(running.pid());
+        victim = (ranks.len() == 3).then(|| ranks[2]);
+        victim.is_some()
+    }));
+    let pid = victim.expect("there is one");
+    kill_process(Pid::from_raw(pid as i32).expect("a process"), Signal::KILL).expect("it is still there");
+    let outcome = running.end_within(LONG).expect_code(1);
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let what = format!("rank 2, server 0 (pid {pid} on {host}) was killed by SIGKILL");
+    let outcome = outcome.expect_stderr(&[&what, "1 runs gave no result"]);
+    assert!(!outcome.stderr.contains("has not moved"), "servers wait, and that is no stall: {outcome:#?}");
+    assert!(folder.read("report.html").contains("server 0 (pid "));
+    // The baseline, the other method, and the first method once more.
+    assert_eq!(runs(&folder).len(), 3);
+}
+
+#[test]
+fn a_study_of_another_program_is_not_gone_on_with() {
+    let folder = Folder::new("program");
+    let more = ["--workers", "2"];
+    run(bench(&folder, &more), LONG).expect_code(0);
+    // It does the same; but who knows that?
+    let (ours, other) = (env!("CARGO_BIN_EXE_paceline"), folder.path("paceline"));
+    fs::copy(ours, &other).expect("room for a copy");
+    let mut longer = fs::OpenOptions::new().append(true).open(&other).expect("our own copy");
+    std::io::Write::write_all(&mut longer, b"\n").expect("room for a byte");
+    drop(longer);
+    let ours = bench(&folder, &[&more[..], &["--resume"]].concat());
+    let mut others = Command::new(&other);
+    others.args(ours.get_args());
+    for (name, value) in ours.get_envs() {
+        match value {
+            Some(value) => others.env(name, value),
+            None => others.env_remove(name),
+        };
+    }
+    let outcome = run(others, LONG).expect_code(2);
+    outcome
+        .expect_stderr(&["--resume: study 1 in the database is of these cells, but the program was ", "to begin anew"]);
+    let outcome = run(ours, LONG).expect_code(0);
+    assert!(outcome.stdout.contains("goes on with what is there"), "{outcome:#?}");
+}
+
+/// A file system of its own, in a namespace of its own, which is filled once a run has been kept; where that is not
+/// permitted, a limit on the size of files.
+#[test]
+fn a_full_disk_keeps_what_has_ended_and_says_so() {
+    let folder = Folder::new("full");
+    let study = bench(&folder, &["--workers", "2", "--runs", "3"]);
+    let words = |command: &Command| {
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        words.map(|word| format!("'{}'", word.to_string_lossy())).collect::<Vec<_>>().join(" ")
+    };
+    let (small, database, kept) = (folder.path("small"), folder.path("small/runs.db"), folder.path("runs.db"));
+    let bench = words(&study).replace(&folder.path(""), &format!("{small}/"));
+    let script = format!(
+        "mkdir {small} && mount -t tmpfs -o size=8m none {small}\n\
+         {bench} & pid=$!\n\
+         while kill -0 $pid && [ $(stat -c %s {database}-wal 2>/dev/null || echo 0) -lt 60000 ]; do sleep 0.05; done\n\
+         cat /dev/zero >{small}/ballast\n\
+         wait $pid; status=$?\n\
+         cp {database}* {folder}; exit $status",
+        folder = folder.path("")
+    );
+    let in_namespace = |script: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", script]);
+        for (name, value) in study.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command
+    };
+    let may = in_namespace(&format!("mount -t tmpfs none {}", folder.path(""))).status();
+    let outcome = if may.is_ok_and(|status| status.success()) {
+        run(in_namespace(&script), LONG)
+    } else {
+        // Blocks of 1,024 bytes; a signal would end the program where a full disk does not.
+        let limited = format!("trap '' XFSZ; ulimit -f 100; exec {}", words(&study));
+        let mut command = Command::new("bash");
+        command.args(["-c", &limited]);
+        run(command, LONG)
+    };
+    let outcome = outcome.expect_code(1).expect_stderr(&["the results cannot be kept", "is full", "--resume"]);
+    assert!(outcome.stderr.contains("make room and go on with --resume"), "{outcome:#?}");
+    let finished = runs(&folder).len();
+    assert!((1..(1 + 3) * 3).contains(&finished), "{finished} runs were kept in {kept}: {outcome:#?}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use paceline_fabric::environment::{Environment, TIMEOUT_MAX, World as Place};
 use paceline_fabric::rendezvous::{self, Members};
 use paceline_fabric::shm::{ShmHost, ShmOptions};
 use paceline_fabric::{Link, TcpAcceptor, TcpConnectOptions, connect_tcp};
-use paceline_plan::Emulation;
+use paceline_plan::{Emulation, Hosts};
 
 use crate::world::{Parts, World};
 use crate::{CommError, Communicator, Watch, emulated};
@@ -75,6 +75,29 @@ impl Config {
             probe: true,
             emulation: None,
         })
+    }
+}
+
+impl Config {
+    /// Which ranks share a host, found out before anything is connected: those of the emulated hosts; or all, if the
+    /// launcher has said so to each of them; or those that a meeting of all ranks finds there, numbered as they come. All
+    /// ranks call it, or none.
+    ///
+    /// # Errors
+    /// [`CommError::Connect`] if not all come in time, or some want to connect at once; the text names the ranks.
+    pub fn hosts(&self) -> Result<Hosts, CommError> {
+        let Some(place) = &self.environment.world else { return Ok(Hosts::regular(1, 1)) };
+        match &self.emulation {
+            Some(emulation) => return Ok(emulation.hosts.clone()),
+            None if place.local_size == Some(place.world_size) => {
+                return Ok(Hosts::regular(1, place.world_size as usize));
+            }
+            None => {}
+        }
+        let Environment { network, timeout, .. } = &self.environment;
+        let members = rendezvous::survey(place, network, *timeout)
+            .map_err(|error| CommError::Connect(format!("rank {} on {}: {error}", place.rank, host_name())))?;
+        Ok(Hosts::in_order(first_of_hosts(&members).into_iter()))
     }
 }
 
@@ -197,11 +220,16 @@ fn join(place: &Place, config: &Config) -> Result<Parts, CommError> {
 
 /// Which ranks say that they are on one host: the same on every rank, whatever its links turn out to be.
 fn topology(members: &Members) -> Topology {
+    Topology::of_hosts(&first_of_hosts(members))
+}
+
+/// Of each rank the first one that says it is on the same host.
+fn first_of_hosts(members: &Members) -> Vec<usize> {
     let members = &members.members;
     let first = |rank: usize| {
         members.iter().position(|member| member.identity.is_same_host(&members[rank].identity)).unwrap_or(rank)
     };
-    Topology::of_hosts(&(0..members.len()).map(first).collect::<Vec<_>>())
+    (0..members.len()).map(first).collect()
 }
 
 /// The ports of an emulated network, which all other ranks are given when they connect to this one.

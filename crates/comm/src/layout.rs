@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use paceline_collective::blocks;
 use paceline_engine::{Blocks, Geometry};
-use paceline_plan::CollectiveKind;
+use paceline_plan::{CollectiveKind, Fnv1a};
 
 /// The lengths of the blocks of a call, in elements.
 #[derive(Clone)]
@@ -86,12 +86,11 @@ impl Layout {
     }
 }
 
-/// A fingerprint (FNV-1a) of some numbers, never 0.
+/// A fingerprint of some numbers, never 0.
 pub(crate) fn fingerprint(numbers: impl Iterator<Item = u64>) -> u32 {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    for byte in numbers.flat_map(u64::to_le_bytes) {
-        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    }
+    let mut hash = Fnv1a::default();
+    numbers.for_each(|number| _ = hash.number(number));
+    let hash = hash.value();
     ((hash >> 32) as u32 ^ hash as u32).max(1)
 }
 

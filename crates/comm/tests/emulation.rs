@@ -278,6 +278,7 @@ fn connected(emulations: [Option<Emulation>; 2]) -> [Result<(), String>; 2] {
         meeting_point: Some(MeetingPoint { host: "127.0.0.1".into(), port }),
         listener: (rank == 0).then_some(listener),
         job: "emulation".into(),
+        terms: String::new(),
     };
     let connect = |(rank, emulation): (u32, Option<Emulation>)| {
         let timeout = Duration::from_secs(20);

@@ -68,6 +68,9 @@ pub struct World {
     pub listener: Option<RawFd>,
     /// Names the job: a process of another one is turned away.
     pub job: String,
+    /// What all ranks must say alike besides, in words: compared where they meet. A launcher says nothing; it is for
+    /// whoever makes more of a world than ranks, such as shards at places of their own.
+    pub terms: String,
 }
 
 /// Who started the ranks.

@@ -139,6 +139,20 @@ pub fn meet(
     if world.rank == 0 { host::host(&party) } else { guest::join(&party) }
 }
 
+/// Meets the other ranks of `world` only to learn who they are and on which hosts: afterwards they can still [`meet`] as
+/// if nothing had been. All ranks call it, or none: whoever wants to connect at once is told so.
+///
+/// # Errors
+/// As [`meet`].
+///
+/// # Panics
+/// If the world has several ranks and no meeting point.
+pub fn survey(world: &World, network: &Network, timeout: Duration) -> Result<Members, RendezvousError> {
+    let listener = world.listener.filter(|_| world.world_size > 1).map(host::second).transpose()?;
+    let terms = "only to learn who is on which host".to_owned();
+    meet(&World { listener, terms, ..world.clone() }, network, timeout, Vec::new(), Vec::new())
+}
+
 /// What both sides of the meeting work with.
 struct Party<'a> {
     world: &'a World,
@@ -161,6 +175,7 @@ impl Party<'_> {
 struct Hello {
     job: String,
     world_size: u32,
+    terms: String,
     member: Member,
 }
 

@@ -26,6 +26,15 @@ pub(crate) fn list(things: &[impl fmt::Display]) -> String {
 /// `; this; that`.
 pub(crate) struct Clauses<'a>(pub(crate) &'a [String]);
 
+/// What a rank has come for, behind "it comes".
+pub(crate) struct Terms<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Terms<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_empty() { "to connect as it is" } else { self.0 })
+    }
+}
+
 impl fmt::Display for Clauses<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|clause| write!(f, "; {clause}"))

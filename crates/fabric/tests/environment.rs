@@ -49,6 +49,7 @@ fn paceline_launch() {
         meeting_point: Some(MeetingPoint { host: "::1".into(), port: 4000 }),
         listener: Some(5),
         job: "x".into(),
+        terms: String::new(),
     };
     assert_eq!(world(variables), expected);
     // Only rank 0 listens.

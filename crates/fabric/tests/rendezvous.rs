@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use paceline_fabric::environment::{Launcher, MeetingPoint, Network, World};
-use paceline_fabric::rendezvous::{Members, RendezvousError, meet};
+use paceline_fabric::rendezvous::{Members, RendezvousError, meet, survey};
 
 const LONG: Duration = Duration::from_secs(30);
 /// Long enough for all that come to have come, on a busy machine.
@@ -36,6 +36,7 @@ impl Place {
             meeting_point: Some(MeetingPoint { host: "127.0.0.1".into(), port: self.port }),
             listener: (rank == 0).then_some(self.listener),
             job: "a job".into(),
+            terms: String::new(),
         }
     }
 }
@@ -177,9 +178,9 @@ fn a_second_rank_zero_and_a_rank_beyond_the_world_are_named() {
     let place = self::place();
     let zero = start(place.world(0, 3), LONG);
     let alone = meet(&place.world(0, 1), &Network::default(), LONG, vec![], vec![]).expect("a world of one");
-    let hello = postcard::to_stdvec(&("a job", 3u32, alone.own())).expect("a message");
+    let hello = postcard::to_stdvec(&("a job", 3u32, "", alone.own())).expect("a message");
     let mut socket = TcpStream::connect(("127.0.0.1", place.port)).expect("rank 0 listens");
-    socket.write_all(&[b"PcLc\x02\0\0\0", &(hello.len() as u32).to_le_bytes()[..], &hello].concat()).expect("it reads");
+    socket.write_all(&[b"PcLc\x03\0\0\0", &(hello.len() as u32).to_le_bytes()[..], &hello].concat()).expect("it reads");
     let message = error(zero);
     assert!(message.starts_with("two processes claim rank 0: "), "{message}");
 }
@@ -193,9 +194,9 @@ fn a_rank_that_leaves_ends_the_wait_at_once() {
     let alone = meet(&place.world(0, 1), &Network::default(), LONG, vec![], vec![]).expect("a world of one");
     let mut member = alone.own().clone();
     member.rank = 2;
-    let hello = postcard::to_stdvec(&("a job", 4u32, member)).expect("a message");
+    let hello = postcard::to_stdvec(&("a job", 4u32, "", member)).expect("a message");
     let mut socket = TcpStream::connect(("127.0.0.1", place.port)).expect("rank 0 listens");
-    socket.write_all(&[b"PcLc\x02\0\0\0", &(hello.len() as u32).to_le_bytes()[..], &hello].concat()).expect("it reads");
+    socket.write_all(&[b"PcLc\x03\0\0\0", &(hello.len() as u32).to_le_bytes()[..], &hello].concat()).expect("it reads");
     thread::sleep(Duration::from_millis(100));
     drop(socket);
     let message = error(zero);
@@ -203,6 +204,47 @@ fn a_rank_that_leaves_ends_the_wait_at_once() {
     assert!(message.ends_with(") left before all ranks had come (have 0, 1)"), "{message}");
     assert!(error(one).ends_with(&message));
     assert!(start_time.elapsed() < LONG / 2);
+}
+
+#[test]
+fn ranks_that_come_with_other_terms_are_told_both() {
+    let place = place();
+    let with = |rank, terms: &str| World { terms: terms.into(), ..place.world(rank, 2) };
+    let zero = start(with(0, "with 2 shards beside workers on hosts 0,0"), LONG);
+    let one = start(with(1, "with 2 shards beside workers on hosts 0,1"), LONG);
+    let (zero, one) = (error(zero), error(one));
+    assert!(zero.starts_with("rank 1 (host "), "{zero}");
+    assert!(zero.contains("comes with 2 shards beside workers on hosts 0,1, rank 0 with 2 shards"), "{zero}");
+    assert!(one.ends_with(&zero), "{one}");
+
+    let place = self::place();
+    let zero = start(place.world(0, 2), LONG);
+    let asks = survey(&place.world(1, 2), &Network::default(), LONG).expect_err("rank 0 connects at once").to_string();
+    assert!(asks.contains("comes only to learn who is on which host, rank 0 to connect as it is"), "{asks}");
+    assert!(error(zero).contains("start all ranks with the same arguments"));
+}
+
+#[test]
+fn ranks_that_have_only_asked_who_is_where_can_still_meet() {
+    let place = place();
+    // With an inherited listener, and with one that rank 0 opens itself.
+    for listener in [place.world(0, 3).listener, None] {
+        let threads = (0..3).map(|rank| {
+            let world = World { listener: listener.filter(|_| rank == 0), ..place.world(rank, 3) };
+            thread::spawn(move || {
+                let met = survey(&world, &Network::default(), LONG)?;
+                let connected = meet(&world, &Network::default(), LONG, Vec::new(), vec![rank as u8])?;
+                Ok::<_, RendezvousError>((met, connected))
+            })
+        });
+        let threads: Vec<_> = threads.collect();
+        for thread in threads {
+            let (met, connected) = thread.join().expect("no panic").expect("two meetings");
+            assert_eq!((met.members.len(), connected.members.len()), (3, 3));
+            assert!(met.members.iter().all(|member| member.identity == met.members[0].identity));
+            assert_eq!(connected.members[2].blob, [2]);
+        }
+    }
 }
 
 #[test]
@@ -226,12 +268,12 @@ fn strangers_and_stalled_connections_hold_nobody_up() {
     let connect = || TcpStream::connect(("127.0.0.1", place.port)).expect("rank 0 listens");
     let silent: Vec<TcpStream> = (0..20).map(|_| connect()).collect();
     let mut stalled = connect();
-    stalled.write_all(b"PcLc\x02\0\0\0\xff").expect("rank 0 reads");
+    stalled.write_all(b"PcLc\x03\0\0\0\xff").expect("rank 0 reads");
     for garbage in [
         &b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..],
         b"PcLc\x07\0\0\0\0\0\0\0",
-        b"PcLc\x02\0\0\0\xff\xff\xff\x7f",
-        b"PcLc\x02\0\0\0\x02\0\0\0\xff\xff",
+        b"PcLc\x03\0\0\0\xff\xff\xff\x7f",
+        b"PcLc\x03\0\0\0\x02\0\0\0\xff\xff",
     ] {
         connect().write_all(garbage).expect("rank 0 reads");
     }

@@ -60,6 +60,7 @@ impl Meeting {
             meeting_point: Some(MeetingPoint { host: "127.0.0.1".into(), port }),
             listener: (rank == 0).then_some(self.listener),
             job: self.job.into(),
+            terms: String::new(),
         };
         let (network, timeout) = (self.network.clone(), self.timeout);
         thread::spawn(move || meet(&world, &network, timeout, Vec::new(), vec![7; 100]))
@@ -202,8 +203,8 @@ fn contains(bytes: &[u8], part: &[u8]) -> bool {
 }
 
 /// Of an answer: how it begins, and that nothing follows a refusal.
-const ACCEPTANCE: &[u8] = b"PcLc\x02\0\x02\x01";
-const REFUSAL: &[u8] = b"PcLc\x02\0\x03\x01\0\0\0\0";
+const ACCEPTANCE: &[u8] = b"PcLc\x03\0\x02\x01";
+const REFUSAL: &[u8] = b"PcLc\x03\0\x03\x01\0\0\0\0";
 
 #[test]
 fn what_was_heard_at_the_rendezvous_says_nothing_and_opens_nothing() {
@@ -450,8 +451,8 @@ fn random_and_changed_frames_at_the_ports_break_nothing() {
             meet(&Meeting::new("", Network::default()).world_of_one(), &Network::default(), LONG, vec![], vec![]);
         let mut member = alone.expect("a world of one").own().clone();
         member.rank = 1;
-        let body = postcard::to_stdvec(&(job, 2u32, member)).expect("a message");
-        [b"PcLc\x02\0\0\0", &(body.len() as u32).to_le_bytes()[..], &body].concat()
+        let body = postcard::to_stdvec(&(job, 2u32, "", member)).expect("a message");
+        [b"PcLc\x03\0\0\0", &(body.len() as u32).to_le_bytes()[..], &body].concat()
     };
     for network in [Network::default(), with_secret(SECRET, false)] {
         let [opening, link_opening] = match network.secret {
@@ -490,6 +491,7 @@ impl Meeting {
             meeting_point: None,
             listener: None,
             job: self.job.into(),
+            terms: String::new(),
         }
     }
 }

@@ -2,6 +2,8 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Fnv1a;
+
 /// The index of a tensor in the order of the model's parameters (0 is nearest the input).
 pub type TensorId = usize;
 
@@ -99,58 +101,39 @@ impl Plan {
         if self.server_priority_only { 0 } else { self.buckets[bucket].priority }
     }
 
-    /// A fingerprint (FNV-1a) of everything that the ranks must agree on. Lengths stand before what they count, so that
+    /// A fingerprint ([`Fnv1a`]) of everything that the ranks must agree on. Lengths stand before what they count, so that
     /// no two plans write the same words.
     pub fn hash(&self) -> u64 {
         let mut hash = Fnv1a::default();
-        hash.write(u64::from(self.version));
-        hash.write(self.strategy.len() as u64);
-        self.strategy.bytes().for_each(|byte| hash.write(u64::from(byte)));
-        hash.write(self.shards as u64);
-        hash.write_optional(self.credit_bytes);
-        hash.write(u64::from(self.forward_overlap));
-        hash.write(u64::from(self.server_priority_only));
-        hash.write(self.buckets.len() as u64);
+        hash.number(u64::from(self.version));
+        hash.number(self.strategy.len() as u64);
+        self.strategy.bytes().for_each(|byte| _ = hash.number(u64::from(byte)));
+        hash.number(self.shards as u64);
+        write_optional(&mut hash, self.credit_bytes);
+        hash.number(u64::from(self.forward_overlap));
+        hash.number(u64::from(self.server_priority_only));
+        hash.number(self.buckets.len() as u64);
         for bucket in &self.buckets {
-            hash.write_range(&bucket.elements);
-            hash.write(u64::from(bucket.priority));
-            hash.write(bucket.tensors.len() as u64);
-            bucket.tensors.iter().for_each(|&tensor| hash.write(tensor as u64));
-            hash.write(bucket.partitions.len() as u64);
+            write_range(&mut hash, &bucket.elements);
+            hash.number(u64::from(bucket.priority));
+            hash.number(bucket.tensors.len() as u64);
+            bucket.tensors.iter().for_each(|&tensor| _ = hash.number(tensor as u64));
+            hash.number(bucket.partitions.len() as u64);
             for partition in &bucket.partitions {
-                hash.write_range(&partition.elements);
-                hash.write_optional(partition.shard.map(|shard| shard as u64));
+                write_range(&mut hash, &partition.elements);
+                write_optional(&mut hash, partition.shard.map(|shard| shard as u64));
             }
         }
-        hash.0
+        hash.value()
     }
 }
 
-/// FNV-1a, 64 bits: stable between builds and machines, unlike the standard library's hasher.
-struct Fnv1a(u64);
-
-impl Default for Fnv1a {
-    fn default() -> Self {
-        Fnv1a(0xcbf2_9ce4_8422_2325)
-    }
+fn write_range(hash: &mut Fnv1a, range: &Range<usize>) {
+    hash.number(range.start as u64).number(range.end as u64);
 }
 
-impl Fnv1a {
-    fn write(&mut self, value: u64) {
-        for byte in value.to_le_bytes() {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        }
-    }
-
-    fn write_range(&mut self, range: &Range<usize>) {
-        self.write(range.start as u64);
-        self.write(range.end as u64);
-    }
-
-    fn write_optional(&mut self, value: Option<u64>) {
-        self.write(u64::from(value.is_some()));
-        self.write(value.unwrap_or(0));
-    }
+fn write_optional(hash: &mut Fnv1a, value: Option<u64>) {
+    hash.number(u64::from(value.is_some())).number(value.unwrap_or(0));
 }
 
 #[cfg(test)]

@@ -141,6 +141,11 @@ impl Hosts {
         fits.then_some(Hosts(hosts))
     }
 
+    /// As [`Hosts::of_ranks`], for numbers that fit: those of hosts that were counted as they came.
+    pub(crate) fn numbered(hosts: Vec<usize>) -> Hosts {
+        Hosts(hosts)
+    }
+
     /// The number of ranks.
     pub fn ranks(&self) -> usize {
         self.0.len()

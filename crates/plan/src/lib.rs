@@ -19,15 +19,18 @@ mod bucket;
 mod built_in;
 mod data_type;
 mod emulation;
+mod fingerprint;
 mod key;
 mod link_cost;
 mod network;
+mod placement;
 mod profile;
 
 pub use bucket::{Bucket, OperationNumber, Partition, Plan, TensorId};
 pub use built_in::{BUILT_IN_PROFILES, built_in_profile};
 pub use data_type::{CollectiveKind, DataType, Protocol, Reduction, UnknownName};
 pub use emulation::{Emulation, EmulationError, Hosts};
+pub use fingerprint::Fnv1a;
 pub use key::OperationKey;
 pub use link_cost::{LinkCost, LinkCosts};
 pub use network::{LinkClass, NetworkModel, PCIE_3_X16};

@@ -106,7 +106,7 @@ pub struct HostNetwork {
 ///
 /// For b bytes on a server, n hosts and g workers on each: the interface of a worker's host carries g·b in each direction;
 /// that of a server with a host of its own n·g·b; that of a host with workers *and* this server (n−1)·g·b. Shard s lies on
-/// host s mod n, where the workers are or beyond them.
+/// host s mod n, where the workers are ([`paceline_plan::Hosts::rank_of_shard`]) or beyond them.
 pub fn servers_bound(profile: &Profile, plan: &Plan, servers: &Servers, network: &HostNetwork) -> IterationTime {
     let HostNetwork { hosts, workers_per_host, start_s, seconds_per_byte } = *network;
     let operations = ready_operations(profile, plan);

@@ -6,9 +6,10 @@ use std::thread;
 
 use paceline_comm::{Communicator, Config, OnStall, ThreadsConfig, Transport, TransportChoice, Watch};
 use paceline_fabric::environment::World;
+use paceline_plan::{Emulation, Fnv1a, Hosts};
 
 use crate::error::ServerError;
-use crate::roles::Roles;
+use crate::roles::{Roles, RolesError};
 use crate::serve::{ServeOptions, Served, serve};
 
 /// A worker whose process has shards, too. `R`: what a shard gives back in the end.
@@ -46,31 +47,47 @@ impl<R> ShardThread<R> {
     }
 }
 
-/// Connects this worker, and the shards that live beside it, to the world of all workers and `shards` shards: shard s
-/// lives beside worker s mod W. The launcher has started W workers; `config` is what it says. If nobody has, this process
-/// is the only worker.
+/// Connects this worker, and the shards that live beside it, to the world of all workers and `shards` shards. The launcher
+/// has started the workers; `config` is what it says, and an emulation in it is that of the workers. If nobody has started
+/// any, this process is the only worker.
+///
+/// `hosts` are those of the workers, the same for all of them, as [`Config::hosts`] finds them out: each shard lives beside
+/// the worker that [`Hosts::rank_of_shard`] says, and on an emulated network on that worker's host. Workers that see other
+/// hosts or another number of shards are refused where they meet.
 ///
 /// All workers call it. A shard has its own connections to all ranks, as if it were a process. It reports no operations that
 /// do not move: it waits for workers that compute, and what stands still where it should not, workers report.
 ///
 /// # Errors
-/// [`ServerError::Roles`] if there is no shard; [`ServerError::Comm`] if the ranks do not find together.
-pub fn join_beside(config: Config, shards: usize, options: &ServeOptions) -> Result<Joined, ServerError> {
+/// [`ServerError::Roles`] if there is no shard, or `hosts` are not those of the workers; [`ServerError::Comm`] if the ranks
+/// do not find together.
+pub fn join_beside(
+    config: Config,
+    hosts: &Hosts,
+    shards: usize,
+    options: &ServeOptions,
+) -> Result<Joined, ServerError> {
     let options = options.clone();
-    join_beside_with(config, shards, move |world, roles| serve(world, roles, &options))
+    join_beside_with(config, hosts, shards, move |world, roles| serve(world, roles, &options))
 }
 
 /// As [`join_beside`], for shards that do more than serve: `act` is what each does, and calls [`serve`].
 ///
 /// # Errors
 /// As [`join_beside`].
-pub fn join_beside_with<R, A>(config: Config, shards: usize, act: A) -> Result<Joined<R>, ServerError>
+pub fn join_beside_with<R, A>(config: Config, hosts: &Hosts, shards: usize, act: A) -> Result<Joined<R>, ServerError>
 where
     R: Send + 'static,
     A: Fn(&Communicator, Roles) -> Result<R, ServerError> + Clone + Send + 'static,
 {
-    let Some(place) = config.environment.world.clone() else { return join_alone(config, shards, act) };
-    let roles = Roles::new(place.world_size as usize, shards)?;
+    let place = config.environment.world.clone();
+    let roles = Roles::new(place.as_ref().map_or(1, |place| place.world_size as usize), shards)?;
+    if hosts.ranks() != roles.workers() {
+        return Err(RolesError::Hosts { hosts: hosts.clone(), workers: roles.workers() }.into());
+    }
+    let emulation = config.emulation.map(|emulation| Emulation { hosts: hosts.with_shards(shards), ..emulation });
+    let config = Config { emulation, ..config };
+    let Some(place) = place else { return join_alone(config, roles, act) };
     let at = |rank: u32, listener| {
         let mut config = config.clone();
         if rank != place.rank {
@@ -83,13 +100,14 @@ where
             local_size: (place.local_size == Some(place.world_size)).then_some(roles.world_size() as u32),
             local_rank: None,
             listener,
+            terms: terms(hosts, shards),
             ..place.clone()
         });
         config
     };
     let rank = place.rank as usize;
     let mut threads = Vec::new();
-    for shard in (0..shards).filter(|&shard| roles.beside(shard) == rank) {
+    for shard in (0..shards).filter(|&shard| hosts.rank_of_shard(shard) == rank) {
         let config = at(roles.rank_of(shard) as u32, None);
         let connect = move || Ok(Communicator::connect(config)?);
         threads.push(start(rank, shard, roles, connect, act.clone())?);
@@ -98,13 +116,24 @@ where
     Ok(Joined { world, roles, shards: threads })
 }
 
+/// What all ranks must say alike. Of many ranks their fingerprint: the table of members is bounded.
+fn terms(hosts: &Hosts, shards: usize) -> String {
+    let mut hosts = hosts.to_string();
+    if hosts.len() > WORDS_MAX {
+        hosts = format!("{}… ({:016x})", &hosts[..WORDS_MAX / 2], Fnv1a::of(hosts.as_bytes()));
+    }
+    format!("with {shards} shards beside workers on hosts {hosts}")
+}
+
+/// Longer lists of hosts are no help to a reader.
+const WORDS_MAX: usize = 200;
+
 /// Nobody has started workers: this process is the only one, and its threads are the world.
-fn join_alone<R, A>(config: Config, shards: usize, act: A) -> Result<Joined<R>, ServerError>
+fn join_alone<R, A>(config: Config, roles: Roles, act: A) -> Result<Joined<R>, ServerError>
 where
     R: Send + 'static,
     A: Fn(&Communicator, Roles) -> Result<R, ServerError> + Clone + Send + 'static,
 {
-    let roles = Roles::new(1, shards)?;
     let transport = match config.transport {
         TransportChoice::Auto if config.emulation.is_none() => Transport::Memory,
         TransportChoice::Auto | TransportChoice::Shm => Transport::Shm,

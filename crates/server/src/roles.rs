@@ -1,10 +1,10 @@
-use paceline_plan::Rank;
+use paceline_plan::{Hosts, Rank};
 
 /// More ranks than this are a mistake (as at the rendezvous).
 const RANKS_MAX: usize = 1 << 16;
 
 /// How many ranks of a world compute gradients, and how many serve: ranks `0..workers` are workers, those after them
-/// shards.
+/// shards. Where a shard lives that has no process of its own, the workers' hosts say ([`Hosts::rank_of_shard`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Roles {
     workers: usize,
@@ -12,7 +12,7 @@ pub struct Roles {
 }
 
 /// Roles that no world can have, or not this one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RolesError {
     /// Nobody computes gradients.
     #[error("a parameter server needs at least one worker, not 0")]
@@ -27,6 +27,14 @@ pub enum RolesError {
         workers: usize,
         /// Ranks that serve.
         shards: usize,
+    },
+    /// The hosts are those of another world.
+    #[error("the workers' hosts {hosts} are those of {} workers, and there are {workers}", hosts.ranks())]
+    Hosts {
+        /// Of each worker.
+        hosts: Hosts,
+        /// Ranks that compute gradients.
+        workers: usize,
     },
     /// The world has another number of ranks.
     #[error(
@@ -96,11 +104,6 @@ impl Roles {
         rank.checked_sub(self.workers).filter(|&shard| shard < self.shards)
     }
 
-    /// The worker beside whom a shard lives if it has no process of its own: they take turns.
-    pub fn beside(&self, shard: usize) -> Rank {
-        shard % self.workers
-    }
-
     /// Does a rank of a world of this size have the part that it wants to do?
     pub(crate) fn check(&self, rank: Rank, world: usize, serves: bool) -> Result<(), RolesError> {
         let Roles { workers, shards } = *self;
@@ -121,11 +124,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn workers_come_first_and_shards_take_turns_beside_them() {
+    fn workers_come_first() {
         let roles = Roles::new(2, 3).unwrap();
         assert_eq!((roles.world_size(), roles.rank_of(0), roles.rank_of(2)), (5, 2, 4));
         assert_eq!([0, 1, 2, 3, 4, 5].map(|rank| roles.shard_of(rank)), [None, None, Some(0), Some(1), Some(2), None]);
-        assert_eq!([0, 1, 2].map(|shard| roles.beside(shard)), [0, 1, 0]);
     }
 
     #[test]

@@ -70,6 +70,10 @@ pub struct Served {
 
 /// Serves as the shard that this rank is, until rank 0 says that it was enough ([`crate::ParameterServer::stop`]).
 ///
+/// Between two iterations a shard's operations stand still while workers compute, which is no failure. Whoever connects a
+/// rank that does nothing else leaves [`paceline_comm::Watch::on_stall`] out, as [`crate::join_beside`] does: what stands
+/// still where it should not, workers report.
+///
 /// # Errors
 /// [`ServerError::Roles`] if this rank is no shard; [`ServerError::Assignment`] if an assignment cannot be carried out;
 /// [`ServerError::Comm`] if a rank is lost or there is no memory. The workers learn the reason.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use paceline_comm::{CallOptions, Config, TransportChoice};
 use paceline_fabric::environment::{Environment, Launcher, MeetingPoint, Network, World};
+use paceline_plan::{Emulation, Hosts, NetworkModel};
 use paceline_server::{
     Assignment, Joined, Mode, ParameterServer, Roles, ServeOptions, ServerError, join_beside, join_beside_with, serve,
 };
@@ -43,6 +44,7 @@ fn launched(workers: usize, transport: TransportChoice) -> Vec<Config> {
         meeting_point: Some(MeetingPoint { host: "127.0.0.1".into(), port }),
         listener: (rank == 0).then_some(listener),
         job: "shards beside".into(),
+        terms: String::new(),
     };
     (0..workers as u32).map(|rank| config(Some(place(rank)), transport)).collect()
 }
@@ -51,7 +53,8 @@ fn launched(workers: usize, transport: TransportChoice) -> Vec<Config> {
 fn work(joined: Joined, shards: usize) -> usize {
     let Joined { world, roles, shards: threads } = joined;
     assert_eq!(roles.shards(), shards);
-    assert!(threads.iter().all(|thread| roles.beside(thread.shard()) == world.rank()));
+    let all_here = Hosts::regular(1, roles.workers());
+    assert!(threads.iter().all(|thread| all_here.rank_of_shard(thread.shard()) == world.rank()));
     let server = ParameterServer::connect(&world, roles).unwrap();
     let plan = plan(1, &[100_000, 10, 50_000], 30_000, shards);
     let assignment = Assignment { plan, iterations: 0..3, extensible: false, mode: Mode::Aggregate };
@@ -70,7 +73,10 @@ fn shards_live_beside_workers_of_several_processes_over_shared_memory_and_tcp() 
     for transport in [TransportChoice::Auto, TransportChoice::Shm, TransportChoice::Tcp] {
         for (workers, shards) in [(1, 1), (2, 1), (2, 2), (2, 3)] {
             let threads = launched(workers, transport).into_iter().map(|config| {
-                thread::spawn(move || work(join_beside(config, shards, &ServeOptions::default()).unwrap(), shards))
+                thread::spawn(move || {
+                    let hosts = config.hosts().unwrap();
+                    work(join_beside(config, &hosts, shards, &ServeOptions::default()).unwrap(), shards)
+                })
             });
             let threads: Vec<_> = threads.collect();
             let here: Vec<usize> = threads.into_iter().map(joined).collect();
@@ -83,7 +89,7 @@ fn shards_live_beside_workers_of_several_processes_over_shared_memory_and_tcp() 
 #[test]
 fn a_worker_that_nobody_launched_has_a_world_of_threads() {
     for transport in [TransportChoice::Auto, TransportChoice::Shm, TransportChoice::Tcp] {
-        let joined = join_beside(config(None, transport), 2, &ServeOptions::default()).unwrap();
+        let joined = join_beside(config(None, transport), &Hosts::regular(1, 1), 2, &ServeOptions::default()).unwrap();
         assert_eq!(work(joined, 2), 2);
     }
 }
@@ -95,7 +101,8 @@ fn shards_may_do_more_than_serve() {
         let served = serve(world, roles, &ServeOptions::default())?;
         Ok((served, world.take_records().calls.len()))
     };
-    let Joined { world, roles, shards } = join_beside_with(config(None, TransportChoice::Auto), 1, act).unwrap();
+    let Joined { world, roles, shards } =
+        join_beside_with(config(None, TransportChoice::Auto), &Hosts::regular(1, 1), 1, act).unwrap();
     let server = ParameterServer::connect(&world, roles).unwrap();
     let assignment =
         Assignment { plan: plan(1, &[5, 6], 10, 1), iterations: 0..3, extensible: false, mode: Mode::Aggregate };
@@ -120,7 +127,8 @@ fn shards_that_wait_for_a_worker_that_computes_report_nothing() {
         let told = reports.clone();
         config.watch.stall = Duration::from_millis(30);
         config.watch.on_stall = Some(Arc::new(move |report| told.lock().unwrap().push(report.rank)));
-        let Joined { world, roles, shards } = join_beside(config, 1, &ServeOptions::default()).unwrap();
+        let Joined { world, roles, shards } =
+            join_beside(config, &Hosts::regular(1, 1), 1, &ServeOptions::default()).unwrap();
         let server = ParameterServer::connect(&world, roles).unwrap();
         let iterations = 0..1;
         let plan = plan(1, &[5], 10, 1);
@@ -141,20 +149,70 @@ fn shards_that_wait_for_a_worker_that_computes_report_nothing() {
 
 #[test]
 fn no_shards_and_ranks_that_do_not_come_are_told() {
-    let none = join_beside(config(None, TransportChoice::Auto), 0, &ServeOptions::default()).unwrap_err();
+    let none = join_beside(config(None, TransportChoice::Auto), &Hosts::regular(1, 1), 0, &ServeOptions::default())
+        .unwrap_err();
     assert!(matches!(none, ServerError::Roles(_)), "{none}");
     // The second worker never comes; nor does its shard.
     let mut config = launched(2, TransportChoice::Auto).swap_remove(0);
     config.environment.timeout = Duration::from_millis(300);
-    let error = join_beside(config, 2, &ServeOptions::default()).unwrap_err().to_string();
+    let error = join_beside(config, &Hosts::regular(1, 2), 2, &ServeOptions::default()).unwrap_err().to_string();
     assert!(error.contains("never came within") && error.contains('1') && error.contains('3'), "{error}");
+}
+
+/// Two workers on each of two hosts, of which the launcher says too little, and no more than two shards: they live on
+/// both hosts, really and in the emulation.
+#[test]
+fn shards_are_dealt_out_host_by_host() {
+    let hosts: Hosts = "0,0,1,1".parse().unwrap();
+    let emulation = Emulation { network: NetworkModel::TEN_GBE, hosts: hosts.clone(), dilation: 1.0 };
+    let configs = launched(4, TransportChoice::Shm).into_iter();
+    let threads = configs.map(|config| Config { emulation: Some(emulation.clone()), ..config }).map(|config| {
+        thread::spawn(move || {
+            let hosts = config.hosts().unwrap();
+            let joined = join_beside(config, &hosts, 2, &ServeOptions::default()).unwrap();
+            let server = ParameterServer::connect(&joined.world, joined.roles).unwrap();
+            server.stop().unwrap();
+            let here: Vec<usize> = joined.shards.iter().map(|shard| shard.shard()).collect();
+            joined.shards.into_iter().for_each(|shard| _ = shard.join().unwrap());
+            let shares = |rank| joined.world.topology().host(rank) == joined.world.topology().host(joined.world.rank());
+            (here, (0..6).map(shares).collect::<Vec<bool>>())
+        })
+    });
+    let threads: Vec<_> = threads.collect();
+    let found: Vec<_> = threads.into_iter().map(joined).collect();
+    assert_eq!(found.iter().map(|(here, _)| here.clone()).collect::<Vec<_>>(), [vec![0], vec![], vec![1], vec![]]);
+    assert_eq!(found[0].1, [true, true, false, false, true, false]);
+    assert_eq!(found[3].1, [false, false, true, true, false, true]);
+}
+
+#[test]
+fn workers_that_see_other_hosts_are_refused_with_both_sides() {
+    let mut configs = launched(2, TransportChoice::Tcp);
+    for config in &mut configs {
+        // As if they did not know.
+        config.environment.world.as_mut().unwrap().local_size = None;
+    }
+    let threads = configs.into_iter().zip(["0,0", "0,1"]).map(|(config, hosts)| {
+        thread::spawn(move || {
+            join_beside(config, &hosts.parse().unwrap(), 1, &ServeOptions::default()).unwrap_err().to_string()
+        })
+    });
+    let threads: Vec<_> = threads.collect();
+    for error in threads.into_iter().map(joined) {
+        let both = "comes with 1 shards beside workers on hosts 2x1, rank 0 with 1 shards beside workers on hosts 1x2";
+        assert!(error.contains("rank 1 (host ") && error.contains(both), "{error}");
+    }
+    let of_others =
+        join_beside(config(None, TransportChoice::Auto), &Hosts::regular(1, 2), 1, &ServeOptions::default());
+    assert!(of_others.unwrap_err().to_string().contains("1x2 are those of 2 workers, and there are 1"));
 }
 
 #[test]
 fn a_shard_whose_optimiser_panics_is_told_from_one_that_is_lost() {
     let act =
         |_: &paceline_comm::Communicator, _: Roles| -> Result<(), ServerError> { panic!("as an optimiser might") };
-    let Joined { world, roles, mut shards } = join_beside_with(config(None, TransportChoice::Auto), 1, act).unwrap();
+    let Joined { world, roles, mut shards } =
+        join_beside_with(config(None, TransportChoice::Auto), &Hosts::regular(1, 1), 1, act).unwrap();
     assert!(ParameterServer::connect(&world, roles).is_err());
     let error = shards.remove(0).join().unwrap_err();
     assert!(matches!(error, ServerError::Panicked { shard: 0 }), "{error}");

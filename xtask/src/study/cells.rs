@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
 use crate::compare::Error;
+use crate::compare::circumstances::date;
 
 /// The throughput of a method in a place.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -30,6 +32,8 @@ pub struct Cell {
     pub dilate: f64,
     /// How far two measurements of the same thing lay apart there, as a share.
     pub noise: Option<f64>,
+    /// When its runs were made, and beside what.
+    pub measured: String,
     /// Why runs gave nothing.
     pub failures: Vec<String>,
 }
@@ -66,6 +70,17 @@ struct Row {
     result: Option<RowResult>,
     #[serde(default)]
     failures: Vec<String>,
+    #[serde(default)]
+    occasions: Vec<Occasion>,
+}
+
+/// Of a run.
+#[derive(Deserialize)]
+struct Occasion {
+    /// Seconds since 1970.
+    ended: u64,
+    /// The load average before it.
+    load: Option<f64>,
 }
 
 #[derive(Deserialize)]
@@ -110,7 +125,17 @@ fn cell(setting: &Setting, group: &Group, row: &Row) -> Cell {
         local_batch: setting.local_batch,
         dilate: setting.dilate,
         noise: group.noise,
+        measured: row.occasions.iter().map(Occasion::in_words).collect::<Vec<_>>().join("; "),
         failures: row.failures.clone(),
+    }
+}
+
+impl Occasion {
+    fn in_words(&self) -> String {
+        let at = SystemTime::UNIX_EPOCH + Duration::from_secs(self.ended);
+        let minutes = self.ended / 60 % (24 * 60);
+        let load = self.load.map_or_else(String::new, |load| format!(", load {load:.2}"));
+        format!("{} {:02}:{:02}{load}", date(at), minutes / 60, minutes % 60)
     }
 }
 
@@ -138,6 +163,7 @@ pub mod samples {
             local_batch: 64,
             dilate: 2.0,
             noise: Some(0.01),
+            measured: "2026-11-21 12:00, load 0.10".into(),
             failures: Vec::new(),
         }
     }
@@ -152,12 +178,14 @@ mod tests {
         let text = r#"{"schema": 1, "panels": [{"setting": {"model": "resnet50", "network": "10GbE", "local_batch": 64,
             "dilate": 8.0, "compute": {}}, "groups": [{"workers": 32, "noise": 0.02, "rows": [
             {"method": "wfbp-ps", "result": {"samples_per_s": {"mean": 7000.0, "runs": 1}, "iteration_s": 0.29,
-             "exposed_communication_s": 0.01}, "failures": []},
+             "exposed_communication_s": 0.01}, "failures": [],
+             "occasions": [{"ended": 1795268645, "load": 0.5}, {"ended": 1795272240, "load": null}]},
             {"method": "bsp-a2a", "result": null, "failures": ["run 1: late"]}]}]}]}"#;
         let cells = parse(text).expect("it is such a file");
         assert_eq!(cells.len(), 2);
         let found = find(&cells, "resnet50", "10GbE", 32, "wfbp-ps").expect("it is there");
         assert_eq!((found.samples_per_s, found.noise, found.dilate), (Some(7000.0), Some(0.02), 8.0));
+        assert_eq!(found.measured, "2026-11-21 13:44, load 0.50; 2026-11-21 14:44");
         let failed = find(&cells, "resnet50", "10GbE", 32, "bsp-a2a").expect("it is there");
         assert_eq!((failed.samples_per_s, failed.failures.len()), (None, 1));
         assert!(find(&cells, "resnet50", "10GbE", 16, "wfbp-ps").is_none());

@@ -95,7 +95,12 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
     let seconds = groups.iter().map(|group| group.estimate_s(cores, place.rounds)).sum();
     let runs = groups.iter().map(|group| group.methods.len() * group.workers.len() * place.rounds).sum();
     announce(Part::Crossovers, runs, seconds);
-    let database = place.options.database.clone().unwrap_or_else(|| place.scratch.join("crossovers.db"));
+    let database = match &place.options.database {
+        Some(database) => database.clone(),
+        // Numbers of another program are never gone on with: each has a file of its own.
+        None => place.scratch.join(format!("crossovers-{}.db", place.program_fingerprint()?)),
+    };
+    eprintln!("runs are kept in {}", database.display());
     let (mut cells, mut refused) = (Vec::new(), Vec::new());
     for group in &groups {
         match group.measure(&place.program, &database, &place.scratch, place.rounds) {
@@ -282,9 +287,21 @@ fn pairs_table(found: &[Found]) -> Table {
 }
 
 fn cells_table(cells: &[Cell]) -> Table {
-    let columns =
-        ["model", "network", "workers", "method", "samples/s", "iteration, ms", "exposed, ms", "dilation", ""];
-    let mut table = Table::new("Cells", "", &columns);
+    let columns = [
+        "model",
+        "network",
+        "workers",
+        "method",
+        "samples/s",
+        "iteration, ms",
+        "exposed, ms",
+        "dilation",
+        "measured",
+        "",
+    ];
+    let text = "When the runs of a cell ended (UTC), and the load averages over the minute before they began: finished runs of the \
+                same program are not repeated, and may be older than this page.";
+    let mut table = Table::new("Cells", text, &columns);
     let optional = |value: Option<f64>, text: fn(f64) -> String| value.map_or_else(|| "–".to_owned(), text);
     table.rows.extend(cells.iter().map(|cell| {
         vec![
@@ -296,6 +313,7 @@ fn cells_table(cells: &[Cell]) -> Table {
             optional(cell.iteration_s, ms),
             optional(cell.exposed_communication_s, ms),
             cell.dilate.to_string(),
+            cell.measured.clone(),
             cell.failures.join("; "),
         ]
     }));

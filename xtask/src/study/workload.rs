@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use paceline_cli::worlds::profile_fingerprint;
 use paceline_plan::{Profile, ProfileTensor, Step};
 
 use super::tensors::Model;
@@ -13,7 +14,7 @@ pub struct Workload {
     pub profile: Profile,
     /// Where it lies.
     pub path: PathBuf,
-    /// Of the profile, as `paceline bench` makes it (crates/cli/src/bench/models.rs).
+    /// Of the profile.
     pub fingerprint: String,
     /// What an all-reduce of all gradients takes at line rate, in seconds.
     pub line_s: f64,
@@ -57,7 +58,7 @@ impl Workload {
         let path = folder.join(format!("{}-{:.0}us.json", model.name(), backward_s * 1e6));
         let json = serde_json::to_string(&profile).map_err(|error| error.to_string())?;
         std::fs::write(&path, &json).map_err(|error| format!("{}: {error}", path.display()))?;
-        let fingerprint = format!("{:016x}", fnv1a(json.as_bytes()));
+        let fingerprint = profile_fingerprint(&profile);
         Ok(Workload { profile, path, fingerprint, line_s })
     }
 
@@ -94,11 +95,6 @@ fn profile(model: &str, tensors: Vec<ProfileTensor>, backward_s: f64) -> Profile
         update_s: whole_ns(UPDATE_SHARE * backward_s),
         tensors,
     }
-}
-
-/// FNV-1a, 64 bits.
-fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
 /// Numbers with few digits are the same after they were written and read, whoever reads them.

@@ -11,9 +11,10 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use paceline_cli::worlds::{Arm, Cell, Compute, RANK_COMMAND, Setting, WorldSpec, result_text};
+use paceline_strategy::Registry;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use xtask::lab::{INTERFACE, Lab};
 
 use super::measured::Measured;
@@ -21,10 +22,6 @@ use super::workload::Workload;
 use crate::compare::Error;
 use crate::compare::statistics::median;
 
-/// What the line of a world's result begins with (crates/cli/src/bench/rank.rs).
-const MARK: &str = "paceline-bench-result ";
-/// Where its ranks find what they are to do.
-const SPECIFICATION: &str = "PACELINE_BENCH_WORLD";
 /// A world that takes so many times what was expected, and so much longer, hangs.
 const PATIENCE: f64 = 5.0;
 const PATIENCE_MIN: Duration = Duration::from_secs(90);
@@ -79,28 +76,18 @@ impl Worlds {
     /// A rank failed, or could not keep up with its profile.
     pub fn ours(&self, method: &str, workload: &Workload, effort: Effort) -> Result<Measured, Error> {
         let workers = self.workers();
-        let samples_per_s = workload.profile.local_batch as f64 / workload.compute_s();
-        let cell = json!({
-            "setting": {
-                "model": workload.profile.model,
-                "compute": {"replay": {"profile": workload.path, "fingerprint": workload.fingerprint, "recorded_batch": workload.profile.local_batch, "samples_per_s": samples_per_s}},
-                "network": null, "workers_per_host": null, "local_batch": workload.profile.local_batch,
-                "dilate": 1.0, "data": null,
-            },
-            "method": method, "strategy": method, "workers": workers,
-            "shards": if method.contains("ps") { workers } else { 0 },
-            "dedicated_servers": false, "threads": 1, "arm": "method",
-        });
         let Effort { warm_up, iterations } = effort;
-        let effort = json!({"warm_up": warm_up, "at_least": iterations, "at_most": iterations, "seconds": null});
-        let specification = json!({"cell": cell, "effort": effort, "timeline": true}).to_string();
-        let command: [OsString; 2] = [self.program.clone().into(), "bench-rank".into()];
+        let length = paceline_cli::worlds::Effort { warm_up, at_least: iterations, at_most: iterations, seconds: None };
+        let specification = WorldSpec { cell: cell(method, workload, workers)?, effort: length, timeline: true };
+        let environment = specification.environment().map_err(|error| format!("{method}: {error}"))?;
+        let command: [OsString; 2] = [self.program.clone().into(), RANK_COMMAND.into()];
         let mut ranks = self.lab.ranks(1, &command);
-        ranks.iter_mut().for_each(|rank| _ = rank.env(SPECIFICATION, &specification));
+        ranks.iter_mut().for_each(|rank| _ = rank.envs(environment.iter().map(|(name, value)| (name, value))));
         let expected = (workload.compute_s() + 2.0 * workload.line_s) * (warm_up + iterations + 1) as f64;
         let limit = Duration::from_secs_f64(PATIENCE * expected).max(PATIENCE_MIN);
         let said = self.run(method, ranks, limit)?;
-        Measured::read(&said, MARK).map_err(|error| format!("{method}: {error}").into())
+        let result = result_text(&said).map_err(|why| format!("{method}: {why}: {}", said.trim()))?;
+        Measured::read(result).map_err(|error| format!("{method}: {error}").into())
     }
 
     /// Runs ranks to their end; what rank 0 wrote to its standard output.
@@ -169,6 +156,38 @@ impl Worlds {
         ddp.version = format!("PyTorch {} DDP on Gloo", greeting["version"].as_str().unwrap_or("?"));
         Ok(ddp)
     }
+}
+
+/// A method on one worker of each host, with its servers beside them.
+fn cell(method: &str, workload: &Workload, workers: usize) -> Result<Cell, Error> {
+    let strategy = Registry::built_in().parse(method).map_err(|error| format!("{method}: {error}"))?;
+    let profile = &workload.profile;
+    let compute = Compute::Replay {
+        profile: workload.path.display().to_string(),
+        fingerprint: workload.fingerprint.clone(),
+        recorded_batch: profile.local_batch,
+        samples_per_s: profile.local_batch as f64 / workload.compute_s(),
+    };
+    let setting = Setting {
+        model: profile.model.clone(),
+        compute,
+        network: None,
+        workers_per_host: None,
+        local_batch: profile.local_batch,
+        dilate: 1.0,
+        data: None,
+        servers_on: Vec::new(),
+    };
+    Ok(Cell {
+        setting,
+        method: method.to_owned(),
+        strategy: strategy.to_string(),
+        workers,
+        shards: strategy.servers(workers, workers).map_or(0, |servers| servers.shards),
+        dedicated_servers: false,
+        threads: 1,
+        arm: Arm::Method,
+    })
 }
 
 /// PyTorch's DDP, in the lab.

@@ -70,7 +70,7 @@ pub struct BenchArguments {
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub runs: Option<usize>,
 
-    /// Under a launcher: the hosts whose ranks are servers, by name
+    /// The hosts that do nothing but serve, by name or number from 0: of a launcher, or of --hosts
     #[arg(long, value_name = "HOST,…", value_delimiter = ',')]
     pub servers_on: Vec<String>,
 

@@ -21,6 +21,18 @@ pub struct Setting {
     pub dilate: f64,
     /// What real computation trains on, as `--data` says it; None: what comes with the model.
     pub data: Option<String>,
+    /// The hosts that do nothing but serve; where none is named, servers live where their method says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub servers_on: Vec<ServerHost>,
+}
+
+/// A host that does nothing but serve.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerHost {
+    /// Its number among the hosts, from 0.
+    pub number: usize,
+    /// What it is called.
+    pub name: String,
 }
 
 /// What a worker does between communications.
@@ -104,6 +116,10 @@ impl Setting {
         if let Some(network) = &self.network {
             labels.push(format!("emulated: {network}"));
         }
+        if !self.servers_on.is_empty() {
+            let names: Vec<&str> = self.servers_on.iter().map(|host| host.name.as_str()).collect();
+            labels.push(format!("servers on {}", names.join(", ")));
+        }
         if self.dilate != 1.0 {
             labels.push(format!("dilated {}×", self.dilate));
         }
@@ -159,6 +175,7 @@ pub mod samples {
             local_batch: 32,
             dilate: 1.0,
             data: None,
+            servers_on: Vec::new(),
         }
     }
 

@@ -6,10 +6,11 @@ use rustix::process::Signal;
 
 use super::budget::{Effort, Pace, Protocol, duration, effort};
 use super::cell::Cell;
+use super::judge::WorldEnd;
 use super::rank::WorldSpec;
-use super::store::{RunRecord, Store, StudyId};
+use super::store::{Occasion, RunRecord, Store, StudyId, now};
 use super::study::{PlannedCell, Study};
-use super::world::WorldEnd;
+use super::summary::too_late;
 use crate::failure::Failure;
 use paceline_train::CellRun;
 
@@ -77,7 +78,7 @@ pub fn conduct(
                 watcher.begins(cell, &effort, left_s);
                 let spec = WorldSpec { cell: cell.clone(), effort, timeline: number == 1 };
                 let estimate = Duration::from_secs_f64(PATIENCE * duration(pace, &effort));
-                let started = Instant::now();
+                let (started, load) = (Instant::now(), load_average());
                 let outcome = match worlds.run(&spec, estimate.max(PATIENCE_MIN))? {
                     WorldEnd::Interrupted(signal) => return Ok(StudyEnd::Interrupted(signal)),
                     WorldEnd::Failed(why) => Err(why),
@@ -86,15 +87,25 @@ pub fn conduct(
                 if let Ok(measured) = &outcome {
                     *pace = learned(measured, started.elapsed(), cell);
                 }
+                // What does not count is as good as not measured, and is measured again by --resume.
+                let outcome = outcome.and_then(|measured| match too_late(&measured) {
+                    Some(why) => Err(why),
+                    None => Ok(measured),
+                });
                 failed += usize::from(outcome.is_err());
                 done += 1;
-                let run = RunRecord { number, outcome };
+                let run = RunRecord { number, outcome, occasion: Occasion { ended: now(), load } };
                 store.keep(id, cell, &run)?;
                 watcher.ended(cell, Some(&run));
             }
         }
     }
     Ok(StudyEnd::Complete { failed })
+}
+
+/// Of the last minute.
+fn load_average() -> Option<f64> {
+    std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
 
 /// Seconds that are left for the runs that are still to come: those that another call has finished have used up theirs.
@@ -125,11 +136,14 @@ mod tests {
     use super::super::study::PanelPlan;
     use super::super::summary::samples::cell_run;
     use super::*;
+    use paceline_train::Lateness;
 
     /// Worlds that only pretend; some fail, and one is interrupted.
     #[derive(Default)]
     struct Pretended {
         ran: Vec<(String, usize)>,
+        /// Whose processor does not keep up.
+        late: Option<&'static str>,
         failing: HashMap<String, &'static str>,
         interrupt_at: Option<usize>,
     }
@@ -144,7 +158,8 @@ mod tests {
             if let Some(why) = self.failing.get(method) {
                 return Ok(WorldEnd::Failed((*why).to_owned()));
             }
-            let measured = cell_run(0.1);
+            let lateness = (self.late == Some(method)).then_some(Lateness { share: 0.2, overrun: true });
+            let measured = CellRun { lateness, ..cell_run(0.1) };
             Ok(WorldEnd::Done(announce(&measured).expect("it has a form")))
         }
     }
@@ -204,6 +219,24 @@ mod tests {
         let cells = store.cells(id).expect("read");
         assert!(cells.iter().all(|one| one.runs.len() == 2));
         assert_eq!(cells[1].runs[0].outcome, Err("rank 1 (pid 7) was killed by SIGKILL".to_owned()));
+    }
+
+    #[test]
+    fn a_run_whose_processor_was_late_has_failed_and_is_measured_again() {
+        let (_scratch, store, id) = store("late");
+        let mut worlds = Pretended { late: Some("ddp"), ..Pretended::default() };
+        let end = conduct(&study(), &store, id, &mut worlds, &mut Nobody);
+        assert!(matches!(end, Ok(StudyEnd::Complete { failed: 2 })));
+        let runs = store.cells(id).expect("read").swap_remove(2).runs;
+        assert!(
+            matches!(&runs[0].outcome, Err(why) if why.contains("late by 20 %") && why.contains("--dilate")),
+            "{runs:?}"
+        );
+        assert!(runs[0].occasion.ended > 1_700_000_000 && runs[0].occasion.load.is_some());
+        let mut worlds = Pretended::default();
+        let end = conduct(&study(), &store, id, &mut worlds, &mut Nobody);
+        assert!(matches!(end, Ok(StudyEnd::Complete { failed: 0 })));
+        assert_eq!(methods(&worlds.ran), ["ddp", "ddp"]);
     }
 
     #[test]

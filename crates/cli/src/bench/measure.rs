@@ -27,6 +27,11 @@ pub fn measure(spec: &WorldSpec, registry: &Registry) -> Result<Option<CellRun>,
     let transport = strategy.protocol.name.parse().map_err(Failure::usage)?;
     let mut config = workers::config(environment, transport)?;
     config.emulation = emulation(cell)?;
+    let rank = config.environment.world.as_ref().map_or(0, |place| place.rank as usize);
+    if rank >= cell.workers {
+        // A server waits while workers compute, and that is its work.
+        config.watch.on_stall = None;
+    }
     let loaded = Loaded::new(cell, registry)?;
     if cell.shards == 0 {
         let communicator = Communicator::connect(config)?;
@@ -37,7 +42,8 @@ pub fn measure(spec: &WorldSpec, registry: &Registry) -> Result<Option<CellRun>,
         let world = Communicator::connect(config)?;
         return work_or_serve(&world, loaded, spec, registry);
     }
-    let joined = join_beside(config, cell.shards, &serving)?;
+    let hosts = config.hosts()?;
+    let joined = join_beside(config, &hosts, cell.shards, &serving)?;
     let server = Arc::new(ParameterServer::connect(&joined.world, joined.roles)?);
     let run = work(&joined.world, (&server).into(), loaded, spec, registry)?;
     server.stop()?;
@@ -110,16 +116,20 @@ fn options(spec: &WorldSpec, registry: &Registry) -> MeasureOptions {
 /// Where time decides, a run ends when its mean is known so well.
 const RELATIVE: f64 = 0.01;
 
-/// The emulated cluster: workers fill its hosts in order. Shards that live beside workers are spread over the hosts, in
-/// turn; dedicated ones have a host each.
+/// The emulated cluster of the ranks that are processes: workers fill its hosts in order; dedicated servers live on the
+/// hosts that serve, or have a host each. (Shards beside workers are where these are.)
 fn emulation(cell: &Cell) -> Result<Option<Emulation>, Failure> {
     let Some(network) = &cell.setting.network else { return Ok(None) };
     let on_each = cell.setting.workers_per_host.unwrap_or(1);
-    let hosts = cell.workers.div_ceil(on_each);
-    let of_worker = |worker: usize| worker / on_each;
-    let of_shard = |shard: usize| if cell.dedicated_servers { hosts + shard } else { shard % hosts };
-    let by_rank = (0..cell.workers).map(of_worker).chain((0..cell.shards).map(of_shard)).collect();
-    let hosts = Hosts::of_ranks(by_rank).ok_or_else(|| Failure::usage("the emulated hosts make no sense"))?;
+    let servers: Vec<usize> = cell.setting.servers_on.iter().map(|host| host.number).collect();
+    let working = (0..).filter(|host| !servers.contains(host)).flat_map(|host| std::iter::repeat_n(host, on_each));
+    let mut hosts: Vec<usize> = working.take(cell.workers).collect();
+    if cell.dedicated_servers {
+        let first_free = hosts.last().map_or(0, |last| last + 1);
+        let of_shard = |shard| if servers.is_empty() { first_free + shard } else { servers[shard % servers.len()] };
+        hosts.extend((0..cell.shards).map(of_shard));
+    }
+    let hosts = Hosts::in_order(hosts.into_iter());
     let network = network.parse().map_err(|error: paceline_plan::EmulationError| Failure::usage(error))?;
     Ok(Some(Emulation { network, hosts, dilation: cell.setting.dilate }))
 }
@@ -127,16 +137,22 @@ fn emulation(cell: &Cell) -> Result<Option<Emulation>, Failure> {
 #[cfg(test)]
 mod tests {
     use super::super::cell::samples::{cell, replayed};
+    use super::super::cell::{ServerHost, Setting};
     use super::*;
 
     #[test]
-    fn workers_fill_hosts_and_shards_are_spread_over_them() {
+    fn workers_fill_hosts_and_dedicated_servers_have_a_host_each() {
         let setting = replayed("resnet50", "10GbE", 253.1);
         let hosts = |cell: &Cell| emulation(cell).ok().flatten().expect("it is emulated").hosts.by_rank().to_vec();
         let beside = Cell { shards: 2, ..cell(&setting, "wfbp-ps", 8) };
-        assert_eq!(hosts(&beside), [0, 0, 0, 0, 1, 1, 1, 1, 0, 1]);
+        assert_eq!(hosts(&beside), [0, 0, 0, 0, 1, 1, 1, 1]);
         let dedicated = Cell { dedicated_servers: true, ..beside };
         assert_eq!(hosts(&dedicated), [0, 0, 0, 0, 1, 1, 1, 1, 2, 3]);
         assert_eq!(hosts(&cell(&setting, "bsp-a2a", 2)), [0, 0]);
+        let host = |number: usize| ServerHost { number, name: number.to_string() };
+        let setting = Setting { servers_on: vec![host(1), host(3)], workers_per_host: Some(2), ..setting };
+        // Workers on hosts 0 and 2.
+        let served = Cell { shards: 3, dedicated_servers: true, ..cell(&setting, "wfbp-ps", 4) };
+        assert_eq!(hosts(&served), [0, 0, 1, 1, 2, 3, 2]);
     }
 }

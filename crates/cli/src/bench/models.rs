@@ -1,6 +1,6 @@
 //! The models that a study can name: those of the training engine, and the caller's own.
 
-use paceline_plan::{Profile, built_in_profile};
+use paceline_plan::{Fnv1a, Profile, built_in_profile};
 use paceline_train::{
     Backend, Data, DataSource, ModelName, MomentumSgd, Subject, TensorInfo, TrainError, TrainOptions, available_memory,
     load_profile, memory_estimate,
@@ -9,7 +9,6 @@ use paceline_train::{
 use super::catalogue::{Catalogue, ModelEntry, ProfileEntry};
 use super::cell::{Cell, Compute};
 use crate::Registry;
-use crate::bench::fnv1a;
 use crate::failure::Failure;
 
 /// Everything that can be named.
@@ -55,14 +54,17 @@ fn entry(name: &str, profile: &Profile) -> ProfileEntry {
     }
 }
 
-/// Of everything that is in it.
-fn fingerprint(profile: &Profile) -> String {
+/// The fingerprint of a profile: of everything that is in it.
+pub fn fingerprint(profile: &Profile) -> String {
     let text = serde_json::to_string(profile).unwrap_or_default();
-    format!("{:016x}", fnv1a(text.as_bytes()))
+    format!("{:016x}", Fnv1a::of(text.as_bytes()))
 }
 
 /// What `--data` names.
-fn source(text: Option<&str>) -> Result<DataSource, Failure> {
+///
+/// # Errors
+/// It is no source.
+pub fn source(text: Option<&str>) -> Result<DataSource, Failure> {
     text.map_or_else(|| Ok(DataSource::default()), |text| text.parse().map_err(Failure::usage))
 }
 

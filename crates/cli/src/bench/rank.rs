@@ -23,6 +23,10 @@ pub struct WorldSpec {
     pub timeline: bool,
 }
 
+/// candle sizes its own pools by this variable of the environment.
+const POOL_THREADS: &str = "RAYON_NUM_THREADS";
+/// How this program is told to be a rank of a world.
+pub const RANK_COMMAND: &str = "bench-rank";
 /// Where the ranks find it.
 const VARIABLE: &str = "PACELINE_BENCH_WORLD";
 /// What the result's line begins with: a model of the user's own may write lines, too.
@@ -39,8 +43,9 @@ impl WorldSpec {
     ///
     /// # Errors
     /// Never in practice: the fields have a JSON form.
-    pub fn environment(&self) -> serde_json::Result<(String, String)> {
-        Ok((VARIABLE.to_owned(), serde_json::to_string(self)?))
+    pub fn environment(&self) -> serde_json::Result<Vec<(String, String)>> {
+        let pool = (POOL_THREADS.to_owned(), self.cell.threads.to_string());
+        Ok(vec![(VARIABLE.to_owned(), serde_json::to_string(self)?), pool])
     }
 }
 
@@ -52,14 +57,22 @@ pub fn announce(measured: &CellRun) -> serde_json::Result<String> {
     Ok(format!("{MARK}{}\n", serde_json::to_string(measured)?))
 }
 
-/// The result that stands in rank 0's words.
+/// The result that stands in rank 0's words, as JSON.
+///
+/// # Errors
+/// There is none.
+pub fn result_text(words: &str) -> Result<&str, String> {
+    let line = words.lines().rev().find_map(|line| line.strip_prefix(MARK));
+    line.ok_or_else(|| "rank 0 ended without a result".to_owned())
+}
+
+/// As [`result_text`], read.
 ///
 /// # Errors
 /// A sentence that says what is missing.
 pub fn result(words: &str) -> Result<CellRun, String> {
-    let line = words.lines().rev().find_map(|line| line.strip_prefix(MARK));
-    let line = line.ok_or("rank 0 ended without a result")?;
-    serde_json::from_str(line).map_err(|error| format!("rank 0 gave a result that cannot be read: {error}"))
+    serde_json::from_str(result_text(words)?)
+        .map_err(|error| format!("rank 0 gave a result that cannot be read: {error}"))
 }
 
 /// Is one rank of a world.

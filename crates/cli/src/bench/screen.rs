@@ -54,7 +54,7 @@ impl Watcher for Screen {
     fn ended(&mut self, cell: &Cell, run: Option<&RunRecord>) {
         self.runs += 1;
         self.bar.set_position(self.runs);
-        if let Some(RunRecord { number, outcome: Err(why) }) = run {
+        if let Some(RunRecord { number, outcome: Err(why), .. }) = run {
             self.bar.suspend(|| eprintln!("paceline: run {number} of {cell} failed: {why}"));
         }
     }

@@ -9,11 +9,15 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::cell::Cell;
+use super::identity::Identity;
 use crate::failure::Failure;
 use paceline_train::CellRun;
 
 /// The version of the tables; in SQLite's `user_version`.
-const SCHEMA: i64 = 1;
+const SCHEMA: i64 = 2;
+
+/// "Pacl", in SQLite's `application_id`: the file is ours.
+const APPLICATION: i64 = 0x5061_636c;
 
 /// How long another process that writes to the same file is waited for.
 const BUSY: Duration = Duration::from_secs(5);
@@ -108,6 +112,9 @@ pub struct StudyRecord {
     pub machine: crate::machine::Machine,
     /// The fingerprint of everything that must be the same for its runs to be continued by another call.
     pub fingerprint: String,
+    /// What the fingerprint is of, part by part.
+    #[serde(default)]
+    pub identity: Identity,
     /// Warm-up and measured iterations and runs, in words.
     pub protocol: String,
 }
@@ -119,6 +126,17 @@ pub struct RunRecord {
     pub number: usize,
     /// What it gave, or why it gave nothing.
     pub outcome: Result<CellRun, String>,
+    /// When, and beside what.
+    pub occasion: Occasion,
+}
+
+/// Under which circumstances a run was made: a study may go on another day.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, serde::Deserialize)]
+pub struct Occasion {
+    /// Seconds since 1970 at its end.
+    pub ended: u64,
+    /// The load average over the minute before it began; None if nobody looked.
+    pub load: Option<f64>,
 }
 
 /// A cell with what is known of it.
@@ -161,23 +179,46 @@ impl Store {
     fn prepare(&self) -> Result<(), StoreError> {
         let error = |e| database(&self.path, "preparing its tables", e);
         self.connection.busy_timeout(BUSY).map_err(error)?;
-        let found: i64 = self.connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(error)?;
-        let tables: i64 = self
-            .connection
-            .query_row("SELECT count(*) FROM sqlite_schema WHERE type = 'table'", [], |row| row.get(0))
-            .map_err(error)?;
-        match found {
-            0 if tables > 0 => return Err(StoreError::Foreign { path: self.path.clone() }),
-            found if found > SCHEMA => return Err(StoreError::Newer { path: self.path.clone(), found }),
-            _ => {}
+        // Looked at and made in one transaction: somebody else may open it for the first time, too.
+        if self.found().map_err(error)? != Found::Ours(SCHEMA) {
+            self.connection.execute_batch("BEGIN IMMEDIATE").map_err(error)?;
+            let made = self.make();
+            self.connection.execute_batch(if made.is_ok() { "COMMIT" } else { "ROLLBACK" }).map_err(error)?;
+            made?;
         }
         // Readers go on while a run is committed, and a commit survives the death of this process and of the machine.
         self.connection.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;").map_err(error)?;
-        self.connection.execute_batch("PRAGMA foreign_keys = ON").map_err(error)?;
-        if found < 1 {
-            self.connection.execute_batch(VERSION_1).map_err(error)?;
-        }
-        Ok(())
+        self.connection.execute_batch("PRAGMA foreign_keys = ON").map_err(error)
+    }
+
+    /// Makes what is missing.
+    fn make(&self) -> Result<(), StoreError> {
+        let error = |e| database(&self.path, "preparing its tables", e);
+        let missing: &[&str] = match self.found().map_err(error)? {
+            Found::Nothing => &[VERSION_1, VERSION_2],
+            Found::Ours(1) => &[VERSION_2],
+            Found::Ours(found) if found > SCHEMA => return Err(StoreError::Newer { path: self.path.clone(), found }),
+            Found::Ours(_) => &[],
+            Found::Foreign => return Err(StoreError::Foreign { path: self.path.clone() }),
+        };
+        missing.iter().try_for_each(|statements| self.connection.execute_batch(statements)).map_err(error)
+    }
+
+    /// What the file is.
+    fn found(&self) -> rusqlite::Result<Found> {
+        let number = |query: &str| self.connection.query_row(query, [], |row| row.get::<_, i64>(0));
+        let (application, version) = (number("PRAGMA application_id")?, number("PRAGMA user_version")?);
+        let tables = number("SELECT count(*) FROM sqlite_schema WHERE type = 'table'")?;
+        // Version 1 did not sign.
+        let ours = number(
+            "SELECT count(*) FROM pragma_table_info('run') WHERE name IN ('cell', 'number', 'ended', 'measured', 'message')",
+        )?;
+        Ok(match (application, version) {
+            (APPLICATION, _) => Found::Ours(version),
+            (0, 0) if tables == 0 => Found::Nothing,
+            (0, 1) if tables == 3 && ours == 5 => Found::Ours(1),
+            _ => Found::Foreign,
+        })
     }
 
     /// Begins a study.
@@ -202,6 +243,17 @@ impl Store {
         let query = "SELECT id FROM study WHERE fingerprint = ?1 ORDER BY id DESC LIMIT 1";
         let id = self.connection.query_row(query, [fingerprint], |row| row.get(0)).optional();
         Ok(id.map_err(|e| database(&self.path, "looking for a study to resume", e))?.map(StudyId))
+    }
+
+    /// What a study was when it began.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn study(&self, id: StudyId) -> Result<StudyRecord, StoreError> {
+        let query = "SELECT json FROM study WHERE id = ?1";
+        let json: rusqlite::Result<String> = self.connection.query_row(query, [id.0], |row| row.get(0));
+        let json = json.map_err(|e| database(&self.path, "reading the study", e))?;
+        Ok(StudyRecord { id: id.0, ..self.decode(&json, "study")? })
     }
 
     /// The studies, oldest first.
@@ -229,9 +281,9 @@ impl Store {
         self.change(keeping, "INSERT OR IGNORE INTO cell (study, key) VALUES (?1, ?2)", params![study.0, key])?;
         self.change(
             keeping,
-            "INSERT OR REPLACE INTO run (cell, number, ended, measured, message)
-             SELECT id, ?3, ?4, ?5, ?6 FROM cell WHERE study = ?1 AND key = ?2",
-            params![study.0, key, run.number as i64, now() as i64, measured, message],
+            "INSERT OR REPLACE INTO run (cell, number, ended, measured, message, load)
+             SELECT id, ?3, ?4, ?5, ?6, ?7 FROM cell WHERE study = ?1 AND key = ?2",
+            params![study.0, key, run.number as i64, run.occasion.ended as i64, measured, message, run.occasion.load],
         )
     }
 
@@ -252,13 +304,16 @@ impl Store {
     /// # Errors
     /// It cannot be read.
     pub fn cells(&self, study: StudyId) -> Result<Vec<CellRecord>, StoreError> {
-        let query = "SELECT cell.id, key, number, measured, message FROM cell JOIN run ON cell.id = run.cell
+        let query =
+            "SELECT cell.id, key, number, measured, message, ended, load FROM cell JOIN run ON cell.id = run.cell
                      WHERE study = ?1 ORDER BY cell.id, number";
-        type Row = (i64, String, i64, Option<String>, Option<String>);
-        let rows: Vec<Row> =
-            self.rows(query, [study.0], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?)))?;
+        type Row = (i64, String, i64, Option<String>, Option<String>, Occasion);
+        let rows: Vec<Row> = self.rows(query, [study.0], |row| {
+            let occasion = Occasion { ended: row.get::<_, i64>(5)? as u64, load: row.get(6)? };
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, occasion))
+        })?;
         let (mut cells, mut last): (Vec<CellRecord>, _) = (Vec::new(), None);
-        for (id, key, number, measured, message) in rows {
+        for (id, key, number, measured, message, occasion) in rows {
             if last != Some(id) {
                 last = Some(id);
                 cells.push(CellRecord { cell: self.decode(&key, "cell")?, runs: Vec::new() });
@@ -268,7 +323,7 @@ impl Store {
                 None => Err(message.unwrap_or_default()),
             };
             if let Some(cell) = cells.last_mut() {
-                cell.runs.push(RunRecord { number: number as usize, outcome });
+                cell.runs.push(RunRecord { number: number as usize, outcome, occasion });
             }
         }
         Ok(cells)
@@ -315,7 +370,6 @@ impl Store {
 
 /// Cells and runs hold their contents as JSON: what they are made of may grow without new tables.
 const VERSION_1: &str = "
-BEGIN;
 CREATE TABLE study (id INTEGER PRIMARY KEY, fingerprint TEXT NOT NULL, json TEXT NOT NULL);
 CREATE TABLE cell (
     id INTEGER PRIMARY KEY, study INTEGER NOT NULL REFERENCES study, key TEXT NOT NULL, UNIQUE (study, key));
@@ -323,8 +377,25 @@ CREATE TABLE run (
     cell INTEGER NOT NULL REFERENCES cell, number INTEGER NOT NULL, ended INTEGER NOT NULL,
     measured TEXT, message TEXT, PRIMARY KEY (cell, number));
 PRAGMA user_version = 1;
-COMMIT;
 ";
+
+/// The load average before a run, and our signature.
+const VERSION_2: &str = "
+ALTER TABLE run ADD COLUMN load REAL;
+PRAGMA application_id = 0x5061636c;
+PRAGMA user_version = 2;
+";
+
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    /// New.
+    Nothing,
+    /// Ours, of this version.
+    Ours(i64),
+    /// Somebody else's.
+    Foreign,
+}
 
 /// Seconds since 1970.
 pub fn now() -> u64 {
@@ -343,119 +414,4 @@ fn is_full(error: &rusqlite::Error) -> bool {
 }
 
 #[cfg(test)]
-pub mod tests {
-    use super::super::cell::samples;
-    use super::super::summary::samples::cell_run;
-    use super::*;
-    use crate::machine::Machine;
-
-    /// A study that was never run.
-    pub fn study_record(fingerprint: &str) -> StudyRecord {
-        StudyRecord {
-            id: 0,
-            started: 1,
-            command: vec!["paceline".to_owned(), "bench".to_owned()],
-            version: "1".to_owned(),
-            machine: Machine::this(),
-            fingerprint: fingerprint.to_owned(),
-            protocol: "2 + 5 iterations, 2 runs".to_owned(),
-        }
-    }
-
-    fn run(number: usize, seconds: f64) -> RunRecord {
-        let measured = CellRun { iteration_s: vec![seconds, 0.1 + 0.2], ..cell_run(1.0) };
-        RunRecord { number, outcome: Ok(measured) }
-    }
-
-    struct Scratch(PathBuf);
-
-    impl Scratch {
-        fn new(name: &str) -> Scratch {
-            let path = std::env::temp_dir().join(format!("paceline-store-{}-{name}", std::process::id()));
-            std::fs::create_dir_all(&path).expect("a directory for the test");
-            Scratch(path)
-        }
-
-        fn file(&self) -> PathBuf {
-            self.0.join("runs.db")
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
-    }
-
-    #[test]
-    fn what_was_kept_is_read_back_by_another_process() {
-        let scratch = Scratch::new("kept");
-        let (a, b) = (samples::cell(&samples::setting("cnn"), "wfbp-ps", 2), samples::setting("mlp"));
-        let b = samples::cell(&b, "bsp-a2a", 4);
-        let store = Store::open(&scratch.file()).expect("it is new");
-        let id = store.begin(&study_record("f")).expect("begun");
-        let failed = RunRecord { number: 1, outcome: Err("rank 1 was killed by SIGKILL".to_owned()) };
-        for (cell, record) in [(&b, run(1, 0.5)), (&a, failed.clone()), (&b, run(2, 1.0 / 3.0))] {
-            store.keep(id, cell, &record).expect("kept");
-        }
-        // Nothing was closed: as after `kill -9`.
-        let other = Store::open_existing(&scratch.file()).expect("it is there");
-        let cells = other.cells(id).expect("read");
-        assert_eq!(cells[0], CellRecord { cell: b.clone(), runs: vec![run(1, 0.5), run(2, 1.0 / 3.0)] });
-        assert_eq!(cells[1], CellRecord { cell: a.clone(), runs: vec![failed] });
-        assert!(other.has(id, &b, 2).expect("read") && !other.has(id, &b, 3).expect("read"));
-        assert!(!other.has(id, &a, 1).expect("read"), "a failed run is to be run again");
-        other.keep(id, &a, &run(1, 0.25)).expect("replaces the failed one");
-        assert!(store.has(id, &a, 1).expect("read"));
-        assert_eq!(store.cells(id).expect("read")[1].runs, [run(1, 0.25)]);
-    }
-
-    #[test]
-    fn studies_are_told_apart_and_the_last_of_a_kind_is_resumed() {
-        let scratch = Scratch::new("studies");
-        let store = Store::open(&scratch.file()).expect("it is new");
-        let ids = ["f", "g", "f"].map(|fingerprint| store.begin(&study_record(fingerprint)).expect("begun"));
-        assert_eq!(store.last_with("f").expect("read"), Some(ids[2]));
-        assert_eq!(store.last_with("g").expect("read"), Some(ids[1]));
-        assert_eq!(store.last_with("h").expect("read"), None);
-        let cell = samples::cell(&samples::setting("cnn"), "ddp", 1);
-        store.keep(ids[0], &cell, &run(1, 1.0)).expect("kept");
-        assert!(!store.has(ids[2], &cell, 1).expect("read"));
-        let read: Vec<_> = store.studies().expect("read").into_iter().map(|(_, study)| study.fingerprint).collect();
-        assert_eq!(read, ["f", "g", "f"]);
-    }
-
-    #[test]
-    fn files_of_others_are_refused_and_not_touched() {
-        let scratch = Scratch::new("foreign");
-        let open = || Store::open(&scratch.file());
-        std::fs::write(scratch.file(), "nothing like a database, but long enough to be looked at by SQLite")
-            .expect("written");
-        assert!(matches!(open(), Err(StoreError::Database { .. })));
-        std::fs::remove_file(scratch.file()).expect("removed");
-        let foreign = Connection::open(scratch.file()).expect("made");
-        foreign.execute_batch("CREATE TABLE theirs (x)").expect("made");
-        assert!(matches!(open(), Err(StoreError::Foreign { .. })));
-        foreign.execute_batch("DROP TABLE theirs; PRAGMA user_version = 99").expect("changed");
-        assert!(matches!(open(), Err(StoreError::Newer { found: 99, .. })));
-        assert!(matches!(Store::open_existing(&scratch.0.join("none.db")), Err(StoreError::Database { .. })));
-        assert!(!scratch.0.join("none.db").exists());
-    }
-
-    #[test]
-    fn a_full_disk_loses_no_run_that_had_ended() {
-        let scratch = Scratch::new("full");
-        let store = Store::open(&scratch.file()).expect("it is new");
-        let id = store.begin(&study_record("f")).expect("begun");
-        let cell = samples::cell(&samples::setting("cnn"), "ddp", 2);
-        store.keep(id, &cell, &run(1, 1.0)).expect("there is room");
-        store.connection.execute_batch("PRAGMA max_page_count = 1").expect("it stays at the pages there are");
-        let large = CellRun { iteration_s: vec![0.1; 100_000], ..cell_run(1.0) };
-        let error = store.keep(id, &cell, &RunRecord { number: 2, outcome: Ok(large) }).expect_err("there is no room");
-        assert!(matches!(error, StoreError::Full { .. }), "{error}");
-        assert_eq!(store.cells(id).expect("read")[0].runs, [run(1, 1.0)]);
-        store.connection.execute_batch("PRAGMA max_page_count = 1000000").expect("room is made");
-        store.keep(id, &cell, &run(2, 2.0)).expect("it goes on");
-        assert_eq!(Store::open(&scratch.file()).expect("whole").cells(id).expect("read")[0].runs.len(), 2);
-    }
-}
+pub mod tests;

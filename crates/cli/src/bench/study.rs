@@ -8,7 +8,8 @@ use paceline_strategy::Strategy;
 use super::arguments::{BenchArguments, ComputeChoice, split_methods};
 use super::budget::{Pace, Protocol, STUDY};
 use super::catalogue::{Catalogue, ModelEntry, ProfileEntry};
-use super::cell::{Arm, Cell, Compute, Setting};
+use super::cell::{Arm, Cell, Compute, ServerHost, Setting};
+use super::stage::Stage;
 use super::statistics::traffic_factor;
 
 /// Everything that is to be measured.
@@ -40,11 +41,20 @@ pub struct PlannedCell {
 
 /// What a study is planned for.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct Place<'a> {
     /// Cores of this machine.
     pub cores: usize,
-    /// Ranks that a launcher has started; None: we start them.
-    pub launched: Option<usize>,
+    /// What a launcher has started; None: we start the ranks ourselves.
+    pub launched: Option<&'a Launched>,
+}
+
+/// What a launcher has started.
+#[derive(Clone, Debug)]
+pub struct Launched {
+    /// Its ranks on their hosts.
+    pub stage: Stage,
+    /// Cores that each rank has for itself.
+    pub cores: usize,
 }
 
 /// The study's seven methods, and what most people have.
@@ -91,7 +101,7 @@ pub fn plan(arguments: &BenchArguments, catalogue: &Catalogue<'_>, place: Place)
     let wanted = wanted(arguments, place);
     let mut panels = Vec::new();
     for one in &wanted {
-        for setting in settings(one, catalogue)? {
+        for setting in settings(one, catalogue, place)? {
             panels.push(panel(setting, &methods, one, catalogue, place)?);
         }
     }
@@ -130,20 +140,32 @@ fn check(arguments: &BenchArguments, place: Place) -> Result<(), Refusal> {
         return refuse("--budget must be a positive number of seconds", "--budget 60");
     }
     match place.launched {
-        None if !arguments.servers_on.is_empty() => refuse(
-            "--servers-on names hosts of a launcher, and none has started this program",
-            "start it by srun, mpirun or `paceline launch`, or leave --servers-on out",
+        None if !arguments.servers_on.is_empty() && arguments.hosts.is_none() => refuse(
+            "--servers-on names hosts, and all ranks are on this one: no launcher has started this program",
+            "start it by srun, mpirun or `paceline launch`, or emulate hosts by --hosts; or leave --servers-on out",
         ),
         Some(_) if !arguments.emulate.is_empty() => refuse(
             "--emulate shapes links within one machine; a launcher's ranks have links of their own",
             "leave --emulate out, or run without a launcher",
         ),
-        Some(ranks) if arguments.workers.iter().any(|workers| *workers > ranks) => refuse(
-            format!("--workers {:?}, but the launcher has started {ranks} ranks", arguments.workers),
-            "start more ranks, or ask for fewer workers",
-        ),
         _ => Ok(()),
     }
+}
+
+/// The hosts with their ranks, if there are several places to live.
+fn stage(arguments: &BenchArguments, place: Place) -> Option<Stage> {
+    let emulated = |hosts: super::arguments::Hosts| Stage::emulated(hosts.hosts, hosts.workers);
+    place.launched.map(|launched| launched.stage.clone()).or(arguments.hosts.map(emulated))
+}
+
+/// The hosts that do nothing but serve.
+fn servers_on(arguments: &BenchArguments, place: Place) -> Result<Vec<ServerHost>, Refusal> {
+    let Some(stage) = stage(arguments, place).filter(|_| !arguments.servers_on.is_empty()) else {
+        return Ok(Vec::new());
+    };
+    let refusal =
+        |what| Refusal { what: format!("--servers-on {}: {what}", arguments.servers_on.join(",")), help: None };
+    stage.serving(&arguments.servers_on).map_err(refusal)
 }
 
 /// The two panels that no arguments mean, or the one that they do.
@@ -197,7 +219,8 @@ fn methods(arguments: &BenchArguments, catalogue: &Catalogue<'_>) -> Result<Vec<
 }
 
 /// Every combination of model, batch and network.
-fn settings(arguments: &BenchArguments, catalogue: &Catalogue<'_>) -> Result<Vec<Setting>, Refusal> {
+fn settings(arguments: &BenchArguments, catalogue: &Catalogue<'_>, place: Place) -> Result<Vec<Setting>, Refusal> {
+    let servers_on = servers_on(arguments, place)?;
     let mut settings = Vec::new();
     for (model, profile, batch) in computations(arguments, catalogue)? {
         let batches = if arguments.local_batch.is_empty() { vec![batch] } else { arguments.local_batch.clone() };
@@ -211,6 +234,7 @@ fn settings(arguments: &BenchArguments, catalogue: &Catalogue<'_>) -> Result<Vec
                     local_batch,
                     dilate: arguments.dilate.unwrap_or(1.0),
                     data: arguments.data.clone(),
+                    servers_on: servers_on.clone(),
                 });
             }
         }
@@ -298,18 +322,23 @@ fn panel(
     catalogue: &Catalogue<'_>,
     place: Place,
 ) -> Result<PanelPlan, Refusal> {
-    let workers = workers(arguments, place);
-    if let (Some(hosts), Some(&most)) = (arguments.hosts, workers.iter().max())
-        && most > hosts.hosts * hosts.workers
-    {
-        let what = format!("{most} workers do not fit on --hosts {hosts}");
-        return refuse(what, "more hosts, more workers on each, or fewer --workers");
-    }
+    let stage = stage(arguments, place);
+    let workers = workers(arguments, stage.as_ref(), &setting.servers_on);
     let most = workers.iter().max().copied().unwrap_or(1);
-    let threads = if setting.is_replayed() { 1 } else { (place.cores / most).max(1) };
+    if let Some(stage) = &stage {
+        fits(most, stage, &setting, arguments, place)?;
+    }
+    let threads = match place.launched {
+        _ if setting.is_replayed() => 1,
+        Some(launched) => launched.cores,
+        None => (place.cores / most).max(1),
+    };
     let model = catalogue.model(&setting.model).ok();
     let cell = |chosen: &Chosen, workers: usize, arm| {
-        let hosts = setting.workers_per_host.map_or(1, |on_each| workers.div_ceil(on_each));
+        let hosts = match (&stage, setting.workers_per_host) {
+            (Some(stage), _) => stage.hosts_of(workers, &setting.servers_on),
+            (None, on_each) => on_each.map_or(1, |on_each| workers.div_ceil(on_each)),
+        };
         let servers = chosen.strategy.servers(workers, hosts);
         let cell = Cell {
             setting: setting.clone(),
@@ -317,12 +346,21 @@ fn panel(
             strategy: chosen.strategy.to_string(),
             workers,
             shards: servers.map_or(0, |servers| servers.shards),
-            dedicated_servers: servers.is_some_and(|servers| servers.dedicated) || !arguments.servers_on.is_empty(),
+            dedicated_servers: servers.is_some_and(|servers| servers.dedicated || !setting.servers_on.is_empty()),
             threads,
             arm,
         };
         PlannedCell { pace: pace(&cell, model, place), cell }
     };
+    if let (Some(launched), true) = (place.launched, setting.servers_on.is_empty()) {
+        let dedicated = |chosen: &&Chosen| chosen.strategy.servers(1, 1).is_some_and(|servers| servers.dedicated);
+        if let Some(chosen) = methods.iter().find(dedicated) {
+            return refuse(
+                format!("{} has servers on hosts of their own, and nothing says which hosts serve", chosen.name),
+                format!("--servers-on HOST,…; the hosts are {}", launched.stage.list()),
+            );
+        }
+    }
     let mut cells = Vec::new();
     let alone = |chosen: &Chosen| chosen.strategy.servers(1, 1).is_none();
     let has_baseline = workers.contains(&1) && methods.iter().any(alone);
@@ -340,13 +378,35 @@ fn panel(
     Ok(PanelPlan { setting, cells })
 }
 
+/// Refuses more workers than there is room for.
+fn fits(
+    most: usize,
+    stage: &Stage,
+    setting: &Setting,
+    arguments: &BenchArguments,
+    place: Place,
+) -> Result<(), Refusal> {
+    let room = stage.workers(&setting.servers_on).len();
+    let serve = if setting.servers_on.is_empty() { "" } else { " that do not serve" };
+    match (place.launched, arguments.hosts) {
+        _ if most <= room => Ok(()),
+        (None, Some(hosts)) => refuse(
+            format!("{most} workers do not fit on --hosts {hosts}: there are {room} places{serve}"),
+            "more hosts, more workers on each, or fewer --workers",
+        ),
+        _ => refuse(
+            format!("--workers {most}, but the launcher has started {room} ranks{serve}"),
+            "start more ranks, or ask for fewer workers",
+        ),
+    }
+}
+
 /// The numbers of workers, ascending, each once.
-fn workers(arguments: &BenchArguments, place: Place) -> Vec<usize> {
-    let mut workers = match (&arguments.workers[..], arguments.hosts, place.launched) {
-        ([], Some(hosts), _) => vec![hosts.hosts * hosts.workers],
-        ([], None, Some(ranks)) => vec![ranks],
-        ([], None, None) => vec![1, 2, 4],
-        (given, ..) => given.to_vec(),
+fn workers(arguments: &BenchArguments, stage: Option<&Stage>, serving: &[ServerHost]) -> Vec<usize> {
+    let mut workers = match (&arguments.workers[..], stage) {
+        ([], Some(stage)) => vec![stage.workers(serving).len()],
+        ([], None) => vec![1, 2, 4],
+        (given, _) => given.to_vec(),
     };
     workers.sort_unstable();
     workers.dedup();

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cell::{Arm, Setting};
 use super::statistics::{Estimate, c2c, mean, spread};
-use super::store::{CellRecord, RunRecord};
+use super::store::{CellRecord, Occasion, RunRecord};
 use super::verdict::{Verdict, decide};
 use paceline_train::{CellRun, Timeline};
 
@@ -64,6 +64,9 @@ pub struct Row {
     pub result: Option<RowResult>,
     /// Why runs gave nothing, or were not counted.
     pub failures: Vec<String>,
+    /// When its runs were made, and beside what.
+    #[serde(default)]
+    pub occasions: Vec<Occasion>,
 }
 
 /// What the counted runs of a row gave.
@@ -171,19 +174,23 @@ fn row(record: &CellRecord, baseline: Option<&Baseline>) -> Row {
         shards: cell.shards,
         result: result(record, baseline),
         failures: record.runs.iter().filter_map(failure).collect(),
+        occasions: record.runs.iter().map(|run| run.occasion).collect(),
     }
 }
 
 fn failure(run: &RunRecord) -> Option<String> {
     let why = match &run.outcome {
         Err(message) => message.clone(),
-        Ok(run) if run.overrun() => {
-            let late = run.lateness.map_or(0.0, |lateness| 100.0 * lateness.share);
-            format!("not counted: the processor was late by {late:.0} % of the replayed computation; raise --dilate")
-        }
-        Ok(_) => return None,
+        // Studies of earlier versions have kept such runs.
+        Ok(run) => too_late(run)?,
     };
     Some(format!("run {}: {why}", run.number))
+}
+
+/// Why a run does not count although it ended, if it does not.
+pub fn too_late(run: &CellRun) -> Option<String> {
+    let late = 100.0 * run.lateness.filter(|lateness| lateness.overrun)?.share;
+    Some(format!("not counted: the processor was late by {late:.0} % of the replayed computation; raise --dilate"))
 }
 
 fn result(record: &CellRecord, baseline: Option<&Baseline>) -> Option<RowResult> {
@@ -276,7 +283,8 @@ pub mod samples {
     pub fn record(cell: Cell, iterations_s: &[f64]) -> CellRecord {
         let run = |(seconds, number): (&f64, usize)| {
             let (workers, local_batch) = (cell.workers, cell.setting.local_batch);
-            RunRecord { number, outcome: Ok(CellRun { workers, local_batch, ..cell_run(*seconds) }) }
+            let outcome = Ok(CellRun { workers, local_batch, ..cell_run(*seconds) });
+            RunRecord { number, outcome, occasion: Occasion::default() }
         };
         let runs = iterations_s.iter().zip(1..).map(run).collect();
         CellRecord { cell, runs }
@@ -300,7 +308,8 @@ pub mod samples {
             record(cell(&box_of_hosts, "bytescheduler-ps", 8), &[0.27, 0.268]),
             record(again(cell(&box_of_hosts, "bsp-a2a", 8)), &[0.451, 0.455]),
         ];
-        records[5].runs.push(RunRecord { number: 2, outcome: Err("rank 1 was killed by SIGKILL".to_owned()) });
+        let outcome = Err("rank 1 was killed by SIGKILL".to_owned());
+        records[5].runs.push(RunRecord { number: 2, outcome, occasion: Occasion::default() });
         if let Ok(measured) = &mut records[8].runs[1].outcome {
             measured.lateness = Some(Lateness { share: 0.12, overrun: true });
         }

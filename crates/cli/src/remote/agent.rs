@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::env;
 use std::fmt::Display;
 use std::io::{self, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
+use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::thread;
@@ -18,7 +18,7 @@ use crate::doctor;
 use crate::failure::Failure;
 use crate::supervisor::{
     Form, Job, LAST_LINES, LAST_LINES_QUIET, Lines, Meeting, Output, RankProcess, Seat, adopt_orphans, children,
-    end_descendants, left, start, wait,
+    end_descendants, left, listen_everywhere, start, wait,
 };
 
 /// A longer line is not from a launcher.
@@ -32,7 +32,8 @@ const ORPHANS_GRACE: Duration = Duration::from_millis(500);
 /// # Errors
 /// Only if nobody can be told: otherwise the launcher hears it.
 pub fn run() -> Result<ExitCode, Failure> {
-    let listener = listen().map_err(|error| Failure::failed("cannot listen for the ranks to meet").cause(error))?;
+    let listener =
+        listen_everywhere().map_err(|error| Failure::failed("cannot listen for the ranks to meet").cause(error))?;
     let cut_off = |error: io::Error| Failure::failed("cannot talk to the launcher").cause(error);
     let port = listener.local_addr().map_err(cut_off)?.port();
     say(&Message::Hello(hello(port))).map_err(cut_off)?;
@@ -85,11 +86,6 @@ fn hello(port: u16) -> Hello {
         kernel: uname.release().to_string_lossy().into_owned(),
         cores: thread::available_parallelism().map_or(1, usize::from),
     }
-}
-
-/// On all addresses: nobody knows yet at which one the others will call.
-fn listen() -> io::Result<TcpListener> {
-    TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))
 }
 
 fn say(message: &Message) -> io::Result<()> {

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use paceline_comm::{Communicator, Config, Emulation, TransportChoice};
 use paceline_fabric::environment::Environment;
-use paceline_plan::Hosts;
 use paceline_server::{Joined, ParameterServer, ServeOptions, ServerError, ShardThread, join_beside};
-use paceline_strategy::{Servers, Strategy};
+use paceline_strategy::Strategy;
 use paceline_train::{Peers, TrainError};
 
 use crate::failure::Failure;
@@ -21,24 +20,22 @@ pub struct Met {
     shards: Vec<ShardThread>,
 }
 
-/// The servers that a strategy asks for, for so many workers of which so many are on this host.
+/// Refuses what cannot be met here.
 ///
 /// # Errors
-/// It wants them on hosts of their own.
-pub fn servers(strategy: &Strategy, workers: usize, local_workers: usize) -> Result<Option<Servers>, Failure> {
-    let hosts = workers.div_ceil(local_workers.max(1));
-    let servers = strategy.servers(workers, hosts);
-    if servers.is_some_and(|servers| servers.dedicated) {
+/// The strategy wants servers on hosts of their own.
+pub fn check(strategy: &Strategy) -> Result<(), Failure> {
+    if strategy.servers(1, 1).is_some_and(|servers| servers.dedicated) {
         let what = format!(
             "arch={} wants servers on hosts of their own, and train starts them beside the workers",
             strategy.arch
         );
         return Err(Failure::usage(what).help("leave `dedicated` out; `paceline bench` has servers of their own"));
     }
-    Ok(servers)
+    Ok(())
 }
 
-/// Meets the other workers and the servers.
+/// Meets the other workers and the servers that the strategy asks for.
 ///
 /// # Errors
 /// Not all came in time, or a link could not be opened.
@@ -46,27 +43,19 @@ pub fn meet(
     environment: Environment,
     transport: TransportChoice,
     emulation: Option<Emulation>,
-    servers: Option<Servers>,
+    strategy: &Strategy,
 ) -> Result<Met, Failure> {
-    let Some(servers) = servers else {
+    if strategy.servers(1, 1).is_none() {
         let world = workers::connect(environment, transport, 1, emulation)?;
         return Ok(Met { peers: Peers::from(&world), world, shards: Vec::new() });
-    };
-    let emulation = emulation.map(|emulation| beside(emulation, servers.shards));
-    let mut config = Config { environment, transport, emulation, ..Config::from_environment()? };
-    config.watch.on_stall = Some(Arc::new(|report| eprintln!("paceline: {report}")));
-    let joined = join_beside(config, servers.shards, &ServeOptions::default()).map_err(failed)?;
+    }
+    let config = Config { emulation, ..workers::config(environment, transport)? };
+    let hosts = config.hosts()?;
+    let shards = strategy.servers(hosts.ranks(), hosts.members().len()).map_or(0, |servers| servers.shards);
+    let joined = join_beside(config, &hosts, shards, &ServeOptions::default()).map_err(failed)?;
     let Joined { world, roles, shards } = joined;
     let server = Arc::new(ParameterServer::connect(&world, roles).map_err(failed)?);
     Ok(Met { peers: Peers::from(&server), world, shards })
-}
-
-/// A shard is on the host of the worker beside whom it lives.
-fn beside(emulation: Emulation, shards: usize) -> Emulation {
-    let workers = emulation.hosts.by_rank().to_vec();
-    let hosts = workers.iter().copied().chain((0..shards).map(|shard| workers[shard % workers.len()])).collect();
-    let hosts = Hosts::of_ranks(hosts).unwrap_or(emulation.hosts);
-    Emulation { hosts, ..emulation }
 }
 
 impl Met {

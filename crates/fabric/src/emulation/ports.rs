@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use paceline_plan::{Emulation, Rank};
+use paceline_plan::{Emulation, Fnv1a, Rank};
 use rustix::mm::ProtFlags;
 
 use crate::shm::mapping::{Mapping, check_sealed, create_sealed, page_bytes};
@@ -117,10 +117,9 @@ fn bytes_of(emulation: &Emulation) -> usize {
     (lines * size_of::<Port>()).next_multiple_of(page_bytes())
 }
 
-/// Differs, very probably, between emulations that differ (FNV-1a).
+/// Differs, very probably, between emulations that differ.
 fn fingerprint(emulation: &Emulation) -> u64 {
-    let text = format!("{emulation:?}");
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
+    Fnv1a::of(format!("{emulation:?}").as_bytes())
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! What each launcher sets.
 
+use paceline_plan::Fnv1a;
+
 use super::{EnvironmentError, Launcher, MeetingPoint, Variables, WORLD_SIZE_MAX, World, invalid};
 
 /// The range of [`job_port`]: below the ports that Linux hands out to outgoing connections (32768 and up).
@@ -13,13 +15,10 @@ pub fn torchrun_port(master_port: u16) -> u16 {
     master_port.checked_add(1000).unwrap_or(master_port - 1000)
 }
 
-/// A port from 16384 to 32767 that follows from the job's id (FNV-1a).
+/// A port from 16384 to 32767 that follows from the job's id ([`Fnv1a`]).
 pub fn job_port(job: &str) -> u16 {
-    let hash = job
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     // The high bits mix best.
-    JOB_PORTS.start + ((hash >> 32) % JOB_PORTS.len() as u64) as u16
+    JOB_PORTS.start + ((Fnv1a::of(job.as_bytes()) >> 32) % JOB_PORTS.len() as u64) as u16
 }
 
 /// Where this process stands, by the first launcher that speaks.
@@ -48,7 +47,17 @@ pub(super) fn world(variables: &Variables<'_>) -> Result<Option<World>, Environm
     let job = variables.get("PACELINE_JOB").unwrap_or(found.job);
     let (local_rank, local_size) = (found.local_rank, found.local_size);
     let listener = listener.filter(|_| rank == 0);
-    Ok(Some(World { launcher: found.launcher, rank, world_size, local_rank, local_size, meeting_point, listener, job }))
+    Ok(Some(World {
+        launcher: found.launcher,
+        rank,
+        world_size,
+        local_rank,
+        local_size,
+        meeting_point,
+        listener,
+        job,
+        terms: String::new(),
+    }))
 }
 
 /// What a launcher said; numbers come with the variable that holds them.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Member;
 use crate::environment::MeetingPoint;
 use crate::security::SecurityError;
-use crate::text::{Clauses, Ranks, Seconds};
+use crate::text::{Clauses, Ranks, Seconds, Terms};
 
 /// Why ranks did not meet.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +31,18 @@ pub enum RendezvousError {
         theirs: u32,
         /// What rank 0 says.
         ours: u32,
+    },
+    /// Two ranks mean different things to come of the meeting.
+    #[error("rank {rank} ({process}) comes {}, rank 0 {}: start all ranks with the same arguments", Terms(.theirs), Terms(.ours))]
+    Terms {
+        /// Who disagrees with rank 0.
+        rank: u32,
+        /// Who that is.
+        process: Process,
+        /// What it has said.
+        theirs: String,
+        /// What rank 0 says.
+        ours: String,
     },
     /// Two processes have the same rank.
     #[error("two processes claim rank {rank}: {first} and {second}")]

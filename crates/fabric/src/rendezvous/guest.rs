@@ -73,8 +73,9 @@ fn attempt(party: &Party<'_>, interfaces: &[Interface]) -> Result<Outcome, Rende
 }
 
 fn converse(party: &Party<'_>, socket: TcpStream) -> Result<Outcome, RendezvousError> {
-    let World { job, world_size, .. } = party.world;
-    let hello = Hello { job: job.clone(), world_size: *world_size, member: party.own.clone() };
+    let World { job, world_size, terms, .. } = party.world;
+    let (job_name, member) = (job.clone(), party.own.clone());
+    let hello = Hello { job: job_name, world_size: *world_size, terms: terms.clone(), member };
     let bytes_max = MEMBER_BYTES_MAX * *world_size as usize;
     let claim = party.credentials.claim(party.world.rank, 0, 0);
     let answer = Channel::open(socket, &party.credentials, claim, party.deadline()).and_then(|mut channel| {

@@ -2,13 +2,13 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::os::fd::{BorrowedFd, FromRawFd};
+use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use socket2::SockRef;
 
-use super::{Answer, BLOB_BYTES_MAX, Hello, MEMBER_BYTES_MAX, Member, Members, Party, RendezvousError, nonce};
+use super::{Answer, BLOB_BYTES_MAX, Hello, MEMBER_BYTES_MAX, Member, Members, Party, Process, RendezvousError, nonce};
 use crate::control::{Arrival, Channel, Event, Reception, listen};
 use crate::interfaces::{Interface, admission, interfaces};
 
@@ -118,10 +118,15 @@ impl Table<'_> {
 
     fn disagreement(&self, hello: &Hello) -> Option<RendezvousError> {
         let (rank, ours) = (hello.member.rank, self.party.world.world_size);
+        let second: Process = (&hello.member).into();
+        let terms = &self.party.world.terms;
+        if hello.terms != *terms {
+            let (theirs, ours) = (hello.terms.clone(), terms.clone());
+            return Some(RendezvousError::Terms { rank, process: second, theirs, ours });
+        }
         if hello.world_size != ours {
             return Some(RendezvousError::WorldSize { rank, theirs: hello.world_size, ours });
         }
-        let second = (&hello.member).into();
         if rank >= ours {
             return Some(RendezvousError::NoSuchRank { rank, process: second, world_size: ours });
         }
@@ -226,6 +231,14 @@ fn covers(listener: &TcpListener, address: SocketAddr) -> bool {
 /// All addresses of this host. The first covers both families where there is IPv6.
 fn wildcard(port: u16) -> Vec<SocketAddr> {
     vec![(Ipv6Addr::UNSPECIFIED, port).into(), (Ipv4Addr::UNSPECIFIED, port).into()]
+}
+
+/// Another descriptor of the inherited socket, to be consumed in its place.
+pub(super) fn second(descriptor: i32) -> Result<i32, RendezvousError> {
+    // SAFETY: borrowed for this one question; a number that is not open answers EBADF.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    let second = rustix::io::fcntl_dupfd_cloexec(borrowed, 0);
+    Ok(second.map_err(|_: Errno| RendezvousError::NotListening { descriptor })?.into_raw_fd())
 }
 
 fn inherited(descriptor: i32) -> Result<TcpListener, RendezvousError> {

@@ -3,7 +3,7 @@ use super::super::catalogue::samples::catalogue;
 use super::*;
 use paceline_strategy::Registry;
 
-const PLACE: Place = Place { cores: 2, launched: None };
+const PLACE: Place<'static> = Place { cores: 2, launched: None };
 
 fn arguments(change: impl FnOnce(&mut BenchArguments)) -> BenchArguments {
     let mut arguments = BenchArguments::default();
@@ -84,7 +84,7 @@ fn a_profile_from_a_file_brings_its_model_along() {
 #[test]
 fn what_makes_no_sense_is_refused_with_the_reason() {
     type Change = fn(&mut BenchArguments);
-    let cases: [(Change, &str); 12] = [
+    let cases: [(Change, &str); 13] = [
         (|a| a.models = vec!["resnet5".to_owned()], "did you mean `resnet50`?"),
         (|a| a.methods = Some("wfpb-a2a".to_owned()), "did you mean `wfbp-a2a`?"),
         (|a| a.methods = Some("ddp,wfbp-a2a,ddp".to_owned()), "ddp is there twice"),
@@ -117,7 +117,16 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
             },
             "a replay reads none",
         ),
-        (|a| a.servers_on = vec!["node1".to_owned()], "none has started this program"),
+        (|a| a.servers_on = vec!["node1".to_owned()], "no launcher has started this program"),
+        (
+            |a| {
+                a.compute = Some(ComputeChoice::Replay(None));
+                a.emulate = vec!["10GbE".to_owned()];
+                a.hosts = Some(Hosts { hosts: 2, workers: 2 });
+                a.servers_on = vec!["2".to_owned()];
+            },
+            "there is no host 2; the hosts are 0 (2 ranks), 1 (2 ranks)",
+        ),
         (
             |a| {
                 a.compute = Some(ComputeChoice::Replay(None));
@@ -133,8 +142,53 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
         let refusal = planned(change).expect_err(reason);
         assert!(refusal.what.contains(reason), "{refusal:?} does not say {reason}");
     }
-    let launched = Place { launched: Some(4), ..PLACE };
-    let refused = |change: Change| plan(&arguments(change), &catalogue(&Registry::built_in()), launched);
-    assert!(refused(|a| a.workers = vec![8]).expect_err("too many").what.contains("started 4 ranks"));
-    assert!(refused(|a| a.emulate = vec!["10GbE".to_owned()]).is_err());
+    let refused = |change: Change| under_a_launcher(change).expect_err("it makes no sense").what;
+    assert!(refused(|a| a.workers = vec![8]).contains("started 6 ranks"));
+    assert!(refused(|a| a.servers_on = vec!["c".to_owned()]).contains("there is no host c"));
+    assert!(refused(|a| a.emulate = vec!["10GbE".to_owned()]).contains("links of their own"));
+    let crowded = |a: &mut BenchArguments| {
+        a.servers_on = vec!["b".to_owned()];
+        a.workers = vec![4];
+    };
+    assert!(refused(crowded).contains("started 3 ranks that do not serve"));
+    assert!(refused(|a| a.methods = Some("study-bsp-ps".to_owned())).contains("nothing says which hosts serve"));
+}
+
+/// Six ranks on two hosts, a and b.
+fn under_a_launcher(change: impl FnOnce(&mut BenchArguments)) -> Result<Study, Refusal> {
+    let stage = Stage { hosts: "2x3".parse().expect("hosts"), names: vec!["a".to_owned(), "b".to_owned()] };
+    let launched = Launched { stage, cores: 3 };
+    let place = Place { launched: Some(&launched), ..PLACE };
+    plan(&arguments(change), &catalogue(&Registry::built_in()), place)
+}
+
+#[test]
+fn under_a_launcher_its_ranks_are_the_workers_and_hosts_can_serve() {
+    let cells = |change: fn(&mut BenchArguments)| {
+        let study = under_a_launcher(change).expect("it makes sense");
+        assert_eq!(study.panels.len(), 1, "this cluster, and none in a box");
+        let cells =
+            study.panels[0].cells.iter().filter(|one| one.cell.method == "bsp-ps" && one.cell.arm == Arm::Method);
+        let facts = |cell: &Cell| (cell.workers, cell.shards, cell.dedicated_servers, cell.threads);
+        cells.map(|one| facts(&one.cell)).collect::<Vec<_>>()
+    };
+    assert_eq!(cells(|_| {}), [(6, 2, false, 3)]);
+    assert_eq!(cells(|a| a.workers = vec![6, 2]), [(2, 1, false, 3), (6, 2, false, 3)]);
+    assert_eq!(cells(|a| a.servers_on = vec!["a".to_owned()]), [(3, 1, true, 3)]);
+}
+
+#[test]
+fn emulated_hosts_can_serve_too() {
+    let study = planned(|a| {
+        a.compute = Some(ComputeChoice::Replay(None));
+        a.emulate = vec!["10GbE".to_owned()];
+        a.hosts = Some(Hosts { hosts: 4, workers: 2 });
+        a.servers_on = vec!["1".to_owned(), "3".to_owned()];
+    });
+    let panel = &study.expect("it makes sense").panels[0];
+    assert!(panel.setting.labels().contains(&"servers on 1, 3".to_owned()));
+    let served = panel.cells.iter().find(|one| one.cell.method == "bsp-ps").expect("it is there");
+    assert_eq!((served.cell.workers, served.cell.shards, served.cell.dedicated_servers), (4, 2, true));
+    let without = panel.cells.iter().find(|one| one.cell.method == "ddp").expect("it is there");
+    assert!(!without.cell.dedicated_servers);
 }

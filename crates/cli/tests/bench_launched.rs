@@ -1,0 +1,197 @@
+//! `paceline bench` on ranks that a launcher has started: one study, whose worlds are processes of their own.
+
+mod support;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use support::{Outcome, children_of, is_alive, paceline, run, start, until};
+use xtask::lab::{Lab, LabError, LabOptions};
+
+const LONG: Duration = Duration::from_secs(120);
+
+/// A folder for one test, removed with everything in it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("paceline-launched-{}-{name}", std::process::id()));
+        fs::create_dir_all(&path).expect("a folder for the test");
+        Folder(path)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    /// Cells and runs of them that have ended well.
+    fn finished(&self) -> Vec<(String, i64, i64, i64)> {
+        let Ok(database) = rusqlite::Connection::open(self.0.join("runs.db")) else { return Vec::new() };
+        let query = "SELECT json_extract(key, '$.method'), json_extract(key, '$.workers'), json_extract(key, '$.shards'),
+                     number FROM run JOIN cell ON run.cell = cell.id WHERE measured IS NOT NULL ORDER BY cell.id, number";
+        let Ok(mut query) = database.prepare(query) else { return Vec::new() };
+        let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)));
+        rows.and_then(Iterator::collect).unwrap_or_default()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The words of a study of the smallest model.
+fn bench(folder: &Folder, more: &[&str]) -> Vec<String> {
+    let (database, report) = (folder.path("runs.db"), folder.path("report.html"));
+    let paceline = env!("CARGO_BIN_EXE_paceline");
+    let mut words = vec![paceline, "bench", "--models", "mlp", "--local-batch", "8", "--warmup", "1"];
+    words.extend(["--database", &database, "--report", &report]);
+    if !more.contains(&"--iterations") {
+        words.extend(["--iterations", "3"]);
+    }
+    words.iter().chain(more).map(|word| (*word).to_owned()).collect()
+}
+
+/// The same as so many ranks of `paceline launch`.
+fn launched(workers: &str, words: &[String]) -> Command {
+    let mut command = paceline(&["launch", "--workers", workers, "--"]);
+    command.args(words);
+    command
+}
+
+/// Two methods, with two and four of four ranks.
+const METHODS: [&str; 4] = ["--methods", "bsp-a2a,wfbp-ps", "--workers", "2,4"];
+
+#[track_caller]
+fn expect_the_whole(folder: &Folder, outcome: Outcome) {
+    let outcome = outcome.expect_code(0);
+    assert_eq!(outcome.stdout.matches("speedup 1 = ").count(), 1, "one rank speaks: {outcome:#?}");
+    assert!(outcome.stdout.contains("2 workers") && outcome.stdout.contains("4 workers"), "{outcome:#?}");
+    let cell = |method: &str, workers, shards| (method.to_owned(), workers, shards, 1);
+    let mut expected = vec![cell("bsp-a2a", 1, 0)];
+    for workers in [2, 4] {
+        expected.extend([cell("bsp-a2a", workers, 0), cell("wfbp-ps", workers, 1), cell("bsp-a2a", workers, 0)]);
+    }
+    assert_eq!(folder.finished(), expected);
+    assert!(fs::read_to_string(folder.0.join("report.html")).is_ok_and(|page| page.contains("<svg")));
+}
+
+#[test]
+fn ranks_of_paceline_launch_measure_one_study_together() {
+    let folder = Folder::new("launch");
+    let outcome = run(launched("4", &bench(&folder, &METHODS)), LONG);
+    expect_the_whole(&folder, outcome);
+}
+
+#[test]
+fn ranks_of_mpirun_do_too() {
+    let there = Command::new("mpirun").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !there.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: mpirun is not installed");
+        return;
+    }
+    let folder = Folder::new("mpirun");
+    // Without the variables of whatever started this test.
+    let mut command = paceline(&[]);
+    let variables: Vec<_> = command.get_envs().map(|(name, _)| name.to_owned()).collect();
+    command = Command::new("mpirun");
+    variables.iter().for_each(|name| _ = command.env_remove(name));
+    command.args(["--allow-run-as-root", "--oversubscribe", "-n", "4"]).args(bench(&folder, &METHODS));
+    let outcome = run(command, LONG);
+    expect_the_whole(&folder, outcome);
+}
+
+/// The rank of the launcher, and its children: ranks of a world.
+fn ranks_of_a_world(launcher: u32, rank: usize) -> (Option<u32>, Vec<u32>) {
+    let rank = children_of(launcher).get(rank).copied();
+    (rank, rank.map_or(Vec::new(), children_of))
+}
+
+fn kill(pid: u32) {
+    kill_process(Pid::from_raw(pid as i32).expect("a process"), Signal::KILL).expect("it is still there");
+}
+
+#[test]
+fn a_killed_rank_of_a_world_fails_its_cell_and_the_study_goes_on() {
+    let folder = Folder::new("cell");
+    let words = bench(&folder, &["--methods", "bsp-a2a,wfbp-a2a", "--workers", "3", "--iterations", "60"]);
+    let running = start(launched("3", &words));
+    let mut victim = None;
+    assert!(until(LONG, || {
+        victim = ranks_of_a_world(running.pid(), 2).1.first().copied();
+        victim.is_some()
+    }));
+    kill(victim.expect("there is one"));
+    let outcome = running.end_within(LONG).expect_code(1);
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let victim = format!("rank 2 (pid {} on {host}) was killed by SIGKILL", victim.expect("there is one"));
+    outcome.expect_stderr(&[&victim, "1 runs gave no result", "rank 0 (pid "]);
+    assert_eq!(folder.finished().len(), 1 + 3 - 1);
+}
+
+#[test]
+fn a_killed_rank_of_the_launcher_ends_the_job_and_keeps_what_has_ended() {
+    let folder = Folder::new("rank");
+    let running = start(launched("3", &bench(&folder, &["--methods", "bsp-a2a", "--workers", "3", "--runs", "40"])));
+    assert!(until(LONG, || folder.finished().len() > 2), "{}", running.stderr_so_far());
+    let (rank, _) = ranks_of_a_world(running.pid(), 1);
+    let all = children_of(running.pid());
+    let worlds: Vec<u32> = all.iter().flat_map(|rank| children_of(*rank)).collect();
+    kill(rank.expect("it is there"));
+    let outcome = running.end_within(LONG).expect_code(1).expect_stderr(&["rank 1 (pid ", "was killed by SIGKILL"]);
+    assert!(
+        outcome.stderr.contains("what has ended is kept") && outcome.stderr.contains("--resume"),
+        "rank 0 says what is left: {outcome:#?}"
+    );
+    assert!(folder.finished().len() > 2);
+    let alive = || all.iter().chain(&worlds).any(|pid| is_alive(*pid));
+    assert!(until(Duration::from_secs(5), || !alive()), "ranks outlive their study");
+}
+
+#[test]
+fn hosts_that_are_not_there_cannot_serve() {
+    let folder = Folder::new("nowhere");
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let refused = |server: &str, reason: &str| {
+        let words = bench(&folder, &["--methods", "wfbp-ps", "--servers-on", server]);
+        run(launched("2", &words), LONG).expect_code(1).expect_stderr(&[reason]);
+        assert!(!folder.0.join("runs.db").exists());
+    };
+    refused("nowhere", &format!("there is no host nowhere; the hosts are 0 {host} (2 ranks)"));
+    refused("0", "no host is left for workers");
+    let words = bench(&folder, &["--methods", "study-bsp-ps"]);
+    run(launched("2", &words), LONG)
+        .expect_code(1)
+        .expect_stderr(&["nothing says which hosts serve", "--servers-on HOST"]);
+}
+
+/// Two hosts of two ranks: all of them work, with a shard on each host; or those of one host serve.
+#[test]
+fn servers_live_on_real_hosts() {
+    let lab = match Lab::build(&LabOptions { hosts: 2, ..LabOptions::default() }) {
+        Ok(lab) => lab,
+        Err(LabError::NotPermitted(reason)) => {
+            eprintln!("skipped: {reason}");
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let study = |name: &str, more: &[&str]| {
+        let folder = Folder::new(name);
+        let words = bench(&folder, &[&["--methods", "wfbp-ps"], more].concat());
+        let words: Vec<std::ffi::OsString> = words.into_iter().map(Into::into).collect();
+        let ranks: Vec<_> = lab.ranks(2, &words).into_iter().map(start).collect();
+        ranks.into_iter().for_each(|rank| _ = rank.end_within(LONG).expect_code(0));
+        let page = fs::read_to_string(folder.0.join("report.html")).expect("rank 0 has written it");
+        (folder.finished(), page)
+    };
+    let (beside, _) = study("beside", &[]);
+    assert_eq!(beside[1..], [("wfbp-ps".to_owned(), 4, 2, 1)]);
+    let (apart, page) = study("apart", &["--servers-on", "1"]);
+    assert_eq!(apart[1..], [("wfbp-ps".to_owned(), 2, 1, 1)]);
+    assert!(page.contains("servers on lab-host"), "the report says who serves");
+}
