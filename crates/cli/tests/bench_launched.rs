@@ -194,4 +194,7 @@ fn servers_live_on_real_hosts() {
     let (apart, page) = study("apart", &["--servers-on", "1"]);
     assert_eq!(apart[1..], [("wfbp-ps".to_owned(), 2, 1, 1)]);
     assert!(page.contains("servers on lab-host"), "the report says who serves");
+    // Where rank 0 is, which conducts: the workers meet on the other host.
+    let (elsewhere, _) = study("elsewhere", &["--servers-on", "lab-host0"]);
+    assert_eq!(elsewhere[1..], [("wfbp-ps".to_owned(), 2, 1, 1)]);
 }
