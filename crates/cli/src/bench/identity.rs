@@ -134,8 +134,9 @@ mod tests {
 
     #[test]
     fn a_study_goes_on_only_with_its_like_and_says_what_differs() {
-        let path = std::env::temp_dir().join(format!("paceline-identity-{}.db", std::process::id()));
-        let store = Store::open(&path).expect("it is new");
+        let folder = std::env::temp_dir().join(format!("paceline-resume-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let store = Store::open(&folder.join("runs.db")).expect("it is new");
         let ours = record(&[(CELLS, "1"), (PROTOCOL, "p"), (PROGRAM, "aa")]);
         let id = store.begin(&ours).expect("begun");
         assert_eq!(resume(&store, &ours).ok().flatten(), Some(id));
@@ -143,7 +144,8 @@ mod tests {
         assert!(matches!(resume(&store, &of_other_cells), Ok(None)));
         let built_anew = record(&[(CELLS, "1"), (PROTOCOL, "p"), (PROGRAM, "bb"), (DATA, "cc")]);
         let refused = resume(&store, &built_anew).expect_err("another program").in_one_line();
-        std::fs::remove_file(&path).expect("it is there");
+        drop(store);
+        fs::remove_dir_all(&folder).expect("it is there");
         assert!(refused.contains("study 1 in the database is of these cells"), "{refused}");
         assert!(refused.contains("the data was none and is cc; the program was aa and is bb"), "{refused}");
         assert!(refused.contains("leave --resume out to begin anew"), "{refused}");

@@ -72,7 +72,7 @@ impl Pace {
     pub(super) fn took_all(&mut self, taken: usize, options: &TcpOptions) {
         let unmeasured = rate_of(options.unsent_bytes_unmeasured);
         if let Some(rate) = self.bytes_per_s.filter(|rate| *rate < unmeasured && taken >= self.bytes(options)) {
-            self.bytes_per_s = Some((RECOVERY * rate).min(unmeasured));
+            self.bytes_per_s = Some((RECOVERY * rate.max(rate_of(BYTES_MIN))).min(unmeasured));
         }
     }
 
@@ -110,9 +110,10 @@ mod tests {
         TcpOptions { unsent_bytes_unmeasured: 256 << 10, unsent_bytes_max: 1 << 20, ..TcpOptions::default() }
     }
 
-    /// A kernel that takes `bytes_per_ms` each millisecond of those and is full again.
+    /// A kernel that is full at the start, takes `bytes_per_ms` each millisecond of those and is full again.
     fn after(pace: &mut Pace, start: Instant, milliseconds: u32, bytes_per_ms: usize) -> Instant {
-        (0..=milliseconds).for_each(|ms| pace.full(bytes_per_ms, start + MS * ms));
+        pace.full(0, start);
+        (1..=milliseconds).for_each(|ms| pace.full(bytes_per_ms, start + MS * ms));
         start + MS * milliseconds
     }
 
