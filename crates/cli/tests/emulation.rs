@@ -53,6 +53,27 @@ fn processes_measure_the_network_that_they_emulate_and_say_so() {
     panic!("1 MiB never took 1.02 ms");
 }
 
+/// Four processes on two hosts: in an all-to-all both ranks of a host send a mebibyte to both of the other, through one
+/// interface. Without sharing it would take half as long.
+#[test]
+fn processes_share_the_interfaces_of_their_hosts() {
+    let size = ["--min", "4MiB", "--max", "4MiB", "--iterations", "3", "--chunk-bytes", "1MiB", "--alloc"];
+    let network = ["--emulate", "alpha=1ms,beta=20ns,within-alpha=10us,within-beta=0.1ns", "--hosts", "2x2"];
+    let formula_us = 1e3 + 4.0 * f64::from(1 << 20) * 20e-3;
+    for attempt in 0..TRIES {
+        let outcome = perf(&[&["all-to-all", "--ranks", "4"], &size[..], &network].concat()).expect_code(0);
+        let measured = p50_us(&outcome.stdout);
+        println!("{measured} us, by the formula {formula_us} us");
+        // Ranks come out of the barrier before it a latency or two apart.
+        assert!(measured > formula_us - 3e3, "{measured} us: the interface is not shared");
+        if measured < 1.05 * formula_us {
+            return;
+        }
+        println!("attempt {attempt} is too far off; is the machine busy?");
+    }
+    panic!("an all-to-all over two hosts never took {formula_us} us");
+}
+
 #[test]
 fn a_training_on_an_emulated_network_says_so() {
     let path = scratch_file("train");

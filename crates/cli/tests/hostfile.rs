@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use support::{Outcome, free_port, is_alive, paceline, run, start, until};
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -183,6 +184,30 @@ fn hosts_that_cannot_be_reached_are_named() {
     let outcome = sshd.run("127.0.0.1", &["--paceline", "/no/such/program"], "true");
     if outcome.code() != 0 {
         outcome.expect_code(1).expect_stderr(&["there is no paceline program", "--paceline"]);
+    }
+}
+
+/// Both ways between two hosts, and what each agent found, through a real ssh.
+#[test]
+fn doctor_asks_the_hosts_by_ssh_and_measures_both_directions_of_their_path() {
+    let Some(sshd) = Sshd::start("doctor") else { return };
+    let (file, json) = (sshd.folder.join("hosts"), sshd.folder.join("report"));
+    fs::write(&file, TWO_HOSTS).expect("our own folder");
+    let ssh = format!("ssh -F {}", sshd.folder.join("ssh_config").display());
+    let (file, path) = (file.display().to_string(), json.display().to_string());
+    let outcome = run(paceline(&["doctor", "--hostfile", &file, "--ssh", &ssh, "--json", &path]), LIMIT);
+    let report: Value = serde_json::from_str(&fs::read_to_string(json).unwrap_or_default()).expect("a report");
+    let paths = report["paths"].as_array().expect("a list");
+    assert_eq!(paths.len(), 1, "{outcome:#?}");
+    assert_eq!((&paths[0]["host"], &paths[0]["used"]), (&"127.0.0.2".into(), &true.into()), "{report:#}");
+    for direction in ["measured_mbit_per_s", "measured_back_mbit_per_s"] {
+        assert!(paths[0][direction].as_f64().is_some_and(|rate| rate > 10.0), "{direction}: {report:#}");
+    }
+    for host in ["127.0.0.1", "127.0.0.2"] {
+        let findings = report["findings"].as_array().expect("a list");
+        let of_host: Vec<_> = findings.iter().filter(|finding| finding["host"] == host).collect();
+        assert!(of_host.iter().any(|it| it["subject"] == "version" && it["verdict"] == "good"), "{report:#}");
+        assert!(of_host.iter().any(|it| it["subject"] == "open files"), "{report:#}");
     }
 }
 

@@ -266,7 +266,7 @@ impl Communicator {
             deadline: timeout, // From when it is posted.
             window: WINDOW,
             shared_memory,
-            input_lengths: None,
+            input_lengths: call.program.as_ref().and_then(VerifiedProgram::input_lengths),
             tuning: call.settings.tuning,
         };
         let described = self.world.recording.load(Ordering::Relaxed).then(|| {
@@ -285,6 +285,7 @@ impl Communicator {
         });
         let memory = OperationMemory {
             kernels: call.program.as_ref().map(VerifiedProgram::kernels),
+            lengths: call.program.as_ref().map(VerifiedProgram::lengths),
             described,
             input: call.input,
             output: call.output,

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use paceline_engine::frame::{Header, Kind};
+use paceline_engine::frame::{Header, Kind, lanes};
 use paceline_engine::{Engine, Failure, LinkTraits, Request, Stall, Time};
 use paceline_fabric::{Descriptor, Link, LinkError, NO_TICKET, Piece};
 
@@ -111,6 +111,11 @@ impl Core {
     pub fn post(&mut self, mut request: Request, mut memory: OperationMemory) -> Result<Ticket, Failure> {
         let now = self.now();
         request.deadline = request.deadline.saturating_add(now);
+        if request.tuning.lanes > 0 {
+            // Calls that run at the same time begin with different streams, as far as there are any.
+            let first = request.key.operation.wrapping_add(request.key.part.into());
+            request.tuning.lanes = lanes(request.tuning.lanes, first);
+        }
         if let Some(described) = &mut memory.described {
             described.start = now;
         }
@@ -256,10 +261,10 @@ impl Core {
                 // SAFETY: no pieces.
                 unsafe { link.enqueue(&header, &[], NO_TICKET) };
             }
-            while let Some(lanes) = self.engine.next_lanes(peer)
-                && link.has_room_on(lanes)
+            while let Some(streams) = self.engine.next_lanes(peer)
+                && link.has_room_on(streams)
             {
-                let Some(frame) = self.engine.transmit_at_most(peer, link.frame_bytes(lanes)) else { break };
+                let Some(frame) = self.engine.transmit_at_most(peer, link.frame_bytes(streams)) else { break };
                 moved = true;
                 self.traffic.add(&frame.header);
                 if let Some(tracer) = &mut self.tracer {
@@ -301,6 +306,9 @@ impl Core {
     fn complete(&mut self) {
         self.give_up();
         while let Some(completion) = self.engine.completed() {
+            if let Some(lengths) = &self.memories.operation(completion.op.index).lengths {
+                lengths.keep(&completion.output_lengths);
+            }
             let (background, described) = self.memories.remove(completion.op.index);
             if let Some(described) = described {
                 let end = self.origin.elapsed();

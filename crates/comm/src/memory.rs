@@ -10,7 +10,7 @@ use paceline_fabric::shm::Arena;
 use paceline_plan::OperationKey;
 
 use crate::buffer::Memory;
-use crate::program::Kernels;
+use crate::program::{Kernels, ProgramLengths};
 use crate::records::Described;
 
 /// Pool memory that is kept for later messages; beyond it, released buffers give their memory back.
@@ -39,6 +39,8 @@ pub(crate) struct OperationMemory {
     pub divisor: u32,
     /// What the steps with kernels call.
     pub kernels: Option<Arc<Kernels>>,
+    /// Where the lengths go that its kernels decide.
+    pub lengths: Option<Arc<ProgramLengths>>,
     /// For its record, if there is to be one.
     pub described: Option<Box<Described>>,
     /// Threads that may share a combination.
@@ -197,6 +199,7 @@ impl OperationMemory {
             elementwise: Elementwise { data_type: DataType::U8, reduction: Reduction::Sum, divisor: 1 },
             divisor: 1,
             kernels: None,
+            lengths: None,
             described: None,
             reducing_threads: 1,
             scratch: None,

@@ -22,11 +22,13 @@ pub struct CallOptions {
     /// 2 ms for a grant that the receiver did not think of; the result is the same.
     pub protocol: Protocol,
     /// Over how many parallel streams of a TCP link large frames are spread ([`crate::Config::tcp_streams`]; where there
-    /// are several, the first is for small frames). At least 1. None: all.
+    /// are several, the first is for small frames). With which it begins depends on the operation's number, so that calls
+    /// of few lanes that run at the same time take different ones. At least 1. None: all.
     pub lanes: Option<u16>,
     /// Threads that share a large local combination, this one included; at least 1 and at most
-    /// [`REDUCING_THREADS_MAX`]. None: 1. The bits of the result do not depend on it. Data that is combined while it
-    /// arrives from a socket or a ring is combined by one thread.
+    /// [`REDUCING_THREADS_MAX`]. None: 1. They are started once, by the first call that wants them, and sleep between its
+    /// pieces. The bits of the result do not depend on it. Data that is combined while it arrives from a socket or a ring
+    /// is combined by the one thread that takes it in, so over TCP this changes nothing.
     pub reducing_threads: Option<u16>,
     /// The bytes of a block that form one tile (pipelining): the call is cut into so large chunks. At least 1. None:
     /// the cost model's choice.

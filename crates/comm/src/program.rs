@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use paceline_collective::{Action, Capacity, Combine, KernelId, Program, Refusal, blocks, verify};
 use paceline_engine::RankSchedule;
@@ -110,6 +110,22 @@ pub struct VerifiedProgram {
     schedules: Arc<[Arc<RankSchedule>]>,
     kernels: Arc<Kernels>,
     fingerprint: u32,
+    /// Of the call that is being made.
+    lengths: Arc<ProgramLengths>,
+}
+
+/// The actual bytes of the blocks of one call, where kernels decide them.
+#[derive(Debug, Default)]
+pub(crate) struct ProgramLengths {
+    input: Option<Vec<usize>>,
+    output: Mutex<Vec<usize>>,
+}
+
+impl ProgramLengths {
+    /// The call has ended.
+    pub fn keep(&self, output: &[usize]) {
+        *self.output.lock().unwrap_or_else(PoisonError::into_inner) = output.to_vec();
+    }
 }
 
 impl VerifiedProgram {
@@ -134,7 +150,8 @@ impl VerifiedProgram {
         }
         let schedules = (0..program.ranks.len()).map(|rank| Arc::new(RankSchedule::of(&program, rank))).collect();
         let fingerprint = fingerprint(format!("{program:?}").bytes().map(u64::from));
-        Ok(VerifiedProgram { program: Arc::new(program), schedules, kernels: Arc::new(kernels), fingerprint })
+        let (program, kernels) = (Arc::new(program), Arc::new(kernels));
+        Ok(VerifiedProgram { program, schedules, kernels, fingerprint, lengths: Arc::default() })
     }
 
     pub(crate) fn schedule(&self, rank: usize) -> Arc<RankSchedule> {
@@ -144,12 +161,23 @@ impl VerifiedProgram {
     pub(crate) fn kernels(&self) -> Arc<Kernels> {
         self.kernels.clone()
     }
+
+    pub(crate) fn lengths(&self) -> Arc<ProgramLengths> {
+        self.lengths.clone()
+    }
+
+    pub(crate) fn input_lengths(&self) -> Option<Vec<usize>> {
+        self.lengths.input.clone()
+    }
 }
 
 impl Communicator {
     /// Runs a program of the caller's: the collective that it states, with blocks of one length. All ranks run the same
     /// program; `reduction` is that of its elementwise steps. [`CallOptions::chunk_bytes`] cuts the blocks into tiles;
     /// None: a block is one tile.
+    ///
+    /// Returns how many bytes of each block of the output kernels have filled; nothing if the program has none, or if the
+    /// blocks are cut into several tiles. What lies behind them is not specified.
     ///
     /// # Errors
     /// As the collective's own call; [`CommError::Usage`] if the program is for another number of ranks;
@@ -161,7 +189,35 @@ impl Communicator {
         output: &mut [T],
         reduction: Reduction,
         options: &CallOptions,
-    ) -> Result<(), CommError> {
+    ) -> Result<Vec<usize>, CommError> {
+        self.run_with_lengths(program, None, (input, output), reduction, options)
+    }
+
+    /// As [`Communicator::run_program`], where of each block of the input only the first bytes count: so many, a number
+    /// for each block. That makes sense for kernels that take operands of any length. The call is a single tile.
+    ///
+    /// # Errors
+    /// As [`Communicator::run_program`]; [`CommError::Usage`] if there is not a length for each block, if a block is
+    /// shorter, or if [`CallOptions::chunk_bytes`] cuts the blocks.
+    pub fn run_program_on_lengths<T: Element>(
+        &self,
+        program: &VerifiedProgram,
+        (input, input_bytes): (&[T], &[usize]),
+        output: &mut [T],
+        reduction: Reduction,
+        options: &CallOptions,
+    ) -> Result<Vec<usize>, CommError> {
+        self.run_with_lengths(program, Some(input_bytes), (input, output), reduction, options)
+    }
+
+    fn run_with_lengths<T: Element>(
+        &self,
+        program: &VerifiedProgram,
+        input_bytes: Option<&[usize]>,
+        (input, output): (&[T], &mut [T]),
+        reduction: Reduction,
+        options: &CallOptions,
+    ) -> Result<Vec<usize>, CommError> {
         let (kind, root, ranks) = (program.program.kind, program.program.root, program.program.ranks.len());
         if ranks != self.world_size() || options.algorithm.is_some() {
             let what = format!(
@@ -173,9 +229,20 @@ impl Communicator {
         let (inputs, outputs) = blocks(kind, self.rank(), root, ranks);
         let block = if inputs > 0 { input.len() / inputs as usize } else { output.len() / outputs.max(1) as usize };
         let layout = self.layout(kind, root, input.len(), output.len(), block, None)?;
+        if let Some(given) = input_bytes {
+            let room = block * size_of::<T>();
+            if given.len() != inputs as usize || given.iter().any(|&bytes| bytes > room) {
+                let what = format!("{given:?} are not the lengths of {inputs} blocks of at most {room} bytes");
+                return Err(self.usage(kind, what));
+            }
+        }
         let layout = Layout { fingerprint: program.fingerprint, ..layout };
         let call = self.call::<T>(kind, Span::of(input), Span::of_mut(output), layout, options)?;
-        self.run(Call { reduction, root, program: Some(program.clone()), ..call })
+        let lengths = ProgramLengths { input: input_bytes.map(<[usize]>::to_vec), output: Mutex::default() };
+        let program = VerifiedProgram { lengths: Arc::new(lengths), ..program.clone() };
+        let lengths = program.lengths();
+        self.run(Call { reduction, root, program: Some(program), ..call })?;
+        Ok(std::mem::take(&mut *lengths.output.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 }
 

@@ -3,7 +3,7 @@
 mod support;
 
 use half::bf16;
-use paceline_collective::{KernelId, Place, Program, RankBuilder, Space};
+use paceline_collective::{Combine, Fold, KernelId, Order, Place, Program, RankBuilder, Space};
 use paceline_comm::{
     CallOptions, CollectiveKind, CommError, Kernels, Origin, ProgramError, Protocol, Reduction, VerifiedProgram,
 };
@@ -53,9 +53,56 @@ fn a_reduced_value_is_gathered_in_another_encoding() {
                 comm.reduce_scatter(&input, &mut mine, Reduction::Max, &plain).unwrap();
                 let options = CallOptions { chunk_bytes, ..CallOptions::default() };
                 let mut output = vec![0f32; 3 * block];
-                comm.run_program(&program, &mine, &mut output, Reduction::Sum, &options).unwrap();
+                let bytes = comm.run_program(&program, &mine, &mut output, Reduction::Sum, &options).unwrap();
+                assert_eq!(bytes, if chunk_bytes.is_none() { vec![4 * block; 3] } else { vec![] });
                 let right = |index: usize| bf16::from_f32(value(2, index)).to_f32();
                 assert!((0..3 * block).all(|index| output[index] == right(index)), "{links:?}, {block}");
+            }
+        });
+    }
+}
+
+/// Two ranks, both of which end with the lower rank's bytes and then the other's.
+fn joined() -> VerifiedProgram {
+    const JOIN: KernelId = KernelId(6);
+    let kind = CollectiveKind::AllReduce;
+    let steps = |rank: usize| {
+        let mut builder = RankBuilder::new(Place { kind, rank, world: 2, root: 0 }, 1);
+        let (input, output) = (builder.tile(Space::Input, 0), builder.tile(Space::Output, 0));
+        let order = if rank == 0 { Order::LocalFirst } else { Order::MessageFirst };
+        builder.send(1 - rank, input);
+        builder.receive_with(1 - rank, output, Fold { with: input, order, combine: Combine::Kernel(JOIN), last: true });
+        builder.finish()
+    };
+    let program = Program { algorithm: "join".into(), kind, root: 0, parts: 1, ranks: (0..2).map(steps).collect() };
+    let join = |left: &[u8], right: &[u8], into: &mut [u8]| {
+        let both = [left, right].concat();
+        into[..both.len()].copy_from_slice(&both);
+        both.len()
+    };
+    VerifiedProgram::new(program, Kernels::new().combine(JOIN, join)).unwrap()
+}
+
+#[test]
+fn lengths_that_kernels_decide_come_back() {
+    for links in LINKS {
+        let program = joined();
+        on_all_ranks(links, 2, move |comm| {
+            let (options, me) = (CallOptions::default(), comm.rank());
+            for round in 0..20 {
+                // Of a hundred bytes a few count, on each rank others.
+                let input: Vec<u8> = (0..100).map(|index| (100 * me + index + round) as u8).collect();
+                let (mine, both) = (10 + 7 * me + round, 27 + 2 * round);
+                let mut output = [0u8; 100];
+                let run = |output: &mut [u8], bytes: &[usize]| {
+                    comm.run_program_on_lengths(&program, (&input, bytes), output, Reduction::Sum, &options)
+                };
+                assert_eq!(run(&mut output, &[mine]).unwrap(), [both], "{links:?}");
+                let right = |at: usize| if at < 10 + round { at + round } else { 100 + at - 10 };
+                assert!((0..both).all(|at| output[at] == right(at) as u8), "{links:?}: {output:?}");
+                for wrong in [&[101][..], &[], &[1, 1]] {
+                    assert!(matches!(run(&mut output, wrong), Err(CommError::Usage { .. })), "{wrong:?}");
+                }
             }
         });
     }

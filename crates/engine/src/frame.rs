@@ -86,7 +86,7 @@ pub struct Header {
     pub kind: u8,
     /// 1 if the piece was sent without a grant and counts against the link's eager credit.
     pub eager: u8,
-    /// For the sender's link: over at most so many of its parallel streams the operation's frames are spread. 0: all.
+    /// For the sender's link: over which of its parallel streams the operation's frames are spread ([`lanes`]). 0: all.
     pub lanes: u16,
     /// [`OperationKey::communicator`].
     pub communicator: u32,
@@ -185,6 +185,18 @@ impl Header {
         }
         Ok(kind)
     }
+}
+
+/// Some of a link's parallel streams, for [`Header::lanes`]: so many, the first of which has this number. Links count both
+/// modulo the streams that they have; 255 are as good as more.
+pub fn lanes(count: u16, first: u64) -> u16 {
+    let count = count.min(255);
+    if count == 0 { 0 } else { count | ((first % 256) as u16) << 8 }
+}
+
+/// How many streams [`Header::lanes`] says, and the number of the first.
+pub fn split_lanes(lanes: u16) -> (usize, usize) {
+    (usize::from(lanes & 255), usize::from(lanes >> 8))
 }
 
 #[cfg(test)]

@@ -107,7 +107,7 @@ pub struct Request {
 pub struct Tuning {
     /// When messages leave, and as what.
     pub protocol: Protocol,
-    /// Over how many parallel streams of a link its frames are spread ([`Header::lanes`]). 0: all.
+    /// Over which parallel streams of a link its frames are spread ([`Header::lanes`]). 0: all.
     pub lanes: u16,
     /// Threads that share a piece of local work: pieces are so many times [`Config::work_bytes`]. 0 is 1.
     pub reducing_threads: u16,

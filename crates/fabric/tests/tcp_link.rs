@@ -355,3 +355,30 @@ fn a_write_to_a_dead_peer_does_not_hide_what_it_said() {
     assert_eq!(recorder.frames.len(), 1);
     assert_eq!(recorder.frames[0].1, reason.as_bytes());
 }
+
+/// Calls of one lane each do not all take the same one.
+#[test]
+fn operations_begin_with_different_streams_and_keep_to_as_many_as_they_may() {
+    const BYTES: usize = 20_000;
+    let (ours, theirs): (Vec<TcpStream>, Vec<TcpStream>) = (0..4).map(|_| sockets()).unzip();
+    let mut link = TcpLink::new(ours, TcpOptions::default()).expect("a link");
+    let memory = payload(1, BYTES);
+    // Operation n begins with bulk stream n, modulo 3; the first stream of the link is for small frames.
+    for (id, operation, count) in [(0, 0, 1), (1, 1, 1), (2, 2, 1), (3, 3, 1), (4, 4, 1), (5, 2, 2), (6, 2, 2)] {
+        let header = Header { lanes: paceline_engine::frame::lanes(count, operation), ..data(id, BYTES) };
+        // SAFETY: `memory` outlives the link.
+        unsafe { link.enqueue(&header, &[piece(&memory)], 0) };
+    }
+    while link.flush(&mut |_| ()).expect("a link that works") {}
+    assert!(link.is_flushed());
+    drop(link);
+    let ids = |mut socket: TcpStream| {
+        let mut bytes = Vec::new();
+        socket.read_to_end(&mut bytes).expect("an end");
+        let frames = bytes.chunks_exact(HEADER_BYTES + BYTES);
+        frames.map(|frame| bytemuck::pod_read_unaligned::<Header>(&frame[..HEADER_BYTES]).tile).collect::<Vec<_>>()
+    };
+    let found: Vec<Vec<u32>> = theirs.into_iter().map(ids).collect();
+    // Two lanes from the third on are the third and the first, whichever has less to send.
+    assert_eq!(found, [vec![], vec![0, 3], vec![1, 4], vec![2, 5, 6]]);
+}

@@ -23,6 +23,8 @@ const ADDRESSES_MAX: usize = 8;
 const FASTER: f64 = 1.25;
 /// A NIC that carries less than this share of what it states is called out.
 const SHARE_OF_STATED: f64 = 0.5;
+/// A path that carries less than this share of what its other direction carries is called out.
+const SHARE_OF_OTHER_DIRECTION: f64 = 0.5;
 /// One connection may not fill a NIC that is faster, so no more is expected of it.
 const EXPECTED_MBIT_MAX: u64 = 10_000;
 
@@ -41,6 +43,8 @@ pub struct PathReport {
     stated_mbit_per_s: Option<u64>,
     /// What arrived.
     measured_mbit_per_s: Option<f64>,
+    /// What arrived the other way, of the path that links take.
+    measured_back_mbit_per_s: Option<f64>,
     /// Would links take it?
     used: bool,
 }
@@ -187,7 +191,12 @@ impl Fleet<'_> {
             });
             let Some(paths) = measured else { continue };
             let name = &self.hosts[index].name;
-            let of_host: Vec<PathReport> = judge_used(name, &candidates, &paths, interface.filter(|_| !is_same));
+            let mut of_host: Vec<PathReport> = judge_used(name, &candidates, &paths, interface.filter(|_| !is_same));
+            if let Some(used) = of_host.iter().position(|path| path.used) {
+                let nic = paths[used].nic.as_ref().map(|nic| nic.address);
+                let back = if is_same { Some(Ipv4Addr::LOCALHOST.into()) } else { nic };
+                of_host[used].measured_back_mbit_per_s = back.and_then(|address| self.measure_back(index, address));
+            }
             let why: Vec<String> = paths
                 .iter()
                 .filter_map(|path| Some(format!("{}: {}", path.address, path.rate.as_ref().err()?)))
@@ -198,6 +207,20 @@ impl Fleet<'_> {
             reports.extend(of_host);
         }
         reports
+    }
+
+    /// From the first host to another: a cable or a firewall may be good for one direction only.
+    fn measure_back(&mut self, index: usize, address: IpAddr) -> Option<f64> {
+        let (token, port) = (token(), self.hellos[index].as_ref()?.port);
+        self.connections[index].ask(&Errand::Receive { token });
+        self.connections[0].ask(&Errand::Measure { addresses: vec![SocketAddr::new(address, port)], token });
+        let mut rate = None;
+        self.gather(vec![0], PATH_MAX * 2, |_, _, event| {
+            if let Event::Answer(Answer::Measured(paths)) = event {
+                rate = paths.first().and_then(|path| path.rate.as_ref().ok().map(|rate| rate / 1e6));
+            }
+        });
+        rate
     }
 }
 
@@ -246,6 +269,7 @@ fn judge_used(
             first_host_interface: there.clone(),
             stated_mbit_per_s: speeds.into_iter().flatten().min(),
             measured_mbit_per_s: path.rate.as_ref().ok().map(|rate| rate / 1e6),
+            measured_back_mbit_per_s: None,
             used,
         }
     };
@@ -293,6 +317,12 @@ fn judge(first: &str, is_same: bool, paths: &[PathReport], why: &[String]) -> Ve
         findings.push(Finding::slow(SUBJECT, found, fix));
     } else {
         findings.push(Finding::good(SUBJECT, format!("{way}, the fastest of {}: {measured}", paths.len())));
+    }
+    let back = used.measured_back_mbit_per_s.unwrap_or(0.0);
+    if rate(used).min(back) < SHARE_OF_OTHER_DIRECTION * rate(used).max(back) {
+        let found = format!("{way} with {measured}, and {back:.0} Mbit/s the other way");
+        let fix = "look at cable, duplex and firewall of both; ranks send as much one way as the other";
+        findings.push(Finding::slow("direction", found, fix));
     }
     findings.extend(used.stated_mbit_per_s.map(|stated| {
         let found = format!("{here} carries {measured} to {first}, the NICs state {stated} Mbit/s");

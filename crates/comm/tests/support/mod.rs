@@ -1,12 +1,26 @@
 //! Worlds for tests.
 #![allow(dead_code)] // Each test program uses some of it.
 
-use paceline_comm::{Communicator, Emulation, ShmOptions, ThreadsConfig, Transport};
+use std::net::TcpListener;
+use std::os::fd::IntoRawFd;
+use std::time::Duration;
+
+use paceline_comm::{Communicator, Config, Emulation, ShmOptions, ThreadsConfig, Transport, TransportChoice};
+use paceline_fabric::environment::{Environment, Launcher, MeetingPoint, Network, World};
+use paceline_fabric::security::Secret;
 use paceline_plan::Hosts;
 
 /// The ways in which ranks can be linked: each must pass the same tests.
-pub const LINKS: [Links; 7] =
-    [Links::Memory, Links::SharedMemory, Links::Rings, Links::Tcp, Links::TcpStreams, Links::Mixed, Links::Emulated];
+pub const LINKS: [Links; 8] = [
+    Links::Memory,
+    Links::SharedMemory,
+    Links::Rings,
+    Links::Tcp,
+    Links::TcpStreams,
+    Links::Encrypted,
+    Links::Mixed,
+    Links::Emulated,
+];
 
 /// A way to link ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +35,8 @@ pub enum Links {
     Tcp,
     /// TCP with three connections per pair of ranks.
     TcpStreams,
+    /// TCP with Noise, two connections per pair of ranks, which find each other as processes do.
+    Encrypted,
     /// Two hosts: shared memory within, TCP between.
     Mixed,
     /// Shared memory, slowed down to a fast network between hosts with two ranks each (the last one may have one).
@@ -29,11 +45,14 @@ pub enum Links {
 
 /// A world of threads.
 pub fn world_of(links: Links, world: usize) -> Vec<Communicator> {
+    if links == Links::Encrypted && world > 1 {
+        return encrypted(world);
+    }
     let shm = ShmOptions { single_copy: links != Links::Rings, arena_bytes: Some(256 << 20), ..ShmOptions::default() };
     let transport = match links {
         Links::Memory => Transport::Memory,
         Links::SharedMemory | Links::Rings | Links::Mixed | Links::Emulated => Transport::Shm,
-        Links::Tcp | Links::TcpStreams => Transport::Tcp,
+        Links::Tcp | Links::TcpStreams | Links::Encrypted => Transport::Tcp,
     };
     let tcp_streams = if links == Links::TcpStreams { 3 } else { 1 };
     let hosts = if links == Links::Mixed { 2.min(world) } else { 1 };
@@ -44,6 +63,37 @@ pub fn world_of(links: Links, world: usize) -> Vec<Communicator> {
     });
     let config = ThreadsConfig { transport, hosts, tcp_streams, shm, emulation, ..ThreadsConfig::default() };
     Communicator::threads_with(world, &config).expect("a world of threads")
+}
+
+/// Ranks that share a secret, and encrypt all that they say.
+fn encrypted(world: usize) -> Vec<Communicator> {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("its address").port();
+    let listener = listener.into_raw_fd();
+    let secret = Secret::generate().expect("random numbers");
+    let place = |rank: usize| World {
+        launcher: Launcher::Paceline,
+        rank: rank as u32,
+        world_size: world as u32,
+        local_rank: Some(rank as u32),
+        local_size: Some(world as u32),
+        meeting_point: Some(MeetingPoint { host: "127.0.0.1".into(), port }),
+        listener: (rank == 0).then_some(listener),
+        job: "encrypted".into(),
+    };
+    let connect = |rank: usize| {
+        let network = Network { secret: Some(secret.clone()), encrypt: true, ..Network::default() };
+        let timeout = Duration::from_secs(30);
+        let environment = Environment { world: Some(place(rank)), network, timeout, heartbeat: None, stall: None };
+        let plain = Config::from_environment().expect("nothing launched this test");
+        let config = Config { environment, transport: TransportChoice::Tcp, tcp_streams: 2, probe: false, ..plain };
+        Communicator::connect(config).expect("a world of ranks that share a secret")
+    };
+    std::thread::scope(|scope| {
+        let connect = &connect;
+        let ranks: Vec<_> = (0..world).map(|rank| scope.spawn(move || connect(rank))).collect();
+        ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
+    })
 }
 
 /// Runs `act` on every rank of a world of threads; a panic of one is the panic of the test.

@@ -11,7 +11,7 @@ use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use paceline_engine::frame::{Header, Kind};
+use paceline_engine::frame::{Header, Kind, split_lanes};
 use socket2::{SockRef, TcpKeepalive};
 
 use crate::{Descriptor, Link, LinkError, Piece, Sink, Transport};
@@ -164,14 +164,16 @@ impl TcpLink {
         self.streams.len()
     }
 
-    /// The bulk stream that has least to send, of the first so many ones (0: of all). The first stream of the link is a
-    /// bulk stream only if it is the only one.
+    /// The bulk stream that has least to send, of those that a frame may take ([`Header::lanes`]). The first stream of the
+    /// link is a bulk stream only if it is the only one.
     fn bulk_stream(&self, lanes: u16) -> usize {
-        let first = self.streams.len().min(2) - 1;
-        let candidates = match lanes {
-            0 => first..self.streams.len(),
-            lanes => first..self.streams.len().min(first + usize::from(lanes)),
+        let urgent = self.streams.len().min(2) - 1;
+        let bulk = self.streams.len() - urgent;
+        let (count, first) = match split_lanes(lanes) {
+            (0, _) => (bulk, 0),
+            (count, first) => (count.min(bulk), first),
         };
+        let candidates = (first..first + count).map(|number| urgent + number % bulk);
         candidates.min_by_key(|&index| self.streams[index].unsent_bytes()).unwrap_or(0)
     }
 
