@@ -5,12 +5,13 @@ use paceline_collective::{Combine, KernelId};
 use paceline_engine::{Job, Region, Source};
 use paceline_fabric::{Link, LinkError};
 
+use crate::helpers::{Helpers, Piece};
 use crate::memory::{Memories, Span};
 
 /// A remote operand is copied here piece by piece before it is combined: small enough to stay in the second-level cache.
 const STAGING_BYTES: usize = 128 << 10;
 
-/// A thread costs some 20 µs to start; less than this, which takes about as long, is not worth one.
+/// Waking a thread and waiting for it costs some 10 µs; less than this, which takes about as long, is not worth it.
 const THREAD_BYTES_MIN: usize = 128 << 10;
 
 /// Carries out one job.
@@ -147,31 +148,25 @@ impl Combination {
     ///
     /// # Safety
     /// As [`Elementwise::combine_raw`].
-    unsafe fn run(&self, left: *const u8, right: *const u8, into: *mut u8, bytes: usize) {
+    unsafe fn run(&self, helpers: &mut Helpers, left: *const u8, right: *const u8, into: *mut u8, bytes: usize) {
         let threads = self.threads.min(bytes / THREAD_BYTES_MIN).max(1);
+        if threads == 1 {
+            // SAFETY: the caller's promise.
+            return unsafe { self.elementwise.combine_raw(left, right, into, bytes) };
+        }
         // A multiple of any element's size and of a cache line.
         let share = bytes.div_ceil(threads).next_multiple_of(64);
-        let operands = [left.cast_mut(), right.cast_mut(), into].map(|start| Span { start, bytes });
         let piece = move |index: usize| {
             let (start, end) = ((index * share).min(bytes), ((index + 1) * share).min(bytes));
-            // SAFETY: `start` is within the ranges that the caller vouches for; the pieces do not overlap.
-            let [left, right, into] = operands.each_ref().map(|operand| unsafe { operand.start.add(start) });
-            // SAFETY: as above.
-            unsafe { self.elementwise.combine_raw(left, right, into, end - start) };
+            let part = |of: *mut u8| {
+                // SAFETY: `start` is within the ranges that the caller vouches for.
+                Span { start: unsafe { of.add(start) }, bytes: end - start }
+            };
+            let (left, right) = (part(left.cast_mut()), part(right.cast_mut()));
+            Piece { elementwise: self.elementwise, left, right, into: part(into) }
         };
-        if threads == 1 {
-            return piece(0);
-        }
-        std::thread::scope(|scope| {
-            for index in 1..threads {
-                // Where no thread is to be had, this one does it.
-                let name = std::thread::Builder::new().name("paceline-reduce".into());
-                if name.spawn_scoped(scope, move || piece(index)).is_err() {
-                    piece(index);
-                }
-            }
-            piece(0);
-        });
+        // SAFETY: the caller's promise, of parts that do not overlap.
+        unsafe { helpers.combine((0..threads).map(piece)) };
     }
 }
 
@@ -192,7 +187,7 @@ fn combine(
         (Some(left), Some(right)) => {
             // SAFETY: three regions of `into.bytes`, checked when the addresses were made; that nothing else writes to
             // them now, and that the result is an operand or apart from both, `verify` has proved (see `Programs`).
-            unsafe { work.run(left, right, target, into.bytes) };
+            unsafe { work.run(&mut memories.helpers, left, right, target, into.bytes) };
         }
         (near_left, near_right) => {
             staging.resize(STAGING_BYTES, 0);
@@ -268,15 +263,17 @@ mod tests {
     #[test]
     fn many_threads_give_the_bits_of_one() {
         let elementwise = Elementwise { data_type: DataType::F32, reduction: Reduction::Average, divisor: 3 };
+        let mut helpers = Helpers::default();
         for elements in [0, 1, 40_000, 131_072, 300_001] {
             let value = |index: usize, seed: usize| ((index * seed) % 10_007) as f32 * 0.37;
             let operands = [7919, 104_729].map(|seed| (0..elements).map(|i| value(i, seed)).collect::<Vec<f32>>());
-            let run = |threads| {
+            let mut run = |threads| {
                 let mut into = vec![0f32; elements];
                 let [left, right] = operands.each_ref().map(|operand| operand.as_ptr().cast::<u8>());
                 // SAFETY: three ranges of as many bytes, apart from each other.
                 unsafe {
-                    Combination { elementwise, threads }.run(left, right, into.as_mut_ptr().cast(), 4 * elements);
+                    let work = Combination { elementwise, threads };
+                    work.run(&mut helpers, left, right, into.as_mut_ptr().cast(), 4 * elements);
                 }
                 into.into_iter().map(f32::to_bits).collect::<Vec<u32>>()
             };

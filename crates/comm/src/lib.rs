@@ -33,6 +33,7 @@ mod ends;
 mod error;
 mod execute;
 mod group;
+mod helpers;
 mod layout;
 mod memory;
 mod options;

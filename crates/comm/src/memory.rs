@@ -10,6 +10,7 @@ use paceline_fabric::shm::Arena;
 use paceline_plan::OperationKey;
 
 use crate::buffer::Memory;
+use crate::helpers::Helpers;
 use crate::program::{Kernels, ProgramLengths};
 use crate::records::Described;
 
@@ -26,6 +27,8 @@ pub(crate) struct Memories {
     pool: Vec<Vec<u8>>,
     pool_bytes: usize,
     spare_scratch: Vec<Memory>,
+    /// Share large combinations.
+    pub helpers: Helpers,
     /// Where peers of the host can read scratch in place.
     pub arena: Option<Arc<Arena>>,
 }

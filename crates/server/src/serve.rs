@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use paceline_comm::{Buffer, CallOptions, Communicator, Pending, Reduction};
+use paceline_comm::{Buffer, CallOptions, Communicator, Pending, REDUCING_THREADS_MAX, Reduction, Transport};
 use paceline_engine::shard::{Mode as ShardMode, Phase, Shard, Task};
 
 use crate::apply::{Apply, Optimizers, Update};
@@ -25,7 +25,10 @@ pub struct ServeOptions {
     pub algorithm: Option<String>,
     /// As in [`CallOptions`]; all ranks must say the same.
     pub chunk_bytes: Option<usize>,
-    /// Threads that add what workers push, where it lies in memory that the shard can read: [`CallOptions`] has more.
+    /// Threads that add what workers push, where it lies in memory that the shard can read: [`CallOptions`] has more. None:
+    /// the cores of this machine over the ranks that share its memory. Over TCP the thread that takes a contribution in
+    /// adds it, whatever stands here: a shard on a host of its own adds on one core, at the rate at which one core reads
+    /// from its sockets.
     pub reducing_threads: Option<u16>,
     /// How long a shard waits for the next operation or assignment. A lost worker is noticed much sooner; this is for
     /// workers that live and do nothing.
@@ -86,6 +89,7 @@ struct Server<'a> {
     roles: Roles,
     shard: usize,
     options: &'a ServeOptions,
+    reducing_threads: u16,
     /// The workers, and this shard as the last rank.
     group: Communicator,
     history: History,
@@ -137,6 +141,7 @@ impl<'a> Server<'a> {
             roles,
             shard,
             options,
+            reducing_threads: options.reducing_threads.unwrap_or_else(|| share_of_cores(world)),
             // A shard belongs to its own group.
             group: group.unwrap_or_else(|| world.clone()),
             history: History::default(),
@@ -261,7 +266,7 @@ impl<'a> Server<'a> {
         let options = CallOptions {
             algorithm: self.options.algorithm.clone(),
             chunk_bytes: self.options.chunk_bytes,
-            reducing_threads: self.options.reducing_threads,
+            reducing_threads: Some(self.reducing_threads),
             timeout: Some(self.options.timeout),
             priority: partition.priority,
             ..CallOptions::default()
@@ -288,6 +293,13 @@ impl<'a> Server<'a> {
             self.served.applying += started.elapsed();
         }
     }
+}
+
+/// This machine's cores over the ranks that share its memory with this one, whose contributions several threads can add.
+fn share_of_cores(world: &Communicator) -> u16 {
+    let here = (0..world.world_size()).filter(|&rank| world.transport(rank) != Some(Transport::Tcp)).count();
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    (cores / here.max(1)).clamp(1, REDUCING_THREADS_MAX) as u16
 }
 
 /// The buffer of a partition that nothing is open for.

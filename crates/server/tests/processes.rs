@@ -8,15 +8,17 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use paceline_comm::{CallOptions, Communicator, Config, TransportChoice};
-use paceline_server::{Assignment, Mode, ParameterServer, Roles, ServeOptions, ServerError, serve};
+use paceline_server::{Assignment, Mode, ParameterServer, Roles, ServeOptions, ServerError, join_beside, serve};
 use support::{aggregate, plan};
 
 const WORKERS: usize = 2;
 const SHARDS: usize = 2;
 
-/// In the environment of a rank: what carries its links, and how many iterations it works.
+/// In the environment of a rank: what carries its links, how many iterations it works, and whether shards live beside the
+/// workers.
 const TRANSPORT: &str = "PACELINE_TEST_TRANSPORT";
 const ITERATIONS: &str = "PACELINE_TEST_ITERATIONS";
+const BESIDE: &str = "PACELINE_TEST_BESIDE";
 
 /// The part of a rank. In the test run itself there is nothing to be done.
 #[test]
@@ -32,13 +34,23 @@ fn rank() {
 }
 
 fn take_part(transport: TransportChoice, iterations: u64) -> Result<(), ServerError> {
-    let world = Communicator::connect(Config { transport, ..Config::from_environment()? })?;
+    let config = Config { transport, ..Config::from_environment()? };
+    if std::env::var_os(BESIDE).is_some() {
+        // The shards' threads end with the process.
+        let joined = join_beside(config, SHARDS, &ServeOptions::default())?;
+        return work(&joined.world, joined.roles, iterations);
+    }
+    let world = Communicator::connect(config)?;
     let roles = Roles::new(WORKERS, SHARDS)?;
     if roles.shard_of(world.rank()).is_some() {
         serve(&world, roles, &ServeOptions::default())?;
         return Ok(());
     }
-    let server = ParameterServer::connect(&world, roles)?;
+    work(&world, roles, iterations)
+}
+
+fn work(world: &Communicator, roles: Roles, iterations: u64) -> Result<(), ServerError> {
+    let server = ParameterServer::connect(world, roles)?;
     let assignment = Assignment {
         plan: plan(1, &[40_000, 100, 9000], 15_000, SHARDS),
         iterations: 0..iterations,
@@ -48,7 +60,7 @@ fn take_part(transport: TransportChoice, iterations: u64) -> Result<(), ServerEr
     server.assign(&assignment)?;
     for iteration in 0..iterations {
         if iterations < 100 {
-            aggregate(&server, &world, &assignment, iteration, 0x5eed_0003);
+            aggregate(&server, world, &assignment, iteration, 0x5eed_0003);
             continue;
         }
         for (operation, (_, partition)) in assignment.plan.partitions().enumerate() {
@@ -76,6 +88,11 @@ impl Drop for Ranks {
 }
 
 fn start(transport: &str, iterations: u64) -> Ranks {
+    start_with(transport, iterations, WORKERS + SHARDS, &[])
+}
+
+/// So many processes, with these variables besides.
+fn start_with(transport: &str, iterations: u64, processes: usize, variables: &[(&str, &str)]) -> Ranks {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let port = listener.local_addr().expect("its address").port();
     drop(listener);
@@ -85,14 +102,15 @@ fn start(transport: &str, iterations: u64) -> Ranks {
             .env(TRANSPORT, transport)
             .env(ITERATIONS, iterations.to_string())
             .env("PACELINE_RANK", rank.to_string())
-            .env("PACELINE_WORLD_SIZE", (WORKERS + SHARDS).to_string())
+            .env("PACELINE_WORLD_SIZE", processes.to_string())
+            .envs(variables.iter().copied())
             .env("PACELINE_RENDEZVOUS", format!("127.0.0.1:{port}"))
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
             .expect("a process")
     };
-    Ranks((0..WORKERS + SHARDS).map(start).collect())
+    Ranks((0..processes).map(start).collect())
 }
 
 #[test]
@@ -107,36 +125,80 @@ fn workers_and_shards_are_processes() {
     }
 }
 
+/// Ranks that work, how one of them goes away, and who is named by those that are left within so long.
+struct Case {
+    name: String,
+    ranks: Ranks,
+    workers: usize,
+    lost: usize,
+    within: Duration,
+    names: &'static [usize],
+}
+
+/// Waits until all work, lets one go, and looks at what the others do and say.
+fn survive(case: Case, go: impl FnOnce(&mut Child)) {
+    let Case { name, mut ranks, workers, lost, within, names } = case;
+    let mut said: Vec<_> = ranks.0.iter_mut().map(|rank| BufReader::new(rank.stderr.take().expect("a pipe"))).collect();
+    for worker in &mut said[..workers] {
+        let mut line = String::new();
+        worker.read_line(&mut line).expect("text");
+        assert_eq!(line.trim(), "in the middle", "{name}");
+    }
+    go(&mut ranks.0[lost]);
+    let gone = Instant::now();
+    let survivors = (0..ranks.0.len()).filter(|&rank| rank != lost);
+    for rank in survivors.clone() {
+        while ranks.0[rank].try_wait().expect("its state").is_none() {
+            assert!(gone.elapsed() < within, "{name}: rank {rank} still runs");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+    for rank in survivors {
+        let mut text = String::new();
+        said[rank].read_to_string(&mut text).expect("text");
+        let reports = text.contains(&format!("rank {rank} on "));
+        let named = names.iter().any(|lost| text.contains(&format!("rank {lost}")));
+        assert!(reports && named && text.contains("host") && text.contains("push-pull"), "{name}, {rank}: {text}");
+        assert!(text.contains("start the job again"), "{name}, {rank}: {text}");
+        assert_eq!(ranks.0[rank].wait().expect("its end").code(), Some(1), "{name}, {rank}");
+    }
+}
+
+fn kill(rank: &mut Child) {
+    rank.kill().expect("it is still there");
+}
+
 #[test]
 fn survivors_of_a_killed_worker_or_shard_end_within_two_seconds() {
     for transport in ["shm", "tcp"] {
-        for lost in [1, WORKERS + 1] {
-            let mut ranks = start(transport, 1_000_000);
-            let mut said: Vec<_> =
-                ranks.0.iter_mut().map(|rank| BufReader::new(rank.stderr.take().expect("a pipe"))).collect();
-            for worker in &mut said[..WORKERS] {
-                let mut line = String::new();
-                worker.read_line(&mut line).expect("text");
-                assert_eq!(line.trim(), "in the middle", "{transport}");
-            }
-            ranks.0[lost].kill().expect("it is still there");
-            let killed = Instant::now();
-            let survivors = (0..WORKERS + SHARDS).filter(|&rank| rank != lost);
-            for rank in survivors.clone() {
-                while ranks.0[rank].try_wait().expect("its state").is_none() {
-                    assert!(killed.elapsed() < Duration::from_secs(2), "{transport}: rank {rank} still runs");
-                    std::thread::sleep(Duration::from_millis(2));
-                }
-            }
-            for rank in survivors {
-                let mut text = String::new();
-                said[rank].read_to_string(&mut text).expect("text");
-                let reports = format!("rank {rank} on ");
-                let named = text.contains(&reports) && text.contains(&format!("rank {lost}"));
-                assert!(named && text.contains("host") && text.contains("push-pull"), "{transport}, {rank}: {text}");
-                assert!(text.contains("start the job again"), "{transport}, {rank}: {text}");
-                assert_eq!(ranks.0[rank].wait().expect("its end").code(), Some(1));
-            }
+        for (lost, names) in [(1, &[1][..]), (WORKERS + 1, &[WORKERS + 1])] {
+            let ranks = start(transport, 1_000_000);
+            let name = format!("{transport}, rank {lost} killed");
+            survive(Case { name, ranks, workers: WORKERS, lost, within: Duration::from_secs(2), names }, kill);
         }
+    }
+}
+
+/// Its connections stay open, and nothing comes any more.
+#[test]
+fn survivors_of_a_shard_that_is_stopped_end_when_it_has_missed_its_signs_of_life() {
+    for transport in ["shm", "tcp"] {
+        let ranks = start_with(transport, 1_000_000, WORKERS + SHARDS, &[("PACELINE_HEARTBEAT", "0.4")]);
+        // Two may be missed, and the last be late by half; the rest is the machine's.
+        let (name, lost, within) = (format!("{transport}, stopped"), WORKERS + 1, Duration::from_secs(4));
+        survive(Case { name, ranks, workers: WORKERS, lost, within, names: &[WORKERS + 1] }, |rank| {
+            let stop = Command::new("sh").args(["-c", &format!("kill -STOP {}", rank.id())]).status();
+            assert!(stop.expect("a shell").success());
+        });
+    }
+}
+
+#[test]
+fn a_shard_beside_a_worker_dies_with_it_and_the_other_worker_ends() {
+    for transport in ["shm", "tcp"] {
+        let ranks = start_with(transport, 1_000_000, WORKERS, &[(BESIDE, "1")]);
+        // The worker, or the shard that lived beside it: whichever is missed first.
+        let (name, within) = (format!("{transport}, beside"), Duration::from_secs(2));
+        survive(Case { name, ranks, workers: WORKERS, lost: 1, within, names: &[1, WORKERS + 1] }, kill);
     }
 }
