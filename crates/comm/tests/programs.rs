@@ -3,7 +3,7 @@
 mod support;
 
 use half::bf16;
-use paceline_collective::{Combine, Fold, KernelId, Order, Place, Program, RankBuilder, Space};
+use paceline_collective::{KernelId, Place, Program, RankBuilder, Space};
 use paceline_comm::{
     CallOptions, CollectiveKind, CommError, Kernels, Origin, ProgramError, Protocol, Reduction, VerifiedProgram,
 };
@@ -69,9 +69,11 @@ fn joined() -> VerifiedProgram {
     let steps = |rank: usize| {
         let mut builder = RankBuilder::new(Place { kind, rank, world: 2, root: 0 }, 1);
         let (input, output) = (builder.tile(Space::Input, 0), builder.tile(Space::Output, 0));
-        let order = if rank == 0 { Order::LocalFirst } else { Order::MessageFirst };
+        let other = builder.tile(Space::Scratch, 0);
         builder.send(1 - rank, input);
-        builder.receive_with(1 - rank, output, Fold { with: input, order, combine: Combine::Kernel(JOIN), last: true });
+        builder.receive(1 - rank, other);
+        let (left, right) = if rank == 0 { (input, other) } else { (other, input) };
+        builder.combine_by(JOIN, left, right, output, true);
         builder.finish()
     };
     let program = Program { algorithm: "join".into(), kind, root: 0, parts: 1, ranks: (0..2).map(steps).collect() };

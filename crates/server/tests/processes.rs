@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use paceline_comm::{CallOptions, Communicator, Config, TransportChoice};
+use paceline_plan::Hosts;
 use paceline_server::{Assignment, Mode, ParameterServer, Roles, ServeOptions, ServerError, join_beside, serve};
 use support::{aggregate, plan};
 
@@ -37,7 +38,7 @@ fn take_part(transport: TransportChoice, iterations: u64) -> Result<(), ServerEr
     let config = Config { transport, ..Config::from_environment()? };
     if std::env::var_os(BESIDE).is_some() {
         // The shards' threads end with the process.
-        let joined = join_beside(config, SHARDS, &ServeOptions::default())?;
+        let joined = join_beside(config, &Hosts::regular(1, WORKERS), SHARDS, &ServeOptions::default())?;
         return work(&joined.world, joined.roles, iterations);
     }
     let world = Communicator::connect(config)?;
