@@ -80,6 +80,7 @@ fn encrypted(world: usize) -> Vec<Communicator> {
         meeting_point: Some(MeetingPoint { host: "127.0.0.1".into(), port }),
         listener: (rank == 0).then_some(listener),
         job: "encrypted".into(),
+        terms: String::new(),
     };
     let connect = |rank: usize| {
         let network = Network { secret: Some(secret.clone()), encrypt: true, ..Network::default() };
