@@ -19,6 +19,7 @@ use crate::pending::name;
 use crate::prepare::Call;
 use crate::program::VerifiedProgram;
 use crate::programs::Choice;
+use crate::recent::{Chosen, Question, Recent};
 use crate::records::Described;
 use crate::world::World;
 use crate::{Buffer, CallOptions, CommError, Element};
@@ -42,6 +43,7 @@ struct Group {
     topology: Topology,
     rank: usize,
     sequence: AtomicU64,
+    recent: Recent,
     messages: Mutex<Messages>,
 }
 
@@ -180,8 +182,8 @@ impl Communicator {
     /// Starts an operation.
     pub(crate) fn start(&self, call: Call) -> Result<(Ticket, OperationKey), CommError> {
         let kind = call.kind;
-        let choice = self.choose(&call)?;
-        let (request, memory) = self.request(call, &choice);
+        let chosen = self.choose(&call)?;
+        let (request, memory) = self.request(call, chosen);
         let key = request.key;
         let posted = self.world.context.post(request, memory);
         Ok((posted.map_err(|failure| self.not_started(kind, &key, failure))?, key))
@@ -199,14 +201,33 @@ impl Communicator {
     }
 
     /// What a call runs. Comes before the call takes its number: the peers know nothing of a call that is refused.
-    pub(crate) fn choose(&self, call: &Call) -> Result<Choice, CommError> {
-        let topology = self.topology_of(&call.route);
-        let block_bytes = call.layout.longest * call.data_type.size();
-        let variable = call.layout.variable();
-        if call.program.is_some() {
-            return Ok(Choice::of_caller(call.settings.chunk_bytes.unwrap_or(block_bytes)));
+    pub(crate) fn choose(&self, call: &Call) -> Result<Chosen, CommError> {
+        let question = Question::of(call, self.world.costs_version());
+        if let Some(known) = question.and_then(|question| self.group.recent.find(&question)) {
+            return Ok(known);
         }
-        self.world.programs.choose(call.kind, topology, block_bytes, variable, &self.link_costs(), &call.settings)
+        let chosen = self.choose_anew(call)?;
+        if let Some(question) = question {
+            self.group.recent.remember(question, chosen.clone());
+        }
+        Ok(chosen)
+    }
+
+    fn choose_anew(&self, call: &Call) -> Result<Chosen, CommError> {
+        let (programs, topology, block_bytes) =
+            (&self.world.programs, self.topology_of(&call.route), call.block_bytes());
+        let rank = match call.route {
+            None => self.rank(),
+            Some((_, receiver, _)) => usize::from(self.rank() == receiver),
+        };
+        if let Some(program) = &call.program {
+            let choice = Choice::of_caller(call.settings.chunk_bytes.unwrap_or(block_bytes));
+            return Ok(Chosen { choice, schedule: program.schedule(rank) });
+        }
+        let (variable, costs) = (call.layout.variable(), self.link_costs());
+        let choice = programs.choose(call.kind, topology, block_bytes, variable, &costs, &call.settings)?;
+        let apart = call.input.is_apart_from(&call.output);
+        Ok(Chosen { choice, schedule: programs.schedule(&choice, rank, topology, call.root, apart) })
     }
 
     /// Who shares a host among those that a call concerns: the group, or the two ranks of a message.
@@ -221,23 +242,13 @@ impl Communicator {
     }
 
     /// Makes a call an operation of a group of the world: this one, or the two ranks of a message.
-    pub(crate) fn request(&self, call: Call, choice: &Choice) -> (Request, OperationMemory) {
-        let (key, members, rank) = match call.route {
-            None => (self.collective_key(&call.settings), self.group.members.clone(), self.group.rank),
-            Some((sender, receiver, tag)) => {
-                let (key, members) = self.message_key(sender, receiver, tag);
-                (key, members, usize::from(self.rank() == receiver))
-            }
+    pub(crate) fn request(&self, call: Call, chosen: Chosen) -> (Request, OperationMemory) {
+        let Chosen { choice, schedule } = chosen;
+        let (key, members) = match call.route {
+            None => (self.collective_key(&call.settings), self.group.members.clone()),
+            Some((sender, receiver, tag)) => self.message_key(sender, receiver, tag),
         };
         let world = members.len();
-        let topology = self.topology_of(&call.route);
-        let schedule = match &call.program {
-            Some(program) => program.schedule(rank),
-            None => {
-                let apart = call.input.is_apart_from(&call.output);
-                self.world.programs.schedule(choice, rank, topology, call.root, apart)
-            }
-        };
         let geometry = call.layout.geometry(call.data_type.size(), choice.tile_bytes);
         // A buffer's owner does not tell: it may come from another world's arena, which the peers do not map.
         let shared = |span: &Span| {
@@ -302,10 +313,15 @@ impl Communicator {
     /// Runs an operation to its end.
     pub(crate) fn run(&self, call: Call) -> Result<(), CommError> {
         let kind = call.kind;
+        let chosen = self.choose(&call)?;
+        let (request, memory) = self.request(call, chosen);
+        let key = request.key;
         // From here on the operation may touch the caller's memory: no way out before it has ended.
         let guard = NoUnwind(&self.world);
-        let started = self.start(call);
-        let outcome = started.and_then(|(ticket, key)| self.finish(&ticket, kind, &key));
+        let outcome = match self.world.context.run(request, memory) {
+            Ok(ticket) => ticket.outcome().map_err(|failure| self.world.error(name(kind, &key), failure)),
+            Err(failure) => Err(self.not_started(kind, &key, failure)),
+        };
         std::mem::forget(guard);
         outcome
     }
@@ -342,7 +358,15 @@ impl Communicator {
 
 impl Group {
     fn new(id: u32, members: Arc<[usize]>, topology: Topology, rank: usize) -> Group {
-        Group { id, members, topology, rank, sequence: AtomicU64::new(0), messages: Mutex::default() }
+        Group {
+            id,
+            members,
+            topology,
+            rank,
+            sequence: AtomicU64::new(0),
+            recent: Recent::default(),
+            messages: Mutex::default(),
+        }
     }
 }
 

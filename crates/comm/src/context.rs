@@ -32,6 +32,10 @@ const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// look at a link.
 const ROUNDS_PER_LOOK_AT_CLOCK: u32 = 32;
 
+/// So many rounds in which something moved, enough for a small call, may follow each other under one lock. In those of a
+/// long one much is copied and combined, and other callers want to see whether theirs has ended.
+const ROUNDS_HELD: u32 = 4;
+
 /// How often a waiting thread gives the processor away for those who want the lock for a moment.
 const COURTESY: u32 = 64;
 
@@ -179,6 +183,18 @@ impl Context {
         Ok(ticket)
     }
 
+    /// Starts an operation and waits until it has ended: [`Context::post`] and [`Context::wait`] under one lock, as long
+    /// as nobody else wants it.
+    pub fn run(&self, request: Request, memory: OperationMemory) -> Result<Ticket, Failure> {
+        let mut guarded = self.lock_in_passing();
+        let before = guarded.core.ended;
+        let ticket = guarded.core.post(request, memory)?;
+        self.announce(before, &mut guarded);
+        guarded.changes += 1;
+        self.drive_for(Some(guarded), Some(&ticket), self.patience, None, &|_| ticket.ended());
+        Ok(ticket)
+    }
+
     /// Starts several operations that callers wait for, under one lock, and sends what can be sent at once.
     pub fn post_all(&self, requests: Vec<(Request, OperationMemory)>) -> Vec<Result<Ticket, Failure>> {
         let mut guarded = self.lock_in_passing();
@@ -191,23 +207,24 @@ impl Context {
 
     /// Waits until the operation has ended or `until` has passed. True if it has ended.
     pub fn wait(&self, ticket: &Ticket, until: Option<Instant>) -> bool {
-        self.drive_for(Some(ticket), self.patience, until, &|_| ticket.ended())
+        self.drive_for(None, Some(ticket), self.patience, until, &|_| ticket.ended())
     }
 
     /// Drives until `done`, or `until` has passed. The result of `done`.
     pub fn drive(&self, patience: Patience, until: Option<Instant>, done: &dyn Fn(&Core) -> bool) -> bool {
-        self.drive_for(None, patience, until, done)
+        self.drive_for(None, None, patience, until, done)
     }
 
     /// Drives, and leaves to the progress thread what time has still to bring.
-    fn drive_for(
-        &self,
+    fn drive_for<'a>(
+        &'a self,
+        held: Option<MutexGuard<'a, Guarded>>,
         awaited: Option<&Ticket>,
         patience: Patience,
         until: Option<Instant>,
         done: &dyn Fn(&Core) -> bool,
     ) -> bool {
-        let is_done = self.drive_until(awaited, patience, until, done);
+        let is_done = self.drive_until(held, awaited, patience, until, done);
         if self.alarm.is_some() {
             let mut guarded = self.lock_in_passing();
             self.tell_driver(&mut guarded);
@@ -218,8 +235,10 @@ impl Context {
         is_done
     }
 
-    fn drive_until(
-        &self,
+    /// `held`: the lock, if this thread has it already.
+    fn drive_until<'a>(
+        &'a self,
+        mut held: Option<MutexGuard<'a, Guarded>>,
         awaited: Option<&Ticket>,
         patience: Patience,
         until: Option<Instant>,
@@ -229,19 +248,11 @@ impl Context {
         loop {
             round = round.wrapping_add(1);
             let look = round.is_multiple_of(ROUNDS_PER_LOOK_AT_CLOCK);
-            for _ in 0..COURTESY {
-                if self.passing.load(Ordering::Relaxed) == 0 {
-                    break;
-                }
-                std::thread::yield_now();
-            }
-            let mut guarded = match self.guarded.try_lock() {
-                Ok(guarded) => guarded,
-                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => {
-                    std::thread::yield_now();
-                    self.lock()
-                }
+            let mut guarded = match held.take() {
+                Some(guarded) => guarded,
+                // Perhaps another thread has done all that there was to do.
+                None if awaited.is_some_and(Ticket::ended) => return true,
+                None => self.lock_to_drive(),
             };
             if done(&guarded.core) {
                 return true;
@@ -254,6 +265,7 @@ impl Context {
             if moved {
                 idle = 0;
                 if !look {
+                    held = if round <= ROUNDS_HELD { self.unless_wanted(guarded) } else { None };
                     continue;
                 }
             }
@@ -268,7 +280,8 @@ impl Context {
             }
             idle += 1;
             if idle <= patience.spins {
-                drop(guarded);
+                // Letting go of the lock and taking it again costs as much as a look at a link.
+                held = if look { None } else { self.unless_wanted(guarded) };
                 std::hint::spin_loop();
             } else if idle <= patience.spins + patience.yields {
                 drop(guarded);
@@ -284,6 +297,30 @@ impl Context {
                 self.sleep(guarded, awaited, until, done);
             }
         }
+    }
+
+    /// The lock, after those who want it for a moment.
+    fn lock_to_drive(&self) -> MutexGuard<'_, Guarded> {
+        for _ in 0..COURTESY {
+            if self.passing.load(Ordering::Relaxed) == 0 {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        match self.guarded.try_lock() {
+            Ok(guarded) => guarded,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                std::thread::yield_now();
+                self.lock()
+            }
+        }
+    }
+
+    /// Keeps the lock for another round, unless somebody wants it for a moment. (Others who drive get it at the latest
+    /// when this thread looks at the clock.)
+    fn unless_wanted<'a>(&self, guarded: MutexGuard<'a, Guarded>) -> Option<MutexGuard<'a, Guarded>> {
+        (self.passing.load(Ordering::Relaxed) == 0).then_some(guarded)
     }
 
     fn progress(&self, guarded: &mut Guarded) -> bool {

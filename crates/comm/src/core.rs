@@ -34,6 +34,8 @@ pub(crate) struct Core {
     /// Pending operations for which nobody may be waiting in a call.
     pub background: usize,
     pub origin: Instant,
+    /// The peer whose link is looked at first.
+    first: usize,
     arriving: Vec<Vec<Arriving>>,
     abort_reasons: Vec<Vec<u8>>,
     staging: Vec<u8>,
@@ -79,6 +81,7 @@ impl Core {
             tracer: None,
             background: 0,
             origin: Instant::now(),
+            first: 0,
             arriving: (0..world).map(|_| Vec::new()).collect(),
             abort_reasons: vec![Vec::new(); world],
             staging: Vec::new(),
@@ -211,7 +214,13 @@ impl Core {
 
     fn receive(&mut self) -> bool {
         let mut moved = false;
-        for peer in 0..self.links.len() {
+        let (first, world) = (self.first, self.links.len());
+        for peer in (first..world).chain(0..first) {
+            // An operation that has ended goes first; then it is the turn of the links that were not looked at.
+            if self.engine.has_completed() {
+                self.first = peer;
+                break;
+            }
             let Some(link) = &mut self.links[peer] else { continue };
             let mut failure = None;
             let mut sink = PeerSink {

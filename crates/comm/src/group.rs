@@ -47,7 +47,7 @@ impl Communicator {
         let choices = group.calls.iter().map(|call| self.choose(call)).collect::<Result<Vec<_>, _>>()?;
         let kinds: Vec<_> = group.calls.iter().map(|call| call.kind).collect();
         let guard = NoUnwind(&self.world);
-        let prepared = group.calls.into_iter().zip(choices).map(|(call, choice)| self.request(call, &choice));
+        let prepared = group.calls.into_iter().zip(choices).map(|(call, choice)| self.request(call, choice));
         let (keys, requests): (Vec<_>, Vec<_>) =
             prepared.map(|(request, memory)| (request.key, (request, memory))).unzip();
         let tickets = self.world.context.post_all(requests);

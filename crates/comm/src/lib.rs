@@ -43,6 +43,7 @@ mod prepare;
 mod probe;
 mod program;
 mod programs;
+mod recent;
 mod records;
 mod sink;
 mod threads;

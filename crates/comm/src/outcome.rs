@@ -1,7 +1,7 @@
 //! How operations ended, readable without the lock around the core.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 
 use paceline_engine::{Failure, OpId};
 
@@ -9,14 +9,13 @@ use paceline_engine::{Failure, OpId};
 #[derive(Default)]
 pub(crate) struct Outcomes {
     slots: Vec<Arc<Slot>>,
-    failure: Arc<RwLock<Option<Failure>>>,
 }
 
 #[derive(Default)]
 struct Slot {
     ended: AtomicU64,
-    /// The turn that failed. There is at most one: a failure is the end of everything.
-    failed: AtomicU64,
+    /// The turn that failed, and why. There is at most one: a failure is the end of everything.
+    failed: OnceLock<(u64, Failure)>,
 }
 
 /// An operation that was started.
@@ -24,7 +23,6 @@ struct Slot {
 pub(crate) struct Ticket {
     slot: Arc<Slot>,
     turn: u64,
-    failure: Arc<RwLock<Option<Failure>>>,
 }
 
 impl Ticket {
@@ -35,11 +33,10 @@ impl Ticket {
 
     /// How it ended. `Ok` while it has not.
     pub fn outcome(&self) -> Result<(), Failure> {
-        if self.slot.failed.load(Ordering::Acquire) != self.turn {
-            return Ok(());
+        match self.slot.failed.get() {
+            Some((turn, failure)) if *turn == self.turn => Err(failure.clone()),
+            _ => Ok(()),
         }
-        let failure = self.failure.read().unwrap_or_else(PoisonError::into_inner);
-        Err(failure.clone().unwrap_or(Failure::Cancelled { reason: "the communicator has failed".into() }))
     }
 }
 
@@ -52,16 +49,17 @@ impl Outcomes {
         }
         let slot = self.slots[index].clone();
         let turn = slot.ended.load(Ordering::Relaxed) + 1;
-        Ticket { slot, turn, failure: self.failure.clone() }
+        Ticket { slot, turn }
     }
 
     /// The operation with this index has ended.
     pub fn end(&self, id: OpId, failure: Option<Failure>) {
         let slot = &self.slots[id.index as usize];
+        // Only this thread, which has the lock around the core, writes here.
+        let turn = slot.ended.load(Ordering::Relaxed) + 1;
         if let Some(failure) = failure {
-            self.failure.write().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
-            slot.failed.store(slot.ended.load(Ordering::Relaxed) + 1, Ordering::Release);
+            slot.failed.get_or_init(|| (turn, failure));
         }
-        slot.ended.fetch_add(1, Ordering::Release);
+        slot.ended.store(turn, Ordering::Release);
     }
 }

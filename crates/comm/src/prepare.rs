@@ -33,6 +33,13 @@ pub(crate) struct Call {
     pub background: bool,
 }
 
+impl Call {
+    /// What the choice of an algorithm depends on: the longest block of any rank.
+    pub fn block_bytes(&self) -> usize {
+        self.layout.longest * self.data_type.size()
+    }
+}
+
 type Prepared = Result<Call, CommError>;
 
 impl Communicator {

@@ -117,4 +117,10 @@ impl Sink for PeerSink<'_> {
         }
         self.engine.end(self.peer, header).map_err(|failure| self.refuse(failure))
     }
+
+    /// The caller of an operation that has ended goes first. What lies behind it is often for the caller's next one, and
+    /// need not be kept in the pool if it is taken in when that has been posted.
+    fn has_enough(&self) -> bool {
+        self.engine.has_completed()
+    }
 }

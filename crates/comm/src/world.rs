@@ -44,6 +44,8 @@ pub(crate) struct World {
     /// The deadline of calls that name none.
     pub timeout: Duration,
     link_costs: RwLock<LinkCosts>,
+    /// Changes whenever the costs do.
+    costs_version: AtomicU64,
     /// Communicators that this rank has numbered.
     communicators: AtomicU64,
     /// What was decided while connecting.
@@ -106,6 +108,7 @@ impl World {
             recording: AtomicBool::new(false),
             timeout: parts.timeout,
             link_costs: RwLock::new(GUESS),
+            costs_version: AtomicU64::new(0),
             communicators: AtomicU64::new(0),
             notes: parts.notes,
             thread: Mutex::new(Some(thread)),
@@ -130,6 +133,12 @@ impl World {
 
     pub fn set_link_costs(&self, costs: LinkCosts) {
         *self.link_costs.write().unwrap_or_else(PoisonError::into_inner) = costs;
+        self.costs_version.fetch_add(1, Ordering::Release);
+    }
+
+    /// The number of times that the costs were set: who reads it first and the costs then never takes old ones for new.
+    pub fn costs_version(&self) -> u64 {
+        self.costs_version.load(Ordering::Acquire)
     }
 
     pub fn size(&self) -> usize {

@@ -24,6 +24,8 @@ pub struct Engine {
     pub(crate) ops: Vec<Operation>,
     free_ops: Vec<u32>,
     by_key: Map<OperationKey, u32>,
+    /// The operation that was started last: most frames are of that one.
+    latest: u32,
     pub(crate) peers: Vec<Peer>,
     pub(crate) unposted: Map<OperationKey, Unposted>,
     pub(crate) pool: Pool,
@@ -52,6 +54,7 @@ impl Engine {
             ops: Vec::new(),
             free_ops: Vec::new(),
             by_key: Map::default(),
+            latest: 0,
             peers,
             unposted: Map::default(),
             pool: Pool::default(),
@@ -162,6 +165,7 @@ impl Engine {
         self.sequence += 1;
         self.live += 1;
         self.by_key.insert(request.key, index);
+        self.latest = index;
         index
     }
 
@@ -193,7 +197,10 @@ impl Engine {
 
     /// The operation of a key.
     pub(crate) fn find(&self, key: OperationKey) -> Option<u32> {
-        self.by_key.get(&key).copied()
+        match self.ops.get(self.latest as usize) {
+            Some(op) if op.live && op.key == key => Some(self.latest),
+            _ => self.by_key.get(&key).copied(),
+        }
     }
 
     fn start_tile(&mut self, index: u32) {
@@ -299,6 +306,11 @@ impl Engine {
     /// The next operation that has ended.
     pub fn completed(&mut self) -> Option<Completion> {
         self.completions.pop_front()
+    }
+
+    /// Has an operation ended that [`Engine::completed`] has not given yet?
+    pub fn has_completed(&self) -> bool {
+        !self.completions.is_empty()
     }
 
     /// Ends everything: this and every later operation fails for this reason. The first reason stays. The driver lets

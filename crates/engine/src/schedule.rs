@@ -15,8 +15,8 @@ pub struct RankSchedule {
     /// The steps that wait for step s are `successors[first[s]..first[s + 1]]`.
     first: Vec<u32>,
     successors: Vec<StepId>,
-    receives: Map<(Rank, Message), StepId>,
-    sends: Map<(Rank, Message), StepId>,
+    receives: Names,
+    sends: Names,
     message_blocks: u32,
     dynamic: bool,
     shortcuts: Vec<Option<Shortcut>>,
@@ -41,7 +41,7 @@ impl RankSchedule {
         }
         let mut fill = counts.clone();
         let mut successors = vec![0; counts[steps.len()] as usize];
-        let (mut receives, mut sends) = (Map::default(), Map::default());
+        let (mut receives, mut sends) = (Names::default(), Names::default());
         let mut dynamic = false;
         for (id, step) in (0u32..).zip(steps) {
             for &before in &step.after {
@@ -49,22 +49,22 @@ impl RankSchedule {
                 fill[before as usize] += 1;
             }
             let twice = match &step.action {
-                Action::Send { to, message, .. } => sends.insert((*to, *message), id),
+                Action::Send { to, message, .. } => sends.insert(*to, *message, id),
                 Action::Receive { from, message, fold, .. } => {
                     dynamic |= fold.as_ref().is_some_and(|fold| fold.combine != Combine::Reduction);
-                    receives.insert((*from, *message), id)
+                    receives.insert(*from, *message, id)
                 }
                 Action::Combine { combine, .. } => {
                     dynamic |= *combine != Combine::Reduction;
-                    None
+                    false
                 }
                 Action::Map { .. } => {
                     dynamic = true;
-                    None
+                    false
                 }
-                Action::Copy { .. } => None,
+                Action::Copy { .. } => false,
             };
-            assert!(twice.is_none(), "step {id} repeats the name of a message");
+            assert!(!twice, "step {id} repeats the name of a message");
         }
         RankSchedule {
             parts,
@@ -142,11 +142,11 @@ impl RankSchedule {
     }
 
     pub(crate) fn receive(&self, from: Rank, message: Message) -> Option<StepId> {
-        self.receives.get(&(from, message)).copied()
+        self.receives.find(from, message)
     }
 
     pub(crate) fn send(&self, to: Rank, message: Message) -> Option<StepId> {
-        self.sends.get(&(to, message)).copied()
+        self.sends.find(to, message)
     }
 
     /// The most blocks that any slot names in a space.
@@ -159,6 +159,39 @@ impl RankSchedule {
             Action::Copy { from, into } | Action::Map { from, into, .. } => end(from).max(end(into)),
         };
         self.actions.iter().map(ends).max().unwrap_or(0)
+    }
+}
+
+/// Steps by the peer and the name of their messages.
+#[derive(Debug, Default)]
+struct Names {
+    /// The first ones: to compare a few is cheaper than to ask a map.
+    few: Vec<(Rank, Message, StepId)>,
+    /// All others.
+    many: Map<(Rank, Message), StepId>,
+}
+
+impl Names {
+    const FEW: usize = 8;
+
+    /// True if the name stands there already.
+    fn insert(&mut self, peer: Rank, message: Message, step: StepId) -> bool {
+        let known = self.find(peer, message).is_some();
+        if self.few.len() < Names::FEW {
+            self.few.push((peer, message, step));
+        } else {
+            self.many.insert((peer, message), step);
+        }
+        known
+    }
+
+    fn find(&self, peer: Rank, message: Message) -> Option<StepId> {
+        let few = self.few.iter().find(|&&(of, name, _)| of == peer && name == message);
+        match few {
+            Some(&(_, _, step)) => Some(step),
+            None if self.many.is_empty() => None,
+            None => self.many.get(&(peer, message)).copied(),
+        }
     }
 }
 

@@ -72,6 +72,12 @@ pub trait Sink {
 
     /// The frame is complete.
     fn end(&mut self, header: &Header) -> Result<(), LinkError>;
+
+    /// Asked between two frames: has something come that should be dealt with first? Then the rest waits, where it is,
+    /// for the next [`Link::receive`]. Links need not ask.
+    fn has_enough(&self) -> bool {
+        false
+    }
 }
 
 /// The ticket of frames that nobody waits for. It may come back any number of times.

@@ -45,7 +45,7 @@ impl Inbox {
                 self.consumer.publish();
                 published();
             }
-            if budget == 0 {
+            if budget == 0 || (self.arrival.is_none() && sink.has_enough()) {
                 break;
             }
         }

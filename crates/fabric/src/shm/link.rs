@@ -193,6 +193,7 @@ impl Link for ShmLink {
             self.idle_polls = 0;
             return Ok(true);
         }
+        self.outbox.fetch_ahead();
         self.idle_polls += 1;
         if self.idle_polls >= POLLS_PER_LOOK {
             self.idle_polls = 0;

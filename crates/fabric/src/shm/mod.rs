@@ -19,6 +19,7 @@
 mod arena;
 mod connect;
 mod doorbell;
+mod fetch;
 mod free_list;
 mod handshake;
 mod inbox;

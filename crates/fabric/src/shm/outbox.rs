@@ -156,6 +156,11 @@ impl Outbox {
         self.pieces.clear();
     }
 
+    /// See [`Producer::fetch_ahead`].
+    pub(super) fn fetch_ahead(&mut self) {
+        self.producer.fetch_ahead();
+    }
+
     /// Is everything that was accepted published?
     pub(super) fn is_flushed(&self) -> bool {
         self.frames.is_empty() && self.producer.unpublished() == 0

@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::fetch;
 use super::segment::Segment;
 use crate::LinkError;
 
@@ -16,6 +17,9 @@ pub(super) const UNIT: usize = 64;
 
 /// A ring takes memory in pieces of this size, in its first lap: with many ranks most pairs never fill theirs.
 const MEMORY_STEP_BYTES: usize = 64 << 10;
+
+/// So many bytes are fetched before they are written: a small message.
+const FETCH_AHEAD_BYTES: u64 = 1536;
 
 /// The writing end.
 pub(super) struct Producer {
@@ -29,12 +33,14 @@ pub(super) struct Producer {
     head: Cell<u64>,
     /// Up to which position there is memory; the last one that there is, once the whole ring has some.
     backed: u64,
+    /// Up to where lines have been fetched ahead.
+    fetched: u64,
 }
 
 impl Producer {
     /// The end of ring `side`, fresh.
     pub(super) fn new(segment: Arc<Segment>, side: usize) -> Producer {
-        Producer { segment, side, tail: 0, published: 0, head: Cell::new(0), backed: 0 }
+        Producer { segment, side, tail: 0, published: 0, head: Cell::new(0), backed: 0, fetched: 0 }
     }
 
     /// How many bytes can be written now; looks at what the consumer has read only if the last look does not give
@@ -88,6 +94,17 @@ impl Producer {
         // `publish`. The caller answers for `from`, which is no ring of ours.
         unsafe { std::ptr::copy_nonoverlapping(from, self.segment.ring(self.side).add(at), bytes) };
         self.tail += bytes as u64;
+    }
+
+    /// For a moment in which nothing else is to be done: makes another line of those that are written next this core's
+    /// own. Who writes to a line that another core has read last waits for it to come over.
+    pub(super) fn fetch_ahead(&mut self) {
+        self.fetched = self.fetched.max(self.tail);
+        if self.fetched < self.tail + FETCH_AHEAD_BYTES {
+            let at = self.fetched as usize & (self.ring_bytes() - 1);
+            fetch::line_to_write(self.segment.ring(self.side).wrapping_add(at));
+            self.fetched += UNIT as u64;
+        }
     }
 
     /// Leaves out the bytes up to the next multiple of [`UNIT`]. There is room: limits are such multiples.
@@ -147,7 +164,11 @@ impl Consumer {
             if tail < self.tail || tail > limit || !tail.is_multiple_of(UNIT as u64) {
                 return Err(broken("has written", tail, self.tail, limit));
             }
-            self.tail = tail;
+            if tail > self.tail {
+                self.tail = tail;
+                // All of a small message comes over from the producer's core at once, while its header is looked at.
+                fetch::to_read(self.data(), (tail - self.head) as usize);
+            }
         }
         Ok((self.tail - self.head) as usize)
     }

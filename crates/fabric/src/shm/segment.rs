@@ -76,6 +76,9 @@ impl Side {
 /// contiguous, also where it wraps.
 pub(super) struct Segment {
     mapping: Mapping,
+    /// Where the first ring begins: after the control page. Asking the system for the size of a page, as every access
+    /// would otherwise, costs more than the access.
+    page: usize,
     ring_bytes: usize,
 }
 
@@ -103,13 +106,15 @@ impl Segment {
         let [first, second] = [page as u64, (page + ring_bytes) as u64];
         let parts = [(0, page), (first, ring_bytes), (first, ring_bytes), (second, ring_bytes), (second, ring_bytes)];
         let mapping = Mapping::of_parts(file, &parts, ProtFlags::READ | ProtFlags::WRITE)?;
-        Ok(Segment { mapping, ring_bytes })
+        assert!(2 * size_of::<Side>() <= page, "the control page has room for both sides");
+        Ok(Segment { mapping, page, ring_bytes })
     }
 
     /// What side 0 or 1 writes.
     pub(super) fn side(&self, index: usize) -> &Side {
-        assert!(index < 2 && 2 * size_of::<Side>() <= page_bytes());
-        // SAFETY: the control page is mapped as long as `self`, begins with two `Side`s, and is aligned to a page.
+        assert!(index < 2);
+        // SAFETY: the control page is mapped as long as `self`, begins with two `Side`s (for which it has room, as was
+        // checked when it was mapped), and is aligned to a page.
         // `Side` consists of atomics only: any bytes are valid, and others may write them.
         unsafe { &*self.mapping.start().cast::<Side>().add(index) }
     }
@@ -118,13 +123,13 @@ impl Segment {
     /// being the first again.
     pub(super) fn ring(&self, index: usize) -> *mut u8 {
         assert!(index < 2);
-        self.mapping.start().wrapping_add(page_bytes() + index * 2 * self.ring_bytes)
+        self.mapping.start().wrapping_add(self.page + index * 2 * self.ring_bytes)
     }
 
     /// Takes memory for a part of the ring that side `index` writes, or says that there is none.
     pub(super) fn populate(&self, index: usize, part: Range<usize>) -> io::Result<()> {
         assert!(index < 2 && part.end <= self.ring_bytes, "the part lies inside the ring");
-        self.mapping.populate(page_bytes() + index * 2 * self.ring_bytes + part.start, part.len())
+        self.mapping.populate(self.page + index * 2 * self.ring_bytes + part.start, part.len())
     }
 
     /// The size of each ring: a power of two.
