@@ -50,3 +50,30 @@ fn every_group_of_a_split_has_a_number_of_its_own() {
         assert_eq!(data, [2 * (rank as i32 % 2) + 2]);
     });
 }
+
+/// What a communicator remembers of its last calls must depend on all that their program depends on.
+#[test]
+fn calls_that_alternate_run_their_own_programs() {
+    for links in [Links::Memory, Links::SharedMemory] {
+        on_all_ranks(links, 3, |comm| {
+            let mine = comm.rank() as i64 + 1;
+            for round in 0..3usize {
+                for length in 1..=12usize {
+                    let mut data = vec![mine * length as i64; length];
+                    let mut apart = vec![0; length];
+                    let chunk_bytes = (round == 1).then_some(16);
+                    let options = CallOptions { chunk_bytes, ..CallOptions::default() };
+                    comm.all_reduce_into(&data, &mut apart, Reduction::Sum, &options).unwrap();
+                    comm.all_reduce(&mut data, Reduction::Sum, &options).unwrap();
+                    assert_eq!([&data, &apart], [&vec![6 * length as i64; length]; 2], "round {round}");
+                    let root = length % 3;
+                    let mut told = vec![if comm.rank() == root { length as i64 } else { 0 }; length];
+                    comm.broadcast(&mut told, root, &options).unwrap();
+                    assert_eq!(told, vec![length as i64; length], "root {root}, round {round}");
+                }
+                // From here on other costs decide.
+                comm.probe().unwrap();
+            }
+        });
+    }
+}

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use common::shm::{PATIENCE, hosts_and_links, mesh, shm_pair, tiny};
 use common::{Random, Recorder, Want, control, data, payload, piece};
-use paceline_engine::frame::Kind;
+use paceline_engine::frame::{Header, Kind};
 use paceline_fabric::shm::{ShmHost, ShmLink, ShmOptions};
-use paceline_fabric::{Link, LinkError};
+use paceline_fabric::{Link, LinkError, Sink, Target};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Polls once, and if nothing moves sleeps until woken, as a communicator does. Panics if nobody wakes it.
@@ -348,4 +348,39 @@ fn a_rank_with_the_wrong_secret_is_turned_away() {
         (zero.join().expect("no panic").expect("works"), one.join().expect("no panic").expect("works"))
     });
     assert!(zero[&1].is_err() && one[&0].is_err());
+}
+
+/// Takes one frame and has enough.
+struct OneAtATime(Recorder);
+
+impl Sink for OneAtATime {
+    fn begin(&mut self, header: &Header) -> Result<Target, LinkError> {
+        self.0.begin(header)
+    }
+
+    fn bytes(&mut self, header: &Header, offset: usize, slice: &[u8]) -> Result<(), LinkError> {
+        self.0.bytes(header, offset, slice)
+    }
+
+    fn end(&mut self, header: &Header) -> Result<(), LinkError> {
+        self.0.end(header)
+    }
+
+    fn has_enough(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn what_lies_behind_a_frame_waits_for_a_sink_that_has_enough() {
+    let (mut left, mut right) = shm_pair(tiny());
+    for id in 0..3 {
+        send_control(&mut left, Kind::Heartbeat, id).expect("an open link");
+    }
+    let mut sink = OneAtATime(Recorder::new(|_| Want::Memory));
+    for taken in 1..=3 {
+        assert!(right.receive(&mut sink).expect("an open link"));
+        assert_eq!(sink.0.frames.len(), taken);
+    }
+    assert!(!right.receive(&mut sink).expect("an open link"), "nothing is left");
 }
