@@ -4,7 +4,7 @@ use std::collections::TryReserveError;
 use std::sync::Arc;
 
 use paceline_collective::Space;
-use paceline_collective::kernels::Elementwise;
+use paceline_collective::kernels::{Elementwise, last_level_cache_bytes};
 use paceline_engine::{Job, PoolBuffer, Region};
 use paceline_fabric::shm::Arena;
 use paceline_plan::OperationKey;
@@ -31,6 +31,8 @@ pub(crate) struct Memories {
     pub helpers: Helpers,
     /// Where peers of the host can read scratch in place.
     pub arena: Option<Arc<Arena>>,
+    /// Ranks of this host: all have operations of about the same length.
+    pub local_ranks: usize,
 }
 
 /// The memory of one operation.
@@ -96,6 +98,13 @@ impl Memories {
 
     pub fn operation(&self, index: u32) -> &OperationMemory {
         &self.operations[index as usize]
+    }
+
+    /// Is there more memory in an operation, on all ranks of this host, than the caches hold? Then what it writes is no
+    /// longer there when somebody reads it.
+    pub fn is_beyond_caches(&self, index: u32) -> bool {
+        let OperationMemory { input, output, .. } = self.operation(index);
+        input.bytes.saturating_add(output.bytes).saturating_mul(self.local_ranks) > last_level_cache_bytes()
     }
 
     /// The operation that work is for, if its call is described.

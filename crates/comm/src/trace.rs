@@ -197,7 +197,7 @@ impl Tracer {
     /// A piece of local work was done.
     pub fn worked(&mut self, start: Duration, job: &Job, key: Option<OperationKey>) {
         let (work, into, sources) = match job {
-            Job::Copy { from, into } => ("copy", into, [Some(from), None]),
+            Job::Copy { from, into, .. } => ("copy", into, [Some(from), None]),
             Job::Combine { left, right, into, .. } => ("combine", into, [Some(left), Some(right)]),
             Job::Map { from, into, .. } => ("map", into, [Some(from), None]),
         };

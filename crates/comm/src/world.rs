@@ -74,6 +74,7 @@ impl World {
         let limits = EngineConfig::new(parts.rank, parts.links.len());
         let engine = Engine::new(EngineConfig { heartbeat, heartbeat_misses, stall, ..limits });
         let mut memories = Memories::default();
+        memories.local_ranks = parts.local_ranks;
         memories.arena = parts.arena.clone();
         let transports = parts.links.iter().map(|link| link.as_ref().map(|link| link.transport())).collect();
         let core = Core::new(engine, parts.links, memories, parts.rank, parts.hosts.clone());

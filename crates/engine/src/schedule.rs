@@ -1,4 +1,4 @@
-use paceline_collective::{Action, Combine, Message, Program, RankProgram, Slot, Space, StepId};
+use paceline_collective::{Action, Combine, Message, Program, RankProgram, Slot, Space, Step, StepId};
 use paceline_plan::Rank;
 
 use crate::hash::Map;
@@ -20,6 +20,8 @@ pub struct RankSchedule {
     message_blocks: u32,
     dynamic: bool,
     shortcuts: Vec<Option<Shortcut>>,
+    /// For each step: it writes to the output what no later step reads.
+    last: Vec<bool>,
 }
 
 impl RankSchedule {
@@ -78,6 +80,7 @@ impl RankSchedule {
             message_blocks: steps.iter().map(|step| message_blocks(&step.action)).max().unwrap_or(0),
             dynamic,
             shortcuts: shortcuts(program),
+            last: (0..steps.len()).map(|index| is_last(&steps[index..])).collect(),
         }
     }
 
@@ -117,6 +120,11 @@ impl RankSchedule {
     /// What a receive may do instead of storing its message.
     pub(crate) fn shortcut(&self, step: StepId) -> Option<&Shortcut> {
         self.shortcuts[step as usize].as_ref()
+    }
+
+    /// Does no step read what this one writes to the output?
+    pub(crate) fn is_last(&self, step: StepId) -> bool {
+        self.last[step as usize]
     }
 
     /// The rank of the group that a message comes from or goes to.
@@ -195,10 +203,41 @@ impl Names {
     }
 }
 
+/// Does the first of these steps write to the output what none of the others reads? Steps stand in an order in which they
+/// may run, as a rule; where they do not, a cache is used for nothing or misses something, and that is all.
+fn is_last(steps: &[Step]) -> bool {
+    let [first, later @ ..] = steps else { return false };
+    let written = first.action.write().filter(|slot| slot.space == Space::Output);
+    written.is_some_and(|slot| !later.iter().any(|step| step.action.reads().any(|read| read.overlaps(&slot))))
+}
+
 fn message_blocks(action: &Action) -> u32 {
     match action {
         Action::Send { from, .. } => from.blocks,
         Action::Receive { into, .. } => into.blocks,
         _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use paceline_collective::Topology;
+    use paceline_collective::registry::find;
+    use paceline_plan::CollectiveKind;
+
+    use super::*;
+
+    #[test]
+    fn what_peers_get_is_read_and_what_they_give_at_last_is_not() {
+        let algorithm = find(CollectiveKind::AllReduce, "direct-scatter").expect("it is there");
+        let ranks = Topology::flat(4);
+        let schedule = RankSchedule::new(&algorithm.rank_program(1, &ranks, 0), algorithm.parts(&ranks));
+        let last: Vec<&Action> = (0..schedule.steps() as StepId)
+            .filter(|&step| schedule.is_last(step))
+            .map(|step| schedule.action(step))
+            .collect();
+        // The reduced parts of the three others; the own one is sent to them.
+        assert_eq!(last.len(), 3, "{last:?}");
+        assert!(last.iter().all(|action| matches!(action, Action::Receive { fold: None, into, .. } if into.part != 1)));
     }
 }

@@ -60,6 +60,8 @@ pub enum Job {
         from: Source,
         /// Where it goes.
         into: Region,
+        /// No step reads the result: it need not be in a cache.
+        last: bool,
     },
     /// `into = left ⊕ right`.
     Combine {

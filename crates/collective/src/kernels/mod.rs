@@ -24,6 +24,7 @@ mod element;
 mod f16;
 mod level;
 mod number;
+mod streaming;
 #[cfg(test)]
 mod tests;
 
@@ -32,6 +33,7 @@ use std::slice;
 use paceline_plan::{DataType, Reduction};
 
 pub use level::Level;
+pub use streaming::{copy_streaming, last_level_cache_bytes};
 
 use element::{Bf16, Element};
 use f16::F16;

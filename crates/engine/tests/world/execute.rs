@@ -67,7 +67,7 @@ impl World {
 
     fn execute(&mut self, rank: Rank, job: &Job) -> Option<usize> {
         match job {
-            Job::Copy { from, into } => {
+            Job::Copy { from, into, .. } => {
                 let bytes = self.content(rank, from);
                 self.nodes[rank].memory.write(into).copy_from_slice(&bytes);
                 None
@@ -120,7 +120,7 @@ fn operands(job: &Job) -> (Vec<Region>, Region) {
         _ => None,
     };
     match job {
-        Job::Copy { from, into } | Job::Map { from, into, .. } => (own(from).into_iter().collect(), *into),
+        Job::Copy { from, into, .. } | Job::Map { from, into, .. } => (own(from).into_iter().collect(), *into),
         Job::Combine { left, right, into, .. } => (own(left).into_iter().chain(own(right)).collect(), *into),
     }
 }
