@@ -11,6 +11,10 @@ pub const TILE_BYTES: std::ops::RangeInclusive<usize> = 1 << 14..=1 << 22;
 /// Formulas that say the same may differ by rounding. This much, relatively, is no difference.
 const TIE: f64 = 1e-9;
 
+/// What the formulas leave out on one host is worth as much as this, relatively: the overheads of large tiles are less.
+/// Measured: docs/benchmarking.md, "Large messages in shared memory".
+const CLOSE: f64 = 0.04;
+
 /// What was chosen.
 #[derive(Clone, Copy)]
 pub struct Choice {
@@ -26,7 +30,7 @@ pub struct Choice {
 /// None if none is left.
 ///
 /// A pure function: ranks that agree about the costs of the links choose the same. Of equals it takes the first in the
-/// registry, and the smallest tile.
+/// registry, and the smallest tile. On one host it prefers fewer rounds to a twenty-fifth of the time.
 pub fn cheapest(
     kind: CollectiveKind,
     topology: &Topology,
@@ -37,14 +41,35 @@ pub fn cheapest(
     let admitted = || registry::of_kind(kind).filter(|it| it.supports(topology.world()) && admits(*it));
     let made_for_it = || admitted().filter(|it| !(it.for_hosts() && topology.is_flat()));
     let of = |algorithms: &mut dyn Iterator<Item = &'static dyn Algorithm>| {
-        let choices = algorithms.flat_map(|algorithm| tile_sizes().map(move |tile_bytes| (algorithm, tile_bytes)));
-        choices.fold(None, |best: Option<Choice>, (algorithm, tile_bytes)| {
-            let seconds = algorithm.seconds(topology, bytes, tile_bytes, costs);
-            let better = best.is_none_or(|best| seconds < best.seconds * (1.0 - TIE));
-            if better { Some(Choice { algorithm, tile_bytes, seconds }) } else { best }
-        })
+        let choices: Vec<Choice> = algorithms
+            .filter_map(|algorithm| {
+                let choices = tile_sizes().map(|tile_bytes| {
+                    let seconds = algorithm.seconds(topology, bytes, tile_bytes, costs);
+                    Choice { algorithm, tile_bytes, seconds }
+                });
+                first_of_cheapest(choices)
+            })
+            .collect();
+        let cheapest = first_of_cheapest(choices.iter().copied())?;
+        Some(if topology.hosts() == 1 { fewest_rounds(&choices, cheapest, topology) } else { cheapest })
     };
     of(&mut made_for_it()).or_else(|| of(&mut admitted()))
+}
+
+fn first_of_cheapest(mut choices: impl Iterator<Item = Choice>) -> Option<Choice> {
+    let first = choices.next()?;
+    Some(choices.fold(first, |best, choice| if choice.seconds < best.seconds * (1.0 - TIE) { choice } else { best }))
+}
+
+/// Of what is about as cheap as the cheapest, that with the fewest rounds; of those, the cheapest. Between rounds results
+/// lie in memory and a rank waits for its peers' turns on the processors. The formulas count neither.
+fn fewest_rounds(choices: &[Choice], cheapest: Choice, topology: &Topology) -> Choice {
+    let rounds = |choice: &Choice| choice.algorithm.rounds(topology);
+    let close = |choice: &&Choice| choice.seconds <= cheapest.seconds * (1.0 + CLOSE);
+    choices.iter().filter(close).copied().fold(cheapest, |best, choice| {
+        let better = (rounds(&choice), choice.seconds) < (rounds(&best), best.seconds * (1.0 - TIE));
+        if better { choice } else { best }
+    })
 }
 
 /// The powers of two in [`TILE_BYTES`].
@@ -76,7 +101,10 @@ mod tests {
         use CollectiveKind::{AllGather, AllReduce, Broadcast};
         assert_eq!(name(AllReduce, 16, 1 << 10), "recursive-doubling");
         assert_eq!(name(AllReduce, 16, 1 << 24), "halving-doubling");
-        assert_eq!(name(AllReduce, 13, 1 << 27), "ring");
+        assert_eq!(name(AllReduce, 13, 1 << 27), "direct-scatter");
+        let between_hosts = Topology::regular(13, 1);
+        let choice = cheapest(AllReduce, &between_hosts, 1 << 27, &COSTS, |_| true).unwrap();
+        assert_eq!(choice.algorithm.name(), "ring");
         assert_eq!(name(AllGather, 16, 1 << 10), "bruck");
         assert_eq!(name(Broadcast, 16, 1 << 10), "binomial");
         assert_eq!(name(Broadcast, 16, 1 << 24), "pipelined");
@@ -137,7 +165,20 @@ mod tests {
         }
         // Rounds still decide for what is small, and on one host nothing meets at a switch.
         assert_ne!(name(4, 1, 1 << 10, 0.4e-9), "ring");
-        assert_eq!(name(1, 4, 100 << 20, 0.4e-9), "halving-doubling");
+        assert_eq!(name(1, 4, 100 << 20, 0.4e-9), "direct-scatter");
+    }
+
+    #[test]
+    fn on_one_host_fewer_rounds_win_where_overheads_do_not_count() {
+        let link = LinkCost { alpha: 8e-6, overhead: 1e-6, beta: 0.1e-9, gamma: 0.1e-9 };
+        let name = |topology, bytes| {
+            cheapest(CollectiveKind::AllReduce, &topology, bytes, &LinkCosts::uniform(link), |_| true).unwrap()
+        };
+        let (large, middle) = (64 << 20, 4 << 20);
+        assert_eq!(name(Topology::flat(4), large).algorithm.name(), "direct-scatter");
+        assert_eq!(name(Topology::flat(4), middle).algorithm.name(), "halving-doubling");
+        // Between hosts everything is on the wire, and the formulas say what that takes.
+        assert_eq!(name(Topology::regular(4, 1), large).algorithm.name(), "halving-doubling");
     }
 
     #[test]

@@ -87,9 +87,7 @@ fn largest_cache_bytes() -> Option<usize> {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use std::arch::x86_64::{
-        _mm_loadu_si128, _mm_sfence, _mm_stream_si128, _mm512_loadu_si512, _mm512_stream_si512,
-    };
+    use std::arch::x86_64::{_mm_loadu_si128, _mm_sfence, _mm_stream_si128, _mm512_loadu_si512, _mm512_stream_si512};
 
     use super::LINE_BYTES;
 
