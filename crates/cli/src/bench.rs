@@ -21,6 +21,7 @@ mod store;
 mod study;
 mod summary;
 mod team;
+mod trace_events;
 mod verdict;
 mod world;
 

@@ -2,7 +2,6 @@
 
 mod call_arguments;
 mod calls;
-mod clocks;
 mod exercise;
 mod measure;
 mod overlap;

@@ -69,6 +69,14 @@ impl Communicator {
         self.group.members.len()
     }
 
+    /// A rank's number in the world, which is what [`crate::Frame`]s and [`crate::Transfer`]s name.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    pub fn rank_in_world(&self, rank: usize) -> usize {
+        self.group.members[rank]
+    }
+
     /// The name of a rank's host.
     ///
     /// # Panics

@@ -114,6 +114,11 @@ impl Communicator {
         self.world.context.with(|core| core.now())
     }
 
+    /// An instant on that clock; 0 for one before this rank connected.
+    pub fn clock_at(&self, instant: Instant) -> Duration {
+        instant.saturating_duration_since(self.world.context.with(|core| core.origin))
+    }
+
     fn set_tracer(&self, make: impl FnOnce(Instant) -> Option<Box<Tracer>>) -> Option<Box<Tracer>> {
         self.world.context.with(|core| {
             let tracer = make(core.origin);

@@ -4,7 +4,7 @@ mod support;
 
 use std::collections::BTreeSet;
 
-use paceline_comm::{CallOptions, Frame, Reduction, Trace, Traced};
+use paceline_comm::{CallOptions, Frame, Reduction, Trace, TraceEvent, Traced};
 use support::{LINKS, Links, on_all_ranks};
 
 /// Everything traced on each rank of a world while it all-reduces so many elements with a tag, as the sixth call.
@@ -64,6 +64,30 @@ fn what_one_rank_sends_another_receives() {
             }
             assert!(sent.len() >= 2 * RANKS * (RANKS - 1), "{links:?}: {sent:?}");
             assert_eq!(sent, received, "{links:?}, {elements} elements");
+        }
+    }
+}
+
+/// Whether bytes cross in frames or are read where they lie: what left one rank has reached another, after it left.
+#[test]
+fn every_byte_of_a_ring_is_transferred_once() {
+    const RANKS: usize = 3;
+    for links in LINKS {
+        for elements in [30_usize, 700_002] {
+            for (rank, trace) in traced(links, RANKS, elements, 1 << 16).iter().enumerate() {
+                let of_call = |event: &&TraceEvent| matches!(event.what, Traced::Call { tag: 77, .. });
+                let call = trace.events.iter().find(of_call).expect("it was called");
+                let Traced::Call { key, .. } = call.what else { unreachable!("found above") };
+                let transfers: Vec<_> = trace.transfers().into_iter().filter(|one| one.key == key).collect();
+                assert!(transfers.iter().all(|one| one.start <= one.end && one.peer != rank));
+                for sent in [true, false] {
+                    let bytes: u64 = transfers.iter().filter(|one| one.sent == sent).map(|one| one.bytes).sum();
+                    // 2 (n - 1) / n of them.
+                    assert_eq!(bytes, elements as u64 * 4 * 4 / 3, "{links:?}, rank {rank}, sent: {sent}");
+                }
+                let ended = transfers.iter().filter(|one| !one.sent).all(|one| one.end <= call.end);
+                assert!(ended, "{links:?}, rank {rank}: the call ended before its bytes were here");
+            }
         }
     }
 }

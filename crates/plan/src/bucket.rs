@@ -48,7 +48,8 @@ impl Bucket {
 pub struct Plan {
     /// Stands in every frame of an operation that was issued under the plan. Starts at 1.
     pub version: u32,
-    /// The strategy that it carries out, in the grammar of `paceline-strategy`.
+    /// The strategy that it carries out, in the grammar of `paceline-strategy`; with what it measures for, if it is carried
+    /// out only until another can be planned.
     pub strategy: String,
     /// In the order in which the gradients are expected to become ready. Each tensor is in exactly one bucket.
     pub buckets: Vec<Bucket>,

@@ -213,6 +213,10 @@ impl History {
 pub(crate) enum Order {
     /// Carry this out.
     Serve(Assignment),
+    /// Note what you do from here on.
+    StartTrace,
+    /// Say what you have noted.
+    EndTrace,
     /// It was the last one.
     Stop,
 }

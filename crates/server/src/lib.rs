@@ -69,6 +69,7 @@ mod extension;
 mod groups;
 mod roles;
 mod serve;
+mod trace;
 mod worker;
 
 pub use apply::{Apply, Optimizers, Update};
@@ -77,4 +78,5 @@ pub use beside::{Joined, ShardThread, join_beside, join_beside_with};
 pub use error::ServerError;
 pub use roles::{Roles, RolesError};
 pub use serve::{ServeOptions, Served, serve};
+pub use trace::{ShardSpan, ShardTrace, ShardWork};
 pub use worker::{ParameterServer, PendingUpdate};

@@ -17,6 +17,7 @@ use crate::error::ServerError;
 use crate::extension::{Expected, Extension};
 use crate::groups::Groups;
 use crate::roles::Roles;
+use crate::trace::Tracing;
 
 /// How a shard serves.
 #[derive(Clone)]
@@ -96,6 +97,8 @@ struct Server<'a> {
     /// Of the last assignment: the next one may go on with it.
     stock: Option<Stock>,
     served: Served,
+    /// While somebody wants to know.
+    tracing: Option<Tracing>,
 }
 
 /// An assignment that is being carried out.
@@ -147,6 +150,7 @@ impl<'a> Server<'a> {
             history: History::default(),
             stock: None,
             served: Served::default(),
+            tracing: None,
         })
     }
 
@@ -155,6 +159,11 @@ impl<'a> Server<'a> {
         loop {
             match give_out(self.world, None, Some(self.options.timeout))? {
                 Order::Serve(assignment) => self.carry_out(assignment)?,
+                Order::StartTrace => self.tracing = Some(Tracing::start(self.world)),
+                Order::EndTrace => {
+                    let tracing = self.tracing.take().unwrap_or_else(|| Tracing::start(self.world));
+                    tracing.hand_over(self.world, self.shard)?;
+                }
                 Order::Stop => return Ok(self.served),
             }
         }
@@ -191,7 +200,7 @@ impl<'a> Server<'a> {
         match work.shard.begin() {
             Some(task) if task.phase.communicates() => self.start(task, work)?,
             Some(task) => {
-                self.apply(task, &mut work.stock);
+                self.apply(task, work);
                 work.shard.finished(task.partition);
             }
             // What has ended since the last look has left its mark: the thread does not sleep then.
@@ -284,13 +293,19 @@ impl<'a> Server<'a> {
         Ok(())
     }
 
-    fn apply(&mut self, task: Task, stock: &mut Stock) {
+    fn apply(&mut self, task: Task, work: &mut Work) {
+        let stock = &mut work.stock;
         let Partition { operation, elements, sum, parameters, .. } = &mut stock.partitions[task.partition];
         if let (Some(optimizer), Some(sum), Some(parameters)) = (&mut stock.optimizer, sum, parameters) {
             let update = Update { operation: *operation, elements: elements.clone(), iteration: task.iteration };
             let started = Instant::now();
             optimizer.apply(&update, sum, parameters);
             self.served.applying += started.elapsed();
+            if let Some(tracing) = &mut self.tracing {
+                let named = work.assignment.named(task.iteration, *operation, CallOptions::default());
+                let bytes = size_of_val(&parameters[..]);
+                tracing.applied(&named, bytes, self.world.clock_at(started), self.world.clock());
+            }
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The workers' side.
 
+use std::mem::discriminant;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use paceline_comm::{Buffer, CallOptions, CommError, Communicator, Pending, Reduction};
+use paceline_comm::{Buffer, CallOptions, ClockOffset, CommError, Communicator, Pending, Reduction};
 use paceline_engine::shard::Phase;
 
 use crate::assignment::{Assignment, AssignmentError, History, Order, give_out, in_phase, refused, tell_everyone};
@@ -10,6 +11,7 @@ use crate::error::ServerError;
 use crate::extension::Extension;
 use crate::groups::Groups;
 use crate::roles::Roles;
+use crate::trace::{self, ShardTrace};
 
 /// A worker's connection to the shards.
 ///
@@ -122,15 +124,40 @@ impl ParameterServer {
         self.given.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Lets the shards note what they do in the assignments that follow; before it, or after
+    /// [`ParameterServer::end_trace`], that costs them a branch. All workers call it, after the last iteration of the
+    /// assignment before.
+    ///
+    /// # Errors
+    /// [`ServerError::Comm`] if a rank is lost.
+    pub fn start_trace(&self) -> Result<(), ServerError> {
+        self.order(&Order::StartTrace)
+    }
+
+    /// What the shards have noted since [`ParameterServer::start_trace`], at worker 0 and nowhere else; and how this
+    /// worker's clock lies to worker 0's. All workers call it, after the last iteration of the assignment before.
+    ///
+    /// # Errors
+    /// As [`ParameterServer::start_trace`].
+    pub fn end_trace(&self) -> Result<(ClockOffset, Vec<ShardTrace>), ServerError> {
+        self.order(&Order::EndTrace)?;
+        tell_everyone(&self.world, trace::take(&self.world, self.roles))
+    }
+
     /// Lets the shards go, after the last iteration of the last assignment. All workers call it.
     ///
     /// # Errors
     /// [`ServerError::Comm`] if a rank is lost.
     pub fn stop(&self) -> Result<(), ServerError> {
+        self.order(&Order::Stop)
+    }
+
+    /// Gives out what is no assignment.
+    fn order(&self, order: &Order) -> Result<(), ServerError> {
         self.close(&mut self.given())?;
-        match give_out(&self.world, Some(&Order::Stop), None)? {
-            Order::Stop => Ok(()),
-            Order::Serve(_) => tell_everyone(&self.world, Err(refused(&self.world, AssignmentError::Differs))),
+        match give_out(&self.world, Some(order), None)? {
+            given if discriminant(&given) == discriminant(order) => Ok(()),
+            _ => tell_everyone(&self.world, Err(refused(&self.world, AssignmentError::Differs))),
         }
     }
 

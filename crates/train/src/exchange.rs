@@ -14,6 +14,7 @@ mod release;
 mod start_up;
 
 pub(crate) use carrier::Carrier;
+pub(crate) use start_up::NotedStartUp;
 
 use crate::backend::{GradientSink, SinkClosed};
 use crate::error::{TrainError, WhileTraining};
@@ -194,6 +195,16 @@ impl Exchange {
     /// When backward of the last pass began, and by tensor how long after that its gradient was announced.
     pub(crate) fn backward(&self) -> (Instant, &[Duration]) {
         (self.backward_began, &self.ready)
+    }
+
+    /// The iteration whose gradients were announced last, counted from 0 as the names of operations are.
+    pub(crate) fn iteration(&self) -> u64 {
+        self.operations.lock().iteration()
+    }
+
+    /// Notes artificial start-ups from here on, or no more. Those noted so far.
+    pub(crate) fn note_start_ups(&self, note: bool) -> Vec<NotedStartUp> {
+        self.operations.lock().start_up_mut().map(|start_up| start_up.note(note)).unwrap_or_default()
     }
 
     /// Why the sink closed, if it did.

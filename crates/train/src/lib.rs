@@ -52,6 +52,7 @@ mod peers;
 mod planning;
 mod profile;
 mod random;
+mod recording;
 mod replay;
 mod report;
 mod stages;
@@ -75,12 +76,14 @@ pub use data::{
 pub use dump::dump_path;
 pub use error::TrainError;
 pub use executed::{AllReduce, ExecutedPlans, PlanFileError, Stage};
-pub use measure::{CellRun, CommunicationCost, FormulaInputs, Lateness, Length, MeasureOptions, Subject, measure};
+pub use measure::{
+    CellRun, CommunicationCost, FormulaInputs, Lateness, Length, MeasureOptions, RECORDED_ITERATIONS, Subject, measure,
+};
 pub use memory::{MemoryError, MemoryEstimate, available_memory, check_memory, memory_estimate};
 pub use optimizer::{MomentumSgd, Optimizer, Part, SgdSettings};
 pub use options::{BatchSize, DEFAULT_EPOCHS, TrainOptions};
 pub use peers::Peers;
 pub use profile::{ProfileSourceError, load_profile};
 pub use report::{EpochRow, Observer, Progress, Silent, Start, TrainReport};
-pub use timeline::{Lane, Span, Timeline};
+pub use timeline::{Lane, Process, Span, Timeline};
 pub use trainer::{train, train_model};

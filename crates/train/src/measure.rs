@@ -8,11 +8,14 @@ use serde::{Deserialize, Serialize};
 
 mod conduct;
 mod cost;
+mod lanes;
+mod record;
 mod statistics;
 mod summary;
 
 pub use conduct::{Subject, measure};
 pub(crate) use cost::communication_cost;
+pub use record::RECORDED_ITERATIONS;
 
 use crate::timeline::Timeline;
 
@@ -39,7 +42,7 @@ pub struct MeasureOptions {
     /// A replay that comes later than its profile says by more than this share of an iteration's computation has
     /// overrun.
     pub late_share_max: f64,
-    /// Record one more iteration, after those that count.
+    /// Record one more iteration, after those that count; it takes [`RECORDED_ITERATIONS`].
     pub timeline: bool,
 }
 
@@ -56,7 +59,7 @@ pub enum Length {
         at_least: usize,
         /// At most this many.
         at_most: usize,
-        /// No further iterations after so long, once there are `at_least`.
+        /// No further iterations so long after the first one that counts, once there are `at_least`.
         budget: Duration,
     },
 }
@@ -78,8 +81,8 @@ impl Default for MeasureOptions {
     }
 }
 
-/// What one run of one cell gave. Every worker has the same. Times are those of the undilated machine, except where it
-/// says otherwise.
+/// What one run of one cell gave. Every worker has the same, but that only worker 0 has the timeline. Times are those of
+/// the undilated machine, except where it says otherwise.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CellRun {
     /// The model's name.
@@ -129,7 +132,7 @@ pub struct CellRun {
     pub inputs: FormulaInputs,
     /// Of a replay: how late its processor was.
     pub lateness: Option<Lateness>,
-    /// One more iteration, on this worker.
+    /// One more iteration, on all workers and shards; at worker 0, if it was asked for.
     pub timeline: Option<Timeline>,
 }
 
@@ -144,9 +147,6 @@ pub struct FormulaInputs {
     pub update_s: f64,
     /// By tensor: seconds from the start of backward until its gradient was final.
     pub ready_s: Vec<f64>,
-    /// By operation of the plan: seconds from when it was started until it had ended here, from the recorded iteration;
-    /// empty without one.
-    pub operation_s: Vec<f64>,
     /// What an operation costs that has the network for itself; none for a single worker.
     pub communication: Option<CommunicationCost>,
 }
@@ -158,7 +158,7 @@ pub struct CommunicationCost {
     pub alpha_s: f64,
     /// Seconds per byte.
     pub beta_s_per_byte: f64,
-    /// What was measured, by size: bytes and seconds, the maximum over the workers of the median of a few calls.
+    /// What was measured, by size: bytes and seconds, the median of a few calls, each as long as the slowest worker's.
     pub points: Vec<(u64, f64)>,
 }
 

@@ -39,15 +39,15 @@ pub(crate) struct Known {
 }
 
 impl Planning<'_> {
-    /// Plans. A schedule that wants times which were not measured is planned as wait-free backpropagation, and false stands
-    /// beside it: plan again when they are.
+    /// Plans. A schedule that wants times which were not measured is planned as wait-free backpropagation, which the plan
+    /// says, and false stands beside it: plan again when they are.
     pub(crate) fn first(&self, known: &Known, cost: Option<&CommunicationCost>) -> Result<(Plan, bool), TrainError> {
         let planned = match self.plan(self.strategy, known, cost) {
             Err(ScheduleError::NotMeasured { .. }) => {
                 let schedule = Call { name: "wfbp".into(), arguments: Vec::new() };
                 let wait_free = Strategy { schedule, ..self.strategy.clone() };
                 let plan = self.plan(&wait_free, known, cost)?;
-                (Plan { strategy: self.strategy.to_string(), ..plan }, false)
+                (Plan { strategy: format!("{wait_free}, measuring for {}", self.strategy.schedule), ..plan }, false)
             }
             plan => (plan?, true),
         };

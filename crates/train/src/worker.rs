@@ -10,9 +10,10 @@ use paceline_plan::Plan;
 use crate::backend::{Backend, BackendError, ForwardGate, SharedSink, Slot};
 use crate::data::Batch;
 use crate::error::{TrainError, WhileTraining};
-use crate::exchange::{Costs, Exchange, Handicap, Pass};
+use crate::exchange::{Costs, Exchange, Handicap, NotedStartUp, Pass};
 use crate::executed::{AllReduce, Stage};
 use crate::optimizer::Optimizer;
+use crate::recording::{self, PassRecord};
 use crate::sync::lock;
 use crate::updates::{Failure, Updates};
 
@@ -23,6 +24,8 @@ pub(crate) struct Worker {
     exchange: Arc<Mutex<Exchange>>,
     updates: Updates,
     phases: Phases,
+    /// While passes are recorded: those that were.
+    record: Option<Vec<PassRecord>>,
 }
 
 /// How long a worker has computed what, over some passes; without waiting for communication.
@@ -57,7 +60,7 @@ impl Worker {
     ) -> Worker {
         let exchange = Arc::new(Mutex::new(exchange));
         let updates = Updates::new(exchange.clone(), optimizer, backend.parameters().len());
-        Worker { rank: workers.rank(), backend, exchange, updates, phases: Phases::default() }
+        Worker { rank: workers.rank(), backend, exchange, updates, phases: Phases::default(), record: None }
     }
 
     /// Prepares the next `iterations` updates. All workers call it.
@@ -91,7 +94,17 @@ impl Worker {
             Some(batch) => {
                 lock(&self.exchange).begin(pass);
                 let sink: SharedSink = self.exchange.clone();
-                self.backend.gradients(batch, &mut self.updates, &sink)
+                match &mut self.record {
+                    None => self.backend.gradients(batch, &mut self.updates, &sink),
+                    Some(passes) => {
+                        let recorded = recording::record(self.backend.as_mut(), batch, &mut self.updates, sink);
+                        recorded.map(|(loss, pass)| {
+                            let iteration = lock(&self.exchange).iteration();
+                            passes.push(PassRecord { iteration, ..pass });
+                            loss
+                        })
+                    }
+                }
             }
             None => self.settle().and_then(|()| {
                 let mut exchange = lock(&self.exchange);
@@ -124,6 +137,19 @@ impl Worker {
     /// How long the passes since this was last asked have taken.
     pub(crate) fn take_phases(&mut self) -> Phases {
         mem::take(&mut self.phases)
+    }
+
+    /// Records the passes from here on.
+    pub(crate) fn start_record(&mut self) {
+        self.record = Some(Vec::new());
+        lock(&self.exchange).note_start_ups(true);
+    }
+
+    /// The passes since [`Worker::start_record`], and the artificial start-ups of their operations; later ones are not
+    /// recorded. All operations have been waited for.
+    pub(crate) fn end_record(&mut self) -> (Vec<PassRecord>, Vec<NotedStartUp>) {
+        let start_ups = lock(&self.exchange).note_start_ups(false);
+        (self.record.take().unwrap_or_default(), start_ups)
     }
 
     /// Waits until the update that is on its way has arrived, without applying it.

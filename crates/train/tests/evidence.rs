@@ -6,101 +6,29 @@
 
 mod support;
 
-use std::thread;
-
-use paceline_comm::{Communicator, Emulation, ThreadsConfig};
-use paceline_plan::{Hosts, NetworkModel, Profile, ProfileTensor, Step};
+use paceline_plan::Profile;
 use paceline_schedule::{formula, steady_state_s};
-use paceline_server::{ParameterServer, Roles, ServeOptions, serve};
-use paceline_train::{CellRun, Length, MeasureOptions, Peers, Subject, measure};
+use paceline_train::{CellRun, Length, MeasureOptions};
+use support::emulated::{demand, emulated, eventually, profile};
 
 const WORKERS: usize = 2;
 
-/// Tensors of these sizes, each with as much computation; forward takes half as long as backward.
-fn profile(sizes: &[usize], backward_s: f64) -> Profile {
-    let tensors = sizes.len();
-    let tensor = |(number, &elements): (usize, &usize)| ProfileTensor {
-        name: number.to_string(),
-        elements,
-        forward_macs_per_sample: 1,
-    };
-    let step = |tensor: usize, seconds: f64| Step { tensor, seconds: seconds / tensors as f64 };
-    Profile {
-        schema: Profile::SCHEMA,
-        model: "even".into(),
-        device: "none".into(),
-        source: "made up".into(),
-        local_batch: 1,
-        tensors: sizes.iter().enumerate().map(tensor).collect(),
-        forward: (0..tensors).map(|tensor| step(tensor, backward_s / 2.0)).collect(),
-        backward: (0..tensors).rev().map(|tensor| step(tensor, backward_s)).collect(),
-        update_s: 0.0,
-    }
-}
-
-/// Workers on hosts of their own on this network, and as many servers beside them if the strategy has some.
+/// Four iterations; late ones are recognised by their times.
 fn run(strategy: &str, profile: &Profile, network: &str) -> CellRun {
     let options = MeasureOptions {
         strategy: strategy.into(),
         local_batch: 1,
         warm_up: 1,
         length: Length::Iterations(4),
-        // Late runs are recognised by their times.
         late_share_max: f64::INFINITY,
         ..MeasureOptions::default()
     };
-    let shards = if strategy.contains("ps") { WORKERS } else { 0 };
-    let roles = Roles::new(WORKERS, shards.max(1)).expect("roles");
-    let hosts = (0..WORKERS + shards).map(|rank| rank % WORKERS).collect();
-    let hosts = Hosts::of_ranks(hosts).expect("hosts");
-    let network: NetworkModel = network.parse().expect("a network");
-    let config =
-        ThreadsConfig { emulation: Some(Emulation { network, hosts, dilation: 1.0 }), ..ThreadsConfig::default() };
-    let mut ranks = Communicator::threads_with(WORKERS + shards, &config).expect("a world of threads");
-    let servers = ranks.split_off(WORKERS);
-    let options = &options;
-    let work = |world: Communicator| {
-        if shards == 0 {
-            return measure(&world, Subject::Replay(profile), options).expect("a run");
-        }
-        let peers = Peers::from(ParameterServer::connect(&world, roles).expect("servers"));
-        let run = measure(peers.clone(), Subject::Replay(profile), options).expect("a run");
-        let Peers::Servers(server) = peers else { unreachable!("made above") };
-        server.stop().expect("it served");
-        run
-    };
-    thread::scope(|scope| {
-        for world in servers {
-            scope.spawn(move || serve(&world, roles, &ServeOptions::default()).expect("it serves"));
-        }
-        let workers: Vec<_> = ranks.into_iter().map(|world| scope.spawn(|| work(world))).collect();
-        let mut runs: Vec<CellRun> = workers.into_iter().map(|worker| worker.join().expect("no panic")).collect();
-        runs.remove(0)
-    })
+    emulated(WORKERS, profile, network, &options)
 }
 
 /// The fastest iteration: the one that the machine has disturbed least.
 fn best_s(run: &CellRun) -> f64 {
     run.iteration_s.iter().copied().fold(f64::INFINITY, f64::min)
-}
-
-const TRIES: usize = 5;
-
-/// Repeats `attempt` until it gives nothing to complain of.
-#[track_caller]
-fn eventually(attempt: impl Fn() -> Result<(), String>) {
-    let mut complaints = Vec::new();
-    for _ in 0..TRIES {
-        match attempt() {
-            Ok(()) => return,
-            Err(complaint) => complaints.push(complaint),
-        }
-    }
-    panic!("{complaints:#?}");
-}
-
-fn demand(holds: bool, complaint: impl FnOnce() -> String) -> Result<(), String> {
-    if holds { Ok(()) } else { Err(complaint()) }
 }
 
 /// 100 ms of backward, and as much of communication: half a megabyte in 12.5 ms, eight times.

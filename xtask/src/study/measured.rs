@@ -1,7 +1,5 @@
 //! One run of one cell as a world of ours gives it: the part of it that is judged here.
 
-use std::collections::BTreeMap;
-
 use paceline_plan::Plan;
 use serde::{Deserialize, Serialize};
 
@@ -71,17 +69,24 @@ pub struct Lateness {
     pub overrun: bool,
 }
 
-/// One iteration on one worker.
+/// One iteration on all workers and shards.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Timeline {
+    /// The workers in the order of their ranks, then the shards.
+    pub processes: Vec<Process>,
+}
+
+/// What a worker or a shard did.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Process {
     /// By name.
     pub lanes: Vec<Lane>,
 }
 
-/// What one part of a worker did.
+/// What one part of it did.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Lane {
-    /// `forward`, `backward`, … or of operations.
+    /// `forward`, `backward`, `communication`, …
     pub name: String,
     /// In the order of their starts.
     pub spans: Vec<Span>,
@@ -94,8 +99,18 @@ pub struct Span {
     pub start_s: f64,
     /// Since the start of the iteration.
     pub end_s: f64,
-    /// The operation of the plan, where it belongs to one.
-    pub operation: Option<usize>,
+    /// 0: the recorded one.
+    #[serde(default)]
+    pub iteration: i32,
+}
+
+/// Seconds of one iteration's communication.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Seen {
+    /// In which operations were under way.
+    pub communication_s: f64,
+    /// Of them, in backward.
+    pub in_backward_s: f64,
 }
 
 impl Inputs {
@@ -165,26 +180,26 @@ impl Measured {
 }
 
 impl Timeline {
-    /// Seconds of backward in which operations were under way.
-    pub fn hidden_in_backward_s(&self) -> f64 {
-        let of = |wanted: &dyn Fn(&Lane) -> bool| -> Vec<(f64, f64)> {
-            let spans = self.lanes.iter().filter(|lane| wanted(lane)).flat_map(|lane| &lane.spans);
-            spans.map(|span| (span.start_s, span.end_s)).collect()
+    /// When the operations of the iteration were under way, as worker 0 saw it.
+    pub fn seen(&self) -> Seen {
+        let lanes = self.processes.first().map_or(&[][..], |worker| &worker.lanes);
+        let of = |name: &str| {
+            let spans = lanes.iter().filter(|lane| lane.name == name).flat_map(|lane| &lane.spans);
+            union(spans.filter(|span| span.iteration == 0).map(|span| (span.start_s, span.end_s)).collect())
         };
-        let backward = of(&|lane| lane.name == "backward");
-        // Each operation once: lanes of links repeat it frame by frame.
-        let mut operations: BTreeMap<usize, (f64, f64)> = BTreeMap::new();
-        for span in self.lanes.iter().filter(|lane| !is_own_thread(&lane.name)).flat_map(|lane| &lane.spans) {
-            let Some(operation) = span.operation else { continue };
-            let whole = operations.entry(operation).or_insert((span.start_s, span.end_s));
-            *whole = (whole.0.min(span.start_s), whole.1.max(span.end_s));
+        let (communication, backward) = (of("communication"), of("backward"));
+        Seen {
+            communication_s: communication.iter().map(|(start, end)| end - start).sum(),
+            in_backward_s: overlap_s(&backward, &communication),
         }
-        overlap_s(&union(backward), &union(operations.into_values().collect()))
     }
 }
 
-fn is_own_thread(lane: &str) -> bool {
-    ["forward", "backward", "waiting", "update", "start-up"].contains(&lane)
+impl Seen {
+    /// The share of the communication that lies in backward.
+    pub fn share(&self) -> Option<f64> {
+        (self.communication_s > 0.0).then(|| self.in_backward_s / self.communication_s)
+    }
 }
 
 /// The intervals without their overlaps, in order.
@@ -209,22 +224,23 @@ fn overlap_s(left: &[(f64, f64)], right: &[(f64, f64)]) -> f64 {
 mod tests {
     use super::*;
 
-    fn lane(name: &str, spans: &[(f64, f64, Option<usize>)]) -> Lane {
-        let spans = spans.iter().map(|&(start_s, end_s, operation)| Span { start_s, end_s, operation }).collect();
-        Lane { name: name.into(), spans }
-    }
-
     #[test]
-    fn what_is_hidden_is_counted_once() {
-        let timeline = Timeline {
+    fn what_lies_in_backward_is_counted_once() {
+        let lane = |name: &str, spans: &[(f64, f64, i32)]| Lane {
+            name: name.into(),
+            spans: spans.iter().map(|&(start_s, end_s, iteration)| Span { start_s, end_s, iteration }).collect(),
+        };
+        let worker = Process {
             lanes: vec![
-                lane("forward", &[(0.0, 1.0, None)]),
-                lane("backward", &[(1.0, 2.0, None), (2.0, 5.0, None)]),
-                lane("all-to-all", &[(2.0, 4.0, Some(0)), (3.0, 6.0, Some(1)), (6.0, 7.0, Some(2))]),
-                lane("link 0-1", &[(2.5, 3.5, Some(0)), (3.5, 3.6, None)]),
+                lane("forward", &[(0.0, 1.0, 0)]),
+                lane("backward", &[(1.0, 2.0, 0), (2.0, 5.0, 0), (8.0, 9.0, 1)]),
+                lane("communication", &[(-1.0, 1.5, -1), (2.0, 4.0, 0), (3.0, 6.0, 0), (6.0, 7.0, 0)]),
+                lane("to worker 1", &[(1.0, 3.5, 0)]),
             ],
         };
-        assert!((timeline.hidden_in_backward_s() - 3.0).abs() < 1e-12);
+        let seen = Timeline { processes: vec![worker] }.seen();
+        assert_eq!(seen, Seen { communication_s: 5.0, in_backward_s: 3.0 });
+        assert_eq!((seen.share(), Seen::default().share()), (Some(0.6), None));
     }
 
     /// 1 ms per operation and 10 ns per byte, of which the first 100,000 are free; 0.1 ms more for what is small.

@@ -33,8 +33,18 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
     let mut table = Table::new(
         format!("{}, {} workers, backward as long as communication at line rate", rounds.model, super::HOSTS),
         "In ms per iteration. Exposed: the worker waits. In backward: from the timeline of one iteration, how long \
-         backward went on while communication was under way.",
-        &["method", "iteration", "formula", "exposed", "by formula", "without start-ups", "in backward", "operations"],
+         backward went on while communication was under way; and the share of the communication that this is.",
+        &[
+            "method",
+            "iteration",
+            "formula",
+            "exposed",
+            "by formula",
+            "without start-ups",
+            "in backward",
+            "of communication",
+            "operations",
+        ],
     );
     table.rows.extend([bsp, wfbp].iter().flatten().map(row));
     if let Some(hidden) = &hidden {
@@ -77,7 +87,8 @@ fn row(summary: &MethodSummary) -> Vec<String> {
         ms(summary.exposed_communication_s),
         optional(summary.formula_exposed_s),
         optional(summary.least_exposed_s),
-        optional(summary.hidden_in_backward_s),
+        optional(summary.in_backward_s),
+        percent(summary.share_in_backward),
         summary.operations.to_string(),
     ]
 }
@@ -117,7 +128,8 @@ mod tests {
             exposed_communication_s,
             formula_exposed_s: None,
             least_exposed_s: None,
-            hidden_in_backward_s: None,
+            in_backward_s: None,
+            share_in_backward: None,
             scheduling_s_per_tensor: 0.0,
             ddp_ratio: None,
             operations: 1,

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::formula;
-use super::measured::{Communication, Measured};
+use super::measured::{Communication, Measured, Seen, Timeline};
 use super::workload::Workload;
 use super::worlds::{Ddp, DdpMeasured, Effort, Worlds};
 use crate::compare::Error;
@@ -43,8 +43,8 @@ pub struct OurRun {
     pub formula_exposed_s: Option<f64>,
     /// The same if starting an operation cost nothing: nobody exposes less on this network.
     pub least_exposed_s: Option<f64>,
-    /// Seconds of backward in which communication was under way, from the timeline.
-    pub hidden_in_backward_s: Option<f64>,
+    /// When communication was under way, from the timeline.
+    pub seen: Option<Seen>,
     /// Operations per iteration.
     pub operations: usize,
     /// Buckets of the plan.
@@ -98,8 +98,10 @@ pub struct MethodSummary {
     pub formula_exposed_s: Option<f64>,
     /// The same if starting an operation cost nothing.
     pub least_exposed_s: Option<f64>,
-    /// From the timelines.
-    pub hidden_in_backward_s: Option<f64>,
+    /// Seconds of backward in which communication was under way, from the timelines.
+    pub in_backward_s: Option<f64>,
+    /// The share of the communication that lies in backward, from the timelines.
+    pub share_in_backward: Option<f64>,
     /// The maximum over the rounds.
     pub scheduling_s_per_tensor: f64,
     /// DDP's time over ours: above 1 we are faster. The median over the rounds of √(before · after) / ours.
@@ -160,7 +162,7 @@ impl OurRun {
             formula_s: formula::iteration_s(profile, plan, inputs, workers),
             formula_exposed_s: formula::exposed_s(profile, plan, inputs, workers),
             least_exposed_s: formula::exposed_s(profile, plan, &inputs.without_start_up(), workers),
-            hidden_in_backward_s: measured.timeline.as_ref().map(|timeline| timeline.hidden_in_backward_s()),
+            seen: measured.timeline.as_ref().map(Timeline::seen),
             operations: plan.operations(),
             buckets: plan.buckets.len(),
             strategy: measured.strategy.clone(),
@@ -190,7 +192,8 @@ impl Rounds {
             exposed_communication_s: of(&|run| Some(run.exposed_communication_s))?,
             formula_exposed_s: of(&|run| run.formula_exposed_s),
             least_exposed_s: of(&|run| run.least_exposed_s),
-            hidden_in_backward_s: of(&|run| run.hidden_in_backward_s),
+            in_backward_s: of(&|run| Some(run.seen?.in_backward_s)),
+            share_in_backward: of(&|run| run.seen?.share()),
             scheduling_s_per_tensor: runs.iter().map(|run| run.scheduling_s_per_tensor).fold(0.0, f64::max),
             ddp_ratio: of(&|run| Some(self.ddp_s(run.round)? / run.median_s)),
             operations: last.operations,
@@ -235,7 +238,7 @@ mod tests {
             formula_s: Some(0.9),
             formula_exposed_s: Some(0.1),
             least_exposed_s: Some(0.05),
-            hidden_in_backward_s: None,
+            seen: Some(Seen { communication_s: 0.5, in_backward_s: 0.1 * round as f64 }),
             operations: 3,
             buckets: 3,
             strategy: String::new(),
@@ -281,6 +284,7 @@ mod tests {
         let summary = rounds.summary("a").expect("it ran");
         assert_eq!((summary.ddp_ratio, summary.iteration_s, summary.of_formula), (Some(2.0), 1.0, Some(0.9)));
         assert_eq!(summary.scheduling_s_per_tensor, 3e-6);
+        assert_eq!((summary.in_backward_s, summary.share_in_backward), (Some(0.2), Some(0.4)));
         assert_eq!(rounds.ddp_noise(), Some(1.0));
         assert!(rounds.summary("b").is_none());
     }

@@ -12,7 +12,7 @@ use super::store::{Occasion, RunRecord, Store, StudyId, now};
 use super::study::{PlannedCell, Study};
 use super::summary::too_late;
 use crate::failure::Failure;
-use paceline_train::CellRun;
+use paceline_train::{CellRun, RECORDED_ITERATIONS};
 
 /// Runs worlds.
 pub trait Worlds {
@@ -74,10 +74,12 @@ pub fn conduct(
                     continue;
                 }
                 let left_s = time_left(&study.protocol, begun.elapsed(), total, skipped);
-                let effort = effort(&study.protocol, pace, left_s, total - skipped - done);
+                let timeline = number == 1;
+                let expected = if timeline { recording(pace) } else { *pace };
+                let effort = effort(&study.protocol, &expected, left_s, total - skipped - done);
                 watcher.begins(cell, &effort, left_s);
-                let spec = WorldSpec { cell: cell.clone(), effort, timeline: number == 1 };
-                let estimate = Duration::from_secs_f64(PATIENCE * duration(pace, &effort));
+                let spec = WorldSpec { cell: cell.clone(), effort, timeline };
+                let estimate = Duration::from_secs_f64(PATIENCE * duration(&expected, &effort));
                 let (started, load) = (Instant::now(), load_average());
                 let outcome = match worlds.run(&spec, estimate.max(PATIENCE_MIN))? {
                     WorldEnd::Interrupted(signal) => return Ok(StudyEnd::Interrupted(signal)),
@@ -118,10 +120,16 @@ fn time_left(protocol: &Protocol, elapsed: Duration, total: usize, skipped: usiz
     }
 }
 
+/// A recorded iteration comes after the measured ones, with one before and one after it.
+fn recording(pace: &Pace) -> Pace {
+    Pace { overhead_s: pace.overhead_s + RECORDED_ITERATIONS as f64 * pace.iteration_s, ..*pace }
+}
+
 /// What a run says about the next one of the same cell. Its times are those of the undilated machine.
 fn learned(measured: &CellRun, took: Duration, cell: &Cell) -> Pace {
     let iteration_s = measured.mean_iteration_s() * cell.setting.dilate;
-    let iterated = iteration_s * (measured.warm_up + measured.iteration_s.len()) as f64;
+    let recorded = if measured.timeline.is_some() { RECORDED_ITERATIONS } else { 0 };
+    let iterated = iteration_s * (measured.warm_up + measured.iteration_s.len() + recorded) as f64;
     Pace { iteration_s, overhead_s: (took.as_secs_f64() - iterated).max(0.0) }
 }
 

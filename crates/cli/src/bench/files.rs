@@ -4,14 +4,13 @@
 use std::fmt::Write;
 
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use super::arguments::BenchArguments;
 use super::summary::{Panel, Row, RowResult};
+use super::trace_events::trace_events;
 use crate::failure::Failure;
 use crate::json_file::{JsonFile, PlainFile};
 use crate::report::Report;
-use paceline_train::Lane;
 
 /// What was asked for.
 pub struct Files {
@@ -56,7 +55,7 @@ impl Files {
             csv.write(&table(panels))?;
         }
         if let Some(trace) = self.trace {
-            trace.write(&traces(panels).to_string())?;
+            trace.write(&trace_events(panels).to_string())?;
         }
         Ok(())
     }
@@ -123,36 +122,10 @@ fn quoted(field: &str) -> String {
     }
 }
 
-/// One iteration of each method as a process of its own, with a thread for each lane (the trace format of Chrome and
-/// Perfetto; times in microseconds).
-fn traces(panels: &[Panel]) -> Value {
-    let mut events = Vec::new();
-    let rows = panels.iter().flat_map(|panel| {
-        panel.groups.iter().flat_map(move |group| group.rows.iter().map(move |row| (panel, group.workers, row)))
-    });
-    let timelines =
-        rows.filter_map(|(panel, workers, row)| Some((panel, workers, row, row.result.as_ref()?.timeline.as_ref()?)));
-    for (process, (panel, workers, row, timeline)) in timelines.enumerate() {
-        let name = format!("{}, {workers} workers, {}", row.method, panel.setting);
-        events.push(json!({"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}}));
-        for (thread, Lane { name, spans }) in timeline.lanes.iter().enumerate() {
-            events
-                .push(json!({"ph": "M", "name": "thread_name", "pid": process, "tid": thread, "args": {"name": name}}));
-            events.push(json!({"ph": "M", "name": "thread_sort_index", "pid": process, "tid": thread, "args": {"sort_index": thread}}));
-            events.extend(spans.iter().map(|span| {
-                json!({"ph": "X", "name": span.name, "cat": name, "pid": process, "tid": thread,
-                       "ts": span.start_s * 1e6, "dur": (span.end_s - span.start_s) * 1e6})
-            }));
-        }
-    }
-    json!({"traceEvents": events, "displayTimeUnit": "ms"})
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::summary::{panels, samples};
     use super::*;
-    use paceline_train::{Span, Timeline};
 
     #[test]
     fn every_row_has_a_line_with_as_many_fields_as_the_head() {
@@ -166,29 +139,5 @@ mod tests {
             "{text}"
         );
         assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
-    }
-
-    #[test]
-    fn a_trace_has_a_process_per_method_and_a_thread_per_lane() {
-        let mut panels = panels(&samples::study());
-        let span = Span {
-            start_s: 0.001,
-            end_s: 0.003,
-            name: "fc.weight".to_owned(),
-            tensor: None,
-            operation: None,
-            bytes: 0,
-        };
-        let lanes = ["forward", "backward"].map(|name| Lane { name: name.to_owned(), spans: vec![span.clone()] });
-        for row in &mut panels[0].groups[0].rows {
-            row.result.as_mut().expect("it ran").timeline = Some(Timeline { lanes: lanes.to_vec() });
-        }
-        let trace = traces(&panels);
-        let events = trace["traceEvents"].as_array().expect("a list");
-        let pieces: Vec<_> = events.iter().filter(|event| event["ph"] == "X").collect();
-        assert_eq!(pieces.len(), 4);
-        assert_eq!((pieces[3]["pid"].as_u64(), pieces[3]["tid"].as_u64()), (Some(1), Some(1)));
-        assert!((pieces[0]["ts"].as_f64().expect("a number") - 1000.0).abs() < 1e-9);
-        assert!((pieces[0]["dur"].as_f64().expect("a number") - 2000.0).abs() < 1e-9);
     }
 }

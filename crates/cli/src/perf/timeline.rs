@@ -3,18 +3,20 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use paceline_comm::{CallOptions, CommError, Communicator, Trace, TraceEvent, Traced};
+use paceline_comm::{CallOptions, ClockOffset, CommError, Communicator, Trace, TraceEvent, Traced};
 use paceline_plan::OperationKey;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::clocks::{Clock, align};
 use super::measure::Measurable;
 use crate::failure::Failure;
 use crate::json_file::JsonFile;
 
 /// Calls before the one that is traced.
 const WARM_UP: usize = 3;
+
+/// Between rank 0 and each other rank, to compare clocks.
+const ROUND_TRIPS: usize = 64;
 
 /// Events of a rank that are kept; later ones are counted.
 const EVENTS_MAX: usize = 1 << 15;
@@ -51,14 +53,14 @@ pub fn record(subject: &mut impl Measurable, file: Option<JsonFile>) -> Result<(
     for _ in 0..WARM_UP {
         call(subject)?;
     }
-    let clock = align(subject.communicator())?;
+    let clock = subject.communicator().compare_clocks(ROUND_TRIPS)?;
     subject.communicator().start_trace(EVENTS_MAX);
     call(subject)?;
     // What the call leaves behind (returned credit, and what peers say who are slower) belongs to it.
     subject.barrier()?;
     let communicator = subject.communicator();
     let trace = communicator.end_trace();
-    let ranks = gather(communicator, &json!([events(communicator, &trace, &clock), clock.error_us(), trace.dropped]))?;
+    let ranks = gather(communicator, &json!([events(communicator, &trace, &clock), clock.error_ns() as f64 / 1e3, trace.dropped]))?;
     let Some(file) = file else { return Ok(()) };
     let column = |column: usize| ranks.iter().map(|rank| rank[column].clone()).collect::<Vec<_>>();
     let other = json!({"clock_error_us": column(1), "dropped_events": column(2)});
@@ -93,7 +95,7 @@ fn gather(communicator: &Communicator, own: &Value) -> Result<Vec<Value>, Failur
 }
 
 /// This rank's events of the traced call, on rank 0's clock, and the names of process and threads.
-fn events(communicator: &Communicator, trace: &Trace, clock: &Clock) -> Vec<Value> {
+fn events(communicator: &Communicator, trace: &Trace, clock: &ClockOffset) -> Vec<Value> {
     let rank = communicator.rank();
     let name = format!("rank {rank} on {}", communicator.host(rank));
     let mut events = vec![
@@ -110,7 +112,7 @@ fn events(communicator: &Communicator, trace: &Trace, clock: &Clock) -> Vec<Valu
     for event in &of_call {
         let tid = tracks.place(group(&event.what), event);
         let (name, category, arguments) = describe(rank, &event.what);
-        let ts = clock.micros(event.start);
+        let ts = clock.on_rank_0_ns(event.start) as f64 / 1e3;
         let dur = (event.end - event.start).as_nanos() as f64 / 1e3;
         events.push(json!({
             "name": name, "cat": category, "ph": "X", "ts": ts, "dur": dur, "pid": rank, "tid": tid, "args": arguments,

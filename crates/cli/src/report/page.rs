@@ -11,9 +11,9 @@ use super::findings::{Finding, findings};
 use super::row_chart::{NARROW, RowChart, WIDE};
 use super::survey::{self, SurveyRow};
 use super::svg::{STYLE, Svg};
-use super::timeline::{draw, end_s};
+use super::timeline::{self, draw, end_s};
 use crate::bench::{Group, Panel, Row, Verdict};
-use paceline_train::{Lane, Timeline};
+use paceline_train::{Lane, Process, Timeline};
 
 /// Lays the page out.
 ///
@@ -34,6 +34,7 @@ pub fn render(reports: &[Report]) -> Result<String, minijinja::Error> {
         panels: panels.iter().enumerate().map(|(index, panel)| PanelView::of(panel, index)).collect(),
         bars_legend: bars::LEGEND,
         breakdown_legend: breakdown::LEGEND,
+        timeline_legend: timeline::LEGEND,
         findings: findings(&panels),
         survey: survey::rows(&panels),
     };
@@ -51,6 +52,7 @@ struct Page {
     panels: Vec<PanelView>,
     bars_legend: &'static str,
     breakdown_legend: &'static str,
+    timeline_legend: &'static str,
     findings: Vec<Finding>,
     survey: Vec<SurveyRow>,
 }
@@ -145,7 +147,11 @@ struct Figure {
 
 impl Figure {
     fn of(chart: &RowChart, label: &str) -> Figure {
-        let draw = |width, class| chart.draw(width).in_page(class, label);
+        Figure::drawn(&|width| chart.draw(width), label)
+    }
+
+    fn drawn(chart: &dyn Fn(f64) -> Svg, label: &str) -> Figure {
+        let draw = |width, class| chart(width).in_page(class, label);
         Figure { wide: draw(WIDE, "wide"), narrow: draw(NARROW, "narrow") }
     }
 }
@@ -191,7 +197,7 @@ const COLUMNS: [&str; 14] = [
 #[derive(Serialize)]
 struct TimelineView {
     method: String,
-    svg: String,
+    figure: Figure,
     lanes: Vec<LaneView>,
 }
 
@@ -292,14 +298,15 @@ fn timelines(group: &Group) -> Vec<TimelineView> {
     let all: Vec<(String, Timeline)> = group.rows.iter().filter_map(of).collect();
     let end = all.iter().map(|(_, timeline)| end_s(timeline)).fold(0.0, f64::max);
     let view = |(method, timeline): (String, Timeline)| TimelineView {
-        svg: draw(&timeline, end).in_page("lanes", &format!("One iteration of {method}")),
-        lanes: lanes(&timeline),
+        figure: Figure::drawn(&|width| draw(&timeline, end, width), &format!("One iteration of {method}")),
+        lanes: timeline.processes.iter().filter(|process| process.name == "worker 0" || process.is_shard()).flat_map(lanes).collect(),
         method,
     };
     all.into_iter().map(view).collect()
 }
 
-fn lanes(timeline: &Timeline) -> Vec<LaneView> {
+/// The lanes of a worker or a shard, in numbers; none of what takes no time.
+fn lanes(process: &Process) -> Vec<LaneView> {
     let view = |lane: &Lane| {
         let ms = |seconds: f64| format!("{:.2}", 1e3 * seconds);
         let (mut busy, mut reached) = (0.0, f64::NEG_INFINITY);
@@ -309,14 +316,14 @@ fn lanes(timeline: &Timeline) -> Vec<LaneView> {
             reached = reached.max(span.end_s);
         }
         LaneView {
-            name: lane.name.clone(),
+            name: format!("{}, {}", process.name, lane.name),
             pieces: lane.spans.len(),
             first_ms: lane.spans.first().map_or_else(String::new, |span| ms(span.start_s)),
             last_ms: if lane.spans.is_empty() { String::new() } else { ms(reached) },
             busy_ms: ms(busy),
         }
     };
-    timeline.lanes.iter().map(view).collect()
+    process.lanes.iter().filter(|lane| lane.name != "ready").map(view).collect()
 }
 
 /// `25 557 032`.
@@ -401,16 +408,22 @@ mod tests {
 
     #[test]
     fn lanes_count_each_moment_once() {
-        let span = |start_s, end_s| paceline_train::Span {
-            start_s,
-            end_s,
-            name: String::new(),
-            tensor: None,
-            operation: None,
-            bytes: 0,
-        };
-        let lane = Lane { name: "shard 0".to_owned(), spans: vec![span(0.0, 2.0), span(1.0, 1.5), span(1.0, 3.0)] };
-        let view = &lanes(&Timeline { lanes: vec![lane] })[0];
+        let spans = [(0.0, 2.0), (1.0, 1.5), (1.0, 3.0)].map(|(start, end)| timeline::tests::span(start, end, 0));
+        let lane = Lane { name: "sending".to_owned(), spans: spans.into() };
+        let view = &lanes(&Process { name: "shard 0".to_owned(), lanes: vec![lane], ..Process::default() })[0];
         assert_eq!((view.busy_ms.as_str(), view.last_ms.as_str(), view.pieces), ("3000.00", "3000.00", 3));
+        assert_eq!(view.name, "shard 0, sending");
+    }
+
+    #[test]
+    fn timelines_are_drawn_for_every_width() {
+        let mut panels = sample_panels();
+        let group = panels[1].groups.last_mut().expect("it was measured");
+        let result = group.rows[0].result.as_mut().expect("it ran");
+        result.timeline = Some(timeline::tests::timeline(2, 1));
+        let method = group.rows[0].method.clone();
+        let page = render(&[Report { study: sample_study(), panels }]).expect("the template is right");
+        assert_eq!(page.matches(&format!("aria-label=\"One iteration of {method}\"")).count(), 2, "wide and narrow");
+        assert!(page.contains("worker 0, communication") && page.contains("the iteration before has left over"));
     }
 }

@@ -17,6 +17,7 @@ pub const STYLE: &str = "
 .chart .ddp{fill:#7a55b5}.chart .other{fill:#5b6470}
 .chart .compute{fill:#8a94a3}.chart .exposed{fill:#d9730d}
 .chart .forward{fill:#2f6fc4}.chart .backward{fill:#0f7b6c}.chart .waiting{fill:#d9730d}.chart .link{fill:#7a55b5}
+.chart .before{fill:#b9a3dc}
 .chart .lane{fill:#f1f3f5}
 @media(prefers-color-scheme:dark){
 .chart text{fill:#b6bec9}.chart .head,.chart .best{fill:#f0f3f6}
@@ -27,6 +28,7 @@ pub const STYLE: &str = "
 .chart .ddp{fill:#b18af0}.chart .other{fill:#8b949e}
 .chart .compute{fill:#7d8794}.chart .exposed{fill:#f0883e}
 .chart .forward{fill:#5a9bef}.chart .backward{fill:#3fb59f}.chart .waiting{fill:#f0883e}.chart .link{fill:#b18af0}
+.chart .before{fill:#6a4fa0}
 .chart .lane{fill:#161b22}
 }
 ";

@@ -222,6 +222,15 @@ impl State {
         self.calls.iter().filter_map(Call::all_reduce).collect()
     }
 
+    /// The iteration that began last, from 0.
+    pub(super) fn iteration(&self) -> u64 {
+        self.iterations.saturating_sub(1)
+    }
+
+    pub(super) fn start_up_mut(&mut self) -> Option<&mut StartUp> {
+        self.start_up.as_mut()
+    }
+
     pub(super) fn carrier(&self) -> &Carrier {
         &self.carrier
     }

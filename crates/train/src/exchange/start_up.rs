@@ -1,6 +1,7 @@
 //! An artificial start-up time per operation.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::time::{Duration, Instant};
 
 use paceline_plan::OperationNumber;
@@ -17,11 +18,21 @@ pub(super) struct StartUp {
     waiting: VecDeque<(OperationNumber, Instant)>,
     /// When the last start-up is over.
     free: Option<Instant>,
+    /// While somebody wants to know.
+    noted: Option<Vec<NotedStartUp>>,
+}
+
+/// An operation's start-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NotedStartUp {
+    pub(crate) operation: OperationNumber,
+    pub(crate) began: Instant,
+    pub(crate) over: Instant,
 }
 
 impl StartUp {
     pub(super) fn new(each: Duration, alone: bool) -> StartUp {
-        StartUp { each, alone, overlooked: false, waiting: VecDeque::new(), free: None }
+        StartUp { each, alone, overlooked: false, waiting: VecDeque::new(), free: None, noted: None }
     }
 
     /// May another operation begin its start-up, while others travel or not?
@@ -36,10 +47,19 @@ impl StartUp {
 
     /// An operation begins its start-up, or waits behind others for it.
     pub(super) fn begin(&mut self, operation: OperationNumber, now: Instant) {
-        let over = self.free.map_or(now, |free| free.max(now)) + self.each;
+        let began = self.free.map_or(now, |free| free.max(now));
+        let over = began + self.each;
         self.free = Some(over);
+        if let Some(noted) = &mut self.noted {
+            noted.push(NotedStartUp { operation, began, over });
+        }
         self.overlooked = false;
         self.waiting.push_back((operation, over));
+    }
+
+    /// Notes start-ups from here on, or no more. Those noted so far, in their order.
+    pub(super) fn note(&mut self, note: bool) -> Vec<NotedStartUp> {
+        mem::replace(&mut self.noted, note.then(Vec::new)).unwrap_or_default()
     }
 
     /// The next operation whose start-up is over.
@@ -63,8 +83,13 @@ mod tests {
     fn start_ups_follow_each_other() {
         let mut start_up = StartUp::new(EACH, false);
         let begin = Instant::now();
+        start_up.begin(5, begin - 9 * EACH);
+        assert_eq!(start_up.over(begin), Some(5));
+        assert!(start_up.note(true).is_empty(), "nobody wanted to know");
         start_up.begin(7, begin);
         start_up.begin(3, begin);
+        let noted = |operation, began| NotedStartUp { operation, began, over: began + EACH };
+        assert_eq!(start_up.note(false), [noted(7, begin), noted(3, begin + EACH)]);
         assert!(start_up.admits(true));
         assert_eq!(start_up.next(), Some(begin + EACH));
         assert_eq!(start_up.over(begin + EACH / 2), None);

@@ -1,7 +1,7 @@
 //! Runs a cell: plan, warm up, count.
 
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use paceline_comm::{CallOptions, Communicator, Reduction};
 use paceline_plan::{Plan, Profile};
@@ -66,7 +66,7 @@ pub(super) struct Conduct<'a> {
     pub(super) plan: Plan,
     pub(super) model: Model<'a>,
     pub(super) cost: Option<CommunicationCost>,
-    worker: Worker,
+    pub(super) worker: Worker,
     iterations: usize,
 }
 
@@ -140,7 +140,6 @@ impl<'a> Conduct<'a> {
             Length::Iterations(count) => (count, count),
             Length::Confident { at_least, at_most, .. } => (at_least.max(2), at_most.max(at_least).max(2)),
         };
-        let began = Instant::now();
         // An iteration is timed from its forward pass, which waits for the one before: the first of all waits for nothing.
         let (mut pause, mut next, mut confident) = (self.options.warm_up.max(1), first, false);
         while next > 0 {
@@ -148,13 +147,14 @@ impl<'a> Conduct<'a> {
             // The first iteration after a pause is not like the others.
             pause = 1;
             let seconds = self.slowest(&tally.seconds)?;
-            let (enough, over) = self.enough(&seconds, began)?;
+            let (enough, over) = self.enough(&seconds, tally.began)?;
             confident = enough;
             let more = (seconds.len() / 2).max(5).min(most - seconds.len());
             next = if enough || over { 0 } else { more };
         }
+        let timeline = if self.options.timeline { self.record()? } else { None };
         self.finish()?;
-        self.summarise(tally, confident)
+        Ok(CellRun { timeline, ..self.summarise(tally, confident)? })
     }
 
     /// Some iterations that do not count, and some that do.
@@ -168,6 +168,7 @@ impl<'a> Conduct<'a> {
         // Iterations that count do not make up for time that others have lost.
         self.restart_clock();
         let mut last = Instant::now();
+        tally.began.get_or_insert(last);
         for _ in 0..count {
             self.iterate()?;
             let now = Instant::now();
@@ -184,13 +185,13 @@ impl<'a> Conduct<'a> {
         Ok(())
     }
 
-    fn restart_clock(&self) {
+    pub(super) fn restart_clock(&self) {
         if let Some(replay) = &self.model.replay {
             lock(&replay.monitor).clock = None;
         }
     }
 
-    fn iterate(&mut self) -> Result<(), TrainError> {
+    pub(super) fn iterate(&mut self) -> Result<(), TrainError> {
         let pass = Pass { weight: 1.0 / self.workers().world_size() as f32, first: true, last: true };
         let rank = self.workers().rank();
         let iterated = match &mut self.model.feed {
@@ -242,11 +243,12 @@ impl<'a> Conduct<'a> {
     }
 
     /// Is the mean known well enough, and is the time over? The same on all workers.
-    fn enough(&self, seconds: &[f64], began: Instant) -> Result<(bool, bool), TrainError> {
+    fn enough(&self, seconds: &[f64], began: Option<Instant>) -> Result<(bool, bool), TrainError> {
         match self.options.length {
             Length::Iterations(_) => Ok((true, true)),
             Length::Confident { relative, at_most, budget, .. } => {
-                let elapsed = self.slowest(&[began.elapsed().as_secs_f64()])?[0];
+                let elapsed = began.map_or(Duration::ZERO, |began| began.elapsed());
+                let elapsed = self.slowest(&[elapsed.as_secs_f64()])?[0];
                 let over = seconds.len() >= at_most || elapsed >= budget.as_secs_f64();
                 Ok((relative_half_width(seconds) <= relative, over))
             }

@@ -1,6 +1,6 @@
 //! What the workers have seen, put together.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use paceline_comm::{CallOptions, Reduction, Traffic, Transport};
 
@@ -13,6 +13,8 @@ use crate::worker::Phases;
 /// What a worker has seen in the counted iterations.
 #[derive(Default)]
 pub(super) struct Tally {
+    /// When the first iteration that counts began.
+    pub(super) began: Option<Instant>,
     pub(super) seconds: Vec<f64>,
     /// Of so many iterations, whether they count or not: each sends the same.
     traffic: Traffic,
@@ -103,7 +105,6 @@ impl Conduct<'_> {
                 backward_s: means[1] / dilate,
                 update_s: means[2] / dilate,
                 ready_s: means[7..].iter().map(|ready| ready / dilate).collect(),
-                operation_s: Vec::new(),
                 communication: self.cost.as_ref().map(|cost| cost.undilated(dilate)),
             },
             lateness: profile.map(|_| Lateness { share: worst[1], overrun: worst[1] > self.options.late_share_max }),

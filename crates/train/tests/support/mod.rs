@@ -1,6 +1,8 @@
 //! What the tests of training share.
 #![allow(dead_code)] // Each test program uses some of it.
 
+pub mod emulated;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
