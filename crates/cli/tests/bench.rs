@@ -62,7 +62,7 @@ fn a_study_ends_with_tables_a_report_and_files() {
         assert!(outcome.stdout.contains(words), "no `{words}`: {outcome:#?}");
     }
     let page = folder.read("report.html");
-    assert!(page.contains("<svg") && page.contains("not decidable"));
+    assert!(page.contains("<svg") && page.contains("not decidable") && page.contains("One iteration of wfbp-a2a"));
     let json: Value = serde_json::from_str(&folder.read("out.json")).expect("JSON");
     let group = &json["panels"][0]["groups"][1];
     assert_eq!((group["workers"].as_u64(), group["rows"].as_array().map(Vec::len)), (Some(2), Some(2)));
@@ -72,12 +72,37 @@ fn a_study_ends_with_tables_a_report_and_files() {
     assert!(group["noise"].is_number() && json["panels"][0]["baseline"]["samples_per_s"].is_number());
     assert_eq!(folder.read("out.csv").lines().count(), 1 + 4);
     let trace: Value = serde_json::from_str(&folder.read("trace.json")).expect("JSON");
-    assert!(trace["traceEvents"].is_array());
+    check_trace(trace["traceEvents"].as_array().expect("events"));
     // The database says the same again.
     let (database, again) = (folder.path("runs.db"), folder.path("again.html"));
     let outcome = run(paceline(&["report", &database, "--report", &again]), LONG).expect_code(0);
     assert!(outcome.stdout.contains("again.html"));
     assert_eq!(folder.read("again.html"), page);
+}
+
+/// Each method has a process for each of its workers, in which something happened in every lane.
+fn check_trace(events: &[Value]) {
+    let named = |what: &str| -> Vec<&Value> { events.iter().filter(|event| event["name"] == what).collect() };
+    let processes: Vec<&str> =
+        named("process_name").iter().filter_map(|event| event["args"]["name"].as_str()).collect();
+    assert_eq!(processes.len(), 2 * (1 + 2), "{processes:?}");
+    let of = |method: &str, worker: &str| {
+        let is_it = |name: &&str| name.starts_with(&format!("{method}, 2 workers, mlp")) && name.ends_with(worker);
+        processes.iter().position(is_it).unwrap_or_else(|| panic!("no {worker} of {method}: {processes:?}"))
+    };
+    for method in ["bsp-a2a", "wfbp-a2a"] {
+        for (worker, peer) in [("worker 0", "worker 1"), ("worker 1", "worker 0")] {
+            let pid = of(method, worker);
+            let is_piece = |event: &&Value| event["ph"] == "X" && event["pid"].as_u64() == Some(pid as u64);
+            let pieces: Vec<&Value> = events.iter().filter(is_piece).collect();
+            for lane in ["forward", "backward", "update", "communication", &format!("to {peer}"), &format!("from {peer}")] {
+                let spans = pieces.iter().filter(|piece| piece["cat"] == *lane);
+                assert!(spans.count() > 0, "{method}, {worker} has nothing in `{lane}`");
+            }
+            let starts = pieces.iter().filter_map(|piece| piece["ts"].as_f64());
+            assert!(starts.fold(f64::INFINITY, f64::min) >= 0.0, "readers drop what lies before 0");
+        }
+    }
 }
 
 #[test]

@@ -29,8 +29,8 @@ pub(crate) struct PassRecord {
 pub(crate) struct Gate {
     pub(crate) parameter: TensorId,
     pub(crate) asked: Instant,
-    /// How long it waited for the gradient.
-    pub(crate) held_up: Duration,
+    /// Until when it waited for the gradient; `asked`, if that was here.
+    pub(crate) waited: Instant,
     /// The parameter was up to date.
     pub(crate) ended: Instant,
 }
@@ -71,8 +71,13 @@ struct NotingGate<'a> {
 impl ForwardGate for NotingGate<'_> {
     fn need(&mut self, parameter: TensorId, values: Lend<'_>) -> Result<Duration, BackendError> {
         let asked = Instant::now();
-        let held_up = self.gate.need(parameter, values)?;
-        self.gates.push(Gate { parameter, asked, held_up, ended: Instant::now() });
+        let mut lent = None;
+        let held_up = self.gate.need(parameter, &mut |access| {
+            lent.get_or_insert_with(Instant::now);
+            values(access)
+        })?;
+        let waited = lent.filter(|_| !held_up.is_zero()).unwrap_or(asked);
+        self.gates.push(Gate { parameter, asked, waited, ended: Instant::now() });
         Ok(held_up)
     }
 }

@@ -71,7 +71,7 @@ fn check_worker(run: &CellRun, worker: &Process, forward: &[usize], backward: &[
         .filter_map(|name| worker.lane(name))
         .flat_map(|lane| &lane.spans)
         .collect();
-    own.sort_by(|one, other| one.start_s.total_cmp(&other.start_s));
+    own.sort_by(|one, other| one.start_s.total_cmp(&other.start_s).then(one.end_s.total_cmp(&other.end_s)));
     for pair in own.windows(2) {
         assert!(pair[0].end_s <= pair[1].start_s + ROUNDED, "{}: one thread does two things: {pair:?}", worker.name);
     }
@@ -144,7 +144,9 @@ fn a_replays_timeline_holds_together() {
             let worker = &runs[0].timeline.as_ref().expect("it was recorded").processes[0];
             assert!(!recorded(lane(worker, "update")).any(|span| span.end_s == span.start_s));
             let start_ups = worker.lane("start-up").map_or(0, |lane| recorded(lane).count());
-            assert_eq!(start_ups, if strategy.contains("100us") { runs[0].plan.operations() } else { 0 });
+            // One worker starts nothing.
+            let handicapped = strategy.contains("100us") && workers > 1;
+            assert_eq!(start_ups, if handicapped { runs[0].plan.operations() } else { 0 });
         }
     }
 }

@@ -73,7 +73,7 @@ fn single_worker_sgd(data: &Data, model: ModelName, options: &TrainOptions) -> H
     values
 }
 
-/// Every parameter within 1e-5 of the largest value of its tensor.
+/// Every parameter as it should be, to 1e-5 of the largest value of its tensor.
 fn assert_close(dump: &[u8], expected: &HashMap<String, Vec<f32>>, what: &str) {
     let found = parameters(dump);
     for (name, expected) in expected {

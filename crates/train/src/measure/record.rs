@@ -139,7 +139,7 @@ impl Own<'_> {
     fn times(&self, index: i32, pass: &PassRecord) -> PassTimes {
         let at = |instant: Instant| self.clock.at(instant);
         let gate = |gate: &crate::recording::Gate| {
-            (gate.parameter, [at(gate.asked), at(gate.asked + gate.held_up), at(gate.ended)])
+            (gate.parameter, [at(gate.asked), at(gate.waited), at(gate.ended)])
         };
         PassTimes {
             iteration: index - MIDDLE as i32,
