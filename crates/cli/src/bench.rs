@@ -105,7 +105,7 @@ fn study_here(
     for panel in &study.panels {
         // The largest world needs the most.
         let largest = panel.cells.iter().max_by_key(|one| one.cell.workers);
-        largest.map_or(Ok(()), |one| models::check(&one.cell, place.launched.is_some()))?;
+        largest.map_or(Ok(()), |one| models::check(&one.cell, registry, place.launched.is_some()))?;
     }
     let record = record(arguments, &study, &place)?;
     let files = files::Files::create(arguments)?;

@@ -38,17 +38,16 @@ struct Report {
 ///
 /// # Errors
 /// The text is no strategy.
-pub fn run(arguments: &ExplainArguments) -> Result<ExitCode, Failure> {
-    let registry = Registry::built_in();
+pub fn run(arguments: &ExplainArguments, registry: &Registry) -> Result<ExitCode, Failure> {
     let Some(text) = &arguments.strategy else {
-        unless_closed(list(&registry, &mut io::stdout().lock()))?;
+        unless_closed(list(registry, &mut io::stdout().lock()))?;
         return Ok(ExitCode::SUCCESS);
     };
-    let strategy = parse(&registry, text)?;
+    let strategy = parse(registry, text)?;
     let report = Report {
         strategy: strategy.to_string(),
-        sentence: strategy.sentence(&registry),
-        lossless: strategy.lossless(&registry),
+        sentence: strategy.sentence(registry),
+        lossless: strategy.lossless(registry),
     };
     let result = if report.lossless {
         "It is lossless: the parameters are those of single-worker SGD on the joined batch, to rounding."

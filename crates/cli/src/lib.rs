@@ -45,7 +45,7 @@ struct CommandLine {
 #[derive(Subcommand)]
 enum Command {
     /// Train a model on several workers
-    Train(train::TrainArguments),
+    Train(Box<train::TrainArguments>),
     /// Compare methods: models × methods × workers under one protocol, with a report
     Bench(Box<bench::BenchArguments>),
     /// Make the report of studies that were measured before
@@ -72,11 +72,11 @@ enum Command {
 pub fn run(registry: &Registry) -> ExitCode {
     failure::install_report_style();
     let outcome = match CommandLine::parse().command {
-        Command::Train(arguments) => train::run(&arguments),
+        Command::Train(arguments) => train::run(&arguments, registry),
         Command::Bench(arguments) => bench::run(&arguments, registry),
         Command::Report(arguments) => report::run(&arguments),
         Command::Perf(arguments) => perf::run(&arguments),
-        Command::Explain(arguments) => explain::run(&arguments),
+        Command::Explain(arguments) => explain::run(&arguments, registry.grammar()),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Launch(arguments) => launch::run(arguments),
         Command::Agent => remote::run_agent(),

@@ -1,8 +1,10 @@
 //! `paceline train`: data-parallel training in N processes.
 
+mod model;
 mod peers;
 mod recorded;
 mod screen;
+mod update_arguments;
 
 use std::env;
 use std::os::unix::process::CommandExt;
@@ -12,13 +14,14 @@ use std::thread;
 
 use clap::Args;
 use paceline_comm::TransportChoice;
-use paceline_strategy::{Call, Registry, Strategy};
+use paceline_strategy::{Call, Strategy};
 use paceline_train::{
-    BatchSize, DEFAULT_EPOCHS, Data, DataSource, ExecutedPlans, ModelName, Observer, SgdSettings, Silent, TrainError,
-    TrainOptions, TrainReport, check_memory, train,
+    BatchSize, DEFAULT_EPOCHS, Data, DataSource, ExecutedPlans, ModelName, Observer, Silent, TrainError, TrainOptions,
+    TrainReport, check_memory,
 };
 use serde::Serialize;
 
+use crate::Registry;
 use crate::arguments::at_least_one;
 use crate::emulation::{Emulated, EmulationArguments};
 use crate::explain;
@@ -27,15 +30,17 @@ use crate::json_file::JsonFile;
 use crate::security::SecurityArguments;
 use crate::telemetry::Telemetry;
 use crate::workers::{self, Place};
+use model::ChosenModel;
 use recorded::Recorded;
 use screen::Screen;
+use update_arguments::UpdateArguments;
 
 /// What `train` is told.
 #[derive(Args)]
 pub struct TrainArguments {
     /// The model: cnn, mlp, resnet20 (images), transformer-lm (text); resnet50, bert-base, bert-large
-    #[arg(long, value_name = "NAME", default_value_t)]
-    model: ModelName,
+    #[arg(long, value_name = "NAME", default_value_t = ModelName::default().to_string())]
+    model: String,
 
     /// What to train on: sample (in the program), synthetic, fashion-mnist (Debian's package dataset-fashion-mnist),
     /// images:DIR (a folder of PNG and JPEG files for each class), text:FILE, idx:DIR (four gzip IDX files)
@@ -74,17 +79,8 @@ pub struct TrainArguments {
     #[arg(long, value_name = "N", value_parser = at_least_one, default_value_t = TrainOptions::default().accumulate)]
     accumulate: usize,
 
-    /// Learning rate
-    #[arg(long, value_name = "RATE", default_value_t = TrainOptions::default().optimizer.learning_rate)]
-    lr: f32,
-
-    /// Momentum
-    #[arg(long, value_name = "SHARE", default_value_t = TrainOptions::default().optimizer.momentum)]
-    momentum: f32,
-
-    /// Weight decay
-    #[arg(long, value_name = "RATE", default_value_t = TrainOptions::default().optimizer.weight_decay)]
-    weight_decay: f32,
+    #[command(flatten)]
+    update: UpdateArguments,
 
     /// Of the initial parameters and the order of the samples: the same seed, the same run
     #[arg(long, value_name = "N", default_value_t = TrainOptions::default().seed)]
@@ -149,11 +145,17 @@ struct Report<'a> {
 ///
 /// # Errors
 /// Wrong usage; the data, a rank or the communication failed; training diverged.
-pub fn run(arguments: &TrainArguments) -> Result<ExitCode, Failure> {
+pub fn run(arguments: &TrainArguments, registry: &Registry) -> Result<ExitCode, Failure> {
     let place = Place::find(arguments.workers, "--workers")?;
-    let (strategy, transport) = arguments.strategy()?;
+    let model = ChosenModel::find(&arguments.model, registry)?;
+    let (strategy, transport) = arguments.strategy(registry)?;
     peers::check(&strategy)?;
-    let options = arguments.options(arguments.data(), &strategy, place.local_ranks())?;
+    let options = TrainOptions {
+        own_model: model.own_name(),
+        model: model.name(),
+        schedulers: registry.schedulers().clone(),
+        ..arguments.options(arguments.data(), &strategy, place.local_ranks())?
+    };
     options.check()?;
     let emulation = arguments.emulation.of_world(place.ranks())?;
     if emulation.as_ref().is_some_and(|emulation| emulation.dilation != 1.0) {
@@ -163,8 +165,11 @@ pub fn run(arguments: &TrainArguments) -> Result<ExitCode, Failure> {
     match place {
         Place::Launcher { ranks } => {
             // Said once, rather than by every worker.
-            let data = Data::load(&options.data, options.model.form()).map_err(TrainError::from)?;
-            check_memory(&options, &data, ranks, ranks).map_err(TrainError::from)?;
+            let data = Data::load(&options.data, model.form()).map_err(TrainError::from)?;
+            // What a model of the caller's own takes, nobody knows.
+            if let ChosenModel::BuiltIn(_) = model {
+                check_memory(&options, &data, ranks, ranks).map_err(TrainError::from)?;
+            }
             drop(data);
             let mut variables = arguments.security.for_ranks()?;
             variables.push((POOL_THREADS.to_owned(), options.threads.to_string()));
@@ -182,7 +187,7 @@ pub fn run(arguments: &TrainArguments) -> Result<ExitCode, Failure> {
             let telemetry = telemetry.map(|path| Telemetry::start(path, communicator)).transpose()?;
             let screen: Box<dyn Observer> = if is_first { Box::new(Screen::new()) } else { Box::new(Silent) };
             let mut observer = Recorded::new(screen, telemetry, communicator);
-            let trained = train(&met.peers, &options, &mut observer);
+            let trained = model.train(&met.peers, &options, &mut observer);
             // Also of a training that failed: that is when one wants to know.
             let recorded = observer.finish();
             let report = trained?;
@@ -217,8 +222,8 @@ fn size_pools(threads: usize) -> Result<(), Failure> {
 
 impl TrainArguments {
     /// The strategy with every aspect, and the transport that it asks for.
-    fn strategy(&self) -> Result<(Strategy, TransportChoice), Failure> {
-        let mut strategy = explain::parse(&Registry::built_in(), &self.strategy)?;
+    fn strategy(&self, registry: &Registry) -> Result<(Strategy, TransportChoice), Failure> {
+        let mut strategy = explain::parse(registry.grammar(), &self.strategy)?;
         if let Some(transport) = self.transport {
             let named = &strategy.protocol.name;
             if named != transport.name() && named != TransportChoice::default().name() {
@@ -243,20 +248,19 @@ impl TrainArguments {
             (None, None) => default.batch,
         };
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        Ok(TrainOptions {
-            model: self.model,
+        self.update.apply(TrainOptions {
             data,
             strategy: strategy.to_string(),
             epochs: self.epochs,
             iterations: self.iterations,
             batch,
             accumulate: self.accumulate,
-            optimizer: SgdSettings { learning_rate: self.lr, momentum: self.momentum, weight_decay: self.weight_decay },
             seed: self.seed,
             threads: self.threads.unwrap_or((cores / local_workers).max(1)),
             plan: self.plan.as_deref().map(ExecutedPlans::read).transpose().map_err(TrainError::from)?,
             dump_plan: self.dump_plan.clone(),
             dump_parameters: self.dump_parameters.clone(),
+            ..default
         })
     }
 }

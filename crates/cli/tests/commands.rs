@@ -23,9 +23,11 @@ fn explain_says_a_strategy_in_words() {
 #[test]
 fn explain_says_the_methods_of_the_study() {
     let outcome = run(paceline(&["explain", "bytescheduler-ps"]), LIMIT).expect_code(0);
-    for words in
-        ["ByteScheduler (partitions of 4000KiB", "parameter servers (shards: hosts, colocated", "It is lossless"]
-    {
+    for words in [
+        "ByteScheduler (partitions of 4000KiB",
+        "parameter servers that aggregate (shards: hosts, colocated",
+        "It is lossless",
+    ] {
         assert!(outcome.stdout.contains(words), "no `{words}`: {outcome:#?}");
     }
     let outcome = run(paceline(&["explain", "mg-wfbp,arch=ps:2"]), LIMIT).expect_code(2);

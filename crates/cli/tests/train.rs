@@ -72,6 +72,30 @@ fn every_transport_and_world_trains_to_the_same_parameters() {
     fs::remove_dir_all(directory).expect("our own directory");
 }
 
+/// Servers that apply give what workers would have computed, bit for bit.
+#[test]
+fn the_optimiser_may_run_on_servers() {
+    let directory = scratch_directory("apply");
+    let mut dumps = BTreeSet::new();
+    for mode in ["aggregate", "apply"] {
+        let (json, dump) = (directory.join(format!("{mode}.json")), directory.join(mode));
+        let (json_text, dump_text) = (json.to_string_lossy(), dump.to_string_lossy());
+        let strategy = format!("bytescheduler-ps,arch=ps:2:64KiB:{mode}");
+        let mut options = vec!["--model", "mlp", "--workers", "2", "--iterations", "8", "--optimizer", "adamw"];
+        options.extend(["--lr-schedule", "cosine:2", "--strategy", &strategy]);
+        options.extend(["--json", &json_text, "--dump-parameters", &dump_text]);
+        train(&options).expect_code(0);
+        let report = report(&json);
+        assert_eq!((&report["optimizer"], &report["lr_schedule"]), (&"adamw".into(), &"cosine:2".into()));
+        // The last of eight updates: five sixths of the wave are over.
+        let rate = report["epochs"][0]["learning_rate"].as_f64().expect("a number");
+        assert!((rate - 1e-3 * 0.066_987_3).abs() < 1e-9, "{rate}");
+        dumps.extend((0..2).map(|rank| fs::read(dump.join(format!("rank-{rank}.safetensors"))).expect("a dump")));
+    }
+    assert_eq!(dumps.len(), 1, "all workers hold the same bits in both modes");
+    fs::remove_dir_all(directory).expect("our own directory");
+}
+
 /// The tensors of a dump: safetensors of f32.
 fn tensors(dump: &[u8]) -> BTreeMap<String, Vec<f32>> {
     let (length, rest) = dump.split_first_chunk().expect("the header's length");
@@ -107,13 +131,24 @@ fn the_full_data_set_is_trained_on_or_asked_for() {
 
 #[test]
 fn wrong_usage_is_told_once_and_before_anything_starts() {
-    let cases: [(&[&str], &[&str]); 8] = [
+    let cases: [(&[&str], &[&str]); 16] = [
         (&["--workers", "0"], &["--workers", "there must be at least one"]),
         (&["--strategy", "wfpb-a2a"], &["wfpb-a2a", "did you mean `wfbp-a2a`?", "^^^^^^^^"]),
         (&["--strategy", "compress=topk:0.01"], &["topk", "not built yet"]),
         (&["--batch", "8", "--global-batch", "16"], &["--batch", "--global-batch"]),
         (&["--lr=-1"], &["learning rate"]),
-        (&["--model", "resnet"], &["resnet", "cnn"]),
+        (&["--model", "resnet5"], &["unknown model `resnet5`; did you mean `resnet50`?"]),
+        (&["--optimizer", "adam"], &["unknown optimiser `adam`", "did you mean `adamw`?"]),
+        (&["--optimizer", "adamw", "--momentum", "0.5"], &["--momentum is none of --optimizer adamw"]),
+        (&["--betas", "0.9,0.99"], &["--betas is none of --optimizer sgd"]),
+        (&["--optimizer", "adamw", "--betas", "0.9"], &["two numbers, such as 0.9,0.999"]),
+        (&["--lr-schedule", "cosin:5"], &["unknown learning-rate schedule `cosin`", "did you mean `cosine`?"]),
+        (&["--lr-schedule", "step:5"], &["is written step:EVERY:FACTOR[:WARMUP], and has 1 arguments here"]),
+        (
+            &["--clip-norm", "1", "--strategy", "bytescheduler-a2a"],
+            &["--clip-norm needs all gradients before the first"],
+        ),
+        (&["--clip-norm", "1", "--strategy", "wfbp-ps,arch=ps:apply"], &["a server that has the optimiser"]),
         (&["--data", "imagenet"], &["imagenet", "images:DIR"]),
         (&["--transport", "tcp", "--strategy", "protocol=shm"], &["--transport tcp contradicts protocol=shm"]),
     ];

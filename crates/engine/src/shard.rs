@@ -170,21 +170,6 @@ impl Shard {
         }
     }
 
-    /// The iterations go on to a later end. Nothing happens if it is not later.
-    pub fn extend(&mut self, end: u64) {
-        if end <= self.end {
-            return;
-        }
-        let before = std::mem::replace(&mut self.end, end);
-        let through = |partition: &usize| {
-            let state = &self.partitions[*partition];
-            state.iteration >= before && !state.open && state.phase == first_phase(self.mode)
-        };
-        let through: Vec<usize> = (0..self.partitions.len()).filter(through).collect();
-        self.unfinished += through.len();
-        through.into_iter().for_each(|partition| self.queue(partition));
-    }
-
     /// Tasks that were given and are not finished.
     pub fn open(&self) -> usize {
         self.open

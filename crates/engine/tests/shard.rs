@@ -27,12 +27,9 @@ proptest! {
         mode in modes(),
         applying_max in 1usize..4,
         choices in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>()), 1..200),
-        extensions in prop::collection::vec((0usize..40, 0u64..8), 0..4),
     ) {
-        let mut range = first..first + iterations;
+        let range = first..first + iterations;
         let mut shard = Shard::new(&priorities, range.clone(), mode, applying_max);
-        let mut extensions = extensions.into_iter().peekable();
-        let mut ended = 0;
         let mut open: Vec<Task> = Vec::new();
         let mut seen = vec![Vec::new(); priorities.len()];
         let mut choices = choices.iter().cycle();
@@ -50,16 +47,9 @@ proptest! {
                 prop_assert_eq!(shard.open(), open.len());
                 continue;
             }
-            // After so many ends more iterations come, or none if these are not more.
-            if let Some((_, end)) = extensions.next_if(|&(after, _)| ended >= after || open.is_empty()) {
-                shard.extend(end);
-                range.end = range.end.max(end);
-                continue;
-            }
             if open.is_empty() {
                 break;
             }
-            ended += 1;
             prop_assert!(!shard.is_done());
             shard.finished(open.swap_remove(index.index(open.len())).partition);
         }

@@ -1,10 +1,11 @@
 //! Data-parallel training that makes communication cheap: hidden behind computation, made smaller, or skipped.
 //!
 //! This crate is what a Rust user depends on. [`run`] is the whole command line; with a [`Registry`] it takes models and
-//! schedules of one's own, which `bench` then treats like Paceline's. `examples/own_model.rs` and
+//! schedules of one's own, which `train`, `bench` and `explain` then treat like Paceline's. `examples/own_model.rs` and
 //! `examples/own_schedule.rs` are such programs:
 //!
 //! ```text
+//! cargo run --release --example own_model -- train --model softmax --workers 2
 //! cargo run --release --example own_model -- bench --models softmax --workers 1,2
 //! cargo run --release --example own_schedule -- bench --models mlp --methods schedule=pieces:3,wfbp-a2a
 //! ```

@@ -1,4 +1,4 @@
-//! The examples do what they say: their models and schedules are measured like Paceline's own.
+//! The examples do what they say: their models and schedules are trained and measured like Paceline's own.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -48,6 +48,37 @@ fn a_schedule_of_ones_own_is_measured() {
     let (output, page) = bench("own_schedule", &["--models", "mlp", "--methods", "schedule=pieces:3;wfbp-a2a"]);
     assert!(String::from_utf8_lossy(&output.stdout).contains("schedule=pieces:3"), "{output:?}");
     assert!(page.contains("schedule=pieces:3"));
+}
+
+/// What `train` prints and writes with an example.
+fn train(name: &str, arguments: &[&str]) -> (String, String) {
+    let json = env::temp_dir().join(format!("paceline-example-{}-{name}-train.json", std::process::id()));
+    let options = ["train", "--workers", "2", "--iterations", "6", "--json"];
+    let output = example(name).args(options).arg(&json).args(arguments).output();
+    let output = output.expect("the example was built beside this test");
+    assert!(output.status.success(), "{output:?}");
+    let report = fs::read_to_string(&json).expect("the report");
+    let _ = fs::remove_file(json);
+    (String::from_utf8_lossy(&output.stdout).into_owned(), report)
+}
+
+#[test]
+fn a_model_of_ones_own_is_trained() {
+    let (printed, report) = train("own_model", &["--model", "softmax", "--optimizer", "adamw"]);
+    assert!(printed.contains("7850 parameters"), "{printed}");
+    assert!(report.contains("\"model\": \"softmax\""), "{report}");
+    let output = example("own_model").args(["train", "--model", "softmaxx"]).output().expect("it was built");
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && words.contains("did you mean `softmax`?"), "{output:?}");
+}
+
+#[test]
+fn a_schedule_of_ones_own_is_trained_with_and_explained() {
+    let (printed, report) = train("own_schedule", &["--model", "mlp", "--strategy", "schedule=pieces:3"]);
+    assert!(printed.contains("in 2 buckets"), "4 tensors in pieces of 2: {printed}");
+    assert!(report.contains("schedule=pieces:3"), "{report}");
+    let output = example("own_schedule").args(["explain", "schedule=pieces:3"]).output().expect("it was built");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("tensors sent in 3 pieces"), "{output:?}");
 }
 
 #[test]

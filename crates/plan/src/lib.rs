@@ -17,6 +17,7 @@
 
 mod bucket;
 mod built_in;
+mod check;
 mod data_type;
 mod emulation;
 mod fingerprint;
@@ -28,6 +29,7 @@ mod profile;
 
 pub use bucket::{Bucket, OperationNumber, Partition, Plan, TensorId};
 pub use built_in::{BUILT_IN_PROFILES, built_in_profile};
+pub use check::PlanError;
 pub use data_type::{CollectiveKind, DataType, Protocol, Reduction, UnknownName};
 pub use emulation::{Emulation, EmulationError, Hosts};
 pub use fingerprint::Fnv1a;

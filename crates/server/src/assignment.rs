@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use paceline_comm::{CallOptions, CommError, Communicator};
 use paceline_engine::shard::Phase;
-use paceline_plan::{OperationNumber, Plan};
+use paceline_plan::{OperationNumber, Plan, PlanError};
 use serde::{Deserialize, Serialize};
 
 use crate::error::ServerError;
@@ -20,8 +20,6 @@ pub struct Assignment {
     /// Which iterations. Under one plan's version they go on where the assignment before ended: operations are known by
     /// version and iteration, and no name may come twice.
     pub iterations: Range<u64>,
-    /// May it go on for more iterations ([`crate::ParameterServer::extend`])? Then the shards wait for a last word.
-    pub extensible: bool,
     /// What becomes of the sum.
     pub mode: Mode,
 }
@@ -61,20 +59,9 @@ pub enum AssignmentError {
         /// Those of the world.
         shards: usize,
     },
-    /// A partition that nobody serves.
-    #[error("no shard serves operation {operation} of its plan; give every partition one of the {shards} shards")]
-    NobodyServes {
-        /// Which.
-        operation: OperationNumber,
-        /// How many shards there are.
-        shards: usize,
-    },
-    /// Partitions overlap, or leave something out.
-    #[error("the partitions of bucket {bucket} do not cover its elements one after the other")]
-    Torn {
-        /// The bucket's number.
-        bucket: usize,
-    },
+    /// A plan that nobody could carry out.
+    #[error("its plan makes no sense: {0}")]
+    Plan(#[from] PlanError),
     /// More iterations than can be numbered.
     #[error("its iterations {0:?} are more than can be numbered")]
     Iterations(Range<u64>),
@@ -99,9 +86,6 @@ pub enum AssignmentError {
         "it begins with iteration {0}, but the shards have no parameters of the one before; begin with iteration 0"
     )]
     NothingToGoOnWith(u64),
-    /// Nothing can go on.
-    #[error("there is no assignment that could go on; give one out with `extensible`")]
-    NothingToExtend,
     /// Workers disagree.
     #[error("rank 0 has given out another one; let all workers make the same plan")]
     Differs,
@@ -121,17 +105,19 @@ impl Assignment {
     /// Everything else is as in `options`; `algorithm` and `chunk_bytes` must be those of [`crate::ServeOptions`].
     ///
     /// # Panics
-    /// If the plan has no such operation.
+    /// If the plan has no such operation, or the assignment no such iteration (in one that was given out the names of all
+    /// others are numbers).
     pub fn options(&self, iteration: u64, operation: OperationNumber, options: CallOptions) -> CallOptions {
+        assert!(iteration < self.iterations.end, "the assignment ends before iteration {iteration}");
         let bucket = self.plan.partition(operation).map(|(bucket, _)| bucket);
         let bucket = bucket.unwrap_or_else(|| panic!("the plan has no operation {operation}"));
-        CallOptions { priority: self.plan.worker_priority(bucket), ..self.named(iteration, operation, options) }
-    }
-
-    /// The same without its urgency.
-    pub(crate) fn named(&self, iteration: u64, operation: OperationNumber, options: CallOptions) -> CallOptions {
-        let id = iteration * self.plan.operations() as u64 + operation as u64;
-        CallOptions { operation: Some(id), plan_version: self.plan.version, ..options }
+        let id = name(self.plan.operations(), iteration, operation);
+        CallOptions {
+            operation: Some(id),
+            plan_version: self.plan.version,
+            priority: self.plan.worker_priority(bucket),
+            ..options
+        }
     }
 
     /// Does it make sense for these roles?
@@ -140,24 +126,7 @@ impl Assignment {
         if plan.shards != shards {
             return Err(AssignmentError::Shards { plan: plan.shards, shards });
         }
-        let unserved = |(_, partition): &(usize, (usize, &paceline_plan::Partition))| {
-            partition.1.shard.is_none_or(|shard| shard >= shards)
-        };
-        if let Some((operation, _)) = plan.partitions().enumerate().find(unserved) {
-            return Err(AssignmentError::NobodyServes { operation, shards });
-        }
-        let mut next = 0;
-        for (bucket, content) in plan.buckets.iter().enumerate() {
-            for partition in &content.partitions {
-                if partition.elements.start != next || partition.elements.end < next {
-                    return Err(AssignmentError::Torn { bucket });
-                }
-                next = partition.elements.end;
-            }
-            if content.elements.end != next {
-                return Err(AssignmentError::Torn { bucket });
-            }
-        }
+        plan.check()?;
         self.check_iterations()
     }
 
@@ -167,6 +136,11 @@ impl Assignment {
             start <= end && i64::try_from(end).is_ok() && end.checked_mul(self.plan.operations() as u64).is_some();
         if numbered { Ok(()) } else { Err(AssignmentError::Iterations(self.iterations.clone())) }
     }
+}
+
+/// The number of an operation in an iteration, of a plan that has so many. [`Assignment`]s are checked for what fits.
+pub(crate) fn name(operations: usize, iteration: u64, operation: OperationNumber) -> u64 {
+    iteration * operations as u64 + operation as u64
 }
 
 /// The phases of an operation in one iteration have names of their own.
@@ -192,18 +166,6 @@ impl History {
             return Err(AssignmentError::Again { version, begins, done });
         }
         self.0.insert(version, (hash, end));
-        Ok(())
-    }
-
-    /// An assignment that was admitted goes on to another end; not before the one that it has.
-    pub fn extend(&mut self, assignment: &mut Assignment, end: u64) -> Result<(), AssignmentError> {
-        let iterations = assignment.iterations.start..end.max(assignment.iterations.end);
-        let extended = Assignment { iterations, ..assignment.clone() };
-        extended.check_iterations()?;
-        if let Some((_, done)) = self.0.get_mut(&extended.plan.version) {
-            *done = extended.iterations.end;
-        }
-        *assignment = extended;
         Ok(())
     }
 }
@@ -281,7 +243,7 @@ mod tests {
             forward_overlap: false,
             server_priority_only: false,
         };
-        Assignment { plan, iterations: 0..5, extensible: false, mode: Mode::Aggregate }
+        Assignment { plan, iterations: 0..5, mode: Mode::Aggregate }
     }
 
     #[test]
@@ -320,13 +282,8 @@ mod tests {
         assert_eq!(history.admit(&other, roles), Err(AssignmentError::OtherPlan(1)));
         other.plan.version = 2;
         assert_eq!(history.admit(&other, roles), Ok(()));
-        assert_eq!(history.extend(&mut other, 12), Ok(()));
-        assert_eq!(other.iterations, 7..12);
-        assert_eq!(history.extend(&mut other, 2), Ok(()), "it does not become shorter");
-        other.iterations = 11..13;
-        let again = AssignmentError::Again { version: 2, begins: 11, done: 12 };
+        let again = AssignmentError::Again { version: 2, begins: 7, done: 9 };
         assert_eq!(history.admit(&other, roles), Err(again));
-        assert!(history.extend(&mut other, u64::MAX).is_err());
         let id = |iteration, operation| assignment().options(iteration, operation, CallOptions::default()).operation;
         assert_eq!([id(0, 0), id(0, 1), id(3, 1)], [Some(0), Some(1), Some(7)]);
     }

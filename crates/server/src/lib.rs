@@ -23,7 +23,7 @@
 //!     forward_overlap: false,
 //!     server_priority_only: false,
 //! };
-//! let assignment = Assignment { plan, iterations: 0..2, extensible: false, mode: Mode::Aggregate };
+//! let assignment = Assignment { plan, iterations: 0..2, mode: Mode::Aggregate };
 //!
 //! let roles = Roles::new(2, 1)?;
 //! let ranks: Vec<_> = Communicator::threads(roles.world_size())?
@@ -65,7 +65,6 @@ mod apply;
 mod assignment;
 mod beside;
 mod error;
-mod extension;
 mod groups;
 mod roles;
 mod serve;

@@ -50,8 +50,8 @@ pub enum RolesError {
         world: usize,
     },
     /// A shard was asked to work, or a worker to serve.
-    #[error("rank {rank} of {workers} workers and {shards} shards is a {is}, and cannot do the part of a {asked}")]
-    WrongPart {
+    #[error("rank {rank} of {workers} workers and {shards} shards is a {is}, and cannot take the role of a {asked}")]
+    WrongRole {
         /// Who.
         rank: Rank,
         /// Ranks that compute gradients.
@@ -60,7 +60,7 @@ pub enum RolesError {
         shards: usize,
         /// What it is.
         is: &'static str,
-        /// What it was asked to do.
+        /// What it was asked to be.
         asked: &'static str,
     },
 }
@@ -104,16 +104,16 @@ impl Roles {
         rank.checked_sub(self.workers).filter(|&shard| shard < self.shards)
     }
 
-    /// Does a rank of a world of this size have the part that it wants to do?
+    /// Does a rank of a world of this size have the role that it takes?
     pub(crate) fn check(&self, rank: Rank, world: usize, serves: bool) -> Result<(), RolesError> {
         let Roles { workers, shards } = *self;
         if world != self.world_size() {
             return Err(RolesError::WorldSize { workers, shards, world });
         }
-        let part = |serves| if serves { "shard" } else { "worker" };
+        let role = |serves| if serves { "shard" } else { "worker" };
         let is_shard = self.shard_of(rank).is_some();
         if is_shard != serves {
-            return Err(RolesError::WrongPart { rank, workers, shards, is: part(is_shard), asked: part(serves) });
+            return Err(RolesError::WrongRole { rank, workers, shards, is: role(is_shard), asked: role(serves) });
         }
         Ok(())
     }
@@ -141,6 +141,6 @@ mod tests {
         let told = |error: Result<(), RolesError>| error.unwrap_err().to_string();
         assert!(told(roles.check(0, 4, false)).contains("2 workers and 1 shards are 3 ranks, but the world has 4"));
         assert!(told(roles.check(0, 3, true)).contains("rank 0 of 2 workers and 1 shards is a worker"));
-        assert!(told(roles.check(2, 3, false)).contains("cannot do the part of a worker"));
+        assert!(told(roles.check(2, 3, false)).contains("cannot take the role of a worker"));
     }
 }

@@ -11,10 +11,9 @@ use paceline_engine::shard::{Mode as ShardMode, Phase, Shard, Task};
 
 use crate::apply::{Apply, Optimizers, Update};
 use crate::assignment::{
-    Assignment, AssignmentError, History, Mode, Order, give_out, in_phase, refused, tell_everyone,
+    Assignment, AssignmentError, History, Mode, Order, give_out, in_phase, name, refused, tell_everyone,
 };
 use crate::error::ServerError;
-use crate::extension::{Expected, Extension};
 use crate::groups::Groups;
 use crate::roles::Roles;
 use crate::trace::Tracing;
@@ -103,17 +102,13 @@ struct Server<'a> {
 
 /// An assignment that is being carried out.
 struct Work {
-    assignment: Assignment,
+    version: u32,
+    /// Of the plan, at all shards.
+    operations: usize,
     stock: Stock,
     shard: Shard,
-    /// The word that may let it go on.
-    expected: Option<Expected>,
-}
-
-impl Work {
-    fn is_done(&self) -> bool {
-        self.shard.is_done() && self.expected.is_none()
-    }
+    /// The partitions whose operations are under way.
+    open: Vec<usize>,
 }
 
 /// What a plan needs on this shard.
@@ -179,8 +174,9 @@ impl<'a> Server<'a> {
         };
         let priorities: Vec<u32> = stock.partitions.iter().map(|partition| partition.priority).collect();
         let shard = Shard::new(&priorities, assignment.iterations.clone(), mode, 1);
-        let mut work = Work { expected: self.expect(assignment.extensible)?, assignment, stock, shard };
-        while !work.is_done() {
+        let (version, operations) = (assignment.plan.version, assignment.plan.operations());
+        let mut work = Work { version, operations, stock, shard, open: Vec::new() };
+        while !work.shard.is_done() {
             self.advance(&mut work)?;
         }
         self.stock = Some(work.stock);
@@ -190,12 +186,6 @@ impl<'a> Server<'a> {
 
     /// Takes note of what has ended, and does the next thing, or sleeps if there is nothing to be done.
     fn advance(&mut self, work: &mut Work) -> Result<(), ServerError> {
-        if let Some(word) = work.expected.take_if(|expected| expected.is_here()) {
-            let Extension { end, more } = word.take()?;
-            self.history.extend(&mut work.assignment, end).map_err(|why| refused(self.world, why))?;
-            work.shard.extend(work.assignment.iterations.end);
-            work.expected = self.expect(more)?;
-        }
         self.collect(work)?;
         match work.shard.begin() {
             Some(task) if task.phase.communicates() => self.start(task, work)?,
@@ -204,14 +194,10 @@ impl<'a> Server<'a> {
                 work.shard.finished(task.partition);
             }
             // What has ended since the last look has left its mark: the thread does not sleep then.
-            None if !work.is_done() => thread::park_timeout(SLEEP_MAX),
+            None if !work.shard.is_done() => thread::park_timeout(SLEEP_MAX),
             None => {}
         }
         Ok(())
-    }
-
-    fn expect(&self, more: bool) -> Result<Option<Expected>, ServerError> {
-        Ok(more.then(|| Expected::new(&self.group, self.options.timeout)).transpose()?)
     }
 
     /// The memory of an assignment: what there is, if it is more of the same, or new.
@@ -255,17 +241,25 @@ impl<'a> Server<'a> {
         Ok(Stock { plan, mode: assignment.mode.clone(), partitions, optimizer })
     }
 
-    /// Takes back the buffers of operations that have ended.
+    /// Takes back the buffers of operations that have ended. Linear in those that are under way.
     fn collect(&mut self, work: &mut Work) -> Result<(), ServerError> {
-        for (index, partition) in work.stock.partitions.iter_mut().enumerate() {
-            let Some((task, pending)) = partition.pending.take_if(|(_, pending)| pending.is_done()) else { continue };
+        let Work { stock, shard, open, .. } = work;
+        let mut next = 0;
+        while let Some(&index) = open.get(next) {
+            let partition = &mut stock.partitions[index];
+            let Some((task, pending)) = partition.pending.take_if(|(_, pending)| pending.is_done()) else {
+                next += 1;
+                continue;
+            };
+            open.swap_remove(next);
             let buffer = pending.wait()?;
             match task.phase {
                 Phase::PushPull | Phase::Push => partition.sum = Some(buffer),
-                Phase::Initialise | Phase::Pull | Phase::Apply => partition.parameters = Some(buffer),
+                Phase::Initialise | Phase::Pull => partition.parameters = Some(buffer),
+                Phase::Apply => unreachable!("applying is no operation of the communicator"),
             }
             self.served.operations += 1;
-            work.shard.finished(index);
+            shard.finished(index);
         }
         Ok(())
     }
@@ -278,18 +272,22 @@ impl<'a> Server<'a> {
             reducing_threads: Some(self.reducing_threads),
             timeout: Some(self.options.timeout),
             priority: partition.priority,
+            operation: Some(name(work.operations, task.iteration, partition.operation)),
+            plan_version: work.version,
             ..CallOptions::default()
         };
-        let options = in_phase(work.assignment.named(task.iteration, partition.operation, options), task.phase);
+        let options = in_phase(options, task.phase);
         let here = self.group.rank();
         let (sum, parameters) = (&mut partition.sum, &mut partition.parameters);
         let pending = match task.phase {
             Phase::PushPull => self.group.start_push_pull(taken(sum), here, Reduction::Sum, &options),
             Phase::Push => self.group.start_push(taken(sum), here, Reduction::Sum, &options),
             Phase::Initialise => self.group.start_broadcast(taken(parameters), 0, &options),
-            Phase::Pull | Phase::Apply => self.group.start_broadcast(taken(parameters), here, &options),
+            Phase::Pull => self.group.start_broadcast(taken(parameters), here, &options),
+            Phase::Apply => unreachable!("applying is no operation of the communicator"),
         };
         partition.pending = Some((task, pending?));
+        work.open.push(task.partition);
         Ok(())
     }
 

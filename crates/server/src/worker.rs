@@ -1,14 +1,14 @@
 //! The workers' side.
 
 use std::mem::discriminant;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use paceline_comm::{Buffer, CallOptions, ClockOffset, CommError, Communicator, Pending, Reduction};
 use paceline_engine::shard::Phase;
 
 use crate::assignment::{Assignment, AssignmentError, History, Order, give_out, in_phase, refused, tell_everyone};
 use crate::error::ServerError;
-use crate::extension::Extension;
 use crate::groups::Groups;
 use crate::roles::Roles;
 use crate::trace::{self, ShardTrace};
@@ -24,15 +24,8 @@ pub struct ParameterServer {
     workers: Communicator,
     /// By shard: all workers, then the shard.
     shards: Vec<Communicator>,
-    given: Mutex<Given>,
-}
-
-/// What was given out.
-#[derive(Debug, Default)]
-struct Given {
-    history: History,
-    /// The assignment that may go on.
-    extensible: Option<Assignment>,
+    /// Of what was given out.
+    history: Mutex<History>,
 }
 
 impl ParameterServer {
@@ -47,7 +40,7 @@ impl ParameterServer {
         // A worker belongs to all of them.
         let workers = groups.workers.unwrap_or_else(|| world.clone());
         let shards = groups.shards.into_iter().flatten().collect();
-        Ok(ParameterServer { world: world.clone(), roles, workers, shards, given: Mutex::default() })
+        Ok(ParameterServer { world: world.clone(), roles, workers, shards, history: Mutex::default() })
     }
 
     /// Who works and who serves.
@@ -74,9 +67,8 @@ impl ParameterServer {
     /// [`ServerError::Assignment`] if it makes no sense, or workers disagree; [`ServerError::Comm`] if a shard cannot do it
     /// (its words say why) or a rank is lost.
     pub fn assign(&self, assignment: &Assignment) -> Result<(), ServerError> {
-        let mut state = self.given();
-        self.close(&mut state)?;
-        let admitted = state.history.admit(assignment, self.roles);
+        let mut history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
+        let admitted = history.admit(assignment, self.roles);
         let given = admitted.map_err(|why| refused(&self.world, why)).and_then(|()| {
             let order = Order::Serve(assignment.clone());
             match give_out(&self.world, Some(&order), None)? {
@@ -85,43 +77,8 @@ impl ParameterServer {
             }
         });
         tell_everyone(&self.world, given)?;
-        state.extensible = assignment.extensible.then(|| assignment.clone());
         // The shards have their memory.
         Ok(self.world.barrier(&CallOptions::default())?)
-    }
-
-    /// Lets the current assignment, an [`Assignment::extensible`] one, go on until iteration `end`; with `more` false for
-    /// the last time. All workers call it, and nobody waits: called before the last iteration so far, it costs the
-    /// shards no pause. [`ParameterServer::assign`] and [`ParameterServer::stop`] say the last word by themselves.
-    ///
-    /// # Errors
-    /// [`ServerError::Assignment`] if no assignment can be extended, or there are more iterations than can be numbered;
-    /// [`ServerError::Comm`] if a rank is lost.
-    pub fn extend(&self, end: u64, more: bool) -> Result<(), ServerError> {
-        self.extend_given(&mut self.given(), end, more)
-    }
-
-    fn extend_given(&self, given: &mut Given, end: u64, more: bool) -> Result<(), ServerError> {
-        let refuse = |why| refused(&self.world, why);
-        let assignment = given.extensible.as_mut().ok_or_else(|| refuse(AssignmentError::NothingToExtend))?;
-        given.history.extend(assignment, end).map_err(refuse)?;
-        let extension = Extension { end: assignment.iterations.end, more };
-        if !more {
-            given.extensible = None;
-        }
-        if self.world.rank() == 0 {
-            self.shards.iter().try_for_each(|shard| extension.send(shard))?;
-        }
-        Ok(())
-    }
-
-    /// Says the last word about an assignment that may go on.
-    fn close(&self, given: &mut Given) -> Result<(), ServerError> {
-        if given.extensible.is_some() { self.extend_given(given, 0, false) } else { Ok(()) }
-    }
-
-    fn given(&self) -> MutexGuard<'_, Given> {
-        self.given.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Lets the shards note what they do in the assignments that follow; before it, or after
@@ -154,7 +111,6 @@ impl ParameterServer {
 
     /// Gives out what is no assignment.
     fn order(&self, order: &Order) -> Result<(), ServerError> {
-        self.close(&mut self.given())?;
         match give_out(&self.world, Some(order), None)? {
             given if discriminant(&given) == discriminant(order) => Ok(()),
             _ => tell_everyone(&self.world, Err(refused(&self.world, AssignmentError::Differs))),
@@ -230,6 +186,16 @@ impl PendingUpdate {
     /// Are the new parameters here, or has it failed?
     pub fn is_done(&self) -> bool {
         self.pull.is_done() && self.push.is_done()
+    }
+
+    /// Waits at most so long for the new parameters.
+    ///
+    /// # Errors
+    /// [`CommError::NotDone`] if they are still not here; otherwise as [`PendingUpdate::wait`].
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<(), CommError> {
+        let began = Instant::now();
+        self.pull.wait_timeout(timeout)?;
+        self.push.wait_timeout(timeout.saturating_sub(began.elapsed()))
     }
 
     /// Waits for the new parameters. Gives both buffers back: the gradient as it was pushed, and the parameters.

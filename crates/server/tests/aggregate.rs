@@ -17,8 +17,7 @@ fn every_worker_gets_the_sum_in_rank_order_whoever_comes_first() {
             let plan = plan(1, &[30_000, 1, 0, 777, 150_000], 20_000, shards);
             let operations = plan.partitions().count() as u64;
             let served = world_with_shards(links, roles, &ServeOptions::default(), move |world, roles| {
-                let assignment =
-                    Assignment { plan: plan.clone(), iterations: 0..4, extensible: false, mode: Mode::Aggregate };
+                let assignment = Assignment { plan: plan.clone(), iterations: 0..4, mode: Mode::Aggregate };
                 let server = ParameterServer::connect(world, roles).unwrap();
                 assert_eq!((server.workers().rank(), server.workers().world_size()), (world.rank(), workers));
                 assert_eq!(server.shard(shards - 1).world_size(), workers + 1);
@@ -43,12 +42,7 @@ fn assignments_follow_each_other() {
         let second = plan(2, &[6000], 999, 2);
         // More of the same, another plan in between, and nothing at all.
         for (plan, iterations) in [(&first, 0..2), (&first, 2..5), (&second, 0..3), (&second, 3..3), (&first, 7..8)] {
-            let assignment = Assignment {
-                plan: plan.clone(),
-                iterations: iterations.clone(),
-                extensible: false,
-                mode: Mode::Aggregate,
-            };
+            let assignment = Assignment { plan: plan.clone(), iterations: iterations.clone(), mode: Mode::Aggregate };
             server.assign(&assignment).unwrap();
             iterations.for_each(|iteration| aggregate(&server, world, &assignment, iteration, SEED));
         }
@@ -65,7 +59,7 @@ fn threads_and_tiles_of_the_shards_change_no_bit() {
     let served = world_with_shards(LINKS[1], roles, &options, move |world, roles| {
         let server = ParameterServer::connect(world, roles).unwrap();
         let plan = plan(1, &[400_000], 400_000, 1);
-        let assignment = Assignment { plan, iterations: 0..2, extensible: false, mode: Mode::Aggregate };
+        let assignment = Assignment { plan, iterations: 0..2, mode: Mode::Aggregate };
         server.assign(&assignment).unwrap();
         for iteration in 0..2 {
             let rank = world.rank();
@@ -85,12 +79,8 @@ fn workers_that_disagree_about_the_work_are_told() {
     let roles = Roles::new(2, 1).unwrap();
     let served = world_with_shards(LINKS[0], roles, &ServeOptions::default(), |world, roles| {
         let server = ParameterServer::connect(world, roles).unwrap();
-        let assignment = Assignment {
-            plan: plan(1, &[100 + world.rank()], 100, 1),
-            iterations: 0..1,
-            extensible: false,
-            mode: Mode::Aggregate,
-        };
+        let assignment =
+            Assignment { plan: plan(1, &[100 + world.rank()], 100, 1), iterations: 0..1, mode: Mode::Aggregate };
         let error = server.assign(&assignment).unwrap_err().to_string();
         let told = "rank 0 has given out another one; let all workers make the same plan";
         assert!(error.contains("rank 1 on ") && error.contains(told), "{error}");
@@ -104,8 +94,7 @@ fn work_that_cannot_be_done_is_refused_before_anything_is_sent() {
     let roles = Roles::new(1, 1).unwrap();
     let served = world_with_shards(LINKS[0], roles, &ServeOptions::default(), |world, roles| {
         let server = ParameterServer::connect(world, roles).unwrap();
-        let for_two =
-            Assignment { plan: plan(1, &[10], 10, 2), iterations: 0..1, extensible: false, mode: Mode::Aggregate };
+        let for_two = Assignment { plan: plan(1, &[10], 10, 2), iterations: 0..1, mode: Mode::Aggregate };
         let error = server.assign(&for_two).unwrap_err();
         assert!(matches!(error, ServerError::Assignment { why: AssignmentError::Shards { .. }, .. }), "{error}");
     });
@@ -120,9 +109,7 @@ fn memory_that_there_is_not_is_told_to_the_workers() {
     let served = world_with_shards(LINKS[0], roles, &ServeOptions::default(), |world, roles| {
         let server = ParameterServer::connect(world, roles).unwrap();
         let plan = plan(1, &[1 << 60], 1 << 60, 1);
-        let error = server
-            .assign(&Assignment { plan, iterations: 0..1, extensible: false, mode: Mode::Aggregate })
-            .unwrap_err();
+        let error = server.assign(&Assignment { plan, iterations: 0..1, mode: Mode::Aggregate }).unwrap_err();
         assert!(error.to_string().contains("rank 2") && error.to_string().contains("cannot allocate"), "{error}");
     });
     assert!(served[0].as_ref().unwrap_err().to_string().contains("cannot allocate"), "{served:?}");
@@ -138,45 +125,4 @@ fn roles_that_do_not_fit_the_world_are_refused() {
         assert!(error.to_string().contains("2 workers and 2 shards are 4 ranks, but the world has 3"), "{error}");
     });
     assert!(served[0].is_err());
-}
-
-#[test]
-fn an_assignment_goes_on_as_long_as_rank_0_says() {
-    let roles = Roles::new(2, 2).unwrap();
-    for links in LINKS {
-        let served = world_with_shards(links, roles, &ServeOptions::default(), |world, roles| {
-            let server = ParameterServer::connect(world, roles).unwrap();
-            let extend_nothing = server.extend(3, true).unwrap_err().to_string();
-            assert!(extend_nothing.contains("there is no assignment that could go on"), "{extend_nothing}");
-            let given = |version, iterations| Assignment {
-                plan: plan(version, &[3000, 20_000], 7000, 2),
-                iterations,
-                extensible: true,
-                mode: Mode::Aggregate,
-            };
-            // Word comes in time; late; that it was enough, by itself; and that it was enough, with some more.
-            let assignment = given(1, 0..2);
-            server.assign(&assignment).unwrap();
-            for iteration in 0..5 {
-                if iteration < 4 {
-                    server.extend(iteration + 2, true).unwrap();
-                }
-                aggregate(&server, world, &assignment, iteration, SEED);
-            }
-            std::thread::sleep(std::time::Duration::from_millis(10));
-            server.extend(6, true).unwrap();
-            aggregate(&server, world, &assignment, 5, SEED);
-            let assignment = given(2, 0..0);
-            server.assign(&assignment).unwrap();
-            server.extend(2, false).unwrap();
-            assert!(server.extend(3, false).is_err(), "that was the last word");
-            (0..2).for_each(|iteration| aggregate(&server, world, &assignment, iteration, SEED));
-            server.workers().barrier(&CallOptions::default()).unwrap();
-            let again = server.assign(&given(1, 5..6)).unwrap_err().to_string();
-            assert!(again.contains("has been carried out up to iteration 6"), "{again}");
-        });
-        // The last assignment of the workers was refused: they gave up in the end, having said why.
-        let error = served[0].as_ref().unwrap_err().to_string();
-        assert!(error.contains("has been carried out up to iteration 6"), "{error}");
-    }
 }

@@ -42,7 +42,7 @@ fn options() -> ServeOptions {
 }
 
 fn sgd(plan: &Plan, iterations: std::ops::Range<u64>) -> Assignment {
-    Assignment { plan: plan.clone(), iterations, extensible: false, mode: Mode::Apply { optimizer: b"0.01".into() } }
+    Assignment { plan: plan.clone(), iterations, mode: Mode::Apply { optimizer: b"0.01".into() } }
 }
 
 fn initial(element: usize) -> f32 {
@@ -113,7 +113,8 @@ fn every_worker_gets_the_parameters_of_one_worker_alone() {
                     last = update(&server, world, &assignment, iteration);
                 }
                 // The shards go on with the parameters and momenta that they have.
-                server.assign(&sgd(&plan, 5..8)).unwrap();
+                let assignment = sgd(&plan, 5..8);
+                server.assign(&assignment).unwrap();
                 for iteration in 5..8 {
                     last = update(&server, world, &assignment, iteration);
                 }
@@ -142,8 +143,7 @@ fn an_optimiser_that_cannot_be_made_is_told_to_the_workers() {
         let served = world_with_shards(LINKS[0], roles, &options, move |world, roles| {
             let server = ParameterServer::connect(world, roles).unwrap();
             let mode = Mode::Apply { optimizer: optimizer.into() };
-            let assignment =
-                Assignment { plan: plan(1, &[10], 10, 1), iterations: first..first + 1, extensible: false, mode };
+            let assignment = Assignment { plan: plan(1, &[10], 10, 1), iterations: first..first + 1, mode };
             let error = server.assign(&assignment).unwrap_err();
             assert!(error.to_string().contains(told), "{error}");
         });

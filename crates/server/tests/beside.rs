@@ -57,7 +57,7 @@ fn work(joined: Joined, shards: usize) -> usize {
     assert!(threads.iter().all(|thread| all_here.rank_of_shard(thread.shard()) == world.rank()));
     let server = ParameterServer::connect(&world, roles).unwrap();
     let plan = plan(1, &[100_000, 10, 50_000], 30_000, shards);
-    let assignment = Assignment { plan, iterations: 0..3, extensible: false, mode: Mode::Aggregate };
+    let assignment = Assignment { plan, iterations: 0..3, mode: Mode::Aggregate };
     server.assign(&assignment).unwrap();
     (0..3).for_each(|iteration| aggregate(&server, &world, &assignment, iteration, SEED));
     server.stop().unwrap();
@@ -104,8 +104,7 @@ fn shards_may_do_more_than_serve() {
     let Joined { world, roles, shards } =
         join_beside_with(config(None, TransportChoice::Auto), &Hosts::regular(1, 1), 1, act).unwrap();
     let server = ParameterServer::connect(&world, roles).unwrap();
-    let assignment =
-        Assignment { plan: plan(1, &[5, 6], 10, 1), iterations: 0..3, extensible: false, mode: Mode::Aggregate };
+    let assignment = Assignment { plan: plan(1, &[5, 6], 10, 1), iterations: 0..3, mode: Mode::Aggregate };
     server.assign(&assignment).unwrap();
     (0..3).for_each(|iteration| aggregate(&server, &world, &assignment, iteration, SEED));
     server.stop().unwrap();
@@ -132,7 +131,7 @@ fn shards_that_wait_for_a_worker_that_computes_report_nothing() {
         let server = ParameterServer::connect(&world, roles).unwrap();
         let iterations = 0..1;
         let plan = plan(1, &[5], 10, 1);
-        let assignment = Assignment { plan, iterations, extensible: false, mode: Mode::Aggregate };
+        let assignment = Assignment { plan, iterations, mode: Mode::Aggregate };
         server.assign(&assignment).unwrap();
         thread::sleep(Duration::from_millis(300));
         assert_eq!(*reports.lock().unwrap(), [], "the shard waits, and that is its work");

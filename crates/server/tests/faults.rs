@@ -24,12 +24,8 @@ enum Way {
 /// Works until something fails, or until it is this rank's turn to go.
 fn work(world: Communicator, roles: Roles, goes: Option<Way>) -> Option<String> {
     let server = ParameterServer::connect(&world, roles).unwrap();
-    let assignment = Assignment {
-        plan: plan(1, &[50_000, 70], 20_000, 2),
-        iterations: 0..10_000,
-        extensible: false,
-        mode: Mode::Aggregate,
-    };
+    let assignment =
+        Assignment { plan: plan(1, &[50_000, 70], 20_000, 2), iterations: 0..10_000, mode: Mode::Aggregate };
     server.assign(&assignment).unwrap();
     for iteration in 0..10_000 {
         let mut pending = Vec::new();
@@ -126,8 +122,7 @@ fn a_shard_gives_up_on_workers_that_do_nothing() {
     let options = ServeOptions { timeout: Duration::from_millis(200), ..ServeOptions::default() };
     let served = support::world_with_shards(LINKS[0], roles, &options, |world, roles| {
         let server = ParameterServer::connect(world, roles).unwrap();
-        let assignment =
-            Assignment { plan: plan(1, &[10], 10, 1), iterations: 0..1, extensible: false, mode: Mode::Aggregate };
+        let assignment = Assignment { plan: plan(1, &[10], 10, 1), iterations: 0..1, mode: Mode::Aggregate };
         server.assign(&assignment).unwrap();
         // Long enough for the shard to give up, however slow the machine is.
         let until = Instant::now() + Duration::from_secs(20);

@@ -55,7 +55,6 @@ fn work(world: &Communicator, roles: Roles, iterations: u64) -> Result<(), Serve
     let assignment = Assignment {
         plan: plan(1, &[40_000, 100, 9000], 15_000, SHARDS),
         iterations: 0..iterations,
-        extensible: false,
         mode: Mode::Aggregate,
     };
     server.assign(&assignment)?;

@@ -13,6 +13,8 @@ pub struct Servers {
     pub partition_bytes: u64,
     /// On hosts of their own? If not, beside the workers.
     pub dedicated: bool,
+    /// Do they have the optimiser, and give workers new parameters instead of sums?
+    pub apply: bool,
 }
 
 /// What Horovod took to start an all-reduce in the study, nearly independent of the network: workers, and nanoseconds.
@@ -34,7 +36,13 @@ impl Strategy {
             shards: shards.max(1),
             partition_bytes: self.arch.number(1).unwrap_or(u64::MAX),
             dedicated: self.arch.word(2) == Some("dedicated"),
+            apply: self.servers_apply(),
         })
+    }
+
+    /// Do servers apply the optimiser (`arch=ps` with the mode `apply`)? If not, workers do.
+    pub fn servers_apply(&self) -> bool {
+        self.arch.name == "ps" && self.arch.word(3) == Some("apply")
     }
 
     /// The all-reduce algorithm that `arch=a2a` names; `None` under another arch.
@@ -50,7 +58,7 @@ impl Strategy {
     pub fn start_up(&self, workers: usize) -> Duration {
         let index = match self.arch.name.as_str() {
             "a2a" => 1,
-            "ps" => 3,
+            "ps" => 4,
             _ => return Duration::ZERO,
         };
         match (self.arch.duration(index), self.arch.word(index)) {
@@ -90,12 +98,15 @@ mod tests {
     #[test]
     fn shards_may_follow_the_world() {
         let servers = |text, workers, hosts| parse(text).servers(workers, hosts);
-        let of = |shards, partition_bytes, dedicated| Some(Servers { shards, partition_bytes, dedicated });
+        let of =
+            |shards, partition_bytes, dedicated| Some(Servers { shards, partition_bytes, dedicated, apply: false });
         assert_eq!(servers("arch=ps", 32, 8), of(8, 4_096_000, false));
         assert_eq!(servers("arch=ps:workers:1MiB", 32, 8), of(32, 1 << 20, false));
         assert_eq!(servers("arch=ps:3:1MiB:dedicated", 32, 8), of(3, 1 << 20, true));
         assert_eq!(servers("study-wfbp-ps", 32, 8), of(8, 4_096_000, true));
         assert_eq!(servers("arch=a2a:ring", 32, 8), None);
+        let apply = servers("arch=ps:3:apply", 32, 8);
+        assert_eq!(apply, of(3, 4_096_000, false).map(|servers| Servers { apply: true, ..servers }));
         assert_eq!(parse("arch=a2a:ring").algorithm(), Some("ring"));
         assert_eq!(parse("arch=ps").algorithm(), None);
     }
@@ -105,8 +116,8 @@ mod tests {
         let start_up = |text, workers| parse(text).start_up(workers).as_nanos();
         assert_eq!(start_up("arch=a2a", 8), 0);
         assert_eq!(start_up("arch=a2a:ring:0.25ms", 8), 250_000);
-        assert_eq!(start_up("arch=ps:2:4MiB:colocated:1us", 2), 1_000);
-        assert_eq!(start_up("arch=ps:2:4MiB:colocated:1us", 1), 0);
+        assert_eq!(start_up("arch=ps:2:4MiB:colocated:aggregate:1us", 2), 1_000);
+        assert_eq!(start_up("arch=ps:2:4MiB:colocated:aggregate:1us", 1), 0);
         for (workers, expected) in
             [(1, 0), (2, 190_000), (4, 190_000), (8, 250_000), (16, 350_000), (32, 460_000), (64, 460_000)]
         {

@@ -159,10 +159,15 @@ pub(crate) const METHODS: &[Method] = &[
                 kind: Kind::OneOf(&["colocated", "dedicated"]),
                 presence: Presence::Default("colocated"),
             },
+            Parameter {
+                name: "mode",
+                kind: Kind::OneOf(&["aggregate", "apply"]),
+                presence: Presence::Default("aggregate"),
+            },
             STARTUP,
         ],
-        "parameter servers (shards: {shards}, {place}; partitions of {partition}[; added to the start of each \
-         operation: {startup}])",
+        "parameter servers that {mode} (shards: {shards}, {place}; partitions of {partition}[; added to the start of \
+         each operation: {startup}])",
     ),
     built(Aspect::Protocol, "shm", &[], "shared memory"),
     built(Aspect::Protocol, "tcp", &[], "TCP"),

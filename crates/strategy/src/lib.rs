@@ -22,6 +22,9 @@
 //! call     = name { ":" argument }                    bytes take B, KiB, MiB, GiB; times ns, us, ms, s
 //! ```
 //!
+//! Arguments stand in order. One that is a name may stand earlier: those before it keep their defaults, so `ps:2:apply` is
+//! `ps:2:4000KiB:colocated:apply`.
+//!
 //! The grammar knows no method: names, their arguments and what goes together stand in a [`Registry`], to which an
 //! outside crate adds its own. A strategy prints with every aspect and every argument, and what it prints parses to
 //! the same strategy.

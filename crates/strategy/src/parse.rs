@@ -90,15 +90,17 @@ impl Registry {
             }));
         }
         let mut values = Vec::with_capacity(method.parameters.len());
+        let mut given = arguments.into_iter().peekable();
         for (index, parameter) in method.parameters.iter().enumerate() {
-            let given = match (arguments.get(index), parameter.presence) {
-                (Some(&given), _) => given,
+            let next = given.next_if(|next| !names_a_later_parameter(next.text, &method.parameters[index..]));
+            let argument = match (next, parameter.presence) {
+                (Some(argument), _) => argument,
                 // A default is written by a programmer; if it is no argument, the error says so.
                 (None, Presence::Default(default)) => Piece { text: default, start: text.start },
                 (None, Presence::Required | Presence::Optional) => break,
             };
-            let value = parameter.kind.parse(given.text);
-            values.push(value.ok_or_else(|| given.error(bad_argument(method, parameter, given.text)))?);
+            let value = parameter.kind.parse(argument.text);
+            values.push(value.ok_or_else(|| argument.error(bad_argument(method, index, argument.text)))?);
         }
         Ok(Call { name: method.name.to_owned(), arguments: values })
     }
@@ -210,13 +212,25 @@ fn unknown_aspect(word: &str) -> Problem {
     }
 }
 
-fn bad_argument(method: &Method, parameter: &Parameter, given: &str) -> Problem {
+/// Does an argument stand for a later parameter, so that the first one keeps its default? Only a name can say so: what a
+/// number counts, its place says.
+fn names_a_later_parameter(argument: &str, parameters: &[Parameter]) -> bool {
+    let Some((first, later)) = parameters.split_first() else { return false };
+    let names = |parameter: &Parameter| parameter.kind.names().contains(&argument);
+    let skipped = later.iter().position(names).map(|position| &later[..position]);
+    let has_default = |parameter: &Parameter| matches!(parameter.presence, Presence::Default(_));
+    has_default(first) && !names(first) && skipped.is_some_and(|skipped| skipped.iter().all(has_default))
+}
+
+fn bad_argument(method: &Method, index: usize, given: &str) -> Problem {
+    let parameter = &method.parameters[index];
+    let names = method.parameters[index..].iter().flat_map(|parameter| parameter.kind.names());
     Problem::Argument {
         form: method.form(),
         parameter: parameter.name.to_uppercase(),
         expected: parameter.kind.to_string(),
         given: given.to_owned(),
-        nearest: nearest(given, parameter.kind.names()).map(str::to_owned),
+        nearest: nearest(given, names).map(str::to_owned),
     }
 }
 

@@ -66,7 +66,7 @@ fn arguments_are_typed() {
     assert_eq!(
         strategy.to_string(),
         "sync=ssp:3,compress=topk:0.01*qsgd:2,schedule=fusion:25MiB,\
-         arch=ps:hosts:4000KiB:colocated,protocol=auto"
+         arch=ps:hosts:4000KiB:colocated:aggregate,protocol=auto"
     );
     assert!(!strategy.lossless(&registry));
     assert!(registry.parse("ddp").unwrap().lossless(&registry));
@@ -138,17 +138,17 @@ fn words_of_the_design_are_not_built_yet() {
 fn the_methods_of_the_study() {
     let registry = Registry::built_in();
     for (preset, schedule_and_arch) in [
-        ("bsp-ps", "schedule=none,arch=ps:hosts:4000KiB:colocated"),
-        ("wfbp-ps", "schedule=wfbp,arch=ps:hosts:4000KiB:colocated"),
+        ("bsp-ps", "schedule=none,arch=ps:hosts:4000KiB:colocated:aggregate"),
+        ("wfbp-ps", "schedule=wfbp,arch=ps:hosts:4000KiB:colocated:aggregate"),
         ("mg-wfbp", "schedule=mg-wfbp,arch=a2a:auto"),
-        ("bytescheduler-ps", "schedule=bytescheduler:4000KiB:16000KiB,arch=ps:hosts:4000KiB:colocated"),
+        ("bytescheduler-ps", "schedule=bytescheduler:4000KiB:16000KiB,arch=ps:hosts:4000KiB:colocated:aggregate"),
         ("bytescheduler-a2a", "schedule=bytescheduler:4000KiB:16000KiB,arch=a2a:auto"),
-        ("study-bsp-ps", "schedule=none,arch=ps:hosts:4000KiB:dedicated"),
+        ("study-bsp-ps", "schedule=none,arch=ps:hosts:4000KiB:dedicated:aggregate"),
         ("study-bsp-a2a", "schedule=none,arch=a2a:ring:study"),
-        ("study-wfbp-ps", "schedule=wfbp,arch=ps:hosts:4000KiB:dedicated"),
+        ("study-wfbp-ps", "schedule=wfbp,arch=ps:hosts:4000KiB:dedicated:aggregate"),
         ("study-wfbp-a2a", "schedule=wfbp,arch=a2a:ring:study"),
         ("study-mg-wfbp", "schedule=mg-wfbp,arch=a2a:ring:study"),
-        ("study-bytescheduler-ps", "schedule=server-priority,arch=ps:hosts:4000KiB:dedicated"),
+        ("study-bytescheduler-ps", "schedule=server-priority,arch=ps:hosts:4000KiB:dedicated:aggregate"),
         ("study-bytescheduler-a2a", "schedule=bytescheduler:4000000:15625KiB,arch=a2a:ring:study"),
     ] {
         let strategy = registry.parse(preset).unwrap();
@@ -157,6 +157,7 @@ fn the_methods_of_the_study() {
     }
     let sentence = |text| registry.parse(text).unwrap().sentence(&registry);
     assert!(sentence("study-bytescheduler-ps").contains("(shards: hosts, dedicated; partitions of 4000KiB)"));
+    assert!(sentence("bsp-ps,arch=ps:apply").contains("parameter servers that apply (shards: hosts, colocated;"));
     assert!(sentence("study-wfbp-a2a").contains("ring; added to the start of each operation: study)"));
     assert!(sentence("bytescheduler-a2a").contains("(partitions of 4000KiB, those of the first layers first, at most"));
 }
@@ -176,13 +177,40 @@ fn arguments_must_fit_their_parameters() {
         (
             "arch=ps:0",
             "0",
-            "SHARDS in ps[:SHARDS][:PARTITION][:PLACE][:STARTUP] is a whole number from 1 to 65535 or one",
+            "SHARDS in ps[:SHARDS][:PARTITION][:PLACE][:MODE][:STARTUP] is a whole number from 1 to 65535 or one",
+        ),
+        (
+            "arch=ps:2:aply",
+            "aply",
+            "PARTITION in ps[:SHARDS][:PARTITION][:PLACE][:MODE][:STARTUP] is a number of bytes",
+        ),
+        ("arch=ps:2:aply", "aply", "not `aply`; did you mean `apply`?"),
+        (
+            "arch=ps:dedicated:2",
+            "2",
+            "MODE in ps[:SHARDS][:PARTITION][:PLACE][:MODE][:STARTUP] is one of aggregate, apply",
         ),
         ("arch=a2a:ring:0us", "0us", "STARTUP in a2a[:ALGORITHM][:STARTUP] is a time above 0, such as 250us"),
     ] {
         let (message, span) = refusal(&registry, text);
         assert!(message.contains(says), "{text}: {message}");
         assert_eq!(span, blamed, "{text}: {message}");
+    }
+}
+
+/// A number says by its place what it counts; a name says it by itself.
+#[test]
+fn a_name_keeps_the_defaults_before_it() {
+    let registry = Registry::built_in();
+    for (text, means) in [
+        ("ps:apply", "ps:hosts:4000KiB:colocated:apply"),
+        ("ps:2:apply", "ps:2:4000KiB:colocated:apply"),
+        ("ps:workers:1MiB:apply", "ps:workers:1MiB:colocated:apply"),
+        ("ps:dedicated:apply:250us", "ps:hosts:4000KiB:dedicated:apply:250us"),
+        ("ps:2:study", "ps:2:4000KiB:colocated:aggregate:study"),
+        ("a2a:study", "a2a:auto:study"),
+    ] {
+        assert_eq!(registry.parse(&format!("arch={text}")).unwrap().arch.to_string(), means);
     }
 }
 
@@ -255,7 +283,8 @@ fn texts() -> impl Strategy<Value = String> {
         Just("a2a:direct-scatter".to_owned()),
         (1u64..u64::MAX).prop_map(|time| format!("a2a:ring:{time}ns")),
         (1u64..65_536).prop_map(|shards| format!("ps:{shards}")),
-        (1u64..9, 1024u64..1 << 40).prop_map(|(shards, bytes)| format!("ps:{shards}:{bytes}:dedicated:study")),
+        (1u64..9, 1024u64..1 << 40).prop_map(|(shards, bytes)| format!("ps:{shards}:{bytes}:dedicated:apply:study")),
+        (1u64..9).prop_map(|shards| format!("ps:{shards}:apply")),
     ];
     let items = (
         prop::option::of((0u32..=1000).prop_map(|staleness| format!("sync=ssp:{staleness}"))),

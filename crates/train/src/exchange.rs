@@ -20,7 +20,7 @@ use crate::backend::{GradientSink, SinkClosed};
 use crate::error::{TrainError, WhileTraining};
 use crate::executed::AllReduce;
 use operations::{Operations, Purpose};
-use places::Places;
+pub(crate) use places::Places;
 use release::ReleaseThread;
 use start_up::StartUp;
 
@@ -36,6 +36,8 @@ pub(crate) struct Exchange {
     operations: Arc<Operations>,
     places: Places,
     plan: Plan,
+    /// Servers have the parameters, and what comes back are new ones, not sums.
+    applies: bool,
     /// Iterations that have been prepared.
     assigned: u64,
     pass: Pass,
@@ -96,6 +98,7 @@ impl Exchange {
         let start_up = handicap.start_up.map(|each| StartUp::new(each.mul_f64(handicap.slowed), alone));
         // Without credit and start-up times every operation is started by the trainer, as soon as it is complete.
         let deferred = plan.credit_bytes.is_some() || start_up.is_some();
+        let applies = carrier.applies();
         let operations =
             Operations::new(carrier, &plan, chosen, start_up).while_training("preparing the gradients' memory")?;
         let operations = Arc::new(operations);
@@ -108,6 +111,7 @@ impl Exchange {
             backward_began: Instant::now(),
             ready: vec![Duration::ZERO; sizes.len()],
             plan,
+            applies,
             assigned: 0,
             pass: Pass::default(),
             announced: false,
@@ -118,13 +122,35 @@ impl Exchange {
         })
     }
 
-    /// Prepares the next `iterations`, of which the servers must know. All workers call it.
-    pub(crate) fn assign(&mut self, iterations: usize) -> Result<(), TrainError> {
-        let next = self.assigned + iterations as u64;
+    /// Prepares the next `iterations`, of which the servers must know. All workers call it. Whether the servers now want
+    /// the parameters ([`Exchange::initialise`]).
+    pub(crate) fn assign(&mut self, iterations: usize) -> Result<bool, TrainError> {
+        let (first, next) = (self.assigned == 0, self.assigned + iterations as u64);
         let carrier = self.operations.lock().carrier().clone();
         carrier.assign(&self.plan, self.assigned..next)?;
         self.assigned = next;
-        Ok(())
+        Ok(self.applies && first)
+    }
+
+    /// Takes in a parameter for the servers; of a replay, which has no values, zeros.
+    pub(crate) fn place(&mut self, tensor: TensorId, values: &[f32]) {
+        for piece in self.places.of(tensor) {
+            let range = piece.start..piece.start + piece.within.len();
+            self.operations.lend_parameters(piece.operation, piece.within.clone(), |part| match values.get(range) {
+                Some(values) => part.copy_from_slice(values),
+                None => part.fill(0.0),
+            });
+        }
+    }
+
+    /// Gives worker 0's parameters to the servers. All workers call it, with all parameters in place.
+    pub(crate) fn initialise(&mut self) -> Result<(), TrainError> {
+        self.operations.initialise().while_training("giving the parameters to the servers")
+    }
+
+    /// Do servers have the parameters?
+    pub(crate) fn applies(&self) -> bool {
+        self.applies
     }
 
     /// Goes on under another plan. All operations have been waited for, and all sums read.
@@ -185,10 +211,17 @@ impl Exchange {
         (0..self.plan.operations()).try_for_each(|operation| self.operations.wait(operation).map(drop))
     }
 
-    /// Lends the sums of a tensor's gradient, which have been waited for, piece by piece with the first element's number.
+    /// Lends the sums of a tensor's gradient, which have been waited for, piece by piece with the first element's number; or
+    /// the new parameters, where servers have them.
     pub(crate) fn read(&self, tensor: TensorId, mut act: impl FnMut(usize, &mut [f32])) {
         for piece in self.places.of(tensor) {
-            self.operations.lend(piece.operation, piece.within.clone(), Purpose::Read, |part| act(piece.start, part));
+            let (operation, within) = (piece.operation, piece.within.clone());
+            let act = |part: &mut [f32]| act(piece.start, part);
+            if self.applies {
+                self.operations.lend_parameters(operation, within, act);
+            } else {
+                self.operations.lend(operation, within, Purpose::Read, act);
+            }
         }
     }
 

@@ -1,18 +1,24 @@
 //! Which plans a training has carried out, so that another one can do the same again.
 
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fmt, fs};
 
-use paceline_plan::Plan;
+use paceline_plan::{Bucket, Plan};
+use paceline_strategy::{Registry, Strategy};
 use serde::{Deserialize, Serialize};
+
+use crate::update_rule::UpdateRule;
 
 /// The plans that a training has carried out, one after the other. The same model, data, options and world give the same
 /// bits under them again, whatever is measured or chosen meanwhile. As a file: JSON.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExecutedPlans {
     /// The version of the form: [`ExecutedPlans::SCHEMA`].
     pub schema: u32,
+    /// How gradients became updates. Files of older versions do not say it.
+    #[serde(default)]
+    pub update_rule: Option<UpdateRule>,
     /// At least one; the first from iteration 0 on.
     pub stages: Vec<Stage>,
 }
@@ -77,8 +83,30 @@ impl ExecutedPlans {
         written.map_err(|what| PlanFileError { path: path.to_owned(), what })
     }
 
-    /// Do the plans fit a model whose tensors have so many elements? What is wrong, if not.
-    pub(crate) fn check(&self, sizes: &[usize]) -> Result<(), String> {
+    /// Do the plans fit a model whose tensors have so many elements, and a training like this? What is wrong, if not.
+    pub(crate) fn check(
+        &self,
+        sizes: &[usize],
+        strategy: &Strategy,
+        grammar: &Registry,
+        rule: &UpdateRule,
+    ) -> Result<(), String> {
+        if let Some(other) = self.update_rule.as_ref().filter(|other| *other != rule) {
+            return Err(format!(
+                "the plan to carry out again was carried out with {other}, and this training has {rule}: that would give \
+                 other bits"
+            ));
+        }
+        if strategy.servers_apply() && self.stages.len() > 1 {
+            return Err("the plan to carry out again has several stages, and servers that have the optimiser would \
+                        lose its state between them"
+                .into());
+        }
+        self.check_stages(sizes)?;
+        self.stages.iter().try_for_each(|stage| stage.check_mode(strategy, grammar))
+    }
+
+    fn check_stages(&self, sizes: &[usize]) -> Result<(), String> {
         if self.stages.first().is_none_or(|stage| stage.first_iteration != 0) {
             return Err("the plan to carry out again does not begin with iteration 0".into());
         }
@@ -93,80 +121,42 @@ impl ExecutedPlans {
 
 impl Stage {
     fn check(&self, sizes: &[usize]) -> Result<(), String> {
-        let version = self.plan.version;
-        let unfit = |what: &str| Err(format!("version {version} of the plan to carry out again {what}"));
-        let mut named = vec![false; sizes.len()];
-        let mut next = 0;
-        for bucket in &self.plan.buckets {
-            let mut elements = 0usize;
-            for &tensor in &bucket.tensors {
-                if named.get_mut(tensor).is_none_or(|named| std::mem::replace(named, true)) {
-                    return unfit(&format!("names tensor {tensor}, which the model has not, or twice"));
-                }
-                elements += sizes[tensor];
-            }
-            let mut end = next;
-            let tiled = bucket.partitions.iter().all(|partition| {
-                let follows = partition.elements.start == end && partition.elements.end >= end;
-                end = partition.elements.end;
-                follows
-            });
-            if bucket.elements != (next..next + elements) || !tiled || end != next + elements {
-                return unfit("is for tensors of other sizes");
-            }
-            next = end;
+        let plan = &self.plan;
+        plan.check().map_err(|error| self.unfit(format_args!("makes no sense: {error}")))?;
+        if plan.tensors() != sizes.len() {
+            let (planned, tensors) = (plan.tensors(), sizes.len());
+            return Err(self.unfit(format_args!("is for {planned} tensors, and the model has {tensors}")));
         }
-        if named.contains(&false) {
-            return unfit("leaves tensors of the model out");
+        let fits = |bucket: &Bucket| {
+            let elements: usize = bucket.tensors.iter().map(|&tensor| sizes[tensor]).sum();
+            bucket.elements.len() == elements
+        };
+        if !plan.buckets.iter().all(fits) {
+            return Err(self.unfit(format_args!("is for tensors of other sizes")));
         }
-        if !self.all_reduces.is_empty() && self.all_reduces.len() != self.plan.operations() {
-            return unfit("names another number of all-reduces than it has operations");
+        let all_reduces = if plan.shards == 0 { plan.operations() } else { 0 };
+        if self.all_reduces.len() != all_reduces {
+            return Err(self.unfit(format_args!("names another number of all-reduces than it has")));
         }
         Ok(())
+    }
+
+    /// Is the optimiser where it was?
+    fn check_mode(&self, strategy: &Strategy, grammar: &Registry) -> Result<(), String> {
+        let planned = grammar.parse(&self.plan.strategy);
+        let planned =
+            planned.map_err(|error| self.unfit(format_args!("has a strategy of another version: {error}")))?;
+        if planned.servers_apply() != strategy.servers_apply() {
+            let (there, here) = (&planned.arch, &strategy.arch);
+            return Err(self.unfit(format_args!("is for arch={there}, and this training has arch={here}")));
+        }
+        Ok(())
+    }
+
+    fn unfit(&self, what: fmt::Arguments<'_>) -> String {
+        format!("version {} of the plan to carry out again {what}", self.plan.version)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use paceline_plan::Bucket;
-
-    use super::*;
-
-    fn executed() -> ExecutedPlans {
-        let plan = |version, buckets| Plan {
-            version,
-            strategy: "schedule=mg-wfbp".into(),
-            buckets,
-            shards: 0,
-            credit_bytes: None,
-            forward_overlap: false,
-            server_priority_only: false,
-        };
-        let stage = |first_iteration, plan: Plan| Stage { first_iteration, plan, all_reduces: Vec::new() };
-        let apart = vec![Bucket::whole(vec![1], 0..3), Bucket::whole(vec![0], 3..7)];
-        let stages = vec![stage(0, plan(1, apart)), stage(8, plan(2, vec![Bucket::whole(vec![1, 0], 0..7)]))];
-        ExecutedPlans { schema: 1, stages }
-    }
-
-    #[test]
-    fn plans_fit_their_model_only() {
-        assert_eq!(executed().check(&[4, 3]), Ok(()));
-        assert!(executed().check(&[4, 4]).unwrap_err().contains("other sizes"));
-        assert!(executed().check(&[4]).unwrap_err().contains("tensor 1"));
-        assert!(executed().check(&[4, 3, 1]).unwrap_err().contains("leaves tensors"));
-        type Change = fn(&mut ExecutedPlans);
-        let changes: [(Change, &str); 5] = [
-            (|it| it.stages.clear(), "iteration 0"),
-            (|it| it.stages[1].first_iteration = 0, "follow each other"),
-            (|it| it.stages[1].plan.version = 1, "follow each other"),
-            (|it| it.stages[1].plan.buckets[0].tensors = vec![1, 1], "twice"),
-            (|it| it.stages[1].plan.buckets[0].partitions[0].elements.end = 6, "other sizes"),
-        ];
-        for (change, told) in changes {
-            let mut executed = executed();
-            change(&mut executed);
-            let error = executed.check(&[4, 3]).unwrap_err();
-            assert!(error.contains(told), "{error}");
-        }
-    }
-}
+mod tests;

@@ -29,7 +29,7 @@
 //!
 //! A gradient goes from [`Backend::gradients`] into the arena of an exchange as soon as backward has it; a bucket of the
 //! plan sets off when its last gradient is in, while backward goes on; after backward the trainer waits bucket by bucket
-//! and lets [`MomentumSgd`] update the parameters. Every rank computes the same update from the same bits.
+//! and lets the [`Optimizer`] update the parameters. Every rank computes the same update from the same bits.
 //!
 //! Only the module of the backend knows the framework (candle); a model of one's own is a [`Model`] for it, or a
 //! [`Backend`] on another framework, given to [`train_model`].
@@ -43,9 +43,11 @@ mod dump;
 mod error;
 mod exchange;
 mod executed;
+mod learning_rate;
 mod measure;
 mod memory;
 mod meter;
+mod on_server;
 mod optimizer;
 mod options;
 mod peers;
@@ -60,6 +62,7 @@ mod start;
 mod sync;
 mod timeline;
 mod trainer;
+mod update_rule;
 mod updates;
 mod worker;
 
@@ -76,14 +79,19 @@ pub use data::{
 pub use dump::dump_path;
 pub use error::TrainError;
 pub use executed::{AllReduce, ExecutedPlans, PlanFileError, Stage};
+pub use learning_rate::{LearningRate, LearningRateSchedule, ScheduleTextError};
 pub use measure::{
     CellRun, CommunicationCost, FormulaInputs, Lateness, Length, MeasureOptions, RECORDED_ITERATIONS, Subject, measure,
 };
 pub use memory::{MemoryError, MemoryEstimate, available_memory, check_memory, memory_estimate};
-pub use optimizer::{MomentumSgd, Optimizer, Part, SgdSettings};
+pub use on_server::{ServerOptimizers, serve_options};
+pub use optimizer::{
+    AdamW, AdamWSettings, MomentumSgd, Optimizer, OptimizerSettings, Part, SgdSettings, UnknownOptimizer,
+};
 pub use options::{BatchSize, DEFAULT_EPOCHS, TrainOptions};
 pub use peers::Peers;
 pub use profile::{ProfileSourceError, load_profile};
 pub use report::{EpochRow, Observer, Progress, Silent, Start, TrainReport};
 pub use timeline::{Lane, Process, Span, Timeline};
 pub use trainer::{train, train_model};
+pub use update_rule::UpdateRule;

@@ -22,6 +22,8 @@ pub struct MemoryEstimate {
     pub backward: u64,
     /// Training and test samples.
     pub data: u64,
+    /// A worker's share of what servers beside the workers take; 0 without servers.
+    pub servers: u64,
     /// The program itself, its threads and links.
     pub process: u64,
     /// Workers on this machine.
@@ -60,6 +62,7 @@ pub fn memory_estimate(
         activations: bytes(of_batch(of_sample.kept).saturating_add(parameters)),
         backward: bytes((GRADIENT_COPIES * largest).saturating_add(of_batch(BACKWARD_COPIES * of_sample.largest))),
         data: 0,
+        servers: 0,
         process: PROCESS_BYTES,
         workers,
     }
@@ -72,26 +75,49 @@ pub fn memory_estimate(
 pub fn check_memory(options: &TrainOptions, data: &Data, world_size: usize, workers: usize) -> Result<(), MemoryError> {
     // A batch holds at most all samples.
     let global_batch = options.global_batch(world_size).min(data.training.len());
+    let copies = options.optimizer.state_copies();
     let estimate = MemoryEstimate {
         data: data.training.bytes() + data.test.bytes(),
-        ..memory_estimate(options.model, global_batch.div_ceil(world_size.max(1)), OPTIMIZER_COPIES, workers)
+        ..memory_estimate(options.model, global_batch.div_ceil(world_size.max(1)), copies, workers)
     };
+    let strategy = options.parsed_strategy().ok();
+    let servers = strategy.as_ref().and_then(|strategy| strategy.servers(world_size, 1));
+    let estimate = servers.map_or(estimate, |servers| estimate.with_servers(servers.apply));
     available_memory().map_or(Ok(()), |available| estimate.check(options.model, available))
 }
 
-/// Momentum SGD keeps a velocity.
-const OPTIMIZER_COPIES: usize = 1;
-
 impl MemoryEstimate {
+    /// The same with servers on this machine, which have a sum for each element; and, if they `apply`, its parameter and the
+    /// optimiser's state. A worker then has the parameters that come back instead of that state.
+    pub fn with_servers(self, apply: bool) -> MemoryEstimate {
+        let (optimizer, of_servers) = match apply {
+            true => (self.gradients, (2 * self.gradients).saturating_add(self.optimizer)),
+            false => (self.optimizer, self.gradients),
+        };
+        MemoryEstimate { optimizer, servers: of_servers.div_ceil(self.workers.max(1) as u64), ..self }
+    }
+
     /// Bytes that one worker takes.
     pub fn worker_bytes(&self) -> u64 {
-        let MemoryEstimate { parameters, gradients, optimizer, activations, backward, data, process, .. } = *self;
-        [gradients, optimizer, activations, backward, data, process].into_iter().fold(parameters, u64::saturating_add)
+        self.parts().into_iter().map(|(_, bytes)| bytes).fold(0, u64::saturating_add)
     }
 
     /// Bytes that all workers on this machine take.
     pub fn total_bytes(&self) -> u64 {
         self.worker_bytes().saturating_mul(self.workers as u64)
+    }
+
+    fn parts(&self) -> [(&'static str, u64); 8] {
+        [
+            ("parameters", self.parameters),
+            ("gradients", self.gradients),
+            ("optimiser", self.optimizer),
+            ("activations", self.activations),
+            ("backward", self.backward),
+            ("data", self.data),
+            ("servers", self.servers),
+            ("process", self.process),
+        ]
     }
 
     /// Is there as much as the run takes?
@@ -127,17 +153,8 @@ pub struct MemoryError {
 }
 
 fn parts(estimate: &MemoryEstimate) -> String {
-    let MemoryEstimate { parameters, gradients, optimizer, activations, backward, data, process, .. } = *estimate;
-    let parts = [
-        ("parameters", parameters),
-        ("gradients", gradients),
-        ("optimiser", optimizer),
-        ("activations", activations),
-        ("backward", backward),
-        ("data", data),
-        ("process", process),
-    ];
-    parts.map(|(name, bytes)| format!("{name} {}", size(bytes))).join(", ")
+    let parts = estimate.parts().into_iter().filter(|(name, bytes)| *name != "servers" || *bytes > 0);
+    parts.map(|(name, bytes)| format!("{name} {}", size(bytes))).collect::<Vec<_>>().join(", ")
 }
 
 fn size(bytes: u64) -> String {
@@ -205,6 +222,18 @@ mod tests {
         assert!(
             memory_estimate(ModelName::Cnn, usize::MAX, 2, usize::MAX).check(ModelName::Cnn, u64::MAX - 1).is_err()
         );
+    }
+
+    #[test]
+    fn servers_take_memory_too() {
+        let estimate = memory_estimate(ModelName::Mlp, 8, 2, 2);
+        let all_parameters = estimate.gradients;
+        let aggregate = estimate.with_servers(false);
+        assert_eq!((aggregate.servers, aggregate.optimizer), (all_parameters / 2, 2 * all_parameters));
+        // Sum, parameter and two moments on the servers; on a worker the parameters that come back.
+        let apply = estimate.with_servers(true);
+        assert_eq!((apply.servers, apply.optimizer), (2 * all_parameters, all_parameters));
+        assert_eq!(aggregate.worker_bytes(), estimate.worker_bytes() + aggregate.servers);
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl EpochMeter {
         self.loss_sum += update.loss_sum;
     }
 
-    /// Ends the epoch: the row of all ranks together, without epoch number and evaluation.
+    /// Ends the epoch: the row of all ranks together, without epoch number, learning rate and evaluation.
     pub(crate) fn reduce(self, in_communicator: Duration, communicator: &Communicator) -> Result<EpochRow, CommError> {
         let seconds = self.started.elapsed().as_secs_f64();
         let exposed = in_communicator.as_secs_f64();
@@ -50,6 +50,7 @@ impl EpochMeter {
             iterations: self.iterations,
             samples: self.samples,
             loss: column(0).sum::<f64>() / self.samples as f64,
+            learning_rate: 0.0,
             test_loss: 0.0,
             test_accuracy: 0.0,
             samples_per_s: self.samples as f64 / seconds,

@@ -1,23 +1,31 @@
 use std::path::PathBuf;
 
-use paceline_strategy::{Registry, Strategy};
+use paceline_plan::Plan;
+use paceline_schedule::{Schedulers, Workload};
+use paceline_strategy::Strategy;
 
 use crate::backend::ModelName;
 use crate::data::DataSource;
 use crate::error::TrainError;
 use crate::executed::ExecutedPlans;
-use crate::optimizer::SgdSettings;
+use crate::learning_rate::{LearningRate, LearningRateSchedule};
+use crate::optimizer::OptimizerSettings;
+use crate::update_rule::UpdateRule;
 
 /// What to train and how. By default the cnn is trained on the sample to about 86 % test accuracy, the same way whatever
 /// the number of workers.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct TrainOptions {
     /// The model.
     pub model: ModelName,
+    /// The name of a model of the caller's own ([`crate::train_model`]), for reports; `model` means nothing then.
+    pub own_model: Option<String>,
     /// The images.
     pub data: DataSource,
     /// How the workers communicate: a preset or aspects, in the grammar of `paceline-strategy`.
     pub strategy: String,
+    /// What it may name: Paceline's schedules, and the caller's own.
+    pub schedulers: Schedulers,
     /// Passes over the training images. With `iterations`: whichever ends first. Neither: [`DEFAULT_EPOCHS`].
     pub epochs: Option<usize>,
     /// Updates of the parameters.
@@ -26,8 +34,15 @@ pub struct TrainOptions {
     pub batch: BatchSize,
     /// Passes per update; the ranks communicate in the last one only. An update is the mean over all its samples.
     pub accumulate: usize,
-    /// Learning rate, momentum and weight decay.
-    pub optimizer: SgdSettings,
+    /// The optimiser and its constants.
+    pub optimizer: OptimizerSettings,
+    /// How far updates go; finite and not negative.
+    pub learning_rate: f32,
+    /// How the learning rate changes.
+    pub lr_schedule: LearningRateSchedule,
+    /// Gradients whose norm over all parameters is larger are scaled down to this one. All gradients must have come
+    /// before the first parameter is updated, so a schedule that overlaps the next forward pass cannot have it.
+    pub clip_norm: Option<f32>,
     /// Of the initial parameters and the sample order: the same seed, the same run.
     pub seed: u64,
     /// Threads that compute in each worker. One, unless the worker has the machine to itself.
@@ -59,13 +74,18 @@ impl Default for TrainOptions {
     fn default() -> Self {
         TrainOptions {
             model: ModelName::default(),
+            own_model: None,
             data: DataSource::default(),
             strategy: "wfbp-a2a".into(),
+            schedulers: Schedulers::built_in(),
             epochs: None,
             iterations: None,
             batch: BatchSize::Global(32),
             accumulate: 1,
-            optimizer: SgdSettings { learning_rate: 0.02, momentum: 0.9, weight_decay: 0.0 },
+            optimizer: OptimizerSettings::default(),
+            learning_rate: OptimizerSettings::default().default_learning_rate(),
+            lr_schedule: LearningRateSchedule::default(),
+            clip_norm: None,
             seed: 1,
             threads: 1,
             plan: None,
@@ -76,6 +96,17 @@ impl Default for TrainOptions {
 }
 
 impl TrainOptions {
+    /// What reports call the model.
+    pub fn model_name(&self) -> &str {
+        self.own_model.as_deref().unwrap_or(self.model.name())
+    }
+
+    /// What becomes of gradients in a training of `iterations`, of which an epoch has `per_epoch`.
+    pub(crate) fn update_rule(&self, per_epoch: usize, iterations: usize) -> UpdateRule {
+        let learning_rate = LearningRate::new(self.learning_rate, &self.lr_schedule, per_epoch, iterations);
+        UpdateRule { optimizer: self.optimizer, learning_rate, clip_norm: self.clip_norm }
+    }
+
     /// Samples per joined batch.
     pub fn global_batch(&self, world_size: usize) -> usize {
         match self.batch {
@@ -110,18 +141,53 @@ impl TrainOptions {
         if let Some((name, _)) = counts.iter().find(|(_, count)| *count == Some(0)) {
             return Err(TrainError::Options(format!("{name} must be at least 1")));
         }
-        let SgdSettings { learning_rate, momentum, weight_decay } = self.optimizer;
-        let not_negative = |value: f32| value.is_finite() && value >= 0.0;
-        if !not_negative(learning_rate) || !not_negative(weight_decay) {
-            let what = format!(
-                "learning rate {learning_rate} and weight decay {weight_decay} must be finite and not negative"
-            );
+        let learning_rate = self.learning_rate;
+        if !(learning_rate.is_finite() && learning_rate >= 0.0) {
+            let what = format!("learning rate {learning_rate} must be finite and not negative");
             return Err(TrainError::Options(what));
         }
-        if !(0.0..1.0).contains(&momentum) {
-            return Err(TrainError::Options(format!("momentum {momentum} must be at least 0 and below 1")));
+        self.optimizer.check().map_err(TrainError::Options)?;
+        let strategy = self.parsed_strategy()?;
+        self.check_clipping(&strategy)
+    }
+
+    /// Can this strategy clip, if it must?
+    fn check_clipping(&self, strategy: &Strategy) -> Result<(), TrainError> {
+        let Some(norm) = self.clip_norm else { return Ok(()) };
+        if !(norm.is_finite() && norm > 0.0) {
+            return Err(TrainError::Options(format!("clip norm {norm} must be finite and above 0")));
         }
-        self.parsed_strategy().map(drop)
+        if strategy.servers_apply() {
+            return Err(TrainError::Options(format!(
+                "--clip-norm needs the norm of the whole gradient before the first update, and a server that has the \
+                 optimiser (arch={}) sees its own partitions only; choose the mode aggregate, or leave --clip-norm out",
+                strategy.arch
+            )));
+        }
+        // Whether a schedule overlaps the next forward pass does not depend on the model; if it does, the plan says it.
+        let scheduler = self.schedulers.get(&strategy.schedule.name);
+        let schedule = scheduler.map(|it| it.schedule(&strategy.schedule, &Workload::of_sizes(&[1])));
+        let overlaps = schedule.is_some_and(|schedule| schedule.is_ok_and(|schedule| schedule.forward_overlap));
+        self.refuse_clipping(overlaps, &strategy.schedule.to_string())
+    }
+
+    /// Can this plan clip, if it must?
+    ///
+    /// # Errors
+    /// [`TrainError::Options`] says why not.
+    pub(crate) fn check_clipping_under(&self, plan: &Plan) -> Result<(), TrainError> {
+        self.refuse_clipping(plan.forward_overlap, &plan.strategy)
+    }
+
+    fn refuse_clipping(&self, overlaps_forward: bool, by: &str) -> Result<(), TrainError> {
+        if self.clip_norm.is_none() || !overlaps_forward {
+            return Ok(());
+        }
+        Err(TrainError::Options(format!(
+            "--clip-norm needs all gradients before the first update, and {by} updates the first layers and goes on with \
+             forward while the other gradients are on their way; choose a schedule that waits for all (wfbp, ddp, \
+             mg-wfbp), or leave --clip-norm out"
+        )))
     }
 
     /// The strategy, with presets resolved and defaults filled in.
@@ -129,7 +195,7 @@ impl TrainOptions {
     /// # Errors
     /// [`TrainError::Strategy`] if the text is none that can be run.
     pub fn parsed_strategy(&self) -> Result<Strategy, TrainError> {
-        let parsed = Registry::built_in().parse(&self.strategy);
+        let parsed = self.schedulers.grammar().parse(&self.strategy);
         parsed.map_err(|source| TrainError::Strategy { text: self.strategy.clone(), source })
     }
 }
@@ -137,15 +203,17 @@ impl TrainOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::optimizer::SgdSettings;
 
     #[test]
     fn senseless_options_are_named() {
         let default = TrainOptions::default;
-        let sgd = |change: fn(&mut SgdSettings)| {
-            let mut options = default();
-            change(&mut options.optimizer);
-            options
+        let sgd = |momentum, weight_decay| {
+            let settings = SgdSettings { momentum, weight_decay, nesterov: false };
+            TrainOptions { optimizer: OptimizerSettings::Sgd(settings), ..default() }
         };
+        let clipping =
+            |norm, strategy: &str| TrainOptions { clip_norm: Some(norm), strategy: strategy.into(), ..default() };
         let cases = [
             (TrainOptions { batch: BatchSize::Local(0), ..default() }, "batch"),
             (TrainOptions { batch: BatchSize::Global(0), ..default() }, "batch"),
@@ -153,13 +221,21 @@ mod tests {
             (TrainOptions { epochs: Some(0), ..default() }, "epochs"),
             (TrainOptions { iterations: Some(0), ..default() }, "iterations"),
             (TrainOptions { threads: 0, ..default() }, "threads"),
-            (sgd(|sgd| sgd.learning_rate = f32::NAN), "learning rate"),
-            (sgd(|sgd| sgd.learning_rate = -0.1), "learning rate"),
-            (sgd(|sgd| sgd.weight_decay = f32::INFINITY), "weight decay"),
-            (sgd(|sgd| sgd.momentum = 1.0), "momentum"),
+            (TrainOptions { learning_rate: f32::NAN, ..default() }, "learning rate"),
+            (TrainOptions { learning_rate: -0.1, ..default() }, "learning rate"),
+            (sgd(0.9, f32::INFINITY), "weight decay"),
+            (sgd(1.0, 0.0), "momentum"),
+            (clipping(0.0, "ddp"), "clip norm 0 must be finite and above 0"),
+            (clipping(f32::NAN, "ddp"), "clip norm NaN"),
+            (clipping(1.0, "bytescheduler-a2a"), "bytescheduler:4000KiB:16000KiB updates the first layers"),
+            (clipping(1.0, "bytescheduler-ps"), "--clip-norm needs all gradients before the first update"),
+            (clipping(1.0, "wfbp-ps,arch=ps:apply"), "a server that has the optimiser (arch=ps:hosts"),
             (TrainOptions { strategy: "wfpb-a2a".into(), ..default() }, "did you mean `wfbp-a2a`"),
         ];
         assert!(default().check().is_ok());
+        for strategy in ["mg-wfbp", "wfbp-ps", "schedule=server-priority,arch=ps"] {
+            assert!(clipping(1.0, strategy).check().is_ok(), "{strategy}");
+        }
         for (options, word) in cases {
             let error = options.check().unwrap_err().to_string();
             assert!(error.contains(word), "`{error}` does not name the {word}");

@@ -20,8 +20,8 @@ pub(crate) const MEASURING_WARM_UP: usize = 3;
 /// What is planned from.
 pub(crate) struct Planning<'a> {
     pub(crate) strategy: &'a Strategy,
-    /// What its schedule may be; `None`: one of Paceline's.
-    pub(crate) schedulers: Option<&'a Schedulers>,
+    /// What its schedule may be.
+    pub(crate) schedulers: &'a Schedulers,
     pub(crate) peers: &'a Peers,
     /// Elements of each tensor.
     pub(crate) sizes: &'a [usize],
@@ -43,6 +43,13 @@ impl Planning<'_> {
     /// says, and false stands beside it: plan again when they are.
     pub(crate) fn first(&self, known: &Known, cost: Option<&CommunicationCost>) -> Result<(Plan, bool), TrainError> {
         let planned = match self.plan(self.strategy, known, cost) {
+            Err(ScheduleError::NotMeasured { .. }) if self.strategy.servers_apply() => {
+                return Err(TrainError::Options(format!(
+                    "schedule={} plans again from what it has measured, and servers that have the optimiser (arch={}) \
+                     would lose its state then; choose the mode aggregate, or another schedule",
+                    self.strategy.schedule, self.strategy.arch
+                )));
+            }
             Err(ScheduleError::NotMeasured { .. }) => {
                 let schedule = Call { name: "wfbp".into(), arguments: Vec::new() };
                 let wait_free = Strategy { schedule, ..self.strategy.clone() };
@@ -87,10 +94,7 @@ impl Planning<'_> {
         if cost.is_some() || workers.world_size() == 1 {
             workload = workload.with_communication(&seconds);
         }
-        match self.schedulers {
-            Some(schedulers) => schedulers.plan(strategy, &workload),
-            None => paceline_schedule::plan(strategy, &workload),
-        }
+        self.schedulers.plan(strategy, &workload)
     }
 
     /// A plan from measurements that all workers share is the same on all; this proves it.

@@ -21,12 +21,24 @@ pub struct TrainReport {
     pub global_batch: usize,
     /// Passes per update.
     pub accumulate: usize,
-    /// Of the optimiser.
+    /// The optimiser: `sgd`, `adamw`.
+    pub optimizer: &'static str,
+    /// As it was asked for; `lr_schedule` changes it.
     pub learning_rate: f32,
-    /// Of the optimiser.
-    pub momentum: f32,
+    /// How the learning rate changes, as it is written.
+    pub lr_schedule: String,
+    /// Of `sgd`.
+    pub momentum: Option<f32>,
+    /// Of `sgd`: Nesterov's momentum.
+    pub nesterov: Option<bool>,
+    /// Of `adamw`.
+    pub betas: Option<[f64; 2]>,
+    /// Of `adamw`.
+    pub epsilon: Option<f64>,
     /// Of the optimiser.
     pub weight_decay: f32,
+    /// Gradients of a larger norm were scaled down to it.
+    pub clip_norm: Option<f32>,
     /// Of the initial parameters and the sample order.
     pub seed: u64,
     /// Images that were trained on.
@@ -71,6 +83,8 @@ pub struct EpochRow {
     pub iterations: usize,
     /// Samples trained on.
     pub samples: usize,
+    /// The learning rate of its last update.
+    pub learning_rate: f32,
     /// Mean loss per training sample, as the parameters were when it was seen.
     pub loss: f64,
     /// Mean loss per test sample after the epoch.

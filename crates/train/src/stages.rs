@@ -10,13 +10,18 @@ use crate::error::{TrainError, WhileTraining};
 use crate::exchange::{Carrier, Exchange};
 use crate::executed::{ExecutedPlans, Stage};
 use crate::measure::communication_cost;
+use crate::on_server::Specification;
+use crate::options::TrainOptions;
 use crate::peers::Peers;
 use crate::planning::{Known, MEASURING, MEASURING_WARM_UP, Planning};
+use crate::update_rule::UpdateRule;
 use crate::worker::Worker;
 
 /// The plans of a training, one after the other: what the strategy gives; then, if it plans from measurements, what it
 /// gives when they are there; or those of an earlier run.
-pub(crate) struct Stages {
+pub(crate) struct Stages<'a> {
+    options: &'a TrainOptions,
+    rule: UpdateRule,
     strategy: Strategy,
     carrier: Carrier,
     /// Elements of each tensor.
@@ -37,20 +42,27 @@ enum Next {
     Measured,
 }
 
-impl Stages {
+impl<'a> Stages<'a> {
     /// Plans the first stage, for so many updates in all. All workers come to the same plan.
     pub(crate) fn begin(
-        strategy: &Strategy,
+        options: &'a TrainOptions,
+        rule: UpdateRule,
         peers: &Peers,
         sizes: &[usize],
         iterations: usize,
-        given: Option<&ExecutedPlans>,
-    ) -> Result<(Stages, Exchange), TrainError> {
+    ) -> Result<(Stages<'a>, Exchange), TrainError> {
+        let strategy = options.parsed_strategy()?;
         let carrier = Carrier::new(peers.clone(), strategy.algorithm().map(str::to_owned));
-        let planning = Planning { strategy, schedulers: None, peers, sizes, slowed: 1.0 };
-        let (plan, chosen, next) = match given {
+        let carrier = match strategy.servers_apply() {
+            true => carrier.applying(&Specification::Optimizer(rule.optimizer, rule.learning_rate)),
+            false => carrier,
+        };
+        let schedulers = &options.schedulers;
+        let planning = Planning { strategy: &strategy, schedulers, peers, sizes, slowed: 1.0 };
+        let (plan, chosen, next) = match &options.plan {
             Some(given) => {
-                given.check(sizes).map_err(TrainError::Options)?;
+                let checked = given.check(sizes, &strategy, schedulers.grammar(), &rule);
+                checked.map_err(TrainError::Options)?;
                 let mut stages: VecDeque<Stage> = given.stages.iter().cloned().collect();
                 let Some(Stage { plan, all_reduces, .. }) = stages.pop_front() else {
                     unreachable!("checked above");
@@ -63,9 +75,10 @@ impl Stages {
                 (plan, Vec::new(), if measured { Next::Nothing } else { Next::Measured })
             }
         };
+        options.check_clipping_under(&plan)?;
         let exchange = Exchange::new(carrier.clone(), plan.clone(), &chosen, sizes, &planning.handicap())?;
-        let (strategy, sizes, executed) = (strategy.clone(), sizes.to_vec(), Vec::new());
-        Ok((Stages { strategy, carrier, sizes, iterations, plan, executed, next }, exchange))
+        let (sizes, executed) = (sizes.to_vec(), Vec::new());
+        Ok((Stages { options, rule, strategy, carrier, sizes, iterations, plan, executed, next }, exchange))
     }
 
     /// Before each update: goes on to the next stage, if this is where it begins.
@@ -93,7 +106,7 @@ impl Stages {
 
     /// What has been carried out.
     pub(crate) fn executed(&self) -> ExecutedPlans {
-        ExecutedPlans { schema: ExecutedPlans::SCHEMA, stages: self.executed.clone() }
+        ExecutedPlans { schema: ExecutedPlans::SCHEMA, update_rule: Some(self.rule), stages: self.executed.clone() }
     }
 
     /// The update before which the next stage begins.
@@ -110,7 +123,7 @@ impl Stages {
         worker.finish()?;
         let planning = Planning {
             strategy: &self.strategy,
-            schedulers: None,
+            schedulers: &self.options.schedulers,
             peers: self.carrier.peers(),
             sizes: &self.sizes,
             slowed: 1.0,
@@ -131,6 +144,7 @@ impl Stages {
                 (plan, Vec::new())
             }
         };
+        self.options.check_clipping_under(&plan)?;
         worker.replan(plan.clone(), &chosen, &self.sizes, &planning.handicap())?;
         self.plan = plan;
         Ok(())

@@ -16,7 +16,7 @@ pub(crate) fn compare_ranks(
     backend: &dyn Backend,
 ) -> Result<(), TrainError> {
     let mut agreement = Agreement::default();
-    agreement.add("the model", options.model);
+    agreement.add("the model", options.model_name());
     for (kind, tensors) in [("parameter", backend.parameters()), ("buffer", backend.buffers())] {
         for (number, tensor) in tensors.iter().enumerate() {
             agreement.add(format!("{kind} {number} of the model"), format!("{} {:?}", tensor.name, tensor.shape));
@@ -27,7 +27,9 @@ pub(crate) fn compare_ranks(
     agreement.add("the global batch size", options.global_batch(communicator.world_size()));
     agreement.add("the passes per update", options.accumulate);
     agreement.add("the epochs and iterations", format!("{:?} and {:?}", options.epochs, options.iterations));
-    agreement.add("the optimiser", format!("{:?}", options.optimizer));
+    agreement.add("the optimiser", options.optimizer);
+    agreement.add("the learning rate", format!("{}, {}", options.learning_rate, options.lr_schedule));
+    agreement.add("the norm to clip to", format!("{:?}", options.clip_norm));
     agreement.add("the seed", options.seed);
     agreement.add("the strategy", &options.strategy);
     agreement.add("the plan to carry out again", format!("{:?}", options.plan));

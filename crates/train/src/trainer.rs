@@ -10,7 +10,8 @@ use crate::dump::dump;
 use crate::error::{TrainError, WhileTraining};
 use crate::exchange::Pass;
 use crate::meter::{EpochMeter, Update};
-use crate::optimizer::MomentumSgd;
+use crate::on_server::FromServer;
+use crate::optimizer::{Optimizer, OptimizerSettings};
 use crate::options::TrainOptions;
 use crate::peers::Peers;
 use crate::report::{EpochRow, Observer, Progress, Start, TrainReport};
@@ -41,8 +42,8 @@ pub fn train(
     train_model(peers, backend, &data, options, observer)
 }
 
-/// Like [`train`], with a model and data of the caller's own; `options.model` is only a name then, and `options.data` is
-/// not read. Rank 0's parameters and buffers are what training starts from.
+/// Like [`train`], with a model and data of the caller's own: `options.model` and `options.data` mean nothing then, and
+/// `options.own_model` is what reports call it. Rank 0's parameters and buffers are what training starts from.
 ///
 /// # Errors
 /// As [`train`].
@@ -80,7 +81,7 @@ struct Trainer<'a> {
     options: &'a TrainOptions,
     data: &'a Data,
     worker: Worker,
-    stages: Stages,
+    stages: Stages<'a>,
     sharding: Sharding,
     /// Updates until the end.
     total_iterations: usize,
@@ -103,10 +104,13 @@ impl<'a> Trainer<'a> {
         broadcast_model(communicator, backend.as_mut())?;
         let sharding = Sharding::new(data.training.len(), world_size, options.global_batch(world_size), options.seed);
         let total_iterations = options.total_iterations(sharding.batches().div_ceil(options.accumulate));
-        let given = options.plan.as_ref();
-        let (mut stages, exchange) = Stages::begin(&strategy, peers, &sizes, total_iterations, given)?;
-        let optimizer = Box::new(MomentumSgd::new(options.optimizer, sizes.into_iter()));
-        let mut worker = Worker::new(communicator, backend, exchange, optimizer);
+        let rule = options.update_rule(sharding.batches().div_ceil(options.accumulate), total_iterations);
+        let (mut stages, exchange) = Stages::begin(options, rule, peers, &sizes, total_iterations)?;
+        let optimizer: Box<dyn Optimizer> = match strategy.servers_apply() {
+            true => Box::new(FromServer),
+            false => options.optimizer.build(sizes.into_iter()),
+        };
+        let mut worker = Worker::new(communicator, backend, exchange, optimizer, rule.learning_rate, rule.clip_norm);
         stages.before_update(&mut worker)?;
         Ok(Trainer { communicator, options, data, worker, stages, sharding, total_iterations })
     }
@@ -154,6 +158,7 @@ impl<'a> Trainer<'a> {
         let evaluation = self.evaluate()?;
         Ok(EpochRow {
             epoch: epoch + 1,
+            learning_rate: self.worker.learning_rate(),
             test_loss: evaluation.loss_sum / evaluation.predictions as f64,
             test_accuracy: evaluation.correct as f64 / evaluation.predictions as f64,
             ..trained
@@ -205,16 +210,20 @@ impl<'a> Trainer<'a> {
     }
 
     fn not_finite(&self, what: &'static str) -> TrainError {
-        let learning_rate = self.options.optimizer.learning_rate;
-        TrainError::NotFinite { what, iteration: self.worker.iteration(), learning_rate }
+        let (iteration, learning_rate) = (self.worker.iteration(), self.worker.learning_rate());
+        TrainError::NotFinite { what, iteration, learning_rate }
     }
 
     fn report(self, rows: Vec<EpochRow>) -> TrainReport {
         let sum = |value: fn(&EpochRow) -> f64| rows.iter().map(value).sum::<f64>();
         let (samples, seconds) = (sum(|row| row.samples as f64), sum(|row| row.seconds));
         let (options, world_size) = (self.options, self.communicator.world_size());
+        let (sgd, adamw) = match options.optimizer {
+            OptimizerSettings::Sgd(settings) => (Some(settings), None),
+            OptimizerSettings::AdamW(settings) => (None, Some(settings)),
+        };
         TrainReport {
-            model: options.model.to_string(),
+            model: options.model_name().to_owned(),
             parameters: self.stages.plan().elements(),
             strategy: self.stages.plan().strategy.clone(),
             plan_hash: format!("{:016x}", self.stages.plan().hash()),
@@ -222,9 +231,15 @@ impl<'a> Trainer<'a> {
             world_size,
             global_batch: options.global_batch(world_size),
             accumulate: options.accumulate,
-            learning_rate: options.optimizer.learning_rate,
-            momentum: options.optimizer.momentum,
-            weight_decay: options.optimizer.weight_decay,
+            optimizer: options.optimizer.name(),
+            learning_rate: options.learning_rate,
+            lr_schedule: options.lr_schedule.to_string(),
+            momentum: sgd.map(|settings| settings.momentum),
+            nesterov: sgd.map(|settings| settings.nesterov),
+            betas: adamw.map(|settings| settings.betas),
+            epsilon: adamw.map(|settings| settings.epsilon),
+            weight_decay: options.optimizer.weight_decay(),
+            clip_norm: options.clip_norm,
             seed: options.seed,
             training_samples: self.data.training.len(),
             test_samples: self.data.test.len(),

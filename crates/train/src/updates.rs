@@ -9,14 +9,20 @@ use paceline_plan::TensorId;
 
 use crate::backend::{BackendError, ForwardGate, Lend, SinkClosed};
 use crate::exchange::Exchange;
+use crate::learning_rate::LearningRate;
 use crate::optimizer::{Optimizer, Part};
 use crate::sync::lock;
+use crate::update_rule::{clipping, sum_of_squares};
 
 /// The update that is on its way: after the last gradient of an iteration was announced, until forward has asked for the
 /// last parameter.
 pub(crate) struct Updates {
     exchange: Arc<Mutex<Exchange>>,
     optimizer: Box<dyn Optimizer>,
+    learning_rate: LearningRate,
+    clip_norm: Option<f32>,
+    /// What the gradients of the update on its way are multiplied with; none as long as their norm is not known.
+    scale: Option<f32>,
     /// By parameter: its gradient has not been applied.
     due: Vec<bool>,
     /// Updates so far, the one on its way included.
@@ -37,15 +43,27 @@ pub(crate) struct Times {
 pub(crate) enum Failure {
     /// The gradients did not come.
     Communication(CommError),
-    /// They are not finite; on every rank.
-    NotFinite,
+    /// Something that has come is not finite; on every rank.
+    NotFinite {
+        /// What.
+        what: &'static str,
+    },
 }
 
 impl Updates {
-    pub(crate) fn new(exchange: Arc<Mutex<Exchange>>, optimizer: Box<dyn Optimizer>, parameters: usize) -> Updates {
+    pub(crate) fn new(
+        exchange: Arc<Mutex<Exchange>>,
+        optimizer: Box<dyn Optimizer>,
+        learning_rate: LearningRate,
+        clip_norm: Option<f32>,
+        parameters: usize,
+    ) -> Updates {
         Updates {
             exchange,
             optimizer,
+            learning_rate,
+            clip_norm,
+            scale: None,
             due: vec![false; parameters],
             iteration: 0,
             failure: None,
@@ -56,6 +74,7 @@ impl Updates {
     /// All gradients of an iteration have been announced: an update is on its way.
     pub(crate) fn announce(&mut self) {
         self.iteration += 1;
+        self.scale = if self.clip_norm.is_some() { None } else { Some(1.0) };
         self.due.fill(true);
     }
 
@@ -64,9 +83,9 @@ impl Updates {
         self.iteration
     }
 
-    /// How far a step goes in the update on its way.
+    /// How far the update on its way goes, or the last one.
     pub(crate) fn learning_rate(&self) -> f32 {
-        self.optimizer.learning_rate(self.iteration)
+        self.learning_rate.at(self.iteration.saturating_sub(1) as u64)
     }
 
     /// What it has taken since this was last asked.
@@ -87,9 +106,25 @@ impl Updates {
     /// The gradient is the same on every rank, and so is the verdict on it. All operations end first, so that no rank
     /// leaves while another needs it.
     fn not_finite(&mut self) -> BackendError {
-        let waited = lock(&self.exchange).wait_for_all();
-        let failure = waited.map_or_else(Failure::Communication, |()| Failure::NotFinite);
-        self.close(failure)
+        let mut exchange = lock(&self.exchange);
+        let what = if exchange.applies() { "a parameter" } else { "the gradient" };
+        let waited = exchange.wait_for_all();
+        drop(exchange);
+        self.close(waited.map_or_else(Failure::Communication, |()| Failure::NotFinite { what }))
+    }
+
+    /// What the gradients are multiplied with. Where they are clipped, all of them have come: every rank adds up the same
+    /// squares in the same order.
+    fn scale(&mut self, exchange: &Exchange) -> f32 {
+        let (parameters, clip_norm) = (self.due.len(), self.clip_norm);
+        *self.scale.get_or_insert_with(|| {
+            let Some(clip_norm) = clip_norm else { return 1.0 };
+            let mut squares = 0.0;
+            for parameter in 0..parameters {
+                exchange.read(parameter, |_, gradient| squares += sum_of_squares(gradient));
+            }
+            clipping(clip_norm, squares)
+        })
     }
 }
 
@@ -101,11 +136,14 @@ impl ForwardGate for Updates {
         let waited = lock(&self.exchange).wait(parameter);
         let held_up = waited.map_err(|error| self.close(Failure::Communication(error)))?;
         let (mut finite, began) = (true, Instant::now());
-        let exchange = lock(&self.exchange);
-        let (optimizer, update) = (&mut self.optimizer, self.iteration);
+        let exchange = self.exchange.clone();
+        let exchange = lock(&exchange);
+        let (update, scale, learning_rate) = (self.iteration, self.scale(&exchange), self.learning_rate());
+        let optimizer = &mut self.optimizer;
         values(&mut |values| {
             exchange.read(parameter, |start, gradient| {
-                finite &= optimizer.step(&Part { parameter, start, update, scale: 1.0 }, values, gradient);
+                let part = Part { parameter, start, update, scale, learning_rate };
+                finite &= optimizer.step(&part, values, gradient);
             });
         })?;
         drop(exchange);

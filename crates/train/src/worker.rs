@@ -12,6 +12,7 @@ use crate::data::Batch;
 use crate::error::{TrainError, WhileTraining};
 use crate::exchange::{Costs, Exchange, Handicap, NotedStartUp, Pass};
 use crate::executed::{AllReduce, Stage};
+use crate::learning_rate::LearningRate;
 use crate::optimizer::Optimizer;
 use crate::recording::{self, PassRecord};
 use crate::sync::lock;
@@ -57,15 +58,26 @@ impl Worker {
         backend: Box<dyn Backend>,
         exchange: Exchange,
         optimizer: Box<dyn Optimizer>,
+        learning_rate: LearningRate,
+        clip_norm: Option<f32>,
     ) -> Worker {
         let exchange = Arc::new(Mutex::new(exchange));
-        let updates = Updates::new(exchange.clone(), optimizer, backend.parameters().len());
+        let parameters = backend.parameters().len();
+        let updates = Updates::new(exchange.clone(), optimizer, learning_rate, clip_norm, parameters);
         Worker { rank: workers.rank(), backend, exchange, updates, phases: Phases::default(), record: None }
     }
 
     /// Prepares the next `iterations` updates. All workers call it.
     pub(crate) fn assign(&mut self, iterations: usize) -> Result<(), TrainError> {
-        lock(&self.exchange).assign(iterations)
+        if !lock(&self.exchange).assign(iterations)? {
+            return Ok(());
+        }
+        for parameter in 0..self.backend.parameters().len() {
+            let place = &mut |values: &mut [f32]| lock(&self.exchange).place(parameter, values);
+            let placed = self.backend.access(Slot::Parameter(parameter), place);
+            placed.map_err(|source| TrainError::Backend { rank: self.rank, source })?;
+        }
+        lock(&self.exchange).initialise()
     }
 
     /// Finishes the update that is on its way, and goes on under another plan.
@@ -167,6 +179,11 @@ impl Worker {
         self.updates.iteration()
     }
 
+    /// How far the update on its way goes, or the last one.
+    pub(crate) fn learning_rate(&self) -> f32 {
+        self.updates.learning_rate()
+    }
+
     /// What the exchange has cost since this was last asked.
     pub(crate) fn take_costs(&mut self) -> Costs {
         lock(&self.exchange).take_costs()
@@ -188,9 +205,9 @@ impl Worker {
             Some(Failure::Communication(source)) => {
                 TrainError::Communication { doing: "receiving gradients", source: Box::new(source) }
             }
-            Some(Failure::NotFinite) => {
-                let (iteration, learning_rate) = (self.iteration(), self.updates.learning_rate());
-                TrainError::NotFinite { what: "the gradient", iteration, learning_rate }
+            Some(Failure::NotFinite { what }) => {
+                let (iteration, learning_rate) = (self.iteration(), self.learning_rate());
+                TrainError::NotFinite { what, iteration, learning_rate }
             }
             None => TrainError::Backend { rank: self.rank, source: error },
         }

@@ -28,7 +28,7 @@ fn peak(model: ModelName, batch: usize) -> u64 {
     let mut backend = model.build(&data.training, 1).unwrap();
     let sizes: Vec<usize> = backend.parameters().iter().map(TensorInfo::elements).collect();
     let arena = Arc::new(Mutex::new(Arena(sizes.iter().map(|&size| vec![0.0; size]).collect())));
-    let settings = SgdSettings { learning_rate: 0.01, momentum: 0.9, weight_decay: 0.0 };
+    let settings = SgdSettings::default();
     let mut optimizer = MomentumSgd::new(settings, sizes.into_iter());
     for step in 0..2 {
         let indices: Vec<usize> = (step * batch..(step + 1) * batch).collect();
@@ -36,7 +36,7 @@ fn peak(model: ModelName, batch: usize) -> u64 {
         backend.gradients(&data.training.batch(&indices), &mut OpenGate, &sink).unwrap();
         for (id, gradient) in arena.lock().unwrap().0.iter().enumerate() {
             let update =
-                &mut |values: &mut [f32]| assert!(optimizer.step(&Part::whole(id, step + 1), values, gradient));
+                &mut |values: &mut [f32]| assert!(optimizer.step(&Part::whole(id, step + 1, 0.01), values, gradient));
             backend.access(Slot::Parameter(id), update).unwrap();
         }
     }

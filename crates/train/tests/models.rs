@@ -138,7 +138,7 @@ fn agrees_with_pytorch(name: &str) {
     let backend = backend.as_mut();
     fixture.load_parameters(backend);
     let infos = backend.parameters().to_vec();
-    let settings = SgdSettings { learning_rate: 0.125, momentum: 0.5, weight_decay: 0.0625 };
+    let settings = SgdSettings { momentum: 0.5, nesterov: false, weight_decay: 0.0625 };
     let mut optimizer = MomentumSgd::new(settings, infos.iter().map(|info| info.elements()));
     for step in 0..3 {
         let (loss, gradients) = gradients(backend, &fixture.batch());
@@ -160,7 +160,7 @@ fn agrees_with_pytorch(name: &str) {
         }
         for (id, gradient) in gradients.iter().enumerate() {
             let update =
-                &mut |values: &mut [f32]| assert!(optimizer.step(&Part::whole(id, step + 1), values, gradient));
+                &mut |values: &mut [f32]| assert!(optimizer.step(&Part::whole(id, step + 1, 0.125), values, gradient));
             backend.access(Slot::Parameter(id), update).unwrap();
         }
     }

@@ -10,7 +10,7 @@ use paceline_train::{
     Access, Backend, BackendError, Batch, BatchSize, Evaluation, ForwardGate, SharedSink, Silent, Slot, TensorInfo,
     TrainOptions, train_model,
 };
-use support::{on_ranks, sample};
+use support::{on_ranks, sample, sgd};
 
 /// Long enough for rank 0's second forward pass, were it not waiting for the gradient that rank 1 holds back.
 const HELD_BACK: Duration = Duration::from_millis(500);
@@ -104,8 +104,8 @@ fn first_event(strategy: &str) -> &'static str {
         iterations: Some(3),
         ..TrainOptions::default()
     };
-    options.optimizer.momentum = 0.0;
-    options.optimizer.learning_rate = 0.5;
+    options.optimizer = sgd(0.0, 0.0);
+    options.learning_rate = 0.5;
     on_ranks(2, |communicator| {
         let tensor = |name: &str| TensorInfo { name: name.into(), shape: vec![4] };
         let backend = TwoLayers {

@@ -4,15 +4,17 @@ mod support;
 
 use paceline_comm::Communicator;
 use paceline_train::{BatchSize, DataSource, ModelName, Silent, TrainError, TrainOptions, train, train_model};
-use support::{Directory, backend, on_ranks, options, sample};
+use support::{Directory, backend, on_ranks, options, sample, sgd};
 
 #[test]
 fn ranks_with_different_options_or_data_are_told_so() {
     type Change = fn(&mut TrainOptions);
-    let changes: [(Change, &str); 5] = [
+    let changes: [(Change, &str); 7] = [
         (|options| options.seed += 1, "the seed: `2` at rank 1, `1` at rank 0"),
         (|options| options.batch = BatchSize::Global(13), "the global batch size: `13` at rank 1, `12` at rank 0"),
-        (|options| options.optimizer.momentum = 0.25, "the optimiser"),
+        (|options| options.optimizer = sgd(0.25, 0.01), "the optimiser"),
+        (|options| options.lr_schedule = "cosine".parse().unwrap(), "the learning rate: `0.02, cosine` at rank 1"),
+        (|options| options.clip_norm = Some(1.0), "the norm to clip to"),
         (|options| options.iterations = Some(21), "the epochs and iterations"),
         (|options| options.strategy = "bsp-a2a".into(), "the strategy"),
     ];
@@ -45,7 +47,7 @@ fn ranks_with_different_options_or_data_are_told_so() {
 fn divergence_ends_every_rank_in_the_same_iteration() {
     let data = sample(100, 10);
     let mut options = options();
-    options.optimizer.learning_rate = 1e30;
+    options.learning_rate = 1e30;
     let results =
         on_ranks(3, |communicator| train_model(communicator, backend(ModelName::Mlp, 0), &data, &options, &mut Silent));
     let iterations = results.into_iter().map(|result| match result {

@@ -2,87 +2,17 @@
 
 mod support;
 
-use std::collections::HashMap;
-
 use candle_core::{Result as CandleResult, Tensor};
 use paceline_comm::Communicator;
 use paceline_train::{
-    BatchSize, Buffers, CandleBackend, Data, DataSource, Dataset, EpochRow, ExecutedPlans, Model, ModelName,
-    MomentumSgd, Observer, Optimizer, Parameters, Part, Progress, Sharding, Silent, Slot, Start, TensorSpec, Text,
-    TrainOptions, TrainReport, train, train_model,
+    BatchSize, Buffers, CandleBackend, Data, DataSource, Dataset, EpochRow, Model, ModelName, Observer, Parameters,
+    Progress, Silent, Start, TensorSpec, Text, TrainOptions, TrainReport, train, train_model,
 };
-use support::{Directory, Gradients, backend, on_ranks, on_workers, options, parameters, sample};
+use support::lossless::{assert_close, single_worker_sgd, trained, trained_with};
+use support::{Directory, backend, on_ranks, options, parameters, sample, sgd};
 
 /// 10 joined batches of 12 and one of a single image, so that all ranks but one have nothing to do in the last.
 const TRAINING_IMAGES: usize = 121;
-
-/// What each rank has at the end, as the bytes of its dump.
-fn trained(world_size: usize, data: &Data, model: ModelName, options: &TrainOptions) -> Vec<Vec<u8>> {
-    trained_with(world_size, 0, data, model, options).0
-}
-
-/// With servers; and the plans that were carried out.
-fn trained_with(
-    workers: usize,
-    shards: usize,
-    data: &Data,
-    model: ModelName,
-    options: &TrainOptions,
-) -> (Vec<Vec<u8>>, ExecutedPlans) {
-    let directory = Directory::new();
-    let plan = directory.path().join("plan.json");
-    let options = TrainOptions {
-        dump_parameters: Some(directory.path().into()),
-        dump_plan: Some(plan.clone()),
-        ..options.clone()
-    };
-    let results = on_workers(workers, shards, |peers| {
-        let backend = backend(model, peers.workers().rank());
-        train_model(peers, backend, data, &options, &mut Silent)
-    });
-    let executed = ExecutedPlans::read(&plan);
-    let last = |executed: &ExecutedPlans| executed.stages.last().unwrap().plan.clone();
-    for result in results {
-        let (report, last) = (result.unwrap(), last(executed.as_ref().unwrap()));
-        assert_eq!((report.plan_hash, report.buckets), (format!("{:016x}", last.hash()), last.buckets.len()));
-    }
-    let dump = |rank| std::fs::read(paceline_train::dump_path(directory.path(), rank)).unwrap();
-    ((0..workers).map(dump).collect(), executed.unwrap())
-}
-
-/// SGD on the joined batches with nothing of the engine: no exchange, no buckets, no ranks.
-fn single_worker_sgd(data: &Data, model: ModelName, options: &TrainOptions) -> HashMap<String, Vec<f32>> {
-    let mut backend = backend(model, 0);
-    let infos = backend.parameters().to_vec();
-    let mut optimizer = MomentumSgd::new(options.optimizer, infos.iter().map(|info| info.elements()));
-    let sharding = Sharding::new(data.training.len(), 1, options.global_batch(1), options.seed);
-    let batches = (0..).flat_map(|epoch| (0..sharding.batches()).map(move |batch| (epoch, batch)));
-    for (epoch, batch) in batches.take(options.iterations.unwrap()) {
-        let indices = &sharding.order(epoch)[sharding.joined(batch)];
-        for (id, gradient) in Gradients::of(backend.as_mut(), &data.training.batch(indices)).into_iter().enumerate() {
-            let step = &mut |values: &mut [f32]| assert!(optimizer.step(&Part::whole(id, 1), values, &gradient));
-            backend.access(Slot::Parameter(id), step).unwrap();
-        }
-    }
-    let mut values = HashMap::new();
-    for (id, info) in infos.into_iter().enumerate() {
-        backend
-            .access(Slot::Parameter(id), &mut |place| drop(values.insert(info.name.clone(), place.to_vec())))
-            .unwrap();
-    }
-    values
-}
-
-/// Every parameter as it should be, to 1e-5 of the largest value of its tensor.
-fn assert_close(dump: &[u8], expected: &HashMap<String, Vec<f32>>, what: &str) {
-    let found = parameters(dump);
-    for (name, expected) in expected {
-        let scale = expected.iter().fold(0f32, |scale, value| scale.max(value.abs()));
-        let differences = found[name].iter().zip(expected).map(|(a, b)| (a - b).abs() / scale);
-        let worst = differences.fold(0f32, f32::max);
-        assert!(worst <= 1e-5, "{what}: {name} is off by {worst}");
-    }
-}
 
 /// Every method: equal to single-worker SGD, the same bits on all ranks, and the same bits when its plan is carried out
 /// again. `partition` is small enough to cut the largest tensor of the model.
@@ -255,7 +185,7 @@ fn a_parameter_without_gradient_counts_as_zeros() {
         let directory = Directory::new();
         let mut options = options();
         options.strategy = strategy.into();
-        options.optimizer.weight_decay = 0.0;
+        options.optimizer = sgd(0.5, 0.0);
         options.dump_parameters = Some(directory.path().into());
         let results = on_ranks(2, |communicator| {
             let backend = CandleBackend::new(Partial { unused: 3 }, 1).unwrap();

@@ -18,7 +18,7 @@ pub fn iteration_s(profile: &Profile, plan: &Plan, inputs: &Inputs, hosts: usize
     if plan.shards == 0 || plan.forward_overlap {
         return Some(steady_state_s(&profile, plan, &|bytes| communication.on_the_channel(bytes, plan.shards, hosts)));
     }
-    let servers = Servers { shards: plan.shards, partition_bytes: u64::MAX, dedicated: false };
+    let servers = Servers { shards: plan.shards, partition_bytes: u64::MAX, dedicated: false, apply: false };
     Some(servers_bound(&profile, plan, &servers, &network(communication, hosts)).total_s())
 }
 

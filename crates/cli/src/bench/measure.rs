@@ -6,8 +6,8 @@ use std::time::Duration;
 use paceline_comm::Communicator;
 use paceline_fabric::environment::Environment;
 use paceline_plan::{Emulation, Hosts};
-use paceline_server::{ParameterServer, Roles, ServeOptions, join_beside, serve};
-use paceline_train::{CellRun, Length, MeasureOptions, Peers, measure as measure_cell};
+use paceline_server::{ParameterServer, Roles, join_beside, serve};
+use paceline_train::{CellRun, Length, MeasureOptions, Peers, measure as measure_cell, serve_options};
 
 use super::cell::Cell;
 use super::models::Loaded;
@@ -37,13 +37,12 @@ pub fn measure(spec: &WorldSpec, registry: &Registry) -> Result<Option<CellRun>,
         let communicator = Communicator::connect(config)?;
         return work(&communicator, (&communicator).into(), loaded, spec, registry);
     }
-    let serving = ServeOptions::default();
     if cell.dedicated_servers {
         let world = Communicator::connect(config)?;
         return work_or_serve(&world, loaded, spec, registry);
     }
     let hosts = config.hosts()?;
-    let joined = join_beside(config, &hosts, cell.shards, &serving)?;
+    let joined = join_beside(config, &hosts, cell.shards, &serve_options())?;
     let server = Arc::new(ParameterServer::connect(&joined.world, joined.roles)?);
     let run = work(&joined.world, (&server).into(), loaded, spec, registry)?;
     server.stop()?;
@@ -65,7 +64,7 @@ pub fn work_or_serve(
 ) -> Result<Option<CellRun>, Failure> {
     let roles = Roles::new(spec.cell.workers, spec.cell.shards).map_err(Failure::usage)?;
     if roles.shard_of(world.rank()).is_some() {
-        serve(world, roles, &ServeOptions::default())?;
+        serve(world, roles, &serve_options())?;
         return Ok(None);
     }
     let server = Arc::new(ParameterServer::connect(world, roles)?);

@@ -2,7 +2,7 @@
 
 use paceline_plan::{Fnv1a, Profile, built_in_profile};
 use paceline_train::{
-    Backend, Data, DataSource, ModelName, MomentumSgd, Subject, TensorInfo, TrainError, TrainOptions, available_memory,
+    Backend, Data, DataSource, ModelName, OptimizerSettings, Subject, TrainError, TrainOptions, available_memory,
     load_profile, memory_estimate,
 };
 
@@ -72,19 +72,18 @@ pub fn source(text: Option<&str>) -> Result<DataSource, Failure> {
 ///
 /// # Errors
 /// What is wrong, and the estimate.
-pub fn check(cell: &Cell, launched: bool) -> Result<(), Failure> {
+pub fn check(cell: &Cell, registry: &Registry, launched: bool) -> Result<(), Failure> {
     let setting = &cell.setting;
     let model: Result<ModelName, _> = setting.model.parse();
     let (Compute::Real, Ok(model)) = (&setting.compute, model) else { return Ok(()) };
     Data::load(&source(setting.data.as_deref())?, model.form()).map_err(TrainError::from)?;
     let workers = if launched { 1 } else { cell.workers };
-    let estimate = memory_estimate(model, setting.local_batch, OPTIMIZER_COPIES, workers);
+    let estimate = memory_estimate(model, setting.local_batch, OptimizerSettings::default().state_copies(), workers);
+    let strategy = registry.grammar().parse(&cell.strategy).map_err(Failure::usage)?;
+    let estimate = if cell.shards > 0 { estimate.with_servers(strategy.servers_apply()) } else { estimate };
     let checked = available_memory().map_or(Ok(()), |available| estimate.check(model, available));
     checked.map_err(|error| Failure::usage(error).help("fewer --workers, a smaller --local-batch, or --compute replay"))
 }
-
-/// Momentum SGD keeps a velocity.
-const OPTIMIZER_COPIES: usize = 1;
 
 /// What a rank computes, ready to be measured.
 pub enum Loaded {
@@ -147,9 +146,8 @@ impl Loaded {
             Loaded::Replay(profile) => Subject::Replay(profile),
             Loaded::Model { name, backend, data } => {
                 let backend = backend.take().ok_or_else(|| Failure::failed("the model is measured already"))?;
-                let sizes: Vec<usize> = backend.parameters().iter().map(TensorInfo::elements).collect();
-                let optimizer = Box::new(MomentumSgd::new(TrainOptions::default().optimizer, sizes.into_iter()));
-                Subject::Model { name: name.clone(), backend, data, optimizer }
+                let (optimizer, learning_rate) = (OptimizerSettings::default(), TrainOptions::default().learning_rate);
+                Subject::Model { name: name.clone(), backend, data, optimizer, learning_rate }
             }
         })
     }

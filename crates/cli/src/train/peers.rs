@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use paceline_comm::{Communicator, Config, Emulation, TransportChoice};
 use paceline_fabric::environment::Environment;
-use paceline_server::{Joined, ParameterServer, ServeOptions, ServerError, ShardThread, join_beside};
+use paceline_server::{Joined, ParameterServer, ServerError, ShardThread, join_beside};
 use paceline_strategy::Strategy;
-use paceline_train::{Peers, TrainError};
+use paceline_train::{Peers, TrainError, serve_options};
 
 use crate::failure::Failure;
 use crate::workers;
@@ -52,7 +52,7 @@ pub fn meet(
     let config = Config { emulation, ..workers::config(environment, transport)? };
     let hosts = config.hosts()?;
     let shards = strategy.servers(hosts.ranks(), hosts.members().len()).map_or(0, |servers| servers.shards);
-    let joined = join_beside(config, &hosts, shards, &ServeOptions::default()).map_err(failed)?;
+    let joined = join_beside(config, &hosts, shards, &serve_options()).map_err(failed)?;
     let Joined { world, roles, shards } = joined;
     let server = Arc::new(ParameterServer::connect(&world, roles).map_err(failed)?);
     Ok(Met { peers: Peers::from(&server), world, shards })

@@ -1,13 +1,15 @@
 //! What carries an operation between the ranks.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use paceline_comm::{Buffer, CallOptions, CommError, Origin, Pending};
 use paceline_plan::{CollectiveKind, Plan, Reduction};
-use paceline_server::{Assignment, Mode};
+use paceline_server::{Assignment, Mode, PendingUpdate};
 
 use crate::error::TrainError;
 use crate::executed::AllReduce;
+use crate::on_server::Specification;
 use crate::peers::Peers;
 
 /// What carries the operations of a plan.
@@ -16,6 +18,8 @@ pub(crate) struct Carrier {
     peers: Peers,
     /// Of all-reduces. `None`: the one that is cheapest for an operation's size.
     algorithm: Option<String>,
+    /// Of servers.
+    mode: Mode,
 }
 
 /// One operation of a plan, whatever the iteration.
@@ -32,9 +36,58 @@ impl Call {
     }
 }
 
+/// An operation under way. It has its buffers until it has ended.
+pub(crate) enum Travelling {
+    /// The sum comes back in the gradient's place.
+    Sum(Pending<f32>),
+    /// New parameters come back beside the gradient.
+    Update(PendingUpdate),
+}
+
+impl Travelling {
+    /// Has it ended, well or not?
+    pub(crate) fn is_done(&self) -> bool {
+        match self {
+            Travelling::Sum(pending) => pending.is_done(),
+            Travelling::Update(pending) => pending.is_done(),
+        }
+    }
+
+    /// Waits at most so long for its end.
+    pub(crate) fn wait_timeout(&self, timeout: Duration) -> Result<(), CommError> {
+        match self {
+            Travelling::Sum(pending) => pending.wait_timeout(timeout),
+            Travelling::Update(pending) => pending.wait_timeout(timeout),
+        }
+    }
+
+    /// Waits for its end: the gradient's buffer, and that of the parameters if it had one.
+    pub(crate) fn wait(self) -> Result<(Buffer<f32>, Option<Buffer<f32>>), CommError> {
+        match self {
+            Travelling::Sum(pending) => Ok((pending.wait()?, None)),
+            Travelling::Update(pending) => pending.wait().map(|(gradient, parameters)| (gradient, Some(parameters))),
+        }
+    }
+}
+
 impl Carrier {
     pub(crate) fn new(peers: Peers, algorithm: Option<String>) -> Carrier {
-        Carrier { peers, algorithm }
+        Carrier { peers, algorithm, mode: Mode::Aggregate }
+    }
+
+    /// The same, with servers that have the parameters.
+    pub(crate) fn applying(self, specification: &Specification) -> Carrier {
+        Carrier { mode: Mode::Apply { optimizer: specification.to_bytes() }, ..self }
+    }
+
+    /// Do servers have the parameters?
+    pub(crate) fn applies(&self) -> bool {
+        self.mode != Mode::Aggregate
+    }
+
+    /// The same for operations that give sums back, whatever the servers do otherwise.
+    pub(crate) fn aggregating(&self) -> Carrier {
+        Carrier { mode: Mode::Aggregate, ..self.clone() }
     }
 
     pub(crate) fn peers(&self) -> &Peers {
@@ -46,8 +99,7 @@ impl Carrier {
         match &self.peers {
             Peers::AllToAll(_) => Ok(()),
             Peers::Servers(server) => {
-                let mode = Mode::Aggregate;
-                let assignment = Assignment { plan: plan.clone(), iterations, extensible: false, mode };
+                let assignment = Assignment { plan: plan.clone(), iterations, mode: self.mode.clone() };
                 Ok(server.assign(&assignment)?)
             }
         }
@@ -83,12 +135,40 @@ impl Carrier {
         plan.partitions().enumerate().map(call).collect()
     }
 
-    /// Starts an operation. `id` is the same on all ranks, which may start their operations in different orders.
-    pub(crate) fn start(&self, call: &Call, id: u64, buffer: Buffer<f32>) -> Result<Pending<f32>, CommError> {
+    /// Starts an operation. `id` is the same on all ranks, which may start their operations in different orders. Where servers
+    /// have the parameters, `parameters` is where the new ones go.
+    pub(crate) fn start(
+        &self,
+        call: &Call,
+        id: u64,
+        gradient: Buffer<f32>,
+        parameters: Option<Buffer<f32>>,
+    ) -> Result<Travelling, CommError> {
+        let options = CallOptions { operation: Some(id), ..call.options.clone() };
+        match (&self.peers, parameters) {
+            (Peers::AllToAll(workers), _) => {
+                workers.start_all_reduce(gradient, Reduction::Sum, &options).map(Travelling::Sum)
+            }
+            (Peers::Servers(server), None) => {
+                server.start_push_pull(call.shard, gradient, &options).map(Travelling::Sum)
+            }
+            (Peers::Servers(server), Some(parameters)) => {
+                server.start_update(call.shard, gradient, parameters, &options).map(Travelling::Update)
+            }
+        }
+    }
+
+    /// Starts to give worker 0's parameters to the shard of an operation, and to all workers; `None` without servers.
+    pub(crate) fn initialise(
+        &self,
+        call: &Call,
+        id: u64,
+        parameters: Buffer<f32>,
+    ) -> Result<Option<Pending<f32>>, CommError> {
         let options = CallOptions { operation: Some(id), ..call.options.clone() };
         match &self.peers {
-            Peers::AllToAll(workers) => workers.start_all_reduce(buffer, Reduction::Sum, &options),
-            Peers::Servers(server) => server.start_push_pull(call.shard, buffer, &options),
+            Peers::AllToAll(_) => Ok(None),
+            Peers::Servers(server) => server.start_initialise(call.shard, parameters, &options).map(Some),
         }
     }
 }

@@ -6,11 +6,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use paceline_comm::{Buffer, CommError, Pending};
+use paceline_comm::{Buffer, CommError};
 use paceline_plan::{OperationNumber, Plan, TensorId};
 use paceline_schedule::Dispatcher;
 
-use super::carrier::{Call, Carrier};
+use super::carrier::{Call, Carrier, Travelling};
 use super::start_up::StartUp;
 use crate::executed::AllReduce;
 
@@ -35,6 +35,8 @@ pub(super) struct State {
     dispatcher: Dispatcher,
     /// By operation.
     slots: Vec<Slot>,
+    /// By operation, where servers have the parameters: a place for those that come back; with an operation under way.
+    parameters: Vec<Option<Buffer<f32>>>,
     /// Operations that travel and have not been seen to end, and when they were started.
     in_flight: Vec<(OperationNumber, Instant)>,
     /// When one of them has ended last, or the first was started, or their credit was renewed.
@@ -60,7 +62,7 @@ enum Slot {
     Here(Buffer<f32>),
     /// The trainer reads or writes it.
     Lent,
-    Travelling(Arc<Pending<f32>>),
+    Travelling(Arc<Travelling>),
     /// It holds the sums of the last iteration.
     Arrived(Buffer<f32>),
     /// Its operation has failed.
@@ -83,13 +85,15 @@ impl Operations {
         chosen: &[AllReduce],
         start_up: Option<StartUp>,
     ) -> Result<Operations, CommError> {
-        let arena = carrier.peers().workers().alloc::<f32>(plan.elements())?;
+        let arena = || carrier.peers().workers().alloc::<f32>(plan.elements());
+        let (gradients, parameters) = (arena()?, carrier.applies().then(arena).transpose()?);
         let lengths: Vec<usize> = plan.partitions().map(|(_, partition)| partition.elements.len()).collect();
         let state = State {
             calls: carrier.calls(plan, chosen)?,
             carrier,
             dispatcher: Dispatcher::new(plan),
-            slots: arena.split(&lengths).into_iter().map(Slot::Arrived).collect(),
+            slots: gradients.split(&lengths).into_iter().map(Slot::Arrived).collect(),
+            parameters: parameters.map_or(Vec::new(), |all| all.split(&lengths).into_iter().map(Some).collect()),
             in_flight: Vec::new(),
             last_end: Instant::now(),
             longest: Duration::ZERO,
@@ -147,6 +151,37 @@ impl Operations {
             slot => slot,
         };
         self.lock().slots[operation] = slot;
+    }
+
+    /// Lends part of an operation's parameters: those that have come back from the server, or those that go there first.
+    pub(super) fn lend_parameters(
+        &self,
+        operation: OperationNumber,
+        within: Range<usize>,
+        act: impl FnOnce(&mut [f32]),
+    ) {
+        // Not there: the failure that lost them ends the iteration.
+        let Some(mut parameters) = self.lock().parameters[operation].take() else { return };
+        act(&mut parameters[within]);
+        self.lock().parameters[operation] = Some(parameters);
+    }
+
+    /// Gives worker 0's parameters to the servers, and to all workers, before the first iteration.
+    pub(super) fn initialise(&self) -> Result<(), CommError> {
+        let mut state = self.lock();
+        let State { carrier, calls, parameters, .. } = &mut *state;
+        let mut started = Vec::new();
+        for (operation, call) in calls.iter().enumerate() {
+            if let Some(parameters) = parameters[operation].take() {
+                started.push((operation, carrier.initialise(call, operation as u64, parameters)?));
+            }
+        }
+        drop(state);
+        for (operation, pending) in started {
+            let parameters = pending.map(|pending| pending.wait()).transpose()?;
+            self.lock().parameters[operation] = parameters;
+        }
+        Ok(())
     }
 
     /// Waits until an operation has arrived: for how long.
@@ -238,6 +273,7 @@ impl State {
     /// Gives the memory back; there will be no more operations.
     pub(super) fn end(&mut self) -> Carrier {
         self.slots.clear();
+        self.parameters.clear();
         self.carrier.clone()
     }
 
@@ -266,7 +302,8 @@ impl State {
             unreachable!("an operation is started once per iteration, and only while its buffer is here");
         };
         let id = (self.iterations - 1) * self.slots.len() as u64 + operation as u64;
-        let started = self.carrier.start(&self.calls[operation], id, buffer);
+        let parameters = self.parameters.get_mut(operation).and_then(Option::take);
+        let started = self.carrier.start(&self.calls[operation], id, buffer, parameters);
         self.changes += 1;
         if self.in_flight.is_empty() {
             self.last_end = began;
@@ -321,8 +358,11 @@ impl State {
         // Only the trainer holds others, and never while it lands one.
         let pending = Arc::into_inner(pending).expect("nobody else holds the operation");
         match pending.wait() {
-            Ok(buffer) => {
-                self.slots[operation] = Slot::Arrived(buffer);
+            Ok((gradient, parameters)) => {
+                self.slots[operation] = Slot::Arrived(gradient);
+                if let Some(parameters) = parameters {
+                    self.parameters[operation] = Some(parameters);
+                }
                 Ok(())
             }
             Err(failure) => {

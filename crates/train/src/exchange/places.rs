@@ -5,24 +5,24 @@ use std::ops::Range;
 use paceline_plan::{OperationNumber, Plan, TensorId};
 
 /// Where each tensor lies.
-pub(super) struct Places {
+pub(crate) struct Places {
     /// By tensor.
     pieces: Vec<Vec<Piece>>,
 }
 
 /// A part of a tensor that travels in one operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Piece {
-    pub(super) operation: OperationNumber,
+pub(crate) struct Piece {
+    pub(crate) operation: OperationNumber,
     /// The elements of the operation's buffer.
-    pub(super) within: Range<usize>,
+    pub(crate) within: Range<usize>,
     /// The first element of the tensor.
-    pub(super) start: usize,
+    pub(crate) start: usize,
 }
 
 impl Places {
     /// `sizes`: elements of each tensor. Linear in tensors and operations.
-    pub(super) fn new(plan: &Plan, sizes: &[usize]) -> Places {
+    pub(crate) fn new(plan: &Plan, sizes: &[usize]) -> Places {
         let mut pieces = vec![Vec::new(); sizes.len()];
         let mut first = 0;
         for bucket in &plan.buckets {
@@ -55,11 +55,11 @@ impl Places {
     }
 
     /// The parts of a tensor, in order.
-    pub(super) fn of(&self, tensor: TensorId) -> &[Piece] {
+    pub(crate) fn of(&self, tensor: TensorId) -> &[Piece] {
         &self.pieces[tensor]
     }
 
-    pub(super) fn tensors(&self) -> usize {
+    pub(crate) fn tensors(&self) -> usize {
         self.pieces.len()
     }
 }

@@ -16,7 +16,9 @@ use crate::backend::{Backend, TensorInfo};
 use crate::data::{Batch, Data, Sharding};
 use crate::error::{TrainError, WhileTraining};
 use crate::exchange::{Carrier, Exchange, Pass};
-use crate::optimizer::Optimizer;
+use crate::learning_rate::LearningRate;
+use crate::on_server::{FromServer, Specification};
+use crate::optimizer::{Optimizer, OptimizerSettings};
 use crate::peers::Peers;
 use crate::planning::{Known, MEASURING, MEASURING_WARM_UP, Planning};
 use crate::replay::{Checker, Findings, Monitor, ReplayBackend};
@@ -37,7 +39,9 @@ pub enum Subject<'a> {
         /// What it is trained on; an epoch's last, smaller batch is left out.
         data: &'a Data,
         /// How it is trained.
-        optimizer: Box<dyn Optimizer>,
+        optimizer: OptimizerSettings,
+        /// In every iteration.
+        learning_rate: f32,
     },
 }
 
@@ -78,6 +82,33 @@ pub(super) struct Model<'a> {
     pub(super) replay: Option<Replay>,
 }
 
+/// What becomes of the sums.
+enum Rule {
+    /// They are checked.
+    Check(Checker),
+    /// They are applied.
+    Train(OptimizerSettings, LearningRate),
+}
+
+impl Rule {
+    /// What servers do that have the parameters.
+    fn specification(&self) -> Specification {
+        match self {
+            Rule::Check(_) => Specification::Sums,
+            Rule::Train(settings, learning_rate) => Specification::Optimizer(*settings, *learning_rate),
+        }
+    }
+
+    /// What a worker does, for tensors of these sizes.
+    fn of_worker(self, servers_apply: bool, sizes: &[usize]) -> (Box<dyn Optimizer>, LearningRate) {
+        match self {
+            Rule::Check(checker) => (Box::new(checker), LearningRate::constant(0.0)),
+            Rule::Train(_, learning_rate) if servers_apply => (Box::new(FromServer), learning_rate),
+            Rule::Train(settings, learning_rate) => (settings.build(sizes.iter().copied()), learning_rate),
+        }
+    }
+}
+
 /// What the worker computes on.
 enum Feed<'a> {
     Nothing(Batch),
@@ -95,16 +126,18 @@ impl<'a> Conduct<'a> {
     fn prepare(peers: Peers, subject: Subject<'a>, options: &'a MeasureOptions) -> Result<Self, TrainError> {
         let workers = peers.workers().clone();
         let strategy = options.check()?;
-        let (model, mut backend, optimizer) = Model::new(subject, &workers, options)?;
+        let (model, mut backend, rule) = Model::new(subject, &workers, options)?;
         let sizes: Vec<usize> = backend.parameters().iter().map(TensorInfo::elements).collect();
         model.compare(&workers, options, backend.as_ref())?;
         if model.replay.is_none() {
             broadcast_model(&workers, backend.as_mut())?;
         }
         let carrier = Carrier::new(peers, strategy.algorithm().map(str::to_owned));
+        let applies = strategy.servers_apply();
+        let carrier = if applies { carrier.applying(&rule.specification()) } else { carrier };
         let planning = Planning {
             strategy: &strategy,
-            schedulers: Some(&options.schedulers),
+            schedulers: &options.schedulers,
             peers: carrier.peers(),
             sizes: &sizes,
             slowed: options.dilate,
@@ -116,7 +149,8 @@ impl<'a> Conduct<'a> {
         let (plan, measured) = planning.first(&known, cost.as_ref())?;
         let handicap = planning.handicap();
         let exchange = Exchange::new(carrier.clone(), plan.clone(), &[], &sizes, &handicap)?;
-        let worker = Worker::new(&workers, backend, exchange, optimizer);
+        let (optimizer, learning_rate) = rule.of_worker(applies, &sizes);
+        let worker = Worker::new(&workers, backend, exchange, optimizer, learning_rate, None);
         let mut conduct = Conduct { worker, carrier: carrier.clone(), options, plan, model, cost, iterations: 0 };
         if !measured {
             let known = Known { ready_s: Some(conduct.ready_s()?), ..known };
@@ -261,12 +295,11 @@ impl<'a> Conduct<'a> {
 }
 
 impl<'a> Model<'a> {
-    #[expect(clippy::type_complexity, reason = "taken apart at once")]
     fn new(
         subject: Subject<'a>,
         workers: &Communicator,
         options: &MeasureOptions,
-    ) -> Result<(Model<'a>, Box<dyn Backend>, Box<dyn Optimizer>), TrainError> {
+    ) -> Result<(Model<'a>, Box<dyn Backend>, Rule), TrainError> {
         match subject {
             Subject::Replay(profile) => {
                 let count = workers.world_size();
@@ -277,9 +310,9 @@ impl<'a> Model<'a> {
                 let checker = Checker::new(&profile.sizes(), count, found.clone());
                 let (name, feed) = (profile.model.clone(), Feed::Nothing(ReplayBackend::batch()));
                 let model = Model { name, feed, replay: Some(Replay { profile, monitor, found }) };
-                Ok((model, Box::new(backend), Box::new(checker)))
+                Ok((model, Box::new(backend), Rule::Check(checker)))
             }
-            Subject::Model { name, backend, data, optimizer } => {
+            Subject::Model { name, backend, data, optimizer, learning_rate } => {
                 let joined = options.local_batch.saturating_mul(workers.world_size());
                 if data.training.len() < joined {
                     let samples = data.training.len();
@@ -291,7 +324,7 @@ impl<'a> Model<'a> {
                 }
                 let sharding = Sharding::new(data.training.len(), workers.world_size(), joined, options.seed);
                 let model = Model { name, feed: Feed::Data { data, sharding, order: Vec::new() }, replay: None };
-                Ok((model, backend, optimizer))
+                Ok((model, backend, Rule::Train(optimizer, LearningRate::constant(learning_rate))))
             }
         }
     }

@@ -64,10 +64,11 @@ impl Carrier {
 
     /// Runs each operation of a plan by itself, so many times, and tells how long it took: the maximum over the workers.
     fn probe(&self, plan: &Plan, repetitions: usize, mut told: impl FnMut(usize, &[f64])) -> Result<(), TrainError> {
-        self.assign(plan, 0..repetitions as u64)?;
+        let carrier = self.aggregating();
+        carrier.assign(plan, 0..repetitions as u64)?;
         let workers = self.peers().workers();
         let measured = || -> Result<Vec<Vec<f64>>, CommError> {
-            let calls = self.calls(plan, &[])?;
+            let calls = carrier.calls(plan, &[])?;
             let mut all = vec![Vec::new(); calls.len()];
             let mut buffers = Vec::new();
             for (_, partition) in plan.partitions() {
@@ -79,8 +80,8 @@ impl Carrier {
                     workers.barrier(&CallOptions::default())?;
                     let began = Instant::now();
                     let id = (repetition * calls.len() + operation) as u64;
-                    let pending = self.start(call, id, buffer)?;
-                    buffers[operation] = Some(pending.wait()?);
+                    let pending = carrier.start(call, id, buffer, None)?;
+                    buffers[operation] = Some(pending.wait()?.0);
                     all[operation].push(began.elapsed().as_secs_f64());
                 }
             }

@@ -121,10 +121,6 @@ impl Optimizer for Checker {
             }
         }
     }
-
-    fn learning_rate(&self, _update: usize) -> f32 {
-        0.0
-    }
 }
 
 #[cfg(test)]
@@ -155,7 +151,7 @@ mod tests {
         let mut checker = Checker::new(&SIZES, workers, found.clone());
         for (parameter, place) in places.iter().enumerate() {
             for (index, piece) in place.chunks(7_000).enumerate() {
-                let part = Part { start: 7_000 * index, ..Part::whole(parameter, update) };
+                let part = Part { start: 7_000 * index, ..Part::whole(parameter, update, 0.0) };
                 checker.step(&part, &mut [], piece);
             }
         }

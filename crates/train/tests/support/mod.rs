@@ -2,6 +2,7 @@
 #![allow(dead_code)] // Each test program uses some of it.
 
 pub mod emulated;
+pub mod lossless;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -10,10 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::{fs, process, thread};
 
 use paceline_comm::Communicator;
-use paceline_server::{ParameterServer, Roles, ServeOptions, serve};
+use paceline_server::{ParameterServer, Roles, serve};
 use paceline_train::{
     Backend, Batch, BatchSize, CandleBackend, Cnn, Data, DataSource, Dataset, GradientSink, Images, Mlp, ModelName,
-    Normalise, OpenGate, Peers, SgdSettings, SharedSink, SinkClosed, TrainOptions,
+    Normalise, OpenGate, OptimizerSettings, Peers, SgdSettings, SharedSink, SinkClosed, TrainOptions, serve_options,
 };
 use safetensors::SafeTensors;
 
@@ -45,7 +46,7 @@ pub fn on_workers<R: Send>(workers: usize, shards: usize, worker: impl Fn(&Peers
     thread::scope(|scope| {
         let worker = &worker;
         for world in servers {
-            scope.spawn(move || serve(&world, roles, &ServeOptions::default()).unwrap());
+            scope.spawn(move || serve(&world, roles, &serve_options()).unwrap());
         }
         let of_worker = |world: Communicator| {
             scope.spawn(move || {
@@ -127,12 +128,18 @@ impl Drop for Directory {
     }
 }
 
+/// SGD without Nesterov's momentum.
+pub fn sgd(momentum: f32, weight_decay: f32) -> OptimizerSettings {
+    OptimizerSettings::Sgd(SgdSettings { momentum, nesterov: false, weight_decay })
+}
+
 /// Twenty small steps.
 pub fn options() -> TrainOptions {
     TrainOptions {
         iterations: Some(20),
         batch: BatchSize::Global(12),
-        optimizer: SgdSettings { learning_rate: 0.02, momentum: 0.5, weight_decay: 0.01 },
+        optimizer: sgd(0.5, 0.01),
+        learning_rate: 0.02,
         ..TrainOptions::default()
     }
 }
