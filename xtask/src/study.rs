@@ -16,6 +16,7 @@ mod cluster;
 mod crossovers;
 mod ddp;
 mod efficiency;
+mod explanations;
 mod formula;
 mod measured;
 mod overlap;
@@ -49,7 +50,7 @@ pub struct Options {
     #[arg(long, value_enum)]
     pub part: Part,
 
-    /// How often everything is measured, in turns [default: 3; crossovers 1]
+    /// How often everything is measured, in turns [default: 3; the study's own cells in crossovers 1]
     #[arg(long, value_name = "N")]
     pub rounds: Option<usize>,
 
@@ -118,7 +119,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     fs::create_dir_all(&scratch).map_err(|error| format!("cannot create {}: {error}", scratch.display()))?;
     Ours::build(root, &scratch)?;
     let program = crate::compare::ours::program(root);
-    let rounds = match (options.rounds, options.quick || options.part == Part::Crossovers) {
+    let rounds = match (options.rounds, options.quick) {
         (Some(rounds), _) => rounds.max(1),
         (None, true) => 1,
         (None, false) => 3,

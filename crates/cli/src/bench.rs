@@ -6,6 +6,7 @@ mod catalogue;
 mod cell;
 mod conduct;
 mod files;
+mod fits;
 mod follow;
 mod identity;
 mod judge;
@@ -15,6 +16,7 @@ mod models;
 mod orders;
 mod rank;
 mod screen;
+mod share;
 mod stage;
 mod statistics;
 mod store;
@@ -56,11 +58,11 @@ pub mod worlds {
     pub use super::rank::{RANK_COMMAND, WorldSpec, result_text};
 }
 use screen::Screen;
-pub use statistics::geometric_mean;
+pub use statistics::{Estimate, Ratio, VALUES_MIN, geometric_mean};
 use store::{Store, StudyId, StudyRecord, now};
 pub use store::{Store as ResultStore, StudyRecord as Study};
 use study::{Launched, Place, Refusal, plan};
-pub use summary::{Group, Panel, Row, panels};
+pub use summary::{Group, Panel, Row, RowResult, panels};
 pub use verdict::Verdict;
 
 /// Measures, and writes the report; or helps another rank of the same launcher to.
@@ -102,11 +104,7 @@ fn study_here(
     let place = Place { cores: thread::available_parallelism().map_or(1, usize::from), launched };
     let catalogue = models::catalogue(registry);
     let study = plan(arguments, &catalogue, place)?;
-    for panel in &study.panels {
-        // The largest world needs the most.
-        let largest = panel.cells.iter().max_by_key(|one| one.cell.workers);
-        largest.map_or(Ok(()), |one| models::check(&one.cell, registry, place.launched.is_some()))?;
-    }
+    fits::check(&study, registry, place.launched.is_some())?;
     let record = record(arguments, &study, &place)?;
     let files = files::Files::create(arguments)?;
     let store = Store::open(&arguments.database)?;
@@ -146,9 +144,10 @@ fn study_here(
 
 /// Tables, files and report of everything that the study has measured, under the date and the command with which it began.
 fn show(arguments: &BenchArguments, store: &Store, id: StudyId, files: files::Files) -> Result<(), Failure> {
-    let panels = panels(&store.cells(id)?);
+    let study = store.study(id)?;
+    let panels = panels(&store.cells(id)?, study.machine.cores);
     unless_closed(screen::tables(&panels, &mut io::stdout().lock()))?;
-    let report = Report { study: store.study(id)?, panels };
+    let report = Report { study, panels };
     files.write(&report)?;
     report::write(std::slice::from_ref(&report), &arguments.report)?;
     unless_closed(screen::paths(arguments, &mut io::stdout().lock()))
@@ -224,7 +223,7 @@ impl Worlds for Processes {
 /// A study that was never run, for the tests of what is made of it.
 #[cfg(test)]
 pub fn sample_panels() -> Vec<Panel> {
-    panels(&summary::samples::study())
+    panels(&summary::samples::study(), 2)
 }
 
 /// What that study was.

@@ -95,7 +95,9 @@ fn check_trace(events: &[Value]) {
             let pid = of(method, worker);
             let is_piece = |event: &&Value| event["ph"] == "X" && event["pid"].as_u64() == Some(pid as u64);
             let pieces: Vec<&Value> = events.iter().filter(is_piece).collect();
-            for lane in ["forward", "backward", "update", "communication", &format!("to {peer}"), &format!("from {peer}")] {
+            for lane in
+                ["forward", "backward", "update", "communication", &format!("to {peer}"), &format!("from {peer}")]
+            {
                 let spans = pieces.iter().filter(|piece| piece["cat"] == *lane);
                 assert!(spans.count() > 0, "{method}, {worker} has nothing in `{lane}`");
             }

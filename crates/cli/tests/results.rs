@@ -28,6 +28,7 @@ const RUNS: [&[&str]; 8] = [
         "--methods=wfbp-a2a,bsp-a2a",
         "--workers=2",
         "--iterations=2",
+        "--runs=1",
         "--report=/dev/null",
         concat!("--database=", env!("CARGO_TARGET_TMPDIR"), "/results.db"),
     ],

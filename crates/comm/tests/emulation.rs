@@ -279,7 +279,6 @@ fn connected(emulations: [Option<Emulation>; 2]) -> [Result<(), String>; 2] {
         listener: (rank == 0).then_some(listener),
         job: "emulation".into(),
         terms: String::new(),
-        terms: String::new(),
     };
     let connect = |(rank, emulation): (u32, Option<Emulation>)| {
         let timeout = Duration::from_secs(20);

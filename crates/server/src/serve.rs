@@ -300,9 +300,9 @@ impl<'a> Server<'a> {
             optimizer.apply(&update, sum, parameters);
             self.served.applying += started.elapsed();
             if let Some(tracing) = &mut self.tracing {
-                let named = work.assignment.named(task.iteration, *operation, CallOptions::default());
+                let named = name(work.operations, task.iteration, *operation);
                 let bytes = size_of_val(&parameters[..]);
-                tracing.applied(&named, bytes, self.world.clock_at(started), self.world.clock());
+                tracing.applied(work.version, named, bytes, self.world.clock_at(started), self.world.clock());
             }
         }
     }

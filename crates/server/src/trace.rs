@@ -79,9 +79,8 @@ impl Tracing {
         Tracing { applied: Vec::new() }
     }
 
-    /// The optimiser has made so many bytes of parameters, for the operation that `options` name.
-    pub fn applied(&mut self, options: &CallOptions, bytes: usize, start: Duration, end: Duration) {
-        let (plan_version, operation) = (options.plan_version, options.operation.unwrap_or_default());
+    /// The optimiser has made so many bytes of parameters, for that operation.
+    pub fn applied(&mut self, plan_version: u32, operation: u64, bytes: usize, start: Duration, end: Duration) {
         let key = OperationKey { plan_version, operation, ..OperationKey::default() };
         self.applied.push(Applied { key, start, end, bytes: bytes as u64 });
     }

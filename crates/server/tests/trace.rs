@@ -7,9 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use paceline_comm::{CallOptions, Transport};
 use paceline_plan::Plan;
-use paceline_server::{
-    Apply, Assignment, Mode, ParameterServer, Roles, ServeOptions, ShardTrace, ShardWork, Update,
-};
+use paceline_server::{Apply, Assignment, Mode, ParameterServer, Roles, ServeOptions, ShardTrace, ShardWork, Update};
 use support::{LINKS, aggregate, filled, plan, world_with_shards};
 
 const WORKERS: usize = 2;
@@ -22,12 +20,7 @@ fn traced(links: Transport, shards: usize) -> (Vec<ShardTrace>, [i64; 2], Plan) 
     let noted = found.clone();
     let served = world_with_shards(links, roles, &ServeOptions::default(), move |world, roles| {
         let server = ParameterServer::connect(world, roles).unwrap();
-        let assignment = |iterations| Assignment {
-            plan: given.clone(),
-            iterations,
-            extensible: false,
-            mode: Mode::Aggregate,
-        };
+        let assignment = |iterations| Assignment { plan: given.clone(), iterations, mode: Mode::Aggregate };
         server.assign(&assignment(0..1)).unwrap();
         aggregate(&server, world, &assignment(0..1), 0, 1);
         server.start_trace().unwrap();
@@ -109,7 +102,7 @@ fn the_optimiser_of_a_shard_is_noted() {
         let server = ParameterServer::connect(world, roles).unwrap();
         let plan = plan(1, &[100, 50], 60, 1);
         let mode = Mode::Apply { optimizer: Vec::new() };
-        let assignment = Assignment { plan: plan.clone(), iterations: 0..1, extensible: false, mode };
+        let assignment = Assignment { plan: plan.clone(), iterations: 0..1, mode };
         server.start_trace().unwrap();
         server.assign(&assignment).unwrap();
         for (operation, (_, partition)) in plan.partitions().enumerate() {

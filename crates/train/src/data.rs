@@ -230,7 +230,7 @@ impl Dataset {
     }
 
     /// What it takes in memory.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         match self {
             Dataset::Images(images) => (images.pixels.len() + size_of_val(&*images.labels)) as u64,
             Dataset::Text(text) => text.bytes() as u64,

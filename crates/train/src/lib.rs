@@ -83,7 +83,7 @@ pub use learning_rate::{LearningRate, LearningRateSchedule, ScheduleTextError};
 pub use measure::{
     CellRun, CommunicationCost, FormulaInputs, Lateness, Length, MeasureOptions, RECORDED_ITERATIONS, Subject, measure,
 };
-pub use memory::{MemoryError, MemoryEstimate, available_memory, check_memory, memory_estimate};
+pub use memory::{MemoryError, MemoryEstimate, available_memory, check_memory, memory_estimate, memory_of_parameters};
 pub use on_server::{ServerOptimizers, serve_options};
 pub use optimizer::{
     AdamW, AdamWSettings, MomentumSgd, Optimizer, OptimizerSettings, Part, SgdSettings, UnknownOptimizer,

@@ -22,12 +22,12 @@ pub struct MemoryEstimate {
     pub backward: u64,
     /// Training and test samples.
     pub data: u64,
-    /// A worker's share of what servers beside the workers take; 0 without servers.
-    pub servers: u64,
     /// The program itself, its threads and links.
     pub process: u64,
     /// Workers on this machine.
     pub workers: usize,
+    /// All parameter servers on this machine together: their partitions, and the processes of those that have one.
+    pub servers: u64,
 }
 
 /// What a worker has allocated before it has a model; measured: 40 to 50 MB.
@@ -62,9 +62,28 @@ pub fn memory_estimate(
         activations: bytes(of_batch(of_sample.kept).saturating_add(parameters)),
         backward: bytes((GRADIENT_COPIES * largest).saturating_add(of_batch(BACKWARD_COPIES * of_sample.largest))),
         data: 0,
-        servers: 0,
         process: PROCESS_BYTES,
         workers,
+        servers: 0,
+    }
+}
+
+/// The estimate for `workers` workers on this machine that replay a profile of so many parameters, or train a model of
+/// which nothing else is known: with `optimizer_copies`, parameters and what autograd copies of them count, too;
+/// activations do not. None: a replay, which has neither.
+pub fn memory_of_parameters(parameters: u64, optimizer_copies: Option<usize>, workers: usize) -> MemoryEstimate {
+    let bytes = parameters.saturating_mul(size_of::<f32>() as u64);
+    let trained = if optimizer_copies.is_some() { bytes } else { 0 };
+    MemoryEstimate {
+        parameters: trained,
+        gradients: bytes,
+        optimizer: bytes.saturating_mul(optimizer_copies.unwrap_or(0) as u64),
+        activations: trained,
+        backward: 0,
+        data: 0,
+        process: PROCESS_BYTES,
+        workers,
+        servers: 0,
     }
 }
 
@@ -82,32 +101,35 @@ pub fn check_memory(options: &TrainOptions, data: &Data, world_size: usize, work
     };
     let strategy = options.parsed_strategy().ok();
     let servers = strategy.as_ref().and_then(|strategy| strategy.servers(world_size, 1));
-    let estimate = servers.map_or(estimate, |servers| estimate.with_servers(servers.apply));
-    available_memory().map_or(Ok(()), |available| estimate.check(options.model, available))
+    let estimate = servers.map_or(estimate, |servers| {
+        estimate.with_servers(if servers.dedicated { servers.shards } else { 0 }, servers.apply)
+    });
+    available_memory().map_or(Ok(()), |available| estimate.check(options.model.name(), available))
 }
 
 impl MemoryEstimate {
-    /// The same with servers on this machine, which have a sum for each element; and, if they `apply`, its parameter and the
-    /// optimiser's state. A worker then has the parameters that come back instead of that state.
-    pub fn with_servers(self, apply: bool) -> MemoryEstimate {
-        let (optimizer, of_servers) = match apply {
-            true => (self.gradients, (2 * self.gradients).saturating_add(self.optimizer)),
-            false => (self.optimizer, self.gradients),
-        };
-        MemoryEstimate { optimizer, servers: of_servers.div_ceil(self.workers.max(1) as u64), ..self }
-    }
-
     /// Bytes that one worker takes.
     pub fn worker_bytes(&self) -> u64 {
         self.parts().into_iter().map(|(_, bytes)| bytes).fold(0, u64::saturating_add)
     }
 
-    /// Bytes that all workers on this machine take.
+    /// Bytes that everybody on this machine takes.
     pub fn total_bytes(&self) -> u64 {
-        self.worker_bytes().saturating_mul(self.workers as u64)
+        self.worker_bytes().saturating_mul(self.workers as u64).saturating_add(self.servers)
     }
 
-    fn parts(&self) -> [(&'static str, u64); 8] {
+    /// With parameter servers on this machine: a sum for each element, so one set of gradients for all shards together; and
+    /// if they `apply` the optimiser, its parameter and the optimiser's state. Then a worker has the parameters that come
+    /// back instead of that state. `processes` of the servers are no threads of a worker.
+    pub fn with_servers(self, processes: usize, apply: bool) -> MemoryEstimate {
+        let (optimizer, elements) = match apply {
+            true => (self.gradients, self.gradients.saturating_mul(2).saturating_add(self.optimizer)),
+            false => (self.optimizer, self.gradients),
+        };
+        MemoryEstimate { optimizer, servers: elements.saturating_add(PROCESS_BYTES * processes as u64), ..self }
+    }
+
+    fn parts(&self) -> [(&'static str, u64); 7] {
         [
             ("parameters", self.parameters),
             ("gradients", self.gradients),
@@ -115,7 +137,6 @@ impl MemoryEstimate {
             ("activations", self.activations),
             ("backward", self.backward),
             ("data", self.data),
-            ("servers", self.servers),
             ("process", self.process),
         ]
     }
@@ -124,28 +145,30 @@ impl MemoryEstimate {
     ///
     /// # Errors
     /// [`MemoryError`], if `available_bytes` are less.
-    pub fn check(&self, model: ModelName, available_bytes: u64) -> Result<(), MemoryError> {
+    pub fn check(&self, model: &str, available_bytes: u64) -> Result<(), MemoryError> {
         if self.total_bytes() <= available_bytes {
             return Ok(());
         }
-        Err(MemoryError { model, estimate: *self, available_bytes })
+        Err(MemoryError { model: model.to_owned(), estimate: *self, available_bytes })
     }
 }
 
 /// A run that would not fit in memory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{model} would not fit in memory: {workers} workers take about {each} each ({parts}), {total} together, and {available} \
-     are available; use fewer workers, a smaller batch, or --compute replay",
+    "{model} would not fit in memory: {workers} workers take about {each} each ({parts}){servers}, {total} together, and \
+     {available} are available; use fewer workers{smaller}",
     workers = estimate.workers,
     each = size(estimate.worker_bytes()),
     parts = parts(estimate),
     total = size(estimate.total_bytes()),
-    available = size(*available_bytes)
+    available = size(*available_bytes),
+    servers = servers(estimate),
+    smaller = smaller(estimate)
 )]
 pub struct MemoryError {
-    /// What should be trained.
-    pub model: ModelName,
+    /// What should be trained or replayed.
+    pub model: String,
     /// What that would take.
     pub estimate: MemoryEstimate,
     /// What there is.
@@ -153,8 +176,17 @@ pub struct MemoryError {
 }
 
 fn parts(estimate: &MemoryEstimate) -> String {
-    let parts = estimate.parts().into_iter().filter(|(name, bytes)| *name != "servers" || *bytes > 0);
+    let parts = estimate.parts().into_iter().filter(|(_, bytes)| *bytes > 0);
     parts.map(|(name, bytes)| format!("{name} {}", size(bytes))).collect::<Vec<_>>().join(", ")
+}
+
+fn servers(estimate: &MemoryEstimate) -> String {
+    if estimate.servers > 0 { format!(", parameter servers {}", size(estimate.servers)) } else { String::new() }
+}
+
+/// A replay holds nothing that depends on its batch.
+fn smaller(estimate: &MemoryEstimate) -> &'static str {
+    if estimate.parameters > 0 { ", a smaller batch, or --compute replay" } else { "" }
 }
 
 fn size(bytes: u64) -> String {
@@ -213,27 +245,40 @@ mod tests {
         // Parameters, their copy, gradients and two numbers of AdamW: five times 1.34 GB.
         assert!(estimate.worker_bytes() > 5 * 1_344_000_000 && estimate.worker_bytes() < 20_000_000_000);
         assert_eq!(estimate.total_bytes(), 4 * estimate.worker_bytes());
-        assert_eq!(estimate.check(ModelName::BertLarge, estimate.total_bytes()), Ok(()));
-        let error = estimate.check(ModelName::BertLarge, 16_000_000_000).unwrap_err().to_string();
+        assert_eq!(estimate.check("bert-large", estimate.total_bytes()), Ok(()));
+        let error = estimate.check("bert-large", 16_000_000_000).unwrap_err().to_string();
         for part in ["bert-large would not fit", "4 workers", "parameters 1.3 GB", "16.0 GB are available", "replay"] {
             assert!(error.contains(part), "`{error}` does not say {part}");
         }
         // No overflow, whatever is asked for.
-        assert!(
-            memory_estimate(ModelName::Cnn, usize::MAX, 2, usize::MAX).check(ModelName::Cnn, u64::MAX - 1).is_err()
-        );
+        assert!(memory_estimate(ModelName::Cnn, usize::MAX, 2, usize::MAX).check("cnn", u64::MAX - 1).is_err());
+    }
+
+    /// 32 replays of BERT-Large hold 32 times its gradients, whatever the batch, and servers one set of them more.
+    #[test]
+    fn replays_and_servers_take_memory_too() {
+        const GRADIENTS: u64 = 4 * 336_232_258;
+        let replay = memory_of_parameters(336_232_258, None, 32);
+        assert_eq!(replay.total_bytes(), 32 * (GRADIENTS + PROCESS_BYTES));
+        let served = replay.with_servers(2, false);
+        assert_eq!(served.total_bytes(), replay.total_bytes() + GRADIENTS + 2 * PROCESS_BYTES);
+        let error = served.check("bert-large", 16_000_000_000).unwrap_err().to_string();
+        assert!(error.contains("32 workers take about 1.4 GB each (gradients 1.3 GB, process 50 MB)"), "{error}");
+        assert!(error.contains("parameter servers 1.4 GB") && error.ends_with("use fewer workers"), "{error}");
+        // A model of one's own: parameters, their copy, gradients and a velocity at least.
+        assert_eq!(memory_of_parameters(1000, Some(1), 1).worker_bytes(), 4 * 4000 + PROCESS_BYTES);
     }
 
     #[test]
     fn servers_take_memory_too() {
         let estimate = memory_estimate(ModelName::Mlp, 8, 2, 2);
         let all_parameters = estimate.gradients;
-        let aggregate = estimate.with_servers(false);
-        assert_eq!((aggregate.servers, aggregate.optimizer), (all_parameters / 2, 2 * all_parameters));
+        let aggregate = estimate.with_servers(0, false);
+        assert_eq!((aggregate.servers, aggregate.optimizer), (all_parameters, 2 * all_parameters));
         // Sum, parameter and two moments on the servers; on a worker the parameters that come back.
-        let apply = estimate.with_servers(true);
-        assert_eq!((apply.servers, apply.optimizer), (2 * all_parameters, all_parameters));
-        assert_eq!(aggregate.worker_bytes(), estimate.worker_bytes() + aggregate.servers);
+        let apply = estimate.with_servers(0, true);
+        assert_eq!((apply.servers, apply.optimizer), (4 * all_parameters, all_parameters));
+        assert_eq!(aggregate.total_bytes(), estimate.total_bytes() + aggregate.servers);
     }
 
     #[test]

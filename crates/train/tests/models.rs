@@ -347,7 +347,20 @@ fn the_page_about_models_has_their_sizes() {
     for model in ModelName::ALL {
         let parameters = model.parameters();
         let elements: usize = parameters.iter().map(|info| info.elements()).sum();
-        let row = format!("| `{model}` | {} | {elements} |", parameters.len());
+        let macs = thousands(model.forward_macs_per_sample());
+        let row = format!("| `{model}` | {} | {elements} | {macs} |", parameters.len());
         assert!(page.contains(&row), "docs/models.md has no row `{row}`");
+        // The study's lists say the same.
+        if let Some(profile) = paceline_plan::built_in_profile(model.name()) {
+            let listed: u64 = profile.tensors.iter().map(|tensor| tensor.forward_macs_per_sample).sum();
+            assert_eq!(model.forward_macs_per_sample(), listed, "{model}");
+        }
     }
+}
+
+/// `25,557,032`.
+fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let groups: Vec<&str> = digits.as_bytes().rchunks(3).rev().filter_map(|group| str::from_utf8(group).ok()).collect();
+    groups.join(",")
 }

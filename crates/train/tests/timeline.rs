@@ -4,11 +4,10 @@ mod support;
 
 use paceline_plan::Plan;
 use paceline_train::{
-    CandleBackend, CellRun, Lane, Length, MeasureOptions, Mlp, MomentumSgd, Normalise, Process, SgdSettings, Span,
-    Subject, Timeline, measure,
+    CandleBackend, CellRun, Lane, Length, MeasureOptions, Mlp, Normalise, Process, Span, Subject, Timeline, measure,
 };
 use support::emulated::{demand, emulated, eventually, profile};
-use support::{on_workers, sample};
+use support::{on_workers, sample, sgd};
 
 /// Times are given to the nanosecond.
 const ROUNDED: f64 = 2e-9;
@@ -114,7 +113,10 @@ fn check_shard(run: &CellRun, shard: usize, process: &Process) {
         assert_eq!((received.bytes, sent.bytes), (bytes, bytes));
         if run.workers > 1 {
             let (added, _) = find("adding");
-            assert!(added.start_s >= received.start_s && added.start_s <= sent.end_s, "{added:?}, {received:?}, {sent:?}");
+            assert!(
+                added.start_s >= received.start_s && added.start_s <= sent.end_s,
+                "{added:?}, {received:?}, {sent:?}"
+            );
         }
     }
 }
@@ -157,10 +159,10 @@ fn a_real_models_timeline_holds_together() {
     for (strategy, shards) in [("wfbp-a2a", 0), ("ddp", 0), ("bytescheduler-ps,arch=ps:1:64KiB", 1)] {
         let runs = on_workers(2, shards, |peers| {
             let normalise = Normalise { mean: 0.3, deviation: 0.4 };
-            let settings = SgdSettings { learning_rate: 0.01, momentum: 0.9, weight_decay: 0.0 };
             let subject = Subject::Model {
                 name: "mlp".into(),
-                optimizer: Box::new(MomentumSgd::new(settings, [100_352, 128, 1_280, 10].into_iter())),
+                optimizer: sgd(0.9, 0.0),
+                learning_rate: 0.01,
                 backend: Box::new(CandleBackend::new(Mlp::new(28 * 28, 10, normalise), 1).expect("a model")),
                 data: &data,
             };
@@ -202,7 +204,9 @@ fn bytescheduler_begins_forward_before_the_last_operation_has_arrived() {
     for arch in ["a2a:ring", "ps:2:800000"] {
         eventually(|| {
             let (first_s, last_s) = overlaps(&format!("schedule=bytescheduler:800000:1600000,arch={arch}"));
-            demand(first_s < last_s, || format!("{arch}: forward began after {first_s} s, the last came after {last_s} s"))
+            demand(first_s < last_s, || {
+                format!("{arch}: forward began after {first_s} s, the last came after {last_s} s")
+            })
         });
     }
 }

@@ -2,7 +2,8 @@
 //! readable on light and dark ground.
 
 use std::collections::BTreeSet;
-use std::fmt::{self, Write};
+
+use paceline_chart::Svg;
 
 use super::command::Setting;
 use super::report::title;
@@ -21,54 +22,38 @@ const RATIO_MIN: f64 = 0.5;
 const RATIO_MAX: f64 = 4.0;
 
 /// Draws the all-reduce's comparisons.
-pub fn draw(summary: &Summary) -> Result<String, fmt::Error> {
+pub fn draw(summary: &Summary) -> String {
     let shown: Vec<&Comparison> =
         summary.comparisons.iter().filter(|one| one.setting.collective == "all-reduce").collect();
     let mut settings: Vec<&Setting> = shown.iter().map(|one| &one.setting).collect();
     settings.dedup();
     let rows = settings.len().div_ceil(COLUMNS);
-    let width = LEFT + COLUMNS as f64 * PANEL_WIDTH + GAP_X + 20.0;
-    let height = TOP + rows as f64 * (PANEL_HEIGHT + GAP_Y);
-    let mut out = String::new();
-    writeln!(
-        out,
-        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-labelledby="t">"#
-    )?;
-    let label = "All-reduce: the time of Open MPI and of Gloo over Paceline's, by size";
-    writeln!(out, "<title id=\"t\">{label}</title>\n<style>{STYLE}</style>")?;
-    writeln!(out, r#"<rect class="ground" width="{width}" height="{height}"/>"#)?;
-    writeln!(
-        out,
-        r#"<text class="head" x="{LEFT}" y="26">All-reduce: the rival's time over ours, by bytes of data</text>"#
-    )?;
-    write_legend(&shown, &mut out)?;
+    let mut svg = Svg::new(LEFT + COLUMNS as f64 * PANEL_WIDTH + GAP_X + 20.0);
+    svg.text(LEFT, 26.0, "head", "All-reduce: the rival's time over ours, by bytes of data");
+    legend(&shown, &mut svg);
     for (index, setting) in settings.into_iter().enumerate() {
         let x = LEFT + (index % COLUMNS) as f64 * (PANEL_WIDTH + GAP_X);
         let y = TOP + 24.0 + (index / COLUMNS) as f64 * (PANEL_HEIGHT + GAP_Y);
-        writeln!(out, r#"<g transform="translate({x} {y})">"#)?;
         let here: Vec<&Comparison> = shown.iter().copied().filter(|one| one.setting == *setting).collect();
         // One axis per transport: Gloo's small messages would flatten the panels of shared memory.
         let alike: Vec<&Comparison> =
             shown.iter().copied().filter(|one| one.setting.transport == setting.transport).collect();
-        write_panel(setting, &here, &Axes::around(&alike), &mut out)?;
-        writeln!(out, "</g>")?;
+        svg.place([x, y], &panel(setting, &here, &Axes::around(&alike)));
     }
-    writeln!(out, "</svg>")?;
-    Ok(out)
+    svg.reach(TOP + rows as f64 * (PANEL_HEIGHT + GAP_Y));
+    svg.alone("All-reduce: the time of Open MPI and of Gloo over Paceline's, by size", STYLE)
 }
 
+/// What only this chart has.
 const STYLE: &str = "
-text{font:12px system-ui,sans-serif;fill:#3b4048}
-.head{font-size:16px;font-weight:600;fill:#15181c}.name{font-weight:600;fill:#15181c}
-.ground{fill:#fff}.panel{fill:#f6f7f9}.losing{fill:#d1242f;fill-opacity:.09}.warn{fill:#b31d28}
-.grid{stroke:#d7dbe0}.one{stroke:#3b4048;stroke-width:1.5}
+.panel{fill:#f6f7f9}.losing{fill:#d1242f;fill-opacity:.09}
+.one{stroke:#3b4048;stroke-width:1.5}
 .line{fill:none;stroke-width:2;stroke-linejoin:round}.dot{stroke-width:2}
 .r0{stroke:#7aa7e0}.r1{stroke:#1257b8}.r2{stroke:#d9730d}
 .f0{fill:#7aa7e0}.f1{fill:#1257b8}.f2{fill:#d9730d}.lost{fill:#fff}.hollow{stroke:#3b4048;fill:#fff}
 @media(prefers-color-scheme:dark){
-text{fill:#b6bec9}.head,.name{fill:#f0f3f6}
-.ground{fill:#0d1117}.panel{fill:#161b22}.losing{fill:#f85149;fill-opacity:.14}.warn{fill:#ff8f87}
-.grid{stroke:#2d333b}.one{stroke:#b6bec9}
+.panel{fill:#161b22}.losing{fill:#f85149;fill-opacity:.14}
+.one{stroke:#b6bec9}
 .r0{stroke:#3f6ea8}.r1{stroke:#6cb0ff}.r2{stroke:#ffa657}
 .f0{fill:#3f6ea8}.f1{fill:#6cb0ff}.f2{fill:#ffa657}.lost{fill:#0d1117}.hollow{stroke:#b6bec9;fill:#0d1117}}
 ";
@@ -108,37 +93,37 @@ impl Axes {
     }
 }
 
-fn write_legend(shown: &[&Comparison], out: &mut String) -> fmt::Result {
+fn legend(shown: &[&Comparison], svg: &mut Svg) {
     let mut x = LEFT;
     for (index, rival) in RIVALS.iter().enumerate().filter(|(_, rival)| shown.iter().any(|one| one.rival == **rival)) {
-        writeln!(out, r#"<path class="line r{index}" d="M{x} 50h22"/>"#)?;
-        writeln!(out, r#"<circle class="dot r{index} f{index}" cx="{}" cy="50" r="3"/>"#, x + 11.0)?;
-        writeln!(out, r#"<text x="{}" y="54">{}</text>"#, x + 28.0, title(rival))?;
+        svg.path(&format!("M{x} 50h22"), &format!("line r{index}"));
+        svg.circle([x + 11.0, 50.0, 3.0], &format!("dot r{index} f{index}"), "");
+        svg.text(x + 28.0, 54.0, "", title(rival));
         x += 46.0 + 7.0 * title(rival).len() as f64;
     }
-    writeln!(out, r#"<circle class="dot hollow" cx="{}" cy="50" r="4.5"/>"#, x + 5.0)?;
-    writeln!(out, r#"<text x="{}" y="54">lost, beyond the noise</text>"#, x + 16.0)
+    svg.circle([x + 5.0, 50.0, 4.5], "dot hollow", "");
+    svg.text(x + 16.0, 54.0, "", "lost, beyond the noise");
 }
 
-fn write_panel(setting: &Setting, here: &[&Comparison], axes: &Axes, out: &mut String) -> fmt::Result {
+fn panel(setting: &Setting, here: &[&Comparison], axes: &Axes) -> Svg {
+    let mut svg = Svg::new(PANEL_WIDTH);
     let transport = if setting.transport == "shm" { "Shared memory" } else { "TCP on loopback" };
-    writeln!(out, r#"<text class="name" x="0" y="-8">{transport}, {} ranks</text>"#, setting.ranks)?;
-    writeln!(out, r#"<rect class="panel" width="{PANEL_WIDTH}" height="{PANEL_HEIGHT}"/>"#)?;
+    svg.text(0.0, -8.0, "best", &format!("{transport}, {} ranks", setting.ranks));
+    svg.rect([0.0, 0.0, PANEL_WIDTH, PANEL_HEIGHT], "panel", "");
     let one = axes.y(1.0);
-    writeln!(out, r#"<rect class="losing" y="{one:.1}" width="{PANEL_WIDTH}" height="{:.1}"/>"#, PANEL_HEIGHT - one)?;
+    svg.rect([0.0, one, PANEL_WIDTH, PANEL_HEIGHT - one], "losing", "");
     for tick in axes.ticks() {
         let (y, class) = (axes.y(tick), if tick == 1.0 { "one" } else { "grid" });
-        writeln!(out, r#"<path class="{class}" d="M0 {y:.1}h{PANEL_WIDTH}"/>"#)?;
-        writeln!(out, r#"<text x="-7" y="{:.1}" text-anchor="end">{tick}</text>"#, y + 4.0)?;
+        svg.path(&format!("M0 {y:.1}h{PANEL_WIDTH}"), class);
+        svg.text(-7.0, y + 4.0, "end", &tick.to_string());
     }
     for (index, &bytes) in axes.sizes.iter().enumerate() {
         let x = axes.x(bytes);
-        writeln!(out, r#"<path class="grid" d="M{x:.1} {PANEL_HEIGHT}v4"/>"#)?;
+        svg.path(&format!("M{x:.1} {PANEL_HEIGHT}v4"), "grid");
         // The last two lie close together.
         let crowded = index + 1 < axes.sizes.len() && axes.x(axes.sizes[index + 1]) - x < 34.0;
         if !crowded {
-            let label = size(bytes);
-            writeln!(out, r#"<text x="{x:.1}" y="{}" text-anchor="middle">{label}</text>"#, PANEL_HEIGHT + 19.0)?;
+            svg.text(x, PANEL_HEIGHT + 19.0, "middle", &size(bytes));
         }
     }
     for (index, rival) in RIVALS.iter().enumerate() {
@@ -146,20 +131,17 @@ fn write_panel(setting: &Setting, here: &[&Comparison], axes: &Axes, out: &mut S
         let path: Vec<String> =
             points.iter().map(|one| format!("{:.1} {:.1}", axes.x(one.bytes), axes.y(one.ratio))).collect();
         if !path.is_empty() {
-            writeln!(out, r#"<path class="line r{index}" d="M{}"/>"#, path.join("L"))?;
+            svg.path(&format!("M{}", path.join("L")), &format!("line r{index}"));
         }
         for point in points {
             let (x, y) = (axes.x(point.bytes), axes.y(point.ratio));
             let (class, radius) =
                 if point.verdict == Verdict::Lost { ("lost".to_owned(), 4.5) } else { (format!("f{index}"), 3.0) };
             let hint = format!("{}, {}: {:.2}", title(rival), size(point.bytes), point.ratio);
-            writeln!(
-                out,
-                r#"<circle class="dot r{index} {class}" cx="{x:.1}" cy="{y:.1}" r="{radius}"><title>{hint}</title></circle>"#
-            )?;
+            svg.circle([x, y, radius], &format!("dot r{index} {class}"), &hint);
         }
     }
-    Ok(())
+    svg
 }
 
 /// Short enough for an axis.
@@ -191,7 +173,7 @@ mod tests {
         ];
         let (geometric_means, bounds, crowds, targets) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let summary = Summary { comparisons, geometric_means, bounds, crowds, targets };
-        let svg = draw(&summary).expect("it can be drawn");
+        let svg = draw(&summary);
         assert_eq!(svg.matches("<title>Open MPI, default, ").count(), 3);
         assert_eq!(svg.matches(" lost\"").count(), 1);
         assert!(svg.contains(">1K<") && svg.contains(">100M<") && svg.contains(">64<"), "{svg}");

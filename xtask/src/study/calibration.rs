@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::cells::{Cell, find};
+use super::explanations::explanation;
 use crate::compare::Error;
 
 /// A gap that is larger than this must be explained.
@@ -22,6 +23,8 @@ pub struct StudyCell {
     pub method: String,
     /// GPUs.
     pub workers: usize,
+    /// Samples per GPU and iteration.
+    pub local_batch: usize,
     /// Samples per second of all.
     pub samples_per_s: f64,
     /// What the file says besides.
@@ -41,6 +44,8 @@ pub struct Comparison {
     pub difference_s: Option<f64>,
     /// Why it is not compared.
     pub skipped: Option<String>,
+    /// What explains a gap that is larger than [`GAP_MAX`].
+    pub explained: Option<String>,
 }
 
 /// Reads the file.
@@ -52,9 +57,9 @@ pub fn read(root: &Path) -> Result<Vec<StudyCell>, Error> {
 }
 
 /// `model,local_batch,network,method,workers,samples_per_s,std,single_gpu,note`.
-fn parse(line: &str) -> Option<StudyCell> {
+pub fn parse(line: &str) -> Option<StudyCell> {
     let fields: Vec<&str> = line.split(',').collect();
-    let [model, _, network, method, workers, samples_per_s, _, _, note] = fields[..] else { return None };
+    let [model, local_batch, network, method, workers, samples_per_s, _, _, note] = fields[..] else { return None };
     Some(StudyCell {
         model: match model {
             "ResNet-50" => "resnet50",
@@ -66,41 +71,61 @@ fn parse(line: &str) -> Option<StudyCell> {
         network: network.to_owned(),
         method: format!("study-{}", method.to_lowercase()),
         workers: workers.parse().ok()?,
+        local_batch: local_batch.parse().ok()?,
         samples_per_s: samples_per_s.parse().ok()?,
         note: note.to_owned(),
     })
 }
 
-/// Puts ours beside the study's.
-pub fn compare(study: &[StudyCell], ours: &[Cell]) -> Vec<Comparison> {
-    study.iter().map(|one| comparison(one, ours)).collect()
+impl Comparison {
+    /// Is the gap small, or explained? None: there is none.
+    pub fn agrees(&self) -> Option<bool> {
+        self.gap.map(|gap| gap.abs() <= GAP_MAX || self.explained.is_some())
+    }
 }
 
-fn comparison(study: &StudyCell, ours: &[Cell]) -> Comparison {
+/// Puts ours beside the study's. `left_out` says of a cell why it was not to be measured.
+pub fn compare(study: &[StudyCell], ours: &[Cell], left_out: &dyn Fn(&StudyCell) -> Option<String>) -> Vec<Comparison> {
+    study.iter().map(|one| comparison(one, ours, left_out)).collect()
+}
+
+fn comparison(study: &StudyCell, ours: &[Cell], left_out: &dyn Fn(&StudyCell) -> Option<String>) -> Comparison {
     let skip = |why: String| Comparison {
         study: study.clone(),
         ours: None,
         gap: None,
         difference_s: None,
         skipped: Some(why),
+        explained: None,
     };
-    // With one host of workers, BytePS used NCCL only: a server had nothing to do.
-    if study.note.contains("no_PS_traffic") {
+    if study.has_no_servers() {
         return skip("the study ran no server there".into());
     }
     let Some(cell) = find(ours, &study.model, &study.network, study.workers, &study.method) else {
-        return skip("not part of this run".into());
+        return skip(left_out(study).unwrap_or_else(|| "not part of this run".into()));
     };
     let (Some(samples_per_s), Some(iteration_s)) = (cell.samples_per_s, cell.iteration_s) else {
         return skip(cell.failures.join("; "));
     };
-    let study_s = (study.workers * cell.local_batch) as f64 / study.samples_per_s;
+    if cell.local_batch != study.local_batch {
+        return skip(format!("a local batch of {}, the study's is {}", cell.local_batch, study.local_batch));
+    }
+    let study_s = (study.workers * study.local_batch) as f64 / study.samples_per_s;
+    let gap = samples_per_s / study.samples_per_s - 1.0;
     Comparison {
         study: study.clone(),
         ours: Some(samples_per_s),
-        gap: Some(samples_per_s / study.samples_per_s - 1.0),
+        gap: Some(gap),
         difference_s: Some(iteration_s - study_s),
         skipped: None,
+        explained: if gap.abs() > GAP_MAX { explanation(study, cell) } else { None },
+    }
+}
+
+impl StudyCell {
+    /// With one host of workers, BytePS used NCCL only: a server had nothing to do.
+    pub fn has_no_servers(&self) -> bool {
+        self.note.contains("no_PS_traffic")
     }
 }
 
@@ -124,11 +149,18 @@ mod tests {
     fn a_gap_is_relative_to_the_study() {
         let study = parse("ResNet-50,64,10GbE,BSP-A2A,8,1000,1,253.1,").expect("a cell");
         let ours = [cell("resnet50", "10GbE", 8, "study-bsp-a2a", 1250.0)];
-        let compared = &compare(std::slice::from_ref(&study), &ours)[0];
+        let compare = |study: &StudyCell, ours: &[Cell]| {
+            compare(std::slice::from_ref(study), ours, &|_| Some("too large".into())).remove(0)
+        };
+        let compared = compare(&study, &ours);
+        assert_eq!((compared.agrees(), &compared.explained), (Some(false), &None));
         assert_eq!((compared.gap, compared.ours), (Some(0.25), Some(1250.0)));
         assert!((compared.difference_s.expect("both are there") - (0.4096 - 0.512)).abs() < 1e-12);
         let alone = StudyCell { note: "single_node;no_PS_traffic(1 worker machine)".into(), ..study.clone() };
-        assert!(compare(&[alone], &ours)[0].skipped.is_some());
-        assert!(compare(&[StudyCell { workers: 16, ..study }], &ours)[0].skipped.is_some());
+        assert!(compare(&alone, &ours).skipped.is_some());
+        let smaller = compare(&StudyCell { local_batch: 32, ..study.clone() }, &ours);
+        assert!(smaller.skipped.is_some_and(|why| why.contains("local batch of 64")));
+        let left_out = compare(&StudyCell { workers: 16, ..study }, &ours);
+        assert_eq!((left_out.skipped.as_deref(), left_out.agrees()), (Some("too large"), None));
     }
 }

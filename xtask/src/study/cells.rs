@@ -34,6 +34,8 @@ pub struct Cell {
     pub noise: Option<f64>,
     /// When its runs were made, and beside what.
     pub measured: String,
+    /// Half the 95 % confidence interval of the throughput, as a share of it; None: too few runs.
+    pub half_width_95: Option<f64>,
     /// Why runs gave nothing.
     pub failures: Vec<String>,
 }
@@ -93,6 +95,18 @@ struct RowResult {
 #[derive(Deserialize)]
 struct Estimate {
     mean: f64,
+    half_width_95: Option<f64>,
+    runs: usize,
+}
+
+/// Fewer runs have no interval worth the name (`VALUES_MIN` of crates/cli/src/bench/statistics.rs).
+const RUNS_MIN: usize = 3;
+
+impl Estimate {
+    /// As a share of the mean.
+    fn half_width(&self) -> Option<f64> {
+        self.half_width_95.filter(|_| self.runs >= RUNS_MIN).map(|half| half / self.mean)
+    }
 }
 
 /// Reads a file of `paceline bench --json`.
@@ -126,6 +140,7 @@ fn cell(setting: &Setting, group: &Group, row: &Row) -> Cell {
         dilate: setting.dilate,
         noise: group.noise,
         measured: row.occasions.iter().map(Occasion::in_words).collect::<Vec<_>>().join("; "),
+        half_width_95: result.and_then(|result| result.samples_per_s.half_width()),
         failures: row.failures.clone(),
     }
 }
@@ -164,6 +179,7 @@ pub mod samples {
             dilate: 2.0,
             noise: Some(0.01),
             measured: "2026-11-21 12:00, load 0.10".into(),
+            half_width_95: Some(0.001),
             failures: Vec::new(),
         }
     }

@@ -21,6 +21,18 @@ pub struct Group {
     pub methods: Vec<&'static str>,
     pub warm_up: usize,
     pub iterations: usize,
+    /// How often each cell is measured if nobody says it.
+    pub runs: usize,
+}
+
+/// GPUs in each host of the study.
+pub const WORKERS_PER_HOST: usize = 4;
+/// About what a replaying process takes besides its gradients, in bytes.
+const PROCESS_BYTES: f64 = 50e6;
+
+/// Seconds of computation in an iteration of a model at the study's batch, and bytes of its gradients.
+pub fn model(name: &str) -> Option<(f64, f64)> {
+    MODELS.iter().find(|model| model.0 == name).map(|model| (model.1, model.2))
 }
 
 /// Seconds of computation in an iteration, bytes of gradients: what an estimate needs.
@@ -43,8 +55,7 @@ impl Group {
 
     /// Seconds of an iteration if nothing were dilated, about; and how long the processors are busy with it.
     fn iteration_s(&self, workers: usize, cores: usize) -> (f64, f64) {
-        let of = |name| MODELS.iter().find(|model| model.0 == name).map_or((0.0, 0.0), |model| (model.1, model.2));
-        let (compute_s, bytes) = of(self.model);
+        let (compute_s, bytes) = model(self.model).unwrap_or((0.0, 0.0));
         let rate = NETWORKS.iter().find(|network| network.0 == self.network).map_or(1e9, |network| network.1);
         let line_s = 2.0 * (workers - 1) as f64 / workers as f64 * bytes / rate;
         // Sent, received and added, by every worker.
@@ -56,6 +67,13 @@ impl Group {
     pub fn dilate(&self, cores: usize) -> f64 {
         let (iteration_s, busy_s) = self.iteration_s(self.most(), cores);
         (busy_s / (BUSY_SHARE * iteration_s)).ceil().max(1.0)
+    }
+
+    /// Bytes that it takes, about: every worker holds its gradients, and so do its servers together.
+    pub fn memory_bytes(&self) -> f64 {
+        let (_, bytes) = model(self.model).unwrap_or((0.0, 0.0));
+        let served = if self.methods.iter().any(|method| method.contains("ps")) { bytes } else { 0.0 };
+        self.most() as f64 * (bytes + PROCESS_BYTES) + served
     }
 
     /// Seconds that it takes, about.
@@ -124,7 +142,14 @@ mod tests {
             methods: vec!["wfbp-ps", "schedule=wfbp,arch=a2a:ring"],
             warm_up: 1,
             iterations: 4,
+            runs: 1,
         }
+    }
+
+    #[test]
+    fn every_worker_holds_its_gradients() {
+        let bytes = group(&[8, 32]).memory_bytes();
+        assert!((33.0 * 102.2e6 + 32.0 * PROCESS_BYTES - bytes).abs() < 1.0, "{bytes}");
     }
 
     #[test]

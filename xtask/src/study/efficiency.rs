@@ -27,13 +27,16 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
     let rounds = measure(&place.worlds()?, &workload, &METHODS, None, effort, place.rounds)?;
     let mut table = Table::new(
         format!("{}, {} workers", rounds.model, super::HOSTS),
-        "In ms per iteration. The formula is the schedule's recursion with the ready times and the costs of operations \
-         that the same run has measured; alpha and beta are of an operation that has the network for itself.",
+        "In ms per iteration. The formula is the schedule's recursion with the profile's ready times and the costs of \
+         operations that the same run has measured; as announced: with the ready times of the run, late or not. Alpha and \
+         beta are of an operation that has the network for itself.",
         &[
             "method",
             "iteration",
             "formula",
+            "as announced",
             "of formula",
+            "late",
             "operations",
             "alpha, ms",
             "beta, ns/B",
@@ -55,7 +58,9 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
             summary.method,
             ms(summary.iteration_s),
             summary.formula_s.map_or_else(|| "–".to_owned(), ms),
+            summary.formula_announced_s.map_or_else(|| "–".to_owned(), ms),
             percent(summary.of_formula),
+            ms(summary.late_s),
             summary.operations.to_string(),
             format!("{:.2}", alpha_s * 1e3),
             format!("{:.2}", beta_s_per_byte * 1e9),

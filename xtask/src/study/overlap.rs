@@ -1,7 +1,8 @@
 //! Overlap is real: ResNet-50 in the lab, its backward as long as its communication.
 //!
 //! What WFBP can hide is what BSP exposes less what WFBP's formula leaves exposed; what it hides is what BSP exposes less
-//! what WFBP exposes. Both BSP's and WFBP's are measured; only the remainder comes from the formula.
+//! what WFBP exposes. Both BSP's and WFBP's are measured; only the remainder comes from the formula. By how much BSP's sleeps
+//! ended late may be part of what it seems to expose: that much WFBP has not hidden.
 
 use super::report::{Findings, Table, Target, ms, percent};
 use super::rounds::{MethodSummary, measure};
@@ -32,13 +33,15 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
     let [share, share_of_all] = [&hidden, &of_all].map(|hidden| hidden.as_ref().map(Hidden::share));
     let mut table = Table::new(
         format!("{}, {} workers, backward as long as communication at line rate", rounds.model, super::HOSTS),
-        "In ms per iteration. Exposed: the worker waits. In backward: from the timeline of one iteration, how long \
-         backward went on while communication was under way; and the share of the communication that this is.",
+        "In ms per iteration. Exposed: the worker waits. Late: by so much its sleeps ended late at most. In backward: from the \
+         timeline of one iteration, how long backward went on while communication was under way; and the share of the \
+         communication that this is.",
         &[
             "method",
             "iteration",
             "formula",
             "exposed",
+            "late",
             "by formula",
             "without start-ups",
             "in backward",
@@ -85,6 +88,7 @@ fn row(summary: &MethodSummary) -> Vec<String> {
         ms(summary.iteration_s),
         optional(summary.formula_s),
         ms(summary.exposed_communication_s),
+        ms(summary.late_s),
         optional(summary.formula_exposed_s),
         optional(summary.least_exposed_s),
         optional(summary.in_backward_s),
@@ -105,7 +109,7 @@ impl Hidden {
     /// Where WFBP must leave so much exposed.
     fn of(bsp: &MethodSummary, wfbp: &MethodSummary, exposed_s: Option<f64>) -> Option<Hidden> {
         let can_s = bsp.exposed_communication_s - exposed_s?;
-        let does_s = bsp.exposed_communication_s - wfbp.exposed_communication_s;
+        let does_s = bsp.exposed_communication_s - bsp.late_s - wfbp.exposed_communication_s;
         (can_s > 0.0).then_some(Hidden { can_s, does_s })
     }
 
@@ -124,6 +128,8 @@ mod tests {
             iteration_s: 1.0,
             spread: 1.0,
             formula_s: None,
+            formula_announced_s: None,
+            late_s: 0.0,
             of_formula: None,
             exposed_communication_s,
             formula_exposed_s: None,
@@ -141,6 +147,9 @@ mod tests {
         let bsp = summary(1.0);
         let share = |exposed, formula| Hidden::of(&bsp, &summary(exposed), formula).map(|hidden| hidden.share());
         assert_eq!(share(0.2, Some(0.2)), Some(1.0));
+        let late = MethodSummary { late_s: 0.08, ..summary(1.0) };
+        let hidden = Hidden::of(&late, &summary(0.2), Some(0.2)).expect("there is something to hide");
+        assert!((hidden.share() - 0.9).abs() < 1e-9, "what was late is not hidden");
         assert_eq!(share(0.6, Some(0.2)), Some(0.5));
         assert_eq!(share(0.2, None), None);
         assert_eq!(share(1.0, Some(1.0)), None, "there is nothing to hide");

@@ -39,7 +39,9 @@ pub struct OurRun {
     pub median_s: f64,
     /// What the formula says with what this run measured; None if it measured no communication.
     pub formula_s: Option<f64>,
-    /// Of it, communication that no computation hides.
+    /// The same with gradients ready when they were announced, late or not.
+    pub formula_announced_s: Option<f64>,
+    /// Of the formula's time, communication that no computation hides.
     pub formula_exposed_s: Option<f64>,
     /// The same if starting an operation cost nothing: nobody exposes less on this network.
     pub least_exposed_s: Option<f64>,
@@ -90,6 +92,10 @@ pub struct MethodSummary {
     pub spread: f64,
     /// By the formula.
     pub formula_s: Option<f64>,
+    /// By the formula, with gradients ready when they were announced.
+    pub formula_announced_s: Option<f64>,
+    /// Seconds by which sleeps ended late in an iteration, at most.
+    pub late_s: f64,
     /// The formula's time over ours: 1 is all that the schedule can do. The median over the rounds.
     pub of_formula: Option<f64>,
     /// Seconds per iteration in which a worker waited.
@@ -160,6 +166,7 @@ impl OurRun {
             method: method.to_owned(),
             median_s: measured.median_s(),
             formula_s: formula::iteration_s(profile, plan, inputs, workers),
+            formula_announced_s: formula::iteration_s(&formula::as_announced(profile, inputs), plan, inputs, workers),
             formula_exposed_s: formula::exposed_s(profile, plan, inputs, workers),
             least_exposed_s: formula::exposed_s(profile, plan, &inputs.without_start_up(), workers),
             seen: measured.timeline.as_ref().map(Timeline::seen),
@@ -188,6 +195,8 @@ impl Rounds {
             iteration_s: median(&times),
             spread: spread(&times),
             formula_s: of(&|run| run.formula_s),
+            formula_announced_s: of(&|run| run.formula_announced_s),
+            late_s: runs.iter().map(|run| run.late.unwrap_or(0.0) * run.compute_s).fold(0.0, f64::max),
             of_formula: of(&|run| Some(run.formula_s? / run.median_s)),
             exposed_communication_s: of(&|run| Some(run.exposed_communication_s))?,
             formula_exposed_s: of(&|run| run.formula_exposed_s),
@@ -236,6 +245,7 @@ mod tests {
             method: method.into(),
             median_s,
             formula_s: Some(0.9),
+            formula_announced_s: Some(0.95),
             formula_exposed_s: Some(0.1),
             least_exposed_s: Some(0.05),
             seen: Some(Seen { communication_s: 0.5, in_backward_s: 0.1 * round as f64 }),

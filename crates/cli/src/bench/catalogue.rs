@@ -86,6 +86,7 @@ pub mod samples {
         Catalogue {
             models: vec![
                 model("cnn", Some(1e-4), None),
+                model("mlp", Some(1e-4), None),
                 model("resnet50", Some(0.5), Some(profile("resnet50", 253.1, 102e6))),
                 model("bert-large", None, Some(profile("bert-large", 49.0, 1.3e9))),
             ],

@@ -104,6 +104,14 @@ impl Setting {
         matches!(self.compute, Compute::Replay { .. })
     }
 
+    /// The profile that was slept through; None where computation was real.
+    pub fn profile(&self) -> Option<&str> {
+        match &self.compute {
+            Compute::Replay { profile, .. } => Some(profile),
+            Compute::Real => None,
+        }
+    }
+
     /// The words that must stand beside every number: what of it was not real.
     pub fn labels(&self) -> Vec<String> {
         let mut labels = Vec::new();

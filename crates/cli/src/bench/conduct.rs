@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::budget::{Effort, Pace, Protocol, duration, effort};
+use super::budget::{Effort, Left, Pace, Protocol, duration, effort};
 use super::cell::Cell;
 use super::judge::WorldEnd;
 use super::rank::WorldSpec;
@@ -64,19 +64,22 @@ pub fn conduct(
     }
     let total = cells.len() * study.protocol.runs();
     let (begun, mut failed, mut done, mut skipped) = (Instant::now(), 0, 0, 0);
+    let mut least_s = study.protocol.runs() as f64 * cells.iter().map(|(.., pace)| pace.least_s()).sum::<f64>();
     for panel in 0..study.panels.len() {
         for number in 1..=study.protocol.runs() {
             for (_, planned, pace) in cells.iter_mut().filter(|(of, ..)| *of == panel) {
-                let cell = &planned.cell;
+                let (cell, believed_s) = (&planned.cell, pace.least_s());
                 if store.has(id, cell, number)? {
                     skipped += 1;
+                    least_s -= believed_s;
                     watcher.ended(cell, None);
                     continue;
                 }
                 let left_s = time_left(&study.protocol, begun.elapsed(), total, skipped);
                 let timeline = number == 1;
                 let expected = if timeline { recording(pace) } else { *pace };
-                let effort = effort(&study.protocol, &expected, left_s, total - skipped - done);
+                let left = Left { seconds: left_s, least_s, runs: total - skipped - done };
+                let effort = effort(&study.protocol, &expected, left);
                 watcher.begins(cell, &effort, left_s);
                 let spec = WorldSpec { cell: cell.clone(), effort, timeline };
                 let estimate = Duration::from_secs_f64(PATIENCE * duration(&expected, &effort));
@@ -94,6 +97,9 @@ pub fn conduct(
                     Some(why) => Err(why),
                     None => Ok(measured),
                 });
+                // Its runs that are still to come take what this one took.
+                let to_come = (study.protocol.runs() - number) as f64;
+                least_s += to_come * (pace.least_s() - believed_s) - believed_s;
                 failed += usize::from(outcome.is_err());
                 done += 1;
                 let run = RunRecord { number, outcome, occasion: Occasion { ended: now(), load } };

@@ -65,7 +65,7 @@ impl Files {
 fn table(panels: &[Panel]) -> String {
     let mut out = "model,compute,network,workers_per_host,local_batch,dilate,workers,method,shards,runs,\
                    samples_per_s,std_samples_per_s,median_samples_per_s,half_width_95_samples_per_s,speedup,efficiency,\
-                   iteration_s,compute_s,exposed_communication_s,bytes_per_iteration,messages_per_iteration,plan_hash,\
+                   iteration_s,compute_s,exposed_communication_s,late_share,bytes_per_iteration,messages_per_iteration,plan_hash,\
                    best,failures\n"
         .to_owned();
     for panel in panels {
@@ -105,6 +105,7 @@ fn line(panel: &Panel, workers: usize, row: &Row, best: bool) -> String {
         of(|result| result.iteration_s),
         of(|result| result.compute_s),
         of(|result| result.exposed_communication_s),
+        number(result.and_then(|result| result.late_share)),
         of(|result| result.bytes_per_iteration),
         of(|result| result.messages_per_iteration),
         result.map(|result| result.plan_hash.clone()).unwrap_or_default(),
@@ -129,13 +130,13 @@ mod tests {
 
     #[test]
     fn every_row_has_a_line_with_as_many_fields_as_the_head() {
-        let text = table(&panels(&samples::study()));
+        let text = table(&panels(&samples::study(), 2));
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 1 + 2 + 3 + 4);
         let fields = lines[0].split(',').count();
         assert!(lines.iter().all(|line| line.split(',').count() == fields), "{text}");
         assert!(
-            lines.iter().any(|line| line.starts_with("resnet50,replay,10GbE,4,64,1,8,bytescheduler-ps,8,2,1903.")),
+            lines.iter().any(|line| line.starts_with("resnet50,replay,10GbE,4,64,1,8,bytescheduler-ps,8,3,1903.")),
             "{text}"
         );
         assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");

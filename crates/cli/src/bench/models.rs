@@ -2,8 +2,7 @@
 
 use paceline_plan::{Fnv1a, Profile, built_in_profile};
 use paceline_train::{
-    Backend, Data, DataSource, ModelName, OptimizerSettings, Subject, TrainError, TrainOptions, available_memory,
-    load_profile, memory_estimate,
+    Backend, Data, DataSource, ModelName, OptimizerSettings, Subject, TrainError, TrainOptions, load_profile,
 };
 
 use super::catalogue::{Catalogue, ModelEntry, ProfileEntry};
@@ -66,23 +65,6 @@ pub fn fingerprint(profile: &Profile) -> String {
 /// It is no source.
 pub fn source(text: Option<&str>) -> Result<DataSource, Failure> {
     text.map_or_else(|| Ok(DataSource::default()), |text| text.parse().map_err(Failure::usage))
-}
-
-/// Refuses a cell that cannot run here: data that the model does not take, or too little memory.
-///
-/// # Errors
-/// What is wrong, and the estimate.
-pub fn check(cell: &Cell, registry: &Registry, launched: bool) -> Result<(), Failure> {
-    let setting = &cell.setting;
-    let model: Result<ModelName, _> = setting.model.parse();
-    let (Compute::Real, Ok(model)) = (&setting.compute, model) else { return Ok(()) };
-    Data::load(&source(setting.data.as_deref())?, model.form()).map_err(TrainError::from)?;
-    let workers = if launched { 1 } else { cell.workers };
-    let estimate = memory_estimate(model, setting.local_batch, OptimizerSettings::default().state_copies(), workers);
-    let strategy = registry.grammar().parse(&cell.strategy).map_err(Failure::usage)?;
-    let estimate = if cell.shards > 0 { estimate.with_servers(strategy.servers_apply()) } else { estimate };
-    let checked = available_memory().map_or(Ok(()), |available| estimate.check(model, available));
-    checked.map_err(|error| Failure::usage(error).help("fewer --workers, a smaller --local-batch, or --compute replay"))
 }
 
 /// What a rank computes, ready to be measured.

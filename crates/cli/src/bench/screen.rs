@@ -104,7 +104,8 @@ pub fn tables(panels: &[Panel], out: &mut dyn Write) -> io::Result<()> {
             writeln!(out, "speedup 1 = {:.1} samples/s, {}", baseline.samples_per_s, baseline.source)?;
         }
         for group in &panel.groups {
-            writeln!(out, "\n{} worker{}", group.workers, if group.workers == 1 { "" } else { "s" })?;
+            let shared = group.labels.iter().map(|label| format!(" ({label})")).collect::<String>();
+            writeln!(out, "\n{} worker{}{shared}", group.workers, if group.workers == 1 { "" } else { "s" })?;
             writeln!(out, "{}", table(group))?;
             writeln!(out, "{}", group.verdict.headline())?;
             if !group.reason.is_empty() {
@@ -174,14 +175,14 @@ mod tests {
     #[test]
     fn tables_say_numbers_winner_reason_and_failures() {
         let mut out = Vec::new();
-        super::tables(&panels(&samples::study()), &mut out).expect("memory takes everything");
+        super::tables(&panels(&samples::study(), 2), &mut out).expect("memory takes everything");
         let text = String::from_utf8(out).expect("text");
         for words in [
             "resnet50, local batch 64, 10GbE, 4 workers per host (replayed: rtx2080ti, emulated: 10GbE)",
             "speedup 1 = 253.1 samples/s, one device, by the profile",
-            "bytescheduler-ps wins, 11.7 % ahead of mg-wfbp",
+            "bytescheduler-ps wins, 11.6 % ahead of mg-wfbp",
             "tie: ",
-            "wfbp-ps: run 2: rank 1 was killed by SIGKILL",
+            "wfbp-ps: run 3: rank 1 was killed by SIGKILL",
             "1903.4",
         ] {
             assert!(text.contains(words), "no `{words}` in\n{text}");

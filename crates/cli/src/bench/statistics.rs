@@ -60,6 +60,59 @@ pub fn spread(first: &[f64], again: &[f64]) -> Option<f64> {
     (!first.is_empty() && !again.is_empty()).then_some((high - low) / mean(&all)?)
 }
 
+/// Fewer values have no standard deviation worth the name, so no difference is decided by them.
+pub const VALUES_MIN: usize = 3;
+
+/// A product of powers of independent measured quantities, such as the ratio of two throughputs, and what chance leaves
+/// open of it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ratio {
+    /// The product of the means' powers.
+    pub value: f64,
+    /// It may be larger or smaller by this share. Infinite where nobody knows.
+    pub open: f64,
+}
+
+impl Ratio {
+    /// Of quantities with their powers. What is open is the largest of the `noises`, each measured by an A/A comparison in a
+    /// place that a quantity comes from (None: it was not), and of half the 95 % confidence interval: relative variances of
+    /// the means add up, times the squares of the powers (first order); the degrees of freedom of Student's t are those of
+    /// Welch (Biometrika 34, 1947) and Satterthwaite (1946), rounded down. A quantity of fewer than [`VALUES_MIN`] values
+    /// leaves everything open.
+    pub fn of(factors: &[(&Estimate, f64)], noises: &[Option<f64>]) -> Ratio {
+        let value = factors.iter().map(|(estimate, power)| estimate.mean.powf(*power)).product();
+        let noise = noises.iter().map(|noise| noise.unwrap_or(f64::INFINITY)).fold(0.0, f64::max);
+        Ratio { value, open: noise.max(half_width(factors)) }
+    }
+
+    /// Is it known how far it may be off?
+    pub fn is_known(&self) -> bool {
+        self.open.is_finite()
+    }
+
+    /// Is it larger than the limit, beyond what is open?
+    pub fn is_above(&self, limit: f64) -> bool {
+        self.value > limit * (1.0 + self.open)
+    }
+
+    /// Is it smaller than the limit, beyond what is open?
+    pub fn is_below(&self, limit: f64) -> bool {
+        self.is_known() && self.value * (1.0 + self.open) < limit
+    }
+}
+
+fn half_width(factors: &[(&Estimate, f64)]) -> f64 {
+    let (mut variance, mut weighted) = (0.0, 0.0);
+    for (estimate, power) in factors {
+        let Some(std) = estimate.std.filter(|_| estimate.runs >= VALUES_MIN) else { return f64::INFINITY };
+        let of_mean = (power * std / estimate.mean).powi(2) / estimate.runs as f64;
+        variance += of_mean;
+        weighted += of_mean.powi(2) / (estimate.runs - 1) as f64;
+    }
+    let degrees = if weighted > 0.0 { variance.powi(2) / weighted } else { f64::MAX };
+    t_975(degrees as usize) * variance.sqrt()
+}
+
 /// The 97.5 % quantile of Student's t with so many degrees of freedom (at least one).
 fn t_975(degrees: usize) -> f64 {
     // Abramowitz and Stegun, table 26.10.
@@ -112,6 +165,33 @@ mod tests {
             assert!(t_975(degrees) > t_975(degrees + 1) && t_975(degrees + 1) > 1.96, "{degrees}");
         }
         assert!((t_975(60) - 2.000).abs() < 0.002 && (t_975(120) - 1.980).abs() < 0.002);
+    }
+
+    /// Of two arms with the same number of values and the same variance, the interval is that of the classical t test with
+    /// 2(n − 1) degrees of freedom; an arm that does not scatter adds none.
+    #[test]
+    fn what_a_ratio_leaves_open_is_the_interval_of_the_t_test() {
+        let estimate = |values: &[f64]| Estimate::of(values).expect("values");
+        let (first, other) = (estimate(&[202.0, 200.0, 198.0]), estimate(&[101.0, 100.0, 99.0]));
+        let both = Ratio::of(&[(&first, 1.0), (&other, -1.0)], &[Some(0.0)]);
+        assert!((both.value - 2.0).abs() < 1e-12);
+        assert!((both.open - 2.776 * (2.0 * 1e-4 / 3.0_f64).sqrt()).abs() < 1e-9, "{both:?}");
+        let steady = estimate(&[100.0; 3]);
+        let one = Ratio::of(&[(&first, 1.0), (&steady, -1.0)], &[Some(0.0)]);
+        assert!((one.open - 4.303 * (1e-4 / 3.0_f64).sqrt()).abs() < 1e-9, "{one:?}");
+        assert_eq!(Ratio::of(&[(&steady, 1.0), (&steady, -1.0)], &[Some(0.01), Some(0.02)]).open, 0.02);
+    }
+
+    #[test]
+    fn nothing_is_decided_by_two_values_or_without_a_known_noise() {
+        let estimate = |values: &[f64]| Estimate::of(values).expect("values");
+        let (three, two, one) = (estimate(&[10.0; 3]), estimate(&[1.0; 2]), estimate(&[1.0]));
+        for (other, noise) in [(two, Some(0.0)), (one, Some(0.0)), (three, None)] {
+            let ratio = Ratio::of(&[(&three, 1.0), (&other, -1.0)], &[noise]);
+            assert!(!ratio.is_known() && !ratio.is_above(0.0) && !ratio.is_below(1e9), "{ratio:?}");
+        }
+        let ratio = Ratio { value: 1.2, open: 0.1 };
+        assert!(ratio.is_above(1.0) && !ratio.is_above(1.15) && ratio.is_below(1.4) && !ratio.is_below(1.3));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::budget::{Pace, Protocol, STUDY};
 use super::catalogue::{Catalogue, ModelEntry, ProfileEntry};
 use super::cell::{Arm, Cell, Compute, ServerHost, Setting};
 use super::stage::Stage;
-use super::statistics::traffic_factor;
+use super::statistics::{VALUES_MIN, traffic_factor};
 
 /// Everything that is to be measured.
 #[derive(Clone, Debug)]
@@ -83,10 +83,11 @@ struct Chosen {
 
 /// Seconds that a study takes if nobody says it.
 const BUDGET_S: f64 = 190.0;
-/// At least so much for each run.
-const RUN_S: f64 = 2.5;
-/// Runs of each cell where time decides: two say whether a number repeats.
-const RUNS: usize = 2;
+/// Runs of each cell if nobody says it: fewer decide nothing.
+const RUNS: usize = VALUES_MIN;
+/// What this machine computes if nobody says it: of the small models, the one with the most bytes for its computation (I = 3,
+/// the next has 161), so that it matters how they travel even through shared memory.
+const HERE: &str = "mlp";
 /// The cluster in a box: how much slower than the original it runs, by workers per core. Fewer, and the processor does not
 /// keep up with the bytes.
 const DILATE_PER_WORKER_AND_CORE: f64 = 0.75;
@@ -105,16 +106,16 @@ pub fn plan(arguments: &BenchArguments, catalogue: &Catalogue<'_>, place: Place)
             panels.push(panel(setting, &methods, one, catalogue, place)?);
         }
     }
-    let cells: usize = panels.iter().map(|panel| panel.cells.len()).sum();
     let runs = arguments.runs.unwrap_or(RUNS);
     let protocol = match (arguments.full, arguments.iterations) {
         (true, _) => STUDY,
         (false, Some(iterations)) => {
             let warm_up = arguments.warmup.unwrap_or(super::budget::WARM_UP);
-            Protocol::Fixed { warm_up, iterations, runs: arguments.runs.unwrap_or(1) }
+            Protocol::Fixed { warm_up, iterations, runs }
         }
         (false, None) => {
-            let least = RUN_S * (cells * runs) as f64;
+            let cells = panels.iter().flat_map(|panel: &PanelPlan| &panel.cells);
+            let least = runs as f64 * cells.map(|planned| planned.pace.least_s()).sum::<f64>();
             Protocol::Timed { seconds: arguments.budget.unwrap_or(BUDGET_S.max(least)), runs }
         }
     };
@@ -173,7 +174,7 @@ fn wanted(arguments: &BenchArguments, place: Place) -> Vec<BenchArguments> {
     if !arguments.models.is_empty() || arguments.compute.is_some() {
         return vec![arguments.clone()];
     }
-    let mut here = BenchArguments { models: vec!["cnn".to_owned()], dilate: None, ..arguments.clone() };
+    let mut here = BenchArguments { models: vec![HERE.to_owned()], dilate: None, ..arguments.clone() };
     if place.launched.is_some() || !arguments.emulate.is_empty() {
         return vec![here];
     }

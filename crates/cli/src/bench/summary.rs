@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::cell::{Arm, Setting};
+use super::cell::{Arm, Cell, Setting};
 use super::statistics::{Estimate, c2c, mean, spread};
 use super::store::{CellRecord, Occasion, RunRecord};
 use super::verdict::{Verdict, decide};
-use paceline_train::{CellRun, Timeline};
+use paceline_train::{CellRun, ModelName, Timeline};
 
 /// One setting: a chart.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,6 +32,9 @@ pub struct Baseline {
     pub source: String,
     /// Samples per second.
     pub samples_per_s: f64,
+    /// Where it was measured, with what its runs leave open.
+    #[serde(default)]
+    pub measured: Option<Estimate>,
 }
 
 /// The methods that compete at one number of workers.
@@ -39,6 +42,9 @@ pub struct Baseline {
 pub struct Group {
     /// How many.
     pub workers: usize,
+    /// What its workers did not have to themselves.
+    #[serde(default)]
+    pub labels: Vec<String>,
     /// In the order in which they were asked for.
     pub rows: Vec<Row>,
     /// How far two measurements of the same thing lay apart, as a share; None if that was not measured.
@@ -92,6 +98,9 @@ pub struct RowResult {
     pub messages_per_iteration: f64,
     /// The fingerprint of the executed plan.
     pub plan_hash: String,
+    /// Of a replay: how late its sleeps ended, as a share of the computation; it is part of what seems to be exposed.
+    #[serde(default)]
+    pub late_share: Option<f64>,
     /// Buckets of the plan.
     pub buckets: usize,
     /// Operations per iteration.
@@ -107,22 +116,22 @@ pub struct RowResult {
     pub timeline: Option<Timeline>,
 }
 
-/// Orders the cells of a study into panels.
-pub fn panels(cells: &[CellRecord]) -> Vec<Panel> {
+/// Orders the cells of a study into panels; it was measured on a machine with so many cores.
+pub fn panels(cells: &[CellRecord], cores: usize) -> Vec<Panel> {
     let mut settings: Vec<&Setting> = Vec::new();
     for record in cells {
         if !settings.contains(&&record.cell.setting) {
             settings.push(&record.cell.setting);
         }
     }
-    settings.into_iter().map(|setting| panel(setting, cells)).collect()
+    settings.into_iter().map(|setting| panel(setting, cells, cores)).collect()
 }
 
-fn panel(setting: &Setting, cells: &[CellRecord]) -> Panel {
+fn panel(setting: &Setting, cells: &[CellRecord], cores: usize) -> Panel {
     let cells: Vec<&CellRecord> = cells.iter().filter(|record| record.cell.setting == *setting).collect();
     let any = cells.iter().flat_map(|record| counted(record)).next();
     let baseline = baseline(setting, &cells);
-    let intensity = any.and_then(intensity);
+    let intensity = any.and_then(|run| intensity(run, setting));
     let mut workers: Vec<usize> =
         cells.iter().filter(|record| record.cell.arm == Arm::Method).map(|record| record.cell.workers).collect();
     workers.sort_unstable();
@@ -136,7 +145,8 @@ fn panel(setting: &Setting, cells: &[CellRecord]) -> Panel {
         });
         let c2c = intensity.map(|intensity| c2c(workers, setting.local_batch, intensity));
         let (verdict, reason) = decide(&rows, noise, c2c, workers);
-        Group { workers, rows, noise, c2c, verdict, reason }
+        let labels = of(Arm::Method).find_map(|record| oversubscribed(&record.cell, cores)).into_iter().collect();
+        Group { workers, labels, rows, noise, c2c, verdict, reason }
     });
     Panel {
         setting: setting.clone(),
@@ -148,22 +158,34 @@ fn panel(setting: &Setting, cells: &[CellRecord]) -> Panel {
     }
 }
 
+/// What must stand beside the numbers of workers that compute on fewer cores than they have threads: their efficiency is
+/// bounded by the machine. (A replay sleeps, and says by itself if the processor could not keep up.)
+fn oversubscribed(cell: &Cell, cores: usize) -> Option<String> {
+    let Cell { workers, threads, .. } = *cell;
+    let s = if cores == 1 { "" } else { "s" };
+    (!cell.setting.is_replayed() && workers * threads > cores).then(|| format!("{workers} workers on {cores} core{s}"))
+}
+
 /// The model's intensity I = C/D: operations per parameter and sample. The study's published numbers fit three operations
-/// for each multiply-accumulate of forward: one forward and two backward, a multiply-accumulate counted as one.
-fn intensity(run: &CellRun) -> Option<f64> {
-    let macs = run.forward_macs_per_sample.filter(|_| run.parameters > 0)?;
+/// for each multiply-accumulate of forward: one forward and two backward, a multiply-accumulate counted as one. None where
+/// nobody has counted them: models and sizes of inputs of the user's own.
+fn intensity(run: &CellRun, setting: &Setting) -> Option<f64> {
+    let own_size = setting.data.as_ref().is_some_and(|data| data.starts_with("idx:") || data.starts_with("images:"));
+    let counted = || run.model.parse::<ModelName>().ok().filter(|_| !own_size).map(ModelName::forward_macs_per_sample);
+    let macs = run.forward_macs_per_sample.or_else(counted).filter(|_| run.parameters > 0)?;
     Some(3.0 * macs as f64 / run.parameters as f64)
 }
 
 /// The profile's device, or one worker here without anybody to talk to.
 fn baseline(setting: &Setting, cells: &[&CellRecord]) -> Option<Baseline> {
     if let Some(samples_per_s) = setting.single_device() {
-        return Some(Baseline { source: "one device, by the profile".to_owned(), samples_per_s });
+        return Some(Baseline { source: "one device, by the profile".to_owned(), samples_per_s, measured: None });
     }
     let alone = |record: &&&CellRecord| record.cell.workers == 1 && record.cell.shards == 0;
-    let measured = |record: &CellRecord| Some((record.cell.method.clone(), mean(&throughputs(record))?));
-    let (method, samples_per_s) = cells.iter().filter(alone).find_map(|record| measured(record))?;
-    Some(Baseline { source: format!("one worker here ({method})"), samples_per_s })
+    let measured = |record: &CellRecord| Some((record.cell.method.clone(), Estimate::of(&throughputs(record))?));
+    let (method, estimate) = cells.iter().filter(alone).find_map(|record| measured(record))?;
+    let source = format!("one worker here ({method})");
+    Some(Baseline { source, samples_per_s: estimate.mean, measured: Some(estimate) })
 }
 
 fn row(record: &CellRecord, baseline: Option<&Baseline>) -> Row {
@@ -203,6 +225,7 @@ fn result(record: &CellRecord, baseline: Option<&Baseline>) -> Option<RowResult>
     let (compute_s, exposed_communication_s) =
         (average(|run| run.compute_s), average(|run| run.exposed_communication_s));
     let iteration_s = average(CellRun::mean_iteration_s);
+    let late: Vec<f64> = runs.iter().filter_map(|run| Some(run.lateness?.share)).collect();
     Some(RowResult {
         samples_per_s,
         speedup,
@@ -213,6 +236,7 @@ fn result(record: &CellRecord, baseline: Option<&Baseline>) -> Option<RowResult>
         exposed_share: if iteration_s > 0.0 { exposed_communication_s / iteration_s } else { 0.0 },
         bytes_per_iteration: average(|run| run.bytes_per_iteration),
         messages_per_iteration: average(|run| run.messages_per_iteration),
+        late_share: mean(&late),
         plan_hash: first.plan_hash.clone(),
         buckets: first.plan.buckets.len(),
         operations: first.plan.operations(),
@@ -235,7 +259,6 @@ fn throughputs(record: &CellRecord) -> Vec<f64> {
 
 #[cfg(test)]
 pub mod samples {
-    use super::super::cell::Cell;
     use super::super::cell::samples::{cell, replayed, setting};
     use super::*;
     use paceline_plan::Plan;
@@ -295,21 +318,21 @@ pub mod samples {
         let (here, box_of_hosts) = (setting("cnn"), replayed("resnet50", "10GbE", 253.1));
         let again = |cell: Cell| Cell { arm: Arm::Again, ..cell };
         let mut records = vec![
-            record(cell(&here, "bsp-a2a", 1), &[0.1, 0.102]),
-            record(cell(&here, "wfbp-a2a", 1), &[0.101, 0.1]),
-            record(again(cell(&here, "bsp-a2a", 1)), &[0.1, 0.101]),
-            record(cell(&here, "bsp-a2a", 2), &[0.12, 0.121]),
-            record(cell(&here, "wfbp-a2a", 2), &[0.105, 0.106]),
-            record(cell(&here, "wfbp-ps", 2), &[0.15]),
-            record(again(cell(&here, "bsp-a2a", 2)), &[0.12, 0.122]),
-            record(cell(&box_of_hosts, "bsp-a2a", 8), &[0.45, 0.46]),
-            record(cell(&box_of_hosts, "bsp-ps", 8), &[0.5, 0.51]),
-            record(cell(&box_of_hosts, "mg-wfbp", 8), &[0.3, 0.301]),
-            record(cell(&box_of_hosts, "bytescheduler-ps", 8), &[0.27, 0.268]),
-            record(again(cell(&box_of_hosts, "bsp-a2a", 8)), &[0.451, 0.455]),
+            record(cell(&here, "bsp-a2a", 1), &[0.1, 0.102, 0.101]),
+            record(cell(&here, "wfbp-a2a", 1), &[0.101, 0.1, 0.1]),
+            record(again(cell(&here, "bsp-a2a", 1)), &[0.1, 0.101, 0.1]),
+            record(cell(&here, "bsp-a2a", 2), &[0.12, 0.121, 0.12]),
+            record(cell(&here, "wfbp-a2a", 2), &[0.105, 0.106, 0.105]),
+            record(cell(&here, "wfbp-ps", 2), &[0.15, 0.151]),
+            record(again(cell(&here, "bsp-a2a", 2)), &[0.12, 0.122, 0.121]),
+            record(cell(&box_of_hosts, "bsp-a2a", 8), &[0.45, 0.46, 0.452]),
+            record(cell(&box_of_hosts, "bsp-ps", 8), &[0.5, 0.51, 0.505, 0.502]),
+            record(cell(&box_of_hosts, "mg-wfbp", 8), &[0.3, 0.301, 0.3]),
+            record(cell(&box_of_hosts, "bytescheduler-ps", 8), &[0.27, 0.268, 0.269]),
+            record(again(cell(&box_of_hosts, "bsp-a2a", 8)), &[0.451, 0.455, 0.45]),
         ];
         let outcome = Err("rank 1 was killed by SIGKILL".to_owned());
-        records[5].runs.push(RunRecord { number: 2, outcome, occasion: Occasion::default() });
+        records[5].runs.push(RunRecord { number: 3, outcome, occasion: Occasion::default() });
         if let Ok(measured) = &mut records[8].runs[1].outcome {
             measured.lateness = Some(Lateness { share: 0.12, overrun: true });
         }
@@ -323,14 +346,15 @@ mod tests {
 
     #[test]
     fn panels_say_throughput_speedup_and_efficiency() {
-        let panels = panels(&samples::study());
+        let panels = panels(&samples::study(), 2);
         assert_eq!(panels.len(), 2);
         let here = &panels[0];
         assert_eq!(here.groups.iter().map(|group| group.workers).collect::<Vec<_>>(), [1, 2]);
         let baseline = here.baseline.as_ref().expect("one worker was measured");
-        assert!((baseline.samples_per_s - (320.0 + 32.0 / 0.102) / 2.0).abs() < 1e-9, "{baseline:?}");
+        let alone = [0.1, 0.102, 0.101].map(|seconds| 32.0 / seconds).iter().sum::<f64>() / 3.0;
+        assert!((baseline.samples_per_s - alone).abs() < 1e-9, "{baseline:?}");
         let wfbp = here.groups[1].rows[1].result.as_ref().expect("it ran");
-        let expected = (64.0 / 0.105 + 64.0 / 0.106) / 2.0;
+        let expected = (2.0 * 64.0 / 0.105 + 64.0 / 0.106) / 3.0;
         assert!((wfbp.samples_per_s.mean - expected).abs() < 1e-9);
         assert_eq!(wfbp.speedup, Some(wfbp.samples_per_s.mean / baseline.samples_per_s));
         assert_eq!(wfbp.efficiency, wfbp.speedup.map(|speedup| speedup / 2.0));
@@ -343,21 +367,47 @@ mod tests {
 
     #[test]
     fn failed_runs_and_overruns_are_named_and_not_counted() {
-        let panels = panels(&samples::study());
+        let panels = panels(&samples::study(), 2);
         let killed = &panels[0].groups[1].rows[2];
-        assert_eq!(killed.failures, ["run 2: rank 1 was killed by SIGKILL"]);
-        assert_eq!(killed.result.as_ref().map(|result| result.samples_per_s.runs), Some(1));
+        assert_eq!(killed.failures, ["run 3: rank 1 was killed by SIGKILL"]);
+        assert_eq!(killed.result.as_ref().map(|result| result.samples_per_s.runs), Some(2));
         let late = &panels[1].groups[0].rows[1];
         assert_eq!(
             late.failures,
             ["run 2: not counted: the processor was late by 12 % of the replayed computation; raise --dilate"]
         );
-        assert_eq!(late.result.as_ref().map(|result| result.samples_per_s.runs), Some(1));
+        assert_eq!(late.result.as_ref().map(|result| result.samples_per_s.runs), Some(3));
+    }
+
+    #[test]
+    fn what_shares_cores_says_so() {
+        let labels = |cores| -> Vec<Vec<String>> {
+            panels(&samples::study(), cores)[0].groups.iter().map(|group| group.labels.clone()).collect()
+        };
+        assert_eq!(labels(1), [vec![], vec!["2 workers on 1 core".to_owned()]]);
+        assert!(labels(2).concat().is_empty());
+        // Replays sleep.
+        assert!(panels(&samples::study(), 1)[1].groups[0].labels.is_empty());
+    }
+
+    /// The multiply-accumulates of a real model are known, too, if its inputs have the usual size.
+    #[test]
+    fn models_of_the_house_have_an_intensity() {
+        let mlp = CellRun {
+            forward_macs_per_sample: None,
+            model: "mlp".into(),
+            parameters: 101_770,
+            ..samples::cell_run(1.0)
+        };
+        let setting = super::super::cell::samples::setting("mlp");
+        assert!((intensity(&mlp, &setting).expect("it is known") - 2.996).abs() < 1e-3);
+        let data = Some("images:photographs".to_owned());
+        assert_eq!(intensity(&mlp, &Setting { data, ..setting }), None);
     }
 
     #[test]
     fn the_second_arm_of_the_first_method_gives_the_noise_and_competes_with_nobody() {
-        let panels = panels(&samples::study());
+        let panels = panels(&samples::study(), 2);
         let group = &panels[0].groups[1];
         assert_eq!(group.rows.len(), 3);
         let noise = group.noise.expect("it was measured twice");

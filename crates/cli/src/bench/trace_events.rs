@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_trace_has_a_process_per_worker_and_shard_and_a_thread_per_lane() {
-        let mut panels = panels(&samples::study());
+        let mut panels = panels(&samples::study(), 2);
         let span = |start_s, end_s| Span { start_s, end_s, tensor: Some(0), bytes: 8, ..Span::default() };
         let lane = |name: &str, spans: Vec<Span>| Lane { name: name.to_owned(), spans };
         let lanes = vec![
@@ -118,7 +118,10 @@ mod tests {
         };
         let processes = named("process_name");
         assert_eq!(processes.len(), 4);
-        assert!(processes[1].starts_with("bsp-a2a, 1 worker, cnn") && processes[1].ends_with(": shard 0"), "{processes:?}");
+        assert!(
+            processes[1].starts_with("bsp-a2a, 1 worker, cnn") && processes[1].ends_with(": shard 0"),
+            "{processes:?}"
+        );
         assert_eq!(named("thread_name")[..3], ["forward", "communication", "communication (2)"]);
         let pieces: Vec<_> = events.iter().filter(|event| event["ph"] == "X").collect();
         assert_eq!(pieces.len(), 2 * 2 * 4);

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::statistics::{Ratio, VALUES_MIN};
 use super::summary::{Row, RowResult};
 
 /// Who won.
@@ -52,41 +53,47 @@ impl Verdict {
 }
 
 /// The verdict on the rows of a group, and the reason in words. The difference of two methods counts if it exceeds the
-/// noise and what the runs themselves leave open (twice the standard error of the difference).
+/// noise and the 95 % confidence interval that the runs leave open. The winner must be ahead of every other method by that
+/// measure, so that choosing it among many makes no winner by chance. Methods with too few runs take no part, and nobody wins
+/// against one that looks faster.
 pub fn decide(rows: &[Row], noise: Option<f64>, c2c: Option<f64>, workers: usize) -> (Verdict, String) {
     let mut results: Vec<(&Row, &RowResult)> =
         rows.iter().filter_map(|row| Some((row, row.result.as_ref()?))).collect();
     results.sort_by(|a, b| b.1.samples_per_s.mean.total_cmp(&a.1.samples_per_s.mean));
-    let undecided = |why: &str| (Verdict::Undecided { why: why.to_owned() }, String::new());
-    let [(first, best), (second, next), ..] = results[..] else {
-        return undecided("fewer than two methods gave a result");
+    let undecided = |why: String| (Verdict::Undecided { why }, String::new());
+    if results.len() < 2 {
+        return undecided("fewer than two methods gave a result".to_owned());
+    }
+    let Some(noise) = noise else {
+        return undecided("no method was measured twice, so the noise is unknown".to_owned());
     };
-    let Some(noise) = noise else { return undecided("no method was measured twice, so the noise is unknown") };
-    let within = |other: &RowResult| margin(best, other) <= noise.max(open(best, other));
+    let is_known = |result: &RowResult| result.samples_per_s.runs >= VALUES_MIN;
+    let few: Vec<&str> =
+        results.iter().filter(|(_, result)| !is_known(result)).map(|(row, _)| row.method.as_str()).collect();
+    let fastest_is_known = is_known(results[0].1);
+    let needs = format!("a comparison needs {VALUES_MIN} runs of each method");
+    let known: Vec<(&Row, &RowResult)> = results.iter().copied().filter(|(_, result)| is_known(result)).collect();
+    let [(first, best), (second, next), ..] = known[..] else { return undecided(needs) };
+    if !fastest_is_known {
+        return undecided(format!("{needs}, and {} has fewer", few[0]));
+    }
+    let ahead = |other: &RowResult| {
+        Ratio::of(&[(&best.samples_per_s, 1.0), (&other.samples_per_s, -1.0)], &[Some(noise)]).is_above(1.0)
+    };
     let tied: Vec<String> =
-        results.iter().filter(|(_, result)| within(result)).map(|(row, _)| row.method.clone()).collect();
+        known.iter().filter(|(_, result)| !ahead(result)).map(|(row, _)| row.method.clone()).collect();
     let verdict = if tied.len() > 1 {
         Verdict::Tie { methods: tied }
     } else {
         let (method, runner_up) = (first.method.clone(), second.method.clone());
-        Verdict::Winner { method, runner_up, margin: margin(best, next) }
+        let margin = best.samples_per_s.mean / next.samples_per_s.mean - 1.0;
+        Verdict::Winner { method, runner_up, margin }
     };
-    let reason = reason(&verdict, &results, noise, c2c, workers);
+    let mut reason = reason(&verdict, &results, noise, c2c, workers);
+    if !few.is_empty() {
+        reason.push_str(&format!("; not compared, with fewer than {VALUES_MIN} runs: {}", few.join(", ")));
+    }
     (verdict, reason)
-}
-
-/// By which share the first is faster.
-fn margin(first: &RowResult, other: &RowResult) -> f64 {
-    first.samples_per_s.mean / other.samples_per_s.mean - 1.0
-}
-
-/// Twice the standard error of the difference, as a share of the slower one's throughput.
-fn open(first: &RowResult, other: &RowResult) -> f64 {
-    let square = |result: &RowResult| {
-        let estimate = &result.samples_per_s;
-        estimate.std.map_or(0.0, |std| std * std / estimate.runs as f64)
-    };
-    2.0 * (square(first) + square(other)).sqrt() / other.samples_per_s.mean
 }
 
 fn reason(verdict: &Verdict, results: &[(&Row, &RowResult)], noise: f64, c2c: Option<f64>, workers: usize) -> String {
@@ -98,7 +105,7 @@ fn reason(verdict: &Verdict, results: &[(&Row, &RowResult)], noise: f64, c2c: Op
         Verdict::Tie { .. } => {
             let exposed = percent(best.exposed_share);
             format!(
-                "{ratio}they differ by less than the same method from itself ({}); {exposed} of the fastest one's time is exposed communication",
+                "{ratio}they differ by less than the same method from itself ({}), or than their runs leave open; {exposed} of the fastest one's time is exposed communication",
                 percent(noise)
             )
         }
@@ -131,7 +138,7 @@ mod tests {
     use super::*;
 
     fn verdict(panel: usize, group: usize) -> (Verdict, String) {
-        let group = panels(&samples::study())[panel].groups[group].clone();
+        let group = panels(&samples::study(), 2)[panel].groups[group].clone();
         (group.verdict, group.reason)
     }
 
@@ -155,12 +162,39 @@ mod tests {
 
     #[test]
     fn without_a_second_measurement_of_the_same_nothing_is_decided() {
-        let mut group = panels(&samples::study())[1].groups[0].clone();
+        let mut group = panels(&samples::study(), 2)[1].groups[0].clone();
         let (verdict, _) = decide(&group.rows, None, None, 8);
         assert!(matches!(verdict, Verdict::Undecided { .. }));
         group.rows.truncate(1);
         let (verdict, _) = decide(&group.rows, Some(0.01), None, 8);
         assert!(matches!(verdict, Verdict::Undecided { .. }));
+    }
+
+    /// Two runs differ by little only by luck; and whoever has too few to be compared is not beaten either.
+    #[test]
+    fn too_few_runs_decide_nothing() {
+        use super::super::cell::samples::{cell, setting};
+        use super::super::cell::{Arm, Cell};
+        let here = setting("cnn");
+        let of = |bulk: &[f64], overlap: &[f64], again: &[f64]| {
+            let second = Cell { arm: Arm::Again, ..cell(&here, "bsp-a2a", 2) };
+            let records = [
+                samples::record(cell(&here, "bsp-a2a", 2), bulk),
+                samples::record(cell(&here, "wfbp-a2a", 2), overlap),
+                samples::record(cell(&here, "mg-wfbp", 2), &[0.09, 0.0901, 0.0899]),
+                samples::record(second, again),
+            ];
+            let group = panels(&records, 2)[0].groups[0].clone();
+            (group.verdict, group.reason)
+        };
+        let three = [0.1, 0.1001, 0.0999];
+        let (verdict, _) = of(&three, &[0.05, 0.05], &three);
+        assert!(verdict.headline().contains("needs 3 runs of each method, and wfbp-a2a has fewer"), "{verdict:?}");
+        let (verdict, _) = of(&three[..2], &[0.2], &three[..2]);
+        assert!(matches!(verdict, Verdict::Undecided { .. }), "{verdict:?}");
+        let (verdict, reason) = of(&three, &[0.2, 0.2], &three);
+        assert!(verdict.headline().starts_with("mg-wfbp wins"), "{verdict:?}");
+        assert!(reason.contains("fewer than 3 runs: wfbp-a2a"), "{reason}");
     }
 
     /// The noise of the A/A arm may be small by luck, while the runs of the methods scatter.
@@ -171,11 +205,11 @@ mod tests {
         let here = setting("cnn");
         let again = Cell { arm: Arm::Again, ..cell(&here, "bsp-a2a", 2) };
         let records = [
-            samples::record(cell(&here, "bsp-a2a", 2), &[0.1, 0.1]),
-            samples::record(cell(&here, "wfbp-a2a", 2), &[0.08, 0.11]),
-            samples::record(again, &[0.1, 0.1]),
+            samples::record(cell(&here, "bsp-a2a", 2), &[0.1; 3]),
+            samples::record(cell(&here, "wfbp-a2a", 2), &[0.08, 0.11, 0.085]),
+            samples::record(again, &[0.1; 3]),
         ];
-        let group = panels(&records)[0].groups[0].clone();
+        let group = panels(&records, 2)[0].groups[0].clone();
         assert_eq!(group.noise, Some(0.0));
         assert!(matches!(group.verdict, Verdict::Tie { .. }), "{:?}", group.verdict);
     }

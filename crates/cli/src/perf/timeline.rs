@@ -60,7 +60,10 @@ pub fn record(subject: &mut impl Measurable, file: Option<JsonFile>) -> Result<(
     subject.barrier()?;
     let communicator = subject.communicator();
     let trace = communicator.end_trace();
-    let ranks = gather(communicator, &json!([events(communicator, &trace, &clock), clock.error_ns() as f64 / 1e3, trace.dropped]))?;
+    let ranks = gather(
+        communicator,
+        &json!([events(communicator, &trace, &clock), clock.error_ns() as f64 / 1e3, trace.dropped]),
+    )?;
     let Some(file) = file else { return Ok(()) };
     let column = |column: usize| ranks.iter().map(|rank| rank[column].clone()).collect::<Vec<_>>();
     let other = json!({"clock_error_us": column(1), "dropped_events": column(2)});

@@ -1,7 +1,7 @@
 //! The bar chart of throughput by method and workers, with error bars: the form of the study's Fig. 4.
 
-use super::row_chart::{BarRow, Block, RowChart, Segment};
 use crate::bench::{Group, Panel, Row, Verdict};
+use paceline_chart::{BarRow, Block, RowChart, Segment};
 
 /// What the marks in the chart mean.
 pub const LEGEND: &str = "Length: samples/s of all workers together, error bars: one standard deviation of the runs. \
@@ -21,13 +21,18 @@ pub fn chart(panel: &Panel) -> RowChart {
 
 fn block(group: &Group, panel: &Panel) -> Block {
     let linear = panel.baseline.as_ref().map(|baseline| baseline.samples_per_s * group.workers as f64);
-    let s = if group.workers == 1 { "" } else { "s" };
     Block {
-        title: format!("{} worker{s}", group.workers),
+        title: title(group),
         subtitle: best_speedup(group),
         rows: group.rows.iter().map(|row| bar(row, &group.verdict)).collect(),
         reference: linear,
     }
+}
+
+/// The number of workers, and that they share cores if they do.
+pub fn title(group: &Group) -> String {
+    let s = if group.workers == 1 { "" } else { "s" };
+    group.labels.first().cloned().unwrap_or_else(|| format!("{} worker{s}", group.workers))
 }
 
 /// The best speedup, which stands on top.

@@ -1,7 +1,7 @@
 //! Where the time of an iteration goes: computation, and communication that nothing hides.
 
-use super::row_chart::{BarRow, Block, RowChart, Segment};
 use crate::bench::{Panel, Row};
+use paceline_chart::{BarRow, Block, RowChart, Segment};
 
 /// What the marks in the chart mean.
 pub const LEGEND: &str = "Length: milliseconds of an iteration. Grey: computation and what it hides; orange, hatched: \
@@ -12,7 +12,7 @@ pub fn chart(panel: &Panel) -> RowChart {
     let rows = panel.groups.iter().flat_map(|group| &group.rows);
     let longest = rows.filter_map(|row| row.result.as_ref()).map(|result| result.iteration_s).fold(0.0, f64::max);
     let block = |group: &crate::bench::Group| Block {
-        title: format!("{} worker{}", group.workers, if group.workers == 1 { "" } else { "s" }),
+        title: super::bars::title(group),
         subtitle: "milliseconds per iteration".to_owned(),
         rows: group.rows.iter().map(bar).collect(),
         reference: None,

@@ -1,10 +1,12 @@
 //! The study's claims, tested one by one on the data at hand. Pure.
 
+mod across;
 mod claims;
+mod partitions;
 
 use serde::Serialize;
 
-use crate::bench::{Group, Panel};
+use crate::bench::{Estimate, Group, Panel, Ratio, Row, geometric_mean};
 use claims::CLAIMS;
 
 /// A claim with what the data says about it.
@@ -54,7 +56,7 @@ struct Pair<'a> {
     panel: &'a Panel,
     group: &'a Group,
     /// The throughput of the first over that of the second.
-    ratio: f64,
+    ratio: Ratio,
 }
 
 impl Pair<'_> {
@@ -63,17 +65,12 @@ impl Pair<'_> {
         place(self.panel, self.group)
     }
 
-    /// How far the ratio may be from 1 by chance. Where that was not measured, no ratio decides anything.
-    fn noise(&self) -> f64 {
-        self.group.noise.unwrap_or(f64::INFINITY)
-    }
-
     fn is_faster(&self) -> bool {
-        self.ratio > 1.0 + self.noise()
+        self.ratio.is_above(1.0)
     }
 
     fn is_slower(&self) -> bool {
-        self.ratio < 1.0 / (1.0 + self.noise())
+        self.ratio.is_below(1.0)
     }
 }
 
@@ -87,23 +84,65 @@ impl<'a> Data<'a> {
     /// Every group that has both methods.
     fn pairs(&self, first: &str, second: &str) -> Vec<Pair<'a>> {
         let pair = |(panel, group): (&'a Panel, &'a Group)| {
-            let ratio = throughput(group, first)? / throughput(group, second)?;
-            Some(Pair { panel, group, ratio })
+            Some(Pair { panel, group, ratio: ratio(group, throughput(group, first)?, throughput(group, second)?) })
         };
         self.groups().filter_map(pair).collect()
     }
 }
 
-/// Mean samples per second of a method in a group.
-fn throughput(group: &Group, method: &str) -> Option<f64> {
-    let row = group.rows.iter().find(|row| row.method == method)?;
-    row.result.as_ref().map(|result| result.samples_per_s.mean)
+/// What two throughputs of one group are to each other.
+fn ratio(group: &Group, first: &Estimate, second: &Estimate) -> Ratio {
+    Ratio::of(&[(first, 1.0), (second, -1.0)], &[group.noise])
+}
+
+/// Samples per second of a method in a group.
+fn throughput<'a>(group: &'a Group, method: &str) -> Option<&'a Estimate> {
+    of_row(group.rows.iter().find(|row| row.method == method)?)
+}
+
+fn of_row(row: &Row) -> Option<&Estimate> {
+    row.result.as_ref().map(|result| &result.samples_per_s)
 }
 
 /// The fastest method's throughput.
-fn best(group: &Group) -> Option<f64> {
-    let results = group.rows.iter().filter_map(|row| row.result.as_ref());
-    results.map(|result| result.samples_per_s.mean).max_by(f64::total_cmp)
+fn best(group: &Group) -> Option<&Estimate> {
+    group.rows.iter().filter_map(of_row).max_by(|a, b| a.mean.total_cmp(&b.mean))
+}
+
+/// The verdict of a claim that cannot be tested, and what it would take.
+fn missing(what: &str) -> (Outcome, String) {
+    (Outcome::Undecidable, format!("needs {what}"))
+}
+
+/// Held if most pairs are faster beyond what is open, refuted if more are slower.
+fn most(pairs: &[Pair<'_>]) -> (Outcome, String) {
+    let (faster, slower) = counts(pairs);
+    let verdict = match (faster, slower) {
+        (faster, slower) if faster > slower && 2 * faster > pairs.len() => Outcome::Holds,
+        (faster, slower) if slower > faster => Outcome::Refuted,
+        _ => Outcome::Undecidable,
+    };
+    (verdict, told(pairs))
+}
+
+/// How many are faster, and how many slower.
+fn counts(pairs: &[Pair<'_>]) -> (usize, usize) {
+    let faster = pairs.iter().filter(|pair| pair.is_faster()).count();
+    (faster, pairs.iter().filter(|pair| pair.is_slower()).count())
+}
+
+/// The counts, and the ratios, the first few by place.
+fn told(pairs: &[Pair<'_>]) -> String {
+    const SHOWN: usize = 6;
+    let shown: Vec<String> =
+        pairs.iter().take(SHOWN).map(|pair| format!("{:.2}× ({})", pair.ratio.value, pair.place())).collect();
+    let mean = geometric_mean(&pairs.iter().map(|pair| pair.ratio.value).collect::<Vec<_>>());
+    let mean = mean.filter(|_| pairs.len() > 1).map(|mean| format!(", geometric mean {mean:.2}×")).unwrap_or_default();
+    let more = if pairs.len() > SHOWN { format!(" and {} more", pairs.len() - SHOWN) } else { String::new() };
+    let (faster, slower) = counts(pairs);
+    let open = pairs.iter().filter(|pair| !pair.ratio.is_known()).count();
+    let open = if open > 0 { format!(", without enough runs {open}") } else { String::new() };
+    format!("faster in {faster}, slower in {slower}{open} of {}; {}{more}{mean}", pairs.len(), shown.join(", "))
 }
 
 fn place(panel: &Panel, group: &Group) -> String {
@@ -114,7 +153,7 @@ fn place(panel: &Panel, group: &Group) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::sample_panels;
+    use crate::bench::{Verdict, sample_panels};
 
     fn finding(panels: &[Panel], words: &str) -> Finding {
         let findings = findings(panels);
@@ -129,7 +168,8 @@ mod tests {
         // What follows from the study's own numbers does not depend on ours.
         assert_eq!(decided.len(), 1, "{decided:?}");
         assert!(decided[0].claim.contains("16 KB") && decided[0].verdict == Outcome::Refuted);
-        assert!(decided[0].numbers.contains("36 %"), "{}", decided[0].numbers);
+        assert!(decided[0].numbers.contains("not measured here"), "{}", decided[0].numbers);
+        assert!(decided[0].numbers.contains("36 %") && decided[0].numbers.contains("37 %"), "{}", decided[0].numbers);
         assert!(findings.iter().all(|finding| !finding.numbers.is_empty()));
     }
 
@@ -155,5 +195,40 @@ mod tests {
         assert_eq!(finding(&panels, "in all cases").verdict, Outcome::Undecidable);
         panels[1].groups[0].noise = None;
         assert_eq!(finding(&panels, "in all cases").verdict, Outcome::Undecidable, "noise that nobody measured");
+    }
+
+    /// Tied everywhere is neither winning nor being beaten.
+    #[test]
+    fn a_method_wins_everywhere_only_alone() {
+        let claim = "No method wins everywhere";
+        let mut panels = sample_panels();
+        panels.remove(0);
+        let mut second = panels[0].groups[0].clone();
+        second.workers = 16;
+        panels[0].groups.push(second);
+        let win = |method: &str| Verdict::Winner { method: method.into(), runner_up: "ddp".into(), margin: 0.1 };
+        let all = panels[0].groups[0].rows.iter().map(|row| row.method.clone()).collect();
+        let cases = [
+            (win("mg-wfbp"), win("mg-wfbp"), Outcome::Refuted),
+            (win("mg-wfbp"), win("bsp-ps"), Outcome::Holds),
+            (win("mg-wfbp"), Verdict::Tie { methods: all }, Outcome::Undecidable),
+            (win("mg-wfbp"), Verdict::Undecided { why: String::new() }, Outcome::Undecidable),
+        ];
+        for (first, second, expected) in cases {
+            (panels[0].groups[0].verdict, panels[0].groups[1].verdict) = (first, second);
+            let found = finding(&panels, claim);
+            assert_eq!(found.verdict, expected, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn not_slower_must_be_shown() {
+        let claim = "not slower than one bucket";
+        let mut panels = sample_panels();
+        assert_eq!(finding(&panels, claim).verdict, Outcome::Holds);
+        panels[1].groups[0].noise = Some(0.9);
+        assert_eq!(finding(&panels, claim).verdict, Outcome::Undecidable, "so much noise hides anything");
+        panels[1].groups[0].noise = None;
+        assert_eq!(finding(&panels, claim).verdict, Outcome::Undecidable);
     }
 }

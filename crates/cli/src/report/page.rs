@@ -8,11 +8,10 @@ use super::Report;
 use super::bars::{self, number};
 use super::breakdown;
 use super::findings::{Finding, findings};
-use super::row_chart::{NARROW, RowChart, WIDE};
 use super::survey::{self, SurveyRow};
-use super::svg::{STYLE, Svg};
 use super::timeline::{self, draw, end_s};
-use crate::bench::{Group, Panel, Row, Verdict};
+use crate::bench::{Group, Panel, Row, RowResult, Verdict};
+use paceline_chart::{NARROW, RowChart, STYLE, Svg, WIDE};
 use paceline_train::{Lane, Process, Timeline};
 
 /// Lays the page out.
@@ -72,7 +71,7 @@ pub fn chart_alone(panels: &[Panel]) -> String {
     }
     all.text(MARGIN, all.height() + 26.0, "", bars::SHORT_LEGEND);
     all.reach(all.height() + 40.0);
-    all.alone("Throughput in samples/s by method and workers")
+    all.alone("Throughput in samples/s by method and workers", "")
 }
 
 /// What a study was.
@@ -117,7 +116,7 @@ struct Headline {
 fn summary(panel: &Panel) -> Vec<Headline> {
     let headline = |group: &Group| Headline {
         place: format!("{}, {} workers", panel.setting, group.workers),
-        labels: panel.labels.clone(),
+        labels: panel.labels.iter().chain(&group.labels).cloned().collect(),
         words: group.verdict.headline(),
     };
     panel.groups.iter().filter(|group| group.workers > 1).map(headline).collect()
@@ -159,6 +158,7 @@ impl Figure {
 #[derive(Serialize)]
 struct GroupView {
     workers: usize,
+    labels: Vec<String>,
     verdict: String,
     kind: &'static str,
     reason: String,
@@ -180,7 +180,6 @@ struct RowView {
 const COLUMNS: [&str; 14] = [
     "samples/s",
     "± std",
-    "median",
     "95 %",
     "speedup",
     "efficiency",
@@ -188,10 +187,11 @@ const COLUMNS: [&str; 14] = [
     "compute ms",
     "exposed ms",
     "exposed",
+    "late",
     "MB sent",
     "messages",
     "operations",
-    "runs",
+    "runs × iterations",
 ];
 
 #[derive(Serialize)]
@@ -213,7 +213,7 @@ struct LaneView {
 impl PanelView {
     fn of(panel: &Panel, index: usize) -> PanelView {
         let setting = panel.setting.to_string();
-        let intensity = panel.intensity.map(|value| format!(", intensity I = {value:.0}")).unwrap_or_default();
+        let intensity = panel.intensity.map(|value| intensity(value, &panel.setting.model)).unwrap_or_default();
         let largest = panel.groups.last();
         PanelView {
             id: format!("panel-{index}"),
@@ -233,6 +233,16 @@ impl PanelView {
     }
 }
 
+/// Which intensity C2C is made of, and the study's, if it publishes another one.
+fn intensity(value: f64, model: &str) -> String {
+    // Shi et al., arXiv 2005.13247; docs/models.md has both.
+    let published = [("resnet50", 470), ("bert-base", 249), ("bert-large", 248)];
+    let published = published.iter().find(|(known, _)| *known == model);
+    let published = published.map(|(_, value)| format!(" (the study publishes {value})")).unwrap_or_default();
+    let digits = if value < 10.0 { 1 } else { 0 };
+    format!(", intensity I = 3 · multiply-accumulates / D = {value:.digits$}{published}")
+}
+
 impl GroupView {
     fn of(group: &Group) -> GroupView {
         let kind = match group.verdict {
@@ -242,6 +252,7 @@ impl GroupView {
         };
         GroupView {
             workers: group.workers,
+            labels: group.labels.clone(),
             verdict: group.verdict.headline(),
             kind,
             reason: group.reason.clone(),
@@ -277,7 +288,6 @@ fn cells(row: &Row) -> Vec<String> {
     vec![
         number(throughput.mean),
         optional(throughput.std, &number),
-        number(throughput.median),
         optional(throughput.half_width_95, &|half| format!("± {}", number(half))),
         optional(result.speedup, &|speedup| format!("{speedup:.2}×")),
         optional(result.efficiency, &|efficiency| format!("{:.0} %", 100.0 * efficiency)),
@@ -285,11 +295,22 @@ fn cells(row: &Row) -> Vec<String> {
         ms(result.compute_s),
         ms(result.exposed_communication_s),
         format!("{:.1} %", 100.0 * result.exposed_share),
+        optional(result.late_share, &|share| format!("{:.1} %", 100.0 * share)),
         number(result.bytes_per_iteration / 1e6),
         format!("{:.0}", result.messages_per_iteration),
         result.operations.to_string(),
-        throughput.runs.to_string(),
+        runs_and_iterations(result),
     ]
+}
+
+/// `3 × 8` or `3 × 2–40`: runs, and measured iterations of each.
+fn runs_and_iterations(result: &RowResult) -> String {
+    let measured = || result.iterations.iter().map(|(_, measured)| *measured);
+    match (measured().min(), measured().max()) {
+        (Some(least), Some(most)) if least < most => format!("{} × {least}–{most}", result.samples_per_s.runs),
+        (Some(each), _) => format!("{} × {each}", result.samples_per_s.runs),
+        _ => result.samples_per_s.runs.to_string(),
+    }
 }
 
 /// The timelines of a group, all with the same axis.
@@ -299,7 +320,12 @@ fn timelines(group: &Group) -> Vec<TimelineView> {
     let end = all.iter().map(|(_, timeline)| end_s(timeline)).fold(0.0, f64::max);
     let view = |(method, timeline): (String, Timeline)| TimelineView {
         figure: Figure::drawn(&|width| draw(&timeline, end, width), &format!("One iteration of {method}")),
-        lanes: timeline.processes.iter().filter(|process| process.name == "worker 0" || process.is_shard()).flat_map(lanes).collect(),
+        lanes: timeline
+            .processes
+            .iter()
+            .filter(|process| process.name == "worker 0" || process.is_shard())
+            .flat_map(lanes)
+            .collect(),
         method,
     };
     all.into_iter().map(view).collect()
@@ -376,7 +402,7 @@ mod tests {
         let page = page();
         for words in [
             "paceline bench --models cnn",
-            "bytescheduler-ps wins, 11.7 % ahead of mg-wfbp",
+            "bytescheduler-ps wins, 11.6 % ahead of mg-wfbp",
             "replayed: rtx2080ti",
             "emulated: 10GbE",
             "rank 1 was killed by SIGKILL",

@@ -1,9 +1,10 @@
-//! What the survey's Table 1 says of methods like these, beside what was measured.
+//! What the survey's Table 1 says of methods like these, beside what was measured. What is said follows from the strategy.
 
 use serde::Serialize;
 
+use super::aspects::aspect;
 use super::bars::number;
-use crate::bench::Panel;
+use crate::bench::{Panel, Row};
 
 /// A method: what the taxonomy says, and what was measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -11,13 +12,13 @@ pub struct SurveyRow {
     /// Its name.
     pub method: String,
     /// What it does to the loss.
-    pub loss: &'static str,
+    pub loss: String,
     /// How often workers communicate.
-    pub frequency: &'static str,
-    /// Bytes and messages that a worker sends, in D (bytes of the gradient), N, L (tensors), S (shards).
-    pub traffic: &'static str,
+    pub frequency: String,
+    /// Bytes that a worker sends, in D (bytes of the gradient), N (workers), S (shards).
+    pub traffic: String,
     /// How it converges.
-    pub convergence: &'static str,
+    pub convergence: String,
     /// Measured megabytes per iteration and worker, by panel and workers.
     pub megabytes: String,
     /// Measured messages per iteration and worker.
@@ -40,10 +41,13 @@ pub fn rows(panels: &[Panel]) -> Vec<SurveyRow> {
                 cell.push_str(&format!("{apart}{value} ({place})"));
             };
             let index = rows.iter().position(|known| known.method == row.method).unwrap_or_else(|| {
-                rows.push(theory(&row.method, row.shards > 0));
+                rows.push(theory(row));
                 rows.len() - 1
             });
             let known = &mut rows[index];
+            if NORMALISED.contains(&panel.setting.model.as_str()) && !known.convergence.contains("normalisation") {
+                known.convergence.push_str(LOCAL_STATISTICS);
+            }
             tell(&mut known.megabytes, number(result.bytes_per_iteration / 1e6));
             tell(&mut known.messages, format!("{:.0}", result.messages_per_iteration));
             tell(&mut known.exposed, format!("{:.1} %", 100.0 * result.exposed_share));
@@ -52,33 +56,71 @@ pub fn rows(panels: &[Panel]) -> Vec<SurveyRow> {
     rows
 }
 
-/// All seven methods and DDP are bulk-synchronous and lossless: they differ in when and in how many pieces bytes travel,
-/// not in what is learned.
-fn theory(method: &str, servers: bool) -> SurveyRow {
-    let when = [
-        ("bsp", "every iteration, once after backward"),
-        ("wfbp", "every iteration, tensor by tensor during backward"),
-        ("mg-wfbp", "every iteration, in merged tensors during backward"),
-        ("bytescheduler", "every iteration, in partitions during backward and the next forward"),
-        ("ddp", "every iteration, in buckets during backward"),
-        ("fusion", "every iteration, in buckets during backward"),
-    ];
-    let name = method.strip_prefix("study-").unwrap_or(method);
-    let frequency =
-        when.iter().find(|(prefix, _)| name.starts_with(prefix)).map_or("every iteration", |(_, words)| words);
+/// Models with batch normalisation, whose statistics are of a worker's own samples (docs/models.md).
+const NORMALISED: [&str; 2] = ["resnet20", "resnet50"];
+const LOCAL_STATISTICS: &str =
+    "; with batch normalisation, which sees the worker's own samples only, that of PyTorch's DDP";
+
+fn theory(row: &Row) -> SurveyRow {
+    let of = |name| aspect(&row.strategy, name);
+    let [compress, sync, schedule, arch] = ["compress", "sync", "schedule", "arch"].map(of);
+    let exact = compress == ["none"];
+    let synchronous = sync == ["bsp"];
     SurveyRow {
-        method: method.to_owned(),
-        loss: "none: the gradient is exact",
-        frequency,
-        traffic: if servers {
-            "D pushed and D pulled per worker, D·N/S by each shard"
+        method: row.method.clone(),
+        loss: if exact { "none: the gradient is exact".into() } else { format!("by {}", compress.join(":")) },
+        frequency: format!(
+            "{}, {}",
+            if synchronous { "every iteration".into() } else { sync.join(":") },
+            when(&schedule)
+        ),
+        traffic: traffic(&arch),
+        convergence: if exact && synchronous {
+            "that of single-worker SGD on the joined batch".into()
         } else {
-            "2(N−1)/N·D per worker (ring)"
+            "not that of single-worker SGD".into()
         },
-        convergence: "that of single-worker SGD on the joined batch",
         megabytes: String::new(),
         messages: String::new(),
         exposed: String::new(),
+    }
+}
+
+/// When and in which pieces gradients leave a worker.
+fn when(schedule: &[&str]) -> String {
+    match *schedule {
+        ["none", ..] => "once, after backward".to_owned(),
+        ["wfbp", ..] => "tensor by tensor during backward".to_owned(),
+        ["mg-wfbp", ..] => "in merged tensors during backward".to_owned(),
+        ["ddp", ..] => "in buckets of 25 MiB behind one of 1 MiB, during backward".to_owned(),
+        ["fusion", bytes, ..] => format!("in buckets of {bytes} during backward"),
+        ["bytescheduler", partition, ..] => {
+            format!(
+                "in partitions of at most {partition}, the first layers' first, during backward and the next forward"
+            )
+        }
+        ["server-priority", ..] => "tensor by tensor during backward; servers answer the first layers first".to_owned(),
+        [own, ..] => format!("as its schedule {own} says"),
+        [] => "as its schedule says".to_owned(),
+    }
+}
+
+/// Bytes out of a worker, by docs/algorithms.md.
+fn traffic(arch: &[&str]) -> String {
+    match *arch {
+        ["ps", _, partition, place, ..] => {
+            let servers = if place == "dedicated" { "on hosts of their own" } else { "beside workers" };
+            format!("D out and D in per worker, cut at {partition}; N·D/S in and out per shard, {servers}")
+        }
+        ["a2a", algorithm @ ("ring" | "direct-scatter"), ..] => format!("2(N−1)/N·D per worker ({algorithm})"),
+        ["a2a", "halving-doubling", ..] => {
+            "2(N−1)/N·D per worker where N is a power of two, up to D more else (halving-doubling)".to_owned()
+        }
+        ["a2a", "recursive-doubling", ..] => "log₂N·D per worker (recursive-doubling)".to_owned(),
+        ["a2a", "direct", ..] => "(N−1)·D per worker (direct)".to_owned(),
+        ["a2a", "auto", ..] => "2(N−1)/N·D per worker or more: the algorithm is chosen by size".to_owned(),
+        ["a2a", algorithm, ..] => format!("as the algorithm {algorithm} has it"),
+        _ => "unknown".to_owned(),
     }
 }
 
@@ -93,6 +135,27 @@ mod tests {
         let methods: Vec<&str> = rows.iter().map(|row| row.method.as_str()).collect();
         assert_eq!(methods, ["bsp-a2a", "wfbp-a2a", "wfbp-ps", "bsp-ps", "mg-wfbp", "bytescheduler-ps"]);
         assert_eq!(rows[0].exposed, "25.0 % (cnn at 2); 25.0 % (resnet50 at 8)");
-        assert!(rows[2].traffic.contains("pushed") && rows[4].frequency.contains("merged"));
+        // Only what has met a model with batch normalisation says so.
+        assert!(rows[0].convergence.contains("batch normalisation") && !rows[1].convergence.contains("normalisation"));
+    }
+
+    /// The name of a method says nothing; its strategy does.
+    #[test]
+    fn what_is_said_follows_from_the_strategy() {
+        let sample = sample_panels()[0].groups[0].rows[0].clone();
+        let of =
+            |strategy: &str| theory(&Row { strategy: format!("sync=bsp,compress=none,{strategy}"), ..sample.clone() });
+        let study = of("schedule=server-priority,arch=ps:hosts:4000KiB:dedicated,protocol=auto");
+        assert!(study.frequency.contains("servers answer") && !study.frequency.contains("next forward"), "{study:?}");
+        assert!(study.traffic.contains("on hosts of their own"), "{study:?}");
+        let full = of("schedule=bytescheduler:4000KiB:16000KiB,arch=a2a:auto,protocol=auto");
+        assert!(full.frequency.contains("next forward") && full.traffic.contains("chosen by size"), "{full:?}");
+        assert!(of("schedule=none,arch=a2a:ring:study,protocol=auto").traffic.ends_with("(ring)"));
+        assert!(of("schedule=pieces:3,arch=a2a:auto").frequency.contains("its schedule pieces"));
+        let lossy = theory(&Row { strategy: "sync=ssp:3,compress=topk:0.01,schedule=wfbp,arch=ps".into(), ..sample });
+        assert_eq!(
+            (lossy.loss.as_str(), lossy.convergence.as_str()),
+            ("by topk:0.01", "not that of single-worker SGD")
+        );
     }
 }

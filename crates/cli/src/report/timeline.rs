@@ -1,8 +1,7 @@
 //! One iteration of a method as lanes: what a worker computes, and under it what travels. Overlap, fusion and priority can
 //! be seen.
 
-use super::row_chart::{NARROW, WIDE};
-use super::svg::Svg;
+use paceline_chart::{NARROW, Svg, WIDE};
 use paceline_train::{Lane, Process, Span, Timeline};
 
 /// What the lanes and colours are.
@@ -261,9 +260,8 @@ pub mod tests {
 
     #[test]
     fn many_links_are_one_and_many_shards_are_not_shown() {
-        let names = |links, shards| {
-            rows(&timeline(links, shards)).iter().map(|row| row.name.clone()).collect::<Vec<_>>()
-        };
+        let names =
+            |links, shards| rows(&timeline(links, shards)).iter().map(|row| row.name.clone()).collect::<Vec<_>>();
         assert_eq!(names(5, 5), ["forward", "communication", "sent", "received"]);
         assert_eq!(names(1, 0), ["forward", "communication", "to worker 1"]);
     }

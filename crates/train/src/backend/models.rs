@@ -99,6 +99,24 @@ impl ModelName {
         self.of_its_form().parameters().into_iter().map(|spec| spec.info).collect()
     }
 
+    /// Multiply-accumulates of a forward pass per sample of its [`form`](Self::form): products with parameters, as the study
+    /// counts them, so without attention scores. Each weight once for every place that it is applied to.
+    pub const fn forward_macs_per_sample(self) -> u64 {
+        match self {
+            // 8·25 weights on 24×24 places, 16·8·25 on 8×8, 256·10 once.
+            ModelName::Cnn => 322_560,
+            // 784·128 + 128·10.
+            ModelName::Mlp => 101_632,
+            ModelName::ResNet20 => 30_821_248,
+            // 4 layers of 12·128² and 256·128 for the bytes, on 64 places.
+            ModelName::TransformerLm => 52_428_800,
+            // The sums of data/*_tensors.csv.
+            ModelName::ResNet50 => 4_089_184_256,
+            ModelName::BertBase => 6_974_670_336,
+            ModelName::BertLarge => 21_396_195_328,
+        }
+    }
+
     /// The model for samples of its form, of which nothing but sizes can be asked.
     pub(crate) fn of_its_form(self) -> Box<dyn Model> {
         let synthetic = Dataset::Synthetic(Synthetic::new(self.form(), 1, 0));

@@ -52,9 +52,13 @@ pub(super) fn own_thread(passes: &[PassTimes], replay: Option<&Profile>) -> Vec<
                     let mut parts = shares(waited_s, end_s, &weights);
                     let (start_s, end_s) = parts.remove(0);
                     update.spans.extend((update_s > 0.0).then(|| of(Some(parameter), start_s, end_s)));
-                    forward.spans.extend(steps.iter().zip(parts).filter(|(step, _)| step.1 > 0.0).map(
-                        |(&(tensor, _), (start_s, end_s))| of(Some(tensor), start_s, end_s),
-                    ));
+                    forward.spans.extend(
+                        steps
+                            .iter()
+                            .zip(parts)
+                            .filter(|(step, _)| step.1 > 0.0)
+                            .map(|(&(tensor, _), (start_s, end_s))| of(Some(tensor), start_s, end_s)),
+                    );
                 }
             }
         }
@@ -69,9 +73,13 @@ pub(super) fn own_thread(passes: &[PassTimes], replay: Option<&Profile>) -> Vec<
                 Some(profile) => {
                     let steps = backward_steps(profile, index);
                     let parts = shares(start_s, at_s, &steps.iter().map(|step| step.1).collect::<Vec<_>>());
-                    backward.spans.extend(steps.iter().zip(parts).filter(|(step, _)| step.1 > 0.0).map(
-                        |(&(tensor, _), (start_s, end_s))| of(Some(tensor), start_s, end_s),
-                    ));
+                    backward.spans.extend(
+                        steps
+                            .iter()
+                            .zip(parts)
+                            .filter(|(step, _)| step.1 > 0.0)
+                            .map(|(&(tensor, _), (start_s, end_s))| of(Some(tensor), start_s, end_s)),
+                    );
                     start_s = at_s;
                 }
             }
@@ -260,7 +268,8 @@ mod tests {
     /// Tensor 0 is tied: used again at the end of forward, and at the beginning of backward.
     #[test]
     fn a_replay_computes_step_by_step() {
-        let tensor = |elements: usize| ProfileTensor { name: elements.to_string(), elements, forward_macs_per_sample: 0 };
+        let tensor =
+            |elements: usize| ProfileTensor { name: elements.to_string(), elements, forward_macs_per_sample: 0 };
         let steps = |steps: &[(usize, f64)]| steps.iter().map(|&(tensor, seconds)| Step { tensor, seconds }).collect();
         let profile = Profile {
             schema: Profile::SCHEMA,
@@ -287,7 +296,8 @@ mod tests {
 
     #[test]
     fn neighbours_are_joined_until_few_are_left() {
-        let spans = vec![span(0, 0.0, 1.0), span(0, 1.05, 2.0), span(1, 2.0, 3.0), span(0, 5.0, 6.0), span(1, 80.0, 81.0)];
+        let spans =
+            vec![span(0, 0.0, 1.0), span(0, 1.05, 2.0), span(1, 2.0, 3.0), span(0, 5.0, 6.0), span(1, 80.0, 81.0)];
         let lanes = |most| {
             let mut lanes = vec![Lane { name: "to worker 1".into(), spans: spans.clone() }];
             join_neighbours(&mut lanes, 0.1, most);
@@ -302,7 +312,8 @@ mod tests {
     #[test]
     fn what_lies_outside_is_left_out() {
         let spans = vec![span(0, -3.0, -1.0), span(1, -2.0, 0.5), span(2, 7.0, 9.0), span(3, 8.1, 9.0)];
-        let mut lanes = vec![Lane { name: "communication".into(), spans }, Lane { name: "waiting".into(), spans: vec![] }];
+        let mut lanes =
+            vec![Lane { name: "communication".into(), spans }, Lane { name: "waiting".into(), spans: vec![] }];
         cut(&mut lanes, 8.0, 2.0);
         assert_eq!(lanes.len(), 1);
         let kept: Vec<_> = lanes[0].spans.iter().map(|span| (span.operation, span.start_s, span.end_s)).collect();

@@ -90,11 +90,7 @@ struct Clock<'a> {
 }
 
 impl<'a> Clock<'a> {
-    fn agree(
-        workers: &'a Communicator,
-        offset: ClockOffset,
-        passes: &[PassRecord],
-    ) -> Result<Clock<'a>, TrainError> {
+    fn agree(workers: &'a Communicator, offset: ClockOffset, passes: &[PassRecord]) -> Result<Clock<'a>, TrainError> {
         let mut zero_ns = [offset.on_rank_0_ns(workers.clock_at(passes[MIDDLE].began))];
         let told = workers.broadcast(&mut zero_ns, 0, &CallOptions::default());
         told.while_training("agreeing when the recorded iteration began")?;
@@ -138,9 +134,7 @@ impl Own<'_> {
 
     fn times(&self, index: i32, pass: &PassRecord) -> PassTimes {
         let at = |instant: Instant| self.clock.at(instant);
-        let gate = |gate: &crate::recording::Gate| {
-            (gate.parameter, [at(gate.asked), at(gate.waited), at(gate.ended)])
-        };
+        let gate = |gate: &crate::recording::Gate| (gate.parameter, [at(gate.asked), at(gate.waited), at(gate.ended)]);
         PassTimes {
             iteration: index - MIDDLE as i32,
             began_s: at(pass.began),

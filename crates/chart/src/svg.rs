@@ -69,6 +69,15 @@ impl Svg {
         }
     }
 
+    /// A circle; `title` is shown when it is pointed at, if it is not empty.
+    pub fn circle(&mut self, [x, y, radius]: [f64; 3], class: &str, title: &str) {
+        let open = format!(r#"<circle class="{class}" cx="{x:.1}" cy="{y:.1}" r="{radius}""#);
+        match title.is_empty() {
+            true => self.put(format_args!("{open}/>")),
+            false => self.put(format_args!("{open}><title>{}</title></circle>", escaped(title))),
+        }
+    }
+
     /// Slanted lines over a rectangle, so that it differs by more than colour. `spacing` pixels apart.
     pub fn hatch(&mut self, [x, y, width, height]: [f64; 4], spacing: f64) {
         let mut path = String::new();
@@ -116,18 +125,18 @@ impl Svg {
         )
     }
 
-    /// As a file of its own.
-    pub fn alone(&self, label: &str) -> String {
+    /// As a file of its own, with these styles besides [`STYLE`].
+    pub fn alone(&self, label: &str, style: &str) -> String {
         let Svg { body, width, height } = self;
         let label = escaped(label);
         format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" aria-labelledby=\"t\">\n<title id=\"t\">{label}</title>\n<style>{STYLE}.ground{{fill:#fff}}@media(prefers-color-scheme:dark){{.ground{{fill:#0d1117}}}}</style>\n<rect class=\"ground\" width=\"{width:.0}\" height=\"{height:.0}\"/>\n{body}</svg>\n"
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 {width:.0} {height:.0}\" role=\"img\" aria-labelledby=\"t\">\n<title id=\"t\">{label}</title>\n<style>{STYLE}{style}.ground{{fill:#fff}}@media(prefers-color-scheme:dark){{.ground{{fill:#0d1117}}}}</style>\n<rect class=\"ground\" width=\"{width:.0}\" height=\"{height:.0}\"/>\n{body}</svg>\n"
         )
     }
 }
 
 /// Safe between tags and in attributes.
-pub fn escaped(text: &str) -> String {
+fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
         match character {

@@ -1,0 +1,242 @@
+//! Claims that compare panels: models, batches, networks.
+
+use super::{Data, Outcome, best, missing, of_row, throughput};
+use crate::bench::{Estimate, Group, Panel, Ratio};
+
+/// The efficiency of the best method, by what differs between panels that are otherwise alike. Groups whose workers share
+/// cores are left out: their efficiency is the machine's. One pair against the claim refutes it.
+fn scaling(
+    data: &Data<'_>,
+    alike: fn(&Panel, &Panel) -> bool,
+    key: fn(&Panel) -> Option<f64>,
+    what: &str,
+) -> (Outcome, String) {
+    let group = |panel: &'_ Panel, workers| {
+        panel.groups.iter().find(|group| group.workers == workers && group.labels.is_empty()).cloned()
+    };
+    let (mut as_claimed, mut against, mut told) = (0, 0, Vec::new());
+    for (panel, low) in data.groups().filter(|(_, group)| group.labels.is_empty()) {
+        for other in data.panels.iter().filter(|other| alike(panel, other)) {
+            let in_order = key(panel).zip(key(other)).is_some_and(|(low, high)| low * 1.001 < high);
+            let Some(high) = group(other, low.workers).filter(|_| in_order) else { continue };
+            let Some((one, two, ratio)) = efficiencies((panel, low), (other, &high)) else { continue };
+            as_claimed += usize::from(ratio.is_above(1.0));
+            against += usize::from(ratio.is_below(1.0));
+            told.push(format!(
+                "{:.0} % → {:.0} % ({} → {}, {} workers)",
+                100.0 * one,
+                100.0 * two,
+                panel.setting,
+                other.setting,
+                low.workers
+            ));
+        }
+    }
+    let verdict = match (as_claimed, against) {
+        (0, 0) => Outcome::Undecidable,
+        (_, 0) => Outcome::Holds,
+        _ => Outcome::Refuted,
+    };
+    match told.len() {
+        0 => missing(what),
+        pairs => (
+            verdict,
+            format!(
+                "as claimed in {as_claimed}, against it in {against} of {pairs}; efficiency of the best method: {}",
+                told.join("; ")
+            ),
+        ),
+    }
+}
+
+/// Both groups' efficiencies with their fastest methods, and the second's over the first's.
+fn efficiencies(low: (&Panel, &Group), high: (&Panel, &Group)) -> Option<(f64, f64, Ratio)> {
+    let (one, two) = (best(low.1)?, best(high.1)?);
+    let (alone, other_alone) = (low.0.baseline.as_ref()?, high.0.baseline.as_ref()?);
+    let efficiency = |estimate: &Estimate, alone: f64| estimate.mean / alone / low.1.workers as f64;
+    let (first, second) = (efficiency(one, alone.samples_per_s), efficiency(two, other_alone.samples_per_s));
+    let mut factors = vec![(two, 1.0), (one, -1.0)];
+    // A profile's throughput is given; a measured one scatters.
+    factors.extend(alone.measured.as_ref().map(|alone| (alone, 1.0)));
+    factors.extend(other_alone.measured.as_ref().map(|alone| (alone, -1.0)));
+    let open = Ratio::of(&factors, &[low.1.noise, high.1.noise]).open;
+    Some((first, second, Ratio { value: second / first, open }))
+}
+
+pub fn intensity(data: &Data<'_>) -> (Outcome, String) {
+    let alike = |a: &Panel, b: &Panel| {
+        a.setting.model != b.setting.model
+            && a.setting.local_batch == b.setting.local_batch
+            && a.setting.network == b.setting.network
+            && a.setting.is_replayed() == b.setting.is_replayed()
+    };
+    scaling(
+        data,
+        alike,
+        |panel| panel.intensity,
+        "two models of known intensity with the same batch, network and workers",
+    )
+}
+
+pub fn batch(data: &Data<'_>) -> (Outcome, String) {
+    let alike = |a: &Panel, b: &Panel| {
+        a.setting.model == b.setting.model
+            && a.setting.local_batch != b.setting.local_batch
+            && a.setting.network == b.setting.network
+            && a.setting.profile() == b.setting.profile()
+    };
+    scaling(
+        data,
+        alike,
+        |panel| Some(panel.setting.local_batch as f64),
+        "one model with two local batches, as by --local-batch 8,64",
+    )
+}
+
+/// Groups of one model on 10 and on 100 Gbit/s with the same batch and number of workers.
+fn networks<'a>(data: &Data<'a>) -> Vec<(&'a Group, &'a Group, &'a Panel)> {
+    let on = |panel: &Panel, names: &[&str]| panel.setting.network.as_deref().is_some_and(|name| names.contains(&name));
+    let mut found = Vec::new();
+    for slow in data.panels.iter().filter(|panel| on(panel, &["10GbE"])) {
+        let same = |fast: &&Panel| {
+            let (slow, fast) = (&slow.setting, &fast.setting);
+            (&slow.model, slow.local_batch) == (&fast.model, fast.local_batch)
+        };
+        for fast in data.panels.iter().filter(|panel| on(panel, &["100GbE", "100GbIB"])).filter(same) {
+            for group in slow.groups.iter().filter(|group| group.workers > 1) {
+                let other = fast.groups.iter().find(|other| other.workers == group.workers);
+                found.extend(other.map(|other| (group, other, fast)));
+            }
+        }
+    }
+    found
+}
+
+pub fn hardware(data: &Data<'_>) -> (Outcome, String) {
+    let (mut held, mut not, mut told) = (0, 0, Vec::new());
+    for (slow, fast, panel) in networks(data).into_iter().filter(|(.., panel)| panel.setting.model == "bert-large") {
+        let worst = slow.rows.iter().filter_map(of_row).min_by(|a, b| a.mean.total_cmp(&b.mean));
+        let (Some(worst), Some(one), Some(two)) = (worst, best(slow), best(fast)) else { continue };
+        // What the network brings over what the method brings: (two / one) / (one / worst).
+        let ratio = Ratio::of(&[(two, 1.0), (worst, 1.0), (one, -2.0)], &[slow.noise, fast.noise]);
+        held += usize::from(ratio.is_above(1.0));
+        not += usize::from(ratio.is_below(1.0));
+        let (network, method) = (two.mean / one.mean, one.mean / worst.mean);
+        told.push(format!("{} workers: network {network:.2}×, method {method:.2}× ({})", slow.workers, panel.setting));
+    }
+    match (held, not) {
+        _ if told.is_empty() => missing("bert-large on 10GbE and on a network of 100 Gbit/s"),
+        (held, not) if held > not => (Outcome::Holds, told.join("; ")),
+        (held, not) if not > held => (Outcome::Refuted, told.join("; ")),
+        _ => (Outcome::Undecidable, told.join("; ")),
+    }
+}
+
+pub fn faster_network(data: &Data<'_>) -> (Outcome, String) {
+    /// 10 to 80 % faster.
+    const CLAIMED: [f64; 2] = [1.1, 1.8];
+    let mut gains: Vec<Ratio> = Vec::new();
+    for (slow, fast, _) in networks(data) {
+        for row in &slow.rows {
+            if let Some((before, after)) = of_row(row).zip(throughput(fast, &row.method)) {
+                gains.push(Ratio::of(&[(after, 1.0), (before, -1.0)], &[slow.noise, fast.noise]));
+            }
+        }
+    }
+    let [least, most] = CLAIMED;
+    let within = gains.iter().filter(|gain| gain.is_above(least) && gain.is_below(most)).count();
+    let outside = gains.iter().filter(|gain| gain.is_below(least) || gain.is_above(most)).count();
+    let percent = |gain: f64| 100.0 * (gain - 1.0);
+    let low = gains.iter().map(|gain| gain.value).fold(f64::INFINITY, f64::min);
+    let high = gains.iter().map(|gain| gain.value).fold(f64::NEG_INFINITY, f64::max);
+    let verdict = match gains.len() {
+        0 => return missing("a model on 10GbE and on a network of 100 Gbit/s"),
+        count if 2 * within > count => Outcome::Holds,
+        count if 2 * outside > count => Outcome::Refuted,
+        _ => Outcome::Undecidable,
+    };
+    let numbers = format!(
+        "{within} of {} cells gain 10 to 80 %, {outside} less or more; from {:+.0} % to {:+.0} %",
+        gains.len(),
+        percent(low),
+        percent(high)
+    );
+    (verdict, numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::bench::{Panel, sample_panels};
+    use crate::report::findings::{Finding, Outcome, findings};
+
+    fn finding(panels: &[Panel], words: &str) -> Finding {
+        findings(panels).into_iter().find(|finding| finding.claim.contains(words)).expect("there is such a claim")
+    }
+
+    /// The replayed sample panel, and the same with all throughputs changed by a factor on another network.
+    fn two_networks(factor: f64) -> Vec<Panel> {
+        let slow = sample_panels().remove(1);
+        let mut fast = slow.clone();
+        fast.setting.network = Some("100GbIB".to_owned());
+        scale(&mut fast, factor);
+        vec![slow, fast]
+    }
+
+    fn scale(panel: &mut Panel, factor: f64) {
+        for row in panel.groups.iter_mut().flat_map(|group| &mut group.rows) {
+            let estimate = &mut row.result.as_mut().expect("it ran").samples_per_s;
+            estimate.mean *= factor;
+            estimate.std = estimate.std.map(|std| std * factor);
+        }
+    }
+
+    #[test]
+    fn networks_are_compared_beyond_what_is_open() {
+        let claim = "10 to 100 Gbit/s";
+        assert_eq!(finding(&two_networks(1.4), claim).verdict, Outcome::Holds);
+        let slower = finding(&two_networks(0.9), claim);
+        assert_eq!(slower.verdict, Outcome::Refuted);
+        assert!(slower.numbers.contains("from -10 % to -10 %"), "{slower:?}");
+        assert_eq!(finding(&two_networks(1.1), claim).verdict, Outcome::Undecidable);
+        let mut unknown = two_networks(1.4);
+        unknown[1].groups[0].noise = None;
+        assert_eq!(finding(&unknown, claim).verdict, Outcome::Undecidable);
+    }
+
+    #[test]
+    fn hardware_and_method_are_compared_beyond_what_is_open() {
+        let claim = "Hardware matters more";
+        let panels = |factor| {
+            let mut panels = two_networks(factor);
+            panels.iter_mut().for_each(|panel| panel.setting.model = "bert-large".to_owned());
+            panels
+        };
+        // The best method is 1.87 times as fast as the worst.
+        assert_eq!(finding(&panels(3.0), claim).verdict, Outcome::Holds);
+        assert_eq!(finding(&panels(1.2), claim).verdict, Outcome::Refuted);
+        assert_eq!(finding(&panels(1.88), claim).verdict, Outcome::Undecidable);
+        let mut unknown = panels(3.0);
+        unknown[0].groups[0].noise = None;
+        assert_eq!(finding(&unknown, claim).verdict, Outcome::Undecidable);
+    }
+
+    #[test]
+    fn one_pair_against_it_refutes_what_is_said_of_batches() {
+        let claim = "larger the local batch";
+        let small = sample_panels().remove(1);
+        let with = |local_batch, factor| {
+            let mut panel = small.clone();
+            panel.setting.local_batch = local_batch;
+            scale(&mut panel, factor);
+            panel
+        };
+        let held = [small.clone(), with(128, 1.2)];
+        assert_eq!(finding(&held, claim).verdict, Outcome::Holds);
+        let against = [small.clone(), with(128, 1.2), with(256, 0.8)];
+        assert_eq!(finding(&against, claim).verdict, Outcome::Refuted);
+        // Workers that share cores show what the machine can do.
+        let mut shared = held;
+        shared[1].groups[0].labels.push("8 workers on 2 cores".to_owned());
+        assert_eq!(finding(&shared, claim).verdict, Outcome::Undecidable);
+    }
+}
