@@ -20,6 +20,7 @@ mod explanations;
 mod formula;
 mod measured;
 mod overlap;
+mod pairs;
 mod report;
 mod rounds;
 mod tensors;

@@ -219,6 +219,8 @@ fn a_killed_server_fails_its_cell_and_the_study_goes_on() {
         "1",
         "--iterations",
         "100",
+        "--runs",
+        "1",
         "--database",
         &database,
         "--report",

@@ -53,6 +53,9 @@ fn bench(folder: &Folder, more: &[&str]) -> Vec<String> {
     if !more.contains(&"--iterations") {
         words.extend(["--iterations", "3"]);
     }
+    if !more.contains(&"--runs") {
+        words.extend(["--runs", "1"]);
+    }
     words.iter().chain(more).map(|word| (*word).to_owned()).collect()
 }
 

@@ -39,8 +39,8 @@ pub(crate) struct Known {
 }
 
 impl Planning<'_> {
-    /// Plans. A schedule that wants times which were not measured is planned as wait-free backpropagation, which the plan
-    /// says, and false stands beside it: plan again when they are.
+    /// Plans. A schedule that wants times which were not measured is planned as wait-free backpropagation, as the plan's
+    /// strategy says, and false stands beside it: plan again when they are.
     pub(crate) fn first(&self, known: &Known, cost: Option<&CommunicationCost>) -> Result<(Plan, bool), TrainError> {
         let planned = match self.plan(self.strategy, known, cost) {
             Err(ScheduleError::NotMeasured { .. }) if self.strategy.servers_apply() => {
@@ -53,8 +53,7 @@ impl Planning<'_> {
             Err(ScheduleError::NotMeasured { .. }) => {
                 let schedule = Call { name: "wfbp".into(), arguments: Vec::new() };
                 let wait_free = Strategy { schedule, ..self.strategy.clone() };
-                let plan = self.plan(&wait_free, known, cost)?;
-                (Plan { strategy: format!("{wait_free}, measuring for {}", self.strategy.schedule), ..plan }, false)
+                (self.plan(&wait_free, known, cost)?, false)
             }
             plan => (plan?, true),
         };
