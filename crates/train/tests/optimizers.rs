@@ -68,12 +68,12 @@ fn servers_that_apply_train_like_one_worker() {
     servers_that_apply_train_the_same(&[2], &[2], &["bytescheduler:64KiB:128KiB"]);
 }
 
-/// The whole product.
+/// As `tests/training.rs` has all numbers of workers and shards: the corners of that product.
 #[test]
-fn every_number_of_workers_and_applying_shards_trains_like_one_worker() {
+fn more_workers_and_applying_shards_train_like_one_worker() {
     if std::env::var_os("PACELINE_LONG_TESTS").is_some() {
         let schedules = ["none", "wfbp", "server-priority", "bytescheduler:64KiB:128KiB"];
-        servers_that_apply_train_the_same(&[1, 2, 3], &[1, 2, 3], &schedules);
+        servers_that_apply_train_the_same(&[1, 3], &[1, 3], &schedules);
     }
 }
 
