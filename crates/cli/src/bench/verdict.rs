@@ -89,18 +89,21 @@ pub fn decide(rows: &[Row], noise: Option<f64>, c2c: Option<f64>, workers: usize
         let margin = best.samples_per_s.mean / next.samples_per_s.mean - 1.0;
         Verdict::Winner { method, runner_up, margin }
     };
-    let mut reason = reason(&verdict, &results, noise, c2c, workers);
+    let mut reason = reason(&verdict, &known, noise, c2c, workers);
     if !few.is_empty() {
         reason.push_str(&format!("; not compared, with fewer than {VALUES_MIN} runs: {}", few.join(", ")));
     }
     (verdict, reason)
 }
 
-fn reason(verdict: &Verdict, results: &[(&Row, &RowResult)], noise: f64, c2c: Option<f64>, workers: usize) -> String {
+/// Of the methods that were compared, the fastest first.
+fn reason(verdict: &Verdict, known: &[(&Row, &RowResult)], noise: f64, c2c: Option<f64>, workers: usize) -> String {
     let ratio = c2c.map(|c2c| format!("C2C = f({workers})/(M·I) = {c2c:.2e}; ")).unwrap_or_default();
     let percent = |share: f64| format!("{:.1} %", 100.0 * share);
-    let Some((_, best)) = results.first() else { return String::new() };
-    let bulk = results.iter().find(|(row, _)| row.method.starts_with("bsp-"));
+    let [(first, best), others @ ..] = known else { return String::new() };
+    let without_overlap = |row: &Row| row.method.starts_with("bsp-");
+    // Only what overlaps has hidden something.
+    let bulk = others.iter().find(|(row, _)| without_overlap(row) && !without_overlap(first));
     match verdict {
         Verdict::Tie { .. } => {
             let exposed = percent(best.exposed_share);
@@ -110,7 +113,7 @@ fn reason(verdict: &Verdict, results: &[(&Row, &RowResult)], noise: f64, c2c: Op
             )
         }
         Verdict::Winner { runner_up, .. } => {
-            let second = results.get(1).map_or(0.0, |(_, result)| result.exposed_share);
+            let second = others.first().map_or(0.0, |(_, result)| result.exposed_share);
             let hidden = bulk.map(|(row, result)| {
                 let (before, after) = (result.exposed_communication_s, best.exposed_communication_s);
                 format!(
@@ -195,6 +198,45 @@ mod tests {
         let (verdict, reason) = of(&three, &[0.2, 0.2], &three);
         assert!(verdict.headline().starts_with("mg-wfbp wins"), "{verdict:?}");
         assert!(reason.contains("fewer than 3 runs: wfbp-a2a"), "{reason}");
+    }
+
+    /// Each number belongs to the method whose name stands beside it.
+    #[test]
+    fn a_reason_compares_the_winner_with_the_runner_up_and_with_what_does_not_overlap() {
+        use super::super::cell::samples::{cell, setting};
+        use super::super::cell::{Arm, Cell};
+        let here = setting("cnn");
+        let of = |bulk_s: f64, overlap_s: f64| {
+            let three = |seconds: f64| [seconds, 1.001 * seconds, 0.999 * seconds];
+            let again = Cell { arm: Arm::Again, ..cell(&here, "bsp-a2a", 2) };
+            let mut records = [
+                samples::record(cell(&here, "bsp-a2a", 2), &three(bulk_s)),
+                samples::record(cell(&here, "mg-wfbp", 2), &three(overlap_s)),
+                samples::record(cell(&here, "bsp-ps", 2), &three(0.2)),
+                // Between them, with too few runs to be compared.
+                samples::record(cell(&here, "wfbp-a2a", 2), &[0.095, 0.095]),
+                samples::record(again, &three(bulk_s)),
+            ];
+            let shares = [0.5, 0.125, 0.75, 0.99, 0.5];
+            for (record, share) in records.iter_mut().zip(shares) {
+                for measured in record.runs.iter_mut().filter_map(|run| run.outcome.as_mut().ok()) {
+                    measured.exposed_communication_s = share * measured.mean_iteration_s();
+                }
+            }
+            let group = panels(&records, 2)[0].groups[0].clone();
+            (group.verdict.headline(), group.reason)
+        };
+        let (headline, reason) = of(0.1, 0.09);
+        assert!(headline.starts_with("mg-wfbp wins"), "{headline}");
+        assert!(reason.contains("12.5 % of its time is exposed communication, 50.0 % of bsp-a2a's"), "{reason}");
+        assert!(
+            reason.contains("without overlap (bsp-a2a) 50.0 ms of an iteration are exposed, here 11.2 ms"),
+            "{reason}"
+        );
+        let (headline, reason) = of(0.09, 0.1);
+        assert!(headline.starts_with("bsp-a2a wins"), "{headline}");
+        assert!(reason.contains("50.0 % of its time is exposed communication, 12.5 % of mg-wfbp's"), "{reason}");
+        assert!(!reason.contains("without overlap"), "{reason}");
     }
 
     /// The noise of the A/A arm may be small by luck, while the runs of the methods scatter.
