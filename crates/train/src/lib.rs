@@ -82,6 +82,7 @@ pub use executed::{AllReduce, ExecutedPlans, PlanFileError, Stage};
 pub use learning_rate::{LearningRate, LearningRateSchedule, ScheduleTextError};
 pub use measure::{
     CellRun, CommunicationCost, FormulaInputs, Lateness, Length, MeasureOptions, RECORDED_ITERATIONS, Subject, measure,
+    student_t_975,
 };
 pub use memory::{MemoryError, MemoryEstimate, available_memory, check_memory, memory_estimate, memory_of_parameters};
 pub use on_server::{ServerOptimizers, serve_options};

@@ -16,6 +16,7 @@ mod summary;
 pub use conduct::{Subject, measure};
 pub(crate) use cost::communication_cost;
 pub use record::RECORDED_ITERATIONS;
+pub use statistics::student_t_975;
 
 use crate::timeline::Timeline;
 

@@ -1,5 +1,6 @@
 //! What numbers that were measured several times say. Pure.
 
+use paceline_train::student_t_975;
 use serde::{Deserialize, Serialize};
 
 /// A quantity that was measured several times.
@@ -25,7 +26,7 @@ impl Estimate {
             let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
             (squares / (runs - 1) as f64).sqrt()
         });
-        let half_width_95 = std.map(|std| t_975(runs - 1) * std / (runs as f64).sqrt());
+        let half_width_95 = std.map(|std| student_t_975(runs - 1) * std / (runs as f64).sqrt());
         Some(Estimate { mean, std, median: median(values)?, half_width_95, runs })
     }
 }
@@ -110,22 +111,8 @@ fn half_width(factors: &[(&Estimate, f64)]) -> f64 {
         weighted += of_mean.powi(2) / (estimate.runs - 1) as f64;
     }
     let degrees = if weighted > 0.0 { variance.powi(2) / weighted } else { f64::MAX };
-    t_975(degrees as usize) * variance.sqrt()
-}
-
-/// The 97.5 % quantile of Student's t with so many degrees of freedom (at least one).
-fn t_975(degrees: usize) -> f64 {
-    // Abramowitz and Stegun, table 26.10.
-    const TABLE: [f64; 30] = [
-        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-        2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-    ];
-    match degrees {
-        0 => f64::INFINITY,
-        1..=30 => TABLE[degrees - 1],
-        // The normal quantile and the first term of its correction (26.7.5).
-        _ => 1.960 + (1.960 + 1.960_f64.powi(3)) / (4.0 * degrees as f64),
-    }
+    // What is a whole number may have been rounded to just below it.
+    student_t_975((degrees + 1e-9) as usize) * variance.sqrt()
 }
 
 /// The factor f(N) of the bytes that a worker sends in an exchange of D bytes among N workers, for the ring and for as
@@ -158,15 +145,6 @@ mod tests {
         assert_eq!(median(&[9.0, 1.0, 5.0]), Some(5.0));
     }
 
-    #[test]
-    fn students_t_falls_to_the_normal_quantile() {
-        assert_eq!(t_975(1), 12.706);
-        for degrees in 1..200 {
-            assert!(t_975(degrees) > t_975(degrees + 1) && t_975(degrees + 1) > 1.96, "{degrees}");
-        }
-        assert!((t_975(60) - 2.000).abs() < 0.002 && (t_975(120) - 1.980).abs() < 0.002);
-    }
-
     /// Of two arms with the same number of values and the same variance, the interval is that of the classical t test with
     /// 2(n − 1) degrees of freedom; an arm that does not scatter adds none.
     #[test]
@@ -180,6 +158,20 @@ mod tests {
         let one = Ratio::of(&[(&first, 1.0), (&steady, -1.0)], &[Some(0.0)]);
         assert!((one.open - 4.303 * (1e-4 / 3.0_f64).sqrt()).abs() < 1e-9, "{one:?}");
         assert_eq!(Ratio::of(&[(&steady, 1.0), (&steady, -1.0)], &[Some(0.01), Some(0.02)]).open, 0.02);
+    }
+
+    /// Whatever the numbers: the quotient of rounded numbers may lie just below the whole one that it is.
+    #[test]
+    fn degrees_of_freedom_are_not_lost_in_rounding() {
+        for step in 1..3000 {
+            for (runs, degrees) in [(3, 4), (4, 6), (6, 10), (8, 14)] {
+                let std = 1e-4 * f64::from(step);
+                let one = Estimate { mean: 1.1, std: Some(std), median: 1.1, half_width_95: None, runs };
+                let expected = student_t_975(degrees) * (2.0 * (std / 1.1).powi(2) / runs as f64).sqrt();
+                let open = Ratio::of(&[(&one, 1.0), (&one, -1.0)], &[Some(0.0)]).open;
+                assert!((open / expected - 1.0).abs() < 1e-9, "{runs} runs, {std}: {open} and not {expected}");
+            }
+        }
     }
 
     #[test]

@@ -8,16 +8,23 @@ pub(super) fn relative_half_width(values: &[f64]) -> f64 {
     }
     let mean = values.iter().sum::<f64>() / count;
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
-    student_95(values.len() - 1) * (variance / count).sqrt() / mean
+    student_t_975(values.len() - 1) * (variance / count).sqrt() / mean
 }
 
-/// The two-sided 95 % quantile of Student's t distribution (from tables; beyond them within 0.2 %).
-fn student_95(degrees: usize) -> f64 {
-    const TABLE: [f64; 20] = [
+/// The 97.5 % quantile of Student's t with so many degrees of freedom: the 95 % confidence interval of a mean reaches so many
+/// standard errors to either side. Infinite for none.
+pub fn student_t_975(degrees: usize) -> f64 {
+    // Abramowitz and Stegun, table 26.10.
+    const TABLE: [f64; 30] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-        2.120, 2.110, 2.101, 2.093, 2.086,
+        2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
     ];
-    TABLE.get(degrees - 1).copied().unwrap_or_else(|| 1.96 + 2.5 / degrees as f64)
+    match degrees {
+        0 => f64::INFINITY,
+        1..=30 => TABLE[degrees - 1],
+        // The normal quantile and the first term of its correction (26.7.5).
+        _ => 1.960 + (1.960 + 1.960_f64.powi(3)) / (4.0 * degrees as f64),
+    }
 }
 
 /// Alpha and beta of the line alpha + beta · x through points of x and y, neither below 0, that lies nearest in relative
@@ -52,7 +59,16 @@ mod tests {
         assert!((relative_half_width(&values) - 0.2776 / 5f64.sqrt()).abs() < 1e-4);
         assert_eq!(relative_half_width(&[3.0]), f64::INFINITY);
         assert_eq!(relative_half_width(&[3.0, 3.0, 3.0]), 0.0);
-        assert!((student_95(21) - 2.080).abs() < 5e-3 && (student_95(60) - 2.000).abs() < 5e-3);
+    }
+
+    #[test]
+    fn students_t_falls_to_the_normal_quantile() {
+        assert_eq!((student_t_975(0), student_t_975(1)), (f64::INFINITY, 12.706));
+        for degrees in 1..200 {
+            assert!(student_t_975(degrees) > student_t_975(degrees + 1), "{degrees}");
+            assert!(student_t_975(degrees + 1) > 1.96, "{degrees}");
+        }
+        assert!((student_t_975(60) - 2.000).abs() < 0.002 && (student_t_975(120) - 1.980).abs() < 0.002);
     }
 
     #[test]
