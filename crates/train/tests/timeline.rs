@@ -144,7 +144,7 @@ fn a_replays_timeline_holds_together() {
             check(&runs[0], &[0, 1, 2, 3, 0], &[0, 3, 2, 1, 0]);
             assert!(runs[1..].iter().all(|run| run.timeline.is_none()), "one is enough");
             let worker = &runs[0].timeline.as_ref().expect("it was recorded").processes[0];
-            assert!(!recorded(lane(worker, "update")).any(|span| span.end_s == span.start_s));
+            assert_eq!(tensors(recorded(lane(worker, "update"))), [0, 1, 2, 3], "each once");
             let start_ups = worker.lane("start-up").map_or(0, |lane| recorded(lane).count());
             // One worker starts nothing.
             let handicapped = strategy.contains("100us") && workers > 1;
@@ -214,8 +214,14 @@ fn bytescheduler_begins_forward_before_the_last_operation_has_arrived() {
 #[test]
 fn wait_free_backpropagation_begins_forward_when_all_have_arrived() {
     for arch in ["a2a:ring", "ps:2:800000"] {
-        let (first_s, last_s) = overlaps(&format!("schedule=wfbp,arch={arch}"));
-        assert!(last_s > 0.01, "{arch}: the iteration before has left nothing over: {last_s}");
-        assert!(first_s + ROUNDED >= last_s, "{arch}: forward began after {first_s} s, the last came after {last_s} s");
+        eventually(|| {
+            let (first_s, last_s) = overlaps(&format!("schedule=wfbp,arch={arch}"));
+            // However busy the machine is, nothing is used before it is there.
+            assert!(
+                first_s + ROUNDED >= last_s,
+                "{arch}: forward began after {first_s} s, the last came after {last_s} s"
+            );
+            demand(last_s > 0.01, || format!("{arch}: the iteration before has left nothing over: {last_s}"))
+        });
     }
 }

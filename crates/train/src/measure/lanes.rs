@@ -219,12 +219,12 @@ fn joined(spans: Vec<Span>, pause_s: f64, any: bool) -> Vec<Span> {
     out
 }
 
-/// What a reader of the recorded iteration sees: what ended after its start, and began before `horizon_s`. Times in
-/// seconds of the undilated machine, to the nanosecond.
+/// What a reader of the recorded iteration sees: all of it, which other workers may begin earlier, and of its neighbours what
+/// ended after its start and began before `horizon_s`. Times in seconds of the undilated machine, to the nanosecond.
 pub(super) fn cut(lanes: &mut Vec<Lane>, horizon_s: f64, dilate: f64) {
     let nanoseconds = |seconds: f64| (seconds / dilate * 1e9).round() / 1e9;
     for lane in &mut *lanes {
-        lane.spans.retain(|span| span.end_s >= 0.0 && span.start_s <= horizon_s);
+        lane.spans.retain(|span| span.iteration == 0 || (span.end_s >= 0.0 && span.start_s <= horizon_s));
         for span in &mut lane.spans {
             (span.start_s, span.end_s) = (nanoseconds(span.start_s), nanoseconds(span.end_s));
         }
@@ -311,13 +311,18 @@ mod tests {
 
     #[test]
     fn what_lies_outside_is_left_out() {
-        let spans = vec![span(0, -3.0, -1.0), span(1, -2.0, 0.5), span(2, 7.0, 9.0), span(3, 8.1, 9.0)];
+        let of = |iteration, span| Span { iteration, ..span };
+        let before = [span(0, -3.0, -1.0), span(1, -2.0, 0.5)].map(|span| of(-1, span));
+        let after = [span(2, 7.0, 9.0), span(3, 8.1, 9.0)].map(|span| of(1, span));
+        // Of the recorded iteration, on a worker that was early.
+        let own = [span(4, -1.0, -0.5)];
+        let spans = before.into_iter().chain(own).chain(after).collect();
         let mut lanes =
             vec![Lane { name: "communication".into(), spans }, Lane { name: "waiting".into(), spans: vec![] }];
         cut(&mut lanes, 8.0, 2.0);
         assert_eq!(lanes.len(), 1);
         let kept: Vec<_> = lanes[0].spans.iter().map(|span| (span.operation, span.start_s, span.end_s)).collect();
-        assert_eq!(kept, [(Some(1), -1.0, 0.25), (Some(2), 3.5, 4.5)]);
+        assert_eq!(kept, [(Some(1), -1.0, 0.25), (Some(4), -0.5, -0.25), (Some(2), 3.5, 4.5)]);
     }
 
     #[test]
