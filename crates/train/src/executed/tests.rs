@@ -1,11 +1,14 @@
+use paceline_comm::Communicator;
 use paceline_plan::Partition;
-use paceline_schedule::Dispatcher;
+use paceline_schedule::{Dispatcher, Schedulers};
 use serde_json::Value;
 
 use super::*;
 use crate::exchange::Places;
 use crate::learning_rate::LearningRate;
 use crate::optimizer::OptimizerSettings;
+use crate::peers::Peers;
+use crate::planning::{Known, Planning};
 
 const SIZES: [usize; 4] = [4, 3, 0, 6];
 
@@ -103,6 +106,29 @@ fn the_optimiser_stays_where_it_was() {
     let again = Stage { first_iteration: 5, ..applied.stages[0].clone() };
     applied.stages.push(again);
     assert!(check(&applied, "ps:2:apply").unwrap_err().contains("several stages"));
+}
+
+/// What is measured first runs under a plan of wait-free backpropagation. Both plans name their strategy as it can be read again.
+#[test]
+fn plans_from_measurements_are_carried_out_again() {
+    let (schedulers, grammar) = (Schedulers::built_in(), Registry::built_in());
+    let strategy = grammar.parse("mg-wfbp").unwrap();
+    let peers = Peers::AllToAll(Communicator::threads(1).unwrap().remove(0));
+    let planning = Planning { strategy: &strategy, schedulers: &schedulers, peers: &peers, sizes: &SIZES, slowed: 1.0 };
+    let (first, measured) = planning.first(&Known::default(), None).unwrap();
+    let known = Known { ready_s: Some(vec![4e-3, 3e-3, 2e-3, 1e-3]), ..Known::default() };
+    let again = planning.again(&first, &known, None).unwrap();
+    assert!(!measured);
+    let names = [&first, &again].map(|plan| (plan.version, grammar.parse(&plan.strategy).unwrap().schedule.name));
+    assert_eq!(names, [(1, "wfbp".to_owned()), (2, "mg-wfbp".to_owned())]);
+    let stage = |first_iteration, plan: Plan| {
+        let all_reduces = all_reduces(plan.operations());
+        Stage { first_iteration, plan, all_reduces }
+    };
+    let executed = ExecutedPlans { stages: vec![stage(0, first), stage(8, again)], ..executed() };
+    let read: ExecutedPlans = serde_json::from_str(&serde_json::to_string(&executed).unwrap()).unwrap();
+    assert_eq!(read.check(&SIZES, &strategy, &grammar, &rule()), Ok(()));
+    read.stages.iter().for_each(|stage| carry_out(&stage.plan, &stage.plan.strategy));
 }
 
 /// Whatever stands in a file: it is refused, or it can be carried out.
