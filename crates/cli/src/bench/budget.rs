@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use paceline_train::RECORDED_ITERATIONS;
 use serde::{Deserialize, Serialize};
 
 /// How much is measured.
@@ -30,8 +31,11 @@ pub const STUDY: Protocol = Protocol::Fixed { warm_up: 10, iterations: 100, runs
 
 /// Warm-up iterations where time decides: the first one makes connections busy and memory present.
 pub const WARM_UP: usize = 1;
-/// Measured iterations of a run at least; a run is one value of several, and of three runs they are six.
-pub const ITERATIONS_MIN: usize = 2;
+/// Measured iterations of a cell at least, over all its runs: a run is one value of several, and its iterations only make that
+/// value steadier.
+const OF_CELL_MIN: usize = 5;
+/// Measured iterations of a run at least: the 95 % interval of its mean, by which it may end earlier, takes two.
+const OF_RUN_MIN: usize = 2;
 /// More of the shortest ones say nothing new.
 pub const ITERATIONS_MAX: usize = 1000;
 
@@ -42,6 +46,29 @@ impl Protocol {
             Protocol::Fixed { runs, .. } | Protocol::Timed { runs, .. } => *runs,
         }
     }
+
+    /// Measured iterations of a run in any case.
+    pub fn at_least(&self) -> usize {
+        match self {
+            Protocol::Fixed { iterations, .. } => *iterations,
+            Protocol::Timed { runs, .. } => OF_CELL_MIN.div_ceil((*runs).max(1)).max(OF_RUN_MIN),
+        }
+    }
+
+    /// Seconds that run `number` of a cell, counted from 1, takes in any case.
+    pub fn least_s(&self, pace: &Pace, number: usize) -> f64 {
+        let warm_up = match self {
+            Protocol::Fixed { warm_up, .. } => *warm_up,
+            Protocol::Timed { .. } => WARM_UP,
+        };
+        pace.of_run(number).overhead_s + (warm_up + self.at_least()) as f64 * pace.iteration_s
+    }
+
+    /// Seconds that all runs of these cells take in any case.
+    pub fn least_of_all_s<'a>(&self, paces: impl IntoIterator<Item = &'a Pace>) -> f64 {
+        let of_cell = |pace| (1..=self.runs()).map(|number| self.least_s(pace, number)).sum::<f64>();
+        paces.into_iter().map(of_cell).sum()
+    }
 }
 
 impl fmt::Display for Protocol {
@@ -51,7 +78,8 @@ impl fmt::Display for Protocol {
                 write!(f, "{warm_up} warm-up + {iterations} measured iterations, {runs} runs")
             }
             Protocol::Timed { seconds, runs } => {
-                write!(f, "{runs} runs, as many iterations as {seconds:.0} s allow (at least {ITERATIONS_MIN})")
+                let least = self.at_least();
+                write!(f, "{runs} runs, as many iterations as {seconds:.0} s allow (at least {least})")
             }
         }
     }
@@ -66,7 +94,7 @@ pub struct Effort {
     pub at_least: usize,
     /// Measured at most.
     pub at_most: usize,
-    /// None after so many seconds from the first of all, once there are `at_least`; None: always `at_most`.
+    /// None after so many seconds from the first measured one, once there are `at_least`; None: always `at_most`.
     pub seconds: Option<f64>,
 }
 
@@ -75,18 +103,20 @@ pub struct Effort {
 pub struct Pace {
     /// Seconds of an iteration.
     pub iteration_s: f64,
-    /// Seconds before the first and after the last iteration.
+    /// Seconds before the first and after the last measured iteration, but for the warm-up.
     pub overhead_s: f64,
 }
 
-impl Pace {
-    /// Seconds that a run takes in any case, where time decides.
-    pub fn least_s(&self) -> f64 {
-        self.overhead_s + self.iterations_s()
-    }
+/// Does this run of a cell, counted from 1, record iterations for the timeline, after those that are measured?
+pub fn is_recorded(number: usize) -> bool {
+    number == 1
+}
 
-    fn iterations_s(&self) -> f64 {
-        (WARM_UP + ITERATIONS_MIN) as f64 * self.iteration_s
+impl Pace {
+    /// That of run `number` of the cell, counted from 1.
+    pub fn of_run(&self, number: usize) -> Pace {
+        let recorded = if is_recorded(number) { RECORDED_ITERATIONS } else { 0 };
+        Pace { overhead_s: self.overhead_s + recorded as f64 * self.iteration_s, ..*self }
     }
 }
 
@@ -109,8 +139,9 @@ pub fn effort(protocol: &Protocol, pace: &Pace, left: Left) -> Effort {
         }
         Protocol::Timed { .. } => {
             let share = (left.seconds - left.least_s).max(0.0) / left.runs.max(1) as f64;
-            let seconds = Some(pace.iterations_s() + share);
-            Effort { warm_up: WARM_UP, at_least: ITERATIONS_MIN, at_most: ITERATIONS_MAX, seconds }
+            let at_least = protocol.at_least();
+            let seconds = Some(at_least as f64 * pace.iteration_s + share);
+            Effort { warm_up: WARM_UP, at_least, at_most: ITERATIONS_MAX, seconds }
         }
     }
 }
@@ -118,7 +149,7 @@ pub fn effort(protocol: &Protocol, pace: &Pace, left: Left) -> Effort {
 /// Seconds that a run with this effort takes.
 pub fn duration(pace: &Pace, effort: &Effort) -> f64 {
     let in_time = |seconds: f64| (seconds / pace.iteration_s.max(1e-9)).round() as usize;
-    let fit = effort.seconds.map_or(effort.at_most, |seconds| in_time(seconds).saturating_sub(effort.warm_up));
+    let fit = effort.seconds.map_or(effort.at_most, in_time);
     let measured = fit.clamp(effort.at_least, effort.at_most);
     pace.overhead_s + (effort.warm_up + measured) as f64 * pace.iteration_s
 }
@@ -130,14 +161,15 @@ pub fn estimate(protocol: &Protocol, paces: &[Pace]) -> f64 {
         Protocol::Timed { seconds, .. } => *seconds,
         Protocol::Fixed { .. } => f64::INFINITY,
     };
-    let mut least_s = runs as f64 * paces.iter().map(Pace::least_s).sum::<f64>();
+    let mut least_s = protocol.least_of_all_s(paces);
     let mut total = 0.0;
     for run in 0..runs {
         for (index, pace) in paces.iter().enumerate() {
             let runs = (runs - run) * paces.len() - index;
-            let seconds = duration(pace, &effort(protocol, pace, Left { seconds: left, least_s, runs }));
+            let effort = effort(protocol, pace, Left { seconds: left, least_s, runs });
+            let seconds = duration(&pace.of_run(run + 1), &effort);
             left -= seconds;
-            least_s -= pace.least_s();
+            least_s -= protocol.least_s(pace, run + 1);
             total += seconds;
         }
     }
@@ -160,7 +192,9 @@ mod tests {
             let effort = effort(&STUDY, &pace(seconds), Left { seconds: 1.0, least_s: 0.0, runs: 1 });
             assert_eq!(effort, Effort { warm_up: 10, at_least: 100, at_most: 100, seconds: None });
         }
-        assert!((estimate(&STUDY, &[pace(0.1), pace(0.2)]) - 5.0 * (1.0 + 110.0 * 0.3)).abs() < 1e-9);
+        // The first run of each cell records three more.
+        let expected = 5.0 * (1.0 + 110.0 * 0.3) + 3.0 * 0.3;
+        assert!((estimate(&STUDY, &[pace(0.1), pace(0.2)]) - expected).abs() < 1e-9);
     }
 
     #[test]
@@ -173,6 +207,15 @@ mod tests {
         assert!((of(0.1, -5.0) - 0.3).abs() < 1e-9);
     }
 
+    #[test]
+    fn a_cell_has_five_iterations_and_a_run_two() {
+        let of = |runs| Protocol::Timed { seconds: 1.0, runs };
+        assert_eq!([1, 2, 3, 4, 5, 9].map(|runs| of(runs).at_least()), [5, 3, 2, 2, 2, 2]);
+        assert!(of(2).to_string().contains("(at least 3)"));
+        let once = effort(&of(1), &pace(0.1), Left { seconds: 0.0, least_s: 9.0, runs: 1 });
+        assert_eq!((once.at_least, once.warm_up), (5, WARM_UP));
+    }
+
     /// Where there is time for more than the least, a study does not take longer than it may, even if what is slow comes
     /// last.
     #[test]
@@ -180,9 +223,12 @@ mod tests {
         let paces: Vec<Pace> = (0..20).map(|cell| pace(0.01 * f64::from(cell + 1))).collect();
         let total = estimate(&TIMED, &paces);
         assert!(total <= 105.0 && total > 60.0, "{total}");
-        let slow_at_last = [pace(0.001), pace(0.001), pace(0.001), pace(10.0)];
+        let slow_at_last = [pace(0.001), pace(0.001), pace(0.001), pace(7.0)];
         assert!(estimate(&TIMED, &slow_at_last) <= 105.0);
         let slow = estimate(&TIMED, &[pace(100.0)]);
-        assert!((slow - 2.0 * (0.5 + 3.0 * 100.0)).abs() < 1e-9, "the least is measured in any case: {slow}");
+        // One to warm up and three measured in each run, and three recorded.
+        let least_s = 2.0 * (0.5 + 4.0 * 100.0) + 3.0 * 100.0;
+        assert!((slow - least_s).abs() < 1e-9, "the least is measured in any case: {slow}");
+        assert!((TIMED.least_of_all_s(&[pace(100.0)]) - least_s).abs() < 1e-9);
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::budget::{Effort, Left, Pace, Protocol, duration, effort};
+use super::budget::{Effort, Left, Pace, Protocol, duration, effort, is_recorded};
 use super::cell::Cell;
 use super::judge::WorldEnd;
 use super::rank::WorldSpec;
@@ -64,11 +64,11 @@ pub fn conduct(
     }
     let total = cells.len() * study.protocol.runs();
     let (begun, mut failed, mut done, mut skipped) = (Instant::now(), 0, 0, 0);
-    let mut least_s = study.protocol.runs() as f64 * cells.iter().map(|(.., pace)| pace.least_s()).sum::<f64>();
+    let mut least_s = study.protocol.least_of_all_s(cells.iter().map(|(.., pace)| pace));
     for panel in 0..study.panels.len() {
         for number in 1..=study.protocol.runs() {
             for (_, planned, pace) in cells.iter_mut().filter(|(of, ..)| *of == panel) {
-                let (cell, believed_s) = (&planned.cell, pace.least_s());
+                let (cell, believed_s) = (&planned.cell, study.protocol.least_s(pace, number));
                 if store.has(id, cell, number)? {
                     skipped += 1;
                     least_s -= believed_s;
@@ -76,12 +76,11 @@ pub fn conduct(
                     continue;
                 }
                 let left_s = time_left(&study.protocol, begun.elapsed(), total, skipped);
-                let timeline = number == 1;
-                let expected = if timeline { recording(pace) } else { *pace };
+                let expected = pace.of_run(number);
                 let left = Left { seconds: left_s, least_s, runs: total - skipped - done };
                 let effort = effort(&study.protocol, &expected, left);
                 watcher.begins(cell, &effort, left_s);
-                let spec = WorldSpec { cell: cell.clone(), effort, timeline };
+                let spec = WorldSpec { cell: cell.clone(), effort, timeline: is_recorded(number) };
                 let estimate = Duration::from_secs_f64(PATIENCE * duration(&expected, &effort));
                 let (started, load) = (Instant::now(), load_average());
                 let outcome = match worlds.run(&spec, estimate.max(PATIENCE_MIN))? {
@@ -89,6 +88,7 @@ pub fn conduct(
                     WorldEnd::Failed(why) => Err(why),
                     WorldEnd::Done(words) => super::rank::result(&words),
                 };
+                let was = *pace;
                 if let Ok(measured) = &outcome {
                     *pace = learned(measured, started.elapsed(), cell);
                 }
@@ -99,7 +99,8 @@ pub fn conduct(
                 });
                 // Its runs that are still to come take what this one took.
                 let to_come = (study.protocol.runs() - number) as f64;
-                least_s += to_come * (pace.least_s() - believed_s) - believed_s;
+                let later_s = |pace: &Pace| study.protocol.least_s(pace, number + 1);
+                least_s += to_come * (later_s(pace) - later_s(&was)) - believed_s;
                 failed += usize::from(outcome.is_err());
                 done += 1;
                 let run = RunRecord { number, outcome, occasion: Occasion { ended: now(), load } };
@@ -124,11 +125,6 @@ fn time_left(protocol: &Protocol, elapsed: Duration, total: usize, skipped: usiz
         }
         Protocol::Fixed { .. } => f64::INFINITY,
     }
-}
-
-/// A recorded iteration comes after the measured ones, with one before and one after it.
-fn recording(pace: &Pace) -> Pace {
-    Pace { overhead_s: pace.overhead_s + RECORDED_ITERATIONS as f64 * pace.iteration_s, ..*pace }
 }
 
 /// What a run says about the next one of the same cell. Its times are those of the undilated machine.

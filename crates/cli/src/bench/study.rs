@@ -115,7 +115,7 @@ pub fn plan(arguments: &BenchArguments, catalogue: &Catalogue<'_>, place: Place)
         }
         (false, None) => {
             let cells = panels.iter().flat_map(|panel: &PanelPlan| &panel.cells);
-            let least = runs as f64 * cells.map(|planned| planned.pace.least_s()).sum::<f64>();
+            let least = Protocol::Timed { seconds: 0.0, runs }.least_of_all_s(cells.map(|planned| &planned.pace));
             Protocol::Timed { seconds: arguments.budget.unwrap_or(BUDGET_S.max(least)), runs }
         }
     };
