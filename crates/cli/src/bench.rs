@@ -56,6 +56,7 @@ pub mod worlds {
     pub use super::cell::{Arm, Cell, Compute, ServerHost, Setting};
     pub use super::models::fingerprint as profile_fingerprint;
     pub use super::rank::{RANK_COMMAND, WorldSpec, result_text};
+    pub use paceline_train::RECORDED_ITERATIONS;
 }
 use screen::Screen;
 pub use statistics::{Estimate, Ratio, VALUES_MIN, geometric_mean};

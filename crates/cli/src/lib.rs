@@ -19,6 +19,7 @@ mod registry;
 mod remote;
 mod report;
 mod security;
+mod shell;
 mod supervisor;
 mod telemetry;
 mod train;
@@ -31,8 +32,11 @@ use clap::{Parser, Subcommand};
 /// One world of `bench`, for programs that start its ranks themselves, on hosts of their own: each rank is `paceline` with the
 /// command [`worlds::RANK_COMMAND`] and the environment of a [`worlds::WorldSpec`].
 pub use bench::worlds;
+/// What runs say together, and what they leave open, for programs that judge other comparisons by the same rules.
+pub use bench::{Estimate, Ratio};
 use failure::Failure;
 pub use registry::{BuildModel, OwnModel, Registry};
+pub use shell::command_line as shell_command_line;
 
 /// Data-parallel training that makes communication cheap
 #[derive(Parser)]

@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::{Answer, Assignment, Ended, Errand, Hello, Message};
 use crate::failure::Failure;
+use crate::shell::quoted;
 use crate::supervisor::{Piece, Stream};
 
 /// What ssh is told besides what the user says, whose words win: nobody is there to type a password, and a host that
@@ -169,11 +170,6 @@ pub fn is_here(host: &str) -> bool {
 fn remote_line(program: &Path) -> String {
     let script = r#"if [ -x "$0" ]; then exec "$0" agent; else exec paceline agent; fi"#;
     format!("exec sh -c {} {}", quoted(script), quoted(&program.to_string_lossy()))
-}
-
-/// One word for any shell.
-fn quoted(word: &str) -> String {
-    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 fn listen(mut out: impl BufRead, index: usize, tagged: bool, events: &Sender<(usize, Event)>) -> io::Result<()> {

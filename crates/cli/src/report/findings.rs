@@ -6,7 +6,8 @@ mod partitions;
 
 use serde::Serialize;
 
-use crate::bench::{Estimate, Group, Panel, Ratio, Row, geometric_mean};
+use super::Report;
+use crate::bench::{Estimate, Group, Panel, Ratio, Row, Study, geometric_mean};
 use claims::CLAIMS;
 
 /// A claim with what the data says about it.
@@ -35,8 +36,12 @@ pub enum Outcome {
 }
 
 /// Tests every claim.
-pub fn findings(panels: &[Panel]) -> Vec<Finding> {
-    let data = Data { panels };
+pub fn findings(reports: &[Report]) -> Vec<Finding> {
+    let panels = reports.iter().flat_map(|report| {
+        let study = &report.study;
+        report.panels.iter().map(move |panel| Measured { panel, study })
+    });
+    let data = Data { panels: panels.collect() };
     CLAIMS
         .iter()
         .map(|(claim, test)| {
@@ -48,7 +53,14 @@ pub fn findings(panels: &[Panel]) -> Vec<Finding> {
 
 /// What claims are tested on.
 struct Data<'a> {
-    panels: &'a [Panel],
+    panels: Vec<Measured<'a>>,
+}
+
+/// A panel of a study.
+#[derive(Clone, Copy)]
+struct Measured<'a> {
+    panel: &'a Panel,
+    study: &'a Study,
 }
 
 /// Two methods in one group.
@@ -77,7 +89,8 @@ impl Pair<'_> {
 impl<'a> Data<'a> {
     /// Every group with more than one worker.
     fn groups(&self) -> impl Iterator<Item = (&'a Panel, &'a Group)> {
-        let groups = self.panels.iter().flat_map(|panel| panel.groups.iter().map(move |group| (panel, group)));
+        let panels = self.panels.iter().map(|measured| measured.panel);
+        let groups = panels.flat_map(|panel| panel.groups.iter().map(move |group| (panel, group)));
         groups.filter(|(_, group)| group.workers > 1)
     }
 
@@ -153,10 +166,15 @@ fn place(panel: &Panel, group: &Group) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::{Verdict, sample_panels};
+    use crate::bench::{Verdict, sample_panels, sample_study};
 
-    fn finding(panels: &[Panel], words: &str) -> Finding {
-        let findings = findings(panels);
+    /// What panels of one study say of the claim with these words.
+    pub fn finding(panels: &[Panel], words: &str) -> Finding {
+        of_reports(&[Report { study: sample_study(), panels: panels.to_vec() }], words)
+    }
+
+    pub fn of_reports(reports: &[Report], words: &str) -> Finding {
+        let findings = findings(reports);
         findings.into_iter().find(|finding| finding.claim.contains(words)).expect("there is such a claim")
     }
 

@@ -11,6 +11,7 @@ use super::findings::{Finding, findings};
 use super::survey::{self, SurveyRow};
 use super::timeline::{self, draw, end_s};
 use crate::bench::{Group, Panel, Row, RowResult, Verdict};
+use crate::shell::command_line;
 use paceline_chart::{NARROW, RowChart, STYLE, Svg, WIDE};
 use paceline_train::{Lane, Process, Timeline};
 
@@ -34,7 +35,7 @@ pub fn render(reports: &[Report]) -> Result<String, minijinja::Error> {
         bars_legend: bars::LEGEND,
         breakdown_legend: breakdown::LEGEND,
         timeline_legend: timeline::LEGEND,
-        findings: findings(&panels),
+        findings: findings(reports),
         survey: survey::rows(&panels),
     };
     environment.get_template("report.html")?.render(Serde(page))
@@ -93,7 +94,7 @@ impl StudyView {
         let (study, machine) = (&report.study, &report.study.machine);
         StudyView {
             started: date(study.started),
-            command: study.command.join(" "),
+            command: command_line(&study.command),
             version: study.version.clone(),
             protocol: study.protocol.clone(),
             processor: machine.processor.clone(),
@@ -414,6 +415,16 @@ mod tests {
         }
         // Every number in a chart stands in a table.
         assert!(page.matches("<table").count() >= 3 + 2);
+    }
+
+    #[test]
+    fn the_command_can_be_typed_again() {
+        let mut study = sample_study();
+        study.command.extend(["--methods".to_owned(), "ddp;wfbp-ps".to_owned()]);
+        let page = render(&[Report { study, panels: sample_panels() }]).expect("the template is right");
+        // An apostrophe is escaped in HTML.
+        let written = ["'", "&#x27;", "&#39;"].map(|mark| format!("--models cnn --methods {mark}ddp;wfbp-ps{mark}<"));
+        assert!(written.iter().any(|command| page.contains(command)));
     }
 
     #[test]

@@ -1,24 +1,71 @@
 //! Claims that compare panels: models, batches, networks.
 
-use super::{Data, Outcome, best, missing, of_row, throughput};
+use super::{Data, Measured, Outcome, best, missing, of_row, throughput};
+use crate::bench::worlds::Compute;
 use crate::bench::{Estimate, Group, Panel, Ratio};
+
+/// In what two panels differ that are compared.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum But {
+    Model,
+    LocalBatch,
+    Network,
+}
+
+/// Do the panels differ in nothing but this? (Dilation is divided out.)
+fn alike(one: Measured<'_>, other: Measured<'_>, but: But) -> bool {
+    let (a, b) = (&one.panel.setting, &other.panel.setting);
+    let same = [
+        (But::Model, a.model == b.model),
+        (But::LocalBatch, a.local_batch == b.local_batch),
+        (But::Network, a.network == b.network),
+    ];
+    same.into_iter().all(|(what, same)| same == (what != but))
+        && same_computer(&a.compute, &b.compute, but)
+        && (&a.data, a.workers_per_host, &a.servers_on) == (&b.data, b.workers_per_host, &b.servers_on)
+        && (is_of_no_machine(one.panel) && is_of_no_machine(other.panel) || same_machine(one, other))
+}
+
+/// The same profile, or of another model one of the same device, as built-in profiles say in their names
+/// (`resnet50@rtx2080ti`).
+fn same_computer(one: &Compute, other: &Compute, but: But) -> bool {
+    let device = |profile: &'_ str| profile.split_once('@').map(|(_, device)| device.to_owned());
+    match (one, other) {
+        (Compute::Real, Compute::Real) => true,
+        (Compute::Replay { profile: a, .. }, Compute::Replay { profile: b, .. }) if but == But::Model => {
+            device(a).is_some() && device(a) == device(b)
+        }
+        (Compute::Replay { fingerprint: a, .. }, Compute::Replay { fingerprint: b, .. }) => a == b,
+        _ => false,
+    }
+}
+
+/// Computation and network are both those of a model, and the same wherever it runs.
+fn is_of_no_machine(panel: &Panel) -> bool {
+    panel.setting.is_replayed() && panel.setting.network.is_some()
+}
+
+/// The same hosts, too, where a launcher has placed the workers.
+fn same_machine(one: Measured<'_>, other: Measured<'_>) -> bool {
+    let place = |measured: Measured<'_>| measured.study.identity.get("place").cloned();
+    one.study.machine == other.study.machine && place(one) == place(other)
+}
 
 /// The efficiency of the best method, by what differs between panels that are otherwise alike. Groups whose workers share
 /// cores are left out: their efficiency is the machine's. One pair against the claim refutes it.
-fn scaling(
-    data: &Data<'_>,
-    alike: fn(&Panel, &Panel) -> bool,
-    key: fn(&Panel) -> Option<f64>,
-    what: &str,
-) -> (Outcome, String) {
+fn scaling(data: &Data<'_>, but: But, key: fn(&Panel) -> Option<f64>, what: &str) -> (Outcome, String) {
     let group = |panel: &'_ Panel, workers| {
         panel.groups.iter().find(|group| group.workers == workers && group.labels.is_empty()).cloned()
     };
     let (mut as_claimed, mut against, mut told) = (0, 0, Vec::new());
-    for (panel, low) in data.groups().filter(|(_, group)| group.labels.is_empty()) {
-        for other in data.panels.iter().filter(|other| alike(panel, other)) {
-            let in_order = key(panel).zip(key(other)).is_some_and(|(low, high)| low * 1.001 < high);
-            let Some(high) = group(other, low.workers).filter(|_| in_order) else { continue };
+    let pairs = data.panels.iter().flat_map(|one| data.panels.iter().map(move |other| (*one, *other)));
+    for (one, other) in pairs.filter(|(one, other)| alike(*one, *other, but)) {
+        let (panel, other) = (one.panel, other.panel);
+        if !key(panel).zip(key(other)).is_some_and(|(low, high)| low * 1.001 < high) {
+            continue;
+        }
+        for low in panel.groups.iter().filter(|group| group.workers > 1 && group.labels.is_empty()) {
+            let Some(high) = group(other, low.workers) else { continue };
             let Some((one, two, ratio)) = efficiencies((panel, low), (other, &high)) else { continue };
             as_claimed += usize::from(ratio.is_above(1.0));
             against += usize::from(ratio.is_below(1.0));
@@ -64,46 +111,25 @@ fn efficiencies(low: (&Panel, &Group), high: (&Panel, &Group)) -> Option<(f64, f
 }
 
 pub fn intensity(data: &Data<'_>) -> (Outcome, String) {
-    let alike = |a: &Panel, b: &Panel| {
-        a.setting.model != b.setting.model
-            && a.setting.local_batch == b.setting.local_batch
-            && a.setting.network == b.setting.network
-            && a.setting.is_replayed() == b.setting.is_replayed()
-    };
-    scaling(
-        data,
-        alike,
-        |panel| panel.intensity,
-        "two models of known intensity with the same batch, network and workers",
-    )
+    let what = "two models of known intensity with the same batch, network, device and workers";
+    scaling(data, But::Model, |panel| panel.intensity, what)
 }
 
 pub fn batch(data: &Data<'_>) -> (Outcome, String) {
-    let alike = |a: &Panel, b: &Panel| {
-        a.setting.model == b.setting.model
-            && a.setting.local_batch != b.setting.local_batch
-            && a.setting.network == b.setting.network
-            && a.setting.profile() == b.setting.profile()
-    };
-    scaling(
-        data,
-        alike,
-        |panel| Some(panel.setting.local_batch as f64),
-        "one model with two local batches, as by --local-batch 8,64",
-    )
+    let what = "one model with two local batches, as by --local-batch 8,64";
+    scaling(data, But::LocalBatch, |panel| Some(panel.setting.local_batch as f64), what)
 }
 
-/// Groups of one model on 10 and on 100 Gbit/s with the same batch and number of workers.
+/// Groups of panels on 10 and on 100 Gbit/s that are alike besides, with the same number of workers.
 fn networks<'a>(data: &Data<'a>) -> Vec<(&'a Group, &'a Group, &'a Panel)> {
-    let on = |panel: &Panel, names: &[&str]| panel.setting.network.as_deref().is_some_and(|name| names.contains(&name));
+    let on = |one: Measured<'_>, names: &[&str]| {
+        one.panel.setting.network.as_deref().is_some_and(|name| names.contains(&name))
+    };
     let mut found = Vec::new();
-    for slow in data.panels.iter().filter(|panel| on(panel, &["10GbE"])) {
-        let same = |fast: &&Panel| {
-            let (slow, fast) = (&slow.setting, &fast.setting);
-            (&slow.model, slow.local_batch) == (&fast.model, fast.local_batch)
-        };
-        for fast in data.panels.iter().filter(|panel| on(panel, &["100GbE", "100GbIB"])).filter(same) {
-            for group in slow.groups.iter().filter(|group| group.workers > 1) {
+    for slow in data.panels.iter().filter(|one| on(**one, &["10GbE"])) {
+        let fast = data.panels.iter().filter(|one| on(**one, &["100GbE", "100GbIB"]));
+        for fast in fast.filter(|fast| alike(*slow, **fast, But::Network)).map(|fast| fast.panel) {
+            for group in slow.panel.groups.iter().filter(|group| group.workers > 1) {
                 let other = fast.groups.iter().find(|other| other.workers == group.workers);
                 found.extend(other.map(|other| (group, other, fast)));
             }
@@ -166,12 +192,11 @@ pub fn faster_network(data: &Data<'_>) -> (Outcome, String) {
 
 #[cfg(test)]
 mod tests {
-    use crate::bench::{Panel, sample_panels};
-    use crate::report::findings::{Finding, Outcome, findings};
-
-    fn finding(panels: &[Panel], words: &str) -> Finding {
-        findings(panels).into_iter().find(|finding| finding.claim.contains(words)).expect("there is such a claim")
-    }
+    use super::*;
+    use crate::bench::worlds::ServerHost;
+    use crate::bench::{sample_panels, sample_study};
+    use crate::report::Report;
+    use crate::report::findings::tests::{finding, of_reports};
 
     /// The replayed sample panel, and the same with all throughputs changed by a factor on another network.
     fn two_networks(factor: f64) -> Vec<Panel> {
@@ -238,5 +263,77 @@ mod tests {
         let mut shared = held;
         shared[1].groups[0].labels.push("8 workers on 2 cores".to_owned());
         assert_eq!(finding(&shared, claim).verdict, Outcome::Undecidable);
+    }
+
+    type Change = fn(&mut Panel);
+
+    /// Whatever else differs, such panels say nothing of what they are compared for.
+    #[test]
+    fn only_panels_that_are_alike_besides_are_compared() {
+        let changes: [Change; 5] = [
+            |panel| panel.setting.workers_per_host = Some(2),
+            |panel| panel.setting.servers_on = vec![ServerHost { number: 2, name: "c".into() }],
+            |panel| panel.setting.data = Some("elsewhere".into()),
+            |panel| panel.setting.compute = Compute::Real,
+            |panel| {
+                if let Compute::Replay { profile, fingerprint, .. } = &mut panel.setting.compute {
+                    (*profile, *fingerprint) = ("resnet50@v100".into(), "fedcba9876543210".into());
+                }
+            },
+        ];
+        let mut base = sample_panels().remove(1);
+        if let Compute::Replay { profile, .. } = &mut base.setting.compute {
+            *profile = "resnet50@rtx2080ti".into();
+        }
+        let other_model: Change = |panel| {
+            panel.setting.model = "bert-base".into();
+            panel.intensity = panel.intensity.map(|intensity| 2.0 * intensity);
+            if let Compute::Replay { profile, fingerprint, .. } = &mut panel.setting.compute {
+                (*profile, *fingerprint) = ("bert-base@rtx2080ti".into(), "0000000000000000".into());
+            }
+        };
+        let claims: [(&str, Change); 3] = [
+            ("The higher a model's intensity", other_model),
+            ("larger the local batch", |panel| panel.setting.local_batch = 128),
+            ("10 to 100 Gbit/s", |panel| panel.setting.network = Some("100GbIB".into())),
+        ];
+        for (claim, but) in claims {
+            let mut second = base.clone();
+            but(&mut second);
+            scale(&mut second, 1.4);
+            let verdict = |second: &Panel| finding(&[base.clone(), second.clone()], claim).verdict;
+            assert_eq!(verdict(&second), Outcome::Holds, "{claim}");
+            for (number, change) in changes.iter().enumerate() {
+                let mut second = second.clone();
+                change(&mut second);
+                assert_eq!(verdict(&second), Outcome::Undecidable, "{claim}, change {number}");
+            }
+        }
+    }
+
+    /// Replays over emulated networks are the same on every machine; anything else is not.
+    #[test]
+    fn what_a_machine_does_is_compared_with_itself_only() {
+        let claim = "larger the local batch";
+        let verdict = |change: Change| {
+            let mut panel = sample_panels().remove(1);
+            change(&mut panel);
+            let mut second = panel.clone();
+            second.setting.local_batch = 128;
+            scale(&mut second, 1.4);
+            let report = |panel, processor: &str| {
+                let mut study = sample_study();
+                study.machine.processor = processor.to_owned();
+                Report { study, panels: vec![panel] }
+            };
+            ["one", "other"].map(|processor| {
+                let reports = [report(panel.clone(), "one"), report(second.clone(), processor)];
+                of_reports(&reports, claim).verdict
+            })
+        };
+        assert_eq!(verdict(|_| {}), [Outcome::Holds; 2]);
+        let bound = [Outcome::Holds, Outcome::Undecidable];
+        assert_eq!(verdict(|panel| panel.setting.network = None), bound);
+        assert_eq!(verdict(|panel| panel.setting.compute = Compute::Real), bound);
     }
 }

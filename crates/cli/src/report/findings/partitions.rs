@@ -93,7 +93,7 @@ fn but_for_partitions(row: &Row) -> Vec<&str> {
 mod tests {
     use super::*;
     use crate::bench::{Panel, sample_panels};
-    use crate::report::findings::findings;
+    use crate::report::findings::tests::finding;
 
     /// The second sample panel with a row of WFBP on servers, cut and uncut, and of ByteScheduler among workers.
     fn panels() -> Vec<Panel> {
@@ -118,7 +118,7 @@ mod tests {
     }
 
     fn outcome(panels: &[Panel], claim: &str) -> Outcome {
-        findings(panels).into_iter().find(|finding| finding.claim.contains(claim)).expect("a claim").verdict
+        finding(panels, claim).verdict
     }
 
     #[test]
