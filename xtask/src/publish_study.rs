@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use paceline_cli::shell_command_line;
 use serde_json::Value;
 
 use crate::compare::{self, Error};
@@ -79,14 +80,16 @@ fn write_section(study: &Value, run: &str, out: &mut String) -> fmt::Result {
         machine["cores"],
         text(&machine["processor"]),
         text(&study["protocol"]),
-        words.join(" ")
+        shell_command_line(&words)
     )?;
     writeln!(out, "| | workers | fastest | samples/s | speedup | |\n|---|---|---|---|---|---|")?;
     for panel in list(&study["panels"]) {
-        let labels: Vec<String> = list(&panel["labels"]).iter().map(text).collect();
-        let labels = if labels.is_empty() { "computed here".to_owned() } else { labels.join(", ") };
+        let mut labels: Vec<String> = list(&panel["labels"]).iter().map(text).collect();
+        if labels.is_empty() {
+            labels.push("computed here".to_owned());
+        }
         let setting = &panel["setting"];
-        let place = format!("{}, local batch {} ({labels})", text(&setting["model"]), setting["local_batch"]);
+        let place = format!("{}, local batch {}", text(&setting["model"]), setting["local_batch"]);
         for group in list(&panel["groups"]) {
             let rows = list(&group["rows"]);
             let throughput = |row: &Value| row["result"]["samples_per_s"]["mean"].as_f64();
@@ -98,7 +101,8 @@ fn write_section(study: &Value, run: &str, out: &mut String) -> fmt::Result {
                 best["result"]["speedup"].as_f64().map(|speedup| format!("{speedup:.2}×")).unwrap_or_default();
             let (workers, method) = (&group["workers"], text(&best["method"]));
             let verdict = verdict(&group["verdict"]);
-            writeln!(out, "| {place} | {workers} | {method} | {mean:.1}{std} | {speedup} | {verdict} |")?;
+            let labels = [labels.clone(), list(&group["labels"]).iter().map(text).collect()].concat().join(", ");
+            writeln!(out, "| {place} ({labels}) | {workers} | {method} | {mean:.1}{std} | {speedup} | {verdict} |")?;
         }
     }
     Ok(())
@@ -112,14 +116,44 @@ fn verdict(verdict: &Value) -> String {
             100.0 * verdict["margin"].as_f64().unwrap_or_default(),
             verdict["runner_up"].as_str().unwrap_or_default()
         ),
-        Some("tie") => format!("tie of {}: the difference is within the noise", names(&verdict["methods"])),
-        _ => "undecided".to_owned(),
+        Some("tie") => format!(
+            "tie of {}: they differ by less than the same method from itself, or than their runs leave open",
+            names(&verdict["methods"])
+        ),
+        _ => format!("undecided: {}", verdict["why"].as_str().unwrap_or("not said")),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_row_says_what_its_workers_shared_and_how_it_was_decided() {
+        let result = |mean: f64| serde_json::json!({"samples_per_s": {"mean": mean, "std": 1.5}, "speedup": 2.0});
+        let rows = [
+            serde_json::json!({"method": "ddp", "result": result(100.0)}),
+            serde_json::json!({"method": "bsp-ps", "result": result(99.0)}),
+        ];
+        let group = |workers: usize, labels: &[&str], verdict: Value| serde_json::json!({"workers": workers, "labels": labels, "rows": rows, "verdict": verdict});
+        let study = serde_json::json!({
+            "command": ["paceline", "bench", "--methods", "ddp;bsp-ps"], "machine": {"cores": 2}, "protocol": "3 runs",
+            "panels": [{"labels": [], "setting": {"model": "cnn", "local_batch": 32}, "groups": [
+                group(2, &[], serde_json::json!({"verdict": "tie", "methods": ["ddp", "bsp-ps"]})),
+                group(4, &["4 workers on 2 cores"], serde_json::json!({"verdict": "undecided", "why": "no noise"})),
+            ]}],
+        });
+        let mut out = String::new();
+        write_section(&study, "runs/one", &mut out).expect("it can be written");
+        assert!(out.contains("`paceline bench --methods 'ddp;bsp-ps'`"), "{out}");
+        let tie = "tie of 2: they differ by less than the same method from itself, or than their runs leave open";
+        assert!(
+            out.contains(&format!("| cnn, local batch 32 (computed here) | 2 | ddp | 100.0 ± 1.5 | 2.00× | {tie} |")),
+            "{out}"
+        );
+        assert!(out.contains("| cnn, local batch 32 (computed here, 4 workers on 2 cores) | 4 |"), "{out}");
+        assert!(out.contains("| undecided: no noise |"), "{out}");
+    }
 
     #[test]
     fn the_readme_says_what_the_kept_study_says() {
