@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use paceline_cli::Estimate;
 use serde::{Deserialize, Serialize};
 
 use crate::compare::Error;
@@ -34,8 +35,8 @@ pub struct Cell {
     pub noise: Option<f64>,
     /// When its runs were made, and beside what.
     pub measured: String,
-    /// Half the 95 % confidence interval of the throughput, as a share of it; None: too few runs.
-    pub half_width_95: Option<f64>,
+    /// The same throughput, with how it scatters over the runs.
+    pub throughput: Option<Estimate>,
     /// Why runs gave nothing.
     pub failures: Vec<String>,
 }
@@ -92,23 +93,6 @@ struct RowResult {
     exposed_communication_s: f64,
 }
 
-#[derive(Deserialize)]
-struct Estimate {
-    mean: f64,
-    half_width_95: Option<f64>,
-    runs: usize,
-}
-
-/// Fewer runs have no interval worth the name (`VALUES_MIN` of crates/cli/src/bench/statistics.rs).
-const RUNS_MIN: usize = 3;
-
-impl Estimate {
-    /// As a share of the mean.
-    fn half_width(&self) -> Option<f64> {
-        self.half_width_95.filter(|_| self.runs >= RUNS_MIN).map(|half| half / self.mean)
-    }
-}
-
 /// Reads a file of `paceline bench --json`.
 pub fn read(path: &Path) -> Result<Vec<Cell>, Error> {
     let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -140,7 +124,7 @@ fn cell(setting: &Setting, group: &Group, row: &Row) -> Cell {
         dilate: setting.dilate,
         noise: group.noise,
         measured: row.occasions.iter().map(Occasion::in_words).collect::<Vec<_>>().join("; "),
-        half_width_95: result.and_then(|result| result.samples_per_s.half_width()),
+        throughput: result.map(|result| result.samples_per_s),
         failures: row.failures.clone(),
     }
 }
@@ -163,9 +147,9 @@ pub fn find<'a>(cells: &'a [Cell], model: &str, network: &str, workers: usize, m
 
 #[cfg(test)]
 pub mod samples {
-    use super::Cell;
+    use super::{Cell, Estimate};
 
-    /// A cell that was measured.
+    /// A cell that was measured three times, always with the same result.
     pub fn cell(model: &str, network: &str, workers: usize, method: &str, samples_per_s: f64) -> Cell {
         Cell {
             model: model.into(),
@@ -179,7 +163,7 @@ pub mod samples {
             dilate: 2.0,
             noise: Some(0.01),
             measured: "2026-11-21 12:00, load 0.10".into(),
-            half_width_95: Some(0.001),
+            throughput: Estimate::of(&[samples_per_s; 3]),
             failures: Vec::new(),
         }
     }
@@ -193,7 +177,7 @@ mod tests {
     fn every_row_of_every_group_is_a_cell() {
         let text = r#"{"schema": 1, "panels": [{"setting": {"model": "resnet50", "network": "10GbE", "local_batch": 64,
             "dilate": 8.0, "compute": {}}, "groups": [{"workers": 32, "noise": 0.02, "rows": [
-            {"method": "wfbp-ps", "result": {"samples_per_s": {"mean": 7000.0, "runs": 1}, "iteration_s": 0.29,
+            {"method": "wfbp-ps", "result": {"samples_per_s": {"mean": 7000.0, "std": null, "median": 7000.0, "half_width_95": null, "runs": 1}, "iteration_s": 0.29,
              "exposed_communication_s": 0.01}, "failures": [],
              "occasions": [{"ended": 1795268645, "load": 0.5}, {"ended": 1795272240, "load": null}]},
             {"method": "bsp-a2a", "result": null, "failures": ["run 1: late"]}]}]}]}"#;
@@ -201,6 +185,7 @@ mod tests {
         assert_eq!(cells.len(), 2);
         let found = find(&cells, "resnet50", "10GbE", 32, "wfbp-ps").expect("it is there");
         assert_eq!((found.samples_per_s, found.noise, found.dilate), (Some(7000.0), Some(0.02), 8.0));
+        assert_eq!(found.throughput, Estimate::of(&[7000.0]));
         assert_eq!(found.measured, "2026-11-21 13:44, load 0.50; 2026-11-21 14:44");
         let failed = find(&cells, "resnet50", "10GbE", 32, "bsp-a2a").expect("it is there");
         assert_eq!((failed.samples_per_s, failed.failures.len()), (None, 1));

@@ -1,7 +1,12 @@
 //! Which clusters in a box are measured: groups of cells, each a call of `paceline bench`.
 
+use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Command, Stdio};
+
+use paceline_cli::shell_command_line;
+use paceline_cli::worlds::RECORDED_ITERATIONS;
 
 use super::cells::{self, Cell};
 use crate::compare::Error;
@@ -81,11 +86,12 @@ impl Group {
         let dilate = self.dilate(cores);
         let of_workers = |&workers: &usize| {
             let iteration_s = dilate * self.iteration_s(workers, cores).0;
-            START_S * workers as f64 + (self.warm_up + self.iterations) as f64 * iteration_s
+            let iterations = runs * (self.warm_up + self.iterations) + RECORDED_ITERATIONS;
+            runs as f64 * START_S * workers as f64 + iterations as f64 * iteration_s
         };
         // The first method is measured once more: how far does a thing differ from itself?
         let methods = self.methods.len() + usize::from(self.methods.len() > 1);
-        (runs * methods) as f64 * self.workers.iter().map(of_workers).sum::<f64>()
+        methods as f64 * self.workers.iter().map(of_workers).sum::<f64>()
     }
 
     /// The command line behind `paceline bench`.
@@ -114,6 +120,11 @@ impl Group {
         let failed = |what: &dyn std::fmt::Display| Error::from(format!("{}: {what}", self.name));
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let [json, report] = ["json", "html"].map(|extension| scratch.join(format!("{}.{extension}", self.name)));
+        // What another call has left there says nothing of this one, which may fail before it writes.
+        match fs::remove_file(&json) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(&error)),
+            _ => {}
+        }
         let mut bench = Command::new(program);
         bench.arg("bench").args(self.arguments(cores, runs)).arg("--resume");
         bench.arg("--database").arg(database).arg("--json").arg(&json).arg("--report").arg(&report);
@@ -122,7 +133,9 @@ impl Group {
         match status.code() {
             // Some cell failed: which and why stands in the file.
             Some(0 | 1) if json.exists() => cells::read(&json),
-            _ => Err(failed(&format!("`paceline bench {}`: {status}", self.arguments(cores, runs).join(" ")))),
+            _ => {
+                Err(failed(&format!("`paceline bench {}`: {status}", shell_command_line(&self.arguments(cores, runs)))))
+            }
         }
     }
 }
@@ -158,7 +171,21 @@ mod tests {
         assert!(many.dilate(2) > few.dilate(2) && many.dilate(2) > many.dilate(16));
         assert_eq!(few.dilate(1000), 1.0);
         assert!(many.estimate_s(2, 1) > few.estimate_s(2, 1));
-        assert!((many.estimate_s(2, 3) / many.estimate_s(2, 1) - 3.0).abs() < 1e-9);
+        // Only the first run of a cell records iterations.
+        let [one, two, three] = [1, 2, 3].map(|runs| many.estimate_s(2, runs));
+        assert!((three - two - (two - one)).abs() < 1e-9 * three && two < 2.0 * one);
+    }
+
+    /// A program that fails before it writes leaves nothing to be read.
+    #[test]
+    fn the_file_of_another_call_is_no_result() {
+        let scratch = std::env::temp_dir().join(format!("xtask-cluster-{}", std::process::id()));
+        fs::create_dir_all(&scratch).expect("a folder");
+        let left = scratch.join("g.json");
+        fs::write(&left, r#"{"panels": []}"#).expect("written");
+        let outcome = group(&[8]).measure(Path::new("/bin/false"), &scratch.join("runs.db"), &scratch, 1);
+        let (is_left, _) = (left.exists(), fs::remove_dir_all(&scratch));
+        assert!(!is_left && outcome.is_err_and(|error| error.to_string().contains("exit status: 1")));
     }
 
     #[test]

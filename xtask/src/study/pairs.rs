@@ -1,7 +1,9 @@
 //! Pairs of methods of which one is expected to win somewhere, and whether it does.
 
+use paceline_cli::{Estimate, Ratio};
 use serde::Serialize;
 
+use super::calibration::GAP_MAX;
 use super::cells::{Cell, find};
 use super::report::{Table, Target, percent};
 
@@ -79,35 +81,68 @@ pub struct Found {
     why: String,
     /// The throughput of the first over that of the second; None: one of them was not measured.
     ratio: Option<f64>,
-    /// By which share the ratio may be off: by how much two measurements of the same thing differed there, or what the
-    /// runs leave open, whichever is more. None: unknown.
+    /// By which share the ratio may be off (`Ratio::open`). None: unknown.
     open: Option<f64>,
 }
 
+/// A tie says that the first is not slower only as far as differences would have shown: those above [`GAP_MAX`], which must be
+/// explained where throughputs are compared with the study's, must not hide in it.
+const OPEN_MAX: f64 = GAP_MAX;
+
 impl Found {
     pub fn target(&self) -> Target {
-        let case = format!("{}: {} against {}", self.place, self.faster, self.slower);
-        match self.ratio.zip(self.open) {
-            Some((ratio, open)) => {
-                let least = ((1.0 - open) * 1e3).round() / 1e3;
-                Target::at_least(case, "throughput over throughput", least, Some(ratio))
-            }
-            None => Target {
-                case,
-                demanded: "throughput over throughput ≥ 1, less what is open".into(),
-                found: self.ratio.map_or_else(|| "not measured".into(), |ratio| format!("{ratio:.3}, noise unknown")),
-                met: None,
+        let least =
+            self.open.map_or_else(|| "1, less what is open".to_owned(), |open| format!("{:.3}", 1.0 / (1.0 + open)));
+        let found = match (self.ratio, self.open) {
+            (None, _) => "not measured".to_owned(),
+            (Some(ratio), None) => format!("{ratio:.3}, noise unknown"),
+            (Some(ratio), Some(_)) if self.outcome() == Outcome::Open => format!("{ratio:.3}, too much is open"),
+            (Some(ratio), Some(_)) => format!("{ratio:.3}"),
+        };
+        Target {
+            case: format!("{}: {} against {}", self.place, self.faster, self.slower),
+            demanded: format!("throughput over throughput ≥ {least}"),
+            found,
+            met: match self.outcome() {
+                Outcome::Holds | Outcome::Tie => Some(true),
+                Outcome::Refuted => Some(false),
+                Outcome::NotMeasured | Outcome::Open => None,
             },
         }
     }
 
-    fn verdict(&self) -> &'static str {
-        match (self.ratio, self.open) {
-            (None, _) => "not measured",
-            (Some(_), None) => "undecided",
-            (Some(ratio), Some(open)) if ratio > 1.0 + open => "holds",
-            (Some(ratio), Some(open)) if ratio * (1.0 + open) < 1.0 => "**does not hold**",
-            _ => "tie",
+    fn outcome(&self) -> Outcome {
+        let (Some(value), open) = (self.ratio, self.open) else { return Outcome::NotMeasured };
+        let Some(open) = open else { return Outcome::Open };
+        let ratio = Ratio { value, open };
+        match open {
+            _ if ratio.is_above(1.0) => Outcome::Holds,
+            _ if ratio.is_below(1.0) => Outcome::Refuted,
+            open if open <= OPEN_MAX => Outcome::Tie,
+            _ => Outcome::Open,
+        }
+    }
+}
+
+/// What is found of an expectation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Holds,
+    Tie,
+    Refuted,
+    /// What is open is unknown, or too much to call it a tie.
+    Open,
+    NotMeasured,
+}
+
+impl Outcome {
+    fn in_words(self) -> &'static str {
+        match self {
+            Outcome::Holds => "holds",
+            Outcome::Tie => "tie",
+            Outcome::Refuted => "**does not hold**",
+            Outcome::Open => "undecided",
+            Outcome::NotMeasured => "not measured",
         }
     }
 }
@@ -131,13 +166,14 @@ pub fn judge((model, network, workers): &(String, String, usize), cells: &[Cell]
     let found = |faster: &str, slower: &str, why: &str, factors: &[(&str, f64)]| {
         let cells: Option<Vec<(&Cell, f64)>> =
             factors.iter().map(|(name, power)| Some((cell(name)?, *power))).collect();
+        let ratio = cells.and_then(|cells| ratio(&cells));
         Found {
             place: place.clone(),
             faster: faster.to_owned(),
             slower: slower.to_owned(),
             why: why.to_owned(),
-            ratio: cells.as_ref().and_then(|cells| ratio(cells)),
-            open: cells.as_ref().and_then(|cells| open(cells)),
+            ratio: ratio.map(|ratio| ratio.value),
+            open: ratio.filter(Ratio::is_known).map(|ratio| ratio.open),
         }
     };
     let pair = |pair: &Pair| found(pair.faster, pair.slower, pair.why, &[(pair.faster, 1.0), (pair.slower, -1.0)]);
@@ -158,17 +194,12 @@ pub fn judge((model, network, workers): &(String, String, usize), cells: &[Cell]
     judged
 }
 
-/// The product of the throughputs' powers.
-fn ratio(cells: &[(&Cell, f64)]) -> Option<f64> {
-    cells.iter().map(|(cell, power)| Some(cell.samples_per_s?.powf(*power))).product()
-}
-
-/// What is open of it, as a share: the noise of its group, or the cells' 95 % intervals with their squares added up, whichever is
-/// more. (Each interval has the t of its own few runs, so this is wider than that of the ratio.)
-fn open(cells: &[(&Cell, f64)]) -> Option<f64> {
-    let noise = cells.iter().map(|(cell, _)| cell.noise).try_fold(0.0, |most: f64, noise| Some(most.max(noise?)))?;
-    let squares: Option<f64> = cells.iter().map(|(cell, power)| Some((cell.half_width_95? * power).powi(2))).sum();
-    Some(noise.max(squares?.sqrt()))
+/// The product of the throughputs' powers, by the rules of `paceline bench`; None: one of them was not measured.
+fn ratio(cells: &[(&Cell, f64)]) -> Option<Ratio> {
+    let factor = |(cell, power): &(&'_ Cell, f64)| Some((cell.throughput?, *power));
+    let factors: Vec<(Estimate, f64)> = cells.iter().map(factor).collect::<Option<_>>()?;
+    let noises: Vec<Option<f64>> = cells.iter().map(|(cell, _)| cell.noise).collect();
+    Some(Ratio::of(&factors.iter().map(|(estimate, power)| (estimate, *power)).collect::<Vec<_>>(), &noises))
 }
 
 pub fn table(found: &[Found]) -> Table {
@@ -176,7 +207,8 @@ pub fn table(found: &[Found]) -> Table {
     let mut table = Table::new("Pairs", "", &columns);
     table.rows.extend(found.iter().map(|one| {
         let ratio = one.ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.3}"));
-        let fields = [&one.place, &one.faster, &one.slower, &ratio, &percent(one.open), one.verdict(), &one.why];
+        let fields =
+            [&one.place, &one.faster, &one.slower, &ratio, &percent(one.open), one.outcome().in_words(), &one.why];
         fields.map(str::to_owned).to_vec()
     }));
     table
@@ -201,26 +233,47 @@ mod tests {
         let places = places(&cells);
         assert_eq!(places.len(), 1);
         let found = judge(&places[0], &cells);
-        let verdicts: Vec<&str> = found.iter().map(Found::verdict).collect();
-        assert_eq!(verdicts, ["holds", "tie", "**does not hold**", "holds"]);
+        let outcomes: Vec<Outcome> = found.iter().map(Found::outcome).collect();
+        assert_eq!(outcomes, [Outcome::Holds, Outcome::Tie, Outcome::Refuted, Outcome::Holds]);
         let met: Vec<Option<bool>> = found.iter().map(|one| one.target().met).collect();
         assert_eq!(met, [Some(true), Some(true), Some(false), Some(true)]);
-        for unknown in [Cell { noise: None, ..cells[0].clone() }, Cell { half_width_95: None, ..cells[0].clone() }] {
+        let two_runs = Estimate::of(&[1100.0; 2]);
+        for unknown in [Cell { noise: None, ..cells[0].clone() }, Cell { throughput: two_runs, ..cells[0].clone() }] {
             let cells = [&[unknown], &cells[1..]].concat();
             let found = &judge(&places[0], &cells)[0];
-            assert_eq!((found.verdict(), found.target().met), ("undecided", None));
+            assert_eq!((found.outcome(), found.target().met), (Outcome::Open, None));
+            assert_eq!((found.ratio, found.open), (Some(1.1), None));
         }
     }
 
+    /// The page and the target say the same, and what hides anything is no success.
     #[test]
-    fn what_is_open_is_the_larger_of_noise_and_scatter() {
-        let of = |noise, half_width_95| Cell {
-            noise: Some(noise),
-            half_width_95: Some(half_width_95),
-            ..cell("resnet50", "10GbE", 32, "wfbp-ps", 1.0)
+    fn a_tie_is_one_only_where_differences_would_have_shown() {
+        let of = |ratio, open| Found {
+            place: String::new(),
+            faster: String::new(),
+            slower: String::new(),
+            why: String::new(),
+            ratio: Some(ratio),
+            open,
         };
-        let (steady, scattered) = (of(0.05, 0.001), of(0.01, 0.3));
-        assert_eq!(open(&[(&steady, 1.0), (&steady, -1.0)]), Some(0.05));
-        assert!((open(&[(&scattered, 1.0), (&scattered, -1.0)]).expect("known") - 0.3 * 2.0_f64.sqrt()).abs() < 1e-9);
+        let cases = [
+            (1.2, 0.1, Outcome::Holds, Some(true)),
+            (1.05, 0.1, Outcome::Tie, Some(true)),
+            (0.95, 0.1, Outcome::Tie, Some(true)),
+            // Between 1 - 0.1 and 1/1.1.
+            (0.905, 0.1, Outcome::Refuted, Some(false)),
+            (0.95, 0.11, Outcome::Open, None),
+            (0.6, 1.5, Outcome::Open, None),
+            (0.3, 1.5, Outcome::Refuted, Some(false)),
+        ];
+        for (ratio, open, outcome, met) in cases {
+            let found = of(ratio, Some(open));
+            assert_eq!((found.outcome(), found.target().met), (outcome, met), "{ratio} ± {open}");
+        }
+        let target = of(0.905, Some(0.1)).target();
+        assert_eq!((&*target.demanded, &*target.found), ("throughput over throughput ≥ 0.909", "0.905"));
+        assert!(of(0.6, Some(1.5)).target().found.contains("too much is open"));
+        assert_eq!(of(1.2, None).target().met, None);
     }
 }

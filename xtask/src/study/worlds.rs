@@ -11,7 +11,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use paceline_cli::worlds::{Arm, Cell, Compute, RANK_COMMAND, Setting, WorldSpec, result_text};
+use paceline_cli::worlds::{Arm, Cell, Compute, RANK_COMMAND, RECORDED_ITERATIONS, Setting, WorldSpec, result_text};
 use paceline_strategy::Registry;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
@@ -46,9 +46,9 @@ impl Effort {
     /// About what starting a world of ours, measuring its network and ending it takes, in seconds.
     pub const START_S: f64 = 4.0;
 
-    /// Seconds of a run whose iterations take so long; one more is recorded.
+    /// Seconds of a run of ours whose iterations take so long; the recorded one and its neighbours follow.
     pub fn seconds(&self, iteration_s: f64) -> f64 {
-        (self.warm_up + self.iterations + 1) as f64 * iteration_s
+        (self.warm_up + self.iterations + RECORDED_ITERATIONS) as f64 * iteration_s
     }
 }
 
@@ -83,7 +83,7 @@ impl Worlds {
         let command: [OsString; 2] = [self.program.clone().into(), RANK_COMMAND.into()];
         let mut ranks = self.lab.ranks(1, &command);
         ranks.iter_mut().for_each(|rank| _ = rank.envs(environment.iter().map(|(name, value)| (name, value))));
-        let expected = (workload.compute_s() + 2.0 * workload.line_s) * (warm_up + iterations + 1) as f64;
+        let expected = effort.seconds(workload.compute_s() + 2.0 * workload.line_s);
         let limit = Duration::from_secs_f64(PATIENCE * expected).max(PATIENCE_MIN);
         let said = self.run(method, ranks, limit)?;
         let result = result_text(&said).map_err(|why| format!("{method}: {why}: {}", said.trim()))?;
