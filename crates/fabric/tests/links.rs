@@ -153,6 +153,28 @@ fn a_peer_that_does_not_read_stops_the_sender_and_bounds_each_receive() {
     }
 }
 
+/// A driver flushes no link that says that there is nothing to flush.
+#[test]
+fn a_link_is_not_flushed_while_a_ticket_is_out() {
+    for (name, mut left, _right) in pairs() {
+        let memory = payload(1, 5000);
+        let (mut enqueued, mut sent, mut quiet_since) = (0, 0, Instant::now());
+        while quiet_since.elapsed() < Duration::from_millis(50) {
+            // One at a time, so that the last one is as far as it can be when the peer takes no more.
+            if sent == enqueued && left.has_room_on(0) {
+                // SAFETY: `memory` outlives the links.
+                unsafe { left.enqueue(&data(enqueued, memory.len()), &[piece(&memory)], 0) };
+                enqueued += 1;
+            }
+            if left.flush(&mut |_| sent += 1).expect("a link that works") {
+                quiet_since = Instant::now();
+            }
+            assert!(sent == enqueued || !left.is_flushed(), "{name}: frame {sent} is neither out nor to be flushed");
+        }
+        assert!(enqueued as usize * memory.len() < 32 << 20, "{name}: {sent} of {enqueued}");
+    }
+}
+
 fn wait_for_error(link: &mut dyn Link, recorder: &mut Recorder) -> LinkError {
     let start = Instant::now();
     loop {

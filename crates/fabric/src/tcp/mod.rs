@@ -265,7 +265,7 @@ impl Link for TcpLink {
     }
 
     fn is_flushed(&self) -> bool {
-        self.goodbye_tickets.is_empty() && self.streams.iter().all(|stream| stream.outbox.unsent_bytes() == 0)
+        self.goodbye_tickets.is_empty() && self.streams.iter().all(|stream| stream.unsent_bytes() == 0)
     }
 
     unsafe fn enqueue(&mut self, header: &Header, payload: &[Piece], ticket: u64) {
