@@ -6,7 +6,9 @@
 //! (the *driver*); others wait until it tells them that operations have ended. It is woken when another thread has ended
 //! the operation that it waits for, or has moved something and so changed what there is to wait for.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+mod poll;
+
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::Thread;
@@ -15,7 +17,7 @@ use std::time::{Duration, Instant};
 use paceline_engine::{Failure, Request, Stall};
 use paceline_fabric::Descriptor;
 use paceline_fabric::shm::Doorbell;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{EventfdFlags, eventfd};
 
 use crate::alarm::Alarm;
 use crate::core::Core;
@@ -255,7 +257,7 @@ impl Context {
                 None => self.lock_to_drive(),
             };
             if done(&guarded.core) {
-                return true;
+                return self.leave(&mut guarded, true);
             }
             // Records say when things arrived.
             if look || idle > patience.spins || guarded.core.records.wanted() {
@@ -270,10 +272,10 @@ impl Context {
                 }
             }
             if done(&guarded.core) {
-                return true;
+                return self.leave(&mut guarded, true);
             }
             if until.is_some_and(|until| Instant::now() >= until) {
-                return false;
+                return self.leave(&mut guarded, false);
             }
             if moved {
                 continue;
@@ -353,6 +355,15 @@ impl Context {
         }
     }
 
+    /// A thread does not drive any more: what it leaves unsent has to be sent by the driver, who perhaps sleeps until
+    /// something arrives. Returns whether the thread is `done`.
+    fn leave(&self, guarded: &mut Guarded, done: bool) -> bool {
+        if guarded.driver && guarded.core.links.iter().flatten().any(|link| !link.is_flushed()) {
+            self.tell_driver(guarded);
+        }
+        done
+    }
+
     /// Sleeps as the driver until something happens on a link, or the next deadline.
     fn sleep<'a>(
         &'a self,
@@ -392,45 +403,6 @@ impl Context {
         if guarded.waiters > 0 {
             self.changed.notify_all();
         }
-    }
-
-    /// One system call on everything that can wake this rank.
-    fn poll(&self, descriptors: &[Descriptor], timeout: Duration) {
-        /// More links than this are watched through an allocated list.
-        const INLINE: usize = 64;
-        // SAFETY: the descriptors belong to links, which are kept open as long as the core.
-        let watch = |fd: RawFd, flags| PollFd::from_borrowed_fd(unsafe { BorrowedFd::borrow_raw(fd) }, flags);
-        let wake = watch(self.wake.as_raw_fd(), PollFlags::IN);
-        let bell = watch(self.doorbell.as_ref().map_or(self.wake.as_raw_fd(), |bell| bell.fd()), PollFlags::IN);
-        let links = descriptors.iter().map(|descriptor| {
-            let write = if descriptor.write { PollFlags::OUT } else { PollFlags::empty() };
-            watch(descriptor.fd, PollFlags::IN | write)
-        });
-        let time = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
-        // An interrupted or refused poll is a short sleep: the caller looks at everything again.
-        if descriptors.len() + 2 <= INLINE {
-            let mut list = [const { None }; INLINE];
-            let mut count = 0;
-            for fd in [wake, bell].into_iter().chain(links) {
-                list[count] = Some(fd);
-                count += 1;
-            }
-            let mut list = list.map(|fd| fd.unwrap_or_else(|| watch(self.wake.as_raw_fd(), PollFlags::IN)));
-            let _ = poll(&mut list[..count], Some(&time));
-        } else {
-            let mut list: Vec<PollFd<'_>> = [wake, bell].into_iter().chain(links).collect();
-            let _ = poll(&mut list, Some(&time));
-        }
-        // Would block if nobody rang.
-        let _ = rustix::io::read(self.wake.as_fd(), &mut [0u8; 8]);
-        if let Some(doorbell) = &self.doorbell {
-            let _ = doorbell.drain();
-        }
-    }
-
-    fn ring(&self) {
-        // Fails only when the counter is full, and then the driver wakes anyway.
-        let _ = rustix::io::write(self.wake.as_fd(), &1u64.to_ne_bytes());
     }
 
     /// What the progress thread does until [`Context::stop`].

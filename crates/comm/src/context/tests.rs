@@ -33,6 +33,8 @@ struct Knobs {
     restless: AtomicBool,
     /// Panics when it is looked at.
     broken: AtomicBool,
+    /// Claims that there are bytes that it could not send.
+    full: AtomicBool,
 }
 
 struct Hidden {
@@ -50,7 +52,7 @@ impl Link for Hidden {
     }
 
     fn is_flushed(&self) -> bool {
-        self.link.is_flushed()
+        self.link.is_flushed() && !self.knobs.full.load(Ordering::Relaxed)
     }
 
     unsafe fn enqueue(&mut self, header: &Header, payload: &[Piece], ticket: u64) {
@@ -101,8 +103,9 @@ struct Pair {
 fn pair() -> Pair {
     let context = |rank: usize, link: Box<dyn Link>| {
         let links = if rank == 0 { vec![None, Some(link)] } else { vec![Some(link), None] };
-        // No nudges: they would wake sleepers, too.
-        let engine = Engine::new(Config { nudge: Duration::from_secs(1000), ..Config::new(rank, 2) });
+        // No nudges and no signs of life: they would wake sleepers, too.
+        let never = Duration::from_secs(1000);
+        let engine = Engine::new(Config { nudge: never, heartbeat: Duration::ZERO, ..Config::new(rank, 2) });
         let core = Core::new(engine, links, Memories::default(), rank, vec!["host".to_owned(); 2]);
         Arc::new(Context::new(core, None, Patience { spins: 0, yields: 0 }, Box::new(|_| ())).expect("an eventfd"))
     };
@@ -113,31 +116,20 @@ fn pair() -> Pair {
 }
 
 impl Pair {
-    /// A message from rank 1 to rank 0 with this number: its end at a rank. The memory is leaked: it outlives everything.
+    /// Starts the end at a rank of a message from rank 1 to rank 0 with this number.
     fn message(&self, rank: usize, operation: u64, background: bool) -> Ticket {
-        let context = [&self.zero, &self.one][rank];
-        let algorithm = find(CollectiveKind::SendReceive, "point-to-point").expect("it is in the registry");
-        let schedule = RankSchedule::new(&algorithm.rank_program(1 - rank, &Topology::flat(2), 0), 1);
-        let request = Request {
-            key: OperationKey { operation, ..OperationKey::default() },
-            signature: Signature { elements: BYTES as u64, tile_elements: BYTES as u32, ..Signature::default() },
-            schedule: Arc::new(schedule),
-            geometry: Geometry::uniform(1, BYTES, BYTES),
-            group: [1, 0].into(),
-            priority: 1,
-            deadline: Duration::from_secs(1000),
-            window: 1,
-            shared_memory: false,
-            input_lengths: None,
-            tuning: Default::default(),
-        };
-        let memory = OperationMemory {
-            input: Span::of_mut(Box::leak(Box::new([0u8; BYTES]))),
-            output: Span::of_mut(Box::leak(Box::new([0u8; BYTES]))),
-            background,
-            ..OperationMemory::none()
-        };
-        context.post(request, memory).expect("nothing has failed")
+        let (request, memory) = request(rank, operation, background);
+        [&self.zero, &self.one][rank].post(request, memory).expect("nothing has failed")
+    }
+
+    /// A thread that receives a message with this number at rank 0, in one call.
+    fn call(&self, operation: u64) -> JoinHandle<Instant> {
+        let context = self.zero.clone();
+        thread::spawn(move || {
+            let (request, memory) = request(0, operation, false);
+            context.run(request, memory).expect("nothing has failed");
+            Instant::now()
+        })
     }
 
     /// A thread of rank 0 that waits for a message with this number, and sleeps.
@@ -157,6 +149,32 @@ impl Pair {
     fn look(&self) {
         self.zero.drive(Patience { spins: 0, yields: 0 }, Some(Instant::now()), &|_| false);
     }
+}
+
+/// The end at a rank of a message from rank 1 to rank 0 with this number. The memory is leaked: it outlives everything.
+fn request(rank: usize, operation: u64, background: bool) -> (Request, OperationMemory) {
+    let algorithm = find(CollectiveKind::SendReceive, "point-to-point").expect("it is in the registry");
+    let schedule = RankSchedule::new(&algorithm.rank_program(1 - rank, &Topology::flat(2), 0), 1);
+    let request = Request {
+        key: OperationKey { operation, ..OperationKey::default() },
+        signature: Signature { elements: BYTES as u64, tile_elements: BYTES as u32, ..Signature::default() },
+        schedule: Arc::new(schedule),
+        geometry: Geometry::uniform(1, BYTES, BYTES),
+        group: [1, 0].into(),
+        priority: 1,
+        deadline: Duration::from_secs(1000),
+        window: 1,
+        shared_memory: false,
+        input_lengths: None,
+        tuning: Default::default(),
+    };
+    let memory = OperationMemory {
+        input: Span::of_mut(Box::leak(Box::new([0u8; BYTES]))),
+        output: Span::of_mut(Box::leak(Box::new([0u8; BYTES]))),
+        background,
+        ..OperationMemory::none()
+    };
+    (request, memory)
 }
 
 /// Waits without waking anybody.
@@ -204,6 +222,60 @@ fn a_driver_looks_again_when_another_thread_goes_to_sleep_after_a_change() {
         pair.look();
         first.join().and_then(|_| second.join()).expect("they only wait");
         took
+    });
+    assert!(took < AWAKE, "{took:?}");
+}
+
+#[test]
+fn a_call_wakes_the_driver_whose_operation_it_has_ended() {
+    let pair = pair();
+    let took = best(|round| {
+        let (others, own) = (2 * round, 2 * round + 1);
+        let sleeper = pair.sleeper(others);
+        pair.message(1, others, false);
+        pair.message(1, own, false);
+        let ended = pair.call(own).join().expect("it only receives");
+        sleeper.join().expect("it only waits").saturating_duration_since(ended)
+    });
+    assert!(took < AWAKE, "{took:?}");
+}
+
+#[test]
+fn a_driver_looks_again_when_a_call_goes_to_sleep() {
+    let pair = pair();
+    let took = best(|round| {
+        let (others, own) = (2 * round, 2 * round + 1);
+        let sleeper = pair.sleeper(others);
+        let (asked, start) = (pair.knobs.asked.load(Ordering::Relaxed), Instant::now());
+        let call = pair.call(own);
+        let took = until(|| pair.knobs.asked.load(Ordering::Relaxed) > asked) - start;
+        for operation in [others, own] {
+            pair.message(1, operation, false);
+        }
+        pair.look();
+        sleeper.join().and_then(|_| call.join()).expect("they only wait");
+        took
+    });
+    assert!(took < AWAKE, "{took:?}");
+}
+
+/// It may have to wait until a socket can be written, which it did not know when it fell asleep.
+#[test]
+fn a_driver_looks_again_when_a_call_leaves_bytes_unsent() {
+    let pair = pair();
+    let took = best(|round| {
+        let (others, own) = (2 * round, 2 * round + 1);
+        pair.message(1, own, false);
+        let sleeper = pair.sleeper(others);
+        pair.knobs.full.store(true, Ordering::Relaxed);
+        let asked = pair.knobs.asked.load(Ordering::Relaxed);
+        let ended = pair.call(own).join().expect("it only receives");
+        let told = until(|| pair.knobs.asked.load(Ordering::Relaxed) > asked);
+        pair.knobs.full.store(false, Ordering::Relaxed);
+        pair.message(1, others, false);
+        pair.look();
+        sleeper.join().expect("it only waits");
+        told - ended
     });
     assert!(took < AWAKE, "{took:?}");
 }
