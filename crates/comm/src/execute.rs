@@ -22,7 +22,7 @@ pub(crate) fn execute(
     staging: &mut Vec<u8>,
 ) -> Result<Option<usize>, Trouble> {
     let done = match job {
-        Job::Copy { from, into, last } => copy(from, into, *last, memories, links),
+        Job::Copy { from, into, unread } => copy(from, into, *unread, memories, links),
         Job::Combine { left, right, into, combine: Combine::Reduction, last } => {
             let operation = memories.operation(into.op.index);
             let work = Combination { elementwise: operation.combining(*last), threads: operation.reducing_threads };
@@ -116,7 +116,7 @@ fn length(source: &Source) -> usize {
 fn copy(
     from: &Source,
     into: &Region,
-    last: bool,
+    unread: bool,
     memories: &mut Memories,
     links: &[Option<Box<dyn Link>>],
 ) -> Result<(), (usize, LinkError)> {
@@ -126,7 +126,7 @@ fn copy(
     let target = memories.address(into);
     if let Some(source) = address(from, memories, links) {
         let distance = source.addr().abs_diff(target.addr());
-        if last && distance >= into.bytes && memories.is_beyond_caches(into.op.index) {
+        if unread && distance >= into.bytes && memories.is_beyond_caches(into.op.index) {
             // SAFETY: both lie in memory of at least `into.bytes` (checked when the addresses were made), and so far
             // apart that they do not overlap. The peer leaves the one alone until it is told, and the engine gives
             // nobody else the other.
@@ -287,10 +287,28 @@ mod tests {
             memories.insert(0, spans);
             assert_eq!(memories.is_beyond_caches(0), local_ranks > 0);
             let region = |space| Region { op: OpId::default(), space, offset: 12, bytes: 39_000 };
-            let job = Job::Copy { from: Source::Region(region(Space::Input)), into: region(Space::Output), last: true };
+            let job =
+                Job::Copy { from: Source::Region(region(Space::Input)), into: region(Space::Output), unread: true };
             assert!(matches!(execute(&job, &mut memories, &[], &mut Vec::new()), Ok(None)));
             assert_eq!(output[3..9753], input[3..9753]);
             assert!(output[..3].iter().chain(&output[9753..]).all(|&element| element == 0));
+        }
+    }
+
+    #[test]
+    fn memory_that_is_input_and_output_counts_once() {
+        use paceline_collective::kernels::last_level_cache_bytes;
+
+        use crate::memory::OperationMemory;
+
+        // Never touched, so only its length counts.
+        let half = Span { start: std::ptr::without_provenance_mut(1 << 20), bytes: last_level_cache_bytes() / 2 + 1 };
+        let behind = Span { start: half.start.wrapping_add(half.bytes), ..half };
+        let mut memories = Memories::default();
+        memories.local_ranks = 1;
+        for (output, beyond) in [(half, false), (behind, true)] {
+            memories.insert(0, OperationMemory { input: half, output, ..OperationMemory::none() });
+            assert_eq!(memories.is_beyond_caches(0), beyond, "{output:?}");
         }
     }
 

@@ -104,7 +104,13 @@ impl Memories {
     /// longer there when somebody reads it.
     pub fn is_beyond_caches(&self, index: u32) -> bool {
         let OperationMemory { input, output, .. } = self.operation(index);
-        input.bytes.saturating_add(output.bytes).saturating_mul(self.local_ranks) > last_level_cache_bytes()
+        // In place, both are the same memory.
+        let own = if input.is_apart_from(output) {
+            input.bytes.saturating_add(output.bytes)
+        } else {
+            input.bytes.max(output.bytes)
+        };
+        own.saturating_mul(self.local_ranks) > last_level_cache_bytes()
     }
 
     /// The operation that work is for, if its call is described.

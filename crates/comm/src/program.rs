@@ -197,8 +197,8 @@ impl Communicator {
     /// for each block. That makes sense for kernels that take operands of any length. The call is a single tile.
     ///
     /// # Errors
-    /// As [`Communicator::run_program`]; [`CommError::Usage`] if there is not a length for each block, if a block is
-    /// shorter, or if [`CallOptions::chunk_bytes`] cuts the blocks.
+    /// As [`Communicator::run_program`]; [`CommError::Usage`] if the program has no kernels, if there is not a length for
+    /// each block, if a block is shorter, or if [`CallOptions::chunk_bytes`] cuts the blocks.
     pub fn run_program_on_lengths<T: Element>(
         &self,
         program: &VerifiedProgram,
@@ -230,6 +230,11 @@ impl Communicator {
         let block = if inputs > 0 { input.len() / inputs as usize } else { output.len() / outputs.max(1) as usize };
         let layout = self.layout(kind, root, input.len(), output.len(), block, None)?;
         if let Some(given) = input_bytes {
+            if !program.schedules[self.rank()].dynamic() {
+                let what =
+                    "a program without kernels moves whole blocks, whatever their lengths; run it without lengths";
+                return Err(self.usage(kind, what.to_owned()));
+            }
             let room = block * size_of::<T>();
             if given.len() != inputs as usize || given.iter().any(|&bytes| bytes > room) {
                 let what = format!("{given:?} are not the lengths of {inputs} blocks of at most {room} bytes");

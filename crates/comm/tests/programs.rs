@@ -111,6 +111,32 @@ fn lengths_that_kernels_decide_come_back() {
 }
 
 #[test]
+fn lengths_are_refused_where_no_kernel_takes_them() {
+    let kind = CollectiveKind::AllReduce;
+    let steps = |rank: usize| {
+        let mut builder = RankBuilder::new(Place { kind, rank, world: 2, root: 0 }, 1);
+        let (input, output) = (builder.tile(Space::Input, 0), builder.tile(Space::Output, 0));
+        let other = builder.tile(Space::Scratch, 0);
+        builder.send(1 - rank, input);
+        builder.receive(1 - rank, other);
+        let (left, right) = if rank == 0 { (input, other) } else { (other, input) };
+        builder.combine(left, right, output, true);
+        builder.finish()
+    };
+    let program = Program { algorithm: "plain".into(), kind, root: 0, parts: 1, ranks: (0..2).map(steps).collect() };
+    let program = VerifiedProgram::new(program, Kernels::new()).unwrap();
+    on_all_ranks(Links::Memory, 2, move |comm| {
+        let (options, input, mut output) = (CallOptions::default(), [comm.rank() as u8 + 1; 10], [0u8; 10]);
+        let refused =
+            comm.run_program_on_lengths(&program, (&input, &[5]), &mut output, Reduction::Sum, &options).unwrap_err();
+        assert!(matches!(refused, CommError::Usage { .. }), "{refused}");
+        assert!(refused.to_string().contains("a program without kernels"), "{refused}");
+        comm.run_program(&program, &input, &mut output, Reduction::Sum, &options).unwrap();
+        assert_eq!(output, [3; 10]);
+    });
+}
+
+#[test]
 fn what_is_wrong_with_a_program_is_told_before_it_runs() {
     let mut deaf = narrow_all_gather(2);
     deaf.ranks[1].steps.pop();

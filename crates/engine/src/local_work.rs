@@ -125,9 +125,9 @@ fn job(op: &mut Operation, item: &Item, work_bytes: usize) -> (Job, usize) {
         Incoming::Reference { peer, reference } => Source::Reference { peer, reference, offset: item.done, bytes },
         Incoming::None => operand(into),
     };
-    let last = op.schedule.is_last(item.step);
+    let unread = op.schedule.is_unread(item.step);
     let job = match action {
-        Action::Receive { into, fold: None, .. } => Job::Copy { from: incoming(into), into: cut(into), last },
+        Action::Receive { into, fold: None, .. } => Job::Copy { from: incoming(into), into: cut(into), unread },
         Action::Receive { into, fold: Some(fold), .. } => {
             let (left, right) = ordered(fold.order, operand(&fold.with), incoming(into));
             Job::Combine { left, right, into: cut(into), combine: fold.combine, last: fold.last }
@@ -136,9 +136,9 @@ fn job(op: &mut Operation, item: &Item, work_bytes: usize) -> (Job, usize) {
             let (left, right) = (operand(left), operand(right));
             Job::Combine { left, right, into: cut(into), combine: *combine, last: *last }
         }
-        Action::Copy { from, into } => Job::Copy { from: operand(from), into: cut(into), last },
+        Action::Copy { from, into } => Job::Copy { from: operand(from), into: cut(into), unread },
         Action::Map { from, into, kernel } => Job::Map { from: operand(from), into: cut(into), kernel: *kernel },
-        Action::Send { from, .. } => Job::Copy { from: operand(from), into: cut(from), last: false },
+        Action::Send { from, .. } => Job::Copy { from: operand(from), into: cut(from), unread: false },
     };
     (job, bytes)
 }
@@ -169,7 +169,7 @@ fn kernel_job(op: &Operation, item: &Item, action: &Action) -> Job {
         },
         Action::Map { from, into, kernel } => Job::Map { from: operand(from), into: room(into), kernel: *kernel },
         Action::Receive { into: slot, .. } | Action::Send { from: slot, .. } | Action::Copy { into: slot, .. } => {
-            Job::Copy { from: operand(slot), into: room(slot), last: false }
+            Job::Copy { from: operand(slot), into: room(slot), unread: false }
         }
     }
 }

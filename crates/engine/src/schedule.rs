@@ -21,7 +21,7 @@ pub struct RankSchedule {
     dynamic: bool,
     shortcuts: Vec<Option<Shortcut>>,
     /// For each step: it writes to the output what no later step reads.
-    last: Vec<bool>,
+    unread: Vec<bool>,
 }
 
 impl RankSchedule {
@@ -80,7 +80,7 @@ impl RankSchedule {
             message_blocks: steps.iter().map(|step| message_blocks(&step.action)).max().unwrap_or(0),
             dynamic,
             shortcuts: shortcuts(program),
-            last: (0..steps.len()).map(|index| is_last(&steps[index..])).collect(),
+            unread: (0..steps.len()).map(|index| is_unread(&steps[index..])).collect(),
         }
     }
 
@@ -105,7 +105,7 @@ impl RankSchedule {
     }
 
     /// Do kernels, here or on other ranks, decide the lengths of what lies in the slots?
-    pub(crate) fn dynamic(&self) -> bool {
+    pub fn dynamic(&self) -> bool {
         self.dynamic
     }
 
@@ -123,8 +123,8 @@ impl RankSchedule {
     }
 
     /// Does no step read what this one writes to the output?
-    pub(crate) fn is_last(&self, step: StepId) -> bool {
-        self.last[step as usize]
+    pub(crate) fn is_unread(&self, step: StepId) -> bool {
+        self.unread[step as usize]
     }
 
     /// The rank of the group that a message comes from or goes to.
@@ -205,7 +205,7 @@ impl Names {
 
 /// Does the first of these steps write to the output what none of the others reads? Steps stand in an order in which they
 /// may run, as a rule; where they do not, a cache is used for nothing or misses something, and that is all.
-fn is_last(steps: &[Step]) -> bool {
+fn is_unread(steps: &[Step]) -> bool {
     let [first, later @ ..] = steps else { return false };
     let written = first.action.write().filter(|slot| slot.space == Space::Output);
     written.is_some_and(|slot| !later.iter().any(|step| step.action.reads().any(|read| read.overlaps(&slot))))
@@ -232,12 +232,13 @@ mod tests {
         let algorithm = find(CollectiveKind::AllReduce, "direct-scatter").expect("it is there");
         let ranks = Topology::flat(4);
         let schedule = RankSchedule::new(&algorithm.rank_program(1, &ranks, 0), algorithm.parts(&ranks));
-        let last: Vec<&Action> = (0..schedule.steps() as StepId)
-            .filter(|&step| schedule.is_last(step))
+        let unread: Vec<&Action> = (0..schedule.steps() as StepId)
+            .filter(|&step| schedule.is_unread(step))
             .map(|step| schedule.action(step))
             .collect();
         // The reduced parts of the three others; the own one is sent to them.
-        assert_eq!(last.len(), 3, "{last:?}");
-        assert!(last.iter().all(|action| matches!(action, Action::Receive { fold: None, into, .. } if into.part != 1)));
+        assert_eq!(unread.len(), 3, "{unread:?}");
+        let received = |action: &&Action| matches!(action, Action::Receive { fold: None, into, .. } if into.part != 1);
+        assert!(unread.iter().all(received), "{unread:?}");
     }
 }

@@ -61,7 +61,7 @@ pub enum Job {
         /// Where it goes.
         into: Region,
         /// No step reads the result: it need not be in a cache.
-        last: bool,
+        unread: bool,
     },
     /// `into = left ⊕ right`.
     Combine {
