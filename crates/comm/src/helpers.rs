@@ -48,6 +48,8 @@ struct State {
     pieces: VecDeque<Piece>,
     /// Pieces that are waiting or under way.
     open: usize,
+    /// One of them panicked: what it was to write is not there.
+    panicked: bool,
     over: bool,
 }
 
@@ -65,12 +67,13 @@ impl Shared {
     /// # Safety
     /// As [`Piece::combine`].
     unsafe fn carry_out(&self, piece: &Piece) {
-        /// Counts also what panics: nobody may wait for it.
+        /// Also a piece that panics is no longer open, or all would wait for it for ever; and it leaves its mark.
         struct Done<'a>(&'a Shared);
         impl Drop for Done<'_> {
             fn drop(&mut self) {
                 let mut state = self.0.lock();
                 state.open -= 1;
+                state.panicked |= std::thread::panicking();
                 if state.open == 0 {
                     self.0.done.notify_one();
                 }
@@ -114,6 +117,9 @@ impl Helpers {
     /// Carries out all pieces, with as many threads as there are pieces, this one included; or with fewer, if no more are
     /// to be had. Returns when all are done.
     ///
+    /// # Panics
+    /// If a piece panicked, on whatever thread, when no piece is open any more.
+    ///
     /// # Safety
     /// As [`Elementwise::combine_raw`], of each piece; and none may write what another one touches.
     pub(crate) unsafe fn combine(&mut self, pieces: impl ExactSizeIterator<Item = Piece>) {
@@ -121,13 +127,16 @@ impl Helpers {
         let mut state = self.shared.lock();
         state.pieces.extend(pieces);
         state.open = state.pieces.len();
+        state.panicked = false;
         drop(state);
         self.shared.wanted.notify_all();
-        let _all = AllDone(&self.shared);
+        let all = AllDone(&self.shared);
         while let Some(piece) = self.shared.take() {
             // SAFETY: the caller's promise.
             unsafe { self.shared.carry_out(&piece) };
         }
+        drop(all);
+        assert!(!self.shared.lock().panicked, "a thread that combines panicked; what it printed says where");
     }
 
     /// Starts threads until there are so many, or no more are to be had.
@@ -149,5 +158,39 @@ impl Drop for Helpers {
             // A panic was reported by the thread itself.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use paceline_plan::{DataType, Reduction};
+
+    use super::*;
+
+    #[test]
+    fn a_panic_of_a_helper_is_one_of_the_caller() {
+        const BYTES: usize = 16 << 20;
+        let (operand, mut into) = (vec![1u8; BYTES], vec![0u8; BYTES]);
+        // Long enough for the caller that the helper takes the second piece, as a rule: an average of nothing.
+        let sum = Elementwise { data_type: DataType::U8, reduction: Reduction::Sum, divisor: 1 };
+        let wrong = Elementwise { reduction: Reduction::Average, divisor: 0, ..sum };
+        let (source, target) = (Span::of(&operand), Span::of_mut(&mut into));
+        let piece = |elementwise, bytes| {
+            let part = |of: Span| Span { bytes, ..of };
+            Piece { elementwise, left: part(source), right: part(source), into: part(target) }
+        };
+        for _ in 0..3 {
+            let mut helpers = Helpers::default();
+            let pieces = [piece(sum, BYTES), piece(wrong, 0)];
+            // SAFETY: three ranges of as many bytes, apart from each other; the second piece touches none.
+            let combine = || unsafe { helpers.combine(pieces.into_iter()) };
+            assert!(catch_unwind(AssertUnwindSafe(combine)).is_err());
+            // It is over with that.
+            // SAFETY: as above.
+            unsafe { helpers.combine([piece(sum, BYTES), piece(sum, 0)].into_iter()) };
+        }
+        assert!(into.iter().all(|&sum| sum == 2));
     }
 }
