@@ -1,10 +1,10 @@
-//! How the clocks of the ranks lie to each other.
+//! Offsets between the ranks' clocks.
 
 use std::time::Duration;
 
 use crate::{CallOptions, CommError, Communicator};
 
-/// How this rank's clock ([`Communicator::clock`]) lies to that of the communicator's rank 0.
+/// The offset of this rank's clock ([`Communicator::clock`]) from that of the communicator's rank 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockOffset {
     /// Nanoseconds by which it is ahead.
@@ -16,7 +16,8 @@ pub struct ClockOffset {
 impl ClockOffset {
     /// A time of this rank on rank 0's clock, in nanoseconds; negative for times before rank 0 connected.
     pub fn on_rank_0_ns(&self, time: Duration) -> i64 {
-        time.as_nanos() as i64 - self.ahead
+        // Whatever rank 0 may have told.
+        (time.as_nanos() as i64).saturating_sub(self.ahead)
     }
 
     /// The most, in nanoseconds, by which [`ClockOffset::on_rank_0_ns`] may be wrong.
@@ -29,6 +30,9 @@ impl Communicator {
     /// Compares this rank's clock with rank 0's; all ranks together. When rank 0 asks at t₀ and has the answer at t₁, the
     /// other rank has read its clock in between: its distance from (t₀ + t₁) / 2 is known to (t₁ − t₀) / 2. The shortest
     /// of `round_trips` (at least 1) between rank 0 and each other rank counts: nobody was interrupted in it.
+    ///
+    /// Its messages are of the caller's kind, with tag 0: no other message with that tag may be pending between rank 0 and
+    /// another rank of this communicator.
     ///
     /// # Errors
     /// As [`Communicator::send`].
@@ -55,7 +59,7 @@ impl Communicator {
                 self.receive(&mut theirs, peer, 0, &options)?;
                 let half = (now() - asked + 1) / 2;
                 if half < best.error {
-                    best = ClockOffset { ahead: theirs[0] - asked - half, error: half };
+                    best = ClockOffset { ahead: theirs[0].saturating_sub(asked + half), error: half };
                 }
             }
             self.send(&[best.ahead, best.error], peer, 0, &options)?;
@@ -95,5 +99,20 @@ mod tests {
             let shown = noon.as_nanos() as i64 - hours_ahead(rank);
             assert!((clock.on_rank_0_ns(noon) - shown).abs() <= clock.error_ns(), "rank {rank}");
         }
+    }
+
+    #[test]
+    fn no_clock_is_too_far_away() {
+        let world = Communicator::threads(2).expect("threads connect");
+        let threads = world.into_iter().map(|communicator| {
+            thread::spawn(move || {
+                let never = if communicator.rank() == 0 { 1_000_000 } else { i64::MIN };
+                communicator.compare(2, || never).expect("all ranks are there")
+            })
+        });
+        let clocks: Vec<_> =
+            threads.collect::<Vec<_>>().into_iter().map(|rank| rank.join().expect("no panic")).collect();
+        assert_eq!(clocks[1].ahead, i64::MIN);
+        assert_eq!(clocks[1].on_rank_0_ns(Duration::from_secs(1)), i64::MAX);
     }
 }

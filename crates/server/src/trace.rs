@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use paceline_comm::{CallOptions, ClockOffset, CommError, Communicator, Trace, Traced};
+use paceline_comm::{CallOptions, ClockOffset, Communicator, Trace, Traced};
 use paceline_plan::OperationKey;
 use serde::{Deserialize, Serialize};
 
@@ -58,12 +58,18 @@ pub struct ShardSpan {
 /// Frames and pieces of work of a shard that are noted: some iterations of a large model.
 const EVENTS_MAX: usize = 1 << 17;
 
+/// What a shard tells is never longer: two spans for each event and one for each update, of at most 46 bytes, and what
+/// stands before them.
+const TRACE_BYTES_MAX: usize = 3 * EVENTS_MAX * 48;
+
 /// Between worker 0 and each other rank, to compare clocks: the shortest counts.
 const ROUND_TRIPS: usize = 8;
 
 /// A shard notes what it does.
 pub(crate) struct Tracing {
     applied: Vec<Applied>,
+    /// Updates for which there was no room.
+    dropped: u64,
 }
 
 struct Applied {
@@ -76,11 +82,15 @@ struct Applied {
 impl Tracing {
     pub fn start(world: &Communicator) -> Tracing {
         world.start_trace(EVENTS_MAX);
-        Tracing { applied: Vec::new() }
+        Tracing { applied: Vec::new(), dropped: 0 }
     }
 
     /// The optimiser has made so many bytes of parameters, for that operation.
     pub fn applied(&mut self, plan_version: u32, operation: u64, bytes: usize, start: Duration, end: Duration) {
+        if self.applied.len() == EVENTS_MAX {
+            self.dropped += 1;
+            return;
+        }
         let key = OperationKey { plan_version, operation, ..OperationKey::default() };
         self.applied.push(Applied { key, start, end, bytes: bytes as u64 });
     }
@@ -90,7 +100,7 @@ impl Tracing {
         let trace = world.end_trace();
         let clock = world.compare_clocks(ROUND_TRIPS)?;
         let spans = self.spans(&trace, &clock);
-        let own = ShardTrace { shard, clock_error_ns: clock.error_ns(), spans, dropped: trace.dropped };
+        let own = ShardTrace { shard, clock_error_ns: clock.error_ns(), spans, dropped: trace.dropped + self.dropped };
         let own = postcard::to_stdvec(&own);
         let own = own.map_err(|error| refused(world, AssignmentError::Unreadable(error.to_string())))?;
         gather(world, &own)?;
@@ -136,7 +146,7 @@ fn is_assigned(key: &OperationKey) -> bool {
     key.communicator & OperationKey::NAMED != 0
 }
 
-/// The workers' side: what all shards have noted, at worker 0; and how this worker's clock lies to worker 0's.
+/// The workers' side: what all shards have noted, at worker 0; and the offset of this worker's clock from worker 0's.
 pub(crate) fn take(world: &Communicator, roles: Roles) -> Result<(ClockOffset, Vec<ShardTrace>), ServerError> {
     let clock = world.compare_clocks(ROUND_TRIPS)?;
     let (all, lengths) = gather(world, &[])?;
@@ -152,12 +162,58 @@ pub(crate) fn take(world: &Communicator, roles: Roles) -> Result<(ClockOffset, V
 }
 
 /// The bytes of all ranks at rank 0, nothing elsewhere; and how many there are of each.
-fn gather(world: &Communicator, own: &[u8]) -> Result<(Vec<u8>, Vec<usize>), CommError> {
+fn gather(world: &Communicator, own: &[u8]) -> Result<(Vec<u8>, Vec<usize>), ServerError> {
     let options = CallOptions::default();
-    let mut lengths = vec![0_i64; world.world_size()];
-    world.all_gather(&[own.len() as i64], &mut lengths, &options)?;
-    let lengths: Vec<usize> = lengths.into_iter().map(|length| usize::try_from(length).unwrap_or_default()).collect();
+    let mut told = vec![0_i64; world.world_size()];
+    world.all_gather(&[own.len() as i64], &mut told, &options)?;
+    // All ranks see the same, so none waits for one that refuses.
+    let lengths = lengths(&told).map_err(|what| refused(world, AssignmentError::Unreadable(what)))?;
     let mut all = vec![0_u8; if world.rank() == 0 { lengths.iter().sum() } else { 0 }];
     world.gather_variable(own, &mut all, &lengths, 0, &options)?;
     Ok((all, lengths))
+}
+
+/// The lengths that ranks have told, if there can be such, and their sum.
+fn lengths(told: &[i64]) -> Result<Vec<usize>, String> {
+    let mut sum = 0_usize;
+    let mut lengths = Vec::with_capacity(told.len());
+    for (rank, &bytes) in told.iter().enumerate() {
+        let length = usize::try_from(bytes).ok().filter(|&length| length <= TRACE_BYTES_MAX);
+        let added = length.and_then(|length| Some((length, sum.checked_add(length)?)));
+        let Some((length, all)) = added else {
+            return Err(format!("rank {rank} has noted {bytes} bytes; 0 to {TRACE_BYTES_MAX} can be"));
+        };
+        (sum, _) = (all, lengths.push(length));
+    }
+    Ok(lengths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_that_cannot_be_are_refused() {
+        let most = TRACE_BYTES_MAX as i64;
+        assert_eq!(lengths(&[0, most, 7]), Ok(vec![0, TRACE_BYTES_MAX, 7]));
+        for wrong in [-1, most + 1, i64::MAX, i64::MIN] {
+            let error = lengths(&[0, wrong, wrong]).unwrap_err();
+            assert!(error.contains(&format!("rank 1 has noted {wrong} bytes")), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_a_shard_tells_at_most_is_not_refused() {
+        let longest = ShardSpan {
+            work: ShardWork::Sending,
+            plan_version: u32::MAX,
+            id: u64::MAX,
+            start_ns: i64::MIN,
+            end_ns: i64::MIN,
+            bytes: u64::MAX,
+        };
+        let spans = vec![longest; 3 * EVENTS_MAX];
+        let trace = ShardTrace { shard: usize::MAX, clock_error_ns: i64::MIN, spans, dropped: u64::MAX };
+        assert!(postcard::to_stdvec(&trace).expect("it can be written").len() <= TRACE_BYTES_MAX);
+    }
 }

@@ -91,8 +91,8 @@ impl ParameterServer {
         self.order(&Order::StartTrace)
     }
 
-    /// What the shards have noted since [`ParameterServer::start_trace`], at worker 0 and nowhere else; and how this
-    /// worker's clock lies to worker 0's. All workers call it, after the last iteration of the assignment before.
+    /// What the shards have noted since [`ParameterServer::start_trace`], at worker 0 and nowhere else; and the
+    /// offset of this worker's clock from worker 0's. All workers call it, after the last iteration of the assignment before.
     ///
     /// # Errors
     /// As [`ParameterServer::start_trace`].
@@ -111,10 +111,11 @@ impl ParameterServer {
 
     /// Gives out what is no assignment.
     fn order(&self, order: &Order) -> Result<(), ServerError> {
-        match give_out(&self.world, Some(order), None)? {
-            given if discriminant(&given) == discriminant(order) => Ok(()),
-            _ => tell_everyone(&self.world, Err(refused(&self.world, AssignmentError::Differs))),
-        }
+        let given = give_out(&self.world, Some(order), None).and_then(|given| {
+            let same = discriminant(&given) == discriminant(order);
+            if same { Ok(()) } else { Err(refused(&self.world, AssignmentError::Differs)) }
+        });
+        tell_everyone(&self.world, given)
     }
 
     /// Starts to push a partition's gradient and to pull the sum of all workers', which takes its place, under
