@@ -154,14 +154,14 @@ fn join(place: &Place, config: &Config) -> Result<Parts, CommError> {
         }
         _ => None,
     };
-    let mut gift = None;
+    let mut attachment = None;
     if let Some(shm) = &shm {
         // A rank that shares no memory after all must leave time for TCP.
         let half = deadline - deadline.saturating_duration_since(Instant::now()) / 2;
         let deadline = if config.transport == TransportChoice::Shm { deadline } else { half };
-        gift = share(shm, &members, deadline, &mut links, &mut notes).map_err(|error| failed(&error))?;
+        attachment = share(shm, &members, deadline, &mut links, &mut notes).map_err(|error| failed(&error))?;
     }
-    if config.emulation.is_none() && gift.is_some() {
+    if config.emulation.is_none() && attachment.is_some() {
         // At full speed between ranks that are slowed down, its times would be half true.
         return Err(failed(
             &"rank 0 emulates a network and this rank does not: give all ranks the same --emulate, --hosts \
@@ -199,7 +199,7 @@ fn join(place: &Place, config: &Config) -> Result<Parts, CommError> {
     let (mut hosts, mut topology) =
         (members.members.iter().map(|member| member.host.clone()).collect(), topology(&members));
     if let Some(emulation) = &config.emulation {
-        let ports = emulated::ports(own_ports, gift, emulation).map_err(|error| failed(&error))?;
+        let ports = emulated::ports(own_ports, attachment, emulation).map_err(|error| failed(&error))?;
         emulated::shape(&mut links, own, emulation, &ports);
         notes.push(format!("the network is emulated: {emulation}"));
         (hosts, topology) = (emulated::hosts(emulation), emulated::topology(emulation));
@@ -232,14 +232,14 @@ fn first_of_hosts(members: &Members) -> Vec<usize> {
     (0..members.len()).map(first).collect()
 }
 
-/// The ports of an emulated network, which all other ranks are given when they connect to this one.
+/// The ports of an emulated network, which all other ranks get when they connect to this one.
 fn offer(emulation: &Emulation, shm: &mut ShmHost) -> std::io::Result<Arc<Ports>> {
     let ports = Ports::create(emulation)?;
-    shm.give(ports.file().try_clone_to_owned()?);
+    shm.attach(ports.file().try_clone_to_owned()?);
     Ok(ports)
 }
 
-/// Links to the ranks that turn out to share memory with this one. Gives what rank 0 has given.
+/// Links to the ranks that turn out to share memory with this one. Also the file that rank 0 has attached.
 fn share(
     shm: &ShmHost,
     members: &Members,
@@ -247,14 +247,14 @@ fn share(
     links: &mut [Option<Box<dyn Link>>],
     notes: &mut Vec<String>,
 ) -> Result<Option<OwnedFd>, paceline_fabric::LinkError> {
-    let mut gift = None;
+    let mut attachment = None;
     let peers: Vec<(u32, Vec<u8>)> =
         members.neighbours().map(|rank| (rank, members.members[rank as usize].blob.clone())).collect();
     for (rank, found) in shm.connect(members.rank, &peers, deadline)? {
         match found {
             Ok(mut link) => {
                 if rank == 0 {
-                    gift = link.take_gift();
+                    attachment = link.take_attachment();
                 }
                 if let Err(reason) = link.single_copy() {
                     notes.push(format!("no single copy between ranks {} and {rank}: {reason}", members.rank));
@@ -264,7 +264,7 @@ fn share(
             Err(reason) => notes.push(format!("no shared memory with rank {rank}: {reason}")),
         }
     }
-    Ok(gift)
+    Ok(attachment)
 }
 
 /// What to do about an error of the system that says only what it lacks.

@@ -31,16 +31,16 @@ pub(crate) fn hosts(emulation: &Emulation) -> Vec<String> {
     emulation.hosts.by_rank().iter().map(|host| format!("{here}-{host}")).collect()
 }
 
-/// The ports that this rank found: those that it made as rank 0, or those that rank 0 gave it.
+/// The ports that this rank found: those that it made as rank 0, or those that rank 0 attached.
 ///
 /// # Errors
 /// Why the links cannot be shaped, as a sentence.
 pub(crate) fn ports(
     own: Option<Arc<Ports>>,
-    given: Option<OwnedFd>,
+    attachment: Option<OwnedFd>,
     emulation: &Emulation,
 ) -> Result<Arc<Ports>, String> {
-    match (own, given) {
+    match (own, attachment) {
         (Some(own), _) => Ok(own),
         (None, Some(file)) => Ports::open(file, emulation),
         (None, None) => Err("rank 0 gave no ports of an emulated network: give all ranks the same --emulate, \

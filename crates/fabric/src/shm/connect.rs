@@ -63,7 +63,7 @@ pub struct ShmHost {
     probe: Arc<Nonce>,
     card: Card,
     listener: OwnedFd,
-    gift: Option<Arc<OwnedFd>>,
+    attachment: Option<Arc<OwnedFd>>,
 }
 
 impl ShmHost {
@@ -87,7 +87,7 @@ impl ShmHost {
             probe: Arc::new(random()?),
             card,
             listener,
-            gift: None,
+            attachment: None,
         })
     }
 
@@ -101,9 +101,10 @@ impl ShmHost {
         &self.doorbell
     }
 
-    /// Gives a file to all peers of higher ranks that connect from now on ([`ShmLink::take_gift`]).
-    pub fn give(&mut self, file: OwnedFd) {
-        self.gift = Some(Arc::new(file));
+    /// Attaches a file to the greeting of all peers of higher ranks that connect from now on
+    /// ([`ShmLink::take_attachment`]).
+    pub fn attach(&mut self, file: OwnedFd) {
+        self.attachment = Some(Arc::new(file));
     }
 
     /// What the other ranks must know to find this one. It contains a secret: give it to ranks of the job only.
@@ -153,7 +154,7 @@ impl ShmHost {
             probe: Arc::clone(&self.probe),
             ring_bytes: self.options.ring_bytes,
             reference_above: self.options.single_copy.then_some(self.options.reference_above),
-            gift: self.gift.clone(),
+            attachment: self.attachment.clone(),
         }
     }
 

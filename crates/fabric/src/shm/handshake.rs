@@ -31,7 +31,7 @@ pub(super) struct Party {
     /// None: no references.
     pub(super) reference_above: Option<usize>,
     /// A file for all ranks that are higher than this one.
-    pub(super) gift: Option<Arc<OwnedFd>>,
+    pub(super) attachment: Option<Arc<OwnedFd>>,
 }
 
 /// The first message of a peer, understood.
@@ -46,7 +46,7 @@ pub(super) struct Hello {
     bell: OwnedFd,
     /// Only from the lower rank.
     segment: Option<OwnedFd>,
-    gift: Option<OwnedFd>,
+    attachment: Option<OwnedFd>,
 }
 
 impl Hello {
@@ -69,8 +69,8 @@ impl Hello {
         };
         let length = |bytes| usize::try_from(bytes).map_err(|_| "the other side's memory is too large".to_owned());
         let (ring_bytes, arena_bytes) = (length(ring_bytes)?, length(arena_bytes)?);
-        let (segment, gift) = (fds.next(), fds.next());
-        Ok(Hello { rank, secret, ring_bytes, arena_bytes, probe, references, arena, bell, segment, gift })
+        let (segment, attachment) = (fds.next(), fds.next());
+        Ok(Hello { rank, secret, ring_bytes, arena_bytes, probe, references, arena, bell, segment, attachment })
     }
 }
 
@@ -113,7 +113,7 @@ pub(super) fn answer(
             Segment::create(party.ring_bytes).map_err(|error| format!("making shared memory: {error}"))?;
         let mut draft = Draft::new(segment, 0, pid, hello)?;
         let mut fds = vec![party.arena.file(), party.doorbell.bell(), file.as_fd()];
-        fds.extend(party.gift.as_ref().map(|gift| gift.as_fd()));
+        fds.extend(party.attachment.as_ref().map(|attachment| attachment.as_fd()));
         send(socket, &greeting(party, secret), &fds)?;
         draft.accept_proof(party, receive(socket, deadline)?.0)?;
         send(socket, &draft.proof(), &[])?;
@@ -227,7 +227,7 @@ impl Draft {
             _watched: watched,
             peer_pid: self.pid,
             peer_bell: self.hello.bell,
-            gift: self.hello.gift,
+            attachment: self.hello.attachment,
             peer_arena: self.peer_arena,
             arena: Arc::clone(&party.arena),
             peer_maps_arena: self.peer_maps_arena,

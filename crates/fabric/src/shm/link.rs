@@ -40,7 +40,7 @@ pub(super) struct Established {
     pub(super) peer_pid: i32,
     pub(super) peer_bell: OwnedFd,
     /// What a lower peer gives to all.
-    pub(super) gift: Option<OwnedFd>,
+    pub(super) attachment: Option<OwnedFd>,
     /// The peer's arena, if it could be mapped.
     pub(super) peer_arena: Option<Mapping>,
     pub(super) arena: Arc<Arena>,
@@ -92,9 +92,9 @@ impl ShmLink {
         }
     }
 
-    /// The file that a peer of a lower rank gave ([`super::ShmHost::give`]); once.
-    pub fn take_gift(&mut self) -> Option<OwnedFd> {
-        self.with.gift.take()
+    /// The file that a peer of a lower rank attached ([`super::ShmHost::attach`]); once.
+    pub fn take_attachment(&mut self) -> Option<OwnedFd> {
+        self.with.attachment.take()
     }
 
     /// The peer's process.

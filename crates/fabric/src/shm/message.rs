@@ -37,7 +37,7 @@ pub(super) struct Card {
 /// `Done` from the higher. Each may be `Refused` instead.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Message {
-    /// With the descriptors of the arena and the doorbell; from the lower rank of the segment, and of its gift.
+    /// With the descriptors of the arena and the doorbell; from the lower rank of the segment, and of its attachment.
     Hello {
         version: u32,
         rank: u32,

@@ -76,8 +76,7 @@ impl Side {
 /// contiguous, also where it wraps.
 pub(super) struct Segment {
     mapping: Mapping,
-    /// Where the first ring begins: after the control page. Asking the system for the size of a page, as every access
-    /// would otherwise, costs more than the access.
+    /// Where the first ring begins: after the control page. Kept here, beside what else every access needs.
     page: usize,
     ring_bytes: usize,
 }
