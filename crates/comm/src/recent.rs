@@ -80,3 +80,27 @@ impl Recent {
         remembered.next = (place + 1) % CALLS_MAX;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use paceline_plan::Reduction;
+
+    use super::*;
+    use crate::memory::Span;
+    use crate::{CallOptions, Communicator};
+
+    /// (What else makes a question another one shows in what calls do: `tests/communicators.rs`.)
+    #[test]
+    fn a_call_in_place_is_another_question() {
+        let communicator = Communicator::threads(1).expect("one thread").remove(0);
+        let (input, output) = ([1i64; 5], [0i64; 5]);
+        let (input, output) = (Span::of(&input), Span::of(&output));
+        let choose = |input, output| {
+            let call = communicator.all_reduce_call::<i64>((input, output), Reduction::Sum, &CallOptions::default());
+            communicator.choose(&call.expect("a call")).expect("a choice").schedule
+        };
+        let (apart, in_place) = (choose(input, output), choose(output, output));
+        assert!(!Arc::ptr_eq(&apart, &in_place));
+        assert!(Arc::ptr_eq(&apart, &choose(input, output)) && Arc::ptr_eq(&in_place, &choose(output, output)));
+    }
+}

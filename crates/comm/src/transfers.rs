@@ -71,3 +71,42 @@ impl Trace {
         transfers
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::TraceEvent;
+
+    #[test]
+    fn a_reference_is_on_its_way_until_it_is_taken() {
+        let at = Duration::from_secs;
+        let frame = |kind, offset| Frame {
+            peer: 2,
+            kind,
+            key: OperationKey { operation: 7, ..OperationKey::default() },
+            tile: 1,
+            message: 3,
+            offset,
+            bytes: 100,
+            combined: false,
+        };
+        let event = |start, what| TraceEvent { start: at(start), end: at(start), what };
+        let transfers = |taken: Frame| {
+            let events = vec![event(1, Traced::Sent(frame("reference", 40))), event(9, Traced::Received(taken))];
+            Trace { events, dropped: 0 }.transfers()
+        };
+        let sent = |end| Transfer {
+            peer: 2,
+            sent: true,
+            key: frame("", 0).key,
+            start: at(1),
+            end: at(end),
+            bytes: 100,
+            combined: false,
+        };
+        assert_eq!(transfers(frame("taken", 40)), [sent(9)]);
+        // Another piece, or another peer's.
+        assert_eq!(transfers(frame("taken", 41)), [sent(1)]);
+        assert_eq!(transfers(Frame { peer: 1, ..frame("taken", 40) }), [sent(1)]);
+    }
+}

@@ -85,7 +85,7 @@ fn two_ranks_start_large_operations_in_different_orders() {
 #[test]
 fn a_warm_communicator_allocates_nothing() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    // (Encryption allocates now and then: what it costs is bounded by its buffers, not by calls.)
+    // (Encrypted links do allocate, in one call of three or four; nothing here bounds it.)
     for links in LINKS.into_iter().filter(|links| *links != Links::Encrypted) {
         let allocations = on_all_ranks(links, 3, move |comm| {
             let options = CallOptions::default();

@@ -5,7 +5,7 @@ mod support;
 use std::sync::Barrier;
 use std::time::Duration;
 
-use paceline_comm::{CallOptions, Reduction};
+use paceline_comm::{CallOptions, CollectiveKind, Reduction};
 use support::{LINKS, Links, on_all_ranks};
 
 #[test]
@@ -51,28 +51,44 @@ fn every_group_of_a_split_has_a_number_of_its_own() {
     });
 }
 
-/// What a communicator remembers of its last calls must depend on all that their program depends on.
+/// What a communicator remembers of its last calls must depend on all that their program depends on: each call differs from
+/// the one before in one thing, and there are few enough that all of a length are remembered.
 #[test]
 fn calls_that_alternate_run_their_own_programs() {
     for links in [Links::Memory, Links::SharedMemory] {
-        on_all_ranks(links, 3, |comm| {
-            let mine = comm.rank() as i64 + 1;
-            for round in 0..3usize {
-                for length in 1..=12usize {
-                    let mut data = vec![mine * length as i64; length];
-                    let mut apart = vec![0; length];
-                    let chunk_bytes = (round == 1).then_some(16);
+        on_all_ranks(links, 3, move |comm| {
+            let (rank, mine) = (comm.rank(), comm.rank() as i64 + 1);
+            let options = CallOptions::default();
+            for length in [5, 12, 5] {
+                for root in [0, 1, 2, 0] {
+                    let what = format!("{links:?}, root {root}, {length} elements");
+                    let mut told = vec![if rank == root { mine } else { 0 }; length];
+                    comm.broadcast(&mut told, root, &options).unwrap();
+                    assert_eq!(told, vec![root as i64 + 1; length], "{what}");
+                    let mut sum = vec![0; if rank == root { length } else { 0 }];
+                    comm.reduce(&vec![mine; length], &mut sum, root, Reduction::Sum, &options).unwrap();
+                    assert!(sum.iter().all(|&sum| sum == 6), "{what}: {sum:?}");
+                }
+            }
+            comm.record_calls(2);
+            for round in 0..2 {
+                for (length, chunk_bytes) in [(5, None), (12, None), (12, Some(16)), (12, None), (70_000, None)] {
                     let options = CallOptions { chunk_bytes, ..CallOptions::default() };
+                    let (mut data, mut apart) = (vec![mine; length], vec![0; length]);
                     comm.all_reduce_into(&data, &mut apart, Reduction::Sum, &options).unwrap();
                     comm.all_reduce(&mut data, Reduction::Sum, &options).unwrap();
-                    assert_eq!([&data, &apart], [&vec![6 * length as i64; length]; 2], "round {round}");
-                    let root = length % 3;
-                    let mut told = vec![if comm.rank() == root { length as i64 } else { 0 }; length];
-                    comm.broadcast(&mut told, root, &options).unwrap();
-                    assert_eq!(told, vec![length as i64; length], "root {root}, round {round}");
+                    assert!(
+                        data.iter().chain(&apart).all(|&sum| sum == 6),
+                        "{links:?}, {chunk_bytes:?}, round {round}"
+                    );
+                    let right = comm.choice(CollectiveKind::AllReduce, 8 * length, &options).unwrap();
+                    let calls = comm.take_records().calls;
+                    let found: Vec<_> = calls.iter().map(|call| (call.algorithm, call.chunk_bytes)).collect();
+                    assert_eq!(found, [right; 2], "{links:?}, {length} elements, round {round}");
                 }
                 // From here on other costs decide.
                 comm.probe().unwrap();
+                comm.take_records();
             }
         });
     }

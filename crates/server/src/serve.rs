@@ -25,10 +25,11 @@ pub struct ServeOptions {
     pub algorithm: Option<String>,
     /// As in [`CallOptions`]; all ranks must say the same.
     pub chunk_bytes: Option<usize>,
-    /// Threads that add what workers push, where it lies in memory that the shard can read: [`CallOptions`] has more. None:
-    /// the cores of this machine over the ranks that share its memory. Over TCP the thread that takes a contribution in
-    /// adds it, whatever stands here: a shard on a host of its own adds on one core, at the rate at which one core reads
-    /// from its sockets.
+    /// Threads that add what workers push, where it lies in memory that the shard has mapped ([`Communicator::alloc`]):
+    /// [`CallOptions`] has more. Each takes at least 128 KiB of a tile; shorter tiles have fewer. None: the cores of this
+    /// machine over the ranks that share its memory. What a shard copies out of a worker's private memory first, one thread
+    /// adds, whatever stands here. So does over TCP the thread that takes a contribution in: a shard on a host of its own
+    /// adds on one core, at the rate at which one core reads from its sockets.
     pub reducing_threads: Option<u16>,
     /// How long a shard waits for the next operation or assignment. A lost worker is noticed much sooner; this is for
     /// workers that live and do nothing.
@@ -311,11 +312,28 @@ impl<'a> Server<'a> {
 /// This machine's cores over the ranks that share its memory with this one, whose contributions several threads can add.
 fn share_of_cores(world: &Communicator) -> u16 {
     let here = (0..world.world_size()).filter(|&rank| world.transport(rank) != Some(Transport::Tcp)).count();
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    (cores / here.max(1)).clamp(1, REDUCING_THREADS_MAX) as u16
+    threads_of_each(thread::available_parallelism().map_or(1, usize::from), here)
+}
+
+/// Of so many cores, for each of so many ranks.
+fn threads_of_each(cores: usize, ranks: usize) -> u16 {
+    (cores / ranks.max(1)).clamp(1, REDUCING_THREADS_MAX) as u16
 }
 
 /// The buffer of a partition that nothing is open for.
 fn taken(buffer: &mut Option<Buffer<f32>>) -> Buffer<f32> {
     buffer.take().unwrap_or_else(|| unreachable!("a partition is in one phase at a time"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_share_the_cores() {
+        let cases = [(1, 1, 1), (16, 4, 4), (16, 5, 3), (2, 3, 1), (8, 0, 8), (1000, 1, REDUCING_THREADS_MAX as u16)];
+        for (cores, ranks, threads) in cases {
+            assert_eq!(threads_of_each(cores, ranks), threads, "{cores} cores, {ranks} ranks");
+        }
+    }
 }

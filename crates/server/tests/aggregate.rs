@@ -53,25 +53,35 @@ fn assignments_follow_each_other() {
 
 #[test]
 fn threads_and_tiles_of_the_shards_change_no_bit() {
-    let roles = Roles::new(3, 1).unwrap();
-    let (chunk_bytes, algorithm) = (Some(16 << 10), Some("direct".to_owned()));
-    let options = ServeOptions { reducing_threads: Some(3), chunk_bytes, algorithm, ..ServeOptions::default() };
-    let served = world_with_shards(LINKS[1], roles, &options, move |world, roles| {
-        let server = ParameterServer::connect(world, roles).unwrap();
-        let plan = plan(1, &[400_000], 400_000, 1);
-        let assignment = Assignment { plan, iterations: 0..2, mode: Mode::Aggregate };
-        server.assign(&assignment).unwrap();
-        for iteration in 0..2 {
-            let rank = world.rank();
-            let buffer = support::filled(world, 0..400_000, |element| support::gradient(rank, iteration, element));
-            let options = CallOptions { chunk_bytes, ..CallOptions::default() };
-            let options = assignment.options(iteration, 0, options);
-            let found = server.start_push_pull(0, buffer, &options).unwrap().wait().unwrap();
-            support::assert_bits(&found, 0..400_000, |element| support::sum(3, iteration, element), "in tiles");
-        }
-        server.stop().unwrap();
-    });
-    served.into_iter().for_each(|served| assert_eq!(served.unwrap().operations, 2));
+    // Tiles that are too short for a second thread, and tiles for three.
+    for chunk_bytes in [16 << 10, 1 << 20] {
+        let (roles, chunk_bytes, algorithm) = (Roles::new(3, 1).unwrap(), Some(chunk_bytes), Some("direct".to_owned()));
+        let options = ServeOptions { reducing_threads: Some(3), chunk_bytes, algorithm, ..ServeOptions::default() };
+        let served = world_with_shards(LINKS[1], roles, &options, move |world, roles| {
+            let server = ParameterServer::connect(world, roles).unwrap();
+            let plan = plan(1, &[400_000], 400_000, 1);
+            let assignment = Assignment { plan, iterations: 0..2, mode: Mode::Aggregate };
+            server.assign(&assignment).unwrap();
+            for iteration in 0..2 {
+                let rank = world.rank();
+                let buffer = support::filled(world, 0..400_000, |element| support::gradient(rank, iteration, element));
+                let options = CallOptions { chunk_bytes, ..CallOptions::default() };
+                let options = assignment.options(iteration, 0, options);
+                let found = server.start_push_pull(0, buffer, &options).unwrap().wait().unwrap();
+                support::assert_bits(&found, 0..400_000, |element| support::sum(3, iteration, element), "in tiles");
+            }
+            assert!(chunk_bytes < Some(1 << 20) || has_reducing_threads(), "one thread has added everything");
+            server.stop().unwrap();
+        });
+        served.into_iter().for_each(|served| assert_eq!(served.unwrap().operations, 2));
+    }
+}
+
+/// Are there threads in this process that share combinations? They stay until their communicator goes.
+fn has_reducing_threads() -> bool {
+    let threads = std::fs::read_dir("/proc/self/task").expect("the threads of this process").flatten();
+    let mut names = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok());
+    names.any(|name| name.trim() == "paceline-reduce")
 }
 
 #[test]
