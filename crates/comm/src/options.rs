@@ -28,7 +28,8 @@ pub struct CallOptions {
     /// Threads that share a large local combination, this one included; at least 1 and at most
     /// [`REDUCING_THREADS_MAX`]. None: 1. They are started once, by the first call that wants them, and sleep between its
     /// pieces. The bits of the result do not depend on it. Data that is combined while it arrives from a socket or a ring
-    /// is combined by the one thread that takes it in, so over TCP this changes nothing.
+    /// is combined by the one thread that takes it in, so over TCP this changes nothing; nor does it for what is copied
+    /// out of a peer's private memory first. Each thread gets at least 128 KiB of a tile; shorter tiles have fewer.
     pub reducing_threads: Option<u16>,
     /// The bytes of a block that form one tile (pipelining): the call is cut into so large chunks. At least 1. None:
     /// the cost model's choice.

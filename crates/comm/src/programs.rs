@@ -4,8 +4,9 @@
 //! race. The tests of `paceline-collective` run `verify` on every algorithm of the registry, in all worlds of up to 33
 //! ranks and in those of 48 and 64, and on those that ask which ranks share a host wherever the ranks of a small world
 //! may be, and in many larger ones; and on what is left of them where input and output are apart (`RankProgram::apart`) in
-//! worlds of up to nine ranks, from every root, and wherever the ranks of a small world may be. Other worlds get programs of the same construction, a formula in rank and topology;
-//! whatever such a program did wrong, it could not leave the memory of its operation, which is checked at every access.
+//! worlds of up to nine ranks, from every root, and wherever the ranks of a small world may be. Other worlds get programs of
+//! the same construction, a formula in rank and topology; whatever such a program did wrong, it could not leave the memory
+//! of its operation, which is checked at every access.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
