@@ -11,6 +11,10 @@ loss.
 
 Forward is timed by hooks around each module with parameters of its own: until its end, since the one before. Backward
 is timed by hooks on the accumulation of each parameter's gradient. Every time is the median over the iterations.
+
+A parameter has a step of forward where its own module is called. Where it is used besides (the weight of an embedding in
+functional.linear, as a tied head) no hook tells: that time counts to the step of the module that is called next, or to the
+last one. A parameter that is only used so has no step, and the model is refused: give it a module, which is called.
 """
 import argparse
 import importlib

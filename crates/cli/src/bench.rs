@@ -14,6 +14,7 @@ mod launched;
 mod measure;
 mod models;
 mod orders;
+mod placement;
 mod rank;
 mod screen;
 mod share;
@@ -63,7 +64,9 @@ pub use statistics::{Estimate, Ratio, VALUES_MIN, geometric_mean};
 use store::{Store, StudyId, StudyRecord, now};
 pub use store::{Store as ResultStore, StudyRecord as Study};
 use study::{Launched, Place, Refusal, plan};
-pub use summary::{Group, Panel, Row, RowResult, panels};
+#[cfg(test)]
+use summary::panels;
+pub use summary::{Group, Panel, Row, RowResult, panels_of};
 pub use verdict::Verdict;
 
 /// Measures, and writes the report; or helps another rank of the same launcher to.
@@ -105,7 +108,7 @@ fn study_here(
     let place = Place { cores: thread::available_parallelism().map_or(1, usize::from), launched };
     let catalogue = models::catalogue(registry);
     let study = plan(arguments, &catalogue, place)?;
-    fits::check(&study, registry, place.launched.is_some())?;
+    fits::check(&study, registry)?;
     let record = record(arguments, &study, &place)?;
     let files = files::Files::create(arguments)?;
     let store = Store::open(&arguments.database)?;
@@ -146,7 +149,7 @@ fn study_here(
 /// Tables, files and report of everything that the study has measured, under the date and the command with which it began.
 fn show(arguments: &BenchArguments, store: &Store, id: StudyId, files: files::Files) -> Result<(), Failure> {
     let study = store.study(id)?;
-    let panels = panels(&store.cells(id)?, study.machine.cores);
+    let panels = panels_of(&study, &store.cells(id)?);
     unless_closed(screen::tables(&panels, &mut io::stdout().lock()))?;
     let report = Report { study, panels };
     files.write(&report)?;
@@ -185,6 +188,7 @@ fn record(arguments: &BenchArguments, study: &study::Study, place: &Place<'_>) -
         fingerprint: identity::fingerprint(&identity),
         identity,
         protocol,
+        placement: study.placement.clone(),
     })
 }
 

@@ -26,9 +26,9 @@ pub struct JsonFile(PlainFile);
 struct Run<'a, T> {
     /// The version of this file's form.
     schema: u32,
-    machine: Machine,
+    machine: &'a Machine,
     /// The command line.
-    command: Vec<String>,
+    command: &'a [String],
     #[serde(flatten)]
     result: &'a T,
 }
@@ -45,12 +45,20 @@ impl JsonFile {
         PlainFile::create(path).map(JsonFile)
     }
 
-    /// Writes the results, together with the machine and the command line.
+    /// Writes the results, together with this machine and the command line of this call.
     ///
     /// # Errors
     /// The disk is full, or the file has become unwritable.
     pub fn write(self, result: &impl Serialize) -> Result<(), Failure> {
-        let run = Run { schema: SCHEMA, machine: Machine::this(), command: command_line(), result };
+        self.write_of(&Machine::this(), &command_line(), result)
+    }
+
+    /// Writes results of another call, with its machine and command line.
+    ///
+    /// # Errors
+    /// As [`JsonFile::write`].
+    pub fn write_of(self, machine: &Machine, command: &[String], result: &impl Serialize) -> Result<(), Failure> {
+        let run = Run { schema: SCHEMA, machine, command, result };
         self.0.put(|out| {
             serde_json::to_writer_pretty(&mut *out, &run)?;
             writeln!(out)

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::bench::{Panel, ResultStore, Study, panels};
+use crate::bench::{Panel, ResultStore, Study, panels_of};
 use crate::failure::{Failure, unless_closed};
 use crate::json_file::PlainFile;
 
@@ -74,7 +74,7 @@ pub fn read(runs: &str) -> Result<Report, Failure> {
     let (id, study) = studies.pop().ok_or_else(|| {
         Failure::failed(format!("{runs} holds no such study")).help(format!("the studies in it are {known:?}"))
     })?;
-    let panels = panels(&store.cells(id)?, study.machine.cores);
+    let panels = panels_of(&study, &store.cells(id)?);
     Ok(Report { study, panels })
 }
 

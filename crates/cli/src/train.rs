@@ -14,10 +14,11 @@ use std::thread;
 
 use clap::Args;
 use paceline_comm::TransportChoice;
+use paceline_fabric::environment::World;
 use paceline_strategy::{Call, Strategy};
 use paceline_train::{
-    BatchSize, DEFAULT_EPOCHS, Data, DataSource, ExecutedPlans, ModelName, Observer, Silent, TrainError, TrainOptions,
-    TrainReport, check_memory,
+    BatchSize, DEFAULT_EPOCHS, DataSource, ExecutedPlans, ModelName, Observer, Silent, TrainError, TrainOptions,
+    TrainReport, available_memory,
 };
 use serde::Serialize;
 
@@ -165,22 +166,26 @@ pub fn run(arguments: &TrainArguments, registry: &Registry) -> Result<ExitCode, 
     match place {
         Place::Launcher { ranks } => {
             // Said once, rather than by every worker.
-            let data = Data::load(&options.data, model.form()).map_err(TrainError::from)?;
-            // What a model of the caller's own takes, nobody knows.
-            if let ChosenModel::BuiltIn(_) = model {
-                check_memory(&options, &data, ranks, ranks).map_err(TrainError::from)?;
-            }
-            drop(data);
+            model.check_memory(&options, [ranks, ranks], available_memory())?;
             let mut variables = arguments.security.for_ranks()?;
+            variables.push((CHECKED.to_owned(), "1".to_owned()));
             variables.push((POOL_THREADS.to_owned(), options.threads.to_string()));
             workers::launch(ranks, variables)
         }
         Place::Rank(mut environment) => {
             arguments.security.apply(&mut environment.network);
             size_pools(options.threads)?;
+            let seats = to_check(environment.world.as_ref());
+            // Before the others of this host take their part of it.
+            let available = available_memory();
             let emulated = emulation.as_ref().map(Emulated::new);
             let met = peers::meet(*environment, transport, emulation, &strategy)?;
             let communicator = &met.world;
+            if let Some(seats) = seats {
+                let checked = model.check_memory(&options, seats, available);
+                // The others learn the reason, instead of missing this one.
+                checked.inspect_err(|error| communicator.abort(&error.to_string()))?;
+            }
             let is_first = communicator.rank() == 0;
             let json = arguments.json.as_deref().filter(|_| is_first).map(JsonFile::create).transpose()?;
             let telemetry = arguments.telemetry.as_deref();
@@ -203,6 +208,19 @@ pub fn run(arguments: &TrainArguments, registry: &Registry) -> Result<ExitCode, 
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+/// So our own launcher tells ranks that their memory has been checked.
+const CHECKED: &str = "PACELINE_TRAIN_CHECKED";
+
+/// World size and ranks on this host, if it is for this rank to check that they fit in its memory: the first one here, as
+/// far as its launcher says it.
+fn to_check(world: Option<&World>) -> Option<[usize; 2]> {
+    let Some(world) = world.filter(|_| env::var_os(CHECKED).is_none()) else {
+        return world.is_none().then_some([1, 1]);
+    };
+    let local_size = world.local_size.unwrap_or(1);
+    (world.local_rank.unwrap_or(0) == 0).then_some([world.world_size as usize, local_size as usize])
 }
 
 /// candle sizes its own pools by this variable of the environment.

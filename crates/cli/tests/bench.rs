@@ -130,9 +130,16 @@ fn what_a_killed_study_has_finished_is_not_run_again() {
     for run in &finished {
         assert!(all.contains(run), "{run:?} was run again");
     }
-    let again = run(bench(&folder, &more), LONG).expect_code(0);
+    let (json, more) = (folder.path("out.json"), [&more[..], &["--json"]].concat());
+    let again = run(bench(&folder, &[&more[..], &[&json]].concat()), LONG).expect_code(0);
     assert!(again.elapsed < Duration::from_secs(20), "nothing was left to run");
     assert_eq!(runs(&folder), all);
+    // Page and file are those of the call that began it.
+    let json: Value = serde_json::from_str(&folder.read("out.json")).expect("JSON");
+    let command: Vec<&str> = json["command"].as_array().expect("words").iter().filter_map(Value::as_str).collect();
+    assert_eq!(command[..2], ["paceline", "bench"]);
+    assert!(!command.contains(&"--resume") && !command.contains(&"--json"), "{command:?}");
+    assert!(!folder.read("report.html").contains("--resume"));
 }
 
 /// What the database has kept: each finished run with its measured times.
@@ -198,6 +205,9 @@ fn senseless_studies_are_refused_before_anything_starts() {
     refused(&hosts, "there is no host 2; the hosts are 0 (2 ranks), 1 (2 ranks)");
     refused(&["--compute", "replay:/nowhere.json"], "/nowhere.json");
     refused(&["--full", "--iterations", "3"], "cannot be used with");
+    // Gradients of 1.3 GB for each of them.
+    let many = ["--models", "bert-large", "--compute", "replay", "--methods", "bsp-a2a", "--workers", "16384"];
+    refused(&many, "bert-large would not fit in memory: 16384 workers take about 1.4 GB each (gradients 1.3 GB");
 }
 
 /// Shards that are processes of their own: one is killed in the middle of its cell.

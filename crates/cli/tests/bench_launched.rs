@@ -70,7 +70,7 @@ fn launched(workers: &str, words: &[String]) -> Command {
 const METHODS: [&str; 4] = ["--methods", "bsp-a2a,wfbp-ps", "--workers", "2,4"];
 
 #[track_caller]
-fn expect_the_whole(folder: &Folder, outcome: Outcome) {
+fn expect_the_whole(folder: &Folder, launcher: &str, outcome: Outcome) {
     let outcome = outcome.expect_code(0);
     assert_eq!(outcome.stdout.matches("speedup 1 = ").count(), 1, "one rank speaks: {outcome:#?}");
     assert!(outcome.stdout.contains("2 workers") && outcome.stdout.contains("4 workers"), "{outcome:#?}");
@@ -80,14 +80,24 @@ fn expect_the_whole(folder: &Folder, outcome: Outcome) {
         expected.extend([cell("bsp-a2a", workers, 0), cell("wfbp-ps", workers, 1), cell("bsp-a2a", workers, 0)]);
     }
     assert_eq!(folder.finished(), expected);
-    assert!(fs::read_to_string(folder.0.join("report.html")).is_ok_and(|page| page.contains("<svg")));
+    let page = fs::read_to_string(folder.0.join("report.html")).expect("rank 0 has written it");
+    let place = format!("{launcher} on 1 host: {} (4 ranks)", this_host());
+    for part in ["<svg", &format!("links of {}", this_host()), &place, "machine of rank 0"] {
+        assert!(page.contains(part), "the report does not say {part}");
+    }
+    assert!(!page.contains("this machine"), "a launcher's hosts are named");
+    assert!(outcome.stdout.contains(&place), "{outcome:#?}");
+}
+
+fn this_host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 #[test]
 fn ranks_of_paceline_launch_measure_one_study_together() {
     let folder = Folder::new("launch");
     let outcome = run(launched("4", &bench(&folder, &METHODS)), LONG);
-    expect_the_whole(&folder, outcome);
+    expect_the_whole(&folder, "paceline launch", outcome);
 }
 
 #[test]
@@ -105,7 +115,7 @@ fn ranks_of_mpirun_do_too() {
     variables.iter().for_each(|name| _ = command.env_remove(name));
     command.args(["--allow-run-as-root", "--oversubscribe", "-n", "4"]).args(bench(&folder, &METHODS));
     let outcome = run(command, LONG);
-    expect_the_whole(&folder, outcome);
+    expect_the_whole(&folder, "mpirun (Open MPI)", outcome);
 }
 
 /// The rank of the launcher, and its children: ranks of a world.
@@ -130,7 +140,7 @@ fn a_killed_rank_of_a_world_fails_its_cell_and_the_study_goes_on() {
     }));
     kill(victim.expect("there is one"));
     let outcome = running.end_within(LONG).expect_code(1);
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let host = this_host();
     let victim = format!("rank 2 (pid {} on {host}) was killed by SIGKILL", victim.expect("there is one"));
     outcome.expect_stderr(&[&victim, "1 runs gave no result", "rank 0 (pid "]);
     assert_eq!(folder.finished().len(), 1 + 3 - 1);
@@ -158,7 +168,7 @@ fn a_killed_rank_of_the_launcher_ends_the_job_and_keeps_what_has_ended() {
 #[test]
 fn hosts_that_are_not_there_cannot_serve() {
     let folder = Folder::new("nowhere");
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let host = this_host();
     let refused = |server: &str, reason: &str| {
         let words = bench(&folder, &["--methods", "wfbp-ps", "--servers-on", server]);
         run(launched("2", &words), LONG).expect_code(1).expect_stderr(&[reason]);
@@ -192,11 +202,16 @@ fn servers_live_on_real_hosts() {
         let page = fs::read_to_string(folder.0.join("report.html")).expect("rank 0 has written it");
         (folder.finished(), page)
     };
-    let (beside, _) = study("beside", &[]);
+    let (beside, page) = study("beside", &[]);
     assert_eq!(beside[1..], [("wfbp-ps".to_owned(), 4, 2, 1)]);
+    assert!(page.contains("links of 2 hosts") && page.contains("(2 ranks), "), "the report names the hosts");
     let (apart, page) = study("apart", &["--servers-on", "1"]);
     assert_eq!(apart[1..], [("wfbp-ps".to_owned(), 2, 1, 1)]);
     assert!(page.contains("servers on lab-host"), "the report says who serves");
+    assert!(
+        page.contains("on hosts of their own") && !page.contains("beside workers"),
+        "the survey's table says where"
+    );
     // Where rank 0 is, which conducts: the workers meet on the other host.
     let (elsewhere, _) = study("elsewhere", &["--servers-on", "lab-host0"]);
     assert_eq!(elsewhere[1..], [("wfbp-ps".to_owned(), 2, 1, 1)]);

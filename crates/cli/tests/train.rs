@@ -168,6 +168,15 @@ fn what_does_not_fit_in_memory_is_refused_before_it_starts() {
     assert_eq!(outcome.stderr.matches("error:").count(), 1, "{outcome:#?}");
 }
 
+/// Nobody has checked it for ranks of another launcher: the first of a host does, for all of them.
+#[test]
+fn ranks_that_do_not_fit_in_memory_together_are_refused() {
+    let words = ["launch", "--workers", "2", "--", env!("CARGO_BIN_EXE_paceline"), "train", "--model", "bert-large"];
+    let outcome = run(paceline(&[&words[..], &["--batch", "1000000", "--iterations", "1"]].concat()), LIMIT);
+    let outcome = outcome.expect_code(1).expect_stderr(&["bert-large would not fit in memory: 2 workers take about"]);
+    assert!(outcome.elapsed < LIMIT / 2, "the others do not wait: {outcome:#?}");
+}
+
 #[test]
 fn missing_and_truncated_data_is_named_once() {
     let directory = scratch_directory("data");

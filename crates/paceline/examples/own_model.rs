@@ -1,6 +1,6 @@
 //! The command line with a model of one's own: softmax regression.
 //!
-//! `cargo run --release --example own_model -- bench --models softmax --workers 1,2`
+//! `cargo run --release -p paceline --example own_model -- bench --models softmax --workers 1,2`
 
 use std::process::ExitCode;
 

@@ -1,6 +1,6 @@
 //! The command line with a schedule of one's own: the tensors in so many pieces.
 //!
-//! `cargo run --release --example own_schedule -- bench --models mlp --methods "schedule=pieces:3;wfbp-a2a"`
+//! `cargo run --release -p paceline --example own_schedule -- bench --models mlp --methods "schedule=pieces:3;wfbp-a2a"`
 
 use std::process::ExitCode;
 

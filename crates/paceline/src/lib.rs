@@ -5,9 +5,9 @@
 //! `examples/own_schedule.rs` are such programs:
 //!
 //! ```text
-//! cargo run --release --example own_model -- train --model softmax --workers 2
-//! cargo run --release --example own_model -- bench --models softmax --workers 1,2
-//! cargo run --release --example own_schedule -- bench --models mlp --methods schedule=pieces:3,wfbp-a2a
+//! cargo run --release -p paceline --example own_model -- train --model softmax --workers 2
+//! cargo run --release -p paceline --example own_model -- bench --models softmax --workers 1,2
+//! cargo run --release -p paceline --example own_schedule -- bench --models mlp --methods schedule=pieces:3,wfbp-a2a
 //! ```
 //!
 //! Below the command line lie the crates of which it is made, each a module here.

@@ -84,7 +84,9 @@ pub use measure::{
     CellRun, CommunicationCost, FormulaInputs, Lateness, Length, MeasureOptions, RECORDED_ITERATIONS, Subject, measure,
     student_t_975,
 };
-pub use memory::{MemoryError, MemoryEstimate, available_memory, check_memory, memory_estimate, memory_of_parameters};
+pub use memory::{
+    MemoryError, MemoryEstimate, ShardsHere, available_memory, memory_estimate, memory_of_parameters, training_memory,
+};
 pub use on_server::{ServerOptimizers, serve_options};
 pub use optimizer::{
     AdamW, AdamWSettings, MomentumSgd, Optimizer, OptimizerSettings, Part, SgdSettings, UnknownOptimizer,

@@ -65,6 +65,13 @@ pub enum Length {
     },
 }
 
+impl MeasureOptions {
+    /// Iterations that are made before the measured ones: at least one, as an iteration is timed from the end of another.
+    fn warm_up(&self) -> usize {
+        self.warm_up.max(1)
+    }
+}
+
 impl Default for MeasureOptions {
     fn default() -> Self {
         MeasureOptions {

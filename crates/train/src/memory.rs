@@ -87,24 +87,41 @@ pub fn memory_of_parameters(parameters: u64, optimizer_copies: Option<usize>, wo
     }
 }
 
-/// Refuses a training that would not fit in this machine's memory. `workers` of the `world_size` run here.
-///
-/// # Errors
-/// [`MemoryError`] says what it would take and what there is. If the system does not say what there is: none.
-pub fn check_memory(options: &TrainOptions, data: &Data, world_size: usize, workers: usize) -> Result<(), MemoryError> {
+/// The estimate for a training of which `workers` of the `world_size` run here, and about as many on every other host.
+/// `own_parameters`: of a model of the caller's own, which is all that is known of it.
+pub fn training_memory(
+    options: &TrainOptions,
+    data: &Data,
+    own_parameters: Option<u64>,
+    world_size: usize,
+    workers: usize,
+) -> MemoryEstimate {
     // A batch holds at most all samples.
     let global_batch = options.global_batch(world_size).min(data.training.len());
     let copies = options.optimizer.state_copies();
-    let estimate = MemoryEstimate {
-        data: data.training.bytes() + data.test.bytes(),
-        ..memory_estimate(options.model, global_batch.div_ceil(world_size.max(1)), copies, workers)
+    let model = match own_parameters {
+        Some(parameters) => memory_of_parameters(parameters, Some(copies), workers),
+        None => memory_estimate(options.model, global_batch.div_ceil(world_size.max(1)), copies, workers),
     };
-    let strategy = options.parsed_strategy().ok();
-    let servers = strategy.as_ref().and_then(|strategy| strategy.servers(world_size, 1));
-    let estimate = servers.map_or(estimate, |servers| {
-        estimate.with_servers(if servers.dedicated { servers.shards } else { 0 }, servers.apply)
-    });
-    available_memory().map_or(Ok(()), |available| estimate.check(options.model.name(), available))
+    let estimate = MemoryEstimate { data: data.training.bytes() + data.test.bytes(), ..model };
+    let hosts = world_size.div_ceil(workers.max(1)).max(1);
+    let servers = options.parsed_strategy().ok().and_then(|strategy| strategy.servers(world_size, hosts));
+    servers.map_or(estimate, |servers| {
+        let here = servers.shards.div_ceil(hosts);
+        let shards = ShardsHere { here, all: servers.shards, dedicated: servers.dedicated };
+        estimate.with_servers(shards, servers.apply)
+    })
+}
+
+/// The shards of a parameter server on this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardsHere {
+    /// How many live here.
+    pub here: usize,
+    /// Of how many, which hold about as much each.
+    pub all: usize,
+    /// They are processes of their own, rather than threads of a worker.
+    pub dedicated: bool,
 }
 
 impl MemoryEstimate {
@@ -118,15 +135,17 @@ impl MemoryEstimate {
         self.worker_bytes().saturating_mul(self.workers as u64).saturating_add(self.servers)
     }
 
-    /// With parameter servers on this machine: a sum for each element, so one set of gradients for all shards together; and
-    /// if they `apply` the optimiser, its parameter and the optimiser's state. Then a worker has the parameters that come
-    /// back instead of that state. `processes` of the servers are no threads of a worker.
-    pub fn with_servers(self, processes: usize, apply: bool) -> MemoryEstimate {
+    /// With shards of a parameter server on this machine: a sum for each element, so one set of gradients for all shards
+    /// together; and if they `apply` the optimiser, its parameter and the optimiser's state. Then a worker has the
+    /// parameters that come back instead of that state.
+    pub fn with_servers(self, shards: ShardsHere, apply: bool) -> MemoryEstimate {
         let (optimizer, elements) = match apply {
             true => (self.gradients, self.gradients.saturating_mul(2).saturating_add(self.optimizer)),
             false => (self.optimizer, self.gradients),
         };
-        MemoryEstimate { optimizer, servers: elements.saturating_add(PROCESS_BYTES * processes as u64), ..self }
+        let part = elements.div_ceil(shards.all.max(1) as u64).saturating_mul(shards.here as u64).min(elements);
+        let processes = if shards.dedicated { shards.here as u64 } else { 0 };
+        MemoryEstimate { optimizer, servers: part.saturating_add(PROCESS_BYTES * processes), ..self }
     }
 
     fn parts(&self) -> [(&'static str, u64); 7] {
@@ -260,7 +279,8 @@ mod tests {
         const GRADIENTS: u64 = 4 * 336_232_258;
         let replay = memory_of_parameters(336_232_258, None, 32);
         assert_eq!(replay.total_bytes(), 32 * (GRADIENTS + PROCESS_BYTES));
-        let served = replay.with_servers(2, false);
+        let both = ShardsHere { here: 2, all: 2, dedicated: true };
+        let served = replay.with_servers(both, false);
         assert_eq!(served.total_bytes(), replay.total_bytes() + GRADIENTS + 2 * PROCESS_BYTES);
         let error = served.check("bert-large", 16_000_000_000).unwrap_err().to_string();
         assert!(error.contains("32 workers take about 1.4 GB each (gradients 1.3 GB, process 50 MB)"), "{error}");
@@ -269,16 +289,35 @@ mod tests {
         assert_eq!(memory_of_parameters(1000, Some(1), 1).worker_bytes(), 4 * 4000 + PROCESS_BYTES);
     }
 
+    /// Eight workers, four of them here: what is on other hosts takes nothing of this one's memory.
+    #[test]
+    fn a_training_is_estimated_by_what_is_on_this_host() {
+        let options = TrainOptions { strategy: "wfbp-ps".into(), ..TrainOptions::default() };
+        let data = Data::load(&options.data, options.model.form()).unwrap();
+        let here = training_memory(&options, &data, None, 8, 4);
+        let all = training_memory(&options, &data, None, 8, 8);
+        assert_eq!((here.workers, all.workers), (4, 8));
+        assert_eq!(here.worker_bytes(), all.worker_bytes());
+        assert!(here.data > 0 && all.servers > 0 && here.servers.abs_diff(all.servers / 2) <= 1, "{here:?} {all:?}");
+        // Of a model of the caller's own, its parameters are known.
+        let own = training_memory(&options, &data, Some(1_000_000), 8, 4);
+        assert_eq!((own.gradients, own.parameters, own.workers, own.data), (4_000_000, 4_000_000, 4, here.data));
+    }
+
     #[test]
     fn servers_take_memory_too() {
         let estimate = memory_estimate(ModelName::Mlp, 8, 2, 2);
         let all_parameters = estimate.gradients;
-        let aggregate = estimate.with_servers(0, false);
+        let beside = ShardsHere { here: 2, all: 2, dedicated: false };
+        let aggregate = estimate.with_servers(beside, false);
         assert_eq!((aggregate.servers, aggregate.optimizer), (all_parameters, 2 * all_parameters));
         // Sum, parameter and two moments on the servers; on a worker the parameters that come back.
-        let apply = estimate.with_servers(0, true);
+        let apply = estimate.with_servers(beside, true);
         assert_eq!((apply.servers, apply.optimizer), (4 * all_parameters, all_parameters));
         assert_eq!(aggregate.total_bytes(), estimate.total_bytes() + aggregate.servers);
+        // One of four shards, as a process.
+        let one = estimate.with_servers(ShardsHere { here: 1, all: 4, dedicated: true }, false);
+        assert_eq!(one.servers, all_parameters.div_ceil(4) + PROCESS_BYTES);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::security::SecurityArguments;
 /// What `bench` is told. Without arguments: two panels, this machine and a cluster in a box.
 #[derive(Args, Clone, Debug, Default)]
 pub struct BenchArguments {
-    /// The models: cnn, mlp, resnet50, bert-base, … [default: two panels, cnn computed and resnet50 replayed]
+    /// The models: cnn, mlp, resnet50, bert-base, … [default: two panels, mlp computed and resnet50 replayed]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
     pub models: Vec<String>,
 

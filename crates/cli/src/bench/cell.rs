@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::placement::Placement;
+
 /// What is the same for all methods and worker counts of one chart.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setting {
@@ -11,7 +13,7 @@ pub struct Setting {
     pub model: String,
     /// What the workers do between communications.
     pub compute: Compute,
-    /// The emulated network, as `--emulate` says it; None: the links of the machine.
+    /// The emulated network, as `--emulate` says it; None: the links of the machine, or of a launcher's hosts.
     pub network: Option<String>,
     /// Workers on each emulated host; None: all share this one, or a launcher has placed them.
     pub workers_per_host: Option<usize>,
@@ -134,6 +136,15 @@ impl Setting {
         labels
     }
 
+    /// As a heading: model, batch, network; with the hosts on which a launcher had placed the ranks, if one had.
+    pub fn title(&self, placement: Option<&Placement>) -> String {
+        let links =
+            || placement.map_or_else(|| "this machine's links".to_owned(), |on| format!("links of {}", on.place()));
+        let network = self.network.clone().unwrap_or_else(links);
+        let per_host = self.workers_per_host.map(|workers| format!(", {workers} workers per host")).unwrap_or_default();
+        format!("{}, local batch {}, {network}{per_host}", self.model, self.local_batch)
+    }
+
     /// The throughput of one device alone, if the profile says it.
     pub fn single_device(&self) -> Option<f64> {
         match &self.compute {
@@ -143,15 +154,10 @@ impl Setting {
     }
 }
 
-/// As a heading: model, batch, network.
+/// As a heading of what was measured on this machine.
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let network = self.network.as_deref().unwrap_or("this machine's links");
-        write!(f, "{}, local batch {}, {network}", self.model, self.local_batch)?;
-        if let Some(workers) = self.workers_per_host {
-            write!(f, ", {workers} workers per host")?;
-        }
-        Ok(())
+        f.write_str(&self.title(None))
     }
 }
 

@@ -186,7 +186,7 @@ mod tests {
         let pace = Pace { iteration_s: 0.1, overhead_s: 0.1 };
         let cells = ["bsp-a2a", "wfbp-a2a", "ddp"].map(|method| PlannedCell { cell: cell(&setting, method, 2), pace });
         let protocol = Protocol::Fixed { warm_up: 1, iterations: 3, runs: 2 };
-        Study { protocol, panels: vec![PanelPlan { setting, cells: cells.to_vec() }] }
+        Study { protocol, panels: vec![PanelPlan { setting, cells: cells.to_vec() }], placement: None }
     }
 
     struct Scratch(PathBuf);

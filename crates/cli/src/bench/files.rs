@@ -49,7 +49,9 @@ impl Files {
     pub fn write(self, report: &Report) -> Result<(), Failure> {
         let Report { study, panels } = report;
         if let Some(json) = self.json {
-            json.write(&Results { protocol: &study.protocol, version: &study.version, panels })?;
+            // A study that went on is that of the call that began it, as on the page.
+            let results = Results { protocol: &study.protocol, version: &study.version, panels };
+            json.write_of(&study.machine, &study.command, &results)?;
         }
         if let Some(csv) = self.csv {
             csv.write(&table(panels))?;

@@ -2,23 +2,27 @@
 
 use super::cell::{Cell, Compute};
 use super::models::source;
+use super::placement::Placement;
 use super::study::{PanelPlan, Study};
 use crate::Registry;
 use crate::failure::Failure;
+use paceline_plan::Hosts;
 use paceline_train::{
-    Data, Form, MemoryEstimate, ModelName, OptimizerSettings, TensorInfo, TrainError, TrainOptions, available_memory,
-    load_profile, memory_estimate, memory_of_parameters,
+    Data, Form, MemoryEstimate, ModelName, OptimizerSettings, ShardsHere, TensorInfo, TrainError, TrainOptions,
+    available_memory, load_profile, memory_estimate, memory_of_parameters,
 };
 
-/// Refuses a study of which a cell cannot run here. With `launched`, a worker of it runs here; else all do.
+/// Refuses a study of which a cell cannot run here: with all its processes, or with those on rank 0's host of a launcher,
+/// as nobody here sees the memory of others.
 ///
 /// # Errors
 /// What is wrong, with the estimate of memory.
-pub fn check(study: &Study, registry: &Registry, launched: bool) -> Result<(), Failure> {
+pub fn check(study: &Study, registry: &Registry) -> Result<(), Failure> {
     let available = available_memory();
     for panel in &study.panels {
         let needs = Needs::of(panel, registry)?;
-        let estimates = panel.cells.iter().map(|planned| needs.of_cell(&planned.cell, registry, launched));
+        let of_cell = |cell: &Cell| needs.of_cell(cell, registry, Seats::of(cell, study.placement.as_ref()));
+        let estimates = panel.cells.iter().map(|planned| of_cell(&planned.cell));
         let largest = estimates.max_by_key(MemoryEstimate::total_bytes);
         if let Some((estimate, available)) = largest.zip(available) {
             let model = &panel.setting.model;
@@ -26,6 +30,32 @@ pub fn check(study: &Study, registry: &Registry, launched: bool) -> Result<(), F
         }
     }
     Ok(())
+}
+
+/// How many of a cell's processes live on this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seats {
+    workers: usize,
+    shards: usize,
+}
+
+impl Seats {
+    fn of(cell: &Cell, placement: Option<&Placement>) -> Seats {
+        let all = Seats { workers: cell.workers, shards: cell.shards };
+        let Some(stage) = placement.map(Placement::stage) else { return all };
+        // A cell that nobody can seat is refused elsewhere.
+        let Ok(cast) = stage.cast(cell) else { return all };
+        let is_here = |rank: usize| stage.hosts.host(rank) == stage.hosts.host(0);
+        let (workers, servers) = cast.split_at(cell.workers);
+        let shards = if cell.dedicated_servers {
+            servers.iter().filter(|&&rank| is_here(rank)).count()
+        } else {
+            // Beside the workers that `paceline_server::join_beside` chooses.
+            let hosts = Hosts::in_order(workers.iter().map(|&rank| stage.hosts.host(rank)));
+            (0..cell.shards).filter(|&shard| is_here(workers[hosts.rank_of_shard(shard)])).count()
+        };
+        Seats { workers: workers.iter().filter(|&&rank| is_here(rank)).count(), shards }
+    }
 }
 
 /// What the workers of a panel hold.
@@ -61,8 +91,8 @@ impl Needs {
         Ok(Needs::Model(model, bytes(&load(model.form())?)))
     }
 
-    fn of_cell(&self, cell: &Cell, registry: &Registry, launched: bool) -> MemoryEstimate {
-        let workers = if launched { 1 } else { cell.workers };
+    fn of_cell(&self, cell: &Cell, registry: &Registry, here: Seats) -> MemoryEstimate {
+        let workers = here.workers;
         let copies = OptimizerSettings::default().state_copies();
         let estimate = match *self {
             Needs::Replay(parameters) => memory_of_parameters(parameters, None, workers),
@@ -73,21 +103,31 @@ impl Needs {
                 MemoryEstimate { data, ..memory_of_parameters(parameters, Some(copies), workers) }
             }
         };
-        match (cell.shards, launched) {
-            // Under a launcher, shards lie on many hosts; one of them holds a part of them at most.
-            (0, _) | (_, true) => estimate,
-            (shards, false) => {
-                let apply = registry.grammar().parse(&cell.strategy).is_ok_and(|strategy| strategy.servers_apply());
-                estimate.with_servers(if cell.dedicated_servers { shards } else { 0 }, apply)
-            }
+        if cell.shards == 0 {
+            return estimate;
         }
+        let apply = registry.grammar().parse(&cell.strategy).is_ok_and(|strategy| strategy.servers_apply());
+        let shards = ShardsHere { here: here.shards, all: cell.shards, dedicated: cell.dedicated_servers };
+        estimate.with_servers(shards, apply)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::budget::STUDY;
     use super::super::cell::samples::{cell, replayed, setting};
+    use super::super::cell::{ServerHost, Setting};
+    use super::super::placement::samples::placement;
+    use super::super::study::PlannedCell;
     use super::*;
+
+    fn bert() -> Setting {
+        let mut setting = replayed("bert-large", "10GbE", 49.0);
+        if let Compute::Replay { profile, .. } = &mut setting.compute {
+            "bert-large@rtx2080ti".clone_into(profile);
+        }
+        setting
+    }
 
     fn needs(setting: &super::super::cell::Setting) -> Needs {
         let panel = PanelPlan { setting: setting.clone(), cells: Vec::new() };
@@ -96,25 +136,58 @@ mod tests {
 
     #[test]
     fn replays_and_their_servers_are_counted() {
-        let mut setting = replayed("bert-large", "10GbE", 49.0);
-        if let Compute::Replay { profile, .. } = &mut setting.compute {
-            "bert-large@rtx2080ti".clone_into(profile);
-        }
+        let setting = bert();
         let needs = needs(&setting);
-        let total = |cell: &Cell| needs.of_cell(cell, &Registry::built_in(), false).total_bytes();
+        let total = |cell: &Cell| needs.of_cell(cell, &Registry::built_in(), Seats::of(cell, None)).total_bytes();
         let (all_to_all, servers) = (cell(&setting, "bsp-a2a", 32), cell(&setting, "bsp-ps", 32));
         assert!((43_000_000_000..46_000_000_000).contains(&total(&all_to_all)));
         assert_eq!(total(&servers) - total(&all_to_all), 4 * 336_232_258);
         let dedicated = Cell { dedicated_servers: true, ..servers };
         assert!(total(&dedicated) > total(&all_to_all) + 4 * 336_232_258 + 32 * 40_000_000);
-        // One of them on this host.
-        assert_eq!(needs.of_cell(&all_to_all, &Registry::built_in(), true).workers, 1);
+    }
+
+    /// Rank 0's host has what a launcher has placed there, however it deals ranks out.
+    #[test]
+    fn under_a_launcher_the_ranks_of_this_host_count() {
+        let seats = |hosts: &str, cell: &Cell| Seats::of(cell, Some(&placement(hosts, &[1; 4])));
+        let setting = setting("mlp");
+        let all_to_all = cell(&setting, "bsp-a2a", 6);
+        assert_eq!(seats("2x4", &all_to_all), Seats { workers: 4, shards: 0 });
+        assert_eq!(seats("0,1,0,1,0,1", &all_to_all), Seats { workers: 3, shards: 0 });
+        let beside = Cell { shards: 4, ..cell(&setting, "bsp-ps", 6) };
+        assert_eq!(seats("2x4", &beside), Seats { workers: 4, shards: 2 });
+        let served_by = |number: usize| {
+            let servers_on = vec![ServerHost { number, name: String::new() }];
+            let setting = Setting { servers_on, ..setting.clone() };
+            Cell { shards: 3, dedicated_servers: true, ..cell(&setting, "bsp-ps", 4) }
+        };
+        assert_eq!(seats("2x4", &served_by(1)), Seats { workers: 4, shards: 0 });
+        assert_eq!(seats("2x4", &served_by(0)), Seats { workers: 0, shards: 3 });
+    }
+
+    #[test]
+    fn a_study_that_does_not_fit_here_is_refused() {
+        let setting = bert();
+        let panel = |workers| {
+            let pace = super::super::budget::Pace { iteration_s: 1.0, overhead_s: 1.0 };
+            let cells = vec![PlannedCell { cell: cell(&setting, "bsp-a2a", workers), pace }];
+            PanelPlan { setting: setting.clone(), cells }
+        };
+        // Eighty terabytes, or on this one of two hosts half of them.
+        let study = |placement| Study { protocol: STUDY, panels: vec![panel(60_000)], placement };
+        let why = |study: &Study| check(study, &Registry::built_in()).expect_err("too large").in_one_line();
+        let here = why(&study(None));
+        assert!(here.contains("bert-large would not fit in memory: 60000 workers") && here.contains("fewer"), "{here}");
+        let hosts = Placement::new("srun", &super::super::stage::Stage::emulated(2, 30_000), &[1, 1]);
+        let there = why(&study(Some(hosts)));
+        assert!(there.contains("30000 workers"), "{there}");
     }
 
     #[test]
     fn real_models_bring_their_data() {
         let here = setting("mlp");
-        let estimate = needs(&here).of_cell(&cell(&here, "wfbp-a2a", 4), &Registry::built_in(), false);
+        let estimate =
+            needs(&here).of_cell(&cell(&here, "wfbp-a2a", 4), &Registry::built_in(), Seats { workers: 4, shards: 0 });
         assert!(estimate.data > 7000 * 28 * 28 && estimate.workers == 4, "{estimate:?}");
     }
 }

@@ -179,6 +179,6 @@ mod tests {
         fs::remove_dir_all(&folder).expect("it is there");
         assert!(first != changed && changed != renamed && first != renamed);
         assert!(of_data(&images).is_err());
-        assert_eq!(of_program().ok(), of_program().ok());
+        assert_eq!(of_program().expect("it runs"), of_program().expect("it still does"));
     }
 }

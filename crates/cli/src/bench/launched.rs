@@ -16,6 +16,7 @@ use super::follow::{Host, here};
 use super::identity::in_text;
 use super::judge::{Judge, WorldEnd};
 use super::orders::{Hearing, Here, Order, Start, Word, say};
+use super::placement::Placement;
 use super::rank::WorldSpec;
 use super::stage::Stage;
 use super::study::Launched;
@@ -37,6 +38,7 @@ pub struct Met {
     pub world: Communicator,
     members: Members,
     hosts: Hosts,
+    launcher: String,
 }
 
 /// Meets the others.
@@ -44,7 +46,6 @@ pub struct Met {
 /// # Errors
 /// Not all came in time, or they may not talk to each other.
 pub fn meet(mut environment: Environment, place: &World) -> Result<Met, Failure> {
-    // There is no world of one to meet.
     let members = rendezvous::survey(place, &environment.network, environment.timeout)
         .map_err(|error| Failure::failed(format!("rank {}: {error}", place.rank)))?;
     let first = |one: usize| {
@@ -57,7 +58,7 @@ pub fn meet(mut environment: Environment, place: &World) -> Result<Met, Failure>
     let watch =
         paceline_comm::Watch { heartbeat: config.watch.heartbeat.max(HEARTBEAT), on_stall: None, ..config.watch };
     let world = Communicator::connect(Config { probe: false, watch, ..config })?;
-    Ok(Met { world, members, hosts })
+    Ok(Met { world, members, hosts, launcher: place.launcher.to_string() })
 }
 
 impl Met {
@@ -126,8 +127,9 @@ impl Conductor {
             );
             return Err(Failure::failed(what).help("install the same paceline on all hosts"));
         }
-        let launched = Launched { cores: cores(&conductor.met.hosts, &all), stage: conductor.met.stage() };
-        Ok((conductor, launched))
+        let stage = conductor.met.stage();
+        let placement = Placement::new(&conductor.met.launcher, &stage, &cores(&stage.hosts, &all));
+        Ok((conductor, Launched { stage, placement }))
     }
 
     /// Waits for the next word of a rank, and begins to listen for the one after.
@@ -304,9 +306,8 @@ impl Drop for Conductor {
     }
 }
 
-/// Cores that each rank has for itself: of the processors that the ranks of a host may run on together, and may keep busy,
-/// its share; the least of all hosts.
-fn cores(hosts: &Hosts, all: &[Here]) -> usize {
+/// The cores that the ranks of a host may keep busy together, by host.
+fn cores(hosts: &Hosts, all: &[Here]) -> Vec<usize> {
     let of_host = |ranks: &Vec<Rank>| {
         let processors: BTreeSet<usize> = ranks.iter().flat_map(|&rank| all[rank].processors.clone()).collect();
         let alike = ranks.iter().all(|&rank| all[rank].processors == all[ranks[0]].processors);
@@ -315,9 +316,9 @@ fn cores(hosts: &Hosts, all: &[Here]) -> usize {
             true => all[ranks[0]].cores,
             false => ranks.iter().map(|&rank| all[rank].cores).sum::<usize>().min(processors.len()),
         };
-        (busy / ranks.len()).max(1)
+        busy.max(1)
     };
-    hosts.members().iter().map(of_host).min().unwrap_or(1)
+    hosts.members().iter().map(of_host).collect()
 }
 
 #[cfg(test)]
@@ -329,14 +330,14 @@ mod tests {
         let here = |processors: &[usize], cores| Here { program: 1, processors: processors.to_vec(), cores };
         let on = |hosts: &str, all: &[Here]| cores(&hosts.parse().expect("hosts"), all);
         let free = here(&[0, 1, 2, 3, 4, 5, 6, 7], 8);
-        assert_eq!(on("1x2", &[free.clone(), free.clone()]), 4);
+        assert_eq!(on("1x2", &[free.clone(), free.clone()]), [8]);
         // Bound to two processors each, by the launcher.
-        assert_eq!(on("1x2", &[here(&[0, 1], 2), here(&[2, 3], 2)]), 2);
+        assert_eq!(on("1x2", &[here(&[0, 1], 2), here(&[2, 3], 2)]), [4]);
         // A container's quota.
         let limited = here(&[0, 1, 2, 3], 2);
-        assert_eq!(on("1x2", &[limited.clone(), limited]), 1);
-        // The smallest host decides; nobody has less than one.
-        assert_eq!(on("0,1,1", &[free.clone(), here(&[0], 1), here(&[0], 1)]), 1);
-        assert_eq!(on("0,1", &[free, here(&[0, 1, 2], 3)]), 3);
+        assert_eq!(on("1x2", &[limited.clone(), limited]), [2]);
+        // Each host has its own.
+        assert_eq!(on("0,1,1", &[free.clone(), here(&[0], 1), here(&[0], 1)]), [8, 1]);
+        assert_eq!(on("0,1,0", &[here(&[0, 1], 2), free, here(&[2], 1)]), [3, 8]);
     }
 }

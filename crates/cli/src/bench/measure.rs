@@ -24,7 +24,7 @@ pub fn measure(spec: &WorldSpec, registry: &Registry) -> Result<Option<CellRun>,
     let cell = &spec.cell;
     let environment = Environment::read()
         .map_err(|error| Failure::usage("the environment does not say where this rank belongs").cause(error))?;
-    confine(cell, environment.world.as_ref().map_or(0, |place| place.rank as usize));
+    confine(cell, environment.world.as_ref());
     let strategy = registry.grammar().parse(&cell.strategy).map_err(Failure::usage)?;
     let transport = strategy.protocol.name.parse().map_err(Failure::usage)?;
     let mut config = workers::config(environment, transport)?;

@@ -121,7 +121,7 @@ impl Hearing {
         serde_json::from_slice(&body).map_err(|error| makes_no_sense().cause(error))
     }
 
-    /// Waits at most so long; None if nothing has come.
+    /// Waits at most so long: has something come?
     ///
     /// # Errors
     /// As [`Hearing::hear`].

@@ -10,6 +10,7 @@ use super::arguments::BenchArguments;
 use super::budget::{Effort, estimate};
 use super::cell::Cell;
 use super::conduct::Watcher;
+use super::placement::Placement;
 use super::store::RunRecord;
 use super::study::Study;
 use super::summary::{Group, Panel, Row};
@@ -71,10 +72,11 @@ fn write_plan(study: &Study, database: &Path, resumed: bool, out: &mut dyn Write
                 workers.push(planned.cell.workers);
             }
         }
-        let labels = panel.setting.labels();
+        let mut labels = panel.setting.labels();
+        labels.extend(study.placement.as_ref().map(Placement::label));
         let labels = if labels.is_empty() { "computed here".to_owned() } else { labels.join(", ") };
         let methods: Vec<&str> = methods.into_iter().map(String::as_str).collect();
-        writeln!(out, "{} ({labels})", panel.setting)?;
+        writeln!(out, "{} ({labels})", panel.setting.title(study.placement.as_ref()))?;
         writeln!(out, "  {} cells: {} × {workers:?} workers", panel.cells.len(), methods.join(", "))?;
     }
     let paces: Vec<_> = study.panels.iter().flat_map(|panel| &panel.cells).map(|planned| planned.pace).collect();
@@ -99,7 +101,7 @@ fn in_words(seconds: f64) -> String {
 pub fn tables(panels: &[Panel], out: &mut dyn Write) -> io::Result<()> {
     for panel in panels {
         let labels = if panel.labels.is_empty() { String::new() } else { format!(" ({})", panel.labels.join(", ")) };
-        writeln!(out, "{}{labels}", panel.setting)?;
+        writeln!(out, "{}{labels}", panel.title())?;
         if let Some(baseline) = &panel.baseline {
             writeln!(out, "speedup 1 = {:.1} samples/s, {}", baseline.samples_per_s, baseline.source)?;
         }

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 
 use super::cell::Cell;
 use super::identity::Identity;
+use super::placement::Placement;
 use crate::failure::Failure;
 use paceline_train::CellRun;
 
@@ -117,6 +118,9 @@ pub struct StudyRecord {
     pub identity: Identity,
     /// Warm-up and measured iterations and runs, in words.
     pub protocol: String,
+    /// Where a launcher had placed the ranks; None: all were on this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
 }
 
 /// What became of a run.

@@ -9,6 +9,7 @@ use super::arguments::{BenchArguments, ComputeChoice, split_methods};
 use super::budget::{Pace, Protocol, STUDY};
 use super::catalogue::{Catalogue, ModelEntry, ProfileEntry};
 use super::cell::{Arm, Cell, Compute, ServerHost, Setting};
+use super::placement::Placement;
 use super::stage::Stage;
 use super::statistics::{VALUES_MIN, traffic_factor};
 
@@ -19,6 +20,8 @@ pub struct Study {
     pub protocol: Protocol,
     /// In the order of the report.
     pub panels: Vec<PanelPlan>,
+    /// Where a launcher has placed the ranks; None: we start them ourselves, on this host.
+    pub placement: Option<Placement>,
 }
 
 /// A setting with its cells.
@@ -53,8 +56,8 @@ pub struct Place<'a> {
 pub struct Launched {
     /// Its ranks on their hosts.
     pub stage: Stage,
-    /// Cores that each rank has for itself.
-    pub cores: usize,
+    /// The same with cores and names, as it is kept.
+    pub placement: Placement,
 }
 
 /// The study's seven methods, and what most people have.
@@ -119,7 +122,7 @@ pub fn plan(arguments: &BenchArguments, catalogue: &Catalogue<'_>, place: Place)
             Protocol::Timed { seconds: arguments.budget.unwrap_or(BUDGET_S.max(least)), runs }
         }
     };
-    Ok(Study { protocol, panels })
+    Ok(Study { protocol, panels, placement: place.launched.map(|launched| launched.placement.clone()) })
 }
 
 /// What can be said before any name is looked up.
@@ -331,7 +334,7 @@ fn panel(
     }
     let threads = match place.launched {
         _ if setting.is_replayed() => 1,
-        Some(launched) => launched.cores,
+        Some(launched) => launched.placement.cores_of_rank(),
         None => (place.cores / most).max(1),
     };
     let model = catalogue.model(&setting.model).ok();
@@ -424,7 +427,8 @@ fn pace(cell: &Cell, model: Option<&ModelEntry>, place: Place) -> Pace {
         }
         (Compute::Real, model) => {
             let sample_s = model.and_then(|model| model.sample_s).unwrap_or(1e-4);
-            let busy = (cell.workers * cell.threads) as f64 / place.cores.max(1) as f64;
+            let here = || (cell.workers * cell.threads) as f64 / place.cores.max(1) as f64;
+            let busy = place.launched.map_or_else(here, |launched| launched.placement.busy(cell));
             (setting.local_batch as f64 * sample_s / cell.threads as f64 * busy.max(1.0), 0.0)
         }
     };

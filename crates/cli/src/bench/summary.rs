@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::cell::{Arm, Cell, Setting};
+use super::placement::{Placement, workers_on_cores};
 use super::statistics::{Estimate, c2c, mean, spread};
-use super::store::{CellRecord, Occasion, RunRecord};
+use super::store::{CellRecord, Occasion, RunRecord, StudyRecord};
 use super::verdict::{Verdict, decide};
 use paceline_train::{CellRun, ModelName, Timeline};
 
@@ -23,6 +24,22 @@ pub struct Panel {
     pub parameters: usize,
     /// By workers, ascending.
     pub groups: Vec<Group>,
+    /// Where a launcher had placed the ranks; None: all were on one machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
+}
+
+impl Panel {
+    /// As a heading: model, batch, network.
+    pub fn title(&self) -> String {
+        self.setting.title(self.placement.as_ref())
+    }
+
+    /// What its ranks ran on.
+    pub fn place(&self) -> String {
+        let real = || self.placement.as_ref().map_or_else(|| "this machine".to_owned(), Placement::place);
+        self.setting.network.clone().unwrap_or_else(real)
+    }
 }
 
 /// The throughput that a speedup of 1 is.
@@ -66,6 +83,9 @@ pub struct Row {
     pub strategy: String,
     /// Shards of a parameter server.
     pub shards: usize,
+    /// They were processes on hosts of their own, rather than threads beside workers.
+    #[serde(default)]
+    pub dedicated_servers: bool,
     /// What the runs gave; None if none was counted.
     pub result: Option<RowResult>,
     /// Why runs gave nothing, or were not counted.
@@ -111,23 +131,42 @@ pub struct RowResult {
     pub transport: String,
     /// Warm-up iterations and measured ones of each run.
     pub iterations: Vec<(usize, usize)>,
-    /// One iteration, as rank 0 saw it.
+    /// One iteration of all workers and shards.
     #[serde(skip)]
     pub timeline: Option<Timeline>,
 }
 
-/// Orders the cells of a study into panels; it was measured on a machine with so many cores.
+/// Orders the cells of a study into panels.
+pub fn panels_of(study: &StudyRecord, cells: &[CellRecord]) -> Vec<Panel> {
+    let room = Room { cores: study.machine.cores, placement: study.placement.as_ref() };
+    panels_in(&room, cells)
+}
+
+/// Those of cells that were measured on one machine with so many cores.
+#[cfg(test)]
 pub fn panels(cells: &[CellRecord], cores: usize) -> Vec<Panel> {
+    panels_in(&Room { cores, placement: None }, cells)
+}
+
+/// Where cells were measured.
+struct Room<'a> {
+    /// Cores of the machine that started the ranks.
+    cores: usize,
+    /// Where a launcher had placed them instead.
+    placement: Option<&'a Placement>,
+}
+
+fn panels_in(room: &Room<'_>, cells: &[CellRecord]) -> Vec<Panel> {
     let mut settings: Vec<&Setting> = Vec::new();
     for record in cells {
         if !settings.contains(&&record.cell.setting) {
             settings.push(&record.cell.setting);
         }
     }
-    settings.into_iter().map(|setting| panel(setting, cells, cores)).collect()
+    settings.into_iter().map(|setting| panel(setting, cells, room)).collect()
 }
 
-fn panel(setting: &Setting, cells: &[CellRecord], cores: usize) -> Panel {
+fn panel(setting: &Setting, cells: &[CellRecord], room: &Room<'_>) -> Panel {
     let cells: Vec<&CellRecord> = cells.iter().filter(|record| record.cell.setting == *setting).collect();
     let any = cells.iter().flat_map(|record| counted(record)).next();
     let baseline = baseline(setting, &cells);
@@ -145,12 +184,13 @@ fn panel(setting: &Setting, cells: &[CellRecord], cores: usize) -> Panel {
         });
         let c2c = intensity.map(|intensity| c2c(workers, setting.local_batch, intensity));
         let (verdict, reason) = decide(&rows, noise, c2c, workers);
-        let labels = of(Arm::Method).find_map(|record| oversubscribed(&record.cell, cores)).into_iter().collect();
+        let labels = of(Arm::Method).find_map(|record| oversubscribed(&record.cell, room)).into_iter().collect();
         Group { workers, labels, rows, noise, c2c, verdict, reason }
     });
     Panel {
         setting: setting.clone(),
-        labels: setting.labels(),
+        labels: setting.labels().into_iter().chain(room.placement.map(Placement::label)).collect(),
+        placement: room.placement.cloned(),
         intensity,
         parameters: any.map_or(0, |measured| measured.parameters),
         groups: groups.collect(),
@@ -160,10 +200,13 @@ fn panel(setting: &Setting, cells: &[CellRecord], cores: usize) -> Panel {
 
 /// What must stand beside the numbers of workers that compute on fewer cores than they have threads: their efficiency is
 /// bounded by the machine. (A replay sleeps, and says by itself if the processor could not keep up.)
-fn oversubscribed(cell: &Cell, cores: usize) -> Option<String> {
+fn oversubscribed(cell: &Cell, room: &Room<'_>) -> Option<String> {
     let Cell { workers, threads, .. } = *cell;
-    let s = if cores == 1 { "" } else { "s" };
-    (!cell.setting.is_replayed() && workers * threads > cores).then(|| format!("{workers} workers on {cores} core{s}"))
+    match room.placement {
+        _ if cell.setting.is_replayed() => None,
+        Some(placement) => placement.oversubscribed(cell),
+        None => (workers * threads > room.cores).then(|| workers_on_cores(workers, room.cores)),
+    }
 }
 
 /// The model's intensity I = C/D: operations per parameter and sample. The study's published numbers fit three operations
@@ -194,6 +237,7 @@ fn row(record: &CellRecord, baseline: Option<&Baseline>) -> Row {
         method: cell.method.clone(),
         strategy: cell.strategy.clone(),
         shards: cell.shards,
+        dedicated_servers: cell.dedicated_servers,
         result: result(record, baseline),
         failures: record.runs.iter().filter_map(failure).collect(),
         occasions: record.runs.iter().map(|run| run.occasion).collect(),
@@ -342,6 +386,9 @@ pub mod samples {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cell::samples::{cell, setting};
+    use super::super::placement::samples::placement;
+    use super::super::store::tests::study_record;
     use super::*;
 
     #[test]
@@ -390,6 +437,26 @@ mod tests {
         assert!(panels(&samples::study(), 1)[1].groups[0].labels.is_empty());
     }
 
+    /// What rank 0's machine has says nothing about a launcher's hosts.
+    #[test]
+    fn a_study_on_hosts_names_them_and_counts_their_cores() {
+        let here = setting("cnn");
+        let cells = [samples::record(cell(&here, "bsp-a2a", 8), &[0.1, 0.1, 0.1])];
+        let on = |placement| {
+            let mut study = study_record("f");
+            (study.machine.cores, study.placement) = (1, Some(placement));
+            panels_of(&study, &cells).swap_remove(0)
+        };
+        let two = on(placement("2x4", &[4, 4]));
+        assert!(two.groups[0].labels.is_empty(), "{two:?}");
+        assert_eq!(two.title(), "cnn, local batch 32, links of 2 hosts");
+        assert_eq!(two.place(), "2 hosts");
+        assert_eq!(two.labels, ["srun on 2 hosts: a (4 ranks), b (4 ranks)"]);
+        assert_eq!(on(placement("2x4", &[4, 3])).groups[0].labels, ["4 workers on 3 cores of b"]);
+        let one = &panels(&cells, 8)[0];
+        assert_eq!((one.title(), one.place()), (here.to_string(), "this machine".to_owned()));
+    }
+
     /// The multiply-accumulates of a real model are known, too, if its inputs have the usual size.
     #[test]
     fn models_of_the_house_have_an_intensity() {
@@ -399,7 +466,7 @@ mod tests {
             parameters: 101_770,
             ..samples::cell_run(1.0)
         };
-        let setting = super::super::cell::samples::setting("mlp");
+        let setting = setting("mlp");
         assert!((intensity(&mlp, &setting).expect("it is known") - 2.996).abs() < 1e-3);
         let data = Some("images:photographs".to_owned());
         assert_eq!(intensity(&mlp, &Setting { data, ..setting }), None);

@@ -159,8 +159,7 @@ fn told(pairs: &[Pair<'_>]) -> String {
 }
 
 fn place(panel: &Panel, group: &Group) -> String {
-    let network = panel.setting.network.as_deref().unwrap_or("this machine");
-    format!("{} on {network} at {}", panel.setting.model, group.workers)
+    format!("{} on {} at {}", panel.setting.model, panel.place(), group.workers)
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ pub fn chart_alone(panels: &[Panel]) -> String {
     let mut all = Svg::new(WIDE + 2.0 * MARGIN);
     for panel in panels {
         let mut top = all.height() + 2.0 * MARGIN;
-        all.text(MARGIN, top, "head", &format!("{}: samples/s", panel.setting));
+        all.text(MARGIN, top, "head", &format!("{}: samples/s", panel.title()));
         if !panel.labels.is_empty() {
             top += 18.0;
             all.text(MARGIN, top, "", &panel.labels.join(", "));
@@ -87,6 +87,8 @@ struct StudyView {
     memory_gib: String,
     system: String,
     kernel: String,
+    /// Of a launcher; empty: that machine alone.
+    hosts: String,
 }
 
 impl StudyView {
@@ -102,6 +104,7 @@ impl StudyView {
             memory_gib: format!("{:.0}", machine.memory_bytes as f64 / f64::from(1 << 30)),
             system: machine.system.clone(),
             kernel: format!("{} {}", machine.kernel, machine.architecture),
+            hosts: study.placement.as_ref().map(ToString::to_string).unwrap_or_default(),
         }
     }
 }
@@ -116,7 +119,7 @@ struct Headline {
 
 fn summary(panel: &Panel) -> Vec<Headline> {
     let headline = |group: &Group| Headline {
-        place: format!("{}, {} workers", panel.setting, group.workers),
+        place: format!("{}, {} workers", panel.title(), group.workers),
         labels: panel.labels.iter().chain(&group.labels).cloned().collect(),
         words: group.verdict.headline(),
     };
@@ -213,7 +216,7 @@ struct LaneView {
 
 impl PanelView {
     fn of(panel: &Panel, index: usize) -> PanelView {
-        let setting = panel.setting.to_string();
+        let setting = panel.title();
         let intensity = panel.intensity.map(|value| intensity(value, &panel.setting.model)).unwrap_or_default();
         let largest = panel.groups.last();
         PanelView {

@@ -74,7 +74,7 @@ fn theory(row: &Row) -> SurveyRow {
             if synchronous { "every iteration".into() } else { sync.join(":") },
             when(&schedule)
         ),
-        traffic: traffic(&arch),
+        traffic: traffic(&arch, row.dedicated_servers),
         convergence: if exact && synchronous {
             "that of single-worker SGD on the joined batch".into()
         } else {
@@ -105,11 +105,12 @@ fn when(schedule: &[&str]) -> String {
     }
 }
 
-/// Bytes out of a worker, by docs/algorithms.md.
-fn traffic(arch: &[&str]) -> String {
+/// Bytes out of a worker, by docs/algorithms.md. Servers can have hosts of their own without their strategy asking for it.
+fn traffic(arch: &[&str], dedicated_servers: bool) -> String {
     match *arch {
         ["ps", _, partition, place, ..] => {
-            let servers = if place == "dedicated" { "on hosts of their own" } else { "beside workers" };
+            let servers =
+                if dedicated_servers || place == "dedicated" { "on hosts of their own" } else { "beside workers" };
             format!("D out and D in per worker, cut at {partition}; N·D/S in and out per shard, {servers}")
         }
         ["a2a", algorithm @ ("ring" | "direct-scatter"), ..] => format!("2(N−1)/N·D per worker ({algorithm})"),
@@ -148,6 +149,13 @@ mod tests {
         let study = of("schedule=server-priority,arch=ps:hosts:4000KiB:dedicated,protocol=auto");
         assert!(study.frequency.contains("servers answer") && !study.frequency.contains("next forward"), "{study:?}");
         assert!(study.traffic.contains("on hosts of their own"), "{study:?}");
+        let beside = Row {
+            strategy: "sync=bsp,compress=none,schedule=wfbp,arch=ps:hosts:4000KiB:colocated".into(),
+            ..sample.clone()
+        };
+        assert!(theory(&beside).traffic.ends_with("beside workers"), "{beside:?}");
+        let moved = Row { dedicated_servers: true, ..beside };
+        assert!(theory(&moved).traffic.ends_with("on hosts of their own"), "--servers-on moves them");
         let full = of("schedule=bytescheduler:4000KiB:16000KiB,arch=a2a:auto,protocol=auto");
         assert!(full.frequency.contains("next forward") && full.traffic.contains("chosen by size"), "{full:?}");
         assert!(of("schedule=none,arch=a2a:ring:study,protocol=auto").traffic.ends_with("(ring)"));

@@ -2,7 +2,7 @@
 
 use paceline_strategy::nearest;
 use paceline_train::{
-    Data, Form, ModelName, Observer, Peers, TrainError, TrainOptions, TrainReport, train, train_model,
+    Data, Form, ModelName, Observer, Peers, TrainError, TrainOptions, TrainReport, train, train_model, training_memory,
 };
 
 use crate::Registry;
@@ -55,6 +55,31 @@ impl ChosenModel {
             ChosenModel::BuiltIn(_) => None,
             ChosenModel::Own(name, _) => Some(name.clone()),
         }
+    }
+
+    /// Refuses a training of which `workers` of the `world_size` run here, if they would not fit in what was available
+    /// before any of them began. If the system does not say what that was: nothing.
+    ///
+    /// # Errors
+    /// The data cannot be read, the model cannot be made, or there is too little memory, with the estimate.
+    pub fn check_memory(
+        &self,
+        options: &TrainOptions,
+        [world_size, workers]: [usize; 2],
+        available: Option<u64>,
+    ) -> Result<(), TrainError> {
+        let data = Data::load(&options.data, self.form())?;
+        let (name, own_parameters) = match self {
+            ChosenModel::BuiltIn(model) => (model.name(), None),
+            // Nothing else says how large it is.
+            ChosenModel::Own(name, own) => {
+                let backend = (own.build)(&data.training, options.seed);
+                let backend = backend.map_err(|source| TrainError::Backend { rank: 0, source })?;
+                (name.as_str(), Some(backend.parameters().iter().map(|tensor| tensor.elements() as u64).sum()))
+            }
+        };
+        let estimate = training_memory(options, &data, own_parameters, world_size, workers);
+        Ok(available.map_or(Ok(()), |available| estimate.check(name, available))?)
     }
 
     /// Trains it, as one of the ranks.

@@ -175,7 +175,7 @@ impl<'a> Conduct<'a> {
             Length::Confident { at_least, at_most, .. } => (at_least.max(2), at_most.max(at_least).max(2)),
         };
         // An iteration is timed from its forward pass, which waits for the one before: the first of all waits for nothing.
-        let (mut pause, mut next, mut confident) = (self.options.warm_up.max(1), first, false);
+        let (mut pause, mut next, mut confident) = (self.options.warm_up(), first, false);
         while next > 0 {
             self.block(pause, next, &mut tally)?;
             // The first iteration after a pause is not like the others.

@@ -92,7 +92,7 @@ impl Conduct<'_> {
             local_batch: self.options.local_batch,
             dilate,
             transport: self.transport().to_owned(),
-            warm_up: self.options.warm_up,
+            warm_up: self.options.warm_up(),
             iteration_s,
             confident,
             compute_s: means[3] / dilate,

@@ -14,6 +14,7 @@ pub fn study_record(fingerprint: &str) -> StudyRecord {
         fingerprint: fingerprint.to_owned(),
         identity: Identity::new(),
         protocol: "2 + 5 iterations, 2 runs".to_owned(),
+        placement: None,
     }
 }
 

@@ -158,7 +158,7 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
 /// Six ranks on two hosts, a and b.
 fn under_a_launcher(change: impl FnOnce(&mut BenchArguments)) -> Result<Study, Refusal> {
     let stage = Stage { hosts: "2x3".parse().expect("hosts"), names: vec!["a".to_owned(), "b".to_owned()] };
-    let launched = Launched { stage, cores: 3 };
+    let launched = Launched { placement: Placement::new("srun", &stage, &[9, 10]), stage };
     let place = Place { launched: Some(&launched), ..PLACE };
     plan(&arguments(change), &catalogue(&Registry::built_in()), place)
 }
