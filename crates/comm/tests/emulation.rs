@@ -13,7 +13,7 @@ use paceline_comm::{
     CallOptions, CommError, Communicator, Config, Emulation, Reduction, ShmOptions, ThreadsConfig, Transport,
 };
 use paceline_fabric::environment::{Environment, Launcher, MeetingPoint, Network, World};
-use paceline_plan::{Hosts, NetworkModel};
+use paceline_plan::{CollectiveKind, Hosts, NetworkModel};
 
 fn emulation(network: &str, hosts: &str, dilation: f64) -> Emulation {
     let hosts: Hosts = hosts.parse().expect("hosts");
@@ -94,6 +94,20 @@ fn a_ping_pong_reproduces_the_measured_points() {
             });
         }
     });
+}
+
+/// Whatever the probe has measured of an overhead that is 0.
+#[test]
+fn tiles_are_no_smaller_than_this_machine_keeps_up_with() {
+    for dilation in [1.0, 3.0] {
+        let tiles = on_all_ranks(&emulation("10GbE", "2x2", dilation), |comm| {
+            comm.probe().expect("it works");
+            let options = CallOptions::default();
+            comm.choice(CollectiveKind::AllReduce, 100 << 20, &options).expect("there is one").1
+        });
+        println!("dilated {dilation} times: {tiles:?} bytes");
+        assert!(tiles.iter().all(|&bytes| bytes == tiles[0] && bytes >= 128 << 10), "{tiles:?}");
+    }
 }
 
 /// Half of the median round trip.
