@@ -13,6 +13,10 @@ const WAIT: Duration = Duration::from_micros(500);
 const BYTES_MIN: usize = 32 << 10;
 /// A rate is taken over at least so long: the kernel takes bytes in gulps.
 const SAMPLE_MIN: Duration = Duration::from_millis(2);
+/// What a link carries is taken over longer ones: the fastest of them, less a little for each that came since. A busy
+/// processor makes a link slow now and then; a link that has become slow makes all of them slow.
+const LINK_SAMPLE_MIN: Duration = Duration::from_millis(20);
+const LINK_MEMORY: f64 = 0.995;
 /// A link that takes at once whatever it may be given is not as slow as it was taken for: so much more each time.
 const RECOVERY: f64 = 1.1;
 
@@ -29,6 +33,8 @@ pub(super) struct Pace {
     /// Of messages that ended before a sample was complete.
     ends: Sample,
     bytes_per_s: Option<f64>,
+    link_sample: Sample,
+    link_bytes_per_s: f64,
 }
 
 /// Bytes that were taken, and how long it took.
@@ -39,10 +45,15 @@ struct Sample {
 }
 
 impl Sample {
+    fn add(&mut self, taken: usize, time: Duration) {
+        self.taken += taken;
+        self.time += time;
+    }
+
     /// The rate, if that was long enough to believe it. Then the next sample begins.
-    fn take_rate(&mut self) -> Option<f64> {
+    fn take_rate(&mut self, least: Duration) -> Option<f64> {
         let Sample { taken, time } = *self;
-        (time >= SAMPLE_MIN).then(|| {
+        (time >= least).then(|| {
             *self = Sample::default();
             taken as f64 / time.as_secs_f64()
         })
@@ -50,17 +61,20 @@ impl Sample {
 }
 
 impl Pace {
-    /// The kernel has taken so many bytes just now, and would not take those that are left.
-    pub(super) fn full(&mut self, taken: usize, now: Instant) {
-        if let Some(since) = self.full_since.replace(now) {
-            self.sample.taken += taken;
-            self.sample.time += now.saturating_duration_since(since);
-            if let Some(rate) = self.sample.take_rate() {
-                // A receiver that was not scheduled for a while makes no slow link: believe more at once, less by and by.
-                let known = self.bytes_per_s.unwrap_or(rate);
-                self.bytes_per_s = Some(rate.max(0.75 * known + 0.25 * rate));
-            }
+    /// The kernel has taken so many bytes just now, and would not take those that are left. What the link carries, in
+    /// bytes/s, each time that more is known about it.
+    pub(super) fn full(&mut self, taken: usize, now: Instant) -> Option<f64> {
+        let time = now.saturating_duration_since(self.full_since.replace(now)?);
+        self.sample.add(taken, time);
+        if let Some(rate) = self.sample.take_rate(SAMPLE_MIN) {
+            // A receiver that was not scheduled for a while makes no slow link: believe more at once, less by and by.
+            let known = self.bytes_per_s.unwrap_or(rate);
+            self.bytes_per_s = Some(rate.max(0.75 * known + 0.25 * rate));
         }
+        self.link_sample.add(taken, time);
+        let rate = self.link_sample.take_rate(LINK_SAMPLE_MIN)?;
+        self.link_bytes_per_s = rate.max(LINK_MEMORY * self.link_bytes_per_s);
+        Some(self.link_bytes_per_s)
     }
 
     /// Has the kernel refused bytes since it had all?
@@ -80,10 +94,9 @@ impl Pace {
     pub(super) fn drained(&mut self, taken: usize, now: Instant, options: &TcpOptions) {
         let Some(since) = self.full_since.take() else { return };
         let Sample { taken: before, time } = std::mem::take(&mut self.sample);
-        self.ends.taken += before + taken;
-        self.ends.time += time + now.saturating_duration_since(since);
+        self.ends.add(before + taken, time + now.saturating_duration_since(since));
         let known = self.bytes_per_s.unwrap_or(rate_of(options.unsent_bytes_unmeasured));
-        if let Some(rate) = self.ends.take_rate().filter(|rate| *rate > known) {
+        if let Some(rate) = self.ends.take_rate(SAMPLE_MIN).filter(|rate| *rate > known) {
             self.bytes_per_s = Some(rate);
         }
     }
@@ -113,7 +126,7 @@ mod tests {
     /// A kernel that is full at the start, takes `bytes_per_ms` each millisecond of those and is full again.
     fn after(pace: &mut Pace, start: Instant, milliseconds: u32, bytes_per_ms: usize) -> Instant {
         pace.full(0, start);
-        (1..=milliseconds).for_each(|ms| pace.full(bytes_per_ms, start + MS * ms));
+        (1..=milliseconds).for_each(|ms| _ = pace.full(bytes_per_ms, start + MS * ms));
         start + MS * milliseconds
     }
 
@@ -180,6 +193,20 @@ mod tests {
             message(&mut pace, &mut now, 1_000, MS);
         }
         assert_eq!(pace.bytes(&options), 1 << 20, "who came back late cannot say how fast the link was");
+    }
+
+    #[test]
+    fn a_link_carries_what_it_did_at_its_best_until_it_is_slow_for_long() {
+        let (mut pace, start) = (Pace::default(), Instant::now());
+        let mut link = |milliseconds: std::ops::Range<u32>, bytes_per_ms: usize| {
+            milliseconds.filter_map(|ms| pace.full(bytes_per_ms, start + MS * ms)).last()
+        };
+        assert_eq!(link(0..20, 125_000), None, "not long enough");
+        assert_eq!(link(20..200, 125_000), Some(125e6));
+        let busy = link(200..1_000, 20_000).expect("known");
+        assert!((100e6..125e6).contains(&busy), "{busy}");
+        let slow = link(1_000..20_000, 20_000).expect("known");
+        assert!((20e6..21e6).contains(&slow), "{slow}");
     }
 
     #[test]
