@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::set_tcp_congestion;
 
 use super::calls::{CALLS_MAX, Calls, PROBE_CALLS};
 use super::command::{Error, Setting};
@@ -169,6 +170,8 @@ impl Ring {
             };
             for stream in [&next, &before] {
                 stream.set_nodelay(true)?;
+                // As our links within a host do; an estimate that paces (BBR) makes half of the connections slow.
+                set_tcp_congestion(stream, "reno")?;
                 stream.set_nonblocking(true)?;
             }
             Ok(Ring { rank, ranks, next, before })
