@@ -3,7 +3,7 @@
 mod support;
 
 use half::bf16;
-use paceline_collective::{KernelId, Place, Program, RankBuilder, Space};
+use paceline_collective::{KernelId, Place, Program, RankBuilder, Slot, Space, StepId};
 use paceline_comm::{
     CallOptions, CollectiveKind, CommError, Kernels, Origin, ProgramError, Protocol, Reduction, VerifiedProgram,
 };
@@ -62,9 +62,8 @@ fn a_reduced_value_is_gathered_in_another_encoding() {
     }
 }
 
-/// Two ranks, both of which end with the lower rank's bytes and then the other's.
-fn joined() -> VerifiedProgram {
-    const JOIN: KernelId = KernelId(6);
+/// Two ranks send each other their inputs, and both combine the lower rank's and the other's to their outputs.
+fn exchange(name: &str, combine: impl Fn(&mut RankBuilder, Slot, Slot, Slot) -> StepId) -> Program {
     let kind = CollectiveKind::AllReduce;
     let steps = |rank: usize| {
         let mut builder = RankBuilder::new(Place { kind, rank, world: 2, root: 0 }, 1);
@@ -73,10 +72,16 @@ fn joined() -> VerifiedProgram {
         builder.send(1 - rank, input);
         builder.receive(1 - rank, other);
         let (left, right) = if rank == 0 { (input, other) } else { (other, input) };
-        builder.combine_by(JOIN, left, right, output, true);
+        combine(&mut builder, left, right, output);
         builder.finish()
     };
-    let program = Program { algorithm: "join".into(), kind, root: 0, parts: 1, ranks: (0..2).map(steps).collect() };
+    Program { algorithm: name.to_owned(), kind, root: 0, parts: 1, ranks: (0..2).map(steps).collect() }
+}
+
+/// Two ranks, both of which end with the lower rank's bytes and then the other's.
+fn joined() -> VerifiedProgram {
+    const JOIN: KernelId = KernelId(6);
+    let program = exchange("join", |builder, left, right, output| builder.combine_by(JOIN, left, right, output, true));
     let join = |left: &[u8], right: &[u8], into: &mut [u8]| {
         let both = [left, right].concat();
         into[..both.len()].copy_from_slice(&both);
@@ -112,18 +117,7 @@ fn lengths_that_kernels_decide_come_back() {
 
 #[test]
 fn lengths_are_refused_where_no_kernel_takes_them() {
-    let kind = CollectiveKind::AllReduce;
-    let steps = |rank: usize| {
-        let mut builder = RankBuilder::new(Place { kind, rank, world: 2, root: 0 }, 1);
-        let (input, output) = (builder.tile(Space::Input, 0), builder.tile(Space::Output, 0));
-        let other = builder.tile(Space::Scratch, 0);
-        builder.send(1 - rank, input);
-        builder.receive(1 - rank, other);
-        let (left, right) = if rank == 0 { (input, other) } else { (other, input) };
-        builder.combine(left, right, output, true);
-        builder.finish()
-    };
-    let program = Program { algorithm: "plain".into(), kind, root: 0, parts: 1, ranks: (0..2).map(steps).collect() };
+    let program = exchange("plain", |builder, left, right, output| builder.combine(left, right, output, true));
     let program = VerifiedProgram::new(program, Kernels::new()).unwrap();
     on_all_ranks(Links::Memory, 2, move |comm| {
         let (options, input, mut output) = (CallOptions::default(), [comm.rank() as u8 + 1; 10], [0u8; 10]);
