@@ -33,6 +33,11 @@ pub(super) fn own_thread(passes: &[PassTimes], replay: Option<&Profile>) -> Vec<
             let iteration = pass.iteration;
             Span { start_s, end_s: end_s.max(start_s), iteration, tensor, ..Span::default() }
         };
+        // Steps of tensor and seconds, and from when to when each of them went on.
+        let replayed = |steps: &[(usize, f64)], parts: Vec<(f64, f64)>| -> Vec<Span> {
+            let took_time = steps.iter().zip(parts).filter(|(step, _)| step.1 > 0.0);
+            took_time.map(|(&(tensor, _), (start_s, end_s))| of(Some(tensor), start_s, end_s)).collect()
+        };
         let others_min_s = OTHERS_MIN * (pass.ended_s - pass.began_s);
         let others = |start_s: f64, end_s: f64| (end_s - start_s > others_min_s).then(|| of(None, start_s, end_s));
         let ends = pass.gates.iter().skip(1).map(|(_, [asked_s, ..])| *asked_s).chain([pass.backward_began_s]);
@@ -52,13 +57,7 @@ pub(super) fn own_thread(passes: &[PassTimes], replay: Option<&Profile>) -> Vec<
                     let mut parts = shares(waited_s, end_s, &weights);
                     let (start_s, end_s) = parts.remove(0);
                     update.spans.extend((update_s > 0.0).then(|| of(Some(parameter), start_s, end_s)));
-                    forward.spans.extend(
-                        steps
-                            .iter()
-                            .zip(parts)
-                            .filter(|(step, _)| step.1 > 0.0)
-                            .map(|(&(tensor, _), (start_s, end_s))| of(Some(tensor), start_s, end_s)),
-                    );
+                    forward.spans.extend(replayed(&steps, parts));
                 }
             }
         }
@@ -73,13 +72,7 @@ pub(super) fn own_thread(passes: &[PassTimes], replay: Option<&Profile>) -> Vec<
                 Some(profile) => {
                     let steps = backward_steps(profile, index);
                     let parts = shares(start_s, at_s, &steps.iter().map(|step| step.1).collect::<Vec<_>>());
-                    backward.spans.extend(
-                        steps
-                            .iter()
-                            .zip(parts)
-                            .filter(|(step, _)| step.1 > 0.0)
-                            .map(|(&(tensor, _), (start_s, end_s))| of(Some(tensor), start_s, end_s)),
-                    );
+                    backward.spans.extend(replayed(&steps, parts));
                     start_s = at_s;
                 }
             }
