@@ -96,7 +96,6 @@ fn every_unmarked_row_is_exact() {
         ("all-reduce", "double-binary-tree"),
         ("all-reduce", "halving-doubling"),
         ("all-reduce", "hierarchical"),
-        ("all-to-all", "direct"),
         ("gather", "binomial"),
         ("reduce-scatter", "direct"),
     ];
