@@ -56,6 +56,7 @@ const ALL_REDUCE: Kind = Kind::OneOf(&[
     "direct",
     "direct-scatter",
     "hierarchical",
+    "linear",
 ]);
 
 /// How many shards serve.
