@@ -138,6 +138,15 @@ pub(crate) fn busy_folding(link: &LinkCost, bytes: f64) -> f64 {
     busy(link, bytes) + link.gamma * bytes
 }
 
+/// One rank lends `bytes` to each of the others, who fetch them at once ([`LinkCosts::fetched`]).
+pub(crate) fn fetched_from_one(world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
+    if world == 1 {
+        return TileSeconds::NONE;
+    }
+    let starting = (world - 1) as f64 * link.overhead;
+    TileSeconds::pipeline(link.latency() + starting + link.beta * bytes, starting.max(busy(link, bytes)))
+}
+
 /// `messages` one after the other, each of which waits for the one before: one tile, and a further one.
 pub(crate) fn chained(messages: f64, link: &LinkCost, rest: f64) -> TileSeconds {
     if messages < 1.0 {

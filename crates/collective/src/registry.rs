@@ -51,7 +51,6 @@ pub fn registry() -> &'static [&'static dyn Algorithm] {
         &broadcast::Hierarchical,
         &push_pull::Direct,
         &push::Direct,
-        &all_reduce::Linear,
         &broadcast::Direct,
     ]
 }

@@ -134,7 +134,7 @@ mod tests {
     fn the_network_interfaces_of_hosts_decide_where_ranks_share_them() {
         let within = LinkCost { alpha: 5e-6, overhead: 1e-6, beta: 0.1e-9, gamma: 0.1e-9 };
         let across = LinkCost { alpha: 40e-6, overhead: 10e-6, beta: 8e-9, gamma: 0.1e-9 };
-        let costs = LinkCosts { within, across, contention: 0.0 };
+        let costs = LinkCosts { within, across, contention: 0.0, fetched: false };
         // Two hosts of four ranks, which are numbered in turn.
         let in_turn = Topology::of_hosts(&[0, 1, 0, 1, 0, 1, 0, 1]);
         for topology in [Topology::regular(4, 4), in_turn] {

@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 
 use paceline_collective::cost::{Cost, Load, walk};
 use paceline_collective::registry::{find, registry};
+use paceline_collective::select::cheapest;
 use paceline_collective::{Algorithm, KernelId, ReEncodingAllReduce, Topology, re_encoding_all_reduce, tiles};
 use paceline_plan::{CollectiveKind, LinkCost, LinkCosts};
 
@@ -25,6 +26,23 @@ fn the_formulas_agree_with_walking() {
         for costs in [LINK, LATE] {
             let tolerance = |load: &Load| tolerance(algorithm, topology.world(), load, costs == LATE);
             compare(algorithm, &topology, &costs, tolerance);
+        }
+    }
+}
+
+#[test]
+fn what_many_fetch_from_one_takes_as_long_as_one_message_and_is_chosen() {
+    let costs = LinkCosts { fetched: true, ..LATE };
+    for world in WORLDS {
+        let topology = Topology::flat(world);
+        for kind in [CollectiveKind::Broadcast, CollectiveKind::Scatter] {
+            compare(find(kind, "direct").unwrap(), &topology, &costs, |load| {
+                if load.bytes.is_multiple_of(load.tile_bytes) { 1.0 - 1e-9..=1.0 + 1e-9 } else { 0.97..=1.01 }
+            });
+            let chosen = |costs| cheapest(kind, &topology, 1 << 20, costs, |_| true).unwrap().algorithm.name();
+            if world >= 4 {
+                assert!(chosen(&costs) == "direct" && chosen(&LATE) != "direct", "{kind}, {world} ranks");
+            }
         }
     }
 }
@@ -90,11 +108,13 @@ fn tolerance(algorithm: &dyn Algorithm, world: usize, load: &Load, late: bool) -
 const HOSTS: [LinkCosts; 2] = [
     LinkCosts {
         contention: 0.0,
+        fetched: false,
         within: LinkCost { alpha: 5e-6, overhead: 2e-6, beta: 0.2e-9, gamma: 0.1e-9 },
         across: LinkCost { alpha: 30e-6, overhead: 10e-6, beta: 8e-9, gamma: 0.1e-9 },
     },
     LinkCosts {
         contention: 0.0,
+        fetched: false,
         within: LinkCost::hockney(5e-6, 0.2e-9, 0.1e-9),
         across: LinkCost::hockney(30e-6, 1e-9, 0.1e-9),
     },
@@ -157,7 +177,7 @@ fn hierarchical_algorithms_send_no_more_across_than_hosts_of_one_rank_would() {
     for (hosts, ranks) in [(2, 4), (8, 4), (4, 8), (3, 1)] {
         let topology = Topology::regular(hosts, ranks);
         let across = LinkCost { alpha: 0.0, overhead: 0.0, beta: 1.0, gamma: 0.0 };
-        let costs = LinkCosts { within: LinkCost { beta: 0.0, ..across }, across, contention: 0.0 };
+        let costs = LinkCosts { within: LinkCost { beta: 0.0, ..across }, across, contention: 0.0, fetched: false };
         let seconds = |kind| {
             let algorithm = find(kind, "hierarchical").unwrap();
             let tile_bytes = hosts * ranks;
@@ -220,7 +240,7 @@ fn messages_overlap_but_for_their_overhead_and_share_the_interface_of_a_host() {
     let gather = find(CollectiveKind::Gather, "direct").unwrap();
     let seconds =
         |topology: &Topology, costs| walk(&gather.program(topology, 0), &load, topology, &costs).unwrap().seconds;
-    let costs = LinkCosts { within: cost(4.0, 1.0), across: cost(10.0, 3.0), contention: 0.0 };
+    let costs = LinkCosts { within: cost(4.0, 1.0), across: cost(10.0, 3.0), contention: 0.0, fetched: false };
     // Four messages arrive 4 s after they were sent, a second apart.
     assert_eq!(seconds(&Topology::flat(5), costs), 7.0);
     assert_eq!(seconds(&Topology::regular(5, 1), costs), 19.0);

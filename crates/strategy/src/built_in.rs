@@ -56,7 +56,6 @@ const ALL_REDUCE: Kind = Kind::OneOf(&[
     "direct",
     "direct-scatter",
     "hierarchical",
-    "linear",
 ]);
 
 /// How many shards serve.

@@ -1,6 +1,6 @@
 use paceline_plan::{CollectiveKind, LinkCost, Rank};
 
-use crate::algorithm::busy;
+use crate::algorithm::{busy, fetched_from_one};
 use crate::{FlatAlgorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 
 /// Direct: the root sends to everybody else. Nobody passes anything on, so each takes the data from where the root has it
@@ -61,5 +61,10 @@ impl FlatAlgorithm for Direct {
         }
         let next = (world - 1) as f64 * busy(link, bytes);
         TileSeconds::pipeline(link.latency() + next, next)
+    }
+
+    /// All fetch at once.
+    fn fetched_tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
+        fetched_from_one(world, bytes, link)
     }
 }
