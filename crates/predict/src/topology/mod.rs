@@ -213,19 +213,10 @@ impl Network {
         if from == to {
             return Route { links: Vec::new(), latency_s: 0.0, overhead_bytes: 0.0 };
         }
-        let (mut links, overhead_s);
-        if sender == receiver {
-            links = vec![rank_out(from), rank_in(to)];
-            overhead_s = within.overhead_s;
-        } else {
-            links = Vec::with_capacity(6);
-            match &self.wiring {
-                Wiring::Switched(switched) => switched.path(sender, receiver, choice, &mut links),
-                Wiring::Torus(torus) => torus.path(sender, receiver, choice, &mut links),
-                Wiring::BCube(bcube) => bcube.path(sender, receiver, choice, &mut links),
-            }
-            overhead_s = across.overhead_s;
-        }
+        let (mut links, overhead_s) = match sender == receiver {
+            true => (vec![rank_out(from), rank_in(to)], within.overhead_s),
+            false => (self.path(sender, receiver, choice), across.overhead_s),
+        };
         let latency_s = links.iter().map(|&link| self.links[link as usize].latency_s).sum();
         let overhead_bytes = overhead_s * self.links[links[0] as usize].capacity;
         if sender != receiver && within.beta_s_per_byte <= across.beta_s_per_byte {
@@ -238,6 +229,17 @@ impl Network {
             }
         }
         Route { links, latency_s, overhead_bytes }
+    }
+
+    /// The links from one host to another.
+    fn path(&self, from: usize, to: usize, choice: &PathChoice) -> Vec<LinkId> {
+        let mut links = Vec::with_capacity(6);
+        match &self.wiring {
+            Wiring::Switched(switched) => switched.path(from, to, choice, &mut links),
+            Wiring::Torus(torus) => torus.path(from, to, choice, &mut links),
+            Wiring::BCube(bcube) => bcube.path(from, to, choice, &mut links),
+        }
+        links
     }
 }
 

@@ -91,8 +91,8 @@ impl Shape {
     pub fn hosts(&self) -> Option<usize> {
         match *self {
             Shape::Flat | Shape::Tree(_) | Shape::FatTree(_) => None,
-            Shape::Torus { x, y } => Some(x * y),
-            Shape::BCube { ports, levels } => Some(ports.pow(levels as u32)),
+            Shape::Torus { x, y } => Some(x.saturating_mul(y)),
+            Shape::BCube { ports, levels } => Some(ports.saturating_pow(u32::try_from(levels).unwrap_or(u32::MAX))),
         }
     }
 
