@@ -1,0 +1,368 @@
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+
+use paceline_collective::cost::Load;
+use paceline_collective::tiles;
+use paceline_collective::verify::{Reason, Refusal};
+
+use super::prepared::{Kind, NONE, refusal};
+use super::{Combining, Machine, Outcome, PreparedProgram};
+use crate::flows::{FlowId, FlowNetwork, RouteId};
+
+/// A program under way.
+pub(super) struct Run<'a> {
+    program: &'a PreparedProgram,
+    load: Load,
+    tiles: u32,
+    window: usize,
+    gamma: f64,
+    flows: FlowNetwork,
+    /// What each flow under way carries.
+    cargoes: Vec<Cargo>,
+    channels: Vec<Channel>,
+    ranks: Vec<RankState>,
+    /// The places of the tiles of each rank, `window` of them one after the other: a tile is at its number modulo that.
+    places: Vec<Place>,
+    /// How many steps each step still waits for, place by place.
+    waits: Vec<u32>,
+    queue: BinaryHeap<Reverse<Event>>,
+    now: f64,
+    ended: Vec<f64>,
+    messages: usize,
+}
+
+/// What a flow is.
+#[derive(Clone, Copy)]
+enum Cargo {
+    /// The message that its channel has under way.
+    Message { channel: u32 },
+    /// Work that takes the place of receiving.
+    Work { rank: u32 },
+}
+
+/// The messages from one rank to another.
+struct Channel {
+    route: RouteId,
+    latency_s: f64,
+    overhead_bytes: f64,
+    /// The one under way, and those that wait for their turn.
+    leaving: Option<Piece>,
+    waiting: BinaryHeap<Reverse<Piece>>,
+    bytes: f64,
+}
+
+/// What one rank computes.
+struct RankState {
+    /// Its port, for work that takes the place of receiving, and how many bytes a second it takes in.
+    port: RouteId,
+    port_capacity: f64,
+    working: Option<Piece>,
+    waiting: BinaryHeap<Reverse<Piece>>,
+    /// Tiles begun.
+    begun: u32,
+}
+
+/// Where a rank keeps the state of a tile.
+#[derive(Clone, Copy)]
+struct Place {
+    tile: u32,
+    /// Steps that have not ended.
+    left: u32,
+}
+
+/// A step in a tile; of several, the earliest tile and step are served first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Piece {
+    tile: u32,
+    step: u32,
+}
+
+/// A message has arrived at the step that takes it in, or the work of a step is done.
+#[derive(Clone, Copy)]
+struct Event {
+    time: f64,
+    arrived: bool,
+    piece: Piece,
+}
+
+/// Moments that lie closer together than this, relative to the time since the start, differ by rounding.
+const SIMULTANEOUS: f64 = 1e-12;
+
+impl<'a> Run<'a> {
+    pub fn new(program: &'a PreparedProgram, load: &Load, machine: &Machine<'_>) -> Run<'a> {
+        let network = machine.network;
+        let tiles = tiles(load.bytes, load.tile_bytes) as u32;
+        let window = load.window.min(tiles as usize);
+        let mut flows = FlowNetwork::new(network.links().iter().map(|link| link.capacity));
+        let channel = |&(from, to): &(u32, u32)| {
+            let route = network.route(from as usize, to as usize, &machine.choice);
+            let (latency_s, overhead_bytes) = (route.latency_s, route.overhead_bytes);
+            let route = flows.add_route(&route.links);
+            Channel { route, latency_s, overhead_bytes, leaving: None, waiting: BinaryHeap::new(), bytes: 0.0 }
+        };
+        let channels = program.pairs.iter().map(channel).collect();
+        let ranks = (0..program.world()).map(|rank| {
+            let link = network.port_in(rank);
+            let beside = machine.combining == Combining::Beside;
+            let port = flows.add_route(if beside { &[] } else { std::slice::from_ref(&link) });
+            let port_capacity = if beside { 0.0 } else { network.links()[link as usize].capacity };
+            RankState { port, port_capacity, working: None, waiting: BinaryHeap::new(), begun: 0 }
+        });
+        let ranks = ranks.collect();
+        Run {
+            program,
+            load: *load,
+            tiles,
+            window,
+            gamma: machine.gamma,
+            flows,
+            cargoes: Vec::new(),
+            channels,
+            ranks,
+            places: vec![Place { tile: NONE, left: 0 }; window * program.world()],
+            waits: vec![0; window * program.steps()],
+            queue: BinaryHeap::new(),
+            now: 0.0,
+            ended: vec![0.0; program.world()],
+            messages: 0,
+        }
+    }
+
+    pub fn run(mut self) -> Result<Outcome, Refusal> {
+        (0..self.program.world()).for_each(|rank| self.begin_tiles(rank));
+        let mut completed = Vec::new();
+        while let Some(now) = self.next_moment() {
+            self.now = now;
+            self.flows.take_completed(now, &mut completed);
+            for flow in completed.drain(..) {
+                self.carried(flow);
+            }
+            let until = now + now * SIMULTANEOUS;
+            while let Some(&Reverse(event)) = self.queue.peek().filter(|event| event.0.time <= until) {
+                self.queue.pop();
+                self.happened(event);
+            }
+        }
+        self.finish()
+    }
+
+    fn next_moment(&mut self) -> Option<f64> {
+        let event = self.queue.peek().map(|event| event.0.time);
+        match (self.flows.next_completion(), event) {
+            (Some(flow), Some(event)) => Some(flow.min(event).max(self.now)),
+            (one, other) => one.or(other).map(|time| time.max(self.now)),
+        }
+    }
+
+    /// Begins the tiles whose places are free: their steps that wait for nothing are ready.
+    fn begin_tiles(&mut self, rank: usize) {
+        let program = self.program;
+        let steps = program.steps_of(rank);
+        while self.ranks[rank].begun < self.tiles {
+            let tile = self.ranks[rank].begun;
+            let place = &mut self.places[rank * self.window + tile as usize % self.window];
+            if place.left > 0 {
+                return;
+            }
+            *place = Place { tile, left: steps.len() as u32 };
+            self.ranks[rank].begun += 1;
+            let (all, slots) = (steps.start as usize..steps.end as usize, self.slot(Piece { tile, step: steps.start }));
+            self.waits[slots..slots + steps.len()].copy_from_slice(&program.waits[all]);
+            for step in steps.clone().filter(|&step| program.waits[step as usize] == 0) {
+                self.ready(Piece { tile, step });
+            }
+        }
+    }
+
+    /// Where the waits of a step in a tile are counted.
+    fn slot(&self, piece: Piece) -> usize {
+        piece.tile as usize % self.window * self.program.steps() + piece.step as usize
+    }
+
+    /// A step waits for nothing more.
+    fn ready(&mut self, piece: Piece) {
+        let step = piece.step as usize;
+        match self.program.kinds[step] {
+            Kind::Local => self.work(piece),
+            Kind::Send if self.is_ready(Piece { step: self.program.peers[step], ..piece }) => self.send(piece),
+            Kind::Store | Kind::Fold => {
+                let send = Piece { step: self.program.peers[step], ..piece };
+                if self.is_ready(send) {
+                    self.send(send);
+                }
+            }
+            Kind::Send => {}
+        }
+    }
+
+    /// Does another rank's step wait for nothing in this tile?
+    fn is_ready(&self, piece: Piece) -> bool {
+        let place = &self.places[self.program.rank(piece.step) * self.window + piece.tile as usize % self.window];
+        place.tile == piece.tile && self.waits[self.slot(piece)] == 0
+    }
+
+    /// Both sides of a message are ready.
+    fn send(&mut self, piece: Piece) {
+        let channel = self.program.channels[piece.step as usize];
+        if self.channels[channel as usize].leaving.is_some() {
+            self.channels[channel as usize].waiting.push(Reverse(piece));
+        } else {
+            self.leave(channel, piece);
+        }
+    }
+
+    fn leave(&mut self, channel: u32, piece: Piece) {
+        let bytes = self.bytes(piece);
+        let state = &mut self.channels[channel as usize];
+        state.leaving = Some(piece);
+        state.bytes += bytes;
+        self.messages += 1;
+        let flow = self.flows.add(state.route, bytes + state.overhead_bytes, self.now);
+        self.load_on(flow, Cargo::Message { channel });
+    }
+
+    fn load_on(&mut self, flow: FlowId, cargo: Cargo) {
+        if self.cargoes.len() <= flow.index() {
+            self.cargoes.resize(flow.index() + 1, cargo);
+        }
+        self.cargoes[flow.index()] = cargo;
+    }
+
+    /// A flow is through.
+    fn carried(&mut self, flow: FlowId) {
+        match self.cargoes[flow.index()] {
+            Cargo::Message { channel } => self.left(channel),
+            Cargo::Work { rank } => {
+                if let Some(piece) = self.ranks[rank as usize].working {
+                    self.worked(piece);
+                }
+            }
+        }
+    }
+
+    /// A message has left: its sender may overwrite it, and the next one has its turn.
+    fn left(&mut self, channel: u32) {
+        let state = &mut self.channels[channel as usize];
+        let latency = state.latency_s;
+        let Some(piece) = state.leaving.take() else { return };
+        if let Some(Reverse(next)) = state.waiting.pop() {
+            self.leave(channel, next);
+        }
+        let step = self.program.peers[piece.step as usize];
+        self.push(Event { time: self.now + latency, arrived: true, piece: Piece { step, ..piece } });
+        self.end(piece);
+    }
+
+    fn push(&mut self, event: Event) {
+        self.queue.push(Reverse(event));
+    }
+
+    fn happened(&mut self, event: Event) {
+        if !event.arrived {
+            self.worked(event.piece);
+        } else if self.program.kinds[event.piece.step as usize] == Kind::Fold {
+            self.work(event.piece);
+        } else {
+            self.end(event.piece);
+        }
+    }
+
+    /// A step has something to compute.
+    fn work(&mut self, piece: Piece) {
+        let rank = self.program.rank(piece.step);
+        if self.ranks[rank].working.is_some() {
+            self.ranks[rank].waiting.push(Reverse(piece));
+        } else {
+            self.begin_work(rank, piece);
+        }
+    }
+
+    fn begin_work(&mut self, rank: usize, piece: Piece) {
+        let seconds = self.gamma * self.bytes(piece);
+        let RankState { port, port_capacity, .. } = self.ranks[rank];
+        self.ranks[rank].working = Some(piece);
+        if port_capacity == 0.0 {
+            self.push(Event { time: self.now + seconds, arrived: false, piece });
+        } else {
+            let flow = self.flows.add(port, seconds * port_capacity, self.now);
+            self.load_on(flow, Cargo::Work { rank: rank as u32 });
+        }
+    }
+
+    /// The work of a step is done.
+    fn worked(&mut self, piece: Piece) {
+        let rank = self.program.rank(piece.step);
+        self.ranks[rank].working = None;
+        if let Some(Reverse(next)) = self.ranks[rank].waiting.pop() {
+            self.begin_work(rank, next);
+        }
+        self.end(piece);
+    }
+
+    /// A step has ended.
+    fn end(&mut self, piece: Piece) {
+        let program = self.program;
+        let step = piece.step as usize;
+        for &next in &program.successors[program.begin[step] as usize..program.begin[step + 1] as usize] {
+            let next = Piece { step: next, ..piece };
+            let slot = self.slot(next);
+            self.waits[slot] -= 1;
+            if self.waits[slot] == 0 {
+                self.ready(next);
+            }
+        }
+        let rank = program.rank(piece.step);
+        self.ended[rank] = self.now;
+        let place = &mut self.places[rank * self.window + piece.tile as usize % self.window];
+        place.left -= 1;
+        if place.left == 0 {
+            self.begin_tiles(rank);
+        }
+    }
+
+    /// The bytes that a step moves or computes.
+    fn bytes(&self, piece: Piece) -> f64 {
+        let begin = piece.tile as usize * self.load.tile_bytes;
+        let tile = self.load.tile_bytes.min(self.load.bytes - begin);
+        let amount = self.program.amounts[piece.step as usize];
+        tile as f64 * f64::from(amount) / f64::from(self.program.parts)
+    }
+
+    /// Has everything ended that was to end?
+    fn finish(self) -> Result<Outcome, Refusal> {
+        for (rank, state) in self.ranks.iter().enumerate() {
+            let places = &self.places[rank * self.window..(rank + 1) * self.window];
+            if let Some(place) = places.iter().find(|place| place.left > 0) {
+                let waits = |&step: &u32| self.waits[self.slot(Piece { tile: place.tile, step })] > 0;
+                let step = self.program.steps_of(rank).find(waits).map(|step| step - self.program.first[rank]);
+                return Err(refusal(rank, step, Reason::Cycle));
+            }
+            debug_assert_eq!(state.begun, self.tiles);
+        }
+        let mut link_bytes = vec![0.0; self.flows.links()];
+        for channel in &self.channels {
+            self.flows.route(channel.route).iter().for_each(|&link| link_bytes[link as usize] += channel.bytes);
+        }
+        Ok(Outcome { seconds: self.now, rank_seconds: self.ended, messages: self.messages, link_bytes })
+    }
+}
+
+impl Ord for Event {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.time.total_cmp(&other.time).then((self.piece, self.arrived).cmp(&(other.piece, other.arrived)))
+    }
+}
+
+impl PartialOrd for Event {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Event {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Event {}
