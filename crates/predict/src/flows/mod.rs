@@ -134,7 +134,7 @@ impl FlowNetwork {
     }
 
     /// Removes all flows that are through by now, and appends them to `completed`, in the order of their ends, then of their
-    /// numbers.
+    /// numbers. The next flows that set out use these numbers again.
     ///
     /// # Panics
     /// If time goes back.

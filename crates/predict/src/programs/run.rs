@@ -130,13 +130,13 @@ impl<'a> Run<'a> {
 
     pub fn run(mut self) -> Result<Outcome, Refusal> {
         (0..self.program.world()).for_each(|rank| self.begin_tiles(rank));
-        let mut completed = Vec::new();
+        let (mut completed, mut cargoes) = (Vec::new(), Vec::new());
         while let Some(now) = self.next_moment() {
             self.now = now;
             self.flows.take_completed(now, &mut completed);
-            for flow in completed.drain(..) {
-                self.carried(flow);
-            }
+            // All of them before the first one lets another flow begin, which takes one of their numbers.
+            cargoes.extend(completed.drain(..).map(|flow| self.cargoes[flow.index()]));
+            cargoes.drain(..).for_each(|cargo| self.carried(cargo));
             let until = now + now * SIMULTANEOUS;
             while let Some(&Reverse(event)) = self.queue.peek().filter(|event| event.0.time <= until) {
                 self.queue.pop();
@@ -229,8 +229,8 @@ impl<'a> Run<'a> {
     }
 
     /// A flow is through.
-    fn carried(&mut self, flow: FlowId) {
-        match self.cargoes[flow.index()] {
+    fn carried(&mut self, cargo: Cargo) {
+        match cargo {
             Cargo::Message { channel } => self.left(channel),
             Cargo::Work { rank } => {
                 if let Some(piece) = self.ranks[rank as usize].working {

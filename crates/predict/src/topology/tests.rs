@@ -141,13 +141,14 @@ fn a_hash_uses_all_spines_about_evenly() {
 fn a_torus_goes_dimension_by_dimension_the_shorter_way() {
     let torus = network("torus:5x4", 20, 1);
     let y_first = PathChoice { y_first: true, ..PathChoice::default() };
+    let x_first = PathChoice::default();
     let path = |from, to, choice| nodes(&torus, from, to, choice);
     let hosts = |hosts: &[usize]| hosts.iter().map(|&host| Node::Host(host)).collect::<Vec<_>>();
     // Host 18 is column 3 of row 3: two to the left, one down, both past the edge.
-    assert_eq!(path(0, 18, &PathChoice::default()), hosts(&[0, 4, 3, 18]));
+    assert_eq!(path(0, 18, &x_first), hosts(&[0, 4, 3, 18]));
     assert_eq!(path(0, 18, &y_first), hosts(&[0, 15, 19, 18]));
     // Two rows away, both ways are as long: upwards.
-    assert_eq!(path(1, 11, &PathChoice::default()), hosts(&[1, 6, 11]));
+    assert_eq!(path(1, 11, &x_first), hosts(&[1, 6, 11]));
     assert_eq!(torus.links.len(), 2 * 20 + 4 * 20);
     // A ring of two has one cable.
     assert_eq!(network("torus:2x1", 2, 1).links.len(), 2 * 2 + 2);
