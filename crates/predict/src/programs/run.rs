@@ -5,7 +5,7 @@ use paceline_collective::cost::Load;
 use paceline_collective::tiles;
 use paceline_collective::verify::{Reason, Refusal};
 
-use super::prepared::{Kind, NONE, refusal};
+use super::prepared::{Kind, NONE, Step, refusal};
 use super::{Combining, Machine, Outcome, PreparedProgram};
 use crate::flows::{FlowId, FlowNetwork, RouteId};
 
@@ -23,7 +23,7 @@ pub(super) struct Run<'a> {
     ranks: Vec<RankState>,
     /// The places of the tiles of each rank, `window` of them one after the other: a tile is at its number modulo that.
     places: Vec<Place>,
-    /// How many steps each step still waits for, place by place.
+    /// How many steps each step still waits for, place by place; [`BEGUN`] for a message that waits no more.
     waits: Vec<u32>,
     queue: BinaryHeap<Reverse<Event>>,
     now: f64,
@@ -81,9 +81,15 @@ struct Piece {
 #[derive(Clone, Copy)]
 struct Event {
     time: f64,
+    rank: u32,
     arrived: bool,
     piece: Piece,
 }
+
+/// Both sides of a message were ready, or the tile has not begun yet. So a side whose own tile has begun and that finds no
+/// wait left at the other side finds it in the same tile: an earlier one would have had to end there before a later one
+/// could begin at the same place.
+const BEGUN: u32 = u32::MAX;
 
 /// Moments that lie closer together than this, relative to the time since the start, differ by rounding.
 const SIMULTANEOUS: f64 = 1e-12;
@@ -120,7 +126,7 @@ impl<'a> Run<'a> {
             channels,
             ranks,
             places: vec![Place { tile: NONE, left: 0 }; window * program.world()],
-            waits: vec![0; window * program.steps()],
+            waits: vec![BEGUN; window * program.steps()],
             queue: BinaryHeap::new(),
             now: 0.0,
             ended: vec![0.0; program.world()],
@@ -167,9 +173,12 @@ impl<'a> Run<'a> {
             *place = Place { tile, left: steps.len() as u32 };
             self.ranks[rank].begun += 1;
             let (all, slots) = (steps.start as usize..steps.end as usize, self.slot(Piece { tile, step: steps.start }));
-            self.waits[slots..slots + steps.len()].copy_from_slice(&program.waits[all]);
-            for step in steps.clone().filter(|&step| program.waits[step as usize] == 0) {
-                self.ready(Piece { tile, step });
+            self.waits[slots..slots + steps.len()]
+                .iter_mut()
+                .zip(&program.steps[all])
+                .for_each(|(waits, step)| *waits = step.waits);
+            for step in steps.clone().filter(|&step| program.steps[step as usize].waits == 0) {
+                self.ready(rank, Piece { tile, step });
             }
         }
     }
@@ -179,31 +188,23 @@ impl<'a> Run<'a> {
         piece.tile as usize % self.window * self.program.steps() + piece.step as usize
     }
 
-    /// A step waits for nothing more.
-    fn ready(&mut self, piece: Piece) {
-        let step = piece.step as usize;
-        match self.program.kinds[step] {
-            Kind::Local => self.work(piece),
-            Kind::Send if self.is_ready(Piece { step: self.program.peers[step], ..piece }) => self.send(piece),
-            Kind::Store | Kind::Fold => {
-                let send = Piece { step: self.program.peers[step], ..piece };
-                if self.is_ready(send) {
-                    self.send(send);
-                }
-            }
-            Kind::Send => {}
+    /// A step of a rank waits for nothing more.
+    fn ready(&mut self, rank: usize, piece: Piece) {
+        let Step { kind, peer, .. } = self.program.steps[piece.step as usize];
+        if kind == Kind::Local {
+            return self.work(rank, piece);
         }
-    }
-
-    /// Does another rank's step wait for nothing in this tile?
-    fn is_ready(&self, piece: Piece) -> bool {
-        let place = &self.places[self.program.rank(piece.step) * self.window + piece.tile as usize % self.window];
-        place.tile == piece.tile && self.waits[self.slot(piece)] == 0
+        let peer = Piece { step: peer, ..piece };
+        let (own, others) = (self.slot(piece), self.slot(peer));
+        if self.waits[others] == 0 {
+            (self.waits[own], self.waits[others]) = (BEGUN, BEGUN);
+            self.send(if kind == Kind::Send { piece } else { peer });
+        }
     }
 
     /// Both sides of a message are ready.
     fn send(&mut self, piece: Piece) {
-        let channel = self.program.channels[piece.step as usize];
+        let channel = self.program.steps[piece.step as usize].channel;
         if self.channels[channel as usize].leaving.is_some() {
             self.channels[channel as usize].waiting.push(Reverse(piece));
         } else {
@@ -232,44 +233,37 @@ impl<'a> Run<'a> {
     fn carried(&mut self, cargo: Cargo) {
         match cargo {
             Cargo::Message { channel } => self.left(channel),
-            Cargo::Work { rank } => {
-                if let Some(piece) = self.ranks[rank as usize].working {
-                    self.worked(piece);
-                }
-            }
+            Cargo::Work { rank } => self.worked(rank as usize),
         }
     }
 
     /// A message has left: its sender may overwrite it, and the next one has its turn.
     fn left(&mut self, channel: u32) {
         let state = &mut self.channels[channel as usize];
-        let latency = state.latency_s;
+        let time = self.now + state.latency_s;
         let Some(piece) = state.leaving.take() else { return };
         if let Some(Reverse(next)) = state.waiting.pop() {
             self.leave(channel, next);
         }
-        let step = self.program.peers[piece.step as usize];
-        self.push(Event { time: self.now + latency, arrived: true, piece: Piece { step, ..piece } });
-        self.end(piece);
+        let (sender, receiver) = self.program.pairs[channel as usize];
+        let receive = Piece { step: self.program.steps[piece.step as usize].peer, ..piece };
+        self.queue.push(Reverse(Event { time, rank: receiver, arrived: true, piece: receive }));
+        self.end(sender as usize, piece);
     }
 
-    fn push(&mut self, event: Event) {
-        self.queue.push(Reverse(event));
-    }
-
-    fn happened(&mut self, event: Event) {
-        if !event.arrived {
-            self.worked(event.piece);
-        } else if self.program.kinds[event.piece.step as usize] == Kind::Fold {
-            self.work(event.piece);
+    fn happened(&mut self, Event { rank, arrived, piece, .. }: Event) {
+        let rank = rank as usize;
+        if !arrived {
+            self.worked(rank);
+        } else if self.program.steps[piece.step as usize].kind == Kind::Fold && self.gamma > 0.0 {
+            self.work(rank, piece);
         } else {
-            self.end(event.piece);
+            self.end(rank, piece);
         }
     }
 
     /// A step has something to compute.
-    fn work(&mut self, piece: Piece) {
-        let rank = self.program.rank(piece.step);
+    fn work(&mut self, rank: usize, piece: Piece) {
         if self.ranks[rank].working.is_some() {
             self.ranks[rank].waiting.push(Reverse(piece));
         } else {
@@ -281,37 +275,35 @@ impl<'a> Run<'a> {
         let seconds = self.gamma * self.bytes(piece);
         let RankState { port, port_capacity, .. } = self.ranks[rank];
         self.ranks[rank].working = Some(piece);
+        let number = rank as u32;
         if port_capacity == 0.0 {
-            self.push(Event { time: self.now + seconds, arrived: false, piece });
+            self.queue.push(Reverse(Event { time: self.now + seconds, rank: number, arrived: false, piece }));
         } else {
             let flow = self.flows.add(port, seconds * port_capacity, self.now);
-            self.load_on(flow, Cargo::Work { rank: rank as u32 });
+            self.load_on(flow, Cargo::Work { rank: number });
         }
     }
 
-    /// The work of a step is done.
-    fn worked(&mut self, piece: Piece) {
-        let rank = self.program.rank(piece.step);
-        self.ranks[rank].working = None;
+    /// A rank has done its work, and begins the next.
+    fn worked(&mut self, rank: usize) {
+        let Some(piece) = self.ranks[rank].working.take() else { return };
         if let Some(Reverse(next)) = self.ranks[rank].waiting.pop() {
             self.begin_work(rank, next);
         }
-        self.end(piece);
+        self.end(rank, piece);
     }
 
-    /// A step has ended.
-    fn end(&mut self, piece: Piece) {
+    /// A step of a rank has ended.
+    fn end(&mut self, rank: usize, piece: Piece) {
         let program = self.program;
-        let step = piece.step as usize;
-        for &next in &program.successors[program.begin[step] as usize..program.begin[step + 1] as usize] {
+        for &next in program.successors(piece.step) {
             let next = Piece { step: next, ..piece };
             let slot = self.slot(next);
             self.waits[slot] -= 1;
             if self.waits[slot] == 0 {
-                self.ready(next);
+                self.ready(rank, next);
             }
         }
-        let rank = program.rank(piece.step);
         self.ended[rank] = self.now;
         let place = &mut self.places[rank * self.window + piece.tile as usize % self.window];
         place.left -= 1;
@@ -324,7 +316,7 @@ impl<'a> Run<'a> {
     fn bytes(&self, piece: Piece) -> f64 {
         let begin = piece.tile as usize * self.load.tile_bytes;
         let tile = self.load.tile_bytes.min(self.load.bytes - begin);
-        let amount = self.program.amounts[piece.step as usize];
+        let amount = self.program.steps[piece.step as usize].amount;
         tile as f64 * f64::from(amount) / f64::from(self.program.parts)
     }
 
@@ -333,7 +325,7 @@ impl<'a> Run<'a> {
         for (rank, state) in self.ranks.iter().enumerate() {
             let places = &self.places[rank * self.window..(rank + 1) * self.window];
             if let Some(place) = places.iter().find(|place| place.left > 0) {
-                let waits = |&step: &u32| self.waits[self.slot(Piece { tile: place.tile, step })] > 0;
+                let waits = |&step: &u32| !matches!(self.waits[self.slot(Piece { tile: place.tile, step })], 0 | BEGUN);
                 let step = self.program.steps_of(rank).find(waits).map(|step| step - self.program.first[rank]);
                 return Err(refusal(rank, step, Reason::Cycle));
             }
