@@ -128,7 +128,12 @@ fn rates_are_max_min_fair_whatever_comes_and_goes() {
     for seed in 0..300 {
         println!("seed {seed}");
         let mut random = Random::new(seed);
-        let capacities: Vec<f64> = (0..1 + random.below(12)).map(|_| 1.0 + random.below(4) as f64).collect();
+        // Capacities that make many flows equal, or that lie far apart.
+        let capacity = |random: &mut Random| match seed % 2 {
+            0 => 1.0 + random.below(4) as f64,
+            _ => 10f64.powf(random.below(6000) as f64 / 1000.0),
+        };
+        let capacities: Vec<f64> = (0..1 + random.below(12)).map(|_| capacity(&mut random)).collect();
         let mut network = FlowNetwork::new(capacities.iter().copied());
         let mut flows: Vec<(FlowId, Vec<LinkId>)> = Vec::new();
         let mut now = 0.0;

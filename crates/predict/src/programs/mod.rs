@@ -2,8 +2,9 @@
 //!
 //! The machine: the messages from one rank to another leave one after the other, the earliest tile and step first, as
 //! on a connection. The first messages of all connections are flows ([`crate::flows`]) and share the links of the
-//! [`Network`] fairly. A message leaves when its sender and its receiver are both ready for it; it keeps its route busy for
-//! its bytes and its overhead, then the sender may overwrite them; and after the latency of its route it has arrived.
+//! [`Network`] fairly. When its sender is ready, a message is on its way to the receiver for the latency of its route; then,
+//! as soon as that is ready for it, it keeps its route busy for its bytes and its overhead; and then it has been taken in,
+//! and the sender may overwrite it. So who takes in one message after the other waits for the latency of the first.
 //! Folding, combining, copying and mapping b bytes takes a rank gamma·b seconds, one piece of work after the other; only a
 //! copy that vanishes in place is free. A program is stated for one tile and repeated tile by tile, with as many of them
 //! begun as the window allows, as in the engine.
@@ -16,6 +17,7 @@
 
 mod prepared;
 mod run;
+mod turns;
 
 use paceline_collective::cost::Load;
 use paceline_collective::verify::Refusal;
@@ -31,10 +33,22 @@ pub struct Machine<'a> {
     pub network: &'a Network,
     /// Which of several routes messages take.
     pub choice: PathChoice,
+    /// How many messages a rank sends at once.
+    pub sending: Sending,
     /// Seconds per byte that a rank folds, combines, copies or maps.
     pub gamma: f64,
     /// What a rank takes in meanwhile.
     pub combining: Combining,
+}
+
+/// How many messages a rank sends at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sending {
+    /// One to each receiver that is ready: they share the rank's port, as TCP connections do.
+    #[default]
+    AtOnce,
+    /// One, and it takes in one, too: of those that can, the earliest tile and step. So the closed formulas have it.
+    InTurn,
 }
 
 /// What a rank takes in while it folds, combines, copies or maps.
@@ -64,7 +78,13 @@ pub struct Outcome {
 impl<'a> Machine<'a> {
     /// One on which combining takes no time.
     pub fn new(network: &'a Network) -> Machine<'a> {
-        Machine { network, choice: PathChoice::default(), gamma: 0.0, combining: Combining::default() }
+        Machine {
+            network,
+            choice: PathChoice::default(),
+            sending: Sending::default(),
+            gamma: 0.0,
+            combining: Combining::default(),
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use paceline_collective::tiles;
 use paceline_collective::verify::{Reason, Refusal};
 
 use super::prepared::{Kind, NONE, Step, refusal};
+use super::turns::{Piece, Turns, Way};
 use super::{Combining, Machine, Outcome, PreparedProgram};
 use crate::flows::{FlowId, FlowNetwork, RouteId};
 
@@ -20,10 +21,11 @@ pub(super) struct Run<'a> {
     /// What each flow under way carries.
     cargoes: Vec<Cargo>,
     channels: Vec<Channel>,
+    turns: Turns,
     ranks: Vec<RankState>,
     /// The places of the tiles of each rank, `window` of them one after the other: a tile is at its number modulo that.
     places: Vec<Place>,
-    /// How many steps each step still waits for, place by place; [`BEGUN`] for a message that waits no more.
+    /// How many steps each step still waits for, place by place; or [`BEGUN`], or [`ON_ITS_WAY`].
     waits: Vec<u32>,
     queue: BinaryHeap<Reverse<Event>>,
     now: f64,
@@ -34,10 +36,10 @@ pub(super) struct Run<'a> {
 /// What a flow is.
 #[derive(Clone, Copy)]
 enum Cargo {
-    /// The message that its channel has under way.
-    Message { channel: u32 },
+    /// A message, by its send.
+    Message(Piece),
     /// Work that takes the place of receiving.
-    Work { rank: u32 },
+    Work(u32),
 }
 
 /// The messages from one rank to another.
@@ -45,9 +47,6 @@ struct Channel {
     route: RouteId,
     latency_s: f64,
     overhead_bytes: f64,
-    /// The one under way, and those that wait for their turn.
-    leaving: Option<Piece>,
-    waiting: BinaryHeap<Reverse<Piece>>,
     bytes: f64,
 }
 
@@ -70,26 +69,28 @@ struct Place {
     left: u32,
 }
 
-/// A step in a tile; of several, the earliest tile and step are served first.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Piece {
-    tile: u32,
-    step: u32,
-}
-
-/// A message has arrived at the step that takes it in, or the work of a step is done.
+/// Something that happens by itself.
 #[derive(Clone, Copy)]
 struct Event {
     time: f64,
-    rank: u32,
-    arrived: bool,
-    piece: Piece,
+    what: Happening,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Happening {
+    /// A message, by its send, is where its receiver can take it in.
+    Arrives(Piece),
+    /// A rank has done its work.
+    Worked(u32),
 }
 
 /// Both sides of a message were ready, or the tile has not begun yet. So a side whose own tile has begun and that finds no
 /// wait left at the other side finds it in the same tile: an earlier one would have had to end there before a later one
 /// could begin at the same place.
 const BEGUN: u32 = u32::MAX;
+
+/// A send is ready, and its message on its way to the receiver.
+const ON_ITS_WAY: u32 = u32::MAX - 1;
 
 /// Moments that lie closer together than this, relative to the time since the start, differ by rounding.
 const SIMULTANEOUS: f64 = 1e-12;
@@ -104,9 +105,10 @@ impl<'a> Run<'a> {
             let route = network.route(from as usize, to as usize, &machine.choice);
             let (latency_s, overhead_bytes) = (route.latency_s, route.overhead_bytes);
             let route = flows.add_route(&route.links);
-            Channel { route, latency_s, overhead_bytes, leaving: None, waiting: BinaryHeap::new(), bytes: 0.0 }
+            Channel { route, latency_s, overhead_bytes, bytes: 0.0 }
         };
-        let channels = program.pairs.iter().map(channel).collect();
+        let channels: Vec<Channel> = program.pairs.iter().map(channel).collect();
+        let turns = Turns::new(machine.sending, channels.len(), program.world());
         let ranks = (0..program.world()).map(|rank| {
             let link = network.port_in(rank);
             let beside = machine.combining == Combining::Beside;
@@ -124,6 +126,7 @@ impl<'a> Run<'a> {
             flows,
             cargoes: Vec::new(),
             channels,
+            turns,
             ranks,
             places: vec![Place { tile: NONE, left: 0 }; window * program.world()],
             waits: vec![BEGUN; window * program.steps()],
@@ -146,7 +149,7 @@ impl<'a> Run<'a> {
             let until = now + now * SIMULTANEOUS;
             while let Some(&Reverse(event)) = self.queue.peek().filter(|event| event.0.time <= until) {
                 self.queue.pop();
-                self.happened(event);
+                self.happened(event.what);
             }
         }
         self.finish()
@@ -190,10 +193,36 @@ impl<'a> Run<'a> {
 
     /// A step of a rank waits for nothing more.
     fn ready(&mut self, rank: usize, piece: Piece) {
-        let Step { kind, peer, .. } = self.program.steps[piece.step as usize];
-        if kind == Kind::Local {
-            return self.work(rank, piece);
+        let Step { kind, channel, .. } = self.program.steps[piece.step as usize];
+        match kind {
+            Kind::Local => self.work(rank, piece),
+            Kind::Store | Kind::Fold => self.meet(piece),
+            Kind::Send => {
+                let slot = self.slot(piece);
+                self.waits[slot] = ON_ITS_WAY;
+                self.push(self.channels[channel as usize].latency_s, Happening::Arrives(piece));
+            }
         }
+    }
+
+    fn push(&mut self, seconds: f64, what: Happening) {
+        self.queue.push(Reverse(Event { time: self.now + seconds, what }));
+    }
+
+    fn happened(&mut self, what: Happening) {
+        match what {
+            Happening::Arrives(piece) => {
+                let slot = self.slot(piece);
+                self.waits[slot] = 0;
+                self.meet(piece);
+            }
+            Happening::Worked(rank) => self.worked(rank as usize),
+        }
+    }
+
+    /// One side of a message is where the other one can meet it. If that is there, too, the message can leave.
+    fn meet(&mut self, piece: Piece) {
+        let Step { kind, peer, .. } = self.program.steps[piece.step as usize];
         let peer = Piece { step: peer, ..piece };
         let (own, others) = (self.slot(piece), self.slot(peer));
         if self.waits[others] == 0 {
@@ -202,24 +231,26 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Both sides of a message are ready.
+    /// A message, by its send, leaves as soon as it has its turn.
     fn send(&mut self, piece: Piece) {
-        let channel = self.program.steps[piece.step as usize].channel;
-        if self.channels[channel as usize].leaving.is_some() {
-            self.channels[channel as usize].waiting.push(Reverse(piece));
-        } else {
-            self.leave(channel, piece);
+        if self.turns.may_leave(piece, self.way(piece)) {
+            self.leave(piece);
         }
     }
 
-    fn leave(&mut self, channel: u32, piece: Piece) {
+    fn way(&self, send: Piece) -> Way {
+        let channel = self.program.steps[send.step as usize].channel;
+        let (sender, receiver) = self.program.pairs[channel as usize];
+        Way { channel, sender, receiver }
+    }
+
+    fn leave(&mut self, piece: Piece) {
         let bytes = self.bytes(piece);
-        let state = &mut self.channels[channel as usize];
-        state.leaving = Some(piece);
-        state.bytes += bytes;
         self.messages += 1;
-        let flow = self.flows.add(state.route, bytes + state.overhead_bytes, self.now);
-        self.load_on(flow, Cargo::Message { channel });
+        let channel = &mut self.channels[self.program.steps[piece.step as usize].channel as usize];
+        channel.bytes += bytes;
+        let flow = self.flows.add(channel.route, bytes + channel.overhead_bytes, self.now);
+        self.load_on(flow, Cargo::Message(piece));
     }
 
     fn load_on(&mut self, flow: FlowId, cargo: Cargo) {
@@ -232,33 +263,22 @@ impl<'a> Run<'a> {
     /// A flow is through.
     fn carried(&mut self, cargo: Cargo) {
         match cargo {
-            Cargo::Message { channel } => self.left(channel),
-            Cargo::Work { rank } => self.worked(rank as usize),
+            Cargo::Message(piece) => self.left(piece),
+            Cargo::Work(rank) => self.worked(rank as usize),
         }
     }
 
-    /// A message has left: its sender may overwrite it, and the next one has its turn.
-    fn left(&mut self, channel: u32) {
-        let state = &mut self.channels[channel as usize];
-        let time = self.now + state.latency_s;
-        let Some(piece) = state.leaving.take() else { return };
-        if let Some(Reverse(next)) = state.waiting.pop() {
-            self.leave(channel, next);
-        }
-        let (sender, receiver) = self.program.pairs[channel as usize];
-        let receive = Piece { step: self.program.steps[piece.step as usize].peer, ..piece };
-        self.queue.push(Reverse(Event { time, rank: receiver, arrived: true, piece: receive }));
-        self.end(sender as usize, piece);
-    }
-
-    fn happened(&mut self, Event { rank, arrived, piece, .. }: Event) {
-        let rank = rank as usize;
-        if !arrived {
-            self.worked(rank);
-        } else if self.program.steps[piece.step as usize].kind == Kind::Fold && self.gamma > 0.0 {
-            self.work(rank, piece);
+    /// A message has been taken in, and its sender may overwrite it.
+    fn left(&mut self, piece: Piece) {
+        let way = self.way(piece);
+        self.turns.through(way).into_iter().flatten().for_each(|next| self.leave(next));
+        self.end(way.sender as usize, piece);
+        let (receiver, step) = (way.receiver as usize, self.program.steps[piece.step as usize].peer);
+        let receive = Piece { step, ..piece };
+        if self.program.steps[step as usize].kind == Kind::Fold && self.gamma > 0.0 {
+            self.work(receiver, receive);
         } else {
-            self.end(rank, piece);
+            self.end(receiver, receive);
         }
     }
 
@@ -277,10 +297,10 @@ impl<'a> Run<'a> {
         self.ranks[rank].working = Some(piece);
         let number = rank as u32;
         if port_capacity == 0.0 {
-            self.queue.push(Reverse(Event { time: self.now + seconds, rank: number, arrived: false, piece }));
+            self.push(seconds, Happening::Worked(number));
         } else {
             let flow = self.flows.add(port, seconds * port_capacity, self.now);
-            self.load_on(flow, Cargo::Work { rank: number });
+            self.load_on(flow, Cargo::Work(number));
         }
     }
 
@@ -325,7 +345,8 @@ impl<'a> Run<'a> {
         for (rank, state) in self.ranks.iter().enumerate() {
             let places = &self.places[rank * self.window..(rank + 1) * self.window];
             if let Some(place) = places.iter().find(|place| place.left > 0) {
-                let waits = |&step: &u32| !matches!(self.waits[self.slot(Piece { tile: place.tile, step })], 0 | BEGUN);
+                let waits =
+                    |&step: &u32| (1..ON_ITS_WAY).contains(&self.waits[self.slot(Piece { tile: place.tile, step })]);
                 let step = self.program.steps_of(rank).find(waits).map(|step| step - self.program.first[rank]);
                 return Err(refusal(rank, step, Reason::Cycle));
             }
@@ -341,7 +362,7 @@ impl<'a> Run<'a> {
 
 impl Ord for Event {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.time.total_cmp(&other.time).then((self.piece, self.arrived).cmp(&(other.piece, other.arrived)))
+        self.time.total_cmp(&other.time).then(self.what.cmp(&other.what))
     }
 }
 
