@@ -1,4 +1,4 @@
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use paceline_collective::cost::Load;
@@ -8,6 +8,7 @@ use paceline_collective::verify::{Reason, Refusal};
 use super::prepared::{Kind, NONE, Step, refusal};
 use super::turns::{Piece, Turns, Way};
 use super::{Combining, Machine, Outcome, PreparedProgram};
+use crate::agenda::Agenda;
 use crate::flows::{FlowId, FlowNetwork, RouteId};
 
 /// A program under way.
@@ -27,14 +28,14 @@ pub(super) struct Run<'a> {
     places: Vec<Place>,
     /// How many steps each step still waits for, place by place; or [`BEGUN`], or [`ON_ITS_WAY`].
     waits: Vec<u32>,
-    queue: BinaryHeap<Reverse<Event>>,
+    agenda: Agenda<Happening>,
     now: f64,
     ended: Vec<f64>,
     messages: usize,
 }
 
 /// What a flow is.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Cargo {
     /// A message, by its send.
     Message(Piece),
@@ -70,12 +71,6 @@ struct Place {
 }
 
 /// Something that happens by itself.
-#[derive(Clone, Copy)]
-struct Event {
-    time: f64,
-    what: Happening,
-}
-
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Happening {
     /// A message, by its send, is where its receiver can take it in.
@@ -130,7 +125,7 @@ impl<'a> Run<'a> {
             ranks,
             places: vec![Place { tile: NONE, left: 0 }; window * program.world()],
             waits: vec![BEGUN; window * program.steps()],
-            queue: BinaryHeap::new(),
+            agenda: Agenda::default(),
             now: 0.0,
             ended: vec![0.0; program.world()],
             messages: 0,
@@ -139,24 +134,25 @@ impl<'a> Run<'a> {
 
     pub fn run(mut self) -> Result<Outcome, Refusal> {
         (0..self.program.world()).for_each(|rank| self.begin_tiles(rank));
-        let (mut completed, mut cargoes) = (Vec::new(), Vec::new());
+        let (mut completed, mut cargoes, mut happenings) = (Vec::new(), Vec::new(), Vec::new());
         while let Some(now) = self.next_moment() {
             self.now = now;
             self.flows.take_completed(now, &mut completed);
-            // All of them before the first one lets another flow begin, which takes one of their numbers.
+            // All of them before the first one lets another flow begin, which takes one of their numbers. Of what is
+            // simultaneous, the earliest tile and step come first.
             cargoes.extend(completed.drain(..).map(|flow| self.cargoes[flow.index()]));
+            cargoes.sort_unstable();
             cargoes.drain(..).for_each(|cargo| self.carried(cargo));
             let until = now + now * SIMULTANEOUS;
-            while let Some(&Reverse(event)) = self.queue.peek().filter(|event| event.0.time <= until) {
-                self.queue.pop();
-                self.happened(event.what);
-            }
+            happenings.extend(std::iter::from_fn(|| self.agenda.pop_until(until)).map(|(_, what)| what));
+            happenings.sort_unstable();
+            happenings.drain(..).for_each(|what| self.happened(what));
         }
         self.finish()
     }
 
     fn next_moment(&mut self) -> Option<f64> {
-        let event = self.queue.peek().map(|event| event.0.time);
+        let event = self.agenda.peek().map(|(time, _)| time);
         match (self.flows.next_completion(), event) {
             (Some(flow), Some(event)) => Some(flow.min(event).max(self.now)),
             (one, other) => one.or(other).map(|time| time.max(self.now)),
@@ -206,7 +202,7 @@ impl<'a> Run<'a> {
     }
 
     fn push(&mut self, seconds: f64, what: Happening) {
-        self.queue.push(Reverse(Event { time: self.now + seconds, what }));
+        self.agenda.push(self.now + seconds, what);
     }
 
     fn happened(&mut self, what: Happening) {
@@ -359,23 +355,3 @@ impl<'a> Run<'a> {
         Ok(Outcome { seconds: self.now, rank_seconds: self.ended, messages: self.messages, link_bytes })
     }
 }
-
-impl Ord for Event {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.time.total_cmp(&other.time).then(self.what.cmp(&other.what))
-    }
-}
-
-impl PartialOrd for Event {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Event {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Event {}
