@@ -59,7 +59,7 @@ impl PreparedProgram {
     ///
     /// # Errors
     /// If a message lacks its sender or receiver or has two, a rank that is named does not exist, or a step waits for one
-    /// that does not. That a program is right, [`paceline_collective::verify`] proves.
+    /// that does not. That a program is right, [`verify`](paceline_collective::verify()) proves.
     pub fn of_program(program: &Program) -> Result<PreparedProgram, Refusal> {
         let mut builder = Builder::new(program.kind, program.ranks.len(), program.root, program.parts)?;
         for rank in &program.ranks {

@@ -12,7 +12,7 @@ pub enum Shape {
     /// Switches with so many hosts each, and from each switch several links, as fast as a host's, to as many spines: a
     /// folded Clos network of two tiers.
     ///
-    /// Source: Al-Fares, Loukissas and Vahdat, "A scalable, commodity data center network architecture" (2008).
+    /// Source: Al-Fares, Loukissas and Vahdat, "A scalable, commodity data center network architecture" (SIGCOMM 2008).
     FatTree(Switches),
     /// A grid whose rows and columns are rings. Each host has a port to each of its (up to four) neighbours. Host h stands
     /// in column h mod x of row ⌊h/x⌋.
@@ -26,7 +26,7 @@ pub enum Shape {
     /// differ in digit l only.
     ///
     /// Source: Guo et al., "BCube: a high performance, server-centric network architecture for modular data centers"
-    /// (2009): BCube(n, k−1) there.
+    /// (SIGCOMM 2009), §3.1: BCube(n, k−1) there.
     BCube {
         /// Ports of a switch.
         ports: usize,
@@ -61,6 +61,16 @@ pub enum TopologyError {
         /// What was given.
         text: String,
         /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A link cannot be like this.
+    #[error("{field} is {value}: {reason}")]
+    Speed {
+        /// Which number, as in `across.alpha_s`.
+        field: String,
+        /// What it is.
+        value: String,
+        /// What it should be.
         reason: &'static str,
     },
     /// The cluster has another number of hosts.

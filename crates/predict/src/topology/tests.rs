@@ -185,3 +185,19 @@ fn a_topology_without_room_is_refused() {
         assert!(error.to_string().contains(&format!("the cluster has {hosts}")), "{error}");
     }
 }
+
+#[test]
+fn a_speed_that_is_no_time_is_refused_by_its_name() {
+    let refused = |change: &dyn Fn(&mut Speeds)| {
+        let mut speeds = SPEEDS;
+        change(&mut speeds);
+        Network::new(Shape::Flat, &Hosts::regular(2, 1), &speeds).unwrap_err().to_string()
+    };
+    let within = refused(&|speeds| speeds.network.within.alpha_s = f64::NAN);
+    assert_eq!(within, "within.alpha_s is NaN: give seconds, at least 0");
+    let across = refused(&|speeds| speeds.network.across.beta_s_per_byte = -1.0);
+    assert_eq!(across, "across.beta_s_per_byte is -1: give seconds, at least 0");
+    assert!(refused(&|speeds| speeds.hop_s = f64::INFINITY).starts_with("hop_s is inf"));
+    let longer = refused(&|speeds| speeds.network.across.overhead_s = 1.0);
+    assert_eq!(longer, "across.overhead_s is 1: it is part of alpha_s, and at most as long");
+}
