@@ -41,7 +41,8 @@ pub struct FlowId(u32);
 /// has changed at one moment, and only for flows that a change reaches through links that are full. The results are a
 /// function of the calls and their order.
 ///
-/// The cost of a change is about (flows reached) × (links of a route) × log(links reached).
+/// The cost of a change is about (flows reached) × (links of a route) × log(links reached), and as much again each time that
+/// it is found to reach further.
 #[derive(Debug, Default)]
 pub struct FlowNetwork {
     sharing: Sharing,
@@ -70,8 +71,8 @@ struct End {
     version: u32,
 }
 
-/// Ends that lie closer together than this, relative to the time since 0, differ by rounding.
-const SIMULTANEOUS: f64 = 1e-12;
+/// Moments that lie closer together than this, relative to the time since 0, differ by rounding.
+pub(crate) const SIMULTANEOUS: f64 = 1e-12;
 
 impl FlowId {
     /// A small number that no other flow under way has.

@@ -68,7 +68,8 @@ pub enum Combining {
     #[default]
     Beside,
     /// As much less as if the work came through the rank's port, too ([`Network::port_in`]): one processor does both. So the
-    /// closed formulas have it.
+    /// closed formulas have it. (Messages that do not take that port, as in a torus or BCube with one rank on each host,
+    /// are not slowed.)
     InsteadOfReceiving,
 }
 

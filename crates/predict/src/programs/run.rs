@@ -9,7 +9,7 @@ use super::prepared::{Kind, NONE, Step, refusal};
 use super::turns::{Piece, Turns, Way};
 use super::{Combining, Machine, Outcome, PreparedProgram};
 use crate::agenda::Agenda;
-use crate::flows::{FlowId, FlowNetwork, RouteId};
+use crate::flows::{FlowId, FlowNetwork, RouteId, SIMULTANEOUS};
 
 /// A program under way.
 pub(super) struct Run<'a> {
@@ -86,9 +86,6 @@ const BEGUN: u32 = u32::MAX;
 
 /// A send is ready, and its message on its way to the receiver.
 const ON_ITS_WAY: u32 = u32::MAX - 1;
-
-/// Moments that lie closer together than this, relative to the time since the start, differ by rounding.
-const SIMULTANEOUS: f64 = 1e-12;
 
 impl<'a> Run<'a> {
     pub fn new(program: &'a PreparedProgram, load: &Load, machine: &Machine<'_>) -> Run<'a> {

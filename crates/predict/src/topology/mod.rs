@@ -214,8 +214,8 @@ impl Network {
         &self.links
     }
 
-    /// The link through which a rank takes everything in: its own port if others share its host, or if its host has several
-    /// ports; otherwise that of its host.
+    /// The port at which a rank takes in: its own one within its host if others share the host, or if the host has several
+    /// ports to other hosts; otherwise that of its host.
     ///
     /// # Panics
     /// If there is no such rank.
