@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use paceline_plan::{CollectiveKind, Rank};
 
 use crate::program::{Action, Combine, Fold, KernelId, Message, Order, RankProgram, Slot, Space, Step, StepId, blocks};
+use crate::waits::Waits;
 
 /// Where a rank stands: in which collective, which of how many, and who is the root (0 where there is none).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,16 +41,11 @@ impl Place {
 
     /// Must the later of two steps wait for the earlier one? It must if one writes what the other touches, with input
     /// and output apart or as one memory.
-    /// `apart`: only with input and output apart.
-    fn conflict(&self, one: &Accesses, other: &Accesses, apart: bool) -> bool {
+    pub(crate) fn conflict_of(&self, one: &Action, other: &Action) -> bool {
         let own = |a: &Slot, b: &Slot| a.overlaps(b);
         let together = |a: &Slot, b: &Slot| self.in_place(*a).overlaps(&self.in_place(*b));
-        one.conflicts(other, own) || (!apart && !one.vanishes && !other.vanishes && one.conflicts(other, together))
-    }
-
-    /// The same of two actions, with input and output apart or as one memory.
-    pub(crate) fn conflict_of(&self, one: &Action, other: &Action) -> bool {
-        self.conflict(&Accesses::of(one, self), &Accesses::of(other, self), false)
+        let vanishes = self.vanishes_in_place(one) || self.vanishes_in_place(other);
+        conflicts(one, other, own) || (!vanishes && conflicts(one, other, together))
     }
 }
 
@@ -72,7 +68,7 @@ impl Place {
 /// assert_eq!(builder.finish().steps[1].after, [0]);
 /// ```
 ///
-/// The cost is quadratic in the number of steps.
+/// The cost is about the parts that the steps touch, and what they wait for.
 #[derive(Debug)]
 pub struct RankBuilder {
     place: Place,
@@ -80,12 +76,10 @@ pub struct RankBuilder {
     /// Input and output are known to be different memory.
     apart: bool,
     steps: Vec<Step>,
-    accesses: Vec<Accesses>,
-    /// For each step, a bit for every step that it follows.
-    ancestors: Vec<Vec<u64>>,
+    scratch_blocks: u32,
+    waits: Waits,
     sent: BTreeMap<Rank, Message>,
     received: BTreeMap<Rank, Message>,
-    waits: Vec<StepId>,
 }
 
 impl RankBuilder {
@@ -96,11 +90,10 @@ impl RankBuilder {
             parts,
             apart: false,
             steps: Vec::new(),
-            accesses: Vec::new(),
-            ancestors: Vec::new(),
+            scratch_blocks: 0,
+            waits: Waits::default(),
             sent: BTreeMap::new(),
             received: BTreeMap::new(),
-            waits: Vec::new(),
         }
     }
 
@@ -164,7 +157,7 @@ impl RankBuilder {
 
     /// The next step waits for this one, whatever slots they touch.
     pub fn wait_for(&mut self, step: StepId) {
-        self.waits.push(step);
+        self.waits.wait_for(step);
     }
 
     /// A world of one rank: its input is its output. (The average over one rank is that rank's value.)
@@ -176,34 +169,22 @@ impl RankBuilder {
 
     /// The program of this rank.
     pub fn finish(self) -> RankProgram {
-        let scratch = |slot: &Slot| if slot.space == Space::Scratch { slot.block + slot.blocks } else { 0 };
-        let scratch_blocks = self.accesses.iter().flat_map(Accesses::slots).map(scratch).max().unwrap_or(0);
-        RankProgram { scratch_blocks, steps: self.steps }
+        RankProgram { scratch_blocks: self.scratch_blocks, steps: self.steps }
     }
 
     /// A step whose message has its name.
     pub(crate) fn push(&mut self, action: Action) -> StepId {
-        let accesses = Accesses::of(&action, &self.place);
-        let waits = std::mem::take(&mut self.waits);
-        let mut after = Vec::new();
-        let mut ancestors = vec![0; self.steps.len() / 64 + 1];
-        // From the latest to the earliest: whatever a later one follows need not be named.
-        for earlier in (0..self.steps.len()).rev() {
-            let implied = ancestors[earlier / 64] >> (earlier % 64) & 1 == 1;
-            let needed = || {
-                waits.contains(&(earlier as StepId))
-                    || self.place.conflict(&self.accesses[earlier], &accesses, self.apart)
-            };
-            if !implied && needed() {
-                after.push(earlier as StepId);
-                ancestors[earlier / 64] |= 1 << (earlier % 64);
-                ancestors.iter_mut().zip(&self.ancestors[earlier]).for_each(|(all, these)| *all |= these);
-            }
+        let (mut reads, write) = (action.reads(), action.write());
+        let reads = [reads.next(), reads.next()];
+        let reads = || reads.iter().flatten().copied();
+        let scratch = |slot: Slot| if slot.space == Space::Scratch { slot.block + slot.blocks } else { 0 };
+        self.scratch_blocks = reads().chain(write).map(scratch).fold(self.scratch_blocks, u32::max);
+        self.waits.touch(self.parts, reads(), write);
+        if !self.apart && !self.place.vanishes_in_place(&action) {
+            let together = |slot| self.place.in_place(slot);
+            self.waits.touch_in_place(self.parts, reads().map(together), write.map(together));
         }
-        after.reverse();
-        self.steps.push(Step { action, after });
-        self.accesses.push(accesses);
-        self.ancestors.push(ancestors);
+        self.steps.push(Step { action, after: self.waits.next_step() });
         self.steps.len() as StepId - 1
     }
 }
@@ -214,32 +195,12 @@ fn next(counters: &mut BTreeMap<Rank, Message>, peer: Rank) -> Message {
     *counter - 1
 }
 
-/// The slots that a step touches.
-#[derive(Debug)]
-struct Accesses {
-    reads: [Option<Slot>; 2],
-    write: Option<Slot>,
-    vanishes: bool,
-}
-
-impl Accesses {
-    fn of(action: &Action, place: &Place) -> Self {
-        let mut reads = action.reads();
-        let vanishes = place.vanishes_in_place(action);
-        Accesses { reads: [reads.next(), reads.next()], write: action.write(), vanishes }
-    }
-
-    fn slots(&self) -> impl Iterator<Item = &Slot> {
-        self.reads.iter().flatten().chain(&self.write)
-    }
-
-    /// Does one of the two write what the other touches?
-    fn conflicts(&self, other: &Accesses, share: impl Fn(&Slot, &Slot) -> bool) -> bool {
-        let hits = |one: &Accesses, other: &Accesses| {
-            one.write.as_ref().is_some_and(|write| other.slots().any(|slot| share(write, slot)))
-        };
-        hits(self, other) || hits(other, self)
-    }
+/// Does one of two steps write what the other touches?
+fn conflicts(one: &Action, other: &Action, share: impl Fn(&Slot, &Slot) -> bool) -> bool {
+    let hits = |one: &Action, other: &Action| {
+        one.write().is_some_and(|write| other.reads().chain(other.write()).any(|slot| share(&write, &slot)))
+    };
+    hits(one, other) || hits(other, one)
 }
 
 #[cfg(test)]

@@ -69,6 +69,7 @@ mod reduce_scatter;
 mod scatter;
 mod send_receive;
 mod topology;
+mod waits;
 
 pub use algorithm::{Algorithm, TileSeconds, tiles};
 pub use all_reduce::{ReEncodingAllReduce, re_encoding_all_reduce};

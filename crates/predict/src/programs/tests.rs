@@ -1,0 +1,138 @@
+use paceline_collective::cost::Load;
+use paceline_collective::{Action, Algorithm, Program, RankProgram, Slot, Space, Step, Topology, registry};
+use paceline_plan::{CollectiveKind, Hosts, LinkClass, NetworkModel};
+
+use super::*;
+use crate::topology::{Network, Node, Speeds, Spines};
+
+const GAMMA: f64 = 0.2e-9;
+
+fn class(alpha_s: f64, overhead_s: f64) -> LinkClass {
+    LinkClass { alpha_s, overhead_s, beta_s_per_byte: 1e-9 }
+}
+
+fn network(shape: &str, world: usize, across: LinkClass) -> Network {
+    let speeds = Speeds::of(NetworkModel { within: across, across });
+    Network::new(shape.parse().unwrap(), &Hosts::regular(world, 1), &speeds).unwrap()
+}
+
+fn all_reduce(name: &str) -> &'static dyn Algorithm {
+    registry::find(CollectiveKind::AllReduce, name).unwrap()
+}
+
+fn one_tile(bytes: usize) -> Load {
+    Load { bytes, tile_bytes: bytes.max(1), window: 1 }
+}
+
+fn prepared(algorithm: &dyn Algorithm, world: usize) -> PreparedProgram {
+    PreparedProgram::of_algorithm(algorithm, &Topology::regular(world, 1), 0).unwrap()
+}
+
+/// Each rank on a host of its own at one switch.
+fn seconds(algorithm: &dyn Algorithm, world: usize, load: &Load, across: LinkClass, combining: Combining) -> f64 {
+    let network = network("flat", world, across);
+    let machine = Machine { gamma: GAMMA, combining, ..Machine::new(&network) };
+    simulate(&prepared(algorithm, world), load, &machine).unwrap().seconds
+}
+
+#[test]
+fn a_window_of_one_is_one_tile_after_the_other() {
+    let (ring, across) = (all_reduce("ring"), class(100e-6, 0.0));
+    let of = |bytes, window| seconds(ring, 8, &Load { bytes, tile_bytes: 1 << 20, window }, across, Combining::Beside);
+    let (one, four, overlapped) = (of(1 << 20, 1), of(4 << 20, 1), of(4 << 20, 4));
+    assert!((four / one - 4.0).abs() < 1e-9, "{four:e} for four, {one:e} for one");
+    assert!(overlapped < 0.7 * four, "{overlapped:e}: the latency of one tile hides behind the others");
+    // The last tile may be a short one.
+    let more = of((4 << 20) + 1024, 1);
+    assert!(more > four && more < four + 0.9 * one, "{more:e}");
+}
+
+#[test]
+fn bytes_are_counted_where_they_go() {
+    let network = network("tree:4:1", 8, class(10e-6, 0.0));
+    let load = Load { bytes: 8000, tile_bytes: 3000, window: 2 };
+    let ring = prepared(all_reduce("ring"), 8);
+    let outcome = simulate(&ring, &load, &Machine::new(&network)).unwrap();
+    assert_eq!(outcome.messages, 3 * ring.messages());
+    let sent = 2.0 * 7.0 / 8.0 * 8000.0;
+    let close = |bytes: f64| (bytes / sent - 1.0).abs() < 1e-12;
+    let mut carrying = 0;
+    for (link, bytes) in network.links().iter().zip(&outcome.link_bytes) {
+        // Ranks alone on their hosts have no ports of their own; the ring crosses each switch's link once.
+        let used = !matches!((link.from, link.to), (Node::Rank(_), _) | (_, Node::Rank(_)));
+        assert!(if used { close(*bytes) } else { *bytes == 0.0 }, "{link:?} carried {bytes}");
+        carrying += usize::from(used);
+    }
+    assert_eq!(carrying, 2 * 8 + 2 * 2);
+    assert_eq!(outcome.rank_seconds.iter().copied().fold(0.0, f64::max), outcome.seconds);
+    let large = simulate(&ring, &one_tile(1 << 30), &Machine::new(&network)).unwrap();
+    let (link, busy) = large.busiest_link(&network).unwrap();
+    assert!(busy > 0.99 && busy <= 1.0 + 1e-9, "link {link} was busy for {busy}");
+}
+
+#[test]
+fn two_runs_are_the_same_to_the_last_bit() {
+    let network = network("fat-tree:4:2", 16, class(17e-6, 3e-6));
+    for name in ["ring", "halving-doubling", "double-binary-tree", "direct-scatter"] {
+        let choice = PathChoice { spines: Spines::Hash { seed: 5 }, ..PathChoice::default() };
+        let machine = Machine { choice, gamma: GAMMA, ..Machine::new(&network) };
+        let load = Load { bytes: 1_000_003, tile_bytes: 100_000, window: 4 };
+        let run = || simulate(&prepared(all_reduce(name), 16), &load, &machine).unwrap();
+        assert_eq!(run(), run());
+    }
+}
+
+/// All algorithms end, whatever the shape, and the busiest link has carried no more than it could.
+#[test]
+fn every_algorithm_ends_on_every_shape() {
+    let mut runs = 0;
+    for shape in ["flat", "tree:4:4", "fat-tree:4:2", "torus:4x2", "bcube:2:3"] {
+        for (algorithm, ranks_per_host) in registry::registry().iter().flat_map(|one| [(*one, 1), (*one, 2)]) {
+            let (world, hosts) = (8 * ranks_per_host, Hosts::regular(8, ranks_per_host));
+            let topology = Topology::regular(8, ranks_per_host);
+            if !algorithm.supports(world) {
+                continue;
+            }
+            let speeds = Speeds { network: NetworkModel::TEN_GBE, hop_s: 1e-6 };
+            let network = Network::new(shape.parse().unwrap(), &hosts, &speeds).unwrap();
+            let program = PreparedProgram::of_algorithm(algorithm, &topology, 0).unwrap();
+            for combining in [Combining::Beside, Combining::InsteadOfReceiving] {
+                let machine = Machine { gamma: GAMMA, combining, ..Machine::new(&network) };
+                let load = Load { bytes: 100_000, tile_bytes: 30_000, window: 3 };
+                let outcome = simulate(&program, &load, &machine).unwrap();
+                let told = format!("{} {} on {shape}", algorithm.kind(), algorithm.name());
+                assert_eq!(outcome.messages, 4 * algorithm.messages(&topology), "{told}");
+                let busy = outcome.busiest_link(&network).map_or(0.0, |(_, busy)| busy);
+                assert!((0.0..=1.0 + 1e-9).contains(&busy), "{told}: a link was busy for {busy} of the time");
+                runs += 1;
+            }
+        }
+    }
+    assert!(runs > 200, "only {runs} runs");
+}
+
+#[test]
+fn a_program_that_waits_for_itself_is_refused() {
+    let slot = |space| Slot::of_parts(space, 0, 0, 1);
+    let rank = |peer| RankProgram {
+        scratch_blocks: 0,
+        steps: vec![
+            Step {
+                action: Action::Receive { from: peer, message: 0, into: slot(Space::Output), fold: None },
+                after: vec![],
+            },
+            Step { action: Action::Send { to: peer, message: 0, from: slot(Space::Output) }, after: vec![0] },
+        ],
+    };
+    let program = Program {
+        algorithm: "waiting".into(),
+        kind: CollectiveKind::AllReduce,
+        root: 0,
+        parts: 1,
+        ranks: vec![rank(1), rank(0)],
+    };
+    let network = network("flat", 2, class(0.0, 0.0));
+    let prepared = PreparedProgram::of_program(&program).unwrap();
+    let refusal = simulate(&prepared, &one_tile(8), &Machine::new(&network)).unwrap_err();
+    assert_eq!(refusal.to_string(), "rank 0, step 1: waits, in the end, for itself");
+}

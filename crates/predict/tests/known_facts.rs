@@ -1,0 +1,134 @@
+//! What is known of these topologies.
+
+use paceline_collective::cost::Load;
+use paceline_collective::{Topology, registry};
+use paceline_plan::{CollectiveKind, Hosts, LinkClass, NetworkModel};
+use paceline_predict::flows::FlowNetwork;
+use paceline_predict::programs::{Machine, PreparedProgram, simulate};
+use paceline_predict::topology::{Network, PathChoice, Speeds, Spines};
+
+const CAPACITY: f64 = 1e9;
+
+fn network(shape: &str, hosts: usize) -> Network {
+    let class = LinkClass { alpha_s: 10e-6, overhead_s: 0.0, beta_s_per_byte: 1.0 / CAPACITY };
+    let speeds = Speeds::of(NetworkModel { within: class, across: class });
+    Network::new(shape.parse().unwrap(), &Hosts::regular(hosts, 1), &speeds).unwrap()
+}
+
+/// What each of these flows gets if all are under way at once, as a share of a port.
+fn shares(network: &Network, pairs: &[(usize, usize)]) -> Vec<f64> {
+    let mut flows = FlowNetwork::new(network.links().iter().map(|link| link.capacity));
+    let started = pairs.iter().map(|&(from, to)| {
+        let route = flows.add_route(&network.route(from, to, &PathChoice::default()).links);
+        flows.add(route, 1e9, 0.0)
+    });
+    let started: Vec<_> = started.collect();
+    started.into_iter().map(|flow| flows.rate(flow) / CAPACITY).collect()
+}
+
+fn all_are(shares: &[f64], expected: f64) {
+    assert!(shares.iter().all(|share| (share / expected - 1.0).abs() < 1e-9), "{shares:?}, not {expected}");
+}
+
+/// The hops of a ring that visits the hosts in this order.
+fn ring(order: &[usize]) -> Vec<(usize, usize)> {
+    (0..order.len()).map(|place| (order[place], order[(place + 1) % order.len()])).collect()
+}
+
+#[test]
+fn a_fat_tree_carries_one_ring_at_full_rate_and_two_at_half() {
+    for shape in ["flat", "fat-tree:4:1", "fat-tree:4:4", "tree:4:4"] {
+        let network = network(shape, 16);
+        let forward = ring(&(0..16).collect::<Vec<_>>());
+        let backward: Vec<(usize, usize)> = forward.iter().map(|&(from, to)| (to, from)).collect();
+        all_are(&shares(&network, &forward), 1.0);
+        all_are(&shares(&network, &[forward, backward].concat()), 0.5);
+    }
+}
+
+/// In base p, the ring that counts up a digit, and moves on in the other one when it has been round: every hop changes one
+/// digit. The same with the digits exchanged uses, at every host, the other port.
+#[test]
+fn bcube_with_two_levels_carries_two_rings_at_full_rate() {
+    for ports in [2, 3, 4, 8] {
+        let network = network(&format!("bcube:{ports}:2"), ports * ports);
+        let place = |step: usize| (step / ports, (step + step / ports * (ports - 1)) % ports);
+        let of = |number: &dyn Fn((usize, usize)) -> usize| {
+            ring(&(0..ports * ports).map(|step| number(place(step))).collect::<Vec<_>>())
+        };
+        let rings = [of(&|(high, low)| high * ports + low), of(&|(high, low)| low * ports + high)];
+        all_are(&shares(&network, &rings[0]), 1.0);
+        all_are(&shares(&network, &rings.concat()), 1.0);
+    }
+}
+
+/// An all-reduce in k slices, one of which exchanges on level i + j of k in its phase j, with everyone who differs in that
+/// digit: all levels are in use all the time.
+#[test]
+fn bcube_carries_a_slice_for_each_level_at_full_rate() {
+    for (ports, levels) in [(2usize, 2u32), (3, 3), (4, 4), (4, 2), (2, 4)] {
+        let hosts = ports.pow(levels);
+        let network = network(&format!("bcube:{ports}:{levels}"), hosts);
+        let exchange = |level: u32| {
+            let digit = ports.pow(level);
+            let peers = move |host: usize| {
+                let others = (1..ports).map(move |add| (host / digit % ports + add) % ports);
+                others.map(move |other| (host, host - host / digit % ports * digit + other * digit))
+            };
+            (0..hosts).flat_map(peers).collect::<Vec<_>>()
+        };
+        let alone = 1.0 / (ports - 1) as f64;
+        for phase in 0..levels {
+            all_are(&shares(&network, &exchange(phase)), alone);
+            let all: Vec<_> = (0..levels).map(|slice| exchange((slice + phase) % levels)).collect();
+            all_are(&shares(&network, &all.concat()), alone);
+        }
+        // With one port, they share it.
+        let all: Vec<_> = (0..levels).map(exchange).collect();
+        all_are(&shares(&self::network("flat", hosts), &all.concat()), alone / f64::from(levels));
+    }
+}
+
+#[test]
+fn oversubscription_divides_what_crosses() {
+    for (oversubscription, expected) in [(1, 1.0), (2, 0.5), (4, 0.25)] {
+        for shape in ["tree", "fat-tree"] {
+            let network = network(&format!("{shape}:4:{oversubscription}"), 16);
+            let crossing: Vec<_> = (0..16).map(|host| (host, (host + 4) % 16)).collect();
+            all_are(&shares(&network, &crossing), expected);
+            let staying: Vec<_> = (0..16).map(|host| (host, host / 4 * 4 + (host + 1) % 4)).collect();
+            all_are(&shares(&network, &staying), 1.0);
+        }
+    }
+}
+
+#[test]
+fn flows_that_meet_by_their_hash_take_longer() {
+    let network = network("fat-tree:8:1", 64);
+    let algorithm = registry::find(CollectiveKind::AllReduce, "halving-doubling").unwrap();
+    let program = PreparedProgram::of_algorithm(algorithm, &Topology::regular(64, 1), 0).unwrap();
+    let load = Load { bytes: 100_000_000, tile_bytes: 100_000_000, window: 1 };
+    let seconds = |spines| {
+        let choice = PathChoice { spines, ..PathChoice::default() };
+        simulate(&program, &load, &Machine { choice, ..Machine::new(&network) }).unwrap().seconds
+    };
+    let full = 2.0 * (63.0 / 64.0 * 0.1 + 6.0 * 10e-6);
+    assert!((seconds(Spines::ByReceiver) / full - 1.0).abs() < 1e-9);
+    for seed in 0..4 {
+        // Eight flows on eight spines: the fullest carries two to four.
+        let factor = seconds(Spines::Hash { seed }) / full;
+        assert!(factor > 1.5 && factor < 5.0, "seed {seed}: {factor}");
+    }
+}
+
+/// A ring of 16 in a 4 × 4 torus that turns back at the edges takes every hop on a cable of its own; the numbers' order
+/// jumps from row to row, and still does.
+#[test]
+fn a_torus_carries_rings_both_ways() {
+    let network = network("torus:4x4", 16);
+    let order: Vec<usize> = (0..16).map(|step| step / 4 * 4 + (step + step / 4 * 3) % 4).collect();
+    let forward = ring(&order);
+    let backward: Vec<_> = forward.iter().map(|&(from, to)| (to, from)).collect();
+    all_are(&shares(&network, &forward), 1.0);
+    all_are(&shares(&network, &[forward, backward].concat()), 1.0);
+}
