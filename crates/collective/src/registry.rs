@@ -96,6 +96,9 @@ mod tests {
     #[test]
     fn an_unknown_name_is_answered_with_the_known_ones() {
         let error = find(CollectiveKind::Broadcast, "rign").err().unwrap();
-        assert_eq!(error.to_string(), "broadcast has no algorithm `rign`; it has: binomial, pipelined, hierarchical, direct");
+        assert_eq!(
+            error.to_string(),
+            "broadcast has no algorithm `rign`; it has: binomial, pipelined, hierarchical, direct"
+        );
     }
 }
