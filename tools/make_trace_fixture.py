@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Records the trace that crates/train/tests/kineto.rs and crates/cli/tests/profile.rs read.
+"""Records a small real trace, to hold crates/train/src/kineto.rs against what PyTorch writes.
 
     python3 tools/make_trace_fixture.py crates/train/tests/fixtures/kineto.json.gz
 

@@ -50,10 +50,28 @@ fn a_profile_is_scaled_to_a_gpu() {
 
 #[test]
 fn a_trace_is_read() {
-    let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../train/tests/fixtures/kineto.json.gz");
-    let (outcome, profile) = profile("trace", &["--from-trace", trace, "--model", "tied"]);
-    assert_eq!((profile.check(), &*profile.model, &*profile.device), (Ok(()), "tied", "cpu"));
-    assert!(outcome.stdout.contains("of it none of these"), "{outcome:#?}");
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("trace-{}.json", std::process::id()));
+    // Two iterations of a linear layer of 3 × 5 without bias; 15 us of 100 are the optimiser's.
+    let event = |cat: &str, name: &str, ts: usize, dur: usize, dims: &str| {
+        format!(
+            r#"{{"ph":"X","cat":"{cat}","name":"{name}","pid":1,"tid":1,"ts":{ts},"dur":{dur},"args":{{"Input Dims":{dims}}}}}"#
+        )
+    };
+    let iteration = |began: usize| {
+        [
+            event("cpu_op", "aten::linear", began, 20, "[[8,5],[3,5],[]]"),
+            event("cpu_op", "autograd::engine::evaluate_function: MmBackward0", began + 30, 20, "[]"),
+            event("cpu_op", "torch::autograd::AccumulateGrad", began + 55, 5, "[[3,5]]"),
+            event("user_annotation", "Optimizer.step#SGD.step", began + 70, 15, "[]"),
+        ]
+    };
+    let events = [iteration(0), iteration(100)].concat().join(",");
+    fs::write(&path, format!("{{\"traceEvents\":[{events}]}}")).expect("a scratch file");
+    let (outcome, profile) = profile("trace", &["--from-trace", &path.to_string_lossy(), "--model", "line"]);
+    fs::remove_file(path).expect("our own file");
+    assert_eq!((profile.check(), &*profile.model, &*profile.device, profile.local_batch), (Ok(()), "line", "cpu", 8));
+    assert!((profile.iteration_s() * 1e6 - 75.0).abs() < 1e-6, "{profile:?}");
+    assert!(outcome.stdout.contains("an iteration takes 100 us, 25.0 us of it none of these"), "{outcome:#?}");
 }
 
 #[test]

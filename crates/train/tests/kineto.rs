@@ -1,4 +1,4 @@
-//! Profiles from traces of PyTorch's profiler: a small one made here as Kineto writes them, and one that was recorded.
+//! Profiles from traces of PyTorch's profiler: a small one, made here as Kineto writes them.
 
 use std::fs;
 use std::io::Write;
