@@ -71,7 +71,7 @@ fn a_trace_is_read() {
     fs::remove_file(path).expect("our own file");
     assert_eq!((profile.check(), &*profile.model, &*profile.device, profile.local_batch), (Ok(()), "line", "cpu", 8));
     assert!((profile.iteration_s() * 1e6 - 75.0).abs() < 1e-6, "{profile:?}");
-    assert!(outcome.stdout.contains("an iteration takes 100 us, 25.0 us of it none of these"), "{outcome:#?}");
+    assert!(outcome.stdout.contains("25.0 us of it none of these"), "{outcome:#?}");
 }
 
 #[test]
