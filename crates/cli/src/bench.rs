@@ -50,6 +50,7 @@ use identity::Identity;
 use judge::WorldEnd;
 use launched::Conductor;
 use rank::WorldSpec;
+pub use models::usual_batch;
 pub use rank::run as run_rank;
 /// What stands behind [`crate::worlds`].
 pub mod worlds {

@@ -1,0 +1,374 @@
+//! Which operation of forward uses which parameter, from shapes and the order of gradients.
+
+use std::collections::HashMap;
+
+use paceline_plan::ProfileTensor;
+
+use super::TraceError;
+use super::events::{Event, Kind, MODULE};
+use super::iteration::Iteration;
+
+/// Operations whose arguments at these positions are parameters.
+const KNOWN: [(&str, &[(usize, &str)]); 20] = [
+    ("aten::linear", &[(1, "weight"), (2, "bias")]),
+    ("aten::addmm", &[(2, "weight"), (0, "bias")]),
+    ("aten::conv1d", &[(1, "weight"), (2, "bias")]),
+    ("aten::conv2d", &[(1, "weight"), (2, "bias")]),
+    ("aten::conv3d", &[(1, "weight"), (2, "bias")]),
+    ("aten::conv_transpose1d", &[(1, "weight"), (2, "bias")]),
+    ("aten::conv_transpose2d", &[(1, "weight"), (2, "bias")]),
+    ("aten::conv_transpose3d", &[(1, "weight"), (2, "bias")]),
+    ("aten::convolution", &[(1, "weight"), (2, "bias")]),
+    ("aten::_convolution", &[(1, "weight"), (2, "bias")]),
+    ("aten::batch_norm", &[(1, "weight"), (2, "bias")]),
+    ("aten::native_batch_norm", &[(1, "weight"), (2, "bias")]),
+    ("aten::instance_norm", &[(1, "weight"), (2, "bias")]),
+    ("aten::layer_norm", &[(2, "weight"), (3, "bias")]),
+    ("aten::native_layer_norm", &[(2, "weight"), (3, "bias")]),
+    ("aten::group_norm", &[(2, "weight"), (3, "bias")]),
+    ("aten::rms_norm", &[(2, "weight")]),
+    ("aten::embedding", &[(0, "weight")]),
+    ("aten::prelu", &[(1, "weight")]),
+    ("aten::bilinear", &[(2, "weight"), (3, "bias")]),
+];
+
+/// What an operation of this name takes; None: it is not known.
+fn known(name: &str) -> Option<&'static [(usize, &'static str)]> {
+    KNOWN.iter().find(|(known, _)| *known == name).map(|(_, parameters)| *parameters)
+}
+
+/// An argument of an operation that may be a parameter.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Slot<'a> {
+    shape: &'a [usize],
+    /// `weight`, `bias`.
+    role: &'static str,
+}
+
+/// An operation of forward that may use parameters.
+#[derive(Debug)]
+struct Taker<'a> {
+    event: &'a Event,
+    slots: Vec<Slot<'a>>,
+    /// Its parameters are known by its name. Of others, any argument may be one.
+    is_known: bool,
+}
+
+/// The outermost known operations, and the outermost of the others that have arguments.
+fn takers<'a>(forward: &[&'a Event]) -> Vec<Taker<'a>> {
+    let (mut known_until_us, mut other_until_us) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
+    let mut takers = Vec::new();
+    for &event in forward {
+        let Kind::Operation { shapes } = &event.kind else { continue };
+        if event.start_us < known_until_us {
+            continue;
+        }
+        let slot = |shape: &'a Vec<usize>, role| (!shape.is_empty()).then_some(Slot { shape, role });
+        if let Some(parameters) = known(&event.name) {
+            known_until_us = event.end_us;
+            let slots = parameters.iter().filter_map(|&(position, role)| slot(shapes.get(position)?, role));
+            takers.push(Taker { event, slots: slots.collect(), is_known: true });
+        } else if event.start_us >= other_until_us {
+            let slots: Vec<Slot<'a>> = shapes.iter().filter_map(|shape| slot(shape, "parameter")).collect();
+            if !slots.is_empty() {
+                other_until_us = event.end_us;
+                takers.push(Taker { event, slots, is_known: false });
+            }
+        }
+    }
+    takers
+}
+
+/// When forward comes to the first operation that has parameters by its name, or to the first one of all.
+pub(super) fn first_taker_us(iteration: &Iteration<'_>) -> Option<f64> {
+    let first = iteration.forward.iter().find(|event| known(&event.name).is_some());
+    first.or(iteration.forward.first()).map(|event| event.start_us)
+}
+
+/// Which operation uses which parameters. Parameters are counted in the order of their first use.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Uses<'a> {
+    /// By parameter: what it is, and the number of the operation that uses it first.
+    parameters: Vec<(Slot<'a>, usize)>,
+    /// Operations that use parameters, in order, and their parameters.
+    operations: Vec<(Operation<'a>, Vec<usize>)>,
+}
+
+/// Operations of the same name are alike.
+#[derive(Clone, Copy, Debug)]
+struct Operation<'a>(&'a Event);
+
+impl PartialEq for Operation<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.name == other.0.name
+    }
+}
+
+impl<'a> Uses<'a> {
+    /// Walks through forward with the gradients, the last one first: each operation takes the next ones as long as they have
+    /// the shapes of its arguments. An operation that is not known takes one only if there are more gradients of its shape
+    /// than known operations ahead that could take them. What a known operation has not taken is a parameter that was used
+    /// before, if there is exactly one of its shape. Linear in operations and gradients.
+    ///
+    /// # Errors
+    /// A gradient that fits no operation.
+    pub(super) fn of(iteration: &Iteration<'a>) -> Result<Uses<'a>, TraceError> {
+        let gradients = iteration.gradients.iter().rev().map(|gradient| gradient.shape.unwrap_or_default()).collect();
+        let takers = takers(&iteration.forward);
+        let mut walk = Walk::new(gradients, &takers);
+        takers.into_iter().for_each(|taker| walk.pass(taker));
+        let Walk { gradients, uses, .. } = walk;
+        match gradients.get(uses.parameters.len()) {
+            None => Ok(uses),
+            Some(shape) => {
+                let number = gradients.len() - uses.parameters.len();
+                Err(TraceError::Homeless { number, shape: shape.to_vec() })
+            }
+        }
+    }
+
+    /// The operations, in order: when each starts, in µs, and its parameters.
+    pub(super) fn takers(&self) -> impl Iterator<Item = (f64, &[usize])> {
+        self.operations.iter().map(|(operation, parameters)| (operation.0.start_us, &**parameters))
+    }
+
+    /// Samples of an iteration: the first size of the first operation's other argument, if that has several.
+    pub(super) fn samples(&self) -> Option<usize> {
+        let (Operation(event), _) = self.operations.first()?;
+        known(&event.name)?;
+        let position = if ["aten::embedding", "aten::addmm"].contains(&&*event.name) { 1 } else { 0 };
+        match &event.kind {
+            Kind::Operation { shapes } => shapes.get(position).filter(|shape| shape.len() > 1)?.first().copied(),
+            _ => None,
+        }
+    }
+
+    /// The parameters in the order of their first use, called after the module in which that is, if calls of modules were
+    /// recorded among `events`, or after the operation.
+    pub(super) fn tensors(&self, events: &[Event]) -> Vec<ProfileTensor> {
+        let operations: Vec<&Event> = self.operations.iter().map(|(operation, _)| operation.0).collect();
+        let modules = modules(events, &operations);
+        let mut names: HashMap<String, usize> = HashMap::new();
+        let tensor = |&(Slot { shape, role }, number): &(Slot<'a>, usize)| {
+            let operation = operations[number].name.trim_start_matches("aten::");
+            let place = modules[number].map_or_else(|| format!("{number}.{operation}"), str::to_owned);
+            let name = format!("{place}.{role}");
+            let count = names.entry(name.clone()).or_default();
+            *count += 1;
+            ProfileTensor {
+                name: if *count == 1 { name } else { format!("{name}.{count}") },
+                // What overflows is refused as too large.
+                elements: shape.iter().try_fold(1, |all: usize, &size| all.checked_mul(size)).unwrap_or(usize::MAX),
+                forward_macs_per_sample: 0,
+            }
+        };
+        self.parameters.iter().map(tensor).collect()
+    }
+}
+
+/// The state of [`Uses::of`].
+struct Walk<'a> {
+    /// Shapes, in the order of first use. As many as there are parameters so far have been taken.
+    gradients: Vec<&'a [usize]>,
+    /// By shape: arguments of known operations that come later.
+    ahead: HashMap<&'a [usize], usize>,
+    /// By shape: gradients that are not taken.
+    wanted: HashMap<&'a [usize], usize>,
+    /// By shape: how many parameters have been taken, and which was the last.
+    taken: HashMap<&'a [usize], (usize, usize)>,
+    uses: Uses<'a>,
+}
+
+impl<'a> Walk<'a> {
+    fn new(gradients: Vec<&'a [usize]>, takers: &[Taker<'a>]) -> Walk<'a> {
+        let (mut ahead, mut wanted) = (HashMap::new(), HashMap::new());
+        for slot in takers.iter().filter(|taker| taker.is_known).flat_map(|taker| &taker.slots) {
+            *ahead.entry(slot.shape).or_default() += 1;
+        }
+        for &shape in &gradients {
+            *wanted.entry(shape).or_default() += 1;
+        }
+        Walk { gradients, ahead, wanted, taken: HashMap::new(), uses: Uses::default() }
+    }
+
+    fn pass(&mut self, taker: Taker<'a>) {
+        let Taker { event, mut slots, is_known } = taker;
+        if is_known {
+            slots.iter().for_each(|slot| less(&mut self.ahead, slot.shape));
+        }
+        let mut here = Vec::new();
+        while let Some(position) = self.next(&slots, is_known) {
+            here.push(self.take(slots.remove(position)));
+        }
+        let again = slots.iter().filter_map(|slot| self.taken.get(slot.shape));
+        let again = again.filter(|(count, number)| is_known && *count == 1 && !here.contains(number));
+        let again: Vec<usize> = again.map(|(_, number)| *number).collect();
+        here.extend(again);
+        if !here.is_empty() {
+            self.uses.operations.push((Operation(event), here));
+        }
+    }
+
+    /// Which of an operation's arguments is the next parameter.
+    fn next(&self, slots: &[Slot<'a>], is_known: bool) -> Option<usize> {
+        let shape = *self.gradients.get(self.uses.parameters.len())?;
+        let of = |counts: &HashMap<&'a [usize], usize>| counts.get(shape).copied().unwrap_or(0);
+        if !is_known && of(&self.wanted) <= of(&self.ahead) {
+            return None;
+        }
+        slots.iter().position(|slot| slot.shape == shape)
+    }
+
+    /// The number of the next parameter, which is this one.
+    fn take(&mut self, slot: Slot<'a>) -> usize {
+        let number = self.uses.parameters.len();
+        self.uses.parameters.push((slot, self.uses.operations.len()));
+        less(&mut self.wanted, slot.shape);
+        let (count, last) = self.taken.entry(slot.shape).or_default();
+        (*count, *last) = (*count + 1, number);
+        number
+    }
+}
+
+fn less<'a>(counts: &mut HashMap<&'a [usize], usize>, shape: &'a [usize]) {
+    let count = counts.entry(shape).or_default();
+    *count = count.saturating_sub(1);
+}
+
+/// By operation, in order of their starts: the innermost module in whose call it lies.
+fn modules<'e>(events: &'e [Event], operations: &[&Event]) -> Vec<Option<&'e str>> {
+    let thread = operations.first().map(|operation| operation.thread);
+    let is_call = |event: &&Event| event.kind == Kind::Module && Some(event.thread) == thread;
+    let mut calls: Vec<&Event> = events.iter().filter(is_call).collect();
+    calls.sort_by(|one, other| one.start_us.total_cmp(&other.start_us).then(other.end_us.total_cmp(&one.end_us)));
+    let mut calls = calls.into_iter().peekable();
+    let mut open: Vec<&Event> = Vec::new();
+    let innermost = |operation: &&Event| {
+        while let Some(call) = calls.next_if(|call| call.start_us <= operation.start_us) {
+            open.push(call);
+        }
+        while open.last().is_some_and(|call| call.end_us < operation.end_us) {
+            open.pop();
+        }
+        open.last().and_then(|call| call.name.strip_prefix(MODULE))
+    };
+    operations.iter().map(innermost).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::iteration::Gradient;
+    use super::*;
+
+    /// Operations of the given names and shapes, one after the other, a µs each.
+    fn operations(list: &[(&str, &[&[usize]])]) -> Vec<Event> {
+        let operation = |(number, (name, shapes)): (usize, &(&str, &[&[usize]]))| Event {
+            kind: Kind::Operation { shapes: shapes.iter().map(|shape| shape.to_vec()).collect() },
+            name: (*name).to_owned(),
+            thread: 0,
+            start_us: number as f64,
+            end_us: number as f64 + 1.0,
+        };
+        list.iter().enumerate().map(operation).collect()
+    }
+
+    /// What is said of gradients of these shapes, the last one first.
+    fn uses<'a>(forward: &'a [Event], first_use: &[&'a [usize]]) -> Result<Uses<'a>, TraceError> {
+        let gradient = |shape: &&'a [usize]| Gradient { shape: Some(*shape), done_us: 0.0 };
+        Uses::of(&Iteration {
+            forward: forward.iter().collect(),
+            backward_us: 0.0,
+            gradients: first_use.iter().rev().map(gradient).collect(),
+            update_us: (0.0, 0.0),
+        })
+    }
+
+    fn found(forward: &[Event], first_use: &[&[usize]]) -> Vec<(f64, Vec<usize>)> {
+        let uses = uses(forward, first_use).expect("every gradient fits");
+        uses.takers().map(|(start_us, parameters)| (start_us, parameters.to_vec())).collect()
+    }
+
+    #[test]
+    fn operations_take_what_fits_them_in_order() {
+        let forward = operations(&[
+            ("aten::conv2d", &[&[8, 3, 9, 9], &[4, 3, 3, 3]]),
+            ("aten::relu", &[&[8, 4, 7, 7]]),
+            ("aten::batch_norm", &[&[8, 4, 7, 7], &[4], &[4], &[4], &[4]]),
+            ("aten::linear", &[&[8, 196], &[10, 196], &[10]]),
+        ]);
+        let gradients: [&[usize]; 5] = [&[4, 3, 3, 3], &[4], &[4], &[10, 196], &[10]];
+        assert_eq!(found(&forward, &gradients), [(0.0, vec![0]), (2.0, vec![1, 2]), (3.0, vec![3, 4])]);
+        // A bias may come first: weights of linear layers are accumulated after their transposition.
+        let swapped: [&[usize]; 5] = [&[4, 3, 3, 3], &[4], &[4], &[10], &[10, 196]];
+        assert_eq!(found(&forward, &swapped), found(&forward, &gradients));
+        let uses = uses(&forward, &gradients).unwrap();
+        let names: Vec<(String, usize)> = uses.tensors(&[]).into_iter().map(|it| (it.name, it.elements)).collect();
+        assert_eq!(names[0], ("0.conv2d.weight".into(), 108));
+        assert_eq!(names[4], ("2.linear.bias".into(), 10));
+        assert_eq!(uses.samples(), Some(8));
+    }
+
+    #[test]
+    fn a_tied_embedding_is_used_twice_and_is_one_parameter() {
+        let forward = operations(&[
+            ("aten::embedding", &[&[100, 8], &[4, 6]]),
+            // Of a module that has no known operations.
+            ("aten::add", &[&[4, 6, 8], &[6, 8], &[]]),
+            ("aten::layer_norm", &[&[4, 6, 8], &[], &[8], &[8]]),
+            ("aten::linear", &[&[4, 6, 8], &[100, 8]]),
+        ]);
+        let gradients: [&[usize]; 4] = [&[100, 8], &[6, 8], &[8], &[8]];
+        let expected = [(0.0, vec![0]), (1.0, vec![1]), (2.0, vec![2, 3]), (3.0, vec![0])];
+        assert_eq!(found(&forward, &gradients), expected);
+        assert_eq!(uses(&forward, &gradients).unwrap().samples(), Some(4));
+    }
+
+    /// An activation that has a weight's shape by chance is not taken for it; a part of a known operation is no other one.
+    #[test]
+    fn what_looks_like_a_parameter_is_none() {
+        let mut forward = operations(&[
+            ("aten::relu", &[&[8, 8]]),
+            ("aten::linear", &[&[8, 8], &[8, 8], &[8]]),
+            ("aten::mm", &[&[8, 8], &[8, 8]]),
+            ("aten::dropout", &[&[8, 8]]),
+        ]);
+        forward[1].end_us = 3.0;
+        let gradients: [&[usize]; 2] = [&[8, 8], &[8]];
+        assert_eq!(found(&forward, &gradients), [(1.0, vec![0, 1])]);
+        // A frozen weight has no gradient, and nothing was used before that it could be.
+        assert_eq!(found(&forward, &[&[8]]), [(1.0, vec![0])]);
+    }
+
+    #[test]
+    fn a_gradient_that_fits_nothing_is_named() {
+        let forward = operations(&[("aten::linear", &[&[2, 3], &[5, 3], &[5]]), ("CompiledFunction", &[])]);
+        let gradients: [&[usize]; 4] = [&[5, 3], &[5], &[7, 5], &[7]];
+        let error = uses(&forward, &gradients).unwrap_err();
+        assert!(matches!(&error, TraceError::Homeless { number: 2, shape } if *shape == [7, 5]), "{error}");
+        // A scalar fits nothing.
+        assert!(uses(&forward, &[&[5, 3], &[5], &[]]).is_err());
+    }
+
+    #[test]
+    fn tensors_are_called_after_their_modules() {
+        let mut events = operations(&[
+            ("aten::linear", &[&[2, 3], &[3, 3]]),
+            ("aten::linear", &[&[2, 3], &[3, 3]]),
+            ("aten::linear", &[&[2, 3], &[3, 3]]),
+        ]);
+        let module = |name: &str, start_us, end_us, thread| Event {
+            kind: Kind::Module,
+            name: format!("{MODULE}{name}"),
+            thread,
+            start_us,
+            end_us,
+        };
+        events.push(module("Linear_0", -0.25, 1.25, 0));
+        events.push(module("Attention_0", 0.75, 3.5, 0));
+        events.push(module("Net_0", -0.5, 4.0, 0));
+        events.push(module("Other_0", 0.0, 9.0, 1));
+        let uses = uses(&events[..3], &[&[3, 3], &[3, 3], &[3, 3]]).unwrap();
+        let names: Vec<String> = uses.tensors(&events).into_iter().map(|tensor| tensor.name).collect();
+        assert_eq!(names, ["Linear_0.weight", "Attention_0.weight", "Attention_0.weight.2"]);
+    }
+}
