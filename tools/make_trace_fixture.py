@@ -44,16 +44,21 @@ def record(path):
     model = Network()
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
     tokens = torch.randint(50, (8, 12))
-    timing = schedule(wait=0, warmup=3, active=4)
+    timing = schedule(wait=0, warmup=3, active=4, repeat=1)
+
+    def export(profiler):
+        profiler.export_chrome_trace(str(path))
+
     activities = [ProfilerActivity.CPU]
-    with profile(activities=activities, schedule=timing, record_shapes=True, with_stack=True) as profiler:
+    with profile(
+        activities=activities, schedule=timing, on_trace_ready=export, record_shapes=True, with_stack=True
+    ) as profiler:
         for _ in range(7):
             optimizer.zero_grad()
             loss = nn.functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
             loss.backward()
             optimizer.step()
             profiler.step()
-    profiler.export_chrome_trace(str(path))
 
 
 def trimmed(trace):
@@ -62,7 +67,8 @@ def trimmed(trace):
         return event.get("ph") == "X" and (event.get("cat") in KEPT or is_module)
 
     def kept(event):
-        args = {name: value for name, value in event.get("args", {}).items() if name in ("Input Dims", "Sequence number")}
+        names = ["Input Dims"] + ["Concrete Inputs"] * event["name"].startswith("aten::conv")
+        args = {name: value for name, value in event.get("args", {}).items() if name in names}
         return {name: event[name] for name in ("ph", "cat", "name", "pid", "tid", "ts", "dur")} | {"args": args}
 
     events = [kept(event) for event in trace["traceEvents"] if is_kept(event)]

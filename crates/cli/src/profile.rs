@@ -11,9 +11,9 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use paceline_plan::{MemoryNeed, Profile};
 use paceline_train::{
-    Backend, BatchSize, Data, DataSource, Length, MeasuredProfile, OptimizerSettings, ProfileOptions, TensorInfo,
-    TraceOptions, TracedProfile, TrainOptions, available_memory, load_profile, memory_need, memory_of_parameters,
-    peak_memory, profile_model, profile_of_trace, read_tensor_list, read_trace,
+    Backend, BatchSize, Data, DataSource, Length, MeasuredProfile, ModelName, OptimizerSettings, ProfileOptions,
+    ProfileSourceError, TensorInfo, TraceOptions, TracedProfile, TrainOptions, available_memory, load_profile,
+    memory_need, memory_of_parameters, peak_memory, profile_model, profile_of_trace, read_tensor_list, read_trace,
 };
 
 use crate::Registry;
@@ -28,9 +28,9 @@ use summary::Summary;
 /// What `profile` is told.
 #[derive(Args)]
 pub struct ProfileArguments {
-    /// The model to measure: cnn, mlp, resnet20, transformer-lm, resnet50, bert-base, bert-large; or a profile to scale to a
-    /// GPU: resnet50@v100, or from samples per second that somebody has published resnet50@h100=1500 or
-    /// mine.json@h100=1500:10% (docs/models.md); with --from-trace what to call the model
+    /// The model to measure: cnn, mlp, resnet20, transformer-lm, resnet50, bert-base, bert-large; or a profile to check and
+    /// sum up (mine.json), or to scale to a GPU: resnet50@v100, or from samples per second that somebody has published
+    /// resnet50@h100=1500 or mine.json@h100=1500:10% (docs/models.md); with --from-trace what to call the model
     #[arg(long, value_name = "NAME", required_unless_present = "from_trace")]
     model: Option<String>,
 
@@ -97,7 +97,7 @@ impl From<Profile> for Made {
 /// Where the profile comes from.
 enum Origin {
     Trace(PathBuf),
-    /// Scaled.
+    /// A profile that there is, or one of them scaled.
     Named(String),
     Measured(ChosenModel),
 }
@@ -115,7 +115,7 @@ pub fn run(arguments: &ProfileArguments, registry: &Registry) -> Result<ExitCode
     let json = arguments.json.as_deref().map(JsonFile::create).transpose()?;
     let made = match &origin {
         Origin::Trace(path) => arguments.traced(path)?,
-        Origin::Named(name) => arguments.scaled(name)?,
+        Origin::Named(name) => arguments.named(name)?,
         Origin::Measured(model) => arguments.measured(model)?,
     };
     let summary = Summary::new(&made);
@@ -137,7 +137,8 @@ impl ProfileArguments {
             return Ok(Origin::Trace(path.clone()));
         }
         let name = self.model.as_deref().unwrap_or_default();
-        if !name.contains('@') || registry.model(name).is_some() {
+        let is_profile = name.contains(['@', '/']) || name.ends_with(".json");
+        if !is_profile || registry.model(name).is_some() {
             return ChosenModel::find(name, registry).map(Origin::Measured);
         }
         let of_measuring = [
@@ -148,9 +149,7 @@ impl ProfileArguments {
             ("--threads", self.threads.is_some()),
         ];
         match of_measuring.iter().find(|(_, given)| *given) {
-            Some((option, _)) => {
-                Err(Failure::usage(format!("{option} says how to measure, and {name} is scaled instead")))
-            }
+            Some((option, _)) => Err(Failure::usage(format!("{option} says how to measure, and {name} is a profile"))),
             None => Ok(Origin::Named(name.to_owned())),
         }
     }
@@ -163,17 +162,24 @@ impl ProfileArguments {
         let tensors = self.tensors.as_deref().map(read_tensor_list).transpose().map_err(Failure::failed)?;
         let text = read_trace(path)
             .map_err(|error| Failure::failed(format!("cannot read the trace {}", path.display())).cause(error))?;
-        let name = || path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-        let options =
-            TraceOptions { model: self.model.clone().unwrap_or_else(name), local_batch: self.local_batch, tensors };
+        let model = self.model.clone().unwrap_or_else(|| name_of(path));
+        let options = TraceOptions { model, local_batch: self.local_batch, tensors };
         let traced = profile_of_trace(&text, &options);
         let TracedProfile { profile, iterations, iteration_s } =
             traced.map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?;
         Ok(Made { iterations: Some(iterations), iteration_s, ..Made::from(profile) })
     }
 
-    fn scaled(&self, name: &str) -> Result<Made, Failure> {
-        let profile = load_profile(name).map_err(Failure::usage)?;
+    fn named(&self, name: &str) -> Result<Made, Failure> {
+        let profile = load_profile(name).map_err(|error| {
+            let base = name.split('@').next().unwrap_or_default();
+            match (&error, base.parse::<ModelName>()) {
+                (ProfileSourceError::Unknown { .. }, Ok(model)) => Failure::usage(&error).help(format!(
+                    "measure it: `paceline profile --model {model} -o {model}.json`, then {model}.json@…"
+                )),
+                _ => Failure::usage(&error),
+            }
+        })?;
         Ok(Made::from(self.local_batch.map_or_else(|| profile.clone(), |samples| profile.for_batch(samples))))
     }
 
@@ -215,6 +221,12 @@ impl ProfileArguments {
         profile.memory = Some(MemoryNeed { available_bytes: available, ..need });
         Ok(Made { threads: Some(threads), iterations: Some(iterations), peak_bytes, ..Made::from(profile) })
     }
+}
+
+/// A trace's name without what exporters append: `.pt.trace.json.gz`.
+fn name_of(trace: &Path) -> String {
+    let name = trace.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    [".gz", ".json", ".trace", ".pt"].iter().fold(name, |name, end| name.strip_suffix(end).unwrap_or(&name).to_owned())
 }
 
 /// What a worker takes: of a model of the house as it is counted, of one of the caller's own by what this process has taken

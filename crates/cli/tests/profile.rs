@@ -23,7 +23,8 @@ fn profile(test: &str, arguments: &[&str]) -> (Outcome, Profile) {
 
 #[test]
 fn a_model_is_measured() {
-    let arguments = ["--model", "mlp", "--local-batch", "8", "--iterations", "6", "--optimizer", "adamw", "--threads", "1"];
+    let arguments =
+        ["--model", "mlp", "--local-batch", "8", "--iterations", "6", "--optimizer", "adamw", "--threads", "1"];
     let (outcome, profile) = profile("measured", &arguments);
     assert_eq!((profile.check(), &*profile.model, profile.local_batch), (Ok(()), "mlp", 8));
     assert_eq!(profile.ready_order(), [3, 2, 1, 0]);
@@ -48,9 +49,43 @@ fn a_profile_is_scaled_to_a_gpu() {
     assert!(smaller.local_batch == 32 && smaller.forward_s() * 2.0 - profile.forward_s() < 1e-9);
 }
 
+/// A file that a person has written is checked and summed up.
+#[test]
+fn a_file_is_summed_up_or_refused_by_field() {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("written-{}.json", std::process::id()));
+    let file = path.to_string_lossy().into_owned();
+    let good = r#"{"schema": 1, "model": "mine", "device": "h100", "source": "by hand", "local_batch": 4,
+        "tensors": [{"name": "w", "elements": 20, "forward_macs_per_sample": 20}, {"name": "b", "elements": 4}],
+        "forward": [{"tensor": 0, "seconds": 0.001}, {"tensor": 1, "seconds": 0}],
+        "backward": [{"tensor": 1, "seconds": 0.002}, {"tensor": 0, "seconds": 0.0005}], "update_s": 0.0005,
+        "memory": {"fixed_bytes": 1000, "bytes_per_sample": 10, "available_bytes": 2005}}"#;
+    fs::write(&path, good).expect("a scratch file");
+    let outcome = run(paceline(&["profile", "--model", &file]), LIMIT).expect_code(0);
+    for part in
+        ["mine on h100: 2 tensors, 24 parameters", "1000 samples/s", "120 FLOP per sample", "100 samples fit in"]
+    {
+        assert!(outcome.stdout.contains(part), "no `{part}`: {outcome:#?}");
+    }
+    for (from, to, says) in [
+        ("0.002", "-0.002", "the profile is inconsistent: backward[0].seconds is no time"),
+        ("\"elements\": 4", "\"elements\": 0", "the profile is inconsistent: tensors[1].elements is 0"),
+        (", \"elements\": 4", "", "is no profile: missing field `elements` at line 2"),
+        ("\"b\"", "\"w\"", "the profile is inconsistent: tensors has two of the name `w`"),
+        ("{\"tensor\": 1, \"seconds\": 0.002}, ", "", "the profile is inconsistent: backward has no step for tensor 1"),
+        ("\"tensor\": 1, \"seconds\": 0}", "\"tensor\": 2, \"seconds\": 0}", "forward[1].tensor is 2"),
+        ("\"fixed_bytes\": 1000", "\"fixed_bytes\": 0", "memory.fixed_bytes is 0"),
+    ] {
+        let bad = good.replace(from, to);
+        assert_ne!(bad, good, "{from}");
+        fs::write(&path, bad).expect("a scratch file");
+        run(paceline(&["profile", "--model", &file]), LIMIT).expect_code(2).expect_stderr(&[&file, says]);
+    }
+    fs::remove_file(path).expect("our own file");
+}
+
 #[test]
 fn a_trace_is_read() {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("trace-{}.json", std::process::id()));
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("line-{}.pt.trace.json", std::process::id()));
     // Two iterations of a linear layer of 3 × 5 without bias; 15 us of 100 are the optimiser's.
     let event = |cat: &str, name: &str, ts: usize, dur: usize, dims: &str| {
         format!(
@@ -67,6 +102,8 @@ fn a_trace_is_read() {
     };
     let events = [iteration(0), iteration(100)].concat().join(",");
     fs::write(&path, format!("{{\"traceEvents\":[{events}]}}")).expect("a scratch file");
+    let (_, unnamed) = profile("unnamed", &["--from-trace", &path.to_string_lossy()]);
+    assert_eq!(unnamed.model, format!("line-{}", std::process::id()));
     let (outcome, profile) = profile("trace", &["--from-trace", &path.to_string_lossy(), "--model", "line"]);
     fs::remove_file(path).expect("our own file");
     assert_eq!((profile.check(), &*profile.model, &*profile.device, profile.local_batch), (Ok(()), "line", "cpu", 8));
@@ -79,8 +116,11 @@ fn what_makes_no_sense_is_refused() {
     for (arguments, code, says) in [
         (&[][..], 2, "--model <NAME>"),
         (&["--model", "mpl"], 2, "did you mean `mlp`"),
-        (&["--model", "resnet50@h100"], 2, "resnet50@h100=SAMPLES_PER_S"),
+        (&["--model", "resnet50@h100"], 2, "PROFILE@h100=SAMPLES_PER_S"),
         (&["--model", "resnet50@v100", "--threads", "2"], 2, "--threads says how to measure"),
+        (&["--model", "cnn@v100=900"], 2, "paceline profile --model cnn -o cnn.json"),
+        (&["--model", "none.json"], 2, "there is no profile `none.json`"),
+        (&["--model", "./Cargo.toml"], 2, "./Cargo.toml is no profile"),
         (&["--model", "mlp", "--local-batch", "7000"], 2, "the data holds 6000"),
         (&["--model", "mlp", "--tensors", "x.csv"], 2, "--from-trace"),
         (&["--from-trace", "/no/such/file"], 1, "cannot read the trace /no/such/file"),

@@ -38,10 +38,10 @@ const fn device(name: &'static str, resnet50: f64, bert_base: f64, memory_gbps: 
     Device { name, resnet50, bert_base, memory_gbps }
 }
 
-/// The same laboratory's later tables (newer containers) have A100, A6000 and RTX 3090 by 18, 18 and 9 % faster on
-/// ResNet-50, and V100 as fast; other publications of V100 over RTX 2080 Ti are 1.25 and 1.38, where these give 1.34.
+/// The same laboratory's later table (newer containers; commit 0551cb7) has A100 PCIe, A6000 and RTX 3090 by 18, 18 and 9 %
+/// faster on ResNet-50, and V100 as fast: a ratio of two devices depends that much on the program.
 const RESNET50_UNCERTAINTY: f64 = 0.1;
-/// On BERT the later tables differ by up to 26 %. And a device with more memory was given a larger batch: RTX 8000 is, by
+/// On BERT the later table differs by up to 26 %. And a device with more memory was given a larger batch: RTX 8000 is, by
 /// its ResNet-50, 1.09 times an RTX 2080 Ti, and has 1.27 times its BERT.
 const BERT_UNCERTAINTY: f64 = 0.2;
 /// Of a throughput that was given without its uncertainty. Publications of ResNet-50 in fp32 on one RTX 2080 Ti are 253
@@ -63,7 +63,7 @@ pub enum ScaleError {
     /// No throughput was given, and none is known.
     #[error(
         "no throughput of {model} is built in that compares {from} with {device}; give a published one: \
-         {model}@{device}=SAMPLES_PER_S (built in for resnet50 and bert: {known})",
+         PROFILE@{device}=SAMPLES_PER_S (built in for resnet50 and bert: {known})",
         known = DEVICES.map(|device| device.name).join(", ")
     )]
     Unpublished {
@@ -152,13 +152,7 @@ fn known(device: &str) -> Option<&'static Device> {
     DEVICES.iter().find(|known| known.name == device)
 }
 
-fn scaled(
-    profile: &Profile,
-    device: &str,
-    [computation, update]: [f64; 2],
-    uncertainty: f64,
-    what: &str,
-) -> Profile {
+fn scaled(profile: &Profile, device: &str, [computation, update]: [f64; 2], uncertainty: f64, what: &str) -> Profile {
     let longer = |steps: &[Step]| -> Vec<Step> {
         steps.iter().map(|step| Step { seconds: step.seconds * computation, ..*step }).collect()
     };
@@ -241,13 +235,24 @@ mod tests {
     #[test]
     fn what_is_not_known_is_refused() {
         let refused = |profile: &Profile, target: &str| scaled_profile(profile, target).unwrap_err();
-        for target in ["", "=405", "v100=", "v100=fast", "v100=-3", "v100=0", "v100=inf", "v100=nan", "v100=405:5",
-            "v100=405:100%", "v100=405:-1%", "a b=3"]
-        {
+        for target in [
+            "",
+            "=405",
+            "v100=",
+            "v100=fast",
+            "v100=-3",
+            "v100=0",
+            "v100=inf",
+            "v100=nan",
+            "v100=405:5",
+            "v100=405:100%",
+            "v100=405:-1%",
+            "a b=3",
+        ] {
             assert_eq!(refused(&base("resnet50"), target), ScaleError::Target { target: target.into() }, "{target}");
         }
         let error = refused(&base("resnet50"), "h100").to_string();
-        assert!(error.contains("resnet50@h100=SAMPLES_PER_S") && error.contains("a100-sxm4"), "{error}");
+        assert!(error.contains("PROFILE@h100=SAMPLES_PER_S") && error.contains("a100-sxm4"), "{error}");
         let own = Profile { model: "own".into(), ..base("resnet50") };
         assert!(matches!(refused(&own, "v100"), ScaleError::Unpublished { .. }));
         let elsewhere = Profile { device: "cpu".into(), ..base("resnet50") };

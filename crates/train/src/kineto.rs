@@ -22,6 +22,7 @@ use std::path::Path;
 use flate2::read::MultiGzDecoder;
 use paceline_plan::{Profile, ProfileError, ProfileTensor, Step};
 
+mod arithmetic;
 mod clock;
 mod events;
 mod iteration;
@@ -93,6 +94,12 @@ pub enum TraceError {
         /// Its sizes.
         shape: Vec<usize>,
     },
+    /// Several passes of backward belong to one call of the optimiser.
+    #[error(
+        "an iteration of the trace has the same gradients several times over: record one pass of backward for each call of \
+         the optimiser"
+    )]
+    Accumulated,
     /// The list of tensors is of another model.
     #[error("the list has {listed} tensors{which}, and the trace {found}: is it of this model?")]
     List {
@@ -169,6 +176,8 @@ struct Reading {
     times: Vec<IterationTimes>,
     /// Samples of an iteration, if that can be told.
     samples: Option<usize>,
+    /// By tensor: multiply-accumulates of forward, of all samples, if they can be told and the list does not say them.
+    macs: Option<Vec<u64>>,
     /// How tensors were told apart.
     how: &'static str,
 }
@@ -185,7 +194,12 @@ impl Reading {
         let nothing = IterationTimes { forward: Vec::new(), backward: Vec::new(), update_s: 0.0 };
         let IterationTimes { forward, backward, update_s } = typical(&self.times).unwrap_or(nothing);
         let seconds: Vec<f64> = self.times.iter().map(IterationTimes::seconds).collect();
-        let batch = if options.local_batch.is_none() { ", samples as the first operation's argument has them" } else { "" };
+        let batch =
+            if options.local_batch.is_none() { ", samples as the first operation's argument has them" } else { "" };
+        let mut tensors = self.tensors.clone();
+        for (tensor, macs) in tensors.iter_mut().zip(self.macs.iter().flatten()) {
+            tensor.forward_macs_per_sample = (*macs as f64 / local_batch as f64).round() as u64;
+        }
         let device = match (clock.is_of_gpu(), &trace.device) {
             (true, Some(name)) => name.clone(),
             (true, None) => "gpu".to_owned(),
@@ -201,7 +215,7 @@ impl Reading {
                 self.how
             ),
             local_batch,
-            tensors: self.tensors.clone(),
+            tensors,
             forward,
             backward,
             update_s,
@@ -230,10 +244,17 @@ fn by_shape(
         }
     }
     let mut tensors = uses.tensors(&trace.events);
+    let mut macs = uses.forward_macs();
     let mut order: Vec<usize> = (0..tensors.len()).collect();
     if let Some(list) = list {
         order = order_in_list(&tensors, list)?;
         tensors = list.to_vec();
+        let is_said = list.iter().any(|tensor| tensor.forward_macs_per_sample > 0);
+        macs = macs.filter(|_| !is_said).map(|macs| {
+            let mut in_list = vec![0; macs.len()];
+            macs.iter().zip(&order).for_each(|(&macs, &place)| in_list[place] = macs);
+            in_list
+        });
     }
     let rename = |step: &mut Step| step.tensor = order[step.tensor];
     times.iter_mut().for_each(|times| {
@@ -241,7 +262,7 @@ fn by_shape(
         times.backward.iter_mut().for_each(rename);
     });
     let how = "gradients and operations by their shapes";
-    Ok(Reading { tensors, times, samples: uses.samples(), how })
+    Ok(Reading { tensors, times, samples: uses.samples(), macs, how })
 }
 
 /// An operation's time is that until the next one with parameters begins, and counts to the first of its parameters.
@@ -254,9 +275,7 @@ fn times_by_shape(clock: &Clock, iteration: &Iteration<'_>, uses: &Uses<'_>) -> 
         parameters.iter().enumerate().map(step)
     });
     let forward = forward.collect();
-    // Gradients become final in the reverse order of first use.
-    let count = iteration.gradients.len();
-    backward_and_update(clock, iteration, forward, |number| count - 1 - number)
+    backward_and_update(clock, iteration, forward, |number| uses.gradients[number])
 }
 
 /// `tensor` says whose the gradient of a number is.
@@ -302,7 +321,7 @@ fn by_order(clock: &Clock, all: &[Iteration<'_>], list: &[ProfileTensor]) -> Res
     let times = whole.into_iter().map(of_iteration).collect();
     let how = "without shapes: gradients taken to become final in the reverse order of the list, and forward shared among \
                the tensors as backward is";
-    Ok(Reading { tensors: list.to_vec(), times, samples: None, how })
+    Ok(Reading { tensors: list.to_vec(), times, samples: None, macs: None, how })
 }
 
 /// By tensor of the trace, in the order of first use, its place in the list: tensors of equal size in the same order.

@@ -329,7 +329,11 @@ mod tests {
         for model in ModelName::ALL {
             let need = memory_need(model, 2, 1000);
             for batch in [1, 7, 64] {
-                assert_eq!(need.worker_bytes(batch), memory_estimate(model, batch, 2, 1).worker_bytes() + 1000, "{model}");
+                assert_eq!(
+                    need.worker_bytes(batch),
+                    memory_estimate(model, batch, 2, 1).worker_bytes() + 1000,
+                    "{model}"
+                );
             }
             let available = MemoryNeed { available_bytes: Some(16 << 30), ..need };
             let largest = available.largest_local_batch().unwrap() as usize;

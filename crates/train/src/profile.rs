@@ -60,10 +60,12 @@ pub enum ProfileSourceError {
 pub fn load_profile(name: &str) -> Result<Profile, ProfileSourceError> {
     match named(name) {
         // The names of files and directories may have an `@`, too.
-        Err(ProfileSourceError::Unknown { name }) => match name.rsplit_once('@').filter(|(_, gpu)| !gpu.contains('/')) {
-            Some((base, target)) => checked(scaled_profile(&named(base)?, target)?, &name),
-            None => Err(ProfileSourceError::Unknown { name }),
-        },
+        Err(ProfileSourceError::Unknown { name }) => {
+            match name.rsplit_once('@').filter(|(_, gpu)| !gpu.contains('/')) {
+                Some((base, target)) => checked(scaled_profile(&named(base)?, target)?, &name),
+                None => Err(ProfileSourceError::Unknown { name }),
+            }
+        }
         found => found,
     }
 }

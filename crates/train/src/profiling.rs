@@ -152,7 +152,11 @@ impl<'a> Profiler<'a> {
         Profiler { backend, options, arena, optimizer, updates: 0 }
     }
 
-    fn run(mut self, data: &Dataset, told: &mut (dyn FnMut(usize) + Send)) -> Result<Vec<IterationTimes>, BackendError> {
+    fn run(
+        mut self,
+        data: &Dataset,
+        told: &mut (dyn FnMut(usize) + Send),
+    ) -> Result<Vec<IterationTimes>, BackendError> {
         for _ in 0..self.options.warm_up {
             self.iterate(data)?;
         }
@@ -267,8 +271,7 @@ mod tests {
 
     /// Steps of very different lengths, and an order of backward that is not that of forward.
     fn recorded() -> Profile {
-        let tensor =
-            |name: &str, elements| ProfileTensor { name: name.into(), elements, forward_macs_per_sample: 0 };
+        let tensor = |name: &str, elements| ProfileTensor { name: name.into(), elements, forward_macs_per_sample: 0 };
         let steps = |steps: [(usize, f64); 3]| steps.map(|(tensor, ms)| Step { tensor, seconds: ms / 1e3 }).to_vec();
         Profile {
             schema: Profile::SCHEMA,
@@ -310,11 +313,13 @@ mod tests {
             found.iter().zip(expected).all(near)
         };
         // On a busy machine sleeps end late.
-        let found = (0..5).map(|_| measured(&options()).expect("it is measured")).find(|MeasuredProfile { profile, .. }| {
-            assert_eq!((profile.forward.len(), profile.backward.len(), profile.local_batch), (3, 3, 2));
-            assert_eq!(profile.tensors, expected.tensors);
-            fits(&profile.forward, &expected.forward) && fits(&profile.backward, &expected.backward)
-        });
+        let found = (0..5).map(|_| measured(&options()).expect("it is measured")).find(
+            |MeasuredProfile { profile, .. }| {
+                assert_eq!((profile.forward.len(), profile.backward.len(), profile.local_batch), (3, 3, 2));
+                assert_eq!(profile.tensors, expected.tensors);
+                fits(&profile.forward, &expected.forward) && fits(&profile.backward, &expected.backward)
+            },
+        );
         let found = found.expect("five times another profile");
         assert!(found.iterations == 7 && found.profile.uncertainty.is_some_and(|share| share < 1.0), "{found:?}");
         assert_eq!(found.profile.ready_order(), expected.ready_order());
@@ -328,8 +333,7 @@ mod tests {
             at_most: 6,
             budget: Duration::from_secs(budget_s),
         };
-        let iterations =
-            |length| measured(&ProfileOptions { length, ..options() }).expect("it is measured").iterations;
+        let iterations = |length| measured(&ProfileOptions { length, ..options() }).expect("it is measured").iterations;
         assert_eq!((iterations(length(1e9, 60)), iterations(length(0.0, 60)), iterations(length(0.0, 0))), (3, 6, 3));
     }
 

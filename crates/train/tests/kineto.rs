@@ -1,4 +1,4 @@
-//! Profiles from traces of PyTorch's profiler: a small one, made here as Kineto writes them.
+//! Profiles from traces of PyTorch's profiler: a small one, made here as Kineto writes them, and one that it has written.
 
 use std::fs;
 use std::io::Write;
@@ -18,11 +18,13 @@ struct Recording {
     shapes: bool,
     /// Kernels of a GPU that is behind the CPU by so many µs.
     gpu_us: Option<f64>,
+    /// The samples come so late.
+    late_us: f64,
     /// Calls of modules.
     stacks: bool,
 }
 
-const PLAIN: Recording = Recording { iterations: 3, shapes: true, gpu_us: None, stacks: false };
+const PLAIN: Recording = Recording { iterations: 3, shapes: true, gpu_us: None, late_us: 0.0, stacks: false };
 
 /// Writes events.
 struct Recorder {
@@ -35,7 +37,9 @@ struct Recorder {
 impl Recorder {
     fn event(&mut self, cat: &str, name: &str, us: f64, args: Value) {
         let (ts, tid) = (self.now_us, if name.contains("autograd") { 12 } else { 11 });
-        self.events.push(json!({ "ph": "X", "cat": cat, "name": name, "pid": 10, "tid": tid, "ts": ts, "dur": us, "args": args }));
+        self.events.push(
+            json!({ "ph": "X", "cat": cat, "name": name, "pid": 10, "tid": tid, "ts": ts, "dur": us, "args": args }),
+        );
     }
 
     /// An operation with an inner one; the clock goes on to its end. On a GPU it launches a kernel that takes as long.
@@ -68,7 +72,12 @@ impl Recorder {
         self.operation("torch::autograd::AccumulateGrad", 2.0, json!([shape]));
         self.now_us += 1.0;
         let end_us = std::mem::replace(&mut self.now_us, start_us);
-        self.event("cpu_op", "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad", end_us - start_us, json!({}));
+        self.event(
+            "cpu_op",
+            "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad",
+            end_us - start_us,
+            json!({}),
+        );
         self.now_us = end_us;
     }
 
@@ -82,6 +91,7 @@ impl Recorder {
     fn iteration(&mut self, number: usize, slower: f64) {
         let began_us = self.now_us;
         self.operation("aten::zeros", 5.0, json!([[], [], []]));
+        self.now_us += self.recording.late_us;
         self.module("Embedding_0", 20.0 * slower);
         self.operation("aten::embedding", 20.0 * slower, json!([[100, 8], [4, 6], [], [], []]));
         self.module("Linear_0", 40.0);
@@ -111,7 +121,9 @@ impl Recorder {
 
 fn trace(recording: Recording) -> Vec<u8> {
     let mut recorder = Recorder { recording, events: Vec::new(), now_us: 1000.0, launches: 0 };
-    recorder.events.push(json!({ "ph": "M", "name": "process_name", "pid": "Spans", "tid": 0, "args": { "name": "python" } }));
+    recorder
+        .events
+        .push(json!({ "ph": "M", "name": "process_name", "pid": "Spans", "tid": 0, "args": { "name": "python" } }));
     for number in 0..recording.iterations {
         // The second iteration is slow.
         recorder.iteration(number, if number == 1 { 9.0 } else { 1.0 });
@@ -155,18 +167,59 @@ fn shapes_tell_which_gradient_is_whose() {
     assert!((600e-6..900e-6).contains(&profile.iteration_s()) && outside_s > 50e-6, "{iteration_s:?}");
     assert!(profile.uncertainty.is_some_and(|share| share > 0.1), "{:?}", profile.uncertainty);
     assert!(profile.source.contains("median of 3 of 3 iterations") && profile.source.contains("first operation"));
+    // 6 rows of each sample; the embedding multiplies as the last layer.
+    let macs: Vec<u64> = profile.tensors.iter().map(|tensor| tensor.forward_macs_per_sample).collect();
+    assert_eq!(macs, [6 * 100 * 8, 6 * 8 * 8, 0]);
+}
+
+/// `tools/make_trace_fixture.py` has recorded it with torch 2.12.
+#[test]
+fn a_trace_that_pytorch_has_written_is_read() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/kineto.json.gz");
+    let TracedProfile { profile, iterations, iteration_s } =
+        profile_of_trace(&read_trace(&path).unwrap(), &options()).expect("a profile");
+    assert_eq!((iterations, profile.local_batch, &*profile.device), (4, 8, "cpu"));
+    // In the order of their use. Twelve places each; the embedding multiplies as the last layer.
+    let expected = [
+        ("Embedding_0.weight", 50 * 16, 12 * 50 * 16),
+        ("Network_0.parameter", 12 * 16, 0),
+        ("Conv1d_0.weight", 4 * 3, 12 * 4 * 3),
+        ("BatchNorm1d_0.weight", 4, 0),
+        ("BatchNorm1d_0.bias", 4, 0),
+        ("Linear_0.weight", 16 * 16, 12 * 16 * 16),
+        ("Linear_0.bias", 16, 0),
+        ("Linear_1.weight", 16 * 16, 12 * 16 * 16),
+        ("Linear_1.bias", 16, 0),
+        ("LayerNorm_0.weight", 16, 0),
+        ("LayerNorm_0.bias", 16, 0),
+    ];
+    let found = profile.tensors.iter().map(|tensor| (&*tensor.name, tensor.elements, tensor.forward_macs_per_sample));
+    assert_eq!(found.collect::<Vec<_>>(), expected);
+    // PyTorch accumulates a normalisation's weight before its bias, and a linear layer's after.
+    assert_eq!(profile.ready_order(), [9, 10, 8, 7, 6, 5, 3, 4, 2, 1, 0]);
+    let uses: Vec<usize> = profile.forward.iter().map(|step| step.tensor).collect();
+    assert_eq!(uses, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0]);
+    // No step is empty but of those that come with their neighbours.
+    let empty: Vec<usize> = profile.forward.iter().filter(|step| step.seconds == 0.0).map(|step| step.tensor).collect();
+    assert_eq!(empty, [4, 6, 8, 10]);
+    assert!(profile.update_s > 0.0 && iteration_s.is_some_and(|seconds| seconds > profile.iteration_s()));
 }
 
 #[test]
 fn a_gpu_is_timed_by_its_kernels() {
     // So far behind that all of an iteration is launched before its first kernel has ended.
     let far = read(Recording { gpu_us: Some(5000.0), ..PLAIN }, &options()).profile;
+    let idle = read(Recording { gpu_us: Some(0.5), late_us: 300.0, ..PLAIN }, &options()).profile;
     let near = read(PLAIN, &options()).profile;
     assert_eq!((&*far.device, far.tensors.len()), ("Some GPU", 3));
     // Kernels take as long as the operations that launch them.
     for (far, near) in steps(&far.backward).into_iter().zip(steps(&near.backward)) {
         assert!(far.0 == near.0 && (far.1 - near.1).abs() < 5.0, "{far:?} {near:?}");
     }
+    // One that waits for its program: what it waits for before forward is no part of forward.
+    assert!(
+        (idle.forward_s() - near.forward_s()).abs() < 10e-6 && (idle.backward_s() - near.backward_s()).abs() < 10e-6
+    );
     assert!((far.update_s * 1e6 - 60.0).abs() < 5.0 && (far.forward_s() - near.forward_s()).abs() < 10e-6);
 }
 
@@ -232,13 +285,22 @@ fn what_cannot_be_told_is_refused() {
         trace["traceEvents"].as_array_mut().unwrap().retain(|event| !event["name"].as_str().unwrap().starts_with(name));
     }
     type Change = fn(&mut Value);
-    let cases: [(Change, &str); 6] = [
+    let cases: [(Change, &str); 7] = [
         (|trace| without(trace, "Optimizer.step"), "no `Optimizer.step#…`"),
         (|trace| without(trace, "torch::autograd"), "no gradients before"),
         (|trace| each(trace, |event| event["cat"] = json!("other")), "no operations"),
         // As if the linear layer were inside of a compiled region.
         (|trace| without(trace, "aten::linear"), "gradient 2, of shape [8, 8]"),
         (|trace| trace["traceEvents"] = json!("none"), "no trace of PyTorch's profiler"),
+        // Three passes of backward for one call of the optimiser.
+        (
+            |trace| {
+                let events = trace["traceEvents"].as_array_mut().unwrap().iter_mut();
+                let updates = events.filter(|event| event["name"] == "Optimizer.step#AdamW.step");
+                updates.skip(1).for_each(|event| event["name"] = json!("accumulated"));
+            },
+            "same gradients several times over",
+        ),
         // The last iteration does less.
         (
             |trace| {

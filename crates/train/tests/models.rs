@@ -374,7 +374,11 @@ fn multiply_accumulates_are_counted_by_parameter() {
     ];
     for (name, model) in models {
         let macs = model.forward_macs_per_sample();
-        assert_eq!((macs.len(), macs.iter().sum::<u64>()), (model.parameters().len(), name.forward_macs_per_sample()), "{name}");
+        assert_eq!(
+            (macs.len(), macs.iter().sum::<u64>()),
+            (model.parameters().len(), name.forward_macs_per_sample()),
+            "{name}"
+        );
         if let Some(profile) = paceline_plan::built_in_profile(name.name()) {
             let listed: Vec<u64> = profile.tensors.iter().map(|tensor| tensor.forward_macs_per_sample).collect();
             assert_eq!(macs, listed, "{name}");

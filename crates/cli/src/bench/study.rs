@@ -279,7 +279,9 @@ fn computations(
     {
         let (model, profile) = (catalogue.read_profile)(path).map_err(|error| Refusal {
             what: format!("--compute replay:{path}: {error}"),
-            help: Some("`paceline profile` and tools/profile_torch.py write such a file; `rtx2080ti` is built in".to_owned()),
+            help: Some(
+                "`paceline profile` and tools/profile_torch.py write such a file; `rtx2080ti` is built in".to_owned(),
+            ),
         })?;
         let replayed = |model, profile: &ProfileEntry| vec![(model, Some(profile.clone()), profile.local_batch)];
         return match &arguments.models[..] {

@@ -163,7 +163,8 @@ mod tests {
 
     #[test]
     fn a_profile_is_summed_up() {
-        let memory = MemoryNeed { fixed_bytes: 1_000_000_000, bytes_per_sample: 1 << 20, available_bytes: Some(2 << 30) };
+        let memory =
+            MemoryNeed { fixed_bytes: 1_000_000_000, bytes_per_sample: 1 << 20, available_bytes: Some(2 << 30) };
         let profile = built_in_profile("bert-base").expect("it is built in");
         let text = text(Profile { memory: Some(memory), uncertainty: Some(0.051), ..profile });
         for words in [
@@ -183,7 +184,10 @@ mod tests {
 
     #[test]
     fn numbers_have_three_digits() {
-        assert_eq!([0.0, 2e-6, 0.0123, 0.5, 12.0, 1234.0].map(time), ["0.00 us", "2.00 us", "12.3 ms", "500 ms", "12.0 s", "1234 s"]);
+        assert_eq!(
+            [0.0, 2e-6, 0.0123, 0.5, 12.0, 1234.0].map(time),
+            ["0.00 us", "2.00 us", "12.3 ms", "500 ms", "12.0 s", "1234 s"]
+        );
         assert_eq!([0.0, 999.0, 41.8e9, 2e16].map(with_prefix), ["0.00 ", "999 ", "41.8 G", "20.0 P"]);
     }
 }

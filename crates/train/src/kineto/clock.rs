@@ -4,25 +4,21 @@ use std::collections::HashMap;
 
 use super::events::{Event, Kind};
 
-/// Translates a moment of the CPU's program into one of the computation. Where the CPU computes, they are the same. Where a
-/// GPU does, it is when all work is done that was launched until then: a GPU works off what is launched in order (kernels
-/// of communication, which have a stream of their own, are left out).
+/// Translates a moment of the CPU's program into one of the computation, as if the program waited for its GPU there: when all
+/// work is done that was launched until then, and not before then. A GPU works off in order what is launched (kernels of
+/// communication, which have a stream of their own, are left out). Where the CPU computes, both moments are the same.
 pub(super) struct Clock {
     /// When something was launched, and when it and all before it is done, in µs; in the order of the launches.
     done: Vec<(f64, f64)>,
-    /// The GPU begins.
-    first_us: f64,
 }
 
 impl Clock {
     pub(super) fn new(events: &[Event]) -> Clock {
         let mut ends: HashMap<u64, f64> = HashMap::new();
-        let mut first_us = f64::INFINITY;
         for event in events {
             if let Kind::Kernel { correlation } = event.kind {
                 let end = ends.entry(correlation).or_insert(event.end_us);
                 *end = end.max(event.end_us);
-                first_us = first_us.min(event.start_us);
             }
         }
         let launched = |event: &Event| match event.kind {
@@ -36,7 +32,7 @@ impl Clock {
             latest = latest.max(*end);
             *end = latest;
         }
-        Clock { done, first_us }
+        Clock { done }
     }
 
     /// Does a GPU compute?
@@ -46,11 +42,8 @@ impl Clock {
 
     /// In µs; never falls when `cpu_us` rises.
     pub(super) fn at(&self, cpu_us: f64) -> f64 {
-        if self.done.is_empty() {
-            return cpu_us;
-        }
         let launched = self.done.partition_point(|(launch, _)| *launch <= cpu_us);
-        launched.checked_sub(1).map_or(self.first_us, |last| self.done[last].1)
+        launched.checked_sub(1).map_or(cpu_us, |last| cpu_us.max(self.done[last].1))
     }
 }
 
@@ -84,8 +77,9 @@ mod tests {
             event(Kind::Kernel { correlation: 5 }, 100.0, 200.0),
         ];
         let clock = Clock::new(&events);
-        let times = [0.0, 1.0, 2.9, 3.0, 5.0, 1e9].map(|cpu_us| clock.at(cpu_us));
-        assert_eq!(times, [10.0, 50.0, 50.0, 50.0, 75.0, 75.0]);
+        // Before the first launch, and when the GPU has been idle for long, the program's own time counts.
+        let times = [0.0, 1.0, 2.9, 3.0, 5.0, 80.0].map(|cpu_us| clock.at(cpu_us));
+        assert_eq!(times, [0.0, 50.0, 50.0, 50.0, 75.0, 80.0]);
         assert!(clock.is_of_gpu());
     }
 }

@@ -30,8 +30,9 @@ pub(super) struct Event {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Kind {
     /// An operation of the framework. The shapes of its arguments, by position: empty where an argument is no tensor, or a
-    /// scalar, or shapes were not recorded. Those of lists of tensors follow behind.
-    Operation { shapes: Vec<Vec<usize>> },
+    /// scalar, or shapes were not recorded. Those of lists of tensors follow behind. And of a convolution, by position, the
+    /// numbers of the arguments that are no tensors: stride, padding; empty where they are none or were not recorded.
+    Operation { shapes: Vec<Vec<usize>>, numbers: Vec<Vec<usize>> },
     /// `Optimizer.step#…`.
     Update,
     /// A call of a module, recorded with stacks: `nn.Module: Linear_0`.
@@ -111,6 +112,8 @@ struct RawEvent<'a> {
 struct Arguments {
     #[serde(rename = "Input Dims", alias = "Input dims", default)]
     shapes: Value,
+    #[serde(rename = "Concrete Inputs", default)]
+    concrete: Value,
     #[serde(default)]
     correlation: Value,
 }
@@ -125,7 +128,11 @@ fn event(raw: RawEvent<'_>, threads: &mut HashMap<String, u32>) -> Option<Event>
     // Since 1.11; before, PyTorch wrote "Operator", "Runtime" and "Kernel".
     let kind = match &*raw.cat {
         "cpu_op" | "user_annotation" | "Operator" if raw.name.starts_with("Optimizer.step#") => Kind::Update,
-        "cpu_op" | "Operator" => Kind::Operation { shapes: shapes(&arguments.shapes) },
+        "cpu_op" | "Operator" => {
+            let has_numbers = raw.name.starts_with("aten::conv");
+            let numbers = if has_numbers { numbers(&arguments.concrete) } else { Vec::new() };
+            Kind::Operation { shapes: shapes(&arguments.shapes), numbers }
+        }
         "python_function" if raw.name.starts_with(MODULE) => Kind::Module,
         // Communication has a stream of its own, beside the computation.
         "kernel" | "Kernel" | "gpu_memcpy" | "gpu_memset" if !raw.name.to_ascii_lowercase().contains("nccl") => {
@@ -161,6 +168,16 @@ fn shape(argument: &Value) -> Vec<usize> {
     sizes.unwrap_or_default()
 }
 
+/// `["", "[1, 2]", "3", "True"]` as `[[], [1, 2], [3], []]`.
+fn numbers(arguments: &Value) -> Vec<Vec<usize>> {
+    let arguments = arguments.as_array().map(Vec::as_slice).unwrap_or_default();
+    let list = |argument: &Value| -> Option<Vec<usize>> {
+        let text = argument.as_str()?.trim_start_matches('[').trim_end_matches(']');
+        text.split(',').map(|number| number.trim().parse().ok()).collect()
+    };
+    arguments.iter().map(|argument| list(argument).unwrap_or_default()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -190,12 +207,30 @@ mod tests {
             trace.events.iter().map(|event| (&*event.name, &event.kind, event.thread)).collect();
         let shapes: Vec<Vec<usize>> =
             [&[3][..], &[4, 5], &[], &[], &[], &[], &[], &[], &[2, 2], &[1]].map(<[usize]>::to_vec).to_vec();
-        assert_eq!(found[0], ("aten::addmm", &Kind::Operation { shapes }, 0));
+        assert_eq!(found[0], ("aten::addmm", &Kind::Operation { shapes, numbers: Vec::new() }, 0));
         assert_eq!(found[1], ("Optimizer.step#SGD.step", &Kind::Update, 1));
         assert_eq!(found[2].1, &Kind::Launch { correlation: 9 });
         assert_eq!(found[3], ("gemm", &Kind::Kernel { correlation: 9 }, 2));
         assert_eq!((found[4].1, found[4].2, found.len()), (&Kind::Module, 0, 5));
         assert_eq!((trace.events[0].start_us, trace.events[0].end_us, trace.device), (1.5, 3.5, None));
+    }
+
+    #[test]
+    fn the_numbers_of_a_convolution_are_kept() {
+        let event = |name: &str| {
+            let concrete = r#"["", "[1, 2]", "3", "True", "[]", "[-1]", "same", 7]"#;
+            format!(
+                r#"{{"ph": "X", "cat": "cpu_op", "name": "{name}", "ts": 1, "dur": 2, "args": {{"Concrete Inputs": {concrete}}}}}"#
+            )
+        };
+        let trace = events(&[event("aten::conv2d"), event("aten::add")].join(",")).unwrap();
+        let kept = |of: usize| match &trace.events[of].kind {
+            Kind::Operation { numbers, .. } => numbers.clone(),
+            _ => panic!("an operation"),
+        };
+        let none = Vec::new;
+        assert_eq!(kept(0), [none(), vec![1, 2], vec![3], none(), none(), none(), none(), none()]);
+        assert!(kept(1).is_empty());
     }
 
     #[test]
@@ -206,13 +241,20 @@ mod tests {
 
     #[test]
     fn what_is_no_trace_is_refused() {
-        for text in ["", "[]", "{}", "{\"traceEvents\": 3}", "{\"traceEvents\": [7]}", "{\"traceEvents\": [{\"ts\": \"now\"}]}"] {
+        for text in
+            ["", "[]", "{}", "{\"traceEvents\": 3}", "{\"traceEvents\": [7]}", "{\"traceEvents\": [{\"ts\": \"now\"}]}"]
+        {
             assert!(parse(text.as_bytes()).is_err(), "{text}");
         }
         // As deep as anybody likes.
         let deep = format!("{{\"args\": {{\"Input Dims\": {}", "[".repeat(1 << 20));
         assert!(events(&deep).is_err());
         assert!(events("{\"ph\": \"X\", \"cat\": \"cpu_op\", \"ts\": 1e999, \"dur\": 1}").is_err());
-        assert!(events("{\"ph\": \"X\", \"cat\": \"cpu_op\", \"ts\": 1.7e308, \"dur\": 1.7e308}").unwrap().events.is_empty());
+        assert!(
+            events("{\"ph\": \"X\", \"cat\": \"cpu_op\", \"ts\": 1.7e308, \"dur\": 1.7e308}")
+                .unwrap()
+                .events
+                .is_empty()
+        );
     }
 }

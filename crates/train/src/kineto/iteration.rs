@@ -45,8 +45,11 @@ pub(super) fn iterations(trace: &Trace) -> Result<Vec<Iteration<'_>>, TraceError
     for update in &marks.updates {
         match marks.iteration(before_us, update) {
             Some(iteration) => iterations.push(iteration),
-            // A second optimiser of the same iteration.
-            None => iterations.last_mut().into_iter().for_each(|last| last.update_us.1 = update.end_us),
+            // A second optimiser of the same iteration, or one within another.
+            None => iterations
+                .last_mut()
+                .into_iter()
+                .for_each(|last| last.update_us.1 = last.update_us.1.max(update.end_us)),
         }
         before_us = before_us.max(update.end_us);
     }
@@ -64,7 +67,8 @@ struct Marks<'a> {
 
 impl<'a> Marks<'a> {
     fn new(events: &'a [Event]) -> Marks<'a> {
-        let mut marks = Marks { operations: Vec::new(), backward: Vec::new(), gradients: Vec::new(), updates: Vec::new() };
+        let mut marks =
+            Marks { operations: Vec::new(), backward: Vec::new(), gradients: Vec::new(), updates: Vec::new() };
         for event in events {
             match &event.kind {
                 Kind::Update => marks.updates.push(event),
@@ -109,7 +113,7 @@ impl<'a> Gradient<'a> {
     /// that of a scalar; the argument itself is there.)
     fn of(event: &'a Event) -> Gradient<'a> {
         let shape = match &event.kind {
-            Kind::Operation { shapes } => shapes.first().map(Vec::as_slice),
+            Kind::Operation { shapes, .. } => shapes.first().map(Vec::as_slice),
             _ => None,
         };
         Gradient { shape, done_us: event.end_us }
@@ -125,7 +129,7 @@ mod tests {
     }
 
     fn operation(name: &str, start_us: f64) -> Event {
-        event(Kind::Operation { shapes: vec![vec![2]] }, name, start_us)
+        event(Kind::Operation { shapes: vec![vec![2]], numbers: Vec::new() }, name, start_us)
     }
 
     fn trace(events: Vec<Event>) -> Trace {
@@ -150,6 +154,8 @@ mod tests {
         events.extend(one(20.0));
         events.extend(one(40.0));
         events.push(event(Kind::Update, "Optimizer.step#Adam.step", 52.0));
+        // One that calls another: the outer one is what counts.
+        events.push(Event { end_us: 30.5, ..event(Kind::Update, "Optimizer.step#Adam.step", 30.25) });
         // On another thread, and after the last update.
         events.push(Event { thread: 1, ..operation("aten::copy_", 41.0) });
         events.extend(one(60.0).into_iter().take(4));
@@ -158,7 +164,10 @@ mod tests {
         let found = iterations(&trace).unwrap();
         assert_eq!(found.len(), 2);
         let names = |iteration: &Iteration<'_>| iteration.forward.iter().map(|it| it.name.clone()).collect::<Vec<_>>();
-        assert_eq!((names(&found[0]), names(&found[1])), (names(&found[1]), vec!["aten::linear".into(), "aten::mean".into()]));
+        assert_eq!(
+            (names(&found[0]), names(&found[1])),
+            (names(&found[1]), vec!["aten::linear".into(), "aten::mean".into()])
+        );
         assert_eq!((found[0].backward_us, found[0].update_us), (24.0, (30.0, 31.0)));
         assert_eq!(found[1].update_us, (50.0, 53.0));
         let done: Vec<f64> = found[0].gradients.iter().map(|gradient| gradient.done_us).collect();

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use paceline_plan::ProfileTensor;
 
 use super::TraceError;
+use super::arithmetic::multiply_accumulates;
 use super::events::{Event, Kind, MODULE};
 use super::iteration::Iteration;
 
@@ -43,6 +44,8 @@ struct Slot<'a> {
     shape: &'a [usize],
     /// `weight`, `bias`.
     role: &'static str,
+    /// Which of its operation's arguments that may be parameters.
+    argument: usize,
 }
 
 /// An operation of forward that may use parameters.
@@ -59,17 +62,20 @@ fn takers<'a>(forward: &[&'a Event]) -> Vec<Taker<'a>> {
     let (mut known_until_us, mut other_until_us) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
     let mut takers = Vec::new();
     for &event in forward {
-        let Kind::Operation { shapes } = &event.kind else { continue };
+        let Kind::Operation { shapes, .. } = &event.kind else { continue };
         if event.start_us < known_until_us {
             continue;
         }
-        let slot = |shape: &'a Vec<usize>, role| (!shape.is_empty()).then_some(Slot { shape, role });
+        let slot = |(argument, (shape, role)): (usize, (&'a Vec<usize>, &'static str))| {
+            (!shape.is_empty()).then_some(Slot { shape, role, argument })
+        };
         if let Some(parameters) = known(&event.name) {
             known_until_us = event.end_us;
-            let slots = parameters.iter().filter_map(|&(position, role)| slot(shapes.get(position)?, role));
-            takers.push(Taker { event, slots: slots.collect(), is_known: true });
+            let slots = parameters.iter().filter_map(|&(position, role)| Some((shapes.get(position)?, role)));
+            takers.push(Taker { event, slots: slots.enumerate().filter_map(slot).collect(), is_known: true });
         } else if event.start_us >= other_until_us {
-            let slots: Vec<Slot<'a>> = shapes.iter().filter_map(|shape| slot(shape, "parameter")).collect();
+            let slots: Vec<Slot<'a>> =
+                shapes.iter().map(|shape| (shape, "parameter")).enumerate().filter_map(slot).collect();
             if !slots.is_empty() {
                 other_until_us = event.end_us;
                 takers.push(Taker { event, slots, is_known: false });
@@ -85,13 +91,19 @@ pub(super) fn first_taker_us(iteration: &Iteration<'_>) -> Option<f64> {
     first.or(iteration.forward.first()).map(|event| event.start_us)
 }
 
-/// Which operation uses which parameters. Parameters are counted in the order of their first use.
+/// Which operation uses which parameters. Parameters are counted in the order of their first use, those of an operation in
+/// that of its arguments.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Uses<'a> {
     /// By parameter: what it is, and the number of the operation that uses it first.
     parameters: Vec<(Slot<'a>, usize)>,
     /// Operations that use parameters, in order, and their parameters.
     operations: Vec<(Operation<'a>, Vec<usize>)>,
+    /// By gradient, in the order in which they become final: its parameter.
+    pub(super) gradients: Vec<usize>,
+    /// An operation multiplies by what is no parameter as far as can be told: one that is frozen, or one of several that were
+    /// used before.
+    multiplies_besides: bool,
 }
 
 /// Operations of the same name are alike.
@@ -119,7 +131,8 @@ impl<'a> Uses<'a> {
         takers.into_iter().for_each(|taker| walk.pass(taker));
         let Walk { gradients, uses, .. } = walk;
         match gradients.get(uses.parameters.len()) {
-            None => Ok(uses),
+            None => Ok(uses.in_order_of_arguments()),
+            Some(_) if repeats(&gradients) => Err(TraceError::Accumulated),
             Some(shape) => {
                 let number = gradients.len() - uses.parameters.len();
                 Err(TraceError::Homeless { number, shape: shape.to_vec() })
@@ -127,9 +140,40 @@ impl<'a> Uses<'a> {
         }
     }
 
+    /// From the order in which gradients say it to that of operations and their arguments.
+    fn in_order_of_arguments(mut self) -> Self {
+        let mut order: Vec<usize> = (0..self.parameters.len()).collect();
+        order.sort_by_key(|&number| (self.parameters[number].1, self.parameters[number].0.argument));
+        let mut places = vec![0; order.len()];
+        order.iter().enumerate().for_each(|(place, &number)| places[number] = place);
+        self.parameters = order.iter().map(|&number| self.parameters[number]).collect();
+        for (_, parameters) in &mut self.operations {
+            parameters.iter_mut().for_each(|number| *number = places[*number]);
+            parameters.sort_unstable();
+        }
+        self.gradients = places.into_iter().rev().collect();
+        self
+    }
+
     /// The operations, in order: when each starts, in µs, and its parameters.
     pub(super) fn takers(&self) -> impl Iterator<Item = (f64, &[usize])> {
         self.operations.iter().map(|(operation, parameters)| (operation.0.start_us, &**parameters))
+    }
+
+    /// By parameter: multiply-accumulates of a forward pass, of all samples. None if there are some that cannot be counted, or
+    /// cannot be said of a parameter.
+    pub(super) fn forward_macs(&self) -> Option<Vec<u64>> {
+        let mut macs = vec![0_u64; self.parameters.len()];
+        for (Operation(event), parameters) in &self.operations {
+            let of_operation = multiply_accumulates(event);
+            // A vector is added, or multiplied element by element.
+            match parameters.iter().find(|&&number| self.parameters[number].0.shape.len() > 1) {
+                Some(&matrix) => macs[matrix] = macs[matrix].checked_add(of_operation?)?,
+                None if of_operation.is_some_and(|count| count > 0) => return None,
+                None => {}
+            }
+        }
+        (!self.multiplies_besides).then_some(macs)
     }
 
     /// Samples of an iteration: the first size of the first operation's other argument, if that has several.
@@ -138,7 +182,7 @@ impl<'a> Uses<'a> {
         known(&event.name)?;
         let position = if ["aten::embedding", "aten::addmm"].contains(&&*event.name) { 1 } else { 0 };
         match &event.kind {
-            Kind::Operation { shapes } => shapes.get(position).filter(|shape| shape.len() > 1)?.first().copied(),
+            Kind::Operation { shapes, .. } => shapes.get(position).filter(|shape| shape.len() > 1)?.first().copied(),
             _ => None,
         }
     }
@@ -149,7 +193,7 @@ impl<'a> Uses<'a> {
         let operations: Vec<&Event> = self.operations.iter().map(|(operation, _)| operation.0).collect();
         let modules = modules(events, &operations);
         let mut names: HashMap<String, usize> = HashMap::new();
-        let tensor = |&(Slot { shape, role }, number): &(Slot<'a>, usize)| {
+        let tensor = |&(Slot { shape, role, .. }, number): &(Slot<'a>, usize)| {
             let operation = operations[number].name.trim_start_matches("aten::");
             let place = modules[number].map_or_else(|| format!("{number}.{operation}"), str::to_owned);
             let name = format!("{place}.{role}");
@@ -206,17 +250,20 @@ impl<'a> Walk<'a> {
         here.extend(again);
         if !here.is_empty() {
             self.uses.operations.push((Operation(event), here));
+        } else if is_known && multiply_accumulates(event) != Some(0) {
+            self.uses.multiplies_besides = true;
         }
     }
 
-    /// Which of an operation's arguments is the next parameter.
+    /// Which of an operation's arguments is the next parameter. Of several that fit the last: backward gives gradients to an
+    /// operation's arguments in their order, and this is the reverse of backward.
     fn next(&self, slots: &[Slot<'a>], is_known: bool) -> Option<usize> {
         let shape = *self.gradients.get(self.uses.parameters.len())?;
         let of = |counts: &HashMap<&'a [usize], usize>| counts.get(shape).copied().unwrap_or(0);
         if !is_known && of(&self.wanted) <= of(&self.ahead) {
             return None;
         }
-        slots.iter().position(|slot| slot.shape == shape)
+        slots.iter().rposition(|slot| slot.shape == shape)
     }
 
     /// The number of the next parameter, which is this one.
@@ -228,6 +275,13 @@ impl<'a> Walk<'a> {
         (*count, *last) = (*count + 1, number);
         number
     }
+}
+
+/// Are they the same several times over?
+fn repeats(gradients: &[&[usize]]) -> bool {
+    let count = gradients.len();
+    let has_period = |period: usize| gradients[period..] == gradients[..count - period];
+    (1..=count / 2).filter(|period| count.is_multiple_of(*period)).any(has_period)
 }
 
 fn less<'a>(counts: &mut HashMap<&'a [usize], usize>, shape: &'a [usize]) {
@@ -263,7 +317,7 @@ mod tests {
     /// Operations of the given names and shapes, one after the other, a µs each.
     fn operations(list: &[(&str, &[&[usize]])]) -> Vec<Event> {
         let operation = |(number, (name, shapes)): (usize, &(&str, &[&[usize]]))| Event {
-            kind: Kind::Operation { shapes: shapes.iter().map(|shape| shape.to_vec()).collect() },
+            kind: Kind::Operation { shapes: shapes.iter().map(|shape| shape.to_vec()).collect(), numbers: Vec::new() },
             name: (*name).to_owned(),
             thread: 0,
             start_us: number as f64,
