@@ -255,15 +255,17 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Which of an operation's arguments is the next parameter. Of several that fit the last: backward gives gradients to an
-    /// operation's arguments in their order, and this is the reverse of backward.
+    /// Which of an operation's arguments is the next parameter. Of several that fit a known operation the last: its node of
+    /// backward hands out gradients in the order of its arguments, and this is the reverse of backward. (Others may have
+    /// several nodes, such as a stack of recurrent layers, whose last layer's gradients come first.)
     fn next(&self, slots: &[Slot<'a>], is_known: bool) -> Option<usize> {
         let shape = *self.gradients.get(self.uses.parameters.len())?;
         let of = |counts: &HashMap<&'a [usize], usize>| counts.get(shape).copied().unwrap_or(0);
         if !is_known && of(&self.wanted) <= of(&self.ahead) {
             return None;
         }
-        slots.iter().rposition(|slot| slot.shape == shape)
+        let mut fitting = (0..slots.len()).filter(|&position| slots[position].shape == shape);
+        if is_known { fitting.next_back() } else { fitting.next() }
     }
 
     /// The number of the next parameter, which is this one.
@@ -401,6 +403,39 @@ mod tests {
         assert!(matches!(&error, TraceError::Homeless { number: 2, shape } if *shape == [7, 5]), "{error}");
         // A scalar fits nothing.
         assert!(uses(&forward, &[&[5, 3], &[5], &[]]).is_err());
+    }
+
+    /// Backward has the weight of a normalisation first, and of two layers in one operation the second.
+    #[test]
+    fn arguments_of_one_shape_are_told_apart_by_the_order_of_gradients() {
+        let forward = operations(&[
+            ("aten::layer_norm", &[&[2, 8], &[], &[8], &[8]]),
+            ("aten::rnn_tanh", &[&[2, 8], &[8, 8], &[8, 8]]),
+        ]);
+        // The last one first: bias and weight of the normalisation, first and second layer.
+        let uses = uses(&forward, &[&[8], &[8], &[8, 8], &[8, 8]]).unwrap();
+        let names: Vec<String> = uses.tensors(&[]).into_iter().map(|tensor| tensor.name).collect();
+        let by_gradient: Vec<&str> = uses.gradients.iter().map(|&number| &*names[number]).collect();
+        let expected = ["1.rnn_tanh.parameter.2", "1.rnn_tanh.parameter", "0.layer_norm.weight", "0.layer_norm.bias"];
+        assert_eq!(by_gradient, expected);
+    }
+
+    #[test]
+    fn multiply_accumulates_are_those_of_all_operations_or_none() {
+        let layer: &[&[usize]] = &[&[2, 3], &[5, 3], &[5]];
+        let tied: &[&[usize]] = &[&[4, 3], &[5, 3]];
+        let macs = |list: &[(&str, &[&[usize]])], first_use: &[&[usize]]| {
+            let forward = operations(list);
+            uses(&forward, first_use).unwrap().forward_macs()
+        };
+        // A second use counts to the same parameter.
+        let found = macs(&[("aten::linear", layer), ("aten::linear", tied)], &[&[5, 3], &[5]]);
+        assert_eq!(found, Some(vec![2 * 15 + 4 * 15, 0]));
+        // The weight is frozen; a layer before it is; nobody knows what the operation does.
+        assert_eq!(macs(&[("aten::linear", layer)], &[&[5]]), None);
+        let frozen: &[&[usize]] = &[&[2, 4], &[3, 4]];
+        assert_eq!(macs(&[("aten::linear", frozen), ("aten::linear", layer)], &[&[5, 3], &[5]]), None);
+        assert_eq!(macs(&[("aten::lstm", layer)], &[&[5, 3], &[5]]), None);
     }
 
     #[test]
