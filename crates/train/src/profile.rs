@@ -11,8 +11,8 @@ use paceline_plan::{BUILT_IN_PROFILES, Profile, ProfileError, ScaleError, built_
 pub enum ProfileSourceError {
     /// Neither a built-in profile nor a file.
     #[error(
-        "there is no profile `{name}`: it is neither a file nor one of {known}, nor such a one @GPU or \
-         @GPU=SAMPLES_PER_S",
+        "there is no profile `{name}`: it is neither a file nor one of {known}; each may be scaled: NAME@GPU, \
+         NAME@GPU=SAMPLES_PER_S",
         known = BUILT_IN_PROFILES.join(", ")
     )]
     Unknown {
