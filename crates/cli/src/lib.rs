@@ -15,6 +15,7 @@ mod json_file;
 mod launch;
 mod machine;
 mod perf;
+mod profile;
 mod registry;
 mod remote;
 mod report;
@@ -56,6 +57,8 @@ enum Command {
     Report(report::ReportArguments),
     /// Measure a collective, in the manner of nccl-tests
     Perf(perf::PerfArguments),
+    /// Say what a worker computes in an iteration, tensor by tensor: measured, from a trace, or scaled to a GPU
+    Profile(profile::ProfileArguments),
     /// Say a strategy in words
     Explain(explain::ExplainArguments),
     /// Look for what would be slow or broken here, and say the fix
@@ -80,6 +83,7 @@ pub fn run(registry: &Registry) -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments, registry),
         Command::Report(arguments) => report::run(&arguments),
         Command::Perf(arguments) => perf::run(&arguments),
+        Command::Profile(arguments) => profile::run(&arguments, registry),
         Command::Explain(arguments) => explain::run(&arguments, registry.grammar()),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Launch(arguments) => launch::run(arguments),
