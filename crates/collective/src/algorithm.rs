@@ -7,7 +7,8 @@ use crate::{Program, RankProgram, Topology};
 /// Most do not ask which ranks share a host; they implement [`crate::FlatAlgorithm`] and are algorithms by that.
 ///
 /// Everything is a pure function of its arguments, so that every rank makes its own part of the program alone and all
-/// parts fit together.
+/// parts fit together. Counts and formulas are for one root, [`Algorithm::usual_root`]; where ranks share hosts they may
+/// differ for others.
 pub trait Algorithm: Send + Sync {
     /// The name in a strategy (`a2a:NAME`), on the command line and in reports.
     fn name(&self) -> &'static str;
@@ -31,7 +32,16 @@ pub trait Algorithm: Send + Sync {
         false
     }
 
-    /// Into how many parts a tile is cut.
+    /// The root that counts and formulas are for: a shard of a parameter server is the last rank of its group, which may
+    /// have a host of its own; elsewhere rank 0.
+    fn usual_root(&self, topology: &Topology) -> Rank {
+        match self.kind() {
+            CollectiveKind::PushPull | CollectiveKind::Push => topology.world().saturating_sub(1),
+            _ => 0,
+        }
+    }
+
+    /// Into how many parts a tile is cut. Whoever is the root, it is the same.
     fn parts(&self, topology: &Topology) -> u32;
 
     /// What `rank` does. `root` is 0 for collectives without one.
@@ -40,8 +50,7 @@ pub trait Algorithm: Send + Sync {
     /// Messages of one tile, of all ranks together.
     fn messages(&self, topology: &Topology) -> usize;
 
-    /// The longest chain of messages in one tile, each of which is sent only after the one before has arrived, for root
-    /// 0.
+    /// The longest chain of messages in one tile, each of which is sent only after the one before has arrived.
     fn rounds(&self, topology: &Topology) -> usize;
 
     /// The bytes that the busiest sender puts on the wire, for `bytes` per block.

@@ -51,6 +51,8 @@ pub fn registry() -> &'static [&'static dyn Algorithm] {
         &broadcast::Hierarchical,
         &push_pull::Direct,
         &push::Direct,
+        &push_pull::Hierarchical,
+        &push::Hierarchical,
         &broadcast::Direct,
     ]
 }

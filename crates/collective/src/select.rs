@@ -143,9 +143,37 @@ mod tests {
                 (CollectiveKind::AllReduce, 1 << 24),
                 (CollectiveKind::AllGather, 1 << 16),
                 (CollectiveKind::Broadcast, 1 << 10),
+                (CollectiveKind::PushPull, 1 << 16),
+                (CollectiveKind::Push, 1 << 22),
             ] {
                 let choice = cheapest(kind, &topology, bytes, &costs, |_| true).unwrap();
                 assert_eq!(choice.algorithm.name(), "hierarchical", "{kind} of {bytes} bytes, {topology:?}");
+            }
+        }
+    }
+
+    /// A shard beside workers and one on a host of its own: the last rank.
+    #[test]
+    fn a_shard_pays_for_hosts_and_not_for_workers() {
+        let within = LinkCost { alpha: 5e-6, overhead: 1e-6, beta: 0.1e-9, gamma: 0.1e-9 };
+        let across = LinkCost { alpha: 40e-6, overhead: 10e-6, beta: 0.9e-9, gamma: 0.1e-9 };
+        let costs = LinkCosts { within, across, contention: 0.0, fetched: false };
+        let workers = |hosts: usize| (0..4 * hosts).map(|rank| rank / 4);
+        for hosts in [2, 3, 8] {
+            for own in 0..=hosts {
+                let topology = Topology::of_hosts(&workers(hosts).chain([own]).collect::<Vec<_>>());
+                for bytes in [1 << 16, 1 << 18, 4_096_000, 100 << 20] {
+                    let seconds = |kind| {
+                        let choice = cheapest(kind, &topology, bytes, &costs, |_| true).unwrap();
+                        (choice.algorithm.name(), choice.seconds)
+                    };
+                    let (push_pull, push) = (seconds(CollectiveKind::PushPull), seconds(CollectiveKind::Push));
+                    assert_eq!([push_pull.0, push.0], ["hierarchical"; 2], "{bytes} bytes, {topology:?}");
+                    let pull = seconds(CollectiveKind::Broadcast);
+                    // A chain of ranks that lie host after host knows hosts by its order.
+                    assert_ne!(pull.0, "binomial", "{bytes} bytes, {topology:?}");
+                    assert!(pull.1 < push_pull.1 && push.1 < push_pull.1, "{push:?} {pull:?} {push_pull:?}");
+                }
             }
         }
     }

@@ -53,7 +53,7 @@ fn compare(
     costs: &LinkCosts,
     tolerance: impl Fn(&Load) -> RangeInclusive<f64>,
 ) {
-    let mut program = algorithm.program(topology, 0);
+    let mut program = algorithm.program(topology, algorithm.usual_root(topology));
     if algorithm.kind() == CollectiveKind::AllToAll {
         // The formula has no copies that only calls in place need.
         program = program.apart();
@@ -77,12 +77,13 @@ fn compare(
 
 /// Walked time over the formula's. `docs/algorithms.md` repeats these numbers. `late`: the overhead is a tenth of alpha.
 fn tolerance(algorithm: &dyn Algorithm, world: usize, load: &Load, late: bool) -> RangeInclusive<f64> {
-    use CollectiveKind::{AllGather, AllReduce, Gather, PushPull, ReduceScatter};
+    use CollectiveKind::{AllGather, AllReduce, Gather, Push, PushPull, ReduceScatter};
     let tiled = tiles(load.bytes, load.tile_bytes) > 1;
     match (algorithm.kind(), algorithm.name()) {
         // Ports idle in a pattern that has no short formula.
         (AllReduce, "direct-scatter") => 0.95..=1.42,
         (AllReduce, "hierarchical") => 0.99..=1.26,
+        (PushPull | Push, "hierarchical") => 0.65..=1.35,
         (AllReduce, "direct") => 0.999..=1.30,
         (AllReduce, "binary-tree") if tiled || late => 0.90..=1.25,
         (AllReduce, "double-binary-tree") => 0.95..=1.25,
@@ -120,6 +121,10 @@ const HOSTS: [LinkCosts; 2] = [
     },
 ];
 
+/// A root whose own host comes last: while other hosts' messages fill its port, what the walker lets in of its own, which
+/// its sums wait for, is too little, and the pull begins when the push ends. Links that are polled in turn have no such port.
+const OWN_HOST_WAITS: f64 = 2.0;
+
 #[test]
 fn the_formulas_agree_with_walking_where_ranks_share_hosts() {
     let regular =
@@ -127,6 +132,7 @@ fn the_formulas_agree_with_walking_where_ranks_share_hosts() {
     for topology in regular {
         for algorithm in registry().iter().filter(|algorithm| algorithm.supports(topology.world())) {
             let tolerance = |_: &Load| match (algorithm.kind(), algorithm.name()) {
+                (CollectiveKind::PushPull, "hierarchical") => 0.60..=OWN_HOST_WAITS,
                 (_, "hierarchical") => 0.60..=1.20,
                 // The tree's own estimate, where many or few of its edges happen to cross.
                 _ => 0.25..=3.50,
@@ -141,9 +147,10 @@ fn the_formulas_agree_with_walking_where_ranks_share_hosts() {
 #[test]
 fn on_unequal_hosts_the_hierarchical_formulas_are_near() {
     for topology in shapes::random(20, 12) {
-        for algorithm in registry().iter().filter(|algorithm| algorithm.name() == "hierarchical") {
+        for algorithm in registry().iter().filter(|it| it.name() == "hierarchical" && it.supports(topology.world())) {
             for costs in &HOSTS {
-                compare(*algorithm, &topology, costs, |_| 0.45..=1.60);
+                let most = if algorithm.kind() == CollectiveKind::PushPull { OWN_HOST_WAITS } else { 1.60 };
+                compare(*algorithm, &topology, costs, |_| 0.45..=most);
             }
         }
     }
@@ -153,8 +160,9 @@ fn on_unequal_hosts_the_hierarchical_formulas_are_near() {
 fn messages_and_bytes_agree_with_walking() {
     let spread = shapes::random(10, 12).chain([Topology::regular(2, 4), Topology::regular(8, 4)]);
     let spread = spread.flat_map(|topology| {
-        let of_hosts = |algorithm: &&&dyn Algorithm| algorithm.name() == "hierarchical";
-        registry().iter().filter(of_hosts).map(move |algorithm| (*algorithm, topology.clone()))
+        let world = topology.world();
+        let of_hosts = registry().iter().filter(move |it| it.name() == "hierarchical" && it.supports(world));
+        of_hosts.map(move |algorithm| (*algorithm, topology.clone()))
     });
     for (algorithm, topology) in programs().chain(spread) {
         // Divisible into all parts.
@@ -162,7 +170,7 @@ fn messages_and_bytes_agree_with_walking() {
         let bytes = 64 * world * world.next_power_of_two() * algorithm.parts(&topology) as usize;
         for tile_bytes in [bytes, bytes / 4] {
             let load = Load { bytes, tile_bytes, window: 2 };
-            let program = algorithm.program(&topology, 0);
+            let program = algorithm.program(&topology, algorithm.usual_root(&topology));
             let Cost { messages, bytes_sent_max, .. } = walk(&program, &load, &topology, &LINK).unwrap();
             let name = format!("{} {}, {topology:?}", algorithm.name(), algorithm.kind());
             assert_eq!(messages, algorithm.messages(&topology) * bytes / tile_bytes, "{name}");
@@ -189,6 +197,8 @@ fn hierarchical_algorithms_send_no_more_across_than_hosts_of_one_rank_would() {
         assert!((0.999..1.15).contains(&(seconds(CollectiveKind::AllReduce) / all_reduce)), "{hosts} x {ranks}");
         let all_gather = (h - 1.0) * k;
         assert!((0.999..1.15).contains(&(seconds(CollectiveKind::AllGather) / all_gather)), "{hosts} x {ranks}");
+        // To a root on one of the hosts, from the others.
+        assert!((0.999..1.15).contains(&(seconds(CollectiveKind::Push) / (h - 1.0))), "{hosts} x {ranks}");
     }
 }
 

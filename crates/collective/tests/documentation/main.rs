@@ -97,6 +97,8 @@ fn every_unmarked_row_is_exact() {
         ("all-reduce", "halving-doubling"),
         ("all-reduce", "hierarchical"),
         ("gather", "binomial"),
+        ("push", "hierarchical"),
+        ("push-pull", "hierarchical"),
         ("reduce-scatter", "direct"),
     ];
     assert_eq!(marked, expected.map(|(kind, name)| (kind.to_owned(), name.to_owned())));
@@ -119,6 +121,7 @@ fn letter_value(
         'r' => r as f64,
         'h' => hosts as f64,
         'k' => ranks as f64,
+        'c' => (ranks - usize::from(hosts < 2)) as f64,
         'q' => (0..p.ilog2()).map(|i| (1 << i) + r.min(1 << i)).sum::<usize>() as f64,
         'S' => bytes,
         'α' => link.alpha,
