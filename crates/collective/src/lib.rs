@@ -43,6 +43,7 @@
 
 pub mod cost;
 pub mod kernels;
+pub mod msccl;
 pub mod registry;
 pub mod select;
 pub mod verify;

@@ -60,6 +60,12 @@ pub fn verify_apart(program: &Program, capacity: Capacity) -> Result<Proof, Refu
     verify_where(program, capacity, &[false])
 }
 
+/// As [`verify`], but about what happens when only: no wait closes a ring, and nothing races, input and output being apart.
+pub(crate) fn verify_order(program: &Program, capacity: Capacity) -> Result<(), Refusal> {
+    let matches = shape::check(program)?;
+    hazard::check(&order::Graph::new(program, &matches, capacity)?, &[false])
+}
+
 fn verify_where(program: &Program, capacity: Capacity, in_place: &[bool]) -> Result<Proof, Refusal> {
     let matches = shape::check(program)?;
     let graph = order::Graph::new(program, &matches, capacity)?;
