@@ -51,6 +51,8 @@ pub fn registry() -> &'static [&'static dyn Algorithm] {
         &broadcast::Hierarchical,
         &push_pull::Direct,
         &push::Direct,
+        &all_reduce::Torus,
+        &all_reduce::BCube,
     ]
 }
 
