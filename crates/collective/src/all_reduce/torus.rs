@@ -235,15 +235,10 @@ mod tests {
 
     #[test]
     fn a_torus_is_as_near_a_square_as_can_be() {
-        assert_eq!([1, 2, 4, 6, 12, 16, 48].map(|world| Grid::of(world).sides), [
-            [1, 1],
-            [1, 2],
-            [2, 2],
-            [2, 3],
-            [3, 4],
-            [4, 4],
-            [6, 8]
-        ]);
+        assert_eq!(
+            [1, 2, 4, 6, 12, 16, 48].map(|world| Grid::of(world).sides),
+            [[1, 1], [1, 2], [2, 2], [2, 3], [3, 4], [4, 4], [6, 8]]
+        );
     }
 
     #[test]
@@ -286,9 +281,11 @@ mod tests {
                 let of = |own: usize, other: usize| 2 * (own - 1) * other + 2 * (own - 1);
                 assert_eq!(parts, BTreeMap::from([(along_x, of(x, y)), (along_y, of(y, x))]), "{x} x {y}, {rank}");
                 // What needs not wait goes both ways.
-                let first = content.steps.iter().filter(|step| step.after.is_empty()).filter_map(|step| {
-                    if let Action::Send { to, .. } = step.action { Some(to) } else { None }
-                });
+                let first = content
+                    .steps
+                    .iter()
+                    .filter(|step| step.after.is_empty())
+                    .filter_map(|step| if let Action::Send { to, .. } = step.action { Some(to) } else { None });
                 assert_eq!(first.collect::<Vec<_>>(), [along_x, along_y]);
             }
         }

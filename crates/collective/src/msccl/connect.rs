@@ -106,7 +106,9 @@ impl Wiring {
                 chosen(&|gpu| gpu.chunks[0] > 0, &|ends| ends.receives.is_empty()),
                 "it is not the case that one gpu has i_chunks, or that one with i_chunks receives nothing",
             ),
-            PushPull => (chosen(&|gpu| gpu.chunks[0] == 0, &|_| false), "it is not the case that one gpu has no i_chunks"),
+            PushPull => {
+                (chosen(&|gpu| gpu.chunks[0] == 0, &|_| false), "it is not the case that one gpu has no i_chunks")
+            }
             Reduce | Gather | Push => (
                 chosen(&|gpu| gpu.chunks[1] > 0, &|ends| ends.sends.is_empty()),
                 "it is not the case that one gpu has o_chunks, or that one with o_chunks sends nothing",

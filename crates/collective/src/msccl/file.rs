@@ -151,7 +151,8 @@ impl File {
         }
         self.parts = chunks / blocks;
         for gpu in &self.gpus {
-            for (attribute, found, blocks) in [("i_chunks", gpu.chunks[0], input), ("o_chunks", gpu.chunks[1], output)] {
+            for (attribute, found, blocks) in [("i_chunks", gpu.chunks[0], input), ("o_chunks", gpu.chunks[1], output)]
+            {
                 let right = self.parts * blocks;
                 if found != 0 && found != right {
                     let expected = format!("0 or {right}, as {} and nchunksperloop say", self.kind);

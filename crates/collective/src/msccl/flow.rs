@@ -191,7 +191,9 @@ impl<'a> Player<'a> {
         let all_in_input = numbers.clone().all(|number| in_input(&cells[number as usize]));
         let (mut runs, mut contents) = (Vec::new(), Vec::new());
         if self.policy.save_input && all_in_input {
-            [numbers.start, numbers.end].iter().filter_map(|&number| cells.get_mut(number as usize)).for_each(|cell| cell.cut = true);
+            for boundary in [numbers.start, numbers.end] {
+                cells.get_mut(boundary as usize).into_iter().for_each(|cell| cell.cut = true);
+            }
         }
         for number in numbers {
             let cell = &mut cells[number as usize];

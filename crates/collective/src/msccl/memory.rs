@@ -63,11 +63,6 @@ impl Memory {
         self.input.clone()
     }
 
-    /// Which chunk of the collective's input this is.
-    pub fn input(&self, number: u32) -> Option<u32> {
-        self.input.contains(&number).then(|| number - self.input.start)
-    }
-
     /// Which chunk of the collective's output this is.
     pub fn output(&self, number: u32) -> Option<u32> {
         self.output.contains(&number).then(|| number - self.output.start)

@@ -106,16 +106,22 @@ mod tests {
         );
         let both = slots(&[&one, &other]).concat();
         assert_eq!(both.iter().filter(|slot| slot.starts_with("input")).count(), 5);
-        assert_eq!(both[..4], [
-            "input blocks 0..1 parts 2..3",
-            "output blocks 1..2 parts 2..3",
-            "input blocks 1..2 parts 0..3",
-            "output blocks 2..3 parts 0..3"
-        ]);
+        assert_eq!(
+            both[..4],
+            [
+                "input blocks 0..1 parts 2..3",
+                "output blocks 1..2 parts 2..3",
+                "input blocks 1..2 parts 0..3",
+                "output blocks 2..3 parts 0..3"
+            ]
+        );
     }
 
     #[test]
     fn blocks_of_scratch_are_numbered_without_gaps() {
-        assert_eq!(run(Space::Scratch, 21, 6).slot(3, &[2, 7, 8]), Slot { block: 1, blocks: 2, ..run(Space::Scratch, 0, 3).slot(3, &[]) });
+        assert_eq!(
+            run(Space::Scratch, 21, 6).slot(3, &[2, 7, 8]),
+            Slot { block: 1, blocks: 2, ..run(Space::Scratch, 0, 3).slot(3, &[]) }
+        );
     }
 }

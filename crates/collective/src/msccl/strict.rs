@@ -9,9 +9,9 @@ use super::connect::{Ends, Wiring};
 use super::file::{Block, Chunks, File, Operation, Step as FileStep};
 use super::memory::Memory;
 use super::{Fault, ReadError};
+use crate::Program;
 use crate::program::{Action, Combine, Fold, Message, Order, RankProgram, Slot, Space, Step, StepId};
 use crate::verify::{Capacity, Reason, Refusal, verify_order};
-use crate::Program;
 
 /// Bits that the verifier needs for what comes before what, at most: 1 GiB.
 const ORDER_BITS_MAX: u64 = 1 << 32;

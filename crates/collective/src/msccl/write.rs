@@ -108,7 +108,8 @@ fn write_step(text: &mut String, index: usize, step: &LaneStep, parts: u32) {
     let ((srcbuf, srcoff), (dstbuf, dstoff)) = (place(step.source, 'i'), place(step.destination, 'o'));
     let count = step.source.or(step.destination).map_or(0, |slot| u64::from(slot.blocks) * u64::from(slot.parts));
     let number = |number: usize| number.to_string();
-    let (depid, deps) = step.after.map_or(("-1".to_owned(), "-1".to_owned()), |(lane, step)| (number(lane), number(step)));
+    let (depid, deps) =
+        step.after.map_or(("-1".to_owned(), "-1".to_owned()), |(lane, step)| (number(lane), number(step)));
     let (operation, hasdep) = (step.operation, u8::from(step.has_waiting));
     line(
         text,

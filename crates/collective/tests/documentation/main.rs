@@ -84,7 +84,8 @@ fn compare_at(algorithm: &dyn Algorithm, (hosts, ranks): (usize, usize), bytes: 
         let letters = |letter, primed| letter_value(letter, primed, (hosts, ranks), bytes, costs);
         let value = evaluate(formula, &letters).unwrap();
         let close = (value - expected).abs() <= 1e-9 * expected.abs();
-        let name = format!("{} {}, {hosts} hosts of {ranks}, {bytes} bytes, {column}", algorithm.kind(), algorithm.name());
+        let name =
+            format!("{} {}, {hosts} hosts of {ranks}, {bytes} bytes, {column}", algorithm.kind(), algorithm.name());
         assert!(close, "{name}: `{formula}` is {value}, the code says {expected}");
     }
 }

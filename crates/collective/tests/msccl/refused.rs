@@ -23,13 +23,28 @@ fn wrong_attributes_and_what_is_said_about_them() {
     for (line, from, to, expected) in [
         (3, " name=\"ring of three\"", "", "line 3: <algo> has no name"),
         (3, "Simple", "Fast", "line 3: proto=\"Fast\" is not one of Simple, LL, LL128"),
-        (3, "nchunksperloop=\"3\"", "nchunksperloop=\"0\"", "line 3: nchunksperloop=\"0\" is not a number from 1 to 16777216"),
+        (
+            3,
+            "nchunksperloop=\"3\"",
+            "nchunksperloop=\"0\"",
+            "line 3: nchunksperloop=\"0\" is not a number from 1 to 16777216",
+        ),
         (3, "ngpus=\"3\"", "ngpus=\"4\"", "line 3: there is no <gpu id=\"3\">"),
         (3, "ngpus=\"3\"", "ngpus=\"2\"", "line 5: recv=\"2\" is not a number from -1 to 1"),
-        (3, "allreduce", "alltonext", "line 3: coll=\"alltonext\" is not a collective that can be verified: allreduce, reduce_scatter"),
+        (
+            3,
+            "allreduce",
+            "alltonext",
+            "line 3: coll=\"alltonext\" is not a collective that can be verified: allreduce, reduce_scatter",
+        ),
         (3, "inplace=\"1\"", "inplace=\"yes\"", "line 3: inplace=\"yes\" is not a number from 0 to 1"),
         (4, "<gpu", "<cpu", "line 4: <cpu> stands where <gpu> should"),
-        (4, "o_chunks=\"3\"", "o_chunks=\"2\"", "line 4: o_chunks=\"2\" is not 0 or 3, as all-reduce and nchunksperloop say"),
+        (
+            4,
+            "o_chunks=\"3\"",
+            "o_chunks=\"2\"",
+            "line 4: o_chunks=\"2\" is not 0 or 3, as all-reduce and nchunksperloop say",
+        ),
         (4, "s_chunks=\"0\"", "s_chunks=\"-1\"", "line 4: s_chunks=\"-1\" is not a number from 0 to 16777216"),
         (4, "s_chunks=\"0\"", "s_chunks=\"16777216\"", "line 3: too large: 16777234 chunks"),
         (5, "id=\"0\"", "id=\"1\"", "line 4: there is no <tb id=\"0\">"),
@@ -45,8 +60,18 @@ fn wrong_attributes_and_what_is_said_about_them() {
         (7, "srcbuf=\"i\"", "srcbuf=\"q\"", "line 7: srcbuf=\"q\" is not one of i, o, s"),
         (7, "srcoff=\"2\"", "srcoff=\"3\"", "line 7: i[3..4] is out of range: there are 3 chunks"),
         (7, "dstoff=\"2\"", "dstoff=\"-1\"", "line 7: dstoff=\"-1\" is not a number from 0 to 16777216"),
-        (7, "depid=\"-1\" deps=\"-1\"", "depid=\"0\" deps=\"9\"", "line 7: waits for step 9 of thread block 0, which is not there"),
-        (7, "depid=\"-1\" deps=\"-1\"", "depid=\"0\" deps=\"0\"", "line 7: waits for the step on line 6, whose hasdep is 0"),
+        (
+            7,
+            "depid=\"-1\" deps=\"-1\"",
+            "depid=\"0\" deps=\"9\"",
+            "line 7: waits for step 9 of thread block 0, which is not there",
+        ),
+        (
+            7,
+            "depid=\"-1\" deps=\"-1\"",
+            "depid=\"0\" deps=\"0\"",
+            "line 7: waits for the step on line 6, whose hasdep is 0",
+        ),
         (7, "depid=\"-1\"", "depid=\"0\"", "line 7: deps=\"-1\" is not a step of thread block 0"),
         (8, "cnt=\"1\"", "cnt=\"2\"", "line 8: receives 2 chunks, but line 25 sends 1"),
         (8, "/>", ">", "line 9: <step> stands where </step> should"),
@@ -85,27 +110,44 @@ fn who_waits_for_each_other_for_ever() {
     lines.dedup();
     assert_eq!(lines, [4, 5, 10, 11]);
     // On one rank, too.
-    let text = file("allreduce", 1, false, 1, |_| [1, 1, 0], |_| {
-        vec![block((-1, -1, 0), ["nop @1.0", "cpy i0 o0 !"]), block((-1, -1, 0), ["nop @0.1", "nop"])]
-    });
+    let text = file(
+        "allreduce",
+        1,
+        false,
+        1,
+        |_| [1, 1, 0],
+        |_| vec![block((-1, -1, 0), ["nop @1.0", "cpy i0 o0 !"]), block((-1, -1, 0), ["nop @0.1", "nop"])],
+    );
     assert_eq!(fault(&text.replace("hasdep=\"0\"", "hasdep=\"1\"")).line, 4);
 }
 
 #[test]
 fn what_is_left_to_chance() {
-    let text = file("allreduce", 2, false, 1, |_| [2, 2, 0], |_| {
-        vec![block((-1, -1, 0), ["cpy i0 o0 x2"]), block((-1, -1, 0), ["cpy i1 o1"])]
-    });
+    let text = file(
+        "allreduce",
+        2,
+        false,
+        1,
+        |_| [2, 2, 0],
+        |_| vec![block((-1, -1, 0), ["cpy i0 o0 x2"]), block((-1, -1, 0), ["cpy i1 o1"])],
+    );
     let error = fault(&text).to_string();
     assert!(error == "line 7: races with line 4 for o[1]" || error == "line 4: races with line 7 for o[1]", "{error}");
 }
 
 #[test]
 fn two_thread_blocks_on_one_connection_and_two_of_one_name() {
-    let text = file("broadcast", 2, false, 2, |rank| [2 * u32::from(rank == 0), 2, 0], |rank| match rank {
-        0 => vec![block((1, -1, 0), ["cpy i0 o0 x2", "s i0"]), block((1, -1, 0), ["s i1"])],
-        _ => vec![block((-1, 0, 0), ["r o0"]), block((-1, 0, 0), ["r o1"])],
-    });
+    let text = file(
+        "broadcast",
+        2,
+        false,
+        2,
+        |rank| [2 * u32::from(rank == 0), 2, 0],
+        |rank| match rank {
+            0 => vec![block((1, -1, 0), ["cpy i0 o0 x2", "s i0"]), block((1, -1, 0), ["s i1"])],
+            _ => vec![block((-1, 0, 0), ["r o0"]), block((-1, 0, 0), ["r o1"])],
+        },
+    );
     assert_eq!(fault(&text).to_string(), "line 7: send=\"1\" on channel 0 already is the thread block's on line 3");
     let twice = text.replacen("<tb id=\"1\"", "<tb id=\"0\"", 1);
     assert_eq!(fault(&twice).to_string(), "line 7: <tb id=\"0\"> already stands on line 3");
@@ -113,7 +155,8 @@ fn two_thread_blocks_on_one_connection_and_two_of_one_name() {
 
 #[test]
 fn a_thread_block_has_256_steps_and_not_one_more() {
-    let copies = |count| file("allreduce", 1, false, 1, |_| [1, 1, 0], |_| vec![block((-1, -1, 0), vec!["cpy i0 o0"; count])]);
+    let copies =
+        |count| file("allreduce", 1, false, 1, |_| [1, 1, 0], |_| vec![block((-1, -1, 0), vec!["cpy i0 o0"; count])]);
     assert_eq!(read(&copies(STEPS_MAX)).unwrap().ranks[0].steps.len(), STEPS_MAX);
     assert_eq!(fault(&copies(STEPS_MAX + 1)).to_string(), "line 260: a thread block has at most 256 steps");
 }

@@ -53,8 +53,9 @@ fn every_algorithm_comes_back_as_it_went() {
 fn every_algorithm_costs_the_same_when_it_comes_back() {
     for (algorithm, topology, program) in programs() {
         let back = read(&write(&program).unwrap()).unwrap();
-        for (costs, (bytes, tile_bytes, window)) in
-            LINKS.iter().flat_map(|costs| [(1000, 4096, 1), (1 << 20, 1 << 20, 1), (1 << 20, 100_000, 4)].map(|load| (costs, load)))
+        for (costs, (bytes, tile_bytes, window)) in LINKS
+            .iter()
+            .flat_map(|costs| [(1000, 4096, 1), (1 << 20, 1 << 20, 1), (1 << 20, 100_000, 4)].map(|load| (costs, load)))
         {
             let load = Load { bytes, tile_bytes, window };
             let cost = |program| -> Cost { walk(program, &load, &topology, costs).unwrap() };
