@@ -148,8 +148,8 @@ pub(super) fn lanes(
 /// What can be said of a rank's messages before they are shared out.
 struct Messages<'a> {
     channels: &'a [u32],
-    /// For a receive the first send that only waits for it and sends what it stored, and to whom, if nothing goes there
-    /// on the same channel in between.
+    /// For a receive the next send of the rank, and to whom, if it only waits for the receive, sends what that stored, and
+    /// takes the same channel. (A later one would get ahead of those before it, which may have a longer way.)
     passed_on: HashMap<StepId, (StepId, Rank)>,
     /// For a sender and a channel to whom its messages are passed on, and the other way round.
     pairs: HashMap<(Rank, u32), Rank>,
@@ -174,20 +174,18 @@ impl<'a> Messages<'a> {
         };
         let mut position = vec![0; steps.len()];
         sequence.iter().enumerate().for_each(|(at, &step)| position[step as usize] = at);
-        // Where the last message went out on each connection.
-        let mut last_sent: HashMap<(Rank, u32), usize> = HashMap::new();
+        let mut last_sent = None;
         let mut passes: BTreeMap<(u32, Rank, Rank), usize> = BTreeMap::new();
         for &id in sequence {
             let step = &steps[id as usize];
             let Action::Send { to, from: sent, .. } = step.action else { continue };
-            let channel = messages.channel(id);
-            let before = last_sent.insert((to, channel), position[id as usize]);
+            let before = last_sent.replace(position[id as usize]);
             let [receive] = step.after[..] else { continue };
             let Action::Receive { from, into, .. } = steps[receive as usize].action else { continue };
-            let at = position[receive as usize];
-            let in_turn = before.is_none_or(|before| before < at);
-            if into == sent && channel == messages.channel(receive) && in_turn {
-                messages.passed_on.entry(receive).or_insert((id, to));
+            let channel = messages.channel(id);
+            let next = before.is_none_or(|before| before < position[receive as usize]);
+            if into == sent && channel == messages.channel(receive) && next {
+                messages.passed_on.insert(receive, (id, to));
                 *passes.entry((channel, from, to)).or_default() += 1;
             }
         }

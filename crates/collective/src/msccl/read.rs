@@ -5,7 +5,7 @@ use super::connect::Wiring;
 use super::file::File;
 use super::flow::{Policy, play};
 use super::memory::Memory;
-use super::order::waves;
+use super::order::rounds;
 use super::strict;
 use super::{Fault, ReadError};
 use crate::Program;
@@ -24,7 +24,7 @@ pub fn read(text: &str) -> Result<Program, ReadError> {
     let root = wiring.root(&file)?;
     let memories: Vec<_> = (0..file.gpus.len()).map(|rank| Memory::of(&file, rank, root)).collect();
     strict::check(&file, &wiring, &memories)?;
-    let order = waves(&file, &wiring);
+    let order = rounds(&file, &wiring);
     let mut first = None;
     for policy in Policy::ALL {
         let flow = play(&file, &wiring, &memories, &order, policy)?;
