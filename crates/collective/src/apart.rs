@@ -47,7 +47,7 @@ impl RankProgram {
             }
             // What waits for another reason than memory goes on waiting.
             let explicit =
-                |before: &&StepId| !place.conflict_of(&self.steps[**before as usize].action, &self.steps[index].action);
+                |before: &&StepId| !place.conflict(&self.steps[**before as usize].action, &self.steps[index].action);
             after
                 .iter()
                 .filter(explicit)

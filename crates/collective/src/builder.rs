@@ -1,6 +1,7 @@
 //! How an algorithm states what a rank does: one step after the other, as if nothing ever ran at the same time.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 
 use paceline_plan::{CollectiveKind, Rank};
 
@@ -38,18 +39,13 @@ impl Place {
         matches!(action, Action::Copy { from, into } if self.in_place(*from) == self.in_place(*into))
     }
 
-    /// Must the later of two steps wait for the earlier one? It must if one writes what the other touches, with input
+    /// Must the later of two actions wait for the earlier one? It must if one writes what the other touches, with input
     /// and output apart or as one memory.
-    /// `apart`: only with input and output apart.
-    fn conflict(&self, one: &Accesses, other: &Accesses, apart: bool) -> bool {
+    pub(crate) fn conflict(&self, one: &Action, other: &Action) -> bool {
+        let (one, other) = (Accesses::of(one, self), Accesses::of(other, self));
         let own = |a: &Slot, b: &Slot| a.overlaps(b);
         let together = |a: &Slot, b: &Slot| self.in_place(*a).overlaps(&self.in_place(*b));
-        one.conflicts(other, own) || (!apart && !one.vanishes && !other.vanishes && one.conflicts(other, together))
-    }
-
-    /// The same of two actions, with input and output apart or as one memory.
-    pub(crate) fn conflict_of(&self, one: &Action, other: &Action) -> bool {
-        self.conflict(&Accesses::of(one, self), &Accesses::of(other, self), false)
+        one.conflicts(&other, own) || (!one.vanishes && !other.vanishes && one.conflicts(&other, together))
     }
 }
 
@@ -72,7 +68,7 @@ impl Place {
 /// assert_eq!(builder.finish().steps[1].after, [0]);
 /// ```
 ///
-/// The cost is quadratic in the number of steps.
+/// The cost of a step is that of the cells it touches, and of a bit for each step before it.
 #[derive(Debug)]
 pub struct RankBuilder {
     place: Place,
@@ -80,7 +76,8 @@ pub struct RankBuilder {
     /// Input and output are known to be different memory.
     apart: bool,
     steps: Vec<Step>,
-    accesses: Vec<Accesses>,
+    scratch_blocks: u32,
+    touched: Touched,
     /// For each step, a bit for every step that it follows.
     ancestors: Vec<Vec<u64>>,
     sent: BTreeMap<Rank, Message>,
@@ -96,7 +93,8 @@ impl RankBuilder {
             parts,
             apart: false,
             steps: Vec::new(),
-            accesses: Vec::new(),
+            scratch_blocks: 0,
+            touched: Touched::default(),
             ancestors: Vec::new(),
             sent: BTreeMap::new(),
             received: BTreeMap::new(),
@@ -176,33 +174,33 @@ impl RankBuilder {
 
     /// The program of this rank.
     pub fn finish(self) -> RankProgram {
-        let scratch = |slot: &Slot| if slot.space == Space::Scratch { slot.block + slot.blocks } else { 0 };
-        let scratch_blocks = self.accesses.iter().flat_map(Accesses::slots).map(scratch).max().unwrap_or(0);
-        RankProgram { scratch_blocks, steps: self.steps }
+        RankProgram { scratch_blocks: self.scratch_blocks, steps: self.steps }
     }
 
     /// A step whose message has its name.
     pub(crate) fn push(&mut self, action: Action) -> StepId {
         let accesses = Accesses::of(&action, &self.place);
-        let waits = std::mem::take(&mut self.waits);
+        let mut candidates = std::mem::take(&mut self.waits);
+        self.touched.touch(self.steps.len() as StepId, &accesses, None, &mut candidates);
+        if !self.apart && !accesses.vanishes {
+            self.touched.touch(self.steps.len() as StepId, &accesses, Some(&self.place), &mut candidates);
+        }
         let mut after = Vec::new();
         let mut ancestors = vec![0; self.steps.len() / 64 + 1];
         // From the latest to the earliest: whatever a later one follows need not be named.
-        for earlier in (0..self.steps.len()).rev() {
-            let implied = ancestors[earlier / 64] >> (earlier % 64) & 1 == 1;
-            let needed = || {
-                waits.contains(&(earlier as StepId))
-                    || self.place.conflict(&self.accesses[earlier], &accesses, self.apart)
-            };
-            if !implied && needed() {
-                after.push(earlier as StepId);
-                ancestors[earlier / 64] |= 1 << (earlier % 64);
-                ancestors.iter_mut().zip(&self.ancestors[earlier]).for_each(|(all, these)| *all |= these);
+        candidates.sort_unstable_by_key(|&step| Reverse(step));
+        for earlier in candidates {
+            let (word, bit) = (earlier as usize / 64, earlier % 64);
+            if ancestors[word] >> bit & 1 == 0 {
+                after.push(earlier);
+                ancestors[word] |= 1 << bit;
+                ancestors.iter_mut().zip(&self.ancestors[earlier as usize]).for_each(|(all, these)| *all |= these);
             }
         }
         after.reverse();
+        let scratch = accesses.slots().filter(|slot| slot.space == Space::Scratch);
+        self.scratch_blocks = scratch.map(|slot| slot.block + slot.blocks).fold(self.scratch_blocks, u32::max);
         self.steps.push(Step { action, after });
-        self.accesses.push(accesses);
         self.ancestors.push(ancestors);
         self.steps.len() as StepId - 1
     }
@@ -239,6 +237,42 @@ impl Accesses {
             one.write.as_ref().is_some_and(|write| other.slots().any(|slot| share(write, slot)))
         };
         hits(self, other) || hits(other, self)
+    }
+}
+
+/// Which steps have touched each cell since it was last written. (Whoever must wait for earlier ones follows them through
+/// the one that wrote it.)
+#[derive(Debug, Default)]
+struct Touched {
+    /// By whether input and output are one memory, space, block and part.
+    cells: HashMap<(bool, Space, u32, u32), Touches>,
+}
+
+#[derive(Debug, Default)]
+struct Touches {
+    write: Option<StepId>,
+    reads: Vec<StepId>,
+}
+
+impl Touched {
+    /// Enters a step, and appends whom it must wait for. `in_place`: where it stands, if input and output are one memory.
+    fn touch(&mut self, step: StepId, accesses: &Accesses, in_place: Option<&Place>, waits: &mut Vec<StepId>) {
+        let reads = accesses.reads.iter().flatten().map(|slot| (slot, false));
+        for (slot, writes) in reads.chain(accesses.write.iter().map(|slot| (slot, true))) {
+            let slot = in_place.map_or(*slot, |place| place.in_place(*slot));
+            for block in slot.block..slot.block + slot.blocks {
+                for part in slot.part..slot.part + slot.parts {
+                    let touches = self.cells.entry((in_place.is_some(), slot.space, block, part)).or_default();
+                    waits.extend(touches.write.filter(|&write| write != step));
+                    if writes {
+                        waits.extend(touches.reads.drain(..).filter(|&read| read != step));
+                        touches.write = Some(step);
+                    } else {
+                        touches.reads.push(step);
+                    }
+                }
+            }
+        }
     }
 }
 

@@ -61,8 +61,8 @@ fn tolerance(algorithm: &dyn Algorithm, world: usize, load: &Load, late: bool) -
         // Ports idle in a pattern that has no short formula.
         (AllReduce, "direct-scatter") => 0.95..=1.42,
         (AllReduce, "hierarchical") => 0.99..=1.26,
-        (AllReduce, "2d-torus") => 0.99..=1.30,
-        (AllReduce, "bcube") => 0.99..=1.40,
+        (AllReduce, "2d-torus") => 0.999..=1.18,
+        (AllReduce, "bcube") => 0.999..=1.25,
         (AllReduce, "direct") => 0.999..=1.30,
         (AllReduce, "binary-tree") if tiled || late => 0.90..=1.25,
         (AllReduce, "double-binary-tree") => 0.95..=1.25,

@@ -9,7 +9,7 @@ use super::file::{File, Operation, Step};
 use super::flow::{Flow, Moves};
 use super::order::Place as FilePlace;
 use super::runs::{Run, pieces};
-use crate::program::{Action, Combine, Fold, Message, Order, Slot, StepId};
+use crate::program::{Action, Combine, Fold, Message, Order, RankProgram, Slot, StepId};
 use crate::{Place, Program, RankBuilder};
 
 /// The program, and the line of each step of each rank.
@@ -21,13 +21,11 @@ pub(super) fn build(
     flow: &Flow,
 ) -> (Program, Vec<Vec<usize>>) {
     let world = file.gpus.len();
-    let builder = |rank| RankBuilder::new(Place { kind: file.kind, rank, world, root }, file.parts);
     let mut builds = Builds {
         file,
         wiring,
         flow,
-        builders: (0..world).map(builder).collect(),
-        lines: vec![Vec::new(); world],
+        steps: vec![Vec::new(); world],
         next: HashMap::new(),
         named: HashMap::new(),
         sent: HashMap::new(),
@@ -41,16 +39,37 @@ pub(super) fn build(
         }
     }
     order.iter().for_each(|&place| builds.step(place));
-    let ranks = builds.builders.into_iter().map(RankBuilder::finish).collect();
-    (Program { algorithm: file.name.clone(), kind: file.kind, root, parts: file.parts, ranks }, builds.lines)
+    let lines = builds.steps.iter().map(|steps| steps.iter().map(|step| step.line).collect()).collect();
+    let place = |rank| Place { kind: file.kind, rank, world, root };
+    // A builder has much to remember: one at a time.
+    let ranks = (0..).zip(builds.steps).map(|(rank, steps)| ordered(RankBuilder::new(place(rank), file.parts), steps));
+    let ranks = ranks.collect();
+    (Program { algorithm: file.name.clone(), kind: file.kind, root, parts: file.parts, ranks }, lines)
+}
+
+/// Adds the waits that follow from memory.
+fn ordered(mut builder: RankBuilder, steps: Vec<Unordered>) -> RankProgram {
+    for step in steps {
+        step.waits.iter().for_each(|&earlier| builder.wait_for(earlier));
+        builder.push(step.action);
+    }
+    builder.finish()
+}
+
+/// A step of a rank.
+#[derive(Clone)]
+struct Unordered {
+    line: usize,
+    action: Action,
+    /// Whom it waits for whatever memory they touch.
+    waits: Vec<StepId>,
 }
 
 struct Builds<'a> {
     file: &'a File,
     wiring: &'a Wiring,
     flow: &'a Flow,
-    builders: Vec<RankBuilder>,
-    lines: Vec<Vec<usize>>,
+    steps: Vec<Vec<Unordered>>,
     /// The next free name of a message of each edge.
     next: HashMap<(Rank, Rank), Message>,
     /// The first names of the messages that each thread block has sent and nobody received.
@@ -167,8 +186,7 @@ impl Builds<'_> {
     }
 
     fn push(&mut self, rank: Rank, line: usize, waits: &[StepId], action: Action) -> StepId {
-        waits.iter().for_each(|&step| self.builders[rank].wait_for(step));
-        self.lines[rank].push(line);
-        self.builders[rank].push(action)
+        self.steps[rank].push(Unordered { line, action, waits: waits.to_vec() });
+        self.steps[rank].len() as StepId - 1
     }
 }

@@ -13,15 +13,18 @@ use crate::Program;
 use crate::program::{Action, Combine, Fold, Message, Order, RankProgram, Slot, Space, Step, StepId};
 use crate::verify::{Capacity, Reason, Refusal, verify_order};
 
-/// Bits that the verifier needs for what comes before what, at most: 1 GiB.
-const ORDER_BITS_MAX: u64 = 1 << 32;
+/// Steps of one gpu, at most: the verifier has a bit for every two of them (and a step that receives and sends is two to
+/// it), so that this is 512 MiB.
+const STEPS_OF_GPU_MAX: usize = 1 << 15;
 
 /// Refuses a file whose steps could wait for each other for ever, even on links that hold everything, or race.
 pub(super) fn check(file: &File, wiring: &Wiring, memories: &[Memory]) -> Result<(), ReadError> {
-    let steps = |rank: usize| file.gpus[rank].blocks.iter().map(|block| 2 * block.steps.len() as u64).sum::<u64>();
-    let (all, most) = (0..file.gpus.len()).map(steps).fold((0, 0), |(all, most), steps| (all + steps, most.max(steps)));
-    if all.saturating_mul(most) > ORDER_BITS_MAX {
-        return Err(ReadError { line: file.line, fault: Fault::TooLarge(format!("{all} steps, {most} on one gpu")) });
+    for gpu in &file.gpus {
+        let steps: usize = gpu.blocks.iter().map(|block| block.steps.len()).sum();
+        if steps > STEPS_OF_GPU_MAX {
+            let what = format!("{steps} steps on one gpu, more than {STEPS_OF_GPU_MAX}");
+            return Err(ReadError { line: gpu.line, fault: Fault::TooLarge(what) });
+        }
     }
     let first_messages = first_messages(file, wiring);
     let mut lines = Vec::with_capacity(file.gpus.len());

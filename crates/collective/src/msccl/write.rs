@@ -70,11 +70,16 @@ fn share_out(program: &Program, matches: &Matches, graph: &Graph) -> Result<Vec<
     let mut room = usize::MAX;
     loop {
         let channels = Channels::of(program, matches, &sequences, room);
-        let of_rank = |(rank, sequence): (usize, &Vec<StepId>)| lanes(program, matches, sequence, &channels, rank);
-        let gpus = sequences.iter().enumerate().map(of_rank).collect::<Result<Vec<_>, _>>()?;
-        let Some(rank) = gpus.iter().position(|lanes| lanes.iter().any(|lane| lane.steps.len() > STEPS_MAX)) else {
-            return Ok(gpus);
-        };
+        let (mut gpus, mut too_long) = (Vec::with_capacity(sequences.len()), None);
+        for (rank, sequence) in sequences.iter().enumerate() {
+            let lanes = lanes(program, matches, sequence, &channels, rank)?;
+            if lanes.iter().any(|lane| lane.steps.len() > STEPS_MAX) {
+                too_long = Some(rank);
+                break;
+            }
+            gpus.push(lanes);
+        }
+        let Some(rank) = too_long else { return Ok(gpus) };
         if channels.most <= 1 {
             // One message, and that waits for too many steps.
             let waits = |step: &StepId| program.ranks[rank].steps[*step as usize].after.len();
