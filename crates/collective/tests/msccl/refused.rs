@@ -162,6 +162,13 @@ fn a_thread_block_has_256_steps_and_not_one_more() {
 }
 
 #[test]
+fn more_steps_than_the_verifier_has_room_for() {
+    let blocks = || (0..129).map(|_| block((-1, -1, 0), vec!["cpy i0 o0"; STEPS_MAX])).collect();
+    let text = file("allreduce", 1, false, 1, |_| [1, 1, 0], |_| blocks());
+    assert_eq!(fault(&text).to_string(), "line 2: too large: 33024 steps on one gpu, more than 32768");
+}
+
+#[test]
 fn what_is_read_before_it_is_there_and_parts_that_do_not_match() {
     let copies = |steps: &[&str]| {
         let text = file("allreduce", 2, false, 1, |_| [2, 2, 2], |_| vec![block((-1, -1, 0), steps)]);
