@@ -40,7 +40,7 @@ pub fn cheapest(
     admits: impl Fn(&dyn Algorithm) -> bool,
 ) -> Option<Choice> {
     let admitted = || registry::of_kind(kind).filter(|it| it.supports(topology.world()) && admits(*it));
-    let made_for_it = || admitted().filter(|it| !it.for_network() && !(it.for_hosts() && topology.is_flat()));
+    let made_for_it = || admitted().filter(|it| !(it.for_network() || it.for_hosts() && topology.is_flat()));
     let of = |algorithms: &mut dyn Iterator<Item = &'static dyn Algorithm>| {
         let choices: Vec<Choice> = algorithms
             .filter_map(|algorithm| {

@@ -48,7 +48,7 @@ impl<'a> Elements<'a> {
                 Event::Start(start) | Event::Empty(start) => return self.element(at, &start).map(Token::Open),
                 Event::End(_) => return Ok(Token::Close),
                 Event::Eof => return Ok(Token::End),
-                Event::Text(text) if text.iter().all(u8::is_ascii_whitespace) => {}
+                Event::Text(text) if text.bytes().all(|byte| byte.is_ascii_whitespace()) => {}
                 Event::Comment(_) | Event::Decl(_) | Event::PI(_) => {}
                 Event::Text(_) | Event::CData(_) | Event::GeneralRef(_) => {
                     return Err(self.broken(at, "there is text between the elements".into()));
@@ -73,13 +73,12 @@ impl<'a> Elements<'a> {
     }
 
     fn element(&self, at: u64, start: &BytesStart) -> Result<Element, ReadError> {
-        let name = String::from_utf8_lossy(start.name().as_ref()).into_owned();
+        let name = start.name().as_ref().to_owned();
         let mut attributes = Vec::new();
         for attribute in start.attributes() {
             let attribute = attribute.map_err(|error| self.broken(at, error.to_string()))?;
-            let key = String::from_utf8_lossy(attribute.key.as_ref()).into_owned();
-            let raw = String::from_utf8_lossy(&attribute.value);
-            let value = unescape(&raw).map_err(|error| self.broken(at, error.to_string()))?;
+            let key = attribute.key.as_ref().to_owned();
+            let value = unescape(&attribute.value).map_err(|error| self.broken(at, error.to_string()))?;
             attributes.push((key, value.into_owned()));
         }
         Ok(Element { name, line: self.line(at), attributes })

@@ -191,5 +191,7 @@ fn nothing_but_elements() {
         assert!(error.starts_with(expected), "{error}, not {expected}");
     }
     fault(&"<algo>".repeat(1 << 20));
+    let many: String = (0..1 << 18).map(|number| format!(" a{number}=\"\"")).collect();
+    fault(&format!("<algo{many}/>"));
     fault(&with(6, "/>", &format!(">{}", "<step>".repeat(1 << 20))));
 }
