@@ -61,6 +61,11 @@
 //! in our words, which MSCCL's runtime will refuse and [`read`] takes. `custom` promises nothing that could be verified
 //! and is refused. Kernels: a program that has them cannot be written. More than 32 channels, 216 thread blocks to a rank
 //! and 71 chunks to a step are beyond MSCCL's runtime, but not refused here.
+//!
+//! # Size
+//!
+//! A ring of 1,024 ranks is a text of 241 MB with 4.2 million steps. Writing it takes about 5 s of one processor, reading
+//! and proving it about 23 s; for 256 ranks (15 MB) it is 0.2 s and 1 s.
 
 mod build;
 mod connect;
