@@ -77,7 +77,6 @@ struct Report {
     collective: String,
     ranks: usize,
     /// Where there is one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     root: Option<usize>,
     /// Into how many parts a block is cut.
     parts: u32,

@@ -41,6 +41,7 @@ fn sequences(graph: &Graph) -> Vec<Vec<StepId>> {
 }
 
 fn check_rank(graph: &Graph, place: &Place, within: &Within, in_place: bool) -> Result<(), Refusal> {
+    let at_once = STEPS_PER_WORD / 2 * (KNOWN_WORDS_MAX / (2 * graph.matches.steps()).max(1)).max(1);
     let mut seen = HashSet::new();
     let mut suspects = Vec::new();
     for (cell, touches) in cells(graph, place, in_place) {
@@ -50,21 +51,26 @@ fn check_rank(graph: &Graph, place: &Place, within: &Within, in_place: bool) -> 
                 if apart && seen.insert((step, other)) {
                     suspects.push((step, other, cell));
                 }
+                if suspects.len() == at_once {
+                    check_across(graph, place.rank, &std::mem::take(&mut suspects), in_place)?;
+                }
             }
         }
     }
-    let at_once = STEPS_PER_WORD / 2 * (KNOWN_WORDS_MAX / (2 * graph.matches.steps()).max(1)).max(1);
-    for suspects in suspects.chunks(at_once) {
-        let across = Across::of(graph, place.rank, suspects.iter().flat_map(|&(step, other, _)| [step, other]));
-        if let Some(&(step, other, cell)) = suspects.iter().find(|(step, other, _)| !across.ordered(*step, *other)) {
-            return Err(Refusal {
-                related: vec![(place.rank, other)],
-                in_place,
-                ..Refusal::at(place.rank, step, Reason::Hazard { other, cell })
-            });
-        }
+    check_across(graph, place.rank, &suspects, in_place)
+}
+
+/// Checks pairs of steps that share a cell and that their own rank does not order.
+fn check_across(graph: &Graph, rank: Rank, pairs: &[(StepId, StepId, Slot)], in_place: bool) -> Result<(), Refusal> {
+    if pairs.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    let across = Across::of(graph, rank, pairs.iter().flat_map(|&(step, other, _)| [step, other]));
+    let racing = pairs.iter().find(|(step, other, _)| !across.ordered(*step, *other));
+    racing.map_or(Ok(()), |&(step, other, cell)| {
+        let reason = Reason::Hazard { other, cell };
+        Err(Refusal { related: vec![(rank, other)], in_place, ..Refusal::at(rank, step, reason) })
+    })
 }
 
 /// For each cell that any step writes: who touches it, and whether it writes.
