@@ -32,6 +32,12 @@ pub trait Algorithm: Send + Sync {
         false
     }
 
+    /// Is it made for a network of a shape that [`Topology`] does not tell, such as a torus? Then it is chosen only by
+    /// name: elsewhere its neighbours are none, and what its messages do to each other there nobody has measured.
+    fn for_network(&self) -> bool {
+        false
+    }
+
     /// The root that counts and formulas are for: a shard of a parameter server is the last rank of its group, which may
     /// have a host of its own; elsewhere rank 0.
     fn usual_root(&self, topology: &Topology) -> Rank {
@@ -166,4 +172,15 @@ pub(crate) fn chained(messages: f64, link: &LinkCost, rest: f64) -> TileSeconds 
         next: messages * link.overhead + rest,
         gaps: (messages - 1.0) * link.latency(),
     }
+}
+
+/// Slices of a tile that go their ways at the same time, each in so many rounds: while the messages of one are under way,
+/// the port serves the others. `port`: seconds for which a tile keeps the busiest port busy.
+pub(crate) fn side_by_side(slices: f64, rounds: f64, link: &LinkCost, port: f64) -> TileSeconds {
+    if rounds < 1.0 {
+        return TileSeconds::NONE;
+    }
+    let others = (slices - 1.0) / slices * port / rounds;
+    let gaps = (rounds - 1.0) * (link.latency() - others).max(0.0);
+    TileSeconds { first: link.latency() + port + gaps, next: port, gaps }
 }

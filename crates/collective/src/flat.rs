@@ -24,6 +24,11 @@ pub trait FlatAlgorithm: Send + Sync {
         true
     }
 
+    /// As [`Algorithm::for_network`].
+    fn for_network(&self) -> bool {
+        false
+    }
+
     /// To whom a rank sends, to all of them about the same. None: to everybody, or to nobody in particular.
     fn peers(&self, _rank: Rank, _world: usize) -> Option<Vec<Rank>> {
         None
@@ -79,6 +84,10 @@ impl<A: FlatAlgorithm> Algorithm for A {
 
     fn variable_counts(&self) -> bool {
         FlatAlgorithm::variable_counts(self)
+    }
+
+    fn for_network(&self) -> bool {
+        FlatAlgorithm::for_network(self)
     }
 
     fn parts(&self, topology: &Topology) -> u32 {

@@ -54,6 +54,8 @@ pub fn registry() -> &'static [&'static dyn Algorithm] {
         &push_pull::Hierarchical,
         &push::Hierarchical,
         &broadcast::Direct,
+        &all_reduce::Torus,
+        &all_reduce::BCube,
     ]
 }
 

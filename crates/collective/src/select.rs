@@ -30,7 +30,8 @@ pub struct Choice {
 /// None if none is left.
 ///
 /// A pure function: ranks that agree about the costs of the links choose the same. Of equals it takes the first in the
-/// registry, and the smallest tile. On one host it prefers fewer rounds to a twenty-fifth of the time.
+/// registry, and the smallest tile. On one host it prefers fewer rounds to a twenty-fifth of the time. What is made for
+/// a network of a certain shape it takes only if nothing else is admitted.
 pub fn cheapest(
     kind: CollectiveKind,
     topology: &Topology,
@@ -39,7 +40,7 @@ pub fn cheapest(
     admits: impl Fn(&dyn Algorithm) -> bool,
 ) -> Option<Choice> {
     let admitted = || registry::of_kind(kind).filter(|it| it.supports(topology.world()) && admits(*it));
-    let made_for_it = || admitted().filter(|it| !(it.for_hosts() && topology.is_flat()));
+    let made_for_it = || admitted().filter(|it| !(it.for_network() || it.for_hosts() && topology.is_flat()));
     let of = |algorithms: &mut dyn Iterator<Item = &'static dyn Algorithm>| {
         let choices: Vec<Choice> = algorithms
             .filter_map(|algorithm| {
@@ -216,6 +217,22 @@ mod tests {
         assert_eq!(choice.algorithm.name(), "direct");
         assert!(cheapest(CollectiveKind::AllReduce, &Topology::flat(16), 1 << 24, &COSTS, |_| false).is_none());
         assert!(cheapest(CollectiveKind::SendReceive, &Topology::flat(3), 1, &COSTS, |_| true).is_none());
+    }
+
+    #[test]
+    fn a_torus_or_a_bcube_is_not_taken_for_granted() {
+        let (hosts, bytes) = (Topology::regular(12, 1), 1 << 22);
+        let choose = |admits: &dyn Fn(&dyn Algorithm) -> bool| {
+            cheapest(CollectiveKind::AllReduce, &hosts, bytes, &COSTS, admits).unwrap()
+        };
+        let choice = choose(&|_| true);
+        assert!(!choice.algorithm.for_network());
+        for name in ["2d-torus", "bcube"] {
+            let named = choose(&|algorithm| algorithm.name() == name);
+            assert_eq!(named.algorithm.name(), name);
+            // It is not the formula that keeps it out.
+            assert!(named.seconds < choice.seconds, "{named:?}, {choice:?}");
+        }
     }
 
     #[test]

@@ -84,6 +84,8 @@ fn tolerance(algorithm: &dyn Algorithm, world: usize, load: &Load, late: bool) -
         (AllReduce, "direct-scatter") => 0.95..=1.42,
         (AllReduce, "hierarchical") => 0.99..=1.26,
         (PushPull | Push, "hierarchical") => 0.65..=1.35,
+        (AllReduce, "2d-torus") => 0.999..=1.18,
+        (AllReduce, "bcube") => 0.999..=1.25,
         (AllReduce, "direct") => 0.999..=1.30,
         (AllReduce, "binary-tree") if tiled || late => 0.90..=1.25,
         (AllReduce, "double-binary-tree") => 0.95..=1.25,
