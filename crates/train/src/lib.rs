@@ -81,8 +81,8 @@ pub use error::TrainError;
 pub use executed::{AllReduce, ExecutedPlans, PlanFileError, Stage};
 pub use learning_rate::{LearningRate, LearningRateSchedule, ScheduleTextError};
 pub use measure::{
-    CellRun, CommunicationCost, FormulaInputs, Lateness, Length, MeasureOptions, RECORDED_ITERATIONS, Subject, measure,
-    student_t_975,
+    CellRun, CommunicationCost, FormulaInputs, Lateness, Length, MeasureOptions, RECORDED_ITERATIONS, Subject,
+    fit_line, measure, student_t_975,
 };
 pub use memory::{
     MemoryError, MemoryEstimate, ShardsHere, available_memory, memory_estimate, memory_of_parameters, training_memory,

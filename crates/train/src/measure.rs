@@ -16,7 +16,7 @@ mod summary;
 pub use conduct::{Subject, measure};
 pub(crate) use cost::communication_cost;
 pub use record::RECORDED_ITERATIONS;
-pub use statistics::student_t_975;
+pub use statistics::{fit_line, student_t_975};
 
 use crate::timeline::Timeline;
 
