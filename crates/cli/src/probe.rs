@@ -22,7 +22,7 @@ use crate::failure::{Failure, unless_closed};
 use crate::json_file::{JsonFile, PlainFile};
 use crate::security::SecurityArguments;
 use crate::workers::{self, Place};
-use cluster::{Origin, Point, Probed};
+use cluster::{Origin, Point, Probed, in_words};
 use estimate::ROUNDS_MIN;
 use measure::Rounds;
 
@@ -150,9 +150,8 @@ impl ProbeArguments {
 
     fn title(&self, communicator: &Communicator) -> String {
         let (ranks, transport) = (communicator.world_size(), workers::transport_name(communicator));
-        let hosts = communicator.topology().hosts();
-        let on = if hosts == 1 { "1 host".to_owned() } else { format!("{hosts} hosts") };
-        format!("{ranks} ranks on {on}, transport {transport}, {} rounds: median and its 95 % interval", self.rounds)
+        let hosts = in_words(communicator.topology().hosts());
+        format!("{ranks} ranks on {hosts}, transport {transport}, {} rounds: median and its 95 % interval", self.rounds)
     }
 
     fn report<'a>(&self, communicator: &Communicator, emulated: Option<Emulated>, probed: &'a Probed) -> Report<'a> {

@@ -57,7 +57,7 @@ impl Origin {
             Some(Emulated { network, hosts, dilation }) => {
                 format!("an emulated network {network}, hosts {hosts}, times divided by {dilation}")
             }
-            None => format!("{hosts} hosts over {}", transport_name(communicator)),
+            None => format!("{} over {}", in_words(hosts), transport_name(communicator)),
         };
         let source = format!(
             "measured by `{}` on {}, {}: {workers} ranks on {on}, {rounds} rounds; {}, {} cores, {}, Linux {}",
@@ -79,6 +79,11 @@ impl Origin {
             dilation: emulated.map_or(1.0, |emulated| emulated.dilation),
         }
     }
+}
+
+/// So many hosts.
+pub fn in_words(hosts: usize) -> String {
+    if hosts == 1 { "1 host".to_owned() } else { format!("{hosts} hosts") }
 }
 
 impl Probed {

@@ -145,7 +145,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// An error of the reader, with the line where it begins.
-fn in_line(text: &str, span: Option<Range<usize>>, message: &str) -> ClusterError {
+pub(super) fn in_line(text: &str, span: Option<Range<usize>>, message: &str) -> ClusterError {
     let start = span.map_or(0, |span| span.start);
     let before = text.get(..start).unwrap_or(text);
     let line = before.matches('\n').count();
