@@ -50,6 +50,7 @@ use conduct::{StudyEnd, Worlds, conduct};
 use identity::Identity;
 use judge::WorldEnd;
 use launched::Conductor;
+pub use models::usual_batch;
 use rank::WorldSpec;
 pub use rank::run as run_rank;
 /// What stands behind [`crate::worlds`].

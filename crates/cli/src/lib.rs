@@ -17,6 +17,7 @@ mod launch;
 mod machine;
 mod perf;
 mod probe;
+mod profile;
 mod registry;
 mod remote;
 mod report;
@@ -61,6 +62,8 @@ enum Command {
     Perf(perf::PerfArguments),
     /// Measure what the links and processors of these ranks cost, as a cluster for predictions
     Probe(probe::ProbeArguments),
+    /// Say what a worker computes in an iteration, tensor by tensor: measured, from a trace, or scaled to a GPU
+    Profile(profile::ProfileArguments),
     /// Say a strategy in words
     Explain(explain::ExplainArguments),
     /// Look for what would be slow or broken here, and say the fix
@@ -86,6 +89,7 @@ pub fn run(registry: &Registry) -> ExitCode {
         Command::Report(arguments) => report::run(&arguments),
         Command::Perf(arguments) => perf::run(&arguments),
         Command::Probe(arguments) => probe::run(&arguments),
+        Command::Profile(arguments) => profile::run(&arguments, registry),
         Command::Explain(arguments) => explain::run(&arguments, registry.grammar()),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Launch(arguments) => launch::run(arguments),

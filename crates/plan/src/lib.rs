@@ -25,9 +25,11 @@ mod emulation;
 mod fingerprint;
 mod key;
 mod link_cost;
+mod memory_need;
 mod network;
 mod placement;
 mod profile;
+mod scale;
 
 pub use bucket::{Bucket, OperationNumber, Partition, Plan, TensorId};
 pub use built_in::{BUILT_IN_PROFILES, built_in_profile};
@@ -41,8 +43,10 @@ pub use emulation::{Emulation, EmulationError, Hosts};
 pub use fingerprint::Fnv1a;
 pub use key::OperationKey;
 pub use link_cost::{LinkCost, LinkCosts};
+pub use memory_need::MemoryNeed;
 pub use network::{LinkClass, NetworkModel, PCIE_3_X16};
 pub use profile::{Profile, ProfileError, ProfileTensor, Step};
+pub use scale::{ScaleError, scaled_profile};
 
 /// The number of a worker within a group, from 0.
 pub type Rank = usize;

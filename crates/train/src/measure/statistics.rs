@@ -1,7 +1,7 @@
 //! When is a mean known well enough, and which line fits best?
 
 /// Half the width of the 95 % confidence interval of the mean, as a share of it; infinite for fewer than two values.
-pub(super) fn relative_half_width(values: &[f64]) -> f64 {
+pub(crate) fn relative_half_width(values: &[f64]) -> f64 {
     let count = values.len() as f64;
     if values.len() < 2 {
         return f64::INFINITY;
@@ -9,6 +9,18 @@ pub(super) fn relative_half_width(values: &[f64]) -> f64 {
     let mean = values.iter().sum::<f64>() / count;
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
     student_t_975(values.len() - 1) * (variance / count).sqrt() / mean
+}
+
+/// The middle value, or the mean of the two in the middle; 0 if there is none.
+pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => 0.0,
+        count if count % 2 == 1 => values[middle],
+        _ => (values[middle - 1] + values[middle]) / 2.0,
+    }
 }
 
 /// The 97.5 % quantile of Student's t with so many degrees of freedom: the 95 % confidence interval of a mean reaches so many
@@ -59,6 +71,12 @@ mod tests {
         assert!((relative_half_width(&values) - 0.2776 / 5f64.sqrt()).abs() < 1e-4);
         assert_eq!(relative_half_width(&[3.0]), f64::INFINITY);
         assert_eq!(relative_half_width(&[3.0, 3.0, 3.0]), 0.0);
+    }
+
+    #[test]
+    fn the_median_lies_in_the_middle() {
+        assert_eq!((median([]), median([3.0]), median([9.0, 1.0])), (0.0, 3.0, 5.0));
+        assert_eq!((median([1e9, 2.0, 1.0]), median([4.0, 1.0, 2.0, 1e9])), (2.0, 3.0));
     }
 
     #[test]
