@@ -23,9 +23,9 @@ fn full() -> Cluster {
     cluster.price_per_host_hour = Some(3.06);
     let names: Vec<String> = cluster.constants().into_iter().map(|(name, _)| name).collect();
     for (index, name) in names.iter().enumerate().filter(|(_, name)| !name.starts_with("computation.overhead_s")) {
-        // All different, and shares.
-        let value = 0.5 / (index + 2) as f64;
-        *cluster.constant_mut(name).unwrap() = Constant::between(value, value * 0.9, value * 1.1);
+        // All different, and shares; and with few digits, of which serde_json drops none.
+        let value = (index + 2) as f64 / 1024.0;
+        *cluster.constant_mut(name).unwrap() = Constant::between(value, value / 2.0, value * 2.0);
     }
     for link in ["within", "across"] {
         *cluster.constant_mut(&format!("{link}.overhead_s")).unwrap() = Constant::exact(1e-7);
