@@ -4,7 +4,7 @@ use paceline_comm::Communicator;
 use paceline_plan::{Cluster, ClusterError, Constant, LinkClass, LinkConstants, MeasuredRange, NetworkModel};
 use serde::Serialize;
 
-use super::estimate::constant;
+use super::estimate::{constant, rounded};
 use super::measure::Found;
 use crate::date::{date, now};
 use crate::emulation::Emulated;
@@ -106,13 +106,13 @@ impl Probed {
         for (name, values) in &found.constants {
             let Some(place) = cluster.constant_mut(name) else { continue };
             let is_time = name.ends_with("_s") || name.ends_with("_s_per_byte");
-            *place = constant(values).times(if is_time { 1.0 / origin.dilation } else { 1.0 });
+            *place = rounded(constant(values).times(if is_time { 1.0 / origin.dilation } else { 1.0 }));
         }
         let mut points = Vec::new();
         for (class, link) in [("within", &mut cluster.within), ("across", &mut cluster.across)] {
             let of_class = found.messages.iter().filter(|((of, _), _)| *of == class);
             for (&(class, bytes), values) in of_class {
-                let message_s = constant(values).times(1.0 / origin.dilation);
+                let message_s = rounded(constant(values).times(1.0 / origin.dilation));
                 let line = link.alpha_s.value + link.beta_s_per_byte.value * bytes as f64;
                 points.push(Point { class, bytes, message_s, line_off: line / message_s.value.max(1e-12) - 1.0 });
                 link.points.push((bytes as u64, message_s.value));
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(cluster.interference.computation, Constant::exact(0.5), "a share knows no dilation");
         assert_eq!((cluster.across.clone(), cluster.workers()), (LinkConstants::default(), 4));
         assert_eq!(points.iter().map(|point| point.bytes).collect::<Vec<_>>(), [100, 100_000]);
-        assert_eq!(cluster.within.points, [(100, 1.1e-3 * 0.1), (100_000, 2.2e-3 * 0.1)]);
+        assert_eq!(cluster.within.points, [(100, 1.1e-4), (100_000, 2.2e-4)]);
         assert!((points[1].line_off - (2.08e-4 / 2.2e-4 - 1.0)).abs() < 1e-3, "{points:?}");
         assert_eq!(Cluster::from_toml(&cluster.to_toml()), Ok(cluster));
     }
