@@ -14,7 +14,8 @@ use support::{paceline, run, start_into};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A small run of every command that writes a file.
-const RUNS: [&[&str]; 10] = [
+const RUNS: [&[&str]; 11] = [
+    &["program", "verify", concat!(env!("CARGO_MANIFEST_DIR"), "/../collective/tests/msccl/ring_of_three.xml")],
     &["explain", "wfbp-a2a"],
     &["doctor", "--ranks", "2"],
     &["doctor", "--hostfile", "tests/data/two-hosts", "--ssh", "sh tests/data/here.sh"],

@@ -121,6 +121,7 @@ impl Probed {
                 mend(link);
             }
         }
+        cluster.within.fetched = found.fetched && origin.workers_per_host > 1;
         // Hosts of one worker have no links, but their bytes cross the memory all the same: what interferes is counted by it.
         if origin.workers_per_host == 1 {
             cluster.within = LinkConstants { points: Vec::new(), ..cluster.across.clone() };
@@ -160,7 +161,7 @@ mod tests {
         } else {
             ["across.alpha_s", "across.overhead_s", "across.beta_s_per_byte"]
         };
-        let mut found = Found { bytes: [4, 1 << 20], ..Found::default() };
+        let mut found = Found { bytes: [4, 1 << 20], fetched: true, ..Found::default() };
         for (name, value) in names.into_iter().zip([1e-3, 2e-3, 1e-8]) {
             found.constants.insert(name, (0..9).map(|step| value * (1.0 + f64::from(step) / 100.0)).collect());
         }
@@ -180,6 +181,7 @@ mod tests {
             assert!((found / expected - 1.0).abs() < 1e-9, "{alpha:?}");
         }
         assert_eq!(cluster.within.overhead_s.value, alpha.value, "it is longer than alpha");
+        assert!(cluster.within.fetched);
         assert_eq!(cluster.interference.computation, Constant::exact(0.5), "a share knows no dilation");
         assert_eq!((cluster.across.clone(), cluster.workers()), (LinkConstants::default(), 4));
         assert_eq!(points.iter().map(|point| point.bytes).collect::<Vec<_>>(), [100, 100_000]);
@@ -192,6 +194,7 @@ mod tests {
     fn hosts_of_one_worker_interfere_by_their_network() {
         let Probed { cluster, .. } = Probed::new(&found("across"), &origin(3, 1, 1.0)).expect("it makes sense");
         assert_eq!(cluster.within.beta_s_per_byte, cluster.across.beta_s_per_byte);
+        assert!(!cluster.within.fetched, "nobody does");
         assert!(cluster.within.points.is_empty() && cluster.across.points.len() == 2);
     }
 

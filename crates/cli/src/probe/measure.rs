@@ -31,6 +31,8 @@ pub struct Found {
     pub messages: BTreeMap<(&'static str, usize), Vec<f64>>,
     /// Bytes of the smallest operation and of the largest.
     pub bytes: [usize; 2],
+    /// Do ranks fetch what others of their host send?
+    pub fetched: bool,
 }
 
 /// A class of links that this world has, the same on all ranks.
@@ -131,6 +133,7 @@ impl<'a> Rounds<'a> {
     /// the others.
     fn links(&mut self) -> Result<LinkCosts, Failure> {
         let mut costs = self.communicator.probe()?;
+        self.found.fetched = costs.fetched;
         let mut betas = [0.0; 2];
         for Class { name, ring, .. } in &mut self.classes {
             let (link, beta) =
