@@ -6,6 +6,7 @@
 
 mod arguments;
 mod bench;
+mod date;
 mod doctor;
 mod emulation;
 mod explain;
@@ -15,6 +16,7 @@ mod json_file;
 mod launch;
 mod machine;
 mod perf;
+mod probe;
 mod profile;
 mod program;
 mod registry;
@@ -22,6 +24,7 @@ mod remote;
 mod report;
 mod security;
 mod shell;
+mod slices;
 mod supervisor;
 mod telemetry;
 mod train;
@@ -58,6 +61,8 @@ enum Command {
     Report(report::ReportArguments),
     /// Measure a collective, in the manner of nccl-tests
     Perf(perf::PerfArguments),
+    /// Measure what the links and processors of these ranks cost, as a cluster for predictions
+    Probe(probe::ProbeArguments),
     /// Say what a worker computes in an iteration, tensor by tensor: measured, from a trace, or scaled to a GPU
     Profile(profile::ProfileArguments),
     /// Write collectives as MSCCL XML, and prove such files
@@ -86,6 +91,7 @@ pub fn run(registry: &Registry) -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments, registry),
         Command::Report(arguments) => report::run(&arguments),
         Command::Perf(arguments) => perf::run(&arguments),
+        Command::Probe(arguments) => probe::run(&arguments),
         Command::Profile(arguments) => profile::run(&arguments, registry),
         Command::Program(arguments) => program::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments, registry.grammar()),

@@ -14,7 +14,7 @@ use support::{paceline, run, start_into};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A small run of every command that writes a file.
-const RUNS: [&[&str]; 10] = [
+const RUNS: [&[&str]; 11] = [
     &["program", "verify", concat!(env!("CARGO_MANIFEST_DIR"), "/../collective/tests/msccl/ring_of_three.xml")],
     &["explain", "wfbp-a2a"],
     &["doctor", "--ranks", "2"],
@@ -22,6 +22,7 @@ const RUNS: [&[&str]; 10] = [
     &["perf", "all-reduce", "--max", "1KiB", "--seconds", "0", "--emulate", "10GbE"],
     &["perf", "all-reduce", "--max", "8MiB", "--iterations", "1", "--urgent", "1KiB"],
     &["perf", "all-reduce", "--max", "8MiB", "--iterations", "1", "--compute"],
+    &["probe", "--workers", "2", "--rounds", "6"],
     &["train", "--workers", "2", "--model", "mlp", "--iterations", "3"],
     &["profile", "--model", "mlp", "--iterations", "3"],
     &[
