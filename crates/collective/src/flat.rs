@@ -57,7 +57,8 @@ pub trait FlatAlgorithm: Send + Sync {
     /// As [`Algorithm::tile_seconds`], on links that are all alike.
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds;
 
-    /// The same where receivers fetch ([`LinkCosts::fetched`]). Where no rank sends to several at once, nothing changes.
+    /// The same where receivers fetch ([`LinkCosts::fetched`]). Where no rank sends to several at once, nothing
+    /// changes; a binomial tree's root does, and takes less than its formula says.
     fn fetched_tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
         FlatAlgorithm::tile_seconds(self, world, bytes, link)
     }

@@ -30,8 +30,9 @@ pub struct Choice {
 /// None if none is left.
 ///
 /// A pure function: ranks that agree about the costs of the links choose the same. Of equals it takes the first in the
-/// registry, and the smallest tile. On one host it prefers fewer rounds to a twenty-fifth of the time. What is made for
-/// a network of a certain shape it takes only if nothing else is admitted.
+/// registry, and the smallest tile. On one host it prefers fewer rounds to a twenty-fifth of the time. Where workers share
+/// hosts, servers add up host by host whatever it costs, so that the bits do not depend on measurements. What is made for a
+/// network of a certain shape it takes only if nothing else is admitted.
 pub fn cheapest(
     kind: CollectiveKind,
     topology: &Topology,
@@ -40,7 +41,14 @@ pub fn cheapest(
     admits: impl Fn(&dyn Algorithm) -> bool,
 ) -> Option<Choice> {
     let admitted = || registry::of_kind(kind).filter(|it| it.supports(topology.world()) && admits(*it));
-    let made_for_it = || admitted().filter(|it| !(it.for_network() || it.for_hosts() && topology.is_flat()));
+    // In which order servers add up stands in no plan: it follows from who shares a host, not from what was measured.
+    let adds_on_hosts = matches!(kind, CollectiveKind::PushPull | CollectiveKind::Push) && !topology.is_flat();
+    let made_for_it = || {
+        admitted().filter(|it| {
+            let fits = if it.for_hosts() { !topology.is_flat() } else { !adds_on_hosts };
+            fits && !it.for_network()
+        })
+    };
     let of = |algorithms: &mut dyn Iterator<Item = &'static dyn Algorithm>| {
         let choices: Vec<Choice> = algorithms
             .filter_map(|algorithm| {
@@ -217,6 +225,22 @@ mod tests {
         assert_eq!(choice.algorithm.name(), "direct");
         assert!(cheapest(CollectiveKind::AllReduce, &Topology::flat(16), 1 << 24, &COSTS, |_| false).is_none());
         assert!(cheapest(CollectiveKind::SendReceive, &Topology::flat(3), 1, &COSTS, |_| true).is_none());
+    }
+
+    #[test]
+    fn in_which_order_servers_add_up_does_not_depend_on_costs() {
+        // Two hosts of two workers, and a shard on the second.
+        let group = Topology::of_hosts(&[0, 0, 1, 1, 1]);
+        let slow_within = LinkCosts { within: LinkCost::hockney(1e-3, 1e-9, 0.0), ..COSTS };
+        for kind in [CollectiveKind::PushPull, CollectiveKind::Push] {
+            for (costs, bytes) in [(COSTS, 1 << 10), (slow_within, 1 << 10), (COSTS, 1 << 24)] {
+                let choice = cheapest(kind, &group, bytes, &costs, |_| true).unwrap();
+                assert_eq!(choice.algorithm.name(), "hierarchical", "{kind}, {bytes} bytes, {costs:?}");
+            }
+            let named = cheapest(kind, &group, 1 << 10, &COSTS, |algorithm| algorithm.name() == "direct").unwrap();
+            assert_eq!(named.algorithm.name(), "direct");
+            assert_eq!(cheapest(kind, &Topology::flat(3), 8, &COSTS, |_| true).unwrap().algorithm.name(), "direct");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //!
 //! A thread notices that by giving its processor away: if nobody wants it, that takes a fraction of a microsecond. It then
 //! goes to the processor that is its own by its number among the ranks of this machine, once, and stays free to be moved
-//! from there by the kernel. Ranks that were bound by somebody else are left where they are.
+//! from there by the kernel. It goes only where it may go: whoever is bound to one processor stays.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -21,12 +21,9 @@ const UNWANTED: Duration = Duration::from_nanos(1_000);
 /// So many times in a row somebody wanted the processor: it was no interruption.
 const IN_A_ROW: u32 = 16;
 
-/// A thread that has gone looks again after this long, and each time that it did not help after twice as long.
-const PAUSE_MIN: Duration = Duration::from_millis(5);
-const PAUSE_MAX: Duration = Duration::from_secs(5);
-
-/// Whoever was left alone for so long after the pause has gained something by the move.
-const SETTLED: Duration = Duration::from_secs(1);
+/// A thread that has gone looks again after so long: the kernel may have sent it back, or somebody else has come. A move
+/// costs some microseconds.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Which of a machine's ranks this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,13 +49,12 @@ impl Place {
 struct Seen {
     /// Times in a row that it was wanted by somebody else.
     wanted: u32,
-    /// The pause after the last move, and its end.
-    pause: Duration,
+    /// The end of the pause after the last move.
     until: Option<Instant>,
 }
 
 thread_local! {
-    static SEEN: Cell<Seen> = const { Cell::new(Seen { wanted: 0, pause: Duration::ZERO, until: None }) };
+    static SEEN: Cell<Seen> = const { Cell::new(Seen { wanted: 0, until: None }) };
 }
 
 /// Gives the processor away, and goes to one's own if somebody else keeps wanting this one.
@@ -71,7 +67,7 @@ pub(crate) fn give_way(place: Place) {
         seen.wanted = 0;
     } else if seen.is_crowded(now) {
         go(place);
-        seen.moved(now);
+        seen = Seen { wanted: 0, until: Some(now + PAUSE) };
     }
     SEEN.set(seen);
 }
@@ -81,14 +77,6 @@ impl Seen {
     fn is_crowded(&mut self, now: Instant) -> bool {
         self.wanted = self.wanted.saturating_add(1);
         self.wanted >= IN_A_ROW && self.until.is_none_or(|until| now >= until)
-    }
-
-    /// Where the processor is wanted again soon after the pause, nothing was gained: the next pause is longer.
-    fn moved(&mut self, now: Instant) {
-        let in_vain = self.until.is_some_and(|until| now < until + SETTLED);
-        self.pause = if in_vain { (2 * self.pause).min(PAUSE_MAX) } else { PAUSE_MIN };
-        self.until = Some(now + self.pause);
-        self.wanted = 0;
     }
 }
 
@@ -100,10 +88,32 @@ fn go(place: Place) -> bool {
     if own.is_empty() || own.contains(&sched_getcpu()) {
         return false;
     }
-    let mut there = CpuSet::new();
-    own.iter().for_each(|&processor| there.set(processor));
-    // The kernel moves a thread at once that may not stay where it is; afterwards it may be anywhere again.
-    sched_setaffinity(None, &there).is_ok() && sched_setaffinity(None, &allowed).is_ok()
+    let there = set_of(own);
+    if sched_setaffinity(None, &there).is_err() {
+        return false;
+    }
+    // The kernel moves a thread at once that may not stay where it is. Whoever has bound it meanwhile has the last word.
+    if sched_getaffinity(None).is_ok_and(|now| now == there) {
+        release(&allowed);
+    }
+    true
+}
+
+/// Lets this thread go wherever it might before: wherever its control group lets it, now and later, if that is the same.
+fn release(allowed: &CpuSet) {
+    let anywhere = set_of(&(0..CpuSet::MAX_CPU).collect::<Vec<_>>());
+    let unbound =
+        sched_setaffinity(None, &anywhere).is_ok() && sched_getaffinity(None).is_ok_and(|now| now == *allowed);
+    if !unbound {
+        // It was bound before, by somebody who knows why. What could fail has just succeeded.
+        let _ = sched_setaffinity(None, allowed);
+    }
+}
+
+fn set_of(processors: &[usize]) -> CpuSet {
+    let mut set = CpuSet::new();
+    processors.iter().for_each(|&processor| set.set(processor));
+    set
 }
 
 /// A rank's share of the processors that it may use: several if there are more than ranks, one of several ranks if there
@@ -133,20 +143,13 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_help_is_tried_more_and_more_seldom() {
+    fn an_interruption_is_no_crowd_and_moves_are_seldom() {
         let (mut seen, mut now) = (Seen::default(), Instant::now());
-        let mut moves = Vec::new();
-        for _ in 0..20_000 {
-            now += Duration::from_millis(1);
-            if seen.is_crowded(now) {
-                moves.push(now);
-                seen.moved(now);
-            }
-        }
-        let pauses: Vec<Duration> = moves.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        assert!(moves.len() < 20, "{} moves", moves.len());
-        assert!(pauses.windows(2).all(|pair| pair[1] >= pair[0]), "{pauses:?}");
-        assert!(pauses.last() <= Some(&(PAUSE_MAX + Duration::from_millis(20))), "{pauses:?}");
+        assert!(!(1..IN_A_ROW).any(|_| seen.is_crowded(now)) && seen.is_crowded(now));
+        seen = Seen { wanted: 0, until: Some(now + PAUSE) };
+        assert!(!(0..100).any(|_| seen.is_crowded(now)));
+        now += PAUSE;
+        assert!(seen.is_crowded(now));
     }
 
     #[test]
@@ -159,11 +162,7 @@ mod tests {
         if before.len() < 2 {
             return;
         }
-        let bind = |processors: &[usize]| {
-            let mut set = CpuSet::new();
-            processors.iter().for_each(|&processor| set.set(processor));
-            sched_setaffinity(None, &set).expect("it is allowed");
-        };
+        let bind = |processors: &[usize]| sched_setaffinity(None, &set_of(processors)).expect("it is allowed");
         // On the first processor, and free; the kernel may move it now and then, not ten times out of ten.
         let moved = (0..10).filter(|_| {
             bind(&before[..1]);

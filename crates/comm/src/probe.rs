@@ -7,7 +7,7 @@ use paceline_collective::registry::find;
 use paceline_plan::{CollectiveKind, DataType, LinkCost, LinkCosts, Reduction};
 
 use crate::communicator::WINDOW;
-use crate::{CallOptions, CommError, Communicator, Transport};
+use crate::{CallOptions, CommError, Communicator};
 
 /// Rounds of a few small all-reduces and a large one: spread over some milliseconds, so that another process on the
 /// same processors does not spoil all of them.
@@ -67,7 +67,7 @@ impl Communicator {
             }
         }
         costs[6] = gamma;
-        costs[8] = if self.fetches() { 0.0 } else { 1.0 };
+        costs[8] = if self.world.fetches { 0.0 } else { 1.0 };
         self.all_reduce(&mut costs, Reduction::Max, &CallOptions::algorithm("ring"))?;
         let link = |of: &[f64]| link_cost(of, costs[6]);
         let costs = LinkCosts {
@@ -78,14 +78,6 @@ impl Communicator {
         };
         self.world.set_link_costs(costs);
         Ok(costs)
-    }
-
-    /// Does this rank fetch what its host's other ranks send it from their memory?
-    fn fetches(&self) -> bool {
-        let (topology, rank) = (self.topology(), self.rank());
-        let shared = |&peer: &usize| peer == rank || self.transport(peer) == Some(Transport::Shm);
-        // The ports of an emulated network are busy for as long as it says.
-        !self.world.keeps_time && topology.members(topology.host(rank)).iter().all(shared)
     }
 
     /// Alpha, overhead and beta between the ranks of this group; zeros if it has only one.

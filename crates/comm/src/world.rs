@@ -37,6 +37,8 @@ pub(crate) struct World {
     pub topology: Topology,
     /// What carries the link to each rank; None for this one.
     pub transports: Vec<Option<Transport>>,
+    /// Does every rank of this host fetch what it is sent from the sender's memory, whatever memory that is?
+    pub fetches: bool,
     /// Do messages take their time by the clock, on an emulated network?
     pub keeps_time: bool,
     pub arena: Option<Arc<Arena>>,
@@ -78,6 +80,10 @@ impl World {
         memories.local_ranks = parts.local_ranks;
         memories.arena = parts.arena.clone();
         let transports = parts.links.iter().map(|link| link.as_ref().map(|link| link.transport())).collect();
+        let (topology, own) = (&parts.topology, parts.rank);
+        let fetches = (parts.links.iter().enumerate())
+            .filter(|&(peer, _)| topology.same_host(own, peer))
+            .all(|(_, link)| link.as_ref().is_none_or(|link| link.any_memory()));
         let core = Core::new(engine, parts.links, memories, parts.rank, parts.hosts.clone());
         let failed = |what: &str, error: std::io::Error| {
             CommError::Connect(format!("rank {}: {what}: {error}{}", parts.rank, advice(&error.to_string())))
@@ -106,6 +112,8 @@ impl World {
             hosts: parts.hosts,
             topology: parts.topology,
             transports,
+            // The ports of an emulated network are busy for as long as it says.
+            fetches: fetches && !keeps_time,
             keeps_time,
             arena: parts.arena,
             recording: AtomicBool::new(false),

@@ -68,6 +68,14 @@ impl FlatAlgorithm for Direct {
         let pushed = pulled + (workers - 1.0) * link.gamma * bytes;
         TileSeconds::pipeline(2.0 * link.latency() + pushed + pulled, pushed)
     }
+
+    /// All pull at once.
+    fn fetched_tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
+        let workers = (world - 1) as f64;
+        let pushed = workers * busy(link, bytes) + (workers - 1.0) * link.gamma * bytes;
+        let pulled = workers * link.overhead + link.beta * bytes;
+        TileSeconds::pipeline(2.0 * link.latency() + pushed + pulled, pushed)
+    }
 }
 
 #[cfg(test)]
