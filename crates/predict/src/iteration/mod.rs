@@ -37,7 +37,7 @@ mod run;
 mod script;
 mod server;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use paceline_plan::{OperationNumber, Plan, Profile, TensorId};
 
