@@ -178,14 +178,12 @@ fn all_bytes_arrive_at_the_same_moments_again() {
         let run = || {
             let mut random = Random::new(seed);
             let mut network = FlowNetwork::new((0..8).map(|_| 1.0 + random.below(9) as f64));
-            let routes: Vec<Vec<LinkId>> = (0..20)
-                .map(|_| {
-                    let mut links: Vec<LinkId> = (0..8).collect();
-                    random.shuffle(&mut links);
-                    links.truncate(1 + random.below(3));
-                    links
-                })
-                .collect();
+            let routes: Vec<Vec<LinkId>> = (0..20).map(|_| {
+                let mut links: Vec<LinkId> = (0..8).collect();
+                random.shuffle(&mut links);
+                links.truncate(1 + random.below(3));
+                links
+            }).collect();
             let ids: Vec<RouteId> = routes.iter().map(|links| network.add_route(links)).collect();
             let (mut ends, mut completed, mut carried, mut sent, mut now) = (Vec::new(), Vec::new(), 0.0, 0.0, 0.0);
             let mut left = 200;

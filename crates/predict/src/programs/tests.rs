@@ -37,9 +37,8 @@ fn seconds(algorithm: &dyn Algorithm, world: usize, load: &Load, across: LinkCla
 
 #[test]
 fn one_tile_takes_what_the_closed_formulas_say() {
-    for (world, name) in [2, 3, 4, 5, 7, 8, 13, 16]
-        .into_iter()
-        .flat_map(|world| ["ring", "halving-doubling", "direct"].map(|name| (world, name)))
+    for (world, name) in
+        [2, 3, 4, 5, 7, 8, 13, 16].into_iter().flat_map(|world| ["ring", "halving-doubling", "direct"].map(|name| (world, name)))
     {
         for bytes in [0, 1 << 10, 1 << 20, 100_000_001] {
             for across in [class(0.0, 0.0), class(50e-6, 0.0), class(50e-6, 20e-6), class(50e-6, 50e-6)] {
@@ -102,7 +101,9 @@ fn one_tile_takes_as_long_as_a_walk_with_one_message_per_port() {
 #[test]
 fn a_window_of_one_is_one_tile_after_the_other() {
     let (ring, across) = (all_reduce("ring"), class(100e-6, 0.0));
-    let of = |bytes, window| seconds(ring, 8, &Load { bytes, tile_bytes: 1 << 20, window }, across, Combining::Beside);
+    let of = |bytes, window| {
+        seconds(ring, 8, &Load { bytes, tile_bytes: 1 << 20, window }, across, Combining::Beside)
+    };
     let (one, four, overlapped) = (of(1 << 20, 1), of(4 << 20, 1), of(4 << 20, 4));
     assert!((four / one - 4.0).abs() < 1e-9, "{four:e} for four, {one:e} for one");
     assert!(overlapped < 0.7 * four, "{overlapped:e}: the latency of one tile hides behind the others");

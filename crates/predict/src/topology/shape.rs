@@ -100,7 +100,9 @@ impl Shape {
     pub(super) fn check(&self, hosts: usize) -> Result<(), TopologyError> {
         self.numbers().map_err(|reason| TopologyError::Number { text: self.to_string(), reason })?;
         match self.hosts() {
-            Some(places) if places != hosts => Err(TopologyError::Hosts { shape: self.to_string(), places, hosts }),
+            Some(places) if places != hosts => {
+                Err(TopologyError::Hosts { shape: self.to_string(), places, hosts })
+            }
             _ => Ok(()),
         }
     }
@@ -109,8 +111,7 @@ impl Shape {
         let require = |holds: bool, reason| if holds { Ok(()) } else { Err(reason) };
         match *self {
             Shape::Flat => Ok(()),
-            Shape::Tree(Switches { hosts, oversubscription })
-            | Shape::FatTree(Switches { hosts, oversubscription }) => {
+            Shape::Tree(Switches { hosts, oversubscription }) | Shape::FatTree(Switches { hosts, oversubscription }) => {
                 require((1..=HOSTS_MAX).contains(&hosts), SWITCHES)?;
                 require((1.0..=1e6).contains(&oversubscription), OVERSUBSCRIPTION)?;
                 let uplinks = hosts as f64 / oversubscription;
@@ -154,9 +155,9 @@ fn read(text: &str) -> Option<Shape> {
         "tree" => switches().map(Shape::Tree),
         "fat-tree" => switches().map(Shape::FatTree),
         "torus" => two('x').and_then(|(x, y)| Some(Shape::Torus { x: number(x)?, y: number(y)? })),
-        "bcube" => {
-            two(':').and_then(|(ports, levels)| Some(Shape::BCube { ports: number(ports)?, levels: number(levels)? }))
-        }
+        "bcube" => two(':').and_then(|(ports, levels)| {
+            Some(Shape::BCube { ports: number(ports)?, levels: number(levels)? })
+        }),
         _ => None,
     }
 }

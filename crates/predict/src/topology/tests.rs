@@ -99,10 +99,7 @@ fn the_switches_of_a_tree_share_one_link_upwards() {
     assert_eq!(capacities.collect::<Vec<_>>(), [1.0, 2.0, 2.0, 1.0]);
     assert!((route.latency_s - 24e-6).abs() < 1e-12, "two switches more: {route:?}");
     assert_eq!(tree.route(0, 3, &PathChoice::default()).links.len(), 2);
-    assert_eq!(
-        tree.route(1, 6, &PathChoice::default()).links[1..3],
-        tree.route(2, 7, &PathChoice::default()).links[1..3]
-    );
+    assert_eq!(tree.route(1, 6, &PathChoice::default()).links[1..3], tree.route(2, 7, &PathChoice::default()).links[1..3]);
 }
 
 #[test]
@@ -171,9 +168,9 @@ fn bcube_sets_digits_right_in_the_order_given() {
     assert_eq!(path(&[1]), [0, 6, 15, 16].map(Node::Host));
     // The rotations of one order share no link: Guo et al., §4.1, theorem 2.
     let orders: [&[usize]; 3] = [&[0, 2, 1], &[2, 1, 0], &[1, 0, 2]];
-    let links = orders
-        .iter()
-        .flat_map(|levels| bcube.route(0, 16, &PathChoice { levels: levels.to_vec(), ..PathChoice::default() }).links);
+    let links = orders.iter().flat_map(|levels| {
+        bcube.route(0, 16, &PathChoice { levels: levels.to_vec(), ..PathChoice::default() }).links
+    });
     let links: Vec<LinkId> = links.collect();
     assert_eq!(links.iter().collect::<BTreeSet<_>>().len(), links.len());
 }
