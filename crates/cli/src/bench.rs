@@ -39,6 +39,7 @@ use paceline_fabric::environment::Environment;
 use paceline_plan::Fnv1a;
 
 use crate::Registry;
+use crate::date::now;
 use crate::failure::{Failure, unless_closed};
 use crate::json_file::command_line;
 use crate::machine::Machine;
@@ -49,6 +50,7 @@ use conduct::{StudyEnd, Worlds, conduct};
 use identity::Identity;
 use judge::WorldEnd;
 use launched::Conductor;
+pub use models::usual_batch;
 use rank::WorldSpec;
 pub use rank::run as run_rank;
 /// What stands behind [`crate::worlds`].
@@ -60,8 +62,8 @@ pub mod worlds {
     pub use paceline_train::RECORDED_ITERATIONS;
 }
 use screen::Screen;
-pub use statistics::{Estimate, Ratio, VALUES_MIN, geometric_mean};
-use store::{Store, StudyId, StudyRecord, now};
+pub use statistics::{Estimate, Ratio, VALUES_MIN, geometric_mean, median};
+use store::{Store, StudyId, StudyRecord};
 pub use store::{Store as ResultStore, StudyRecord as Study};
 use study::{Launched, Place, Refusal, plan};
 #[cfg(test)]

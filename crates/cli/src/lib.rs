@@ -6,6 +6,7 @@
 
 mod arguments;
 mod bench;
+mod date;
 mod doctor;
 mod emulation;
 mod explain;
@@ -15,11 +16,14 @@ mod json_file;
 mod launch;
 mod machine;
 mod perf;
+mod probe;
+mod profile;
 mod registry;
 mod remote;
 mod report;
 mod security;
 mod shell;
+mod slices;
 mod supervisor;
 mod telemetry;
 mod train;
@@ -56,6 +60,10 @@ enum Command {
     Report(report::ReportArguments),
     /// Measure a collective, in the manner of nccl-tests
     Perf(perf::PerfArguments),
+    /// Measure what the links and processors of these ranks cost, as a cluster for predictions
+    Probe(probe::ProbeArguments),
+    /// Say what a worker computes in an iteration, tensor by tensor: measured, from a trace, or scaled to a GPU
+    Profile(profile::ProfileArguments),
     /// Say a strategy in words
     Explain(explain::ExplainArguments),
     /// Look for what would be slow or broken here, and say the fix
@@ -80,6 +88,8 @@ pub fn run(registry: &Registry) -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments, registry),
         Command::Report(arguments) => report::run(&arguments),
         Command::Perf(arguments) => perf::run(&arguments),
+        Command::Probe(arguments) => probe::run(&arguments),
+        Command::Profile(arguments) => profile::run(&arguments, registry),
         Command::Explain(arguments) => explain::run(&arguments, registry.grammar()),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Launch(arguments) => launch::run(arguments),

@@ -31,7 +31,7 @@ use crate::json_file::JsonFile;
 use crate::security::SecurityArguments;
 use crate::telemetry::Telemetry;
 use crate::workers::{self, Place};
-use model::ChosenModel;
+pub use model::ChosenModel;
 use recorded::Recorded;
 use screen::Screen;
 use update_arguments::UpdateArguments;
@@ -228,7 +228,10 @@ const POOL_THREADS: &str = "RAYON_NUM_THREADS";
 
 /// Starts this program over, as the same process, with [`POOL_THREADS`] set, unless it is: under another launcher, and
 /// without one, nobody has set it, and every worker's pool would take all cores.
-fn size_pools(threads: usize) -> Result<(), Failure> {
+///
+/// # Errors
+/// The program cannot be started.
+pub fn size_pools(threads: usize) -> Result<(), Failure> {
     if env::var_os(POOL_THREADS).is_some() {
         return Ok(());
     }

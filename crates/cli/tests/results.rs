@@ -14,14 +14,16 @@ use support::{paceline, run, start_into};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A small run of every command that writes a file.
-const RUNS: [&[&str]; 8] = [
+const RUNS: [&[&str]; 10] = [
     &["explain", "wfbp-a2a"],
     &["doctor", "--ranks", "2"],
     &["doctor", "--hostfile", "tests/data/two-hosts", "--ssh", "sh tests/data/here.sh"],
     &["perf", "all-reduce", "--max", "1KiB", "--seconds", "0", "--emulate", "10GbE"],
     &["perf", "all-reduce", "--max", "8MiB", "--iterations", "1", "--urgent", "1KiB"],
     &["perf", "all-reduce", "--max", "8MiB", "--iterations", "1", "--compute"],
+    &["probe", "--workers", "2", "--rounds", "6"],
     &["train", "--workers", "2", "--model", "mlp", "--iterations", "3"],
+    &["profile", "--model", "mlp", "--iterations", "3"],
     &[
         "bench",
         "--models=mlp",

@@ -174,13 +174,15 @@ impl RankBuilder {
 
     /// A step whose message has its name.
     pub(crate) fn push(&mut self, action: Action) -> StepId {
-        let (reads, write) = (action.reads(), action.write());
+        let (mut reads, write) = (action.reads(), action.write());
+        let reads = [reads.next(), reads.next()];
+        let reads = || reads.iter().flatten().copied();
         let scratch = |slot: Slot| if slot.space == Space::Scratch { slot.block + slot.blocks } else { 0 };
-        self.scratch_blocks = reads.clone().chain(write).map(scratch).fold(self.scratch_blocks, u32::max);
-        self.waits.touch(self.parts, reads.clone(), write);
+        self.scratch_blocks = reads().chain(write).map(scratch).fold(self.scratch_blocks, u32::max);
+        self.waits.touch(self.parts, reads(), write);
         if !self.apart && !self.place.vanishes_in_place(&action) {
             let together = |slot| self.place.in_place(slot);
-            self.waits.touch_in_place(self.parts, reads.map(together), write.map(together));
+            self.waits.touch_in_place(self.parts, reads().map(together), write.map(together));
         }
         self.steps.push(Step { action, after: self.waits.next_step() });
         self.steps.len() as StepId - 1

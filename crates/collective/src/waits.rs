@@ -49,13 +49,13 @@ const NONE: u32 = u32::MAX;
 
 impl Waits {
     /// The next step touches these slots when input and output are different memories.
-    pub fn touch(&mut self, parts: u32, reads: impl Iterator<Item = Slot> + Clone, write: Option<Slot>) {
+    pub fn touch(&mut self, parts: u32, reads: impl Iterator<Item = Slot>, write: Option<Slot>) {
         self.apart.touch(self.steps, parts, reads, write, &mut self.candidates);
     }
 
     /// The next step touches these slots when input and output are one memory, and the slots are named so that those are
     /// equal that are the same memory.
-    pub fn touch_in_place(&mut self, parts: u32, reads: impl Iterator<Item = Slot> + Clone, write: Option<Slot>) {
+    pub fn touch_in_place(&mut self, parts: u32, reads: impl Iterator<Item = Slot>, write: Option<Slot>) {
         self.in_place.touch(self.steps, parts, reads, write, &mut self.candidates);
     }
 
@@ -83,15 +83,17 @@ impl Memory {
         &mut self,
         step: StepId,
         parts: u32,
-        reads: impl Iterator<Item = Slot> + Clone,
+        reads: impl Iterator<Item = Slot>,
         write: Option<Slot>,
         candidates: &mut Vec<StepId>,
     ) {
-        for slot in reads.clone() {
-            candidates.extend(self.cells(slot, parts).iter().map(|cell| cell.writer).filter(|&writer| writer != NONE));
-        }
         for slot in reads {
-            self.read(step, parts, slot);
+            let (space, range) = self.range(slot, parts);
+            for cell in &mut self.cells[space][range] {
+                candidates.extend(Some(cell.writer).filter(|&writer| writer != NONE));
+                self.readers.push((step, cell.readers));
+                cell.readers = self.readers.len() as u32 - 1;
+            }
         }
         let Some(slot) = write else { return };
         let (space, range) = self.range(slot, parts);
@@ -105,20 +107,6 @@ impl Memory {
                 entry = next;
             }
         }
-    }
-
-    fn read(&mut self, step: StepId, parts: u32, slot: Slot) {
-        let (space, range) = self.range(slot, parts);
-        for index in range {
-            let cell = &mut self.cells[space][index];
-            self.readers.push((step, cell.readers));
-            cell.readers = self.readers.len() as u32 - 1;
-        }
-    }
-
-    fn cells(&mut self, slot: Slot, parts: u32) -> &[Cell] {
-        let (space, range) = self.range(slot, parts);
-        &self.cells[space][range]
     }
 
     /// A slot is some parts of one block, or all parts of some: one range of cells. Afterwards they are there.
@@ -203,7 +191,8 @@ mod tests {
     #[test]
     fn every_algorithm_waits_for_what_it_must() {
         let mut waits = 0;
-        for (world, algorithm) in (1..=13).flat_map(|world| registry().iter().map(move |algorithm| (world, algorithm))) {
+        for (world, algorithm) in (1..=13).flat_map(|world| registry().iter().map(move |algorithm| (world, algorithm)))
+        {
             let topology = Topology::of_hosts(&(0..world).map(|rank| rank % 3).collect::<Vec<_>>());
             for rank in (0..world).filter(|_| algorithm.supports(world)) {
                 let program = algorithm.rank_program(rank, &topology, 0);

@@ -95,6 +95,8 @@ fn profile(
         forward: steps,
         backward,
         update_s,
+        uncertainty: None,
+        memory: None,
     }
 }
 

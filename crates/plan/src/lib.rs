@@ -1,6 +1,7 @@
 //! The types that the other crates share: what an operation is called ([`OperationKey`]), what it moves
 //! ([`DataType`], [`Reduction`], [`CollectiveKind`]), what links cost ([`LinkCosts`], and of networks with a name
-//! [`NetworkModel`]), what a worker computes ([`Profile`]), and in which pieces the gradients of a model travel ([`Plan`]).
+//! [`NetworkModel`]), what machines cost ([`Cluster`]), what a worker computes ([`Profile`]), and in which pieces the
+//! gradients of a model travel ([`Plan`]).
 //!
 //! ```
 //! use paceline_plan::{DataType, LinkCost};
@@ -18,25 +19,34 @@
 mod bucket;
 mod built_in;
 mod check;
+mod cluster;
 mod data_type;
 mod emulation;
 mod fingerprint;
 mod key;
 mod link_cost;
+mod memory_need;
 mod network;
 mod placement;
 mod profile;
+mod scale;
 
 pub use bucket::{Bucket, OperationNumber, Partition, Plan, TensorId};
 pub use built_in::{BUILT_IN_PROFILES, built_in_profile};
 pub use check::PlanError;
+pub use cluster::{
+    BUILT_IN_CLUSTERS, Cluster, ClusterError, ComputationConstants, Constant, InterferenceConstants, LinkConstants,
+    MeasuredRange, OperationConstants, ServerConstants,
+};
 pub use data_type::{CollectiveKind, DataType, Protocol, Reduction, UnknownName};
 pub use emulation::{Emulation, EmulationError, Hosts};
 pub use fingerprint::Fnv1a;
 pub use key::OperationKey;
 pub use link_cost::{LinkCost, LinkCosts};
+pub use memory_need::MemoryNeed;
 pub use network::{LinkClass, NetworkModel, PCIE_3_X16};
 pub use profile::{Profile, ProfileError, ProfileTensor, Step};
+pub use scale::{ScaleError, scaled_profile};
 
 /// The number of a worker within a group, from 0.
 pub type Rank = usize;

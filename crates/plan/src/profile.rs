@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use crate::TensorId;
+use crate::{MemoryNeed, TensorId};
 
 /// What one worker computes in an iteration: a model's tensors, and when forward and backward come to them.
 ///
@@ -28,6 +28,13 @@ pub struct Profile {
     pub backward: Vec<Step>,
     /// Seconds in which the optimiser updates all parameters.
     pub update_s: f64,
+    /// How far the time of an iteration may be from the truth, as a share of it: half the width of the interval in which it
+    /// lies with 95 %, as far as whoever made the profile could tell. None: nobody has said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uncertainty: Option<f64>,
+    /// What a worker takes in the device's memory. None: unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryNeed>,
 }
 
 /// A tensor of a [`Profile`].
@@ -74,7 +81,8 @@ impl Profile {
     pub const SCHEMA: u32 = 1;
 
     /// Does it fit together? What the other functions need: every tensor is computed with in forward and in backward,
-    /// steps name tensors that there are, and no time is negative.
+    /// steps name tensors that there are, no time is negative, and no sum is beyond what can be counted. Linear in tensors
+    /// and steps, but for sorting the names.
     ///
     /// # Errors
     /// The first field that does not fit.
@@ -82,31 +90,52 @@ impl Profile {
         if self.schema != Profile::SCHEMA {
             return Err(ProfileError::Schema(self.schema));
         }
-        let wrong = |field: String, problem: &str| Err(ProfileError::Field { field, problem: problem.to_owned() });
         if self.local_batch == 0 {
-            return wrong("local_batch".into(), "is 0; a worker computes at least one sample");
+            return wrong("local_batch", "is 0; a worker computes at least one sample");
         }
-        if self.tensors.is_empty() {
-            return wrong("tensors".into(), "is empty");
+        if self.local_batch > LOCAL_BATCH_MAX {
+            return wrong("local_batch", format!("is {}, more than a worker computes", self.local_batch));
         }
-        if let Some(empty) = self.tensors.iter().position(|tensor| tensor.elements == 0) {
-            return wrong(format!("tensors[{empty}].elements"), "is 0");
-        }
-        let mut names: Vec<&str> = self.tensors.iter().map(|tensor| &*tensor.name).collect();
-        names.sort_unstable();
-        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            return wrong("tensors".into(), &format!("has two of the name `{}`", twice[0]));
-        }
+        self.check_tensors()?;
         self.check_steps("forward", &self.forward)?;
         self.check_steps("backward", &self.backward)?;
         if !is_time(self.update_s) {
-            return wrong("update_s".into(), "is no time");
+            return wrong("update_s", "is no time");
         }
-        Ok(())
+        if let Some(uncertainty) = self.uncertainty.filter(|share| !(share.is_finite() && *share >= 0.0)) {
+            return wrong("uncertainty", format!("is {uncertainty}; it is a share of the time, such as 0.1"));
+        }
+        self.memory.as_ref().map_or(Ok(()), MemoryNeed::check)
+    }
+
+    fn check_tensors(&self) -> Result<(), ProfileError> {
+        if self.tensors.is_empty() {
+            return wrong("tensors", "is empty");
+        }
+        let (mut elements, mut macs) = (0_usize, 0_u64);
+        for (index, tensor) in self.tensors.iter().enumerate() {
+            let field = |name: &str| format!("tensors[{index}].{name}");
+            if tensor.elements == 0 {
+                return wrong(field("elements"), "is 0");
+            }
+            match elements.checked_add(tensor.elements).filter(|sum| *sum <= ELEMENTS_MAX) {
+                Some(sum) => elements = sum,
+                None => return wrong(field("elements"), "makes the model larger than any memory"),
+            }
+            match macs.checked_add(tensor.forward_macs_per_sample).filter(|sum| *sum <= MACS_MAX) {
+                Some(sum) => macs = sum,
+                None => return wrong(field("forward_macs_per_sample"), "is more than can be computed"),
+            }
+        }
+        let mut names: Vec<&str> = self.tensors.iter().map(|tensor| &*tensor.name).collect();
+        names.sort_unstable();
+        match names.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(twice) => wrong("tensors", format!("has two of the name `{}`", twice[0])),
+            None => Ok(()),
+        }
     }
 
     fn check_steps(&self, phase: &str, steps: &[Step]) -> Result<(), ProfileError> {
-        let wrong = |field: String, problem: String| Err(ProfileError::Field { field, problem });
         let mut seen = vec![false; self.tensors.len()];
         for (index, step) in steps.iter().enumerate() {
             match seen.get_mut(step.tensor) {
@@ -117,11 +146,11 @@ impl Profile {
                 }
             }
             if !is_time(step.seconds) {
-                return wrong(format!("{phase}[{index}].seconds"), "is no time".to_owned());
+                return wrong(format!("{phase}[{index}].seconds"), "is no time");
             }
         }
         match seen.iter().position(|seen| !seen) {
-            Some(tensor) => wrong(phase.to_owned(), format!("has no step for tensor {tensor}")),
+            Some(tensor) => wrong(phase, format!("has no step for tensor {tensor}")),
             None => Ok(()),
         }
     }
@@ -160,6 +189,34 @@ impl Profile {
         ready
     }
 
+    /// Elements of all tensors: the parameters D.
+    pub fn parameters(&self) -> usize {
+        self.tensors.iter().map(|tensor| tensor.elements).sum()
+    }
+
+    /// Multiply-accumulates of a forward pass per sample; None if no tensor has any.
+    pub fn forward_macs_per_sample(&self) -> Option<u64> {
+        let macs = self.tensors.iter().map(|tensor| tensor.forward_macs_per_sample).sum();
+        (macs > 0).then_some(macs)
+    }
+
+    /// Floating-point operations of an iteration per sample: two for each multiply-accumulate, and backward has twice those
+    /// of forward. None if no tensor has multiply-accumulates.
+    pub fn flops_per_sample(&self) -> Option<f64> {
+        self.forward_macs_per_sample().map(|macs| 6.0 * macs as f64)
+    }
+
+    /// Model intensity I = C/D: three operations for each multiply-accumulate of forward (a multiply-accumulate counts as
+    /// one, and backward as two forwards), over the parameters. None if no tensor has multiply-accumulates.
+    pub fn intensity(&self) -> Option<f64> {
+        self.forward_macs_per_sample().map(|macs| 3.0 * macs as f64 / self.parameters() as f64)
+    }
+
+    /// Seconds of an iteration of one worker that waits for nobody.
+    pub fn iteration_s(&self) -> f64 {
+        self.forward_s() + self.backward_s() + self.update_s
+    }
+
     /// Seconds of forward.
     pub fn forward_s(&self) -> f64 {
         self.forward.iter().map(|step| step.seconds).sum()
@@ -194,6 +251,19 @@ impl Profile {
     }
 }
 
+/// Samples of a worker: four billion.
+const LOCAL_BATCH_MAX: usize = u32::MAX as usize;
+/// Elements of all tensors: of so many, a machine word still counts the bytes, with room for what is kept of each element.
+const ELEMENTS_MAX: usize = usize::MAX / 64;
+/// Multiply-accumulates of a sample, likewise: six operations for each.
+const MACS_MAX: u64 = u64::MAX / 8;
+/// The longest time: thirty years. A sum of many is still a time that clocks can hold.
+const SECONDS_MAX: f64 = 1e9;
+
 fn is_time(seconds: f64) -> bool {
-    seconds.is_finite() && seconds >= 0.0
+    (0.0..=SECONDS_MAX).contains(&seconds)
+}
+
+fn wrong<T>(field: impl Into<String>, problem: impl Into<String>) -> Result<T, ProfileError> {
+    Err(ProfileError::Field { field: field.into(), problem: problem.into() })
 }

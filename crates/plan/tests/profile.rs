@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use paceline_plan::{Profile, ProfileTensor, Step};
+use paceline_plan::{MemoryNeed, Profile, ProfileTensor, Step};
 
 /// An embedding that is also the last layer (tensor 0), and a layer between (tensors 1 and 2).
 fn tied() -> Profile {
@@ -19,6 +19,8 @@ fn tied() -> Profile {
         forward: steps(&[(0, 0.25), (2, 0.0), (1, 0.5), (0, 1.0)]),
         backward: steps(&[(0, 2.0), (2, 0.125), (1, 1.0), (0, 0.5)]),
         update_s: 0.25,
+        uncertainty: Some(0.125),
+        memory: Some(MemoryNeed { fixed_bytes: 1000, bytes_per_sample: 10, available_bytes: Some(2000) }),
     }
 }
 
@@ -34,7 +36,10 @@ fn a_tensor_is_needed_at_its_first_step_and_final_after_its_last() {
     assert_eq!(profile.ready_order(), [2, 1, 0]);
     assert_eq!(profile.ready_s(), [3.625, 3.125, 2.125]);
     assert_eq!(profile.use_order(), [0, 2, 1]);
-    assert_eq!((profile.forward_s(), profile.backward_s()), (1.75, 3.625));
+    assert_eq!((profile.forward_s(), profile.backward_s(), profile.iteration_s()), (1.75, 3.625, 5.625));
+    // Two operations for a multiply-accumulate, and three passes as long as forward.
+    assert_eq!((profile.parameters(), profile.flops_per_sample()), (75, Some(420.0)));
+    assert_eq!(profile.intensity(), Some(3.0 * 70.0 / 75.0));
 }
 
 #[test]
@@ -50,12 +55,16 @@ fn another_batch_scales_what_is_computed_per_sample() {
 #[test]
 fn a_profile_survives_its_file() {
     assert_eq!(serde_json::from_str::<Profile>(&json(&tied())).unwrap(), tied());
+    // What may be left out, is.
+    let short = Profile { uncertainty: None, memory: None, ..tied() };
+    assert!(!json(&short).contains("uncertainty") && !json(&short).contains("memory"), "{}", json(&short));
+    assert_eq!(serde_json::from_str::<Profile>(&json(&short)).unwrap(), short);
 }
 
 #[test]
 fn what_makes_no_sense_is_refused_and_named() {
     type Change = fn(&mut Profile);
-    let cases: [(Change, &str); 13] = [
+    let cases: [(Change, &str); 21] = [
         (|profile| profile.schema = 2, "schema 2; this version of Paceline reads schema 1"),
         (|profile| profile.local_batch = 0, "local_batch is 0"),
         (|profile| profile.tensors.clear(), "tensors is empty"),
@@ -69,6 +78,14 @@ fn what_makes_no_sense_is_refused_and_named() {
         (|profile| profile.backward.retain(|step| step.tensor != 2), "backward has no step for tensor 2"),
         (|profile| profile.backward.clear(), "backward has no step for tensor 0"),
         (|profile| profile.update_s = -0.5, "update_s is no time"),
+        (|profile| profile.update_s = 1e300, "update_s is no time"),
+        (|profile| profile.local_batch = usize::MAX, "local_batch is 18446744073709551615, more"),
+        (|profile| profile.tensors[1].elements = usize::MAX, "tensors[1].elements makes the model larger"),
+        (|profile| profile.tensors[2].forward_macs_per_sample = u64::MAX, "tensors[2].forward_macs_per_sample is more"),
+        (|profile| profile.uncertainty = Some(-0.1), "uncertainty is -0.1; it is a share"),
+        (|profile| profile.uncertainty = Some(f64::NAN), "uncertainty is NaN"),
+        (|profile| profile.uncertainty = Some(f64::INFINITY), "uncertainty is inf"),
+        (|profile| profile.memory.as_mut().unwrap().fixed_bytes = 0, "memory.fixed_bytes is 0"),
     ];
     for (change, says) in cases {
         let mut profile = tied();
@@ -79,6 +96,7 @@ fn what_makes_no_sense_is_refused_and_named() {
     for (text, says) in [
         ("{\"schema\": 1}", "missing field `model`"),
         (&json(&tied()).replace("update_s", "updates"), "unknown field `updates`"),
+        (&json(&tied()).replace("fixed_bytes", "bytes"), "unknown field `bytes`"),
     ] {
         let error = serde_json::from_str::<Profile>(text).expect_err(says).to_string();
         assert!(error.contains(says), "{error}");
@@ -99,6 +117,7 @@ fn every_field_is_documented() {
     let mut written = fields(&value);
     written.extend(fields(&value["tensors"][0]));
     written.extend(fields(&value["forward"][0]));
+    written.extend(fields(&value["memory"]));
     assert_eq!(documented, written);
     let example: Vec<&str> = chapter.lines().filter_map(|line| line.strip_prefix("    ")).collect();
     serde_json::from_str::<Profile>(&example.join("\n")).unwrap().check().unwrap();

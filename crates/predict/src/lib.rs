@@ -79,6 +79,7 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod agenda;
 mod communication;
 pub mod flows;
 pub mod graph;

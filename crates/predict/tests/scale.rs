@@ -63,4 +63,7 @@ fn halving_and_doubling_of_1024_ranks() {
     assert!((flat / formula("halving-doubling", BYTES) - 1.0).abs() < 1e-6, "{flat}");
     let tree = seconds("halving-doubling", "fat-tree:32:4", BYTES);
     assert!(tree > 3.0 * flat, "{tree}, {flat} on a flat network");
+    // Routes of up to 32 links, each of which carries many of them.
+    let torus = seconds("halving-doubling", "torus:32x32", BYTES);
+    assert!(torus > flat, "{torus}, {flat} on a flat network");
 }

@@ -24,6 +24,8 @@ fn profile(layers: &[(usize, f64, f64)], update_s: f64) -> Profile {
         forward: layers.iter().map(|layer| layer.1).enumerate().map(step).collect(),
         backward: layers.iter().map(|layer| layer.2).enumerate().rev().map(step).collect(),
         update_s,
+        uncertainty: None,
+        memory: None,
     };
     profile.check().expect("a profile");
     profile

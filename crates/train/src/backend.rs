@@ -110,6 +110,11 @@ pub trait ForwardGate {
     /// # Errors
     /// The gradients will not come, or the values cannot be lent.
     fn need(&mut self, parameter: TensorId, values: Lend<'_>) -> Result<Duration, BackendError>;
+
+    /// Forward is about to use `parameter` once more: a tied embedding, say. Some backends do not know.
+    fn again(&mut self, parameter: TensorId) {
+        let _ = parameter;
+    }
 }
 
 /// The gate of parameters that are up to date before forward begins.
@@ -149,6 +154,14 @@ pub trait Backend: Send {
 
     /// What belongs to the model and is not trained.
     fn buffers(&self) -> &[TensorInfo];
+
+    /// By parameter: multiply-accumulates of a forward pass per sample in which it takes part, as a [`Profile`] has them.
+    /// Empty: nobody has counted.
+    ///
+    /// [`Profile`]: paceline_plan::Profile
+    fn forward_macs_per_sample(&self) -> Vec<u64> {
+        Vec::new()
+    }
 
     /// Lets `access` read and change a tensor in place.
     ///

@@ -43,6 +43,8 @@ mod dump;
 mod error;
 mod exchange;
 mod executed;
+mod iteration_times;
+mod kineto;
 mod learning_rate;
 mod measure;
 mod memory;
@@ -53,6 +55,7 @@ mod options;
 mod peers;
 mod planning;
 mod profile;
+mod profiling;
 mod random;
 mod recording;
 mod replay;
@@ -60,6 +63,7 @@ mod report;
 mod stages;
 mod start;
 mod sync;
+mod tensor_list;
 mod timeline;
 mod trainer;
 mod update_rule;
@@ -79,13 +83,15 @@ pub use data::{
 pub use dump::dump_path;
 pub use error::TrainError;
 pub use executed::{AllReduce, ExecutedPlans, PlanFileError, Stage};
+pub use kineto::{TraceError, TraceOptions, TracedProfile, profile_of_trace, read_trace};
 pub use learning_rate::{LearningRate, LearningRateSchedule, ScheduleTextError};
 pub use measure::{
-    CellRun, CommunicationCost, FormulaInputs, Lateness, Length, MeasureOptions, RECORDED_ITERATIONS, Subject, measure,
-    student_t_975,
+    CellRun, CommunicationCost, FormulaInputs, Lateness, Length, MeasureOptions, RECORDED_ITERATIONS, Subject,
+    fit_line, measure, student_t_975,
 };
 pub use memory::{
-    MemoryError, MemoryEstimate, ShardsHere, available_memory, memory_estimate, memory_of_parameters, training_memory,
+    MemoryError, MemoryEstimate, ShardsHere, available_memory, memory_estimate, memory_need, memory_of_parameters,
+    peak_memory, training_memory,
 };
 pub use on_server::{ServerOptimizers, serve_options};
 pub use optimizer::{
@@ -94,7 +100,9 @@ pub use optimizer::{
 pub use options::{BatchSize, DEFAULT_EPOCHS, TrainOptions};
 pub use peers::Peers;
 pub use profile::{ProfileSourceError, load_profile};
+pub use profiling::{MeasuredProfile, ProfileOptions, profile_model};
 pub use report::{EpochRow, Observer, Progress, Silent, Start, TrainReport};
+pub use tensor_list::{TensorListError, parse_tensor_list, read_tensor_list};
 pub use timeline::{Lane, Process, Span, Timeline};
 pub use trainer::{train, train_model};
 pub use update_rule::UpdateRule;

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use paceline_plan::MemoryNeed;
+
 use crate::backend::{Model, ModelName};
 use crate::data::Data;
 use crate::options::TrainOptions;
@@ -66,6 +68,24 @@ pub fn memory_estimate(
         workers,
         servers: 0,
     }
+}
+
+/// What a worker takes that trains the model by itself, with `data_bytes` of samples: the estimate as a line over the local
+/// batch. What is available is not said.
+pub fn memory_need(model: ModelName, optimizer_copies: usize, data_bytes: u64) -> MemoryNeed {
+    let of_batch = |local_batch| memory_estimate(model, local_batch, optimizer_copies, 1).worker_bytes();
+    let fixed = of_batch(0);
+    MemoryNeed {
+        fixed_bytes: fixed.saturating_add(data_bytes),
+        bytes_per_sample: of_batch(1).saturating_sub(fixed),
+        available_bytes: None,
+    }
+}
+
+/// The most bytes that this process has held so far. None if the system does not say.
+pub fn peak_memory() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    field(&status, "VmHWM:").map(|kibibytes| kibibytes * 1024)
 }
 
 /// The estimate for `workers` workers on this machine that replay a profile of so many parameters, or train a model of
@@ -302,6 +322,25 @@ mod tests {
         // Of a model of the caller's own, its parameters are known.
         let own = training_memory(&options, &data, Some(1_000_000), 8, 4);
         assert_eq!((own.gradients, own.parameters, own.workers, own.data), (4_000_000, 4_000_000, 4, here.data));
+    }
+
+    #[test]
+    fn memory_is_a_line_over_the_local_batch() {
+        for model in ModelName::ALL {
+            let need = memory_need(model, 2, 1000);
+            for batch in [1, 7, 64] {
+                assert_eq!(
+                    need.worker_bytes(batch),
+                    memory_estimate(model, batch, 2, 1).worker_bytes() + 1000,
+                    "{model}"
+                );
+            }
+            let available = MemoryNeed { available_bytes: Some(16 << 30), ..need };
+            let largest = available.largest_local_batch().unwrap() as usize;
+            assert!(memory_estimate(model, largest, 2, 1).worker_bytes() + 1000 <= 16 << 30, "{model}");
+            assert!(memory_estimate(model, largest + 1, 2, 1).worker_bytes() + 1000 > 16 << 30, "{model}");
+        }
+        assert!(peak_memory().is_some_and(|bytes| bytes > 1 << 20));
     }
 
     #[test]

@@ -1,16 +1,20 @@
 //! Profiles by name or from a file.
 
-use std::fs;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
-use paceline_plan::{BUILT_IN_PROFILES, Profile, ProfileError, built_in_profile};
+use paceline_plan::{BUILT_IN_PROFILES, Profile, ProfileError, ScaleError, built_in_profile, scaled_profile};
 
-/// Why there is no profile to replay.
+/// Why there is no such profile.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileSourceError {
     /// Neither a built-in profile nor a file.
-    #[error("there is no profile `{name}`: it is neither a file nor one of {known}", known = BUILT_IN_PROFILES.join(", "))]
+    #[error(
+        "there is no profile `{name}`: it is neither a file nor one of {known}; each may be scaled: NAME@GPU, \
+         NAME@GPU=SAMPLES_PER_S",
+        known = BUILT_IN_PROFILES.join(", ")
+    )]
     Unknown {
         /// What was asked for.
         name: String,
@@ -25,7 +29,7 @@ pub enum ProfileSourceError {
         source: io::Error,
     },
     /// The file is no JSON of a profile.
-    #[error("{path} is no profile: {source}; tools/profile_torch.py writes one, and docs/json.md describes it")]
+    #[error("{path} is no profile: {source}; `paceline profile` writes one, and docs/json.md describes it")]
     Malformed {
         /// The file.
         path: String,
@@ -42,24 +46,60 @@ pub enum ProfileSourceError {
         #[source]
         source: ProfileError,
     },
+    /// It cannot be scaled to the device that was asked for.
+    #[error(transparent)]
+    Scale(#[from] ScaleError),
 }
 
-/// The profile that `name` names: a built-in one (`resnet50@rtx2080ti`, or without the device), or a JSON file. A file of
-/// a built-in profile's name is reached by `./NAME`.
+/// The profile that `name` names: a built-in one (`resnet50@rtx2080ti`, or without the device), or a JSON file; or either of
+/// them scaled to another device ([`scaled_profile`]), as in `resnet50@v100`, `resnet50@v100=405` and
+/// `mine.json@v100=405:5%`. A file of a built-in profile's name is reached by `./NAME`.
 ///
 /// # Errors
 /// There is no such profile, or the file makes no sense; the message names file, field and reason.
 pub fn load_profile(name: &str) -> Result<Profile, ProfileSourceError> {
+    match named(name) {
+        // The names of files and directories may have an `@`, too.
+        Err(ProfileSourceError::Unknown { name }) => {
+            match name.rsplit_once('@').filter(|(_, gpu)| !gpu.contains('/')) {
+                Some((base, target)) => checked(scaled_profile(&named(base)?, target)?, &name),
+                None => Err(ProfileSourceError::Unknown { name }),
+            }
+        }
+        found => found,
+    }
+}
+
+/// A profile that is not scaled.
+fn named(name: &str) -> Result<Profile, ProfileSourceError> {
     if let Some(profile) = built_in_profile(name) {
         return Ok(profile);
     }
     let path = Path::new(name).display().to_string();
-    let text = fs::read(name).map_err(|source| match source.kind() {
+    let text = read(name).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => ProfileSourceError::Unknown { name: name.to_owned() },
         _ => ProfileSourceError::Unreadable { path: path.clone(), source },
     })?;
     let profile: Profile =
         serde_json::from_slice(&text).map_err(|source| ProfileSourceError::Malformed { path: path.clone(), source })?;
-    profile.check().map_err(|source| ProfileSourceError::Inconsistent { path, source })?;
-    Ok(profile)
+    checked(profile, &path)
+}
+
+fn checked(profile: Profile, path: &str) -> Result<Profile, ProfileSourceError> {
+    match profile.check() {
+        Ok(()) => Ok(profile),
+        Err(source) => Err(ProfileSourceError::Inconsistent { path: path.to_owned(), source }),
+    }
+}
+
+/// The largest file that is taken for a profile: a million steps, each on a line of its own.
+const BYTES_MAX: u64 = 256 << 20;
+
+fn read(name: &str) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    File::open(name)?.take(BYTES_MAX + 1).read_to_end(&mut text)?;
+    match text.len() as u64 > BYTES_MAX {
+        true => Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is larger than any profile")),
+        false => Ok(text),
+    }
 }

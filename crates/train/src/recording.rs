@@ -18,6 +18,8 @@ pub(crate) struct PassRecord {
     pub(crate) began: Instant,
     /// In the order in which forward has asked.
     pub(crate) gates: Vec<Gate>,
+    /// When forward used a parameter once more, if the backend has said so.
+    pub(crate) again: Vec<(TensorId, Instant)>,
     pub(crate) backward_began: Instant,
     /// In the order in which backward had them.
     pub(crate) announced: Vec<Announced>,
@@ -54,18 +56,20 @@ pub(crate) fn record(
     let began = Instant::now();
     let noted = Arc::new(Mutex::new(NotingSink { sink, backward_began: began, announced: Vec::new() }));
     let sink: SharedSink = noted.clone();
-    let mut gate = NotingGate { gate, gates: Vec::new() };
+    let mut gate = NotingGate { gate, gates: Vec::new(), again: Vec::new() };
     let loss = backend.gradients(batch, &mut gate, &sink)?;
     let ended = Instant::now();
-    let gates = gate.gates;
+    let NotingGate { gates, again, .. } = gate;
     let NotingSink { backward_began, announced, .. } = &mut *lock(&noted);
     let announced = std::mem::take(announced);
-    Ok((loss, PassRecord { iteration: 0, began, gates, backward_began: *backward_began, announced, ended }))
+    let backward_began = *backward_began;
+    Ok((loss, PassRecord { iteration: 0, began, gates, again, backward_began, announced, ended }))
 }
 
 struct NotingGate<'a> {
     gate: &'a mut dyn ForwardGate,
     gates: Vec<Gate>,
+    again: Vec<(TensorId, Instant)>,
 }
 
 impl ForwardGate for NotingGate<'_> {
@@ -79,6 +83,11 @@ impl ForwardGate for NotingGate<'_> {
         let waited = lent.filter(|_| !held_up.is_zero()).unwrap_or(asked);
         self.gates.push(Gate { parameter, asked, waited, ended: Instant::now() });
         Ok(held_up)
+    }
+
+    fn again(&mut self, parameter: TensorId) {
+        self.gate.again(parameter);
+        self.again.push((parameter, Instant::now()));
     }
 }
 

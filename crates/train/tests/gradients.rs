@@ -111,6 +111,10 @@ impl ForwardGate for Updates {
         self.0.lock().unwrap().push(format!("need {parameter}"));
         values(&mut |values| values.fill(0.125)).map(|()| Duration::ZERO)
     }
+
+    fn again(&mut self, parameter: usize) {
+        self.0.lock().unwrap().push(format!("again {parameter}"));
+    }
 }
 
 #[test]
@@ -122,15 +126,17 @@ fn forward_asks_for_a_parameter_right_before_it_uses_it_first() {
     let batch = batch(2, vec![3, 8]);
     let sink: SharedSink = Arc::new(Mutex::new(recorder));
     let loss = backend.gradients(&batch, &mut Updates(forward.clone()), &sink).unwrap();
-    // The second weight and the shared bias are used twice and asked for once; the unused one at the end of forward.
+    // The second weight and the shared bias are used twice and brought up to date once; the unused one at the end of forward.
     let expected = [
         "need 4",
         "into the first layer",
         "need 0",
         "into the second layer",
         "need 1",
+        "again 1",
         "into the last layer",
         "need 3",
+        "again 4",
         "need 2",
     ];
     assert_eq!(*forward.lock().unwrap(), expected);

@@ -25,6 +25,8 @@ fn profile() -> Profile {
         forward: steps([0, 1, 2, 3, 0], 0.000_2),
         backward: steps([0, 3, 2, 1, 0], 0.000_4),
         update_s: 0.000_1,
+        uncertainty: None,
+        memory: None,
     }
 }
 

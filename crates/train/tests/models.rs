@@ -358,6 +358,34 @@ fn the_page_about_models_has_their_sizes() {
     }
 }
 
+/// By tensor they are those of the study's lists, and in sum those of the page.
+#[test]
+fn multiply_accumulates_are_counted_by_parameter() {
+    let normalise = Normalise { mean: 0.0, deviation: 1.0 };
+    let resnet50 = ResNet50::new(ResNet50Settings::default(), normalise).unwrap();
+    let models: [(ModelName, Box<dyn Model>); 7] = [
+        (ModelName::Mlp, Box::new(Mlp::new(28 * 28, 10, normalise))),
+        (ModelName::Cnn, Box::new(Cnn::new((28, 28), 10, normalise).unwrap())),
+        (ModelName::ResNet20, Box::new(ResNet20::new((28, 28), 10, normalise).unwrap())),
+        (ModelName::TransformerLm, Box::new(TransformerLm::new(TransformerSettings::default()))),
+        (ModelName::ResNet50, Box::new(resnet50)),
+        (ModelName::BertBase, Box::new(Bert::new(BertSettings::BASE))),
+        (ModelName::BertLarge, Box::new(Bert::new(BertSettings::LARGE))),
+    ];
+    for (name, model) in models {
+        let macs = model.forward_macs_per_sample();
+        assert_eq!(
+            (macs.len(), macs.iter().sum::<u64>()),
+            (model.parameters().len(), name.forward_macs_per_sample()),
+            "{name}"
+        );
+        if let Some(profile) = paceline_plan::built_in_profile(name.name()) {
+            let listed: Vec<u64> = profile.tensors.iter().map(|tensor| tensor.forward_macs_per_sample).collect();
+            assert_eq!(macs, listed, "{name}");
+        }
+    }
+}
+
 /// `25,557,032`.
 fn thousands(number: u64) -> String {
     let digits = number.to_string();

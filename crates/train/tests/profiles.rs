@@ -18,6 +18,27 @@ fn what_pytorch_measured_is_read() {
 }
 
 #[test]
+fn a_profile_is_scaled_to_a_gpu_that_one_does_not_have() {
+    let given = load_profile("resnet50@v100=405").unwrap();
+    assert!((64.0 / given.iteration_s() / 405.0 - 1.0).abs() < 1e-9 && given.device == "v100", "{}", given.source);
+    assert_eq!(load_profile("resnet50@rtx2080ti@v100=405").unwrap(), given);
+    assert!(load_profile("bert-large@a100-sxm4").unwrap().uncertainty.is_some());
+    // A file, too; and nothing is known of its device but what is given.
+    let scaled = load_profile(&format!("{MEASURED}@h100=100000:25%")).unwrap();
+    assert!((8.0 / scaled.iteration_s() / 1e5 - 1.0).abs() < 1e-9 && scaled.uncertainty == Some(0.25));
+    for (name, says) in [
+        (format!("{MEASURED}@v100"), "no throughput of mlp is built in"),
+        ("resnet50@v100=quick".into(), "`v100=quick` names no device to scale to"),
+        ("resnet5@v100".into(), "there is no profile `resnet5`"),
+        ("resnet50@v100=1e-300".into(), "resnet50@v100=1e-300: the profile is inconsistent: forward"),
+        ("./a@b/none.json".into(), "there is no profile `./a@b/none.json`"),
+    ] {
+        let error = load_profile(&name).unwrap_err().to_string();
+        assert!(error.contains(says), "`{error}` does not say `{says}`");
+    }
+}
+
+#[test]
 fn what_is_wrong_with_a_profile_is_said() {
     let good = fs::read_to_string(MEASURED).unwrap();
     let path = std::env::temp_dir().join(format!("paceline-profile-{}.json", std::process::id()));

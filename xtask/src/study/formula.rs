@@ -74,6 +74,8 @@ mod tests {
             forward: vec![Step { tensor: 0, seconds: 1.0 }, Step { tensor: 1, seconds: 1.0 }],
             backward: vec![Step { tensor: 1, seconds: 2.0 }, Step { tensor: 0, seconds: 2.0 }],
             update_s: 0.5,
+            uncertainty: None,
+            memory: None,
         }
     }
 

@@ -93,6 +93,8 @@ fn profile(model: &str, tensors: Vec<ProfileTensor>, backward_s: f64) -> Profile
         forward: order.iter().map(|entry| step(entry, backward_s / BACKWARD_OVER_FORWARD)).collect(),
         backward: order.iter().rev().map(|entry| step(entry, backward_s)).collect(),
         update_s: whole_ns(UPDATE_SHARE * backward_s),
+        uncertainty: None,
+        memory: None,
         tensors,
     }
 }

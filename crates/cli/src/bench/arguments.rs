@@ -34,7 +34,8 @@ pub struct BenchArguments {
     pub emulate: Vec<String>,
 
     /// What workers do between communications: real (train the model here), or replay[:PROFILE] (sleep through a
-    /// recorded iteration: of the built-in profile rtx2080ti, or of a file by tools/profile_torch.py) [default: real]
+    /// recorded iteration: of the built-in profile rtx2080ti, of one scaled to a GPU such as resnet50@v100, or of a file by
+    /// `paceline profile`) [default: real]
     #[arg(long, value_name = "real|replay[:PROFILE]")]
     pub compute: Option<ComputeChoice>,
 

@@ -8,9 +8,10 @@ use super::budget::{Effort, Left, Pace, Protocol, duration, effort, is_recorded}
 use super::cell::Cell;
 use super::judge::WorldEnd;
 use super::rank::WorldSpec;
-use super::store::{Occasion, RunRecord, Store, StudyId, now};
+use super::store::{Occasion, RunRecord, Store, StudyId};
 use super::study::{PlannedCell, Study};
 use super::summary::too_late;
+use crate::date::now;
 use crate::failure::Failure;
 use paceline_train::{CellRun, RECORDED_ITERATIONS};
 

@@ -23,15 +23,24 @@ pub fn catalogue(registry: &Registry) -> Catalogue<'_> {
 /// A guess for a small model.
 const SAMPLE_S: f64 = 1e-4;
 
-fn built_in(model: ModelName) -> ModelEntry {
-    // Batch and seconds per sample on one core.
-    let (local_batch, sample_s) = match model {
+/// Batch and seconds per sample on one core.
+fn usual(model: ModelName) -> (usize, f64) {
+    match model {
         ModelName::Cnn | ModelName::Mlp => (32, SAMPLE_S),
         ModelName::ResNet20 => (32, 5e-3),
         ModelName::TransformerLm => (8, 2e-2),
         ModelName::ResNet50 | ModelName::BertBase => (2, 1.0),
         ModelName::BertLarge => (1, 5.0),
-    };
+    }
+}
+
+/// Samples that a worker computes in an iteration, if nobody says it.
+pub fn usual_batch(model: ModelName) -> usize {
+    usual(model).0
+}
+
+fn built_in(model: ModelName) -> ModelEntry {
+    let (local_batch, sample_s) = usual(model);
     let name = model.to_string();
     let profile = built_in_profile(&name).map(|profile| entry(&format!("{name}@{}", profile.device), &profile));
     ModelEntry { name, local_batch, sample_s: Some(sample_s), profile }

@@ -2,7 +2,7 @@
 //! neither Ctrl-C nor `kill -9` nor a full disk loses one that has ended.
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 use serde::Serialize;
@@ -399,11 +399,6 @@ enum Found {
     Ours(i64),
     /// Somebody else's.
     Foreign,
-}
-
-/// Seconds since 1970.
-pub fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 fn database(path: &Path, doing: &'static str, source: rusqlite::Error) -> StoreError {

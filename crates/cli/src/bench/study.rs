@@ -279,7 +279,9 @@ fn computations(
     {
         let (model, profile) = (catalogue.read_profile)(path).map_err(|error| Refusal {
             what: format!("--compute replay:{path}: {error}"),
-            help: Some("tools/profile_torch.py writes such a file; `rtx2080ti` is built in".to_owned()),
+            help: Some(
+                "`paceline profile` and tools/profile_torch.py write such a file; `rtx2080ti` is built in".to_owned(),
+            ),
         })?;
         let replayed = |model, profile: &ProfileEntry| vec![(model, Some(profile.clone()), profile.local_batch)];
         return match &arguments.models[..] {
@@ -300,7 +302,7 @@ fn computations(
             }
             (Some(ComputeChoice::Replay(_)), None) => refuse(
                 format!("there is no built-in profile of {name}: only the study's models have one"),
-                "--compute real, or --compute replay:FILE with a file by tools/profile_torch.py",
+                "--compute real, or --compute replay:FILE with a file by `paceline profile` or tools/profile_torch.py",
             ),
             _ if model.sample_s.is_none() => refuse(format!("{name} cannot be computed here"), "--compute replay"),
             _ => Ok((name.clone(), None, model.local_batch)),

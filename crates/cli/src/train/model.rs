@@ -2,7 +2,8 @@
 
 use paceline_strategy::nearest;
 use paceline_train::{
-    Data, Form, ModelName, Observer, Peers, TrainError, TrainOptions, TrainReport, train, train_model, training_memory,
+    Backend, Data, DataSource, Form, ModelName, Observer, Peers, TrainError, TrainOptions, TrainReport, train,
+    train_model, training_memory,
 };
 
 use crate::Registry;
@@ -55,6 +56,19 @@ impl ChosenModel {
             ChosenModel::BuiltIn(_) => None,
             ChosenModel::Own(name, _) => Some(name.clone()),
         }
+    }
+
+    /// Its data, and the model for them, with initial values drawn from the seed.
+    ///
+    /// # Errors
+    /// The data cannot be read, or the model cannot be made.
+    pub fn load(&self, source: &DataSource, seed: u64) -> Result<(Data, Box<dyn Backend>), TrainError> {
+        let data = Data::load(source, self.form())?;
+        let backend = match self {
+            ChosenModel::BuiltIn(model) => model.build(&data.training, seed),
+            ChosenModel::Own(_, own) => (own.build)(&data.training, seed),
+        };
+        Ok((data, backend.map_err(|source| TrainError::Backend { rank: 0, source })?))
     }
 
     /// Refuses a training of which `workers` of the `world_size` run here, if they would not fit in what was available

@@ -26,9 +26,7 @@
 
 mod sharing;
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
-
+use crate::agenda::Agenda;
 use crate::topology::LinkId;
 pub use sharing::RouteId;
 use sharing::Sharing;
@@ -43,13 +41,15 @@ pub struct FlowId(u32);
 /// has changed at one moment, and only for flows that a change reaches through links that are full. The results are a
 /// function of the calls and their order.
 ///
-/// The cost of a change is about (flows reached) × (links of a route) × log(links reached).
+/// The cost of a change is about (flows reached) × (links of a route) × log(links reached), and as much again each time that
+/// it is found to reach further.
 #[derive(Debug, Default)]
 pub struct FlowNetwork {
     sharing: Sharing,
     flows: Vec<Flow>,
     free: Vec<u32>,
-    ends: BinaryHeap<Reverse<End>>,
+    /// When each flow will be through, if nothing changes.
+    ends: Agenda<End>,
     now: f64,
 }
 
@@ -64,16 +64,15 @@ struct Flow {
     shares: bool,
 }
 
-/// When a flow will be through, if nothing changes.
+/// The end of a flow. It counts if the version is still the flow's.
 #[derive(Clone, Copy, Debug)]
 struct End {
-    time: f64,
     flow: u32,
     version: u32,
 }
 
-/// Ends that lie closer together than this, relative to the time since 0, differ by rounding.
-const SIMULTANEOUS: f64 = 1e-12;
+/// Moments that lie closer together than this, relative to the time since 0, differ by rounding.
+pub(crate) const SIMULTANEOUS: f64 = 1e-12;
 
 impl FlowId {
     /// A small number that no other flow under way has.
@@ -116,7 +115,7 @@ impl FlowNetwork {
         if shares {
             self.sharing.join(id, route);
         } else {
-            self.ends.push(Reverse(End { time: now, flow: id, version: flow.version }));
+            self.ends.push(now, End { flow: id, version: flow.version });
         }
         FlowId(id)
     }
@@ -124,25 +123,24 @@ impl FlowNetwork {
     /// When the next flow will be through, if nothing changes before.
     pub fn next_completion(&mut self) -> Option<f64> {
         self.settle();
-        while let Some(Reverse(end)) = self.ends.peek() {
-            if self.is_valid(end) {
-                return Some(end.time.max(self.now));
+        while let Some((time, end)) = self.ends.peek() {
+            if self.is_valid(&end) {
+                return Some(time.max(self.now));
             }
             self.ends.pop();
         }
         None
     }
 
-    /// Removes all flows that are through by now, and appends them to `completed`, in the order of their ends, then of their
-    /// numbers. The next flows that set out use these numbers again.
+    /// Removes all flows that are through by now, and appends them to `completed`, in the order of their ends. The next flows
+    /// that set out use their numbers again.
     ///
     /// # Panics
     /// If time goes back.
     pub fn take_completed(&mut self, now: f64, completed: &mut Vec<FlowId>) {
         self.advance(now);
         let until = now + now.abs() * SIMULTANEOUS;
-        while let Some(&Reverse(end)) = self.ends.peek().filter(|end| end.0.time <= until) {
-            self.ends.pop();
+        while let Some((_, end)) = self.ends.pop_until(until) {
             if self.is_valid(&end) {
                 self.end(end.flow);
                 completed.push(FlowId(end.flow));
@@ -219,13 +217,13 @@ impl FlowNetwork {
             flow.since = self.now;
             flow.version = flow.version.wrapping_add(2);
             let time = self.now + flow.left / rate;
-            self.ends.push(Reverse(End { time, flow: id, version: flow.version }));
+            self.ends.push(time, End { flow: id, version: flow.version });
         }
         self.sharing.forget_changes();
         // What does not count any more must not pile up.
         if self.ends.len() > 64 + 4 * self.under_way() {
             let mut ends = std::mem::take(&mut self.ends);
-            ends.retain(|end| self.is_valid(&end.0));
+            ends.retain(|end| self.is_valid(end));
             self.ends = ends;
         }
     }
@@ -243,26 +241,6 @@ impl FlowNetwork {
         self.free.push(flow);
     }
 }
-
-impl Ord for End {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.time.total_cmp(&other.time).then((self.flow, self.version).cmp(&(other.flow, other.version)))
-    }
-}
-
-impl PartialOrd for End {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for End {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for End {}
 
 #[cfg(test)]
 mod tests;

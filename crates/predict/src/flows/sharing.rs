@@ -15,9 +15,7 @@
 //! must be opened, too, and the filling is repeated. When there is none, all links have levels as above. So a change goes as
 //! far as full links carry it, and not through a wide core that all flows cross.
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
-
+use crate::agenda::Agenda;
 use crate::topology::LinkId;
 
 /// A route that was registered.
@@ -43,7 +41,8 @@ pub(super) struct Sharing {
     suspects: Vec<LinkId>,
     /// Flows that a link stops that is not open, the lowest level first.
     stopped: Vec<(f64, u32)>,
-    shares: BinaryHeap<Reverse<Share>>,
+    /// What each rising flow of a link would get, at least.
+    shares: Agenda<LinkId>,
     /// Flows whose rate was changed, with their rate before.
     changed: Vec<(u32, f64)>,
 }
@@ -75,13 +74,6 @@ struct Member {
     seen: u32,
     found: u32,
     noted: u32,
-}
-
-/// What each rising flow of a link would get, at least.
-#[derive(Clone, Copy, Debug)]
-struct Share {
-    rate: f64,
-    link: LinkId,
 }
 
 /// Sums of rates are right to rounding. What is this little above its capacity is full, not too full.
@@ -231,15 +223,15 @@ impl Sharing {
     fn fill(&mut self) {
         self.begin_filling();
         let (mut water, mut next) = (0.0, 0);
-        while let Some(Reverse(share)) = self.shares.pop() {
-            let Shared { capacity, load, rising, .. } = self.links[share.link as usize];
+        while let Some((share, link)) = self.shares.pop() {
+            let Shared { capacity, load, rising, .. } = self.links[link as usize];
             if rising == 0 {
                 continue;
             }
             // What others got less than this link's share is left for the rest: the share has risen meanwhile.
             let rate = ((capacity - load) / f64::from(rising)).max(water);
-            if rate > share.rate {
-                self.shares.push(Reverse(Share { rate, ..share }));
+            if rate > share {
+                self.shares.push(rate, link);
                 continue;
             }
             let before = next;
@@ -249,13 +241,13 @@ impl Sharing {
                 self.found(flow, level);
             }
             if next > before {
-                self.shares.push(Reverse(share));
+                self.shares.push(share, link);
                 continue;
             }
             water = rate;
-            self.links[share.link as usize].level = rate;
-            for place in 0..self.links[share.link as usize].flows.len() {
-                let (flow, _) = self.links[share.link as usize].flows[place];
+            self.links[link as usize].level = rate;
+            for place in 0..self.links[link as usize].flows.len() {
+                let (flow, _) = self.links[link as usize].flows[place];
                 self.found(flow, rate);
             }
         }
@@ -272,7 +264,7 @@ impl Sharing {
             let flows = shared.flows.len();
             shared.rising = flows as u32;
             if flows > 0 {
-                self.shares.push(Reverse(Share { rate: shared.capacity / flows as f64, link }));
+                self.shares.push(shared.capacity / flows as f64, link);
             }
             for place in 0..flows {
                 let (flow, _) = self.links[link as usize].flows[place];
@@ -335,23 +327,3 @@ impl Sharing {
         }
     }
 }
-
-impl Ord for Share {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.rate.total_cmp(&other.rate).then(self.link.cmp(&other.link))
-    }
-}
-
-impl PartialOrd for Share {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Share {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Share {}

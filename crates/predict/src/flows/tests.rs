@@ -128,7 +128,12 @@ fn rates_are_max_min_fair_whatever_comes_and_goes() {
     for seed in 0..300 {
         println!("seed {seed}");
         let mut random = Random::new(seed);
-        let capacities: Vec<f64> = (0..1 + random.below(12)).map(|_| 1.0 + random.below(4) as f64).collect();
+        // Capacities that make many flows equal, or that lie far apart.
+        let capacity = |random: &mut Random| match seed % 2 {
+            0 => 1.0 + random.below(4) as f64,
+            _ => 10f64.powf(random.below(6000) as f64 / 1000.0),
+        };
+        let capacities: Vec<f64> = (0..1 + random.below(12)).map(|_| capacity(&mut random)).collect();
         let mut network = FlowNetwork::new(capacities.iter().copied());
         let mut flows: Vec<(FlowId, Vec<LinkId>)> = Vec::new();
         let mut now = 0.0;
@@ -178,12 +183,14 @@ fn all_bytes_arrive_at_the_same_moments_again() {
         let run = || {
             let mut random = Random::new(seed);
             let mut network = FlowNetwork::new((0..8).map(|_| 1.0 + random.below(9) as f64));
-            let routes: Vec<Vec<LinkId>> = (0..20).map(|_| {
-                let mut links: Vec<LinkId> = (0..8).collect();
-                random.shuffle(&mut links);
-                links.truncate(1 + random.below(3));
-                links
-            }).collect();
+            let routes: Vec<Vec<LinkId>> = (0..20)
+                .map(|_| {
+                    let mut links: Vec<LinkId> = (0..8).collect();
+                    random.shuffle(&mut links);
+                    links.truncate(1 + random.below(3));
+                    links
+                })
+                .collect();
             let ids: Vec<RouteId> = routes.iter().map(|links| network.add_route(links)).collect();
             let (mut ends, mut completed, mut carried, mut sent, mut now) = (Vec::new(), Vec::new(), 0.0, 0.0, 0.0);
             let mut left = 200;

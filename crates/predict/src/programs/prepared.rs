@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use paceline_collective::verify::{Reason, Refusal};
 use paceline_collective::{Action, Algorithm, Place, Program, RankProgram, Topology};
 use paceline_plan::{CollectiveKind, Rank};
@@ -10,23 +12,31 @@ pub struct PreparedProgram {
     pub(super) parts: u32,
     /// The number of steps of all ranks before each rank, and of all.
     pub(super) first: Vec<u32>,
-    pub(super) kinds: Vec<Kind>,
-    /// How many parts, of all its blocks, a step moves or computes.
-    pub(super) amounts: Vec<u32>,
-    /// For a send the step that receives, and the other way round; [`NONE`] for local steps.
-    pub(super) peers: Vec<u32>,
-    /// For a send, the channel that it takes; [`NONE`] for others.
-    pub(super) channels: Vec<u32>,
-    /// How many steps each step waits for.
-    pub(super) waits: Vec<u32>,
-    /// The steps that wait for step s are `successors[begin[s]..begin[s + 1]]`, each of the same rank.
-    pub(super) begin: Vec<u32>,
-    pub(super) successors: Vec<u32>,
+    pub(super) steps: Vec<Step>,
+    /// What waits for the steps, step by step.
+    successors: Vec<u32>,
     /// Sender and receiver of each channel: the messages between two ranks in one direction leave one after the other.
     pub(super) pairs: Vec<(u32, u32)>,
 }
 
-/// What a step is.
+/// One step. What is known of it lies together: ranks take turns, so whatever is looked up is far from what was before.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    pub kind: Kind,
+    /// How many parts, of all its blocks, it moves or computes.
+    pub amount: u32,
+    /// For a send the step that receives, and the other way round; [`NONE`] for local steps.
+    pub peer: u32,
+    /// For a send, the channel that it takes; [`NONE`] for others.
+    pub channel: u32,
+    /// How many steps it waits for.
+    pub waits: u32,
+    /// Where those that wait for it, of the same rank, end in the list of all. They begin where those of the step before
+    /// end.
+    end: u32,
+}
+
+/// What a step does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Send,
@@ -49,7 +59,7 @@ impl PreparedProgram {
     ///
     /// # Errors
     /// If a message lacks its sender or receiver or has two, a rank that is named does not exist, or a step waits for one
-    /// that does not. That a program is right, [`paceline_collective::verify`] proves.
+    /// that does not. That a program is right, [`verify`](paceline_collective::verify()) proves.
     pub fn of_program(program: &Program) -> Result<PreparedProgram, Refusal> {
         let mut builder = Builder::new(program.kind, program.ranks.len(), program.root, program.parts)?;
         for rank in &program.ranks {
@@ -82,22 +92,23 @@ impl PreparedProgram {
 
     /// The steps of all ranks, in one tile.
     pub fn steps(&self) -> usize {
-        self.kinds.len()
+        self.steps.len()
     }
 
     /// The messages of all ranks, in one tile.
     pub fn messages(&self) -> usize {
-        self.kinds.iter().filter(|kind| **kind == Kind::Send).count()
-    }
-
-    /// The rank of a step.
-    pub(super) fn rank(&self, step: u32) -> usize {
-        self.first.partition_point(|&first| first <= step) - 1
+        self.steps.iter().filter(|step| step.kind == Kind::Send).count()
     }
 
     /// The steps of a rank.
-    pub(super) fn steps_of(&self, rank: usize) -> std::ops::Range<u32> {
+    pub(super) fn steps_of(&self, rank: usize) -> Range<u32> {
         self.first[rank]..self.first[rank + 1]
+    }
+
+    /// The steps that wait for this one.
+    pub(super) fn successors(&self, step: u32) -> &[u32] {
+        let begin = step.checked_sub(1).map_or(0, |before| self.steps[before as usize].end);
+        &self.successors[begin as usize..self.steps[step as usize].end as usize]
     }
 }
 
@@ -117,18 +128,8 @@ impl Builder {
         if world == 0 || root >= world || parts == 0 {
             return Err(refusal(root, None, Reason::World { kind, world, root }));
         }
-        let prepared = PreparedProgram {
-            parts,
-            first: vec![0],
-            kinds: Vec::new(),
-            amounts: Vec::new(),
-            peers: Vec::new(),
-            channels: Vec::new(),
-            waits: Vec::new(),
-            begin: vec![0],
-            successors: Vec::new(),
-            pairs: Vec::new(),
-        };
+        let prepared =
+            PreparedProgram { parts, first: vec![0], steps: Vec::new(), successors: Vec::new(), pairs: Vec::new() };
         Ok(Builder { kind, root, world, prepared, sends: Vec::new(), receives: Vec::new() })
     }
 
@@ -136,7 +137,7 @@ impl Builder {
     fn push(&mut self, program: &RankProgram) -> Result<(), Refusal> {
         let rank = self.sends.len();
         let place = Place { kind: self.kind, rank, world: self.world, root: self.root };
-        let first = self.prepared.kinds.len() as u32;
+        let first = self.prepared.steps.len() as u32;
         let (mut sends, mut receives) = (Vec::new(), Vec::new());
         for (index, step) in (0..).zip(&program.steps) {
             let exists = |peer: Rank| {
@@ -157,22 +158,22 @@ impl Builder {
                 }
             };
             let free = place.vanishes_in_place(&step.action);
-            self.prepared.kinds.push(kind);
-            self.prepared.amounts.push(if free { 0 } else { slot.blocks.saturating_mul(slot.parts) });
+            let amount = if free { 0 } else { slot.blocks.saturating_mul(slot.parts) };
+            let waits = step.after.len() as u32;
+            self.prepared.steps.push(Step { kind, amount, peer: NONE, channel: NONE, waits, end: 0 });
         }
-        self.waits(rank, first, program)?;
+        self.successors(rank, first, program)?;
         sends.sort_unstable();
         receives.sort_unstable();
         self.sends.push(sends);
         self.receives.push(receives);
-        self.prepared.first.push(self.prepared.kinds.len() as u32);
+        self.prepared.first.push(self.prepared.steps.len() as u32);
         Ok(())
     }
 
     /// Turns what a step waits for into what waits for it.
-    fn waits(&mut self, rank: usize, first: u32, program: &RankProgram) -> Result<(), Refusal> {
-        let count = program.steps.len();
-        let mut counts = vec![0u32; count];
+    fn successors(&mut self, rank: usize, first: u32, program: &RankProgram) -> Result<(), Refusal> {
+        let mut counts = vec![0u32; program.steps.len()];
         for (index, step) in (0..).zip(&program.steps) {
             for &after in &step.after {
                 let Some(followers) = counts.get_mut(after as usize) else {
@@ -180,15 +181,14 @@ impl Builder {
                 };
                 *followers += 1;
             }
-            self.prepared.waits.push(step.after.len() as u32);
         }
         let mut end = self.prepared.successors.len() as u32;
         // Where the next follower of each step goes.
-        let mut places = Vec::with_capacity(count);
-        for followers in counts {
+        let mut places = Vec::with_capacity(counts.len());
+        for (step, followers) in self.prepared.steps[first as usize..].iter_mut().zip(counts) {
             places.push(end);
             end += followers;
-            self.prepared.begin.push(end);
+            step.end = end;
         }
         self.prepared.successors.resize(end as usize, NONE);
         for (step, after) in (first..).zip(program.steps.iter().map(|step| &step.after)) {
@@ -203,9 +203,6 @@ impl Builder {
 
     /// Finds the receive of each send.
     fn finish(mut self) -> Result<PreparedProgram, Refusal> {
-        let steps = self.prepared.kinds.len();
-        self.prepared.peers = vec![NONE; steps];
-        self.prepared.channels = vec![NONE; steps];
         self.number_channels()?;
         for receiver in 0..self.world {
             let mut guess: Option<(u32, usize)> = None;
@@ -222,11 +219,11 @@ impl Builder {
                 let Some(&(.., send)) = sends.get(place).filter(|&send| wanted(send)) else {
                     return Err(edge(Reason::Unmatched { from, to, message, lacks: "sender" }));
                 };
-                if self.prepared.peers[send as usize] != NONE {
+                if self.prepared.steps[send as usize].peer != NONE {
                     return Err(edge(Reason::Twofold { from, to, message, side: "receiver" }));
                 }
-                self.prepared.peers[send as usize] = step;
-                self.prepared.peers[step as usize] = send;
+                self.prepared.steps[send as usize].peer = step;
+                self.prepared.steps[step as usize].peer = send;
                 guess = Some((sender, place + 1));
             }
         }
@@ -248,7 +245,7 @@ impl Builder {
                 if known.is_none() {
                     self.prepared.pairs.push((sender as u32, to));
                 }
-                self.prepared.channels[step as usize] = self.prepared.pairs.len() as u32 - 1;
+                self.prepared.steps[step as usize].channel = self.prepared.pairs.len() as u32 - 1;
                 last = Some((to, message, step));
             }
         }
@@ -259,7 +256,7 @@ impl Builder {
     fn check_sends(&self) -> Result<(), Refusal> {
         for (sender, sends) in self.sends.iter().enumerate() {
             for &(to, message, step) in sends {
-                if self.prepared.peers[step as usize] == NONE {
+                if self.prepared.steps[step as usize].peer == NONE {
                     let reason = Reason::Unmatched { from: sender, to: to as usize, message, lacks: "receiver" };
                     return Err(refusal(sender, Some(step - self.prepared.first[sender]), reason));
                 }
@@ -294,13 +291,9 @@ mod tests {
             assert_eq!(one.messages(), algorithm.messages(&topology), "{} {}", algorithm.name(), algorithm.kind());
             for (rank, steps) in program.ranks.iter().enumerate() {
                 for (step, content) in (one.first[rank]..).zip(&steps.steps) {
-                    let follows = |&after: &u32| {
-                        let before = one.first[rank] + after;
-                        let range = one.begin[before as usize] as usize..one.begin[before as usize + 1] as usize;
-                        one.successors[range].contains(&step)
-                    };
+                    let follows = |&before: &u32| one.successors(one.first[rank] + before).contains(&step);
                     assert!(content.after.iter().all(follows));
-                    assert_eq!(one.rank(step), rank);
+                    assert!(one.steps_of(rank).contains(&step));
                 }
             }
         }

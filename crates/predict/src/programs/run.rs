@@ -1,13 +1,15 @@
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use paceline_collective::cost::Load;
 use paceline_collective::tiles;
 use paceline_collective::verify::{Reason, Refusal};
 
-use super::prepared::{Kind, NONE, refusal};
+use super::prepared::{Kind, NONE, Step, refusal};
+use super::turns::{Piece, Turns, Way};
 use super::{Combining, Machine, Outcome, PreparedProgram};
-use crate::flows::{FlowId, FlowNetwork, RouteId};
+use crate::agenda::Agenda;
+use crate::flows::{FlowId, FlowNetwork, RouteId, SIMULTANEOUS};
 
 /// A program under way.
 pub(super) struct Run<'a> {
@@ -20,24 +22,25 @@ pub(super) struct Run<'a> {
     /// What each flow under way carries.
     cargoes: Vec<Cargo>,
     channels: Vec<Channel>,
+    turns: Turns,
     ranks: Vec<RankState>,
     /// The places of the tiles of each rank, `window` of them one after the other: a tile is at its number modulo that.
     places: Vec<Place>,
-    /// How many steps each step still waits for, place by place.
+    /// How many steps each step still waits for, place by place; or [`BEGUN`], or [`ON_ITS_WAY`].
     waits: Vec<u32>,
-    queue: BinaryHeap<Reverse<Event>>,
+    agenda: Agenda<Happening>,
     now: f64,
     ended: Vec<f64>,
     messages: usize,
 }
 
 /// What a flow is.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Cargo {
-    /// The message that its channel has under way.
-    Message { channel: u32 },
+    /// A message, by its send.
+    Message(Piece),
     /// Work that takes the place of receiving.
-    Work { rank: u32 },
+    Work(u32),
 }
 
 /// The messages from one rank to another.
@@ -45,9 +48,6 @@ struct Channel {
     route: RouteId,
     latency_s: f64,
     overhead_bytes: f64,
-    /// The one under way, and those that wait for their turn.
-    leaving: Option<Piece>,
-    waiting: BinaryHeap<Reverse<Piece>>,
     bytes: f64,
 }
 
@@ -70,23 +70,22 @@ struct Place {
     left: u32,
 }
 
-/// A step in a tile; of several, the earliest tile and step are served first.
+/// Something that happens by itself.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Piece {
-    tile: u32,
-    step: u32,
+enum Happening {
+    /// A message, by its send, is where its receiver can take it in.
+    Arrives(Piece),
+    /// A rank has done its work.
+    Worked(u32),
 }
 
-/// A message has arrived at the step that takes it in, or the work of a step is done.
-#[derive(Clone, Copy)]
-struct Event {
-    time: f64,
-    arrived: bool,
-    piece: Piece,
-}
+/// Both sides of a message were ready, or the tile has not begun yet. So a side whose own tile has begun and that finds no
+/// wait left at the other side finds it in the same tile: an earlier one would have had to end there before a later one
+/// could begin at the same place.
+const BEGUN: u32 = u32::MAX;
 
-/// Moments that lie closer together than this, relative to the time since the start, differ by rounding.
-const SIMULTANEOUS: f64 = 1e-12;
+/// A send is ready, and its message on its way to the receiver.
+const ON_ITS_WAY: u32 = u32::MAX - 1;
 
 impl<'a> Run<'a> {
     pub fn new(program: &'a PreparedProgram, load: &Load, machine: &Machine<'_>) -> Run<'a> {
@@ -98,9 +97,10 @@ impl<'a> Run<'a> {
             let route = network.route(from as usize, to as usize, &machine.choice);
             let (latency_s, overhead_bytes) = (route.latency_s, route.overhead_bytes);
             let route = flows.add_route(&route.links);
-            Channel { route, latency_s, overhead_bytes, leaving: None, waiting: BinaryHeap::new(), bytes: 0.0 }
+            Channel { route, latency_s, overhead_bytes, bytes: 0.0 }
         };
-        let channels = program.pairs.iter().map(channel).collect();
+        let channels: Vec<Channel> = program.pairs.iter().map(channel).collect();
+        let turns = Turns::new(machine.sending, channels.len(), program.world());
         let ranks = (0..program.world()).map(|rank| {
             let link = network.port_in(rank);
             let beside = machine.combining == Combining::Beside;
@@ -118,10 +118,11 @@ impl<'a> Run<'a> {
             flows,
             cargoes: Vec::new(),
             channels,
+            turns,
             ranks,
             places: vec![Place { tile: NONE, left: 0 }; window * program.world()],
-            waits: vec![0; window * program.steps()],
-            queue: BinaryHeap::new(),
+            waits: vec![BEGUN; window * program.steps()],
+            agenda: Agenda::default(),
             now: 0.0,
             ended: vec![0.0; program.world()],
             messages: 0,
@@ -130,24 +131,25 @@ impl<'a> Run<'a> {
 
     pub fn run(mut self) -> Result<Outcome, Refusal> {
         (0..self.program.world()).for_each(|rank| self.begin_tiles(rank));
-        let (mut completed, mut cargoes) = (Vec::new(), Vec::new());
+        let (mut completed, mut cargoes, mut happenings) = (Vec::new(), Vec::new(), Vec::new());
         while let Some(now) = self.next_moment() {
             self.now = now;
             self.flows.take_completed(now, &mut completed);
-            // All of them before the first one lets another flow begin, which takes one of their numbers.
+            // All of them before the first one lets another flow begin, which takes one of their numbers. Of what is
+            // simultaneous, the earliest tile and step come first.
             cargoes.extend(completed.drain(..).map(|flow| self.cargoes[flow.index()]));
+            cargoes.sort_unstable();
             cargoes.drain(..).for_each(|cargo| self.carried(cargo));
             let until = now + now * SIMULTANEOUS;
-            while let Some(&Reverse(event)) = self.queue.peek().filter(|event| event.0.time <= until) {
-                self.queue.pop();
-                self.happened(event);
-            }
+            happenings.extend(std::iter::from_fn(|| self.agenda.pop_until(until)).map(|(_, what)| what));
+            happenings.sort_unstable();
+            happenings.drain(..).for_each(|what| self.happened(what));
         }
         self.finish()
     }
 
     fn next_moment(&mut self) -> Option<f64> {
-        let event = self.queue.peek().map(|event| event.0.time);
+        let event = self.agenda.peek().map(|(time, _)| time);
         match (self.flows.next_completion(), event) {
             (Some(flow), Some(event)) => Some(flow.min(event).max(self.now)),
             (one, other) => one.or(other).map(|time| time.max(self.now)),
@@ -167,9 +169,12 @@ impl<'a> Run<'a> {
             *place = Place { tile, left: steps.len() as u32 };
             self.ranks[rank].begun += 1;
             let (all, slots) = (steps.start as usize..steps.end as usize, self.slot(Piece { tile, step: steps.start }));
-            self.waits[slots..slots + steps.len()].copy_from_slice(&program.waits[all]);
-            for step in steps.clone().filter(|&step| program.waits[step as usize] == 0) {
-                self.ready(Piece { tile, step });
+            self.waits[slots..slots + steps.len()]
+                .iter_mut()
+                .zip(&program.steps[all])
+                .for_each(|(waits, step)| *waits = step.waits);
+            for step in steps.clone().filter(|&step| program.steps[step as usize].waits == 0) {
+                self.ready(rank, Piece { tile, step });
             }
         }
     }
@@ -179,46 +184,66 @@ impl<'a> Run<'a> {
         piece.tile as usize % self.window * self.program.steps() + piece.step as usize
     }
 
-    /// A step waits for nothing more.
-    fn ready(&mut self, piece: Piece) {
-        let step = piece.step as usize;
-        match self.program.kinds[step] {
-            Kind::Local => self.work(piece),
-            Kind::Send if self.is_ready(Piece { step: self.program.peers[step], ..piece }) => self.send(piece),
-            Kind::Store | Kind::Fold => {
-                let send = Piece { step: self.program.peers[step], ..piece };
-                if self.is_ready(send) {
-                    self.send(send);
-                }
+    /// A step of a rank waits for nothing more.
+    fn ready(&mut self, rank: usize, piece: Piece) {
+        let Step { kind, channel, .. } = self.program.steps[piece.step as usize];
+        match kind {
+            Kind::Local => self.work(rank, piece),
+            Kind::Store | Kind::Fold => self.meet(piece),
+            Kind::Send => {
+                let slot = self.slot(piece);
+                self.waits[slot] = ON_ITS_WAY;
+                self.push(self.channels[channel as usize].latency_s, Happening::Arrives(piece));
             }
-            Kind::Send => {}
         }
     }
 
-    /// Does another rank's step wait for nothing in this tile?
-    fn is_ready(&self, piece: Piece) -> bool {
-        let place = &self.places[self.program.rank(piece.step) * self.window + piece.tile as usize % self.window];
-        place.tile == piece.tile && self.waits[self.slot(piece)] == 0
+    fn push(&mut self, seconds: f64, what: Happening) {
+        self.agenda.push(self.now + seconds, what);
     }
 
-    /// Both sides of a message are ready.
+    fn happened(&mut self, what: Happening) {
+        match what {
+            Happening::Arrives(piece) => {
+                let slot = self.slot(piece);
+                self.waits[slot] = 0;
+                self.meet(piece);
+            }
+            Happening::Worked(rank) => self.worked(rank as usize),
+        }
+    }
+
+    /// One side of a message is where the other one can meet it. If that is there, too, the message can leave.
+    fn meet(&mut self, piece: Piece) {
+        let Step { kind, peer, .. } = self.program.steps[piece.step as usize];
+        let peer = Piece { step: peer, ..piece };
+        let (own, others) = (self.slot(piece), self.slot(peer));
+        if self.waits[others] == 0 {
+            (self.waits[own], self.waits[others]) = (BEGUN, BEGUN);
+            self.send(if kind == Kind::Send { piece } else { peer });
+        }
+    }
+
+    /// A message, by its send, leaves as soon as it has its turn.
     fn send(&mut self, piece: Piece) {
-        let channel = self.program.channels[piece.step as usize];
-        if self.channels[channel as usize].leaving.is_some() {
-            self.channels[channel as usize].waiting.push(Reverse(piece));
-        } else {
-            self.leave(channel, piece);
+        if self.turns.may_leave(piece, self.way(piece)) {
+            self.leave(piece);
         }
     }
 
-    fn leave(&mut self, channel: u32, piece: Piece) {
+    fn way(&self, send: Piece) -> Way {
+        let channel = self.program.steps[send.step as usize].channel;
+        let (sender, receiver) = self.program.pairs[channel as usize];
+        Way { channel, sender, receiver }
+    }
+
+    fn leave(&mut self, piece: Piece) {
         let bytes = self.bytes(piece);
-        let state = &mut self.channels[channel as usize];
-        state.leaving = Some(piece);
-        state.bytes += bytes;
         self.messages += 1;
-        let flow = self.flows.add(state.route, bytes + state.overhead_bytes, self.now);
-        self.load_on(flow, Cargo::Message { channel });
+        let channel = &mut self.channels[self.program.steps[piece.step as usize].channel as usize];
+        channel.bytes += bytes;
+        let flow = self.flows.add(channel.route, bytes + channel.overhead_bytes, self.now);
+        self.load_on(flow, Cargo::Message(piece));
     }
 
     fn load_on(&mut self, flow: FlowId, cargo: Cargo) {
@@ -231,45 +256,27 @@ impl<'a> Run<'a> {
     /// A flow is through.
     fn carried(&mut self, cargo: Cargo) {
         match cargo {
-            Cargo::Message { channel } => self.left(channel),
-            Cargo::Work { rank } => {
-                if let Some(piece) = self.ranks[rank as usize].working {
-                    self.worked(piece);
-                }
-            }
+            Cargo::Message(piece) => self.left(piece),
+            Cargo::Work(rank) => self.worked(rank as usize),
         }
     }
 
-    /// A message has left: its sender may overwrite it, and the next one has its turn.
-    fn left(&mut self, channel: u32) {
-        let state = &mut self.channels[channel as usize];
-        let latency = state.latency_s;
-        let Some(piece) = state.leaving.take() else { return };
-        if let Some(Reverse(next)) = state.waiting.pop() {
-            self.leave(channel, next);
-        }
-        let step = self.program.peers[piece.step as usize];
-        self.push(Event { time: self.now + latency, arrived: true, piece: Piece { step, ..piece } });
-        self.end(piece);
-    }
-
-    fn push(&mut self, event: Event) {
-        self.queue.push(Reverse(event));
-    }
-
-    fn happened(&mut self, event: Event) {
-        if !event.arrived {
-            self.worked(event.piece);
-        } else if self.program.kinds[event.piece.step as usize] == Kind::Fold {
-            self.work(event.piece);
+    /// A message has been taken in, and its sender may overwrite it.
+    fn left(&mut self, piece: Piece) {
+        let way = self.way(piece);
+        self.turns.through(way).into_iter().flatten().for_each(|next| self.leave(next));
+        self.end(way.sender as usize, piece);
+        let (receiver, step) = (way.receiver as usize, self.program.steps[piece.step as usize].peer);
+        let receive = Piece { step, ..piece };
+        if self.program.steps[step as usize].kind == Kind::Fold && self.gamma > 0.0 {
+            self.work(receiver, receive);
         } else {
-            self.end(event.piece);
+            self.end(receiver, receive);
         }
     }
 
     /// A step has something to compute.
-    fn work(&mut self, piece: Piece) {
-        let rank = self.program.rank(piece.step);
+    fn work(&mut self, rank: usize, piece: Piece) {
         if self.ranks[rank].working.is_some() {
             self.ranks[rank].waiting.push(Reverse(piece));
         } else {
@@ -281,37 +288,35 @@ impl<'a> Run<'a> {
         let seconds = self.gamma * self.bytes(piece);
         let RankState { port, port_capacity, .. } = self.ranks[rank];
         self.ranks[rank].working = Some(piece);
+        let number = rank as u32;
         if port_capacity == 0.0 {
-            self.push(Event { time: self.now + seconds, arrived: false, piece });
+            self.push(seconds, Happening::Worked(number));
         } else {
             let flow = self.flows.add(port, seconds * port_capacity, self.now);
-            self.load_on(flow, Cargo::Work { rank: rank as u32 });
+            self.load_on(flow, Cargo::Work(number));
         }
     }
 
-    /// The work of a step is done.
-    fn worked(&mut self, piece: Piece) {
-        let rank = self.program.rank(piece.step);
-        self.ranks[rank].working = None;
+    /// A rank has done its work, and begins the next.
+    fn worked(&mut self, rank: usize) {
+        let Some(piece) = self.ranks[rank].working.take() else { return };
         if let Some(Reverse(next)) = self.ranks[rank].waiting.pop() {
             self.begin_work(rank, next);
         }
-        self.end(piece);
+        self.end(rank, piece);
     }
 
-    /// A step has ended.
-    fn end(&mut self, piece: Piece) {
+    /// A step of a rank has ended.
+    fn end(&mut self, rank: usize, piece: Piece) {
         let program = self.program;
-        let step = piece.step as usize;
-        for &next in &program.successors[program.begin[step] as usize..program.begin[step + 1] as usize] {
+        for &next in program.successors(piece.step) {
             let next = Piece { step: next, ..piece };
             let slot = self.slot(next);
             self.waits[slot] -= 1;
             if self.waits[slot] == 0 {
-                self.ready(next);
+                self.ready(rank, next);
             }
         }
-        let rank = program.rank(piece.step);
         self.ended[rank] = self.now;
         let place = &mut self.places[rank * self.window + piece.tile as usize % self.window];
         place.left -= 1;
@@ -324,7 +329,7 @@ impl<'a> Run<'a> {
     fn bytes(&self, piece: Piece) -> f64 {
         let begin = piece.tile as usize * self.load.tile_bytes;
         let tile = self.load.tile_bytes.min(self.load.bytes - begin);
-        let amount = self.program.amounts[piece.step as usize];
+        let amount = self.program.steps[piece.step as usize].amount;
         tile as f64 * f64::from(amount) / f64::from(self.program.parts)
     }
 
@@ -333,7 +338,8 @@ impl<'a> Run<'a> {
         for (rank, state) in self.ranks.iter().enumerate() {
             let places = &self.places[rank * self.window..(rank + 1) * self.window];
             if let Some(place) = places.iter().find(|place| place.left > 0) {
-                let waits = |&step: &u32| self.waits[self.slot(Piece { tile: place.tile, step })] > 0;
+                let waits =
+                    |&step: &u32| (1..ON_ITS_WAY).contains(&self.waits[self.slot(Piece { tile: place.tile, step })]);
                 let step = self.program.steps_of(rank).find(waits).map(|step| step - self.program.first[rank]);
                 return Err(refusal(rank, step, Reason::Cycle));
             }
@@ -346,23 +352,3 @@ impl<'a> Run<'a> {
         Ok(Outcome { seconds: self.now, rank_seconds: self.ended, messages: self.messages, link_bytes })
     }
 }
-
-impl Ord for Event {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.time.total_cmp(&other.time).then((self.piece, self.arrived).cmp(&(other.piece, other.arrived)))
-    }
-}
-
-impl PartialOrd for Event {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Event {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Event {}

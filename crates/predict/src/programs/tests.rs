@@ -1,6 +1,6 @@
-use paceline_collective::cost::{Load, walk};
+use paceline_collective::cost::Load;
 use paceline_collective::{Action, Algorithm, Program, RankProgram, Slot, Space, Step, Topology, registry};
-use paceline_plan::{CollectiveKind, Hosts, LinkClass, LinkCosts, NetworkModel};
+use paceline_plan::{CollectiveKind, Hosts, LinkClass, NetworkModel};
 
 use super::*;
 use crate::topology::{Network, Node, Speeds, Spines};
@@ -36,74 +36,9 @@ fn seconds(algorithm: &dyn Algorithm, world: usize, load: &Load, across: LinkCla
 }
 
 #[test]
-fn one_tile_takes_what_the_closed_formulas_say() {
-    for (world, name) in
-        [2, 3, 4, 5, 7, 8, 13, 16].into_iter().flat_map(|world| ["ring", "halving-doubling", "direct"].map(|name| (world, name)))
-    {
-        for bytes in [0, 1 << 10, 1 << 20, 100_000_001] {
-            for across in [class(0.0, 0.0), class(50e-6, 0.0), class(50e-6, 20e-6), class(50e-6, 50e-6)] {
-                let costs = LinkCosts::uniform(across.cost(GAMMA));
-                let topology = Topology::regular(world, 1);
-                let formula = all_reduce(name).seconds(&topology, bytes, bytes.max(1), &costs);
-                for combining in [Combining::Beside, Combining::InsteadOfReceiving] {
-                    let found = seconds(all_reduce(name), world, &one_tile(bytes), across, combining);
-                    let told = format!("{name}, {world} ranks, {bytes} bytes, {across:?}: {found:e}, not {formula:e}");
-                    assert!((found - formula).abs() <= 1e-6 * formula, "{told}");
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn a_pipeline_takes_what_the_closed_formulas_say() {
-    for (world, name) in
-        [2, 4, 8, 16].into_iter().flat_map(|world| ["ring", "halving-doubling", "direct"].map(|name| (world, name)))
-    {
-        let load = Load { bytes: 256 << 20, tile_bytes: 32 << 20, window: 8 };
-        let across = class(50e-6, 20e-6);
-        let costs = LinkCosts::uniform(across.cost(GAMMA));
-        let formula = all_reduce(name).seconds(&Topology::regular(world, 1), load.bytes, load.tile_bytes, &costs);
-        let found = seconds(all_reduce(name), world, &load, across, Combining::InsteadOfReceiving);
-        assert!((found / formula - 1.0).abs() < 0.02, "{name}, {world} ranks: {found:e}, not {formula:e}");
-        // Beside the network, a fold costs nothing until the last one.
-        let free = LinkCosts::uniform(across.cost(0.0));
-        let formula = all_reduce(name).seconds(&Topology::regular(world, 1), load.bytes, load.tile_bytes, &free);
-        let found = seconds(all_reduce(name), world, &load, across, Combining::Beside);
-        assert!(found / formula > 0.999, "{name}, {world} ranks: {found:e} is less than {formula:e}");
-    }
-}
-
-/// Where every port serves one message at a time, fair sharing has nothing to share.
-#[test]
-fn one_tile_takes_as_long_as_a_walk_with_one_message_per_port() {
-    let across = class(30e-6, 10e-6);
-    let costs = LinkCosts::uniform(across.cost(GAMMA));
-    for (kind, name) in [
-        (CollectiveKind::AllReduce, "ring"),
-        (CollectiveKind::AllReduce, "recursive-doubling"),
-        (CollectiveKind::AllReduce, "halving-doubling"),
-        (CollectiveKind::ReduceScatter, "ring"),
-        (CollectiveKind::AllGather, "ring"),
-        (CollectiveKind::Broadcast, "pipelined"),
-    ] {
-        for world in [2, 4, 8, 16] {
-            let algorithm = registry::find(kind, name).unwrap();
-            let topology = Topology::regular(world, 1);
-            let load = one_tile(16 * 1000);
-            let walked = walk(&algorithm.program(&topology, 0), &load, &topology, &costs).unwrap().seconds;
-            let found = seconds(algorithm, world, &load, across, Combining::Beside);
-            assert!((found / walked - 1.0).abs() < 1e-9, "{kind} {name}, {world} ranks: {found:e}, not {walked:e}");
-        }
-    }
-}
-
-#[test]
 fn a_window_of_one_is_one_tile_after_the_other() {
     let (ring, across) = (all_reduce("ring"), class(100e-6, 0.0));
-    let of = |bytes, window| {
-        seconds(ring, 8, &Load { bytes, tile_bytes: 1 << 20, window }, across, Combining::Beside)
-    };
+    let of = |bytes, window| seconds(ring, 8, &Load { bytes, tile_bytes: 1 << 20, window }, across, Combining::Beside);
     let (one, four, overlapped) = (of(1 << 20, 1), of(4 << 20, 1), of(4 << 20, 4));
     assert!((four / one - 4.0).abs() < 1e-9, "{four:e} for four, {one:e} for one");
     assert!(overlapped < 0.7 * four, "{overlapped:e}: the latency of one tile hides behind the others");

@@ -131,6 +131,32 @@ impl Speeds {
     pub fn of(network: NetworkModel) -> Speeds {
         Speeds { network, hop_s: 0.0 }
     }
+
+    fn check(&self) -> Result<(), TopologyError> {
+        let error = |class: &str, name: &str, value: f64, reason| {
+            Err(TopologyError::Speed { field: format!("{class}{name}"), value: value.to_string(), reason })
+        };
+        let NetworkModel { within, across } = &self.network;
+        for (class, LinkClass { alpha_s, overhead_s, beta_s_per_byte }) in [("within.", within), ("across.", across)] {
+            for (name, value) in
+                [("alpha_s", *alpha_s), ("overhead_s", *overhead_s), ("beta_s_per_byte", *beta_s_per_byte)]
+            {
+                if !is_time(value) {
+                    return error(class, name, value, NO_TIME);
+                }
+            }
+            if overhead_s > alpha_s {
+                return error(class, "overhead_s", *overhead_s, "it is part of alpha_s, and at most as long");
+            }
+        }
+        if is_time(self.hop_s) { Ok(()) } else { error("", "hop_s", self.hop_s, NO_TIME) }
+    }
+}
+
+const NO_TIME: &str = "give seconds, at least 0";
+
+fn is_time(seconds: f64) -> bool {
+    seconds >= 0.0 && seconds.is_finite()
 }
 
 /// Bytes per second of a class of links.
@@ -142,10 +168,11 @@ impl Network {
     /// Builds the links.
     ///
     /// # Errors
-    /// If the shape makes no sense, or has no room for exactly so many hosts.
+    /// If the shape makes no sense, or has no room for exactly so many hosts, or a speed is no time.
     pub fn new(shape: Shape, hosts: &Hosts, speeds: &Speeds) -> Result<Network, TopologyError> {
         let count = hosts.count();
         shape.check(count)?;
+        speeds.check()?;
         let mut links = Vec::new();
         for (rank, &host) in hosts.by_rank().iter().enumerate() {
             let class = &speeds.network.within;
@@ -187,8 +214,8 @@ impl Network {
         &self.links
     }
 
-    /// The link through which a rank takes everything in: its own port if others share its host, or if its host has several
-    /// ports; otherwise that of its host.
+    /// The port at which a rank takes in: its own one within its host if others share the host, or if the host has several
+    /// ports to other hosts; otherwise that of its host.
     ///
     /// # Panics
     /// If there is no such rank.

@@ -12,7 +12,7 @@ pub enum Shape {
     /// Switches with so many hosts each, and from each switch several links, as fast as a host's, to as many spines: a
     /// folded Clos network of two tiers.
     ///
-    /// Source: Al-Fares, Loukissas and Vahdat, "A scalable, commodity data center network architecture" (2008).
+    /// Source: Al-Fares, Loukissas and Vahdat, "A scalable, commodity data center network architecture" (SIGCOMM 2008).
     FatTree(Switches),
     /// A grid whose rows and columns are rings. Each host has a port to each of its (up to four) neighbours. Host h stands
     /// in column h mod x of row ⌊h/x⌋.
@@ -26,7 +26,7 @@ pub enum Shape {
     /// differ in digit l only.
     ///
     /// Source: Guo et al., "BCube: a high performance, server-centric network architecture for modular data centers"
-    /// (2009): BCube(n, k−1) there.
+    /// (SIGCOMM 2009), §3.1: BCube(n, k−1) there.
     BCube {
         /// Ports of a switch.
         ports: usize,
@@ -61,6 +61,16 @@ pub enum TopologyError {
         /// What was given.
         text: String,
         /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A link cannot be like this.
+    #[error("{field} is {value}: {reason}")]
+    Speed {
+        /// Which number, as in `across.alpha_s`.
+        field: String,
+        /// What it is.
+        value: String,
+        /// What it should be.
         reason: &'static str,
     },
     /// The cluster has another number of hosts.
@@ -100,9 +110,7 @@ impl Shape {
     pub(super) fn check(&self, hosts: usize) -> Result<(), TopologyError> {
         self.numbers().map_err(|reason| TopologyError::Number { text: self.to_string(), reason })?;
         match self.hosts() {
-            Some(places) if places != hosts => {
-                Err(TopologyError::Hosts { shape: self.to_string(), places, hosts })
-            }
+            Some(places) if places != hosts => Err(TopologyError::Hosts { shape: self.to_string(), places, hosts }),
             _ => Ok(()),
         }
     }
@@ -111,7 +119,8 @@ impl Shape {
         let require = |holds: bool, reason| if holds { Ok(()) } else { Err(reason) };
         match *self {
             Shape::Flat => Ok(()),
-            Shape::Tree(Switches { hosts, oversubscription }) | Shape::FatTree(Switches { hosts, oversubscription }) => {
+            Shape::Tree(Switches { hosts, oversubscription })
+            | Shape::FatTree(Switches { hosts, oversubscription }) => {
                 require((1..=HOSTS_MAX).contains(&hosts), SWITCHES)?;
                 require((1.0..=1e6).contains(&oversubscription), OVERSUBSCRIPTION)?;
                 let uplinks = hosts as f64 / oversubscription;
@@ -155,9 +164,9 @@ fn read(text: &str) -> Option<Shape> {
         "tree" => switches().map(Shape::Tree),
         "fat-tree" => switches().map(Shape::FatTree),
         "torus" => two('x').and_then(|(x, y)| Some(Shape::Torus { x: number(x)?, y: number(y)? })),
-        "bcube" => two(':').and_then(|(ports, levels)| {
-            Some(Shape::BCube { ports: number(ports)?, levels: number(levels)? })
-        }),
+        "bcube" => {
+            two(':').and_then(|(ports, levels)| Some(Shape::BCube { ports: number(ports)?, levels: number(levels)? }))
+        }
         _ => None,
     }
 }

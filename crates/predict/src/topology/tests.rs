@@ -99,7 +99,10 @@ fn the_switches_of_a_tree_share_one_link_upwards() {
     assert_eq!(capacities.collect::<Vec<_>>(), [1.0, 2.0, 2.0, 1.0]);
     assert!((route.latency_s - 24e-6).abs() < 1e-12, "two switches more: {route:?}");
     assert_eq!(tree.route(0, 3, &PathChoice::default()).links.len(), 2);
-    assert_eq!(tree.route(1, 6, &PathChoice::default()).links[1..3], tree.route(2, 7, &PathChoice::default()).links[1..3]);
+    assert_eq!(
+        tree.route(1, 6, &PathChoice::default()).links[1..3],
+        tree.route(2, 7, &PathChoice::default()).links[1..3]
+    );
 }
 
 #[test]
@@ -168,9 +171,9 @@ fn bcube_sets_digits_right_in_the_order_given() {
     assert_eq!(path(&[1]), [0, 6, 15, 16].map(Node::Host));
     // The rotations of one order share no link: Guo et al., §4.1, theorem 2.
     let orders: [&[usize]; 3] = [&[0, 2, 1], &[2, 1, 0], &[1, 0, 2]];
-    let links = orders.iter().flat_map(|levels| {
-        bcube.route(0, 16, &PathChoice { levels: levels.to_vec(), ..PathChoice::default() }).links
-    });
+    let links = orders
+        .iter()
+        .flat_map(|levels| bcube.route(0, 16, &PathChoice { levels: levels.to_vec(), ..PathChoice::default() }).links);
     let links: Vec<LinkId> = links.collect();
     assert_eq!(links.iter().collect::<BTreeSet<_>>().len(), links.len());
 }
@@ -181,4 +184,20 @@ fn a_topology_without_room_is_refused() {
         let error = Network::new(shape.parse().unwrap(), &Hosts::regular(hosts, 1), &SPEEDS).unwrap_err();
         assert!(error.to_string().contains(&format!("the cluster has {hosts}")), "{error}");
     }
+}
+
+#[test]
+fn a_speed_that_is_no_time_is_refused_by_its_name() {
+    let refused = |change: &dyn Fn(&mut Speeds)| {
+        let mut speeds = SPEEDS;
+        change(&mut speeds);
+        Network::new(Shape::Flat, &Hosts::regular(2, 1), &speeds).unwrap_err().to_string()
+    };
+    let within = refused(&|speeds| speeds.network.within.alpha_s = f64::NAN);
+    assert_eq!(within, "within.alpha_s is NaN: give seconds, at least 0");
+    let across = refused(&|speeds| speeds.network.across.beta_s_per_byte = -1.0);
+    assert_eq!(across, "across.beta_s_per_byte is -1: give seconds, at least 0");
+    assert!(refused(&|speeds| speeds.hop_s = f64::INFINITY).starts_with("hop_s is inf"));
+    let longer = refused(&|speeds| speeds.network.across.overhead_s = 1.0);
+    assert_eq!(longer, "across.overhead_s is 1: it is part of alpha_s, and at most as long");
 }

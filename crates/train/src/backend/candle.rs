@@ -34,6 +34,12 @@ pub trait Model: Send {
     fn activations(&self) -> Activations {
         Activations::default()
     }
+
+    /// By parameter: multiply-accumulates of a forward pass per sample in which it takes part; empty where nobody has
+    /// counted. Profiles say them.
+    fn forward_macs_per_sample(&self) -> Vec<u64> {
+        Vec::new()
+    }
 }
 
 /// Numbers that a pass holds for each sample.
@@ -65,6 +71,10 @@ impl Model for Box<dyn Model> {
 
     fn activations(&self) -> Activations {
         (**self).activations()
+    }
+
+    fn forward_macs_per_sample(&self) -> Vec<u64> {
+        (**self).forward_macs_per_sample()
     }
 }
 
@@ -186,6 +196,10 @@ impl<M: Model> Backend for CandleBackend<M> {
 
     fn buffers(&self) -> &[TensorInfo] {
         &self.buffer_infos
+    }
+
+    fn forward_macs_per_sample(&self) -> Vec<u64> {
+        self.model.forward_macs_per_sample()
     }
 
     fn access(&mut self, slot: Slot, access: Access<'_>) -> Result<(), BackendError> {

@@ -40,7 +40,8 @@ impl<'a> Parameters<'a> {
         Parameters { values, training: None }
     }
 
-    /// The parameter by its number in [`super::Model::parameters`]; the same tensor each time in a pass.
+    /// The parameter by its number in [`super::Model::parameters`]; the same tensor each time in a pass. Forward may ask
+    /// again where it uses the parameter again: then profiles know it.
     ///
     /// # Errors
     /// The parameter's last update did not come.
@@ -52,6 +53,7 @@ impl<'a> Parameters<'a> {
         let Some(training) = &self.training else { return Ok(values.as_detached_tensor()) };
         let Training { gate, announcements, wrapped } = &mut *training.borrow_mut();
         if let Some(tensor) = &wrapped[parameter] {
+            gate.again(parameter);
             return Ok(tensor.clone());
         }
         need(*gate, parameter, values).map_err(Error::wrap)?;

@@ -274,6 +274,8 @@ mod tests {
             forward: steps(&[(0, 1.5), (1, 2.5), (0, 1.0)]),
             backward: steps(&[(0, 1.0), (1, 2.0), (0, 8.0)]),
             update_s: 2.0,
+            uncertainty: None,
+            memory: None,
         };
         let lanes = own_thread(&[pass()], Some(&profile));
         // After 2 s of waiting, 1.5 s of the update and 1.5 s of the first step share the 3 s before the second gate.

@@ -1,7 +1,7 @@
 //! When is a mean known well enough, and which line fits best?
 
 /// Half the width of the 95 % confidence interval of the mean, as a share of it; infinite for fewer than two values.
-pub(super) fn relative_half_width(values: &[f64]) -> f64 {
+pub(crate) fn relative_half_width(values: &[f64]) -> f64 {
     let count = values.len() as f64;
     if values.len() < 2 {
         return f64::INFINITY;
@@ -9,6 +9,18 @@ pub(super) fn relative_half_width(values: &[f64]) -> f64 {
     let mean = values.iter().sum::<f64>() / count;
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
     student_t_975(values.len() - 1) * (variance / count).sqrt() / mean
+}
+
+/// The middle value, or the mean of the two in the middle; 0 if there is none.
+pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => 0.0,
+        count if count % 2 == 1 => values[middle],
+        _ => (values[middle - 1] + values[middle]) / 2.0,
+    }
 }
 
 /// The 97.5 % quantile of Student's t with so many degrees of freedom: the 95 % confidence interval of a mean reaches so many
@@ -29,7 +41,7 @@ pub fn student_t_975(degrees: usize) -> f64 {
 
 /// Alpha and beta of the line alpha + beta · x through points of x and y, neither below 0, that lies nearest in relative
 /// terms: the sum of the squares of (alpha + beta · x - y) / y is least.
-pub(super) fn fit(points: &[(u64, f64)]) -> (f64, f64) {
+pub fn fit_line(points: &[(u64, f64)]) -> (f64, f64) {
     let weighted =
         |value: fn(f64, f64) -> f64| -> f64 { points.iter().map(|&(x, y)| value(x as f64, y) / (y * y)).sum() };
     let (ones, xs, ys) = (weighted(|_, _| 1.0), weighted(|x, _| x), weighted(|_, y| y));
@@ -62,6 +74,12 @@ mod tests {
     }
 
     #[test]
+    fn the_median_lies_in_the_middle() {
+        assert_eq!((median([]), median([3.0]), median([9.0, 1.0])), (0.0, 3.0, 5.0));
+        assert_eq!((median([1e9, 2.0, 1.0]), median([4.0, 1.0, 2.0, 1e9])), (2.0, 3.0));
+    }
+
+    #[test]
     fn students_t_falls_to_the_normal_quantile() {
         assert_eq!((student_t_975(0), student_t_975(1)), (f64::INFINITY, 12.706));
         for degrees in 1..200 {
@@ -74,12 +92,12 @@ mod tests {
     #[test]
     fn a_line_is_found_again() {
         let line = |alpha: f64, beta: f64| [1u64, 1 << 10, 1 << 16, 1 << 22].map(|x| (x, alpha + beta * x as f64));
-        let (alpha, beta) = fit(&line(50e-6, 0.8e-9));
+        let (alpha, beta) = fit_line(&line(50e-6, 0.8e-9));
         assert!((alpha / 50e-6 - 1.0).abs() < 1e-6 && (beta / 0.8e-9 - 1.0).abs() < 1e-6, "{alpha}, {beta}");
         // Neither is below 0, whatever the points.
-        let (alpha, beta) = fit(&[(10, 1e-6), (1_000, 1.0)]);
+        let (alpha, beta) = fit_line(&[(10, 1e-6), (1_000, 1.0)]);
         assert!(alpha >= 0.0 && beta > 0.0);
-        assert_eq!(fit(&[(10, 2.0), (1_000, 1.0)]).1, 0.0);
-        assert_eq!(fit(&[(10, 2.0)]), (2.0, 0.0));
+        assert_eq!(fit_line(&[(10, 2.0), (1_000, 1.0)]).1, 0.0);
+        assert_eq!(fit_line(&[(10, 2.0)]), (2.0, 0.0));
     }
 }

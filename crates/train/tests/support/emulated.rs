@@ -26,6 +26,8 @@ pub fn profile(sizes: &[usize], backward_s: f64) -> Profile {
         forward: (0..tensors).map(|tensor| step(tensor, backward_s / 2.0)).collect(),
         backward: (0..tensors).rev().map(|tensor| step(tensor, backward_s)).collect(),
         update_s: 0.0,
+        uncertainty: None,
+        memory: None,
     }
 }
 

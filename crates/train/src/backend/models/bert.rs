@@ -1,6 +1,8 @@
 use candle_core::{Result, Tensor};
 
-use super::blocks::{Cursor, Tensors, attend, attention_elements, embed, linear, normalise_rows, project};
+use super::blocks::{
+    Cursor, Tensors, attend, attention_elements, embed, linear, multiply_accumulates, normalise_rows, project,
+};
 use crate::backend::{Activations, Buffers, Model, Parameters, TensorSpec};
 
 /// BERT (Devlin, Chang, Lee and Toutanova, "BERT: pre-training of deep bidirectional transformers", 2018) with both heads
@@ -100,8 +102,7 @@ impl Model for Bert {
     /// `[samples · length, vocabulary]`, and of "does not follow" and "follows", `[samples, 2]`.
     fn forward(&self, parameters: &Parameters<'_>, buffers: &Buffers<'_>, inputs: &Tensor) -> Result<Vec<Tensor>> {
         let BertSettings { length, heads, layers, .. } = self.settings;
-        let embedding = parameters.get(0)?;
-        let tokens = embed(&inputs.narrow(1, 0, length)?, &embedding)?;
+        let tokens = embed(&inputs.narrow(1, 0, length)?, &parameters.get(0)?)?;
         let rows = tokens.broadcast_add(&parameters.get(1)?.narrow(0, 0, length)?)?;
         let rows = (rows + embed(&inputs.narrow(1, length, length)?, &parameters.get(2)?)?)?;
         let cursor = &mut Cursor::new(parameters, buffers).parameters_from(EMBEDDINGS);
@@ -116,7 +117,7 @@ impl Model for Bert {
         let pooled = linear(&rows.narrow(1, 0, 1)?.squeeze(1)?, cursor)?.tanh()?;
         let bias = cursor.parameter()?;
         let predicted = normalise_rows(&linear(&rows, cursor)?.gelu_erf()?, cursor, EPSILON)?;
-        let tokens = project(&predicted, &embedding)?.broadcast_add(&bias)?.flatten_to(1)?;
+        let tokens = project(&predicted, &parameters.get(0)?)?.broadcast_add(&bias)?.flatten_to(1)?;
         Ok(vec![tokens, linear(&pooled, cursor)?])
     }
 
@@ -128,5 +129,13 @@ impl Model for Bert {
         let block = (10 + 3 * EXPANSION + 2 + 2) * rows + attention_elements(length, width, heads);
         let kept = layers * block + 9 * rows + 2 * length * vocabulary;
         Activations { kept, largest: (EXPANSION * rows).max(length * vocabulary).max(heads * length * length) }
+    }
+
+    /// The embedding of tokens multiplies as the last layer of its head; to look up is no arithmetic. Of each layer six
+    /// matrices on all tokens; the pooler and the second head see one.
+    fn forward_macs_per_sample(&self) -> Vec<u64> {
+        let BertSettings { length, layers, .. } = self.settings;
+        let places = [length, 0, 0].into_iter().chain(std::iter::repeat_n(length, 6 * layers)).chain([1, length, 1]);
+        multiply_accumulates(&self.parameters(), places)
     }
 }

@@ -86,6 +86,18 @@ impl Tensors {
     }
 }
 
+/// Multiply-accumulates per sample of each of `parameters`: a matrix or kernel has one for each of its elements at each of
+/// the places that it is applied to, biases and normalisations have none. `places` are those of the matrices and kernels,
+/// in their order.
+pub(super) fn multiply_accumulates(parameters: &[TensorSpec], places: impl IntoIterator<Item = usize>) -> Vec<u64> {
+    let mut places = places.into_iter();
+    let of_parameter = |spec: &TensorSpec| match spec.info.shape.len() {
+        0 | 1 => 0,
+        _ => (spec.info.elements() * places.next().unwrap_or(0)) as u64,
+    };
+    parameters.iter().map(of_parameter).collect()
+}
+
 /// x · Wᵀ + b over the last dimension.
 pub(super) fn linear(inputs: &Tensor, cursor: &mut Cursor<'_, '_>) -> Result<Tensor> {
     let (weight, bias) = (cursor.parameter()?, cursor.parameter()?);

@@ -1,5 +1,6 @@
 use candle_core::{Result, Tensor};
 
+use super::blocks::multiply_accumulates;
 use super::{Normalise, check_image_size};
 use crate::backend::operations::convolve;
 use crate::backend::{Activations, BackendError, Buffers, Model, Parameters, TensorSpec};
@@ -75,6 +76,13 @@ impl Model for Cnn {
         let of_second = second * 3 * pixels(height_2) * pixels(width_2) + self.flattened();
         let kept = 2 * height * width + of_first + of_second;
         Activations { kept, largest: first * pixels(height) * pixels(width) }
+    }
+
+    fn forward_macs_per_sample(&self) -> Vec<u64> {
+        let (height, width) = self.image_size;
+        let pixels = |height: usize, width: usize| (height + 1 - KERNEL) * (width + 1 - KERNEL);
+        let after = |size: usize| (size + 1 - KERNEL) / 2;
+        multiply_accumulates(&self.parameters(), [pixels(height, width), pixels(after(height), after(width)), 1])
     }
 }
 

@@ -1,6 +1,7 @@
 use candle_core::{Result, Tensor};
 
 use super::Normalise;
+use super::blocks::multiply_accumulates;
 use crate::backend::{Activations, Buffers, Model, Parameters, TensorSpec};
 
 /// A perceptron with one hidden layer of 128 units: features → 128 → ReLU → classes.
@@ -43,5 +44,9 @@ impl Model for Mlp {
     /// The scaled inputs; the product, with bias, its positive part.
     fn activations(&self) -> Activations {
         Activations { kept: 2 * self.features + 3 * HIDDEN, largest: HIDDEN }
+    }
+
+    fn forward_macs_per_sample(&self) -> Vec<u64> {
+        multiply_accumulates(&self.parameters(), [1, 1])
     }
 }

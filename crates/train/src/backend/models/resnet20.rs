@@ -1,6 +1,6 @@
 use candle_core::{Result, Tensor};
 
-use super::blocks::{Cursor, Tensors, average_pixels, convolve_and_normalise, linear};
+use super::blocks::{Cursor, Tensors, average_pixels, convolve_and_normalise, linear, multiply_accumulates};
 use super::{Normalise, check_image_size};
 use crate::backend::{Activations, BackendError, Buffers, Model, Parameters, TensorSpec};
 
@@ -85,6 +85,13 @@ impl Model for ResNet20 {
         let of_stage = |(stage, width): (usize, usize)| width * (pixels >> (2 * stage)) * BLOCKS * 7;
         let largest = STAGES[0] * pixels;
         Activations { kept: 3 * largest + STAGES.into_iter().enumerate().map(of_stage).sum::<usize>(), largest }
+    }
+
+    /// The first convolution, two in each block, the linear layer.
+    fn forward_macs_per_sample(&self) -> Vec<u64> {
+        let pixels = self.image_size.0 * self.image_size.1;
+        let stages = (0..STAGES.len()).flat_map(|stage| [pixels >> (2 * stage); 2 * BLOCKS]);
+        multiply_accumulates(&self.parameters(), [pixels].into_iter().chain(stages).chain([1]))
     }
 }
 

@@ -1,6 +1,6 @@
 use candle_core::{Result, Tensor};
 
-use super::blocks::{Cursor, Tensors, average_pixels, convolve_and_normalise, linear};
+use super::blocks::{Cursor, Tensors, average_pixels, convolve_and_normalise, linear, multiply_accumulates};
 use super::{Normalise, check_image_size};
 use crate::backend::operations::max_pool;
 use crate::backend::{Activations, BackendError, Buffers, Model, Parameters, TensorSpec};
@@ -144,5 +144,21 @@ impl Model for ResNet50 {
             kept += (3 + outside * EXPANSION) * width * pixels;
         }
         Activations { kept, largest }
+    }
+
+    /// The first convolution; of each block its three, and that of the shortcut; the linear layer. The stride of a block is
+    /// that of its second convolution.
+    fn forward_macs_per_sample(&self) -> Vec<u64> {
+        let (height, width) = self.settings.image_size;
+        let mut pixels = height * width / 16;
+        let mut places = vec![height * width / 4];
+        for Block { stride, projects, .. } in self.blocks() {
+            places.push(pixels);
+            pixels /= stride * stride;
+            places.extend([pixels, pixels]);
+            places.extend(projects.then_some(pixels));
+        }
+        places.push(1);
+        multiply_accumulates(&self.parameters(), places)
     }
 }

@@ -1,6 +1,8 @@
 use candle_core::{Device, Result, Tensor};
 
-use super::blocks::{Cursor, Tensors, attend, attention_elements, embed, linear, normalise_rows, project};
+use super::blocks::{
+    Cursor, Tensors, attend, attention_elements, embed, linear, multiply_accumulates, normalise_rows, project,
+};
 use crate::backend::{Activations, Buffers, Model, Parameters, TensorSpec};
 
 /// A language model of bytes: the decoder of GPT-2 (Radford et al., "Language models are unsupervised multitask
@@ -93,8 +95,7 @@ impl Model for TransformerLm {
     /// `inputs` are symbols, `[samples, length]`; the logits of the next symbol, `[samples · length, vocabulary]`.
     fn forward(&self, parameters: &Parameters<'_>, buffers: &Buffers<'_>, inputs: &Tensor) -> Result<Vec<Tensor>> {
         let TransformerSettings { heads, layers, width, .. } = self.settings;
-        let embedding = parameters.get(0)?;
-        let mut rows = embed(inputs, &embedding)?.broadcast_add(&parameters.get(1)?)?;
+        let mut rows = embed(inputs, &parameters.get(0)?)?.broadcast_add(&parameters.get(1)?)?;
         let mut cursor = Cursor::new(parameters, buffers).parameters_from(EMBEDDINGS);
         let mask = self.mask()?;
         for _ in 0..layers {
@@ -106,7 +107,7 @@ impl Model for TransformerLm {
             rows = (rows + linear(&inner, &mut cursor)?)?;
         }
         let rows = normalise_rows(&rows, &mut cursor, EPSILON)?;
-        Ok(vec![project(&rows, &embedding)?.flatten_to(1)?])
+        Ok(vec![project(&rows, &parameters.get(0)?)?.flatten_to(1)?])
     }
 
     /// Elements that autograd keeps per sample.
@@ -118,5 +119,12 @@ impl Model for TransformerLm {
         let block = (2 + 2 + 9 + 4 + 3 * EXPANSION) * rows + attention_elements(length, width, heads);
         let kept = layers * block + 4 * rows + length * vocabulary;
         Activations { kept, largest: (EXPANSION * rows).max(length * vocabulary).max(heads * length * length) }
+    }
+
+    /// The embedding multiplies as the last layer; to look up is no arithmetic. Of each layer four matrices.
+    fn forward_macs_per_sample(&self) -> Vec<u64> {
+        let TransformerSettings { length, layers, .. } = self.settings;
+        let places = [length, 0].into_iter().chain(std::iter::repeat_n(length, 4 * layers));
+        multiply_accumulates(&self.parameters(), places)
     }
 }

@@ -1,0 +1,296 @@
+//! The rounds: each measures everything once, so that all constants see the same minutes of the machine.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use paceline_collective::registry::find;
+use paceline_comm::{CallOptions, CommError, Communicator, Reduction, seconds_per_byte_reduced};
+use paceline_plan::{CollectiveKind, LinkCost, LinkCosts};
+use paceline_train::fit_line;
+
+use super::beside::Beside;
+use super::messages::{Messages, Times, overhead_s};
+use crate::bench::median;
+use crate::failure::Failure;
+
+/// Small operations that are started at once, to see what one more of them costs.
+const OPERATIONS: usize = 16;
+/// How often in a round.
+const REPETITIONS: usize = 5;
+/// From this many workers on it is worth while to see how the start of an operation grows with them.
+const GROWING: usize = 8;
+/// Up to so many it does not grow, in the model.
+const CONSTANT: usize = 4;
+
+/// What the rounds have found, in seconds of this machine: a dilation is still in them.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// By the name that `paceline_plan::Cluster::constants` has, a value for each round.
+    pub constants: BTreeMap<&'static str, Vec<f64>>,
+    /// By class of links and bytes, seconds of a message in each round.
+    pub messages: BTreeMap<(&'static str, usize), Vec<f64>>,
+    /// Bytes of the smallest operation and of the largest.
+    pub bytes: [usize; 2],
+}
+
+/// A class of links that this world has, the same on all ranks.
+struct Class {
+    name: &'static str,
+    messages: Messages,
+}
+
+/// All that a round needs, on one rank.
+pub struct Rounds<'a> {
+    communicator: &'a Communicator,
+    classes: Vec<Class>,
+    /// The first ranks, of a larger world; None on the others.
+    few: Option<Communicator>,
+    beside: Beside,
+    found: Found,
+    /// Are times those of an emulated network, in which streams that meet lose nothing?
+    emulated: bool,
+}
+
+impl<'a> Rounds<'a> {
+    /// Prepares, on all ranks at the same time.
+    ///
+    /// # Errors
+    /// Those of the communication.
+    pub fn new(communicator: &'a Communicator, emulated: bool) -> Result<Rounds<'a>, Failure> {
+        let (topology, rank) = (communicator.topology().clone(), communicator.rank());
+        let mut classes = Vec::new();
+        let nobody = || Failure::failed("a rank has no group although it asked for one: this is a bug in Paceline");
+        // Every rank is in a group, if need be in one of its own.
+        let mut class = |name, color: usize, exists: bool| -> Result<(), Failure> {
+            let group = communicator.split(Some(color as u32), 0)?.ok_or_else(nobody)?;
+            if exists {
+                classes.push(Class { name, messages: Messages::new(group)? });
+            }
+            Ok(())
+        };
+        class("within", topology.host(rank), topology.ranks_per_host_max() > 1)?;
+        let first = topology.index_on_host(rank) == 0;
+        class("across", if first { 0 } else { rank + 1 }, topology.hosts() > 1)?;
+        let few = communicator.split((rank < CONSTANT).then_some(0), 0)?;
+        let few = few.filter(|_| communicator.world_size() >= GROWING);
+        let beside = Beside::new(communicator)?;
+        let found = Found { bytes: [size_of::<f32>(), beside.bytes()], ..Found::default() };
+        let mut rounds = Rounds { communicator, classes, few, beside, found, emulated };
+        rounds.calibrate()?;
+        Ok(rounds)
+    }
+
+    /// Measures a round, on all ranks at the same time.
+    ///
+    /// # Errors
+    /// Those of the communication.
+    pub fn measure(&mut self, round: usize) -> Result<(), Failure> {
+        let mut costs = self.links(round)?;
+        let gamma = self.agree([seconds_per_byte_reduced()])?[0];
+        (costs.within.gamma, costs.across.gamma) = (gamma, gamma);
+        if self.communicator.topology().hosts() > 2 && !self.emulated {
+            costs.contention = self.communicator.probe()?.contention;
+            self.note("across.incast_s_per_byte", costs.contention);
+        }
+        self.note("combine_s_per_byte", gamma);
+        self.note("server.combine_s_per_byte", gamma);
+        self.starts(&costs)?;
+        self.interference(&costs)
+    }
+
+    /// What was found, on every rank the same.
+    pub fn finish(self) -> Found {
+        self.found
+    }
+
+    /// The times of messages decide how many there are in a round.
+    fn calibrate(&mut self) -> Result<(), Failure> {
+        for index in 0..self.classes.len() {
+            let times = self.times(index, 0)?;
+            self.classes[index].messages.choose(&times.message_s);
+        }
+        Ok(())
+    }
+
+    /// Alpha, overhead and beta of each class, and what both directions at once lose.
+    fn links(&mut self, round: usize) -> Result<LinkCosts, Failure> {
+        let mut costs = LinkCosts::uniform(LinkCost::hockney(0.0, 0.0, 0.0));
+        for index in 0..self.classes.len() {
+            let times = self.times(index, round)?;
+            let Class { name, messages } = &self.classes[index];
+            let (name, sizes): (_, Vec<usize>) = (*name, messages.sizes().collect());
+            let points: Vec<(u64, f64)> =
+                sizes.iter().zip(&times.message_s).map(|(&bytes, &seconds)| (bytes as u64, seconds)).collect();
+            for (&bytes, &seconds) in sizes.iter().zip(&times.message_s) {
+                self.found.messages.entry((name, bytes)).or_default().push(seconds);
+            }
+            let (alpha, beta) = fit_line(&points);
+            let overhead = overhead_s(times.message_s[0], times.tiles_s).min(alpha);
+            let link = LinkCost { alpha, overhead, beta, gamma: 0.0 };
+            let names = if name == "within" {
+                ["within.alpha_s", "within.overhead_s", "within.beta_s_per_byte"]
+            } else {
+                let one_way = times.message_s.last().copied().unwrap_or_default();
+                let loss = if one_way > 0.0 { times.both_ways_s / one_way - 1.0 } else { 0.0 };
+                self.note("server.duplex_loss", loss.clamp(0.0, 1.0));
+                ["across.alpha_s", "across.overhead_s", "across.beta_s_per_byte"]
+            };
+            names.into_iter().zip([alpha, overhead, beta]).for_each(|(name, value)| self.note(name, value));
+            if name == "within" {
+                costs.within = link;
+            } else {
+                costs.across = link;
+            }
+        }
+        // Links of a kind that the world has not count as the others.
+        match self.classes.iter().map(|class| class.name).collect::<Vec<_>>()[..] {
+            ["within"] => costs.across = costs.within,
+            ["across"] => costs.within = costs.across,
+            _ => {}
+        }
+        Ok(costs)
+    }
+
+    /// The times of a class, of the slowest pair.
+    fn times(&mut self, index: usize, round: usize) -> Result<Times, Failure> {
+        self.communicator.barrier(&CallOptions::default())?;
+        let mut times = self.classes[index].messages.measure(round)?;
+        let mut all = times.message_s.clone();
+        all.extend([times.tiles_s, times.both_ways_s]);
+        self.slowest(&mut all)?;
+        let sizes = times.message_s.len();
+        times.message_s.copy_from_slice(&all[..sizes]);
+        (times.tiles_s, times.both_ways_s) = (all[sizes], all[sizes + 1]);
+        Ok(times)
+    }
+
+    /// What operations cost besides what formulas count.
+    fn starts(&mut self, costs: &LinkCosts) -> Result<(), Failure> {
+        let world = self.communicator;
+        let start_s = |of: &Communicator, kind| each_s(of, kind).map(|each| (each - busy_s(of, kind, costs)).max(0.0));
+        let all = start_s(world, CollectiveKind::AllReduce)?;
+        let served = start_s(world, CollectiveKind::PushPull)?;
+        world.barrier(&CallOptions::default())?;
+        let of_few = self.few.as_ref().map(|few| start_s(few, CollectiveKind::AllReduce)).transpose()?;
+        let [all, served, of_few] = self.agree([all, served, of_few.unwrap_or_default()])?;
+        self.note("server.partition_s", served);
+        if world.world_size() < GROWING {
+            self.note("operation.start_s", all);
+            self.note("operation.start_per_doubling_s", 0.0);
+        } else {
+            let doublings = (world.world_size() as f64 / CONSTANT as f64).log2();
+            self.note("operation.start_s", of_few);
+            self.note("operation.start_per_doubling_s", ((all - of_few) / doublings).max(0.0));
+        }
+        Ok(())
+    }
+
+    fn interference(&mut self, costs: &LinkCosts) -> Result<(), Failure> {
+        let mut together = self.beside.measure()?;
+        let (world, workers) = (self.communicator, self.communicator.world_size());
+        let mut slices = vec![0.0; workers];
+        world.all_gather(&[together.slice_s], &mut slices, &CallOptions::default())?;
+        let agreed = self.agree([together.slice_ratio, together.call_s, together.call_beside_s])?;
+        [together.slice_ratio, together.call_s, together.call_beside_s] = agreed;
+        let moved = 2.0 * (workers as f64 - 1.0) / workers as f64 * self.beside.bytes() as f64;
+        self.note("interference.computation", together.kappa(moved * costs.within.beta));
+        self.note("interference.communication", together.slowdown());
+        self.note("computation.spread", relative_deviation(&slices));
+        Ok(())
+    }
+
+    /// The largest of any rank, of each.
+    fn agree<const N: usize>(&self, mut values: [f64; N]) -> Result<[f64; N], CommError> {
+        self.slowest(&mut values)?;
+        Ok(values)
+    }
+
+    fn slowest(&self, values: &mut [f64]) -> Result<(), CommError> {
+        self.communicator.all_reduce(values, Reduction::Max, &CallOptions::default())
+    }
+
+    fn note(&mut self, name: &'static str, value: f64) {
+        self.found.constants.entry(name).or_default().push(value);
+    }
+}
+
+/// Seconds that one more small operation takes where many are started at once: what it keeps others from.
+fn each_s(communicator: &Communicator, kind: CollectiveKind) -> Result<f64, Failure> {
+    let options = CallOptions::default();
+    let mut seconds = [Vec::new(), Vec::new()];
+    for _ in 0..REPETITIONS {
+        for (seconds, operations) in seconds.iter_mut().zip([1, OPERATIONS]) {
+            let buffers = (0..operations).map(|_| communicator.alloc::<f32>(1)).collect::<Result<Vec<_>, _>>()?;
+            communicator.barrier(&options)?;
+            let start = Instant::now();
+            let started = buffers.into_iter().map(|buffer| match kind {
+                CollectiveKind::PushPull => {
+                    communicator.start_push_pull(buffer, communicator.world_size() - 1, Reduction::Sum, &options)
+                }
+                _ => communicator.start_all_reduce(buffer, Reduction::Sum, &options),
+            });
+            for pending in started.collect::<Result<Vec<_>, _>>()? {
+                pending.wait()?;
+            }
+            seconds.push(start.elapsed().as_secs_f64());
+        }
+    }
+    let [one, many] = seconds.map(|seconds| median(&seconds).unwrap_or_default());
+    Ok((many - one) / (OPERATIONS - 1) as f64)
+}
+
+/// Seconds for which formulas say that one such operation keeps others from starting.
+fn busy_s(communicator: &Communicator, kind: CollectiveKind, costs: &LinkCosts) -> f64 {
+    let bytes = size_of::<f32>();
+    let chosen = communicator.choice(kind, bytes, &CallOptions::default()).ok();
+    let algorithm = chosen.and_then(|(name, _)| find(kind, name).ok());
+    algorithm.map_or(0.0, |algorithm| algorithm.tile_seconds(communicator.topology(), bytes as f64, costs).next)
+}
+
+/// The standard deviation over the mean; 0 of fewer than two.
+fn relative_deviation(values: &[f64]) -> f64 {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    if values.len() < 2 || mean <= 0.0 {
+        return 0.0;
+    }
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
+    variance.sqrt() / mean
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deviation_is_a_share_of_the_mean() {
+        assert!((relative_deviation(&[9.0, 9.0, 10.0, 11.0, 11.0]) - 0.1).abs() < 1e-12);
+        assert_eq!((relative_deviation(&[3.0]), relative_deviation(&[0.0; 3])), (0.0, 0.0));
+    }
+
+    #[test]
+    fn all_ranks_find_the_same_constants() {
+        let world = Communicator::threads(3).expect("threads connect");
+        let found: Vec<Found> = std::thread::scope(|scope| {
+            let measure = |communicator: Communicator| {
+                let mut rounds = Rounds::new(&communicator, false).expect("all ranks call");
+                (0..2).for_each(|round| rounds.measure(round).expect("all ranks call"));
+                rounds.finish()
+            };
+            let ranks: Vec<_> =
+                world.into_iter().map(|communicator| scope.spawn(move || measure(communicator))).collect();
+            ranks.into_iter().map(|rank| rank.join().expect("no panic")).collect()
+        });
+        for other in &found {
+            assert_eq!((&other.constants, &other.messages), (&found[0].constants, &found[0].messages));
+        }
+        let constants = &found[0].constants;
+        for name in ["within.alpha_s", "within.beta_s_per_byte", "combine_s_per_byte"] {
+            assert!(constants[name].len() == 2 && constants[name].iter().all(|&value| value > 0.0), "{constants:?}");
+        }
+        assert!(!constants.contains_key("across.alpha_s"), "all are on one host");
+        let known = paceline_plan::Cluster::of_network(paceline_plan::NetworkModel::TEN_GBE, 1, 1);
+        let known: Vec<String> = known.constants().into_iter().map(|(name, _)| name).collect();
+        assert!(constants.keys().all(|name| known.iter().any(|known| known == name)), "{constants:?}");
+    }
+}

@@ -1,0 +1,115 @@
+//! What `probe` shows.
+
+use std::io::{self, Write};
+
+use paceline_plan::{Constant, LinkConstants};
+
+use super::cluster::{Point, Probed};
+use crate::arguments::ByteSize;
+use crate::emulation::Emulated;
+
+const MICROSECONDS: (f64, &str) = (1e6, "us");
+const NANOSECONDS_PER_BYTE: (f64, &str) = (1e9, "ns/B");
+const PERCENT: (f64, &str) = (1e2, "%");
+
+/// A line for each constant, and a table of messages, on standard output.
+///
+/// # Errors
+/// Standard output is closed.
+pub fn print(probed: &Probed, title: &str, emulated: Option<&Emulated>) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "# {title}")?;
+    emulated.map_or(Ok(()), |emulated| emulated.write(&mut out))?;
+    constants(probed, &mut out)?;
+    messages(&probed.points, &mut out)?;
+    out.flush()
+}
+
+fn constants(probed: &Probed, out: &mut dyn Write) -> io::Result<()> {
+    let cluster = &probed.cluster;
+    for (class, place, link) in
+        [("within", "within a host", &cluster.within), ("across", "between hosts", &cluster.across)]
+    {
+        // Those that no message has shown are copies.
+        if probed.points.iter().any(|point| point.class == class) {
+            link_constants(place, link, out)?;
+        }
+    }
+    line("adding a byte", "gamma", &cluster.combine_s_per_byte, NANOSECONDS_PER_BYTE, out)?;
+    line("each operation", "start", &cluster.operation.start_s, MICROSECONDS, out)?;
+    let per_doubling = &cluster.operation.start_per_doubling_s;
+    if *per_doubling != Constant::ZERO {
+        line("", "per doubling of workers", per_doubling, MICROSECONDS, out)?;
+    }
+    line("each partition", "on a server", &cluster.server.partition_s, MICROSECONDS, out)?;
+    if cluster.hosts > 1 {
+        line("", "both ways at once", &cluster.server.duplex_loss, PERCENT, out)?;
+    }
+    line("side by side", "computation loses", &cluster.interference.computation, PERCENT, out)?;
+    line("", "communication loses", &cluster.interference.communication, PERCENT, out)?;
+    line("workers differ", "spread", &cluster.computation.spread, PERCENT, out)
+}
+
+fn link_constants(place: &str, link: &LinkConstants, out: &mut dyn Write) -> io::Result<()> {
+    line(place, "alpha", &link.alpha_s, MICROSECONDS, out)?;
+    line("", "overhead", &link.overhead_s, MICROSECONDS, out)?;
+    line("", "beta", &link.beta_s_per_byte, NANOSECONDS_PER_BYTE, out)?;
+    if link.incast_s_per_byte != Constant::ZERO {
+        line("", "where streams meet", &link.incast_s_per_byte, NANOSECONDS_PER_BYTE, out)?;
+    }
+    Ok(())
+}
+
+fn line(
+    place: &str,
+    what: &str,
+    constant: &Constant,
+    (factor, unit): (f64, &str),
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let Constant { value, low, high } = constant.times(factor);
+    let rate = match unit {
+        "ns/B" if value > 0.0 => format!("  ({:.2} GB/s)", 1.0 / value),
+        _ => String::new(),
+    };
+    writeln!(out, "{place:<15} {what:<24} {value:>12.4} {unit:<5} {low:>12.4} to {high:.4}{rate}")
+}
+
+fn messages(points: &[Point], out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "# messages: half of a round trip of the slowest pair, and how far alpha + beta·bytes is off")?;
+    for Point { class, bytes, message_s, line_off } in points {
+        let Constant { value, low, high } = message_s.times(1e6);
+        let size = ByteSize(*bytes).to_string();
+        writeln!(
+            out,
+            "{class:<15} {size:>8} {value:>28.2} us    {low:>12.2} to {high:.2}  {:+.1} %",
+            100.0 * line_off
+        )?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use paceline_plan::{Cluster, NetworkModel};
+
+    use super::*;
+
+    #[test]
+    fn every_constant_has_a_line_with_its_unit() {
+        let cluster = Cluster::of_network(NetworkModel::TEN_GBE, 2, 2);
+        let point = |class| Point { class, bytes: 1 << 20, message_s: Constant::exact(1.02e-3), line_off: -0.01 };
+        let probed = Probed { cluster, points: vec![point("within"), point("across")] };
+        let mut out = Vec::new();
+        constants(&probed, &mut out)
+            .and_then(|()| messages(&probed.points, &mut out))
+            .expect("memory can be written to");
+        let said = String::from_utf8(out).expect("text");
+        for words in
+            ["between hosts   alpha", "95.5560 us", "0.8816 ns/B", "(1.13 GB/s)", "both ways at once", "1MiB", "-1.0 %"]
+        {
+            assert!(said.contains(words), "no `{words}` in {said}");
+        }
+        assert!(!said.contains("per doubling"), "{said}");
+    }
+}

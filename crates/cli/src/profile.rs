@@ -1,0 +1,267 @@
+//! `paceline profile`: what one worker computes in an iteration. Measured here, read from a trace of PyTorch's profiler, or
+//! scaled to a GPU that is not here.
+
+mod summary;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use paceline_plan::{MemoryNeed, Profile};
+use paceline_train::{
+    Backend, BatchSize, Data, DataSource, Length, MeasuredProfile, ModelName, OptimizerSettings, ProfileOptions,
+    ProfileSourceError, TensorInfo, TraceOptions, TracedProfile, TrainOptions, available_memory, load_profile,
+    memory_need, memory_of_parameters, peak_memory, profile_model, profile_of_trace, read_tensor_list, read_trace,
+};
+
+use crate::Registry;
+use crate::arguments::at_least_one;
+use crate::bench::usual_batch;
+use crate::failure::{Failure, unless_closed};
+use crate::json_file::{JsonFile, PlainFile};
+use crate::machine::Machine;
+use crate::train::{ChosenModel, size_pools};
+use summary::Summary;
+
+/// What `profile` is told.
+#[derive(Args)]
+pub struct ProfileArguments {
+    /// The model to measure: cnn, mlp, resnet20, transformer-lm, resnet50, bert-base, bert-large; or a profile to check and
+    /// sum up (mine.json), or to scale to a GPU: resnet50@v100, or from samples per second that somebody has published
+    /// resnet50@h100=1500 or mine.json@h100=1500:10% (docs/models.md); with --from-trace what to call the model
+    #[arg(long, value_name = "NAME", required_unless_present = "from_trace")]
+    model: Option<String>,
+
+    /// Samples per iteration [default: as many as bench takes; of a trace, what its first operation has]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    local_batch: Option<usize>,
+
+    /// What to compute on, as for train [default: sample]
+    #[arg(long, value_name = "SOURCE", conflicts_with = "from_trace")]
+    data: Option<DataSource>,
+
+    /// sgd or adamw [default: sgd]
+    #[arg(long, value_name = "NAME", conflicts_with = "from_trace")]
+    optimizer: Option<OptimizerSettings>,
+
+    /// Iterations that count [default: until their mean is known to 1 %, at least 5, at most half a minute]
+    #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with = "from_trace")]
+    iterations: Option<usize>,
+
+    /// Iterations before those that count [default: 5]
+    #[arg(long, value_name = "N", conflicts_with = "from_trace")]
+    warmup: Option<usize>,
+
+    /// Threads that compute [default: cores]
+    #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with = "from_trace")]
+    threads: Option<usize>,
+
+    /// Read a trace of PyTorch's profiler (export_chrome_trace, also packed by gzip) instead of measuring
+    #[arg(long, value_name = "FILE")]
+    from_trace: Option<PathBuf>,
+
+    /// The model's tensors, for their names and order: lines of name,numel[,fwd_macs_per_sample] below a line of these words
+    #[arg(long, value_name = "FILE.csv", requires = "from_trace")]
+    tensors: Option<PathBuf>,
+
+    /// Write the profile to this file (docs/json.md)
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Write the summary to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// A profile, and what its file does not say.
+struct Made {
+    profile: Profile,
+    /// Threads that have computed.
+    threads: Option<usize>,
+    /// That counted.
+    iterations: Option<usize>,
+    /// With what is neither forward, backward nor the optimiser.
+    iteration_s: Option<f64>,
+    /// The most that this process has held.
+    peak_bytes: Option<u64>,
+}
+
+impl From<Profile> for Made {
+    fn from(profile: Profile) -> Made {
+        Made { profile, threads: None, iterations: None, iteration_s: None, peak_bytes: None }
+    }
+}
+
+/// Where the profile comes from.
+enum Origin {
+    Trace(PathBuf),
+    /// A profile that there is, or one of them scaled.
+    Named(String),
+    Measured(ChosenModel),
+}
+
+/// Makes a profile.
+///
+/// # Errors
+/// Wrong usage; the model, the data, the trace or the file to scale cannot be used; a file cannot be written.
+pub fn run(arguments: &ProfileArguments, registry: &Registry) -> Result<ExitCode, Failure> {
+    let origin = arguments.origin(registry)?;
+    if let Origin::Measured(_) = origin {
+        size_pools(arguments.threads())?;
+    }
+    let output = arguments.output.as_deref().map(PlainFile::create).transpose()?;
+    let json = arguments.json.as_deref().map(JsonFile::create).transpose()?;
+    let made = match &origin {
+        Origin::Trace(path) => arguments.traced(path)?,
+        Origin::Named(name) => arguments.named(name)?,
+        Origin::Measured(model) => arguments.measured(model)?,
+    };
+    let summary = Summary::new(&made);
+    if let Some(output) = output {
+        let text = serde_json::to_string_pretty(&made.profile);
+        let text = text.map_err(|error| Failure::failed("the profile cannot be written").cause(error))?;
+        output.write(&(text + "\n"))?;
+    }
+    if let Some(json) = json {
+        json.write(&summary)?;
+    }
+    unless_closed(summary.write(&made.profile, &mut std::io::stdout().lock()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl ProfileArguments {
+    fn origin(&self, registry: &Registry) -> Result<Origin, Failure> {
+        if let Some(path) = &self.from_trace {
+            return Ok(Origin::Trace(path.clone()));
+        }
+        let name = self.model.as_deref().unwrap_or_default();
+        let is_profile = name.contains(['@', '/']) || name.ends_with(".json");
+        if !is_profile || registry.model(name).is_some() {
+            return ChosenModel::find(name, registry).map(Origin::Measured);
+        }
+        let of_measuring = [
+            ("--data", self.data.is_some()),
+            ("--optimizer", self.optimizer.is_some()),
+            ("--iterations", self.iterations.is_some()),
+            ("--warmup", self.warmup.is_some()),
+            ("--threads", self.threads.is_some()),
+        ];
+        match of_measuring.iter().find(|(_, given)| *given) {
+            Some((option, _)) => Err(Failure::usage(format!("{option} says how to measure, and {name} is a profile"))),
+            None => Ok(Origin::Named(name.to_owned())),
+        }
+    }
+
+    fn threads(&self) -> usize {
+        self.threads.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from))
+    }
+
+    fn traced(&self, path: &Path) -> Result<Made, Failure> {
+        let tensors = self.tensors.as_deref().map(read_tensor_list).transpose().map_err(Failure::failed)?;
+        let text = read_trace(path)
+            .map_err(|error| Failure::failed(format!("cannot read the trace {}", path.display())).cause(error))?;
+        let model = self.model.clone().unwrap_or_else(|| name_of(path));
+        let options = TraceOptions { model, local_batch: self.local_batch, tensors };
+        let traced = profile_of_trace(&text, &options);
+        let TracedProfile { profile, iterations, iteration_s } =
+            traced.map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?;
+        Ok(Made { iterations: Some(iterations), iteration_s, ..Made::from(profile) })
+    }
+
+    fn named(&self, name: &str) -> Result<Made, Failure> {
+        let profile = load_profile(name).map_err(|error| {
+            let base = name.split('@').next().unwrap_or_default();
+            match (&error, base.parse::<ModelName>()) {
+                (ProfileSourceError::Unknown { .. }, Ok(model)) => Failure::usage(&error).help(format!(
+                    "measure it: `paceline profile --model {model} -o {model}.json`, then {model}.json@…"
+                )),
+                _ => Failure::usage(&error),
+            }
+        })?;
+        Ok(Made::from(self.local_batch.map_or_else(|| profile.clone(), |samples| profile.for_batch(samples))))
+    }
+
+    fn measured(&self, model: &ChosenModel) -> Result<Made, Failure> {
+        let threads = self.threads();
+        let options = ProfileOptions {
+            local_batch: self.local_batch.unwrap_or_else(|| model.usual_batch()),
+            threads,
+            optimizer: self.optimizer.unwrap_or_default(),
+            device: Machine::this().processor,
+            ..ProfileOptions::default()
+        };
+        let options = ProfileOptions {
+            warm_up: self.warmup.unwrap_or(options.warm_up),
+            length: self.iterations.map_or(options.length, Length::Iterations),
+            ..options
+        };
+        let data = self.data.clone().unwrap_or_default();
+        let training = TrainOptions {
+            model: model.name(),
+            own_model: model.own_name(),
+            data: data.clone(),
+            batch: BatchSize::Local(options.local_batch),
+            optimizer: options.optimizer,
+            threads,
+            ..TrainOptions::default()
+        };
+        let available = available_memory();
+        model.check_memory(&training, [1, 1], available)?;
+        let (data, mut backend) = model.load(&data, training.seed)?;
+        let bar = progress_bar();
+        let mut told = |count: usize| bar.set_position(count as u64);
+        let name = model.own_name().unwrap_or_else(|| model.name().to_string());
+        let measured = profile_model(&name, backend.as_mut(), &data.training, &options, &mut told);
+        bar.finish_and_clear();
+        let MeasuredProfile { mut profile, iterations } = measured?;
+        let peak_bytes = peak_memory();
+        let need = need_of(model, &options, backend.as_ref(), &data, peak_bytes);
+        profile.memory = Some(MemoryNeed { available_bytes: available, ..need });
+        Ok(Made { threads: Some(threads), iterations: Some(iterations), peak_bytes, ..Made::from(profile) })
+    }
+}
+
+/// A trace's name without what exporters append: `.pt.trace.json.gz`.
+fn name_of(trace: &Path) -> String {
+    let name = trace.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    [".gz", ".json", ".trace", ".pt"].iter().fold(name, |name, end| name.strip_suffix(end).unwrap_or(&name).to_owned())
+}
+
+/// What a worker takes: of a model of the house as it is counted, of one of the caller's own by what this process has taken
+/// beyond its parameters.
+fn need_of(
+    model: &ChosenModel,
+    options: &ProfileOptions,
+    backend: &dyn Backend,
+    data: &Data,
+    peak_bytes: Option<u64>,
+) -> MemoryNeed {
+    let (copies, samples) = (options.optimizer.state_copies(), data.training.bytes() + data.test.bytes());
+    if model.own_name().is_none() {
+        return memory_need(model.name(), copies, samples);
+    }
+    let parameters = backend.parameters().iter().map(|tensor: &TensorInfo| tensor.elements() as u64).sum();
+    let fixed_bytes = memory_of_parameters(parameters, Some(copies), 1).worker_bytes().saturating_add(samples);
+    let of_samples = peak_bytes.unwrap_or(0).saturating_sub(fixed_bytes);
+    MemoryNeed { fixed_bytes, bytes_per_sample: of_samples / options.local_batch as u64, available_bytes: None }
+}
+
+/// On standard error, and only if that is a terminal.
+fn progress_bar() -> ProgressBar {
+    let bar = ProgressBar::no_length();
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {pos} iterations [{elapsed}]") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+impl ChosenModel {
+    fn usual_batch(&self) -> usize {
+        match self {
+            ChosenModel::BuiltIn(model) => usual_batch(*model),
+            ChosenModel::Own(..) => ProfileOptions::default().local_batch,
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! `paceline probe` with real processes: what it finds, what it writes, and how it ends.
+
+mod support;
+
+use std::fs;
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use paceline_plan::{Cluster, NetworkModel};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use support::{Outcome, Running, children_of, paceline, run, start, until};
+
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// How often a measurement is repeated that other programs may have spoilt.
+const TRIES: usize = 6;
+
+fn probe(arguments: &[&str]) -> Outcome {
+    run(paceline(&[&["probe"], arguments].concat()), LIMIT)
+}
+
+fn scratch_file(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("probe-{}-{name}", std::process::id()))
+}
+
+/// Reads a file that `-o` has written, and removes it.
+fn cluster(path: &PathBuf) -> Cluster {
+    let text = fs::read_to_string(path).expect("the file");
+    fs::remove_file(path).expect("our own file");
+    let cluster = Cluster::from_toml(&text).unwrap_or_else(|error| panic!("{error} in {text}"));
+    assert_eq!(cluster.to_toml(), text, "the file is the cluster, and nothing else");
+    cluster
+}
+
+/// The line through the two points of data/p2p_points.csv, between hosts.
+#[test]
+fn a_probe_finds_the_network_that_is_emulated() {
+    let path = scratch_file("10GbE.toml");
+    let network = ["--emulate", "10GbE", "--hosts", "2x2", "--dilate", "60"];
+    let expected = NetworkModel::TEN_GBE.across;
+    for attempt in 0..TRIES {
+        let output = ["--workers", "4", "--rounds", "6", "-o", &path.to_string_lossy()];
+        let outcome = probe(&[&output[..], &network].concat()).expect_code(0);
+        assert!(
+            outcome.stdout.contains("# emulated network 10GbE, hosts 2x2, all times divided by 60"),
+            "{outcome:#?}"
+        );
+        let found = cluster(&path);
+        assert_eq!((found.hosts, found.workers_per_host, &*found.name), (2, 2, "10GbE"));
+        assert!(found.source.contains("an emulated network 10GbE, hosts 2x2"), "{}", found.source);
+        let alpha = found.across.alpha_s.value / expected.alpha_s;
+        let beta = found.across.beta_s_per_byte.value / expected.beta_s_per_byte;
+        println!("alpha {alpha:.4} and beta {beta:.4} of the network's\n{}", outcome.stdout);
+        assert!(alpha > 0.95 && beta > 0.95, "no machine is too busy to be too fast");
+        // Each of the two measured sizes, too.
+        let sizes: Vec<u64> = found.across.points.iter().map(|(bytes, _)| *bytes).collect();
+        assert!(sizes.contains(&(16 << 10)) && sizes.contains(&(1 << 20)), "{sizes:?}");
+        let off =
+            found.across.points.iter().map(|&(bytes, seconds)| seconds / expected.message_s(bytes as usize) - 1.0);
+        if alpha < 1.05 && beta < 1.05 && off.clone().all(|off| off < 0.05) {
+            return;
+        }
+        println!("attempt {attempt} is too far off; is the machine busy?");
+    }
+    panic!("the network was never found");
+}
+
+#[test]
+fn the_table_the_file_and_the_json_agree() {
+    let (toml, json) = (scratch_file("here.toml"), scratch_file("here.json"));
+    let files = ["-o", &toml.to_string_lossy(), "--json", &json.to_string_lossy()];
+    for transport in ["shm", "tcp"] {
+        let options = ["--workers", "2", "--rounds", "6", "--name", "here", "--transport", transport];
+        let outcome = probe(&[&options[..], &files].concat()).expect_code(0);
+        let found = cluster(&toml);
+        assert_eq!((&*found.name, found.hosts, found.workers_per_host), ("here", 1, 2));
+        assert!(found.source.contains("measured by `paceline probe") && found.source.contains(transport), "{found:?}");
+        assert!(found.measured.is_some_and(|range| range.workers == [2, 2]), "{found:?}");
+        let within = &found.within;
+        for constant in [within.alpha_s, within.beta_s_per_byte, found.combine_s_per_byte] {
+            assert!(0.0 < constant.low && constant.high < 1.0, "{found:?}");
+        }
+        assert!(within.points.len() >= 4 && within.overhead_s.value <= within.alpha_s.value, "{within:?}");
+        let report: Value = serde_json::from_str(&fs::read_to_string(&json).expect("the file")).expect("JSON");
+        fs::remove_file(&json).expect("our own file");
+        let constants = report["constants"].as_array().expect("a list");
+        assert_eq!(constants.len(), found.constants().len());
+        for (written, (name, constant)) in constants.iter().zip(found.constants()) {
+            assert_eq!([&written["constant"], &report["name"]], [&*name, "here"]);
+            assert_eq!(written["value"].as_f64(), Some(constant.value), "{name}");
+            assert_eq!(written["high"].as_f64(), Some(constant.high), "{name}");
+        }
+        for words in ["within a host   alpha", "gamma", "each operation  start", "computation loses", "64KiB"] {
+            assert!(outcome.stdout.contains(words), "no `{words}` in {outcome:#?}");
+        }
+    }
+}
+
+#[test]
+fn a_launchers_ranks_are_probed() {
+    let options = ["launch", "--workers", "2", "--", env!("CARGO_BIN_EXE_paceline"), "probe", "--rounds", "6"];
+    let outcome = run(paceline(&options), LIMIT).expect_code(0);
+    assert!(outcome.stdout.contains("2 ranks on 1 host"), "{outcome:#?}");
+}
+
+#[test]
+fn what_cannot_be_probed_is_refused() {
+    for (options, code, says) in [
+        (&["--workers", "1"][..], 2, "a single rank has no links"),
+        (&["--workers", "2", "--rounds", "5"], 2, "give 6 to 1000"),
+        (&["--workers", "2", "--hosts", "2x1"], 2, "--emulate"),
+        (&["--workers", "2", "--rounds", "6", "-o", "/nowhere/here.toml"], 1, "cannot write the results"),
+    ] {
+        probe(options).expect_code(code).expect_stderr(&[says]);
+    }
+}
+
+/// A probe that would take many minutes, once its ranks are there.
+fn long_probe() -> Running {
+    let running = start(paceline(&["probe", "--workers", "3", "--rounds", "1000"]));
+    assert!(until(LIMIT, || children_of(running.pid()).len() == 3), "{}", running.stderr_so_far());
+    thread::sleep(Duration::from_millis(1500));
+    running
+}
+
+#[test]
+fn a_lost_rank_and_an_interruption_end_it_with_a_sentence() {
+    let running = long_probe();
+    let lost = children_of(running.pid())[1];
+    kill_process(Pid::from_raw(lost as i32).expect("a process id"), Signal::KILL).expect("it is still there");
+    let outcome = running.end_within(Duration::from_secs(20)).expect_code(1);
+    let says = format!("(pid {lost}) was killed by SIGKILL");
+    outcome.expect_stderr(&[&says, "is lost"]);
+
+    let running = long_probe();
+    running.signal(Signal::INT);
+    running.end_within(Duration::from_secs(10)).expect_code(130);
+}

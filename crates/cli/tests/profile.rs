@@ -1,0 +1,131 @@
+//! `paceline profile`: measured, scaled, and from a trace.
+
+mod support;
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use paceline_plan::Profile;
+use support::{Outcome, paceline, run};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Runs `profile` with these arguments and `-o FILE`; what it says, and the profile.
+fn profile(test: &str, arguments: &[&str]) -> (Outcome, Profile) {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("profile-{}-{test}.json", std::process::id()));
+    let file = path.to_string_lossy();
+    let outcome = run(paceline(&[&["profile"], arguments, &["-o", &file]].concat()), LIMIT).expect_code(0);
+    let text = fs::read_to_string(&path).expect("the profile");
+    fs::remove_file(path).expect("our own file");
+    (outcome, serde_json::from_str(&text).expect("a profile"))
+}
+
+#[test]
+fn a_model_is_measured() {
+    let arguments =
+        ["--model", "mlp", "--local-batch", "8", "--iterations", "6", "--optimizer", "adamw", "--threads", "1"];
+    let (outcome, profile) = profile("measured", &arguments);
+    assert_eq!((profile.check(), &*profile.model, profile.local_batch), (Ok(()), "mlp", 8));
+    assert_eq!(profile.ready_order(), [3, 2, 1, 0]);
+    for part in ["median of 6 iterations", "threads 1", "adamw"] {
+        assert!(profile.source.contains(part), "{}", profile.source);
+    }
+    let memory = profile.memory.expect("it is estimated");
+    assert!(memory.largest_local_batch().is_some_and(|samples| samples > 8), "{memory:?}");
+    assert!(memory.fixed_bytes > 5 * 4 * 101_770 && memory.bytes_per_sample > 4 * 784, "{memory:?}");
+    for part in ["4 tensors, 101770 parameters, local batch 8", "FLOP per sample", "samples fit in", "fc1.weight"] {
+        assert!(outcome.stdout.contains(part), "no `{part}`: {outcome:#?}");
+    }
+}
+
+#[test]
+fn a_profile_is_scaled_to_a_gpu() {
+    let (outcome, profile) = profile("scaled", &["--model", "resnet50@v100=405:5%"]);
+    assert_eq!((&*profile.device, profile.uncertainty), ("v100", Some(0.05)));
+    assert!((64.0 / profile.iteration_s() / 405.0 - 1.0).abs() < 1e-9);
+    assert!(outcome.stdout.contains("405.0 samples/s ± 5.0 %"), "{outcome:#?}");
+    let (_, smaller) = self::profile("smaller", &["--model", "resnet50@v100=405", "--local-batch", "32"]);
+    assert!(smaller.local_batch == 32 && smaller.forward_s() * 2.0 - profile.forward_s() < 1e-9);
+}
+
+/// A file that a person has written is checked and summed up.
+#[test]
+fn a_file_is_summed_up_or_refused_by_field() {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("written-{}.json", std::process::id()));
+    let file = path.to_string_lossy().into_owned();
+    let good = r#"{"schema": 1, "model": "mine", "device": "h100", "source": "by hand", "local_batch": 4,
+        "tensors": [{"name": "w", "elements": 20, "forward_macs_per_sample": 20}, {"name": "b", "elements": 4}],
+        "forward": [{"tensor": 0, "seconds": 0.001}, {"tensor": 1, "seconds": 0}],
+        "backward": [{"tensor": 1, "seconds": 0.002}, {"tensor": 0, "seconds": 0.0005}], "update_s": 0.0005,
+        "memory": {"fixed_bytes": 1000, "bytes_per_sample": 10, "available_bytes": 2005}}"#;
+    fs::write(&path, good).expect("a scratch file");
+    let outcome = run(paceline(&["profile", "--model", &file]), LIMIT).expect_code(0);
+    for part in
+        ["mine on h100: 2 tensors, 24 parameters", "1000 samples/s", "120 FLOP per sample", "100 samples fit in"]
+    {
+        assert!(outcome.stdout.contains(part), "no `{part}`: {outcome:#?}");
+    }
+    for (from, to, says) in [
+        ("0.002", "-0.002", "the profile is inconsistent: backward[0].seconds is no time"),
+        ("\"elements\": 4", "\"elements\": 0", "the profile is inconsistent: tensors[1].elements is 0"),
+        (", \"elements\": 4", "", "is no profile: missing field `elements` at line 2"),
+        ("\"b\"", "\"w\"", "the profile is inconsistent: tensors has two of the name `w`"),
+        ("{\"tensor\": 1, \"seconds\": 0.002}, ", "", "the profile is inconsistent: backward has no step for tensor 1"),
+        ("\"tensor\": 1, \"seconds\": 0}", "\"tensor\": 2, \"seconds\": 0}", "forward[1].tensor is 2"),
+        ("\"fixed_bytes\": 1000", "\"fixed_bytes\": 0", "memory.fixed_bytes is 0"),
+    ] {
+        let bad = good.replace(from, to);
+        assert_ne!(bad, good, "{from}");
+        fs::write(&path, bad).expect("a scratch file");
+        run(paceline(&["profile", "--model", &file]), LIMIT).expect_code(2).expect_stderr(&[&file, says]);
+    }
+    fs::remove_file(path).expect("our own file");
+}
+
+#[test]
+fn a_trace_is_read() {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("line-{}.pt.trace.json", std::process::id()));
+    // Two iterations of a linear layer of 3 × 5 without bias; 15 us of 100 are the optimiser's.
+    let event = |cat: &str, name: &str, ts: usize, dur: usize, dims: &str| {
+        format!(
+            r#"{{"ph":"X","cat":"{cat}","name":"{name}","pid":1,"tid":1,"ts":{ts},"dur":{dur},"args":{{"Input Dims":{dims}}}}}"#
+        )
+    };
+    let iteration = |began: usize| {
+        [
+            event("cpu_op", "aten::linear", began, 20, "[[8,5],[3,5],[]]"),
+            event("cpu_op", "autograd::engine::evaluate_function: MmBackward0", began + 30, 20, "[]"),
+            event("cpu_op", "torch::autograd::AccumulateGrad", began + 55, 5, "[[3,5]]"),
+            event("user_annotation", "Optimizer.step#SGD.step", began + 70, 15, "[]"),
+        ]
+    };
+    let events = [iteration(0), iteration(100)].concat().join(",");
+    fs::write(&path, format!("{{\"traceEvents\":[{events}]}}")).expect("a scratch file");
+    let (_, unnamed) = profile("unnamed", &["--from-trace", &path.to_string_lossy()]);
+    assert_eq!(unnamed.model, format!("line-{}", std::process::id()));
+    let (outcome, profile) = profile("trace", &["--from-trace", &path.to_string_lossy(), "--model", "line"]);
+    fs::remove_file(path).expect("our own file");
+    assert_eq!((profile.check(), &*profile.model, &*profile.device, profile.local_batch), (Ok(()), "line", "cpu", 8));
+    assert!((profile.iteration_s() * 1e6 - 75.0).abs() < 1e-6, "{profile:?}");
+    assert!(outcome.stdout.contains("25.0 us of it none of these"), "{outcome:#?}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    for (arguments, code, says) in [
+        (&[][..], 2, "--model <NAME>"),
+        (&["--model", "mpl"], 2, "did you mean `mlp`"),
+        (&["--model", "resnet50@h100"], 2, "PROFILE@h100=SAMPLES_PER_S"),
+        (&["--model", "resnet50@v100", "--threads", "2"], 2, "--threads says how to measure"),
+        (&["--model", "cnn@v100=900"], 2, "paceline profile --model cnn -o cnn.json"),
+        (&["--model", "none.json"], 2, "there is no profile `none.json`"),
+        (&["--model", "./Cargo.toml"], 2, "./Cargo.toml is no profile"),
+        (&["--model", "mlp", "--local-batch", "7000"], 2, "the data holds 6000"),
+        (&["--model", "mlp", "--tensors", "x.csv"], 2, "--from-trace"),
+        (&["--from-trace", "/no/such/file"], 1, "cannot read the trace /no/such/file"),
+        (&["--from-trace", "Cargo.toml"], 1, "Cargo.toml: this is no trace of PyTorch's profiler"),
+    ] {
+        run(paceline(&[&["profile"], arguments].concat()), LIMIT).expect_code(code).expect_stderr(&[says]);
+    }
+}

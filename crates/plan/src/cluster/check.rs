@@ -1,0 +1,184 @@
+//! Does a cluster make sense?
+
+use super::names::Sort;
+use super::{Cluster, Constant, LinkConstants, MeasuredRange};
+
+/// Why a cluster cannot be used.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ClusterError {
+    /// Another version of the form.
+    #[error("the cluster has schema {0}; this version of Paceline reads schema {expected}", expected = Cluster::SCHEMA)]
+    Schema(u32),
+    /// It is no TOML, or it has a field that no cluster has, or lacks one, or one is of another type.
+    #[error("line {line} of the cluster, `{text}`: {reason}")]
+    Text {
+        /// Counted from 1.
+        line: usize,
+        /// What stands there.
+        text: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A field contradicts the others, or makes no sense by itself.
+    #[error("the cluster is inconsistent: {field} {problem}")]
+    Field {
+        /// Where, such as `across.alpha_s`.
+        field: String,
+        /// What is wrong there.
+        problem: String,
+    },
+    /// No cluster and no links have this name.
+    #[error(
+        "`{name}` is no cluster that is built in: give {clusters}, or links within and between hosts, as in 25gbe+pcie4:8x4; links are {links}"
+    )]
+    Unknown {
+        /// What was given.
+        name: String,
+        /// The clusters that there are.
+        clusters: String,
+        /// The links that there are.
+        links: String,
+    },
+}
+
+/// More than this of anything is a slip of the pen: seconds, seconds per byte, shares.
+const CONSTANT_MAX: f64 = 1e6;
+const HOSTS_MAX: usize = 1 << 20;
+const WORKERS_PER_HOST_MAX: usize = 1 << 16;
+const WORKERS_MAX: usize = 1 << 26;
+
+impl Cluster {
+    /// Does it fit together? What predictions need: no number is negative that must not be, none is beyond all reason, links
+    /// that there are move bytes in some time, and the topology has room for the hosts.
+    ///
+    /// Which topologies there are is `predict`'s business: here only those are found out whose number of hosts is in their
+    /// name.
+    ///
+    /// # Errors
+    /// The first field that does not fit.
+    pub fn check(&self) -> Result<(), ClusterError> {
+        if self.schema != Cluster::SCHEMA {
+            return Err(ClusterError::Schema(self.schema));
+        }
+        self.check_size()?;
+        self.check_topology()?;
+        for (name, sort, constant) in self.clone().all() {
+            check_constant(&name, sort, constant)?;
+        }
+        check_link("within", &self.within, self.workers_per_host > 1)?;
+        check_link("across", &self.across, self.hosts + self.server_hosts > 1)?;
+        if let Some(range) = &self.measured {
+            check_range(range)?;
+        }
+        match self.price_per_host_hour {
+            Some(price) if !(price.is_finite() && price >= 0.0) => {
+                wrong("price_per_host_hour", format!("is {price}; it is an amount of money"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_size(&self) -> Result<(), ClusterError> {
+        if self.name.trim().is_empty() {
+            return wrong("name", "is empty");
+        }
+        if !(1..=HOSTS_MAX).contains(&self.hosts) {
+            return wrong("hosts", format!("is {}; there are from 1 to {HOSTS_MAX}", self.hosts));
+        }
+        if !(1..=WORKERS_PER_HOST_MAX).contains(&self.workers_per_host) {
+            let problem = format!("is {}; there are from 1 to {WORKERS_PER_HOST_MAX}", self.workers_per_host);
+            return wrong("workers_per_host", problem);
+        }
+        if self.hosts * self.workers_per_host > WORKERS_MAX {
+            return wrong("hosts", format!("times workers_per_host is more than {WORKERS_MAX} workers"));
+        }
+        if self.server_hosts > HOSTS_MAX {
+            return wrong("server_hosts", format!("is {}; there are at most {HOSTS_MAX}", self.server_hosts));
+        }
+        Ok(())
+    }
+
+    fn check_topology(&self) -> Result<(), ClusterError> {
+        let text = self.topology.trim();
+        let (kind, numbers) = text.split_once(':').unwrap_or((text, ""));
+        let two = |separator: char| -> Option<(usize, usize)> {
+            let (one, other) = numbers.split_once(separator)?;
+            Some((one.trim().parse().ok()?, other.trim().parse().ok()?))
+        };
+        let places = match kind {
+            "flat" | "tree" | "fat-tree" => return Ok(()),
+            "torus" => two('x').and_then(|(x, y)| x.checked_mul(y)),
+            "bcube" => two(':').and_then(|(ports, levels)| ports.checked_pow(u32::try_from(levels).ok()?)),
+            _ => None,
+        };
+        match places {
+            None => {
+                let problem = format!(
+                    "is `{text}`; give flat, tree:HOSTS:OVERSUBSCRIPTION, fat-tree:HOSTS:OVERSUBSCRIPTION, torus:XxY or \
+                     bcube:PORTS:LEVELS"
+                );
+                wrong("topology", problem)
+            }
+            Some(places) if places != self.hosts => {
+                wrong("topology", format!("{text} has room for {places} hosts, exactly, and hosts is {}", self.hosts))
+            }
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+fn check_constant(name: &str, sort: Sort, constant: &Constant) -> Result<(), ClusterError> {
+    let Constant { value, low, high } = *constant;
+    if [value, low, high].iter().any(|number| !number.is_finite() || number.abs() > CONSTANT_MAX) {
+        return wrong(name, format!("is {value}, from {low} to {high}: no number that one can count with"));
+    }
+    if low > value || value > high {
+        return wrong(name, format!("is {value}, and its interval is from {low} to {high}"));
+    }
+    match sort {
+        Sort::Amount if low < 0.0 => wrong(name, format!("is {value}, from {low}; it is not negative")),
+        Sort::Share if low < 0.0 || high > 1.0 => {
+            wrong(name, format!("is {value}, from {low} to {high}; it is a share from 0 to 1"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `used`: are there two places between which it carries something?
+fn check_link(class: &str, link: &LinkConstants, used: bool) -> Result<(), ClusterError> {
+    let (alpha, overhead) = (link.alpha_s.value, link.overhead_s.value);
+    if overhead > alpha {
+        let problem = format!("is {overhead}, longer than {class}.alpha_s, {alpha}, of which it is a part");
+        return wrong(format!("{class}.overhead_s"), problem);
+    }
+    if used && link.beta_s_per_byte.low <= 0.0 {
+        let problem = "is missing or 0, and there are links of this class: it is the time for a byte";
+        return wrong(format!("{class}.beta_s_per_byte"), problem);
+    }
+    let mut last = None;
+    for (index, &(bytes, seconds)) in link.points.iter().enumerate() {
+        if !(seconds.is_finite() && seconds >= 0.0) {
+            return wrong(format!("{class}.points[{index}]"), format!("takes {seconds} s, which is no time"));
+        }
+        if last.is_some_and(|last| last >= bytes) {
+            return wrong(format!("{class}.points[{index}]"), "has no more bytes than the one before");
+        }
+        last = Some(bytes);
+    }
+    Ok(())
+}
+
+fn check_range(range: &MeasuredRange) -> Result<(), ClusterError> {
+    let MeasuredRange { workers, bytes } = range;
+    if workers[0] == 0 || workers[0] > workers[1] {
+        return wrong("measured.workers", format!("is from {} to {}", workers[0], workers[1]));
+    }
+    if bytes[0] > bytes[1] {
+        return wrong("measured.bytes", format!("is from {} to {}", bytes[0], bytes[1]));
+    }
+    Ok(())
+}
+
+fn wrong(field: impl Into<String>, problem: impl Into<String>) -> Result<(), ClusterError> {
+    Err(ClusterError::Field { field: field.into(), problem: problem.into() })
+}

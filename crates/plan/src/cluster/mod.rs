@@ -1,0 +1,279 @@
+//! Clusters: what machines and their links cost, as predictions count it.
+//!
+//! `docs/clusters.md` describes the file. Each constant has its unit in its name, and an interval.
+
+mod check;
+mod constant;
+mod names;
+mod presets;
+mod text;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{LinkClass, LinkCost, LinkCosts, NetworkModel};
+pub use check::ClusterError;
+pub use constant::Constant;
+pub use presets::BUILT_IN_CLUSTERS;
+
+/// Hosts with workers, what connects them, and what operations on them cost.
+///
+/// ```
+/// use paceline_plan::{Cluster, Constant};
+///
+/// let mut cluster = Cluster::named("study-10gbe")?;
+/// assert_eq!((cluster.hosts, cluster.workers_per_host), (8, 4));
+/// cluster.across.beta_s_per_byte = Constant::between(0.8e-9, 0.7e-9, 0.9e-9);
+/// assert_eq!(Cluster::from_toml(&cluster.to_toml())?, cluster);
+/// # Ok::<(), paceline_plan::ClusterError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cluster {
+    /// The version of the form: [`Cluster::SCHEMA`].
+    pub schema: u32,
+    /// What it is called.
+    pub name: String,
+    /// Where the constants come from: measured, by what and when; fitted, to what; or stated, by whom.
+    pub source: String,
+    /// Hosts with workers.
+    pub hosts: usize,
+    /// Workers on each of them.
+    pub workers_per_host: usize,
+    /// Further hosts, which may serve and do nothing else.
+    #[serde(default)]
+    pub server_hosts: usize,
+    /// How hosts are connected: `flat`, `tree:HOSTS:OVERSUBSCRIPTION`, `fat-tree:HOSTS:OVERSUBSCRIPTION`, `torus:XxY` or
+    /// `bcube:PORTS:LEVELS`.
+    #[serde(default = "flat")]
+    pub topology: String,
+    /// Links between the workers of a host. Each worker has a port of its own in each direction.
+    #[serde(default)]
+    pub within: LinkConstants,
+    /// Links between hosts. Each host has one port in each direction, which its workers share.
+    #[serde(default)]
+    pub across: LinkConstants,
+    /// Gamma: seconds in which a worker adds a byte to another.
+    #[serde(default)]
+    pub combine_s_per_byte: Constant,
+    /// What an all-to-all operation costs besides its messages.
+    #[serde(default)]
+    pub operation: OperationConstants,
+    /// What a parameter server costs besides its messages.
+    #[serde(default)]
+    pub server: ServerConstants,
+    /// What communication and computation cost each other.
+    #[serde(default)]
+    pub interference: InterferenceConstants,
+    /// What workers compute otherwise than a worker alone.
+    #[serde(default)]
+    pub computation: ComputationConstants,
+    /// Between what the constants were measured: a prediction beyond it is an extrapolation. None: nobody has said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<MeasuredRange>,
+    /// What a host costs in an hour, in any currency. None: unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price_per_host_hour: Option<f64>,
+}
+
+/// A class of links, in the model of [`LinkCost`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkConstants {
+    /// Alpha: seconds from the start of an empty message to its arrival.
+    pub alpha_s: Constant,
+    /// Seconds for which an empty message keeps a port busy. At most alpha.
+    #[serde(default)]
+    pub overhead_s: Constant,
+    /// Beta: seconds per byte of payload, at each port.
+    pub beta_s_per_byte: Constant,
+    /// By which share beta grows for each (hosts² − 4), from the third host on: streams of many hosts that lose rate in
+    /// the network. 0 where every host gets its own rate.
+    #[serde(default)]
+    pub contention: Constant,
+    /// Seconds that an iteration loses for each (hosts² − 4), from the third host on, to streams that come late.
+    #[serde(default)]
+    pub jitter_s: Constant,
+    /// Seconds per byte more for every sender but the first of those whose streams meet at one receiver:
+    /// [`LinkCosts::contention`].
+    #[serde(default)]
+    pub incast_s_per_byte: Constant,
+    /// Times of single messages as they were measured: bytes, and seconds to their arrival; sizes rising. For those who
+    /// want to see how far alpha and beta are from them; nothing is predicted from it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub points: Vec<(u64, f64)>,
+}
+
+/// What an all-to-all operation costs in front of its messages: negotiation and launch. Operations start one after the
+/// other, so it adds up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OperationConstants {
+    /// Seconds with up to four workers.
+    pub start_s: Constant,
+    /// Seconds more for each doubling of the workers beyond four.
+    pub start_per_doubling_s: Constant,
+}
+
+/// What a parameter server costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ServerConstants {
+    /// Seconds for each partition on its way between hosts.
+    pub partition_s: Constant,
+    /// Seconds for each partition on its way within a host.
+    pub local_partition_s: Constant,
+    /// Seconds per byte of a partition between a device's memory and the host's, where there is more than one host.
+    pub copy_s_per_byte: Constant,
+    /// By which share pushing and pulling at once take longer than one of them: 0 in full duplex, 1 in half.
+    pub duplex_loss: Constant,
+    /// Seconds in which a server's processor adds a byte.
+    pub combine_s_per_byte: Constant,
+    /// Seconds per byte between a worker's host and a server's, where that differs from `across.beta_s_per_byte`: a server
+    /// has other connections than a ring. None: it does not differ.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beta_s_per_byte: Option<Constant>,
+}
+
+/// What communication and computation cost each other where they run at the same time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct InterferenceConstants {
+    /// Kappa: seconds of computation lost for each second of transfer within the host that runs beside it.
+    pub computation: Constant,
+    /// Seconds of transfer lost for each second of transfer that runs beside computation.
+    pub communication: Constant,
+}
+
+/// What workers compute otherwise than a worker alone.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ComputationConstants {
+    /// By model: seconds that an iteration of several workers computes more than that of a worker alone; negative if less.
+    /// `*` stands for all that are not named.
+    pub overhead_s: BTreeMap<String, Constant>,
+    /// The standard deviation of what workers compute in an iteration, as a share of the mean: stragglers.
+    pub spread: Constant,
+}
+
+/// Between what constants were measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeasuredRange {
+    /// The fewest workers and the most.
+    pub workers: [usize; 2],
+    /// Bytes of the smallest operation and of the largest.
+    pub bytes: [u64; 2],
+}
+
+fn flat() -> String {
+    "flat".to_owned()
+}
+
+impl Cluster {
+    /// The version of the form that this version writes and reads.
+    pub const SCHEMA: u32 = 1;
+
+    /// A cluster of which nothing is known but its links.
+    pub fn of_network(network: NetworkModel, hosts: usize, workers_per_host: usize) -> Cluster {
+        Cluster {
+            schema: Cluster::SCHEMA,
+            name: network.to_string(),
+            source: format!("the network {network}, and nothing else"),
+            hosts,
+            workers_per_host,
+            server_hosts: 0,
+            topology: flat(),
+            within: network.within.into(),
+            across: network.across.into(),
+            combine_s_per_byte: Constant::ZERO,
+            operation: OperationConstants::default(),
+            server: ServerConstants::default(),
+            interference: InterferenceConstants::default(),
+            computation: ComputationConstants::default(),
+            measured: None,
+            price_per_host_hour: None,
+        }
+    }
+
+    /// Workers on all hosts.
+    pub fn workers(&self) -> usize {
+        self.hosts * self.workers_per_host
+    }
+
+    /// How many hosts so many workers take: full ones first.
+    pub fn hosts_of(&self, workers: usize) -> usize {
+        workers.div_ceil(self.workers_per_host)
+    }
+
+    /// What the links of the whole cluster cost, for the cost model of collectives.
+    pub fn link_costs(&self) -> LinkCosts {
+        self.link_costs_among(self.hosts)
+    }
+
+    /// The same while only so many of the hosts communicate.
+    pub fn link_costs_among(&self, hosts: usize) -> LinkCosts {
+        let gamma = self.combine_s_per_byte.value;
+        let across = self.across.cost(gamma);
+        let beta = across.beta * (1.0 + self.across.contention.value * crowding(hosts));
+        LinkCosts {
+            within: self.within.cost(gamma),
+            across: LinkCost { beta, ..across },
+            contention: self.across.incast_s_per_byte.value,
+        }
+    }
+
+    /// Its links as topologies and emulations have them.
+    pub fn network(&self) -> NetworkModel {
+        NetworkModel { within: self.within.class(), across: self.across.class() }
+    }
+
+    /// Seconds that an iteration of so many hosts loses to streams that come late.
+    pub fn jitter_s(&self, hosts: usize) -> f64 {
+        self.across.jitter_s.value * crowding(hosts)
+    }
+
+    /// Seconds in front of each all-to-all operation of so many workers.
+    pub fn start_s(&self, workers: usize) -> f64 {
+        let doublings = (workers as f64 / 4.0).log2().max(0.0);
+        self.operation.start_s.value + self.operation.start_per_doubling_s.value * doublings
+    }
+
+    /// Seconds that an iteration of a model computes more than that of a worker alone.
+    pub fn overhead_s(&self, model: &str) -> f64 {
+        let of = &self.computation.overhead_s;
+        of.get(model).or_else(|| of.get("*")).map_or(0.0, |overhead| overhead.value)
+    }
+}
+
+/// hosts² − 4, and 0 up to two hosts: how much more hosts are in each other's way than two.
+fn crowding(hosts: usize) -> f64 {
+    (hosts as f64 * hosts as f64 - 4.0).max(0.0)
+}
+
+impl LinkConstants {
+    /// The values, as a cost model has them, with `gamma` seconds per byte reduced.
+    pub fn cost(&self, gamma: f64) -> LinkCost {
+        self.class().cost(gamma)
+    }
+
+    fn class(&self) -> LinkClass {
+        LinkClass {
+            alpha_s: self.alpha_s.value,
+            overhead_s: self.overhead_s.value,
+            beta_s_per_byte: self.beta_s_per_byte.value,
+        }
+    }
+}
+
+impl From<LinkClass> for LinkConstants {
+    fn from(class: LinkClass) -> LinkConstants {
+        LinkConstants {
+            alpha_s: class.alpha_s.into(),
+            overhead_s: class.overhead_s.into(),
+            beta_s_per_byte: class.beta_s_per_byte.into(),
+            ..LinkConstants::default()
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The file: TOML that a person can write.
+//!
+//! It is read by the `toml` crate and written here: numbers like 8.8e-10 are to look like that, and what is zero without
+//! doubt is left out.
+
+use std::fmt::{self, Write};
+use std::ops::Range;
+
+use serde::Deserialize;
+
+use super::names::OVERHEADS;
+use super::{Cluster, ClusterError, Constant, LinkConstants, MeasuredRange};
+
+const HEAD: &str = "\
+# A cluster. Times are in seconds, { value, low, high } is a value and its 95 % interval; what is missing is 0.
+# docs/clusters.md says what each field means.
+";
+
+/// So much of a line that is wrong is quoted.
+const QUOTED: usize = 80;
+
+impl Cluster {
+    /// The cluster that a text describes, [checked](Cluster::check).
+    ///
+    /// # Errors
+    /// What is wrong with it, and where.
+    pub fn from_toml(text: &str) -> Result<Cluster, ClusterError> {
+        /// All versions have this field; the others are none of this version's business.
+        #[derive(Deserialize)]
+        struct Version {
+            schema: u32,
+        }
+        if let Ok(Version { schema }) = toml::from_str(text)
+            && schema != Cluster::SCHEMA
+        {
+            return Err(ClusterError::Schema(schema));
+        }
+        let cluster: Cluster = toml::from_str(text).map_err(|error| in_line(text, error.span(), error.message()))?;
+        cluster.check()?;
+        Ok(cluster)
+    }
+
+    /// The text that [`Cluster::from_toml`] reads as the same cluster, if this one passes [`Cluster::check`].
+    pub fn to_toml(&self) -> String {
+        let mut text = HEAD.to_owned();
+        // Writing to a text does not fail.
+        let _ = self.write(&mut text);
+        text
+    }
+
+    fn write(&self, out: &mut String) -> fmt::Result {
+        writeln!(out, "schema = {}", self.schema)?;
+        for (name, value) in [("name", &self.name), ("source", &self.source)] {
+            writeln!(out, "{name} = {}", quoted(value))?;
+        }
+        writeln!(out, "hosts = {}", self.hosts)?;
+        writeln!(out, "workers_per_host = {}", self.workers_per_host)?;
+        if self.server_hosts > 0 {
+            writeln!(out, "server_hosts = {}", self.server_hosts)?;
+        }
+        writeln!(out, "topology = {}", quoted(&self.topology))?;
+        if let Some(price) = self.price_per_host_hour {
+            writeln!(out, "price_per_host_hour = {}", number(price))?;
+        }
+        self.write_constants(out)?;
+        if let Some(MeasuredRange { workers, bytes }) = self.measured {
+            writeln!(out, "\n[measured]")?;
+            writeln!(out, "workers = [{}, {}]", workers[0], workers[1])?;
+            writeln!(out, "bytes = [{}, {}]", bytes[0], bytes[1])?;
+        }
+        Ok(())
+    }
+
+    /// Table by table, in the order of [`Cluster::constants`].
+    fn write_constants(&self, out: &mut String) -> fmt::Result {
+        let mut open = String::new();
+        for (name, constant) in self.constants() {
+            let (table, key) = match name.strip_prefix(OVERHEADS) {
+                Some(model) => (OVERHEADS.trim_end_matches('.'), quoted(model)),
+                None => match name.split_once('.') {
+                    Some((table, key)) => (table, key.to_owned()),
+                    None => ("", name.clone()),
+                },
+            };
+            let link = match table {
+                "within" => Some(&self.within),
+                "across" => Some(&self.across),
+                _ => None,
+            };
+            // A link that is there has these two, and a model or a server's beta that is named, its value.
+            let needed = link.is_some_and(|link| *link != LinkConstants::default())
+                && ["alpha_s", "beta_s_per_byte"].contains(&&*key)
+                || table == OVERHEADS.trim_end_matches('.')
+                || (table, &*key) == ("server", "beta_s_per_byte");
+            if constant != Constant::ZERO || needed {
+                if table != open {
+                    writeln!(out, "\n[{table}]")?;
+                    table.clone_into(&mut open);
+                }
+                writeln!(out, "{key} = {}", of_constant(&constant))?;
+            }
+            if let Some(link) = link.filter(|link| key == "incast_s_per_byte" && !link.points.is_empty()) {
+                write_points(&link.points, out)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// At the end of a link's table, which is open: a link that has points is not the default.
+fn write_points(points: &[(u64, f64)], out: &mut String) -> fmt::Result {
+    let points: Vec<String> =
+        points.iter().map(|(bytes, seconds)| format!("[{bytes}, {}]", number(*seconds))).collect();
+    writeln!(out, "points = [{}]", points.join(", "))
+}
+
+fn of_constant(constant: &Constant) -> String {
+    if constant.is_exact() {
+        return number(constant.value);
+    }
+    let Constant { value, low, high } = constant;
+    format!("{{ value = {}, low = {}, high = {} }}", number(*value), number(*low), number(*high))
+}
+
+/// Reading it gives the same number. Small ones have an exponent.
+fn number(value: f64) -> String {
+    let size = value.abs();
+    if size == 0.0 || (1e-2..1e6).contains(&size) { format!("{value:?}") } else { format!("{value:e}") }
+}
+
+/// A basic string of TOML.
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => out.extend(['\\', letter]),
+            letter if letter.is_control() => {
+                let _ = write!(out, "\\U{:08x}", u32::from(letter));
+            }
+            letter => out.push(letter),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// An error of the reader, with the line where it begins.
+pub(super) fn in_line(text: &str, span: Option<Range<usize>>, message: &str) -> ClusterError {
+    let start = span.map_or(0, |span| span.start);
+    let before = text.get(..start).unwrap_or(text);
+    let line = before.matches('\n').count();
+    let quoted: String = text.lines().nth(line).unwrap_or_default().trim().chars().take(QUOTED).collect();
+    let reason = message.lines().map(str::trim).collect::<Vec<_>>().join("; ");
+    ClusterError::Text { line: line + 1, text: quoted, reason }
+}

@@ -1,0 +1,261 @@
+//! Profiles of devices that one does not have, from published throughputs.
+//!
+//! Forward and backward are as long as the throughput says, and shared among the tensors as before. The optimiser is bound
+//! by memory: where both devices' bandwidths are known, its time goes with them. Neither is measured, so every such profile
+//! says how uncertain it is, and what it was scaled from.
+
+use crate::{Profile, Step};
+
+/// Devices of which throughputs are built in: what one of them trained in a second, and its memory bandwidth.
+struct Device {
+    name: &'static str,
+    /// Images per second, ResNet-50.
+    resnet50: f64,
+    /// Samples per second, BERT-Base fine-tuned on SQuAD.
+    bert_base: f64,
+    /// 10⁹ bytes per second, by the maker's data sheet.
+    memory_gbps: f64,
+}
+
+/// Training in fp32 (TF32 where the device has it) by PyTorch, one device, the largest batch that fits: Lambda,
+/// `deeplearning-benchmark`, `pytorch-train-throughput-fp32.csv` at commit 000bc82, columns `resnet50` and
+/// `bert_base_squad`. One laboratory's numbers with one program, so that their ratios say more than the numbers do.
+const DEVICES: [Device; 11] = [
+    device("rtx2080ti", 275.0, 30.0, 616.0),
+    device("gtx1080ti", 196.0, 28.0, 484.0),
+    device("titanrtx", 306.0, 39.0, 672.0),
+    device("rtx6000", 301.0, 38.0, 672.0),
+    device("rtx8000", 300.0, 38.0, 672.0),
+    device("v100", 368.0, 42.0, 900.0),
+    device("rtx3080", 384.0, 47.0, 760.0),
+    device("rtx3090", 471.0, 74.0, 936.0),
+    device("rtxa6000", 437.0, 95.0, 768.0),
+    device("a100-pcie", 744.0, 142.0, 1555.0),
+    device("a100-sxm4", 798.0, 154.0, 1555.0),
+];
+
+const fn device(name: &'static str, resnet50: f64, bert_base: f64, memory_gbps: f64) -> Device {
+    Device { name, resnet50, bert_base, memory_gbps }
+}
+
+/// The same laboratory's later table (newer containers; commit 0551cb7) has A100 PCIe, A6000 and RTX 3090 by 18, 18 and 9 %
+/// faster on ResNet-50, and V100 as fast: a ratio of two devices depends that much on the program.
+const RESNET50_UNCERTAINTY: f64 = 0.1;
+/// On BERT the later table differs by up to 26 %. And a device with more memory was given a larger batch: RTX 8000 is, by
+/// its ResNet-50, 1.09 times an RTX 2080 Ti, and has 1.27 times its BERT.
+const BERT_UNCERTAINTY: f64 = 0.2;
+/// Of a throughput that was given without its uncertainty. Publications of ResNet-50 in fp32 on one RTX 2080 Ti are 253
+/// (arXiv 2005.13247), 275 (above) and 294 images/s (Lambda, TensorFlow 1.12).
+const GIVEN_UNCERTAINTY: f64 = 0.1;
+
+/// Why a profile cannot be scaled.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ScaleError {
+    /// What stands behind the `@` cannot be read.
+    #[error(
+        "`{target}` names no device to scale to: write GPU, GPU=SAMPLES_PER_S or GPU=SAMPLES_PER_S:PERCENT%, as in \
+         resnet50@v100=405:10%"
+    )]
+    Target {
+        /// What stands there.
+        target: String,
+    },
+    /// No throughput was given, and none is known.
+    #[error(
+        "no throughput of {model} is built in that compares {from} with {device}; give a published one: \
+         PROFILE@{device}=SAMPLES_PER_S (built in for resnet50 and bert: {known})",
+        known = DEVICES.map(|device| device.name).join(", ")
+    )]
+    Unpublished {
+        /// The profile's model.
+        model: String,
+        /// The profile's device.
+        from: String,
+        /// The other one.
+        device: String,
+    },
+}
+
+/// The profile on another device. `target` is what stands behind the `@` of `model@gpu`: a device of which a throughput is
+/// built in (`v100`), or any device with the samples per second that one of them trains at the profile's local batch
+/// (`v100=405`), and how uncertain they are (`v100=405:5%`). All times are scaled; the order of steps, and the tensors,
+/// stay. What the worker takes in memory is not known there.
+///
+/// # Errors
+/// `target` cannot be read, or nothing is known of the device.
+pub fn scaled_profile(profile: &Profile, target: &str) -> Result<Profile, ScaleError> {
+    let malformed = || ScaleError::Target { target: target.to_owned() };
+    let (device, given) = match target.split_once('=') {
+        Some((device, throughput)) => (device, Some(throughput_of(throughput).ok_or_else(malformed)?)),
+        None => (target, None),
+    };
+    if device.trim().is_empty() || device.contains(char::is_whitespace) {
+        return Err(malformed());
+    }
+    match given {
+        Some((samples_per_s, uncertainty)) => Ok(at_throughput(profile, device, samples_per_s, uncertainty)),
+        None => by_ratio(profile, device).ok_or_else(|| ScaleError::Unpublished {
+            model: profile.model.clone(),
+            from: profile.device.clone(),
+            device: device.to_owned(),
+        }),
+    }
+}
+
+/// `405`, `405:5%`.
+fn throughput_of(text: &str) -> Option<(f64, f64)> {
+    let (samples, percent) = text.split_once(':').map_or((text, None), |(samples, percent)| (samples, Some(percent)));
+    let samples_per_s: f64 = samples.parse().ok()?;
+    let uncertainty = match percent {
+        Some(percent) => percent.strip_suffix('%')?.parse::<f64>().ok()? / 100.0,
+        None => GIVEN_UNCERTAINTY,
+    };
+    let sensible = samples_per_s.is_finite() && samples_per_s > 0.0 && (0.0..1.0).contains(&uncertainty);
+    sensible.then_some((samples_per_s, uncertainty))
+}
+
+/// The iteration takes as long as the throughput says.
+fn at_throughput(profile: &Profile, device: &str, samples_per_s: f64, uncertainty: f64) -> Profile {
+    let iteration_s = profile.local_batch as f64 / samples_per_s;
+    let evenly = iteration_s / profile.iteration_s().max(f64::MIN_POSITIVE);
+    let memory = known(&profile.device).zip(known(device)).map(|(from, to)| from.memory_gbps / to.memory_gbps);
+    // The optimiser cannot take longer than all of it.
+    let update = memory.filter(|factor| profile.update_s * factor < iteration_s).unwrap_or(evenly);
+    let computation_s = profile.forward_s() + profile.backward_s();
+    let computation = (iteration_s - profile.update_s * update) / computation_s.max(f64::MIN_POSITIVE);
+    let what = format!("scaled from {} to {samples_per_s} samples/s on one {device}, as given", profile.device);
+    scaled(profile, device, [computation, update], uncertainty, &what)
+}
+
+/// As many times faster as the published throughputs differ.
+fn by_ratio(profile: &Profile, device: &str) -> Option<Profile> {
+    let (from, to) = known(&profile.device).zip(known(device))?;
+    type Throughput = fn(&Device) -> f64;
+    let (throughput, of, published): (Throughput, _, _) = match &*profile.model {
+        "resnet50" => (|device| device.resnet50, "ResNet-50", RESNET50_UNCERTAINTY),
+        "bert-base" | "bert-large" => (|device| device.bert_base, "BERT-Base", BERT_UNCERTAINTY),
+        _ => return None,
+    };
+    let (slower, faster) = (throughput(from), throughput(to));
+    let what = format!(
+        "scaled from {} to {device} as {of} trains there, {slower} and {faster} samples/s (Lambda, \
+         deeplearning-benchmark, fp32), the optimiser as their memories' bandwidths",
+        profile.device
+    );
+    // What is uncertain in the profile stays so.
+    let uncertainty = published.hypot(profile.uncertainty.unwrap_or(0.0));
+    let factors = [slower / faster, from.memory_gbps / to.memory_gbps];
+    Some(scaled(profile, device, factors, uncertainty, &what))
+}
+
+fn known(device: &str) -> Option<&'static Device> {
+    DEVICES.iter().find(|known| known.name == device)
+}
+
+fn scaled(profile: &Profile, device: &str, [computation, update]: [f64; 2], uncertainty: f64, what: &str) -> Profile {
+    let longer = |steps: &[Step]| -> Vec<Step> {
+        steps.iter().map(|step| Step { seconds: step.seconds * computation, ..*step }).collect()
+    };
+    Profile {
+        device: device.to_owned(),
+        source: format!("{what}; {}", profile.source),
+        forward: longer(&profile.forward),
+        backward: longer(&profile.backward),
+        update_s: profile.update_s * update,
+        uncertainty: Some(uncertainty),
+        memory: None,
+        ..profile.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::built_in_profile;
+
+    fn base(name: &str) -> Profile {
+        built_in_profile(name).expect("it is built in")
+    }
+
+    fn near(left: f64, right: f64) -> bool {
+        (left / right - 1.0).abs() < 1e-9
+    }
+
+    #[test]
+    fn a_given_throughput_is_that_of_the_profile() {
+        for (model, target, samples_per_s) in
+            [("resnet50", "v100=405", 405.0), ("bert-large", "h100=1e3:7.5%", 1000.0), ("bert-base", "x=0.25", 0.25)]
+        {
+            let (base, scaled) = (base(model), scaled_profile(&base(model), target).expect(target));
+            assert_eq!(scaled.check(), Ok(()), "{target}");
+            assert!(near(base.local_batch as f64 / scaled.iteration_s(), samples_per_s), "{target}");
+            // The same tensors in the same order and proportion.
+            assert_eq!((&scaled.tensors, &scaled.ready_order()), (&base.tensors, &base.ready_order()));
+            let ratio = |profile: &Profile| profile.backward[7].seconds / profile.backward_s();
+            assert!(near(ratio(&scaled), ratio(&base)));
+            assert!(scaled.source.contains("as given") && scaled.source.ends_with(&base.source), "{}", scaled.source);
+        }
+        let uncertainty = |target| scaled_profile(&base("resnet50"), target).expect(target).uncertainty;
+        assert_eq!((uncertainty("v100=405"), uncertainty("v100=405:5%")), (Some(GIVEN_UNCERTAINTY), Some(0.05)));
+    }
+
+    #[test]
+    fn the_optimiser_goes_with_the_memory() {
+        let (base, v100) = (base("bert-large"), scaled_profile(&base("bert-large"), "v100=70").expect("V100"));
+        assert!(near(v100.update_s, base.update_s * 616.0 / 900.0), "{}", v100.update_s);
+        // Nothing is known of the other device; and no optimiser takes longer than the whole iteration.
+        for target in ["h100=300", "v100=100000"] {
+            let scaled = scaled_profile(&base, target).expect(target);
+            assert!(near(scaled.update_s / scaled.iteration_s(), base.update_s / base.iteration_s()), "{target}");
+        }
+    }
+
+    #[test]
+    fn published_ratios_scale_what_is_built_in() {
+        let scaled = scaled_profile(&base("resnet50"), "v100").expect("V100");
+        assert!(near(scaled.forward_s(), base("resnet50").forward_s() * 275.0 / 368.0));
+        assert_eq!((&*scaled.device, scaled.uncertainty), ("v100", Some(RESNET50_UNCERTAINTY)));
+        assert!(scaled.source.contains("275 and 368 samples/s"), "{}", scaled.source);
+        // There and back again, and by way of a third one.
+        let there = scaled_profile(&scaled_profile(&base("bert-base"), "a100-sxm4").unwrap(), "rtx3090").unwrap();
+        let back = scaled_profile(&there, "rtx2080ti").unwrap();
+        assert!(near(back.iteration_s(), base("bert-base").iteration_s()));
+        assert!(near(back.uncertainty.unwrap(), BERT_UNCERTAINTY * 3f64.sqrt()), "{:?}", back.uncertainty);
+    }
+
+    #[test]
+    fn the_page_about_models_has_what_is_built_in() {
+        let page = include_str!("../../../docs/models.md");
+        for Device { name, resnet50, bert_base, memory_gbps } in DEVICES {
+            let row = format!("| `{name}` | {resnet50} | {bert_base} | {memory_gbps} |");
+            assert!(page.contains(&row), "docs/models.md has no row `{row}`");
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused() {
+        let refused = |profile: &Profile, target: &str| scaled_profile(profile, target).unwrap_err();
+        for target in [
+            "",
+            "=405",
+            "v100=",
+            "v100=fast",
+            "v100=-3",
+            "v100=0",
+            "v100=inf",
+            "v100=nan",
+            "v100=405:5",
+            "v100=405:100%",
+            "v100=405:-1%",
+            "a b=3",
+        ] {
+            assert_eq!(refused(&base("resnet50"), target), ScaleError::Target { target: target.into() }, "{target}");
+        }
+        let error = refused(&base("resnet50"), "h100").to_string();
+        assert!(error.contains("PROFILE@h100=SAMPLES_PER_S") && error.contains("a100-sxm4"), "{error}");
+        let own = Profile { model: "own".into(), ..base("resnet50") };
+        assert!(matches!(refused(&own, "v100"), ScaleError::Unpublished { .. }));
+        let elsewhere = Profile { device: "cpu".into(), ..base("resnet50") };
+        assert!(matches!(refused(&elsewhere, "v100"), ScaleError::Unpublished { .. }));
+    }
+}

@@ -1,0 +1,335 @@
+//! Clusters: what they answer, what is refused, that their file is read as it was written, and that it is documented.
+
+use std::collections::BTreeSet;
+
+use paceline_plan::{
+    BUILT_IN_CLUSTERS, Cluster, ClusterError, Constant, LinkConstants, MeasuredRange, NetworkModel, PCIE_3_X16,
+};
+
+/// With every field.
+fn full() -> Cluster {
+    let mut cluster = Cluster::of_network(NetworkModel::TEN_GBE, 4, 2);
+    cluster.name = "a \"name\"\twith\\ everything é\u{7f}".into();
+    cluster.source = "made up,\nby hand".into();
+    cluster.server_hosts = 3;
+    cluster.topology = "torus:2x2".into();
+    for class in [&mut cluster.within, &mut cluster.across] {
+        class.points = vec![(1, 1.5e-5), (1 << 20, 0.1), (1 << 40, 1e3)];
+    }
+    cluster.server.beta_s_per_byte = Some(Constant::ZERO);
+    cluster.computation.overhead_s.insert("*".into(), Constant::ZERO);
+    cluster.computation.overhead_s.insert("a.b \"c\"".into(), Constant::between(-1e-3, -2e-3, 0.5));
+    cluster.measured = Some(MeasuredRange { workers: [2, 8], bytes: [0, u64::from(u32::MAX)] });
+    cluster.price_per_host_hour = Some(3.06);
+    let names: Vec<String> = cluster.constants().into_iter().map(|(name, _)| name).collect();
+    for (index, name) in names.iter().enumerate().filter(|(_, name)| !name.starts_with("computation.overhead_s")) {
+        // All different, and shares.
+        let value = 0.5 / (index + 2) as f64;
+        *cluster.constant_mut(name).unwrap() = Constant::between(value, value * 0.9, value * 1.1);
+    }
+    for link in ["within", "across"] {
+        *cluster.constant_mut(&format!("{link}.overhead_s")).unwrap() = Constant::exact(1e-7);
+    }
+    cluster
+}
+
+#[test]
+fn a_cluster_is_read_as_it_was_written() {
+    let all = full();
+    all.check().unwrap();
+    let text = all.to_toml();
+    assert_eq!(Cluster::from_toml(&text).unwrap(), all, "{text}");
+    assert_eq!(serde_json::from_str::<Cluster>(&serde_json::to_string(&all).unwrap()).unwrap(), all);
+    for name in BUILT_IN_CLUSTERS {
+        let cluster = Cluster::named(name).unwrap();
+        assert_eq!((&*cluster.name, Cluster::from_toml(&cluster.to_toml())), (name, Ok(cluster.clone())));
+    }
+    for name in Cluster::link_names() {
+        let cluster = Cluster::named(&name).unwrap();
+        assert_eq!(Cluster::from_toml(&cluster.to_toml()), Ok(cluster), "{name}");
+    }
+}
+
+/// Any number: none loses a digit on its way through the text.
+#[test]
+fn numbers_survive_the_text() {
+    let mut random = Random(7);
+    let mut cluster = Cluster::of_network(NetworkModel::TEN_GBE, 2, 2);
+    for _ in 0..500 {
+        let value = (random.next() >> 11) as f64 / (1_u64 << 53) as f64 * 10_f64.powi(-((random.next() % 40) as i32));
+        cluster.operation.start_s = Constant::between(value, value / 3.0, value * 1e3);
+        assert_eq!(Cluster::from_toml(&cluster.to_toml()).unwrap(), cluster);
+    }
+}
+
+#[test]
+fn a_person_may_leave_out_what_does_not_matter() {
+    let short = "\
+        schema = 1\nname = \"mine\"\nsource = \"by hand\"\nhosts = 2\nworkers_per_host = 1\n\
+        across = { alpha_s = 5e-5, beta_s_per_byte = { value = 9e-10, low = 8e-10, high = 1e-9 } }\n";
+    let cluster = Cluster::from_toml(short).unwrap();
+    assert_eq!((cluster.workers(), &*cluster.topology, cluster.within.clone()), (2, "flat", LinkConstants::default()));
+    assert_eq!(cluster.across.beta_s_per_byte, Constant::between(9e-10, 8e-10, 1e-9));
+    assert_eq!(Cluster::from_toml(&cluster.to_toml()), Ok(cluster));
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_and_named() {
+    type Change = fn(&mut Cluster);
+    let cases: [(Change, &str); 27] = [
+        (|cluster| cluster.schema = 2, "schema 2; this version of Paceline reads schema 1"),
+        (|cluster| cluster.name = " ".into(), "name is empty"),
+        (|cluster| cluster.hosts = 0, "hosts is 0"),
+        (|cluster| cluster.hosts = usize::MAX, "hosts is"),
+        (|cluster| cluster.workers_per_host = 0, "workers_per_host is 0"),
+        (|cluster| cluster.workers_per_host = usize::MAX, "workers_per_host is"),
+        (|cluster| (cluster.hosts, cluster.workers_per_host) = (1 << 20, 1 << 16), "hosts times workers_per_host"),
+        (|cluster| cluster.server_hosts = usize::MAX, "server_hosts is"),
+        (|cluster| cluster.topology = "ring".into(), "topology is `ring`"),
+        (|cluster| cluster.topology = "torus:4x".into(), "topology is `torus:4x`"),
+        (|cluster| cluster.topology = "torus:4x2".into(), "topology torus:4x2 has room for 8 hosts, exactly"),
+        (|cluster| cluster.topology = "bcube:3:2".into(), "topology bcube:3:2 has room for 9 hosts, exactly"),
+        (|cluster| cluster.topology = "bcube:9:99999".into(), "topology is `bcube:9:99999`"),
+        (|cluster| cluster.across.alpha_s = (-1.0).into(), "across.alpha_s is -1"),
+        (|cluster| cluster.within.beta_s_per_byte = f64::INFINITY.into(), "within.beta_s_per_byte is inf"),
+        (|cluster| cluster.operation.start_s.high = f64::NAN, "operation.start_s is"),
+        (|cluster| cluster.operation.start_s.low = 1.0, "operation.start_s is"),
+        (|cluster| cluster.server.partition_s = Constant::between(1.0, -1.0, 2.0), "server.partition_s is 1, from -1"),
+        (|cluster| cluster.server.duplex_loss.high = 1.5, "server.duplex_loss is"),
+        (|cluster| cluster.across.overhead_s = 1.0.into(), "across.overhead_s is 1, longer than across.alpha_s"),
+        (|cluster| cluster.across.beta_s_per_byte = Constant::ZERO, "across.beta_s_per_byte is missing or 0"),
+        (|cluster| cluster.within.points[1].0 = 0, "within.points[1] has no more bytes"),
+        (|cluster| cluster.within.points[2].1 = -1.0, "within.points[2] takes -1 s"),
+        (|cluster| cluster.measured = Some(MeasuredRange { workers: [0, 4], bytes: [1, 2] }), "measured.workers is"),
+        (|cluster| cluster.measured = Some(MeasuredRange { workers: [2, 4], bytes: [2, 1] }), "measured.bytes is"),
+        (|cluster| cluster.price_per_host_hour = Some(f64::NAN), "price_per_host_hour is NaN"),
+        (
+            |cluster| _ = cluster.computation.overhead_s.insert("m".into(), Constant::exact(f64::INFINITY)),
+            "computation.overhead_s.m is inf",
+        ),
+    ];
+    for (change, says) in cases {
+        let mut cluster = full();
+        change(&mut cluster);
+        let error = cluster.check().expect_err(says).to_string();
+        assert!(error.contains(says), "`{error}` does not say `{says}`");
+        // What is refused here is refused in a file, too.
+        assert!(Cluster::from_toml(&cluster.to_toml()).is_err(), "{says}");
+    }
+}
+
+#[test]
+fn what_is_wrong_in_a_file_is_named_with_its_line() {
+    let file = Cluster::named("study-10gbe").unwrap().to_toml();
+    for (from, to, says) in [
+        ("schema = 1", "schema = 2\nfuture = 3", "the cluster has schema 2"),
+        ("hosts = 8", "hosts = -8", "hosts = -8"),
+        ("hosts = 8", "", "missing field `hosts`"),
+        ("hosts = 8", "hosts = 8\nhots = 8", "unknown field `hots`"),
+        ("[within]", "[wthin]", "unknown field `wthin`"),
+        ("[across]", "[across.nic]", "line"),
+        ("alpha_s = 0.0", "alpha_us = 0.0", "unknown field `alpha_us`"),
+        ("alpha_s = 0.0", "alpha_s = \"50us\"", "`alpha_s = \"50us\"`: invalid type"),
+        ("alpha_s = 0.0", "alpha_s = nan", "within.alpha_s is NaN"),
+        ("alpha_s = 0.0", "alpha_s = { value = 0.0, low = 0.0 }", "missing field `high`"),
+        ("alpha_s = 0.0", "alpha_s = ", "`alpha_s =`"),
+        ("workers = [4, 32]", "workers = [4]", "workers = [4]"),
+    ] {
+        assert!(file.contains(from), "{file}");
+        let wrong = file.replacen(from, to, 1);
+        let error = Cluster::from_toml(&wrong).expect_err(says);
+        assert!(error.to_string().contains(says), "`{error}` does not say `{says}`");
+    }
+    let error = Cluster::from_toml(&file.replacen("alpha_s = 0.0", "alpha_us = 0.0", 1)).unwrap_err();
+    let ClusterError::Text { line, text, .. } = error else { panic!("{error}") };
+    let place = file.lines().position(|line| line.starts_with("alpha_s")).unwrap();
+    assert_eq!((line, &*text), (place + 1, "alpha_us = 0.0"));
+    assert!(Cluster::from_toml("").unwrap_err().to_string().contains("missing field"));
+}
+
+/// Whatever stands in a file: it is read or refused, and nothing else.
+#[test]
+fn a_mutated_file_is_read_or_refused() {
+    let seed = 20_261_121;
+    println!("seed {seed}");
+    let mut random = Random(seed);
+    let originals: Vec<Vec<u8>> =
+        BUILT_IN_CLUSTERS.map(|name| Cluster::named(name).unwrap().to_toml().into_bytes()).into_iter().collect();
+    let (mut read, mut refused) = (0, 0);
+    for _ in 0..2_000 {
+        let mut bytes = random.of(&originals).clone();
+        for _ in 0..1 + random.next() % 4 {
+            if bytes.len() < 8 {
+                break;
+            }
+            let at = random.next() as usize % bytes.len();
+            match random.next() % 6 {
+                0 => bytes[at] = random.next() as u8,
+                1 => bytes[at] = *random.of(b"0123456789-+.eE={}[]\"\\\n#nafi'"),
+                2 => _ = bytes.remove(at),
+                3 => bytes.truncate(at.max(1)),
+                4 => bytes.splice(at..at, random.of(&PIECES).bytes()).for_each(drop),
+                _ => {
+                    let (end, other) = ((at + random.next() as usize % 40).min(bytes.len()), random.of(&originals));
+                    let from = random.0 as usize % other.len();
+                    bytes.splice(at..end, other[from..].iter().copied().take(end - at)).for_each(drop);
+                }
+            }
+        }
+        match Cluster::from_toml(&String::from_utf8_lossy(&bytes)) {
+            Ok(cluster) => {
+                assert_eq!(Cluster::from_toml(&cluster.to_toml()).unwrap(), cluster);
+                assert!(cluster.link_costs().across.beta.is_finite());
+                read += 1;
+            }
+            Err(error) => {
+                assert!(!error.to_string().is_empty());
+                refused += 1;
+            }
+        }
+    }
+    println!("{read} were read, {refused} refused");
+    assert!(read > 20 && refused > 500, "{read} were read, {refused} refused");
+}
+
+const PIECES: [&str; 10] = [
+    "1e999",
+    "-0.0",
+    "nan",
+    "[[",
+    "{ value = ",
+    "99999999999999999999",
+    "\u{feff}",
+    "1979-05-27",
+    "\"\"\"",
+    "a.b.c = 1\n",
+];
+
+/// Marsaglia, "Xorshift RNGs" (2003).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+        &all[self.next() as usize % all.len()]
+    }
+}
+
+#[test]
+fn links_cost_what_the_cluster_says() {
+    let cluster = Cluster::of_network(NetworkModel::TEN_GBE, 8, 4);
+    cluster.check().unwrap();
+    assert_eq!((cluster.network(), cluster.workers(), cluster.hosts_of(9)), (NetworkModel::TEN_GBE, 32, 3));
+    let costs = cluster.link_costs();
+    assert_eq!((costs.within, costs.across), (PCIE_3_X16.cost(0.0), NetworkModel::TEN_GBE.across.cost(0.0)));
+    let mut crowded = cluster.clone();
+    crowded.across.contention = Constant::exact(0.01);
+    crowded.across.jitter_s = Constant::exact(1e-3);
+    crowded.across.incast_s_per_byte = Constant::exact(1e-10);
+    crowded.combine_s_per_byte = Constant::exact(3e-10);
+    for hosts in [0, 1, 2] {
+        assert_eq!(crowded.link_costs_among(hosts).across.beta, costs.across.beta);
+        assert_eq!(crowded.jitter_s(hosts), 0.0);
+    }
+    assert!((crowded.link_costs().across.beta / costs.across.beta - 1.6).abs() < 1e-12);
+    assert!((crowded.jitter_s(4) - 12e-3).abs() < 1e-12);
+    let found = crowded.link_costs_among(3);
+    assert_eq!((found.contention, found.within.gamma, found.across.gamma), (1e-10, 3e-10, 3e-10));
+}
+
+#[test]
+fn starts_and_overheads_grow_as_they_are_named() {
+    let mut cluster = Cluster::of_network(NetworkModel::TEN_GBE, 8, 4);
+    cluster.operation.start_s = Constant::exact(2e-4);
+    cluster.operation.start_per_doubling_s = Constant::exact(1e-4);
+    for (workers, start) in [(1, 2e-4), (4, 2e-4), (8, 3e-4), (32, 5e-4)] {
+        assert!((cluster.start_s(workers) - start).abs() < 1e-15, "{workers}");
+    }
+    assert_eq!(cluster.overhead_s("resnet50"), 0.0);
+    cluster.computation.overhead_s.insert("*".into(), Constant::exact(0.5));
+    cluster.computation.overhead_s.insert("resnet50".into(), Constant::exact(-0.25));
+    assert_eq!((cluster.overhead_s("resnet50"), cluster.overhead_s("other")), (-0.25, 0.5));
+}
+
+#[test]
+fn every_constant_has_a_name_of_its_own() {
+    let mut cluster = full();
+    let constants = cluster.constants();
+    let names: BTreeSet<&String> = constants.iter().map(|(name, _)| name).collect();
+    assert_eq!((names.len(), constants.len()), (26, 26), "{names:?}");
+    for (name, constant) in &constants {
+        assert_eq!(cluster.constant_mut(name), Some(&mut constant.clone()), "{name}");
+    }
+    assert_eq!(cluster.constant_mut("across.gamma"), None);
+}
+
+/// docs/clusters.md has a row for every field of the file, and for every name.
+#[test]
+fn every_field_is_documented() {
+    let page = include_str!("../../../docs/clusters.md");
+    let documented: BTreeSet<&str> =
+        page.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    let mut written = BTreeSet::new();
+    let value = serde_json::to_value(full()).unwrap();
+    for (name, value) in value.as_object().unwrap() {
+        written.insert(name.clone());
+        if let Some(table) = value.as_object().filter(|table| !table.contains_key("low")) {
+            written.extend(table.keys().cloned());
+        }
+    }
+    for field in &written {
+        assert!(documented.contains(&**field), "docs/clusters.md has no row for {field}");
+    }
+    for name in Cluster::link_names().iter().map(String::as_str).chain(BUILT_IN_CLUSTERS) {
+        assert!(documented.contains(name), "docs/clusters.md has no row for {name}");
+        written.insert(name.to_owned());
+    }
+    for row in documented {
+        assert!(written.contains(row), "no cluster has the field {row}, and none is called so");
+    }
+}
+
+/// A server's connections are the line through the measured points, and these stand in the file.
+#[test]
+fn the_study_is_what_the_study_measured() {
+    for (name, line) in [
+        ("study-10gbe", NetworkModel::TEN_GBE),
+        ("study-100gbe", NetworkModel::HUNDRED_GBE),
+        ("study-100gbib", NetworkModel::HUNDRED_GB_IB),
+    ] {
+        let cluster = Cluster::named(name).unwrap();
+        assert_eq!((cluster.hosts, cluster.workers_per_host, cluster.server_hosts), (8, 4, 8));
+        assert_eq!(cluster.server.beta_s_per_byte.unwrap().value, line.across.beta_s_per_byte, "{name}");
+        // Every point of the data set, the better one of two of a size.
+        let points = include_str!("../../../data/p2p_points.csv").lines().skip(1).map(|line| {
+            let fields: Vec<&str> = line.splitn(4, ',').collect();
+            (fields[0].to_owned(), fields[1].parse::<u64>().unwrap(), fields[2].parse::<f64>().unwrap() * 1e-3)
+        });
+        let network = name.trim_start_matches("study-");
+        let of_it = points.filter(|(of, ..)| of.to_lowercase().starts_with(&format!("{network} ")));
+        let mut least = std::collections::BTreeMap::new();
+        for (_, bytes, seconds) in of_it {
+            least.entry(bytes).and_modify(|known: &mut f64| *known = known.min(seconds)).or_insert(seconds);
+        }
+        assert!(least.len() >= 2, "{name}");
+        for ((bytes, seconds), (known, stated)) in least.into_iter().zip(&cluster.across.points) {
+            assert!(bytes == *known && (stated / seconds - 1.0).abs() < 1e-9, "{name}: {bytes} bytes");
+        }
+    }
+}
+
+/// The published speedup lies within what an all-reduce of BERT-Large's gradient can take on these links, over an
+/// iteration of about 1.5 s.
+#[test]
+fn nvlink_hosts_scale_as_the_study_says() {
+    let beta = Cluster::named("4xv100-nvlink").unwrap().within.beta_s_per_byte;
+    let speedup = |beta: f64| 4.0 * 1.53 / (1.53 + 1.5 * 1.344_929_032e9 * beta);
+    assert!((speedup(beta.value) / 3.82 - 1.0).abs() < 0.01, "{}", speedup(beta.value));
+    assert!(speedup(beta.high) < 3.82 && speedup(beta.low) > 3.82);
+}

@@ -1,0 +1,81 @@
+//! From the times of several iterations to those of a typical one.
+
+use paceline_plan::{Step, TensorId};
+
+use crate::measure::median;
+
+/// One iteration of a worker.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct IterationTimes {
+    pub(crate) forward: Vec<Step>,
+    pub(crate) backward: Vec<Step>,
+    pub(crate) update_s: f64,
+}
+
+impl IterationTimes {
+    pub(crate) fn seconds(&self) -> f64 {
+        total(&self.forward) + total(&self.backward) + self.update_s
+    }
+}
+
+/// The typical iteration: each phase takes the median of its times, which its steps share as the medians of theirs (steps of
+/// their own medians would fall short of the whole, as times are skewed). None if not all iterations have the same steps in
+/// the same order, or there is none.
+pub(crate) fn typical(iterations: &[IterationTimes]) -> Option<IterationTimes> {
+    Some(IterationTimes {
+        forward: typical_steps(iterations, |iteration| &iteration.forward)?,
+        backward: typical_steps(iterations, |iteration| &iteration.backward)?,
+        update_s: median(iterations.iter().map(|iteration| iteration.update_s)),
+    })
+}
+
+fn typical_steps(iterations: &[IterationTimes], phase: fn(&IterationTimes) -> &[Step]) -> Option<Vec<Step>> {
+    let order = |iteration: &IterationTimes| phase(iteration).iter().map(|step| step.tensor).collect::<Vec<TensorId>>();
+    let first = order(iterations.first()?);
+    if iterations.iter().any(|iteration| order(iteration) != first) {
+        return None;
+    }
+    let of_step = |index: usize| median(iterations.iter().map(|iteration| phase(iteration)[index].seconds));
+    let mut steps: Vec<Step> =
+        first.iter().enumerate().map(|(index, &tensor)| Step { tensor, seconds: of_step(index) }).collect();
+    let (whole, sum) = (median(iterations.iter().map(|iteration| total(phase(iteration)))), total(&steps));
+    if sum > 0.0 {
+        steps.iter_mut().for_each(|step| step.seconds *= whole / sum);
+    }
+    Some(steps)
+}
+
+fn total(steps: &[Step]) -> f64 {
+    steps.iter().map(|step| step.seconds).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn iteration([one, other]: [f64; 2]) -> IterationTimes {
+        let forward = vec![Step { tensor: 1, seconds: one }, Step { tensor: 0, seconds: other }];
+        IterationTimes { backward: forward.iter().rev().copied().collect(), forward, update_s: one }
+    }
+
+    #[test]
+    fn steps_share_the_median_of_their_phase() {
+        // Medians of the steps 1 and 3, of their sums 8.
+        let found = typical(&[[1.0, 7.0], [0.5, 3.0], [9.0, 2.0]].map(iteration)).expect("one order");
+        assert_eq!(found.forward, [Step { tensor: 1, seconds: 2.0 }, Step { tensor: 0, seconds: 6.0 }]);
+        assert_eq!(found.backward, [Step { tensor: 0, seconds: 6.0 }, Step { tensor: 1, seconds: 2.0 }]);
+        assert_eq!((found.update_s, found.seconds()), (1.0, 17.0));
+        // Nothing takes any time.
+        let none = [iteration([0.0, 0.0])];
+        assert_eq!(typical(&none).as_ref(), Some(&none[0]));
+    }
+
+    #[test]
+    fn iterations_that_differ_have_no_typical_one() {
+        let mut iterations = [[1.0, 3.0], [2.0, 9.0]].map(iteration);
+        iterations[1].backward.swap(0, 1);
+        assert_eq!(typical(&iterations), None);
+        iterations[1].backward.pop();
+        assert_eq!((typical(&iterations), typical(&[])), (None, None));
+    }
+}
