@@ -3,6 +3,8 @@
 //! - [`topology`]: the hosts of a cluster and the links between them: flat, tree, fat-tree, 2-D torus, BCube.
 //! - [`flows`]: what each of many messages under way gets of the links that they share (max-min fair).
 //! - [`programs`]: a collective's program, executed in virtual time on such a network.
+//! - [`study`]: tables of throughputs that somebody measured, and what their rows ran.
+//! - [`fit`]: the constants of clusters that explain such a table.
 //!
 //! ```
 //! use paceline_collective::cost::Load;
@@ -38,8 +40,10 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+pub mod fit;
 pub mod flows;
 pub mod programs;
 #[cfg(test)]
 mod random;
+pub mod study;
 pub mod topology;
