@@ -13,7 +13,7 @@ use serde::Serialize;
 #[derive(Serialize)]
 pub struct Report {
     clusters: Vec<ClusterFile>,
-    parameters: Vec<Parameter>,
+    constants: Vec<Parameter>,
     errors: Spread,
     left_out: Vec<LeftOut>,
     rows: Vec<Row>,
@@ -30,7 +30,7 @@ struct ClusterFile {
 
 #[derive(Serialize)]
 struct Parameter {
-    parameter: String,
+    constant: String,
     network: Option<String>,
     unit: &'static str,
     value: f64,
@@ -97,7 +97,7 @@ impl Report {
         let skipped = fit.skipped.iter().map(|skipped| Skipped { line: skipped.line, reason: skipped.reason.clone() });
         Report {
             clusters: Vec::new(),
-            parameters: fit.parameters.iter().map(Parameter::of).collect(),
+            constants: fit.parameters.iter().map(Parameter::of).collect(),
             errors: Spread::of(&fit.errors),
             left_out: left_out.collect(),
             rows: fit.rows.iter().map(row).collect(),
@@ -127,7 +127,7 @@ impl Report {
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
         table.set_header(["constant", "network", "value", "95 % interval", "unit", "known from"]);
-        for parameter in &self.parameters {
+        for parameter in &self.constants {
             table.add_row(parameter.cells());
         }
         for column in table.column_iter_mut().skip(2).take(1) {
@@ -151,7 +151,7 @@ impl Report {
 impl Parameter {
     fn of(parameter: &FittedParameter) -> Parameter {
         Parameter {
-            parameter: parameter.name.clone(),
+            constant: parameter.name.clone(),
             network: parameter.network.clone(),
             unit: parameter.unit,
             value: parameter.value.value,
@@ -177,7 +177,7 @@ impl Parameter {
             format!("{}: {}", self.origin, self.prior)
         };
         [
-            self.parameter.clone(),
+            self.constant.clone(),
             self.network.clone().unwrap_or_else(|| "all".to_owned()),
             number(self.value),
             format!("{} to {}", number(self.low), number(self.high)),

@@ -188,3 +188,56 @@ fn a_study_without_throughputs_is_refused() {
     let error = fit(&Study::parse(text).unwrap(), &FitOptions::default()).unwrap_err().to_string();
     assert!(error.ends_with("in the column samples_per_s; line 2 has no throughput"), "{error}");
 }
+
+/// The tables of docs/prediction.md. PACELINE_UPDATE_DOCS=1 writes them anew.
+#[test]
+fn what_the_page_says_is_what_was_found() {
+    let options = FitOptions { leave_out: true, ..FitOptions::default() };
+    let fit = fit(&study(), &options).unwrap();
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/prediction.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let filled = with_block(&page, "constants", &constants_table(&fit));
+    let filled = with_block(&filled, "errors", &errors_table(&fit));
+    if std::env::var_os("PACELINE_UPDATE_DOCS").is_some() {
+        std::fs::write(&path, &filled).unwrap();
+        return;
+    }
+    assert!(page == filled, "docs/prediction.md is out of date: run this test with PACELINE_UPDATE_DOCS=1");
+}
+
+/// The page with other text between `<!-- name -->` and `<!-- end of name -->`.
+fn with_block(page: &str, name: &str, text: &str) -> String {
+    let (begin, end) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->"));
+    let (before, rest) = page.split_once(&begin).expect("the block begins");
+    let (_, after) = rest.split_once(&end).expect("the block ends");
+    format!("{before}{begin}{text}{end}{after}")
+}
+
+fn constants_table(fit: &Fit) -> String {
+    let mut text = "| constant | network | found | 95 % | unit | known from |\n|---|---|---|---|---|---|\n".to_owned();
+    for parameter in &fit.parameters {
+        let (factor, unit) = match parameter.unit {
+            "s" => (1e3, "ms"),
+            "s/byte" => (1e9, "ns/byte"),
+            unit => (1.0, unit),
+        };
+        let [value, low, high] =
+            [parameter.value.value, parameter.value.low, parameter.value.high].map(|value| value * factor);
+        let network = parameter.network.as_deref().unwrap_or("all");
+        let origin = parameter.origin().name();
+        text +=
+            &format!("| `{}` | {network} | {value:.3} | {low:.3} to {high:.3} | {unit} | {origin} |\n", parameter.name);
+    }
+    text
+}
+
+fn errors_table(fit: &Fit) -> String {
+    let mut text = "| | throughputs | median | 90 % within | worst |\n|---|---|---|---|---|\n".to_owned();
+    let mut row = |name: &str, errors: &Errors| {
+        let [median, p90, worst] = [errors.median, errors.p90, errors.worst].map(|share| 100.0 * share);
+        text += &format!("| {name} | {} | {median:.1} % | {p90:.1} % | {worst:.1} % |\n", errors.rows);
+    };
+    row("what was fitted to", &fit.errors);
+    fit.left_out.iter().for_each(|left| row(&format!("the {} {}, left out", left.what, left.name), &left.errors));
+    text
+}
