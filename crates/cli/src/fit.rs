@@ -23,7 +23,8 @@ use report::Report;
 /// What `fit` is told.
 #[derive(Args)]
 pub struct FitArguments {
-    /// Measured throughputs: a table with the columns model, local_batch, network, method, workers, samples_per_s (docs/prediction.md)
+    /// Measured throughputs: a table with the columns model, local_batch, network, method, workers, samples_per_s
+    /// (docs/prediction.md)
     #[arg(long, value_name = "FILE.csv")]
     study: PathBuf,
 

@@ -157,13 +157,16 @@ pub enum FitError {
     #[error(transparent)]
     Predict(#[from] PredictError),
     /// There is nothing to fit to.
-    #[error("no row of the study can be fitted to: each needs a throughput in the column samples_per_s{}", of(.skipped))]
+    #[error("no row of the study can be fitted to: each needs a throughput in the column samples_per_s{}", first_reason(.skipped))]
     Nothing {
         /// Why not.
         skipped: Vec<Skipped>,
     },
     /// The study has too many networks.
-    #[error("{constants} constants would be sought for {networks} networks, and at most {PARAMETERS_MAX} are: fit them one by one")]
+    #[error(
+        "{constants} constants would be sought for {networks} networks, and at most {most} are: fit them one by one",
+        most = PARAMETERS_MAX
+    )]
     Networks {
         /// How many constants.
         constants: usize,
@@ -173,7 +176,7 @@ pub enum FitError {
 }
 
 /// Why the first row is not used.
-fn of(skipped: &[Skipped]) -> String {
+fn first_reason(skipped: &[Skipped]) -> String {
     skipped.first().map(|Skipped { line, reason, .. }| format!("; line {line} {reason}")).unwrap_or_default()
 }
 

@@ -158,8 +158,9 @@ impl Observations {
         };
         let kinds = [(false, false), (false, true), (true, false), (true, true)];
         let suggested = kinds.into_iter().find_map(|(overlaps, servers)| rows(overlaps, servers));
-        let named = || NetworkModel::NAMED.iter().find(|(name, _)| name.eq_ignore_ascii_case(&self.networks[network]));
-        suggested.or_else(|| Some(named()?.1.across.beta_s_per_byte)).unwrap_or(ACROSS_S_PER_BYTE)
+        let is = |(name, _): &&(&str, NetworkModel)| name.eq_ignore_ascii_case(&self.networks[network]);
+        let named = || NetworkModel::NAMED.iter().find(is).map(|(_, network)| network.across.beta_s_per_byte);
+        suggested.or_else(named).unwrap_or(ACROSS_S_PER_BYTE)
     }
 }
 

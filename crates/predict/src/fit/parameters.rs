@@ -160,7 +160,7 @@ fn shared() -> Vec<Parameter> {
 }
 
 fn across(first: f64) -> Parameter {
-    Parameter::of("across.beta_s_per_byte", "s/byte", (first, first), Concerns::Hosts)
+    Parameter::of("across.beta_s_per_byte", "s/byte", (first, first.max(0.1 * NANO)), Concerns::Hosts)
         .between(1e-3 * NANO, f64::MAX)
         .because("iterations without overlap, less computation, over the bytes of a ring")
 }
@@ -170,7 +170,7 @@ fn overhead(observations: &Observations, model: usize) -> Parameter {
     let name = format!("computation.overhead_s.{}", model_of.name);
     // At most half of the iteration is saved.
     let least = -0.5 * model_of.alone_s;
-    Parameter::of(&name, "s", (0.0, 0.03 * model_of.alone_s), Concerns::Model(model))
+    Parameter::of(&name, "s", (0.0, (0.03 * model_of.alone_s).max(1e-6)), Concerns::Model(model))
         .between(least, f64::MAX)
         .because("3 % of an iteration: what another loop around the same model costs or saves")
 }

@@ -27,7 +27,7 @@ impl<'a> Trial<'a> {
     ) -> Trial<'a> {
         let observations: Vec<&Observation> = observations.all.iter().filter(|one| keep(one)).collect();
         let concerned = parameters.iter().map(|parameter| {
-            (0..observations.len()).filter(|&index| parameter.concerns(observations[index])).collect()
+            (0..observations.len()).filter(|&index| parameter.concerns(observations[index])).collect::<Vec<usize>>()
         });
         let concerned = concerned.collect();
         let unknowns = parameters.iter().map(|parameter| parameter.unknown).collect();
