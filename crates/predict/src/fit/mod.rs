@@ -2,7 +2,7 @@
 //!
 //! A study says how many samples per second a model makes by a method on so many workers. Which link, which start-up and which
 //! interference explain all of its rows at once? The answer is found by nonlinear least squares on the logarithms of predicted
-//! over measured throughput; a prediction is that of [`predict`](crate::predict), so what was fitted is what predicts.
+//! over measured throughput; a prediction is that of [`estimate`](crate::estimate), so what was fitted is what predicts.
 //! `docs/prediction.md` has the constants, what is expected of them before, and what was found.
 
 mod errors;

@@ -6,7 +6,7 @@ use paceline_strategy::Registry;
 
 use super::{FitError, Skipped};
 use crate::study::{Case, Study, StudyRow};
-use crate::{Job, predict, predict_plan};
+use crate::{Job, estimate, estimate_plan};
 
 /// No throughput is known better than this, whatever its standard deviation over a few runs: what else differs between days,
 /// and what the model leaves out.
@@ -61,8 +61,8 @@ impl Observation {
         let Case { profile, strategy, workers, .. } = &self.case;
         let job = Job { cluster, profile, strategy, workers: *workers, local_batch: None };
         let prediction = match &self.plan {
-            Some(plan) => predict_plan(&job, plan),
-            None => predict(&job),
+            Some(plan) => estimate_plan(&job, plan),
+            None => estimate(&job),
         };
         Ok(prediction?.samples_per_s)
     }

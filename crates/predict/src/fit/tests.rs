@@ -47,7 +47,7 @@ impl Fit {
             workers: case.workers,
             local_batch: None,
         };
-        crate::predict(&job).unwrap().samples_per_s
+        crate::estimate(&job).unwrap().samples_per_s
     }
 
     /// How many times as fast as a worker alone.
