@@ -11,6 +11,7 @@ mod doctor;
 mod emulation;
 mod explain;
 mod failure;
+mod fit;
 mod hosts;
 mod json_file;
 mod launch;
@@ -68,6 +69,8 @@ enum Command {
     Explain(explain::ExplainArguments),
     /// Look for what would be slow or broken here, and say the fix
     Doctor(doctor::DoctorArguments),
+    /// Find the constants of clusters that explain measured throughputs
+    Fit(fit::FitArguments),
     /// Run any program as N ranks: on this host, or over a host file by ssh
     Launch(launch::LaunchArguments),
     /// Run the ranks of this host for a launcher elsewhere, which speaks on standard input
@@ -92,6 +95,7 @@ pub fn run(registry: &Registry) -> ExitCode {
         Command::Profile(arguments) => profile::run(&arguments, registry),
         Command::Explain(arguments) => explain::run(&arguments, registry.grammar()),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Fit(arguments) => fit::run(&arguments),
         Command::Launch(arguments) => launch::run(arguments),
         Command::Agent => remote::run_agent(),
         Command::BenchRank => bench::run_rank(registry),

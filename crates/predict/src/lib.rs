@@ -7,6 +7,8 @@
 //! - [`topology`]: the hosts of a cluster and the links between them: flat, tree, fat-tree, 2-D torus, BCube.
 //! - [`flows`]: what each of many messages under way gets of the links that they share (max-min fair).
 //! - [`programs`]: a collective's program, executed in virtual time on such a network.
+//! - [`study`]: tables of throughputs that somebody measured, and what their rows ran.
+//! - [`fit`]: the constants of clusters that explain such a table.
 //!
 //! ```
 //! use paceline_collective::cost::Load;
@@ -81,6 +83,7 @@
 
 mod agenda;
 mod communication;
+pub mod fit;
 pub mod flows;
 pub mod graph;
 mod interval;
@@ -90,6 +93,7 @@ mod prediction;
 pub mod programs;
 #[cfg(test)]
 mod random;
+pub mod study;
 pub mod topology;
 
 pub use job::{Job, PredictError};
