@@ -6,6 +6,7 @@
 
 mod arguments;
 mod bench;
+mod clusters;
 mod date;
 mod doctor;
 mod emulation;
@@ -24,6 +25,7 @@ mod remote;
 mod report;
 mod security;
 mod shell;
+mod simulate;
 mod slices;
 mod supervisor;
 mod telemetry;
@@ -65,6 +67,8 @@ enum Command {
     Probe(probe::ProbeArguments),
     /// Say what a worker computes in an iteration, tensor by tensor: measured, from a trace, or scaled to a GPU
     Profile(profile::ProfileArguments),
+    /// Predict an iteration of training on a cluster, or every row of a study
+    Simulate(Box<simulate::SimulateArguments>),
     /// Say a strategy in words
     Explain(explain::ExplainArguments),
     /// Look for what would be slow or broken here, and say the fix
@@ -93,6 +97,7 @@ pub fn run(registry: &Registry) -> ExitCode {
         Command::Perf(arguments) => perf::run(&arguments),
         Command::Probe(arguments) => probe::run(&arguments),
         Command::Profile(arguments) => profile::run(&arguments, registry),
+        Command::Simulate(arguments) => simulate::run(&arguments, registry),
         Command::Explain(arguments) => explain::run(&arguments, registry.grammar()),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Fit(arguments) => fit::run(&arguments),

@@ -3,35 +3,36 @@ use paceline_plan::{Cluster, Plan};
 use crate::Job;
 use crate::job::Subject;
 
-/// Where an iteration of `iteration_s` begins and ends with 95 %: each constant moved to its ends, root of squares.
+/// Where an iteration of `iteration_s` begins and ends with 95 %: each constant, and the profile's time, moved to the ends of
+/// its interval, root of squares.
 pub(crate) fn of(subject: &Subject<'_>, plan: &Plan, iteration_s: f64) -> (f64, f64) {
     let Job { cluster, workers, .. } = subject.job;
-    if workers == 1 {
-        return (iteration_s, iteration_s);
-    }
     // What a constant changes does not depend on switches, and simulating programs on them each time would take long.
     let flat = subject.on_flat();
-    let seconds = |cluster: &Cluster| {
-        let costs = flat.costs(cluster).ok()?;
+    let seconds = |cluster: &Cluster, slower: f64| {
+        let mut costs = flat.costs(cluster).ok()?;
+        costs.slowness *= slower;
         let (traffic, outcome) = flat.play(&costs, plan, false);
         Some(outcome.iteration_s + traffic.jitter_s)
     };
-    let Some(base_s) = seconds(cluster) else { return (iteration_s, iteration_s) };
+    let Some(base_s) = seconds(cluster, 1.0) else { return (iteration_s, iteration_s) };
     let (mut below, mut above) = (0.0, 0.0);
-    for (name, constant) in cluster.constants() {
-        if constant.is_exact() || !matters(subject, &name) {
-            continue;
-        }
-        let mut changes = [constant.low, constant.high].map(|value| {
+    // Ends that contradict other constants say nothing.
+    let mut add = |ends: [Option<f64>; 2]| {
+        let [one, other] = ends.map(|seconds| seconds.map_or(0.0, |seconds| seconds - base_s));
+        below += one.min(other).min(0.0).powi(2);
+        above += one.max(other).max(0.0).powi(2);
+    };
+    if let Some(uncertainty) = subject.profile.uncertainty {
+        add([seconds(cluster, (1.0 - uncertainty).max(0.0)), seconds(cluster, 1.0 + uncertainty)]);
+    }
+    let doubtful = cluster.constants().into_iter().filter(|(_, constant)| !constant.is_exact());
+    for (name, constant) in doubtful.filter(|(name, _)| workers > 1 && matters(subject, name)) {
+        add([constant.low, constant.high].map(|value| {
             let mut moved = cluster.clone();
-            if let Some(constant) = moved.constant_mut(&name) {
-                constant.value = value;
-            }
-            seconds(&moved).map_or(0.0, |seconds| seconds - base_s)
-        });
-        changes.sort_by(f64::total_cmp);
-        below += changes[0].min(0.0).powi(2);
-        above += changes[1].max(0.0).powi(2);
+            moved.constant_mut(&name)?.value = value;
+            seconds(&moved, 1.0)
+        }));
     }
     ((iteration_s - f64::sqrt(below)).max(0.0), iteration_s + f64::sqrt(above))
 }

@@ -124,7 +124,7 @@ impl<'a> Subject<'a> {
 
     /// Seconds of an iteration of a worker alone.
     pub fn alone_s(&self) -> f64 {
-        self.profile.forward_s() + self.profile.backward_s() + self.profile.update_s
+        self.profile.iteration_s()
     }
 
     /// What operations cost with the constants of `cluster`, which is the job's or one that differs in constants.
@@ -133,7 +133,7 @@ impl<'a> Subject<'a> {
     /// There is no such algorithm for so many workers, or the topology has no room for so many hosts.
     pub fn costs(&self, cluster: &Cluster) -> Result<Costs, PredictError> {
         let Job { strategy, workers, .. } = self.job;
-        let bytes = self.profile.tensors.iter().map(|tensor| tensor.elements as u64).sum::<u64>() * ELEMENT_BYTES;
+        let bytes = self.profile.parameters() as u64 * ELEMENT_BYTES;
         let added_s = self.added_start_s(cluster);
         let communication = match strategy.servers(workers, self.world.hosts) {
             _ if workers == 1 => Communication::None,

@@ -105,8 +105,8 @@ pub fn published_intensity(model: &str) -> Option<f64> {
 
 /// Predicts a job, with an interval and a timeline.
 ///
-/// The interval is of first order: each constant of the cluster that has one is moved to its ends while all others and the
-/// plan stay, and the changes add up as independent errors do, by the root of their squares. What the model itself leaves out
+/// The interval is of first order: each constant of the cluster that has one, and the profile's time, is moved to its ends while
+/// all others and the plan stay, and the changes add up as independent errors do, by the root of their squares. What the model itself leaves out
 /// is not in it. The cost is that of one prediction for each end besides; [`estimate`] does without.
 ///
 /// # Errors
@@ -185,7 +185,7 @@ fn point(subject: &Subject<'_>, costs: &Costs, plan: Plan, timeline: bool) -> Pr
     };
     let samples = (workers * profile.local_batch) as f64;
     let samples_per_s = if iteration_s > 0.0 { samples / iteration_s } else { 0.0 };
-    let intensity = intensity(profile);
+    let intensity = profile.intensity();
     let factor = all_reduce_factor(workers);
     Prediction {
         iteration_s,
@@ -203,7 +203,7 @@ fn point(subject: &Subject<'_>, costs: &Costs, plan: Plan, timeline: bool) -> Pr
         all_reduce_factor: factor,
         bytes_sent: traffic.bytes_sent,
         messages: traffic.messages,
-        memory_bytes: None,
+        memory_bytes: profile.memory.map(|memory| memory.worker_bytes(profile.local_batch)),
         bottleneck,
         bottleneck_share: if iteration_s > 0.0 { (busy_s / iteration_s).min(1.0) } else { 0.0 },
         extrapolated: extrapolated(subject, costs, &plan),
@@ -216,12 +216,6 @@ fn point(subject: &Subject<'_>, costs: &Costs, plan: Plan, timeline: bool) -> Pr
 fn busiest(traffic: &Traffic) -> (Bottleneck, f64) {
     let longer = |one: (Bottleneck, f64), other: &(Bottleneck, f64)| if other.1 > one.1 { *other } else { one };
     traffic.busy.iter().fold((Bottleneck::Computation, 0.0), longer)
-}
-
-fn intensity(profile: &paceline_plan::Profile) -> Option<f64> {
-    let macs: f64 = profile.tensors.iter().map(|tensor| tensor.forward_macs_per_sample as f64).sum();
-    let parameters: f64 = profile.tensors.iter().map(|tensor| tensor.elements as f64).sum();
-    (macs > 0.0).then(|| 3.0 * macs / parameters)
 }
 
 /// Where a prediction leaves what the cluster's constants were measured for.

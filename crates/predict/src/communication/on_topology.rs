@@ -5,7 +5,7 @@ use paceline_plan::{Cluster, Hosts, LinkCosts};
 use super::World;
 use crate::PredictError;
 use crate::programs::{Combining, Machine, PreparedProgram, simulate};
-use crate::topology::{Network, PathChoice, Shape, Speeds};
+use crate::topology::{Network, Shape, Speeds};
 
 /// Programs of more ranks are not simulated.
 pub(crate) const RANKS_MAX: usize = 1024;
@@ -50,8 +50,8 @@ impl<'a> Simulated<'a> {
         let speeds = Speeds::of(self.cluster.network());
         let seconds = |shape: Shape| -> Result<f64, PredictError> {
             let network = Network::new(shape, &hosts, &speeds)?;
-            let (gamma, choice) = (self.gamma, PathChoice::default());
-            let machine = Machine { network: &network, choice, gamma, combining: Combining::InsteadOfReceiving };
+            let combining = Combining::InsteadOfReceiving;
+            let machine = Machine { gamma: self.gamma, combining, ..Machine::new(&network) };
             Ok(simulate(&program, &load, &machine)?.seconds)
         };
         let (there, flat) = (seconds(self.shape)?, seconds(Shape::Flat)?);
