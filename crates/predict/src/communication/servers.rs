@@ -56,12 +56,11 @@ impl ServerCosts {
             (false, true) => servers.shards,
             (false, false) => world.workers,
         };
-        let duplex = 1.0 + constants.duplex_loss.value;
         let link = if between {
             let beta = constants.beta_s_per_byte.map_or(costs.across.beta, |beta| beta.value);
-            LinkCost { beta: beta * duplex, ..costs.across }
+            LinkCost { beta: beta * (1.0 + constants.duplex_loss.value), ..costs.across }
         } else {
-            LinkCost { beta: costs.within.beta * duplex, ..costs.within }
+            costs.within
         };
         // Whoever is alone on a host, or beside the servers, adds up nothing there.
         let gathers = between || dedicated;

@@ -297,9 +297,10 @@ impl<'a> Run<'a> {
         if self.training.interference.computation == 0.0 {
             return;
         }
-        for class in (0..self.workers.len()).filter(|&class| self.line_of(class) == line).collect::<Vec<_>>() {
+        for class in 0..self.workers.len() {
             let (factor, now) = (self.slowed(class), self.now);
-            if self.workers[class].work.as_mut().is_some_and(|work| work.change(factor, now)) {
+            let served = self.line_of(class) == line;
+            if served && self.workers[class].work.as_mut().is_some_and(|work| work.change(factor, now)) {
                 self.time_work(class);
             }
         }
