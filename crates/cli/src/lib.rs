@@ -20,6 +20,7 @@ mod machine;
 mod perf;
 mod probe;
 mod profile;
+mod program;
 mod registry;
 mod remote;
 mod report;
@@ -69,6 +70,8 @@ enum Command {
     Profile(profile::ProfileArguments),
     /// Predict an iteration of training on a cluster, or every row of a study
     Simulate(Box<simulate::SimulateArguments>),
+    /// Write collectives as MSCCL XML, and prove such files
+    Program(program::ProgramArguments),
     /// Say a strategy in words
     Explain(explain::ExplainArguments),
     /// Look for what would be slow or broken here, and say the fix
@@ -98,6 +101,7 @@ pub fn run(registry: &Registry) -> ExitCode {
         Command::Probe(arguments) => probe::run(&arguments),
         Command::Profile(arguments) => profile::run(&arguments, registry),
         Command::Simulate(arguments) => simulate::run(&arguments, registry),
+        Command::Program(arguments) => program::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments, registry.grammar()),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Fit(arguments) => fit::run(&arguments),
@@ -120,6 +124,21 @@ mod tests {
 
     use super::*;
 
+    fn listed(command: &mut clap::Command) -> impl Iterator<Item = &mut clap::Command> {
+        command.get_subcommands_mut().filter(|command| command.get_name() != "help" && !command.is_hide_set())
+    }
+
+    /// Appends what a command says about itself, and then those of its own commands.
+    fn describe(command: &mut clap::Command, parent: &str, page: &mut String) {
+        let help = command.render_long_help().to_string();
+        let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
+        let name = format!("{parent}{}", command.get_name());
+        *page += &format!("\n## {name}\n\n```text\n{}\n```\n", lines.join("\n").trim_end());
+        for command in listed(command) {
+            describe(command, &format!("{name} "), page);
+        }
+    }
+
     /// Every command and option is documented, in the words of `--help`. PACELINE_UPDATE_DOCS=1 writes the page anew.
     #[test]
     fn the_page_about_the_command_line_is_what_help_says() {
@@ -129,12 +148,8 @@ mod tests {
                 .to_owned();
         let mut program = CommandLine::command();
         program.build();
-        for command in
-            program.get_subcommands_mut().filter(|command| command.get_name() != "help" && !command.is_hide_set())
-        {
-            let help = command.render_long_help().to_string();
-            let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
-            page += &format!("\n## {}\n\n```text\n{}\n```\n", command.get_name(), lines.join("\n").trim_end());
+        for command in listed(&mut program) {
+            describe(command, "", &mut page);
         }
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/command-line.md");
         if std::env::var_os("PACELINE_UPDATE_DOCS").is_some() {

@@ -15,8 +15,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 use half::{bf16, f16};
+use paceline_collective::Program;
 use paceline_collective::registry::find;
-use paceline_comm::{CallOptions, Communicator, TransportChoice};
+use paceline_comm::{CallOptions, Communicator, Kernels, TransportChoice, VerifiedProgram};
 use paceline_plan::{CollectiveKind, DataType, Reduction};
 use serde::Serialize;
 
@@ -24,6 +25,7 @@ use crate::arguments::{ByteSize, at_least_one};
 use crate::emulation::{Emulated, EmulationArguments};
 use crate::failure::{Failure, unless_closed};
 use crate::json_file::JsonFile;
+use crate::program;
 use crate::security::SecurityArguments;
 use crate::telemetry::Telemetry;
 use crate::workers::{self, Place};
@@ -54,6 +56,10 @@ pub struct PerfArguments {
     /// An algorithm by name, or the one that is predicted to be the fastest
     #[arg(long, value_name = "NAME", default_value = "auto")]
     algorithm: String,
+
+    /// Run the program of this MSCCL XML file, on as many ranks as it is for, instead of an algorithm
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["algorithm", "root", "in_place", "urgent", "compute"])]
+    program: Option<PathBuf>,
 
     /// The element type: f32, f64, f16, bf16, i32, i64 or u8
     #[arg(long, value_name = "TYPE", default_value_t = DataType::F32)]
@@ -150,8 +156,17 @@ struct Report {
 /// # Errors
 /// Wrong usage; a rank or the communication failed; an element was wrong.
 pub fn run(arguments: &PerfArguments) -> Result<ExitCode, Failure> {
-    let place = Place::find(arguments.ranks, "--ranks")?;
+    let program = arguments.program.as_deref().map(program::read).transpose()?;
+    let place = match (Place::find(arguments.ranks, "--ranks")?, &program) {
+        (Place::Launcher { .. }, Some(program)) if arguments.ranks.is_none() => {
+            Place::Launcher { ranks: program.ranks.len() }
+        }
+        (place, _) => place,
+    };
     arguments.check(place.ranks())?;
+    if let Some(program) = &program {
+        arguments.check_program(program, place.ranks())?;
+    }
     let emulation = arguments.emulation.of_world(place.ranks())?;
     match place {
         Place::Launcher { ranks } => workers::launch(ranks, arguments.security.for_ranks()?),
@@ -179,7 +194,8 @@ pub fn run(arguments: &PerfArguments) -> Result<ExitCode, Failure> {
             let rows = if overlap.is_some() {
                 Vec::new()
             } else {
-                arguments.measure_all(&communicator, emulated.as_ref(), &mut files)?
+                let subject = arguments.subject(program)?;
+                arguments.measure_all(&communicator, &subject, emulated.as_ref(), &mut files)?
             };
             // The calls that no row has written: of a measurement without rows, and of a trace.
             files.telemetry.as_mut().map_or(Ok(()), |telemetry| telemetry.write(&communicator))?;
@@ -237,27 +253,28 @@ impl PerfArguments {
     fn measure_all(
         &self,
         communicator: &Communicator,
+        subject: &Subject,
         emulated: Option<&Emulated>,
         files: &mut Files,
     ) -> Result<Vec<Row>, Failure> {
         match self.dtype {
-            DataType::F32 => self.measure_sizes::<f32>(communicator, emulated, files),
-            DataType::F64 => self.measure_sizes::<f64>(communicator, emulated, files),
-            DataType::F16 => self.measure_sizes::<f16>(communicator, emulated, files),
-            DataType::Bf16 => self.measure_sizes::<bf16>(communicator, emulated, files),
-            DataType::I32 => self.measure_sizes::<i32>(communicator, emulated, files),
-            DataType::I64 => self.measure_sizes::<i64>(communicator, emulated, files),
-            DataType::U8 => self.measure_sizes::<u8>(communicator, emulated, files),
+            DataType::F32 => self.measure_sizes::<f32>(communicator, subject, emulated, files),
+            DataType::F64 => self.measure_sizes::<f64>(communicator, subject, emulated, files),
+            DataType::F16 => self.measure_sizes::<f16>(communicator, subject, emulated, files),
+            DataType::Bf16 => self.measure_sizes::<bf16>(communicator, subject, emulated, files),
+            DataType::I32 => self.measure_sizes::<i32>(communicator, subject, emulated, files),
+            DataType::I64 => self.measure_sizes::<i64>(communicator, subject, emulated, files),
+            DataType::U8 => self.measure_sizes::<u8>(communicator, subject, emulated, files),
         }
     }
 
     fn measure_sizes<T: Value>(
         &self,
         communicator: &Communicator,
+        subject: &Subject,
         emulated: Option<&Emulated>,
         files: &mut Files,
     ) -> Result<Vec<Row>, Failure> {
-        let subject = self.subject();
         let effort = Effort { seconds: self.seconds, iterations: self.iterations, warm_up: self.warmup };
         let pattern = Pattern::<T>::new(self.op, self.collective.contributors(communicator.world_size()));
         let mut table = Table::start(self, communicator, emulated)?;
@@ -268,7 +285,7 @@ impl PerfArguments {
         let largest = sizes.last().copied();
         let mut rows: Vec<Row> = Vec::new();
         for bytes in sizes {
-            let mut exercise = Exercise::new(communicator, &subject, &pattern, bytes)?;
+            let mut exercise = Exercise::new(communicator, subject, &pattern, bytes)?;
             // Sizes that round to the same number of elements are one.
             if rows.last().is_some_and(|row| row.bytes == exercise.bytes()) {
                 continue;
@@ -278,13 +295,17 @@ impl PerfArguments {
             if let Some(telemetry) = &mut files.telemetry {
                 telemetry.write(communicator)?;
             }
-            let (algorithm, _) = communicator.choice(subject.kind, exercise.block_bytes(), &subject.options)?;
+            let algorithm = match &subject.program {
+                // One word, for the table.
+                Some(program) => program.algorithm().split_whitespace().collect::<Vec<_>>().join("-"),
+                None => communicator.choice(subject.kind, exercise.block_bytes(), &subject.options)?.0.to_owned(),
+            };
             let p50_us = times.percentile_us(0.5);
             let algbw_gbps = exercise.bytes() as f64 / p50_us / 1e3;
             let row = Row {
                 collective: self.collective.to_string(),
                 transport: workers::transport_name(communicator).to_owned(),
-                algorithm: algorithm.to_owned(),
+                algorithm,
                 ranks: communicator.world_size(),
                 dtype: self.dtype.to_string(),
                 bytes: exercise.bytes(),
@@ -301,22 +322,37 @@ impl PerfArguments {
             rows.push(row);
         }
         if let (Some(_), Some(bytes)) = (&self.trace, largest) {
-            let options = CallOptions { tag: timeline::TAG, ..subject.options };
-            let subject = Subject { options, ..subject };
+            let options = CallOptions { tag: timeline::TAG, ..subject.options.clone() };
+            let subject = Subject { options, ..subject.clone() };
             timeline::record(&mut Exercise::new(communicator, &subject, &pattern, bytes)?, files.trace.take())?;
         }
         Ok(rows)
     }
 
-    fn subject(&self) -> Subject {
-        Subject {
+    /// What clap cannot see of a program, either.
+    fn check_program(&self, program: &Program, ranks: usize) -> Result<(), Failure> {
+        let (kind, world) = (program.kind, program.ranks.len());
+        if kind != self.collective {
+            return Err(Failure::usage(format!("the program is of {kind}, not {}", self.collective)));
+        }
+        if world != ranks {
+            return Err(Failure::usage(format!("the program is for {world} ranks, not {ranks}")));
+        }
+        Ok(())
+    }
+
+    fn subject(&self, program: Option<Program>) -> Result<Subject, Failure> {
+        let root = program.as_ref().map_or(self.root, |program| program.root);
+        let program = program.map(|program| VerifiedProgram::new(program, Kernels::new())).transpose();
+        Ok(Subject {
             kind: self.collective,
             reduction: self.op,
-            root: self.root,
+            root,
             in_place: self.in_place,
             allocated: self.alloc,
+            program: program.map_err(Failure::failed)?,
             options: self.options(),
-        }
+        })
     }
 
     fn options(&self) -> CallOptions {

@@ -7,7 +7,8 @@ use crate::{Program, RankProgram, Topology};
 /// Most do not ask which ranks share a host; they implement [`crate::FlatAlgorithm`] and are algorithms by that.
 ///
 /// Everything is a pure function of its arguments, so that every rank makes its own part of the program alone and all
-/// parts fit together.
+/// parts fit together. Counts and formulas are for one root, [`Algorithm::usual_root`]; where ranks share hosts they may
+/// differ for others.
 pub trait Algorithm: Send + Sync {
     /// The name in a strategy (`a2a:NAME`), on the command line and in reports.
     fn name(&self) -> &'static str;
@@ -31,7 +32,22 @@ pub trait Algorithm: Send + Sync {
         false
     }
 
-    /// Into how many parts a tile is cut.
+    /// Is it made for a network of a shape that [`Topology`] does not tell, such as a torus? Then it is chosen only by
+    /// name: elsewhere its neighbours are none, and what its messages do to each other there nobody has measured.
+    fn for_network(&self) -> bool {
+        false
+    }
+
+    /// The root that counts and formulas are for: a shard of a parameter server is the last rank of its group, which may
+    /// have a host of its own; elsewhere rank 0.
+    fn usual_root(&self, topology: &Topology) -> Rank {
+        match self.kind() {
+            CollectiveKind::PushPull | CollectiveKind::Push => topology.world().saturating_sub(1),
+            _ => 0,
+        }
+    }
+
+    /// Into how many parts a tile is cut. Whoever is the root, it is the same.
     fn parts(&self, topology: &Topology) -> u32;
 
     /// What `rank` does. `root` is 0 for collectives without one.
@@ -40,8 +56,7 @@ pub trait Algorithm: Send + Sync {
     /// Messages of one tile, of all ranks together.
     fn messages(&self, topology: &Topology) -> usize;
 
-    /// The longest chain of messages in one tile, each of which is sent only after the one before has arrived, for root
-    /// 0.
+    /// The longest chain of messages in one tile, each of which is sent only after the one before has arrived.
     fn rounds(&self, topology: &Topology) -> usize;
 
     /// The bytes that the busiest sender puts on the wire, for `bytes` per block.
@@ -138,6 +153,15 @@ pub(crate) fn busy_folding(link: &LinkCost, bytes: f64) -> f64 {
     busy(link, bytes) + link.gamma * bytes
 }
 
+/// One rank lends `bytes` to each of the others, who fetch them at once ([`LinkCosts::fetched`]).
+pub(crate) fn fetched_from_one(world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
+    if world == 1 {
+        return TileSeconds::NONE;
+    }
+    let starting = (world - 1) as f64 * link.overhead;
+    TileSeconds::pipeline(link.latency() + starting + link.beta * bytes, starting.max(busy(link, bytes)))
+}
+
 /// `messages` one after the other, each of which waits for the one before: one tile, and a further one.
 pub(crate) fn chained(messages: f64, link: &LinkCost, rest: f64) -> TileSeconds {
     if messages < 1.0 {
@@ -148,4 +172,15 @@ pub(crate) fn chained(messages: f64, link: &LinkCost, rest: f64) -> TileSeconds 
         next: messages * link.overhead + rest,
         gaps: (messages - 1.0) * link.latency(),
     }
+}
+
+/// Slices of a tile that go their ways at the same time, each in so many rounds: while the messages of one are under way,
+/// the port serves the others. `port`: seconds for which a tile keeps the busiest port busy.
+pub(crate) fn side_by_side(slices: f64, rounds: f64, link: &LinkCost, port: f64) -> TileSeconds {
+    if rounds < 1.0 {
+        return TileSeconds::NONE;
+    }
+    let others = (slices - 1.0) / slices * port / rounds;
+    let gaps = (rounds - 1.0) * (link.latency() - others).max(0.0);
+    TileSeconds { first: link.latency() + port + gaps, next: port, gaps }
 }

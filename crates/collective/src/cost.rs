@@ -248,10 +248,17 @@ impl<'a> Walker<'a> {
         let receiver = self.matches.locate(receive as usize).0;
         let link = *self.link(step, receive as usize);
         let bytes = self.message_bytes(candidate);
-        let (left, begins) = (start + link.busy(bytes), start + link.latency());
+        let begins = start + link.latency();
         let arrived = begins + link.busy(bytes);
+        // What is fetched keeps the sender's memory, not its port.
+        let fetched = self.costs.fetched && self.topology.same_host(rank, receiver);
+        let (left, free) = if fetched {
+            (arrived, start + link.overhead)
+        } else {
+            (start + link.busy(bytes), start + link.busy(bytes))
+        };
         let taken = arrived + self.work(tile, receive as usize);
-        self.ranks[rank].ports.sends_until = left;
+        self.ranks[rank].ports.sends_until = free;
         self.ranks[rank].bytes_sent += bytes;
         self.ranks[receiver].ports.takes.enter(begins, taken, start);
         if !self.topology.same_host(rank, receiver) {

@@ -24,6 +24,11 @@ pub trait FlatAlgorithm: Send + Sync {
         true
     }
 
+    /// As [`Algorithm::for_network`].
+    fn for_network(&self) -> bool {
+        false
+    }
+
     /// To whom a rank sends, to all of them about the same. None: to everybody, or to nobody in particular.
     fn peers(&self, _rank: Rank, _world: usize) -> Option<Vec<Rank>> {
         None
@@ -52,6 +57,11 @@ pub trait FlatAlgorithm: Send + Sync {
     /// As [`Algorithm::tile_seconds`], on links that are all alike.
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds;
 
+    /// The same where receivers fetch ([`LinkCosts::fetched`]). Where no rank sends to several at once, nothing changes.
+    fn fetched_tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
+        FlatAlgorithm::tile_seconds(self, world, bytes, link)
+    }
+
     /// Seconds for which what one rank sends in a tile keeps a port busy.
     #[doc(hidden)]
     fn sent_by_one(&self, world: usize, bytes: f64, link: &LinkCost) -> f64 {
@@ -74,6 +84,10 @@ impl<A: FlatAlgorithm> Algorithm for A {
 
     fn variable_counts(&self) -> bool {
         FlatAlgorithm::variable_counts(self)
+    }
+
+    fn for_network(&self) -> bool {
+        FlatAlgorithm::for_network(self)
     }
 
     fn parts(&self, topology: &Topology) -> u32 {
@@ -104,7 +118,8 @@ impl<A: FlatAlgorithm> Algorithm for A {
         let world = topology.world();
         let on = |link: &LinkCost| FlatAlgorithm::tile_seconds(self, world, bytes, link);
         if topology.hosts() == 1 {
-            return on(&costs.within);
+            let fetched = || self.fetched_tile_seconds(world, bytes, &costs.within);
+            return if costs.fetched { fetched() } else { on(&costs.within) };
         }
         if topology.is_flat() {
             return on(&costs.across);

@@ -43,6 +43,7 @@
 
 pub mod cost;
 pub mod kernels;
+pub mod msccl;
 pub mod registry;
 pub mod select;
 pub mod verify;
@@ -57,9 +58,11 @@ mod barrier;
 mod binomial;
 mod broadcast;
 mod builder;
+mod columns;
 mod doubling;
 mod flat;
 mod gather;
+mod host_sums;
 mod program;
 mod push;
 mod push_pull;
@@ -72,7 +75,7 @@ mod topology;
 mod waits;
 
 pub use algorithm::{Algorithm, TileSeconds, tiles};
-pub use all_reduce::{ReEncodingAllReduce, re_encoding_all_reduce};
+pub use all_reduce::{ReEncodingAllReduce, bcube_all_reduce, re_encoding_all_reduce, torus_all_reduce};
 pub use builder::{Place, RankBuilder};
 pub use flat::FlatAlgorithm;
 pub use program::{

@@ -14,24 +14,38 @@ pub(crate) fn reduce_in_rank_order(
     scratch: Slot,
     output: Slot,
 ) {
-    // A reduction commutes, so ranks 0 and 1 both start with their own contribution. The others hold what came before
+    let everyone: Vec<Rank> = (0..world).collect();
+    reduce_in_order(builder, &everyone, rank, [own, scratch, output], true);
+}
+
+/// The same among some ranks, in the order in which they stand; this one stands at `place`. `last`: the result is final.
+/// Alone it does nothing.
+pub(crate) fn reduce_in_order(
+    builder: &mut RankBuilder,
+    ranks: &[Rank],
+    place: usize,
+    [own, scratch, output]: [Slot; 3],
+    last: bool,
+) {
+    let count = ranks.len();
+    // A reduction commutes, so the first two both start with their own contribution. The others hold what came before
     // theirs in scratch, because in place the output still has their own.
-    let own_turn = if rank < 2 { 0 } else { rank };
+    let own_turn = if place < 2 { 0 } else { place };
     let mut partial = own;
-    for peer in (0..world).filter(|&peer| peer != rank) {
+    for peer in (0..count).filter(|&peer| peer != place) {
         if peer < own_turn {
             if peer == 0 {
-                builder.receive(peer, scratch);
+                builder.receive(ranks[peer], scratch);
             } else {
-                builder.receive_fold(peer, scratch, scratch, false);
+                builder.receive_fold(ranks[peer], scratch, scratch, false);
             }
             if peer + 1 == own_turn {
-                builder.combine(scratch, own, output, rank == world - 1);
+                builder.combine(scratch, own, output, last && place == count - 1);
                 partial = output;
             }
         } else {
-            let last = peer == world - 1 || (peer == world - 2 && rank == world - 1);
-            builder.receive_fold(peer, partial, output, last);
+            let ends = peer == count - 1 || (peer == count - 2 && place == count - 1);
+            builder.receive_fold(ranks[peer], partial, output, last && ends);
             partial = output;
         }
     }

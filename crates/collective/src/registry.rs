@@ -51,6 +51,11 @@ pub fn registry() -> &'static [&'static dyn Algorithm] {
         &broadcast::Hierarchical,
         &push_pull::Direct,
         &push::Direct,
+        &push_pull::Hierarchical,
+        &push::Hierarchical,
+        &broadcast::Direct,
+        &all_reduce::Torus,
+        &all_reduce::BCube,
     ]
 }
 
@@ -95,6 +100,9 @@ mod tests {
     #[test]
     fn an_unknown_name_is_answered_with_the_known_ones() {
         let error = find(CollectiveKind::Broadcast, "rign").err().unwrap();
-        assert_eq!(error.to_string(), "broadcast has no algorithm `rign`; it has: binomial, pipelined, hierarchical");
+        assert_eq!(
+            error.to_string(),
+            "broadcast has no algorithm `rign`; it has: binomial, pipelined, hierarchical, direct"
+        );
     }
 }

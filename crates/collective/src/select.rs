@@ -30,7 +30,8 @@ pub struct Choice {
 /// None if none is left.
 ///
 /// A pure function: ranks that agree about the costs of the links choose the same. Of equals it takes the first in the
-/// registry, and the smallest tile. On one host it prefers fewer rounds to a twenty-fifth of the time.
+/// registry, and the smallest tile. On one host it prefers fewer rounds to a twenty-fifth of the time. What is made for
+/// a network of a certain shape it takes only if nothing else is admitted.
 pub fn cheapest(
     kind: CollectiveKind,
     topology: &Topology,
@@ -39,7 +40,7 @@ pub fn cheapest(
     admits: impl Fn(&dyn Algorithm) -> bool,
 ) -> Option<Choice> {
     let admitted = || registry::of_kind(kind).filter(|it| it.supports(topology.world()) && admits(*it));
-    let made_for_it = || admitted().filter(|it| !(it.for_hosts() && topology.is_flat()));
+    let made_for_it = || admitted().filter(|it| !(it.for_network() || it.for_hosts() && topology.is_flat()));
     let of = |algorithms: &mut dyn Iterator<Item = &'static dyn Algorithm>| {
         let choices: Vec<Choice> = algorithms
             .filter_map(|algorithm| {
@@ -134,7 +135,7 @@ mod tests {
     fn the_network_interfaces_of_hosts_decide_where_ranks_share_them() {
         let within = LinkCost { alpha: 5e-6, overhead: 1e-6, beta: 0.1e-9, gamma: 0.1e-9 };
         let across = LinkCost { alpha: 40e-6, overhead: 10e-6, beta: 8e-9, gamma: 0.1e-9 };
-        let costs = LinkCosts { within, across, contention: 0.0 };
+        let costs = LinkCosts { within, across, contention: 0.0, fetched: false };
         // Two hosts of four ranks, which are numbered in turn.
         let in_turn = Topology::of_hosts(&[0, 1, 0, 1, 0, 1, 0, 1]);
         for topology in [Topology::regular(4, 4), in_turn] {
@@ -143,9 +144,37 @@ mod tests {
                 (CollectiveKind::AllReduce, 1 << 24),
                 (CollectiveKind::AllGather, 1 << 16),
                 (CollectiveKind::Broadcast, 1 << 10),
+                (CollectiveKind::PushPull, 1 << 16),
+                (CollectiveKind::Push, 1 << 22),
             ] {
                 let choice = cheapest(kind, &topology, bytes, &costs, |_| true).unwrap();
                 assert_eq!(choice.algorithm.name(), "hierarchical", "{kind} of {bytes} bytes, {topology:?}");
+            }
+        }
+    }
+
+    /// A shard beside workers and one on a host of its own: the last rank.
+    #[test]
+    fn a_shard_pays_for_hosts_and_not_for_workers() {
+        let within = LinkCost { alpha: 5e-6, overhead: 1e-6, beta: 0.1e-9, gamma: 0.1e-9 };
+        let across = LinkCost { alpha: 40e-6, overhead: 10e-6, beta: 0.9e-9, gamma: 0.1e-9 };
+        let costs = LinkCosts { within, across, contention: 0.0, fetched: false };
+        let workers = |hosts: usize| (0..4 * hosts).map(|rank| rank / 4);
+        for hosts in [2, 3, 8] {
+            for own in 0..=hosts {
+                let topology = Topology::of_hosts(&workers(hosts).chain([own]).collect::<Vec<_>>());
+                for bytes in [1 << 16, 1 << 18, 4_096_000, 100 << 20] {
+                    let seconds = |kind| {
+                        let choice = cheapest(kind, &topology, bytes, &costs, |_| true).unwrap();
+                        (choice.algorithm.name(), choice.seconds)
+                    };
+                    let (push_pull, push) = (seconds(CollectiveKind::PushPull), seconds(CollectiveKind::Push));
+                    assert_eq!([push_pull.0, push.0], ["hierarchical"; 2], "{bytes} bytes, {topology:?}");
+                    let pull = seconds(CollectiveKind::Broadcast);
+                    // A chain of ranks that lie host after host knows hosts by its order.
+                    assert_ne!(pull.0, "binomial", "{bytes} bytes, {topology:?}");
+                    assert!(pull.1 < push_pull.1 && push.1 < push_pull.1, "{push:?} {pull:?} {push_pull:?}");
+                }
             }
         }
     }
@@ -188,6 +217,22 @@ mod tests {
         assert_eq!(choice.algorithm.name(), "direct");
         assert!(cheapest(CollectiveKind::AllReduce, &Topology::flat(16), 1 << 24, &COSTS, |_| false).is_none());
         assert!(cheapest(CollectiveKind::SendReceive, &Topology::flat(3), 1, &COSTS, |_| true).is_none());
+    }
+
+    #[test]
+    fn a_torus_or_a_bcube_is_not_taken_for_granted() {
+        let (hosts, bytes) = (Topology::regular(12, 1), 1 << 22);
+        let choose = |admits: &dyn Fn(&dyn Algorithm) -> bool| {
+            cheapest(CollectiveKind::AllReduce, &hosts, bytes, &COSTS, admits).unwrap()
+        };
+        let choice = choose(&|_| true);
+        assert!(!choice.algorithm.for_network());
+        for name in ["2d-torus", "bcube"] {
+            let named = choose(&|algorithm| algorithm.name() == name);
+            assert_eq!(named.algorithm.name(), name);
+            // It is not the formula that keeps it out.
+            assert!(named.seconds < choice.seconds, "{named:?}, {choice:?}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 
 use paceline_collective::cost::{Cost, Load, walk};
 use paceline_collective::registry::{find, registry};
+use paceline_collective::select::cheapest;
 use paceline_collective::{Algorithm, KernelId, ReEncodingAllReduce, Topology, re_encoding_all_reduce, tiles};
 use paceline_plan::{CollectiveKind, LinkCost, LinkCosts};
 
@@ -29,13 +30,34 @@ fn the_formulas_agree_with_walking() {
     }
 }
 
+#[test]
+fn what_many_fetch_from_one_takes_as_long_as_one_message_and_is_chosen() {
+    let costs = LinkCosts { fetched: true, ..LATE };
+    for world in WORLDS {
+        let topology = Topology::flat(world);
+        for kind in [CollectiveKind::Broadcast, CollectiveKind::Scatter] {
+            compare(find(kind, "direct").unwrap(), &topology, &costs, |load| {
+                if load.bytes.is_multiple_of(load.tile_bytes) { 1.0 - 1e-9..=1.0 + 1e-9 } else { 0.97..=1.01 }
+            });
+            let chosen = |costs| cheapest(kind, &topology, 1 << 20, costs, |_| true).unwrap().algorithm.name();
+            let passed_on = kind == CollectiveKind::Broadcast && world >= 4;
+            assert!(!passed_on || chosen(&LATE) == "pipelined", "{kind}, {world} ranks");
+            assert!(world < 4 || chosen(&costs) == "direct", "{kind}, {world} ranks");
+        }
+    }
+}
+
 fn compare(
     algorithm: &dyn Algorithm,
     topology: &Topology,
     costs: &LinkCosts,
     tolerance: impl Fn(&Load) -> RangeInclusive<f64>,
 ) {
-    let program = algorithm.program(topology, 0);
+    let mut program = algorithm.program(topology, algorithm.usual_root(topology));
+    if algorithm.kind() == CollectiveKind::AllToAll {
+        // The formula has no copies that only calls in place need.
+        program = program.apart();
+    }
     for (bytes, tile_bytes) in [(0, 4096), (1 << 10, 4096), (1 << 20, 1 << 20), (1 << 20, 1 << 16), (1 << 20, 100_000)]
     {
         let load = Load { bytes, tile_bytes, window: 64 };
@@ -55,12 +77,15 @@ fn compare(
 
 /// Walked time over the formula's. `docs/algorithms.md` repeats these numbers. `late`: the overhead is a tenth of alpha.
 fn tolerance(algorithm: &dyn Algorithm, world: usize, load: &Load, late: bool) -> RangeInclusive<f64> {
-    use CollectiveKind::{AllGather, AllReduce, AllToAll, Gather, PushPull, ReduceScatter};
+    use CollectiveKind::{AllGather, AllReduce, Gather, Push, PushPull, ReduceScatter};
     let tiled = tiles(load.bytes, load.tile_bytes) > 1;
     match (algorithm.kind(), algorithm.name()) {
         // Ports idle in a pattern that has no short formula.
         (AllReduce, "direct-scatter") => 0.95..=1.42,
         (AllReduce, "hierarchical") => 0.99..=1.26,
+        (PushPull | Push, "hierarchical") => 0.65..=1.35,
+        (AllReduce, "2d-torus") => 0.999..=1.18,
+        (AllReduce, "bcube") => 0.999..=1.25,
         (AllReduce, "direct") => 0.999..=1.30,
         (AllReduce, "binary-tree") if tiled || late => 0.90..=1.25,
         (AllReduce, "double-binary-tree") => 0.95..=1.25,
@@ -72,7 +97,6 @@ fn tolerance(algorithm: &dyn Algorithm, world: usize, load: &Load, late: bool) -
         (Gather, "binomial") => 0.90..=1.0001,
         (ReduceScatter, "direct") => 0.90..=1.36,
         (ReduceScatter, "recursive-halving") if late => 0.89..=1.01,
-        (AllToAll, "direct") => 0.66..=1.07,
         // The last tile is shorter, and the formula adds what it would add in the middle.
         (PushPull, _) if !load.bytes.is_multiple_of(load.tile_bytes) && tiled => 0.97..=1.01,
         _ if !load.bytes.is_multiple_of(load.tile_bytes) && tiled && !world.is_power_of_two() => 0.99..=1.01,
@@ -87,15 +111,21 @@ fn tolerance(algorithm: &dyn Algorithm, world: usize, load: &Load, late: bool) -
 const HOSTS: [LinkCosts; 2] = [
     LinkCosts {
         contention: 0.0,
+        fetched: false,
         within: LinkCost { alpha: 5e-6, overhead: 2e-6, beta: 0.2e-9, gamma: 0.1e-9 },
         across: LinkCost { alpha: 30e-6, overhead: 10e-6, beta: 8e-9, gamma: 0.1e-9 },
     },
     LinkCosts {
         contention: 0.0,
+        fetched: false,
         within: LinkCost::hockney(5e-6, 0.2e-9, 0.1e-9),
         across: LinkCost::hockney(30e-6, 1e-9, 0.1e-9),
     },
 ];
+
+/// A root whose own host comes last: while other hosts' messages fill its port, what the walker lets in of its own, which
+/// its sums wait for, is too little, and the pull begins when the push ends. Links that are polled in turn have no such port.
+const OWN_HOST_WAITS: f64 = 2.0;
 
 #[test]
 fn the_formulas_agree_with_walking_where_ranks_share_hosts() {
@@ -104,6 +134,7 @@ fn the_formulas_agree_with_walking_where_ranks_share_hosts() {
     for topology in regular {
         for algorithm in registry().iter().filter(|algorithm| algorithm.supports(topology.world())) {
             let tolerance = |_: &Load| match (algorithm.kind(), algorithm.name()) {
+                (CollectiveKind::PushPull, "hierarchical") => 0.60..=OWN_HOST_WAITS,
                 (_, "hierarchical") => 0.60..=1.20,
                 // The tree's own estimate, where many or few of its edges happen to cross.
                 _ => 0.25..=3.50,
@@ -118,9 +149,10 @@ fn the_formulas_agree_with_walking_where_ranks_share_hosts() {
 #[test]
 fn on_unequal_hosts_the_hierarchical_formulas_are_near() {
     for topology in shapes::random(20, 12) {
-        for algorithm in registry().iter().filter(|algorithm| algorithm.name() == "hierarchical") {
+        for algorithm in registry().iter().filter(|it| it.name() == "hierarchical" && it.supports(topology.world())) {
             for costs in &HOSTS {
-                compare(*algorithm, &topology, costs, |_| 0.45..=1.60);
+                let most = if algorithm.kind() == CollectiveKind::PushPull { OWN_HOST_WAITS } else { 1.60 };
+                compare(*algorithm, &topology, costs, |_| 0.45..=most);
             }
         }
     }
@@ -130,8 +162,9 @@ fn on_unequal_hosts_the_hierarchical_formulas_are_near() {
 fn messages_and_bytes_agree_with_walking() {
     let spread = shapes::random(10, 12).chain([Topology::regular(2, 4), Topology::regular(8, 4)]);
     let spread = spread.flat_map(|topology| {
-        let of_hosts = |algorithm: &&&dyn Algorithm| algorithm.name() == "hierarchical";
-        registry().iter().filter(of_hosts).map(move |algorithm| (*algorithm, topology.clone()))
+        let world = topology.world();
+        let of_hosts = registry().iter().filter(move |it| it.name() == "hierarchical" && it.supports(world));
+        of_hosts.map(move |algorithm| (*algorithm, topology.clone()))
     });
     for (algorithm, topology) in programs().chain(spread) {
         // Divisible into all parts.
@@ -139,7 +172,7 @@ fn messages_and_bytes_agree_with_walking() {
         let bytes = 64 * world * world.next_power_of_two() * algorithm.parts(&topology) as usize;
         for tile_bytes in [bytes, bytes / 4] {
             let load = Load { bytes, tile_bytes, window: 2 };
-            let program = algorithm.program(&topology, 0);
+            let program = algorithm.program(&topology, algorithm.usual_root(&topology));
             let Cost { messages, bytes_sent_max, .. } = walk(&program, &load, &topology, &LINK).unwrap();
             let name = format!("{} {}, {topology:?}", algorithm.name(), algorithm.kind());
             assert_eq!(messages, algorithm.messages(&topology) * bytes / tile_bytes, "{name}");
@@ -154,7 +187,7 @@ fn hierarchical_algorithms_send_no_more_across_than_hosts_of_one_rank_would() {
     for (hosts, ranks) in [(2, 4), (8, 4), (4, 8), (3, 1)] {
         let topology = Topology::regular(hosts, ranks);
         let across = LinkCost { alpha: 0.0, overhead: 0.0, beta: 1.0, gamma: 0.0 };
-        let costs = LinkCosts { within: LinkCost { beta: 0.0, ..across }, across, contention: 0.0 };
+        let costs = LinkCosts { within: LinkCost { beta: 0.0, ..across }, across, contention: 0.0, fetched: false };
         let seconds = |kind| {
             let algorithm = find(kind, "hierarchical").unwrap();
             let tile_bytes = hosts * ranks;
@@ -166,6 +199,8 @@ fn hierarchical_algorithms_send_no_more_across_than_hosts_of_one_rank_would() {
         assert!((0.999..1.15).contains(&(seconds(CollectiveKind::AllReduce) / all_reduce)), "{hosts} x {ranks}");
         let all_gather = (h - 1.0) * k;
         assert!((0.999..1.15).contains(&(seconds(CollectiveKind::AllGather) / all_gather)), "{hosts} x {ranks}");
+        // To a root on one of the hosts, from the others.
+        assert!((0.999..1.15).contains(&(seconds(CollectiveKind::Push) / (h - 1.0))), "{hosts} x {ranks}");
     }
 }
 
@@ -217,7 +252,7 @@ fn messages_overlap_but_for_their_overhead_and_share_the_interface_of_a_host() {
     let gather = find(CollectiveKind::Gather, "direct").unwrap();
     let seconds =
         |topology: &Topology, costs| walk(&gather.program(topology, 0), &load, topology, &costs).unwrap().seconds;
-    let costs = LinkCosts { within: cost(4.0, 1.0), across: cost(10.0, 3.0), contention: 0.0 };
+    let costs = LinkCosts { within: cost(4.0, 1.0), across: cost(10.0, 3.0), contention: 0.0, fetched: false };
     // Four messages arrive 4 s after they were sent, a second apart.
     assert_eq!(seconds(&Topology::flat(5), costs), 7.0);
     assert_eq!(seconds(&Topology::regular(5, 1), costs), 19.0);

@@ -93,7 +93,7 @@ impl Communicator {
 
     /// Push and pull: every rank's `data` becomes the reduction of the `data` of all ranks but the root, the same bits on
     /// every rank. What the root has in it is overwritten. The root (a parameter server's shard) adds in the order of the
-    /// ranks, whatever arrives first.
+    /// ranks, whatever arrives first; or, where ranks share hosts, the sums of the hosts in the hosts' order.
     ///
     /// # Errors
     /// As [`Communicator::all_reduce`]; [`CommError::Usage`] if there is no such root, or no other rank.

@@ -23,6 +23,7 @@ use crate::alarm::Alarm;
 use crate::core::Core;
 use crate::memory::OperationMemory;
 use crate::outcome::Ticket;
+use crate::own_processor::{Place, give_way};
 
 /// How long the progress thread leaves idle links alone: it looks for lost peers this often, and gives signs of life.
 const IDLE_LOOK: Duration = Duration::from_millis(100);
@@ -48,6 +49,8 @@ pub(crate) struct Patience {
     pub spins: u32,
     /// Looks after that with the processor given away in between.
     pub yields: u32,
+    /// Whoever shares a processor moves to its own; None: stays where it is.
+    pub place: Option<Place>,
 }
 
 /// What the communicators of a rank share.
@@ -287,7 +290,10 @@ impl Context {
                 std::hint::spin_loop();
             } else if idle <= patience.spins + patience.yields {
                 drop(guarded);
-                std::thread::yield_now();
+                match patience.place {
+                    Some(place) => give_way(place),
+                    None => std::thread::yield_now(),
+                }
             } else if guarded.driver {
                 let timeout = bounded(SLEEP_MAX, until);
                 self.tell_driver(&mut guarded);
@@ -408,7 +414,7 @@ impl Context {
     /// What the progress thread does until [`Context::stop`].
     pub fn run_in_background(&self) {
         let _guard = FailOnPanic(self);
-        let patience = Patience { spins: 0, yields: self.patience.yields.min(4) };
+        let patience = Patience { spins: 0, yields: self.patience.yields.min(4), place: None };
         while !self.stop.load(Ordering::Acquire) {
             let mut guarded = self.lock();
             let stalls = std::mem::take(&mut guarded.core.stalls);

@@ -39,6 +39,7 @@ mod layout;
 mod memory;
 mod options;
 mod outcome;
+mod own_processor;
 mod pending;
 mod prepare;
 mod probe;

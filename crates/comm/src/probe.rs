@@ -7,7 +7,7 @@ use paceline_collective::registry::find;
 use paceline_plan::{CollectiveKind, DataType, LinkCost, LinkCosts, Reduction};
 
 use crate::communicator::WINDOW;
-use crate::{CallOptions, CommError, Communicator};
+use crate::{CallOptions, CommError, Communicator, Transport};
 
 /// Rounds of a few small all-reduces and a large one: spread over some milliseconds, so that another process on the
 /// same processors does not spoil all of them.
@@ -47,7 +47,7 @@ impl Communicator {
     /// As any collective.
     pub fn probe(&self) -> Result<LinkCosts, CommError> {
         let (topology, gamma) = (self.topology().clone(), seconds_per_byte_reduced());
-        let mut costs = [0.0; 8];
+        let mut costs = [0.0; 9];
         if topology.is_flat() {
             let measured = self.measure(gamma)?;
             costs[..3].copy_from_slice(&measured);
@@ -67,11 +67,25 @@ impl Communicator {
             }
         }
         costs[6] = gamma;
+        costs[8] = if self.fetches() { 0.0 } else { 1.0 };
         self.all_reduce(&mut costs, Reduction::Max, &CallOptions::algorithm("ring"))?;
         let link = |of: &[f64]| link_cost(of, costs[6]);
-        let costs = LinkCosts { within: link(&costs[..3]), across: link(&costs[3..6]), contention: costs[7] };
+        let costs = LinkCosts {
+            within: link(&costs[..3]),
+            across: link(&costs[3..6]),
+            contention: costs[7],
+            fetched: costs[8] == 0.0,
+        };
         self.world.set_link_costs(costs);
         Ok(costs)
+    }
+
+    /// Does this rank fetch what its host's other ranks send it from their memory?
+    fn fetches(&self) -> bool {
+        let (topology, rank) = (self.topology(), self.rank());
+        let shared = |&peer: &usize| peer == rank || self.transport(peer) == Some(Transport::Shm);
+        // The ports of an emulated network are busy for as long as it says.
+        !self.world.keeps_time && topology.members(topology.host(rank)).iter().all(shared)
     }
 
     /// Alpha, overhead and beta between the ranks of this group; zeros if it has only one.

@@ -129,7 +129,7 @@ impl ProgramLengths {
 }
 
 impl VerifiedProgram {
-    /// Proves the program, on links that hold nothing: the strictest. Costs about ranks × steps² operations; do it once.
+    /// Proves the program, on links that hold nothing: the strictest. Costs what [`verify`] costs; do it once.
     ///
     /// # Errors
     /// If the program is wrong, or calls a kernel that is not there.
@@ -152,6 +152,11 @@ impl VerifiedProgram {
         let fingerprint = fingerprint(format!("{program:?}").bytes().map(u64::from));
         let (program, kernels) = (Arc::new(program), Arc::new(kernels));
         Ok(VerifiedProgram { program, schedules, kernels, fingerprint, lengths: Arc::default() })
+    }
+
+    /// The name of the program.
+    pub fn algorithm(&self) -> &str {
+        &self.program.algorithm
     }
 
     pub(crate) fn schedule(&self, rank: usize) -> Arc<RankSchedule> {

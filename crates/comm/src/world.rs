@@ -16,6 +16,7 @@ use crate::connect::advice;
 use crate::context::{Context, Patience};
 use crate::core::Core;
 use crate::memory::Memories;
+use crate::own_processor::Place;
 use crate::programs::Programs;
 use crate::watch::{StallReport, Watch};
 
@@ -88,7 +89,8 @@ impl World {
             }
         };
         let keeps_time = core.keeps_time();
-        let patience = if keeps_time { ASLEEP } else { patience(parts.local_ranks) };
+        let patience =
+            if keeps_time { ASLEEP } else { patience(Place::of(parts.rank, parts.local_ranks, &parts.topology)) };
         let context = Context::new(core, parts.doorbell, patience, Box::new(report))
             .map_err(|error| failed("cannot make an eventfd or a timer", error))?;
         let context = Arc::new(context);
@@ -164,7 +166,7 @@ impl Drop for World {
                 }
                 core.leave();
             });
-            let patience = Patience { spins: 0, yields: 8 };
+            let patience = Patience { spins: 0, yields: 8, place: None };
             let limit = if self.context.with(|core| core.engine.failure().is_some()) { PART } else { LEAVE };
             let until = Instant::now() + limit;
             self.context.drive(patience, Some(until), &|core| match core.engine.failure() {
@@ -187,13 +189,14 @@ const GUESS: LinkCosts = LinkCosts::uniform(LinkCost { alpha: 20e-6, overhead: 5
 /// Spinning pays only while every rank has a processor of its own, and even then only for a few microseconds: on a busy
 /// machine two ranks may share a processor all the same, and whoever spins keeps the other from answering. Giving the
 /// processor away costs a fraction of a microsecond if nobody wants it.
-fn patience(local_ranks: usize) -> Patience {
+fn patience(place: Place) -> Patience {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    if local_ranks <= processors { Patience { spins: 16, yields: 2000 } } else { Patience { spins: 0, yields: 500 } }
+    let (spins, yields) = if place.ranks <= processors { (16, 2000) } else { (0, 500) };
+    Patience { spins, yields, place: (place.ranks > 1).then_some(place) }
 }
 
 /// Where messages take their time by the clock, the processor is better left to the other ranks of the emulation.
-const ASLEEP: Patience = Patience { spins: 0, yields: 2 };
+const ASLEEP: Patience = Patience { spins: 0, yields: 2, place: None };
 
 /// Where those are that caused a failure, for the end of the sentence.
 pub(crate) fn culprit_host(failure: &Failure, hosts: &[String]) -> String {

@@ -1,4 +1,4 @@
-//! Push and pull: what everybody gets is the sum from left to right, to the bit, whatever arrives first.
+//! Push and pull: what everybody gets is the sum from left to right, or host after host, to the bit, whatever arrives first.
 
 mod support;
 
@@ -10,7 +10,7 @@ use support::{LINKS, Links, on_all_ranks, random};
 
 /// Tiles of 512 bytes: small data reaches the many-tile path.
 fn options() -> CallOptions {
-    CallOptions { chunk_bytes: Some(512), ..CallOptions::default() }
+    CallOptions { chunk_bytes: Some(512), ..CallOptions::algorithm("direct") }
 }
 
 /// Numbers whose sum depends on the order of the additions.
@@ -42,7 +42,7 @@ fn every_rank_gets_the_sum_in_rank_order_over_every_link() {
                 for root in [0, world / 2, world - 1] {
                     for length in [0, 1, 1000, 12_345, 70_000] {
                         // Tiles as the cost model has them, and small ones where those are not too many.
-                        let tilings = [CallOptions::default(), options()];
+                        let tilings = [CallOptions::algorithm("direct"), options()];
                         for options in tilings.into_iter().take(if length > 20_000 { 1 } else { 2 }) {
                             let mine = contribution(&comm, length);
                             let mut data = if comm.rank() == root { vec![f32::NAN; length] } else { mine.clone() };
@@ -58,6 +58,48 @@ fn every_rank_gets_the_sum_in_rank_order_over_every_link() {
                             assert_is_sum(&output, world, root, "push");
                         }
                     }
+                }
+            });
+        }
+    }
+}
+
+/// The sums of the hosts, each in the order of its ranks, added in the order of the hosts.
+fn sum_of_hosts(comm: &Communicator, root: usize, index: usize) -> f32 {
+    let topology = comm.topology();
+    let of_host = |host| {
+        let ranks = topology.members(host).iter().filter(|&&rank| rank != root);
+        ranks.map(|&rank| value(rank, index)).reduce(|sum, value| sum + value)
+    };
+    (0..topology.hosts()).filter_map(of_host).reduce(|sum, value| sum + value).expect("somebody contributes")
+}
+
+#[test]
+fn hosts_add_up_before_they_push_over_every_link() {
+    for links in LINKS {
+        for world in [2, 3, 5, 8] {
+            on_all_ranks(links, world, move |comm| {
+                for (root, length) in [0, world / 2, world - 1].into_iter().flat_map(|root| [(root, 1), (root, 12_345)])
+                {
+                    let options = CallOptions { chunk_bytes: Some(4096), ..CallOptions::algorithm("hierarchical") };
+                    let check = |data: &[f32], what: &str| {
+                        let wrong =
+                            |&index: &usize| data[index].to_bits() != sum_of_hosts(&comm, root, index).to_bits();
+                        let what = format!("{what} over {links:?}: {world} ranks, root {root}, {length} elements");
+                        assert_eq!((0..data.len()).find(wrong), None, "{what}");
+                    };
+                    let mine = contribution(&comm, length);
+                    let mut data = if comm.rank() == root { vec![f32::NAN; length] } else { mine.clone() };
+                    comm.push_pull(&mut data, root, Reduction::Sum, &options).unwrap();
+                    check(&data, "in place");
+                    let mut output = vec![f32::NAN; length];
+                    let input = if comm.rank() == root { &[] } else { &mine[..] };
+                    comm.push_pull_into(input, &mut output, root, Reduction::Sum, &options).unwrap();
+                    check(&output, "out of place");
+                    output.fill(f32::NAN);
+                    output.truncate(if comm.rank() == root { length } else { 0 });
+                    comm.push(input, &mut output, root, Reduction::Sum, &options).unwrap();
+                    check(&output, "push");
                 }
             });
         }
@@ -148,7 +190,7 @@ fn a_worker_sends_its_part_once_and_the_root_everybody_theirs() {
     for links in LINKS {
         on_all_ranks(links, 4, move |comm| {
             let length = 40_000;
-            comm.barrier(&options()).unwrap();
+            comm.barrier(&CallOptions::default()).unwrap();
             let before = comm.traffic();
             let mut data = contribution(&comm, length);
             comm.push_pull(&mut data, 1, Reduction::Sum, &options()).unwrap();

@@ -139,9 +139,9 @@ named_enum! {
     /// One rank's data goes to one other rank.
     SendReceive = 9 "send-receive",
     /// Every rank gets the reduction of the contributions of all ranks but the root (a parameter server's shard), which
-    /// adds them in the order of the ranks.
+    /// adds them in an order that does not depend on who comes first.
     PushPull = 10 "push-pull",
-    /// The root gets the reduction of the contributions of all other ranks, added in the order of the ranks.
+    /// The root gets the reduction of the contributions of all other ranks, added as in a push-pull.
     Push = 11 "push",
 }
 

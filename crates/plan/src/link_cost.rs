@@ -40,6 +40,10 @@ pub struct LinkCosts {
     /// with a threshold of one sender.
     #[serde(default)]
     pub contention: f64,
+    /// Within a host: does the receiver fetch the bytes from where the sender has them? The sender's port then is busy for
+    /// the overhead only, and many receivers fetch at once.
+    #[serde(default)]
+    pub fetched: bool,
 }
 
 impl LinkCost {
@@ -77,6 +81,6 @@ impl LinkCost {
 impl LinkCosts {
     /// Links that cost the same wherever they lead, and on which nobody is in the way of anybody else.
     pub const fn uniform(link: LinkCost) -> Self {
-        LinkCosts { within: link, across: link, contention: 0.0 }
+        LinkCosts { within: link, across: link, contention: 0.0, fetched: false }
     }
 }

@@ -86,13 +86,12 @@ pub fn one_channel(profile: &Profile, plan: &Plan, communication_s: &dyn Fn(u64)
     IterationTime::of(profile, busy_s, silent_s)
 }
 
-/// A network of hosts, each with as many workers, each with one interface, full duplex, behind a switch that does not limit.
+/// A network of hosts, each with one interface, full duplex, behind a switch that does not limit. Workers of a host add up what
+/// they contribute before it leaves, and share what comes back: how many there are makes no difference to the network.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HostNetwork {
     /// Hosts with workers.
     pub hosts: usize,
-    /// Workers on each of them.
-    pub workers_per_host: usize,
     /// Seconds from the start of an empty push to the end of its pull.
     pub start_s: f64,
     /// Seconds per byte on an interface, in each direction.
@@ -104,19 +103,19 @@ pub struct HostNetwork {
 /// them (Jiang et al., "A unified architecture for accelerating distributed DNN training in heterogeneous GPU/CPU
 /// clusters" (BytePS), OSDI 2020, §3 and §4).
 ///
-/// For b bytes on a server, n hosts and g workers on each: the interface of a worker's host carries g·b in each direction;
-/// that of a server with a host of its own n·g·b; that of a host with workers *and* this server (n−1)·g·b. Shard s lies on
+/// For b bytes on a server and n hosts with workers: the interface of a worker's host carries b in each direction; that of a
+/// server with a host of its own n·b; that of a host with workers *and* this server (n−1)·b. Shard s lies on
 /// host s mod n, where the workers are ([`paceline_plan::Hosts::rank_of_shard`]) or beyond them.
 pub fn servers_bound(profile: &Profile, plan: &Plan, servers: &Servers, network: &HostNetwork) -> IterationTime {
-    let HostNetwork { hosts, workers_per_host, start_s, seconds_per_byte } = *network;
+    let HostNetwork { hosts, start_s, seconds_per_byte } = *network;
     let operations = ready_operations(profile, plan);
     // What one interface carries of an operation, as a multiple of its bytes.
     let carries = |host: usize, shard: Option<usize>| {
         let serves = shard.is_some_and(|shard| shard % hosts == host % hosts);
         match (servers.dedicated, host < hosts, serves) {
-            (true, true, _) | (false, true, false) => workers_per_host,
-            (true, false, true) => hosts * workers_per_host,
-            (false, true, true) => (hosts - 1) * workers_per_host,
+            (true, true, _) | (false, true, false) => 1,
+            (true, false, true) => hosts,
+            (false, true, true) => hosts - 1,
             (_, false, _) => 0,
         }
     };

@@ -74,27 +74,26 @@ fn bytescheduler_overlaps_with_the_next_forward_pass() {
     assert_eq!(steady_state_s(&updated, &plan, &cost), 8.0);
 }
 
-/// All 4 KiB in four partitions over two hosts' interfaces: each carries its worker's pushes to the other server, and the
-/// other's pull from its own: 2(n−1)/n of the bytes. With servers on hosts of their own, an interface of a worker carries all.
+/// All 4 KiB in four partitions over two hosts' interfaces: each carries its workers' push to the other server, and the
+/// other's pull from its own: 2(n−1)/n of the bytes. With servers on hosts of their own, an interface of a host with workers carries all.
 #[test]
 fn servers_are_bound_by_the_fullest_interface() {
     let profile = two_layers();
-    let network = HostNetwork { hosts: 2, workers_per_host: 1, start_s: 0.5, seconds_per_byte: KIB };
+    let network = HostNetwork { hosts: 2, start_s: 0.5, seconds_per_byte: KIB };
     let total = |text: &str, network: HostNetwork| {
         let strategy = Registry::built_in().parse(text).expect("a strategy");
-        let workload =
-            Workload::of_profile(&profile).with_world(network.hosts * network.workers_per_host, network.hosts);
+        // Four workers on each host: they send together what one would.
+        let workload = Workload::of_profile(&profile).with_world(4 * network.hosts, network.hosts);
         let plan = plan(&strategy, &workload).expect("a plan");
         let servers = strategy.servers(workload.workers, workload.hosts).expect("servers");
         servers_bound(&profile, &plan, &servers, &network)
     };
     let beside = total("schedule=wfbp,arch=ps:hosts:1KiB", network);
     assert_eq!((beside.communication_s, beside.exposed_s), (4.0, 3.5));
-    let wide = HostNetwork { workers_per_host: 4, ..network };
-    let apart = total("schedule=wfbp,arch=ps:hosts:1KiB:dedicated", wide);
-    assert_eq!(apart.communication_s, 16.0, "the workers of a host share its interface");
+    let apart = total("schedule=wfbp,arch=ps:hosts:1KiB:dedicated", network);
+    assert_eq!(apart.communication_s, 4.0, "a host's workers send all once, a server gets half from each of two hosts");
     let one = total("schedule=wfbp,arch=ps:1:1KiB:dedicated", network);
-    assert_eq!(one.communication_s, 8.0, "one server gets what both workers send");
+    assert_eq!(one.communication_s, 8.0, "one server gets what both hosts send");
     // Four partitions lie on four of ten hosts; the interface of such a host carries its own nine times, the others once.
     let ten = total("schedule=wfbp,arch=ps:hosts:1KiB", HostNetwork { hosts: 10, ..network });
     assert_eq!(ten.communication_s, 12.0);

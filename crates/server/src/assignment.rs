@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::time::Duration;
 
-use paceline_comm::{CallOptions, CommError, Communicator};
+use paceline_comm::{CallOptions, CollectiveKind, CommError, Communicator};
 use paceline_engine::shard::Phase;
 use paceline_plan::{OperationNumber, Plan, PlanError};
 use serde::{Deserialize, Serialize};
@@ -146,6 +146,13 @@ pub(crate) fn name(operations: usize, iteration: u64, operation: OperationNumber
 /// The phases of an operation in one iteration have names of their own.
 pub(crate) fn in_phase(options: CallOptions, phase: Phase) -> CallOptions {
     CallOptions { part: phase.part(), ..options }
+}
+
+/// The options of a push of so many elements: by the algorithm that a push and pull would take, so that workers have the
+/// same bits whoever has the optimiser.
+pub(crate) fn pushing(group: &Communicator, elements: usize, options: CallOptions) -> Result<CallOptions, CommError> {
+    let (algorithm, _) = group.choice(CollectiveKind::PushPull, elements * size_of::<f32>(), &options)?;
+    Ok(CallOptions { algorithm: Some(algorithm.to_owned()), ..options })
 }
 
 /// Which plans have been carried out, by version: their hash, and the first iteration that may come.

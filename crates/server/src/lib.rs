@@ -3,8 +3,8 @@
 //! The ranks of a world are workers first, then shards ([`Roles`]). A shard is a rank like any other: a process of its
 //! own, or a thread beside a worker ([`join_beside`]). Each has the partitions that the plan gives it, so several share
 //! the load. Pushing and pulling a partition is one operation of the communicator, the collective *push-pull*, with its
-//! keys, priorities, deadlines and failures; the shard adds in the order of the ranks, so that the bits do not depend on
-//! who comes first.
+//! keys, priorities, deadlines and failures. Workers that share a host add up first, if that is cheaper; the shard adds in the
+//! order of the ranks, or of the hosts, so that the bits do not depend on who comes first.
 //!
 //! ```
 //! use paceline_comm::{CallOptions, Communicator};

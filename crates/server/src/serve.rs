@@ -11,7 +11,7 @@ use paceline_engine::shard::{Mode as ShardMode, Phase, Shard, Task};
 
 use crate::apply::{Apply, Optimizers, Update};
 use crate::assignment::{
-    Assignment, AssignmentError, History, Mode, Order, give_out, in_phase, name, refused, tell_everyone,
+    Assignment, AssignmentError, History, Mode, Order, give_out, in_phase, name, pushing, refused, tell_everyone,
 };
 use crate::error::ServerError;
 use crate::groups::Groups;
@@ -282,7 +282,11 @@ impl<'a> Server<'a> {
         let (sum, parameters) = (&mut partition.sum, &mut partition.parameters);
         let pending = match task.phase {
             Phase::PushPull => self.group.start_push_pull(taken(sum), here, Reduction::Sum, &options),
-            Phase::Push => self.group.start_push(taken(sum), here, Reduction::Sum, &options),
+            Phase::Push => {
+                let sum = taken(sum);
+                let options = pushing(&self.group, sum.len(), options)?;
+                self.group.start_push(sum, here, Reduction::Sum, &options)
+            }
             Phase::Initialise => self.group.start_broadcast(taken(parameters), 0, &options),
             Phase::Pull => self.group.start_broadcast(taken(parameters), here, &options),
             Phase::Apply => unreachable!("applying is no operation of the communicator"),

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use paceline_comm::{Buffer, CallOptions, ClockOffset, CommError, Communicator, Pending, Reduction};
 use paceline_engine::shard::Phase;
 
-use crate::assignment::{Assignment, AssignmentError, History, Order, give_out, in_phase, refused, tell_everyone};
+use crate::assignment::{
+    Assignment, AssignmentError, History, Order, give_out, in_phase, pushing, refused, tell_everyone,
+};
 use crate::error::ServerError;
 use crate::groups::Groups;
 use crate::roles::Roles;
@@ -152,7 +154,8 @@ impl ParameterServer {
     ) -> Result<PendingUpdate, CommError> {
         let (group, root) = (&self.shards[shard], self.roles.workers());
         let in_phase = |phase| in_phase(options.clone(), phase);
-        let push = group.start_push(gradient, root, Reduction::Sum, &in_phase(Phase::Push))?;
+        let pushing = pushing(group, gradient.len(), in_phase(Phase::Push))?;
+        let push = group.start_push(gradient, root, Reduction::Sum, &pushing)?;
         let pull = group.start_broadcast(parameters, root, &in_phase(Phase::Pull))?;
         Ok(PendingUpdate { push, pull })
     }

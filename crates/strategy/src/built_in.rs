@@ -56,6 +56,8 @@ const ALL_REDUCE: Kind = Kind::OneOf(&[
     "direct",
     "direct-scatter",
     "hierarchical",
+    "2d-torus",
+    "bcube",
 ]);
 
 /// How many shards serve.

@@ -4,16 +4,17 @@ mod support;
 
 use std::thread;
 
-use paceline_comm::Communicator;
+use paceline_comm::{CallOptions, CollectiveKind, Communicator, Emulation, ThreadsConfig};
+use paceline_plan::{Hosts, NetworkModel};
 use paceline_schedule::{Schedule, ScheduleError, Schedulers, Workload};
 use paceline_server::{ParameterServer, Roles, serve};
 use paceline_strategy::{Aspect, Call, Method};
 use paceline_train::{
-    AdamWSettings, ModelName, OptimizerSettings, SgdSettings, Silent, TrainError, TrainOptions, serve_options,
+    AdamWSettings, ModelName, OptimizerSettings, Peers, SgdSettings, Silent, TrainError, TrainOptions, serve_options,
     train_model,
 };
-use support::lossless::{assert_close, single_worker_sgd, trained_with};
-use support::{backend, on_workers, options, sample, sgd};
+use support::lossless::{assert_close, single_worker_sgd, trained_on, trained_with};
+use support::{backend, on_hosts, on_workers, options, sample, sgd};
 
 const TRAINING_IMAGES: usize = 121;
 
@@ -66,6 +67,39 @@ fn servers_that_apply_train_the_same(workers: &[usize], shards: &[usize], schedu
 #[test]
 fn servers_that_apply_train_like_one_worker() {
     servers_that_apply_train_the_same(&[2], &[2], &["bytescheduler:64KiB:128KiB"]);
+}
+
+/// Two emulated hosts of two workers, whose contributions are added up before they leave it, and shards beside the workers:
+/// the bits do not depend on where shards are or how many, nor on whoever has the optimiser.
+#[test]
+fn hosts_of_several_workers_train_like_one_worker() {
+    let data = sample(TRAINING_IMAGES, 10);
+    let options = TrainOptions { iterations: Some(4), ..options() };
+    let expected = single_worker_sgd(&data, ModelName::Mlp, &options);
+    let mut all = Vec::new();
+    for (shards, mode) in [1, 2, 3].into_iter().flat_map(|shards| [(shards, "aggregate"), (shards, "apply")]) {
+        let (network, hosts): (NetworkModel, Hosts) =
+            ("alpha=50us,beta=0.5ns".parse().unwrap(), "2x2".parse().unwrap());
+        let emulation = Some(Emulation { network, hosts: hosts.with_shards(shards), dilation: 1.0 });
+        let config = ThreadsConfig { emulation, ..ThreadsConfig::default() };
+        let strategy = format!("wfbp-ps,arch=ps:{shards}:64KiB:{mode}");
+        let options = TrainOptions { strategy: strategy.clone(), ..options.clone() };
+        let world = |train: &(dyn Fn(&Peers) -> _ + Sync)| {
+            on_hosts(&config, 4, shards, |peers| {
+                let Peers::Servers(server) = peers else { panic!("{strategy} has servers") };
+                let call = CallOptions::default();
+                let (algorithm, _) = server.shard(0).choice(CollectiveKind::PushPull, 64 << 10, &call).unwrap();
+                assert_eq!(algorithm, "hierarchical", "{strategy}");
+                train(peers)
+            })
+        };
+        let (dumps, _) = trained_on(&world, 4, &data, ModelName::Mlp, &options);
+        assert_close(&dumps[0], &expected, &strategy);
+        all.extend(dumps.into_iter().map(|dump| (strategy.clone(), dump)));
+    }
+    for (strategy, dump) in &all {
+        assert!(*dump == all[0].1, "{strategy} gives other bits than {}", all[0].0);
+    }
 }
 
 /// As `tests/training.rs` has all numbers of workers and shards: the corners of that product.

@@ -32,7 +32,7 @@ pub fn exposed_s(profile: &Profile, plan: &Plan, inputs: &Inputs, hosts: usize) 
 fn network(communication: &Communication, hosts: usize) -> HostNetwork {
     let (start_s, seconds_per_byte) = communication.line();
     let seconds_per_byte = seconds_per_byte / (hosts - 1).max(1) as f64;
-    HostNetwork { hosts, workers_per_host: 1, start_s, seconds_per_byte }
+    HostNetwork { hosts, start_s, seconds_per_byte }
 }
 
 /// The profile with the times that were measured: when gradients were announced, and how long forward took.

@@ -28,6 +28,8 @@ pub trait Worlds {
 pub trait Watcher {
     /// A run begins; about so many seconds are left for the study.
     fn begins(&mut self, cell: &Cell, effort: &Effort, left_s: f64);
+    /// A run has ended and does not count, for this reason; it is made again.
+    fn repeats(&mut self, cell: &Cell, number: usize, why: &str);
     /// A run has ended, or was there already.
     fn ended(&mut self, cell: &Cell, run: Option<&RunRecord>);
 }
@@ -48,6 +50,9 @@ pub enum StudyEnd {
 const PATIENCE: f64 = 10.0;
 const PATIENCE_MIN: Duration = Duration::from_secs(120);
 
+/// A run whose processor was late is made again at once, this often at most: what held it up is often over by then.
+const REPEATS_MAX: usize = 2;
+
 /// Conducts the study.
 ///
 /// # Errors
@@ -63,54 +68,117 @@ pub fn conduct(
     for (panel, plan) in study.panels.iter().enumerate() {
         cells.extend(plan.cells.iter().map(|planned| (panel, planned, planned.pace)));
     }
-    let total = cells.len() * study.protocol.runs();
-    let (begun, mut failed, mut done, mut skipped) = (Instant::now(), 0, 0, 0);
-    let mut least_s = study.protocol.least_of_all_s(cells.iter().map(|(.., pace)| pace));
+    let protocol = &study.protocol;
+    let total = cells.len() * protocol.runs();
+    let least_s = protocol.least_of_all_s(cells.iter().map(|(.., pace)| pace));
+    let (begun, mut failed) = (Instant::now(), 0);
+    let mut conductor = Conductor { protocol, worlds, watcher, begun, total, done: 0, skipped: 0, least_s };
     for panel in 0..study.panels.len() {
-        for number in 1..=study.protocol.runs() {
+        for number in 1..=protocol.runs() {
             for (_, planned, pace) in cells.iter_mut().filter(|(of, ..)| *of == panel) {
-                let (cell, believed_s) = (&planned.cell, study.protocol.least_s(pace, number));
+                let cell = &planned.cell;
                 if store.has(id, cell, number)? {
-                    skipped += 1;
-                    least_s -= believed_s;
-                    watcher.ended(cell, None);
+                    conductor.skip(cell, pace, number);
                     continue;
                 }
-                let left_s = time_left(&study.protocol, begun.elapsed(), total, skipped);
-                let expected = pace.of_run(number);
-                let left = Left { seconds: left_s, least_s, runs: total - skipped - done };
-                let effort = effort(&study.protocol, &expected, left);
-                watcher.begins(cell, &effort, left_s);
-                let spec = WorldSpec { cell: cell.clone(), effort, timeline: is_recorded(number) };
-                let estimate = Duration::from_secs_f64(PATIENCE * duration(&expected, &effort));
-                let (started, load) = (Instant::now(), load_average());
-                let outcome = match worlds.run(&spec, estimate.max(PATIENCE_MIN))? {
-                    WorldEnd::Interrupted(signal) => return Ok(StudyEnd::Interrupted(signal)),
-                    WorldEnd::Failed(why) => Err(why),
-                    WorldEnd::Done(words) => super::rank::result(&words),
+                let run = match conductor.measure(cell, pace, number)? {
+                    Made::Run(run) => run,
+                    Made::Interrupted(signal) => return Ok(StudyEnd::Interrupted(signal)),
                 };
-                let was = *pace;
-                if let Ok(measured) = &outcome {
-                    *pace = learned(measured, started.elapsed(), cell);
-                }
-                // What does not count is as good as not measured, and is measured again by --resume.
-                let outcome = outcome.and_then(|measured| match too_late(&measured) {
-                    Some(why) => Err(why),
-                    None => Ok(measured),
-                });
-                // Its runs that are still to come take what this one took.
-                let to_come = (study.protocol.runs() - number) as f64;
-                let later_s = |pace: &Pace| study.protocol.least_s(pace, number + 1);
-                least_s += to_come * (later_s(pace) - later_s(&was)) - believed_s;
-                failed += usize::from(outcome.is_err());
-                done += 1;
-                let run = RunRecord { number, outcome, occasion: Occasion { ended: now(), load } };
+                failed += usize::from(run.outcome.is_err());
                 store.keep(id, cell, &run)?;
-                watcher.ended(cell, Some(&run));
+                conductor.watcher.ended(cell, Some(&run));
             }
         }
     }
     Ok(StudyEnd::Complete { failed })
+}
+
+/// What keeps count of runs and time.
+struct Conductor<'a> {
+    protocol: &'a Protocol,
+    worlds: &'a mut dyn Worlds,
+    watcher: &'a mut dyn Watcher,
+    begun: Instant,
+    /// Runs of the study, those of them that this call has made, and those that it has found.
+    total: usize,
+    done: usize,
+    skipped: usize,
+    /// Seconds that the runs still to come take in any case.
+    least_s: f64,
+}
+
+/// What became of one.
+enum Made<T> {
+    Run(T),
+    Interrupted(Signal),
+}
+
+impl Conductor<'_> {
+    /// A run that another call has made.
+    fn skip(&mut self, cell: &Cell, pace: &Pace, number: usize) {
+        self.skipped += 1;
+        self.least_s -= self.protocol.least_s(pace, number);
+        self.watcher.ended(cell, None);
+    }
+
+    /// Makes a run; if its processor was late, again, as long as there is time for all that is still to come.
+    fn measure(&mut self, cell: &Cell, pace: &mut Pace, number: usize) -> Result<Made<RunRecord>, Failure> {
+        let mut repeats = 0;
+        loop {
+            let load = load_average();
+            let outcome = match self.attempt(cell, pace, number)? {
+                Made::Run(outcome) => outcome,
+                Made::Interrupted(signal) => return Ok(Made::Interrupted(signal)),
+            };
+            let late = outcome.as_ref().ok().and_then(too_late);
+            let left = self.left();
+            if let Some(why) = late.as_ref().filter(|_| repeats < REPEATS_MAX && left.seconds >= left.least_s) {
+                repeats += 1;
+                self.watcher.repeats(cell, number, why);
+                continue;
+            }
+            self.least_s -= self.protocol.least_s(pace, number);
+            self.done += 1;
+            // What does not count is as good as not measured, and is measured again by --resume.
+            let outcome = late.map_or(outcome, Err);
+            return Ok(Made::Run(RunRecord { number, outcome, occasion: Occasion { ended: now(), load, repeats } }));
+        }
+    }
+
+    /// Runs a world of the cell once, and learns from it how long another takes.
+    fn attempt(
+        &mut self,
+        cell: &Cell,
+        pace: &mut Pace,
+        number: usize,
+    ) -> Result<Made<Result<CellRun, String>>, Failure> {
+        let (expected, left) = (pace.of_run(number), self.left());
+        let effort = effort(self.protocol, &expected, left);
+        self.watcher.begins(cell, &effort, left.seconds);
+        let spec = WorldSpec { cell: cell.clone(), effort, timeline: is_recorded(number) };
+        let estimate = Duration::from_secs_f64(PATIENCE * duration(&expected, &effort));
+        let started = Instant::now();
+        let outcome = match self.worlds.run(&spec, estimate.max(PATIENCE_MIN))? {
+            WorldEnd::Interrupted(signal) => return Ok(Made::Interrupted(signal)),
+            WorldEnd::Failed(why) => Err(why),
+            WorldEnd::Done(words) => super::rank::result(&words),
+        };
+        if let Ok(measured) = &outcome {
+            let was = std::mem::replace(pace, learned(measured, started.elapsed(), cell));
+            // This one, if it is repeated, and the cell's later ones take what it took.
+            let to_come = (self.protocol.runs() - number) as f64;
+            let of =
+                |pace: &Pace| self.protocol.least_s(pace, number) + to_come * self.protocol.least_s(pace, number + 1);
+            self.least_s += of(pace) - of(&was);
+        }
+        Ok(Made::Run(outcome))
+    }
+
+    fn left(&self) -> Left {
+        let seconds = time_left(self.protocol, self.begun.elapsed(), self.total, self.skipped);
+        Left { seconds, least_s: self.least_s, runs: self.total - self.skipped - self.done }
+    }
 }
 
 /// Of the last minute.
@@ -153,8 +221,8 @@ mod tests {
     #[derive(Default)]
     struct Pretended {
         ran: Vec<(String, usize)>,
-        /// Whose processor does not keep up.
-        late: Option<&'static str>,
+        /// Whose processor does not keep up, in so many worlds.
+        late: Option<(&'static str, usize)>,
         failing: HashMap<String, &'static str>,
         interrupt_at: Option<usize>,
     }
@@ -169,7 +237,11 @@ mod tests {
             if let Some(why) = self.failing.get(method) {
                 return Ok(WorldEnd::Failed((*why).to_owned()));
             }
-            let lateness = (self.late == Some(method)).then_some(Lateness { share: 0.2, overrun: true });
+            let late = self.late.as_mut().filter(|(late, worlds)| late == method && *worlds > 0);
+            let lateness = late.map(|(_, worlds)| {
+                *worlds -= 1;
+                Lateness { share: 0.2, overrun: true }
+            });
             let measured = CellRun { lateness, ..cell_run(0.1) };
             Ok(WorldEnd::Done(announce(&measured).expect("it has a form")))
         }
@@ -179,6 +251,7 @@ mod tests {
 
     impl Watcher for Nobody {
         fn begins(&mut self, _: &Cell, _: &Effort, _: f64) {}
+        fn repeats(&mut self, _: &Cell, _: usize, _: &str) {}
         fn ended(&mut self, _: &Cell, _: Option<&RunRecord>) {}
     }
 
@@ -233,11 +306,27 @@ mod tests {
     }
 
     #[test]
-    fn a_run_whose_processor_was_late_has_failed_and_is_measured_again() {
+    fn a_run_whose_processor_was_late_is_repeated_at_once() {
+        let (_scratch, store, id) = store("repeated");
+        let mut worlds = Pretended { late: Some(("wfbp-a2a", 2)), ..Pretended::default() };
+        let end = conduct(&study(), &store, id, &mut worlds, &mut Nobody);
+        assert!(matches!(end, Ok(StudyEnd::Complete { failed: 0 })));
+        let first = ["bsp-a2a", "wfbp-a2a", "wfbp-a2a", "wfbp-a2a", "ddp"];
+        assert_eq!(methods(&worlds.ran), [&first[..], &["bsp-a2a", "wfbp-a2a", "ddp"]].concat());
+        let runs = store.cells(id).expect("read").swap_remove(1).runs;
+        assert_eq!(
+            runs.iter().map(|run| (run.outcome.is_ok(), run.occasion.repeats)).collect::<Vec<_>>(),
+            [(true, 2), (true, 0)]
+        );
+    }
+
+    #[test]
+    fn a_run_that_is_late_every_time_has_failed_and_is_measured_again() {
         let (_scratch, store, id) = store("late");
-        let mut worlds = Pretended { late: Some("ddp"), ..Pretended::default() };
+        let mut worlds = Pretended { late: Some(("ddp", usize::MAX)), ..Pretended::default() };
         let end = conduct(&study(), &store, id, &mut worlds, &mut Nobody);
         assert!(matches!(end, Ok(StudyEnd::Complete { failed: 2 })));
+        assert_eq!(methods(&worlds.ran).iter().filter(|method| **method == "ddp").count(), 2 * (1 + REPEATS_MAX));
         let runs = store.cells(id).expect("read").swap_remove(2).runs;
         assert!(
             matches!(&runs[0].outcome, Err(why) if why.contains("late by 20 %") && why.contains("--dilate")),
@@ -248,6 +337,17 @@ mod tests {
         let end = conduct(&study(), &store, id, &mut worlds, &mut Nobody);
         assert!(matches!(end, Ok(StudyEnd::Complete { failed: 0 })));
         assert_eq!(methods(&worlds.ran), ["ddp", "ddp"]);
+    }
+
+    /// Six runs of tenths of a second, for which there is a hundredth.
+    #[test]
+    fn without_time_no_run_is_repeated() {
+        let (_scratch, store, id) = store("no-time");
+        let mut worlds = Pretended { late: Some(("bsp-a2a", usize::MAX)), ..Pretended::default() };
+        let study = Study { protocol: Protocol::Timed { seconds: 0.01, runs: 2 }, ..study() };
+        let end = conduct(&study, &store, id, &mut worlds, &mut Nobody);
+        assert!(matches!(end, Ok(StudyEnd::Complete { failed: 2 })));
+        assert_eq!(worlds.ran.len(), 6);
     }
 
     #[test]

@@ -52,6 +52,10 @@ impl Watcher for Screen {
         self.bar.set_message(format!("{cell}: {warm_up} + {measured} iterations{left}"));
     }
 
+    fn repeats(&mut self, cell: &Cell, number: usize, why: &str) {
+        self.bar.suspend(|| eprintln!("paceline: run {number} of {cell} is repeated: {why}"));
+    }
+
     fn ended(&mut self, cell: &Cell, run: Option<&RunRecord>) {
         self.runs += 1;
         self.bar.set_position(self.runs);
@@ -114,7 +118,7 @@ pub fn tables(panels: &[Panel], out: &mut dyn Write) -> io::Result<()> {
                 writeln!(out, "  {}", group.reason)?;
             }
             for row in &group.rows {
-                row.failures.iter().try_for_each(|why| writeln!(out, "  {}: {why}", row.method))?;
+                row.troubles().try_for_each(|what| writeln!(out, "  {}: {what}", row.method))?;
             }
         }
         writeln!(out)?;
@@ -172,12 +176,15 @@ pub fn paths(arguments: &BenchArguments, out: &mut dyn Write) -> io::Result<()> 
 
 #[cfg(test)]
 mod tests {
+    use super::super::store::Occasion;
     use super::super::summary::{panels, samples};
 
     #[test]
     fn tables_say_numbers_winner_reason_and_failures() {
         let mut out = Vec::new();
-        super::tables(&panels(&samples::study(), 2), &mut out).expect("memory takes everything");
+        let mut panels = panels(&samples::study(), 2);
+        panels[0].groups[0].rows[0].occasions = vec![Occasion { repeats: 2, ..Occasion::default() }];
+        super::tables(&panels, &mut out).expect("memory takes everything");
         let text = String::from_utf8(out).expect("text");
         for words in [
             "resnet50, local batch 64, 10GbE, 4 workers per host (replayed: rtx2080ti, emulated: 10GbE)",
@@ -185,6 +192,7 @@ mod tests {
             "bytescheduler-ps wins, 11.6 % ahead of mg-wfbp",
             "tie: ",
             "wfbp-ps: run 3: rank 1 was killed by SIGKILL",
+            ": 2 runs were repeated, because their processor was late",
             "1903.4",
         ] {
             assert!(text.contains(words), "no `{words}` in\n{text}");

@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use paceline_train::CellRun;
 
 /// The version of the tables; in SQLite's `user_version`.
-const SCHEMA: i64 = 2;
+const SCHEMA: i64 = 3;
 
 /// "Pacl", in SQLite's `application_id`: the file is ours.
 const APPLICATION: i64 = 0x5061_636c;
@@ -141,6 +141,9 @@ pub struct Occasion {
     pub ended: u64,
     /// The load average over the minute before it began; None if nobody looked.
     pub load: Option<f64>,
+    /// How many times it was made before and did not count, because its processor was late.
+    #[serde(default)]
+    pub repeats: usize,
 }
 
 /// A cell with what is known of it.
@@ -199,8 +202,9 @@ impl Store {
     fn make(&self) -> Result<(), StoreError> {
         let error = |e| database(&self.path, "preparing its tables", e);
         let missing: &[&str] = match self.found().map_err(error)? {
-            Found::Nothing => &[VERSION_1, VERSION_2],
-            Found::Ours(1) => &[VERSION_2],
+            Found::Nothing => &[VERSION_1, VERSION_2, VERSION_3],
+            Found::Ours(1) => &[VERSION_2, VERSION_3],
+            Found::Ours(2) => &[VERSION_3],
             Found::Ours(found) if found > SCHEMA => return Err(StoreError::Newer { path: self.path.clone(), found }),
             Found::Ours(_) => &[],
             Found::Foreign => return Err(StoreError::Foreign { path: self.path.clone() }),
@@ -281,13 +285,13 @@ impl Store {
             Ok(measured) => (Some(self.encode(measured, "run")?), None),
             Err(message) => (None, Some(message)),
         };
-        let keeping = "keeping a run";
+        let (keeping, Occasion { ended, load, repeats }) = ("keeping a run", run.occasion);
         self.change(keeping, "INSERT OR IGNORE INTO cell (study, key) VALUES (?1, ?2)", params![study.0, key])?;
         self.change(
             keeping,
-            "INSERT OR REPLACE INTO run (cell, number, ended, measured, message, load)
-             SELECT id, ?3, ?4, ?5, ?6, ?7 FROM cell WHERE study = ?1 AND key = ?2",
-            params![study.0, key, run.number as i64, run.occasion.ended as i64, measured, message, run.occasion.load],
+            "INSERT OR REPLACE INTO run (cell, number, ended, measured, message, load, repeats)
+             SELECT id, ?3, ?4, ?5, ?6, ?7, ?8 FROM cell WHERE study = ?1 AND key = ?2",
+            params![study.0, key, run.number as i64, ended as i64, measured, message, load, repeats as i64],
         )
     }
 
@@ -309,11 +313,12 @@ impl Store {
     /// It cannot be read.
     pub fn cells(&self, study: StudyId) -> Result<Vec<CellRecord>, StoreError> {
         let query =
-            "SELECT cell.id, key, number, measured, message, ended, load FROM cell JOIN run ON cell.id = run.cell
+            "SELECT cell.id, key, number, measured, message, ended, load, repeats FROM cell JOIN run ON cell.id = run.cell
                      WHERE study = ?1 ORDER BY cell.id, number";
         type Row = (i64, String, i64, Option<String>, Option<String>, Occasion);
         let rows: Vec<Row> = self.rows(query, [study.0], |row| {
-            let occasion = Occasion { ended: row.get::<_, i64>(5)? as u64, load: row.get(6)? };
+            let (ended, repeats) = (row.get::<_, i64>(5)? as u64, row.get::<_, i64>(7)? as usize);
+            let occasion = Occasion { ended, load: row.get(6)?, repeats };
             Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, occasion))
         })?;
         let (mut cells, mut last): (Vec<CellRecord>, _) = (Vec::new(), None);
@@ -388,6 +393,12 @@ const VERSION_2: &str = "
 ALTER TABLE run ADD COLUMN load REAL;
 PRAGMA application_id = 0x5061636c;
 PRAGMA user_version = 2;
+";
+
+/// How often a run had been made before it counted.
+const VERSION_3: &str = "
+ALTER TABLE run ADD COLUMN repeats INTEGER NOT NULL DEFAULT 0;
+PRAGMA user_version = 3;
 ";
 
 /// What a file is.

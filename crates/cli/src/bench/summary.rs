@@ -95,6 +95,18 @@ pub struct Row {
     pub occasions: Vec<Occasion>,
 }
 
+impl Row {
+    /// What else is to be said of its runs: those that gave nothing, and how many times others were repeated.
+    pub fn troubles(&self) -> impl Iterator<Item = String> {
+        let repeats = self.occasions.iter().map(|occasion| occasion.repeats).sum::<usize>();
+        let repeated = (repeats > 0).then(|| match repeats {
+            1 => "1 run was repeated, because its processor was late".to_owned(),
+            more => format!("{more} runs were repeated, because their processor was late"),
+        });
+        self.failures.iter().cloned().chain(repeated)
+    }
+}
+
 /// What the counted runs of a row gave.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RowResult {

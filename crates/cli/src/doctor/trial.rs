@@ -54,7 +54,7 @@ fn cost(communicator: &Communicator) -> Finding {
         let (alpha, overhead) = (alpha * 1e6, overhead * 1e6);
         format!("{alpha:.1} us per message, {overhead:.1} us if many leave at once, {:.1} GB/s", gigabytes_per_s(beta))
     };
-    let LinkCosts { within, across, contention } = communicator.link_costs();
+    let LinkCosts { within, across, contention, .. } = communicator.link_costs();
     let mut between = if across == within { String::new() } else { format!("; between hosts {}", link(across)) };
     if contention > 0.0 {
         between += &format!(", {:.0} % of that lost where two streams meet", contention / across.beta * 100.0);

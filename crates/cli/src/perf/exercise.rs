@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use paceline_collective::blocks;
-use paceline_comm::{Buffer, CallOptions, CommError, Communicator};
+use paceline_comm::{Buffer, CallOptions, CommError, Communicator, VerifiedProgram};
 use paceline_plan::{CollectiveKind, Rank, Reduction};
 
 use crate::failure::Failure;
@@ -20,12 +20,21 @@ pub struct Subject {
     pub reduction: Reduction,
     /// The root, where there is one.
     pub root: Rank,
-    /// Input and output are the same memory. For an all-reduce only; a broadcast is always in place.
+    /// Input and output are the same memory. For an all-reduce only; a broadcast is always in place, unless it is a
+    /// program of the user's.
     pub in_place: bool,
     /// The data lies in memory from `Communicator::alloc`.
     pub allocated: bool,
+    /// A program of the user's for this collective and root, with input and output apart.
+    pub program: Option<VerifiedProgram>,
     /// The algorithm, and so on.
     pub options: CallOptions,
+}
+
+impl Subject {
+    fn one_memory(&self) -> bool {
+        self.in_place || (self.kind == CollectiveKind::Broadcast && self.program.is_none())
+    }
 }
 
 /// A collective with its data.
@@ -59,12 +68,9 @@ impl<'a, T: Value> Exercise<'a, T> {
         let (rank, ranks) = (communicator.rank(), communicator.world_size());
         let per_block = size_of::<T>() * largest_blocks(subject, ranks);
         let block = if subject.kind == CollectiveKind::Barrier { 0 } else { (bytes / per_block).max(1) };
-        let (inputs, outputs) = match subject.kind {
-            // Where input and output are one memory, it is the output.
-            CollectiveKind::Broadcast => (0, 1),
-            CollectiveKind::AllReduce if subject.in_place => (0, 1),
-            kind => blocks(kind, rank, subject.root, ranks),
-        };
+        // Where input and output are one memory, it is the output.
+        let (inputs, outputs) =
+            if subject.one_memory() { (0, 1) } else { blocks(subject.kind, rank, subject.root, ranks) };
         let data = |blocks: u32| Data::new(communicator, subject, block * blocks as usize);
         let (mut input, output) = (data(inputs)?, data(outputs)?);
         if let Some(contributor) = contributor(subject, rank) {
@@ -92,7 +98,8 @@ impl<T: Value> Measurable for Exercise<'_, T> {
     fn refill(&mut self) {
         let rank = self.communicator.rank();
         let is_root = rank == self.subject.root;
-        if self.subject.in_place || (self.subject.kind == CollectiveKind::Broadcast && is_root) {
+        let contributes = self.subject.kind == CollectiveKind::AllReduce || is_root;
+        if self.subject.one_memory() && contributes {
             fill(&mut self.output, self.pattern.contribution(rank));
         }
     }
@@ -104,6 +111,9 @@ impl<T: Value> Measurable for Exercise<'_, T> {
     fn call(&mut self) -> Result<(), CommError> {
         let Exercise { communicator, subject, input, output, .. } = self;
         let Subject { kind, reduction, root, options, .. } = subject;
+        if let Some(program) = &subject.program {
+            return communicator.run_program(program, input, output, *reduction, options).map(drop);
+        }
         match kind {
             CollectiveKind::AllReduce if subject.in_place => communicator.all_reduce(output, *reduction, options),
             CollectiveKind::AllReduce => communicator.all_reduce_into(input, output, *reduction, options),
@@ -225,6 +235,9 @@ mod tests {
     use std::thread;
 
     use half::bf16;
+    use paceline_collective::registry::registry;
+    use paceline_collective::{Program, Topology};
+    use paceline_comm::Kernels;
 
     use super::*;
 
@@ -261,7 +274,15 @@ mod tests {
             for ranks in [1, 2, 3, 5].into_iter().filter(|&ranks| ranks >= fewest) {
                 for (reduction, allocated) in [(Reduction::Sum, false), (Reduction::Average, true)] {
                     let options = CallOptions::default();
-                    let subject = Subject { kind, reduction, root: ranks / 2, in_place: false, allocated, options };
+                    let subject = Subject {
+                        kind,
+                        reduction,
+                        root: ranks / 2,
+                        in_place: false,
+                        allocated,
+                        program: None,
+                        options,
+                    };
                     exercise::<f32>(&subject, ranks, 1);
                     exercise::<f32>(&subject, ranks, 100_000);
                     exercise::<bf16>(&subject, ranks, 4_001);
@@ -273,7 +294,20 @@ mod tests {
     #[test]
     fn an_all_reduce_in_place_gets_its_data_back_before_every_call() {
         let (kind, reduction, options) = (CollectiveKind::AllReduce, Reduction::Product, CallOptions::default());
-        let subject = Subject { kind, reduction, root: 0, in_place: true, allocated: false, options };
+        let subject = Subject { kind, reduction, root: 0, in_place: true, allocated: false, program: None, options };
         exercise::<f32>(&subject, 3, 50_000);
+    }
+
+    #[test]
+    fn programs_are_called_like_the_collectives_that_they_are() {
+        for algorithm in registry() {
+            let (kind, ranks) = (algorithm.kind(), if algorithm.supports(3) { 3 } else { 2 });
+            let program = algorithm.program(&Topology::flat(ranks), ranks / 2);
+            let root = if kind.has_root() { ranks / 2 } else { 0 };
+            let program = Some(VerifiedProgram::new(Program { root, ..program }, Kernels::new()).expect("it is right"));
+            let (reduction, options) = (Reduction::Sum, CallOptions::default());
+            let subject = Subject { kind, reduction, root, in_place: false, allocated: false, program, options };
+            exercise::<f32>(&subject, ranks, 50_000);
+        }
     }
 }

@@ -116,7 +116,8 @@ mod tests {
 
     fn sum() -> Subject {
         let (kind, reduction) = (CollectiveKind::AllReduce, Reduction::Sum);
-        Subject { kind, reduction, root: 0, in_place: false, allocated: false, options: CallOptions::default() }
+        let options = CallOptions::default();
+        Subject { kind, reduction, root: 0, in_place: false, allocated: false, program: None, options }
     }
 
     /// Runs the same on two ranks and gives what rank 0 and rank 1 got.

@@ -267,7 +267,7 @@ impl GroupView {
             failures: group
                 .rows
                 .iter()
-                .flat_map(|row| row.failures.iter().map(move |why| format!("{}, {why}", row.method)))
+                .flat_map(|row| row.troubles().map(move |what| format!("{}, {what}", row.method)))
                 .collect(),
         }
     }

@@ -113,7 +113,9 @@ fn traffic(arch: &[&str], dedicated_servers: bool) -> String {
                 if dedicated_servers || place == "dedicated" { "on hosts of their own" } else { "beside workers" };
             format!("D out and D in per worker, cut at {partition}; N·D/S in and out per shard, {servers}")
         }
-        ["a2a", algorithm @ ("ring" | "direct-scatter"), ..] => format!("2(N−1)/N·D per worker ({algorithm})"),
+        ["a2a", algorithm @ ("ring" | "direct-scatter" | "2d-torus" | "bcube"), ..] => {
+            format!("2(N−1)/N·D per worker ({algorithm})")
+        }
         ["a2a", "halving-doubling", ..] => {
             "2(N−1)/N·D per worker where N is a power of two, up to D more else (halving-doubling)".to_owned()
         }

@@ -1,6 +1,7 @@
 use paceline_plan::{CollectiveKind, LinkCosts, Rank};
 
 use crate::algorithm::{busy, busy_folding};
+use crate::columns::Columns;
 use crate::{Algorithm, Place, RankBuilder, RankProgram, Slot, Space, TileSeconds, Topology};
 
 /// Hierarchical: a direct reduce-scatter within every host, a ring all-reduce across the hosts among those who hold the
@@ -37,7 +38,7 @@ impl Algorithm for Hierarchical {
         if topology.world() == 1 {
             return builder.alone();
         }
-        let columns = Columns::of(topology, topology.host(rank));
+        let columns = columns_of(topology, topology.host(rank));
         let own = columns.slot(topology.index_on_host(rank));
         let partial = reduce_scatter_within(&mut builder, topology, &columns, rank);
         all_reduce_across(&mut builder, topology, &columns, rank, partial);
@@ -116,47 +117,14 @@ impl Algorithm for Hierarchical {
 /// For every rank the share of the columns that it holds, and the number of its host's other ranks.
 fn shares(topology: &Topology) -> impl Iterator<Item = (f64, usize)> {
     (0..topology.world()).map(|rank| {
-        let columns = Columns::of(topology, topology.host(rank));
-        let (first, end) = columns.range(topology.index_on_host(rank));
-        ((end - first) as f64 / columns.count as f64, columns.members.len() - 1)
+        let columns = columns_of(topology, topology.host(rank));
+        (columns.share(topology.index_on_host(rank)), columns.members.len() - 1)
     })
 }
 
 /// Who on a host holds which columns. A column is as many parts as there are hosts.
-struct Columns<'a> {
-    members: &'a [Rank],
-    count: usize,
-    hosts: usize,
-}
-
-impl<'a> Columns<'a> {
-    fn of(topology: &'a Topology, host: usize) -> Self {
-        Columns { members: topology.members(host), count: topology.ranks_per_host_max(), hosts: topology.hosts() }
-    }
-
-    /// The columns of a member: first and end.
-    fn range(&self, member: usize) -> (usize, usize) {
-        (member * self.count / self.members.len(), (member + 1) * self.count / self.members.len())
-    }
-
-    /// All columns of a member.
-    fn slot(&self, member: usize) -> impl Fn(Space) -> Slot {
-        let (first, end) = self.range(member);
-        let (part, parts) = ((first * self.hosts) as u32, ((end - first) * self.hosts) as u32);
-        move |space| Slot::of_parts(space, 0, part, parts)
-    }
-
-    /// The member that holds a column.
-    fn holder(&self, column: usize) -> Rank {
-        // The last whose range begins at or before the column.
-        self.members[((column + 1) * self.members.len() - 1) / self.count]
-    }
-
-    /// The other members, from the next one on.
-    fn peers(&self, rank: Rank) -> impl DoubleEndedIterator<Item = usize> + use<> {
-        let (own, count) = (self.members.iter().position(|&member| member == rank).unwrap_or(0), self.members.len());
-        (1..count).map(move |offset| (own + offset) % count)
-    }
+fn columns_of(topology: &Topology, host: usize) -> Columns<'_> {
+    Columns { members: topology.members(host), count: topology.ranks_per_host_max(), parts: topology.hosts() }
 }
 
 /// Each member gets its own columns from all others; where the partial result lies then.
@@ -185,7 +153,7 @@ fn all_reduce_across(builder: &mut RankBuilder, topology: &Topology, columns: &C
     }
     let (first, end) = columns.range(topology.index_on_host(rank));
     for column in first..end {
-        let holder = |distance: usize| Columns::of(topology, (host + distance) % hosts).holder(column);
+        let holder = |distance: usize| columns_of(topology, (host + distance) % hosts).holder(column);
         let (left, right) = (holder(hosts - 1), holder(1));
         let part = |space, host: usize| Slot::of_parts(space, 0, (column * hosts + host) as u32, 1);
         let behind = |distance: usize| (host + hosts - distance) % hosts;
@@ -200,26 +168,6 @@ fn all_reduce_across(builder: &mut RankBuilder, topology: &Topology, columns: &C
             builder.receive(left, whole);
             if hop < hosts - 2 {
                 builder.send(right, whole);
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_column_has_its_holder() {
-        for count in 1..20 {
-            let members: Vec<Rank> = (0..count).collect();
-            for columns in count..24 {
-                let columns = Columns { members: &members, count: columns, hosts: 1 };
-                for member in 0..count {
-                    let (first, end) = columns.range(member);
-                    assert!(first < end);
-                    (first..end).for_each(|column| assert_eq!(columns.holder(column), member));
-                }
             }
         }
     }

@@ -1,5 +1,6 @@
 //! All-reduce: every rank gets the reduction of all contributions.
 
+mod bcube;
 mod binary_tree;
 mod direct;
 mod direct_scatter;
@@ -9,7 +10,10 @@ mod hierarchical;
 mod re_encoding;
 mod recursive_doubling;
 mod ring;
+mod torus;
 
+pub(crate) use bcube::BCube;
+pub use bcube::bcube_all_reduce;
 pub(crate) use binary_tree::BinaryTree;
 pub(crate) use direct::Direct;
 pub(crate) use direct_scatter::DirectScatter;
@@ -19,3 +23,5 @@ pub(crate) use hierarchical::Hierarchical;
 pub use re_encoding::{ReEncodingAllReduce, re_encoding_all_reduce};
 pub(crate) use recursive_doubling::RecursiveDoubling;
 pub(crate) use ring::Ring;
+pub(crate) use torus::Torus;
+pub use torus::torus_all_reduce;

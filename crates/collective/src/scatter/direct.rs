@@ -1,6 +1,6 @@
 use paceline_plan::{CollectiveKind, LinkCost, Rank};
 
-use crate::algorithm::busy;
+use crate::algorithm::{busy, fetched_from_one};
 use crate::arithmetic::ahead;
 use crate::{FlatAlgorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 
@@ -62,5 +62,10 @@ impl FlatAlgorithm for Direct {
         }
         let next = (world - 1) as f64 * busy(link, bytes);
         TileSeconds::pipeline(link.latency() + next, next)
+    }
+
+    /// All fetch at once.
+    fn fetched_tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
+        fetched_from_one(world, bytes, link)
     }
 }

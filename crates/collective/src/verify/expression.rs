@@ -143,7 +143,13 @@ impl Expressions {
     }
 
     fn missing(&self, set: &[u64]) -> Option<Rank> {
-        (0..self.world).find(|&rank| set[rank / 64] >> (rank % 64) & 1 == 0 && self.silent != Some(rank))
+        set.iter().enumerate().find_map(|(word, present)| {
+            let first = 64 * word;
+            let all = u64::MAX >> (64 - (self.world - first).min(64));
+            let silent = self.silent.filter(|&rank| rank / 64 == word).map_or(0, |rank| 1 << (rank % 64));
+            let missing = all & !present & !silent;
+            (missing != 0).then(|| first + missing.trailing_zeros() as usize)
+        })
     }
 
     fn piece(&self, piece: Piece) -> Option<(Id, usize, usize)> {

@@ -12,7 +12,8 @@
 //! A program is stated for one tile; tiles share no cell and no message, so what holds for one holds for all. (The room
 //! of [`Capacity::Messages`] is per tile, too.)
 //!
-//! The cost is about ranks × steps × (steps of one rank)/64 word operations.
+//! The cost is about (steps of one rank)²/64 word operations for each rank, and another pass over all steps for each rank on
+//! which the order of two such steps is known through its peers only.
 
 mod expression;
 mod hazard;
@@ -58,6 +59,12 @@ pub fn verify(program: &Program, capacity: Capacity) -> Result<Proof, Refusal> {
 /// As [`verify`], for a program that is not to be run in place: see [`Program::apart`].
 pub fn verify_apart(program: &Program, capacity: Capacity) -> Result<Proof, Refusal> {
     verify_where(program, capacity, &[false])
+}
+
+/// As [`verify`], but about what happens when only: no wait closes a ring, and nothing races, input and output being apart.
+pub(crate) fn verify_order(program: &Program, capacity: Capacity) -> Result<(), Refusal> {
+    let matches = shape::check(program)?;
+    hazard::check(&order::Graph::new(program, &matches, capacity)?, &[false])
 }
 
 fn verify_where(program: &Program, capacity: Capacity, in_place: &[bool]) -> Result<Proof, Refusal> {

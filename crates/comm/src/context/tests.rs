@@ -107,7 +107,10 @@ fn pair() -> Pair {
         let never = Duration::from_secs(1000);
         let engine = Engine::new(Config { nudge: never, heartbeat: Duration::ZERO, ..Config::new(rank, 2) });
         let core = Core::new(engine, links, Memories::default(), rank, vec!["host".to_owned(); 2]);
-        Arc::new(Context::new(core, None, Patience { spins: 0, yields: 0 }, Box::new(|_| ())).expect("an eventfd"))
+        Arc::new(
+            Context::new(core, None, Patience { spins: 0, yields: 0, place: None }, Box::new(|_| ()))
+                .expect("an eventfd"),
+        )
     };
     let (link, other) = memory_pair();
     let knobs = Arc::new(Knobs::default());
@@ -147,7 +150,7 @@ impl Pair {
 
     /// Rank 0 looks at its links once.
     fn look(&self) {
-        self.zero.drive(Patience { spins: 0, yields: 0 }, Some(Instant::now()), &|_| false);
+        self.zero.drive(Patience { spins: 0, yields: 0, place: None }, Some(Instant::now()), &|_| false);
     }
 }
 

@@ -109,8 +109,20 @@ pub fn world_with_shards<W>(
 where
     W: Fn(&Communicator, Roles) + Clone + Send + 'static,
 {
-    let config = ThreadsConfig { transport: links, ..ThreadsConfig::default() };
-    let ranks = Communicator::threads_with(roles.world_size(), &config).expect("a world of threads");
+    on_hosts(&ThreadsConfig { transport: links, ..ThreadsConfig::default() }, roles, options, work)
+}
+
+/// The same, on the hosts and links that the configuration says.
+pub fn on_hosts<W>(
+    config: &ThreadsConfig,
+    roles: Roles,
+    options: &ServeOptions,
+    work: W,
+) -> Vec<Result<Served, ServerError>>
+where
+    W: Fn(&Communicator, Roles) + Clone + Send + 'static,
+{
+    let ranks = Communicator::threads_with(roles.world_size(), config).expect("a world of threads");
     let threads = ranks.into_iter().map(|world| {
         let (work, options) = (work.clone(), options.clone());
         thread::spawn(move || match roles.shard_of(world.rank()) {

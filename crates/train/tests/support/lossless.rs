@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use paceline_train::{
-    Data, ExecutedPlans, LearningRate, ModelName, Part, Sharding, Silent, Slot, TrainOptions, train_model,
+    Data, ExecutedPlans, LearningRate, ModelName, Part, Peers, Sharding, Silent, Slot, TrainError, TrainOptions,
+    TrainReport, train_model,
 };
 
 use super::{Directory, Gradients, backend, on_workers, parameters};
@@ -21,6 +22,21 @@ pub fn trained_with(
     model: ModelName,
     options: &TrainOptions,
 ) -> (Vec<Vec<u8>>, ExecutedPlans) {
+    trained_on(&|train| on_workers(workers, shards, train), workers, data, model, options)
+}
+
+/// What runs a training on all workers of a world: its result by worker.
+type World<'a> =
+    dyn Fn(&(dyn Fn(&Peers) -> Result<TrainReport, TrainError> + Sync)) -> Vec<Result<TrainReport, TrainError>> + 'a;
+
+/// In any world.
+pub fn trained_on(
+    world: &World,
+    workers: usize,
+    data: &Data,
+    model: ModelName,
+    options: &TrainOptions,
+) -> (Vec<Vec<u8>>, ExecutedPlans) {
     let directory = Directory::new();
     let plan = directory.path().join("plan.json");
     let options = TrainOptions {
@@ -28,7 +44,7 @@ pub fn trained_with(
         dump_plan: Some(plan.clone()),
         ..options.clone()
     };
-    let results = on_workers(workers, shards, |peers| {
+    let results = world(&|peers| {
         let backend = backend(model, peers.workers().rank());
         train_model(peers, backend, data, &options, &mut Silent)
     });

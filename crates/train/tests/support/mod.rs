@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::{fs, process, thread};
 
-use paceline_comm::Communicator;
+use paceline_comm::{Communicator, ThreadsConfig};
 use paceline_server::{ParameterServer, Roles, serve};
 use paceline_train::{
     Backend, Batch, BatchSize, CandleBackend, Cnn, Data, DataSource, Dataset, GradientSink, Images, Mlp, ModelName,
@@ -39,9 +39,19 @@ pub fn on_workers<R: Send>(workers: usize, shards: usize, worker: impl Fn(&Peers
     if shards == 0 {
         return on_ranks(workers, |world| worker(&Peers::from(world)));
     }
+    on_hosts(&ThreadsConfig::default(), workers, shards, worker)
+}
+
+/// The same with at least one shard, on the hosts and links that the configuration says.
+pub fn on_hosts<R: Send>(
+    config: &ThreadsConfig,
+    workers: usize,
+    shards: usize,
+    worker: impl Fn(&Peers) -> R + Sync,
+) -> Vec<R> {
     let _world: MutexGuard<()> = ONE_WORLD.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let roles = Roles::new(workers, shards).unwrap();
-    let mut ranks = Communicator::threads(roles.world_size()).unwrap();
+    let mut ranks = Communicator::threads_with(roles.world_size(), config).unwrap();
     let servers = ranks.split_off(workers);
     thread::scope(|scope| {
         let worker = &worker;

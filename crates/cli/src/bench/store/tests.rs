@@ -20,7 +20,11 @@ pub fn study_record(fingerprint: &str) -> StudyRecord {
 
 fn run(number: usize, seconds: f64) -> RunRecord {
     let measured = CellRun { iteration_s: vec![seconds, 0.1 + 0.2], ..cell_run(1.0) };
-    RunRecord { number, outcome: Ok(measured), occasion: Occasion { ended: 1_800_000_000, load: Some(0.25) } }
+    RunRecord {
+        number,
+        outcome: Ok(measured),
+        occasion: Occasion { ended: 1_800_000_000, load: Some(0.25), repeats: 1 },
+    }
 }
 
 struct Scratch(PathBuf);
@@ -115,7 +119,7 @@ fn tables_of_the_first_version_are_brought_to_todays() {
     drop(first);
     let store = Store::open(&scratch.file()).expect("it is ours");
     let runs = store.cells(StudyId(1)).expect("read").swap_remove(0).runs;
-    assert_eq!(runs[0].occasion, Occasion { ended: 1_700_000_000, load: None });
+    assert_eq!(runs[0].occasion, Occasion { ended: 1_700_000_000, load: None, repeats: 0 });
     assert_eq!(store.study(StudyId(1)).expect("read"), StudyRecord { id: 1, ..study_record("f") });
     assert_eq!(store.found().expect("read"), Found::Ours(SCHEMA));
 }

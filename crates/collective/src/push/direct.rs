@@ -1,5 +1,3 @@
-//! Push: one rank, a parameter server's shard, gets the sum of the contributions of all others.
-
 use paceline_plan::{CollectiveKind, LinkCost, Rank};
 
 use crate::algorithm::busy;

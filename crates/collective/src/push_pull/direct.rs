@@ -1,5 +1,3 @@
-//! Push and pull: one rank, a parameter server's shard, adds the contributions of all others and gives everyone the sum.
-
 use paceline_plan::{CollectiveKind, LinkCost, Rank};
 
 use crate::algorithm::busy;

@@ -1,0 +1,90 @@
+//! `paceline program` and `paceline perf --program`: an algorithm becomes a file, which is proved and measured.
+
+mod support;
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value;
+use support::{paceline, run};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A file that goes when the test ends.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        Scratch(PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("program-{}-{name}", std::process::id())))
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("a path in UTF-8")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn an_exported_algorithm_is_proved_and_measured() {
+    let (file, json, rows) = (Scratch::new("file.xml"), Scratch::new("proof.json"), Scratch::new("rows.json"));
+    let export = ["program", "export", "broadcast", "--algorithm", "hierarchical", "--ranks", "4", "--hosts", "2x2"];
+    let to = ["--root", "3", "--output", file.path()];
+    run(paceline(&[&export[..], &to].concat()), LIMIT).expect_code(0);
+
+    let outcome = run(paceline(&["program", "verify", file.path(), "--json", json.path()]), LIMIT).expect_code(0);
+    assert!(outcome.stdout.starts_with("\"hierarchical\" is right: broadcast, 4 ranks, root 3, "), "{outcome:#?}");
+    assert!(outcome.stdout.ends_with("messages: 3, rounds: 2\n"), "{outcome:#?}");
+    let proof: Value = serde_json::from_str(&fs::read_to_string(json.path()).expect("the file")).expect("JSON");
+    assert_eq!([&proof["collective"], &proof["algorithm"]], ["broadcast", "hierarchical"], "{proof:#}");
+    assert_eq!([&proof["ranks"], &proof["root"], &proof["messages"]], [4, 3, 3], "{proof:#}");
+
+    let measure = ["perf", "broadcast", "--program", file.path(), "--json", rows.path()];
+    let sizes = ["--min", "1KiB", "--max", "100KiB", "--factor", "100", "--iterations", "3", "--chunk-bytes", "16KiB"];
+    run(paceline(&[&measure[..], &sizes].concat()), LIMIT).expect_code(0);
+    let report: Value = serde_json::from_str(&fs::read_to_string(rows.path()).expect("the file")).expect("JSON");
+    for row in report["rows"].as_array().expect("rows") {
+        assert_eq!([&row["ranks"], &row["wrong"]], [4, 0], "as many ranks as the program has: {row:#}");
+        assert_eq!(row["algorithm"], "hierarchical");
+    }
+}
+
+#[test]
+fn an_export_goes_to_standard_output_where_no_file_is_named() {
+    let export = ["program", "export", "all-reduce", "--algorithm", "ring", "--ranks", "3"];
+    let outcome = run(paceline(&export), LIMIT).expect_code(0);
+    assert!(outcome.stdout.starts_with("<algo name=\"ring\" "), "{outcome:#?}");
+    assert!(outcome.stdout.ends_with("</algo>\n"), "{outcome:#?}");
+}
+
+#[test]
+fn a_wrong_file_is_refused_with_its_line() {
+    let file = Scratch::new("wrong.xml");
+    let ring = run(paceline(&["program", "export", "all-reduce", "--algorithm", "ring", "--ranks", "2"]), LIMIT);
+    fs::write(&file.0, ring.stdout.replacen("type=\"s\"", "type=\"x\"", 1)).expect("our own file");
+    let fault = format!("{}: line 4: type=\"x\" is not one of s, r,", file.path());
+    for command in [&["program", "verify"][..], &["perf", "all-reduce", "--program"]] {
+        run(paceline(&[command, &[file.path()]].concat()), LIMIT).expect_code(2).expect_stderr(&[&fault]);
+    }
+    fs::write(&file.0, ring.stdout).expect("our own file");
+    for (arguments, fault) in [
+        (&["perf", "all-gather", "--program", file.path()][..], "the program is of all-reduce, not all-gather"),
+        (&["perf", "all-reduce", "--ranks", "3", "--program", file.path()], "the program is for 2 ranks, not 3"),
+        (&["perf", "all-reduce", "--program", file.path(), "--algorithm", "ring"], "cannot be used with"),
+        (&["perf", "all-reduce", "--program", "nowhere.xml"], "cannot read the program nowhere.xml"),
+        (&["program", "export", "all-reduce", "--algorithm", "rings", "--ranks", "2"], "ring"),
+        (
+            &["program", "export", "all-reduce", "--algorithm", "ring", "--ranks", "2", "--hosts", "3x1"],
+            "--hosts 3x1 has 3 ranks, not 2",
+        ),
+        (&["program", "export", "send-receive", "--algorithm", "point-to-point", "--ranks", "3"], "is not for 3 ranks"),
+        (&["program", "export", "reduce", "--algorithm", "binomial", "--ranks", "3", "--root", "3"], "--root 3"),
+    ] {
+        run(paceline(arguments), LIMIT).expect_code(2).expect_stderr(&[fault]);
+    }
+}
