@@ -5,6 +5,7 @@ mod cluster;
 mod estimate;
 mod measure;
 mod messages;
+mod ring;
 mod table;
 
 use std::io::{self, Write};
@@ -136,7 +137,7 @@ impl ProbeArguments {
         if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} rounds [{elapsed} + {eta}]") {
             bar.set_style(style);
         }
-        let measured = Rounds::new(communicator, emulated.is_some()).and_then(|mut rounds| {
+        let measured = Rounds::new(communicator).and_then(|mut rounds| {
             for round in 0..self.rounds {
                 rounds.measure(round)?;
                 bar.inc(1);

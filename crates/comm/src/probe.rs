@@ -156,9 +156,8 @@ fn link_cost(measured: &[f64], gamma: f64) -> LinkCost {
     LinkCost { alpha: measured[0], overhead: measured[1], beta: measured[2], gamma }
 }
 
-/// Gamma of the processor on which this is called: the time to combine a byte of f32, of operands that lie in the
-/// second-level cache. It takes some tenths of a millisecond.
-pub fn seconds_per_byte_reduced() -> f64 {
+/// Gamma: the time to combine a byte, of operands that lie in the second-level cache.
+fn seconds_per_byte_reduced() -> f64 {
     const BYTES: usize = 256 << 10;
     let sum = Elementwise { data_type: DataType::F32, reduction: Reduction::Sum, divisor: 1 };
     let (mut into, other) = (vec![0u8; BYTES], vec![0u8; BYTES]);

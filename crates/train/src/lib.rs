@@ -86,8 +86,8 @@ pub use executed::{AllReduce, ExecutedPlans, PlanFileError, Stage};
 pub use kineto::{TraceError, TraceOptions, TracedProfile, profile_of_trace, read_trace};
 pub use learning_rate::{LearningRate, LearningRateSchedule, ScheduleTextError};
 pub use measure::{
-    CellRun, CommunicationCost, FormulaInputs, Lateness, Length, MeasureOptions, RECORDED_ITERATIONS, Subject,
-    fit_line, measure, student_t_975,
+    CellRun, CommunicationCost, FormulaInputs, Lateness, Length, MeasureOptions, RECORDED_ITERATIONS, Subject, measure,
+    student_t_975,
 };
 pub use memory::{
     MemoryError, MemoryEstimate, ShardsHere, available_memory, memory_estimate, memory_need, memory_of_parameters,

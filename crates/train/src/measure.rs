@@ -16,7 +16,7 @@ mod summary;
 pub use conduct::{Subject, measure};
 pub(crate) use cost::communication_cost;
 pub use record::RECORDED_ITERATIONS;
-pub use statistics::{fit_line, student_t_975};
+pub use statistics::student_t_975;
 pub(crate) use statistics::{median, relative_half_width};
 
 use crate::timeline::Timeline;

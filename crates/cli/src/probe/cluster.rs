@@ -4,7 +4,7 @@ use paceline_comm::Communicator;
 use paceline_plan::{Cluster, ClusterError, Constant, LinkClass, LinkConstants, MeasuredRange, NetworkModel};
 use serde::Serialize;
 
-use super::estimate::constant;
+use super::estimate::{constant, rounded};
 use super::measure::Found;
 use crate::date::{date, now};
 use crate::emulation::Emulated;
@@ -106,13 +106,13 @@ impl Probed {
         for (name, values) in &found.constants {
             let Some(place) = cluster.constant_mut(name) else { continue };
             let is_time = name.ends_with("_s") || name.ends_with("_s_per_byte");
-            *place = constant(values).times(if is_time { 1.0 / origin.dilation } else { 1.0 });
+            *place = rounded(constant(values).times(if is_time { 1.0 / origin.dilation } else { 1.0 }));
         }
         let mut points = Vec::new();
         for (class, link) in [("within", &mut cluster.within), ("across", &mut cluster.across)] {
             let of_class = found.messages.iter().filter(|((of, _), _)| *of == class);
             for (&(class, bytes), values) in of_class {
-                let message_s = constant(values).times(1.0 / origin.dilation);
+                let message_s = rounded(constant(values).times(1.0 / origin.dilation));
                 let line = link.alpha_s.value + link.beta_s_per_byte.value * bytes as f64;
                 points.push(Point { class, bytes, message_s, line_off: line / message_s.value.max(1e-12) - 1.0 });
                 link.points.push((bytes as u64, message_s.value));
@@ -121,6 +121,7 @@ impl Probed {
                 mend(link);
             }
         }
+        cluster.within.fetched = found.fetched && origin.workers_per_host > 1;
         // Hosts of one worker have no links, but their bytes cross the memory all the same: what interferes is counted by it.
         if origin.workers_per_host == 1 {
             cluster.within = LinkConstants { points: Vec::new(), ..cluster.across.clone() };
@@ -160,7 +161,7 @@ mod tests {
         } else {
             ["across.alpha_s", "across.overhead_s", "across.beta_s_per_byte"]
         };
-        let mut found = Found { bytes: [4, 1 << 20], ..Found::default() };
+        let mut found = Found { bytes: [4, 1 << 20], fetched: true, ..Found::default() };
         for (name, value) in names.into_iter().zip([1e-3, 2e-3, 1e-8]) {
             found.constants.insert(name, (0..9).map(|step| value * (1.0 + f64::from(step) / 100.0)).collect());
         }
@@ -180,10 +181,11 @@ mod tests {
             assert!((found / expected - 1.0).abs() < 1e-9, "{alpha:?}");
         }
         assert_eq!(cluster.within.overhead_s.value, alpha.value, "it is longer than alpha");
+        assert!(cluster.within.fetched);
         assert_eq!(cluster.interference.computation, Constant::exact(0.5), "a share knows no dilation");
         assert_eq!((cluster.across.clone(), cluster.workers()), (LinkConstants::default(), 4));
         assert_eq!(points.iter().map(|point| point.bytes).collect::<Vec<_>>(), [100, 100_000]);
-        assert_eq!(cluster.within.points, [(100, 1.1e-3 * 0.1), (100_000, 2.2e-3 * 0.1)]);
+        assert_eq!(cluster.within.points, [(100, 1.1e-4), (100_000, 2.2e-4)]);
         assert!((points[1].line_off - (2.08e-4 / 2.2e-4 - 1.0)).abs() < 1e-3, "{points:?}");
         assert_eq!(Cluster::from_toml(&cluster.to_toml()), Ok(cluster));
     }
@@ -192,6 +194,7 @@ mod tests {
     fn hosts_of_one_worker_interfere_by_their_network() {
         let Probed { cluster, .. } = Probed::new(&found("across"), &origin(3, 1, 1.0)).expect("it makes sense");
         assert_eq!(cluster.within.beta_s_per_byte, cluster.across.beta_s_per_byte);
+        assert!(!cluster.within.fetched, "nobody does");
         assert!(cluster.within.points.is_empty() && cluster.across.points.len() == 2);
     }
 

@@ -21,6 +21,12 @@ pub fn constant(values: &[f64]) -> Constant {
     Constant::between(median, sorted[outside], sorted[sorted.len() - 1 - outside])
 }
 
+/// With five digits, which is more than anything is known to.
+pub fn rounded(Constant { value, low, high }: Constant) -> Constant {
+    let digits = |number: f64| format!("{number:.4e}").parse().unwrap_or(number);
+    Constant::between(digits(value), digits(low), digits(high))
+}
+
 /// How many values lie below the interval, and as many above.
 fn left_out(count: usize) -> usize {
     // P(Binomial(n, 1/2) = 0); more rounds than a double can halve are not made.
@@ -50,6 +56,14 @@ mod tests {
         assert_eq!(constant(&values), Constant::between(6.5, 3.0, 10.0));
         assert_eq!(constant(&[2.0]), Constant::exact(2.0));
         assert_eq!(constant(&[]), Constant::ZERO);
+    }
+
+    #[test]
+    fn five_digits_are_kept() {
+        let long = Constant::between(1.234_56e-6, 1.234_549_9e-6, -98_765.4);
+        assert_eq!(rounded(long), Constant::between(1.2346e-6, 1.2345e-6, -98_765.0));
+        assert_eq!(rounded(Constant::ZERO), Constant::ZERO);
+        assert!(rounded(Constant::exact(f64::NAN)).value.is_nan());
     }
 
     #[test]

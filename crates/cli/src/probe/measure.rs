@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use paceline_collective::registry::find;
-use paceline_comm::{CallOptions, CommError, Communicator, Reduction, seconds_per_byte_reduced};
-use paceline_plan::{CollectiveKind, LinkCost, LinkCosts};
-use paceline_train::fit_line;
+use paceline_comm::{CallOptions, CommError, Communicator, Reduction};
+use paceline_plan::{CollectiveKind, LinkCosts};
 
 use super::beside::Beside;
-use super::messages::{Messages, Times, overhead_s};
+use super::messages::{Messages, Times};
+use super::ring::Ring;
 use crate::bench::median;
 use crate::failure::Failure;
 
@@ -31,12 +31,16 @@ pub struct Found {
     pub messages: BTreeMap<(&'static str, usize), Vec<f64>>,
     /// Bytes of the smallest operation and of the largest.
     pub bytes: [usize; 2],
+    /// Do ranks fetch what others of their host send?
+    pub fetched: bool,
 }
 
 /// A class of links that this world has, the same on all ranks.
 struct Class {
     name: &'static str,
     messages: Messages,
+    /// As soon as it is known how long messages take.
+    ring: Option<Ring>,
 }
 
 /// All that a round needs, on one rank.
@@ -47,8 +51,6 @@ pub struct Rounds<'a> {
     few: Option<Communicator>,
     beside: Beside,
     found: Found,
-    /// Are times those of an emulated network, in which streams that meet lose nothing?
-    emulated: bool,
 }
 
 impl<'a> Rounds<'a> {
@@ -56,7 +58,7 @@ impl<'a> Rounds<'a> {
     ///
     /// # Errors
     /// Those of the communication.
-    pub fn new(communicator: &'a Communicator, emulated: bool) -> Result<Rounds<'a>, Failure> {
+    pub fn new(communicator: &'a Communicator) -> Result<Rounds<'a>, Failure> {
         let (topology, rank) = (communicator.topology().clone(), communicator.rank());
         let mut classes = Vec::new();
         let nobody = || Failure::failed("a rank has no group although it asked for one: this is a bug in Paceline");
@@ -64,7 +66,7 @@ impl<'a> Rounds<'a> {
         let mut class = |name, color: usize, exists: bool| -> Result<(), Failure> {
             let group = communicator.split(Some(color as u32), 0)?.ok_or_else(nobody)?;
             if exists {
-                classes.push(Class { name, messages: Messages::new(group)? });
+                classes.push(Class { name, messages: Messages::new(group)?, ring: None });
             }
             Ok(())
         };
@@ -75,7 +77,7 @@ impl<'a> Rounds<'a> {
         let few = few.filter(|_| communicator.world_size() >= GROWING);
         let beside = Beside::new(communicator)?;
         let found = Found { bytes: [size_of::<f32>(), beside.bytes()], ..Found::default() };
-        let mut rounds = Rounds { communicator, classes, few, beside, found, emulated };
+        let mut rounds = Rounds { communicator, classes, few, beside, found };
         rounds.calibrate()?;
         Ok(rounds)
     }
@@ -85,15 +87,8 @@ impl<'a> Rounds<'a> {
     /// # Errors
     /// Those of the communication.
     pub fn measure(&mut self, round: usize) -> Result<(), Failure> {
-        let mut costs = self.links(round)?;
-        let gamma = self.agree([seconds_per_byte_reduced()])?[0];
-        (costs.within.gamma, costs.across.gamma) = (gamma, gamma);
-        if self.communicator.topology().hosts() > 2 && !self.emulated {
-            costs.contention = self.communicator.probe()?.contention;
-            self.note("across.incast_s_per_byte", costs.contention);
-        }
-        self.note("combine_s_per_byte", gamma);
-        self.note("server.combine_s_per_byte", gamma);
+        self.messages(round)?;
+        let costs = self.links()?;
         self.starts(&costs)?;
         self.interference(&costs)
     }
@@ -107,46 +102,60 @@ impl<'a> Rounds<'a> {
     fn calibrate(&mut self) -> Result<(), Failure> {
         for index in 0..self.classes.len() {
             let times = self.times(index, 0)?;
-            self.classes[index].messages.choose(&times.message_s);
+            let Class { messages, ring, .. } = &mut self.classes[index];
+            messages.choose(&times.message_s);
+            let longest = messages.sizes().zip(times.message_s).last();
+            let (bytes, seconds) = longest.unwrap_or_default();
+            *ring = Some(Ring::new(messages.group(), bytes, seconds)?);
         }
         Ok(())
     }
 
-    /// Alpha, overhead and beta of each class, and what both directions at once lose.
-    fn links(&mut self, round: usize) -> Result<LinkCosts, Failure> {
-        let mut costs = LinkCosts::uniform(LinkCost::hockney(0.0, 0.0, 0.0));
+    /// Single messages, and what both directions at once lose between hosts.
+    fn messages(&mut self, round: usize) -> Result<(), Failure> {
         for index in 0..self.classes.len() {
             let times = self.times(index, round)?;
-            let Class { name, messages } = &self.classes[index];
-            let (name, sizes): (_, Vec<usize>) = (*name, messages.sizes().collect());
-            let points: Vec<(u64, f64)> =
-                sizes.iter().zip(&times.message_s).map(|(&bytes, &seconds)| (bytes as u64, seconds)).collect();
-            for (&bytes, &seconds) in sizes.iter().zip(&times.message_s) {
+            let Class { name, messages, .. } = &self.classes[index];
+            let name = *name;
+            for (bytes, &seconds) in messages.sizes().zip(&times.message_s) {
                 self.found.messages.entry((name, bytes)).or_default().push(seconds);
             }
-            let (alpha, beta) = fit_line(&points);
-            let overhead = overhead_s(times.message_s[0], times.tiles_s).min(alpha);
-            let link = LinkCost { alpha, overhead, beta, gamma: 0.0 };
-            let names = if name == "within" {
-                ["within.alpha_s", "within.overhead_s", "within.beta_s_per_byte"]
-            } else {
+            if name == "across" {
                 let one_way = times.message_s.last().copied().unwrap_or_default();
                 let loss = if one_way > 0.0 { times.both_ways_s / one_way - 1.0 } else { 0.0 };
                 self.note("server.duplex_loss", loss.clamp(0.0, 1.0));
-                ["across.alpha_s", "across.overhead_s", "across.beta_s_per_byte"]
-            };
-            names.into_iter().zip([alpha, overhead, beta]).for_each(|(name, value)| self.note(name, value));
-            if name == "within" {
-                costs.within = link;
-            } else {
-                costs.across = link;
             }
         }
-        // Links of a kind that the world has not count as the others.
-        match self.classes.iter().map(|class| class.name).collect::<Vec<_>>()[..] {
-            ["within"] => costs.across = costs.within,
-            ["across"] => costs.within = costs.across,
-            _ => {}
+        Ok(())
+    }
+
+    /// What the communicator finds by itself, with betas of longer messages. Links of a kind that the world has not count as
+    /// the others.
+    fn links(&mut self) -> Result<LinkCosts, Failure> {
+        let mut costs = self.communicator.probe()?;
+        self.found.fetched = costs.fetched;
+        let mut betas = [0.0; 2];
+        for Class { name, ring, .. } in &mut self.classes {
+            let (link, beta) =
+                if *name == "within" { (&costs.within, &mut betas[0]) } else { (&costs.across, &mut betas[1]) };
+            self.communicator.barrier(&CallOptions::default())?;
+            *beta = ring.as_mut().map_or(Ok(0.0), |ring| ring.beta(link))?;
+        }
+        let [within, across] = self.agree(betas)?;
+        costs.within.beta = if within > 0.0 { within } else { across };
+        costs.across.beta = if across > 0.0 { across } else { within };
+        for index in 0..self.classes.len() {
+            let (names, link) = match self.classes[index].name {
+                "within" => (["within.alpha_s", "within.overhead_s", "within.beta_s_per_byte"], costs.within),
+                _ => (["across.alpha_s", "across.overhead_s", "across.beta_s_per_byte"], costs.across),
+            };
+            let values = [link.alpha, link.overhead, link.beta];
+            names.into_iter().zip(values).for_each(|(name, value)| self.note(name, value));
+        }
+        self.note("combine_s_per_byte", costs.within.gamma);
+        self.note("server.combine_s_per_byte", costs.within.gamma);
+        if self.communicator.topology().hosts() > 1 {
+            self.note("across.incast_s_per_byte", costs.contention);
         }
         Ok(costs)
     }
@@ -156,11 +165,11 @@ impl<'a> Rounds<'a> {
         self.communicator.barrier(&CallOptions::default())?;
         let mut times = self.classes[index].messages.measure(round)?;
         let mut all = times.message_s.clone();
-        all.extend([times.tiles_s, times.both_ways_s]);
+        all.push(times.both_ways_s);
         self.slowest(&mut all)?;
         let sizes = times.message_s.len();
         times.message_s.copy_from_slice(&all[..sizes]);
-        (times.tiles_s, times.both_ways_s) = (all[sizes], all[sizes + 1]);
+        times.both_ways_s = all[sizes];
         Ok(times)
     }
 
@@ -273,7 +282,7 @@ mod tests {
         let world = Communicator::threads(3).expect("threads connect");
         let found: Vec<Found> = std::thread::scope(|scope| {
             let measure = |communicator: Communicator| {
-                let mut rounds = Rounds::new(&communicator, false).expect("all ranks call");
+                let mut rounds = Rounds::new(&communicator).expect("all ranks call");
                 (0..2).for_each(|round| rounds.measure(round).expect("all ranks call"));
                 rounds.finish()
             };

@@ -16,8 +16,6 @@ const MESSAGE_SECONDS_MAX: f64 = 0.05;
 /// A size has about so much time in a round.
 const SIZE_SECONDS: f64 = 10e-3;
 const REPETITIONS_MAX: usize = 32;
-/// Tiles of the message that shows how fast messages follow each other: as many as are in flight at once.
-const TILES: usize = 4;
 
 /// What one class of links needs for a ping-pong, on one rank.
 pub struct Messages {
@@ -33,8 +31,6 @@ pub struct Messages {
 pub struct Times {
     /// By size.
     pub message_s: Vec<f64>,
-    /// Of [`TILES`] small messages, one after the other.
-    pub tiles_s: f64,
     /// Of the largest message in both directions at once.
     pub both_ways_s: f64,
 }
@@ -61,6 +57,11 @@ impl Messages {
         Ok(Messages { group, buffers, sizes: SIZES.map(|bytes| (bytes, 1)).to_vec() })
     }
 
+    /// The ranks among which pairs are made.
+    pub fn group(&self) -> &Communicator {
+        &self.group
+    }
+
     /// Bytes of the messages that a round measures.
     pub fn sizes(&self) -> impl Iterator<Item = usize> {
         self.sizes.iter().map(|(bytes, _)| *bytes)
@@ -81,27 +82,19 @@ impl Messages {
     /// # Errors
     /// Those of the communication.
     pub fn measure(&mut self, round: usize) -> Result<Times, CommError> {
-        let mut times = Times { message_s: vec![0.0; self.sizes.len()], tiles_s: 0.0, both_ways_s: 0.0 };
+        let mut times = Times { message_s: vec![0.0; self.sizes.len()], both_ways_s: 0.0 };
         let Some(partner) = partner(self.group.rank(), self.group.world_size(), round) else { return Ok(times) };
         let Some([mut data, other]) = self.buffers.take() else { return Ok(times) };
         let group = &self.group;
         for (seconds, &(bytes, often)) in times.message_s.iter_mut().zip(&self.sizes) {
-            *seconds = ping_pong(group, partner, &mut data[..bytes], bytes, often)?;
+            *seconds = ping_pong(group, partner, &mut data[..bytes], often)?;
         }
-        let (small, often) = self.sizes[0];
-        times.tiles_s = ping_pong(group, partner, &mut data[..small], small / TILES, often)?;
         let largest = self.sizes.last().map_or(0, |(bytes, _)| *bytes);
         let (seconds, other) = both_ways(group, partner, &mut data[..largest], other)?;
         times.both_ways_s = seconds;
         self.buffers = Some([data, other]);
         Ok(times)
     }
-}
-
-/// Seconds for which a small message keeps a port busy, of times that all ranks have agreed on: each of the tiles but the
-/// first takes so much longer. What they have in bytes is part of the shorter time, too.
-pub fn overhead_s(message_s: f64, tiles_s: f64) -> f64 {
-    ((tiles_s - message_s) / (TILES - 1) as f64).clamp(0.0, message_s)
 }
 
 /// In even rounds 0 with 1, 2 with 3, …; in odd ones 1 with 2, 3 with 4, …, the last one with 0 of an even number.
@@ -116,15 +109,9 @@ fn options(chunk_bytes: usize) -> CallOptions {
     CallOptions { chunk_bytes: Some(chunk_bytes), ..CallOptions::default() }
 }
 
-/// Half of a round trip: the median of so many, after one that does not count.
-fn ping_pong(
-    group: &Communicator,
-    partner: Partner,
-    data: &mut [u8],
-    tile_bytes: usize,
-    often: usize,
-) -> Result<f64, CommError> {
-    let options = options(tile_bytes);
+/// Half of a round trip of a message in one piece: the median of so many, after one that does not count.
+fn ping_pong(group: &Communicator, partner: Partner, data: &mut [u8], often: usize) -> Result<f64, CommError> {
+    let options = options(data.len());
     let mut seconds = Vec::with_capacity(often + 1);
     for _ in 0..=often {
         let start = Instant::now();
@@ -149,7 +136,7 @@ fn both_ways(
 ) -> Result<(f64, Buffer<u8>), CommError> {
     let options = options(into.len());
     // Both begin together, but for a latency.
-    ping_pong(group, partner, &mut into[..1], 1, 0)?;
+    ping_pong(group, partner, &mut into[..1], 0)?;
     let from = from.split(&[into.len()]).remove(0);
     let start = Instant::now();
     let pending = group.start_send(from, partner.rank, 1, &options)?;
@@ -191,13 +178,6 @@ mod tests {
     }
 
     #[test]
-    fn an_overhead_is_part_of_alpha() {
-        assert!((overhead_s(10e-6, 16e-6) - 2e-6).abs() < 1e-12);
-        assert_eq!(overhead_s(10e-6, 9e-6), 0.0);
-        assert_eq!(overhead_s(10e-6, 1.0), 10e-6);
-    }
-
-    #[test]
     fn two_threads_find_times() {
         let world = Communicator::threads(2).expect("threads connect");
         std::thread::scope(|scope| {
@@ -206,7 +186,7 @@ mod tests {
                     let mut messages = Messages::new(communicator).expect("memory");
                     for round in 0..3 {
                         let times = messages.measure(round).expect("both ranks measure");
-                        let all = times.message_s.iter().chain([&times.tiles_s, &times.both_ways_s]);
+                        let all = times.message_s.iter().chain([&times.both_ways_s]);
                         assert!(all.clone().all(|&seconds| seconds > 0.0 && seconds < 10.0), "{times:?}");
                     }
                 });

@@ -11,6 +11,8 @@ use crate::emulation::Emulated;
 const MICROSECONDS: (f64, &str) = (1e6, "us");
 const NANOSECONDS_PER_BYTE: (f64, &str) = (1e9, "ns/B");
 const PERCENT: (f64, &str) = (1e2, "%");
+/// Seconds lost for each second.
+const LOST: (f64, &str) = (1.0, "s/s");
 
 /// A line for each constant, and a table of messages, on standard output.
 ///
@@ -45,8 +47,8 @@ fn constants(probed: &Probed, out: &mut dyn Write) -> io::Result<()> {
     if cluster.hosts > 1 {
         line("", "both ways at once", &cluster.server.duplex_loss, PERCENT, out)?;
     }
-    line("side by side", "computation loses", &cluster.interference.computation, PERCENT, out)?;
-    line("", "communication loses", &cluster.interference.communication, PERCENT, out)?;
+    line("side by side", "computation loses", &cluster.interference.computation, LOST, out)?;
+    line("", "communication loses", &cluster.interference.communication, LOST, out)?;
     line("workers differ", "spread", &cluster.computation.spread, PERCENT, out)
 }
 

@@ -67,6 +67,9 @@ impl Cluster {
         }
         check_link("within", &self.within, self.workers_per_host > 1)?;
         check_link("across", &self.across, self.hosts + self.server_hosts > 1)?;
+        if self.across.fetched {
+            return wrong("across.fetched", "is true: nobody reads the memory of another host by itself");
+        }
         if let Some(range) = &self.measured {
             check_range(range)?;
         }

@@ -99,6 +99,9 @@ pub struct LinkConstants {
     /// [`LinkCosts::contention`].
     #[serde(default)]
     pub incast_s_per_byte: Constant,
+    /// Within a host: does the receiver fetch the bytes from where the sender has them ([`LinkCosts::fetched`])?
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub fetched: bool,
     /// Times of single messages as they were measured: bytes, and seconds to their arrival; sizes rising. For those who
     /// want to see how far alpha and beta are from them; nothing is predicted from it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -171,6 +174,10 @@ fn flat() -> String {
     "flat".to_owned()
 }
 
+fn is_false(switch: &bool) -> bool {
+    !switch
+}
+
 impl Cluster {
     /// The version of the form that this version writes and reads.
     pub const SCHEMA: u32 = 1;
@@ -221,6 +228,7 @@ impl Cluster {
             within: self.within.cost(gamma),
             across: LinkCost { beta, ..across },
             contention: self.across.incast_s_per_byte.value,
+            fetched: self.within.fetched,
         }
     }
 

@@ -99,18 +99,25 @@ impl Cluster {
                 }
                 writeln!(out, "{key} = {}", of_constant(&constant))?;
             }
-            if let Some(link) = link.filter(|link| key == "incast_s_per_byte" && !link.points.is_empty()) {
-                write_points(&link.points, out)?;
+            // The last constant of a link, whose table is open if it has anything.
+            if let Some(link) = link.filter(|_| key == "incast_s_per_byte") {
+                write_others(link, out)?;
             }
         }
         Ok(())
     }
 }
 
-/// At the end of a link's table, which is open: a link that has points is not the default.
-fn write_points(points: &[(u64, f64)], out: &mut String) -> fmt::Result {
+/// What a link has besides constants.
+fn write_others(link: &LinkConstants, out: &mut String) -> fmt::Result {
+    if link.fetched {
+        writeln!(out, "fetched = true")?;
+    }
+    if link.points.is_empty() {
+        return Ok(());
+    }
     let points: Vec<String> =
-        points.iter().map(|(bytes, seconds)| format!("[{bytes}, {}]", number(*seconds))).collect();
+        link.points.iter().map(|(bytes, seconds)| format!("[{bytes}, {}]", number(*seconds))).collect();
     writeln!(out, "points = [{}]", points.join(", "))
 }
 

@@ -6,7 +6,7 @@ use paceline_comm::{CallOptions, CommError, Reduction};
 use paceline_plan::{Bucket, Partition, Plan};
 
 use super::CommunicationCost;
-use super::statistics::fit_line;
+use super::statistics::fit;
 use crate::error::TrainError;
 use crate::exchange::Carrier;
 
@@ -31,7 +31,7 @@ pub(crate) fn communication_cost(
         seconds.sort_by(f64::total_cmp);
         points.push((sizes[operation] as u64, seconds[REPETITIONS / 2] + start_up.as_secs_f64()));
     })?;
-    let (alpha_s, beta_s_per_byte) = fit_line(&points);
+    let (alpha_s, beta_s_per_byte) = fit(&points);
     Ok(CommunicationCost { alpha_s, beta_s_per_byte, points })
 }
 

@@ -41,7 +41,7 @@ pub fn student_t_975(degrees: usize) -> f64 {
 
 /// Alpha and beta of the line alpha + beta · x through points of x and y, neither below 0, that lies nearest in relative
 /// terms: the sum of the squares of (alpha + beta · x - y) / y is least.
-pub fn fit_line(points: &[(u64, f64)]) -> (f64, f64) {
+pub(super) fn fit(points: &[(u64, f64)]) -> (f64, f64) {
     let weighted =
         |value: fn(f64, f64) -> f64| -> f64 { points.iter().map(|&(x, y)| value(x as f64, y) / (y * y)).sum() };
     let (ones, xs, ys) = (weighted(|_, _| 1.0), weighted(|x, _| x), weighted(|_, y| y));
@@ -92,12 +92,12 @@ mod tests {
     #[test]
     fn a_line_is_found_again() {
         let line = |alpha: f64, beta: f64| [1u64, 1 << 10, 1 << 16, 1 << 22].map(|x| (x, alpha + beta * x as f64));
-        let (alpha, beta) = fit_line(&line(50e-6, 0.8e-9));
+        let (alpha, beta) = fit(&line(50e-6, 0.8e-9));
         assert!((alpha / 50e-6 - 1.0).abs() < 1e-6 && (beta / 0.8e-9 - 1.0).abs() < 1e-6, "{alpha}, {beta}");
         // Neither is below 0, whatever the points.
-        let (alpha, beta) = fit_line(&[(10, 1e-6), (1_000, 1.0)]);
+        let (alpha, beta) = fit(&[(10, 1e-6), (1_000, 1.0)]);
         assert!(alpha >= 0.0 && beta > 0.0);
-        assert_eq!(fit_line(&[(10, 2.0), (1_000, 1.0)]).1, 0.0);
-        assert_eq!(fit_line(&[(10, 2.0)]), (2.0, 0.0));
+        assert_eq!(fit(&[(10, 2.0), (1_000, 1.0)]).1, 0.0);
+        assert_eq!(fit(&[(10, 2.0)]), (2.0, 0.0));
     }
 }
