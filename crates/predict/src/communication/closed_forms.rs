@@ -111,7 +111,7 @@ fn symmetric(algorithm: &dyn Algorithm, world: &World, flat: &Topology, bytes: f
     let on = |link: LinkCost| algorithm.tile_seconds(flat, bytes, &LinkCosts::uniform(link));
     let LinkCosts { within, across, .. } = *costs;
     if world.hosts == 1 {
-        return on(within);
+        return algorithm.tile_seconds(flat, bytes, costs);
     }
     if world.per_host == 1 {
         return on(across);
@@ -190,6 +190,7 @@ mod tests {
         within: LinkCost { alpha: 6e-6, overhead: 1e-6, beta: 0.1e-9, gamma: 0.05e-9 },
         across: LinkCost { alpha: 30e-6, overhead: 5e-6, beta: 0.8e-9, gamma: 0.05e-9 },
         contention: 0.02e-9,
+        fetched: false,
     };
 
     /// The lines are the formulas, for any size in any tiles.

@@ -312,7 +312,7 @@ mod tests {
             let traffic = ServerCosts::of(&cluster, world, servers, 0.0, 0.0).traffic(&plan);
             let classes = [WorkerClass::of(&profile, 6)];
             let seconds = simulate(&Training::new(&plan, &classes, &traffic.operations), Length::Steady).iteration_s;
-            let network = formula::HostNetwork { hosts: 6, workers_per_host: 1, start_s: 0.0, seconds_per_byte: BETA };
+            let network = formula::HostNetwork { hosts: 6, start_s: 0.0, seconds_per_byte: BETA };
             let bound = formula::servers_bound(&profile, &plan, &servers, &network).total_s();
             assert!((seconds / bound - 1.0).abs() < 1e-9, "{text}: {seconds} {bound}");
         }

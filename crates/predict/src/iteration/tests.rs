@@ -240,7 +240,7 @@ proptest! {
             let workload = Workload::of_profile(&profile).with_world(hosts, hosts);
             let plan = plan(&strategy, &workload).expect("a plan");
             let servers = strategy.servers(hosts, hosts).expect("servers");
-            let network = formula::HostNetwork { hosts, workers_per_host: 1, start_s: 0.5, seconds_per_byte: beta };
+            let network = formula::HostNetwork { hosts, start_s: 0.5, seconds_per_byte: beta };
             let bound = formula::servers_bound(&profile, &plan, &servers, &network).total_s();
             let links = if servers.dedicated { 2 * hosts } else { hosts };
             let mut operations = Operations::new(Line::Buses, links, 0, Mode::Aggregate);
