@@ -1,6 +1,6 @@
 //! The closed formulas of `collective` on a world in which all hosts have as many ranks, evaluated once and then cheap.
 //!
-//! A formula for a tile is a line over its bytes, or a few pieces of one. Three of its points give it back, and with them an
+//! A formula for a tile is a line over its bytes, or a few pieces of one. Some of its points give it back, and with them an
 //! operation of any size in tiles of any size costs a few additions.
 
 use paceline_collective::{Algorithm, TileSeconds, Topology, registry, tiles};
@@ -14,8 +14,12 @@ const RANKS_MAX: usize = 128;
 /// The one algorithm that asks who shares a host and that has a formula here.
 const HIERARCHICAL: &str = "hierarchical";
 
-/// Where a formula is evaluated: an empty tile, a small one, and the largest that is used.
-const TILES: [f64; 3] = [0.0, (1 << 16) as f64, (1 << 22) as f64];
+/// Where a formula is evaluated: an empty tile, and so on to the largest that is used.
+const TILES: [f64; POINTS] = {
+    let kib = 1024.0;
+    [0.0, 4.0 * kib, 16.0 * kib, 64.0 * kib, 256.0 * kib, 1024.0 * kib, 4096.0 * kib]
+};
+const POINTS: usize = 7;
 
 /// An all-reduce on a world.
 pub(crate) struct ClosedForm {
@@ -27,55 +31,49 @@ pub(crate) struct ClosedForm {
     pub sent: f64,
     /// Seconds per byte that are lost where streams meet.
     lost_s_per_byte: f64,
-    at: [TileSeconds; 3],
+    at: [TileSeconds; POINTS],
 }
 
 impl ClosedForm {
-    /// The all-reduces that a world admits, in the order of the registry.
-    pub fn all(world: &World, costs: &LinkCosts) -> Vec<ClosedForm> {
+    /// The all-reduces that a world and the caller admit, in the order of the registry.
+    pub fn all(world: &World, costs: &LinkCosts, admits: impl Fn(&dyn Algorithm) -> bool) -> Vec<ClosedForm> {
         let flat = Topology::flat(world.workers);
         let topology = if world.workers <= RANKS_MAX { world.topology() } else { flat.clone() };
         registry::of_kind(CollectiveKind::AllReduce)
-            .filter(|algorithm| algorithm.supports(world.workers))
-            .filter(|algorithm| {
-                world.workers <= RANKS_MAX || !algorithm.for_hosts() || algorithm.name() == HIERARCHICAL
+            .filter(|algorithm| algorithm.supports(world.workers) && admits(*algorithm))
+            .filter_map(|algorithm| match (world.workers <= RANKS_MAX, algorithm.name()) {
+                (true, _) => Some(ClosedForm::exact(algorithm, &topology, costs)),
+                (false, HIERARCHICAL) if world.hosts > 1 => Some(hierarchical(algorithm, world, costs)),
+                // What is made for a network is asked for by name only, and may take its time.
+                (false, _) if algorithm.for_network() => Some(ClosedForm::exact(algorithm, &world.topology(), costs)),
+                (false, _) if algorithm.for_hosts() => None,
+                (false, _) => Some(ClosedForm::symmetric(algorithm, world, &flat, costs)),
             })
-            .map(|algorithm| ClosedForm::of(algorithm, world, &topology, &flat, costs))
             .collect()
     }
 
-    fn of(
-        algorithm: &'static dyn Algorithm,
-        world: &World,
-        topology: &Topology,
-        flat: &Topology,
-        costs: &LinkCosts,
-    ) -> ClosedForm {
-        let form = if world.workers <= RANKS_MAX {
-            ClosedForm {
-                algorithm,
-                rounds: algorithm.rounds(topology),
-                messages: algorithm.messages(topology),
-                sent: algorithm.bytes_sent(topology, 1.0),
-                lost_s_per_byte: algorithm.contention_seconds(topology, 1.0, costs),
-                at: TILES.map(|bytes| algorithm.tile_seconds(topology, bytes, costs)),
-            }
-        } else if algorithm.name() == HIERARCHICAL && world.hosts > 1 {
-            hierarchical(algorithm, world, costs)
-        } else {
-            let sent = algorithm.bytes_sent(flat, 1.0);
-            let meet = if world.hosts > 1 { algorithm.fan_in(flat).saturating_sub(1) as f64 } else { 0.0 };
-            ClosedForm {
-                algorithm,
-                rounds: algorithm.rounds(flat),
-                messages: algorithm.messages(flat),
-                sent,
-                lost_s_per_byte: meet * sent * costs.contention,
-                at: TILES.map(|bytes| symmetric(algorithm, world, flat, bytes, costs)),
-            }
-        };
-        debug_assert!(form.at.iter().all(|tile| tile.first.is_finite() && tile.next.is_finite()));
-        form
+    fn exact(algorithm: &'static dyn Algorithm, topology: &Topology, costs: &LinkCosts) -> ClosedForm {
+        ClosedForm {
+            algorithm,
+            rounds: algorithm.rounds(topology),
+            messages: algorithm.messages(topology),
+            sent: algorithm.bytes_sent(topology, 1.0),
+            lost_s_per_byte: algorithm.contention_seconds(topology, 1.0, costs),
+            at: TILES.map(|bytes| algorithm.tile_seconds(topology, bytes, costs)),
+        }
+    }
+
+    fn symmetric(algorithm: &'static dyn Algorithm, world: &World, flat: &Topology, costs: &LinkCosts) -> ClosedForm {
+        let sent = algorithm.bytes_sent(flat, 1.0);
+        let meet = if world.hosts > 1 { algorithm.fan_in(flat).saturating_sub(1) as f64 } else { 0.0 };
+        ClosedForm {
+            algorithm,
+            rounds: algorithm.rounds(flat),
+            messages: algorithm.messages(flat),
+            sent,
+            lost_s_per_byte: meet * sent * costs.contention,
+            at: TILES.map(|bytes| symmetric(algorithm, world, flat, bytes, costs)),
+        }
     }
 
     /// Seconds of an operation alone, and those for which others that follow it must wait, in tiles of so many bytes.
@@ -93,7 +91,7 @@ impl ClosedForm {
     }
 
     fn tile(&self, bytes: f64) -> TileSeconds {
-        let place = if bytes <= TILES[1] { 0 } else { 1 };
+        let place = TILES[1..POINTS - 1].iter().take_while(|&&known| known < bytes).count();
         let share = (bytes - TILES[place]) / (TILES[place + 1] - TILES[place]);
         let (low, high) = (&self.at[place], &self.at[place + 1]);
         let between = |low: f64, high: f64| low + share * (high - low);
@@ -138,7 +136,7 @@ fn crossing(algorithm: &str, world: &World) -> (f64, f64) {
         // The last rank of each host sends to the first of the next.
         "ring" => (1.0, 1.0 / per_host),
         // Partners at distances below the ranks of a host share it.
-        "recursive-doubling" | "halving-doubling" => {
+        "recursive-doubling" => {
             let share = 1.0 - per_host.log2() / (world.workers as f64).log2();
             (per_host * share, share)
         }
@@ -198,7 +196,7 @@ mod tests {
     fn an_operation_costs_what_the_formula_says() {
         for (workers, per_host) in [(2, 1), (4, 4), (8, 1), (12, 4), (16, 4), (33, 1), (128, 8)] {
             let world = World::of(workers, per_host);
-            for form in ClosedForm::all(&world, &COSTS) {
+            for form in ClosedForm::all(&world, &COSTS, |_| true) {
                 for bytes in [0, 1, 5000, 1 << 16, 300_000, 5 << 20, 100_000_000] {
                     for tile_bytes in [1 << 14, 1 << 18, 1 << 22] {
                         let expected = form.algorithm.seconds(&world.topology(), bytes, tile_bytes, &COSTS);
@@ -222,12 +220,13 @@ mod tests {
         for (workers, per_host) in [(64, 1), (64, 4), (128, 8)] {
             let world = World::of(workers, per_host);
             let flat = Topology::flat(workers);
-            for small in ClosedForm::all(&world, &COSTS) {
+            for small in ClosedForm::all(&world, &COSTS, |_| true) {
                 let name = small.algorithm.name();
-                if small.algorithm.for_hosts() && name != HIERARCHICAL {
+                let made_for = small.algorithm.for_hosts() || small.algorithm.for_network();
+                if made_for && name != HIERARCHICAL {
                     continue;
                 }
-                let large: [TileSeconds; 3] = if name == HIERARCHICAL {
+                let large: [TileSeconds; POINTS] = if name == HIERARCHICAL {
                     let large = hierarchical(small.algorithm, &world, &COSTS);
                     assert_eq!((large.messages, large.rounds), (small.messages, small.rounds), "{name}");
                     assert!((large.sent / small.sent - 1.0).abs() < 1e-9, "{name}: {} {}", large.sent, small.sent);
@@ -249,7 +248,7 @@ mod tests {
     #[test]
     fn a_hundred_thousand_workers_have_closed_forms() {
         let world = World::of(100_000, 8);
-        let forms = ClosedForm::all(&world, &COSTS);
+        let forms = ClosedForm::all(&world, &COSTS, |known| !known.for_network());
         assert!(forms.len() >= 8);
         for form in forms {
             let (seconds, busy) = form.seconds(100 << 20, 1 << 20);
