@@ -279,17 +279,18 @@ mod tests {
             costs(&cluster, 32, text).0.alone_s(1_000_000)
         };
         let base = seconds(&|_| {});
-        let changes: [(&dyn Fn(&mut Cluster), f64); 6] = [
-            (&|cluster| cluster.server.partition_s = Constant::exact(1e-3), 1e-3),
-            (&|cluster| cluster.server.local_partition_s = Constant::exact(1e-3), 1e-3),
-            (&|cluster| cluster.server.copy_s_per_byte = Constant::exact(1e-9), 1e-3),
-            (&|cluster| cluster.server.combine_s_per_byte = Constant::exact(1e-9), 7e-3),
-            (&|cluster| cluster.across.alpha_s = Constant::exact(1e-3), 2e-3),
+        type Change = fn(&mut Cluster);
+        let changes: [(Change, f64); 6] = [
+            (|cluster| cluster.server.partition_s = Constant::exact(1e-3), 1e-3),
+            (|cluster| cluster.server.local_partition_s = Constant::exact(1e-3), 1e-3),
+            (|cluster| cluster.server.copy_s_per_byte = Constant::exact(1e-9), 1e-3),
+            (|cluster| cluster.server.combine_s_per_byte = Constant::exact(1e-9), 7e-3),
+            (|cluster| cluster.across.alpha_s = Constant::exact(1e-3), 2e-3),
             // Eight hosts push to one server.
-            (&|cluster| cluster.server.duplex_loss = Constant::exact(0.5), 4e-3),
+            (|cluster| cluster.server.duplex_loss = Constant::exact(0.5), 4e-3),
         ];
         for (index, (change, more)) in changes.into_iter().enumerate() {
-            assert!((seconds(change) - base - more).abs() < 1e-9, "{index}: {} {base}", seconds(change));
+            assert!((seconds(&change) - base - more).abs() < 1e-9, "{index}: {} {base}", seconds(&change));
         }
     }
 
