@@ -99,13 +99,11 @@ impl Together {
         Together { slice_s: 0.0, slice_ratio: 1.0, call_s: 0.0, call_beside_s: 0.0 }
     }
 
-    /// Kappa: seconds of computation lost for each second of transfer within the host. While the all-reduce runs,
-    /// computation needs `slice_ratio` times as long; `transfer_s` seconds of that are transfers. At least 0.
-    pub fn kappa(&self, transfer_s: f64) -> f64 {
-        if transfer_s <= 0.0 {
-            return 0.0;
-        }
-        (self.slice_ratio - 1.0).max(0.0) * self.call_beside_s / transfer_s
+    /// Kappa: seconds of computation lost for each second of transfer within the host, as predictions count: while an
+    /// all-reduce takes `busy_s` of which `transfer_s` are transfers, computation needs 1 + kappa·transfer_s/busy_s times as
+    /// long. Both are the model's, so that it gives back the ratio that was measured.
+    pub fn kappa(&self, transfer_s: f64, busy_s: f64) -> f64 {
+        if transfer_s <= 0.0 { 0.0 } else { (self.slice_ratio - 1.0).max(0.0) * busy_s / transfer_s }
     }
 
     /// The share by which the all-reduce takes longer beside the computation. At least 0.
@@ -121,10 +119,10 @@ mod tests {
     #[test]
     fn coefficients_are_those_of_the_model() {
         let together = Together { slice_s: 2e-3, slice_ratio: 1.3, call_s: 0.1, call_beside_s: 0.12 };
-        // 0.12 s at 1.3 times the time lose 0.036 s, beside 0.06 s of transfers.
-        assert!((together.kappa(0.06) - 0.6).abs() < 1e-12 && (together.slowdown() - 0.2).abs() < 1e-12);
+        // 1 + 0.6 · 0.06/0.12 = 1.3.
+        assert!((together.kappa(0.06, 0.12) - 0.6).abs() < 1e-12 && (together.slowdown() - 0.2).abs() < 1e-12);
         assert_eq!(
-            (together.kappa(0.0), Together::nothing().kappa(1.0), Together::nothing().slowdown()),
+            (together.kappa(0.0, 1.0), Together::nothing().kappa(1.0, 1.0), Together::nothing().slowdown()),
             (0.0, 0.0, 0.0)
         );
         let faster = Together { call_beside_s: 0.08, ..together };

@@ -202,7 +202,8 @@ impl<'a> Rounds<'a> {
         let agreed = self.agree([together.slice_ratio, together.call_s, together.call_beside_s])?;
         [together.slice_ratio, together.call_s, together.call_beside_s] = agreed;
         let moved = 2.0 * (workers as f64 - 1.0) / workers as f64 * self.beside.bytes() as f64;
-        self.note("interference.computation", together.kappa(moved * costs.within.beta));
+        let busy_s = all_reduce_s(world, self.beside.bytes(), costs);
+        self.note("interference.computation", together.kappa(moved * costs.within.beta, busy_s));
         self.note("interference.communication", together.slowdown());
         self.note("computation.spread", relative_deviation(&slices));
         Ok(())
@@ -254,6 +255,14 @@ fn busy_s(communicator: &Communicator, kind: CollectiveKind, costs: &LinkCosts) 
     let chosen = communicator.choice(kind, bytes, &CallOptions::default()).ok();
     let algorithm = chosen.and_then(|(name, _)| find(kind, name).ok());
     algorithm.map_or(0.0, |algorithm| algorithm.tile_seconds(communicator.topology(), bytes as f64, costs).next)
+}
+
+/// Seconds that formulas say an all-reduce takes.
+fn all_reduce_s(communicator: &Communicator, bytes: usize, costs: &LinkCosts) -> f64 {
+    let kind = CollectiveKind::AllReduce;
+    let chosen = communicator.choice(kind, bytes, &CallOptions::default()).ok();
+    let algorithm = chosen.and_then(|(name, tile_bytes)| Some((find(kind, name).ok()?, tile_bytes)));
+    algorithm.map_or(0.0, |(algorithm, tile)| algorithm.seconds(communicator.topology(), bytes, tile, costs))
 }
 
 /// The standard deviation over the mean; 0 of fewer than two.

@@ -282,10 +282,11 @@ mod tests {
             registry::registry().iter().filter(move |algorithm| algorithm.supports(world)).map(move |a| (world, *a))
         }) {
             let topology = Topology::of_hosts(&(0..world).map(|rank| rank / 3).collect::<Vec<_>>());
-            let program = algorithm.program(&topology, 0);
+            let root = algorithm.usual_root(&topology);
+            let program = algorithm.program(&topology, root);
             let (one, other) = (
                 PreparedProgram::of_program(&program).unwrap(),
-                PreparedProgram::of_algorithm(algorithm, &topology, 0).unwrap(),
+                PreparedProgram::of_algorithm(algorithm, &topology, root).unwrap(),
             );
             assert_eq!(format!("{one:?}"), format!("{other:?}"));
             assert_eq!(one.messages(), algorithm.messages(&topology), "{} {}", algorithm.name(), algorithm.kind());
