@@ -280,9 +280,14 @@ mod tests {
         let network = NetworkModel { within: class(0.22e-9), across: class(0.20e-9) };
         for (workers, beta) in [(4, 0.22e-9), (8, 0.20e-9), (32, 0.20e-9)] {
             let cluster = Cluster::of_network(network, 8, 4);
-            let ring = AllToAll::of(&cluster, World::of(workers, 4), Shape::Flat, "ring", 1 << 30, 0.0).expect("a ring");
+            let ring =
+                AllToAll::of(&cluster, World::of(workers, 4), Shape::Flat, "ring", 1 << 30, 0.0).expect("a ring");
             let expected = all_reduce_factor(workers) * 1e8 * beta;
-            assert!((ring.alone_s(100_000_000) / expected - 1.0).abs() < 1e-9, "{workers}: {}", ring.alone_s(100_000_000));
+            assert!(
+                (ring.alone_s(100_000_000) / expected - 1.0).abs() < 1e-9,
+                "{workers}: {}",
+                ring.alone_s(100_000_000)
+            );
         }
     }
 
