@@ -41,6 +41,10 @@ pub(crate) struct ServerCosts {
 /// interfaces bound them: partitions are on their way to several servers at once.
 const EVEN: f64 = 1.1;
 
+/// Where there are more servers than twice this, only so many of those that carry most and of those that carry the last
+/// partitions are simulated: of the others hardly one is the last to fall silent.
+const INTERFACES: usize = 32;
+
 impl ServerCosts {
     /// Of these servers, with `start_s` in front of each operation. `update_s_per_byte` is what the optimiser takes, if the
     /// servers have it.
@@ -125,9 +129,18 @@ impl ServerCosts {
         self.start_s + self.bus_busy_s(bytes) + there_and_back
     }
 
-    /// The interfaces that may be the fullest, of a plan that has bytes at these places.
-    fn interfaces(&self, bytes_at: &[u64]) -> Vec<Interface> {
-        let serving = (0..bytes_at.len()).filter(|&place| bytes_at[place] > 0).map(Interface::Server);
+    /// The interfaces that may be the last to fall silent, of a plan that has bytes at these places.
+    fn interfaces(&self, bytes_at: &[u64], plan: &Plan) -> Vec<Interface> {
+        let mut places: Vec<usize> = (0..bytes_at.len()).filter(|&place| bytes_at[place] > 0).collect();
+        if places.len() > 2 * INTERFACES {
+            places.sort_by_key(|&place| std::cmp::Reverse(bytes_at[place]));
+            places.truncate(INTERFACES);
+            let last = plan.buckets.iter().rev().flat_map(|bucket| bucket.partitions.iter().rev());
+            places.extend(last.take(INTERFACES).map(|partition| partition.shard.unwrap_or(0) % self.places));
+            places.sort_unstable();
+            places.dedup();
+        }
+        let serving = places.into_iter().map(Interface::Server);
         if !self.servers.dedicated {
             // One beside which a server is carries all that another one does.
             return serving.collect();
@@ -144,7 +157,7 @@ impl ServerCosts {
         let mut bytes_at = vec![0; self.places.min(plan.shards.max(1))];
         let parts = || plan.partitions().map(|(_, part)| (part.elements.len() as u64 * ELEMENT_BYTES, part.shard));
         parts().for_each(|(bytes, shard)| bytes_at[place_of(shard)] += bytes);
-        let interfaces = if self.leaves_host() { self.interfaces(&bytes_at) } else { Vec::new() };
+        let interfaces = if self.leaves_host() { self.interfaces(&bytes_at, plan) } else { Vec::new() };
         let servers = if self.server_busy_s(1) > 0.0 && self.leaves_host() { plan.shards } else { 0 };
         let starting = usize::from(self.start_s > 0.0);
         let mode = if self.servers.apply { Mode::Apply } else { Mode::Aggregate };
