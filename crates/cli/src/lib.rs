@@ -6,11 +6,13 @@
 
 mod arguments;
 mod bench;
+mod clusters;
 mod date;
 mod doctor;
 mod emulation;
 mod explain;
 mod failure;
+mod fit;
 mod hosts;
 mod json_file;
 mod launch;
@@ -24,6 +26,7 @@ mod remote;
 mod report;
 mod security;
 mod shell;
+mod simulate;
 mod slices;
 mod supervisor;
 mod telemetry;
@@ -65,12 +68,16 @@ enum Command {
     Probe(probe::ProbeArguments),
     /// Say what a worker computes in an iteration, tensor by tensor: measured, from a trace, or scaled to a GPU
     Profile(profile::ProfileArguments),
+    /// Predict an iteration of training on a cluster, or every row of a study
+    Simulate(Box<simulate::SimulateArguments>),
     /// Write collectives as MSCCL XML, and prove such files
     Program(program::ProgramArguments),
     /// Say a strategy in words
     Explain(explain::ExplainArguments),
     /// Look for what would be slow or broken here, and say the fix
     Doctor(doctor::DoctorArguments),
+    /// Find the constants of clusters that explain measured throughputs
+    Fit(fit::FitArguments),
     /// Run any program as N ranks: on this host, or over a host file by ssh
     Launch(launch::LaunchArguments),
     /// Run the ranks of this host for a launcher elsewhere, which speaks on standard input
@@ -93,9 +100,11 @@ pub fn run(registry: &Registry) -> ExitCode {
         Command::Perf(arguments) => perf::run(&arguments),
         Command::Probe(arguments) => probe::run(&arguments),
         Command::Profile(arguments) => profile::run(&arguments, registry),
+        Command::Simulate(arguments) => simulate::run(&arguments, registry),
         Command::Program(arguments) => program::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments, registry.grammar()),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Fit(arguments) => fit::run(&arguments),
         Command::Launch(arguments) => launch::run(arguments),
         Command::Agent => remote::run_agent(),
         Command::BenchRank => bench::run_rank(registry),

@@ -14,9 +14,13 @@ use support::{paceline, run, start_into};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A small run of every command that writes a file.
-const RUNS: [&[&str]; 11] = [
+const RUNS: [&[&str]; 15] = [
     &["program", "verify", concat!(env!("CARGO_MANIFEST_DIR"), "/../collective/tests/msccl/ring_of_three.xml")],
     &["explain", "wfbp-a2a"],
+    &["fit", "--study", "tests/data/study.csv", "--output", "/dev/null"],
+    &["simulate", "--cluster", "study-10gbe", "--model", "resnet50", "--strategy", "mg-wfbp", "--workers", "32"],
+    &["simulate", "--study", "tests/data/study.csv"],
+    &["simulate", "--graph", "tests/data/graph.json"],
     &["doctor", "--ranks", "2"],
     &["doctor", "--hostfile", "tests/data/two-hosts", "--ssh", "sh tests/data/here.sh"],
     &["perf", "all-reduce", "--max", "1KiB", "--seconds", "0", "--emulate", "10GbE"],

@@ -1,5 +1,7 @@
 //! Cutting buckets, and spreading the pieces over servers.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::ops::Range;
 
 /// Cuts a range into the fewest pieces of at most `limit` elements (at least 1), all of the same length but for one
@@ -20,19 +22,21 @@ pub(crate) fn cut(elements: Range<usize>, limit: usize) -> impl Iterator<Item = 
 /// The fullest server has at most one piece more than the mean: the last piece that it got was given to it because it had
 /// the least, so no more than the mean. (R. L. Graham, "Bounds on multiprocessing timing anomalies", 1969.)
 pub(crate) struct Placement {
-    held: Vec<usize>,
+    /// What each server has, and its number; the least first.
+    held: BinaryHeap<Reverse<(usize, usize)>>,
 }
 
 impl Placement {
     pub(crate) fn new(shards: usize) -> Placement {
-        Placement { held: vec![0; shards] }
+        Placement { held: (0..shards).map(|shard| Reverse((0, shard))).collect() }
     }
 
-    /// The server for a piece of so many elements. Linear in the servers.
+    /// The server for a piece of so many elements; of several that have as little, the first. Logarithmic in the servers.
     pub(crate) fn place(&mut self, elements: usize) -> usize {
-        let least = (0..self.held.len()).min_by_key(|&shard| self.held[shard]).unwrap_or(0);
-        self.held[least] += elements;
-        least
+        let Some(mut least) = self.held.peek_mut() else { return 0 };
+        let Reverse((held, shard)) = &mut *least;
+        *held += elements;
+        *shard
     }
 }
 

@@ -6,6 +6,7 @@ mod check;
 mod constant;
 mod names;
 mod presets;
+mod set;
 mod text;
 
 use std::collections::BTreeMap;
@@ -16,6 +17,7 @@ use crate::{LinkClass, LinkCost, LinkCosts, NetworkModel};
 pub use check::ClusterError;
 pub use constant::Constant;
 pub use presets::BUILT_IN_CLUSTERS;
+pub use set::ClusterSet;
 
 /// Hosts with workers, what connects them, and what operations on them cost.
 ///

@@ -1,0 +1,126 @@
+//! `paceline simulate`: what an iteration of training would take on a cluster, whether one has it or not.
+
+mod graph;
+mod report;
+mod study;
+mod timeline;
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Args;
+use paceline_predict::{Job, PredictError, estimate, predict_scheduled};
+use paceline_train::load_profile;
+
+use crate::Registry;
+use crate::arguments::at_least_one;
+use crate::clusters::load_cluster;
+use crate::explain;
+use crate::failure::{Failure, unless_closed};
+use crate::json_file::{JsonFile, PlainFile};
+use report::Report;
+
+/// What `simulate` is told.
+#[derive(Args)]
+pub struct SimulateArguments {
+    /// The cluster: a file (docs/clusters.md), or a built-in one such as study-10gbe or 25gbe+pcie4:8x4; of a study, instead of
+    /// study-NETWORK for all its rows or for each network
+    #[arg(long, value_name = "CLUSTER", required_unless_present_any = ["study", "graph"])]
+    cluster: Option<String>,
+
+    /// The model: a profile file (docs/json.md), or a built-in profile such as resnet50@rtx2080ti
+    #[arg(long, value_name = "PROFILE", required_unless_present_any = ["study", "graph"])]
+    model: Option<String>,
+
+    /// How workers communicate
+    #[arg(long, value_name = "STRATEGY", default_value = "ddp", conflicts_with_all = ["study", "graph"])]
+    strategy: String,
+
+    /// Workers [default: as many as the cluster has]
+    #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with_all = ["study", "graph"])]
+    workers: Option<usize>,
+
+    /// Samples per worker and iteration [default: those of the profile]
+    #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with_all = ["study", "graph"])]
+    local_batch: Option<usize>,
+
+    /// Predict every row of a table with the columns model, local_batch, network, method, workers (docs/prediction.md)
+    #[arg(long, value_name = "FILE.csv", conflicts_with_all = ["model", "graph", "trace"])]
+    study: Option<PathBuf>,
+
+    /// Of a study: the profile of a model that is not built in; may stand several times
+    #[arg(long = "profile", value_name = "FILE", requires = "study")]
+    profiles: Vec<String>,
+
+    /// Play any tasks on any resources instead: a file of tasks that wait for each other (docs/json.md)
+    #[arg(long, value_name = "FILE.json", conflicts_with_all = ["cluster", "model"])]
+    graph: Option<PathBuf>,
+
+    /// Write the iteration to this file, for Perfetto (ui.perfetto.dev) or chrome://tracing
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+
+    /// Write the prediction to this file (docs/json.md)
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Simulates.
+///
+/// # Errors
+/// Wrong usage: no such cluster, profile or strategy, or they do not fit together; a file cannot be read or written.
+pub fn run(arguments: &SimulateArguments, registry: &Registry) -> Result<ExitCode, Failure> {
+    let json = arguments.json.as_deref().map(JsonFile::create).transpose()?;
+    let trace = arguments.trace.as_deref().map(PlainFile::create).transpose()?;
+    if let Some(path) = &arguments.study {
+        return study::run(path, arguments, registry, json);
+    }
+    if let Some(path) = &arguments.graph {
+        return graph::run(path, json, trace);
+    }
+    let (Some(cluster), Some(model)) = (&arguments.cluster, &arguments.model) else {
+        return Err(Failure::usage("--cluster and --model say what to simulate"));
+    };
+    let (cluster, profile) = (load_cluster(cluster)?, load_profile(model).map_err(Failure::usage)?);
+    let strategy = explain::parse(registry.grammar(), &arguments.strategy)?;
+    let job = Job {
+        cluster: &cluster,
+        profile: &profile,
+        strategy: &strategy,
+        workers: arguments.workers.unwrap_or(cluster.workers()),
+        local_batch: arguments.local_batch,
+    };
+    let prediction = predict_scheduled(&job, registry.schedulers()).map_err(refused)?;
+    let elapsed_us = timed(&job);
+    let report = Report::new(&job, &prediction, elapsed_us);
+    if let Some(trace) = trace {
+        trace.write(&timeline::trace_events(&job, &prediction).to_string())?;
+    }
+    if let Some(json) = json {
+        json.write(&report)?;
+    }
+    unless_closed(write!(io::stdout().lock(), "{report}"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Microseconds that a prediction takes, from cluster, profile and strategy to the time of an iteration: the least of three,
+/// as what else the machine does only adds to it. None if a schedule of the caller's own is in the way.
+fn timed(job: &Job<'_>) -> Option<f64> {
+    let once = |_| {
+        let began = Instant::now();
+        estimate(job).ok().map(|_| 1e6 * began.elapsed().as_secs_f64())
+    };
+    (0..3).filter_map(once).reduce(f64::min)
+}
+
+fn refused(error: PredictError) -> Failure {
+    Failure::usage(error).help("docs/prediction.md says what is predicted, and from what")
+}
+
+fn read(path: &Path, what: &str) -> Result<String, Failure> {
+    fs::read_to_string(path)
+        .map_err(|error| Failure::failed(format!("cannot read the {what} {}", path.display())).cause(error))
+}

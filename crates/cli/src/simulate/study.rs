@@ -1,0 +1,207 @@
+//! Every row of a study.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use comfy_table::{CellAlignment, Table, presets};
+use paceline_plan::{Cluster, ClusterSet};
+use paceline_predict::fit::Errors;
+use paceline_predict::study::{Case, Study, StudyRow};
+use paceline_predict::{Job, predict_scheduled};
+use paceline_train::load_profile;
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::SimulateArguments;
+use crate::Registry;
+use crate::clusters::load_clusters;
+use crate::failure::{Failure, unless_closed};
+use crate::json_file::JsonFile;
+
+/// What stands in the file, besides machine and command line.
+#[derive(Serialize)]
+struct Report {
+    rows: Vec<Map<String, Value>>,
+    errors: Vec<Spread>,
+    elapsed_us: f64,
+}
+
+/// How far predictions are off where there are measurements.
+#[derive(Serialize)]
+struct Spread {
+    method: String,
+    predictions: usize,
+    median_error: f64,
+    p90_error: f64,
+    max_error: f64,
+}
+
+/// A row, its prediction, and how far that is off.
+struct Predicted<'a> {
+    row: &'a StudyRow,
+    samples_per_s: f64,
+    interval: (f64, f64),
+    extrapolated: Vec<String>,
+    error: Option<f64>,
+}
+
+/// Predicts a study.
+///
+/// # Errors
+/// A file cannot be read or makes no sense; a model, a network or a method is unknown.
+pub fn run(
+    path: &Path,
+    arguments: &SimulateArguments,
+    registry: &Registry,
+    json: Option<JsonFile>,
+) -> Result<ExitCode, Failure> {
+    let usage = |reason: &dyn std::fmt::Display| {
+        Failure::usage(format!("{}: {reason}", path.display()))
+            .help("docs/prediction.md says which columns and methods a study has; data/study_calibration.csv is one")
+    };
+    let study = Study::parse(&super::read(path, "study")?).map_err(|error| usage(&error))?;
+    let profiles = arguments.profiles.iter().map(|name| load_profile(name).map_err(Failure::usage));
+    let profiles = profiles.collect::<Result<Vec<_>, _>>()?;
+    let clusters = Clusters(arguments.cluster.as_deref().map(load_clusters).transpose()?);
+    let began = Instant::now();
+    let mut predicted = Vec::new();
+    for row in &study.rows {
+        let case = Case::of(row, &profiles, registry.grammar()).map_err(|error| usage(&error))?;
+        let cluster = clusters.of(row).map_err(|reason| usage(&reason))?;
+        let Case { profile, strategy, workers, .. } = &case;
+        let job = Job { cluster: &cluster, profile, strategy, workers: *workers, local_batch: None };
+        let prediction = predict_scheduled(&job, registry.schedulers())
+            .map_err(|error| usage(&format!("line {} of the study: {error}", row.line)))?;
+        let samples = prediction.samples_per_s * prediction.iteration_s;
+        predicted.push(Predicted {
+            row,
+            samples_per_s: prediction.samples_per_s,
+            interval: (samples / prediction.high_s, samples / prediction.low_s),
+            extrapolated: prediction.extrapolated,
+            error: row.samples_per_s.map(|measured| prediction.samples_per_s / measured - 1.0),
+        });
+    }
+    let elapsed_us = 1e6 * began.elapsed().as_secs_f64();
+    let rows = predicted.iter().map(|one| one.cells(&study.columns)).collect();
+    let report = Report { rows, errors: spreads(&predicted), elapsed_us };
+    if let Some(json) = json {
+        json.write(&report)?;
+    }
+    unless_closed(show(&predicted, &report.errors, &mut io::stdout().lock()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Those that were named, or the ones that are built in.
+struct Clusters(Option<ClusterSet>);
+
+impl Clusters {
+    fn of(&self, row: &StudyRow) -> Result<Cluster, String> {
+        let network = &row.network;
+        match &self.0 {
+            Some(set) => set.of(network).cloned().ok_or_else(|| {
+                let known: Vec<&str> = set.networks.keys().map(String::as_str).collect();
+                format!(
+                    "line {} of the study: --cluster has no network {network}; it has {}",
+                    row.line,
+                    known.join(", ")
+                )
+            }),
+            None => Cluster::named(&format!("study-{network}"))
+                .or_else(|_| Cluster::named(network))
+                .map_err(|error| format!("line {} of the study: there is no network {network}: {error}", row.line)),
+        }
+    }
+}
+
+impl Predicted<'_> {
+    /// What stands in the row, numbers as numbers, and what was predicted.
+    fn cells(&self, columns: &[String]) -> Map<String, Value> {
+        let value = |cell: &String| match (cell.parse::<i64>(), cell.parse::<f64>()) {
+            (Ok(whole), _) => json!(whole),
+            (_, Ok(number)) if number.is_finite() => json!(number),
+            _ => json!(cell),
+        };
+        let mut cells: Map<String, Value> =
+            columns.iter().zip(&self.row.cells).map(|(column, cell)| (column.clone(), value(cell))).collect();
+        cells.insert("predicted_samples_per_s".into(), json!(self.samples_per_s));
+        cells.insert("low_samples_per_s".into(), json!(self.interval.0));
+        cells.insert("high_samples_per_s".into(), json!(self.interval.1));
+        cells.insert("extrapolated".into(), json!(self.extrapolated));
+        if let Some(error) = self.error {
+            cells.insert("error".into(), json!(error));
+        }
+        cells
+    }
+}
+
+/// By method, in the order in which they first stand there; then of all.
+fn spreads(predicted: &[Predicted<'_>]) -> Vec<Spread> {
+    let mut methods: Vec<&str> = Vec::new();
+    for one in predicted.iter().filter(|one| one.error.is_some()) {
+        if !methods.iter().any(|known| known.eq_ignore_ascii_case(&one.row.method)) {
+            methods.push(&one.row.method);
+        }
+    }
+    let spread = |method: &str, of: &dyn Fn(&StudyRow) -> bool| {
+        let errors = Errors::of(predicted.iter().filter(|one| of(one.row)).filter_map(|one| one.error));
+        Spread {
+            method: method.to_owned(),
+            predictions: errors.rows,
+            median_error: errors.median,
+            p90_error: errors.p90,
+            max_error: errors.worst,
+        }
+    };
+    let each = methods.iter().map(|method| spread(method, &|row| row.method.eq_ignore_ascii_case(method)));
+    let mut spreads: Vec<Spread> = each.collect();
+    if !spreads.is_empty() {
+        spreads.push(spread("all", &|_| true));
+    }
+    spreads
+}
+
+fn show(predicted: &[Predicted<'_>], errors: &[Spread], out: &mut dyn Write) -> io::Result<()> {
+    let mut table = new_table(&["model", "network", "method", "workers", "samples/s", "predicted", "error"], 3);
+    for one in predicted {
+        let measured = one.row.samples_per_s.map_or_else(String::new, |measured| format!("{measured:.1}"));
+        let error = one.error.map_or_else(String::new, |error| format!("{:+.1} %", 100.0 * error));
+        table.add_row([
+            one.row.model.clone(),
+            one.row.network.clone(),
+            one.row.method.clone(),
+            one.row.workers.to_string(),
+            measured,
+            format!("{:.1}", one.samples_per_s),
+            error,
+        ]);
+    }
+    writeln!(out, "{table}")?;
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let mut table = new_table(&["method", "rows", "median error", "90th percentile", "largest"], 1);
+    for spread in errors {
+        let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+        table.add_row([
+            spread.method.clone(),
+            spread.predictions.to_string(),
+            percent(spread.median_error),
+            percent(spread.p90_error),
+            percent(spread.max_error),
+        ]);
+    }
+    writeln!(out, "\n{table}")
+}
+
+/// From column `numbers` on, numbers.
+fn new_table(heading: &[&str], numbers: usize) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(heading.to_vec());
+    for column in table.column_iter_mut().skip(numbers) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}

@@ -1,0 +1,80 @@
+//! `paceline fit`.
+
+mod support;
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use paceline_plan::{Cluster, ClusterSet};
+use support::{paceline, run};
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// Part of data/study_calibration.csv: two models, two networks; and a row without a throughput.
+const STUDY: &str = "tests/data/study.csv";
+
+fn scratch(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("fit-{}-{name}", std::process::id()));
+    let _ = fs::remove_file(&path);
+    path
+}
+
+#[test]
+fn several_networks_go_into_one_file() {
+    let path = scratch("both.toml");
+    let file = path.to_string_lossy();
+    let outcome = run(paceline(&["fit", "--study", STUDY, "-o", &file]), LIMIT).expect_code(0);
+    for words in [
+        "is not used: it has no throughput",
+        "across.beta_s_per_byte",
+        "throughputs",
+        "predicted against measured: median error ",
+        "without model resnet50, and predicting it: median error ",
+        "without network 10GbE, and predicting it: median error ",
+    ] {
+        assert!(outcome.stdout.contains(words), "no `{words}`: {outcome:#?}");
+    }
+    let set = ClusterSet::from_toml(&fs::read_to_string(&path).expect("the file")).expect("clusters");
+    let beta = |network: &str| set.of(network).expect("the network").across.beta_s_per_byte.value;
+    assert!(beta("10gbe") > 3.0 * beta("100GbIB"), "{} and {}", beta("10GbE"), beta("100GbIB"));
+    let cluster = set.of("10GbE").expect("the network");
+    assert_eq!((cluster.hosts, cluster.workers_per_host), (4, 4));
+    assert!(cluster.source.ends_with(STUDY), "{}", cluster.source);
+    fs::remove_file(path).expect("our own file");
+}
+
+#[test]
+fn each_network_gets_a_file_where_that_is_asked_for() {
+    let pattern = scratch("{network}.toml");
+    let pattern = pattern.to_string_lossy();
+    let arguments = ["fit", "--study", STUDY, "-o", &pattern, "--no-leave-out", "--workers-per-host", "2"];
+    run(paceline(&arguments), LIMIT).expect_code(0);
+    for network in ["10gbe", "100gbib"] {
+        let path = pattern.replace("{network}", network);
+        let cluster = Cluster::from_toml(&fs::read_to_string(&path).expect("the file")).expect("a cluster");
+        assert!(cluster.name.ends_with(network), "{}", cluster.name);
+        assert_eq!(cluster.workers_per_host, 2);
+        fs::remove_file(path).expect("our own file");
+    }
+}
+
+#[test]
+fn what_cannot_be_fitted_is_refused() {
+    let study = scratch("bad.csv");
+    let file = study.to_string_lossy();
+    for (text, words) in [
+        ("", "the study has no rows"),
+        ("model,local_batch,network,method,workers\nVGG-16,64,10GbE,BSP-PS,8", "there is no profile of VGG-16"),
+        (
+            "model,local_batch,network,method,workers\nResNet-50,64,10GbE,BSP-PS,8",
+            "no row of the study can be fitted to",
+        ),
+        ("model,network\nResNet-50,10GbE", "the study has no column `local_batch`"),
+    ] {
+        fs::write(&study, text).expect("a scratch file");
+        let outcome = run(paceline(&["fit", "--study", &file, "-o", "/dev/null"]), LIMIT).expect_code(1);
+        outcome.expect_stderr(&[&file, words]);
+    }
+    fs::remove_file(&study).expect("our own file");
+    run(paceline(&["fit", "--study", &file, "-o", "/dev/null"]), LIMIT).expect_code(1).expect_stderr(&["cannot read"]);
+}

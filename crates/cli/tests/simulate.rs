@@ -1,0 +1,122 @@
+//! `paceline simulate`.
+
+mod support;
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value;
+use support::{paceline, run};
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// Part of data/study_calibration.csv: two models, two networks; and a row without a throughput.
+const STUDY: &str = "tests/data/study.csv";
+
+fn scratch(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("simulate-{}-{name}", std::process::id()));
+    let _ = fs::remove_file(&path);
+    path
+}
+
+fn read(path: &PathBuf) -> Value {
+    let value = serde_json::from_str(&fs::read_to_string(path).expect("the file")).expect("JSON");
+    fs::remove_file(path).expect("our own file");
+    value
+}
+
+#[test]
+fn one_cell_is_predicted_with_its_timeline() {
+    let (json, trace) = (scratch("cell.json"), scratch("trace.json"));
+    let (json_path, trace_path) = (json.to_string_lossy(), trace.to_string_lossy());
+    let cell = ["simulate", "--cluster", "study-10gbe", "--model", "resnet50@rtx2080ti", "--strategy", "mg-wfbp"];
+    let files = ["--workers", "32", "--json", &json_path, "--trace", &trace_path];
+    let outcome = run(paceline(&[&cell[..], &files].concat()), LIMIT).expect_code(0);
+    for words in ["resnet50@rtx2080ti on 32 workers of study-10gbe", "samples/s", "limited by", "exposed", "C2C"] {
+        assert!(outcome.stdout.contains(words), "no `{words}`: {outcome:#?}");
+    }
+    let report = read(&json);
+    let number = |field: &str| report["prediction"][field].as_f64().unwrap_or_else(|| panic!("{field}: {report}"));
+    let (low, iteration, high) = (number("low_s"), number("iteration_s"), number("high_s"));
+    assert!(low < iteration && iteration < high && high < 2.0 * low, "{low} {iteration} {high}");
+    assert!((number("samples_per_s") - 2048.0 / iteration).abs() < 1e-6);
+    assert!(number("speedup") > 25.0 && number("speedup") < 32.0);
+    assert!(report["elapsed_us"].as_f64().expect("a time") > 0.0);
+    // What is on the timeline lies within the iteration, and so it does in the trace.
+    let spans = report["timeline"].as_array().expect("a list");
+    assert!(spans.iter().any(|span| span["lane"] == "channel") && spans.len() > 50, "{}", spans.len());
+    assert!(spans.iter().all(|span| span["end_s"].as_f64().expect("a time") <= iteration + 1e-9));
+    let events = read(&trace);
+    let drawn = events["traceEvents"].as_array().expect("a list").iter().filter(|event| event["ph"] == "X");
+    assert_eq!(drawn.count(), spans.len());
+}
+
+#[test]
+fn every_row_of_a_study_is_predicted() {
+    let json = scratch("study.json");
+    let outcome = run(paceline(&["simulate", "--study", STUDY, "--json", &json.to_string_lossy()]), LIMIT);
+    let outcome = outcome.expect_code(0);
+    assert!(outcome.stdout.contains("median error") && outcome.stdout.contains("BSP-A2A"), "{outcome:#?}");
+    let report = read(&json);
+    let rows = report["rows"].as_array().expect("a list");
+    let lines = fs::read_to_string(STUDY).expect("the study").lines().count();
+    assert_eq!(rows.len(), lines - 1);
+    let first = &rows[0];
+    assert_eq!((&first["model"], &first["workers"]), (&Value::from("ResNet-50"), &Value::from(4)));
+    let off = first["predicted_samples_per_s"].as_f64().expect("a number") / 925.02 - 1.0;
+    assert!(off.abs() < 0.05 && (first["error"].as_f64().expect("a number") - off).abs() < 1e-9, "{first}");
+    let errors = report["errors"].as_array().expect("a list");
+    assert_eq!(errors.last().expect("of all")["method"], "all");
+}
+
+#[test]
+fn names_of_a_study_may_be_in_any_case_and_unknown_ones_are_refused() {
+    let path = scratch("case.csv");
+    let file = path.to_string_lossy();
+    fs::write(&path, "MODEL,Local_Batch,network,Method,WORKERS\nbert-BASE,64,10gbe,wfbp-PS,16\n").expect("a file");
+    let outcome = run(paceline(&["simulate", "--study", &file]), LIMIT).expect_code(0);
+    assert!(outcome.stdout.contains("bert-BASE") && !outcome.stdout.contains("median"), "{outcome:#?}");
+    for (row, words) in [
+        ("vgg,64,10GbE,BSP-PS,8", "no profile of vgg"),
+        ("bert-base,64,11GbE,BSP-PS,8", "line 2 of the study: there is no network 11GbE"),
+        ("bert-base,64,10GbE,osp,8", "line 2 of the study: `osp` is no method"),
+        ("bert-base,64,10GbE,BSP-PS,none", "column `workers`: `none`"),
+    ] {
+        fs::write(&path, format!("model,local_batch,network,method,workers\n{row}\n")).expect("a file");
+        run(paceline(&["simulate", "--study", &file]), LIMIT).expect_code(2).expect_stderr(&[&file, words]);
+    }
+    fs::remove_file(path).expect("our own file");
+}
+
+#[test]
+fn tasks_of_a_file_are_played() {
+    let json = scratch("graph.json");
+    let arguments = ["simulate", "--graph", "tests/data/graph.json", "--json", &json.to_string_lossy()];
+    let outcome = run(paceline(&arguments), LIMIT).expect_code(0);
+    assert!(outcome.stdout.contains("backward 1, send 1, send 0"), "{outcome:#?}");
+    assert_eq!(read(&json)["seconds"], 5.5);
+    let bad = scratch("bad.json");
+    let file = bad.to_string_lossy();
+    for (text, words) in [
+        (r#"{"tasks": [{"name": "a", "resource": "x"}]}"#, "missing field `seconds`"),
+        (r#"{"tasks": [{"name": "a", "resource": "x", "seconds": 1, "after": ["b"]}]}"#, "waits for `b`"),
+    ] {
+        fs::write(&bad, text).expect("a file");
+        run(paceline(&["simulate", "--graph", &file]), LIMIT).expect_code(2).expect_stderr(&[&file, words]);
+    }
+    fs::remove_file(bad).expect("our own file");
+}
+
+#[test]
+fn what_does_not_fit_together_is_wrong_usage() {
+    let model = ["--model", "resnet50"];
+    for (arguments, words) in [
+        (&["simulate"][..], "--cluster"),
+        (&["simulate", "--cluster", "study-11gbe"][..], "is no cluster"),
+        (&["simulate", "--cluster", "study-10gbe", "--strategy", "wfpb"][..], "wfpb"),
+        (&["simulate", "--cluster", "study-10gbe", "--workers", "0"][..], "at least one"),
+    ] {
+        let arguments = if arguments.len() > 1 { [arguments, &model[..]].concat() } else { arguments.to_vec() };
+        run(paceline(&arguments), LIMIT).expect_code(2).expect_stderr(&[words]);
+    }
+}

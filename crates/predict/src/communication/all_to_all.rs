@@ -1,0 +1,316 @@
+use paceline_collective::select::TILE_BYTES;
+use paceline_engine::shard::Mode;
+use paceline_plan::{Cluster, LinkCosts, Plan};
+use paceline_schedule::ELEMENT_BYTES;
+
+use super::closed_forms::ClosedForm;
+use super::{Traffic, World, all_reduce_factor, on_topology};
+use crate::PredictError;
+use crate::iteration::{Line, Operations};
+use crate::prediction::Bottleneck;
+use crate::topology::Shape;
+
+/// What all-reduces cost, by their bytes.
+pub(crate) struct AllToAll {
+    world: World,
+    /// Seconds in front of each, on the channel.
+    start_s: f64,
+    jitter_s: f64,
+    /// Seconds per byte on the bus of a host.
+    within_beta: f64,
+    forms: Vec<ClosedForm>,
+    /// Sizes rise as [`place`] says.
+    entries: Vec<Entry>,
+    /// Why the prediction leaves what is known.
+    pub doubts: Vec<String>,
+}
+
+/// An operation of one size.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    bytes: f64,
+    /// Seconds from its start to its end, and those for which the next one waits; without the start-up.
+    alone_s: f64,
+    busy_s: f64,
+    /// Which algorithm, in tiles of so many bytes.
+    form: usize,
+    tile_bytes: usize,
+}
+
+/// Formulas that say the same may differ by rounding. As in [`paceline_collective::select`], which decides in the runtime.
+const TIE: f64 = 1e-9;
+/// On one host fewer rounds are preferred to so much of the time, as there.
+const CLOSE: f64 = 0.04;
+
+/// Sizes below this are one step.
+const SMALLEST: u64 = 1 << 10;
+/// Steps from a size to its double.
+const STEPS: u64 = 4;
+/// On a topology one of so many sizes is simulated.
+const SIMULATED: usize = 16;
+
+impl AllToAll {
+    /// Of operations up to `bytes` with this algorithm (`auto`: whatever the runtime would choose), `start_s` in front of
+    /// each. The cost grows with the algorithms and the logarithm of the bytes.
+    ///
+    /// # Errors
+    /// There is no such algorithm for so many workers, or a program that cannot be simulated.
+    pub fn of(
+        cluster: &Cluster,
+        world: World,
+        shape: Shape,
+        algorithm: &str,
+        bytes: u64,
+        start_s: f64,
+    ) -> Result<AllToAll, PredictError> {
+        let mut costs = cluster.link_costs_among(world.hosts);
+        let within_beta = costs.within.beta;
+        // Links without a latency are those of a fit: what whole rings took, on one host and on several. The way through the
+        // hosts is in both, and the study's rings over InfiniBand were faster than those within one of its hosts.
+        if world.hosts > 1 && costs.within.alpha == 0.0 && costs.across.alpha == 0.0 {
+            costs.within.beta = within_beta.min(costs.across.beta);
+        }
+        // What is made for several hosts with several ranks is nobody's choice elsewhere, and what is made for a network only
+        // that of those who name it.
+        let flat = world.hosts == 1 || world.per_host == 1;
+        let forms = ClosedForm::all(&world, &costs, |known| match algorithm {
+            "auto" => !(known.for_network() || flat && known.for_hosts()),
+            name => known.name() == name,
+        });
+        if forms.is_empty() {
+            let (algorithm, workers) = (algorithm.to_owned(), world.workers);
+            return Err(PredictError::Algorithm { algorithm, workers });
+        }
+        let mut found = AllToAll {
+            world,
+            start_s,
+            jitter_s: cluster.jitter_s(world.hosts),
+            within_beta,
+            forms,
+            entries: Vec::new(),
+            doubts: Vec::new(),
+        };
+        found.entries = (0..=place(bytes) + 1).map(|place| found.entry(size(place))).collect();
+        if shape != Shape::Flat && world.hosts > 1 {
+            found.leave_flat(shape, &costs, cluster)?;
+        }
+        Ok(found)
+    }
+
+    /// The cheapest way, by the closed formulas.
+    fn entry(&self, bytes: u64) -> Entry {
+        let mut cheapest = Vec::with_capacity(self.forms.len());
+        for (form, closed) in self.forms.iter().enumerate() {
+            let mut best: Option<Entry> = None;
+            for tile_bytes in tile_sizes() {
+                let (alone_s, busy_s) = closed.seconds(bytes as usize, tile_bytes);
+                if best.is_none_or(|best| alone_s < best.alone_s * (1.0 - TIE)) {
+                    best = Some(Entry { bytes: bytes as f64, alone_s, busy_s, form, tile_bytes });
+                }
+                // One tile is one tile.
+                if tile_bytes as u64 >= bytes {
+                    break;
+                }
+            }
+            cheapest.extend(best);
+        }
+        let less = |best: Entry, other: &Entry| if other.alone_s < best.alone_s * (1.0 - TIE) { *other } else { best };
+        let best = cheapest[1..].iter().fold(cheapest[0], less);
+        if self.world.hosts > 1 {
+            return best;
+        }
+        let rounds = |entry: &Entry| self.forms[entry.form].rounds;
+        cheapest.iter().filter(|entry| entry.alone_s <= best.alone_s * (1.0 + CLOSE)).fold(best, |best, other| {
+            let better = (rounds(other), other.alone_s) < (rounds(&best), best.alone_s * (1.0 - TIE));
+            if better { *other } else { best }
+        })
+    }
+
+    /// Where links between switches may be in the way: the program decides, and not the formula.
+    fn leave_flat(&mut self, shape: Shape, costs: &LinkCosts, cluster: &Cluster) -> Result<(), PredictError> {
+        if self.world.workers > on_topology::RANKS_MAX {
+            let most = on_topology::RANKS_MAX;
+            self.doubts
+                .push(format!("the topology {shape} is taken for flat, as it is simulated up to {most} workers only"));
+            return Ok(());
+        }
+        let world = self.world;
+        let simulated = on_topology::Simulated::new(shape, &world, costs, cluster);
+        // The largest first: there the links count most.
+        let mut known: Option<(usize, f64)> = None;
+        for index in (0..self.entries.len()).rev() {
+            let entry = self.entries[index];
+            let algorithm = self.forms[entry.form].algorithm;
+            // One of many: what links cost changes slowly with the size.
+            let due = index % SIMULATED == 0 && !simulated.once(algorithm);
+            let ratio = match known {
+                Some((form, ratio)) if form == entry.form && !due => ratio,
+                _ => simulated.ratio(algorithm, entry.bytes as usize, entry.tile_bytes)?,
+            };
+            known = Some((entry.form, ratio));
+            self.entries[index].alone_s *= ratio;
+            self.entries[index].busy_s *= ratio;
+        }
+        Ok(())
+    }
+
+    /// Between the two sizes that are known.
+    fn between(&self, bytes: u64) -> (f64, f64) {
+        let place = place(bytes).min(self.entries.len() - 2);
+        let (low, high) = (&self.entries[place], &self.entries[place + 1]);
+        let share = (bytes as f64 - low.bytes) / (high.bytes - low.bytes);
+        (low.alone_s + share * (high.alone_s - low.alone_s), low.busy_s + share * (high.busy_s - low.busy_s))
+    }
+
+    /// Seconds of an operation that has the network for itself.
+    pub fn alone_s(&self, bytes: u64) -> f64 {
+        self.start_s + self.between(bytes).0
+    }
+
+    pub fn traffic(&self, plan: &Plan) -> Traffic {
+        let mut operations = Operations::new(Line::Channel, 0, 0, Mode::Aggregate);
+        let (mut messages, mut bytes_sent, mut total) = (0, 0.0, 0);
+        for (_, partition) in plan.partitions() {
+            let bytes = partition.elements.len() as u64 * ELEMENT_BYTES;
+            let (alone_s, busy_s) = self.between(bytes);
+            operations.push(self.start_s + busy_s, (alone_s - busy_s).max(0.0));
+            let entry = &self.entries[place(bytes).min(self.entries.len() - 1)];
+            let form = &self.forms[entry.form];
+            messages += form.messages * paceline_collective::tiles(bytes as usize, entry.tile_bytes);
+            bytes_sent += form.sent * bytes as f64;
+            total += bytes;
+        }
+        let starts = self.start_s * operations.count() as f64;
+        let moving = operations.line_busy_s() - starts;
+        let link = if self.world.hosts > 1 { Bottleneck::LinkBetweenHosts } else { Bottleneck::LinkWithinHost };
+        Traffic {
+            operations,
+            jitter_s: self.jitter_s,
+            bytes_sent,
+            messages,
+            busy: vec![(link, moving), (Bottleneck::OperationStart, starts)],
+            within_s: all_reduce_factor(self.world.workers) * total as f64 * self.within_beta,
+        }
+    }
+}
+
+/// The sizes of tiles that are tried, as in the runtime.
+fn tile_sizes() -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(*TILE_BYTES.start()), |bytes| Some(bytes * 2))
+        .take_while(|bytes| TILE_BYTES.contains(bytes))
+}
+
+/// The last size that is not above so many bytes: 0, then [`STEPS`] to each power of two from [`SMALLEST`] on.
+fn place(bytes: u64) -> usize {
+    if bytes < SMALLEST {
+        return 0;
+    }
+    let octave = bytes.ilog2();
+    let step = (bytes >> (octave - STEPS.ilog2())) - STEPS;
+    1 + (u64::from(octave - SMALLEST.ilog2()) * STEPS + step) as usize
+}
+
+fn size(place: usize) -> u64 {
+    let Some(above) = (place as u64).checked_sub(1) else { return 0 };
+    (STEPS + above % STEPS) << (above / STEPS + u64::from(SMALLEST.ilog2() - STEPS.ilog2()))
+}
+
+#[cfg(test)]
+mod tests {
+    use paceline_collective::select;
+    use paceline_plan::{CollectiveKind, LinkClass, NetworkModel};
+
+    use super::*;
+
+    const NETWORK: NetworkModel = NetworkModel {
+        within: LinkClass { alpha_s: 6e-6, overhead_s: 1e-6, beta_s_per_byte: 0.1e-9 },
+        across: LinkClass { alpha_s: 30e-6, overhead_s: 5e-6, beta_s_per_byte: 0.8e-9 },
+    };
+
+    fn costs(workers: usize, per_host: usize, algorithm: &str) -> AllToAll {
+        let world = World::of(workers, per_host);
+        let cluster = Cluster::of_network(NETWORK, world.hosts, per_host);
+        AllToAll::of(&cluster, world, Shape::Flat, algorithm, 1 << 30, 0.0).expect("an algorithm")
+    }
+
+    #[test]
+    fn places_and_sizes_belong_together() {
+        assert_eq!([0, 1, 2, 3, 4, 5, 6].map(size), [0, 1024, 1280, 1536, 1792, 2048, 2560]);
+        for place_of in 0..130 {
+            assert_eq!(place(size(place_of)), place_of);
+            assert_eq!(place(size(place_of + 1) - 1), place_of);
+        }
+    }
+
+    /// As the runtime chooses, and what that costs.
+    #[test]
+    fn what_is_chosen_is_what_the_runtime_chooses() {
+        for (workers, per_host) in [(2, 1), (4, 4), (8, 1), (8, 4), (13, 1), (16, 4), (32, 4)] {
+            let found = costs(workers, per_host, "auto");
+            let cluster = Cluster::of_network(NETWORK, found.world.hosts, per_host);
+            let links = cluster.link_costs_among(found.world.hosts);
+            for entry in found.entries.iter().step_by(3) {
+                let bytes = entry.bytes as usize;
+                let topology = found.world.topology();
+                let choice = select::cheapest(CollectiveKind::AllReduce, &topology, bytes, &links, |_| true);
+                let choice = choice.expect("there are many");
+                let off = (entry.alone_s - choice.seconds).abs() / choice.seconds;
+                // Formulas of a few kilobytes bend between the points at which they are evaluated.
+                assert!(off < 0.08, "{workers}/{per_host}, {bytes}: {} {choice:?}", entry.alone_s);
+            }
+        }
+    }
+
+    /// A ring without latency is a line: no size between two known ones is off.
+    #[test]
+    fn a_ring_takes_what_its_bytes_take() {
+        let world = World::of(32, 4);
+        let class = |beta_s_per_byte| LinkClass { alpha_s: 0.0, overhead_s: 0.0, beta_s_per_byte };
+        let network = NetworkModel { within: class(0.2e-9), across: class(0.9e-9) };
+        let cluster = Cluster::of_network(network, 8, 4);
+        let ring = AllToAll::of(&cluster, world, Shape::Flat, "ring", 1 << 30, 0.4e-3).expect("a ring");
+        for bytes in [0, 4, 1000, 123_456, 4_096_000, 102_228_128, 1_344_929_032] {
+            let expected = 0.4e-3 + 1.9375 * bytes as f64 * 0.9e-9;
+            assert!((ring.alone_s(bytes) / expected - 1.0).abs() < 1e-9, "{bytes}: {} {expected}", ring.alone_s(bytes));
+        }
+    }
+
+    /// As in the study: InfiniBand from host to host, and PCIe across both sockets within one.
+    #[test]
+    fn rings_that_were_measured_whole_are_not_slowed_by_each_other() {
+        let class = |beta_s_per_byte| LinkClass { alpha_s: 0.0, overhead_s: 0.0, beta_s_per_byte };
+        let network = NetworkModel { within: class(0.22e-9), across: class(0.20e-9) };
+        for (workers, beta) in [(4, 0.22e-9), (8, 0.20e-9), (32, 0.20e-9)] {
+            let cluster = Cluster::of_network(network, 8, 4);
+            let ring =
+                AllToAll::of(&cluster, World::of(workers, 4), Shape::Flat, "ring", 1 << 30, 0.0).expect("a ring");
+            let expected = all_reduce_factor(workers) * 1e8 * beta;
+            assert!(
+                (ring.alone_s(100_000_000) / expected - 1.0).abs() < 1e-9,
+                "{workers}: {}",
+                ring.alone_s(100_000_000)
+            );
+        }
+    }
+
+    #[test]
+    fn an_unknown_algorithm_is_refused() {
+        let cluster = Cluster::of_network(NETWORK, 2, 1);
+        let error = AllToAll::of(&cluster, World::of(2, 1), Shape::Flat, "rign", 1, 0.0).err().expect("a refusal");
+        assert!(error.to_string().contains("rign"), "{error}");
+    }
+
+    /// Between hosts that hang together at two switches, a ring is as fast as under one; what crosses is not.
+    #[test]
+    fn switches_in_the_way_cost_what_the_program_takes_on_them() {
+        let world = World::of(8, 1);
+        let cluster = Cluster::of_network(NETWORK, 8, 1);
+        let alone = |shape: &str, algorithm: &str| {
+            let shape = shape.parse().expect("a shape");
+            AllToAll::of(&cluster, world, shape, algorithm, 16 << 20, 0.0).expect("costs").alone_s(16 << 20)
+        };
+        assert!((alone("tree:4:4", "ring") / alone("flat", "ring") - 1.0).abs() < 0.02);
+        let slower = alone("tree:4:4", "halving-doubling") / alone("flat", "halving-doubling");
+        assert!(slower > 1.5, "{slower}");
+    }
+}

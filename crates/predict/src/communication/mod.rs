@@ -1,0 +1,105 @@
+//! From a cluster and a strategy to what operations go through.
+
+mod all_to_all;
+mod closed_forms;
+mod on_topology;
+mod servers;
+
+use paceline_collective::Topology;
+use paceline_plan::Plan;
+
+use crate::iteration::Operations;
+use crate::prediction::Bottleneck;
+
+pub(crate) use all_to_all::AllToAll;
+pub(crate) use servers::ServerCosts;
+
+/// Workers on hosts, as many on each but perhaps the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct World {
+    pub workers: usize,
+    pub hosts: usize,
+    /// On the fullest host.
+    pub per_host: usize,
+}
+
+impl World {
+    /// So many workers on hosts that have room for `per_host`: full ones first. Both at least 1.
+    pub fn of(workers: usize, per_host: usize) -> World {
+        World { workers, hosts: workers.div_ceil(per_host), per_host: per_host.min(workers) }
+    }
+
+    /// Which rank is on which host.
+    pub fn topology(&self) -> Topology {
+        Topology::of_hosts(&(0..self.workers).map(|rank| rank / self.per_host).collect::<Vec<_>>())
+    }
+}
+
+/// 2(n − 1)/n: how often each byte of what n ranks add up crosses each port, at least.
+pub(crate) fn all_reduce_factor(ranks: usize) -> f64 {
+    2.0 * (ranks as f64 - 1.0) / ranks as f64
+}
+
+/// How operations travel between workers, and what that costs.
+pub(crate) enum Communication {
+    /// There is one worker.
+    None,
+    AllToAll(AllToAll),
+    Servers(ServerCosts),
+}
+
+/// What the operations of a plan cost together.
+pub(crate) struct Traffic {
+    pub operations: Operations,
+    /// Seconds lost by an iteration besides.
+    pub jitter_s: f64,
+    /// Bytes that the busiest worker sends.
+    pub bytes_sent: f64,
+    /// Of all workers and servers.
+    pub messages: usize,
+    /// What is busy for how long, besides computation.
+    pub busy: Vec<(Bottleneck, f64)>,
+    /// Seconds for which bytes move within a host, on its bus.
+    pub within_s: f64,
+}
+
+impl Communication {
+    /// Seconds of an operation of so many bytes that has the network for itself.
+    pub fn alone_s(&self, bytes: u64) -> f64 {
+        match self {
+            Communication::None => 0.0,
+            Communication::AllToAll(costs) => costs.alone_s(bytes),
+            Communication::Servers(costs) => costs.alone_s(bytes),
+        }
+    }
+
+    /// What the operations of a plan cost.
+    pub fn traffic(&self, plan: &Plan) -> Traffic {
+        match self {
+            Communication::None => Traffic {
+                operations: Operations::on_channel(plan, |_| 0.0),
+                jitter_s: 0.0,
+                bytes_sent: 0.0,
+                messages: 0,
+                busy: Vec::new(),
+                within_s: 0.0,
+            },
+            Communication::AllToAll(costs) => costs.traffic(plan),
+            Communication::Servers(costs) => costs.traffic(plan),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_filled_one_after_the_other() {
+        assert_eq!(World::of(8, 4), World { workers: 8, hosts: 2, per_host: 4 });
+        assert_eq!(World::of(3, 4), World { workers: 3, hosts: 1, per_host: 3 });
+        let uneven = World::of(9, 4);
+        assert_eq!((uneven.hosts, uneven.topology().members(2)), (3, &[8][..]));
+        assert_eq!((all_reduce_factor(1), all_reduce_factor(32)), (0.0, 1.9375));
+    }
+}

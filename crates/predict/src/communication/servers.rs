@@ -1,0 +1,334 @@
+//! What partitions cost on their way to servers and back.
+//!
+//! Workers of a host add up their gradients among themselves first, so each partition leaves a host once; push and pull use
+//! both directions of an interface at once. Stages follow each other partition by partition, and the slowest bounds an
+//! iteration, not the sum of all.
+//!
+//! Source: Jiang et al., "A unified architecture for accelerating distributed DNN training in heterogeneous GPU/CPU
+//! clusters" (BytePS), OSDI 2020, §3 and §4.
+
+use paceline_engine::shard::Mode;
+use paceline_plan::{Cluster, LinkCost, Plan};
+use paceline_schedule::ELEMENT_BYTES;
+use paceline_strategy::Servers;
+
+use super::{Traffic, World, all_reduce_factor};
+use crate::iteration::{Line, Operations, Part};
+use crate::prediction::Bottleneck;
+
+/// What partitions cost, by their bytes and their server.
+pub(crate) struct ServerCosts {
+    world: World,
+    servers: Servers,
+    /// How many places there are at which servers may be: hosts, or on one host ranks.
+    places: usize,
+    /// Seconds in front of each operation, one after the other.
+    start_s: f64,
+    /// On the bus of a host: seconds of each partition, and per byte.
+    bus_s: f64,
+    bus_s_per_byte: f64,
+    /// Seconds per byte of a transfer between ranks of a host.
+    within_beta: f64,
+    /// On an interface: seconds of each partition, of each message, and per byte.
+    partition_s: f64,
+    link: LinkCost,
+    /// On a server's processor: seconds per byte, of all contributions; and of the optimiser.
+    combine_s_per_byte: f64,
+    apply_s_per_byte: f64,
+}
+
+/// Where servers have hosts of their own, as many as the workers, and bytes spread over them as evenly as this, workers'
+/// interfaces bound them: partitions are on their way to several servers at once.
+const EVEN: f64 = 1.1;
+
+/// Where there are more servers than twice this, only so many of those that carry most and of those that carry the last
+/// partitions are simulated: of the others hardly one is the last to fall silent.
+const INTERFACES: usize = 32;
+
+impl ServerCosts {
+    /// Of these servers, with `start_s` in front of each operation. `update_s_per_byte` is what the optimiser takes, if the
+    /// servers have it.
+    pub fn of(cluster: &Cluster, world: World, servers: Servers, start_s: f64, update_s_per_byte: f64) -> ServerCosts {
+        let costs = cluster.link_costs_among(world.hosts);
+        let constants = &cluster.server;
+        let between = world.hosts > 1;
+        let (workers_hosts, dedicated) = (world.hosts, servers.dedicated);
+        let places = match (between, dedicated) {
+            (true, true) if cluster.server_hosts > 0 => cluster.server_hosts,
+            (true, _) => workers_hosts,
+            // The processes of the servers, or the workers beside whom they are.
+            (false, true) => servers.shards,
+            (false, false) => world.workers,
+        };
+        let link = if between {
+            let beta = constants.beta_s_per_byte.map_or(costs.across.beta, |beta| beta.value);
+            LinkCost { beta: beta * (1.0 + constants.duplex_loss.value), ..costs.across }
+        } else {
+            costs.within
+        };
+        // Whoever is alone on a host, or beside the servers, adds up nothing there.
+        let gathers = between || dedicated;
+        let (copy, local) = (constants.copy_s_per_byte.value, constants.local_partition_s.value);
+        let factor = if gathers { all_reduce_factor(world.per_host) } else { 0.0 };
+        let contributions = if between { world.hosts } else { world.workers } as f64;
+        ServerCosts {
+            world,
+            servers,
+            places,
+            start_s,
+            bus_s: if gathers { local } else { 0.0 },
+            bus_s_per_byte: factor * costs.within.beta + if between { copy } else { 0.0 },
+            within_beta: costs.within.beta,
+            partition_s: if between { constants.partition_s.value } else { 0.0 },
+            link,
+            combine_s_per_byte: (contributions - 1.0) * constants.combine_s_per_byte.value,
+            apply_s_per_byte: if servers.apply { update_s_per_byte } else { 0.0 },
+        }
+    }
+
+    /// Do the bytes of an iteration pass through servers at all? Not where the only host's workers have added up everything
+    /// among themselves, and what would serve them is elsewhere.
+    fn leaves_host(&self) -> bool {
+        self.world.hosts > 1 || !self.servers.dedicated
+    }
+
+    /// How often an interface carries a partition that goes to the server at `place`: those of workers, and of servers.
+    fn carries(&self, interface: Interface, place: usize) -> f64 {
+        let pushing = if self.world.hosts > 1 { self.world.hosts } else { self.world.workers } as f64;
+        match interface {
+            Interface::Workers => 1.0,
+            Interface::Server(own) if self.servers.dedicated => f64::from(u8::from(own == place)) * pushing,
+            Interface::Server(own) if own == place => pushing - 1.0,
+            // Beside the workers, who push to the others.
+            Interface::Server(_) => 1.0,
+        }
+    }
+
+    /// Seconds for which an interface is busy that carries so many bytes so often.
+    fn busy_s(&self, bytes: u64, times: f64) -> f64 {
+        let often = times * (self.link.overhead + self.link.beta * bytes as f64);
+        often + if times > 0.0 { self.partition_s } else { 0.0 }
+    }
+
+    fn bus_busy_s(&self, bytes: u64) -> f64 {
+        self.bus_s + self.bus_s_per_byte * bytes as f64
+    }
+
+    fn server_busy_s(&self, bytes: u64) -> f64 {
+        (self.combine_s_per_byte + self.apply_s_per_byte) * bytes as f64
+    }
+
+    /// Seconds of a partition that has everything for itself.
+    pub fn alone_s(&self, bytes: u64) -> f64 {
+        let there_and_back = if self.leaves_host() {
+            let own = self.carries(Interface::Server(0), 0).max(1.0);
+            self.busy_s(bytes, own) + self.server_busy_s(bytes) + 2.0 * self.link.latency()
+        } else {
+            0.0
+        };
+        self.start_s + self.bus_busy_s(bytes) + there_and_back
+    }
+
+    /// The interfaces that may be the last to fall silent, of a plan that has bytes at these places.
+    fn interfaces(&self, bytes_at: &[u64], plan: &Plan) -> Vec<Interface> {
+        let mut places: Vec<usize> = (0..bytes_at.len()).filter(|&place| bytes_at[place] > 0).collect();
+        if places.len() > 2 * INTERFACES {
+            places.sort_by_key(|&place| std::cmp::Reverse(bytes_at[place]));
+            places.truncate(INTERFACES);
+            let last = plan.buckets.iter().rev().flat_map(|bucket| bucket.partitions.iter().rev());
+            places.extend(last.take(INTERFACES).map(|partition| partition.shard.unwrap_or(0) % self.places));
+            places.sort_unstable();
+            places.dedup();
+        }
+        let serving = places.into_iter().map(Interface::Server);
+        if !self.servers.dedicated {
+            // One beside which a server is carries all that another one does.
+            return serving.collect();
+        }
+        let total: u64 = bytes_at.iter().sum();
+        let fullest = bytes_at.iter().max().copied().unwrap_or(0);
+        let even = fullest as f64 * self.world.hosts as f64 <= EVEN * total as f64;
+        let workers = std::iter::once(Interface::Workers);
+        if even { workers.collect() } else { workers.chain(serving).collect() }
+    }
+
+    pub fn traffic(&self, plan: &Plan) -> Traffic {
+        let place_of = |shard: Option<usize>| shard.unwrap_or(0) % self.places;
+        let mut bytes_at = vec![0; self.places.min(plan.shards.max(1))];
+        let parts = || plan.partitions().map(|(_, part)| (part.elements.len() as u64 * ELEMENT_BYTES, part.shard));
+        parts().for_each(|(bytes, shard)| bytes_at[place_of(shard)] += bytes);
+        let interfaces = if self.leaves_host() { self.interfaces(&bytes_at, plan) } else { Vec::new() };
+        let servers = if self.server_busy_s(1) > 0.0 && self.leaves_host() { plan.shards } else { 0 };
+        let starting = usize::from(self.start_s > 0.0);
+        let mode = if self.servers.apply { Mode::Apply } else { Mode::Aggregate };
+        let mut operations = Operations::new(Line::Buses, interfaces.len() + starting, servers, mode);
+        let latency_s = if self.leaves_host() { 2.0 * self.link.latency() } else { 0.0 };
+        let mut total = 0;
+        for (bytes, shard) in parts() {
+            operations.push(self.bus_busy_s(bytes), latency_s);
+            if starting > 0 {
+                operations.then_links([Part { link: interfaces.len(), busy_s: self.start_s }]);
+            }
+            if !interfaces.is_empty() {
+                let place = place_of(shard);
+                operations.then_links(interfaces.iter().enumerate().map(|(link, &interface)| Part {
+                    link,
+                    busy_s: self.busy_s(bytes, self.carries(interface, place)),
+                }));
+            }
+            if servers > 0 {
+                operations.then_server(shard.unwrap_or(0), self.server_busy_s(bytes));
+            }
+            total += bytes;
+        }
+        let (bus, links, processors) = operations.busy_s();
+        let link = if self.world.hosts > 1 { Bottleneck::LinkBetweenHosts } else { Bottleneck::LinkWithinHost };
+        let kind = |interface: &Interface| match interface {
+            Interface::Server(_) if self.servers.dedicated => Bottleneck::ServerLink,
+            _ => link,
+        };
+        let mut busy: Vec<(Bottleneck, f64)> = interfaces.iter().map(kind).zip(links.iter().copied()).collect();
+        busy.extend(links[interfaces.len()..].iter().map(|&busy_s| (Bottleneck::OperationStart, busy_s)));
+        busy.push((Bottleneck::LinkWithinHost, bus));
+        busy.extend(processors.into_iter().map(|busy_s| (Bottleneck::ServerProcessor, busy_s)));
+        let pushing = if self.world.hosts > 1 { self.world.hosts } else { self.world.workers };
+        let remote = if self.leaves_host() { 2 * pushing } else { 0 };
+        let local = if self.world.hosts > 1 { 2 * (self.world.workers - self.world.hosts) } else { 0 };
+        Traffic {
+            messages: operations.count() * (remote + local),
+            operations,
+            jitter_s: 0.0,
+            bytes_sent: total as f64,
+            busy,
+            within_s: all_reduce_factor(self.world.per_host) * total as f64 * self.within_beta,
+        }
+    }
+}
+
+/// Whose network interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Interface {
+    /// A host's on which there are workers only.
+    Workers,
+    /// The one where a server is, by its place.
+    Server(usize),
+}
+
+#[cfg(test)]
+mod tests {
+    use paceline_plan::{Constant, LinkClass, NetworkModel};
+    use paceline_schedule::{Workload, formula, plan};
+    use paceline_strategy::Registry;
+
+    use super::*;
+    use crate::iteration::tests::profile;
+    use crate::iteration::{Length, Training, WorkerClass, simulate};
+
+    const BETA: f64 = 1e-9;
+
+    fn cluster(hosts: usize) -> Cluster {
+        let class = |beta_s_per_byte| LinkClass { alpha_s: 0.0, overhead_s: 0.0, beta_s_per_byte };
+        Cluster::of_network(NetworkModel { within: class(BETA / 4.0), across: class(BETA) }, hosts, 4)
+    }
+
+    /// Workers, on hosts of four, under a strategy: the costs and the plan of a model of 256 layers of a megabyte.
+    fn costs(cluster: &Cluster, workers: usize, text: &str) -> (ServerCosts, Plan) {
+        let world = World::of(workers, cluster.workers_per_host);
+        let strategy = Registry::built_in().parse(text).expect("a strategy");
+        let servers = strategy.servers(workers, world.hosts).expect("servers");
+        let sizes = vec![250_000; 256];
+        let plan = plan(&strategy, &Workload::of_sizes(&sizes).with_world(workers, world.hosts)).expect("a plan");
+        (ServerCosts::of(cluster, world, servers, 0.0, 0.0), plan)
+    }
+
+    fn fullest(traffic: &Traffic) -> (Bottleneck, f64) {
+        traffic
+            .busy
+            .iter()
+            .copied()
+            .fold((Bottleneck::Computation, 0.0), |one, other| if other.1 > one.1 * (1.0 + 1e-9) { other } else { one })
+    }
+
+    /// All of a gradient of M bytes, n hosts, k servers: on the workers' interfaces M; on servers' nM/k; beside the workers
+    /// (n−1)M/k and what goes to the others.
+    #[test]
+    fn the_fullest_interface_carries_what_the_formula_says() {
+        let all = 256e6 * BETA;
+        let cluster = cluster(8);
+        for (text, expected, where_) in [
+            ("schedule=wfbp,arch=ps:hosts:1MiB:dedicated", all, Bottleneck::LinkBetweenHosts),
+            ("schedule=wfbp,arch=ps:4:1MiB:dedicated", 2.0 * all, Bottleneck::ServerLink),
+            ("schedule=wfbp,arch=ps:1:1MiB:dedicated", 8.0 * all, Bottleneck::ServerLink),
+            ("schedule=wfbp,arch=ps:hosts:1MiB", 2.0 * 7.0 / 8.0 * all, Bottleneck::LinkBetweenHosts),
+            ("schedule=wfbp,arch=ps:1:1MiB", 7.0 * all, Bottleneck::LinkBetweenHosts),
+            ("schedule=wfbp,arch=ps:2:1MiB", 4.0 * all, Bottleneck::LinkBetweenHosts),
+        ] {
+            let (costs, plan) = costs(&cluster, 32, text);
+            let (place, busy_s) = fullest(&costs.traffic(&plan));
+            assert!((busy_s / expected - 1.0).abs() < 0.01 && place == where_, "{text}: {busy_s} {expected} {place:?}");
+        }
+    }
+
+    /// One host carries nothing to servers elsewhere; its workers add up among themselves.
+    #[test]
+    fn servers_elsewhere_do_not_see_the_only_host() {
+        let cluster = cluster(8);
+        let (only, plan) = costs(&cluster, 4, "schedule=wfbp,arch=ps:hosts:1MiB:dedicated");
+        let (place, busy_s) = fullest(&only.traffic(&plan));
+        assert_eq!(place, Bottleneck::LinkWithinHost);
+        assert!((busy_s / (1.5 * 256e6 * BETA / 4.0) - 1.0).abs() < 1e-9, "{busy_s}");
+        // Beside the workers each of four takes in its quarter from three, and sends three quarters.
+        let (beside, plan) = costs(&cluster, 4, "schedule=wfbp,arch=ps:workers:1MiB");
+        let (_, busy_s) = fullest(&beside.traffic(&plan));
+        assert!((busy_s / (1.5 * 256e6 * BETA / 4.0) - 1.0).abs() < 1e-9, "{busy_s}");
+    }
+
+    #[test]
+    fn every_constant_counts() {
+        let text = "schedule=wfbp,arch=ps:hosts:1MiB:dedicated";
+        let seconds = |change: &dyn Fn(&mut Cluster)| {
+            let mut cluster = cluster(8);
+            change(&mut cluster);
+            costs(&cluster, 32, text).0.alone_s(1_000_000)
+        };
+        let base = seconds(&|_| {});
+        type Change = fn(&mut Cluster);
+        let changes: [(Change, f64); 6] = [
+            (|cluster| cluster.server.partition_s = Constant::exact(1e-3), 1e-3),
+            (|cluster| cluster.server.local_partition_s = Constant::exact(1e-3), 1e-3),
+            (|cluster| cluster.server.copy_s_per_byte = Constant::exact(1e-9), 1e-3),
+            (|cluster| cluster.server.combine_s_per_byte = Constant::exact(1e-9), 7e-3),
+            (|cluster| cluster.across.alpha_s = Constant::exact(1e-3), 2e-3),
+            // Eight hosts push to one server.
+            (|cluster| cluster.server.duplex_loss = Constant::exact(0.5), 4e-3),
+        ];
+        for (index, (change, more)) in changes.into_iter().enumerate() {
+            assert!((seconds(&change) - base - more).abs() < 1e-9, "{index}: {} {base}", seconds(&change));
+        }
+    }
+
+    /// Hosts with one worker each, no other costs: the bound of the formula, which counts what each interface carries.
+    #[test]
+    fn one_worker_on_each_host_is_the_bound_of_the_formula() {
+        let layers: Vec<_> = (1..30).map(|layer| (100_000 * layer, 1e-3, 2e-3)).collect();
+        let profile = profile(&layers, 1e-3);
+        for text in [
+            "schedule=wfbp,arch=ps:hosts:1MiB",
+            "schedule=none,arch=ps:3:1MiB",
+            "schedule=wfbp,arch=ps:2:1MiB:dedicated",
+        ] {
+            let strategy = Registry::built_in().parse(text).expect("a strategy");
+            let mut cluster = cluster(6);
+            cluster.workers_per_host = 1;
+            let world = World::of(6, 1);
+            let servers = strategy.servers(6, 6).expect("servers");
+            let plan = plan(&strategy, &Workload::of_profile(&profile).with_world(6, 6)).expect("a plan");
+            let traffic = ServerCosts::of(&cluster, world, servers, 0.0, 0.0).traffic(&plan);
+            let classes = [WorkerClass::of(&profile, 6)];
+            let seconds = simulate(&Training::new(&plan, &classes, &traffic.operations), Length::Steady).iteration_s;
+            let network = formula::HostNetwork { hosts: 6, start_s: 0.0, seconds_per_byte: BETA };
+            let bound = formula::servers_bound(&profile, &plan, &servers, &network).total_s();
+            assert!((seconds / bound - 1.0).abs() < 1e-9, "{text}: {seconds} {bound}");
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! What a fit finds in the comparative study's throughputs, and in parts of them.
+
+use paceline_strategy::Registry;
+
+use super::*;
+use crate::random::Random;
+use crate::study::{Case, StudyRow};
+
+/// Shi et al., "Communication-efficient distributed deep learning: a comprehensive survey" (arXiv 2005.13247), as published.
+const CALIBRATION: &str = include_str!("../../../../data/study_calibration.csv");
+
+fn study() -> Study {
+    Study::parse(CALIBRATION).unwrap()
+}
+
+/// The study without the rows that are not kept.
+fn only(keep: impl Fn(&StudyRow) -> bool) -> Study {
+    let mut study = study();
+    study.rows.retain(keep);
+    study
+}
+
+fn fitted(study: &Study) -> Fit {
+    let fit = fit(study, &FitOptions::default()).unwrap();
+    fit.clusters.iter().for_each(|(network, cluster)| assert_eq!(cluster.check(), Ok(()), "{network}"));
+    assert!(fit.parameters.len() <= 20 && fit.converged, "{} constants", fit.parameters.len());
+    fit
+}
+
+impl Fit {
+    fn cluster(&self, network: &str) -> &Cluster {
+        &self.clusters.iter().find(|(name, _)| name == network).unwrap().1
+    }
+
+    fn parameter(&self, name: &str, network: Option<&str>) -> &FittedParameter {
+        let is = |one: &&FittedParameter| one.name == name && one.network.as_deref() == network;
+        self.parameters.iter().find(is).unwrap()
+    }
+
+    /// Samples per second of a row on the fitted clusters.
+    fn predicted(&self, row: &StudyRow) -> f64 {
+        let case = Case::of(row, &[], &Registry::built_in()).unwrap();
+        let job = crate::Job {
+            cluster: self.cluster(&row.network),
+            profile: &case.profile,
+            strategy: &case.strategy,
+            workers: case.workers,
+            local_batch: None,
+        };
+        crate::estimate(&job).unwrap().samples_per_s
+    }
+
+    /// How many times as fast as a worker alone.
+    fn speedup(&self, model: &str, network: &str, method: &str, workers: usize) -> f64 {
+        let known = study().rows.into_iter().find(|row| row.model == model).unwrap();
+        let alone = known.single_gpu_samples_per_s.unwrap();
+        let row = StudyRow { network: network.into(), method: method.into(), workers, ..known };
+        self.predicted(&row) / alone
+    }
+
+    fn errors_on(&self, rows: &[StudyRow]) -> Errors {
+        Errors::of(rows.iter().map(|row| self.predicted(row) / row.samples_per_s.unwrap() - 1.0))
+    }
+}
+
+fn within(predicted: f64, published: f64, share: f64) -> bool {
+    (predicted / published - 1.0).abs() <= share
+}
+
+#[test]
+fn the_study_is_explained_by_a_handful_of_constants() {
+    let fit = fitted(&study());
+    println!("{:#?}\n{:?}", fit.parameters, fit.errors);
+    assert!(fit.errors.median <= 0.015 && fit.errors.p90 <= 0.04, "{:?}", fit.errors);
+    assert_eq!((fit.rows.len(), &*fit.skipped), (76, &[][..]));
+    // A ring carries a byte on 10GbE in what messages took from point to point, and no network is faster than PCIe.
+    let beta = |network| fit.parameter("across.beta_s_per_byte", Some(network)).value;
+    assert!(within(beta("10GbE").value, 8.8162e-10, 0.03), "{:?}", beta("10GbE"));
+    assert!(beta("100GbIB").value > 1.9e-10 && beta("100GbIB").value < beta("100GbE").value);
+    assert!(beta("10GbE").low < beta("10GbE").value && beta("10GbE").value < beta("10GbE").high);
+    // Only where TCP runs over InfiniBand do hosts get into each other's way.
+    let crowded = fit.parameters.iter().filter(|one| one.name == "across.contention");
+    assert_eq!(crowded.map(|one| one.network.as_deref()).collect::<Vec<_>>(), [Some("100GbE")]);
+}
+
+/// None of these is among the throughputs that were fitted to.
+#[test]
+fn what_the_text_of_the_paper_says_is_predicted() {
+    let fit = fitted(&study());
+    let resnet = fit.speedup("ResNet-50", "100GbIB", "ByteScheduler-PS", 32);
+    let bert = fit.speedup("BERT-Base", "100GbIB", "MG-WFBP", 32);
+    println!("31.6: {resnet:.2}, 23.2: {bert:.2}");
+    assert!(within(resnet, 31.6, 0.05) && within(bert, 23.2, 0.05), "{resnet} and {bert}");
+    for (model, published) in [("ResNet-50", 4.0), ("BERT-Base", 3.1), ("BERT-Large", 1.2)] {
+        let methods = ["WFBP-A2A", "MG-WFBP", "WFBP-PS", "ByteScheduler-PS"];
+        let best = methods.map(|method| fit.speedup(model, "100GbIB", method, 4)).into_iter().fold(0.0, f64::max);
+        println!("{model}: {best:.2} for {published}");
+        assert!(within(best, published, 0.05), "{model}: {best}, and published is {published}");
+    }
+    // An all-reduce of BERT-Large's gradient on 4 GPUs takes 441 ms.
+    let all_reduce_s = 1.5 * 336_232_258.0 * 4.0 * fit.cluster("10GbE").within.beta_s_per_byte.value;
+    assert!(within(all_reduce_s, 0.441, 0.05), "{all_reduce_s}");
+}
+
+#[test]
+fn one_half_predicts_the_other() {
+    for seed in [1, 2, 3] {
+        let mut rows = study().rows;
+        Random::new(seed).shuffle(&mut rows);
+        let (known, unknown) = rows.split_at(rows.len() / 2);
+        let fit = fitted(&Study { rows: known.to_vec(), ..study() });
+        let errors = fit.errors_on(unknown);
+        println!("seed {seed}: {errors:?}");
+        assert!(errors.median <= 0.04, "seed {seed}: {errors:?}");
+    }
+}
+
+/// Each of these lacks something that others determine.
+#[test]
+fn parts_of_the_study_are_fitted_as_well() {
+    type Keep = fn(&StudyRow) -> bool;
+    let parts: [(&str, Keep, f64); 8] = [
+        ("without ResNet-50", |row| row.model != "ResNet-50", 0.02),
+        ("without 10GbE", |row| row.network != "10GbE", 0.02),
+        ("one network", |row| row.network == "100GbIB", 0.02),
+        ("one model", |row| row.model == "BERT-Large", 0.02),
+        ("all-to-all only", |row| row.method.ends_with("A2A"), 0.02),
+        ("servers only", |row| row.method == "BSP-PS", 0.04),
+        ("one host only", |row| row.workers == 4, 0.03),
+        ("32 workers only", |row| row.workers == 32, 0.03),
+    ];
+    for (what, keep, median) in parts {
+        let fit = fitted(&only(keep));
+        println!("{what}: {:?}", fit.errors);
+        assert!(fit.errors.median <= median, "{what}: {:?}", fit.errors);
+        // Every other cell is still predicted as something.
+        let rest = fit.errors_on(&only(|row| fit.clusters.iter().any(|(name, _)| *name == row.network)).rows);
+        assert!(rest.worst < 1.5 && rest.median < 0.35, "{what}: {rest:?}");
+    }
+}
+
+#[test]
+fn what_the_study_does_not_say_is_said_to_be_expected() {
+    let fit = fitted(&only(|row| row.method == "BSP-A2A" && row.network == "10GbE"));
+    let loss = fit.parameter("server.duplex_loss", Some("10GbE"));
+    assert_eq!((loss.origin(), loss.value.value), (Origin::Prior, 0.6));
+    assert!(loss.value.low < 0.1 && loss.value.high == 1.0, "{loss:?}");
+    assert_eq!(fit.parameter("across.beta_s_per_byte", Some("10GbE")).origin(), Origin::Throughputs);
+    assert_eq!(fit.parameter("interference.computation", None).origin(), Origin::Prior);
+}
+
+#[test]
+fn a_row_that_contradicts_all_others_counts_little_and_a_copied_one_not_at_all() {
+    let clean = fitted(&study());
+    let mut study = study();
+    let wrong = study.rows.iter().position(|row| row.method == "BSP-A2A" && row.workers == 32).unwrap();
+    study.rows[wrong].samples_per_s = study.rows[wrong].samples_per_s.map(|rate| 0.6 * rate);
+    let fit = fitted(&study);
+    for (one, other) in fit.parameters.iter().zip(&clean.parameters).filter(|(one, _)| one.unit == "s/byte") {
+        let near = within(one.value.value, other.value.value, 0.03) || other.value.value < 5e-11;
+        assert!(near, "{}: {:?} and {:?}", one.name, one.value, other.value);
+    }
+    let mut copied = self::study();
+    let copy = StudyRow { method: "WFBP-PS".into(), line: 99, ..copied.rows[7].clone() };
+    copied.rows.push(copy);
+    let fit = fitted(&copied);
+    assert_eq!(fit.skipped.iter().map(|skipped| skipped.line).collect::<Vec<_>>(), [9, 99]);
+    assert!(fit.skipped[0].reason.contains("mislabelled"), "{:?}", fit.skipped);
+}
+
+#[test]
+fn what_is_left_out_is_predicted() {
+    let options = FitOptions { leave_out: true, source: "a test", ..FitOptions::default() };
+    let fit = fit(&study(), &options).unwrap();
+    println!("{:#?}", fit.left_out);
+    let names: Vec<_> = fit.left_out.iter().map(|left| &*left.name).collect();
+    assert_eq!(names, ["resnet50", "bert-large", "bert-base", "10GbE", "100GbIB", "100GbE"]);
+    for left in &fit.left_out {
+        assert!(left.errors.rows >= 8 && left.errors.median < 0.08, "{left:?}");
+    }
+    assert_eq!(fit.cluster("100GbE").source, "a test");
+    assert_eq!(fit, super::fit(&study(), &options).unwrap(), "the same study gives the same constants");
+}
+
+#[test]
+fn a_study_without_throughputs_is_refused() {
+    let text = "model,local_batch,network,method,workers\nResNet-50,64,10GbE,BSP-PS,8";
+    let error = fit(&Study::parse(text).unwrap(), &FitOptions::default()).unwrap_err().to_string();
+    assert!(error.ends_with("in the column samples_per_s; line 2 has no throughput"), "{error}");
+}
+
+/// The tables of docs/prediction.md. PACELINE_UPDATE_DOCS=1 writes them anew.
+#[test]
+fn what_the_page_says_is_what_was_found() {
+    let options = FitOptions { leave_out: true, ..FitOptions::default() };
+    let fit = fit(&study(), &options).unwrap();
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/prediction.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let filled = with_block(&page, "constants", &constants_table(&fit));
+    let filled = with_block(&filled, "errors", &errors_table(&fit));
+    if std::env::var_os("PACELINE_UPDATE_DOCS").is_some() {
+        std::fs::write(&path, &filled).unwrap();
+        return;
+    }
+    assert!(page == filled, "docs/prediction.md is out of date: run this test with PACELINE_UPDATE_DOCS=1");
+}
+
+/// The page with other text between `<!-- name -->` and `<!-- end of name -->`.
+fn with_block(page: &str, name: &str, text: &str) -> String {
+    let (begin, end) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->"));
+    let (before, rest) = page.split_once(&begin).expect("the block begins");
+    let (_, after) = rest.split_once(&end).expect("the block ends");
+    format!("{before}{begin}{text}{end}{after}")
+}
+
+fn constants_table(fit: &Fit) -> String {
+    let mut text = "| constant | network | found | 95 % | unit | known from |\n|---|---|---|---|---|---|\n".to_owned();
+    for parameter in &fit.parameters {
+        let (factor, unit) = match parameter.unit {
+            "s" => (1e3, "ms"),
+            "s/byte" => (1e9, "ns/byte"),
+            unit => (1.0, unit),
+        };
+        let [value, low, high] =
+            [parameter.value.value, parameter.value.low, parameter.value.high].map(|value| value * factor);
+        let network = parameter.network.as_deref().unwrap_or("all");
+        let origin = parameter.origin().name();
+        text +=
+            &format!("| `{}` | {network} | {value:.3} | {low:.3} to {high:.3} | {unit} | {origin} |\n", parameter.name);
+    }
+    text
+}
+
+fn errors_table(fit: &Fit) -> String {
+    let mut text = "| | throughputs | median | 90 % within | worst |\n|---|---|---|---|---|\n".to_owned();
+    let mut row = |name: &str, errors: &Errors| {
+        let [median, p90, worst] = [errors.median, errors.p90, errors.worst].map(|share| 100.0 * share);
+        text += &format!("| {name} | {} | {median:.1} % | {p90:.1} % | {worst:.1} % |\n", errors.rows);
+    };
+    row("what was fitted to", &fit.errors);
+    fit.left_out.iter().for_each(|left| row(&format!("the {} {}, left out", left.what, left.name), &left.errors));
+    text
+}

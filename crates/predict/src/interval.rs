@@ -1,0 +1,54 @@
+use paceline_plan::{Cluster, Plan};
+
+use crate::Job;
+use crate::job::Subject;
+
+/// Where an iteration of `iteration_s` begins and ends with 95 %: each constant, and the profile's time, moved to the ends of
+/// its interval, root of squares.
+pub(crate) fn of(subject: &Subject<'_>, plan: &Plan, iteration_s: f64) -> (f64, f64) {
+    let Job { cluster, workers, .. } = subject.job;
+    // What a constant changes does not depend on switches, and simulating programs on them each time would take long.
+    let flat = subject.on_flat();
+    let seconds = |cluster: &Cluster, slower: f64| {
+        let mut costs = flat.costs(cluster).ok()?;
+        costs.slowness *= slower;
+        let (traffic, outcome) = flat.play(&costs, plan, false);
+        Some(outcome.iteration_s + traffic.jitter_s)
+    };
+    let Some(base_s) = seconds(cluster, 1.0) else { return (iteration_s, iteration_s) };
+    let (mut below, mut above) = (0.0, 0.0);
+    // Ends that contradict other constants say nothing.
+    let mut add = |ends: [Option<f64>; 2]| {
+        let [one, other] = ends.map(|seconds| seconds.map_or(0.0, |seconds| seconds - base_s));
+        below += one.min(other).min(0.0).powi(2);
+        above += one.max(other).max(0.0).powi(2);
+    };
+    if let Some(uncertainty) = subject.profile.uncertainty {
+        add([seconds(cluster, (1.0 - uncertainty).max(0.0)), seconds(cluster, 1.0 + uncertainty)]);
+    }
+    let doubtful = cluster.constants().into_iter().filter(|(_, constant)| !constant.is_exact());
+    for (name, constant) in doubtful.filter(|(name, _)| workers > 1 && matters(subject, name)) {
+        add([constant.low, constant.high].map(|value| {
+            let mut moved = cluster.clone();
+            moved.constant_mut(&name)?.value = value;
+            seconds(&moved, 1.0)
+        }));
+    }
+    ((iteration_s - f64::sqrt(below)).max(0.0), iteration_s + f64::sqrt(above))
+}
+
+/// Can a constant make a difference? Only saves time.
+fn matters(subject: &Subject<'_>, name: &str) -> bool {
+    let (group, _) = name.split_once('.').unwrap_or((name, ""));
+    let has_servers = subject.job.strategy.arch.name == "ps";
+    match group {
+        "server" => has_servers,
+        "operation" => !has_servers,
+        "across" => subject.world.hosts > 1,
+        "computation" => match name.strip_prefix("computation.overhead_s.") {
+            Some(model) => model == subject.profile.model || model == "*",
+            None => true,
+        },
+        _ => true,
+    }
+}

@@ -1,0 +1,180 @@
+use std::ops::Range;
+
+use paceline_engine::shard::Mode;
+use paceline_plan::Plan;
+use paceline_schedule::ELEMENT_BYTES;
+
+/// What carries operations first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// One channel for all classes; an operation gets on it when every class has started it.
+    Channel,
+    /// Every class has one of its own; an operation is through when it has been on all of them.
+    Buses,
+}
+
+/// What the operations of a plan go through: the line, then stage after stage, then a latency.
+#[derive(Clone, Debug)]
+pub struct Operations {
+    line: Line,
+    operations: Vec<Operation>,
+    stages: Vec<Stage>,
+    parts: Vec<Part>,
+    links: usize,
+    servers: usize,
+    mode: Mode,
+    /// Takes any operation time on the line?
+    on_line: bool,
+}
+
+/// One operation.
+#[derive(Clone, Debug)]
+pub(super) struct Operation {
+    /// Seconds on the line.
+    pub line_s: f64,
+    /// Which of the stages are its own.
+    pub stages: Range<usize>,
+    /// Seconds after the last stage until it has arrived; they keep nothing busy.
+    pub latency_s: f64,
+}
+
+/// What comes after the line.
+#[derive(Clone, Debug)]
+pub(super) enum Stage {
+    /// All these parts at once.
+    Links(Range<usize>),
+    /// A server's processor.
+    Server { server: usize, busy_s: f64 },
+}
+
+/// What one link carries of an operation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Part {
+    /// Its number.
+    pub link: usize,
+    /// Seconds for which it carries nothing else.
+    pub busy_s: f64,
+}
+
+impl Operations {
+    /// None yet, on this line, with so many links and servers of this mode. Operations are pushed in the order of their
+    /// numbers.
+    pub fn new(line: Line, links: usize, servers: usize, mode: Mode) -> Operations {
+        Operations {
+            line,
+            operations: Vec::new(),
+            stages: Vec::new(),
+            parts: Vec::new(),
+            links,
+            servers,
+            mode,
+            on_line: false,
+        }
+    }
+
+    /// All-to-all operations of a plan on one channel, one after the other, `seconds` for so many bytes.
+    pub fn on_channel(plan: &Plan, seconds: impl Fn(u64) -> f64) -> Operations {
+        let mut operations = Operations::new(Line::Channel, 0, 0, Mode::Aggregate);
+        for (_, partition) in plan.partitions() {
+            operations.push(seconds(partition.elements.len() as u64 * ELEMENT_BYTES), 0.0);
+        }
+        operations
+    }
+
+    /// The next operation: seconds on the line, and seconds between its last stage and its arrival.
+    pub fn push(&mut self, line_s: f64, latency_s: f64) {
+        let end = self.stages.len();
+        self.on_line |= line_s > 0.0;
+        self.operations.push(Operation { line_s, stages: end..end, latency_s });
+    }
+
+    /// The operation that was pushed last is then on these links, all at once.
+    ///
+    /// # Panics
+    /// If there is no operation or no such link.
+    pub fn then_links(&mut self, parts: impl IntoIterator<Item = Part>) {
+        let start = self.parts.len();
+        self.parts.extend(parts);
+        assert!(self.parts[start..].iter().all(|part| part.link < self.links), "there are {} links", self.links);
+        self.then(Stage::Links(start..self.parts.len()));
+    }
+
+    /// It is then on a server's processor for so long. At most once in an operation.
+    ///
+    /// # Panics
+    /// If there is no operation or no such server.
+    pub fn then_server(&mut self, server: usize, busy_s: f64) {
+        assert!(server < self.servers, "there are {} servers", self.servers);
+        self.then(Stage::Server { server, busy_s });
+    }
+
+    fn then(&mut self, stage: Stage) {
+        self.stages.push(stage);
+        let end = self.stages.len();
+        let Some(last) = self.operations.last_mut() else { panic!("there is no operation yet") };
+        last.stages.end = end;
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.operations.len()
+    }
+
+    /// Seconds for which the line, each link and each server are busy in an iteration.
+    pub fn busy_s(&self) -> (f64, Vec<f64>, Vec<f64>) {
+        let (mut links, mut servers) = (vec![0.0; self.links], vec![0.0; self.servers]);
+        self.parts.iter().for_each(|part| links[part.link] += part.busy_s);
+        for stage in &self.stages {
+            if let Stage::Server { server, busy_s } = stage {
+                servers[*server] += busy_s;
+            }
+        }
+        (self.line_busy_s(), links, servers)
+    }
+
+    /// Seconds for which the line is busy in an iteration.
+    pub fn line_busy_s(&self) -> f64 {
+        self.operations.iter().map(|operation| operation.line_s).sum()
+    }
+
+    pub(super) fn line(&self) -> Line {
+        self.line
+    }
+
+    /// Does an operation pass through the line at all? Always if it is the channel, where they meet.
+    pub(super) fn uses_line(&self) -> bool {
+        self.line == Line::Channel || self.on_line
+    }
+
+    pub(super) fn operation(&self, number: usize) -> &Operation {
+        &self.operations[number]
+    }
+
+    pub(super) fn stage(&self, number: usize) -> &Stage {
+        &self.stages[number]
+    }
+
+    pub(super) fn parts(&self, range: &Range<usize>) -> &[Part] {
+        &self.parts[range.clone()]
+    }
+
+    pub(super) fn links(&self) -> usize {
+        self.links
+    }
+
+    pub(super) fn servers(&self) -> usize {
+        self.servers
+    }
+
+    pub(super) fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The server of an operation, if it goes through one.
+    pub(super) fn server_of(&self, number: usize) -> Option<usize> {
+        self.stages[self.operations[number].stages.clone()].iter().find_map(|stage| match stage {
+            Stage::Server { server, .. } => Some(*server),
+            Stage::Links(_) => None,
+        })
+    }
+}

@@ -1,0 +1,457 @@
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BinaryHeap, VecDeque};
+
+use paceline_plan::{OperationNumber, TensorId};
+use paceline_schedule::Dispatcher;
+
+use super::event::{Event, Kind, Work};
+use super::operations::Stage;
+use super::script::{Action, script};
+use super::server::Server;
+use super::{Lane, Length, Line as LineKind, Outcome, Span, Training};
+
+/// Training under way.
+pub(super) struct Run<'a> {
+    training: &'a Training<'a>,
+    now: f64,
+    workers: Vec<Workers>,
+    lines: Vec<Line>,
+    /// By link: until when it is busy. Whatever gets on it gets on it in the order of time, so this is all there is to know.
+    free_s: Vec<f64>,
+    servers: Vec<Server>,
+    underway: Vec<Underway>,
+    events: BinaryHeap<Reverse<Event>>,
+    /// Events so far.
+    events_count: u64,
+    spans: Vec<Span>,
+    length: Length,
+    done: bool,
+}
+
+/// The workers of a class.
+struct Workers {
+    script: Vec<Action>,
+    /// What of it is next.
+    next: usize,
+    dispatcher: Dispatcher,
+    work: Option<Work>,
+    waits_for: Option<usize>,
+    /// Times the mean: how slow the slowest is in this iteration.
+    pace: f64,
+    /// When its iterations began.
+    began: Vec<f64>,
+}
+
+/// A channel or a bus.
+#[derive(Default)]
+struct Line {
+    queue: VecDeque<OperationNumber>,
+    carries: Option<(OperationNumber, Work)>,
+    /// The last work's number: what was said of others before is void.
+    last: u64,
+}
+
+/// Where an operation is.
+#[derive(Clone, Copy)]
+struct Underway {
+    /// Classes that are not through with it on their side: that have not started it, or not moved it over their bus.
+    missing: usize,
+    /// The next of its stages.
+    stage: usize,
+}
+
+/// Iterations that overlap are alike when they differ by less than this …
+const ALIKE_S: f64 = 1e-9;
+/// … and at the latest after so many.
+const ITERATIONS_MAX: usize = 10;
+const ITERATIONS_MIN: usize = 3;
+
+impl<'a> Run<'a> {
+    pub fn new(training: &'a Training<'a>) -> Run<'a> {
+        let operations = training.operations;
+        let classes = training.classes.len();
+        let workers = training.classes.iter().map(|class| Workers {
+            script: script(training, class),
+            next: 0,
+            dispatcher: Dispatcher::new(training.plan),
+            work: None,
+            waits_for: None,
+            pace: 1.0,
+            began: Vec::new(),
+        });
+        let mut served = vec![Vec::new(); operations.servers()];
+        for (operation, (bucket, _)) in training.plan.partitions().enumerate() {
+            if let Some(server) = operations.server_of(operation) {
+                served[server].push((operation, training.plan.buckets[bucket].priority));
+            }
+        }
+        let lines = if operations.line() == LineKind::Channel { 1 } else { classes };
+        Run {
+            training,
+            now: 0.0,
+            workers: workers.collect(),
+            lines: (0..lines).map(|_| Line::default()).collect(),
+            free_s: vec![0.0; operations.links()],
+            servers: served.into_iter().map(|served| Server::new(operations.mode(), served)).collect(),
+            underway: vec![Underway { missing: classes, stage: 0 }; operations.count()],
+            events: BinaryHeap::new(),
+            events_count: 0,
+            spans: Vec::new(),
+            length: Length::Steady,
+            done: false,
+        }
+    }
+
+    pub fn run(mut self, length: Length) -> Outcome {
+        self.length = length;
+        (0..self.workers.len()).for_each(|class| self.proceed(class));
+        while !self.done {
+            match self.events.pop() {
+                Some(Reverse(event)) => {
+                    self.now = event.time;
+                    self.happens(event.kind);
+                }
+                None => self.renew_credit(),
+            }
+        }
+        self.outcome()
+    }
+
+    fn happens(&mut self, kind: Kind) {
+        match kind {
+            Kind::Carried { line, work } if self.lines[line].last == work => self.carried(line),
+            Kind::Moved { operation } => self.moved(operation),
+            Kind::Worked { server } => {
+                if let Some(operation) = self.servers[server].worked() {
+                    self.moved(operation);
+                }
+                self.serve(server);
+            }
+            Kind::Computed { class, work } if self.workers[class].work.is_some_and(|now| now.number == work) => {
+                self.computed(class);
+            }
+            // Its speed has changed since.
+            Kind::Carried { .. } | Kind::Computed { .. } => {}
+        }
+    }
+
+    /// Nothing moves: classes that are apart have spent their credit on different operations.
+    fn renew_credit(&mut self) {
+        assert!(self.workers.iter().any(|workers| workers.dispatcher.waits()), "nobody waits, and nothing moves");
+        for class in 0..self.workers.len() {
+            self.workers[class].dispatcher.renew_credit();
+            self.dispatch(class);
+        }
+    }
+
+    // ---- what a class computes
+
+    /// Goes on with the script of a class until it takes time.
+    fn proceed(&mut self, class: usize) {
+        while !self.done {
+            let workers = &mut self.workers[class];
+            let action = workers.script[workers.next % workers.script.len()];
+            if let Action::Wait { bucket } = action
+                && !workers.dispatcher.has_arrived(bucket)
+            {
+                workers.waits_for = Some(bucket);
+                return;
+            }
+            workers.next += 1;
+            match action {
+                Action::Start => self.start(class),
+                Action::Compute { seconds, lane, tensor } => return self.compute(class, seconds, lane, tensor),
+                Action::Wait { .. } => {}
+                Action::Backward => workers.dispatcher.begin(),
+                Action::Ready { tensor } => {
+                    if workers.dispatcher.ready(tensor).is_some() {
+                        self.dispatch(class);
+                    }
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, class: usize) {
+        let workers = &mut self.workers[class];
+        workers.began.push(self.now);
+        if let Length::Drawn { seed, .. } = self.length {
+            let of = &self.training.classes[class];
+            // Every class has draws of its own.
+            let seed = seed.wrapping_add((class as u64).wrapping_mul(0xa24b_aed4_963e_e407));
+            workers.pace = of.spread.drawn_slowest(of.workers, seed, workers.began.len() as u64);
+        }
+        self.done |= class == 0 && self.is_enough();
+    }
+
+    /// Has the first class been through enough iterations?
+    fn is_enough(&self) -> bool {
+        let began = &self.workers[0].began;
+        let iterations = began.len() - 1;
+        let overlaps = self.training.plan.forward_overlap;
+        match self.length {
+            // Of iterations that overlap, the first begins with nothing under way.
+            Length::Drawn { iterations: wanted, .. } => iterations >= wanted.max(1) + usize::from(overlaps),
+            // Everything has arrived, and nobody else is late, when the second begins: all are like the first.
+            Length::Steady if !overlaps && self.workers.len() == 1 => iterations >= 1,
+            Length::Steady if iterations < ITERATIONS_MIN => false,
+            Length::Steady => {
+                let before = began[iterations - 1] - began[iterations - 2];
+                let last = began[iterations] - began[iterations - 1];
+                (last - before).abs() < ALIKE_S || iterations >= ITERATIONS_MAX
+            }
+        }
+    }
+
+    fn compute(&mut self, class: usize, seconds: f64, lane: Lane, tensor: Option<TensorId>) {
+        let left_s = seconds * self.workers[class].pace;
+        let factor = self.slowed(class);
+        let work = Work { number: 0, left_s, since: self.now, factor, began: self.now, lane, tensor };
+        self.workers[class].work = Some(work);
+        self.time_work(class);
+        self.retime_line(self.line_of(class));
+    }
+
+    fn computed(&mut self, class: usize) {
+        if let Some(work) = self.workers[class].work.take() {
+            self.span(class, work.lane, work.began, self.now, work.tensor, None);
+        }
+        self.proceed(class);
+        if self.workers[class].work.is_none() {
+            self.retime_line(self.line_of(class));
+        }
+    }
+
+    /// Says when a class will be through.
+    fn time_work(&mut self, class: usize) {
+        let number = self.events_count + 1;
+        if let Some(work) = &mut self.workers[class].work {
+            work.number = number;
+            let end = work.since + work.left_s * work.factor;
+            self.at(end, Kind::Computed { class, work: number });
+        }
+    }
+
+    /// Seconds that a second of a class's computation takes now.
+    fn slowed(&self, class: usize) -> f64 {
+        let busy = self.lines[self.line_of(class)].carries.is_some();
+        1.0 + if busy { self.training.interference.computation } else { 0.0 }
+    }
+
+    // ---- what a line carries
+
+    fn line_of(&self, class: usize) -> usize {
+        if self.lines.len() == 1 { 0 } else { class }
+    }
+
+    /// An operation gets on a line, behind what waits there.
+    fn get_on(&mut self, line: usize, operation: OperationNumber) {
+        self.lines[line].queue.push_back(operation);
+        if self.lines[line].carries.is_none() {
+            self.carry_next(line);
+            self.line_changed(line);
+        }
+    }
+
+    fn carry_next(&mut self, line: usize) {
+        let Some(operation) = self.lines[line].queue.pop_front() else { return };
+        let left_s = self.training.operations.operation(operation).line_s;
+        let factor = self.hindered(line);
+        let work = Work { number: 0, left_s, since: self.now, factor, began: self.now, lane: Lane::Line, tensor: None };
+        self.lines[line].carries = Some((operation, work));
+        self.time_line(line);
+    }
+
+    fn time_line(&mut self, line: usize) {
+        let number = self.events_count + 1;
+        if let Some((_, work)) = &self.lines[line].carries {
+            let end = work.since + work.left_s * work.factor;
+            self.lines[line].last = number;
+            self.at(end, Kind::Carried { line, work: number });
+        }
+    }
+
+    fn carried(&mut self, line: usize) {
+        let Some((operation, work)) = self.lines[line].carries.take() else { return };
+        self.span(line, Lane::Line, work.began, self.now, None, Some(operation));
+        match self.training.operations.line() {
+            LineKind::Channel => self.moved(operation),
+            LineKind::Buses => self.is_through(operation),
+        }
+        if self.lines[line].carries.is_none() {
+            self.carry_next(line);
+        }
+        self.line_changed(line);
+    }
+
+    /// Seconds that a second of a line takes now.
+    fn hindered(&self, line: usize) -> f64 {
+        let mut served = (0..self.workers.len()).filter(|&class| self.line_of(class) == line);
+        let computing =
+            self.training.interference.communication > 0.0 && served.any(|class| self.workers[class].work.is_some());
+        1.0 + if computing { self.training.interference.communication } else { 0.0 }
+    }
+
+    /// A line has become busy or idle.
+    fn line_changed(&mut self, line: usize) {
+        if self.training.interference.computation == 0.0 {
+            return;
+        }
+        for class in 0..self.workers.len() {
+            let (factor, now) = (self.slowed(class), self.now);
+            let served = self.line_of(class) == line;
+            if served && self.workers[class].work.as_mut().is_some_and(|work| work.change(factor, now)) {
+                self.time_work(class);
+            }
+        }
+    }
+
+    /// A class has begun or ended to compute.
+    fn retime_line(&mut self, line: usize) {
+        if self.training.interference.communication == 0.0 {
+            return;
+        }
+        let (factor, now) = (self.hindered(line), self.now);
+        if self.lines[line].carries.as_mut().is_some_and(|(_, work)| work.change(factor, now)) {
+            self.time_line(line);
+        }
+    }
+
+    // ---- the way of an operation
+
+    /// Starts what the dispatcher of a class gives.
+    fn dispatch(&mut self, class: usize) {
+        let uses_line = self.training.operations.uses_line();
+        while let Some(operation) = self.workers[class].dispatcher.next() {
+            match self.training.operations.line() {
+                LineKind::Buses if uses_line => self.get_on(class, operation),
+                _ => self.is_through(operation),
+            }
+        }
+    }
+
+    /// A class has done its part of an operation.
+    fn is_through(&mut self, operation: OperationNumber) {
+        self.underway[operation].missing -= 1;
+        if self.underway[operation].missing > 0 {
+            return;
+        }
+        match self.training.operations.line() {
+            LineKind::Channel => self.get_on(0, operation),
+            // Not at once: whoever calls is not done yet.
+            LineKind::Buses => self.at(self.now, Kind::Moved { operation }),
+        }
+    }
+
+    /// An operation enters its next stage, or has arrived.
+    fn moved(&mut self, operation: OperationNumber) {
+        let operations = self.training.operations;
+        let content = operations.operation(operation);
+        let stage = self.underway[operation].stage;
+        self.underway[operation].stage += 1;
+        match content.stages.len().cmp(&stage) {
+            Ordering::Greater => match operations.stage(content.stages.start + stage) {
+                Stage::Links(parts) => {
+                    let (begin, end) = self.get_on_links(operations.parts(parts));
+                    self.span(0, Lane::Links, begin, end, None, Some(operation));
+                    self.at(end, Kind::Moved { operation });
+                }
+                &Stage::Server { server, .. } => {
+                    self.servers[server].arrived(operation);
+                    self.serve(server);
+                }
+            },
+            Ordering::Equal if content.latency_s > 0.0 => {
+                self.at(self.now + content.latency_s, Kind::Moved { operation });
+            }
+            _ => self.arrived(operation),
+        }
+    }
+
+    /// Each link carries one after the other. When the part that ends last begins and ends.
+    fn get_on_links(&mut self, parts: &[super::Part]) -> (f64, f64) {
+        let mut last = (self.now, self.now);
+        for part in parts {
+            let begin = self.free_s[part.link].max(self.now);
+            let end = begin + part.busy_s;
+            self.free_s[part.link] = end;
+            if end > last.1 {
+                last = (begin, end);
+            }
+        }
+        last
+    }
+
+    /// A server takes up what it has to do, if it is idle.
+    fn serve(&mut self, server: usize) {
+        let Some(operation) = self.servers[server].next() else { return };
+        let operations = self.training.operations;
+        let stages = operations.operation(operation).stages.clone();
+        let busy_s = stages.map(|stage| operations.stage(stage)).find_map(|stage| match stage {
+            Stage::Server { busy_s, .. } => Some(*busy_s),
+            Stage::Links(_) => None,
+        });
+        let end = self.now + busy_s.unwrap_or(0.0);
+        self.span(0, Lane::Server, self.now, end, None, Some(operation));
+        self.at(end, Kind::Worked { server });
+    }
+
+    /// All workers have the result.
+    fn arrived(&mut self, operation: OperationNumber) {
+        self.underway[operation] = Underway { missing: self.workers.len(), stage: 0 };
+        if let Some(server) = self.training.operations.server_of(operation) {
+            self.servers[server].ended(operation);
+            self.serve(server);
+        }
+        for class in 0..self.workers.len() {
+            let workers = &mut self.workers[class];
+            let bucket = workers.dispatcher.finished(operation);
+            let wakes = bucket.is_some() && workers.waits_for == bucket;
+            self.dispatch(class);
+            if wakes {
+                self.workers[class].waits_for = None;
+                self.proceed(class);
+            }
+        }
+    }
+
+    fn at(&mut self, time: f64, kind: Kind) {
+        self.events_count += 1;
+        self.events.push(Reverse(Event { time, number: self.events_count, kind }));
+    }
+
+    fn span(
+        &mut self,
+        class: usize,
+        lane: Lane,
+        start_s: f64,
+        end_s: f64,
+        tensor: Option<TensorId>,
+        operation: Option<OperationNumber>,
+    ) {
+        if self.training.timeline && end_s > start_s {
+            self.spans.push(Span { class, lane, start_s, end_s, tensor, operation });
+        }
+    }
+
+    fn outcome(mut self) -> Outcome {
+        let began = &self.workers[0].began;
+        let all: Vec<f64> = began.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let last = all.len() - 1;
+        let (start, end) = (began[last], began[last + 1]);
+        let skipped = if self.training.plan.forward_overlap { 1 } else { 0 };
+        let counted = match self.length {
+            Length::Steady => &all[last..],
+            Length::Drawn { .. } => &all[skipped..],
+        };
+        let mean = counted.iter().sum::<f64>() / counted.len() as f64;
+        let squares: f64 = counted.iter().map(|seconds| (seconds - mean).powi(2)).sum();
+        let deviation_s = if counted.len() > 1 { (squares / (counted.len() - 1) as f64).sqrt() } else { 0.0 };
+        self.spans.retain(|span| span.end_s > start && span.start_s < end);
+        for span in &mut self.spans {
+            (span.start_s, span.end_s) = (span.start_s - start, span.end_s - start);
+        }
+        self.spans.sort_by(|one, other| one.start_s.total_cmp(&other.start_s));
+        Outcome { iteration_s: mean, deviation_s, spans: self.spans }
+    }
+}

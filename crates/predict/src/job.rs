@@ -1,0 +1,255 @@
+use std::borrow::Cow;
+
+use paceline_collective::verify::Refusal;
+use paceline_plan::{Cluster, ClusterError, Plan, PlanError, Profile, ProfileError};
+use paceline_schedule::{ELEMENT_BYTES, ScheduleError, Schedulers, Workload};
+use paceline_strategy::Strategy;
+
+use crate::communication::{AllToAll, Communication, ServerCosts, Traffic, World};
+use crate::iteration::{Interference, Length, Outcome, Spread, Training, WorkerClass, simulate};
+use crate::topology::{Shape, TopologyError};
+
+/// What is to be predicted: a model, trained with a strategy by so many workers on a cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct Job<'a> {
+    /// The machines and their links.
+    pub cluster: &'a Cluster,
+    /// What a worker alone computes.
+    pub profile: &'a Profile,
+    /// How workers communicate.
+    pub strategy: &'a Strategy,
+    /// How many there are: hosts are filled one after the other, as many as it takes.
+    pub workers: usize,
+    /// Samples of a worker in an iteration; None: those of the profile.
+    pub local_batch: Option<usize>,
+}
+
+/// Why there is no prediction.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum PredictError {
+    /// Nobody computes.
+    #[error("a prediction needs at least one worker, and a local batch of at least one sample")]
+    Nobody,
+    /// The profile contradicts itself.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// The cluster contradicts itself.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// The cluster's topology makes no sense, or has no room for so many hosts.
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
+    /// The schedule cannot be planned.
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
+    /// A plan that cannot be carried out.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A plan for something else.
+    #[error("the plan is for {plan} {what}, and {wanted} are predicted")]
+    OtherPlan {
+        /// `tensors` or `servers`.
+        what: &'static str,
+        /// How many the plan has.
+        plan: usize,
+        /// How many there are.
+        wanted: usize,
+    },
+    /// An algorithm that does not exist, or not for so many workers.
+    #[error("no all-reduce of the name `{algorithm}` serves {workers} workers")]
+    Algorithm {
+        /// The name.
+        algorithm: String,
+        /// How many there are.
+        workers: usize,
+    },
+    /// A program that would not end.
+    #[error(transparent)]
+    Program(#[from] Refusal),
+    /// A method of which nothing is known.
+    #[error("{aspect}={method} is not predicted yet; sync=bsp and compress=none are")]
+    Method {
+        /// `sync` or `compress`.
+        aspect: &'static str,
+        /// The method.
+        method: String,
+    },
+}
+
+/// However little a worker computes here compared to one alone, it is not less than this share.
+const SLOWNESS_MIN: f64 = 0.05;
+
+/// A start-up that a strategy adds to be like the study's frameworks stands for what they took. A cluster whose operations
+/// take at least this share of it by themselves was measured with a framework, and has it already.
+const OF_A_FRAMEWORK: f64 = 0.1;
+
+/// A job that makes sense, and what does not depend on the cluster's constants.
+pub(crate) struct Subject<'a> {
+    pub job: Job<'a>,
+    pub profile: Cow<'a, Profile>,
+    pub world: World,
+    shape: Shape,
+}
+
+impl<'a> Subject<'a> {
+    /// # Errors
+    /// The job makes no sense.
+    pub fn new(job: &Job<'a>) -> Result<Subject<'a>, PredictError> {
+        if job.workers == 0 || job.local_batch == Some(0) {
+            return Err(PredictError::Nobody);
+        }
+        job.cluster.check()?;
+        job.profile.check()?;
+        let strategy = job.strategy;
+        let unknown = |aspect, method: &str| Err(PredictError::Method { aspect, method: method.to_owned() });
+        if strategy.sync.name != "bsp" {
+            return unknown("sync", &strategy.sync.name);
+        }
+        if let Some(stage) = strategy.compress.iter().find(|stage| stage.name != "none") {
+            return unknown("compress", &stage.name);
+        }
+        let batch = job.local_batch.filter(|&batch| batch != job.profile.local_batch);
+        let profile = match batch {
+            Some(batch) => Cow::Owned(job.profile.for_batch(batch)),
+            None => Cow::Borrowed(job.profile),
+        };
+        let world = World::of(job.workers, job.cluster.workers_per_host.max(1));
+        Ok(Subject { job: *job, profile, world, shape: job.cluster.topology.parse()? })
+    }
+
+    /// The same under one switch.
+    pub fn on_flat(&self) -> Subject<'_> {
+        Subject { job: self.job, profile: Cow::Borrowed(&self.profile), world: self.world, shape: Shape::Flat }
+    }
+
+    /// Seconds of an iteration of a worker alone.
+    pub fn alone_s(&self) -> f64 {
+        self.profile.iteration_s()
+    }
+
+    /// What operations cost with the constants of `cluster`, which is the job's or one that differs in constants.
+    ///
+    /// # Errors
+    /// There is no such algorithm for so many workers, or the topology has no room for so many hosts.
+    pub fn costs(&self, cluster: &Cluster) -> Result<Costs, PredictError> {
+        let Job { strategy, workers, .. } = self.job;
+        let bytes = self.profile.parameters() as u64 * ELEMENT_BYTES;
+        let added_s = self.added_start_s(cluster);
+        let communication = match strategy.servers(workers, self.world.hosts) {
+            _ if workers == 1 => Communication::None,
+            Some(servers) => {
+                let update_s_per_byte = self.profile.update_s / bytes.max(1) as f64;
+                Communication::Servers(ServerCosts::of(cluster, self.world, servers, added_s, update_s_per_byte))
+            }
+            None => {
+                let start_s = cluster.start_s(workers) + added_s;
+                let algorithm = strategy.algorithm().unwrap_or("auto");
+                let costs = AllToAll::of(cluster, self.world, self.shape, algorithm, bytes, start_s)?;
+                Communication::AllToAll(costs)
+            }
+        };
+        Ok(Costs {
+            communication,
+            slowness: self.slowness(cluster),
+            interference: Interference {
+                computation: cluster.interference.computation.value,
+                communication: cluster.interference.communication.value,
+            },
+        })
+    }
+
+    /// Seconds that the strategy adds artificially in front of each operation.
+    fn added_start_s(&self, cluster: &Cluster) -> f64 {
+        let Job { strategy, workers, .. } = self.job;
+        let added_s = strategy.start_up(workers).as_secs_f64();
+        let of_study = strategy.arch.arguments.len().checked_sub(1).and_then(|last| strategy.arch.word(last));
+        let has_it = cluster.start_s(workers) >= OF_A_FRAMEWORK * added_s;
+        if of_study == Some("study") && has_it { 0.0 } else { added_s }
+    }
+
+    /// Times what a worker alone computes: what the slowest of several does.
+    fn slowness(&self, cluster: &Cluster) -> f64 {
+        let (workers, alone_s) = (self.job.workers, self.alone_s());
+        if workers == 1 || alone_s <= 0.0 {
+            return 1.0;
+        }
+        let more = 1.0 + cluster.overhead_s(&self.profile.model) / alone_s;
+        let spread = Spread::Normal { deviation: cluster.computation.spread.value };
+        more.max(SLOWNESS_MIN) * spread.expected_slowest(workers)
+    }
+
+    /// In which pieces and which order gradients travel at these costs.
+    ///
+    /// # Errors
+    /// The schedule cannot be planned.
+    pub fn plan(&self, costs: &Costs, schedulers: &Schedulers) -> Result<Plan, PredictError> {
+        let seconds = |bytes: u64| costs.communication.alone_s(bytes);
+        let mut workload = Workload::of_profile(&self.profile).with_world(self.job.workers, self.world.hosts);
+        if let Some(ready_s) = &mut workload.ready_s {
+            ready_s.iter_mut().for_each(|seconds| *seconds *= costs.slowness);
+        }
+        Ok(schedulers.plan(self.job.strategy, &workload.with_communication(&seconds))?)
+    }
+
+    /// Is a plan one for this job?
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn check(&self, plan: &Plan) -> Result<(), PredictError> {
+        plan.check()?;
+        let servers = self.job.strategy.servers(self.job.workers, self.world.hosts);
+        let shards = servers.map_or(0, |servers| servers.shards);
+        for (what, plan, wanted) in
+            [("tensors", plan.tensors(), self.profile.tensors.len()), ("servers", plan.shards, shards)]
+        {
+            if plan != wanted {
+                return Err(PredictError::OtherPlan { what, plan, wanted });
+            }
+        }
+        Ok(())
+    }
+
+    /// Do servers have the optimiser?
+    pub fn servers_update(&self) -> bool {
+        self.job.workers > 1 && self.job.strategy.servers_apply()
+    }
+
+    /// Plays the plan. What it costs, and how an iteration goes.
+    pub fn play(&self, costs: &Costs, plan: &Plan, timeline: bool) -> (Traffic, Outcome) {
+        let traffic = costs.communication.traffic(plan);
+        let line_s = traffic.operations.line_busy_s();
+        let computation = match &costs.communication {
+            Communication::AllToAll(_) if line_s > 0.0 => costs.interference.computation * traffic.within_s / line_s,
+            Communication::Servers(_) => costs.interference.computation,
+            _ => 0.0,
+        };
+        let class = WorkerClass { slowness: costs.slowness, ..WorkerClass::of(&self.profile, self.job.workers) };
+        let classes = [class];
+        let training = Training {
+            interference: Interference { computation, ..costs.interference },
+            servers_update: self.servers_update(),
+            timeline,
+            ..Training::new(plan, &classes, &traffic.operations)
+        };
+        let outcome = simulate(&training, Length::Steady);
+        (traffic, outcome)
+    }
+}
+
+/// What a job costs at some constants.
+pub(crate) struct Costs {
+    pub communication: Communication,
+    /// Times what a worker alone computes.
+    pub slowness: f64,
+    interference: Interference,
+}
+
+impl Costs {
+    /// Why they leave what is known.
+    pub fn doubts(&self) -> &[String] {
+        match &self.communication {
+            Communication::AllToAll(costs) => &costs.doubts,
+            _ => &[],
+        }
+    }
+}

@@ -1,0 +1,247 @@
+use std::fmt;
+
+use paceline_plan::{Cluster, Plan};
+use paceline_schedule::{ELEMENT_BYTES, Schedulers};
+use serde::Serialize;
+
+use crate::communication::{Communication, Traffic, all_reduce_factor};
+use crate::iteration::Span;
+use crate::job::{Costs, Subject};
+use crate::{Job, PredictError, interval};
+
+/// What training would do.
+#[derive(Clone, Debug)]
+pub struct Prediction {
+    /// Seconds of an iteration among many.
+    pub iteration_s: f64,
+    /// Where it begins and ends with 95 %, as far as the intervals of the cluster's constants say; see [`predict`].
+    pub low_s: f64,
+    /// The end of the interval.
+    pub high_s: f64,
+    /// Samples per second of all workers.
+    pub samples_per_s: f64,
+    /// Times what a worker alone computes.
+    pub speedup: f64,
+    /// Seconds of forward, of the slowest worker; without what communication costs it.
+    pub forward_s: f64,
+    /// Seconds of backward.
+    pub backward_s: f64,
+    /// Seconds of the workers' optimiser; 0 if servers have it.
+    pub update_s: f64,
+    /// Seconds for which the busiest of what communicates is busy.
+    pub communication_s: f64,
+    /// Seconds of the iteration that are no computation: what of communication cannot be hidden, and what computation is
+    /// slowed down by it.
+    pub exposed_s: f64,
+    /// f(N)/(M·I): how many numbers each worker sends for each operation that it computes. NaN if the profile has no
+    /// multiply-accumulates.
+    pub c2c: f64,
+    /// I = 3 · multiply-accumulates of forward / D, per sample and parameter. None if the profile has none.
+    pub intensity: Option<f64>,
+    /// f(N) = 2(N − 1)/N: how often an all-reduce moves each number, at least.
+    pub all_reduce_factor: f64,
+    /// Bytes that the busiest worker sends in an iteration.
+    pub bytes_sent: f64,
+    /// Messages of all workers and servers in an iteration.
+    pub messages: usize,
+    /// What a worker takes of its device's memory. None: unknown.
+    pub memory_bytes: Option<u64>,
+    /// What bounds the iteration.
+    pub bottleneck: Bottleneck,
+    /// The share of the iteration for which that is busy.
+    pub bottleneck_share: f64,
+    /// Where the prediction leaves what was measured, in words. Empty: nowhere.
+    pub extrapolated: Vec<String>,
+    /// In which pieces and which order gradients travel.
+    pub plan: Plan,
+    /// An iteration among many.
+    pub timeline: Vec<Span>,
+}
+
+/// What bounds an iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bottleneck {
+    /// Workers compute nearly all the time.
+    Computation,
+    /// The network interfaces of hosts with workers.
+    LinkBetweenHosts,
+    /// The links, or the bus, between the workers of a host.
+    LinkWithinHost,
+    /// What operations take to start.
+    OperationStart,
+    /// The network interfaces of hosts that only serve.
+    ServerLink,
+    /// The processors of servers.
+    ServerProcessor,
+}
+
+/// In words that complete "What limits it is …".
+impl fmt::Display for Bottleneck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Bottleneck::Computation => "computation",
+            Bottleneck::LinkBetweenHosts => "the links between hosts",
+            Bottleneck::LinkWithinHost => "the links within hosts",
+            Bottleneck::OperationStart => "what operations take to start",
+            Bottleneck::ServerLink => "the links of the servers",
+            Bottleneck::ServerProcessor => "the processors of the servers",
+        })
+    }
+}
+
+/// As long as less than this share of an iteration is no computation, computation is what bounds it.
+const HIDDEN: f64 = 0.05;
+
+/// What the survey publishes as the intensity of its models, by the names of their profiles. Its definition differs from
+/// [`Prediction::intensity`]: for BERT it says 249 and 248, where three multiply-accumulates of forward for each parameter
+/// are 190 and 191.
+///
+/// Source: Shi et al., arXiv 2005.13247, Table II.
+pub fn published_intensity(model: &str) -> Option<f64> {
+    let known = [("resnet50", 470.0), ("bert-base", 249.0), ("bert-large", 248.0)];
+    known.iter().find(|(name, _)| *name == model).map(|(_, intensity)| *intensity)
+}
+
+/// Predicts a job, with an interval and a timeline.
+///
+/// The interval is of first order: each constant of the cluster that has one, and the profile's time, is moved to its ends while
+/// all others and the plan stay, and the changes add up as independent errors do, by the root of their squares. What the model itself leaves out
+/// is not in it. The cost is that of one prediction for each end besides; [`estimate`] does without.
+///
+/// # Errors
+/// The job makes no sense, or cannot be planned.
+pub fn predict(job: &Job<'_>) -> Result<Prediction, PredictError> {
+    predict_scheduled(job, &Schedulers::built_in())
+}
+
+/// The same with schedulers of the caller's own.
+///
+/// # Errors
+/// As [`predict`].
+pub fn predict_scheduled(job: &Job<'_>, schedulers: &Schedulers) -> Result<Prediction, PredictError> {
+    let subject = Subject::new(job)?;
+    let costs = subject.costs(job.cluster)?;
+    let plan = subject.plan(&costs, schedulers)?;
+    with_interval(&subject, point(&subject, &costs, plan, true))
+}
+
+/// Predicts a plan that the job's strategy need not make by itself.
+///
+/// # Errors
+/// As [`predict`], and if the plan is for another model or other servers, or cannot be carried out.
+pub fn predict_plan(job: &Job<'_>, plan: &Plan) -> Result<Prediction, PredictError> {
+    let subject = Subject::new(job)?;
+    subject.check(plan)?;
+    let costs = subject.costs(job.cluster)?;
+    with_interval(&subject, point(&subject, &costs, plan.clone(), true))
+}
+
+/// Predicts a job as [`predict`], without interval and timeline: what a search calls many times.
+///
+/// # Errors
+/// As [`predict`].
+pub fn estimate(job: &Job<'_>) -> Result<Prediction, PredictError> {
+    let subject = Subject::new(job)?;
+    let costs = subject.costs(job.cluster)?;
+    let plan = subject.plan(&costs, &Schedulers::built_in())?;
+    Ok(point(&subject, &costs, plan, false))
+}
+
+/// Predicts a plan as [`predict_plan`], without interval and timeline.
+///
+/// # Errors
+/// As [`predict_plan`].
+pub fn estimate_plan(job: &Job<'_>, plan: &Plan) -> Result<Prediction, PredictError> {
+    let subject = Subject::new(job)?;
+    subject.check(plan)?;
+    let costs = subject.costs(job.cluster)?;
+    Ok(point(&subject, &costs, plan.clone(), false))
+}
+
+fn with_interval(subject: &Subject<'_>, mut prediction: Prediction) -> Result<Prediction, PredictError> {
+    let (low_s, high_s) = interval::of(subject, &prediction.plan, prediction.iteration_s);
+    (prediction.low_s, prediction.high_s) = (low_s, high_s);
+    Ok(prediction)
+}
+
+/// A prediction at some costs.
+fn point(subject: &Subject<'_>, costs: &Costs, plan: Plan, timeline: bool) -> Prediction {
+    let (traffic, outcome) = subject.play(costs, &plan, timeline);
+    let (workers, profile) = (subject.job.workers, &*subject.profile);
+    let iteration_s = outcome.iteration_s + traffic.jitter_s;
+    let forward_s = profile.forward_s() * costs.slowness;
+    let backward_s = profile.backward_s() * costs.slowness;
+    let update_s = if subject.servers_update() { 0.0 } else { profile.update_s * costs.slowness };
+    let exposed_s = (iteration_s - forward_s - backward_s - update_s).max(0.0);
+    let busiest = busiest(&traffic);
+    let communication_s = match &costs.communication {
+        Communication::AllToAll(_) => traffic.operations.line_busy_s(),
+        _ => busiest.1,
+    };
+    let (bottleneck, busy_s) = match busiest {
+        _ if exposed_s <= HIDDEN * iteration_s => (Bottleneck::Computation, forward_s + backward_s + update_s),
+        busiest => busiest,
+    };
+    let samples = (workers * profile.local_batch) as f64;
+    let samples_per_s = if iteration_s > 0.0 { samples / iteration_s } else { 0.0 };
+    let intensity = profile.intensity();
+    let factor = all_reduce_factor(workers);
+    Prediction {
+        iteration_s,
+        low_s: iteration_s,
+        high_s: iteration_s,
+        samples_per_s,
+        speedup: if iteration_s > 0.0 { workers as f64 * subject.alone_s() / iteration_s } else { 0.0 },
+        forward_s,
+        backward_s,
+        update_s,
+        communication_s,
+        exposed_s,
+        c2c: intensity.map_or(f64::NAN, |intensity| factor / (profile.local_batch as f64 * intensity)),
+        intensity,
+        all_reduce_factor: factor,
+        bytes_sent: traffic.bytes_sent,
+        messages: traffic.messages,
+        memory_bytes: profile.memory.map(|memory| memory.worker_bytes(profile.local_batch)),
+        bottleneck,
+        bottleneck_share: if iteration_s > 0.0 { (busy_s / iteration_s).min(1.0) } else { 0.0 },
+        extrapolated: extrapolated(subject, costs, &plan),
+        plan,
+        timeline: outcome.spans,
+    }
+}
+
+/// What is busy longest besides computation.
+fn busiest(traffic: &Traffic) -> (Bottleneck, f64) {
+    let longer = |one: (Bottleneck, f64), other: &(Bottleneck, f64)| if other.1 > one.1 { *other } else { one };
+    traffic.busy.iter().fold((Bottleneck::Computation, 0.0), longer)
+}
+
+/// Where a prediction leaves what the cluster's constants were measured for.
+fn extrapolated(subject: &Subject<'_>, costs: &Costs, plan: &Plan) -> Vec<String> {
+    let Cluster { hosts, measured, .. } = subject.job.cluster;
+    let mut found = costs.doubts().to_vec();
+    let needed = subject.world.hosts;
+    if needed > *hosts {
+        found.push(format!("{needed} hosts, and the cluster has {hosts}: the others are taken to be like them"));
+    }
+    let (Some(measured), workers) = (measured, subject.job.workers) else { return found };
+    if workers == 1 {
+        return found;
+    }
+    if !(measured.workers[0]..=measured.workers[1]).contains(&workers) {
+        let [least, most] = measured.workers;
+        found.push(format!("{workers} workers, and constants were measured with {least} to {most}"));
+    }
+    let bytes = plan.partitions().map(|(_, part)| part.elements.len() as u64 * ELEMENT_BYTES);
+    let largest = bytes.max().unwrap_or(0);
+    if largest > measured.bytes[1] {
+        let [least, most] = measured.bytes;
+        found.push(format!("operations of {largest} bytes, and constants were measured with {least} to {most}"));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+//! What the rows of a study were: not what their labels say, but what ran.
+
+use paceline_plan::{BUILT_IN_PROFILES, Profile, Step, built_in_profile};
+use paceline_strategy::{Registry, Strategy};
+
+use super::{StudyError, StudyRow};
+
+/// The methods of the comparative study (Shi et al., arXiv 2005.13247) and the strategies that ran under these names, by what
+/// its code shows: servers on as many further hosts as there are hosts with workers, whatever the row; partitions of
+/// 4,096,000 bytes in all three rows of servers; ByteScheduler on servers without its worker side, that is without priorities
+/// and without overlap with the next forward pass; ByteScheduler all-to-all with its tuning off. What Horovod took to start an
+/// all-reduce is a constant of the cluster.
+///
+/// MG-WFBP was planned with tables of alpha and beta from another cluster, which are not part of the row. Merging by our own
+/// costs instead changes what comes out by a few percent at most: channels that are behind merge everything either way.
+pub const METHODS: [(&str, &str); 7] = [
+    ("BSP-A2A", "schedule=none,arch=a2a:ring"),
+    ("WFBP-A2A", "schedule=wfbp,arch=a2a:ring"),
+    ("MG-WFBP", "schedule=mg-wfbp,arch=a2a:ring"),
+    ("ByteScheduler-A2A", "schedule=bytescheduler:4000000:16000000,arch=a2a:ring"),
+    // BytePS cuts tensor by tensor, also where it begins after backward: see [`after_backward`].
+    (BSP_PS, "schedule=wfbp,arch=ps:hosts:4096000:dedicated"),
+    ("WFBP-PS", "schedule=wfbp,arch=ps:hosts:4096000:dedicated"),
+    ("ByteScheduler-PS", "schedule=server-priority,arch=ps:hosts:4096000:dedicated"),
+];
+
+const BSP_PS: &str = "BSP-PS";
+
+/// What a row of a study ran.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    /// What a worker computes: in the time that the row's `single_gpu_samples_per_s` says, if it says one.
+    pub profile: Profile,
+    /// How the workers communicate.
+    pub strategy: Strategy,
+    /// How many there are.
+    pub workers: usize,
+    /// Does communication begin before backward has ended?
+    pub overlaps: bool,
+}
+
+impl Case {
+    /// What ran, with the profile of the row's model: one of `profiles`, or a built-in one. Names of models and methods may be
+    /// in any case, with or without hyphens.
+    ///
+    /// # Errors
+    /// There is no such profile, or no such method.
+    pub fn of(row: &StudyRow, profiles: &[Profile], registry: &Registry) -> Result<Case, StudyError> {
+        let mut profile = find(row, profiles)?.for_batch(row.local_batch);
+        if let Some(samples_per_s) = row.single_gpu_samples_per_s {
+            let iteration_s = profile.forward_s() + profile.backward_s() + profile.update_s;
+            if iteration_s > 0.0 {
+                stretch(&mut profile, row.local_batch as f64 / samples_per_s / iteration_s);
+            }
+        }
+        let known = METHODS.iter().find(|(name, _)| same(name, &row.method));
+        let strategy = registry
+            .parse(known.map_or(&*row.method, |(_, strategy)| strategy))
+            .map_err(|reason| StudyError::Method { line: row.line, method: row.method.clone(), reason })?;
+        let late = known.is_some_and(|&(name, _)| name == BSP_PS);
+        if late {
+            after_backward(&mut profile);
+        }
+        let overlaps = !late && strategy.schedule.name != "none";
+        Ok(Case { profile, strategy, workers: row.workers, overlaps })
+    }
+
+    /// Seconds of an iteration of a worker alone.
+    pub fn alone_s(&self) -> f64 {
+        self.profile.forward_s() + self.profile.backward_s() + self.profile.update_s
+    }
+
+    /// Bytes of the gradient.
+    pub fn bytes(&self) -> f64 {
+        self.profile.sizes().iter().sum::<usize>() as f64 * paceline_schedule::ELEMENT_BYTES as f64
+    }
+}
+
+fn find(row: &StudyRow, profiles: &[Profile]) -> Result<Profile, StudyError> {
+    let own = profiles.iter().find(|profile| same(&profile.model, &row.model)).cloned();
+    let model = |name: &'static str| name.split_once('@').map_or(name, |(model, _)| model);
+    let built_in = || {
+        let name =
+            BUILT_IN_PROFILES.into_iter().find(|name| same(model(name), &row.model) || same(name, &row.model))?;
+        built_in_profile(name)
+    };
+    own.or_else(built_in).ok_or_else(|| {
+        let known = profiles.iter().map(|profile| &*profile.model).chain(BUILT_IN_PROFILES.into_iter().map(model));
+        let known: Vec<&str> = known.collect();
+        StudyError::Model { line: row.line, model: row.model.clone(), known: known.join(", ") }
+    })
+}
+
+/// Are the letters and digits the same, in any case?
+fn same(one: &str, other: &str) -> bool {
+    let letters = |text: &str| -> Vec<char> {
+        text.chars().filter(|letter| letter.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+    };
+    letters(one) == letters(other)
+}
+
+fn stretch(profile: &mut Profile, factor: f64) {
+    for step in profile.forward.iter_mut().chain(&mut profile.backward) {
+        step.seconds *= factor;
+    }
+    profile.update_s *= factor;
+}
+
+/// Makes every gradient final when backward ends, so that nothing is sent before.
+fn after_backward(profile: &mut Profile) {
+    let seconds = profile.backward_s();
+    profile.backward.iter_mut().for_each(|step| *step = Step { seconds: 0.0, ..*step });
+    if let Some(first) = profile.backward.first_mut() {
+        first.seconds = seconds;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use paceline_schedule::{Workload, plan};
+
+    use super::*;
+    use crate::study::Study;
+
+    fn case(model: &str, method: &str, samples_per_s: &str) -> Result<Case, StudyError> {
+        let heading = "model,local_batch,network,method,workers,single_gpu_samples_per_s";
+        let study = Study::parse(&format!("{heading}\n{model},8,10GbE,{method},8,{samples_per_s}"))?;
+        Case::of(&study.rows[0], &[], &Registry::built_in())
+    }
+
+    #[test]
+    fn every_method_of_the_study_is_a_strategy() {
+        for (name, _) in METHODS {
+            let case = case("bert-LARGE", &name.to_lowercase(), "").unwrap();
+            assert_eq!((&*case.profile.model, case.workers), ("bert-large", 8), "{name}");
+            assert_eq!(case.overlaps, !name.starts_with("BSP"), "{name}");
+            assert!(case.strategy.start_up(8).is_zero(), "{name}: the cluster has what it takes to start");
+        }
+        assert!(case("BERT-Base", "ddp", "").unwrap().overlaps);
+        let error = case("BERT-Base", "osp", "").unwrap_err().to_string();
+        assert!(error.contains("line 2 of the study: `osp` is no method of a study, and no strategy"), "{error}");
+        let error = case("VGG-16", "BSP-PS", "").unwrap_err().to_string();
+        assert!(error.contains("no profile of VGG-16; there are profiles of resnet50, bert-base"), "{error}");
+    }
+
+    #[test]
+    fn a_worker_alone_computes_what_the_row_says() {
+        let case = case("ResNet50", "WFBP-A2A", "100").unwrap();
+        assert_eq!(case.profile.local_batch, 8);
+        assert!((case.alone_s() - 0.08).abs() < 1e-12, "{}", case.alone_s());
+        assert!((case.profile.backward_s() / case.profile.forward_s() - 2.0).abs() < 1e-9);
+    }
+
+    /// Partitions cost time each, so it matters that there are as many.
+    #[test]
+    fn servers_get_tensor_by_tensor_after_backward_as_well() {
+        let late = case("ResNet-50", "BSP-PS", "").unwrap();
+        let early = case("ResNet-50", "WFBP-PS", "").unwrap();
+        assert!((late.alone_s() - early.alone_s()).abs() < 1e-12);
+        let end = late.profile.backward_s();
+        assert!(late.profile.ready_s().iter().all(|ready| (ready - end).abs() < 1e-12));
+        let partitions = |case: &Case| {
+            let workload = Workload::of_profile(&case.profile).with_world(8, 2);
+            plan(&case.strategy, &workload).unwrap().operations()
+        };
+        assert_eq!(partitions(&late), partitions(&early));
+        assert!(partitions(&late) > 161, "{}", partitions(&late));
+    }
+}
