@@ -17,9 +17,9 @@ const SMALL_CALLS: usize = 8;
 /// Of an emulated network, whose times are set and may be stretched to seconds.
 const ROUNDS_EMULATED: usize = 2;
 
-/// There, a timer ends every message and wakes whoever waits for it: so much time of a processor that ranks share, in
-/// seconds, whatever the network's own overhead is. As small as that of most is, tiles would be too many to keep up with.
-/// Measured: docs/emulation.md.
+/// There, a timer ends every message and wakes whoever waits for it: so much time of a processor, in seconds, whatever the
+/// network's own overhead is, and as many times as much as ranks share each processor. As small as that of most networks is,
+/// tiles would be too many to keep up with. Measured: docs/emulation.md.
 const OVERHEAD_EMULATED_S: f64 = 50e-6;
 
 /// The large one is far beyond eager messages and caches of one core, so it shows the bandwidth.
@@ -108,7 +108,7 @@ impl Communicator {
         };
         let part = LARGE_BYTES as f64 / ranks as f64;
         let beta = ((large - ring) / (steps * part) - gamma / 2.0).max(1e-12);
-        let least = if self.world.keeps_time { OVERHEAD_EMULATED_S } else { 0.0 };
+        let least = if self.world.keeps_time { OVERHEAD_EMULATED_S * self.world.ranks_per_processor } else { 0.0 };
         Ok([alpha, overhead.max(least).min(alpha), beta])
     }
 

@@ -39,6 +39,8 @@ pub(crate) struct World {
     pub transports: Vec<Option<Transport>>,
     /// Does every rank of this host fetch what it is sent from the sender's memory, whatever memory that is?
     pub fetches: bool,
+    /// Ranks of this world on this machine, for each of its processors; at least 1.
+    pub ranks_per_processor: f64,
     /// Do messages take their time by the clock, on an emulated network?
     pub keeps_time: bool,
     pub arena: Option<Arc<Arena>>,
@@ -114,6 +116,7 @@ impl World {
             transports,
             // The ports of an emulated network are busy for as long as it says.
             fetches: fetches && !keeps_time,
+            ranks_per_processor: (parts.local_ranks as f64 / processors() as f64).max(1.0),
             keeps_time,
             arena: parts.arena,
             recording: AtomicBool::new(false),
@@ -198,9 +201,12 @@ const GUESS: LinkCosts = LinkCosts::uniform(LinkCost { alpha: 20e-6, overhead: 5
 /// machine two ranks may share a processor all the same, and whoever spins keeps the other from answering. Giving the
 /// processor away costs a fraction of a microsecond if nobody wants it.
 fn patience(place: Place) -> Patience {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let (spins, yields) = if place.ranks <= processors { (16, 2000) } else { (0, 500) };
+    let (spins, yields) = if place.ranks <= processors() { (16, 2000) } else { (0, 500) };
     Patience { spins, yields, place: (place.ranks > 1).then_some(place) }
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Where messages take their time by the clock, the processor is better left to the other ranks of the emulation.
