@@ -86,7 +86,7 @@ use paceline_plan::CollectiveKind;
 use crate::program::blocks;
 
 pub use error::{Fault, ReadError, WriteError};
-pub use read::read;
+pub use read::{read, read_proved};
 pub use write::write;
 
 /// Steps of a thread block, at most (`MSCCL_MAX_NUM_STEPS` in `src/include/msccl.h` of github.com/microsoft/msccl).
