@@ -36,7 +36,7 @@ pub fn read_proved(text: &str) -> Result<(Program, Proof), ReadError> {
     let mut first = None;
     for policy in Policy::ALL {
         let flow = play(&file, &wiring, &memories, &order, policy)?;
-        let (program, lines) = build(&file, &wiring, root, &order, &flow);
+        let (program, lines) = build(&file, &wiring, root, &order, &flow)?;
         let refusal = match verify(&program, Capacity::Rendezvous) {
             Ok(proof) => return Ok((program, proof)),
             Err(refusal) => refusal,
