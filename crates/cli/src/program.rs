@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use paceline_collective::registry::find;
-use paceline_collective::{Capacity, Program, Topology, msccl, verify};
+use paceline_collective::{Program, Proof, Topology, msccl};
 use paceline_plan::{CollectiveKind, Hosts};
 use serde::Serialize;
 
@@ -105,9 +105,13 @@ pub fn run(arguments: &ProgramArguments) -> Result<ExitCode, Failure> {
 /// # Errors
 /// The file cannot be read, or is no program: names the line.
 pub fn read(path: &Path) -> Result<Program, Failure> {
+    read_proved(path).map(|(program, _)| program)
+}
+
+fn read_proved(path: &Path) -> Result<(Program, Proof), Failure> {
     let text = fs::read_to_string(path)
         .map_err(|error| Failure::usage(format!("cannot read the program {}", path.display())).cause(error))?;
-    msccl::read(&text).map_err(|error| {
+    msccl::read_proved(&text).map_err(|error| {
         Failure::usage(format!("{}: {error}", path.display())).help("docs/errors.md says more about MSCCL files")
     })
 }
@@ -144,8 +148,7 @@ impl ExportArguments {
 
 impl VerifyArguments {
     fn run(&self) -> Result<(), Failure> {
-        let program = read(&self.file)?;
-        let proof = verify(&program, Capacity::Rendezvous).map_err(Failure::failed)?;
+        let (program, proof) = read_proved(&self.file)?;
         let report = Report {
             algorithm: program.algorithm,
             collective: program.kind.to_string(),

@@ -47,8 +47,9 @@ const MODELS: [(&str, f64, f64); 3] =
 const NETWORKS: [(&str, f64); 3] = [("10GbE", 1.13e9), ("100GbE", 2.15e9), ("100GbIB", 10.8e9)];
 /// What a core sends, receives and adds in a second, about: emulated links pass references to memory that is there.
 const CORE_BYTES_PER_S: f64 = 1.2e9;
-/// Of all processors, so much may be busy with that, so that the replay keeps up. Measured at 32 workers on 2 cores: half of
-/// the dilation that a share of 0.4 asks for gives the same throughput within 0.5 %, with no run late.
+/// Of all processors, so much may be busy with that, so that the replay keeps up: rounded down from 0.8. That was measured at
+/// 32 workers on 2 cores: half of the dilation that a share of 0.4 asks for gives the same throughput within 0.5 %, with no
+/// run late.
 const BUSY_SHARE: f64 = 0.75;
 /// About what starting a world takes and ending it, for each worker, in seconds.
 const START_S: f64 = 0.4;

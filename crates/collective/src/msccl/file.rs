@@ -81,6 +81,19 @@ pub(super) enum Operation {
 /// many ranks.
 const CHUNKS_MAX: i32 = 1 << 24;
 
+/// A short file has few of either: so many, and so many more for each step. No collective needs fewer steps for its chunks
+/// than a gather, which is counted with all blocks on each of its at most 4,096 ranks, and has two steps to a rank.
+const CHUNKS_FREE: u64 = 1 << 18;
+const CHUNKS_OF_STEP: u64 = 1 << 11;
+
+/// Steps that become of a file whose chunks do not lie side by side where its program has them, at most: so many, and so
+/// many for each step of the file.
+const PIECES_FREE: u64 = 1 << 14;
+pub(super) const PIECES_OF_STEP: u64 = 16;
+
+/// The verifier knows of every value which ranks have contributed to it: words of 64 ranks, at most (512 MiB).
+const CONTRIBUTORS_MAX: u64 = 1 << 26;
+
 const GPUS_MAX: i32 = 1 << 16;
 
 const BUFFERS: [(&str, Buffer); 3] = [("i", Buffer::Input), ("o", Buffer::Output), ("s", Buffer::Scratch)];
@@ -167,18 +180,42 @@ impl File {
     /// A few numbers are not to cost much memory or time.
     fn check_size(&self, algo: &Element) -> Result<(), ReadError> {
         let too_large = |what: String| Err(algo.fault(Fault::TooLarge(what)));
+        let (world, steps) = (self.gpus.len() as u64, self.steps().count());
         let (input, output) = blocks_max(self.kind, self.gpus.len());
-        let data = u64::from(self.parts) * u64::from(input + output) * self.gpus.len() as u64;
+        let data = u64::from(self.parts) * u64::from(input + output) * world;
         let chunks = data + self.gpus.iter().map(|gpu| u64::from(gpu.chunks[2])).sum::<u64>();
-        if chunks > CHUNKS_MAX as u64 {
-            return too_large(format!("{chunks} chunks"));
+        if chunks > self.chunks_max() {
+            return too_large(format!("{chunks} chunks for {steps} steps"));
         }
-        let steps = self.gpus.iter().flat_map(|gpu| &gpu.blocks).flat_map(|block| &block.steps);
-        let moved: u64 = steps.map(|step| u64::from(step.count)).sum();
-        if moved > CHUNKS_MAX as u64 {
-            return too_large(format!("its steps move {moved} chunks"));
+        let moved = |some: fn(Operation) -> bool| -> u64 {
+            self.steps().filter(|step| some(step.operation)).map(|step| u64::from(step.count)).sum()
+        };
+        let all = moved(|_| true);
+        if all > self.chunks_max() {
+            return too_large(format!("its {steps} steps move {all} chunks"));
+        }
+        let from_one = matches!(self.kind, CollectiveKind::Broadcast | CollectiveKind::Scatter);
+        let have_input = if from_one { 1 } else { world };
+        let values = u64::from(self.parts) * u64::from(input) * have_input + moved(Operation::reduces);
+        if values * world.div_ceil(64) > CONTRIBUTORS_MAX {
+            return too_large(format!("{values} different values of {world} ranks"));
         }
         Ok(())
+    }
+
+    /// All steps of all ranks.
+    fn steps(&self) -> impl Iterator<Item = &Step> {
+        self.gpus.iter().flat_map(|gpu| &gpu.blocks).flat_map(|block| &block.steps)
+    }
+
+    /// Chunks of all buffers together, and chunks that all steps together move, at most.
+    pub fn chunks_max(&self) -> u64 {
+        (CHUNKS_MAX as u64).min(CHUNKS_FREE + CHUNKS_OF_STEP * self.steps().count() as u64)
+    }
+
+    /// Steps of the program that it becomes, at most.
+    pub fn pieces_max(&self) -> u64 {
+        PIECES_FREE + PIECES_OF_STEP * self.steps().count() as u64
     }
 }
 
@@ -284,6 +321,11 @@ impl Operation {
 
     pub fn receives(self) -> bool {
         !matches!(self, Operation::Send | Operation::Copy | Operation::Reduce | Operation::Nothing)
+    }
+
+    fn reduces(self) -> bool {
+        use Operation::{ReceiveReduceCopy, ReceiveReduceCopySend, ReceiveReduceSend, Reduce};
+        matches!(self, ReceiveReduceSend | ReceiveReduceCopy | ReceiveReduceCopySend | Reduce)
     }
 
     /// Does the source lie on this rank?

@@ -58,6 +58,12 @@ pub(super) struct Moves {
     pub merged: bool,
 }
 
+impl Moves {
+    fn runs(&self) -> usize {
+        self.source.len() + self.left.len() + self.destination.len()
+    }
+}
+
 /// What a chunk of memory holds.
 #[derive(Clone, Copy)]
 struct Content {
@@ -86,13 +92,36 @@ pub(super) fn play(
     policy: Policy,
 ) -> Result<Flow, ReadError> {
     let mut player = Player::new(file, memories, policy);
+    // A step of the program touches three runs, at most.
+    let (mut runs, runs_max) = (0, 3 * file.pieces_max());
     for &(rank, block, index) in order {
         let step = &file.gpus[rank].blocks[block].steps[index];
         let from = wiring.ends[rank][block].from;
-        let moves = player.step((rank, block, index), from).map_err(|fault| ReadError { line: step.line, fault })?;
+        let refuse = |fault| ReadError { line: step.line, fault };
+        let moves = player.step((rank, block, index), from).map_err(refuse)?;
+        runs += moves.runs() as u64;
+        if runs > runs_max {
+            let what = format!("up to here {runs} runs of chunks that do not follow each other");
+            return Err(refuse(Fault::TooLarge(what)));
+        }
         player.moves[rank][block].push(moves);
     }
-    Ok(player.finish())
+    let flow = player.finish();
+    check_scratch(file, memories, &flow)?;
+    Ok(flow)
+}
+
+/// A place of scratch that keeps one part apart from others may take a whole block: there are not to be many.
+fn check_scratch(file: &File, memories: &[Memory], flow: &Flow) -> Result<(), ReadError> {
+    let (mut cells, cells_max) = (0, 2 * file.chunks_max());
+    for ((gpu, memory), scratch) in file.gpus.iter().zip(memories).zip(&flow.scratch) {
+        cells += u64::from(memory.end()) + scratch.len() as u64 * u64::from(memory.parts);
+        if cells > cells_max {
+            let what = format!("up to here {cells} chunks, some of which only keep parts of blocks apart");
+            return Err(ReadError { line: gpu.line, fault: Fault::TooLarge(what) });
+        }
+    }
+    Ok(())
 }
 
 struct Player<'a> {

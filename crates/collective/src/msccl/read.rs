@@ -9,7 +9,7 @@ use super::order::rounds;
 use super::strict;
 use super::{Fault, ReadError};
 use crate::Program;
-use crate::verify::{Capacity, Reason, Refusal, verify};
+use crate::verify::{Capacity, Proof, Reason, Refusal, verify};
 
 /// The program that a file is; the module says what becomes of it. It is right by [`verify`], in place and apart, on links
 /// that hold nothing.
@@ -19,6 +19,14 @@ use crate::verify::{Capacity, Reason, Refusal, verify};
 /// # Errors
 /// If the text is no file of this format, or the file is no right program: the line, and what is wrong there.
 pub fn read(text: &str) -> Result<Program, ReadError> {
+    read_proved(text).map(|(program, _)| program)
+}
+
+/// As [`read`], with what [`verify`] has found out about the program, by [`Capacity::Rendezvous`].
+///
+/// # Errors
+/// As [`read`].
+pub fn read_proved(text: &str) -> Result<(Program, Proof), ReadError> {
     let file = File::parse(text)?;
     let wiring = Wiring::of(&file)?;
     let root = wiring.root(&file)?;
@@ -28,8 +36,11 @@ pub fn read(text: &str) -> Result<Program, ReadError> {
     let mut first = None;
     for policy in Policy::ALL {
         let flow = play(&file, &wiring, &memories, &order, policy)?;
-        let (program, lines) = build(&file, &wiring, root, &order, &flow);
-        let Err(refusal) = verify(&program, Capacity::Rendezvous) else { return Ok(program) };
+        let (program, lines) = build(&file, &wiring, root, &order, &flow)?;
+        let refusal = match verify(&program, Capacity::Rendezvous) {
+            Ok(proof) => return Ok((program, proof)),
+            Err(refusal) => refusal,
+        };
         // Other memory helps only where memory was overwritten that somebody still needed, or waited for.
         let may_help = refusal.in_place || matches!(refusal.reason, Reason::Cycle | Reason::Overlap { .. });
         first.get_or_insert((refusal, lines));

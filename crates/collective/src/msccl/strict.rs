@@ -15,7 +15,7 @@ use crate::verify::{Capacity, Reason, Refusal, verify_order};
 
 /// Steps of one gpu, at most: the verifier has a bit for every two of them (and a step that receives and sends is two to
 /// it), so that this is 512 MiB.
-const STEPS_OF_GPU_MAX: usize = 1 << 15;
+pub(super) const STEPS_OF_GPU_MAX: usize = 1 << 15;
 
 /// Refuses a file whose steps could wait for each other for ever, even on links that hold everything, or race.
 pub(super) fn check(file: &File, wiring: &Wiring, memories: &[Memory]) -> Result<(), ReadError> {

@@ -132,6 +132,12 @@ impl Expressions {
         self.missing(self.set(id))
     }
 
+    /// Is this rank the only one that contributes?
+    pub fn is_of(&self, id: Id, rank: Rank) -> bool {
+        let own = |word: usize| if rank / 64 == word { 1 << (rank % 64) } else { 0 };
+        self.set(id).iter().enumerate().all(|(word, &present)| present == own(word))
+    }
+
     /// The ranks that contribute.
     pub fn contributors(&self, id: Id) -> impl Iterator<Item = Rank> {
         let set = self.set(id);

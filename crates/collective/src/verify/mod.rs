@@ -12,8 +12,8 @@
 //! A program is stated for one tile; tiles share no cell and no message, so what holds for one holds for all. (The room
 //! of [`Capacity::Messages`] is per tile, too.)
 //!
-//! The cost is about (steps of one rank)²/64 word operations for each rank, and another pass over all steps for each rank on
-//! which the order of two such steps is known through its peers only.
+//! The cost is about the cells that the steps touch, (steps of one rank)²/64 word operations for each rank, and another pass
+//! over all steps for each rank on which the order of two such steps is known through its peers only.
 
 mod expression;
 mod hazard;

@@ -185,64 +185,109 @@ impl<'a> Execution<'a> {
         });
     }
 
-    /// Of all wrong outputs, that which was written first is nearest to the fault; the others may only be its copies.
+    /// Of all wrong outputs, that which was written first is nearest to the fault; the others may only be its copies. What
+    /// nobody wrote comes before all.
     fn check_outputs(&self) -> Result<(), Refusal> {
-        let program = self.graph.program;
-        let world = program.ranks.len();
-        let mut refusals = Vec::new();
-        for rank in 0..world {
-            let outputs = blocks(program.kind, rank, program.root, world).1;
-            for block in 0..outputs {
-                let Some(promise) = Promise::of(program.kind, rank, program.root, block) else { continue };
-                for part in 0..program.parts {
-                    let cell = Slot::of_parts(Space::Output, block, part, 1);
-                    refusals.extend(self.check_output(rank, cell, &promise).err());
-                }
+        let mut ends = Vec::new();
+        let mut earliest: Option<(u32, Rank, Slot, Promise, Fault)> = None;
+        for (rank, cell, promise) in self.outputs() {
+            let Some(fault) = self.fault(rank, cell, &promise) else { continue };
+            let Some((maker, step)) = fault.by else { return Err(self.refusal(rank, cell, &promise, fault)) };
+            if ends.is_empty() {
+                ends = self.ends();
+            }
+            let end = ends.get(self.graph.matches.first[maker] + step as usize).copied().unwrap_or(0);
+            if earliest.is_none_or(|(first, ..)| end < first) {
+                earliest = Some((end, rank, cell, promise, fault));
             }
         }
-        let when = |refusal: &Refusal| {
-            let end = |step: StepId| 2 * (self.graph.matches.first[refusal.rank] as u32 + step) + 1;
-            refusal.step.map(|step| self.graph.order.iter().position(|&node| node == end(step)))
-        };
-        refusals.into_iter().min_by_key(when).map_or(Ok(()), Err)
+        earliest.map_or(Ok(()), |(_, rank, cell, promise, fault)| Err(self.refusal(rank, cell, &promise, fault)))
     }
 
-    fn check_output(&self, rank: Rank, cell: Slot, promise: &Promise) -> Result<(), Refusal> {
+    /// Every cell of an output of which the collective promises something.
+    fn outputs(&self) -> impl Iterator<Item = (Rank, Slot, Promise)> {
+        let program = self.graph.program;
+        let world = program.ranks.len();
+        (0..world).flat_map(move |rank| {
+            let outputs = blocks(program.kind, rank, program.root, world).1;
+            let promised = move |block| Some((block, Promise::of(program.kind, rank, program.root, block)?));
+            (0..outputs).filter_map(promised).flat_map(move |(block, promise)| {
+                (0..program.parts).map(move |part| (rank, Slot::of_parts(Space::Output, block, part, 1), promise))
+            })
+        })
+    }
+
+    /// When each step ends, counted through all ranks.
+    fn ends(&self) -> Vec<u32> {
+        let mut ends = vec![0; self.graph.matches.steps()];
+        for (position, &node) in (0..).zip(&self.graph.order).filter(|&(_, &node)| is_end(node)) {
+            ends[node as usize / 2] = position;
+        }
+        ends
+    }
+
+    fn fault(&self, rank: Rank, cell: Slot, promise: &Promise) -> Option<Fault> {
         let (value, writer) = self.memories[rank].cell(cell, self.in_place);
-        let made_by = value.and_then(|value| self.expressions.get(value).made_by);
-        let refuse = |found: &str| {
-            let what = format!("should hold {promise}, but {found}");
-            Refusal {
-                related: made_by.into_iter().collect(),
-                ..Refusal::of(rank, writer, Reason::Result { cell, what })
-            }
-        };
-        let Some(value) = value else { return Err(refuse("nobody writes it")) };
+        let by = writer.map(|writer| (rank, writer));
+        let Some(value) = value else { return Some(Fault { what: Wrong::Content, by }) };
         let expression = self.expressions.get(value);
         let (kind, world) = (self.graph.program.kind, self.memories.len());
         let complete = match promise.from {
-            Some(from) => self.expressions.contributors(value).eq([from]),
+            Some(from) => self.expressions.is_of(value, from),
             None => self.expressions.lacks(value).is_none(),
         };
         if expression.place != (promise.block, cell.part) || !complete {
-            let ranks: Vec<_> = self.expressions.contributors(value).map(|rank| rank.to_string()).collect();
-            let (block, part) = expression.place;
-            return Err(refuse(&format!("holds part {part} of block {block} of rank {}", ranks.join(", "))));
+            return Some(Fault { what: Wrong::Content, by });
         }
         if promise.from.is_none() && kind.contributors(world) > 1 && !expression.last {
-            let (maker, step) = expression.made_by.unwrap_or((rank, 0));
-            let related = writer.map(|writer| (rank, writer)).into_iter().collect();
-            return Err(Refusal { related, ..Refusal::at(maker, step, Reason::NotLast(cell)) });
+            return Some(Fault { what: Wrong::NotLast, by: Some(expression.made_by.unwrap_or((rank, 0))) });
         }
-        if matches!(kind, CollectiveKind::AllReduce | CollectiveKind::PushPull) {
-            let (first, first_writer) = self.memories[0].cell(cell, self.in_place);
-            if first != Some(value) {
-                let related = first_writer.map(|step| (0, step)).into_iter().chain(expression.made_by).collect();
-                return Err(Refusal { related, ..Refusal::of(rank, writer, Reason::Disagree { cell, other: 0 }) });
-            }
-        }
-        Ok(())
+        let first = || self.memories[0].cell(cell, self.in_place).0;
+        let differs = matches!(kind, CollectiveKind::AllReduce | CollectiveKind::PushPull) && first() != Some(value);
+        differs.then_some(Fault { what: Wrong::Disagree, by })
     }
+
+    /// Says what is wrong. That takes time and memory, and very many outputs may be wrong.
+    fn refusal(&self, rank: Rank, cell: Slot, promise: &Promise, fault: Fault) -> Refusal {
+        let (value, writer) = self.memories[rank].cell(cell, self.in_place);
+        let made_by = value.and_then(|value| self.expressions.get(value).made_by);
+        let (related, reason): (Vec<_>, _) = match fault.what {
+            Wrong::Content => {
+                let found = value.map_or_else(|| "nobody writes it".into(), |value| self.describe(value));
+                let what = format!("should hold {promise}, but {found}");
+                (made_by.into_iter().collect(), Reason::Result { cell, what })
+            }
+            Wrong::NotLast => (writer.map(|writer| (rank, writer)).into_iter().collect(), Reason::NotLast(cell)),
+            Wrong::Disagree => {
+                let (_, first_writer) = self.memories[0].cell(cell, self.in_place);
+                let first = first_writer.map(|step| (0, step));
+                (first.into_iter().chain(made_by).collect(), Reason::Disagree { cell, other: 0 })
+            }
+        };
+        let (rank, step) = fault.by.map_or((rank, None), |(rank, step)| (rank, Some(step)));
+        Refusal { related, ..Refusal::of(rank, step, reason) }
+    }
+
+    fn describe(&self, value: Id) -> String {
+        let ranks: Vec<_> = self.expressions.contributors(value).map(|rank| rank.to_string()).collect();
+        let (block, part) = self.expressions.get(value).place;
+        format!("holds part {part} of block {block} of rank {}", ranks.join(", "))
+    }
+}
+
+/// A cell of an output that is not what the collective promises.
+#[derive(Clone, Copy)]
+struct Fault {
+    what: Wrong,
+    /// Who made it so: the last that wrote it, or who made what should be final.
+    by: Option<(Rank, StepId)>,
+}
+
+#[derive(Clone, Copy)]
+enum Wrong {
+    Content,
+    NotLast,
+    Disagree,
 }
 
 impl Memory {
@@ -262,6 +307,7 @@ impl Memory {
 
 /// What a block of an output must be: a block of one rank, or (without a rank) the reduction of a block of all that
 /// contribute.
+#[derive(Clone, Copy)]
 struct Promise {
     from: Option<Rank>,
     block: u32,

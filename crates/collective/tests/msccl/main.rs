@@ -4,6 +4,7 @@ mod files;
 mod fuzz;
 mod reading;
 mod refused;
+mod strangers;
 mod writing;
 
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 //! Files as others write them.
 
 use paceline_collective::cost::{Load, walk};
-use paceline_collective::msccl::{Fault, read};
+use paceline_collective::msccl::{Fault, read, read_proved};
 use paceline_collective::registry::find;
 use paceline_collective::verify::{Reason, verify_apart};
 use paceline_collective::{Capacity, Program, Topology, verify};
@@ -11,8 +11,8 @@ use crate::files::{block, file};
 use crate::same;
 
 fn right(text: &str) -> Program {
-    let program = read(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
-    verify(&program, Capacity::Rendezvous).unwrap();
+    let (program, proof) = read_proved(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    assert_eq!(verify(&program, Capacity::Rendezvous).unwrap(), proof);
     program
 }
 
