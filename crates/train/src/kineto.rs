@@ -265,9 +265,13 @@ fn by_shape(
     Ok(Reading { tensors, times, samples: uses.samples(), macs, how })
 }
 
-/// An operation's time is that until the next one with parameters begins, and counts to the first of its parameters.
+/// An operation's time is that until the next one with parameters begins, and counts to the first of its parameters. The first
+/// step has that of what is frozen before it, too.
 fn times_by_shape(clock: &Clock, iteration: &Iteration<'_>, uses: &Uses<'_>) -> IterationTimes {
-    let starts: Vec<f64> = uses.takers().map(|(start_us, _)| clock.at(start_us)).collect();
+    let mut starts: Vec<f64> = uses.takers().map(|(start_us, _)| clock.at(start_us)).collect();
+    if let (Some(first), Some(known_us)) = (starts.first_mut(), parameters::first_known_us(iteration)) {
+        *first = first.min(clock.at(known_us));
+    }
     let ends = starts.iter().skip(1).copied().chain([clock.at(iteration.backward_us)]);
     let forward = uses.takers().zip(starts.iter().zip(ends)).flat_map(|((_, parameters), (&start, end))| {
         let seconds = (end - start).max(0.0) * S_PER_US;

@@ -85,10 +85,14 @@ fn takers<'a>(forward: &[&'a Event]) -> Vec<Taker<'a>> {
     takers
 }
 
-/// When forward comes to the first operation that has parameters by its name, or to the first one of all.
+/// When forward comes to the first operation that has parameters by its name, whether they are trained or frozen.
+pub(super) fn first_known_us(iteration: &Iteration<'_>) -> Option<f64> {
+    iteration.forward.iter().find(|event| known(&event.name).is_some()).map(|event| event.start_us)
+}
+
+/// The same, or when forward comes to its first operation, if it has none that is known.
 pub(super) fn first_taker_us(iteration: &Iteration<'_>) -> Option<f64> {
-    let first = iteration.forward.iter().find(|event| known(&event.name).is_some());
-    first.or(iteration.forward.first()).map(|event| event.start_us)
+    first_known_us(iteration).or_else(|| iteration.forward.first().map(|event| event.start_us))
 }
 
 /// Which operation uses which parameters. Parameters are counted in the order of their first use, those of an operation in
