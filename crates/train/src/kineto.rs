@@ -144,7 +144,8 @@ pub fn read_trace(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// The profile of the iterations in a trace, which do the same (but the first, of which a part may have been recorded): their
-/// medians. Time and memory grow with the trace, by n log n and linearly.
+/// medians. Time grows with the trace by n log n, and by the number of gradients times the arguments of an operation; memory
+/// linearly.
 ///
 /// # Errors
 /// It is no trace, or does not say what a profile needs.
