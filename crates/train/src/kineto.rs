@@ -30,6 +30,7 @@ mod parameters;
 
 use crate::iteration_times::{IterationTimes, typical};
 use crate::measure::{median, relative_half_width};
+use crate::read_at_most::read_at_most;
 use clock::Clock;
 use events::Trace;
 use iteration::Iteration;
@@ -135,12 +136,7 @@ pub fn read_trace(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = BufReader::new(File::open(path)?);
     let is_packed = file.fill_buf()?.starts_with(&[0x1f, 0x8b]);
     let unpacked: Box<dyn Read> = if is_packed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
-    let mut text = Vec::new();
-    unpacked.take(BYTES_MAX + 1).read_to_end(&mut text)?;
-    match text.len() as u64 > BYTES_MAX {
-        true => Err(io::Error::new(io::ErrorKind::FileTooLarge, "a trace of more than 4 GiB: record fewer iterations")),
-        false => Ok(text),
-    }
+    read_at_most(unpacked, BYTES_MAX, "a trace of more than 4 GiB: record fewer iterations")
 }
 
 /// The profile of the iterations in a trace, which do the same (but the first, of which a part may have been recorded): their
