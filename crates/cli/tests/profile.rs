@@ -67,7 +67,7 @@ fn a_file_is_summed_up_or_refused_by_field() {
         assert!(outcome.stdout.contains(part), "no `{part}`: {outcome:#?}");
     }
     for (from, to, says) in [
-        ("0.002", "-0.002", "the profile is inconsistent: backward[0].seconds is no time"),
+        ("0.002", "-0.002", "the profile is inconsistent: backward[0].seconds is -0.002; give seconds"),
         ("\"elements\": 4", "\"elements\": 0", "the profile is inconsistent: tensors[1].elements is 0"),
         (", \"elements\": 4", "", "is no profile: missing field `elements` at line 2"),
         ("\"b\"", "\"w\"", "the profile is inconsistent: tensors has two of the name `w`"),

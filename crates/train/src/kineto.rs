@@ -157,7 +157,7 @@ pub fn profile_of_trace(text: &[u8], options: &TraceOptions) -> Result<TracedPro
     };
     let local_batch = options.local_batch.or(reading.samples).ok_or(TraceError::NoBatch)?;
     let profile = reading.profile(&trace, &clock, options, local_batch, all.len());
-    profile.check().map_err(TraceError::Inconsistent)?;
+    profile.check().and_then(|()| profile.check_pace()).map_err(TraceError::Inconsistent)?;
     let ends: Vec<f64> = all.iter().map(|iteration| clock.at(iteration.update_us.1)).collect();
     let between = ends.windows(2).map(|ends| (ends[1] - ends[0]) * S_PER_US);
     let iteration_s = (ends.len() > 1).then(|| median(between));

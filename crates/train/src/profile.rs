@@ -88,7 +88,7 @@ fn named(name: &str) -> Result<Profile, ProfileSourceError> {
 }
 
 fn checked(profile: Profile, path: &str) -> Result<Profile, ProfileSourceError> {
-    match profile.check() {
+    match profile.check().and_then(|()| profile.check_pace()) {
         Ok(()) => Ok(profile),
         Err(source) => Err(ProfileSourceError::Inconsistent { path: path.to_owned(), source }),
     }
