@@ -14,6 +14,9 @@ fn what_pytorch_measured_is_read() {
     // The embedding is also the last layer.
     assert_eq!((profile.use_order()[0], *profile.ready_order().last().unwrap()), (0, 0));
     assert!(profile.forward_s() > 0.0 && profile.backward_s() > 0.0 && profile.update_s > 0.0);
+    // Of each of 16 tokens: two linear layers of 64 and 256, and the embedding of 100 as the last layer.
+    assert_eq!(profile.forward_macs_per_sample(), Some(16 * (2 * 64 * 256 + 64 * 100)));
+    assert_eq!(profile.tensors[0].forward_macs_per_sample, 16 * 64 * 100);
     assert_eq!(load_profile("bert-base@rtx2080ti").unwrap().tensors.len(), 206);
 }
 
