@@ -15,6 +15,9 @@ is timed by hooks on the accumulation of each parameter's gradient. Every time i
 A parameter has a step of forward where its own module is called. Where it is used besides (the weight of an embedding in
 functional.linear, as a tied head) no hook tells: that time counts to the step of the module that is called next, or to the
 last one. A parameter that is only used so has no step, and the model is refused: give it a module, which is called.
+
+Multiply-accumulates are those of products of matrices and of convolutions with a parameter, in whatever module, counted in
+a forward pass of their own. If there are some that cannot be counted, none are written.
 """
 import argparse
 import importlib
@@ -25,6 +28,37 @@ import time
 from pathlib import Path
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+aten = torch.ops.aten
+
+# Operations that multiply a matrix by parameters, and where the two factors stand among their arguments.
+FACTORS = {
+    aten.linear: (0, 1),
+    aten.mm: (0, 1),
+    aten.bmm: (0, 1),
+    aten.mv: (0, 1),
+    aten.addmm: (1, 2),
+    aten.baddbmm: (1, 2),
+    aten.addmv: (1, 2),
+    aten.convolution: (0, 1),
+}
+
+# Operations that look up, add or scale.
+WITHOUT_PRODUCTS = {
+    aten.embedding,
+    aten._embedding_bag,
+    aten.index,
+    aten.cat,
+    aten.add,
+    aten.add_,
+    aten.sub,
+    aten.mul,
+    aten.mul_,
+    aten.div,
+    aten.native_layer_norm,
+    aten.native_group_norm,
+}
 
 
 def example():
@@ -82,6 +116,75 @@ class Clock:
 
     def note(self, phase, names):
         self.events.append((phase, tuple(names), self.now()))
+
+
+def tensors(value):
+    """The tensors among arguments or results."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from tensors(part)
+
+
+def memory(tensor):
+    """Where a tensor and its views lie."""
+    return tensor.untyped_storage().data_ptr() if tensor.layout == torch.strided else 0
+
+
+class Products(TorchDispatchMode):
+    """Counts multiply-accumulates by parameter."""
+
+    def __init__(self, model, names):
+        super().__init__()
+        self.macs = dict.fromkeys(names.values(), 0)
+        # What could not be counted: operations, and frozen parameters that are multiplied.
+        self.uncounted = set()
+        self.owners = {}
+        for whole_name, parameter in model.named_parameters():
+            self.owners.setdefault(memory(parameter), []).append((names.get(parameter), whole_name, parameter.dim()))
+        self.owners.pop(0, None)
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        output = function(*args, **(kwargs or {}))
+        operation = getattr(function, "overloadpacket", function)
+        views = {memory(tensor) for tensor in tensors(output)}
+        if operation in FACTORS:
+            self.count(operation, args, output)
+        elif operation not in WITHOUT_PRODUCTS:
+            for tensor in tensors(args):
+                owners = self.owners.get(memory(tensor), [])
+                if memory(tensor) not in views and any(dimensions > 1 for *_, dimensions in owners):
+                    self.uncounted.add(str(operation))
+        return output
+
+    def count(self, operation, args, output):
+        factors = [args[place] for place in FACTORS[operation]]
+        found = [self.owners[memory(factor)] for factor in factors if memory(factor) in self.owners]
+        if not found:
+            return
+        # Of two, either: the sum over the parameters is the same.
+        owners = found[-1]
+        name, whole_name, _ = owners[0]
+        if name is None or len(owners) > 1:
+            self.uncounted.add(whole_name)
+        elif operation is aten.convolution:
+            # A kernel is applied once for each place of the result; a transposed one for each place of the input.
+            places = factors[0] if args[6] else output
+            self.macs[name] += places.numel() * factors[1][0].numel()
+        else:
+            self.macs[name] += output.numel() * factors[0].shape[-1]
+
+
+def forward_macs(model, names, inputs):
+    """By parameter's name: multiply-accumulates of forward per sample. Nothing, if some cannot be counted."""
+    products = Products(model, names)
+    with products:
+        model(inputs)
+    if products.uncounted:
+        print(f"no multiply-accumulates are written: they cannot be counted in {sorted(products.uncounted)}", file=sys.stderr)
+        return {}
+    return {name: round(macs / len(inputs)) for name, macs in products.macs.items() if macs}
 
 
 def measure(model, clock, inputs, optimizer, warm_up, iterations):
@@ -145,7 +248,9 @@ def main():
     numbers = {name: number for number, name in enumerate(clock.names.values())}
     sgd = arguments.optimizer == "sgd"
     optimizer = (torch.optim.SGD(model.parameters(), 1e-3, momentum=0.9) if sgd else torch.optim.AdamW(model.parameters(), 1e-4))
-    runs = measure(model, clock, inputs.to(device), optimizer, arguments.warm_up, arguments.iterations)
+    inputs = inputs.to(device)
+    macs = forward_macs(model, clock.names, inputs)
+    runs = measure(model, clock, inputs, optimizer, arguments.warm_up, arguments.iterations)
     forward, backward = (median_steps([run[phase] for run in runs], numbers) for phase in (0, 1))
     for phase, steps in ("forward", forward), ("backward", backward):
         missing = set(numbers.values()) - {step["tensor"] for step in steps}
@@ -158,7 +263,10 @@ def main():
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "source": f"measured by tools/profile_torch.py, torch {torch.__version__}, median of {arguments.iterations}",
         "local_batch": arguments.batch,
-        "tensors": [{"name": name, "elements": parameter.numel()} for parameter, name in clock.names.items()],
+        "tensors": [
+            {"name": name, "elements": parameter.numel()} | ({"forward_macs_per_sample": macs[name]} if name in macs else {})
+            for parameter, name in clock.names.items()
+        ],
         "forward": forward,
         "backward": backward,
         "update_s": statistics.median(run[2] for run in runs),

@@ -45,8 +45,10 @@ fn a_profile_is_scaled_to_a_gpu() {
     assert_eq!((&*profile.device, profile.uncertainty), ("v100", Some(0.05)));
     assert!((64.0 / profile.iteration_s() / 405.0 - 1.0).abs() < 1e-9);
     assert!(outcome.stdout.contains("405.0 samples/s ± 5.0 %"), "{outcome:#?}");
-    let (_, smaller) = self::profile("smaller", &["--model", "resnet50@v100=405", "--local-batch", "32"]);
-    assert!(smaller.local_batch == 32 && smaller.forward_s() * 2.0 - profile.forward_s() < 1e-9);
+    assert!(!outcome.stdout.contains("extrapolated"), "{outcome:#?}");
+    let (outcome, smaller) = self::profile("smaller", &["--model", "resnet50@v100=405", "--local-batch", "32"]);
+    assert!(outcome.stdout.contains("extrapolated from a local batch of 64"), "{outcome:#?}");
+    assert!(smaller.local_batch == 32 && (smaller.forward_s() * 2.0 - profile.forward_s()).abs() < 1e-9);
 }
 
 /// A file that a person has written is checked and summed up.
@@ -67,7 +69,7 @@ fn a_file_is_summed_up_or_refused_by_field() {
         assert!(outcome.stdout.contains(part), "no `{part}`: {outcome:#?}");
     }
     for (from, to, says) in [
-        ("0.002", "-0.002", "the profile is inconsistent: backward[0].seconds is no time"),
+        ("0.002", "-0.002", "the profile is inconsistent: backward[0].seconds is -0.002; give seconds"),
         ("\"elements\": 4", "\"elements\": 0", "the profile is inconsistent: tensors[1].elements is 0"),
         (", \"elements\": 4", "", "is no profile: missing field `elements` at line 2"),
         ("\"b\"", "\"w\"", "the profile is inconsistent: tensors has two of the name `w`"),
@@ -120,6 +122,11 @@ fn what_makes_no_sense_is_refused() {
         (&["--model", "resnet50@v100", "--threads", "2"], 2, "--threads says how to measure"),
         (&["--model", "cnn@v100=900"], 2, "paceline profile --model cnn -o cnn.json"),
         (&["--model", "none.json"], 2, "there is no profile `none.json`"),
+        (
+            &["--model", "resnet50@v100", "--local-batch", "100000000000"],
+            2,
+            "resnet50@v100 at 100000000000 samples: the profile is inconsistent: local_batch is 100000000000, more",
+        ),
         (&["--model", "./Cargo.toml"], 2, "./Cargo.toml is no profile"),
         (&["--model", "mlp", "--local-batch", "7000"], 2, "the data holds 6000"),
         (&["--model", "mlp", "--tensors", "x.csv"], 2, "--from-trace"),

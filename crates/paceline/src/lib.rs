@@ -28,6 +28,7 @@ pub use paceline_cli::{BuildModel, OwnModel, Registry, run};
 pub use paceline_collective as collective;
 pub use paceline_comm as comm;
 pub use paceline_plan as plan;
+pub use paceline_predict as predict;
 pub use paceline_schedule as schedule;
 pub use paceline_strategy as strategy;
 pub use paceline_train as train;

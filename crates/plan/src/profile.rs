@@ -100,12 +100,24 @@ impl Profile {
         self.check_steps("forward", &self.forward)?;
         self.check_steps("backward", &self.backward)?;
         if !is_time(self.update_s) {
-            return wrong("update_s", "is no time");
+            return wrong("update_s", no_time(self.update_s));
         }
         if let Some(uncertainty) = self.uncertainty.filter(|share| !(share.is_finite() && *share >= 0.0)) {
             return wrong("uncertainty", format!("is {uncertainty}; it is a share of the time, such as 0.1"));
         }
         self.memory.as_ref().map_or(Ok(()), MemoryNeed::check)
+    }
+
+    /// Does an iteration take time? Who reads a profile from outside asks that, too, as rates need it; a profile that fits
+    /// together may take none, so that what communication takes stands alone.
+    ///
+    /// # Errors
+    /// It takes none.
+    pub fn check_pace(&self) -> Result<(), ProfileError> {
+        match self.iteration_s() < SECONDS_MIN {
+            true => wrong("forward", "takes no time, and neither does anything else"),
+            false => Ok(()),
+        }
     }
 
     fn check_tensors(&self) -> Result<(), ProfileError> {
@@ -146,7 +158,7 @@ impl Profile {
                 }
             }
             if !is_time(step.seconds) {
-                return wrong(format!("{phase}[{index}].seconds"), "is no time");
+                return wrong(format!("{phase}[{index}].seconds"), no_time(step.seconds));
             }
         }
         match seen.iter().position(|seen| !seen) {
@@ -259,9 +271,15 @@ const ELEMENTS_MAX: usize = usize::MAX / 64;
 const MACS_MAX: u64 = u64::MAX / 8;
 /// The longest time: thirty years. A sum of many is still a time that clocks can hold.
 const SECONDS_MAX: f64 = 1e9;
+/// The shortest iteration: less than a processor's cycle. What is done in a second then is still a number.
+const SECONDS_MIN: f64 = 1e-12;
 
 fn is_time(seconds: f64) -> bool {
     (0.0..=SECONDS_MAX).contains(&seconds)
+}
+
+fn no_time(seconds: f64) -> String {
+    format!("is {seconds:?}; give seconds, from 0 to 10⁹")
 }
 
 fn wrong<T>(field: impl Into<String>, problem: impl Into<String>) -> Result<T, ProfileError> {

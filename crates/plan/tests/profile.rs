@@ -53,6 +53,20 @@ fn another_batch_scales_what_is_computed_per_sample() {
 }
 
 #[test]
+fn a_profile_that_takes_no_time_is_known() {
+    assert_eq!(tied().check_pace(), Ok(()));
+    let mut still = tied();
+    still.forward.iter_mut().chain(&mut still.backward).for_each(|step| step.seconds = 0.0);
+    assert_eq!(still.check_pace(), Ok(()), "the optimiser takes some");
+    for update_s in [0.0, 1e-310] {
+        let still = Profile { update_s, ..still.clone() };
+        assert_eq!(still.check(), Ok(()));
+        let error = still.check_pace().unwrap_err().to_string();
+        assert_eq!(error, "the profile is inconsistent: forward takes no time, and neither does anything else");
+    }
+}
+
+#[test]
 fn a_profile_survives_its_file() {
     assert_eq!(serde_json::from_str::<Profile>(&json(&tied())).unwrap(), tied());
     // What may be left out, is.
@@ -71,14 +85,14 @@ fn what_makes_no_sense_is_refused_and_named() {
         (|profile| profile.tensors[1].elements = 0, "tensors[1].elements is 0"),
         (|profile| profile.tensors[2].name = "embedding".into(), "two of the name `embedding`"),
         (|profile| profile.forward[1].tensor = 3, "forward[1].tensor is 3, and there are 3 tensors"),
-        (|profile| profile.backward[3].seconds = -1.0, "backward[3].seconds is no time"),
-        (|profile| profile.backward[0].seconds = f64::NAN, "backward[0].seconds is no time"),
-        (|profile| profile.forward[0].seconds = f64::INFINITY, "forward[0].seconds is no time"),
+        (|profile| profile.backward[3].seconds = -1.0, "backward[3].seconds is -1.0; give seconds, from 0 to 10⁹"),
+        (|profile| profile.backward[0].seconds = f64::NAN, "backward[0].seconds is NaN; give"),
+        (|profile| profile.forward[0].seconds = f64::INFINITY, "forward[0].seconds is inf; give"),
         (|profile| profile.forward.retain(|step| step.tensor != 1), "forward has no step for tensor 1"),
         (|profile| profile.backward.retain(|step| step.tensor != 2), "backward has no step for tensor 2"),
         (|profile| profile.backward.clear(), "backward has no step for tensor 0"),
-        (|profile| profile.update_s = -0.5, "update_s is no time"),
-        (|profile| profile.update_s = 1e300, "update_s is no time"),
+        (|profile| profile.update_s = -0.5, "update_s is -0.5; give"),
+        (|profile| profile.update_s = 1e300, "update_s is 1e300; give"),
         (|profile| profile.local_batch = usize::MAX, "local_batch is 18446744073709551615, more"),
         (|profile| profile.tensors[1].elements = usize::MAX, "tensors[1].elements makes the model larger"),
         (|profile| profile.tensors[2].forward_macs_per_sample = u64::MAX, "tensors[2].forward_macs_per_sample is more"),

@@ -32,20 +32,16 @@ impl Case {
         (hosts, ranks_per_host): (usize, usize),
         overhead_s: f64,
         gamma: f64,
+        fetched: bool,
     ) -> Case {
         let across = LinkClass { alpha_s: ALPHA_S, overhead_s, beta_s_per_byte: 1e-9 };
         let within = LinkClass { alpha_s: ALPHA_S / 10.0, overhead_s: overhead_s / 10.0, beta_s_per_byte: 1e-10 };
-        let speeds = Speeds::of(NetworkModel { within, across });
+        let speeds = Speeds { fetched, ..Speeds::of(NetworkModel { within, across }) };
         Case {
             algorithm: registry::find(kind, name).unwrap(),
             topology: Topology::regular(hosts, ranks_per_host),
             network: Network::new(Shape::Flat, &Hosts::regular(hosts, ranks_per_host), &speeds).unwrap(),
-            costs: LinkCosts {
-                within: within.cost(gamma),
-                across: across.cost(gamma),
-                contention: 0.0,
-                fetched: false,
-            },
+            costs: LinkCosts { within: within.cost(gamma), across: across.cost(gamma), contention: 0.0, fetched },
             gamma,
             name: format!("{kind} {name}, {hosts} x {ranks_per_host}, overhead {overhead_s:e}, gamma {gamma:e}"),
         }
@@ -53,7 +49,8 @@ impl Case {
 
     /// An algorithm with all overheads and gammas.
     fn all(of: (CollectiveKind, &str), hosts: (usize, usize)) -> impl Iterator<Item = Case> {
-        OVERHEADS_S.into_iter().flat_map(move |overhead_s| GAMMAS.map(|gamma| Case::new(of, hosts, overhead_s, gamma)))
+        let case = move |overhead_s| GAMMAS.map(|gamma| Case::new(of, hosts, overhead_s, gamma, false));
+        OVERHEADS_S.into_iter().flat_map(case)
     }
 
     fn simulated(&self, load: &Load, sending: Sending) -> f64 {
@@ -84,6 +81,9 @@ fn in_tiles(bytes: usize, tiles: usize) -> Load {
     Load { bytes, tile_bytes: bytes.div_ceil(tiles).max(1), window: tiles }
 }
 
+/// Whose ranks are on these hosts.
+const SHARED: [(usize, usize); 5] = [(2, 2), (2, 4), (4, 2), (4, 4), (3, 3)];
+
 fn within(tolerance: f64) -> RangeInclusive<f64> {
     1.0 - tolerance..=1.0 + tolerance
 }
@@ -93,7 +93,7 @@ fn one_tile_takes_what_the_closed_formulas_say() {
     let flat = ["ring", "halving-doubling", "direct"];
     let flat = flat.into_iter().flat_map(|name| [2, 3, 4, 5, 7, 8, 13, 16].map(|hosts| (name, (hosts, 1))));
     let powers_of_two = [2, 4, 8, 16].map(|hosts| ("recursive-doubling", (hosts, 1)));
-    let shared = [(2, 2), (2, 4), (4, 2), (4, 4), (3, 3)].map(|hosts| ("hierarchical", hosts));
+    let shared = SHARED.map(|hosts| ("hierarchical", hosts));
     for case in flat.chain(powers_of_two).chain(shared).flat_map(|(name, hosts)| Case::all(all_reduce(name), hosts)) {
         for load in BYTES.map(|bytes| in_tiles(bytes, 1)) {
             case.compare(&load, case.simulated(&load, Sending::AtOnce), case.formula(&load), within(1e-6));
@@ -106,12 +106,33 @@ fn a_pipeline_takes_what_the_closed_formulas_say() {
     let any = ["ring", "direct"].into_iter().flat_map(|name| [2, 3, 4, 7, 8, 13, 16].map(|hosts| (name, (hosts, 1))));
     let powers_of_two = ["halving-doubling", "recursive-doubling"];
     let powers_of_two = powers_of_two.into_iter().flat_map(|name| [2, 4, 8, 16].map(|hosts| (name, (hosts, 1))));
-    let shared = [(2, 2), (2, 4), (4, 2), (4, 4), (3, 3)].map(|hosts| ("hierarchical", hosts));
+    let shared = SHARED.map(|hosts| ("hierarchical", hosts));
     for (name, hosts) in any.chain(powers_of_two).chain(shared) {
         // In few tiles, the pipeline's beginning and end count.
         let near = if name == "hierarchical" { 0.04 } else { 0.02 };
         for case in Case::all(all_reduce(name), hosts) {
             for (load, tolerance) in [(in_tiles(256 << 20, 8), near), (in_tiles(256 << 20, 64), 0.02)] {
+                case.compare(&load, case.simulated(&load, Sending::AtOnce), case.formula(&load), within(tolerance));
+            }
+        }
+    }
+}
+
+/// Many fetch from one at once, and where as many are sent as taken in, fetching changes nothing.
+#[test]
+fn what_is_fetched_takes_what_the_closed_formulas_say() {
+    let from_one = [CollectiveKind::Broadcast, CollectiveKind::Scatter].map(|kind| (kind, "direct"));
+    let on_one_host = from_one.into_iter().chain([all_reduce("direct"), all_reduce("ring")]);
+    let on_one_host = on_one_host.flat_map(|of| [2, 3, 4, 8, 16].map(|ranks| (of, (1, ranks))));
+    for (of, hosts) in on_one_host.chain(SHARED.map(|hosts| (all_reduce("hierarchical"), hosts))) {
+        for (overhead_s, gamma) in
+            OVERHEADS_S.into_iter().flat_map(|overhead_s| GAMMAS.map(|gamma| (overhead_s, gamma)))
+        {
+            let case = Case::new(of, hosts, overhead_s, gamma, true);
+            // The overheads of whoever lends to many are counted by the formula only.
+            let counted = overhead_s == 0.0 || of.0 == CollectiveKind::AllReduce;
+            let (least, tolerance) = if counted { (0, 1e-6) } else { (100 << 20, 0.02) };
+            for load in BYTES.into_iter().filter(|&bytes| bytes >= least).map(|bytes| in_tiles(bytes, 1)) {
                 case.compare(&load, case.simulated(&load, Sending::AtOnce), case.formula(&load), within(tolerance));
             }
         }

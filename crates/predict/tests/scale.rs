@@ -20,7 +20,7 @@ fn seconds(name: &str, shape: &str, tile_bytes: usize) -> f64 {
     let algorithm = registry::find(CollectiveKind::AllReduce, name).unwrap();
     let program = PreparedProgram::of_algorithm(algorithm, &Topology::regular(WORLD, 1), 0).unwrap();
     let prepared = begin.elapsed().as_secs_f64();
-    let speeds = Speeds { network: NetworkModel::TEN_GBE, hop_s: 1e-6 };
+    let speeds = Speeds { hop_s: 1e-6, ..Speeds::of(NetworkModel::TEN_GBE) };
     let network = Network::new(shape.parse().unwrap(), &Hosts::regular(WORLD, 1), &speeds).unwrap();
     let choice = PathChoice { spines: Spines::Hash { seed: 1 }, ..PathChoice::default() };
     let load = Load { bytes: BYTES, tile_bytes, window };

@@ -30,6 +30,7 @@ mod parameters;
 
 use crate::iteration_times::{IterationTimes, typical};
 use crate::measure::{median, relative_half_width};
+use crate::read_at_most::read_at_most;
 use clock::Clock;
 use events::Trace;
 use iteration::Iteration;
@@ -135,16 +136,12 @@ pub fn read_trace(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = BufReader::new(File::open(path)?);
     let is_packed = file.fill_buf()?.starts_with(&[0x1f, 0x8b]);
     let unpacked: Box<dyn Read> = if is_packed { Box::new(MultiGzDecoder::new(file)) } else { Box::new(file) };
-    let mut text = Vec::new();
-    unpacked.take(BYTES_MAX + 1).read_to_end(&mut text)?;
-    match text.len() as u64 > BYTES_MAX {
-        true => Err(io::Error::new(io::ErrorKind::FileTooLarge, "a trace of more than 4 GiB: record fewer iterations")),
-        false => Ok(text),
-    }
+    read_at_most(unpacked, BYTES_MAX, "a trace of more than 4 GiB: record fewer iterations")
 }
 
 /// The profile of the iterations in a trace, which do the same (but the first, of which a part may have been recorded): their
-/// medians. Time and memory grow with the trace, by n log n and linearly.
+/// medians. Time grows with the trace by n log n, and by the number of gradients times the arguments of an operation; memory
+/// linearly.
 ///
 /// # Errors
 /// It is no trace, or does not say what a profile needs.
@@ -160,7 +157,7 @@ pub fn profile_of_trace(text: &[u8], options: &TraceOptions) -> Result<TracedPro
     };
     let local_batch = options.local_batch.or(reading.samples).ok_or(TraceError::NoBatch)?;
     let profile = reading.profile(&trace, &clock, options, local_batch, all.len());
-    profile.check().map_err(TraceError::Inconsistent)?;
+    profile.check().and_then(|()| profile.check_pace()).map_err(TraceError::Inconsistent)?;
     let ends: Vec<f64> = all.iter().map(|iteration| clock.at(iteration.update_us.1)).collect();
     let between = ends.windows(2).map(|ends| (ends[1] - ends[0]) * S_PER_US);
     let iteration_s = (ends.len() > 1).then(|| median(between));
@@ -265,9 +262,13 @@ fn by_shape(
     Ok(Reading { tensors, times, samples: uses.samples(), macs, how })
 }
 
-/// An operation's time is that until the next one with parameters begins, and counts to the first of its parameters.
+/// An operation's time is that until the next one with parameters begins, and counts to the first of its parameters. The first
+/// step has that of what is frozen before it, too.
 fn times_by_shape(clock: &Clock, iteration: &Iteration<'_>, uses: &Uses<'_>) -> IterationTimes {
-    let starts: Vec<f64> = uses.takers().map(|(start_us, _)| clock.at(start_us)).collect();
+    let mut starts: Vec<f64> = uses.takers().map(|(start_us, _)| clock.at(start_us)).collect();
+    if let (Some(first), Some(known_us)) = (starts.first_mut(), parameters::first_known_us(iteration)) {
+        *first = first.min(clock.at(known_us));
+    }
     let ends = starts.iter().skip(1).copied().chain([clock.at(iteration.backward_us)]);
     let forward = uses.takers().zip(starts.iter().zip(ends)).flat_map(|((_, parameters), (&start, end))| {
         let seconds = (end - start).max(0.0) * S_PER_US;

@@ -57,6 +57,7 @@ mod planning;
 mod profile;
 mod profiling;
 mod random;
+mod read_at_most;
 mod recording;
 mod replay;
 mod report;

@@ -1,10 +1,12 @@
 //! Profiles by name or from a file.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 
 use paceline_plan::{BUILT_IN_PROFILES, Profile, ProfileError, ScaleError, built_in_profile, scaled_profile};
+
+use crate::read_at_most::read_at_most;
 
 /// Why there is no such profile.
 #[derive(Debug, thiserror::Error)]
@@ -86,7 +88,7 @@ fn named(name: &str) -> Result<Profile, ProfileSourceError> {
 }
 
 fn checked(profile: Profile, path: &str) -> Result<Profile, ProfileSourceError> {
-    match profile.check() {
+    match profile.check().and_then(|()| profile.check_pace()) {
         Ok(()) => Ok(profile),
         Err(source) => Err(ProfileSourceError::Inconsistent { path: path.to_owned(), source }),
     }
@@ -96,10 +98,5 @@ fn checked(profile: Profile, path: &str) -> Result<Profile, ProfileSourceError> 
 const BYTES_MAX: u64 = 256 << 20;
 
 fn read(name: &str) -> io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    File::open(name)?.take(BYTES_MAX + 1).read_to_end(&mut text)?;
-    match text.len() as u64 > BYTES_MAX {
-        true => Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is larger than any profile")),
-        false => Ok(text),
-    }
+    read_at_most(File::open(name)?, BYTES_MAX, "it is larger than any profile")
 }

@@ -1,10 +1,12 @@
 //! Lists of a model's tensors, such as `data/*_tensors.csv`: a line for each, in the model's order, below a line of names.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 
 use paceline_plan::ProfileTensor;
+
+use crate::read_at_most::read_at_most;
 
 /// Why there is no list.
 #[derive(Debug, thiserror::Error)]
@@ -39,9 +41,9 @@ const BYTES_MAX: u64 = 64 << 20;
 /// It cannot be read, or makes no sense; the message names file, line and reason.
 pub fn read_tensor_list(path: &Path) -> Result<Vec<ProfileTensor>, TensorListError> {
     let name = path.display().to_string();
-    let mut text = String::new();
-    let read = File::open(path).and_then(|file| file.take(BYTES_MAX).read_to_string(&mut text));
-    read.map_err(|source| TensorListError::Unreadable { path: name.clone(), source })?;
+    let read = File::open(path).and_then(|file| read_at_most(file, BYTES_MAX, "it is larger than any list"));
+    let text = read.and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other));
+    let text = text.map_err(|source| TensorListError::Unreadable { path: name.clone(), source })?;
     parse_tensor_list(&text).map_err(|(line, what)| TensorListError::Malformed { path: name, line, what })
 }
 
@@ -112,5 +114,15 @@ mod tests {
         }
         let error = read_tensor_list(Path::new("/no/such/file")).unwrap_err().to_string();
         assert!(error.contains("/no/such/file cannot be read"), "{error}");
+    }
+
+    #[test]
+    fn a_list_that_is_too_long_is_refused_and_not_cut() {
+        let path = std::env::temp_dir().join(format!("paceline-tensors-{}.csv", std::process::id()));
+        // A file with a hole takes no room.
+        File::create(&path).and_then(|file| file.set_len(BYTES_MAX + 1)).unwrap();
+        let error = read_tensor_list(&path).unwrap_err().to_string();
+        let _ = std::fs::remove_file(&path);
+        assert!(error.contains("cannot be read: it is larger than any list"), "{error}");
     }
 }

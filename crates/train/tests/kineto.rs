@@ -20,11 +20,14 @@ struct Recording {
     gpu_us: Option<f64>,
     /// The samples come so late.
     late_us: f64,
+    /// A frozen linear layer comes first and takes so long.
+    frozen_us: Option<f64>,
     /// Calls of modules.
     stacks: bool,
 }
 
-const PLAIN: Recording = Recording { iterations: 3, shapes: true, gpu_us: None, late_us: 0.0, stacks: false };
+const PLAIN: Recording =
+    Recording { iterations: 3, shapes: true, gpu_us: None, late_us: 0.0, frozen_us: None, stacks: false };
 
 /// Writes events.
 struct Recorder {
@@ -92,6 +95,9 @@ impl Recorder {
         let began_us = self.now_us;
         self.operation("aten::zeros", 5.0, json!([[], [], []]));
         self.now_us += self.recording.late_us;
+        if let Some(frozen_us) = self.recording.frozen_us {
+            self.operation("aten::linear", frozen_us, json!([[4, 6, 8], [9, 8], []]));
+        }
         self.module("Embedding_0", 20.0 * slower);
         self.operation("aten::embedding", 20.0 * slower, json!([[100, 8], [4, 6], [], [], []]));
         self.module("Linear_0", 40.0);
@@ -203,6 +209,18 @@ fn a_trace_that_pytorch_has_written_is_read() {
     let empty: Vec<usize> = profile.forward.iter().filter(|step| step.seconds == 0.0).map(|step| step.tensor).collect();
     assert_eq!(empty, [4, 6, 8, 10]);
     assert!(profile.update_s > 0.0 && iteration_s.is_some_and(|seconds| seconds > profile.iteration_s()));
+}
+
+/// What is frozen has no gradients, and computes all the same.
+#[test]
+fn what_is_frozen_counts_to_forward() {
+    let plain = read(PLAIN, &options()).profile;
+    let late = read(Recording { frozen_us: Some(500.0), late_us: 300.0, ..PLAIN }, &options()).profile;
+    assert_eq!(names(&late), names(&plain));
+    assert_eq!(steps(&late.forward), [(0, 520.0), (1, 50.0), (2, 0.0), (0, 110.0)]);
+    assert_eq!(steps(&late.backward), steps(&plain.backward));
+    // How much it multiplies is known of the whole model, or of nothing.
+    assert_eq!((late.local_batch, late.forward_macs_per_sample()), (4, None));
 }
 
 #[test]

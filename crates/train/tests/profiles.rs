@@ -14,6 +14,9 @@ fn what_pytorch_measured_is_read() {
     // The embedding is also the last layer.
     assert_eq!((profile.use_order()[0], *profile.ready_order().last().unwrap()), (0, 0));
     assert!(profile.forward_s() > 0.0 && profile.backward_s() > 0.0 && profile.update_s > 0.0);
+    // Of each of 16 tokens: two linear layers of 64 and 256, and the embedding of 100 as the last layer.
+    assert_eq!(profile.forward_macs_per_sample(), Some(16 * (2 * 64 * 256 + 64 * 100)));
+    assert_eq!(profile.tensors[0].forward_macs_per_sample, 16 * 64 * 100);
     assert_eq!(load_profile("bert-base@rtx2080ti").unwrap().tensors.len(), 206);
 }
 
@@ -38,6 +41,15 @@ fn a_profile_is_scaled_to_a_gpu_that_one_does_not_have() {
     }
 }
 
+/// The lines of a profile, all times 0.
+fn without_time(profile: &str) -> String {
+    let line = |line: &str| {
+        let time = ["\"seconds\": ", "\"update_s\": "].into_iter().find_map(|key| Some((line.split_once(key)?.0, key)));
+        time.map_or(line.to_owned(), |(before, key)| format!("{before}{key}0"))
+    };
+    profile.lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
 #[test]
 fn what_is_wrong_with_a_profile_is_said() {
     let good = fs::read_to_string(MEASURED).unwrap();
@@ -45,8 +57,12 @@ fn what_is_wrong_with_a_profile_is_said() {
     let name = path.display().to_string();
     let cases = [
         (good.replace("\"tensor\": 6", "\"tensor\": 7"), "forward[6].tensor is 7, and there are 7 tensors"),
-        (good.replacen("\"seconds\": 0.0", "\"seconds\": -1.0", 1), "forward[2].seconds is no time"),
+        (
+            good.replacen("\"seconds\": 0.0", "\"seconds\": -1.0", 1),
+            "forward[2].seconds is -1.0; give seconds, from 0 to 10⁹",
+        ),
         (good.replacen("\"seconds\": 0.0", "\"seconds\": 1e999", 1), "number out of range"),
+        (without_time(&good), "forward takes no time, and neither does anything else"),
         (good.replacen("\"schema\": 1", "\"schema\": 9", 1), "schema 9"),
         (good.replacen("\"elements\": 6400", "\"elements\": 0", 1), "tensors[0].elements is 0"),
         (good.replacen("\"update_s\"", "\"updates\"", 1), "unknown field `updates`"),

@@ -17,6 +17,7 @@ pub struct Summary {
     tensors: usize,
     parameters: usize,
     local_batch: usize,
+    extrapolated_from: Option<usize>,
     iterations: Option<usize>,
     forward_s: f64,
     backward_s: f64,
@@ -39,7 +40,7 @@ pub struct Summary {
 impl Summary {
     /// Of a profile.
     pub fn new(made: &Made) -> Summary {
-        let Made { profile, threads, iterations, iteration_s, peak_bytes } = made;
+        let Made { profile, threads, iterations, iteration_s, peak_bytes, extrapolated_from } = made;
         let samples_per_s = profile.local_batch as f64 / profile.iteration_s();
         let memory = profile.memory.as_ref();
         Summary {
@@ -50,6 +51,7 @@ impl Summary {
             tensors: profile.tensors.len(),
             parameters: profile.parameters(),
             local_batch: profile.local_batch,
+            extrapolated_from: *extrapolated_from,
             iterations: *iterations,
             forward_s: profile.forward_s(),
             backward_s: profile.backward_s(),
@@ -79,6 +81,9 @@ impl Summary {
         let uncertainty = self.uncertainty.map(|share| format!(" ± {:.1} %", 100.0 * share)).unwrap_or_default();
         let speed = digits(self.samples_per_s, 4);
         writeln!(out, "forward {forward}, backward {backward}, update {update}: {speed} samples/s{uncertainty} alone")?;
+        if let Some(samples) = self.extrapolated_from {
+            writeln!(out, "extrapolated from a local batch of {samples}; how well others use the device is not known")?;
+        }
         if let Some(iteration_s) = self.iteration_s {
             let outside_s = (iteration_s - profile.iteration_s()).max(0.0);
             writeln!(out, "an iteration takes {}, {} of it none of these", time(iteration_s), time(outside_s))?;

@@ -47,7 +47,7 @@ impl<'a> Simulated<'a> {
         let load = Load { bytes, tile_bytes, window: WINDOW };
         let by_rank = (0..self.world.workers).map(|rank| rank / self.world.per_host).collect();
         let Some(hosts) = Hosts::of_ranks(by_rank) else { return Ok(1.0) };
-        let speeds = Speeds::of(self.cluster.network());
+        let speeds = Speeds { fetched: self.cluster.within.fetched, ..Speeds::of(self.cluster.network()) };
         let seconds = |shape: Shape| -> Result<f64, PredictError> {
             let network = Network::new(shape, &hosts, &speeds)?;
             let combining = Combining::InsteadOfReceiving;

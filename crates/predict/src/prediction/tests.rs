@@ -133,7 +133,7 @@ fn job<'a>(cluster: &'a Cluster, profile: &'a Profile, strategy: &'a paceline_st
 /// The intervals of constants become one of the prediction: wider with wider ones, and around it.
 #[test]
 fn intervals_follow_those_of_the_constants() {
-    let profile = built_in_profile("bert-base").expect("it is built in");
+    let profile = Profile { uncertainty: None, ..built_in_profile("bert-base").expect("it is built in") };
     let wfbp = strategy("schedule=wfbp,arch=a2a:ring");
     let mut cluster = first_fit("10GbE");
     let exact = predict(&job(&cluster, &profile, &wfbp)).expect("a prediction");

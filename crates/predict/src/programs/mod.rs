@@ -22,6 +22,12 @@
 //! takes up to a quarter longer. Tiles that overlap take up to a fifth longer than the formula of a tree, as they do in a
 //! walk. Direct-scatter, whose formula is a rough one, takes up to half as long again in turn; at once, 3.2 times as long
 //! for 16 ranks: whoever combines in the order of the ranks waits for a sender that serves everybody.
+//!
+//! Where receivers fetch within their host ([`crate::topology::Speeds::fetched`]), both depths have many fetch from one as fast as
+//! one does; the overheads of such a sender, which the formulas count one after the other, are not counted here, and
+//! [`Sending::InTurn`] would have it lend to one at a time. Not modelled is what a cluster's links lose when many use them:
+//! incast ([`paceline_plan::LinkCosts::contention`]), for streams that meet share a port and lose nothing by that, and
+//! `across.contention` ([`paceline_plan::Cluster::link_costs_among`]), unless the caller has put it into beta.
 
 mod prepared;
 mod run;

@@ -93,7 +93,7 @@ fn every_algorithm_ends_on_every_shape() {
             if !algorithm.supports(world) {
                 continue;
             }
-            let speeds = Speeds { network: NetworkModel::TEN_GBE, hop_s: 1e-6 };
+            let speeds = Speeds { hop_s: 1e-6, ..Speeds::of(NetworkModel::TEN_GBE) };
             let network = Network::new(shape.parse().unwrap(), &hosts, &speeds).unwrap();
             let program = PreparedProgram::of_algorithm(algorithm, &topology, 0).unwrap();
             for combining in [Combining::Beside, Combining::InsteadOfReceiving] {

@@ -51,6 +51,8 @@ impl Case {
             let iteration_s = profile.forward_s() + profile.backward_s() + profile.update_s;
             if iteration_s > 0.0 {
                 stretch(&mut profile, row.local_batch as f64 / samples_per_s / iteration_s);
+                // It was measured on the device itself.
+                profile.uncertainty = None;
             }
         }
         let known = METHODS.iter().find(|(name, _)| same(name, &row.method));
@@ -149,6 +151,10 @@ mod tests {
         assert_eq!(case.profile.local_batch, 8);
         assert!((case.alone_s() - 0.08).abs() < 1e-12, "{}", case.alone_s());
         assert!((case.profile.backward_s() / case.profile.forward_s() - 2.0).abs() < 1e-9);
+        // Then the profile's own time does not matter, nor how uncertain it is.
+        let uncertainty =
+            |samples_per_s| self::case("ResNet50", "WFBP-A2A", samples_per_s).unwrap().profile.uncertainty;
+        assert!(uncertainty("100").is_none() && uncertainty("").is_some());
     }
 
     /// Partitions cost time each, so it matters that there are as many.

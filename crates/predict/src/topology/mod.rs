@@ -58,6 +58,9 @@ pub struct Speeds {
     pub network: NetworkModel,
     /// Seconds that a switch beyond the first adds to a message's latency.
     pub hop_s: f64,
+    /// Do receivers fetch from within their hosts ([`paceline_plan::LinkCosts::fetched`])? Then the sender's port is not in
+    /// the way: many fetch from one as fast as one does.
+    pub fetched: bool,
 }
 
 /// Which of several routes between two ranks. What does not matter in a shape is ignored. The default is what hardware
@@ -76,7 +79,8 @@ pub struct PathChoice {
 /// How the traffic between two switches of a fat-tree spreads over the spines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spines {
-    /// By the receiver's number, modulo the number of spines: the shifts of a ring never meet.
+    /// By the receiver's number, modulo the number of spines: the shifts of a ring never meet where all switches are full and
+    /// have a spine for each of their hosts.
     ///
     /// Source: D-mod-K in Zahavi, "Fat-tree routing and node ordering providing contention free traffic for MPI global
     /// collectives" (2012).
@@ -127,9 +131,9 @@ enum Wiring {
 const BETA_MIN: f64 = 1e-15;
 
 impl Speeds {
-    /// Of a network whose switches add nothing.
+    /// Of a network whose switches add nothing, and whose receivers fetch nothing.
     pub fn of(network: NetworkModel) -> Speeds {
-        Speeds { network, hop_s: 0.0 }
+        Speeds { network, hop_s: 0.0, fetched: false }
     }
 
     fn check(&self) -> Result<(), TopologyError> {
@@ -153,10 +157,11 @@ impl Speeds {
     }
 }
 
-const NO_TIME: &str = "give seconds, at least 0";
+const NO_TIME: &str = "give seconds, from 0 to 10⁶";
 
+/// As long as a cluster's constants may be. What is sent in that time is still a number.
 fn is_time(seconds: f64) -> bool {
-    seconds >= 0.0 && seconds.is_finite()
+    (0.0..=1e6).contains(&seconds)
 }
 
 /// Bytes per second of a class of links.
@@ -229,8 +234,9 @@ impl Network {
 
     /// The way from one rank to another; empty from a rank to itself.
     ///
-    /// Between ranks of one host it leads through their two ports there. Between hosts it also does where several ranks
-    /// share the host, unless the network is the faster one: then what leaves the host evidently goes past these ports.
+    /// Between ranks of one host it leads through their two ports there; through the receiver's alone, where that fetches.
+    /// Between hosts it also leads through the ranks' ports where several ranks share the host, unless the network is the
+    /// faster one: then what leaves the host evidently goes past these ports.
     ///
     /// # Panics
     /// If there is no such rank.
@@ -240,13 +246,15 @@ impl Network {
         if from == to {
             return Route { links: Vec::new(), latency_s: 0.0, overhead_bytes: 0.0 };
         }
-        let (mut links, overhead_s) = match sender == receiver {
-            true => (vec![rank_out(from), rank_in(to)], within.overhead_s),
-            false => (self.path(sender, receiver, choice), across.overhead_s),
-        };
+        if sender == receiver {
+            let links = if self.speeds.fetched { vec![rank_in(to)] } else { vec![rank_out(from), rank_in(to)] };
+            let overhead_bytes = within.overhead_s * capacity(within);
+            return Route { links, latency_s: within.alpha_s - within.overhead_s, overhead_bytes };
+        }
+        let mut links = self.path(sender, receiver, choice);
         let latency_s = links.iter().map(|&link| self.links[link as usize].latency_s).sum();
-        let overhead_bytes = overhead_s * self.links[links[0] as usize].capacity;
-        if sender != receiver && within.beta_s_per_byte <= across.beta_s_per_byte {
+        let overhead_bytes = across.overhead_s * self.links[links[0] as usize].capacity;
+        if within.beta_s_per_byte <= across.beta_s_per_byte {
             // Its latency is part of alpha already.
             if self.shared[sender] {
                 links.insert(0, rank_out(from));

@@ -8,6 +8,7 @@ const SPEEDS: Speeds = Speeds {
         across: LinkClass { alpha_s: 30e-6, overhead_s: 10e-6, beta_s_per_byte: 1e-9 },
     },
     hop_s: 2e-6,
+    fetched: false,
 };
 
 const SHAPES: [&str; 11] = [
@@ -84,6 +85,18 @@ fn a_message_between_hosts_costs_what_its_class_says() {
 }
 
 #[test]
+fn what_is_fetched_takes_the_receivers_port_only() {
+    let speeds = Speeds { fetched: true, ..SPEEDS };
+    let fetched = Network::new(Shape::Flat, &Hosts::regular(4, 2), &speeds).unwrap();
+    let (choice, sent) = (PathChoice::default(), network("flat", 4, 2));
+    let (there, before) = (fetched.route(0, 1, &choice), sent.route(0, 1, &choice));
+    assert_eq!(there, Route { links: before.links[1..].to_vec(), ..before });
+    assert_eq!(nodes(&fetched, 0, 1, &choice), [Node::Host(0), Node::Rank(1)]);
+    // Nobody reads the memory of another host.
+    assert_eq!(fetched.route(1, 2, &choice), sent.route(1, 2, &choice));
+}
+
+#[test]
 fn a_network_that_is_faster_than_the_ports_of_a_host_goes_past_them() {
     let speeds = Speeds::of(NetworkModel::HUNDRED_GB_IB);
     let network = Network::new(Shape::Flat, &Hosts::regular(2, 4), &speeds).unwrap();
@@ -119,6 +132,10 @@ fn shifts_never_meet_on_spines_that_are_chosen_by_the_receiver_and_do_by_a_hash(
     for shift in 1..16 {
         assert_eq!(busiest(shift, &PathChoice::default()), 1, "shift {shift}");
     }
+    // Where the last switch has two hosts, 5 sends to 8 and 7 to 0 by one spine.
+    let short = self::network("fat-tree:4:1", 10, 1);
+    let spine = |from, to| nodes(&short, from, to, &PathChoice::default())[2];
+    assert_eq!(spine(5, 8), spine(7, 0));
     // Four flows on four spines miss each other with probability 4!/4⁴ = 0.09, and there are four switches.
     let meet = (0..100).filter(|&seed| busiest(4, &hash(seed)) > 1).count();
     assert!(meet > 90, "only {meet} of 100 seeds");
@@ -194,9 +211,11 @@ fn a_speed_that_is_no_time_is_refused_by_its_name() {
         Network::new(Shape::Flat, &Hosts::regular(2, 1), &speeds).unwrap_err().to_string()
     };
     let within = refused(&|speeds| speeds.network.within.alpha_s = f64::NAN);
-    assert_eq!(within, "within.alpha_s is NaN: give seconds, at least 0");
+    assert_eq!(within, "within.alpha_s is NaN: give seconds, from 0 to 10⁶");
     let across = refused(&|speeds| speeds.network.across.beta_s_per_byte = -1.0);
-    assert_eq!(across, "across.beta_s_per_byte is -1: give seconds, at least 0");
+    assert_eq!(across, "across.beta_s_per_byte is -1: give seconds, from 0 to 10⁶");
+    let endless = refused(&|speeds| (speeds.network.across.alpha_s, speeds.network.across.overhead_s) = (1e300, 1e300));
+    assert!(endless.starts_with("across.alpha_s is 1"), "{endless}");
     assert!(refused(&|speeds| speeds.hop_s = f64::INFINITY).starts_with("hop_s is inf"));
     let longer = refused(&|speeds| speeds.network.across.overhead_s = 1.0);
     assert_eq!(longer, "across.overhead_s is 1: it is part of alpha_s, and at most as long");

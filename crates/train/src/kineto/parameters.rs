@@ -57,6 +57,9 @@ struct Taker<'a> {
     is_known: bool,
 }
 
+/// What has more arguments than this takes no parameters: each gradient that it might take is compared with all of them.
+const ARGUMENTS_MAX: usize = 10_000;
+
 /// The outermost known operations, and the outermost of the others that have arguments.
 fn takers<'a>(forward: &[&'a Event]) -> Vec<Taker<'a>> {
     let (mut known_until_us, mut other_until_us) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
@@ -76,7 +79,7 @@ fn takers<'a>(forward: &[&'a Event]) -> Vec<Taker<'a>> {
         } else if event.start_us >= other_until_us {
             let slots: Vec<Slot<'a>> =
                 shapes.iter().map(|shape| (shape, "parameter")).enumerate().filter_map(slot).collect();
-            if !slots.is_empty() {
+            if (1..=ARGUMENTS_MAX).contains(&slots.len()) {
                 other_until_us = event.end_us;
                 takers.push(Taker { event, slots, is_known: false });
             }
@@ -85,10 +88,14 @@ fn takers<'a>(forward: &[&'a Event]) -> Vec<Taker<'a>> {
     takers
 }
 
-/// When forward comes to the first operation that has parameters by its name, or to the first one of all.
+/// When forward comes to the first operation that has parameters by its name, whether they are trained or frozen.
+pub(super) fn first_known_us(iteration: &Iteration<'_>) -> Option<f64> {
+    iteration.forward.iter().find(|event| known(&event.name).is_some()).map(|event| event.start_us)
+}
+
+/// The same, or when forward comes to its first operation, if it has none that is known.
 pub(super) fn first_taker_us(iteration: &Iteration<'_>) -> Option<f64> {
-    let first = iteration.forward.iter().find(|event| known(&event.name).is_some());
-    first.or(iteration.forward.first()).map(|event| event.start_us)
+    first_known_us(iteration).or_else(|| iteration.forward.first().map(|event| event.start_us))
 }
 
 /// Which operation uses which parameters. Parameters are counted in the order of their first use, those of an operation in
@@ -120,7 +127,7 @@ impl<'a> Uses<'a> {
     /// Walks through forward with the gradients, the last one first: each operation takes the next ones as long as they have
     /// the shapes of its arguments. An operation that is not known takes one only if there are more gradients of its shape
     /// than known operations ahead that could take them. What a known operation has not taken is a parameter that was used
-    /// before, if there is exactly one of its shape. Linear in operations and gradients.
+    /// before, if there is exactly one of its shape. Linear in operations, and in gradients times the arguments of an operation.
     ///
     /// # Errors
     /// A gradient that fits no operation.
@@ -393,6 +400,17 @@ mod tests {
         assert_eq!(found(&forward, &gradients), [(1.0, vec![0, 1])]);
         // A frozen weight has no gradient, and nothing was used before that it could be.
         assert_eq!(found(&forward, &[&[8]]), [(1.0, vec![0])]);
+    }
+
+    #[test]
+    fn an_operation_with_too_many_arguments_takes_nothing() {
+        let shape: &[usize] = &[2, 3];
+        let gradients = [shape; 2];
+        let many = vec![shape; ARGUMENTS_MAX + 1];
+        let fewer = operations(&[("own::all", &many[1..])]);
+        assert_eq!(found(&fewer, &gradients), [(0.0, vec![0, 1])]);
+        let too_many = operations(&[("own::all", &many[..])]);
+        assert!(matches!(uses(&too_many, &gradients), Err(TraceError::Accumulated | TraceError::Homeless { .. })));
     }
 
     #[test]
