@@ -153,6 +153,15 @@ pub(crate) fn busy_folding(link: &LinkCost, bytes: f64) -> f64 {
     busy(link, bytes) + link.gamma * bytes
 }
 
+/// One rank sends `bytes` to each of the others, or takes in as many from each, one message after the other.
+pub(crate) fn one_to_each(world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
+    if world == 1 {
+        return TileSeconds::NONE;
+    }
+    let next = (world - 1) as f64 * busy(link, bytes);
+    TileSeconds::pipeline(link.latency() + next, next)
+}
+
 /// One rank lends `bytes` to each of the others, who fetch them at once ([`LinkCosts::fetched`]).
 pub(crate) fn fetched_from_one(world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
     if world == 1 {

@@ -2,7 +2,7 @@
 
 use paceline_plan::{CollectiveKind, LinkCost, Rank};
 
-use crate::algorithm::busy;
+use crate::algorithm::one_to_each;
 use crate::arithmetic::{ahead, behind};
 use crate::{FlatAlgorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 
@@ -62,11 +62,7 @@ impl FlatAlgorithm for Direct {
 
     /// With input and output apart, as most callers have them. In place, half of the blocks are copied first.
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
-        if world == 1 {
-            return TileSeconds::NONE;
-        }
-        let next = (world - 1) as f64 * busy(link, bytes);
-        TileSeconds::pipeline(link.latency() + next, next)
+        one_to_each(world, bytes, link)
     }
 }
 

@@ -1,6 +1,6 @@
 use paceline_plan::{CollectiveKind, LinkCost, Rank};
 
-use crate::algorithm::{busy, fetched_from_one};
+use crate::algorithm::{fetched_from_one, one_to_each};
 use crate::{FlatAlgorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 
 /// Direct: the root sends to everybody else. Nobody passes anything on, so each takes the data from where the root has it
@@ -56,11 +56,7 @@ impl FlatAlgorithm for Direct {
     }
 
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
-        if world == 1 {
-            return TileSeconds::NONE;
-        }
-        let next = (world - 1) as f64 * busy(link, bytes);
-        TileSeconds::pipeline(link.latency() + next, next)
+        one_to_each(world, bytes, link)
     }
 
     /// All fetch at once.
