@@ -19,6 +19,7 @@ pub use record::RECORDED_ITERATIONS;
 pub use statistics::student_t_975;
 pub(crate) use statistics::{median, relative_half_width};
 
+use crate::error::TrainError;
 use crate::timeline::Timeline;
 
 /// How a cell is measured. The default is the study's protocol: 10 iterations to warm up, 100 that count.
@@ -64,6 +65,21 @@ pub enum Length {
         /// No further iterations so long after the first one that counts, once there are `at_least`.
         budget: Duration,
     },
+}
+
+impl Length {
+    /// Is there something to measure: iterations, of so many samples, on so many threads?
+    pub(crate) fn check_with(self, local_batch: usize, threads: usize) -> Result<(), TrainError> {
+        let iterations = match self {
+            Length::Iterations(count) => count,
+            Length::Confident { at_most, .. } => at_most,
+        };
+        let counts = [("local batch", local_batch), ("iterations", iterations), ("threads", threads)];
+        match counts.iter().find(|(_, count)| *count == 0) {
+            Some((name, _)) => Err(TrainError::Options(format!("{name} must be at least 1"))),
+            None => Ok(()),
+        }
+    }
 }
 
 impl MeasureOptions {

@@ -85,14 +85,7 @@ pub fn profile_model(
 
 impl ProfileOptions {
     fn check(&self, data: &Dataset) -> Result<(), TrainError> {
-        let iterations = match self.length {
-            Length::Iterations(count) => count,
-            Length::Confident { at_most, .. } => at_most,
-        };
-        let counts = [("local batch", self.local_batch), ("iterations", iterations), ("threads", self.threads)];
-        if let Some((name, _)) = counts.iter().find(|(_, count)| *count == 0) {
-            return Err(TrainError::Options(format!("{name} must be at least 1")));
-        }
+        self.length.check_with(self.local_batch, self.threads)?;
         if data.len() < self.local_batch {
             let (samples, batch) = (data.len(), self.local_batch);
             return Err(TrainError::Options(format!(

@@ -360,14 +360,7 @@ impl MeasureOptions {
     /// # Errors
     /// [`TrainError::Options`] names the option that does not; [`TrainError::Strategy`].
     fn check(&self) -> Result<Strategy, TrainError> {
-        let iterations = match self.length {
-            Length::Iterations(count) => count,
-            Length::Confident { at_most, .. } => at_most,
-        };
-        let counts = [("local batch", self.local_batch), ("iterations", iterations), ("threads", self.threads)];
-        if let Some((name, _)) = counts.iter().find(|(_, count)| *count == 0) {
-            return Err(TrainError::Options(format!("{name} must be at least 1")));
-        }
+        self.length.check_with(self.local_batch, self.threads)?;
         if !(self.dilate.is_finite() && self.dilate >= 1.0) {
             return Err(TrainError::Options(format!("dilate {} must be at least 1", self.dilate)));
         }
