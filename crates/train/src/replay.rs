@@ -107,6 +107,7 @@ impl ReplayBackend {
         for index in 0..self.profile.forward.len() {
             let step = self.profile.forward[index];
             if self.first[index] {
+                let late = self.late;
                 self.catch_up(*clock);
                 let mut updated = false;
                 let held_up = gate.need(step.tensor, &mut |access| {
@@ -115,7 +116,8 @@ impl ReplayBackend {
                     Ok(())
                 })?;
                 if !held_up.is_zero() {
-                    *clock = Instant::now();
+                    // It would have had to wait here in any case.
+                    (self.late, *clock) = (late, Instant::now());
                 }
                 if updated {
                     let share = self.profile.tensors[step.tensor].elements as f64 / elements;
@@ -191,5 +193,67 @@ impl Backend for ReplayBackend {
 
     fn evaluate(&mut self, _batch: &Batch) -> Result<Evaluation, BackendError> {
         Ok(Evaluation::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{GradientSink, Lend, SinkClosed};
+
+    /// Starting the exchange takes this long.
+    const START: Duration = Duration::from_millis(200);
+
+    /// Takes its time behind the last gradient.
+    struct SlowSink;
+
+    impl GradientSink for SlowSink {
+        fn ready(&mut self, _parameter: TensorId, _gradient: Option<&[f32]>) -> Result<(), SinkClosed> {
+            Ok(())
+        }
+
+        fn write(&mut self, parameter: TensorId, _: &mut dyn FnMut(usize, &mut [f32])) -> Result<bool, SinkClosed> {
+            if parameter == 0 {
+                thread::sleep(START);
+            }
+            Ok(true)
+        }
+    }
+
+    /// Holds up each first step by this much, or says so.
+    struct Gate(Duration);
+
+    impl ForwardGate for Gate {
+        fn need(&mut self, _parameter: TensorId, _values: Lend<'_>) -> Result<Duration, BackendError> {
+            Ok(self.0)
+        }
+    }
+
+    /// The lateness of the second of two passes.
+    fn second(gate: &mut Gate) -> Duration {
+        let profile: Profile = serde_json::from_str(
+            r#"{"schema": 1, "model": "two", "device": "none", "source": "made up",
+                "local_batch": 1, "update_s": 0,
+                "tensors": [{"name": "a", "elements": 1}, {"name": "b", "elements": 1}],
+                "forward": [{"tensor": 0, "seconds": 0.001}, {"tensor": 1, "seconds": 0.001}],
+                "backward": [{"tensor": 1, "seconds": 0.001}, {"tensor": 0, "seconds": 0.001}]}"#,
+        )
+        .unwrap();
+        let mut replay = ReplayBackend::new(&profile, 1.0, 0, 1).unwrap();
+        let sink: SharedSink = Arc::new(Mutex::new(SlowSink));
+        for _ in 0..2 {
+            replay.gradients(&ReplayBackend::batch(), gate, &sink).unwrap();
+        }
+        let lateness = lock(&replay.monitor).lateness[1];
+        lateness
+    }
+
+    #[test]
+    fn what_waits_for_communication_is_not_late() {
+        let held_up = second(&mut Gate(Duration::from_millis(1)));
+        assert!(held_up < START / 2, "{held_up:?}: starting the exchange is communication");
+        // Forward would have begun 200 ms ago.
+        let open = second(&mut Gate(Duration::ZERO));
+        assert!(open > START / 2, "{open:?}: nothing but this worker held it up");
     }
 }
