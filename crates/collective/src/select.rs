@@ -40,6 +40,29 @@ pub fn cheapest(
     costs: &LinkCosts,
     admits: impl Fn(&dyn Algorithm) -> bool,
 ) -> Option<Choice> {
+    cheapest_in(tile_sizes(), kind, topology, bytes, costs, admits)
+}
+
+/// [`cheapest`] for blocks that are cut into tiles of `tile_bytes`, as somebody has decided.
+pub fn cheapest_in_tiles(
+    tile_bytes: usize,
+    kind: CollectiveKind,
+    topology: &Topology,
+    bytes: usize,
+    costs: &LinkCosts,
+    admits: impl Fn(&dyn Algorithm) -> bool,
+) -> Option<Choice> {
+    cheapest_in(std::iter::once(tile_bytes), kind, topology, bytes, costs, admits)
+}
+
+fn cheapest_in(
+    tile_sizes: impl Iterator<Item = usize> + Clone,
+    kind: CollectiveKind,
+    topology: &Topology,
+    bytes: usize,
+    costs: &LinkCosts,
+    admits: impl Fn(&dyn Algorithm) -> bool,
+) -> Option<Choice> {
     let admitted = || registry::of_kind(kind).filter(|it| it.supports(topology.world()) && admits(*it));
     // In which order servers add up stands in no plan: it follows from who shares a host, not from what was measured.
     let adds_on_hosts = matches!(kind, CollectiveKind::PushPull | CollectiveKind::Push) && !topology.is_flat();
@@ -52,7 +75,7 @@ pub fn cheapest(
     let of = |algorithms: &mut dyn Iterator<Item = &'static dyn Algorithm>| {
         let choices: Vec<Choice> = algorithms
             .filter_map(|algorithm| {
-                let choices = tile_sizes().map(|tile_bytes| {
+                let choices = tile_sizes.clone().map(|tile_bytes| {
                     let seconds = algorithm.seconds(topology, bytes, tile_bytes, costs);
                     Choice { algorithm, tile_bytes, seconds }
                 });
@@ -82,7 +105,7 @@ fn fewest_rounds(choices: &[Choice], cheapest: Choice, topology: &Topology) -> C
 }
 
 /// The powers of two in [`TILE_BYTES`].
-fn tile_sizes() -> impl Iterator<Item = usize> {
+fn tile_sizes() -> impl Iterator<Item = usize> + Clone {
     std::iter::successors(Some(*TILE_BYTES.start()), |bytes| Some(bytes * 2))
         .take_while(|bytes| TILE_BYTES.contains(bytes))
 }
@@ -124,6 +147,17 @@ mod tests {
         let choice = cheapest(CollectiveKind::Broadcast, &Topology::flat(8), 1 << 24, &COSTS, |_| true).unwrap();
         // The optimum of (n − 2 + S/c)(alpha + c·beta) is c = √(S·alpha/((n − 2)·beta)): 236 KiB.
         assert_eq!(choice.tile_bytes, 1 << 18, "{choice:?}");
+    }
+
+    /// A chain lives by its tiles: what travels whole takes another way.
+    #[test]
+    fn what_may_not_be_cut_takes_what_is_cheapest_whole() {
+        let (ranks, kind, bytes) = (Topology::flat(8), CollectiveKind::Broadcast, 1 << 24);
+        let cut = cheapest(kind, &ranks, bytes, &COSTS, |_| true).unwrap();
+        let whole = cheapest_in_tiles(bytes, kind, &ranks, bytes, &COSTS, |_| true).unwrap();
+        assert_eq!(whole.tile_bytes, bytes);
+        assert_ne!(whole.algorithm.name(), cut.algorithm.name());
+        assert!(whole.seconds < cut.algorithm.seconds(&ranks, bytes, bytes, &COSTS), "{whole:?}");
     }
 
     #[test]

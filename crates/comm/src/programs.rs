@@ -43,7 +43,7 @@ impl Choice {
 type ScheduleKey = (u8, Topology, usize, usize, bool);
 
 /// Collective, topology, bytes of a block, whether blocks differ, algorithm that the caller named.
-type ChoiceKey = (CollectiveKind, Topology, usize, bool, Option<u8>);
+type ChoiceKey = (CollectiveKind, Topology, usize, bool, Option<u8>, Option<usize>);
 
 /// The choices made, and at which costs.
 #[derive(Default)]
@@ -93,25 +93,15 @@ impl Programs {
         settings: &Settings,
     ) -> Result<Choice, CommError> {
         let index = settings.algorithm.and_then(index_of);
-        let key = (kind, topology.clone(), block_bytes, variable, index);
+        let key = (kind, topology.clone(), block_bytes, variable, index, settings.chunk_bytes);
         let mut choices = self.choices.lock().unwrap_or_else(PoisonError::into_inner);
         // What was cheapest at other costs need not be now.
         if choices.costs.replace(*costs) != Some(*costs) || choices.made.len() > CHOICES_MAX {
             choices.made.clear();
         }
-        let known = choices.made.get(&key).copied();
-        let mut choice = match known {
-            Some(choice) => choice,
-            None => {
-                let choice = cheapest(kind, topology, block_bytes, variable, costs, settings.algorithm);
-                choices.made.insert(key, choice);
-                choice
-            }
-        };
-        if let Some(tile_bytes) = settings.chunk_bytes {
-            choice.tile_bytes = tile_bytes;
-        }
-        Ok(choice)
+        let choice =
+            choices.made.entry(key).or_insert_with(|| cheapest(kind, topology, block_bytes, variable, costs, settings));
+        Ok(*choice)
     }
 }
 
@@ -121,12 +111,16 @@ fn cheapest(
     bytes: usize,
     variable: bool,
     costs: &LinkCosts,
-    named: Option<&'static dyn Algorithm>,
+    settings: &Settings,
 ) -> Choice {
     let admits = |algorithm: &dyn Algorithm| {
-        named.is_none_or(|named| named.name() == algorithm.name()) && (!variable || algorithm.variable_counts())
+        let named = settings.algorithm.is_none_or(|named| named.name() == algorithm.name());
+        named && (!variable || algorithm.variable_counts())
     };
-    let cheapest = select::cheapest(kind, topology, bytes, costs, admits);
+    let cheapest = match settings.chunk_bytes {
+        None => select::cheapest(kind, topology, bytes, costs, admits),
+        Some(tile_bytes) => select::cheapest_in_tiles(tile_bytes, kind, topology, bytes, costs, admits),
+    };
     // Every algorithm serves every world (tested in `paceline-collective`), so one is left.
     let (algorithm, tile_bytes) =
         cheapest.map_or((registry()[0], *select::TILE_BYTES.start()), |choice| (choice.algorithm, choice.tile_bytes));
