@@ -31,6 +31,7 @@ mod slices;
 mod supervisor;
 mod telemetry;
 mod train;
+mod tune;
 mod workers;
 
 use std::process::ExitCode;
@@ -70,6 +71,8 @@ enum Command {
     Profile(profile::ProfileArguments),
     /// Predict an iteration of training on a cluster, or every row of a study
     Simulate(Box<simulate::SimulateArguments>),
+    /// Say what NCCL would choose, and why
+    Tune(Box<tune::TuneArguments>),
     /// Write collectives as MSCCL XML, and prove such files
     Program(program::ProgramArguments),
     /// Say a strategy in words
@@ -101,6 +104,7 @@ pub fn run(registry: &Registry) -> ExitCode {
         Command::Probe(arguments) => probe::run(&arguments),
         Command::Profile(arguments) => profile::run(&arguments, registry),
         Command::Simulate(arguments) => simulate::run(&arguments, registry),
+        Command::Tune(arguments) => tune::run(&arguments),
         Command::Program(arguments) => program::run(&arguments),
         Command::Explain(arguments) => explain::run(&arguments, registry.grammar()),
         Command::Doctor(arguments) => doctor::run(&arguments),

@@ -14,9 +14,10 @@ use support::{paceline, run, start_into};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A small run of every command that writes a file.
-const RUNS: [&[&str]; 15] = [
+const RUNS: [&[&str]; 16] = [
     &["program", "verify", concat!(env!("CARGO_MANIFEST_DIR"), "/../collective/tests/msccl/ring_of_three.xml")],
     &["explain", "wfbp-a2a"],
+    &["tune", "--nccl-table", "2.30"],
     &["fit", "--study", "tests/data/study.csv", "--output", "/dev/null"],
     &["simulate", "--cluster", "study-10gbe", "--model", "resnet50", "--strategy", "mg-wfbp", "--workers", "32"],
     &["simulate", "--study", "tests/data/study.csv"],

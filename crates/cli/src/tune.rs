@@ -1,0 +1,32 @@
+//! `paceline tune`: what a collective library would choose, and why.
+
+mod nccl_table;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::failure::Failure;
+use crate::json_file::JsonFile;
+use nccl_table::NcclArguments;
+
+/// What `tune` is told.
+#[derive(Args)]
+pub struct TuneArguments {
+    /// Write the result to this file (docs/json.md)
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    #[command(flatten)]
+    nccl: NcclArguments,
+}
+
+/// Tunes.
+///
+/// # Errors
+/// Wrong usage; a file cannot be written.
+pub fn run(arguments: &TuneArguments) -> Result<ExitCode, Failure> {
+    let json = arguments.json.as_deref().map(JsonFile::create).transpose()?;
+    nccl_table::run(&arguments.nccl, json)
+}

@@ -1,0 +1,62 @@
+/* Policies for libnccl-tuner-paceline.so, and what calls took, from the process that trains; docs/nccl.md says when to call
+ * what. NCCL must have loaded the same file: one library in a process has one policy. Every function may be called from any
+ * thread, and none waits for another rank. */
+#ifndef paceline_nccl_h
+#define paceline_nccl_h
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a collective took on this rank. Compare the smallest longest_ns of all ranks: it contains the wait for the last one. */
+struct paceline_nccl_sample {
+    uint64_t communicator; /* NCCL's number of it; those of one parent may share it */
+    uint64_t sequence;     /* counted by communicator and function */
+    uint64_t bytes;        /* elements times their size */
+    uint64_t longest_ns;   /* the longest of the channels' times, of the GPU's clock */
+    uint64_t span_ns;      /* from the first channel's start to the last one's end */
+    int32_t rank;
+    int32_t function;  /* NCCL's numbers; -1: a name that is not known */
+    int32_t algorithm;
+    int32_t protocol;
+    uint32_t channels; /* that it ran with */
+    uint32_t threads;  /* of each channel */
+};
+
+/* 1 in this header; raised when a function or the sample changes. */
+uint32_t paceline_nccl_interface(void);
+
+/* Checks a policy (TOML or CSV, UTF-8, not terminated) and keeps it. 0: done. 1: refused, nothing has changed, and the reason
+ * stands in message, terminated and cut to capacity bytes. */
+int paceline_nccl_policy_prepare(const char *text, size_t length, char *message, size_t capacity);
+
+/* The prepared policy decides from the next call on: on all ranks together, with no call under way. 0: done. 1: no policy of
+ * this version is prepared, and nothing has changed. */
+int paceline_nccl_policy_activate(uint64_t version);
+
+/* Everything is left to NCCL from the next call on: on all ranks together. */
+void paceline_nccl_policy_clear(void);
+
+/* Version and fingerprint of the policy that decides, and the fingerprint of the prepared one; 0: there is none. Equal on all
+ * ranks, or the job may hang. */
+uint64_t paceline_nccl_policy_version(void);
+uint64_t paceline_nccl_policy_fingerprint(void);
+uint64_t paceline_nccl_prepared_fingerprint(void);
+
+/* How often NCCL has asked about a call, and how often it got an answer. Either place may be null. */
+void paceline_nccl_decisions(uint64_t *asked, uint64_t *answered);
+
+/* Records what calls take (1), or stops (0). */
+void paceline_nccl_record(int wanted);
+
+/* Fetches samples, the oldest first; returns how many. */
+size_t paceline_nccl_samples(struct paceline_nccl_sample *samples, size_t capacity);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

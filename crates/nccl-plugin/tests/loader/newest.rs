@@ -1,0 +1,74 @@
+//! Version 7, which decides only in the releases that it is known of: an NCCL that is none says which it is.
+
+use std::ffi::{CString, c_int, c_void};
+use std::io::Write;
+use std::mem::transmute;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use crate::library::{Library, Linked, Opened};
+use crate::nccl::{Log, Question, Tuner};
+use crate::plugin::{install, release};
+use crate::{alone, check};
+
+/// A library with a log and a version. Like PyTorch's NCCL it is not open to everybody.
+const NO_NCCL: &str = r#"
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+static RELEASE: AtomicI32 = AtomicI32::new(0);
+#[unsafe(no_mangle)]
+pub extern "C" fn set_release(release: i32) { RELEASE.store(release, Relaxed); }
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclGetVersion(release: *mut i32) -> i32 {
+    // SAFETY: the caller's place.
+    unsafe { *release = RELEASE.load(Relaxed) };
+    0
+}
+#[unsafe(no_mangle)]
+pub extern "C" fn nccl_log(_: i32, _: u64, _: *const u8, _: i32, _: *const u8, _: *const u8) {}
+"#;
+
+fn no_nccl() -> Opened {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("libno-nccl-{}.so", std::process::id()));
+    let compiler = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let mut compile = Command::new(compiler);
+    compile.args(["--edition", "2024", "--crate-name", "no_nccl", "--crate-type", "cdylib", "-o"]).arg(&path).arg("-");
+    let mut compiling = compile.stdin(Stdio::piped()).spawn().expect("rustc, which has compiled this test");
+    compiling.stdin.take().expect("a pipe").write_all(NO_NCCL.as_bytes()).expect("a compiler that reads");
+    assert!(compiling.wait().expect("its end").success(), "{} was not compiled", path.display());
+    let opened = Opened::path(CString::new(path.as_os_str().as_encoded_bytes()).expect("a path"));
+    std::fs::remove_file(&path).expect("our own file");
+    opened
+}
+
+#[test]
+fn version_7_decides_where_it_is_known_and_nowhere_else() {
+    let _alone = alone();
+    let nccl = no_nccl();
+    // SAFETY: the functions of these names, as written above.
+    let (set_release, log) = unsafe {
+        (
+            transmute::<*const c_void, extern "C" fn(c_int)>(nccl.symbol("set_release")),
+            transmute::<*const c_void, Log>(nccl.symbol("nccl_log")),
+        )
+    };
+    let opened = Opened::plugin();
+    for library in [&Linked as &dyn Library, &opened] {
+        install(library);
+        let tuner = Tuner::find(library, release("2.32.6")).expect("a tuner");
+        assert_eq!(tuner.version, 7);
+        for (of, decides) in [(0, false), (23_105, false), (23_205, false), (23_206, true), (23_300, false)] {
+            set_release(of);
+            let context = tuner.init(16, 2, Some(log)).expect("a communicator");
+            assert_eq!(!context.is_null(), decides, "{of}");
+            let (mut costs, mut bound) = ([9.0_f32; 21], 0);
+            let question = Question { function: 4, bytes: 1024, operations: 1, can_register: 0 };
+            assert_eq!(tuner.ask(context, &question, costs.as_mut_ptr(), (7, 3), &mut bound), 0);
+            assert_eq!((costs[0] == 0.0, bound == 4), (decides, decides), "{of}");
+            assert_eq!(tuner.end(context), 0);
+        }
+        set_release(23_206);
+        let seen =
+            check::tuner_of(library, release("2.32.6"), 3000, 7, Some(log)).expect("nothing wrong").expect("a tuner");
+        assert!(seen.decisions > 100 && seen.chunks > 3, "{seen:?}");
+    }
+}

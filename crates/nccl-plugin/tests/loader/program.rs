@@ -1,0 +1,121 @@
+//! What the program that trains has: the header for C, and the module for Python.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::alone;
+use crate::library::{Library, Opened, plugin_path};
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// Names that begin so, in a text.
+fn names(text: &str) -> BTreeSet<String> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let words = text.split(|c: char| !is_part(c));
+    words.filter(|word| word.starts_with("paceline_nccl_")).map(str::to_owned).collect()
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(Path::new(ROOT).join(path)).expect("a file of this crate")
+}
+
+#[test]
+fn header_and_module_have_the_functions_of_the_library() {
+    let _alone = alone();
+    let source = read("src/c_api.rs");
+    let exported =
+        source.lines().filter(|line| line.contains("extern \"C\" fn")).flat_map(names).collect::<BTreeSet<_>>();
+    assert!(exported.len() >= 10, "{exported:?}");
+    let mut of_header = names(&read("include/paceline_nccl.h"));
+    assert!(of_header.remove("paceline_nccl_sample") && of_header.remove("paceline_nccl_h"));
+    assert_eq!(of_header, exported);
+    assert_eq!(names(&read("python/paceline_nccl.py")), exported);
+    let opened = Opened::plugin();
+    for name in exported {
+        assert!(!opened.symbol(&name).is_null(), "{name} is not in the library");
+    }
+}
+
+/// What C sees of a sample is what there is.
+#[test]
+fn the_header_is_c_and_its_sample_has_our_layout() {
+    let Some(compiler) =
+        ["cc", "gcc", "clang"].into_iter().find(|name| Command::new(name).arg("--version").output().is_ok())
+    else {
+        eprintln!("skipped: there is no C compiler");
+        return;
+    };
+    let path = temporary("layout.c");
+    let size = size_of::<nccl_tuner_paceline::samples::Sample>();
+    let text = format!(
+        "#include \"paceline_nccl.h\"\n#include <stddef.h>\n\
+         _Static_assert(sizeof(struct paceline_nccl_sample) == {size}, \"size\");\n\
+         _Static_assert(offsetof(struct paceline_nccl_sample, span_ns) == {}, \"span\");\n\
+         _Static_assert(offsetof(struct paceline_nccl_sample, threads) == {}, \"threads\");\n",
+        std::mem::offset_of!(nccl_tuner_paceline::samples::Sample, span_ns),
+        std::mem::offset_of!(nccl_tuner_paceline::samples::Sample, threads),
+    );
+    fs::write(&path, text).expect("a file");
+    let mut compile = Command::new(compiler);
+    compile.args(["-std=c11", "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", "-I"]);
+    let output = compile.arg(Path::new(ROOT).join("include")).arg(&path).output().expect("a compiler");
+    fs::remove_file(&path).expect("our own file");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn the_module_for_python_works() {
+    let python = ["python3", "python"].into_iter().find(|name| Command::new(name).arg("--version").output().is_ok());
+    let Some(python) = python else {
+        eprintln!("skipped: there is no Python");
+        return;
+    };
+    let script = r#"
+import sys
+sys.dont_write_bytecode = True
+sys.path.insert(0, sys.argv[2])
+import ctypes, paceline_nccl
+tuner = paceline_nccl.Tuner(sys.argv[1])
+policy = """schema = 1
+version = 3
+[[call]]
+function = "AllReduce"
+algorithm = "Ring"
+protocol = "LL"
+"""
+assert (tuner.version, tuner.fingerprint, tuner.prepared_fingerprint) == (0, 0, 0)
+try:
+    tuner.prepare(policy.replace("Ring", "Star"))
+    raise SystemExit("a star was accepted")
+except paceline_nccl.PolicyError as error:
+    assert "`Star` is no algorithm" in str(error), error
+tuner.prepare(policy)
+prepared = tuner.prepared_fingerprint
+assert prepared != 0 and tuner.version == 0
+try:
+    tuner.activate(4)
+    raise SystemExit("another version was activated")
+except paceline_nccl.PolicyError:
+    pass
+tuner.activate(3)
+assert (tuner.version, tuner.fingerprint, tuner.prepared_fingerprint) == (3, prepared, 0)
+assert tuner.decisions() == (0, 0)
+tuner.record(True)
+assert tuner.samples() == []
+tuner.clear()
+assert tuner.version == 0
+print(ctypes.sizeof(paceline_nccl.Sample))
+"#;
+    let mut run = Command::new(python);
+    run.args(["-c", script]).arg(plugin_path()).arg(Path::new(ROOT).join("python"));
+    let output = run.env_remove("PACELINE_TUNE").env_remove("PACELINE_TUNE_FILE").output().expect("Python");
+    let (out, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{out}{error}");
+    assert_eq!(out.trim(), size_of::<nccl_tuner_paceline::samples::Sample>().to_string());
+}
+
+fn temporary(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{name}", std::process::id()))
+}

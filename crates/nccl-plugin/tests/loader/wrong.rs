@@ -1,0 +1,80 @@
+//! The harness finds what is wrong with plug-ins that are wrong on purpose, and nothing with those that are not.
+
+use crate::library::Given;
+use crate::releases::{RELEASES, Release};
+use crate::wrong_plugins::{self as wrong, answering, cutting, deciding, refusing};
+use crate::{check, speed};
+
+fn release(of: &str) -> &'static Release {
+    RELEASES.iter().find(|release| release.nccl == of).expect("a release")
+}
+
+fn found(library: &Given, of: &str) -> String {
+    check::tuner(library, release(of), 500, 11).expect_err("something is wrong with it")
+}
+
+#[test]
+fn what_is_right_passes() {
+    for decide in [wrong::nothing as wrong::Decide, wrong::prefers_a_ring] {
+        let seen = check::tuner(&deciding(decide), release("2.30"), 500, 11).expect("nothing wrong");
+        assert_eq!(seen.map(|seen| seen.version), Some(6));
+    }
+    assert_eq!(check::tuner(&cutting(|bytes| bytes * 2), release("2.29"), 10, 1), Ok(None));
+    let seen = check::tuner(&answering(1, 2), release("2.21.5"), 500, 11).expect("nothing wrong").expect("a tuner");
+    assert_eq!((seen.version, seen.decisions), (2, 500));
+}
+
+#[test]
+fn a_release_that_looks_for_other_symbols_finds_nothing() {
+    let given = deciding(wrong::fails);
+    assert_eq!(check::tuner(&given, release("2.29"), 10, 1), Ok(None));
+    assert_eq!(check::tuner(&Given(Vec::new()), release("2.30"), 10, 1), Ok(None));
+}
+
+#[test]
+fn wrong_tables_are_found() {
+    for (decide, words) in [
+        (wrong::fails as wrong::Decide, "it returned 3"),
+        (wrong::takes_what_is_not_to_be_had, "which is not to be had"),
+        (wrong::forbids_with_a_negative, "it wrote -1 to entry"),
+        (wrong::forbids_with_no_number, "it wrote NaN to entry"),
+        (wrong::wants_two, "it set 2 entries to 0"),
+        (wrong::writes_behind_the_table, "outside of the table"),
+        (wrong::has_rows_of_three, "in a table of (6, 3)"),
+        (wrong::insists_on_a_ring, "which NCCL had put behind all else"),
+        (wrong::wants_all_channels, "200 channels"),
+        (wrong::wants_fewer_than_no_channels, "-1 channels"),
+        (wrong::looks_at_registration, "different answers"),
+        (wrong::counts_calls, "different answers"),
+    ] {
+        let reason = found(&deciding(decide), "2.30");
+        assert!(reason.contains(words), "{words}: {reason}");
+    }
+    assert!(found(&refusing(2), "2.30").contains("init returned 2"));
+}
+
+#[test]
+fn wrong_chunks_are_found() {
+    let cuts: [fn(usize) -> usize; 4] = [|_| 0, |bytes| bytes / 2 + 1, |bytes| bytes + 7680, |bytes| bytes * 2];
+    for cut in cuts {
+        let reason = found(&cutting(cut), "2.30");
+        assert!(reason.contains("a chunk of"), "{reason}");
+    }
+}
+
+#[test]
+fn wrong_words_are_found() {
+    // Only one of both; an algorithm that is not everywhere; LL128 without proof; a tree for whatever function.
+    for (algorithm, protocol) in [(1, -1), (-1, 0), (4, 2), (1, 1), (0, 2), (9, 9)] {
+        let reason = found(&answering(algorithm, protocol), "2.21.5");
+        assert!(reason.contains("which NCCL takes unchecked"), "{reason}");
+    }
+}
+
+#[test]
+fn allocations_and_slowness_are_found() {
+    let allocating = speed::measure(&deciding(wrong::allocates), release("2.30"), 5000);
+    assert!(allocating.allocations >= 5000, "{allocating:?}");
+    let slow = speed::measure(&deciding(wrong::takes_its_time), release("2.30"), 5000);
+    assert!(slow.median_ns > 900.0 && slow.allocations == 0, "{slow:?}");
+}
