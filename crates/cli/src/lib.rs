@@ -18,6 +18,7 @@ mod json_file;
 mod launch;
 mod machine;
 mod perf;
+mod plan;
 mod probe;
 mod profile;
 mod program;
@@ -65,6 +66,8 @@ enum Command {
     Report(report::ReportArguments),
     /// Measure a collective, in the manner of nccl-tests
     Perf(perf::PerfArguments),
+    /// Find the best strategy for a model on a cluster, and say why
+    Plan(plan::PlanArguments),
     /// Measure what the links and processors of these ranks cost, as a cluster for predictions
     Probe(probe::ProbeArguments),
     /// Say what a worker computes in an iteration, tensor by tensor: measured, from a trace, or scaled to a GPU
@@ -101,6 +104,7 @@ pub fn run(registry: &Registry) -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments, registry),
         Command::Report(arguments) => report::run(&arguments),
         Command::Perf(arguments) => perf::run(&arguments),
+        Command::Plan(arguments) => plan::run(&arguments, registry),
         Command::Probe(arguments) => probe::run(&arguments),
         Command::Profile(arguments) => profile::run(&arguments, registry),
         Command::Simulate(arguments) => simulate::run(&arguments, registry),

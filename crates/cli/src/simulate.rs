@@ -12,7 +12,9 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Args;
-use paceline_predict::{Job, PredictError, estimate, predict_scheduled};
+use paceline_predict::search::{Question, Space, search};
+use paceline_predict::{Job, Prediction, estimate, predict_scheduled};
+use paceline_strategy::Strategy;
 use paceline_train::load_profile;
 
 use crate::Registry;
@@ -86,14 +88,11 @@ pub fn run(arguments: &SimulateArguments, registry: &Registry) -> Result<ExitCod
     };
     let (cluster, profile) = (load_cluster(cluster)?, load_profile(model).map_err(Failure::usage)?);
     let strategy = explain::parse(registry.grammar(), &arguments.strategy)?;
-    let job = Job {
-        cluster: &cluster,
-        profile: &profile,
-        strategy: &strategy,
-        workers: arguments.workers.unwrap_or(cluster.workers()),
-        local_batch: arguments.local_batch,
-    };
-    let prediction = predict_scheduled(&job, registry.schedulers()).map_err(refused)?;
+    let workers = arguments.workers.unwrap_or(cluster.workers());
+    let local_batch = arguments.local_batch;
+    let open = Job { cluster: &cluster, profile: &profile, strategy: &strategy, workers, local_batch };
+    let (strategy, prediction) = predicted(&open, registry).map_err(refused)?;
+    let job = Job { strategy: &strategy, ..open };
     let elapsed_us = timed(&job);
     let report = Report::new(&job, &prediction, elapsed_us);
     if let Some(trace) = trace {
@@ -106,6 +105,26 @@ pub fn run(arguments: &SimulateArguments, registry: &Registry) -> Result<ExitCod
     Ok(ExitCode::SUCCESS)
 }
 
+/// What a strategy would do; with what is chosen if it leaves something open.
+///
+/// # Errors
+/// A sentence: it cannot be predicted.
+fn predicted(job: &Job<'_>, registry: &Registry) -> Result<(Strategy, Prediction), String> {
+    let Job { cluster, profile, strategy, workers, local_batch } = *job;
+    if !strategy.is_open() {
+        let prediction = predict_scheduled(job, registry.schedulers()).map_err(|error| error.to_string())?;
+        return Ok((strategy.clone(), prediction));
+    }
+    let space = Space {
+        local_batches: local_batch.into_iter().collect(),
+        intervals: 1,
+        ..Space::of(registry.schedulers().clone(), strategy.clone())
+    };
+    let answer = search(&Question { cluster, profile, workers, space: &space }).map_err(|error| error.to_string())?;
+    let best = answer.best();
+    Ok((best.strategy.clone(), best.prediction.clone()))
+}
+
 /// Microseconds that a prediction takes, from cluster, profile and strategy to the time of an iteration: the least of three,
 /// as what else the machine does only adds to it. None if a schedule of the caller's own is in the way.
 fn timed(job: &Job<'_>) -> Option<f64> {
@@ -116,7 +135,7 @@ fn timed(job: &Job<'_>) -> Option<f64> {
     (0..3).filter_map(once).reduce(f64::min)
 }
 
-fn refused(error: PredictError) -> Failure {
+fn refused(error: String) -> Failure {
     Failure::usage(error).help("docs/prediction.md says what is predicted, and from what")
 }
 

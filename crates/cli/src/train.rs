@@ -56,7 +56,8 @@ pub struct TrainArguments {
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     workers: Option<usize>,
 
-    /// How the workers communicate: bsp-a2a, wfbp-a2a, ddp, or aspects; `paceline explain` says what it means
+    /// How the workers communicate: bsp-a2a, wfbp-a2a, ddp, or aspects (`paceline explain` says what it means); auto
+    /// measures and chooses
     #[arg(long, value_name = "STRATEGY", default_value_t = TrainOptions::default().strategy)]
     strategy: String,
 

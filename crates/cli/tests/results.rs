@@ -14,7 +14,7 @@ use support::{paceline, run, start_into};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A small run of every command that writes a file.
-const RUNS: [&[&str]; 16] = [
+const RUNS: [&[&str]; 17] = [
     &["program", "verify", concat!(env!("CARGO_MANIFEST_DIR"), "/../collective/tests/msccl/ring_of_three.xml")],
     &["explain", "wfbp-a2a"],
     &["tune", "--nccl-table", "2.30"],
@@ -27,13 +27,14 @@ const RUNS: [&[&str]; 16] = [
     &["perf", "all-reduce", "--max", "1KiB", "--seconds", "0", "--emulate", "10GbE"],
     &["perf", "all-reduce", "--max", "8MiB", "--iterations", "1", "--urgent", "1KiB"],
     &["perf", "all-reduce", "--max", "8MiB", "--iterations", "1", "--compute"],
+    &["train", "--workers", "2", "--model", "mlp", "--iterations", "10", "--strategy", "auto"],
+    &["plan", "--cluster", "study-10gbe", "--model", "resnet50", "--workers", "8", "--price", "3"],
     &["probe", "--workers", "2", "--rounds", "6"],
-    &["train", "--workers", "2", "--model", "mlp", "--iterations", "3"],
     &["profile", "--model", "mlp", "--iterations", "3"],
     &[
         "bench",
         "--models=mlp",
-        "--methods=wfbp-a2a,bsp-a2a",
+        "--methods=wfbp-a2a,bsp-a2a,auto",
         "--workers=2",
         "--iterations=2",
         "--runs=1",

@@ -30,6 +30,7 @@ mod network;
 mod placement;
 mod profile;
 mod scale;
+mod shape;
 
 pub use bucket::{Bucket, OperationNumber, Partition, Plan, TensorId};
 pub use built_in::{BUILT_IN_PROFILES, built_in_profile};
@@ -47,6 +48,7 @@ pub use memory_need::MemoryNeed;
 pub use network::{LinkClass, NetworkModel, PCIE_3_X16};
 pub use profile::{Profile, ProfileError, ProfileTensor, Step};
 pub use scale::{ScaleError, scaled_profile};
+pub use shape::{Shape, ShapeError, Switches};
 
 /// The number of a worker within a group, from 0.
 pub type Rank = usize;

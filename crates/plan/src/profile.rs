@@ -7,7 +7,7 @@ use crate::{MemoryNeed, TensorId};
 /// A tensor may stand in several steps (a tied embedding, say): its parameters are *needed* before its first forward
 /// step, and its gradient is *final* after its last backward step. `docs/json.md` describes the file; whoever has read one
 /// [checks](Profile::check) it before anything else.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
     /// The version of the form: [`Profile::SCHEMA`].

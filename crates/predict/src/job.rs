@@ -1,13 +1,13 @@
 use std::borrow::Cow;
 
 use paceline_collective::verify::Refusal;
-use paceline_plan::{Cluster, ClusterError, Plan, PlanError, Profile, ProfileError};
+use paceline_plan::{Cluster, ClusterError, Plan, PlanError, Profile, ProfileError, Shape};
 use paceline_schedule::{ELEMENT_BYTES, ScheduleError, Schedulers, Workload};
 use paceline_strategy::Strategy;
 
 use crate::communication::{AllToAll, Communication, ServerCosts, Traffic, World};
 use crate::iteration::{Interference, Length, Outcome, Spread, Training, WorkerClass, simulate};
-use crate::topology::{Shape, TopologyError};
+use crate::topology::TopologyError;
 
 /// What is to be predicted: a model, trained with a strategy by so many workers on a cluster.
 #[derive(Clone, Copy, Debug)]
@@ -66,6 +66,9 @@ pub enum PredictError {
     /// A program that would not end.
     #[error(transparent)]
     Program(#[from] Refusal),
+    /// The strategy does not say who adds up.
+    #[error("arch=auto stands for no arch: it is what a search chooses, as `paceline plan` does")]
+    Open,
     /// A method of which nothing is known.
     #[error("{aspect}={method} is not predicted yet; sync=bsp and compress=none are")]
     Method {
@@ -102,6 +105,9 @@ impl<'a> Subject<'a> {
         job.profile.check()?;
         let strategy = job.strategy;
         let unknown = |aspect, method: &str| Err(PredictError::Method { aspect, method: method.to_owned() });
+        if strategy.arch_is_open() {
+            return Err(PredictError::Open);
+        }
         if strategy.sync.name != "bsp" {
             return unknown("sync", &strategy.sync.name);
         }
@@ -114,7 +120,7 @@ impl<'a> Subject<'a> {
             None => Cow::Borrowed(job.profile),
         };
         let world = World::of(job.workers, job.cluster.workers_per_host.max(1));
-        Ok(Subject { job: *job, profile, world, shape: job.cluster.topology.parse()? })
+        Ok(Subject { job: *job, profile, world, shape: job.cluster.topology.parse().map_err(TopologyError::from)? })
     }
 
     /// The same under one switch.

@@ -7,6 +7,7 @@
 //! - [`topology`]: the hosts of a cluster and the links between them: flat, tree, fat-tree, 2-D torus, BCube.
 //! - [`flows`]: what each of many messages under way gets of the links that they share (max-min fair).
 //! - [`programs`]: a collective's program, executed in virtual time on such a network.
+//! - [`search`]: the best strategy for a job, and why it is the best.
 //! - [`study`]: tables of throughputs that somebody measured, and what their rows ran.
 //! - [`fit`]: the constants of clusters that explain such a table.
 //!
@@ -93,6 +94,7 @@ mod prediction;
 pub mod programs;
 #[cfg(test)]
 mod random;
+pub mod search;
 pub mod study;
 pub mod topology;
 

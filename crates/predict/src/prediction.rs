@@ -76,7 +76,7 @@ pub enum Bottleneck {
     ServerProcessor,
 }
 
-/// In words that complete "What limits it is …".
+/// In words that complete "It is limited by …".
 impl fmt::Display for Bottleneck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -166,7 +166,7 @@ fn with_interval(subject: &Subject<'_>, mut prediction: Prediction) -> Result<Pr
 }
 
 /// A prediction at some costs.
-fn point(subject: &Subject<'_>, costs: &Costs, plan: Plan, timeline: bool) -> Prediction {
+pub(crate) fn point(subject: &Subject<'_>, costs: &Costs, plan: Plan, timeline: bool) -> Prediction {
     let (traffic, outcome) = subject.play(costs, &plan, timeline);
     let (workers, profile) = (subject.job.workers, &*subject.profile);
     let iteration_s = outcome.iteration_s + traffic.jitter_s;

@@ -49,6 +49,26 @@ pub enum ScheduleError {
         /// How many times there are.
         given: usize,
     },
+    /// The times at which forward needs parameters are no times, or not one for each tensor.
+    #[error(
+        "forward needs each of {tensors} tensors at one time that is finite and not negative; there are {given} times"
+    )]
+    NeedTimes {
+        /// The tensors of the model.
+        tensors: usize,
+        /// How many times there are.
+        given: usize,
+    },
+    /// A scheduler cut another number of buckets than it made.
+    #[error("schedule={schedule} says of {cuts} buckets into how many pieces to cut them, and it has made {buckets}")]
+    Cuts {
+        /// The method and its arguments.
+        schedule: String,
+        /// Of how many it says so.
+        cuts: usize,
+        /// How many it has made.
+        buckets: usize,
+    },
     /// A scheduler gave priorities to another number of buckets than it made.
     #[error("the priorities of schedule={schedule} are those of {priorities} buckets, and it has made {buckets}")]
     Priorities {

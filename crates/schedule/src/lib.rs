@@ -21,6 +21,7 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod automatic;
 mod dispatcher;
 mod error;
 pub mod formula;
@@ -33,13 +34,14 @@ mod scheduler;
 mod steady_state;
 mod workload;
 
+pub use automatic::{Candidate, candidates};
 pub use dispatcher::Dispatcher;
 pub use error::ScheduleError;
 pub use fusion::{DDP_BUCKET_BYTES, DDP_FIRST_BUCKET_BYTES, fuse};
-pub use planner::plan;
+pub use planner::{lay_out, plan};
 pub use scheduler::{Schedule, Scheduler, Schedulers};
 pub use steady_state::steady_state_s;
-pub use workload::{CommunicationTime, Workload};
+pub use workload::{CommunicationTime, Forward, Workload};
 
 /// Gradients travel as f32.
 pub const ELEMENT_BYTES: u64 = 4;

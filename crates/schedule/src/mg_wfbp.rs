@@ -7,7 +7,12 @@ use crate::{ELEMENT_BYTES, Schedule, ScheduleError, Workload};
 /// Source: Shi, Chu and Li, "MG-WFBP: efficient data communication for distributed synchronous SGD algorithms", INFOCOM
 /// 2019. They merge greedily, which is optimal where an operation costs α + βS; [`merge`] is so for any cost.
 pub(crate) fn merged(_: &Call, workload: &Workload) -> Result<Schedule, ScheduleError> {
-    let lacking = |lacking| ScheduleError::NotMeasured { schedule: "mg-wfbp", lacking };
+    best_merge("mg-wfbp", workload)
+}
+
+/// The same for another schedule, which is to be named if something has not been measured.
+pub(crate) fn best_merge(schedule: &'static str, workload: &Workload) -> Result<Schedule, ScheduleError> {
+    let lacking = |lacking| ScheduleError::NotMeasured { schedule, lacking };
     let ready_s = workload.ready_s.as_ref().ok_or(lacking("the times of backward"))?;
     let communication_s = workload.communication_s.ok_or(lacking("the network's times"))?;
     let in_order = workload.ready.iter();

@@ -33,28 +33,42 @@ impl Schedulers {
             let planned = self.names().collect();
             return Err(ScheduleError::NoPlanner { schedule: call.to_string(), planned });
         };
-        let schedule = scheduler.schedule(call, workload)?;
-        let tensors: Vec<usize> = schedule.buckets.concat();
-        check_order(&format!("schedule={call}"), workload.sizes.len(), &tensors)?;
-        let (priorities, buckets) = (schedule.priorities.len(), schedule.buckets.len());
-        if priorities != 0 && priorities != buckets {
-            return Err(ScheduleError::Priorities { schedule: call.to_string(), priorities, buckets });
-        }
-        let servers = strategy.servers(workload.workers, workload.hosts);
-        Ok(Plan {
-            version: 1,
-            strategy: strategy.to_string(),
-            buckets: lay_out(&schedule, servers, &workload.sizes),
-            shards: servers.map_or(0, |servers| servers.shards),
-            credit_bytes: schedule.credit_bytes,
-            forward_overlap: schedule.forward_overlap,
-            server_priority_only: schedule.server_priority_only,
-        })
+        lay_out(strategy, &scheduler.schedule(call, workload)?, workload)
     }
 }
 
+/// The plan of a schedule that somebody else has made, under the arch of a strategy. It has version 1. As
+/// [`Schedulers::plan`], without the scheduler.
+///
+/// # Errors
+/// The schedule does not fit the workload, or the workload contradicts itself.
+pub fn lay_out(strategy: &Strategy, schedule: &Schedule, workload: &Workload) -> Result<Plan, ScheduleError> {
+    workload.check()?;
+    let call = &strategy.schedule;
+    let tensors: Vec<usize> = schedule.buckets.concat();
+    check_order(&format!("schedule={call}"), workload.sizes.len(), &tensors)?;
+    let buckets = schedule.buckets.len();
+    let (priorities, cuts) = (schedule.priorities.len(), schedule.cuts.len());
+    if priorities != 0 && priorities != buckets {
+        return Err(ScheduleError::Priorities { schedule: call.to_string(), priorities, buckets });
+    }
+    if cuts != 0 && cuts != buckets {
+        return Err(ScheduleError::Cuts { schedule: call.to_string(), cuts, buckets });
+    }
+    let servers = strategy.servers(workload.workers, workload.hosts);
+    Ok(Plan {
+        version: 1,
+        strategy: strategy.to_string(),
+        buckets: buckets_of(schedule, servers, &workload.sizes),
+        shards: servers.map_or(0, |servers| servers.shards),
+        credit_bytes: schedule.credit_bytes,
+        forward_overlap: schedule.forward_overlap,
+        server_priority_only: schedule.server_priority_only,
+    })
+}
+
 /// The buckets one after the other in the arena, cut and placed.
-fn lay_out(schedule: &Schedule, servers: Option<Servers>, sizes: &[usize]) -> Vec<Bucket> {
+pub(crate) fn buckets_of(schedule: &Schedule, servers: Option<Servers>, sizes: &[usize]) -> Vec<Bucket> {
     let of_servers = servers.map(|servers| servers.partition_bytes);
     let limit = [schedule.partition_bytes, of_servers].into_iter().flatten().min().unwrap_or(u64::MAX);
     let limit = usize::try_from(limit / ELEMENT_BYTES).unwrap_or(usize::MAX);
@@ -67,6 +81,8 @@ fn lay_out(schedule: &Schedule, servers: Option<Servers>, sizes: &[usize]) -> Ve
             let shard = placement.as_mut().map(|placement| placement.place(elements.len()));
             Partition { elements, shard }
         };
+        let pieces = schedule.cuts.get(number).copied().unwrap_or(1).max(1);
+        let limit = limit.min((end - start).div_ceil(pieces));
         Bucket {
             tensors: tensors.clone(),
             elements: start..end,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use paceline_plan::TensorId;
 use paceline_strategy::{Aspect, Call, Method, Registry};
 
-use crate::{ScheduleError, Workload, fusion, mg_wfbp, priority};
+use crate::{ScheduleError, Workload, automatic, fusion, mg_wfbp, priority};
 
 /// Decides which tensors travel together, and what goes first: the meaning of a `schedule=` method.
 ///
@@ -64,6 +64,9 @@ pub struct Schedule {
     pub buckets: Vec<Vec<TensorId>>,
     /// Of each bucket; lower is more urgent. Empty: all alike.
     pub priorities: Vec<u32>,
+    /// Into about how many partitions of one length each bucket is cut; into more where the other limits want it. Empty:
+    /// into as few as they allow.
+    pub cuts: Vec<usize>,
     /// Buckets are cut into partitions of at most so many bytes.
     pub partition_bytes: Option<u64>,
     /// At most so many bytes are in flight.
@@ -102,6 +105,7 @@ impl Schedulers {
                 ("mg-wfbp", scheduler(mg_wfbp::merged)),
                 ("bytescheduler", scheduler(priority::bytescheduler)),
                 ("server-priority", scheduler(priority::server_priority)),
+                ("auto", scheduler(automatic::automatic)),
             ],
         }
     }

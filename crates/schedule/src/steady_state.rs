@@ -7,7 +7,7 @@ use paceline_plan::{OperationNumber, Plan, Profile};
 use crate::{Dispatcher, ELEMENT_BYTES};
 
 /// Iterations that are played. The first begins with an empty network; from the second on all are alike.
-const ITERATIONS: usize = 3;
+pub(crate) const ITERATIONS: usize = 3;
 
 /// Seconds of one iteration among many, of workers that are all alike, on one channel that takes the operations in the
 /// order in which the plan's [`Dispatcher`] starts them, and `communication_s` seconds for each. The difference of the
@@ -62,10 +62,10 @@ fn last_steps(profile: &Profile) -> Vec<usize> {
 }
 
 /// Carries one operation after the other.
-struct Channel<'a> {
+pub(crate) struct Channel<'a> {
     communication_s: &'a dyn Fn(u64) -> f64,
     bytes: Vec<u64>,
-    dispatcher: Dispatcher,
+    pub(crate) dispatcher: Dispatcher,
     /// Started, behind the one that is under way.
     queue: VecDeque<OperationNumber>,
     /// Under way, and when it ends.
@@ -75,7 +75,7 @@ struct Channel<'a> {
 }
 
 impl<'a> Channel<'a> {
-    fn new(plan: &Plan, communication_s: &'a dyn Fn(u64) -> f64) -> Self {
+    pub(crate) fn new(plan: &Plan, communication_s: &'a dyn Fn(u64) -> f64) -> Self {
         Channel {
             communication_s,
             bytes: plan.partitions().map(|(_, part)| part.elements.len() as u64 * ELEMENT_BYTES).collect(),
@@ -87,7 +87,7 @@ impl<'a> Channel<'a> {
     }
 
     /// Lets operations start, and the first of them set off if nothing is under way.
-    fn start(&mut self, now: f64) {
+    pub(crate) fn start(&mut self, now: f64) {
         self.queue.extend(std::iter::from_fn(|| self.dispatcher.next()));
         if self.current.is_none() {
             let next = self.queue.pop_front();
@@ -96,7 +96,7 @@ impl<'a> Channel<'a> {
     }
 
     /// Lets everything happen that happens until then.
-    fn advance(&mut self, until: f64) {
+    pub(crate) fn advance(&mut self, until: f64) {
         while let Some((operation, end)) = self.current.filter(|&(_, end)| end <= until) {
             self.current = None;
             if let Some(bucket) = self.dispatcher.finished(operation) {
@@ -107,7 +107,7 @@ impl<'a> Channel<'a> {
     }
 
     /// When a bucket of the last iteration arrives, or did.
-    fn arrival_s(&mut self, bucket: usize) -> f64 {
+    pub(crate) fn arrival_s(&mut self, bucket: usize) -> f64 {
         while !self.dispatcher.has_arrived(bucket) {
             let Some((_, end)) = self.current else { break };
             self.advance(end);

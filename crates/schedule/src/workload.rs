@@ -18,12 +18,40 @@ pub struct Workload<'a> {
     /// By tensor: seconds from the start of backward until its gradient is final; rises in the order of `ready`. `None`:
     /// not measured.
     pub ready_s: Option<Vec<f64>>,
+    /// When forward needs what. `None`: not measured.
+    pub forward: Option<Forward>,
     /// What operations cost. `None`: not measured.
     pub communication_s: Option<&'a CommunicationTime<'a>>,
     /// Workers of the world.
     pub workers: usize,
     /// Hosts on which there are workers.
     pub hosts: usize,
+}
+
+/// When forward needs parameters, and what becomes of them before: what an overlap with the next forward pass is planned
+/// from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Forward {
+    /// By tensor: seconds of forward, without any waiting, before it first needs the tensor's parameters.
+    pub needed_s: Vec<f64>,
+    /// Seconds of forward.
+    pub total_s: f64,
+    /// Seconds in which the optimiser updates all parameters.
+    pub update_s: f64,
+}
+
+impl Forward {
+    /// That of a profile.
+    pub fn of_profile(profile: &Profile) -> Forward {
+        let mut needed_s = vec![None; profile.tensors.len()];
+        let mut now = 0.0;
+        for step in &profile.forward {
+            needed_s[step.tensor].get_or_insert(now);
+            now += step.seconds;
+        }
+        let needed_s = needed_s.into_iter().map(|needed_s| needed_s.unwrap_or(now)).collect();
+        Forward { needed_s, total_s: now, update_s: profile.update_s }
+    }
 }
 
 impl<'a> Workload<'a> {
@@ -35,6 +63,7 @@ impl<'a> Workload<'a> {
             ready: (0..sizes.len()).rev().collect(),
             used: (0..sizes.len()).collect(),
             ready_s: None,
+            forward: None,
             communication_s: None,
             workers: 1,
             hosts: 1,
@@ -47,6 +76,7 @@ impl<'a> Workload<'a> {
             ready: profile.ready_order(),
             used: profile.use_order(),
             ready_s: Some(profile.ready_s()),
+            forward: Some(Forward::of_profile(profile)),
             ..Workload::of_sizes(&profile.sizes())
         }
     }
@@ -73,6 +103,12 @@ impl<'a> Workload<'a> {
             let rises = in_order.windows(2).all(|pair| pair[0] <= pair[1]);
             if ready_s.len() != self.sizes.len() || !rises || !in_order.iter().all(|s| s.is_finite() && *s >= 0.0) {
                 return Err(ScheduleError::ReadyTimes { tensors: self.sizes.len(), given: ready_s.len() });
+            }
+        }
+        if let Some(Forward { needed_s, total_s, update_s }) = &self.forward {
+            let times = needed_s.iter().chain([total_s, update_s]);
+            if needed_s.len() != self.sizes.len() || !times.into_iter().all(|s| s.is_finite() && *s >= 0.0) {
+                return Err(ScheduleError::NeedTimes { tensors: self.sizes.len(), given: needed_s.len() });
             }
         }
         Ok(())

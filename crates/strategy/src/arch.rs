@@ -50,6 +50,16 @@ impl Strategy {
         self.arch.word(0).filter(|_| self.arch.name == "a2a")
     }
 
+    /// Is it left open whether servers add up or the workers themselves (`arch=auto`)?
+    pub fn arch_is_open(&self) -> bool {
+        self.arch.name == "auto"
+    }
+
+    /// Is anything left open that a search must choose: the arch, or the schedule?
+    pub fn is_open(&self) -> bool {
+        self.arch_is_open() || self.schedule.name == "auto"
+    }
+
     /// The time that is added artificially to the start of each operation, one after the other, in a world of `workers`
     /// workers. Zero if there is none, and in a world of one worker, which starts no operation.
     ///
@@ -108,7 +118,21 @@ mod tests {
         let apply = servers("arch=ps:3:apply", 32, 8);
         assert_eq!(apply, of(3, 4_096_000, false).map(|servers| Servers { apply: true, ..servers }));
         assert_eq!(parse("arch=a2a:ring").algorithm(), Some("ring"));
+        assert_eq!((servers("auto", 32, 8), parse("auto").algorithm()), (None, None));
         assert_eq!(parse("arch=ps").algorithm(), None);
+    }
+
+    #[test]
+    fn what_a_search_must_choose_is_open() {
+        let open = |text| (parse(text).arch_is_open(), parse(text).is_open());
+        assert_eq!(
+            [open("auto"), open("wfbp-a2a"), open("ddp,arch=auto")],
+            [(true, true), (false, false), (true, true)]
+        );
+        assert_eq!(
+            [open("auto,arch=ps:2"), open("schedule=auto"), open("auto,schedule=ddp")],
+            [(false, true), (false, true), (true, true)]
+        );
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub(crate) const PRESETS: &[Preset] = &[
     Preset { name: "bytescheduler-ps", strategy: Some("sync=bsp,compress=none,schedule=bytescheduler,arch=ps") },
     Preset { name: "bytescheduler-a2a", strategy: Some("sync=bsp,compress=none,schedule=bytescheduler,arch=a2a") },
     Preset { name: "ddp", strategy: Some("sync=bsp,compress=none,schedule=ddp,arch=a2a") },
-    Preset { name: "auto", strategy: None },
+    Preset { name: "auto", strategy: Some("sync=bsp,compress=none,schedule=auto,arch=auto") },
     // As run in Shi et al., "Communication-efficient distributed deep learning" (2020): BytePS with server hosts of its own,
     // as many as worker hosts, and partitions of 4,096,000 bytes, whatever the row is called; NCCL's ring with what
     // Horovod took to start an all-reduce; ByteScheduler on PS without its worker side, on A2A with tuning off.
@@ -143,7 +143,13 @@ pub(crate) const METHODS: &[Method] = &[
         &[],
         "wait-free backpropagation whose servers answer the first layers first",
     ),
-    planned(Aspect::Schedule, "auto"),
+    built(
+        Aspect::Schedule,
+        "auto",
+        &[],
+        "tensors fused or partitioned one by one, and what is urgent first, whatever makes the predicted iteration \
+         shortest",
+    ),
     built(
         Aspect::Arch,
         "a2a",
@@ -170,6 +176,12 @@ pub(crate) const METHODS: &[Method] = &[
         ],
         "parameter servers that {mode} (shards: {shards}, {place}; partitions of {partition}[; added to the start of \
          each operation: {startup}])",
+    ),
+    built(
+        Aspect::Arch,
+        "auto",
+        &[],
+        "all-to-all workers or parameter servers, whichever makes the predicted iteration shorter",
     ),
     built(Aspect::Protocol, "shm", &[], "shared memory"),
     built(Aspect::Protocol, "tcp", &[], "TCP"),

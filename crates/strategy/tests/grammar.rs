@@ -116,7 +116,7 @@ fn words_of_the_design_are_not_built_yet() {
     let planned = "sync=ssp:3 sync=asp sync=local:8 sync=post-local:100:8 sync=slowmo:8 sync=adacomm:8 sync=gossip:ring \
         compress=fp16 compress=bf16 compress=onebit compress=signsgd compress=qsgd:4 compress=terngrad compress=topk:0.01 \
         compress=randomk:0.01 compress=dgc:0.01 compress=gtopk:0.01 compress=mstopk:0.01 compress=scalecom:0.01 \
-        compress=powersgd:4 compress=topk:0.01*qsgd:4 schedule=auto protocol=rdma auto";
+        compress=powersgd:4 compress=topk:0.01*qsgd:4 protocol=rdma";
     for text in planned.split_whitespace() {
         let error = registry.parse(text).unwrap_err();
         assert!(matches!(*error.problem, Problem::Planned { .. }), "{text}: {error}");
@@ -131,6 +131,19 @@ fn words_of_the_design_are_not_built_yet() {
             "preset `half` is not built yet (it needs compress method `fp16`); what there is: bsp-ps, bsp-a2a,"
         ),
         "{message}"
+    );
+}
+
+#[test]
+fn auto_leaves_the_schedule_and_the_arch_open() {
+    let registry = Registry::built_in();
+    let auto = registry.parse("auto").unwrap();
+    assert_eq!(auto.to_string(), "sync=bsp,compress=none,schedule=auto,arch=auto,protocol=auto");
+    assert!(auto.lossless(&registry) && auto.is_open());
+    let of_servers = registry.parse("auto,arch=ps:2").unwrap();
+    assert_eq!(
+        of_servers.to_string(),
+        "sync=bsp,compress=none,schedule=auto,arch=ps:2:4000KiB:colocated:aggregate,protocol=auto"
     );
 }
 

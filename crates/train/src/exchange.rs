@@ -153,9 +153,11 @@ impl Exchange {
         self.applies
     }
 
-    /// Goes on under another plan. All operations have been waited for, and all sums read.
+    /// Goes on under another plan, carried by the same or by something else. All operations have been waited for, and all sums
+    /// read.
     pub(crate) fn replan(
         &mut self,
+        carrier: Option<Carrier>,
         plan: Plan,
         chosen: &[AllReduce],
         sizes: &[usize],
@@ -163,7 +165,8 @@ impl Exchange {
     ) -> Result<(), TrainError> {
         self._release = None;
         // The memory is not needed twice.
-        let carrier = self.operations.lock().end();
+        let before = self.operations.lock().end();
+        let carrier = carrier.unwrap_or(before);
         *self = Exchange::new(carrier, plan, chosen, sizes, handicap)?;
         Ok(())
     }

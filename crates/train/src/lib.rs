@@ -37,6 +37,7 @@
 #![forbid(unsafe_code)]
 
 mod agreement;
+mod auto;
 mod backend;
 mod data;
 mod dump;
@@ -71,6 +72,7 @@ mod update_rule;
 mod updates;
 mod worker;
 
+pub use auto::Decision;
 pub use backend::{
     Access, Activations, Backend, BackendError, Bert, BertSettings, Buffers, CandleBackend, Cnn, Evaluation,
     ForwardGate, GradientSink, Initial, Lend, Mlp, Model, ModelName, Normalise, OpenGate, Parameters, ResNet20,

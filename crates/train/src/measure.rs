@@ -14,11 +14,12 @@ mod statistics;
 mod summary;
 
 pub use conduct::{Subject, measure};
-pub(crate) use cost::communication_cost;
+pub(crate) use cost::{communication_cost, communication_cost_again};
 pub use record::RECORDED_ITERATIONS;
 pub use statistics::student_t_975;
 pub(crate) use statistics::{median, relative_half_width};
 
+use crate::auto::Decision;
 use crate::error::TrainError;
 use crate::timeline::Timeline;
 
@@ -160,6 +161,8 @@ pub struct CellRun {
     pub inputs: FormulaInputs,
     /// Of a replay: how late its processor was.
     pub lateness: Option<Lateness>,
+    /// What `strategy=auto` chose before the measured iterations, why, and whether it came true.
+    pub decision: Option<Decision>,
     /// One more iteration, on all workers and shards; at worker 0, if it was asked for.
     pub timeline: Option<Timeline>,
 }

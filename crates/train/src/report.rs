@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::auto::Decision;
+
 /// What a finished training reports. Every rank has the same one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TrainReport {
@@ -61,6 +63,8 @@ pub struct TrainReport {
     pub exposed_communication_s: f64,
     /// Epoch by epoch.
     pub epochs: Vec<EpochRow>,
+    /// What `strategy=auto` has decided; empty where nothing was left open.
+    pub decisions: Vec<Decision>,
 }
 
 impl TrainReport {
@@ -149,6 +153,11 @@ pub trait Observer: Send {
     /// The parameters have been updated.
     fn iteration(&mut self, progress: &Progress) {
         let _ = progress;
+    }
+
+    /// `strategy=auto` has chosen a plan, or has looked and kept the one that there is.
+    fn decided(&mut self, decision: &Decision) {
+        let _ = decision;
     }
 
     /// An epoch has been trained and evaluated.

@@ -1,28 +1,32 @@
 //! Which plan a training carries out when.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use paceline_comm::{CallOptions, Reduction};
 use paceline_plan::Plan;
 use paceline_strategy::Strategy;
 
+use crate::auto::{Choosing, Computed, Decision, Decisions, Judgement, WINDOW, Watch, measured_profile};
 use crate::error::{TrainError, WhileTraining};
-use crate::exchange::{Carrier, Exchange};
-use crate::executed::{ExecutedPlans, Stage};
+use crate::exchange::{Carrier, Exchange, Handicap};
+use crate::executed::{AllReduce, ExecutedPlans, Stage};
 use crate::measure::communication_cost;
 use crate::on_server::Specification;
-use crate::options::TrainOptions;
+use crate::options::{BatchSize, TrainOptions};
 use crate::peers::Peers;
 use crate::planning::{Known, MEASURING, MEASURING_WARM_UP, Planning};
 use crate::update_rule::UpdateRule;
 use crate::worker::Worker;
 
 /// The plans of a training, one after the other: what the strategy gives; then, if it plans from measurements, what it
-/// gives when they are there; or those of an earlier run.
+/// gives when they are there, or what is chosen and watched if it leaves something open; or those of an earlier run.
 pub(crate) struct Stages<'a> {
     options: &'a TrainOptions,
     rule: UpdateRule,
     strategy: Strategy,
+    /// With all shards that have been met, also those that do not serve.
+    peers: Peers,
     carrier: Carrier,
     /// Elements of each tensor.
     sizes: Vec<usize>,
@@ -32,6 +36,11 @@ pub(crate) struct Stages<'a> {
     plan: Plan,
     executed: Vec<Stage>,
     next: Next,
+    decisions: Decisions,
+    /// Seconds of the last updates.
+    window: Vec<f64>,
+    /// How often something was chosen.
+    rounds: u32,
 }
 
 enum Next {
@@ -40,6 +49,13 @@ enum Next {
     Given(VecDeque<Stage>),
     /// Planned when enough iterations have been measured.
     Measured,
+    /// Chosen then.
+    Chosen,
+    /// Chosen, and compared with its prediction in this iteration.
+    Watched {
+        watch: Watch,
+        iteration: usize,
+    },
 }
 
 impl<'a> Stages<'a> {
@@ -52,11 +68,6 @@ impl<'a> Stages<'a> {
         iterations: usize,
     ) -> Result<(Stages<'a>, Exchange), TrainError> {
         let strategy = options.parsed_strategy()?;
-        let carrier = Carrier::new(peers.clone(), strategy.algorithm().map(str::to_owned));
-        let carrier = match strategy.servers_apply() {
-            true => carrier.applying(&Specification::Optimizer(rule.optimizer, rule.learning_rate)),
-            false => carrier,
-        };
         let schedulers = &options.schedulers;
         let planning = Planning { strategy: &strategy, schedulers, peers, sizes, slowed: 1.0 };
         let (plan, chosen, next) = match &options.plan {
@@ -72,31 +83,71 @@ impl<'a> Stages<'a> {
             }
             None => {
                 let (plan, measured) = planning.first(&Known::default(), None)?;
-                (plan, Vec::new(), if measured { Next::Nothing } else { Next::Measured })
+                let next = match (strategy.is_open(), measured) {
+                    (true, _) => Next::Chosen,
+                    (false, true) => Next::Nothing,
+                    (false, false) => Next::Measured,
+                };
+                (plan, Vec::new(), next)
             }
+        };
+        let carrier = carrier_of(options, &strategy, peers, &plan);
+        let carrier = match strategy.servers_apply() {
+            true => carrier.applying(&Specification::Optimizer(rule.optimizer, rule.learning_rate)),
+            false => carrier,
         };
         options.check_clipping_under(&plan)?;
         let exchange = Exchange::new(carrier.clone(), plan.clone(), &chosen, sizes, &planning.handicap())?;
-        let (sizes, executed) = (sizes.to_vec(), Vec::new());
-        Ok((Stages { options, rule, strategy, carrier, sizes, iterations, plan, executed, next }, exchange))
+        let stages = Stages {
+            options,
+            rule,
+            strategy,
+            peers: peers.clone(),
+            carrier,
+            sizes: sizes.to_vec(),
+            iterations,
+            plan,
+            executed: Vec::new(),
+            next,
+            decisions: Decisions::default(),
+            window: Vec::new(),
+            rounds: 0,
+        };
+        Ok((stages, exchange))
     }
 
     /// Before each update: goes on to the next stage, if this is where it begins.
     pub(crate) fn before_update(&mut self, worker: &mut Worker) -> Result<(), TrainError> {
         let iteration = worker.iteration();
-        if matches!(self.next, Next::Measured) && iteration == MEASURING_WARM_UP {
+        if matches!(self.next, Next::Measured | Next::Chosen) && iteration == MEASURING_WARM_UP {
             let _ = worker.take_phases();
         }
         let first = self.executed.is_empty();
         if !first && self.boundary() != Some(iteration) {
             return Ok(());
         }
-        if !first {
-            self.advance(worker)?;
+        if first || self.advance(worker)? {
+            self.executed.push(worker.stage(iteration));
         }
-        self.executed.push(worker.stage(iteration));
         let end = self.boundary().map_or(self.iterations, |boundary| boundary.min(self.iterations));
         worker.assign(end - iteration)
+    }
+
+    /// After each update: how long it has taken.
+    pub(crate) fn note(&mut self, update: Duration) {
+        if matches!(self.next, Next::Watched { .. }) {
+            self.window.push(update.as_secs_f64());
+        }
+    }
+
+    /// What was decided since this was last asked.
+    pub(crate) fn news(&mut self) -> &[Decision] {
+        self.decisions.news()
+    }
+
+    /// What was decided, and whether it came true.
+    pub(crate) fn decisions(&self) -> &[Decision] {
+        self.decisions.all()
     }
 
     /// The plan that is carried out, or will be first.
@@ -114,53 +165,180 @@ impl<'a> Stages<'a> {
         match &self.next {
             Next::Nothing => None,
             Next::Given(stages) => stages.front().map(|stage| stage.first_iteration),
-            Next::Measured => Some(MEASURING_WARM_UP + MEASURING),
+            Next::Measured | Next::Chosen => Some(MEASURING_WARM_UP + MEASURING),
+            Next::Watched { iteration, .. } => Some(*iteration),
         }
     }
 
-    fn advance(&mut self, worker: &mut Worker) -> Result<(), TrainError> {
+    /// Goes on to the next stage. Whether there is another plan.
+    fn advance(&mut self, worker: &mut Worker) -> Result<bool, TrainError> {
+        if let Next::Chosen | Next::Watched { .. } = self.next {
+            return self.advance_open(worker);
+        }
         // Measurements want the network for themselves.
         worker.finish()?;
         let planning = Planning {
             strategy: &self.strategy,
             schedulers: &self.options.schedulers,
-            peers: self.carrier.peers(),
+            peers: &self.peers,
             sizes: &self.sizes,
             slowed: 1.0,
         };
         let (plan, chosen) = match &mut self.next {
             Next::Given(stages) => {
-                let Some(Stage { plan, all_reduces, .. }) = stages.pop_front() else { return Ok(()) };
+                let Some(Stage { plan, all_reduces, .. }) = stages.pop_front() else { return Ok(false) };
                 (plan, all_reduces)
             }
-            Next::Nothing => return Ok(()),
+            Next::Nothing | Next::Chosen | Next::Watched { .. } => return Ok(false),
             Next::Measured => {
                 let bytes = self.sizes.iter().sum::<usize>() * size_of::<f32>();
                 let alone = self.carrier.peers().workers().world_size() == 1;
                 let cost = (!alone).then(|| communication_cost(&self.carrier, bytes, planning.start_up()));
-                let known = Known { ready_s: Some(ready_s(worker, &self.carrier, self.sizes.len())?), used: None };
+                let computed = computed(worker, &self.peers, &self.sizes)?;
+                let known = Known { ready_s: Some(computed.ready_s), used: None };
                 let plan = planning.again(&self.plan, &known, cost.transpose()?.as_ref())?;
                 self.next = Next::Nothing;
                 (plan, Vec::new())
             }
         };
         self.options.check_clipping_under(&plan)?;
-        worker.replan(plan.clone(), &chosen, &self.sizes, &planning.handicap())?;
+        let handicap = planning.handicap();
+        self.replan(worker, plan, &chosen, &handicap)?;
+        Ok(true)
+    }
+
+    fn replan(
+        &mut self,
+        worker: &mut Worker,
+        plan: Plan,
+        chosen: &[AllReduce],
+        handicap: &Handicap,
+    ) -> Result<(), TrainError> {
+        // Only where the arch is open another carrier can be needed; the one that is there may have servers with parameters.
+        let carrier =
+            self.strategy.arch_is_open().then(|| carrier_of(self.options, &self.strategy, &self.peers, &plan));
+        worker.replan(carrier.clone(), plan.clone(), chosen, &self.sizes, handicap)?;
+        self.carrier = carrier.unwrap_or_else(|| self.carrier.clone());
         self.plan = plan;
         Ok(())
     }
+
+    /// Chooses, or looks whether what was chosen does what was predicted. Whether there is another plan.
+    fn advance_open(&mut self, worker: &mut Worker) -> Result<bool, TrainError> {
+        let iteration = worker.iteration();
+        let mut watch = match std::mem::replace(&mut self.next, Next::Nothing) {
+            Next::Watched { watch, .. } => Some(watch),
+            _ => None,
+        };
+        let measured_s = if watch.is_some() { Some(self.end_window(worker)?) } else { None };
+        let go_on = watch.as_mut().zip(measured_s).is_some_and(|(watch, measured_s)| {
+            self.decisions.measured(measured_s);
+            watch.judge(measured_s) == Judgement::GoOn
+        });
+        let mut changed = false;
+        if go_on {
+            // What is planned from next time is measured from here on.
+            let _ = worker.take_phases();
+        } else {
+            let (expected_s, other) = self.choose(worker, measured_s)?;
+            changed = other;
+            match &mut watch {
+                Some(watch) => watch.expect(expected_s),
+                None => watch = Some(Watch::new(expected_s)),
+            }
+        }
+        self.next = match watch {
+            Some(watch) => Next::Watched { watch, iteration: iteration + WINDOW },
+            None => Next::Nothing,
+        };
+        Ok(changed)
+    }
+
+    /// The median of the window's updates, of the slowest rank. What is on its way arrives first: servers are to be told of
+    /// the next iterations.
+    fn end_window(&mut self, worker: &mut Worker) -> Result<f64, TrainError> {
+        if self.plan.shards > 0 {
+            worker.wait_for_all()?;
+        }
+        self.window.sort_by(f64::total_cmp);
+        let mut median = [self.window.get(self.window.len() / 2).copied().unwrap_or(0.0)];
+        self.window.clear();
+        let reduced = self.peers.workers().all_reduce(&mut median, Reduction::Max, &CallOptions::default());
+        reduced.while_training("comparing iterations with their prediction")?;
+        Ok(median[0])
+    }
+
+    /// Measures and searches. What is expected of an update from here on, and whether there is another plan. `measured_s`: how
+    /// long one takes now, if this is not the first time.
+    fn choose(&mut self, worker: &mut Worker, measured_s: Option<f64>) -> Result<(f64, bool), TrainError> {
+        // Measurements want the network for themselves.
+        worker.finish()?;
+        let iteration = worker.iteration();
+        let computed = computed(worker, &self.peers, &self.sizes)?;
+        let samples = match self.options.batch {
+            BatchSize::Local(samples) => samples,
+            BatchSize::Global(samples) => samples / self.peers.workers().world_size(),
+        };
+        let profile = measured_profile(self.options.model_name(), samples, &computed);
+        let planning = Planning {
+            strategy: &self.strategy,
+            schedulers: &self.options.schedulers,
+            peers: &self.peers,
+            sizes: &self.sizes,
+            slowed: 1.0,
+        };
+        let (start_up, handicap) = (planning.start_up(), planning.handicap());
+        let choosing = Choosing {
+            strategy: &self.strategy,
+            schedulers: &self.options.schedulers,
+            peers: &self.peers,
+            may_overlap: self.options.clip_norm.is_none(),
+            start_up,
+        };
+        self.rounds += 1;
+        let chosen = choosing.choose(&profile, measured_s.map(|_| &self.plan), self.rounds)?;
+        // Only the last pass of an update communicates.
+        let passes_s = (self.options.accumulate - 1) as f64 * (profile.forward_s() + profile.backward_s());
+        let chosen = chosen.with(passes_s);
+        let (expected_s, change) = match measured_s.zip(chosen.current_s) {
+            // By how much predictions are off here, they are off for every plan.
+            Some((measured_s, current_s)) if Watch::worth_changing(current_s, chosen.predicted_s) => {
+                (chosen.predicted_s * measured_s / current_s, true)
+            }
+            Some((measured_s, _)) => (measured_s, false),
+            None => (chosen.predicted_s, true),
+        };
+        if change {
+            let plan = Plan { version: self.plan.version + 1, ..chosen.plan.clone() };
+            planning.agree(&plan)?;
+            self.options.check_clipping_under(&plan)?;
+            self.replan(worker, plan, &[], &handicap)?;
+        }
+        self.decisions.add(iteration, &self.plan, change, expected_s, &chosen);
+        Ok((expected_s, change))
+    }
 }
 
-/// By tensor: seconds from the start of backward until its gradient was announced; the mean over the passes of all workers
-/// since this was last asked.
-fn ready_s(worker: &mut Worker, carrier: &Carrier, tensors: usize) -> Result<Vec<f64>, TrainError> {
+/// What carries a plan: where the arch is open what its own strategy says, all-to-all if that leaves it open, too.
+fn carrier_of(options: &TrainOptions, strategy: &Strategy, peers: &Peers, plan: &Plan) -> Carrier {
+    if !strategy.arch_is_open() {
+        return Carrier::new(peers.clone(), strategy.algorithm().map(str::to_owned));
+    }
+    let planned = options.schedulers.grammar().parse(&plan.strategy);
+    Carrier::of_strategy(peers, planned.as_ref().unwrap_or(strategy))
+}
+
+/// What computation takes: the mean over the passes of all workers since this was last asked.
+fn computed(worker: &mut Worker, peers: &Peers, sizes: &[usize]) -> Result<Computed, TrainError> {
     let phases = worker.take_phases();
-    let mut sums: Vec<f64> = phases.ready.iter().map(std::time::Duration::as_secs_f64).collect();
+    let mut sums: Vec<f64> = phases.ready.iter().map(Duration::as_secs_f64).collect();
     // A worker may have had no sample in any pass.
-    sums.resize(tensors, 0.0);
-    sums.push(phases.passes as f64);
-    let reduced = carrier.peers().workers().all_reduce(&mut sums, Reduction::Sum, &CallOptions::default());
+    sums.resize(sizes.len(), 0.0);
+    sums.extend([phases.forward.as_secs_f64(), phases.update.as_secs_f64(), phases.passes as f64]);
+    let reduced = peers.workers().all_reduce(&mut sums, Reduction::Sum, &CallOptions::default());
     reduced.while_training("adding up when gradients are ready")?;
     let passes = sums.pop().unwrap_or(1.0).max(1.0);
-    Ok(sums.iter().map(|sum| sum / passes).collect())
+    let mut means: Vec<f64> = sums.iter().map(|sum| sum / passes).collect();
+    let (update_s, forward_s) = (means.pop().unwrap_or(0.0), means.pop().unwrap_or(0.0));
+    Ok(Computed { sizes: sizes.to_vec(), ready_s: means, forward_s, update_s })
 }

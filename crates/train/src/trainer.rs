@@ -1,5 +1,7 @@
 //! The loop: what happens in which order.
 
+use std::time::Instant;
+
 use paceline_comm::{CallOptions, Communicator, Transport};
 use paceline_plan::Reduction;
 use paceline_strategy::Call;
@@ -144,6 +146,7 @@ impl<'a> Trainer<'a> {
         let mut meter = EpochMeter::start();
         for update in 0..self.iterations_per_epoch().min(self.total_iterations - self.worker.iteration()) {
             let update = self.update(update, &order)?;
+            self.stages.news().iter().for_each(|decision| observer.decided(decision));
             meter.add(&update);
             let Update { samples, loss_sum, local_samples } = update;
             let loss = (local_samples > 0).then(|| loss_sum / local_samples as f64);
@@ -171,6 +174,7 @@ impl<'a> Trainer<'a> {
         let first = number * self.options.accumulate;
         let batches = first..(first + self.options.accumulate).min(self.sharding.batches());
         let samples: usize = batches.clone().map(|batch| self.sharding.joined(batch).len()).sum();
+        let began = Instant::now();
         let mut update = Update { samples, local_samples: 0, loss_sum: 0.0 };
         for batch in batches.clone() {
             let indices = &order[self.sharding.part(batch, self.communicator.rank())];
@@ -180,6 +184,7 @@ impl<'a> Trainer<'a> {
             update.loss_sum += self.worker.pass(batch.as_ref(), pass)? * indices.len() as f64;
             update.local_samples += indices.len();
         }
+        self.stages.note(began.elapsed());
         Ok(update)
     }
 
@@ -251,6 +256,7 @@ impl<'a> Trainer<'a> {
             compute_s: sum(|row| row.compute_s),
             exposed_communication_s: sum(|row| row.exposed_communication_s),
             epochs: rows,
+            decisions: self.stages.decisions().to_vec(),
         }
     }
 }

@@ -10,7 +10,7 @@ use paceline_plan::Plan;
 use crate::backend::{Backend, BackendError, ForwardGate, SharedSink, Slot};
 use crate::data::Batch;
 use crate::error::{TrainError, WhileTraining};
-use crate::exchange::{Costs, Exchange, Handicap, NotedStartUp, Pass};
+use crate::exchange::{Carrier, Costs, Exchange, Handicap, NotedStartUp, Pass};
 use crate::executed::{AllReduce, Stage};
 use crate::learning_rate::LearningRate;
 use crate::optimizer::Optimizer;
@@ -80,16 +80,17 @@ impl Worker {
         lock(&self.exchange).initialise()
     }
 
-    /// Finishes the update that is on its way, and goes on under another plan.
+    /// Finishes the update that is on its way, and goes on under another plan, carried by the same or by something else.
     pub(crate) fn replan(
         &mut self,
+        carrier: Option<Carrier>,
         plan: Plan,
         chosen: &[AllReduce],
         sizes: &[usize],
         handicap: &Handicap,
     ) -> Result<(), TrainError> {
         self.finish()?;
-        lock(&self.exchange).replan(plan, chosen, sizes, handicap)
+        lock(&self.exchange).replan(carrier, plan, chosen, sizes, handicap)
     }
 
     /// What is carried out from an iteration on.

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use comfy_table::{Cell as TableCell, CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
+use paceline_train::CellRun;
 
 use super::arguments::BenchArguments;
 use super::budget::{Effort, estimate};
@@ -59,8 +60,14 @@ impl Watcher for Screen {
     fn ended(&mut self, cell: &Cell, run: Option<&RunRecord>) {
         self.runs += 1;
         self.bar.set_position(self.runs);
-        if let Some(RunRecord { number, outcome: Err(why), .. }) = run {
-            self.bar.suspend(|| eprintln!("paceline: run {number} of {cell} failed: {why}"));
+        let Some(RunRecord { number, outcome, .. }) = run else { return };
+        match outcome {
+            Err(why) => self.bar.suspend(|| eprintln!("paceline: run {number} of {cell} failed: {why}")),
+            Ok(CellRun { decision: Some(decision), .. }) => {
+                let outcome = decision.outcome().map_or_else(String::new, |outcome| format!("; {outcome}"));
+                self.bar.suspend(|| eprintln!("paceline: run {number} of {cell}: {decision}{outcome}"));
+            }
+            Ok(_) => {}
         }
     }
 }

@@ -346,12 +346,14 @@ fn panel(
             (None, on_each) => on_each.map_or(1, |on_each| workers.div_ceil(on_each)),
         };
         let servers = chosen.strategy.servers(workers, hosts);
+        // Where the arch is open, each host has a shard, which serves if that is predicted to be faster.
+        let open = if chosen.strategy.arch_is_open() && workers > 1 { hosts } else { 0 };
         let cell = Cell {
             setting: setting.clone(),
             method: chosen.name.clone(),
             strategy: chosen.strategy.to_string(),
             workers,
-            shards: servers.map_or(0, |servers| servers.shards),
+            shards: servers.map_or(open, |servers| servers.shards),
             dedicated_servers: servers.is_some_and(|servers| servers.dedicated || !setting.servers_on.is_empty()),
             threads,
             arm,

@@ -7,7 +7,7 @@ use super::placement::{Placement, workers_on_cores};
 use super::statistics::{Estimate, c2c, mean, spread};
 use super::store::{CellRecord, Occasion, RunRecord, StudyRecord};
 use super::verdict::{Verdict, decide};
-use paceline_train::{CellRun, ModelName, Timeline};
+use paceline_train::{CellRun, Decision, ModelName, Timeline};
 
 /// One setting: a chart.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -133,6 +133,9 @@ pub struct RowResult {
     /// Of a replay: how late its sleeps ended, as a share of the computation; it is part of what seems to be exposed.
     #[serde(default)]
     pub late_share: Option<f64>,
+    /// Of `auto`: what it chose in the first run, and whether that came true.
+    #[serde(default)]
+    pub decision: Option<Decision>,
     /// Buckets of the plan.
     pub buckets: usize,
     /// Operations per iteration.
@@ -294,6 +297,7 @@ fn result(record: &CellRecord, baseline: Option<&Baseline>) -> Option<RowResult>
         messages_per_iteration: average(|run| run.messages_per_iteration),
         late_share: mean(&late),
         plan_hash: first.plan_hash.clone(),
+        decision: first.decision.clone(),
         buckets: first.plan.buckets.len(),
         operations: first.plan.operations(),
         scheduling_s_per_tensor: average(|run| run.scheduling_s_per_tensor),
@@ -354,6 +358,7 @@ pub mod samples {
             scheduling_s_per_tensor: 1e-6,
             inputs: FormulaInputs::default(),
             lateness: None,
+            decision: None,
             timeline: None,
         }
     }

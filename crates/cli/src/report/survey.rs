@@ -100,6 +100,7 @@ fn when(schedule: &[&str]) -> String {
             )
         }
         ["server-priority", ..] => "tensor by tensor during backward; servers answer the first layers first".to_owned(),
+        ["auto", ..] => "in fused tensors and pieces of tensors, as was predicted to be best".to_owned(),
         [own, ..] => format!("as its schedule {own} says"),
         [] => "as its schedule says".to_owned(),
     }

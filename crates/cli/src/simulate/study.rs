@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use comfy_table::{CellAlignment, Table, presets};
 use paceline_plan::{Cluster, ClusterSet};
+use paceline_predict::Job;
 use paceline_predict::fit::Errors;
 use paceline_predict::study::{Case, Study, StudyRow};
-use paceline_predict::{Job, predict_scheduled};
 use paceline_train::load_profile;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -72,7 +72,7 @@ pub fn run(
         let cluster = clusters.of(row).map_err(|reason| usage(&reason))?;
         let Case { profile, strategy, workers, .. } = &case;
         let job = Job { cluster: &cluster, profile, strategy, workers: *workers, local_batch: None };
-        let prediction = predict_scheduled(&job, registry.schedulers())
+        let (_, prediction) = super::predicted(&job, registry)
             .map_err(|error| usage(&format!("line {} of the study: {error}", row.line)))?;
         let samples = prediction.samples_per_s * prediction.iteration_s;
         predicted.push(Predicted {

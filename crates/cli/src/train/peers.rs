@@ -45,13 +45,19 @@ pub fn meet(
     emulation: Option<Emulation>,
     strategy: &Strategy,
 ) -> Result<Met, Failure> {
-    if strategy.servers(1, 1).is_none() {
+    if strategy.servers(1, 1).is_none() && !strategy.arch_is_open() {
         let world = workers::connect(environment, transport, 1, emulation)?;
         return Ok(Met { peers: Peers::from(&world), world, shards: Vec::new() });
     }
     let config = Config { emulation, ..workers::config(environment, transport)? };
     let hosts = config.hosts()?;
-    let shards = strategy.servers(hosts.ranks(), hosts.members().len()).map_or(0, |servers| servers.shards);
+    // Where the arch is open, each host has a shard, which serves if that is predicted to be faster.
+    let open = if hosts.ranks() > 1 { hosts.members().len() } else { 0 };
+    let shards = strategy.servers(hosts.ranks(), hosts.members().len()).map_or(open, |servers| servers.shards);
+    if shards == 0 {
+        let world = Communicator::connect(config)?;
+        return Ok(Met { peers: Peers::from(&world), world, shards: Vec::new() });
+    }
     let joined = join_beside(config, &hosts, shards, &serve_options()).map_err(failed)?;
     let Joined { world, roles, shards } = joined;
     let server = Arc::new(ParameterServer::connect(&world, roles).map_err(failed)?);

@@ -1,7 +1,7 @@
 //! Writes telemetry while training goes on.
 
 use paceline_comm::Communicator;
-use paceline_train::{EpochRow, Observer, Progress, Start};
+use paceline_train::{Decision, EpochRow, Observer, Progress, Start};
 
 use crate::failure::Failure;
 use crate::telemetry::Telemetry;
@@ -57,6 +57,10 @@ impl Observer for Recorded<'_> {
         if progress.iteration.is_multiple_of(UPDATES) {
             self.write();
         }
+    }
+
+    fn decided(&mut self, decision: &Decision) {
+        self.observer.decided(decision);
     }
 
     fn epoch(&mut self, row: &EpochRow) {

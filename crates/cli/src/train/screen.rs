@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use paceline_train::{EpochRow, Observer, Progress, Start, TrainReport};
+use paceline_train::{Decision, EpochRow, Observer, Progress, Start, TrainReport};
 
 /// Follows a training. The bar is on standard error, and only if that is a terminal; results are on standard output.
 pub struct Screen {
@@ -46,6 +46,10 @@ impl Observer for Screen {
         self.bar.set_position(progress.iteration as u64);
     }
 
+    fn decided(&mut self, decision: &Decision) {
+        self.line(&decision.to_string());
+    }
+
     fn epoch(&mut self, row: &EpochRow) {
         self.line(&format!(
             "epoch {}: loss {:.4}, test accuracy {:.2} %, {:.0} samples/s, {:.1} % of the time in communication",
@@ -71,6 +75,11 @@ impl Drop for Screen {
 /// Standard output is closed.
 pub fn summary(report: &TrainReport) -> io::Result<()> {
     let share = 100.0 * report.communication_share();
+    for decision in &report.decisions {
+        if let Some(outcome) = decision.outcome() {
+            writeln!(io::stdout(), "auto: from iteration {} on, {outcome}", decision.iteration)?;
+        }
+    }
     writeln!(
         io::stdout(),
         "{} workers: test accuracy {:.2} %, loss {:.4}, {:.0} samples/s, {share:.1} % of the time in communication \

@@ -2,6 +2,7 @@
 
 use super::names::Sort;
 use super::{Cluster, Constant, LinkConstants, MeasuredRange};
+use crate::{Shape, ShapeError};
 
 /// Why a cluster cannot be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -51,9 +52,6 @@ impl Cluster {
     /// Does it fit together? What predictions need: no number is negative that must not be, none is beyond all reason, links
     /// that there are move bytes in some time, and the topology has room for the hosts.
     ///
-    /// Which topologies there are is `predict`'s business: here only those are found out whose number of hosts is in their
-    /// name.
-    ///
     /// # Errors
     /// The first field that does not fit.
     pub fn check(&self) -> Result<(), ClusterError> {
@@ -102,30 +100,13 @@ impl Cluster {
     }
 
     fn check_topology(&self) -> Result<(), ClusterError> {
-        let text = self.topology.trim();
-        let (kind, numbers) = text.split_once(':').unwrap_or((text, ""));
-        let two = |separator: char| -> Option<(usize, usize)> {
-            let (one, other) = numbers.split_once(separator)?;
-            Some((one.trim().parse().ok()?, other.trim().parse().ok()?))
-        };
-        let places = match kind {
-            "flat" | "tree" | "fat-tree" => return Ok(()),
-            "torus" => two('x').and_then(|(x, y)| x.checked_mul(y)),
-            "bcube" => two(':').and_then(|(ports, levels)| ports.checked_pow(u32::try_from(levels).ok()?)),
-            _ => None,
-        };
-        match places {
-            None => {
-                let problem = format!(
-                    "is `{text}`; give flat, tree:HOSTS:OVERSUBSCRIPTION, fat-tree:HOSTS:OVERSUBSCRIPTION, torus:XxY or \
-                     bcube:PORTS:LEVELS"
-                );
-                wrong("topology", problem)
+        let shape: Result<Shape, ShapeError> = self.topology.parse();
+        match shape.and_then(|shape| shape.check(self.hosts)) {
+            Ok(()) => Ok(()),
+            Err(ShapeError::Hosts { shape, places, hosts }) => {
+                wrong("topology", format!("{shape} has room for {places} hosts, exactly, and hosts is {hosts}"))
             }
-            Some(places) if places != self.hosts => {
-                wrong("topology", format!("{text} has room for {places} hosts, exactly, and hosts is {}", self.hosts))
-            }
-            Some(_) => Ok(()),
+            Err(error) => wrong("topology", error.to_string()),
         }
     }
 }

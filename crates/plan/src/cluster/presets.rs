@@ -93,7 +93,7 @@ impl Cluster {
         let lower = name.trim().to_lowercase();
         let preset = presets().link.remove(&lower).ok_or_else(|| unknown(name))?;
         let mut cluster = self.clone();
-        cluster.name = format!("{}, {lower}", self.name);
+        cluster.name = format!("{} with {lower}", self.name);
         cluster.source = format!("{}; {lower}: {}", self.source, preset.source);
         cluster.set_link(&preset);
         cluster.check()?;

@@ -7,14 +7,13 @@
 //! BCube); a switch beyond the first adds [`Speeds::hop_s`].
 
 mod bcube;
-mod shape;
 mod switched;
 mod torus;
 
-use paceline_plan::{Hosts, LinkClass, NetworkModel, Rank};
+use paceline_plan::{Hosts, LinkClass, NetworkModel, Rank, ShapeError};
+pub use paceline_plan::{Shape, Switches};
 
 use bcube::BCube;
-pub use shape::{Shape, Switches, TopologyError};
 use switched::Switched;
 use torus::Torus;
 
@@ -125,6 +124,24 @@ enum Wiring {
     Switched(Switched),
     Torus(Torus),
     BCube(BCube),
+}
+
+/// Why there is no such network.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TopologyError {
+    /// The shape makes no sense, or has no room for so many hosts.
+    #[error(transparent)]
+    Shape(#[from] ShapeError),
+    /// A link cannot be like this.
+    #[error("{field} is {value}: {reason}")]
+    Speed {
+        /// Which number, as in `across.alpha_s`.
+        field: String,
+        /// What it is.
+        value: String,
+        /// What it should be.
+        reason: &'static str,
+    },
 }
 
 /// No link is faster than a petabyte per second: a capacity is a number.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use paceline_comm::{Buffer, CallOptions, CommError, Origin, Pending};
 use paceline_plan::{CollectiveKind, Plan, Reduction};
 use paceline_server::{Assignment, Mode, PendingUpdate};
+use paceline_strategy::Strategy;
 
 use crate::error::TrainError;
 use crate::executed::AllReduce;
@@ -73,6 +74,15 @@ impl Travelling {
 impl Carrier {
     pub(crate) fn new(peers: Peers, algorithm: Option<String>) -> Carrier {
         Carrier { peers, algorithm, mode: Mode::Aggregate }
+    }
+
+    /// What carries the operations of a strategy whose arch is not open, where `peers` may have shards that do not serve it.
+    pub(crate) fn of_strategy(peers: &Peers, strategy: &Strategy) -> Carrier {
+        let algorithm = strategy.algorithm().map(str::to_owned);
+        match strategy.arch.name.as_str() {
+            "ps" => Carrier::new(peers.clone(), algorithm),
+            _ => Carrier::new(Peers::AllToAll(peers.workers().clone()), algorithm),
+        }
     }
 
     /// The same, with servers that have the parameters.

@@ -12,6 +12,7 @@ use super::statistics::relative_half_width;
 use super::summary::Tally;
 use super::{CellRun, CommunicationCost, Length, MeasureOptions};
 use crate::agreement::Agreement;
+use crate::auto::{Choosing, Decision, measured_profile, slowed_profile};
 use crate::backend::{Backend, TensorInfo};
 use crate::data::{Batch, Data, Sharding};
 use crate::error::{TrainError, WhileTraining};
@@ -71,6 +72,8 @@ pub(super) struct Conduct<'a> {
     pub(super) model: Model<'a>,
     pub(super) cost: Option<CommunicationCost>,
     pub(super) worker: Worker,
+    /// What `strategy=auto` has chosen, in the time of this machine.
+    pub(super) decision: Option<Decision>,
     iterations: usize,
 }
 
@@ -132,13 +135,17 @@ impl<'a> Conduct<'a> {
         if model.replay.is_none() {
             broadcast_model(&workers, backend.as_mut())?;
         }
-        let carrier = Carrier::new(peers, strategy.algorithm().map(str::to_owned));
+        let carrier = match strategy.arch_is_open() {
+            // All-to-all until it is chosen.
+            true => Carrier::of_strategy(&peers, &strategy),
+            false => Carrier::new(peers.clone(), strategy.algorithm().map(str::to_owned)),
+        };
         let applies = strategy.servers_apply();
         let carrier = if applies { carrier.applying(&rule.specification()) } else { carrier };
         let planning = Planning {
             strategy: &strategy,
             schedulers: &options.schedulers,
-            peers: carrier.peers(),
+            peers: &peers,
             sizes: &sizes,
             slowed: options.dilate,
         };
@@ -151,14 +158,51 @@ impl<'a> Conduct<'a> {
         let exchange = Exchange::new(carrier.clone(), plan.clone(), &[], &sizes, &handicap)?;
         let (optimizer, learning_rate) = rule.of_worker(applies, &sizes);
         let worker = Worker::new(&workers, backend, exchange, optimizer, learning_rate, None);
-        let mut conduct = Conduct { worker, carrier: carrier.clone(), options, plan, model, cost, iterations: 0 };
-        if !measured {
+        let mut conduct =
+            Conduct { worker, carrier: carrier.clone(), options, plan, model, cost, decision: None, iterations: 0 };
+        if strategy.is_open() {
+            conduct.choose(&planning)?;
+        } else if !measured {
             let known = Known { ready_s: Some(conduct.ready_s()?), ..known };
             let plan = planning.again(&conduct.plan, &known, conduct.cost.as_ref())?;
-            conduct.worker.replan(plan.clone(), &[], &sizes, &handicap)?;
+            conduct.worker.replan(None, plan.clone(), &[], &sizes, &handicap)?;
             conduct.plan = plan;
         }
         Ok(conduct)
+    }
+
+    /// What `strategy=auto` finds here, from the profile that is replayed or from a few iterations that do not count. In the time of
+    /// this machine: everything is as slow as everything else.
+    fn choose(&mut self, planning: &Planning<'_>) -> Result<(), TrainError> {
+        let profile = match &self.model.replay {
+            Some(replay) => slowed_profile(&replay.profile, self.options.dilate),
+            None => {
+                let mut tally = Tally::default();
+                self.block(MEASURING_WARM_UP, MEASURING, &mut tally)?;
+                let computed = self.computed(&tally, planning.sizes)?;
+                measured_profile(&self.model.name, self.options.local_batch, &computed)
+            }
+        };
+        let choosing = Choosing {
+            strategy: planning.strategy,
+            schedulers: planning.schedulers,
+            peers: planning.peers,
+            may_overlap: true,
+            start_up: planning.start_up().mul_f64(self.options.dilate),
+        };
+        // What operations cost has been measured once for the formulas.
+        let chosen = choosing.choose(&profile, None, 1)?;
+        let plan = Plan { version: self.plan.version + 1, ..chosen.plan.clone() };
+        self.decision = Some(Decision::of(self.iterations, &plan, true, chosen.predicted_s, &chosen));
+        planning.agree(&plan)?;
+        if planning.strategy.arch_is_open() {
+            let planned = planning.schedulers.grammar().parse(&plan.strategy);
+            self.carrier = Carrier::of_strategy(planning.peers, planned.as_ref().unwrap_or(planning.strategy));
+        }
+        let handicap = planning.handicap();
+        self.worker.replan(Some(self.carrier.clone()), plan.clone(), &[], planning.sizes, &handicap)?;
+        self.plan = plan;
+        Ok(())
     }
 
     /// When gradients become final, from a few iterations that do not count.

@@ -23,8 +23,19 @@ pub(crate) fn communication_cost(
     bytes: usize,
     start_up: Duration,
 ) -> Result<CommunicationCost, TrainError> {
+    communication_cost_again(carrier, bytes, start_up, 0)
+}
+
+/// The same, for a training in which operations have been measured `before` times: nothing is named twice.
+pub(crate) fn communication_cost_again(
+    carrier: &Carrier,
+    bytes: usize,
+    start_up: Duration,
+    before: u32,
+) -> Result<CommunicationCost, TrainError> {
     let sizes: Vec<usize> = SIZES.into_iter().filter(|&size| size == SIZES[0] || size <= bytes).collect();
-    let plan = plan(&sizes, carrier.peers().shards());
+    let version = Carrier::PROBE_VERSION - before;
+    let plan = Plan { version, ..plan(&sizes, carrier.peers().shards()) };
     let mut points = Vec::new();
     carrier.probe(&plan, REPETITIONS, |operation, seconds| {
         let mut seconds = seconds.to_vec();
@@ -59,7 +70,7 @@ fn plan(sizes: &[usize], shards: usize) -> Plan {
 }
 
 impl Carrier {
-    /// The version of plans that only measure: no training has so many.
+    /// The version of plans that only measure, counting down: no training has so many.
     pub(crate) const PROBE_VERSION: u32 = u32::MAX;
 
     /// Runs each operation of a plan by itself, so many times, and tells how long it took: the maximum over the workers.

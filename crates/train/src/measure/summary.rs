@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use paceline_comm::{CallOptions, Reduction, Traffic, Transport};
 
 use super::conduct::Conduct;
-use super::{CellRun, FormulaInputs, Lateness};
+use super::{CellRun, FormulaInputs, Lateness, median};
+use crate::auto::Computed;
 use crate::error::{TrainError, WhileTraining};
 use crate::exchange::Costs;
 use crate::worker::Phases;
@@ -47,6 +48,17 @@ impl Tally {
 }
 
 impl Conduct<'_> {
+    /// What computation takes: the mean over iterations and workers.
+    pub(super) fn computed(&self, tally: &Tally, sizes: &[usize]) -> Result<Computed, TrainError> {
+        let iterations = tally.seconds.len().max(1) as f64;
+        let mut values = tally.ready_s();
+        values.resize(sizes.len(), 0.0);
+        values.extend([tally.phases.forward, tally.phases.update].map(|sum| sum.as_secs_f64() / iterations));
+        let mut means = self.mean(values)?;
+        let (update_s, forward_s) = (means.pop().unwrap_or(0.0), means.pop().unwrap_or(0.0));
+        Ok(Computed { sizes: sizes.to_vec(), ready_s: means, forward_s, update_s })
+    }
+
     /// Puts the workers' tallies together; the same on each.
     pub(super) fn summarise(&self, tally: Tally, confident: bool) -> Result<CellRun, TrainError> {
         let (iterations, dilate) = (tally.seconds.len() as f64, self.options.dilate);
@@ -76,6 +88,8 @@ impl Conduct<'_> {
         let late_s = tally.lateness.iter().map(Duration::as_secs_f64).sum::<f64>() / iterations;
         let late_share = late_s / (forward_s + backward_s + update_s);
         let worst = self.slowest(&[scheduling_s, late_share])?;
+        let decision = self.decision.clone();
+        let decision = decision.map(|decision| decision.undilated(dilate, median(iteration_s.iter().copied())));
         let macs: u64 =
             profile.map_or(0, |profile| profile.tensors.iter().map(|tensor| tensor.forward_macs_per_sample).sum());
         Ok(CellRun {
@@ -108,6 +122,7 @@ impl Conduct<'_> {
                 communication: self.cost.as_ref().map(|cost| cost.undilated(dilate)),
             },
             lateness: profile.map(|_| Lateness { share: worst[1], overrun: worst[1] > self.options.late_share_max }),
+            decision,
             timeline: None,
         })
     }

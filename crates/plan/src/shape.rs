@@ -46,7 +46,7 @@ pub struct Switches {
 
 /// Why there is no such topology.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TopologyError {
+pub enum ShapeError {
     /// No topology can be read from this.
     #[error(
         "`{text}` is no topology: give flat, tree:HOSTS:OVERSUBSCRIPTION, fat-tree:HOSTS:OVERSUBSCRIPTION, torus:XxY or bcube:PORTS:LEVELS"
@@ -63,16 +63,6 @@ pub enum TopologyError {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// A link cannot be like this.
-    #[error("{field} is {value}: {reason}")]
-    Speed {
-        /// Which number, as in `across.alpha_s`.
-        field: String,
-        /// What it is.
-        value: String,
-        /// What it should be.
-        reason: &'static str,
-    },
     /// The cluster has another number of hosts.
     #[error("the topology {shape} has room for {places} hosts, exactly, and the cluster has {hosts}")]
     Hosts {
@@ -86,7 +76,7 @@ pub enum TopologyError {
 }
 
 /// More hosts than this are a slip of the pen.
-pub(super) const HOSTS_MAX: usize = 1 << 20;
+const HOSTS_MAX: usize = 1 << 20;
 
 const SWITCHES: &str = "a switch has at least one host and at most 1048576";
 const OVERSUBSCRIPTION: &str = "an oversubscription is a number from 1 to 1000000; 1 is none";
@@ -107,10 +97,13 @@ impl Shape {
     }
 
     /// Does it make sense, and has it room for so many hosts?
-    pub(super) fn check(&self, hosts: usize) -> Result<(), TopologyError> {
-        self.numbers().map_err(|reason| TopologyError::Number { text: self.to_string(), reason })?;
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn check(&self, hosts: usize) -> Result<(), ShapeError> {
+        self.numbers().map_err(|reason| ShapeError::Number { text: self.to_string(), reason })?;
         match self.hosts() {
-            Some(places) if places != hosts => Err(TopologyError::Hosts { shape: self.to_string(), places, hosts }),
+            Some(places) if places != hosts => Err(ShapeError::Hosts { shape: self.to_string(), places, hosts }),
             _ => Ok(()),
         }
     }
@@ -141,12 +134,12 @@ impl Shape {
 
 /// As it is written; see [`Shape`].
 impl FromStr for Shape {
-    type Err = TopologyError;
+    type Err = ShapeError;
 
-    fn from_str(text: &str) -> Result<Shape, TopologyError> {
-        let unknown = || TopologyError::Unknown { text: text.to_owned() };
+    fn from_str(text: &str) -> Result<Shape, ShapeError> {
+        let unknown = || ShapeError::Unknown { text: text.to_owned() };
         let shape = read(text.trim()).ok_or_else(unknown)?;
-        shape.numbers().map_err(|reason| TopologyError::Number { text: text.to_owned(), reason })?;
+        shape.numbers().map_err(|reason| ShapeError::Number { text: text.to_owned(), reason })?;
         Ok(shape)
     }
 }

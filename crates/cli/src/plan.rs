@@ -1,0 +1,127 @@
+//! `paceline plan`: the best strategy for a job on a cluster, and why.
+
+mod report;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Args;
+use paceline_plan::Cluster;
+use paceline_predict::search::{Change, Question, Space, apply_changes, ddp_settings, explain, search};
+use paceline_train::load_profile;
+
+use crate::Registry;
+use crate::arguments::at_least_one;
+use crate::clusters::load_cluster;
+use crate::explain as strategies;
+use crate::failure::{Failure, unless_closed};
+use crate::json_file::JsonFile;
+use report::{Epoch, Report};
+
+/// What `plan` is told.
+#[derive(Args)]
+pub struct PlanArguments {
+    /// The cluster: a file (docs/clusters.md), or a built-in one such as study-10gbe or 25gbe+pcie4:8x4
+    #[arg(long, value_name = "CLUSTER")]
+    cluster: String,
+
+    /// The model: a profile file (docs/json.md), or a built-in profile such as resnet50@rtx2080ti
+    #[arg(long, value_name = "PROFILE")]
+    model: String,
+
+    /// Workers [default: as many as the cluster has]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    workers: Option<usize>,
+
+    /// What may be chosen: aspects that are auto are searched, the others stay
+    #[arg(long, value_name = "STRATEGY", default_value = "auto")]
+    strategy: String,
+
+    /// Samples per worker and iteration; several are compared [default: those of the profile]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = at_least_one)]
+    local_batch: Vec<usize>,
+
+    /// What a host costs in an hour, in any currency [default: what the cluster says]
+    #[arg(long, value_name = "PRICE")]
+    price: Option<f64>,
+
+    #[arg(long, value_name = "N", value_parser = at_least_one, default_value_t = EPOCH)]
+    #[arg(help = "Samples of an epoch, for its time and price; unless it is said, those of ImageNet-1k")]
+    epoch: usize,
+
+    /// What would be otherwise: network=25GbE (or 2x), workers=64, local-batch=128; the answer is for that
+    #[arg(long, value_name = "CHANGE,…", value_delimiter = ',')]
+    what_if: Vec<Change>,
+
+    /// Candidates to list
+    #[arg(long, value_name = "N", value_parser = at_least_one, default_value_t = 10)]
+    top: usize,
+
+    /// Write the answer to this file (docs/json.md)
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// The training images of ImageNet-1k (ILSVRC 2012).
+const EPOCH: usize = 1_281_167;
+
+/// Plans.
+///
+/// # Errors
+/// Wrong usage: no such cluster, profile or change, or they do not fit together.
+pub fn run(arguments: &PlanArguments, registry: &Registry) -> Result<ExitCode, Failure> {
+    if let Some(price) = arguments.price.filter(|price| !(price.is_finite() && *price >= 0.0)) {
+        return Err(Failure::usage(format!("--price {price} is no price")).help("give what a host costs in an hour"));
+    }
+    let json = arguments.json.as_deref().map(JsonFile::create).transpose()?;
+    let profile = load_profile(&arguments.model).map_err(Failure::usage)?;
+    let asked = load_cluster(&arguments.cluster)?;
+    let asked_workers = arguments.workers.unwrap_or(asked.workers());
+    let (cluster, workers, local_batch) =
+        apply_changes(&asked, asked_workers, None, &arguments.what_if).map_err(Failure::usage)?;
+    fits(&cluster, workers)?;
+    let strategy = strategies::parse(registry.grammar(), &arguments.strategy)?;
+    let unchanged = Space {
+        local_batches: arguments.local_batch.clone(),
+        intervals: arguments.top,
+        ..Space::of(registry.schedulers().clone(), strategy)
+    };
+    let changed_batch = local_batch.map_or_else(|| arguments.local_batch.clone(), |batch| vec![batch]);
+    let space = Space { local_batches: changed_batch, ..unchanged.clone() };
+    let question = Question { cluster: &cluster, profile: &profile, workers, space: &space };
+    let mut report = report(arguments, &question)?;
+    if !arguments.what_if.is_empty() {
+        let space = Space { effort: 0, intervals: 0, ..unchanged };
+        let now = Question { cluster: &asked, profile: &profile, workers: asked_workers, space: &space };
+        // What cannot be answered as it is may be what the change is for.
+        report.unchanged_samples_per_s = search(&now).ok().map(|answer| answer.best().prediction.samples_per_s);
+    }
+    if let Some(json) = json {
+        json.write(&report)?;
+    }
+    unless_closed(write!(io::stdout().lock(), "{report}"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn report(arguments: &PlanArguments, question: &Question) -> Result<Report, Failure> {
+    let began = Instant::now();
+    let answer = search(question).map_err(Failure::usage)?;
+    let elapsed = began.elapsed();
+    let explanation = explain(question, &answer).map_err(Failure::usage)?;
+    let ddp = ddp_settings(question, &answer).map_err(Failure::usage)?;
+    let price_per_host_hour = arguments.price.or(question.cluster.price_per_host_hour);
+    let epoch = Epoch { samples: arguments.epoch, price_per_host_hour };
+    Ok(Report::new(question, &answer, &explanation, &ddp, &epoch, arguments.top, elapsed))
+}
+
+/// Is there room for the workers?
+fn fits(cluster: &Cluster, workers: usize) -> Result<(), Failure> {
+    let room = cluster.workers();
+    if workers <= room {
+        return Ok(());
+    }
+    let what = format!("{workers} workers do not fit on {}, which has room for {room}", cluster.name);
+    Err(Failure::usage(what).help(format!("--what-if workers={workers} adds hosts like those that it has")))
+}

@@ -1,0 +1,277 @@
+//! The answer, for a file and for people.
+
+use std::fmt;
+use std::time::Duration;
+
+use paceline_predict::Prediction;
+use paceline_predict::search::{Answer, Candidate, DdpSettings, Effect, Explanation, Question, Reason, Verdict};
+use serde::Serialize;
+
+/// What stands in the file, besides machine and command line.
+#[derive(Serialize)]
+pub struct Report {
+    cluster: String,
+    model: String,
+    device: String,
+    profile_source: String,
+    workers: usize,
+    hosts: usize,
+    /// `use`, `plain` or `fewer-workers`.
+    verdict: &'static str,
+    /// With `fewer-workers`.
+    use_workers: Option<usize>,
+    /// The best one.
+    best: Row,
+    communication_bound: bool,
+    c2c: f64,
+    intensity: Option<f64>,
+    bottleneck: String,
+    bottleneck_share: f64,
+    /// Of `--what-if`: what the best strategy reaches without the changes.
+    pub unchanged_samples_per_s: Option<f64>,
+    plain_samples_per_s: f64,
+    alone_samples_per_s: f64,
+    /// In words.
+    reasons: Vec<String>,
+    effects: Vec<EffectRow>,
+    /// Of each kind of arch and each schedule the best one, the best of all first.
+    candidates: Vec<Row>,
+    left_out: Vec<LeftOutRow>,
+    epoch_samples: usize,
+    epoch_s: f64,
+    epoch_price: Option<f64>,
+    ddp: DdpRow,
+    predictions: usize,
+    elapsed_us: f64,
+    /// What is beyond what was measured.
+    extrapolated: Vec<String>,
+}
+
+/// A strategy and what it would do.
+#[derive(Clone, Serialize)]
+struct Row {
+    strategy: String,
+    local_batch: usize,
+    iteration_s: f64,
+    iteration_low_s: f64,
+    iteration_high_s: f64,
+    predicted_samples_per_s: f64,
+    samples_per_s_low: f64,
+    samples_per_s_high: f64,
+    speedup: f64,
+    exposed_s: f64,
+    communication_s: f64,
+    operations: usize,
+    buckets: usize,
+    forward_overlap: bool,
+    gap: f64,
+    epoch_price: Option<f64>,
+    plan_hash: String,
+}
+
+#[derive(Serialize)]
+struct EffectRow {
+    change: String,
+    predicted_samples_per_s: f64,
+    gain: f64,
+}
+
+#[derive(Serialize)]
+struct LeftOutRow {
+    arch: String,
+    local_batch: usize,
+    /// Not more than this; null if it was refused.
+    samples_per_s_max: Option<f64>,
+    refused: Option<String>,
+}
+
+#[derive(Serialize)]
+struct DdpRow {
+    settings: String,
+    bucket_cap_mb: Option<u64>,
+    comm_hook: Option<&'static str>,
+    predicted_samples_per_s: f64,
+}
+
+/// What an epoch is.
+pub struct Epoch {
+    pub samples: usize,
+    pub price_per_host_hour: Option<f64>,
+}
+
+impl Report {
+    pub fn new(
+        question: &Question,
+        answer: &Answer,
+        explanation: &Explanation,
+        ddp: &DdpSettings,
+        epoch: &Epoch,
+        top: usize,
+        elapsed: Duration,
+    ) -> Report {
+        let hosts = question.cluster.hosts_of(question.workers);
+        let best = answer.best();
+        let row = |candidate: &Candidate| Row::of(question, candidate, epoch);
+        let (verdict, use_workers) = match explanation.verdict {
+            Verdict::Use => ("use", None),
+            Verdict::PlainIsAsGood => ("plain", None),
+            Verdict::FewerWorkers(workers) => ("fewer-workers", Some(workers)),
+        };
+        Report {
+            cluster: question.cluster.name.clone(),
+            model: question.profile.model.clone(),
+            device: question.profile.device.clone(),
+            profile_source: question.profile.source.clone(),
+            workers: question.workers,
+            hosts,
+            verdict,
+            use_workers,
+            best: row(best),
+            communication_bound: explanation.communication_bound,
+            c2c: explanation.c2c,
+            intensity: explanation.intensity,
+            bottleneck: explanation.bottleneck.clone(),
+            bottleneck_share: explanation.bottleneck_share,
+            unchanged_samples_per_s: None,
+            plain_samples_per_s: explanation.plain_samples_per_s,
+            alone_samples_per_s: explanation.alone_samples_per_s,
+            reasons: explanation.sentences.clone(),
+            effects: explanation.effects.iter().map(EffectRow::of).collect(),
+            candidates: answer.best_of_each_kind().take(top).map(row).collect(),
+            left_out: left_out(answer),
+            epoch_samples: epoch.samples,
+            epoch_s: epoch.seconds(best),
+            epoch_price: epoch.price(question, best),
+            ddp: DdpRow {
+                settings: ddp.to_string(),
+                bucket_cap_mb: ddp.bucket_cap_mb,
+                comm_hook: ddp.comm_hook,
+                predicted_samples_per_s: ddp.prediction.samples_per_s,
+            },
+            predictions: answer.predictions,
+            elapsed_us: elapsed.as_secs_f64() * 1e6,
+            extrapolated: best.prediction.extrapolated.clone(),
+        }
+    }
+}
+
+impl Epoch {
+    fn seconds(&self, candidate: &Candidate) -> f64 {
+        self.samples as f64 / candidate.prediction.samples_per_s
+    }
+
+    /// Of all hosts, also of those that only serve.
+    fn price(&self, question: &Question, candidate: &Candidate) -> Option<f64> {
+        let hosts = question.cluster.hosts_of(question.workers) + dedicated_hosts(question, candidate);
+        self.price_per_host_hour.map(|price| price * hosts as f64 * self.seconds(candidate) / 3600.0)
+    }
+}
+
+/// Hosts that serve and do nothing else: as many as shards live on.
+fn dedicated_hosts(question: &Question, best: &Candidate) -> usize {
+    let servers = best.strategy.servers(question.workers, question.cluster.hosts_of(question.workers));
+    servers.filter(|servers| servers.dedicated).map_or(0, |servers| servers.shards.min(question.cluster.server_hosts))
+}
+
+fn left_out(answer: &Answer) -> Vec<LeftOutRow> {
+    let row = |left_out: &paceline_predict::search::LeftOut| {
+        let (samples_per_s_max, refused) = match &left_out.reason {
+            Reason::Bound(samples_per_s) => (Some(*samples_per_s), None),
+            Reason::Refused(reason) => (None, Some(reason.clone())),
+        };
+        LeftOutRow { arch: left_out.arch.clone(), local_batch: left_out.local_batch, samples_per_s_max, refused }
+    };
+    answer.left_out.iter().map(row).collect()
+}
+
+impl Row {
+    fn of(question: &Question, candidate: &Candidate, epoch: &Epoch) -> Row {
+        let Prediction { iteration_s, low_s, high_s, samples_per_s, plan, .. } = &candidate.prediction;
+        let samples = (question.workers * candidate.local_batch) as f64;
+        Row {
+            strategy: candidate.strategy.to_string(),
+            local_batch: candidate.local_batch,
+            iteration_s: *iteration_s,
+            iteration_low_s: *low_s,
+            iteration_high_s: *high_s,
+            predicted_samples_per_s: *samples_per_s,
+            samples_per_s_low: samples / high_s,
+            samples_per_s_high: samples / low_s,
+            speedup: candidate.prediction.speedup,
+            exposed_s: candidate.prediction.exposed_s,
+            communication_s: candidate.prediction.communication_s,
+            operations: plan.operations(),
+            buckets: plan.buckets.len(),
+            forward_overlap: plan.forward_overlap,
+            gap: candidate.gap,
+            epoch_price: epoch.price(question, candidate),
+            plan_hash: format!("{:016x}", plan.hash()),
+        }
+    }
+}
+
+impl EffectRow {
+    fn of(effect: &Effect) -> EffectRow {
+        let Effect { change, samples_per_s, gain } = effect;
+        EffectRow { change: change.clone(), predicted_samples_per_s: *samples_per_s, gain: *gain }
+    }
+}
+
+/// What is printed: the answer, the reasons, the runners-up.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
+        let (workers, hosts) = (plural(self.workers, "worker"), plural(self.hosts, "host"));
+        writeln!(f, "{}@{} on {workers} ({hosts}) of {}", self.model, self.device, self.cluster)?;
+        writeln!(f, "{}", self.best.strategy)?;
+        writeln!(f, "{}, {:.2} times one worker's\n", self.best.throughput(), self.best.speedup)?;
+        for reason in &self.reasons {
+            writeln!(f, "- {reason}")?;
+        }
+        if let Some(workers) = self.use_workers {
+            writeln!(f, "- --workers {workers} says with which strategy")?;
+        }
+        if let Some(unchanged) = self.unchanged_samples_per_s {
+            writeln!(f, "- Without what --what-if changes the best strategy reaches {unchanged:.1} samples/s")?;
+        }
+        for doubt in &self.extrapolated {
+            writeln!(f, "- Extrapolated: {doubt}")?;
+        }
+        write!(f, "- An epoch of {} samples takes {}", self.epoch_samples, duration(self.epoch_s))?;
+        match self.epoch_price {
+            Some(price) => writeln!(f, " and costs {price:.2}\n")?,
+            None => writeln!(f, "\n")?,
+        }
+        writeln!(f, "Runners-up, the best of each kind:")?;
+        for row in self.candidates.iter().skip(1) {
+            let price = row.epoch_price.map_or_else(String::new, |price| format!(", {price:.2} an epoch"));
+            writeln!(f, "  {}{price}\n    {}", row.throughput(), row.strategy)?;
+        }
+        if self.candidates.len() < 2 {
+            writeln!(f, "  none")?;
+        }
+        let hook = self.ddp.comm_hook.map_or("no communication hook", |_| "that hook");
+        writeln!(f, "\nWith PyTorch, what comes closest ({hook}):\n  {}", self.ddp.settings)?;
+        writeln!(f, "  {:.1} samples/s, if its all-reduce is as fast as this one", self.ddp.predicted_samples_per_s)
+    }
+}
+
+impl Row {
+    fn throughput(&self) -> String {
+        let Row { predicted_samples_per_s, samples_per_s_low, samples_per_s_high, local_batch, .. } = self;
+        format!(
+            "{predicted_samples_per_s:.1} samples/s ({samples_per_s_low:.1} to {samples_per_s_high:.1}) with a local batch \
+             of {local_batch}"
+        )
+    }
+}
+
+/// As people say it.
+fn duration(seconds: f64) -> String {
+    match seconds {
+        seconds if seconds < 120.0 => format!("{seconds:.1} s"),
+        seconds if seconds < 7200.0 => format!("{:.1} min", seconds / 60.0),
+        seconds if seconds < 172_800.0 => format!("{:.1} h", seconds / 3600.0),
+        seconds => format!("{:.1} days", seconds / 86_400.0),
+    }
+}

@@ -1,0 +1,110 @@
+//! `paceline plan`: what it answers, writes and refuses.
+
+mod support;
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value;
+use support::{Outcome, paceline, run};
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+fn plan(arguments: &[&str]) -> Outcome {
+    run(paceline(&[&["plan"], arguments].concat()), LIMIT)
+}
+
+/// The answer as JSON, and what was printed.
+fn answer(name: &str, arguments: &[&str]) -> (Value, String) {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("plan-{}-{name}.json", std::process::id()));
+    let outcome = plan(&[arguments, &["--json", &path.to_string_lossy()]].concat()).expect_code(0);
+    let answer = serde_json::from_str(&fs::read_to_string(&path).expect("the file")).expect("JSON");
+    fs::remove_file(path).expect("our own file");
+    (answer, outcome.stdout)
+}
+
+/// BERT-Large on the study's four GPUs: most of the iteration is communication.
+#[test]
+fn the_best_strategy_its_reasons_and_its_price() {
+    let (found, said) =
+        answer("bert", &["--cluster", "study-100gbib", "--model", "bert-large", "--workers", "4", "--price", "3.5"]);
+    assert_eq!((&found["communication_bound"], &found["workers"]), (&Value::from(true), &Value::from(4)), "{found:#}");
+    let number = |name: &str| found[name].as_f64().unwrap_or_else(|| panic!("no {name} in {found:#}"));
+    let best = found["best"]["predicted_samples_per_s"].as_f64().expect("a number");
+    assert!(best >= number("plain_samples_per_s"));
+    // One host for as long as an epoch takes.
+    assert!((number("epoch_price") / (3.5 * number("epoch_s") / 3600.0) - 1.0).abs() < 1e-9);
+    assert!((number("epoch_s") / (number("epoch_samples") / best) - 1.0).abs() < 1e-9);
+    let rates = found["candidates"].as_array().expect("candidates").iter();
+    let rates: Vec<f64> = rates.filter_map(|row| row["predicted_samples_per_s"].as_f64()).collect();
+    assert!(!rates.is_empty() && rates.iter().all(|rate| *rate <= best * (1.0 + 1e-3)), "{rates:?}");
+    for words in [
+        "whatever lossless method",
+        "It is limited by the links within hosts",
+        "twice the bandwidth within hosts",
+        "An epoch of",
+    ] {
+        assert!(said.contains(words), "no `{words}` in {said}");
+    }
+    assert!(said.contains("torch.nn.parallel.DistributedDataParallel(model"), "{said}");
+}
+
+#[test]
+fn what_if_answers_for_another_cluster() {
+    let rate = |name: &str, change: &[&str]| {
+        let base = ["--cluster", "study-10gbe", "--model", "bert-base", "--workers", "8"];
+        let (found, _) = answer(name, &[&base, change].concat());
+        (found["best"]["predicted_samples_per_s"].as_f64().expect("a rate"), found["workers"].clone())
+    };
+    let (now, _) = rate("now", &[]);
+    let (faster, _) = rate("faster", &["--what-if", "network=4x"]);
+    let base = ["--cluster", "study-10gbe", "--model", "bert-base", "--workers", "8"];
+    let (compared, said) = answer("compared", &[&base[..], &["--what-if", "network=25GbE"]].concat());
+    let unchanged = compared["unchanged_samples_per_s"].as_f64().expect("a rate");
+    assert!((unchanged / now - 1.0).abs() < 0.01, "{unchanged} instead of {now}");
+    assert!(said.contains("Without what --what-if changes") && said.contains("study-10gbe with 25gbe"), "{said}");
+    assert!(faster > 1.1 * now, "{faster} instead of {now}");
+    let (more, workers) = rate("more", &["--what-if", "network=4x,workers=16"]);
+    assert!(more > faster && workers == 16, "{more} on {workers}");
+}
+
+#[test]
+fn a_strategy_may_fix_what_is_not_to_be_chosen() {
+    let base = ["--cluster", "study-10gbe", "--model", "resnet50", "--workers", "8"];
+    let (found, _) = answer("fixed", &[&base[..], &["--strategy", "ddp,arch=auto", "--local-batch", "32,64"]].concat());
+    let rows = found["candidates"].as_array().expect("candidates");
+    assert!(rows.iter().all(|row| row["strategy"].as_str().is_some_and(|text| text.contains("schedule=ddp"))));
+    let batches: Vec<&Value> = rows.iter().map(|row| &row["local_batch"]).collect();
+    assert!(batches.contains(&&Value::from(32)) && batches.contains(&&Value::from(64)), "{batches:?}");
+}
+
+/// What a prediction of `auto` is about is what `plan` finds.
+#[test]
+fn simulate_predicts_what_is_chosen() {
+    let base = ["--cluster", "study-10gbe", "--model", "resnet50", "--workers", "8"];
+    let (found, _) = answer("chosen", &base);
+    let arguments = [&["simulate", "--strategy", "auto"], &base[..]].concat();
+    let said = run(paceline(&arguments), LIMIT).expect_code(0).stdout;
+    let strategy = found["best"]["strategy"].as_str().expect("a strategy");
+    assert!(said.contains(strategy), "no {strategy} in {said}");
+}
+
+#[test]
+fn one_worker_has_nobody_to_communicate_with() {
+    let (found, said) = answer("one", &["--cluster", "study-10gbe", "--model", "resnet50", "--workers", "1"]);
+    assert_eq!((&found["verdict"], &found["communication_bound"]), (&Value::from("plain"), &Value::from(false)));
+    assert!(said.contains("on 1 worker (1 host) of study-10gbe") && said.contains("None of it"), "{said}");
+}
+
+#[test]
+fn bad_input_is_named() {
+    let base = ["--cluster", "study-10gbe", "--model", "resnet50"];
+    let refused = |arguments: &[&str], words: &[&str]| drop(plan(arguments).expect_code(2).expect_stderr(words));
+    refused(&["--cluster", "no-such", "--model", "resnet50"], &["no-such", "built in"]);
+    refused(&["--cluster", "study-10gbe", "--model", "no-such"], &["there is no profile `no-such`"]);
+    refused(&[&base[..], &["--workers", "64"]].concat(), &["64 workers do not fit on study-10gbe", "workers=64"]);
+    refused(&[&base[..], &["--what-if", "speed=2"]].concat(), &["`speed=2` is no change"]);
+    refused(&[&base[..], &["--strategy", "wbfp"]].concat(), &["unknown preset `wbfp`; known: bsp-ps"]);
+    refused(&[&base[..], &["--price=-1", "--workers", "4"]].concat(), &["is no price"]);
+}

@@ -1,0 +1,141 @@
+//! What an operation occupies the communication of a way for.
+
+use paceline_plan::{Bucket, Cluster, Partition, Plan, Profile, ProfileTensor, Step};
+use paceline_strategy::Strategy;
+
+use super::ways::Way;
+use super::{Question, Subject};
+use crate::prediction::point;
+use crate::{Job, PredictError, estimate_plan, job};
+
+/// The smallest operation that is looked at.
+const SMALLEST_BYTES: u64 = 1 << 10;
+
+/// Between two sizes that are looked at.
+const RATIO: f64 = std::f64::consts::SQRT_2;
+
+/// Operations in flight behind the first, for each shard, and at most so many: enough that all shards work.
+const PER_SHARD: usize = 2;
+const BEHIND_MAX: usize = 16;
+
+/// Seconds by bytes: what one operation more takes where others are in flight. From predictions of operations alone, in
+/// which computation takes no time.
+#[derive(Clone, Debug)]
+pub(crate) struct Costs {
+    /// Rising sizes; at least one.
+    points: Vec<(u64, f64)>,
+}
+
+impl Costs {
+    /// Predicts operations of all sizes up to the whole model, as many as half octaves.
+    pub(crate) fn of(subject: Subject, way: &Way, network: &job::Costs) -> Result<Costs, PredictError> {
+        let total = subject.profile.sizes().iter().sum::<usize>() as u64 * 4;
+        let mut points = Vec::new();
+        let mut bytes = SMALLEST_BYTES;
+        loop {
+            points.push((bytes, seconds_of_one_more(subject, way, network, bytes)?));
+            if bytes >= total {
+                return Ok(Costs { points });
+            }
+            // In whole elements.
+            bytes = (((bytes as f64 * RATIO) as u64).div_ceil(4) * 4).min(total);
+        }
+    }
+
+    /// Between the sizes that were predicted on the line through them.
+    pub(crate) fn seconds(&self, bytes: u64) -> f64 {
+        let after = self.points.partition_point(|&(size, _)| size <= bytes);
+        let (low, high) = match after {
+            0 => return self.points[0].1,
+            _ if self.points.len() == 1 => {
+                let (size, seconds) = self.points[0];
+                return seconds * bytes as f64 / size as f64;
+            }
+            all if all == self.points.len() => (self.points[all - 2], self.points[all - 1]),
+            after => (self.points[after - 1], self.points[after]),
+        };
+        let slope = (high.1 - low.1) / (high.0 - low.0) as f64;
+        (low.1 + slope * (bytes as f64 - low.0 as f64)).max(0.0)
+    }
+
+    /// The fewest seconds in which a byte is sent, at any size.
+    pub(crate) fn seconds_per_byte_min(&self) -> f64 {
+        self.points.iter().map(|&(bytes, seconds)| seconds / bytes as f64).fold(f64::INFINITY, f64::min)
+    }
+}
+
+/// The mean over a few operations behind the first, of one size, dealt out to the shards in turn.
+fn seconds_of_one_more(subject: Subject, way: &Way, network: &job::Costs, bytes: u64) -> Result<f64, PredictError> {
+    let Question { cluster, workers, .. } = *subject.question;
+    let behind = (PER_SHARD * way.shards).clamp(PER_SHARD, BEHIND_MAX);
+    let seconds = |operations: usize| -> Result<f64, PredictError> {
+        let (profile, plan) = operations_alone(subject.profile, way, operations, (bytes / 4).max(1) as usize);
+        subject.predictions.set(subject.predictions.get() + 1);
+        let alone = Job { cluster, profile: &profile, strategy: &way.strategy, workers, local_batch: None };
+        Ok(point(&job::Subject::new(&alone)?, network, plan, false).iteration_s)
+    };
+    Ok(((seconds(1 + behind)? - seconds(1)?) / behind as f64).max(0.0))
+}
+
+/// Seconds that a single operation of so many bytes takes under a strategy whose arch is not open, from the moment at which it
+/// is ready until its sum has arrived, where nothing is computed meanwhile.
+///
+/// # Errors
+/// As [`estimate_plan`].
+pub fn operation_alone_s(
+    cluster: &Cluster,
+    profile: &Profile,
+    workers: usize,
+    strategy: &Strategy,
+    bytes: u64,
+) -> Result<f64, PredictError> {
+    let servers = strategy.servers(workers, cluster.hosts_of(workers));
+    let way = Way { strategy: strategy.clone(), shards: servers.map_or(0, |servers| servers.shards) };
+    let (alone, plan) = operations_alone(profile, &way, 1, (bytes / 4).max(1) as usize);
+    let job = Job { cluster, profile: &alone, strategy, workers, local_batch: None };
+    Ok(estimate_plan(&job, &plan)?.iteration_s)
+}
+
+/// So many tensors that are ready at once, each an operation of its own.
+fn operations_alone(profile: &Profile, way: &Way, operations: usize, elements: usize) -> (Profile, Plan) {
+    let tensor = |number: usize| ProfileTensor { name: number.to_string(), elements, forward_macs_per_sample: 0 };
+    let steps: Vec<Step> = (0..operations).map(|tensor| Step { tensor, seconds: 0.0 }).collect();
+    let bucket = |number: usize| {
+        let range = number * elements..(number + 1) * elements;
+        let shard = (way.shards > 0).then(|| number % way.shards);
+        let partitions = vec![Partition { elements: range.clone(), shard }];
+        Bucket { partitions, ..Bucket::whole(vec![number], range) }
+    };
+    let plan = Plan {
+        version: 1,
+        strategy: way.strategy.to_string(),
+        buckets: (0..operations).map(bucket).collect(),
+        shards: way.shards,
+        credit_bytes: None,
+        forward_overlap: false,
+        server_priority_only: false,
+    };
+    let alone = Profile {
+        tensors: (0..operations).map(tensor).collect(),
+        forward: steps.clone(),
+        backward: steps,
+        update_s: 0.0,
+        ..profile.clone()
+    };
+    (alone, plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn between_the_sizes_it_is_a_line() {
+        let costs = Costs { points: vec![(1000, 1.0), (2000, 1.5), (4000, 2.0)] };
+        let seconds = [1, 1000, 1500, 2000, 3000, 4000, 8000].map(|bytes| costs.seconds(bytes));
+        assert_eq!(seconds, [1.0, 1.0, 1.25, 1.5, 1.75, 2.0, 3.0]);
+        assert_eq!(costs.seconds_per_byte_min(), 5e-4);
+        let one = Costs { points: vec![(1000, 1.0)] };
+        assert_eq!([one.seconds(10), one.seconds(3000)], [1.0, 3.0]);
+    }
+}

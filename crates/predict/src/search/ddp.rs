@@ -1,0 +1,91 @@
+//! What comes closest for those who train with PyTorch.
+
+use std::fmt;
+
+use paceline_plan::Profile;
+use paceline_strategy::{Call, Strategy, Value};
+
+use super::{Answer, Question, SearchError, Space, search};
+use crate::Prediction;
+
+/// Settings of PyTorch's `DistributedDataParallel`.
+#[derive(Clone, Debug)]
+pub struct DdpSettings {
+    /// `bucket_cap_mb`, in MiB. None: PyTorch's own 25 MiB, with 1 MiB for the first bucket. One that is given holds for the
+    /// first bucket, too.
+    pub bucket_cap_mb: Option<u64>,
+    /// The hook to register, of `torch.distributed.algorithms.ddp_comm_hooks`. None: an all-reduce of the gradients as they
+    /// are, which is what DDP does without one.
+    pub comm_hook: Option<&'static str>,
+    /// What it would do.
+    pub prediction: Prediction,
+}
+
+/// Bucket sizes in MiB that are tried, besides PyTorch's own.
+const CAPS_MIB: [u64; 9] = [1, 2, 5, 10, 25, 50, 100, 200, 400];
+
+/// The hooks by compressor. (PyTorch, "DDP communication hooks".)
+const HOOKS: [(&str, &str); 3] = [
+    ("fp16", "default_hooks.fp16_compress_hook"),
+    ("bf16", "default_hooks.bf16_compress_hook"),
+    ("powersgd", "powerSGD_hook.powerSGD_hook"),
+];
+
+/// The settings with the highest predicted throughput for the answer's best batch. DDP fuses neighbours in the order in which
+/// gradients become ready (it rebuilds its buckets after the first iteration), waits for all of them before the optimiser, and
+/// leaves the algorithm to its collective library.
+///
+/// # Errors
+/// As [`search`].
+pub fn ddp_settings(question: &Question, answer: &Answer) -> Result<DdpSettings, SearchError> {
+    let best = answer.best();
+    let profile = question.profile.for_batch(best.local_batch);
+    let compress = &question.space.strategy.compress;
+    let comm_hook = compress.first().and_then(|stage| HOOKS.iter().find(|(name, _)| *name == stage.name));
+    let with = |bucket_cap_mb: Option<u64>| -> Result<DdpSettings, SearchError> {
+        let prediction = under(question, &profile, bucket_cap_mb)?;
+        Ok(DdpSettings { bucket_cap_mb, comm_hook: comm_hook.map(|(_, hook)| *hook), prediction })
+    };
+    let mut settings = with(None)?;
+    for cap in CAPS_MIB {
+        let other = with(Some(cap))?;
+        // PyTorch's own stays unless another one is worth a line of code.
+        if other.prediction.samples_per_s > settings.prediction.samples_per_s * (1.0 + WORTH) {
+            settings = other;
+        }
+    }
+    Ok(settings)
+}
+
+/// A gain below this share is not worth it.
+const WORTH: f64 = 1e-3;
+
+fn under(question: &Question, profile: &Profile, bucket_cap_mb: Option<u64>) -> Result<Prediction, SearchError> {
+    let schedule = match bucket_cap_mb {
+        None => vec![Value::Bytes(25 << 20), Value::Bytes(1 << 20)],
+        Some(mib) => vec![Value::Bytes(mib << 20)],
+    };
+    let strategy = Strategy {
+        schedule: Call { name: "fusion".to_owned(), arguments: schedule },
+        arch: Call { name: "a2a".to_owned(), arguments: vec![Value::Name("auto".to_owned())] },
+        ..question.space.strategy.clone()
+    };
+    let space = Space { strategy, local_batches: Vec::new(), intervals: 0, ..question.space.clone() };
+    let answer = search(&Question { profile, space: &space, ..*question })?;
+    Ok(answer.best().prediction.clone())
+}
+
+/// As one would write it.
+impl fmt::Display for DdpSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "torch.nn.parallel.DistributedDataParallel(model")?;
+        if let Some(mib) = self.bucket_cap_mb {
+            write!(f, ", bucket_cap_mb={mib}")?;
+        }
+        write!(f, ", gradient_as_bucket_view=True)")?;
+        match self.comm_hook {
+            Some(hook) => write!(f, "; model.register_comm_hook(state, {hook})"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! Why a strategy is the best one, and what would bring more: in words, every number predicted.
+
+use std::fmt;
+
+use paceline_plan::{Cluster, Profile};
+use paceline_strategy::{Call, Strategy, Value};
+
+use super::{Answer, Candidate, Change, Question, SearchError, Space, apply_changes, search};
+use crate::{Prediction, published_intensity};
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The best strategy is worth it.
+    Use,
+    /// None of it: one bucket after backward, all-to-all, is as good.
+    PlainIsAsGood,
+    /// So many workers have the throughput of all of them, or more.
+    FewerWorkers(usize),
+}
+
+/// What a change would bring, with the best strategy for it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Effect {
+    /// What changes, in words.
+    pub change: String,
+    /// The predicted throughput.
+    pub samples_per_s: f64,
+    /// The throughput over that of the answer, less 1.
+    pub gain: f64,
+}
+
+/// Why an answer is what it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Explanation {
+    /// What to do.
+    pub verdict: Verdict,
+    /// Is there more exposed communication than computation in the iteration even with the best of all lossless strategies, also
+    /// of those that the question does not leave open? Then every other one leaves more.
+    pub communication_bound: bool,
+    /// C2C = f(N)/(M·I): numbers that are communicated for each multiply-accumulate that is computed. NaN if the profile has
+    /// none.
+    pub c2c: f64,
+    /// Model intensity I: multiply-accumulates of an iteration per parameter and sample; None if the profile has none.
+    pub intensity: Option<f64>,
+    /// What is busiest, and for which share of the iteration.
+    pub bottleneck: String,
+    /// That share.
+    pub bottleneck_share: f64,
+    /// The throughput of one bucket after backward, all-to-all.
+    pub plain_samples_per_s: f64,
+    /// The throughput of a worker alone.
+    pub alone_samples_per_s: f64,
+    /// What would bring how much; the most first.
+    pub effects: Vec<Effect>,
+    /// All of it, in words.
+    pub sentences: Vec<String>,
+}
+
+/// Less than this share is no difference: about what the predictions themselves are off by.
+const INDIFFERENT: f64 = 0.01;
+
+/// Explains an answer.
+///
+/// Costs a search without improvement for each of about six changes and of some smaller numbers of workers, on the answer's
+/// way and the plain one; and one of everything if the question does not leave everything open.
+///
+/// # Errors
+/// As [`search`]; changes that cannot be predicted are left out.
+pub fn explain(question: &Question, answer: &Answer) -> Result<Explanation, SearchError> {
+    let best = answer.best();
+    let (prediction, profile) = (&best.prediction, question.profile.for_batch(best.local_batch));
+    let plain_samples_per_s = plain(question, &profile)?;
+    let alone_s = profile.forward_s() + profile.backward_s() + profile.update_s;
+    let alone_samples_per_s = if alone_s > 0.0 { best.local_batch as f64 / alone_s } else { f64::INFINITY };
+    let compute_s = prediction.forward_s + prediction.backward_s + prediction.update_s;
+    let asked = Asked { question, profile: &profile, best };
+    let fewer = asked.fewer_workers(alone_samples_per_s);
+    let mut effects = asked.effects();
+    effects.sort_by(|one, other| other.gain.total_cmp(&one.gain));
+    let enough = prediction.samples_per_s * (1.0 - INDIFFERENT);
+    // The most that fewer workers reach; of those that reach it the fewest.
+    let most = fewer.iter().map(|(_, samples_per_s)| *samples_per_s).fold(enough, f64::max) * (1.0 - INDIFFERENT);
+    let worth = |samples_per_s: f64| samples_per_s >= enough && samples_per_s >= most;
+    let verdict = match fewer.iter().find(|(_, samples_per_s)| worth(*samples_per_s)) {
+        Some(&(workers, _)) => Verdict::FewerWorkers(workers),
+        None if plain_samples_per_s >= enough => Verdict::PlainIsAsGood,
+        None => Verdict::Use,
+    };
+    let mut explanation = Explanation {
+        verdict,
+        communication_bound: asked.communication_bound()?,
+        c2c: prediction.c2c,
+        intensity: prediction.intensity,
+        bottleneck: prediction.bottleneck.to_string(),
+        bottleneck_share: prediction.bottleneck_share,
+        plain_samples_per_s,
+        alone_samples_per_s,
+        effects,
+        sentences: Vec::new(),
+    };
+    explanation.sentences = sentences(question, best, compute_s, &explanation, &fewer);
+    Ok(explanation)
+}
+
+/// The throughput of one bucket after backward, all-to-all.
+fn plain(question: &Question, profile: &Profile) -> Result<f64, SearchError> {
+    let strategy = Strategy {
+        schedule: Call { name: "none".to_owned(), arguments: Vec::new() },
+        arch: all_to_all(),
+        ..question.space.strategy.clone()
+    };
+    let space = Space { strategy, local_batches: Vec::new(), intervals: 0, ..question.space.clone() };
+    Ok(search(&Question { profile, space: &space, ..*question })?.best().prediction.samples_per_s)
+}
+
+fn all_to_all() -> Call {
+    Call { name: "a2a".to_owned(), arguments: vec![Value::Name("auto".to_owned())] }
+}
+
+/// The question for the batch of its answer.
+struct Asked<'a> {
+    question: &'a Question<'a>,
+    profile: &'a Profile,
+    best: &'a Candidate,
+}
+
+impl Asked<'_> {
+    fn communication_bound(&self) -> Result<bool, SearchError> {
+        let exposed = |found: &Candidate| {
+            let Prediction { forward_s, backward_s, update_s, exposed_s, .. } = found.prediction;
+            exposed_s > forward_s + backward_s + update_s
+        };
+        let Space { strategy, schedulers, forward_overlap, .. } = self.question.space;
+        let all_open = strategy.arch_is_open() && strategy.schedule.name == "auto";
+        if !exposed(self.best) || all_open {
+            return Ok(exposed(self.best));
+        }
+        let space = Space {
+            schedulers: schedulers.clone(),
+            forward_overlap: *forward_overlap,
+            effort: 0,
+            intervals: 0,
+            ..Space::default()
+        };
+        let question = Question { profile: self.profile, space: &space, ..*self.question };
+        Ok(exposed(search(&question)?.best()))
+    }
+
+    /// One worker; one host; a half, a quarter, an eighth of the workers: with the best strategy for so many.
+    fn fewer_workers(&self, alone_samples_per_s: f64) -> Vec<(usize, f64)> {
+        let Question { cluster, workers, .. } = *self.question;
+        let halves = std::iter::successors(Some(workers / 2), |count| Some(count / 2));
+        let mut counts: Vec<usize> = halves.take_while(|&count| count > 1).collect();
+        counts.push(cluster.workers_per_host);
+        counts.sort_unstable();
+        counts.dedup();
+        counts.retain(|&count| count > 1 && count < workers);
+        let of = |count: usize| Some((count, self.samples_per_s(cluster, count, self.profile, None).ok()?));
+        let more = counts.into_iter().filter_map(of);
+        if workers > 1 { [(1, alone_samples_per_s)].into_iter().chain(more).collect() } else { Vec::new() }
+    }
+
+    fn effects(&self) -> Vec<Effect> {
+        let Question { cluster, workers, .. } = *self.question;
+        let mut effects = Vec::new();
+        let mut tell = |change: String, samples_per_s: Result<f64, SearchError>| {
+            // What cannot be predicted is not told.
+            if let Ok(samples_per_s) = samples_per_s {
+                let gain = samples_per_s / self.best.prediction.samples_per_s - 1.0;
+                effects.push(Effect { change, samples_per_s, gain });
+            }
+        };
+        if workers > 1 {
+            for (change, other) in faster(cluster, workers) {
+                tell(change, self.samples_per_s(&other, workers, self.profile, None));
+            }
+            if let Some((shards, arch)) = one_more_shard(&self.best.strategy.arch) {
+                let mut other = cluster.clone();
+                let mut change = format!("{shards} shards instead of {}", shards - 1);
+                if arch.word(2) == Some("dedicated") && shards > other.server_hosts as u64 {
+                    other.server_hosts += 1;
+                    change.push_str(", on one host more,");
+                }
+                tell(change, self.samples_per_s(&other, workers, self.profile, Some(arch)));
+            }
+            let batch = 2 * self.best.local_batch;
+            let fits = match self.profile.memory {
+                Some(memory) => format!("which takes {:.1} GB of memory", memory.worker_bytes(batch) as f64 / 1e9),
+                None => "if it fits in memory".to_owned(),
+            };
+            let change = format!("a local batch of {batch}, {fits},");
+            tell(change, self.samples_per_s(cluster, workers, &self.profile.for_batch(batch), None));
+        }
+        if let Ok((larger, doubled, _)) = apply_changes(cluster, workers, None, &[Change::Workers(2 * workers)]) {
+            tell(format!("{doubled} workers"), self.samples_per_s(&larger, doubled, self.profile, None));
+        }
+        effects
+    }
+
+    /// The throughput of the best strategy on the arch of the answer or a plain all-to-all; or on this arch.
+    fn samples_per_s(
+        &self,
+        cluster: &Cluster,
+        workers: usize,
+        profile: &Profile,
+        arch: Option<Call>,
+    ) -> Result<f64, SearchError> {
+        let archs = match arch {
+            Some(arch) => vec![arch],
+            None => vec![self.best.strategy.arch.clone(), all_to_all()],
+        };
+        let kept = &self.question.space.strategy;
+        // An arch that the question does not leave open stays.
+        let strategy = if kept.arch_is_open() || archs.len() == 1 {
+            Strategy { arch: Call { name: "auto".to_owned(), arguments: Vec::new() }, ..kept.clone() }
+        } else {
+            kept.clone()
+        };
+        let space = Space {
+            strategy,
+            archs,
+            local_batches: Vec::new(),
+            effort: 0,
+            intervals: 0,
+            ..self.question.space.clone()
+        };
+        Ok(search(&Question { cluster, profile, workers, space: &space })?.best().prediction.samples_per_s)
+    }
+}
+
+/// Clusters on which one thing takes half as long.
+fn faster(cluster: &Cluster, workers: usize) -> Vec<(String, Cluster)> {
+    let mut all = Vec::new();
+    if cluster.hosts_of(workers) > 1 {
+        let mut other = cluster.clone();
+        other.across.beta_s_per_byte = other.across.beta_s_per_byte.times(0.5);
+        other.server.beta_s_per_byte = other.server.beta_s_per_byte.map(|beta| beta.times(0.5));
+        all.push(("twice the bandwidth between hosts".to_owned(), other));
+    }
+    if cluster.workers_per_host > 1 {
+        let mut other = cluster.clone();
+        other.within.beta_s_per_byte = other.within.beta_s_per_byte.times(0.5);
+        all.push(("twice the bandwidth within hosts".to_owned(), other));
+    }
+    let mut other = cluster.clone();
+    for constant in [
+        &mut other.within.alpha_s,
+        &mut other.within.overhead_s,
+        &mut other.across.alpha_s,
+        &mut other.across.overhead_s,
+        &mut other.operation.start_s,
+        &mut other.operation.start_per_doubling_s,
+        &mut other.server.partition_s,
+        &mut other.server.local_partition_s,
+    ] {
+        *constant = constant.times(0.5);
+    }
+    all.push(("half the time to start an operation or a message".to_owned(), other));
+    all
+}
+
+/// The arch with one shard more, and their number; None if it has none or does not say how many.
+fn one_more_shard(arch: &Call) -> Option<(u64, Call)> {
+    let shards = arch.number(0).filter(|_| arch.name == "ps")? + 1;
+    let mut more = arch.clone();
+    *more.arguments.first_mut()? = Value::Count(shards);
+    Some((shards, more))
+}
+
+fn sentences(
+    question: &Question,
+    best: &Candidate,
+    compute_s: f64,
+    explanation: &Explanation,
+    fewer: &[(usize, f64)],
+) -> Vec<String> {
+    let prediction = &best.prediction;
+    let ms = |seconds: f64| format!("{:.1} ms", 1e3 * seconds);
+    let mut sentences = vec![verdict_sentence(question, best, explanation, fewer)];
+    if question.workers == 1 {
+        sentences.push(format!("An iteration takes {}; a worker alone waits for nobody", ms(prediction.iteration_s)));
+    } else {
+        sentences.push(format!(
+            "An iteration takes {}: {} of computation, and {} for which it waits for communication, which takes {} in all",
+            ms(prediction.iteration_s),
+            ms(compute_s),
+            ms(prediction.exposed_s),
+            ms(prediction.communication_s)
+        ));
+    }
+    if let Some(intensity) = explanation.intensity.filter(|_| question.workers > 1) {
+        sentences.push(format!(
+            "Each worker sends {:.3} numbers for each thousand multiply-accumulates (C2C = {:.2e}), as the model computes \
+             {intensity:.0} of them per parameter and sample (I{})",
+            1e3 * explanation.c2c,
+            explanation.c2c,
+            published(&question.profile.model)
+        ));
+    }
+    let percent = 100.0 * explanation.bottleneck_share;
+    sentences.push(format!("It is limited by {}, busy for {percent:.0} % of the iteration", explanation.bottleneck));
+    if explanation.communication_bound {
+        sentences.push(
+            "Communication takes more time than computation whatever lossless method is used: only faster links, a larger \
+             batch, or lossy compression would change that"
+                .to_owned(),
+        );
+    }
+    sentences.extend(explanation.effects.iter().map(Effect::to_string));
+    if question.workers > 1 && best.gap < INDIFFERENT {
+        let (arch, percent) = (&best.strategy.arch, 100.0 * best.gap);
+        sentences.push(format!("No plan at all on arch={arch} can be more than {percent:.1} % shorter"));
+    }
+    sentences
+}
+
+/// What the survey says of the model.
+fn published(model: &str) -> String {
+    published_intensity(model).map_or_else(String::new, |published| format!("; published: {published:.0}"))
+}
+
+fn verdict_sentence(
+    question: &Question,
+    best: &Candidate,
+    explanation: &Explanation,
+    fewer: &[(usize, f64)],
+) -> String {
+    let samples_per_s = best.prediction.samples_per_s;
+    match explanation.verdict {
+        Verdict::Use => format!(
+            "Use it: it is {:.1} % faster than one bucket after backward, all-to-all (bsp-a2a, {:.1} samples/s)",
+            100.0 * (samples_per_s / explanation.plain_samples_per_s - 1.0),
+            explanation.plain_samples_per_s
+        ),
+        Verdict::PlainIsAsGood if question.workers == 1 => {
+            "None of it: one worker has nobody to communicate with".to_owned()
+        }
+        Verdict::PlainIsAsGood => format!(
+            "None of it: one bucket after backward, all-to-all (bsp-a2a), reaches {:.1} samples/s, as good as the best \
+             strategy",
+            explanation.plain_samples_per_s
+        ),
+        Verdict::FewerWorkers(workers) => {
+            let of_fewer = fewer.iter().find(|(count, _)| *count == workers).map_or(0.0, |(_, of_fewer)| *of_fewer);
+            let s = if workers == 1 { "" } else { "s" };
+            format!(
+                "Use {workers} worker{s}: {of_fewer:.1} samples/s, and all {} reach {samples_per_s:.1} with the best \
+                 strategy",
+                question.workers
+            )
+        }
+    }
+}
+
+impl fmt::Display for Effect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Effect { change, samples_per_s, gain } = self;
+        if gain.abs() < INDIFFERENT {
+            return write!(f, "With {change} it would be as fast");
+        }
+        let (percent, word) = (100.0 * gain.abs(), if *gain > 0.0 { "more" } else { "less" });
+        write!(f, "With {change} it would reach {samples_per_s:.1} samples/s, {percent:.0} % {word}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_shard_more_is_one_shard_more() {
+        let grammar = paceline_strategy::Registry::built_in();
+        let arch = |text: &str| grammar.parse(text).unwrap().arch;
+        let (shards, more) = one_more_shard(&arch("arch=ps:3:1MiB:dedicated")).unwrap();
+        assert_eq!((shards, more), (4, arch("arch=ps:4:1MiB:dedicated")));
+        assert!(one_more_shard(&arch("arch=ps")).is_none() && one_more_shard(&arch("arch=a2a")).is_none());
+    }
+
+    #[test]
+    fn an_effect_says_how_much_in_which_direction() {
+        let effect = |gain| Effect { change: "64 workers".into(), samples_per_s: 150.0, gain }.to_string();
+        assert_eq!(effect(0.5), "With 64 workers it would reach 150.0 samples/s, 50 % more");
+        assert_eq!(effect(-0.25), "With 64 workers it would reach 150.0 samples/s, 25 % less");
+        assert_eq!(effect(0.001), "With 64 workers it would be as fast");
+    }
+}

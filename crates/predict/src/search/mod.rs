@@ -1,0 +1,437 @@
+//! The best strategy for a job: what a [`Strategy`] leaves open is searched for.
+//!
+//! A strategy leaves open its arch (`arch=auto`), its schedule (`schedule=auto`), both (`auto`), or neither; and a worker may
+//! compute any of several local batches. For each way to communicate (an all-reduce algorithm; so many shards, here or there) and
+//! each batch:
+//!
+//! 1. *Costs*: what one operation more of so many bytes occupies the communication for, from predictions of operations alone.
+//! 2. *Bound*: no plan is shorter than what the fastest bytes and the computation allow. Ways are looked at in the order of
+//!    their bounds, and left out when the bound is no better than the best plan found: branch and bound. Only the first of each
+//!    kind (all-to-all, servers beside the workers, servers on hosts of their own) is looked at in any case, to be compared.
+//! 3. *Schedules*: all that the grammar names, with a grid of arguments, and `schedule=auto`, whose best merge is exact on one
+//!    channel (dynamic programming) and whose overlapping plans are a heuristic. Every plan is predicted by the simulator.
+//! 4. *Improvement*: of the best ways the best plans are changed bucket by bucket (merged, split, cut) as long as the
+//!    prediction gets better: a heuristic, too. [`Candidate::gap`] says how far from its bound a candidate is at most.
+//!
+//! The search is deterministic. Its error against all plans of small instances is tested to be below 0.5 %.
+//!
+//! Sources: the structure of the choice is that of Shi et al., "Communication-efficient distributed deep learning" (arXiv
+//! 2005.13247), whose open problem it answers; branch and bound: Land and Doig, Econometrica 28(3), 1960.
+
+mod bound;
+mod costs;
+mod ddp;
+mod explanation;
+mod improve;
+mod schedules;
+#[cfg(test)]
+mod tests;
+mod ways;
+mod what_if;
+
+use std::cell::Cell;
+
+use paceline_plan::{Cluster, Plan, Profile};
+use paceline_schedule::{CommunicationTime, Forward, ScheduleError, Schedulers, Workload};
+use paceline_strategy::{Call, Strategy};
+
+use crate::prediction::point;
+use crate::{Job, PredictError, Prediction, job, predict_plan};
+use costs::Costs;
+use ways::Way;
+
+pub use costs::operation_alone_s;
+pub use ddp::{DdpSettings, ddp_settings};
+pub use explanation::{Effect, Explanation, Verdict, explain};
+pub use what_if::{Change, ChangeError, apply_changes};
+
+/// A job of which something is left open.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// Where it runs.
+    pub cluster: &'a Cluster,
+    /// What a worker computes.
+    pub profile: &'a Profile,
+    /// On how many workers.
+    pub workers: usize,
+    /// What may be chosen.
+    pub space: &'a Space,
+}
+
+/// What may be chosen.
+#[derive(Clone, Debug)]
+pub struct Space {
+    /// The schedules that there are, and their words.
+    pub schedulers: Schedulers,
+    /// What it leaves open is searched for; the rest stays. Into which partitions servers want buckets to be cut is open with
+    /// the schedule.
+    pub strategy: Strategy,
+    /// What `arch=auto` may stand for. Empty: everything for which the cluster has room.
+    pub archs: Vec<Call>,
+    /// Samples per worker and iteration; empty: those of the profile.
+    pub local_batches: Vec<usize>,
+    /// May communication go on while the next forward pass runs?
+    pub forward_overlap: bool,
+    /// May the result of training be another than that of single-worker SGD on the joined batch?
+    pub lossy: bool,
+    /// At most so many plans are predicted to improve the best ones.
+    pub effort: usize,
+    /// So many candidates get the interval of their prediction, [the best of each kind](Answer::best_of_each_kind); others
+    /// have it collapsed to a point.
+    pub intervals: usize,
+}
+
+/// Enough for a bucket-by-bucket look at a model of a few hundred tensors.
+const EFFORT: usize = 400;
+
+/// As many as people look at.
+const INTERVALS: usize = 10;
+
+impl Default for Space {
+    /// Everything that is lossless.
+    fn default() -> Space {
+        let call = |name: &str| Call { name: name.to_owned(), arguments: Vec::new() };
+        let strategy = Strategy {
+            sync: call("bsp"),
+            compress: vec![call("none")],
+            schedule: call("auto"),
+            arch: call("auto"),
+            protocol: call("auto"),
+        };
+        Space::of(Schedulers::built_in(), strategy)
+    }
+}
+
+impl Space {
+    /// Everything that is lossless and that a strategy leaves open.
+    pub fn of(schedulers: Schedulers, strategy: Strategy) -> Space {
+        Space {
+            schedulers,
+            strategy,
+            archs: Vec::new(),
+            local_batches: Vec::new(),
+            forward_overlap: true,
+            lossy: false,
+            effort: EFFORT,
+            intervals: INTERVALS,
+        }
+    }
+}
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// For each way to communicate and each schedule the best one, the highest throughput first, but for the answer, which is
+    /// the simplest of those that are as good; never empty. Some have intervals ([`Space::intervals`]), and the first a
+    /// timeline.
+    pub candidates: Vec<Candidate>,
+    /// Ways that cannot be the best.
+    pub left_out: Vec<LeftOut>,
+    /// How many plans were predicted.
+    pub predictions: usize,
+}
+
+/// A strategy and what it would do.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// With nothing left open, but for `schedule=auto`: then the plan of the prediction is what it stands for.
+    pub strategy: Strategy,
+    /// Samples per worker and iteration.
+    pub local_batch: usize,
+    /// What it would do, and its plan.
+    pub prediction: Prediction,
+    /// By which share at most a plan on the same way could be shorter than this one: its distance from the bound. 0 is
+    /// proof that none is.
+    pub gap: f64,
+}
+
+/// A way to communicate that was not looked at.
+#[derive(Clone, Debug)]
+pub struct LeftOut {
+    /// The way: `a2a:direct`, `ps:1:…`.
+    pub arch: String,
+    /// Samples per worker and iteration.
+    pub local_batch: usize,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// Why a way was not looked at.
+#[derive(Clone, Debug)]
+pub enum Reason {
+    /// No plan on it has a higher throughput than this, in samples per second, and the best one found does.
+    Bound(f64),
+    /// It cannot be predicted.
+    Refused(String),
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SearchError {
+    /// The job cannot be predicted, whatever is chosen.
+    #[error(transparent)]
+    Predict(#[from] PredictError),
+    /// There is no plan.
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
+    /// Something that stays is lossy, and nothing lossy was admitted.
+    #[error("{strategy} changes the result of training; admit lossy methods, or leave the aspect out")]
+    Lossy {
+        /// What stays.
+        strategy: String,
+    },
+    /// Everything was refused.
+    #[error("no strategy can run {model} on {workers} workers of {cluster}: {reason}")]
+    Nothing {
+        /// The model.
+        model: String,
+        /// How many workers.
+        workers: usize,
+        /// The cluster.
+        cluster: String,
+        /// Why the first one cannot.
+        reason: String,
+    },
+}
+
+/// Candidates within this share of each other are as good: of such the one that was found first stays, which is the simpler
+/// one.
+const TIE: f64 = 1e-6;
+
+/// For less than this share of the throughput nobody wants servers, or more of them, or a less simple schedule.
+const WORTH: f64 = 5e-4;
+
+/// The best strategy, and the others behind it.
+///
+/// Costs about 60 estimates of a few operations for each way to communicate, about 40 of whole iterations for each that is
+/// not left out, and [`Space::effort`] more; then intervals for [`Space::intervals`] candidates.
+///
+/// # Errors
+/// The job makes no sense; something lossy stays; no strategy can be predicted.
+pub fn search(question: &Question) -> Result<Answer, SearchError> {
+    let Question { cluster, profile, space, .. } = *question;
+    cluster.check().map_err(PredictError::from)?;
+    profile.check().map_err(PredictError::from)?;
+    if !space.lossy && !space.strategy.lossless(space.schedulers.grammar()) {
+        return Err(SearchError::Lossy { strategy: space.strategy.to_string() });
+    }
+    let own = [profile.local_batch];
+    let batches = if space.local_batches.is_empty() { &own[..] } else { &space.local_batches };
+    let profiles: Vec<Profile> = batches.iter().map(|&batch| profile.for_batch(batch.max(1))).collect();
+    let (all, predictions) = (ways::ways(question), Cell::new(0));
+    let mut found = Found::default();
+    let mut bounded = Vec::new();
+    for (profile, way) in profiles.iter().flat_map(|profile| all.iter().map(move |way| (profile, way))) {
+        let way_or_reason = match too_large(profile) {
+            Some(reason) => Err(reason),
+            None => BoundedWay::new(Subject { question, profile, predictions: &predictions }, way)
+                .map_err(|error| error.to_string()),
+        };
+        match way_or_reason {
+            Ok(way) => bounded.push(way),
+            Err(reason) => found.left_out.push(LeftOut {
+                arch: way.strategy.arch.to_string(),
+                local_batch: profile.local_batch,
+                reason: Reason::Refused(reason),
+            }),
+        }
+    }
+    bounded.sort_by(|one, other| other.samples_per_s_max.total_cmp(&one.samples_per_s_max));
+    let mut kinds = Vec::new();
+    for way in &bounded {
+        let first = !kinds.contains(&way.way.kind());
+        if !first && way.samples_per_s_max <= found.best_samples_per_s() * (1.0 + TIE) {
+            found.leave_out(way, Reason::Bound(way.samples_per_s_max));
+        } else if let Err(error) = schedules::try_all(way, &mut found) {
+            found.leave_out(way, Reason::Refused(error.to_string()));
+        } else if first {
+            kinds.push(way.way.kind());
+        }
+    }
+    improve::improve(&bounded, &mut found);
+    found.answer(question, predictions.get())
+}
+
+/// Why a profile's batch cannot be computed, if that is known.
+fn too_large(profile: &Profile) -> Option<String> {
+    let most = profile.memory?.largest_local_batch()?;
+    let batch = profile.local_batch;
+    (batch as u64 > most).then(|| {
+        format!("a local batch of {batch} does not fit in the memory of the device; {most} is the largest that does")
+    })
+}
+
+/// What does not change within a batch.
+#[derive(Clone, Copy)]
+pub(crate) struct Subject<'a> {
+    question: &'a Question<'a>,
+    /// For the batch.
+    profile: &'a Profile,
+    /// How many there were.
+    predictions: &'a Cell<usize>,
+}
+
+/// A way to communicate, and what is known of it before any plan is made.
+pub(crate) struct BoundedWay<'a> {
+    subject: Subject<'a>,
+    way: &'a Way,
+    job: job::Subject<'a>,
+    network: job::Costs,
+    costs: Costs,
+    /// No iteration is shorter.
+    bound_s: f64,
+    samples_per_s_max: f64,
+}
+
+impl<'a> BoundedWay<'a> {
+    fn new(subject: Subject<'a>, way: &'a Way) -> Result<BoundedWay<'a>, PredictError> {
+        let Question { cluster, workers, .. } = *subject.question;
+        let job = Job { cluster, profile: subject.profile, strategy: &way.strategy, workers, local_batch: None };
+        let job = job::Subject::new(&job)?;
+        let network = job.costs(cluster)?;
+        let costs = Costs::of(subject, way, &network)?;
+        let rate = if workers > 1 { costs.seconds_per_byte_min() } else { 0.0 };
+        let bound_s = bound::iteration_s(subject.profile, network.slowness, rate);
+        let samples = (workers * subject.profile.local_batch) as f64;
+        Ok(BoundedWay { subject, way, job, network, costs, bound_s, samples_per_s_max: samples / bound_s })
+    }
+
+    /// What plans are made from, on a network of so much per operation.
+    fn workload<'b>(&self, cost: &'b CommunicationTime<'b>) -> Workload<'b> {
+        let Question { cluster, workers, space, .. } = *self.subject.question;
+        let mut workload = Workload::of_profile(self.subject.profile).with_world(workers, cluster.hosts_of(workers));
+        let slowness = self.network.slowness;
+        if let Some(ready_s) = &mut workload.ready_s {
+            ready_s.iter_mut().for_each(|seconds| *seconds *= slowness);
+        }
+        if let Some(Forward { needed_s, total_s, update_s }) = &mut workload.forward {
+            needed_s.iter_mut().chain([total_s, update_s]).for_each(|seconds| *seconds *= slowness);
+        }
+        let forward = workload.forward.filter(|_| space.forward_overlap);
+        Workload { forward, ..workload }.with_communication(cost)
+    }
+
+    /// What a plan on this way would do; without interval and timeline.
+    fn estimate(&self, plan: &Plan) -> Result<Prediction, PredictError> {
+        self.job.check(plan)?;
+        self.subject.predictions.set(self.subject.predictions.get() + 1);
+        Ok(point(&self.job, &self.network, plan.clone(), false))
+    }
+}
+
+/// What the search has come to.
+#[derive(Default)]
+pub(crate) struct Found {
+    candidates: Vec<Candidate>,
+    left_out: Vec<LeftOut>,
+}
+
+impl Found {
+    fn best_samples_per_s(&self) -> f64 {
+        self.candidates.iter().map(|candidate| candidate.prediction.samples_per_s).fold(0.0, f64::max)
+    }
+
+    /// Takes in a candidate, instead of a worse one of the same way and schedule.
+    fn add(&mut self, way: &BoundedWay, strategy: Strategy, prediction: Prediction) {
+        let gap = (1.0 - way.bound_s / prediction.iteration_s).max(0.0);
+        let local_batch = way.subject.profile.local_batch;
+        let new = Candidate { strategy, local_batch, prediction, gap };
+        match self.candidates.iter_mut().find(|known| known.is_like(&new)) {
+            Some(known) if known.prediction.iteration_s * (1.0 - TIE) <= new.prediction.iteration_s => {}
+            Some(known) => *known = new,
+            None => self.candidates.push(new),
+        }
+    }
+
+    fn leave_out(&mut self, way: &BoundedWay, reason: Reason) {
+        let (arch, local_batch) = (way.way.strategy.arch.to_string(), way.subject.profile.local_batch);
+        self.left_out.push(LeftOut { arch, local_batch, reason });
+    }
+
+    fn answer(self, question: &Question, predictions: usize) -> Result<Answer, SearchError> {
+        let Found { mut candidates, left_out } = self;
+        let samples_per_s = |candidate: &Candidate| candidate.prediction.samples_per_s;
+        candidates.sort_by(|one, other| samples_per_s(other).total_cmp(&samples_per_s(one)));
+        // Of those that are as good as the best the simplest stands in front.
+        let enough = candidates.first().map_or(0.0, samples_per_s) * (1.0 - WORTH);
+        let as_good = candidates.iter().take_while(|candidate| samples_per_s(candidate) >= enough);
+        let simplest = as_good.enumerate().min_by_key(|(_, candidate)| candidate.complexity());
+        if let Some(simplest) = simplest.map(|(place, _)| place) {
+            candidates[..=simplest].rotate_right(1);
+        }
+        if candidates.is_empty() {
+            let reason = left_out.iter().find_map(|one| match &one.reason {
+                Reason::Refused(reason) => Some(reason.clone()),
+                Reason::Bound(_) => None,
+            });
+            return Err(SearchError::Nothing {
+                model: question.profile.model.clone(),
+                workers: question.workers,
+                cluster: question.cluster.name.clone(),
+                reason: reason.unwrap_or_else(|| "there is nothing to choose from".to_owned()),
+            });
+        }
+        let mut answer = Answer { candidates, left_out, predictions };
+        for (number, place) in answer.first_of_each_kind().into_iter().take(question.space.intervals).enumerate() {
+            let candidate = &mut answer.candidates[place];
+            candidate.prediction = candidate.predict(question)?;
+            if number > 0 {
+                candidate.prediction.timeline = Vec::new();
+            }
+        }
+        Ok(answer)
+    }
+}
+
+impl Candidate {
+    /// Of two that are as good: rather no servers, rather beside the workers, rather few; then a schedule that is easily told.
+    fn complexity(&self) -> (bool, bool, u64, usize) {
+        let Strategy { schedule, arch, .. } = &self.strategy;
+        let dedicated = arch.word(2) == Some("dedicated");
+        let place = schedules::SIMPLE.iter().position(|name| *name == schedule.name);
+        let place = place.unwrap_or(schedules::SIMPLE.len() + usize::from(schedule.name == "auto"));
+        (arch.name == "ps", dedicated, arch.number(0).unwrap_or(0), place)
+    }
+
+    /// Of the same way, schedule and batch, whatever the arguments?
+    fn is_like(&self, other: &Candidate) -> bool {
+        let place = |strategy: &Strategy| {
+            let servers = strategy.arch.name == "ps";
+            (strategy.arch.number(0), strategy.arch.word(if servers { 2 } else { 0 }).map(str::to_owned))
+        };
+        self.strategy.schedule.name == other.strategy.schedule.name
+            && self.strategy.arch.name == other.strategy.arch.name
+            && place(&self.strategy) == place(&other.strategy)
+            && self.local_batch == other.local_batch
+    }
+
+    /// The same prediction, with its interval and its timeline.
+    fn predict(&self, question: &Question) -> Result<Prediction, PredictError> {
+        let Question { cluster, profile, workers, .. } = *question;
+        let job = Job { cluster, profile, strategy: &self.strategy, workers, local_batch: Some(self.local_batch) };
+        predict_plan(&job, &self.prediction.plan)
+    }
+}
+
+impl Answer {
+    /// The highest throughput.
+    pub fn best(&self) -> &Candidate {
+        &self.candidates[0]
+    }
+
+    /// Of each kind of arch (all-to-all, servers beside the workers, servers on hosts of their own), each schedule and each
+    /// batch the best candidate, the best of all first: what others differ from in the algorithm or the number of shards.
+    pub fn best_of_each_kind(&self) -> impl Iterator<Item = &Candidate> {
+        self.first_of_each_kind().into_iter().map(|place| &self.candidates[place])
+    }
+
+    fn first_of_each_kind(&self) -> Vec<usize> {
+        let kind = |candidate: &Candidate| {
+            let Strategy { arch, schedule, .. } = &candidate.strategy;
+            let place = arch.word(2).filter(|_| arch.name == "ps").map(str::to_owned);
+            (arch.name.clone(), place, schedule.name.clone(), candidate.local_batch)
+        };
+        let kinds: Vec<_> = self.candidates.iter().map(kind).collect();
+        (0..kinds.len()).filter(|&place| !kinds[..place].contains(&kinds[place])).collect()
+    }
+}

@@ -1,0 +1,375 @@
+//! The search against all plans of small instances, and against what one would choose without it.
+
+use paceline_plan::{LinkClass, NetworkModel, ProfileTensor, Step, built_in_profile};
+use paceline_schedule::{Schedule, lay_out};
+use paceline_strategy::Registry;
+
+use super::*;
+use crate::random::Random;
+
+/// From low to high, evenly in the logarithm.
+fn between(random: &mut Random, low: f64, high: f64) -> f64 {
+    low * (high / low).powf(random.below(1 << 20) as f64 / f64::from(1 << 20))
+}
+
+/// A few tensors of 10 kB to 20 MB, with 1 to 20 ms of computation each.
+fn small_profile(random: &mut Random, tensors: usize) -> Profile {
+    let tensor = |number: usize, elements: f64| ProfileTensor {
+        name: number.to_string(),
+        elements: elements as usize,
+        forward_macs_per_sample: 1,
+    };
+    let mut forward = Vec::new();
+    let tensors = (0..tensors).map(|number| tensor(number, between(random, 2.5e3, 5e6))).collect::<Vec<_>>();
+    for number in 0..tensors.len() {
+        forward.push(Step { tensor: number, seconds: between(random, 1e-3, 2e-2) });
+    }
+    let backward = forward.iter().rev().map(|step| Step { seconds: 2.0 * step.seconds, ..*step }).collect();
+    Profile {
+        model: "small".into(),
+        tensors,
+        forward,
+        backward,
+        update_s: 1e-3,
+        ..built_in_profile("resnet50").unwrap()
+    }
+}
+
+/// Two hosts of one or two workers on a network of 1 to 50 Gbit/s.
+fn small_cluster(random: &mut Random) -> Cluster {
+    let mut link = |beta_min: f64, beta_max: f64| LinkClass {
+        alpha_s: between(random, 5e-6, 2e-4),
+        overhead_s: 0.0,
+        beta_s_per_byte: between(random, beta_min, beta_max),
+    };
+    let network = NetworkModel { within: link(0.05e-9, 0.3e-9), across: link(0.16e-9, 8e-9) };
+    let mut cluster = Cluster::of_network(network, 2, 1 + random.below(2));
+    cluster.operation.start_s = between(random, 1e-5, 2e-3).into();
+    cluster.server.partition_s = between(random, 1e-5, 1e-3).into();
+    cluster
+}
+
+fn archs(texts: &[&str]) -> Vec<Call> {
+    texts.iter().map(|text| Registry::built_in().parse(&format!("arch={text}")).unwrap().arch).collect()
+}
+
+/// All ways to cut a list into runs.
+fn runs(list: &[usize]) -> Vec<Vec<Vec<usize>>> {
+    let all = (0..1_usize << (list.len() - 1)).map(|cuts| {
+        let mut runs = vec![vec![list[0]]];
+        for (index, &tensor) in list.iter().enumerate().skip(1) {
+            if cuts >> (index - 1) & 1 == 1 {
+                runs.push(Vec::new());
+            }
+            runs.last_mut().unwrap().push(tensor);
+        }
+        runs
+    });
+    all.collect()
+}
+
+/// Every combination of pieces for so many buckets.
+fn pieces(buckets: usize) -> Vec<Vec<usize>> {
+    (0..buckets).fold(vec![Vec::new()], |all, _| {
+        all.iter().flat_map(|cuts| [1, 2, 4].map(|pieces| [&cuts[..], &[pieces]].concat())).collect()
+    })
+}
+
+/// The shortest iteration of all plans on a way: every run of neighbours fused, every bucket in one, two or four pieces, with
+/// overlap or without, and with it without credit, with a credit of the largest piece, and of four of them.
+fn exhaustive(way: &BoundedWay) -> f64 {
+    let strategy = way.way.uncut();
+    let cost = |_: u64| 0.0;
+    let workload = way.workload(&cost);
+    let mut best = f64::INFINITY;
+    for buckets in runs(&workload.ready) {
+        let urgent = |bucket: &Vec<usize>| bucket.iter().map(|tensor| *tensor as u32).min().unwrap();
+        let priorities: Vec<u32> = buckets.iter().map(urgent).collect();
+        for cuts in pieces(buckets.len()) {
+            let whole = Schedule { cuts: cuts.clone(), ..Schedule::of(buckets.clone()) };
+            let bytes = |(bucket, pieces): (&Vec<usize>, &usize)| {
+                let elements: usize = bucket.iter().map(|&tensor| workload.sizes[tensor]).sum();
+                (elements * 4 / pieces) as u64
+            };
+            let piece = buckets.iter().zip(&cuts).map(bytes).max().unwrap() + 4;
+            let overlapping = [None, Some(piece), Some(4 * piece)].map(|credit_bytes| Schedule {
+                credit_bytes,
+                priorities: priorities.clone(),
+                forward_overlap: true,
+                ..whole.clone()
+            });
+            for schedule in overlapping.iter().chain([&whole]) {
+                let plan = lay_out(&strategy, schedule, &workload).unwrap();
+                best = best.min(way.estimate(&plan).unwrap().iteration_s);
+            }
+        }
+    }
+    best
+}
+
+/// Within 0.5 % of the best of all plans, and no bound above it.
+#[test]
+fn small_instances_are_solved() {
+    for seed in 0..6 {
+        let random = &mut Random::new(seed);
+        let (cluster, tensors) = (small_cluster(random), 2 + random.below(3));
+        let profile = small_profile(random, tensors);
+        let space = Space { archs: archs(&["a2a:auto", "a2a:ring", "ps:1", "ps:2"]), ..Space::default() };
+        let question = Question { cluster: &cluster, profile: &profile, workers: cluster.workers(), space: &space };
+        let predictions = Cell::new(0);
+        let subject = Subject { question: &question, profile: &profile, predictions: &predictions };
+        let mut best = f64::INFINITY;
+        for way in ways::ways(&question) {
+            let way = BoundedWay::new(subject, &way).unwrap();
+            let (shortest, bound_s, arch) = (exhaustive(&way), way.bound_s, &way.way.strategy.arch);
+            assert!(bound_s <= shortest * 1.005, "seed {seed}, {arch}: {shortest} s is below the bound {bound_s} s");
+            best = best.min(shortest);
+        }
+        let answer = search(&question).unwrap();
+        let found = answer.best().prediction.iteration_s;
+        assert!(
+            found <= best * 1.005,
+            "seed {seed}: found {found} s, and there is {best} s ({:?})",
+            answer.best().strategy
+        );
+    }
+}
+
+/// No strategy that one could name beats what is found, and every runner-up is what it says.
+#[test]
+fn nothing_with_a_name_is_better() {
+    let registry = Registry::built_in();
+    for (cluster, model, workers) in [
+        ("study-10gbe", "resnet50", 32),
+        ("study-10gbe", "bert-base", 8),
+        ("study-100gbib", "bert-base", 32),
+        ("study-100gbib", "resnet50", 4),
+    ] {
+        let (cluster, profile) = (Cluster::named(cluster).unwrap(), built_in_profile(model).unwrap());
+        let space = Space { effort: 20, ..Space::default() };
+        let question = Question { cluster: &cluster, profile: &profile, workers, space: &space };
+        let answer = search(&question).unwrap();
+        let best = answer.best().prediction.samples_per_s;
+        for preset in
+            ["bsp-ps", "bsp-a2a", "wfbp-ps", "wfbp-a2a", "mg-wfbp", "bytescheduler-ps", "bytescheduler-a2a", "ddp"]
+        {
+            let strategy = registry.parse(preset).unwrap();
+            let job = Job { cluster: &cluster, profile: &profile, strategy: &strategy, workers, local_batch: None };
+            let predicted = crate::predict(&job).unwrap().samples_per_s;
+            assert!(predicted <= best * (1.0 + 1e-3), "{model} on {}: {preset} {predicted}, {best}", cluster.name);
+        }
+        let ranked = answer.candidates.iter().map(|candidate| candidate.prediction.samples_per_s).collect::<Vec<_>>();
+        assert!(ranked[1..].windows(2).all(|pair| pair[0] >= pair[1]), "{ranked:?}");
+        for candidate in &answer.candidates {
+            let again = candidate.predict(&question).unwrap();
+            assert!((again.iteration_s / candidate.prediction.iteration_s - 1.0).abs() < 1e-9);
+            assert_eq!(candidate.prediction.plan.check(), Ok(()));
+        }
+    }
+}
+
+#[test]
+fn what_is_not_open_stays() {
+    let (cluster, profile) = (Cluster::named("study-10gbe").unwrap(), built_in_profile("resnet50").unwrap());
+    let found = |text: &str, workers| {
+        let space = Space { effort: 0, ..Space::of(Schedulers::built_in(), Registry::built_in().parse(text).unwrap()) };
+        search(&Question { cluster: &cluster, profile: &profile, workers, space: &space })
+    };
+    let answer = found("ddp,arch=auto", 8).unwrap();
+    assert!(answer.candidates.len() > 1);
+    assert!(answer.candidates.iter().all(|candidate| candidate.strategy.schedule.name == "ddp"));
+    let answer = found("auto,arch=ps:2", 8).unwrap();
+    let shards = |candidate: &Candidate| candidate.strategy.servers(8, 2).map(|servers| servers.shards);
+    assert!(answer.candidates.iter().all(|candidate| shards(candidate) == Some(2)));
+    // One worker sends nothing, and everything is as good: the simplest is taken.
+    let alone = found("auto", 1).unwrap();
+    assert_eq!((alone.best().strategy.schedule.to_string(), &*alone.best().strategy.arch.name), ("none".into(), "a2a"));
+    assert!(alone.best().gap < 1e-9);
+}
+
+/// Iterations that must not overlap do not.
+#[test]
+fn without_overlap_there_is_none() {
+    let (cluster, profile) = (Cluster::named("study-10gbe").unwrap(), built_in_profile("bert-base").unwrap());
+    let space = Space { forward_overlap: false, effort: 50, ..Space::default() };
+    let answer = search(&Question { cluster: &cluster, profile: &profile, workers: 8, space: &space }).unwrap();
+    assert!(answer.candidates.iter().all(|candidate| !candidate.prediction.plan.forward_overlap));
+    let free = Space { effort: 50, ..Space::default() };
+    let freely = search(&Question { cluster: &cluster, profile: &profile, workers: 8, space: &free }).unwrap();
+    assert!(freely.best().prediction.iteration_s <= answer.best().prediction.iteration_s * (1.0 + 1e-6));
+}
+
+/// What is found can be compared with the best of the other kinds of arch, whether their bounds admit more or not.
+#[test]
+fn every_kind_of_arch_has_a_candidate() {
+    let (cluster, profile) = (Cluster::named("study-10gbe").unwrap(), built_in_profile("bert-large").unwrap());
+    let space = Space { effort: 0, intervals: 0, ..Space::default() };
+    let answer = search(&Question { cluster: &cluster, profile: &profile, workers: 32, space: &space }).unwrap();
+    let has = |words: &str| answer.candidates.iter().any(|candidate| candidate.strategy.to_string().contains(words));
+    assert!(has("arch=a2a") && has(":dedicated") && has(":colocated"), "{:#?}", answer.left_out);
+    assert!(answer.left_out.iter().any(|left_out| matches!(left_out.reason, Reason::Bound(_))));
+}
+
+/// Where computation hides everything, nobody wants servers for a millionth.
+#[test]
+fn of_those_that_are_as_good_the_simplest_is_the_answer() {
+    let profile = built_in_profile("resnet50").unwrap();
+    let cluster = Cluster { server_hosts: 4, ..Cluster::of_network(NetworkModel::HUNDRED_GB_IB, 4, 1) };
+    let space = Space { effort: 20, ..Space::default() };
+    let answer = search(&Question { cluster: &cluster, profile: &profile, workers: 4, space: &space }).unwrap();
+    let rates = answer.candidates.iter().map(|candidate| candidate.prediction.samples_per_s);
+    let highest = rates.fold(0.0, f64::max);
+    let best = answer.best();
+    assert!(best.prediction.samples_per_s >= highest * (1.0 - WORTH));
+    assert_eq!(best.strategy.arch.name, "a2a", "{}", best.strategy);
+}
+
+#[test]
+fn a_batch_that_does_not_fit_is_not_chosen() {
+    use paceline_plan::MemoryNeed;
+    let memory = MemoryNeed { fixed_bytes: 1 << 30, bytes_per_sample: 1 << 25, available_bytes: Some(2 << 30) };
+    let profile = Profile { memory: Some(memory), ..built_in_profile("bert-base").unwrap() };
+    let cluster = Cluster::named("study-10gbe").unwrap();
+    let found = |local_batches: Vec<usize>| {
+        let space = Space { local_batches, effort: 0, ..Space::default() };
+        search(&Question { cluster: &cluster, profile: &profile, workers: 8, space: &space })
+    };
+    let answer = found(vec![16, 64]).unwrap();
+    assert_eq!(answer.best().local_batch, 16);
+    let error = found(vec![64]).unwrap_err();
+    assert!(error.to_string().contains("a local batch of 64 does not fit"), "{error}");
+}
+
+/// The whole lossless space for the largest model of the study, on one core. It takes about a second; the bound leaves room for
+/// a machine that does something else.
+#[test]
+fn bert_large_is_planned_within_ten_seconds() {
+    let (cluster, profile) = (Cluster::named("study-10gbe").unwrap(), built_in_profile("bert-large").unwrap());
+    let space = Space::default();
+    let question = Question { cluster: &cluster, profile: &profile, workers: 32, space: &space };
+    let began = std::time::Instant::now();
+    let answer = search(&question).unwrap();
+    let seconds = began.elapsed().as_secs_f64();
+    println!("{} predictions in {seconds:.2} s", answer.predictions);
+    assert!(seconds < 10.0, "{seconds} s");
+}
+
+#[test]
+fn larger_batches_are_compared_by_throughput() {
+    let (cluster, profile) = (Cluster::named("study-10gbe").unwrap(), built_in_profile("bert-base").unwrap());
+    let space = Space { local_batches: vec![16, 64], effort: 0, ..Space::default() };
+    let answer = search(&Question { cluster: &cluster, profile: &profile, workers: 8, space: &space }).unwrap();
+    // Communication takes as long for either.
+    assert_eq!(answer.best().local_batch, 64);
+}
+
+#[test]
+fn lossy_methods_are_admitted_or_refused() {
+    use paceline_strategy::{Aspect, Method};
+    let mut schedulers = Schedulers::built_in();
+    let half = Method {
+        aspect: Aspect::Compress,
+        name: "half",
+        parameters: &[],
+        sentence: "halves",
+        lossless: false,
+        available: true,
+    };
+    schedulers.grammar_mut().add_method(half);
+    let strategy = schedulers.grammar().parse("auto,compress=half").unwrap();
+    let (cluster, profile) = (Cluster::named("study-10gbe").unwrap(), built_in_profile("resnet50").unwrap());
+    let space = Space::of(schedulers, strategy);
+    let error = search(&Question { cluster: &cluster, profile: &profile, workers: 8, space: &space }).unwrap_err();
+    assert!(matches!(error, SearchError::Lossy { .. }), "{error}");
+}
+
+mod reasons {
+    use super::*;
+
+    fn explained(cluster: &Cluster, model: &str, workers: usize) -> Explanation {
+        let (profile, space) = (built_in_profile(model).unwrap(), Space { effort: 20, ..Space::default() });
+        let question = Question { cluster, profile: &profile, workers, space: &space };
+        explain(&question, &search(&question).unwrap()).unwrap()
+    }
+
+    /// Four GPUs are 1.2 times as fast as one, says the study: most of the iteration is communication.
+    #[test]
+    fn bert_large_is_bound_by_communication_and_resnet_is_not() {
+        let cluster = Cluster::named("study-100gbib").unwrap();
+        let bert = explained(&cluster, "bert-large", 4);
+        assert!(bert.communication_bound && bert.verdict == Verdict::Use, "{bert:#?}");
+        assert!(bert.sentences.iter().any(|sentence| sentence.contains("whatever lossless method")));
+        // Faster links within the host bring much.
+        let within = bert.effects.iter().find(|effect| effect.change.contains("within")).unwrap();
+        assert!(within.gain > 0.3, "{:#?}", bert.effects);
+        let resnet = explained(&cluster, "resnet50", 4);
+        assert!(!resnet.communication_bound, "{resnet:#?}");
+        assert!(resnet.c2c < bert.c2c);
+    }
+
+    /// A strategy that is slow by its own does not make the cluster so.
+    #[test]
+    fn communication_bounds_a_cluster_and_not_a_strategy() {
+        let (cluster, profile) = (Cluster::named("study-10gbe").unwrap(), built_in_profile("bert-base").unwrap());
+        let of = |text: &str| {
+            let space = Space::of(Schedulers::built_in(), Registry::built_in().parse(text).unwrap());
+            let question = Question { cluster: &cluster, profile: &profile, workers: 8, space: &space };
+            let answer = search(&question).unwrap();
+            let Prediction { exposed_s, iteration_s, .. } = answer.best().prediction;
+            (2.0 * exposed_s > iteration_s, explain(&question, &answer).unwrap().communication_bound)
+        };
+        let one_server = of("schedule=none,arch=ps:1");
+        assert!(one_server.0 && !one_server.1, "{one_server:?}");
+        assert_eq!(of("auto"), (false, false));
+    }
+
+    /// A further server that has a host of its own gets one.
+    #[test]
+    fn one_shard_more_does_not_halve_the_throughput() {
+        let cluster = Cluster::named("study-10gbe").unwrap();
+        let bert = explained(&cluster, "bert-large", 32);
+        let shard = bert.effects.iter().find(|effect| effect.change.contains("shards"));
+        assert!(shard.is_none_or(|shard| shard.gain > -0.05), "{shard:?}");
+    }
+
+    /// Eight GPUs on two hosts have half of the throughput of four on one, in the study.
+    #[test]
+    fn fewer_workers_may_be_more() {
+        let bert = explained(&Cluster::named("study-10gbe").unwrap(), "bert-large", 8);
+        assert_eq!(bert.verdict, Verdict::FewerWorkers(4), "{bert:#?}");
+        let mut slow = Cluster::named("study-10gbe").unwrap();
+        for link in [&mut slow.within, &mut slow.across] {
+            link.beta_s_per_byte = link.beta_s_per_byte.times(100.0);
+        }
+        let alone = explained(&slow, "bert-large", 8);
+        assert_eq!(alone.verdict, Verdict::FewerWorkers(1));
+        assert!(alone.sentences[0].starts_with("Use 1 worker:"), "{}", alone.sentences[0]);
+    }
+
+    #[test]
+    fn on_a_network_that_costs_nothing_plain_is_as_good() {
+        let mut fast = Cluster::of_network(NetworkModel::HUNDRED_GB_IB, 2, 4);
+        for link in [&mut fast.within, &mut fast.across] {
+            for constant in [&mut link.alpha_s, &mut link.overhead_s, &mut link.beta_s_per_byte] {
+                *constant = constant.times(1e-4);
+            }
+        }
+        let resnet = explained(&fast, "resnet50", 8);
+        assert_eq!(resnet.verdict, Verdict::PlainIsAsGood, "{resnet:#?}");
+        assert!(resnet.sentences[0].starts_with("None of it"));
+    }
+
+    #[test]
+    fn the_settings_of_ddp_are_no_worse_than_its_own() {
+        let (cluster, profile) = (Cluster::named("study-10gbe").unwrap(), built_in_profile("resnet50").unwrap());
+        let space = Space { effort: 0, ..Space::default() };
+        let question = Question { cluster: &cluster, profile: &profile, workers: 32, space: &space };
+        let answer = search(&question).unwrap();
+        let settings = ddp_settings(&question, &answer).unwrap();
+        assert!(settings.prediction.samples_per_s <= answer.best().prediction.samples_per_s * (1.0 + 1e-3));
+        let text = settings.to_string();
+        assert!(text.starts_with("torch.nn.parallel.DistributedDataParallel(model"), "{text}");
+        assert_eq!(text.contains("bucket_cap_mb="), settings.bucket_cap_mb.is_some());
+        assert!(!text.contains("hook"), "{text}");
+    }
+}

@@ -1,0 +1,126 @@
+//! The ways to communicate: between whom, by which algorithm, over how many shards where.
+
+use paceline_collective::{Algorithm, Topology, registry};
+use paceline_plan::CollectiveKind;
+use paceline_strategy::{Call, Strategy, Value};
+
+use super::Question;
+
+/// A strategy whose arch is not open.
+#[derive(Clone, Debug)]
+pub(crate) struct Way {
+    pub(crate) strategy: Strategy,
+    /// 0: workers add up among themselves.
+    pub(crate) shards: usize,
+}
+
+/// All numbers of shards up to this one are tried; beyond it those that fit the cluster and the powers of two.
+const SHARDS_ALL: usize = 8;
+
+/// More shards than this are not tried, unless the cluster has as many workers.
+const SHARDS_MAX: usize = 64;
+
+/// Buckets that are not to be cut by the arch: the schedule cuts them.
+const UNCUT_BYTES: u64 = 1 << 30;
+
+impl Way {
+    fn of(strategy: Strategy, question: &Question) -> Way {
+        let servers = strategy.servers(question.workers, question.cluster.hosts_of(question.workers));
+        Way { shards: servers.map_or(0, |servers| servers.shards), strategy }
+    }
+
+    /// All-to-all; servers beside the workers; servers on hosts of their own.
+    pub(crate) fn kind(&self) -> u8 {
+        match (self.shards, self.strategy.arch.word(2)) {
+            (0, _) => 0,
+            (_, Some("dedicated")) => 2,
+            _ => 1,
+        }
+    }
+
+    /// The same with servers that leave it to the schedule into which partitions buckets are cut.
+    pub(crate) fn uncut(&self) -> Strategy {
+        self.with_partition(UNCUT_BYTES)
+    }
+
+    /// The same with servers that want partitions of at most so many bytes.
+    pub(crate) fn with_partition(&self, bytes: u64) -> Strategy {
+        let mut strategy = self.strategy.clone();
+        if self.shards > 0
+            && let Some(partition) = strategy.arch.arguments.get_mut(1)
+        {
+            *partition = Value::Bytes(bytes);
+        }
+        strategy
+    }
+}
+
+/// What the arch of the space's strategy stands for.
+pub(crate) fn ways(question: &Question) -> Vec<Way> {
+    let space = question.space;
+    let archs = match (space.strategy.arch_is_open(), &space.archs[..]) {
+        (false, _) => vec![space.strategy.arch.clone()],
+        (true, []) => [all_to_all(question), servers(question)].concat(),
+        (true, given) => given.to_vec(),
+    };
+    let with = |arch: Call| Way::of(Strategy { arch, ..space.strategy.clone() }, question);
+    archs.into_iter().map(with).collect()
+}
+
+/// By the cheapest algorithm for each size, and by each algorithm for all sizes.
+fn all_to_all(question: &Question) -> Vec<Call> {
+    let (workers, per_host) = (question.workers, question.cluster.workers_per_host);
+    let topology = Topology::of_hosts(&(0..workers).map(|rank| rank / per_host.max(1)).collect::<Vec<_>>());
+    let makes_sense =
+        |algorithm: &&dyn Algorithm| algorithm.supports(workers) && !(algorithm.for_hosts() && topology.is_flat());
+    let named = registry::of_kind(CollectiveKind::AllReduce).filter(makes_sense).map(|algorithm| algorithm.name());
+    let call = |name: &str| Call { name: "a2a".to_owned(), arguments: vec![Value::Name(name.to_owned())] };
+    let all: Vec<Call> = ["auto"].into_iter().chain(named).map(call).collect();
+    // One worker sends nothing.
+    if workers == 1 { all.into_iter().take(1).collect() } else { all }
+}
+
+/// So many shards beside the workers, or on hosts of their own.
+fn servers(question: &Question) -> Vec<Call> {
+    let (workers, hosts) = (question.workers, question.cluster.hosts_of(question.workers));
+    if workers < 2 {
+        return Vec::new();
+    }
+    let own_hosts = question.cluster.server_hosts;
+    let call = |shards: usize, place: &str| {
+        let names = [place, "aggregate"].map(|name| Value::Name(name.to_owned()));
+        let numbers = [Value::Count(shards as u64), Value::Bytes(PARTITION_BYTES)];
+        Call { name: "ps".to_owned(), arguments: numbers.into_iter().chain(names).collect() }
+    };
+    let beside = shard_counts(hosts, workers).into_iter().map(|shards| call(shards, "colocated"));
+    let apart = if own_hosts > 0 { shard_counts(own_hosts, own_hosts) } else { Vec::new() };
+    beside.chain(apart.into_iter().map(|shards| call(shards, "dedicated"))).collect()
+}
+
+/// What an arch that does not say it cuts at: the default of the grammar, which is that of BytePS.
+const PARTITION_BYTES: u64 = 4_096_000;
+
+/// Rising, each once.
+fn shard_counts(hosts: usize, most: usize) -> Vec<usize> {
+    let powers = std::iter::successors(Some(2 * SHARDS_ALL), |count| Some(2 * count));
+    let mut counts: Vec<usize> = (1..=SHARDS_ALL).chain(powers.take_while(|&count| count <= SHARDS_MAX)).collect();
+    counts.extend([hosts, 2 * hosts, most]);
+    counts.retain(|&count| count >= 1 && count <= most.max(hosts) && count <= SHARDS_MAX.max(hosts));
+    counts.sort_unstable();
+    counts.dedup();
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_are_tried_one_by_one_and_then_by_what_fits() {
+        assert_eq!(shard_counts(1, 1), [1]);
+        assert_eq!(shard_counts(2, 4), [1, 2, 3, 4]);
+        assert_eq!(shard_counts(8, 32), [1, 2, 3, 4, 5, 6, 7, 8, 16, 32]);
+        assert_eq!(shard_counts(12, 12), [1, 2, 3, 4, 5, 6, 7, 8, 12]);
+        assert_eq!(shard_counts(100, 400).last(), Some(&100));
+    }
+}

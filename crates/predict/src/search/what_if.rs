@@ -1,0 +1,135 @@
+//! Another network, more workers, a larger batch: what a question becomes.
+
+use std::str::FromStr;
+
+use paceline_plan::{Cluster, ClusterError};
+
+/// One thing that is otherwise: `network=25GbE`, `workers=64`, `local-batch=128`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// Links by a name that [`Cluster::with_link`] knows: between hosts, or within them.
+    Network(String),
+    /// Links between hosts that carry so many times as many bytes.
+    Faster(f64),
+    /// So many workers; on as many hosts as it takes.
+    Workers(usize),
+    /// So many samples per worker and iteration.
+    LocalBatch(usize),
+}
+
+/// Why there is no such change.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ChangeError {
+    /// It cannot be read.
+    #[error(
+        "`{text}` is no change: give network=NAME, network=FACTORx, workers=N or local-batch=N, as in network=25GbE,workers=64"
+    )]
+    Text {
+        /// What was given.
+        text: String,
+    },
+    /// The cluster that it makes cannot be.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+}
+
+impl FromStr for Change {
+    type Err = ChangeError;
+
+    fn from_str(text: &str) -> Result<Change, ChangeError> {
+        let wrong = || ChangeError::Text { text: text.to_owned() };
+        let (what, value) = text.split_once('=').ok_or_else(wrong)?;
+        let (what, value) = (what.trim(), value.trim());
+        let count = || value.parse().ok().filter(|&count: &usize| count > 0).ok_or_else(wrong);
+        match what {
+            "network" => match value.strip_suffix('x').and_then(|factor| factor.parse::<f64>().ok()) {
+                Some(factor) if factor.is_finite() && factor > 0.0 => Ok(Change::Faster(factor)),
+                Some(_) => Err(wrong()),
+                None if value.is_empty() => Err(wrong()),
+                None => Ok(Change::Network(value.to_owned())),
+            },
+            "workers" => count().map(Change::Workers),
+            "local-batch" => count().map(Change::LocalBatch),
+            _ => Err(wrong()),
+        }
+    }
+}
+
+/// A cluster, its workers and their batch after changes. Where workers are more than the cluster has room for, it gets hosts
+/// like those that it has, and hosts that serve in proportion. What was fitted to the old network (its contention, its late
+/// streams) goes with it.
+///
+/// # Errors
+/// A network has no such name; the topology has no room for the hosts.
+pub fn apply_changes(
+    cluster: &Cluster,
+    workers: usize,
+    local_batch: Option<usize>,
+    changes: &[Change],
+) -> Result<(Cluster, usize, Option<usize>), ChangeError> {
+    let (mut cluster, mut workers, mut local_batch) = (cluster.clone(), workers, local_batch);
+    for change in changes {
+        match change {
+            Change::Network(name) => {
+                cluster = cluster.with_link(name)?;
+            }
+            Change::Faster(factor) => {
+                let betas = std::iter::once(&mut cluster.across.beta_s_per_byte);
+                for beta in betas.chain(cluster.server.beta_s_per_byte.as_mut()) {
+                    *beta = beta.times(1.0 / factor);
+                }
+                cluster.name = format!("{} with a network {factor} times as fast", cluster.name);
+            }
+            Change::Workers(count) => {
+                workers = *count;
+                let hosts = cluster.hosts_of(workers);
+                if hosts > cluster.hosts {
+                    cluster.server_hosts = (cluster.server_hosts * hosts).div_ceil(cluster.hosts);
+                    cluster.hosts = hosts;
+                }
+            }
+            Change::LocalBatch(samples) => local_batch = Some(*samples),
+        }
+    }
+    cluster.check()?;
+    Ok((cluster, workers, local_batch))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_read_or_refused() {
+        let read = |text: &str| text.parse::<Change>();
+        assert_eq!(read("network=25GbE"), Ok(Change::Network("25GbE".into())));
+        assert_eq!(read("network=2.5x"), Ok(Change::Faster(2.5)));
+        assert_eq!(read(" workers = 64 "), Ok(Change::Workers(64)));
+        assert_eq!(read("local-batch=8"), Ok(Change::LocalBatch(8)));
+        for text in ["", "workers", "workers=0", "workers=-1", "workers=many", "speed=2", "network=", "network=-1x"] {
+            assert_eq!(read(text), Err(ChangeError::Text { text: text.into() }));
+        }
+    }
+
+    #[test]
+    fn more_workers_take_more_hosts_of_the_same_kind() {
+        let cluster = Cluster::named("study-10gbe").unwrap();
+        let (grown, workers, batch) = apply_changes(&cluster, 4, None, &[Change::Workers(64)]).unwrap();
+        assert_eq!((workers, batch, grown.hosts, grown.workers_per_host), (64, None, 16, 4));
+        assert_eq!(grown.server_hosts, 2 * cluster.server_hosts);
+        assert_eq!(grown.across, cluster.across);
+        let (same, ..) = apply_changes(&cluster, 4, None, &[Change::Workers(32)]).unwrap();
+        assert_eq!(same, cluster);
+    }
+
+    #[test]
+    fn another_network_has_other_links_and_nothing_else() {
+        let cluster = Cluster::named("study-10gbe").unwrap();
+        let (faster, ..) = apply_changes(&cluster, 32, None, &[Change::Faster(2.0)]).unwrap();
+        let halved = cluster.across.beta_s_per_byte.value / 2.0;
+        assert_eq!((faster.across.beta_s_per_byte.value, &faster.within), (halved, &cluster.within));
+        let (other, ..) = apply_changes(&cluster, 32, Some(8), &[Change::Network("25GbE".into())]).unwrap();
+        assert!(other.across.beta_s_per_byte.value < cluster.across.beta_s_per_byte.value);
+        assert!(apply_changes(&cluster, 32, None, &[Change::Network("25GbX".into())]).is_err());
+    }
+}

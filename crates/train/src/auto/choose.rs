@@ -1,0 +1,202 @@
+//! Measures what operations cost, searches, and lets all workers have what rank 0 has found.
+
+use paceline_comm::{CallOptions, Communicator};
+use paceline_plan::{Cluster, Plan, Profile};
+use paceline_predict::search::{Answer, Candidate, Question, Space, search};
+use paceline_predict::{Job, PredictError, predict_plan};
+use paceline_schedule::Schedulers;
+use paceline_strategy::{Call, Strategy, Value};
+use serde::{Deserialize, Serialize};
+
+use super::cluster::{calibrate, of_world};
+use crate::error::{TrainError, WhileTraining};
+use crate::exchange::Carrier;
+use crate::measure::communication_cost_again;
+use crate::peers::Peers;
+
+/// Plans that are predicted to improve the best ones. The workers wait meanwhile.
+const EFFORT: usize = 150;
+
+/// What is chosen from.
+pub(crate) struct Choosing<'a> {
+    pub(crate) strategy: &'a Strategy,
+    pub(crate) schedulers: &'a Schedulers,
+    /// With the shards that have been met, whether they will serve or not.
+    pub(crate) peers: &'a Peers,
+    /// May communication go on while the next forward pass runs?
+    pub(crate) may_overlap: bool,
+    /// In real time: what the strategy adds to the start of an operation.
+    pub(crate) start_up: std::time::Duration,
+}
+
+/// What was found; the same on every worker.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Chosen {
+    /// The best plan, of version 1.
+    pub(crate) plan: Plan,
+    /// Seconds of its iteration.
+    pub(crate) predicted_s: f64,
+    pub(crate) low_s: f64,
+    pub(crate) high_s: f64,
+    /// Of the plan that is carried out now, by the same measurements.
+    pub(crate) current_s: Option<f64>,
+    pub(crate) reasons: Vec<String>,
+}
+
+impl Choosing<'_> {
+    /// Measures, searches, shares. All workers call it at the same time, when nothing is on its way; `round` counts the
+    /// calls of a training from 0.
+    pub(crate) fn choose(&self, profile: &Profile, current: Option<&Plan>, round: u32) -> Result<Chosen, TrainError> {
+        let workers = self.peers.workers();
+        let cluster = self.measured_cluster(profile, round)?;
+        let found = (workers.rank() == 0).then(|| self.find(&cluster, profile, current));
+        let text = found.map(|found| serde_json::to_string(&found).unwrap_or_default());
+        let text = share(workers, text)?;
+        let found: Result<Chosen, String> =
+            serde_json::from_str(&text).unwrap_or_else(|error| Err(format!("rank 0's choice cannot be read: {error}")));
+        found.map_err(|reason| TrainError::Options(format!("strategy={}: {reason}", self.strategy)))
+    }
+
+    /// The archs that can be carried out here: all-to-all by any algorithm; the shards that have been met.
+    fn archs(&self) -> Vec<Call> {
+        if !self.strategy.arch_is_open() {
+            return vec![self.strategy.arch.clone()];
+        }
+        let all_to_all = Call { name: "a2a".to_owned(), arguments: vec![Value::Name("auto".to_owned())] };
+        let shards = self.peers.shards();
+        let mut archs = vec![all_to_all];
+        if shards > 0 {
+            let names = ["colocated", "aggregate"].map(|name| Value::Name(name.to_owned()));
+            let numbers = [Value::Count(shards as u64), Value::Bytes(PARTITION_BYTES)];
+            archs.push(Call { name: "ps".to_owned(), arguments: numbers.into_iter().chain(names).collect() });
+        }
+        archs
+    }
+
+    /// This world, with what operations take on every arch.
+    fn measured_cluster(&self, profile: &Profile, round: u32) -> Result<Cluster, TrainError> {
+        let workers = self.peers.workers();
+        let mut cluster = of_world(workers);
+        if workers.world_size() == 1 {
+            return Ok(cluster);
+        }
+        let bytes = profile.sizes().iter().sum::<usize>() * size_of::<f32>();
+        for (number, arch) in self.archs().into_iter().enumerate() {
+            let strategy = Strategy { arch, ..self.strategy.clone() };
+            let carrier = Carrier::of_strategy(self.peers, &strategy);
+            // Two archs at most.
+            let probe = 2 * round + number as u32;
+            let cost = communication_cost_again(&carrier, bytes, self.start_up, probe)?;
+            let calibrated = calibrate(&mut cluster, &strategy, profile, workers.world_size(), &cost);
+            calibrated.map_err(|error| TrainError::Options(error.to_string()))?;
+        }
+        Ok(cluster)
+    }
+
+    /// On rank 0.
+    fn find(&self, cluster: &Cluster, profile: &Profile, current: Option<&Plan>) -> Result<Chosen, String> {
+        let space = Space {
+            archs: self.archs(),
+            forward_overlap: self.may_overlap,
+            // The user has named what stays, and admits it.
+            lossy: true,
+            effort: EFFORT,
+            ..Space::of(self.schedulers.clone(), self.strategy.clone())
+        };
+        let workers = self.peers.workers().world_size();
+        let question = Question { cluster, profile, workers, space: &space };
+        let answer = search(&question).map_err(|error| error.to_string())?;
+        let best = &taken(&answer).prediction;
+        let current_s = current.and_then(|plan| self.predicted_s(cluster, profile, plan).ok());
+        Ok(Chosen {
+            plan: best.plan.clone(),
+            predicted_s: best.iteration_s,
+            low_s: best.low_s,
+            high_s: best.high_s,
+            current_s,
+            reasons: reasons(&answer),
+        })
+    }
+
+    /// What a plan takes that is carried out.
+    fn predicted_s(&self, cluster: &Cluster, profile: &Profile, plan: &Plan) -> Result<f64, PredictError> {
+        let parsed = self.schedulers.grammar().parse(&plan.strategy).ok();
+        let mut strategy = parsed.unwrap_or_else(|| self.strategy.clone());
+        if strategy.arch_is_open() {
+            strategy.arch = Call { name: "a2a".to_owned(), arguments: vec![Value::Name("auto".to_owned())] };
+        }
+        let workers = self.peers.workers().world_size();
+        let job = Job { cluster, profile, strategy: &strategy, workers, local_batch: None };
+        predict_plan(&job, plan).map(|prediction| prediction.iteration_s)
+    }
+}
+
+impl Chosen {
+    /// The same with so many seconds more in each iteration, whatever the plan.
+    pub(crate) fn with(self, seconds: f64) -> Chosen {
+        Chosen {
+            predicted_s: self.predicted_s + seconds,
+            low_s: self.low_s + seconds,
+            high_s: self.high_s + seconds,
+            current_s: self.current_s.map(|current_s| current_s + seconds),
+            ..self
+        }
+    }
+}
+
+/// What servers cut at unless the schedule does.
+const PARTITION_BYTES: u64 = 4_096_000;
+
+/// Servers beside the workers must be predicted to save this share: what their processors cost the workers is in no constant.
+const WORTH_SERVERS: f64 = 0.03;
+
+/// The answer; or the best all-to-all, if servers would hardly be faster.
+fn taken(answer: &Answer) -> &Candidate {
+    let best = answer.best();
+    let hardly = |other: &&Candidate| {
+        let saved = 1.0 - best.prediction.iteration_s / other.prediction.iteration_s;
+        other.strategy.arch.name == "a2a" && saved <= WORTH_SERVERS
+    };
+    answer.candidates.iter().find(hardly).filter(|_| best.strategy.arch.name == "ps").unwrap_or(best)
+}
+
+/// So many runners-up are named.
+const NAMED: usize = 3;
+
+/// Below this share nobody asks which of two is faster.
+const AS_FAST: f64 = 0.005;
+
+/// How many plans there were, what bounds the best one, and what others would take that differ from it by more than nothing.
+fn reasons(answer: &Answer) -> Vec<String> {
+    let best = &taken(answer).prediction;
+    let named = |candidate: &Candidate| {
+        let Strategy { schedule, arch, .. } = &candidate.strategy;
+        format!("{schedule} on {arch} would take {:.2} ms", 1e3 * candidate.prediction.iteration_s)
+    };
+    let percent = 100.0 * best.bottleneck_share;
+    let mut reasons = vec![format!(
+        "the best of {} predicted plans, limited by {} ({percent:.0} % of the iteration)",
+        answer.predictions, best.bottleneck
+    )];
+    let (as_fast, slower): (Vec<&Candidate>, Vec<&Candidate>) = answer
+        .candidates
+        .iter()
+        .filter(|other| other.prediction.plan != best.plan)
+        .partition(|other| other.prediction.iteration_s <= best.iteration_s * (1.0 + AS_FAST));
+    if !as_fast.is_empty() {
+        reasons.push(format!("{} others would be no slower", as_fast.len()));
+    }
+    reasons.extend(slower.into_iter().take(NAMED).map(named));
+    reasons
+}
+
+/// Rank 0's text, on every worker.
+fn share(workers: &Communicator, text: Option<String>) -> Result<String, TrainError> {
+    let doing = "sending the plan that was chosen";
+    let mut bytes = text.unwrap_or_default().into_bytes();
+    let mut length = [bytes.len() as i64];
+    workers.broadcast(&mut length, 0, &CallOptions::default()).while_training(doing)?;
+    bytes.resize(usize::try_from(length[0]).unwrap_or(0), 0);
+    workers.broadcast(&mut bytes, 0, &CallOptions::default()).while_training(doing)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}

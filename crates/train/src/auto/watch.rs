@@ -1,0 +1,124 @@
+//! Does the prediction hold? A pure state machine: times go in, judgements come out.
+
+/// Iterations that are looked at together. Their median counts: an evaluation, or another program that has the processor for a
+/// moment, is not to change a plan.
+pub(crate) const WINDOW: usize = 20;
+
+/// A prediction that is off by no more than this share holds.
+const TOLERANCE: f64 = 0.15;
+
+/// So many windows in a row must be off before something is done.
+const STRIKES: usize = 2;
+
+/// Another plan must be predicted to be faster by this share.
+const GAIN: f64 = 0.03;
+
+/// What a window says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Judgement {
+    /// Go on.
+    GoOn,
+    /// Measure and plan again.
+    PlanAgain,
+}
+
+/// Compares windows with what is expected.
+#[derive(Clone, Debug)]
+pub(crate) struct Watch {
+    expected_s: f64,
+    /// Windows in a row that were off.
+    strikes: usize,
+    /// Windows until something may be done again.
+    rest: usize,
+    /// How long the next rest is.
+    next_rest: usize,
+}
+
+impl Watch {
+    /// Expects iterations of so many seconds.
+    pub(crate) fn new(expected_s: f64) -> Watch {
+        Watch { expected_s, strikes: 0, rest: 0, next_rest: 1 }
+    }
+
+    /// A window has taken so long per iteration: the same number on all ranks.
+    pub(crate) fn judge(&mut self, measured_s: f64) -> Judgement {
+        if holds(self.expected_s, measured_s) {
+            self.strikes = 0;
+        } else {
+            self.strikes += 1;
+        }
+        if self.rest > 0 {
+            self.rest -= 1;
+            return Judgement::GoOn;
+        }
+        if self.strikes < STRIKES {
+            return Judgement::GoOn;
+        }
+        self.strikes = 0;
+        self.rest = self.next_rest;
+        self.next_rest = self.next_rest.saturating_mul(2);
+        Judgement::PlanAgain
+    }
+
+    /// From here on iterations of so many seconds are expected.
+    pub(crate) fn expect(&mut self, expected_s: f64) {
+        self.expected_s = expected_s;
+    }
+
+    /// Is a plan that is predicted to take `other_s` worth leaving one that is predicted to take `current_s`?
+    pub(crate) fn worth_changing(current_s: f64, other_s: f64) -> bool {
+        other_s < current_s * (1.0 - GAIN)
+    }
+}
+
+/// Has a prediction come true?
+pub(crate) fn holds(expected_s: f64, measured_s: f64) -> bool {
+    (measured_s / expected_s - 1.0).abs() <= TOLERANCE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judge(watch: &mut Watch, windows: &[f64]) -> Vec<usize> {
+        let judged = windows.iter().map(|&measured_s| watch.judge(measured_s)).enumerate();
+        judged.filter(|(_, judgement)| *judgement == Judgement::PlanAgain).map(|(window, _)| window).collect()
+    }
+
+    #[test]
+    fn a_prediction_that_holds_changes_nothing() {
+        assert!(judge(&mut Watch::new(1.0), &[1.0, 1.1, 0.9, 1.15, 0.85]).is_empty());
+        // One window is no reason: another program was running.
+        assert!(judge(&mut Watch::new(1.0), &[1.0, 3.0, 1.0, 3.0, 1.0, 0.5, 1.0]).is_empty());
+    }
+
+    #[test]
+    fn two_windows_in_a_row_are_a_reason_whether_slower_or_faster() {
+        assert_eq!(judge(&mut Watch::new(1.0), &[1.0, 1.2, 1.2]), [2]);
+        assert_eq!(judge(&mut Watch::new(1.0), &[0.8, 0.8]), [1]);
+        assert_eq!(judge(&mut Watch::new(1.0), &[f64::INFINITY, f64::NAN]), [1]);
+    }
+
+    /// What never comes true is tried less and less often.
+    #[test]
+    fn attempts_become_rare() {
+        let again = judge(&mut Watch::new(1.0), &[2.0; 40]);
+        let apart: Vec<usize> = again.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert_eq!(again[0], 1);
+        assert!(apart.windows(2).all(|pair| pair[1] > pair[0]), "{again:?}");
+    }
+
+    #[test]
+    fn what_was_measured_is_expected_from_then_on() {
+        let mut watch = Watch::new(1.0);
+        assert_eq!(judge(&mut watch, &[2.0, 2.0]), [1]);
+        watch.expect(2.0);
+        assert!(judge(&mut watch, &[2.0, 2.1, 1.9, 2.0]).is_empty());
+        assert_eq!(judge(&mut watch, &[1.0, 1.0]), [1]);
+    }
+
+    #[test]
+    fn a_small_gain_is_not_worth_a_change() {
+        assert!(!Watch::worth_changing(1.0, 0.98) && Watch::worth_changing(1.0, 0.95));
+    }
+}

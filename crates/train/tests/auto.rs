@@ -1,0 +1,130 @@
+//! `strategy=auto`: chosen from what was measured here, lossless, repeatable, and told.
+
+mod support;
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use paceline_plan::{Profile, ProfileTensor, Step};
+use paceline_strategy::Registry;
+use paceline_train::{
+    CellRun, Decision, Length, MeasureOptions, ModelName, Observer, Subject, TrainOptions, measure, train_model,
+};
+use support::lossless::{assert_close, single_worker_sgd, trained_with};
+use support::{backend, on_ranks, on_workers, options, sample};
+
+/// Whatever is chosen, the parameters are those of one worker, every rank has the same, and the plans that were carried out
+/// give the same bits again.
+#[test]
+fn what_is_chosen_is_lossless_and_can_be_repeated() {
+    let data = sample(60, 10);
+    for (workers, shards) in [(1, 0), (2, 0), (3, 1), (2, 2)] {
+        let options = TrainOptions { strategy: "auto".into(), ..options() };
+        let expected = single_worker_sgd(&data, ModelName::Mlp, &options);
+        let (dumps, executed) = trained_with(workers, shards, &data, ModelName::Mlp, &options);
+        for dump in &dumps {
+            assert_eq!(*dump, dumps[0], "ranks differ");
+        }
+        assert_close(&dumps[0], &expected, &format!("auto on {workers} workers, {shards} shards"));
+        // Eight iterations are measured; what is chosen then leaves nothing open but the schedule's name.
+        assert_eq!(executed.stages[0].first_iteration, 0);
+        let chosen = &executed.stages[1];
+        assert_eq!((chosen.first_iteration, chosen.plan.version), (8, 2));
+        let strategy = Registry::built_in().parse(&chosen.plan.strategy).unwrap();
+        assert!(!strategy.arch_is_open() && strategy.lossless(&Registry::built_in()), "{strategy}");
+        assert!([0, shards].contains(&chosen.plan.shards));
+        let again = TrainOptions { plan: Some(executed.clone()), ..options };
+        let (repeated, carried_out) = trained_with(workers, shards, &data, ModelName::Mlp, &again);
+        assert_eq!((repeated, carried_out), (dumps, executed), "other bits");
+    }
+}
+
+#[derive(Default)]
+struct Listener(Vec<Decision>);
+
+impl Observer for Listener {
+    fn decided(&mut self, decision: &Decision) {
+        self.0.push(decision.clone());
+    }
+}
+
+/// Long enough for a window: the first decision is told when it is made, and the report has what became of it.
+#[test]
+fn decisions_are_told_and_compared_with_what_was_measured() {
+    let data = sample(60, 10);
+    let options = TrainOptions { strategy: "auto,arch=a2a".into(), iterations: Some(60), ..options() };
+    let heard: Mutex<Vec<Vec<Decision>>> = Mutex::default();
+    let reports = on_ranks(2, |world| {
+        let mut listener = Listener::default();
+        let backend = backend(ModelName::Mlp, world.rank());
+        let report = train_model(world, backend, &data, &options, &mut listener).unwrap();
+        heard.lock().unwrap().push(listener.0);
+        report
+    });
+    let heard = heard.into_inner().unwrap();
+    for (report, heard) in reports.iter().zip(&heard) {
+        assert_eq!(heard.len(), report.decisions.len());
+        let first = &heard[0];
+        assert_eq!((first.iteration, first.changed, first.measured_iteration_s), (8, true, None));
+        assert!(first.predicted_iteration_s > 0.0 && !first.reasons.is_empty());
+        assert!(first.predicted_low_s <= first.predicted_high_s);
+        // One window at least.
+        let measured = report.decisions[0].measured_iteration_s.unwrap();
+        assert!(measured > 0.0 && report.decisions[0].came_true().is_some());
+    }
+    let plans = |report: &paceline_train::TrainReport| -> Vec<(usize, String)> {
+        report.decisions.iter().map(|decision| (decision.iteration, decision.plan_hash.clone())).collect()
+    };
+    assert_eq!(plans(&reports[0]), plans(&reports[1]), "the ranks decide alike");
+}
+
+#[test]
+fn gradients_that_are_clipped_all_come_before_the_next_forward_pass() {
+    let data = sample(60, 10);
+    let options = TrainOptions { strategy: "auto".into(), clip_norm: Some(0.5), ..options() };
+    let (_, executed) = trained_with(2, 1, &data, ModelName::Mlp, &options);
+    assert!(executed.stages.iter().all(|stage| !stage.plan.forward_overlap));
+}
+
+/// A layer of 4 MB whose gradient comes last and that forward needs first, and three others.
+fn profile() -> Profile {
+    let tensor = |name: &str, elements| ProfileTensor { name: name.into(), elements, forward_macs_per_sample: 10 };
+    let step = |tensor, seconds| Step { tensor, seconds };
+    let forward: Vec<Step> = (0..4).map(|tensor| step(tensor, 0.000_5)).collect();
+    let backward = (0..4).rev().map(|tensor| step(tensor, 0.001)).collect();
+    let tensors = vec![tensor("a", 1_000_000), tensor("b", 10), tensor("c", 500_000), tensor("d", 7)];
+    Profile {
+        schema: Profile::SCHEMA,
+        model: "four".into(),
+        local_batch: 4,
+        tensors,
+        forward,
+        backward,
+        update_s: 0.000_1,
+        ..Profile::default()
+    }
+}
+
+/// Sums are checked in a replay: whatever is chosen gives the right ones.
+#[test]
+fn a_replay_is_planned_from_its_profile() {
+    let options = MeasureOptions {
+        strategy: "auto".into(),
+        local_batch: 4,
+        warm_up: 1,
+        length: Length::Confident { relative: 0.5, at_least: 3, at_most: 6, budget: Duration::from_secs(5) },
+        ..MeasureOptions::default()
+    };
+    for (workers, shards) in [(1, 0), (2, 0), (2, 1)] {
+        let runs = on_workers(workers, shards, |peers| measure(peers, Subject::Replay(&profile()), &options));
+        let runs: Vec<CellRun> = runs.into_iter().map(Result::unwrap).collect();
+        assert!(runs.iter().all(|run| *run == runs[0]), "the workers tell different numbers");
+        let run = &runs[0];
+        assert_eq!(run.plan.version, 2);
+        assert!(!run.strategy.contains("arch=auto"), "{}", run.strategy);
+        let decision = run.decision.as_ref().expect("a decision");
+        assert_eq!((&decision.strategy, &decision.plan_hash), (&run.strategy, &run.plan_hash));
+        assert!(decision.predicted_iteration_s > 0.0 && decision.outcome().is_some(), "{decision:?}");
+        assert_eq!(run.plan.check(), Ok(()));
+    }
+}
