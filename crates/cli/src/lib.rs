@@ -74,7 +74,7 @@ enum Command {
     Profile(profile::ProfileArguments),
     /// Predict an iteration of training on a cluster, or every row of a study
     Simulate(Box<simulate::SimulateArguments>),
-    /// Say what NCCL would choose, and why
+    /// Say what NCCL would choose, and why; or learn what each call of a collective takes, on a cluster that is simulated
     Tune(Box<tune::TuneArguments>),
     /// Write collectives as MSCCL XML, and prove such files
     Program(program::ProgramArguments),

@@ -1,6 +1,8 @@
-//! `paceline tune`: what a collective library would choose, and why.
+//! `paceline tune`: what a collective library would choose, and what is learned of its calls.
 
 mod nccl_table;
+mod report;
+mod simulated;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,6 +12,7 @@ use clap::Args;
 use crate::failure::Failure;
 use crate::json_file::JsonFile;
 use nccl_table::NcclArguments;
+use simulated::SimulationArguments;
 
 /// What `tune` is told.
 #[derive(Args)]
@@ -17,6 +20,9 @@ pub struct TuneArguments {
     /// Write the result to this file (docs/json.md)
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+
+    #[command(flatten)]
+    simulation: SimulationArguments,
 
     #[command(flatten)]
     nccl: NcclArguments,
@@ -28,5 +34,8 @@ pub struct TuneArguments {
 /// Wrong usage; a file cannot be written.
 pub fn run(arguments: &TuneArguments) -> Result<ExitCode, Failure> {
     let json = arguments.json.as_deref().map(JsonFile::create).transpose()?;
-    nccl_table::run(&arguments.nccl, json)
+    match &arguments.simulation.simulate {
+        Some(cluster) => simulated::run(cluster, &arguments.simulation, json),
+        None => nccl_table::run(&arguments.nccl, json),
+    }
 }

@@ -1,6 +1,8 @@
 //! The results on disk: studies, their cells and runs, in SQLite. Each run is committed by itself, at once, so that
 //! neither Ctrl-C nor `kill -9` nor a full disk loses one that has ended.
 
+mod experience;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,7 +17,7 @@ use crate::failure::Failure;
 use paceline_train::CellRun;
 
 /// The version of the tables; in SQLite's `user_version`.
-const SCHEMA: i64 = 3;
+const SCHEMA: i64 = 4;
 
 /// "Pacl", in SQLite's `application_id`: the file is ours.
 const APPLICATION: i64 = 0x5061_636c;
@@ -202,9 +204,10 @@ impl Store {
     fn make(&self) -> Result<(), StoreError> {
         let error = |e| database(&self.path, "preparing its tables", e);
         let missing: &[&str] = match self.found().map_err(error)? {
-            Found::Nothing => &[VERSION_1, VERSION_2, VERSION_3],
-            Found::Ours(1) => &[VERSION_2, VERSION_3],
-            Found::Ours(2) => &[VERSION_3],
+            Found::Nothing => &[VERSION_1, VERSION_2, VERSION_3, experience::VERSION_4],
+            Found::Ours(1) => &[VERSION_2, VERSION_3, experience::VERSION_4],
+            Found::Ours(2) => &[VERSION_3, experience::VERSION_4],
+            Found::Ours(3) => &[experience::VERSION_4],
             Found::Ours(found) if found > SCHEMA => return Err(StoreError::Newer { path: self.path.clone(), found }),
             Found::Ours(_) => &[],
             Found::Foreign => return Err(StoreError::Foreign { path: self.path.clone() }),

@@ -19,7 +19,7 @@ use crate::json_file::JsonFile;
 #[command(next_help_heading = "NCCL's cost model")]
 pub struct NcclArguments {
     /// Print the latencies and bandwidths that this NCCL compares, as its own log has them, and what it chooses (docs/nccl.md)
-    #[arg(long, value_name = "VERSION", required = true)]
+    #[arg(long, value_name = "VERSION", required_unless_present = "simulate")]
     nccl_table: Option<Version>,
 
     /// Ranks of the communicator

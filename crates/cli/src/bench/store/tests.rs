@@ -151,3 +151,30 @@ fn a_full_disk_loses_no_run_that_had_ended() {
     store.keep(id, &cell, &run(2, 2.0)).expect("it goes on");
     assert_eq!(Store::open(&scratch.file()).expect("whole").cells(id).expect("read")[0].runs.len(), 2);
 }
+
+/// What was learned on one cluster comes back for it, and for no other; what is learned anew takes its place.
+#[test]
+fn lessons_are_kept_by_cluster() {
+    use paceline_tune::learner::Lesson;
+    use paceline_tune::{Action, Family, WireProtocol, environment};
+
+    let scratch = Scratch::new("lessons");
+    let store = Store::open(&scratch.file()).expect("made");
+    let cluster = paceline_plan::Cluster::named("study-10gbe").expect("it is built in");
+    let model = environment::OwnModel::of(&cluster);
+    let call = environment::Workload::data_parallel(8, 32).calls[0];
+    let context = environment::CostModel::state(&model, &call).context();
+    let family = Family { algorithm: 3, protocol: WireProtocol::Simple };
+    let action = Action { family, channels: 2, threads: 1, chunk_log2: 18 };
+    let lesson = Lesson { context, action, samples: 7.0, mean: 0.25 };
+    let other = Lesson { action: Action { channels: 4, ..action }, ..lesson };
+    store.keep_lessons("here", &[lesson, other]).expect("kept");
+    store.keep_lessons("there", &[other]).expect("kept");
+    let newer = Lesson { mean: -0.5, ..lesson };
+    store.keep_lessons("here", &[newer]).expect("kept");
+    let mut here = store.lessons("here").expect("read");
+    here.sort_by_key(|lesson| lesson.action);
+    assert_eq!(here, [newer, other]);
+    assert_eq!(store.lessons("there").expect("read"), [other]);
+    assert_eq!(store.lessons("elsewhere").expect("read"), []);
+}

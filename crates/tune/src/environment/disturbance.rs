@@ -1,0 +1,63 @@
+//! What keeps calls from taking what they take.
+
+use crate::random::Random;
+
+/// From this step on, everything takes `factor` times as long as on the first day.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Change {
+    /// The first step.
+    pub step: u64,
+    /// How many times as long.
+    pub factor: f64,
+}
+
+/// Noise, drift, congestion and stragglers. The default is none of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Disturbances {
+    /// The standard deviation of the logarithm of a call's time.
+    pub noise: f64,
+    /// The share of calls that take `slow_factor` times as long, for no reason that anybody knows: a second mode.
+    pub slow_share: f64,
+    /// How many times as long.
+    pub slow_factor: f64,
+    /// Drift and congestion: changes, by rising steps.
+    pub changes: Vec<Change>,
+    /// Do all ranks agree how congested the network is, so that it is part of the state? Otherwise tuners must notice.
+    pub is_agreed: bool,
+    /// The share of calls for which a rank is late.
+    pub straggler_share: f64,
+    /// By how many seconds, in the mean.
+    pub straggler_s: f64,
+}
+
+impl Disturbances {
+    /// As on a quiet cluster: 3 % noise, one call in fifty half as long again, one in a hundred with a rank 5 ms late.
+    pub fn usual() -> Disturbances {
+        Disturbances {
+            noise: 0.03,
+            slow_share: 0.02,
+            slow_factor: 1.5,
+            straggler_share: 0.01,
+            straggler_s: 5e-3,
+            ..Disturbances::default()
+        }
+    }
+
+    /// How many times as long as on the first day everything takes at a step.
+    pub fn factor(&self, step: u64) -> f64 {
+        self.changes.iter().rev().find(|change| change.step <= step).map_or(1.0, |change| change.factor)
+    }
+
+    /// The factor of a call.
+    pub fn noise(&self, random: &mut Random) -> f64 {
+        let slow = random.unit() <= self.slow_share;
+        (self.noise * random.normal()).exp() * if slow { self.slow_factor } else { 1.0 }
+    }
+
+    /// Seconds by which a rank is late to a call: exponentially distributed.
+    pub fn lateness_s(&self, random: &mut Random) -> f64 {
+        let late = random.unit() <= self.straggler_share;
+        let seconds = -random.unit().ln() * self.straggler_s;
+        if late { seconds } else { 0.0 }
+    }
+}

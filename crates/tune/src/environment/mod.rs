@@ -1,0 +1,153 @@
+//! Where tuners are trained and tested: a cluster that is not there. A cost model says what every choice takes, the truth
+//! differs from it as networks differ from models, and single calls differ from the truth as calls do.
+
+mod disturbance;
+mod model;
+mod own;
+mod workload;
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use crate::action::{Action, Family, Situation, WireProtocol};
+use crate::random::Random;
+use crate::reward::Sample;
+use crate::state::{Congestion, Context, State};
+pub use disturbance::{Change, Disturbances};
+pub use model::{Call, CostModel};
+pub use own::OwnModel;
+pub use workload::{Mix, UnknownWorkload, Workload};
+
+/// How far a truth is from its model.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Misfit {
+    /// Of a family as a whole: the standard deviation of the logarithm.
+    pub family: f64,
+    /// How much worse two times too many or too few channels or threads, or a chunk twice too long or too short, are than
+    /// the model says, at most.
+    pub knobs: f64,
+}
+
+impl Misfit {
+    /// None: the model is the truth.
+    pub const NONE: Misfit = Misfit { family: 0.0, knobs: 0.0 };
+
+    /// As models are: off by a quarter or so.
+    pub const USUAL: Misfit = Misfit { family: 0.25, knobs: 0.05 };
+}
+
+/// A cluster.
+pub struct SimulatedCluster {
+    model: Box<dyn CostModel>,
+    misfit: Misfit,
+    disturbances: Disturbances,
+    seed: u64,
+    random: Random,
+    situations: BTreeMap<Context, Situation>,
+    /// The best arms that were looked for, by the factor of the network.
+    best: BTreeMap<(Context, u64), usize>,
+}
+
+impl SimulatedCluster {
+    /// Of which `model` is believed, and which differs from it by chance, drawn from the seed.
+    pub fn new(model: Box<dyn CostModel>, misfit: Misfit, disturbances: Disturbances, seed: u64) -> SimulatedCluster {
+        let random = Random::new(seed, 0xca11);
+        SimulatedCluster {
+            model,
+            misfit,
+            disturbances,
+            seed,
+            random,
+            situations: BTreeMap::new(),
+            best: BTreeMap::new(),
+        }
+    }
+
+    /// The call as a tuner on this cluster sees it, at a step: with the congestion on which ranks would agree.
+    pub fn state(&self, call: &Call, step: u64) -> State {
+        let factor = self.disturbances.factor(step);
+        let congestion = match factor {
+            ..1.2 => Congestion::None,
+            ..2.0 => Congestion::Light,
+            _ => Congestion::Heavy,
+        };
+        let agreed = if self.disturbances.is_agreed { congestion } else { Congestion::None };
+        State { congestion: agreed, ..self.model.state(call) }
+    }
+
+    /// What can be done about a call. None if its collective has no choices here.
+    pub fn situation(&mut self, state: &State) -> Option<&Situation> {
+        let context = state.context();
+        if let Entry::Vacant(vacant) = self.situations.entry(context) {
+            // All calls of a context have the arms of one call in its middle, so that they are the same for all.
+            let typical = State { bytes: context.typical_bytes(), ..*state };
+            vacant.insert(self.model.situation(&typical)?);
+        }
+        self.situations.get(&context)
+    }
+
+    /// Seconds that an arm takes at a step, without noise: for oracles.
+    pub fn truth_s(&self, situation: &Situation, arm: usize, step: u64) -> f64 {
+        let it = &situation.arms[arm];
+        let (family, knobs) = self.off(&situation.context, &it.action);
+        // A slower network takes longer for each byte, not for each message: what sends more bytes suffers more.
+        let bytes = match it.action.family.protocol {
+            WireProtocol::LowLatency => 2.0,
+            WireProtocol::Middle => 1.25,
+            WireProtocol::Simple => 1.0,
+        };
+        let slower_s = (self.disturbances.factor(step) - 1.0) * bytes * self.model.bandwidth_s(&situation.state);
+        let usual_s = it.modelled_s * (family + knobs).exp();
+        (usual_s + slower_s).max(0.05 * usual_s)
+    }
+
+    /// The arm that takes least, without noise.
+    pub fn oracle(&mut self, situation: &Situation, step: u64) -> usize {
+        let key = (situation.context, self.disturbances.factor(step).to_bits());
+        if let Some(&known) = self.best.get(&key) {
+            return known;
+        }
+        let seconds = |arm: &usize| self.truth_s(situation, *arm, step);
+        let arms = 0..situation.arms.len();
+        let best = arms.min_by(|one, other| seconds(one).total_cmp(&seconds(other))).unwrap_or(situation.default);
+        self.best.insert(key, best);
+        best
+    }
+
+    /// Makes a call. `iteration_s` is left open: single calls make no iteration.
+    pub fn call(&mut self, situation: &Situation, arm: usize, step: u64) -> Sample {
+        let seconds = self.truth_s(situation, arm, step) * self.disturbances.noise(&mut self.random);
+        // Each rank waits for the last one to come; that one's own time is the call's.
+        let late_s = self.disturbances.lateness_s(&mut self.random);
+        let ranks = [seconds + late_s, seconds];
+        Sample::of_ranks(&ranks, None).unwrap_or(Sample { call_s: seconds, iteration_s: None })
+    }
+
+    /// The cost model that is believed.
+    pub fn model(&self) -> &dyn CostModel {
+        &*self.model
+    }
+
+    /// How far the truth is from the model, as logarithms: of the family, and of the knobs. A function of the seed and of what
+    /// is asked, not of the order of questions. A family is off in a way of the cluster's, a bit differently for every size.
+    fn off(&self, context: &Context, action: &Action) -> (f64, f64) {
+        let Family { algorithm, protocol } = action.family;
+        let number = u64::from(algorithm) << 8 | protocol as u64;
+        let of_cluster = Random::new(self.seed ^ number, 0xfa).normal();
+        let kind = u64::from(context.collective.code());
+        let of_size = Random::new(self.seed ^ number << 16 ^ kind << 40 ^ u64::from(context.size_log2), 0xf5).normal();
+        let family = self.misfit.family * (0.8 * of_cluster + 0.6 * of_size);
+        let mut wanted = Random::new(self.seed ^ number << 24 ^ u64::from(context.size_log2), 0x4b);
+        let mut away = |value: f64, middle: f64| {
+            let best = middle + wanted.normal();
+            self.misfit.knobs * (value - best).powi(2).min(4.0)
+        };
+        let knobs = away(f64::from(action.channels.max(1)).log2(), 1.5)
+            + away(f64::from(action.threads.max(1)).log2(), 0.5)
+            + away(f64::from(action.chunk_log2), 18.0);
+        (family, knobs)
+    }
+}
+
+#[cfg(test)]
+mod tests;

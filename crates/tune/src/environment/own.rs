@@ -1,0 +1,225 @@
+//! The cost model of our own communicator: the closed formulas of its algorithms, with what the per-call options change.
+
+use paceline_collective::{Topology, registry, select};
+use paceline_plan::{Cluster, CollectiveKind, LinkClass, LinkCost, LinkCosts, NetworkModel};
+
+use super::model::{Call, CostModel};
+use crate::action::{Action, Arm, Family, Situation, WireProtocol};
+use crate::state::{Congestion, State, TopologyClass, Transport};
+
+/// Lanes that are tried.
+const LANES: [u8; 4] = [1, 2, 4, 8];
+
+/// Reducing threads that are tried.
+const THREADS: [u8; 2] = [1, 2];
+
+/// log2 of the chunks that are tried: 64 KiB to 2 MiB.
+const CHUNKS: std::ops::RangeInclusive<u8> = 16..=21;
+
+/// Lanes with which a link has its full rate: one stream of TCP does not fill a fast link.
+const LANES_FULL: f64 = 4.0;
+
+/// Seconds that each lane and each thread beyond the first cost a call.
+const LANE_S: f64 = 2e-6;
+const THREAD_S: f64 = 3e-6;
+
+/// What is believed of our communicator on a cluster.
+///
+/// Inline, eager and rendezvous trade what a message costs to begin against what a byte costs: alpha times ½, ¾ and 1, and
+/// beta times 2, 1¼ and 1 (one copy more, half a copy more, none). A lane of n carries the n-th part up to four of them,
+/// where the link is fast (16 Gbit/s); a slow link is full with one. Threads share gamma. These are assumptions for a
+/// simulation; on real links, times are measured.
+#[derive(Clone, Debug)]
+pub struct OwnModel {
+    cluster: Cluster,
+    costs: LinkCosts,
+    topology: TopologyClass,
+    has_nvlink: bool,
+    transport: Transport,
+}
+
+/// Seconds per byte of a link that one stream does not fill: from 16 Gbit/s on.
+const FAST: f64 = 8.0 / 16e9;
+
+/// Seconds per byte that hardly any host gets out of TCP: from 40 Gbit/s on, the adapter does it.
+const ADAPTERS: f64 = 8.0 / 40e9;
+
+impl OwnModel {
+    /// Of a cluster. Whether it has NVLink and RDMA, its constants tell: links within hosts from 20 GB/s on are taken for
+    /// NVLink; links between hosts from 5 GB/s on, for RDMA.
+    pub fn of(cluster: &Cluster) -> OwnModel {
+        let costs = cluster.link_costs();
+        let topology = match cluster.topology.split(':').next().unwrap_or_default() {
+            _ if cluster.hosts <= 1 => TopologyClass::OneHost,
+            "tree" | "fat-tree" => TopologyClass::Tree,
+            "torus" => TopologyClass::Torus,
+            "bcube" => TopologyClass::Bcube,
+            _ => TopologyClass::Flat,
+        };
+        let has_nvlink = costs.within.beta > 0.0 && costs.within.beta <= 1.0 / 20e9;
+        let rate = 8.0 / costs.across.beta.max(1e-15);
+        let transport = match rate {
+            _ if cluster.hosts <= 1 && has_nvlink => Transport::Nvlink,
+            _ if cluster.hosts <= 1 => Transport::SharedMemory,
+            _ if costs.across.beta <= ADAPTERS => Transport::Rdma,
+            ..5e9 => Transport::Tcp1g,
+            ..12e9 => Transport::Tcp10g,
+            _ => Transport::Tcp100g,
+        };
+        OwnModel { cluster: cluster.clone(), costs, topology, has_nvlink, transport }
+    }
+
+    /// Of links that were measured, with so many hosts and workers on each.
+    pub fn measured(costs: &LinkCosts, hosts: usize, workers_per_host: usize, transport: Transport) -> OwnModel {
+        let class =
+            |link: &LinkCost| LinkClass { alpha_s: link.alpha, overhead_s: link.overhead, beta_s_per_byte: link.beta };
+        let network = NetworkModel { within: class(&costs.within), across: class(&costs.across) };
+        let cluster = Cluster::of_network(network, hosts, workers_per_host);
+        OwnModel { costs: *costs, transport, ..OwnModel::of(&cluster) }
+    }
+
+    /// The algorithm that an action's number means for a collective. None if it means none.
+    pub fn algorithm(collective: CollectiveKind, number: u8) -> Option<&'static str> {
+        let algorithm = registry::registry().get(usize::from(number))?;
+        (algorithm.kind() == collective).then(|| algorithm.name())
+    }
+
+    fn topology_of(state: &State) -> Topology {
+        let (ranks, hosts) = (state.ranks.max(1) as usize, state.hosts.max(1) as usize);
+        let per_host = ranks.div_ceil(hosts);
+        Topology::of_hosts(&(0..ranks).map(|rank| rank / per_host).collect::<Vec<_>>())
+    }
+
+    /// The links of the cluster, as these knobs make them.
+    fn costs_with(&self, action: &Action) -> LinkCosts {
+        let (begin, byte) = trade(action.family.protocol);
+        let threads = f64::from(action.threads.max(1));
+        let class = |link: &LinkCost| {
+            let full = if link.beta > 0.0 && link.beta < FAST { LANES_FULL } else { 1.0 };
+            let filled = (f64::from(action.channels.max(1)) / full).min(1.0).powf(0.5);
+            LinkCost {
+                alpha: link.alpha * begin,
+                overhead: link.overhead * begin,
+                beta: link.beta * byte / filled,
+                gamma: link.gamma / threads.powf(0.8),
+            }
+        };
+        LinkCosts { within: class(&self.costs.within), across: class(&self.costs.across), ..self.costs }
+    }
+
+    fn arms_of(&self, algorithm: &dyn paceline_collective::Algorithm, state: &State, arms: &mut Vec<Arm>) {
+        let Some(number) = registry::index_of(algorithm) else { return };
+        let topology = OwnModel::topology_of(state);
+        let bytes = block_bytes(state);
+        for &protocol in WireProtocol::ALL {
+            for (channels, threads) in LANES.iter().flat_map(|&lanes| THREADS.map(|threads| (lanes, threads))) {
+                let family = Family { algorithm: number, protocol };
+                let costs = self.costs_with(&Action { family, channels, threads, chunk_log2: 0 });
+                let start_s = self.cluster.start_s(topology.world()) * trade(protocol).0;
+                let knobs_s = start_s + LANE_S * f64::from(channels - 1) + THREAD_S * f64::from(threads - 1);
+                // Chunks beyond the block are one tile, all the same.
+                let longest = (bytes.max(1).next_power_of_two().ilog2() as u8).clamp(*CHUNKS.start(), *CHUNKS.end());
+                for chunk_log2 in *CHUNKS.start()..=longest {
+                    let seconds = algorithm.seconds(&topology, bytes, 1 << chunk_log2, &costs) + knobs_s;
+                    let action = Action { family, channels, threads, chunk_log2 };
+                    arms.push(Arm { action, modelled_s: seconds.max(1e-9) });
+                }
+            }
+        }
+    }
+}
+
+/// By what a protocol multiplies alpha, and beta.
+fn trade(protocol: WireProtocol) -> (f64, f64) {
+    match protocol {
+        WireProtocol::LowLatency => (0.5, 2.0),
+        WireProtocol::Middle => (0.75, 1.25),
+        WireProtocol::Simple => (1.0, 1.0),
+    }
+}
+
+/// Bytes of a block: what algorithms count with.
+fn block_bytes(state: &State) -> usize {
+    let bytes = match state.collective {
+        CollectiveKind::AllGather | CollectiveKind::ReduceScatter | CollectiveKind::AllToAll => state.bytes_per_rank(),
+        _ => state.bytes,
+    };
+    bytes as usize
+}
+
+impl CostModel for OwnModel {
+    fn name(&self) -> String {
+        format!("paceline on {}", self.cluster.name)
+    }
+
+    fn state(&self, call: &Call) -> State {
+        let hosts = call.hosts.min(self.cluster.hosts as u32).max(1);
+        let alone = match (hosts, self.has_nvlink) {
+            (1, true) => Some(Transport::Nvlink),
+            (1, false) => Some(Transport::SharedMemory),
+            _ => None,
+        };
+        State {
+            collective: call.collective,
+            bytes: call.bytes,
+            ranks: call.ranks,
+            hosts,
+            model_intensity: call.model_intensity,
+            local_batch: call.local_batch,
+            has_nvlink: self.has_nvlink,
+            transport: alone.unwrap_or(self.transport),
+            topology: if hosts == 1 { TopologyClass::OneHost } else { self.topology },
+            is_ps_deployment: matches!(call.collective, CollectiveKind::PushPull | CollectiveKind::Push),
+            is_pipelined_layer: call.is_pipelined_layer,
+            is_fused_call: call.is_fused_call,
+            parallelism: call.parallelism,
+            congestion: Congestion::None,
+        }
+    }
+
+    fn situation(&self, state: &State) -> Option<Situation> {
+        let topology = OwnModel::topology_of(state);
+        let serves = |it: &&'static dyn paceline_collective::Algorithm| {
+            it.supports(topology.world()) && !it.for_network() && (!it.for_hosts() || !topology.is_flat())
+        };
+        let mut arms = Vec::new();
+        for algorithm in registry::of_kind(state.collective).filter(serves) {
+            self.arms_of(algorithm, state, &mut arms);
+        }
+        // What the communicator does by itself: the cheapest algorithm and tile, all lanes, one thread, and the protocol that
+        // suits the size.
+        let choice = select::cheapest(state.collective, &topology, block_bytes(state), &self.costs, |_| true)?;
+        let chunk_log2 = choice.tile_bytes.ilog2() as u8;
+        let protocol = if state.bytes < 1 << 16 { WireProtocol::Middle } else { WireProtocol::Simple };
+        let family = Family { algorithm: registry::index_of(choice.algorithm)?, protocol };
+        let of_it = |arm: &&Arm| arm.action.family == family && arm.action.threads == 1;
+        let nearest = arms.iter().filter(of_it).min_by_key(|arm| {
+            let lanes = u32::from(arm.action.channels.abs_diff(LANES[LANES.len() - 1]));
+            lanes * 64 + u32::from(arm.action.chunk_log2.abs_diff(chunk_log2))
+        });
+        let action = nearest?.action;
+        let default = arms.iter().position(|arm| arm.action == action)?;
+        Situation::new(*state, arms, default)
+    }
+
+    fn family_name(&self, _: &State, action: &Action) -> String {
+        let algorithm = registry::registry().get(usize::from(action.family.algorithm));
+        let protocol = match action.family.protocol {
+            WireProtocol::LowLatency => "inline",
+            WireProtocol::Middle => "eager",
+            WireProtocol::Simple => "rendezvous",
+        };
+        format!("{} {protocol}", algorithm.map_or("program", |algorithm| algorithm.name()))
+    }
+
+    fn bandwidth_s(&self, state: &State) -> f64 {
+        let ranks = f64::from(state.ranks.max(1));
+        let factor = match state.collective {
+            CollectiveKind::AllReduce => 2.0 * (ranks - 1.0) / ranks,
+            CollectiveKind::AllGather | CollectiveKind::ReduceScatter => (ranks - 1.0) / ranks,
+            _ => 1.0,
+        };
+        let link = if state.hosts > 1 { &self.costs.across } else { &self.costs.within };
+        factor * state.bytes as f64 * link.beta
+    }
+}

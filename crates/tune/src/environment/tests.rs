@@ -1,0 +1,96 @@
+use paceline_plan::{Cluster, CollectiveKind};
+
+use super::*;
+use crate::action::Choice;
+use crate::state::{Parallelism, Transport};
+
+fn cluster() -> Cluster {
+    Cluster::named("study-10gbe").expect("it is built in")
+}
+
+fn quiet(seed: u64) -> SimulatedCluster {
+    SimulatedCluster::new(Box::new(OwnModel::of(&cluster())), Misfit::USUAL, Disturbances::default(), seed)
+}
+
+#[test]
+fn the_mix_of_a_language_model_has_the_sizes_of_one() {
+    let workload = Workload::named("llm-3d", 8, 8).expect("it is known");
+    let of = |parallelism| workload.calls.iter().filter(move |call| call.parallelism == parallelism);
+    let megabytes = |call: &Call| call.bytes as f64 / 1e6;
+    assert!(of(Parallelism::Tensor).all(|call| megabytes(call) <= 100.0 && call.times >= 10));
+    assert!(of(Parallelism::Pipeline).all(|call| megabytes(call) <= 100.0 && call.times >= 10));
+    assert!(of(Parallelism::Sharded).all(|call| (10.0..1000.0).contains(&megabytes(call))));
+    assert!(of(Parallelism::Data).all(|call| (100.0..10_000.0).contains(&megabytes(call)) && call.times == 1));
+    for parallelism in Parallelism::ALL {
+        assert!(of(*parallelism).count() > 0, "{parallelism}");
+    }
+    assert!(Workload::named("llm-4d", 1, 1).is_err());
+}
+
+#[test]
+fn every_call_has_choices_and_a_default_among_them() {
+    for (hosts, per_host) in [(1, 8), (2, 4), (8, 8), (5, 1)] {
+        let cluster = Cluster { hosts, workers_per_host: per_host, ..cluster() };
+        let model = OwnModel::of(&cluster);
+        for workload in ["llm-3d", "data-parallel"] {
+            for call in Workload::named(workload, hosts, per_host).expect("it is known").calls {
+                let situation = model.situation(&model.state(&call)).unwrap_or_else(|| panic!("{call:?}"));
+                let default = situation.arms[situation.default].action;
+                assert!(situation.arms.len() > 8, "{call:?}");
+                assert!(!model.family_name(&situation.state, &default).contains("program"));
+                assert_eq!(situation.choice(situation.default), Choice::Default);
+            }
+        }
+    }
+}
+
+#[test]
+fn protocols_trade_latency_against_bandwidth() {
+    let model = OwnModel::of(&cluster());
+    let best = |bytes: u64| {
+        let call = Call { bytes, ..Workload::data_parallel(8, 8).calls[0] };
+        let situation = model.situation(&model.state(&call)).expect("choices");
+        let arms = situation.arms.iter();
+        let best = arms.min_by(|one, other| one.modelled_s.total_cmp(&other.modelled_s)).expect("one");
+        best.action.family.protocol
+    };
+    use crate::action::WireProtocol::{LowLatency, Simple};
+    assert_eq!((best(1 << 10), best(1 << 26)), (LowLatency, Simple));
+}
+
+#[test]
+fn the_truth_is_the_same_whenever_it_is_asked() {
+    let mut one = quiet(11);
+    let call = Workload::data_parallel(8, 8).calls[2];
+    let state = one.state(&call, 0);
+    let situation = one.situation(&state).expect("choices").clone();
+    let before: Vec<f64> = (0..situation.arms.len()).map(|arm| one.truth_s(&situation, arm, 0)).collect();
+    for call in 0..100 {
+        assert!(one.call(&situation, call % situation.arms.len(), 0).call_s > 0.0);
+    }
+    let after: Vec<f64> = (0..situation.arms.len()).map(|arm| one.truth_s(&situation, arm, 0)).collect();
+    assert_eq!(before, after);
+    let other = quiet(12);
+    assert_ne!(before[0], other.truth_s(&situation, 0, 0));
+    assert_eq!(one.oracle(&situation, 0), one.oracle(&situation, 7));
+}
+
+#[test]
+fn networks_drift_and_ranks_come_late() {
+    let changes = vec![Change { step: 10, factor: 5.0 }, Change { step: 20, factor: 1.0 }];
+    let disturbances =
+        Disturbances { changes, is_agreed: true, straggler_share: 1.0, straggler_s: 1.0, ..Default::default() };
+    let model = Box::new(OwnModel::of(&cluster()));
+    let mut cluster = SimulatedCluster::new(model, Misfit::NONE, disturbances, 1);
+    let call = Workload::data_parallel(8, 8).calls[0];
+    assert_eq!(call.collective, CollectiveKind::AllReduce);
+    assert_eq!(cluster.state(&call, 0).transport, Transport::Tcp10g);
+    assert_eq!(cluster.state(&call, 9).congestion, Congestion::None);
+    assert_eq!(cluster.state(&call, 10).congestion, Congestion::Heavy);
+    assert_eq!(cluster.state(&call, 20).congestion, Congestion::None);
+    let state = cluster.state(&call, 0);
+    let situation = cluster.situation(&state).expect("choices").clone();
+    let times = [9, 10, 20].map(|step| cluster.call(&situation, 0, step).call_s / situation.arms[0].modelled_s);
+    // A rank that is late makes the others wait, and is not charged to the call.
+    assert!([times[0], times[2]].iter().all(|time| (time - 1.0).abs() < 1e-9) && times[1] > 1.1, "{times:?}");
+}

@@ -1,0 +1,48 @@
+//! Mostly the best so far, and sometimes any (Sutton and Barto, "Reinforcement Learning", §2.2).
+
+use super::{Belief, Experience, Learner};
+use crate::action::Situation;
+use crate::random::Random;
+use crate::state::Context;
+
+/// ε-greedy in each context by itself, from the cost model's prior.
+#[derive(Clone, Debug)]
+pub struct EpsilonGreedy {
+    experience: Experience,
+    /// How often any arm is played.
+    epsilon: f64,
+}
+
+impl Default for EpsilonGreedy {
+    fn default() -> EpsilonGreedy {
+        EpsilonGreedy { experience: Experience::default(), epsilon: 0.1 }
+    }
+}
+
+impl Learner for EpsilonGreedy {
+    fn name(&self) -> &'static str {
+        "epsilon-greedy"
+    }
+
+    fn choose(&mut self, situation: &Situation, admitted: &[bool], random: &mut Random) -> usize {
+        if random.unit() > self.epsilon {
+            return self.best(situation, admitted);
+        }
+        let count = admitted.iter().filter(|admitted| **admitted).count();
+        let number = random.below(count);
+        (0..admitted.len()).filter(|&arm| admitted[arm]).nth(number).unwrap_or(situation.default)
+    }
+
+    fn observe(&mut self, situation: &Situation, arm: usize, seconds: f64) {
+        self.experience.add(situation, arm, seconds);
+    }
+
+    fn belief(&self, situation: &Situation, arm: usize) -> Belief {
+        let known = self.experience.known(situation, arm, None);
+        Belief { mean: known.mean, deviation: known.deviation }
+    }
+
+    fn fade(&mut self, context: &Context, keep: f64) {
+        self.experience.fade(context, keep);
+    }
+}

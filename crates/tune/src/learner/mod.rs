@@ -1,0 +1,112 @@
+//! Learners: which arm of a situation is worth a try, and which is the best so far.
+//!
+//! All of them see the same: situations, and the times of the arms that were played. All times are logarithms, relative to
+//! what the cost model expects, so that what was learned of one size says something about another.
+
+mod coordinate_descent;
+mod epsilon_greedy;
+mod experience;
+mod features;
+mod lin_ucb;
+mod policy_network;
+mod ridge;
+mod thompson;
+mod ucb1;
+
+use crate::action::Situation;
+use crate::random::Random;
+use crate::state::Context;
+pub use coordinate_descent::CoordinateDescent;
+pub use epsilon_greedy::EpsilonGreedy;
+pub use experience::{Experience, Known, Lesson};
+pub use features::{FEATURES, features};
+pub use lin_ucb::LinUcb;
+pub use policy_network::PolicyNetwork;
+pub use ridge::Ridge;
+pub use thompson::Thompson;
+pub use ucb1::Ucb1;
+
+/// What a learner believes of an arm: a normal distribution of the logarithm of its seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Belief {
+    /// The mean.
+    pub mean: f64,
+    /// How far the mean may be off: its standard deviation. What a single call varies comes on top.
+    pub deviation: f64,
+}
+
+impl Belief {
+    /// Of what is not to be played.
+    pub const NEVER: Belief = Belief { mean: f64::INFINITY, deviation: 0.0 };
+}
+
+/// A learner. Legal order: any; what was never observed is judged by the cost model.
+pub trait Learner {
+    /// What it is called in tables.
+    fn name(&self) -> &'static str;
+
+    /// The arm to play next: one of those that are `admitted` (one switch for each arm, at least one of them on).
+    fn choose(&mut self, situation: &Situation, admitted: &[bool], random: &mut Random) -> usize;
+
+    /// An arm took so many seconds, which are positive.
+    fn observe(&mut self, situation: &Situation, arm: usize, seconds: f64);
+
+    /// What it believes of an arm.
+    fn belief(&self, situation: &Situation, arm: usize) -> Belief;
+
+    /// What it believes of the admitted arms; of others nothing that counts.
+    fn beliefs(&self, situation: &Situation, admitted: &[bool]) -> Vec<Belief> {
+        let belief = |arm: usize| if admitted[arm] { self.belief(situation, arm) } else { Belief::NEVER };
+        (0..situation.arms.len()).map(belief).collect()
+    }
+
+    /// The best of the admitted arms, as far as it knows.
+    fn best(&self, situation: &Situation, admitted: &[bool]) -> usize {
+        let beliefs = self.beliefs(situation, admitted);
+        lowest(admitted, |arm| beliefs[arm].mean).unwrap_or(situation.default)
+    }
+
+    /// What it knows of the arms of a situation, for a later job. Nothing, for those who keep no samples.
+    fn lessons(&self, _situation: &Situation) -> Vec<Lesson> {
+        Vec::new()
+    }
+
+    /// What an earlier job knew of the arms of a situation.
+    fn recall(&mut self, _situation: &Situation, _lessons: &[Lesson]) {}
+
+    /// Something has changed in a context: what it knows of it keeps this share of its weight, from 0 to 1.
+    fn fade(&mut self, context: &Context, keep: f64);
+}
+
+/// The learners that are compared, by name, with the parameters that they are compared with.
+pub fn by_name(name: &str) -> Option<Box<dyn Learner>> {
+    let learner: Box<dyn Learner> = match name {
+        "thompson" => Box::new(Thompson::default()),
+        "linucb" => Box::new(LinUcb::default()),
+        "epsilon-greedy" => Box::new(EpsilonGreedy::default()),
+        "ucb1" => Box::new(Ucb1::default()),
+        "coordinate-descent" => Box::new(CoordinateDescent::default()),
+        "policy-network" => Box::new(PolicyNetwork::default()),
+        _ => return None,
+    };
+    Some(learner)
+}
+
+/// The names that [`by_name`] knows. The first one is what ships.
+pub const LEARNERS: [&str; 6] =
+    ["thompson", "linucb", "epsilon-greedy", "ucb1", "coordinate-descent", "policy-network"];
+
+/// The admitted arm with the least value; of equals the first.
+pub(crate) fn lowest(admitted: &[bool], value: impl Fn(usize) -> f64) -> Option<usize> {
+    let mut best: Option<(usize, f64)> = None;
+    for arm in (0..admitted.len()).filter(|&arm| admitted[arm]) {
+        let value = value(arm);
+        if best.is_none_or(|(_, least)| value < least) {
+            best = Some((arm, value));
+        }
+    }
+    best.map(|(arm, _)| arm)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,89 @@
+//! Linear regression that is updated sample by sample, and forgets.
+
+use super::features::FEATURES;
+
+/// Bayesian linear regression with a normal prior about 0: ridge regression. A sample costs O(d²) by the formula of
+/// Sherman and Morrison (1950).
+#[derive(Clone, Debug)]
+pub struct Ridge {
+    /// The covariance of the coefficients over the noise's variance.
+    covariance: [[f64; FEATURES]; FEATURES],
+    coefficients: [f64; FEATURES],
+    /// Samples seen.
+    pub samples: u64,
+}
+
+/// What a sample leaves of those before it: about five hundred count.
+const KEEP: f64 = 0.998;
+
+/// No direction is forgotten further than it was believed at first: what is not seen for long would otherwise have any
+/// variance (the wind-up of recursive least squares).
+const VARIANCE_MAX: f64 = 1.0;
+
+impl Default for Ridge {
+    fn default() -> Ridge {
+        let mut covariance = [[0.0; FEATURES]; FEATURES];
+        (0..FEATURES).for_each(|number| covariance[number][number] = VARIANCE_MAX);
+        Ridge { covariance, coefficients: [0.0; FEATURES], samples: 0 }
+    }
+}
+
+impl Ridge {
+    /// The value expected at these numbers.
+    pub fn mean(&self, at: &[f64; FEATURES]) -> f64 {
+        dot(&self.coefficients, at)
+    }
+
+    /// How far that may be off, in units of a sample's own noise.
+    pub fn deviation(&self, at: &[f64; FEATURES]) -> f64 {
+        dot(&self.spread(at), at).max(0.0).sqrt()
+    }
+
+    /// Adds a sample.
+    pub fn add(&mut self, at: &[f64; FEATURES], value: f64) {
+        let trace: f64 = (0..FEATURES).map(|number| self.covariance[number][number]).sum();
+        if trace < VARIANCE_MAX * FEATURES as f64 {
+            self.covariance.iter_mut().flatten().for_each(|entry| *entry /= KEEP);
+        }
+        let spread = self.spread(at);
+        let scale = 1.0 + dot(&spread, at);
+        let error = value - self.mean(at);
+        for ((coefficient, row), step) in self.coefficients.iter_mut().zip(&mut self.covariance).zip(&spread) {
+            *coefficient += step / scale * error;
+            row.iter_mut().zip(&spread).for_each(|(entry, other)| *entry -= step * other / scale);
+        }
+        self.samples += 1;
+    }
+
+    fn spread(&self, at: &[f64; FEATURES]) -> [f64; FEATURES] {
+        let mut spread = [0.0; FEATURES];
+        spread.iter_mut().zip(&self.covariance).for_each(|(entry, row)| *entry = dot(row, at));
+        spread
+    }
+}
+
+fn dot(one: &[f64; FEATURES], other: &[f64; FEATURES]) -> f64 {
+    one.iter().zip(other).map(|(one, other)| one * other).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    #[test]
+    fn coefficients_are_found() {
+        let (mut ridge, mut random) = (Ridge::default(), Random::new(3, 0));
+        let mut at = [0.0; FEATURES];
+        let truth = |at: &[f64; FEATURES]| 0.5 * at[0] - 2.0 * at[3] + at[5];
+        let before = ridge.deviation(&[1.0; FEATURES]);
+        for _ in 0..1000 {
+            at.iter_mut().for_each(|entry| *entry = random.normal());
+            at[0] = 1.0;
+            ridge.add(&at, truth(&at) + 0.01 * random.normal());
+        }
+        at.iter_mut().for_each(|entry| *entry = random.normal());
+        assert!((ridge.mean(&at) - truth(&at)).abs() < 0.05, "{} {}", ridge.mean(&at), truth(&at));
+        assert!(ridge.deviation(&[1.0; FEATURES]) < 0.2 * before);
+    }
+}

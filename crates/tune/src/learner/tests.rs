@@ -1,0 +1,79 @@
+//! Every learner on the same grid of arms.
+
+use super::*;
+use crate::action::tests::situation;
+use crate::state::State;
+
+/// The truth: the second algorithm is better by a third than the model says, and has a valley at 4 channels and 2^16.
+fn truth(situation: &Situation, arm: usize) -> f64 {
+    let action = situation.arms[arm].action;
+    let misfit = if action.family.algorithm == 1 { 0.55 } else { 1.0 };
+    let channels = (f64::from(action.channels).log2() - 2.0).powi(2);
+    let chunk = (f64::from(action.chunk_log2) - 16.0).powi(2);
+    situation.arms[arm].modelled_s * misfit * (1.0 + 0.1 * channels + 0.05 * chunk)
+}
+
+fn run(learner: &mut dyn Learner, situation: &Situation, calls: usize, seed: u64) -> f64 {
+    let mut random = Random::new(seed, 1);
+    let admitted = vec![true; situation.arms.len()];
+    for _ in 0..calls {
+        let arm = learner.choose(situation, &admitted, &mut random);
+        let seconds = truth(situation, arm) * (0.03 * random.normal()).exp();
+        learner.observe(situation, arm, seconds);
+    }
+    let best = learner.best(situation, &admitted);
+    let least = (0..admitted.len()).map(|arm| truth(situation, arm)).fold(f64::INFINITY, f64::min);
+    truth(situation, best) / least
+}
+
+#[test]
+fn bandits_find_the_best_arm() {
+    for (name, margin) in [("thompson", 1.03), ("ucb1", 1.03), ("coordinate-descent", 1.03), ("epsilon-greedy", 1.2)] {
+        for seed in 0..5 {
+            let mut learner = by_name(name).expect("it is known");
+            let ratio = run(&mut *learner, &situation(), 300, seed);
+            assert!(ratio <= margin, "{name}, seed {seed}: {ratio}");
+        }
+    }
+}
+
+#[test]
+fn every_learner_is_known_and_plays_only_what_is_admitted() {
+    let situation = situation();
+    for name in LEARNERS {
+        let mut learner = by_name(name).expect("it is known");
+        assert_eq!(learner.name(), name);
+        let mut random = Random::new(2, 2);
+        let mut admitted = vec![false; situation.arms.len()];
+        [3, 9, 17].iter().for_each(|&arm| admitted[arm] = true);
+        for _ in 0..50 {
+            let arm = learner.choose(&situation, &admitted, &mut random);
+            assert!(admitted[arm], "{name} played {arm}");
+            learner.observe(&situation, arm, truth(&situation, arm));
+            assert!(admitted[learner.best(&situation, &admitted)], "{name}");
+        }
+    }
+    assert!(by_name("oracle").is_none());
+}
+
+/// What was learned about the second algorithm at one size is believed at another, where nothing was measured.
+#[test]
+fn contexts_share_what_they_learn() {
+    let here = situation();
+    let there = Situation::new(State { bytes: 1 << 23, ..here.state }, here.arms.clone(), here.default).expect("arms");
+    let (mut learner, fresh) = (Thompson::default(), Thompson::default());
+    run(&mut learner, &here, 200, 3);
+    let margin = |learner: &Thompson| learner.belief(&there, 9).mean - learner.belief(&there, 0).mean;
+    assert!(margin(&fresh) > 0.0, "the model prefers the first");
+    assert!(margin(&learner) < 0.0, "{} should be negative", margin(&learner));
+}
+
+#[test]
+fn what_has_faded_is_learned_anew() {
+    let situation = situation();
+    let mut learner = Thompson::default();
+    (0..100).for_each(|_| learner.observe(&situation, 0, 1e-3));
+    learner.fade(&situation.context, 0.02);
+    (0..10).for_each(|_| learner.observe(&situation, 0, 5e-3));
+    assert!((learner.belief(&situation, 0).mean - 5e-3f64.ln()).abs() < 0.4);
+}

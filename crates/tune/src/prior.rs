@@ -1,0 +1,121 @@
+//! What is believed before anything was measured: how much there is to gain, and which protocols suit a size.
+
+use crate::action::WireProtocol;
+use crate::named::named;
+use crate::state::{State, Transport};
+
+named! {
+    /// How much may be spent on finding out.
+    Regime, "regime":
+    /// Communication is hidden behind computation, or already takes what the link takes: there is little to gain.
+    Conservative "conservative",
+    /// Communication decides how long an iteration takes: what is found out pays.
+    Aggressive "aggressive",
+}
+
+/// A regime, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// How much may be spent.
+    pub regime: Regime,
+    /// In words, for tables.
+    pub why: &'static str,
+}
+
+/// From this intensity on (operations per sample and parameter) a model computes much for each byte that it exchanges:
+/// ResNet-50 has 470, BERT-Base 249, BERT-Large 248 (Shi et al., arXiv 2005.13247).
+const HIGH_INTENSITY: f64 = 400.0;
+
+/// From this local batch on, an iteration computes long enough for an exchange to hide.
+const LARGE_BATCH: u32 = 32;
+
+/// Ranks from which rounds add up.
+const MANY_RANKS: u32 = 16;
+
+/// V from which communication takes about as long as computation, or longer, on the networks of the study. A
+/// rule of thumb: V counts no seconds.
+const DOMINATES: f64 = 1e-3;
+
+impl Budget {
+    /// The seed regime of a call. The first rule that applies decides: those of single calls stand before those of jobs, as
+    /// they say more.
+    pub fn of(state: &State) -> Budget {
+        let conservative = |why| Budget { regime: Regime::Conservative, why };
+        let aggressive = |why| Budget { regime: Regime::Aggressive, why };
+        let (high, low) = (state.model_intensity >= HIGH_INTENSITY, state.model_intensity < HIGH_INTENSITY);
+        if state.bytes >= 1 << 20 && state.transport == Transport::Rdma {
+            return conservative("1 MiB and more over RDMA takes what the link takes");
+        }
+        if state.bytes <= 1 << 14 {
+            return aggressive("16 KiB and less: latency decides, and choices differ in it");
+        }
+        if high && state.local_batch >= LARGE_BATCH {
+            return conservative("high intensity and a large batch: communication is hidden, whatever the scale");
+        }
+        if state.is_pipelined_layer && state.ranks >= MANY_RANKS {
+            return aggressive("one call for each tensor among many ranks: rounds add up");
+        }
+        if low && state.local_batch < LARGE_BATCH {
+            return aggressive("low intensity and a small batch: communication decides");
+        }
+        if state.transport != Transport::Nvlink && !state.has_nvlink && state.ranks_per_host() > 1 {
+            return aggressive("PCIe without NVLink: links within hosts are slow");
+        }
+        if !state.is_pipelined_layer && state.is_fused_call {
+            return conservative("one all-reduce after backward: its bandwidth decides");
+        }
+        if state.ratio() >= DOMINATES { aggressive("V is high") } else { conservative("V is low") }
+    }
+
+    /// By which share of the default's time the choices of this regime may be worse, all in all.
+    pub fn allowance(&self) -> f64 {
+        match self.regime {
+            Regime::Conservative => 0.25e-2,
+            Regime::Aggressive => 1e-2,
+        }
+    }
+}
+
+/// What is added to the logarithm of the modelled time before data says otherwise: below 64 KiB what begins at once is
+/// favoured, above 1 MiB what moves bytes at the full rate. A tenth: the model is wrong by more than that, and three or four
+/// samples outweigh it.
+pub fn leaning(state: &State, protocol: WireProtocol) -> f64 {
+    const DISFAVOUR: f64 = 0.1;
+    match (state.bytes, protocol) {
+        (..0x1_0000, WireProtocol::Simple) => DISFAVOUR,
+        (0x10_0001.., WireProtocol::LowLatency) => DISFAVOUR,
+        _ => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::tests::CALL;
+
+    #[test]
+    fn the_seed_regimes_are_those_of_the_survey() {
+        let regime = |state: State| Budget::of(&state).regime;
+        let bert = State { model_intensity: 249.0, local_batch: 8, ..CALL };
+        assert_eq!(regime(CALL), Regime::Conservative, "high intensity, large batch");
+        assert_eq!(regime(bert), Regime::Aggressive, "low intensity, small batch");
+        assert_eq!(regime(State { transport: Transport::Rdma, ..bert }), Regime::Conservative, "1 MiB on RDMA");
+        assert_eq!(regime(State { bytes: 1 << 14, ..CALL }), Regime::Aggressive, "16 KiB");
+        let many = State { ranks: 32, hosts: 32, is_pipelined_layer: true, ..CALL };
+        assert_eq!(regime(many), Regime::Conservative, "at any scale");
+        let many = State { model_intensity: 249.0, local_batch: 64, ..many };
+        assert_eq!(regime(many), Regime::Aggressive, "one call for each tensor, many ranks");
+        let medium = State { model_intensity: 249.0, local_batch: 64, ..CALL };
+        assert_eq!(regime(medium), Regime::Conservative, "not pipelined");
+        assert_eq!(regime(State { hosts: 2, ..medium }), Regime::Aggressive, "PCIe");
+        assert_eq!(regime(State { hosts: 2, has_nvlink: true, ..medium }), Regime::Conservative, "NVLink");
+    }
+
+    #[test]
+    fn protocols_suit_sizes() {
+        let of = |bytes, protocol| leaning(&State { bytes, ..CALL }, protocol);
+        assert!(of(1 << 12, WireProtocol::Simple) > of(1 << 12, WireProtocol::LowLatency));
+        assert!(of(1 << 22, WireProtocol::Simple) < of(1 << 22, WireProtocol::LowLatency));
+        assert_eq!(of(1 << 18, WireProtocol::Simple), of(1 << 18, WireProtocol::LowLatency));
+    }
+}

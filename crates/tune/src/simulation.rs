@@ -1,0 +1,190 @@
+//! A tuner in a simulated cluster, call by call, beside those who never tune and those who know everything.
+
+use std::collections::BTreeMap;
+
+use crate::environment::{SimulatedCluster, Workload};
+use crate::random::Random;
+use crate::state::{Context, State};
+use crate::trial::{Side, Trial, Verdict};
+use crate::tuner::Tuner;
+
+/// Seconds of all calls so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Totals {
+    /// Calls.
+    pub calls: u64,
+    /// As the tuner chose.
+    pub tuned_s: f64,
+    /// As if nobody had touched anything, with the same noise.
+    pub default_s: f64,
+    /// As if everybody had always known the best.
+    pub oracle_s: f64,
+}
+
+/// From so many calls of a context on, it should be known what is best in it.
+pub const LEARNED: u64 = 300;
+
+/// Calls from which on totals are compared with the default's: before, one call decides.
+const PREFIX: u64 = 100;
+
+/// What became of a context.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// One of its calls.
+    pub state: State,
+    /// All of its calls.
+    pub totals: Totals,
+    /// Those after the first [`LEARNED`].
+    pub learned: Totals,
+    /// How many times as long as the default's the total was at worst, from 100 calls on.
+    pub worst_prefix: f64,
+}
+
+/// What became of a simulation.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// After each iteration.
+    pub totals: Vec<Totals>,
+    /// Of each context.
+    pub contexts: BTreeMap<Context, Progress>,
+    /// How many times as long as the default's the tuner's total was at worst, from 100 calls on.
+    pub worst_prefix: f64,
+    /// Iterations with what was learned against iterations without, interleaved: the last word.
+    pub verdict: Verdict,
+    /// The last iteration alone.
+    pub last: Totals,
+}
+
+/// Runs a workload for so many iterations, and then compares what was learned with the default, iteration by iteration.
+pub fn run(
+    cluster: &mut SimulatedCluster,
+    workload: &Workload,
+    tuner: &mut Tuner,
+    iterations: u64,
+    seed: u64,
+) -> Outcome {
+    let mut order = Random::new(seed, 0x0d3);
+    let mut all = Totals::default();
+    let mut outcome = Outcome {
+        totals: Vec::new(),
+        contexts: BTreeMap::new(),
+        worst_prefix: 0.0,
+        verdict: Verdict::NoSignificantGain,
+        last: Totals::default(),
+    };
+    for step in 0..iterations {
+        let before = all;
+        for call in workload.iteration(&mut order) {
+            let state = cluster.state(&call, step);
+            let Some(situation) = cluster.situation(&state).cloned() else { continue };
+            let decision = tuner.decide(&situation);
+            let seconds = cluster.call(&situation, decision.arm, step).call_s;
+            tuner.observe(&situation, decision, seconds);
+            // The default meets the same disturbance: what differs is the choice.
+            let best = cluster.oracle(&situation, step);
+            let truth = |arm| cluster.truth_s(&situation, arm, step);
+            let disturbed = seconds / truth(decision.arm);
+            let default_s = truth(situation.default) * disturbed;
+            let oracle_s = truth(best) * disturbed;
+            let progress = outcome.contexts.entry(situation.context).or_insert_with(|| Progress::new(situation.state));
+            progress.add(seconds, default_s, oracle_s);
+            all.add(seconds, default_s, oracle_s);
+            outcome.worst_prefix = outcome.worst_prefix.max(all.prefix());
+        }
+        outcome.totals.push(all);
+        outcome.last = all.since(&before);
+    }
+    outcome.verdict = compare(cluster, workload, tuner, iterations, seed);
+    outcome
+}
+
+/// Iterations under the policy that was learned, under none, and under none again, in an order of chance.
+pub fn compare(
+    cluster: &mut SimulatedCluster,
+    workload: &Workload,
+    tuner: &mut Tuner,
+    step: u64,
+    seed: u64,
+) -> Verdict {
+    let policy = tuner.policy();
+    if policy.entries().next().is_none() {
+        // Whoever touches nothing gains nothing.
+        return Verdict::NoSignificantGain;
+    }
+    let (mut trial, mut random) = (Trial::new(1), Random::new(seed, 0xab));
+    while let Some((side, block)) = trial.next(&mut random) {
+        let mut seconds = 0.0;
+        for call in &workload.calls {
+            let state = cluster.state(call, step);
+            let Some(situation) = cluster.situation(&state).cloned() else { continue };
+            let chosen = situation.arm_of(policy.choice(situation.context.key(), step));
+            let arm = if side == Side::Candidate { chosen } else { situation.default };
+            for _ in 0..call.times {
+                seconds += cluster.call(&situation, arm, step).call_s;
+            }
+        }
+        trial.observe(side, block, seconds);
+        if let Some(verdict) = trial.verdict() {
+            return verdict;
+        }
+    }
+    Verdict::NoSignificantGain
+}
+
+impl Progress {
+    fn new(state: State) -> Progress {
+        Progress { state, totals: Totals::default(), learned: Totals::default(), worst_prefix: 0.0 }
+    }
+
+    fn add(&mut self, tuned_s: f64, default_s: f64, oracle_s: f64) {
+        if self.totals.calls >= LEARNED {
+            self.learned.add(tuned_s, default_s, oracle_s);
+        }
+        self.totals.add(tuned_s, default_s, oracle_s);
+        self.worst_prefix = self.worst_prefix.max(self.totals.prefix());
+    }
+}
+
+impl Totals {
+    /// How many times as long as the default's, from 100 calls on; 0 before.
+    fn prefix(&self) -> f64 {
+        if self.calls >= PREFIX { self.tuned_s / self.default_s } else { 0.0 }
+    }
+
+    fn add(&mut self, tuned_s: f64, default_s: f64, oracle_s: f64) {
+        self.calls += 1;
+        self.tuned_s += tuned_s;
+        self.default_s += default_s;
+        self.oracle_s += oracle_s;
+    }
+
+    fn since(&self, before: &Totals) -> Totals {
+        Totals {
+            calls: self.calls - before.calls,
+            tuned_s: self.tuned_s - before.tuned_s,
+            default_s: self.default_s - before.default_s,
+            oracle_s: self.oracle_s - before.oracle_s,
+        }
+    }
+
+    /// Seconds lost to not knowing: regret.
+    pub fn regret_s(&self) -> f64 {
+        self.tuned_s - self.oracle_s
+    }
+
+    /// The share of the oracle's time by which calls took longer.
+    pub fn over_oracle(&self) -> f64 {
+        if self.oracle_s > 0.0 { self.regret_s() / self.oracle_s } else { 0.0 }
+    }
+
+    /// The share of the default's time that was saved; negative if some was lost.
+    pub fn saved(&self) -> f64 {
+        if self.default_s > 0.0 { 1.0 - self.tuned_s / self.default_s } else { 0.0 }
+    }
+}
+
+/// Totals between two points of an outcome: of the iterations `from..to`.
+pub fn between(outcome: &Outcome, from: usize, to: usize) -> Totals {
+    let at = |end: usize| end.checked_sub(1).and_then(|last| outcome.totals.get(last)).copied().unwrap_or_default();
+    at(to.min(outcome.totals.len())).since(&at(from))
+}
