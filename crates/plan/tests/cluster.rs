@@ -303,17 +303,12 @@ fn every_field_is_documented() {
     }
 }
 
-/// A server's connections are the line through the measured points, and these stand in the file.
+/// The measured points stand in the file. (What was fitted, `paceline-predict` tests.)
 #[test]
 fn the_study_is_what_the_study_measured() {
-    for (name, line) in [
-        ("study-10gbe", NetworkModel::TEN_GBE),
-        ("study-100gbe", NetworkModel::HUNDRED_GBE),
-        ("study-100gbib", NetworkModel::HUNDRED_GB_IB),
-    ] {
+    for name in ["study-10gbe", "study-100gbe", "study-100gbib"] {
         let cluster = Cluster::named(name).unwrap();
         assert_eq!((cluster.hosts, cluster.workers_per_host, cluster.server_hosts), (8, 4, 8));
-        assert_eq!(cluster.server.beta_s_per_byte.unwrap().value, line.across.beta_s_per_byte, "{name}");
         // Every point of the data set, the better one of two of a size.
         let points = include_str!("../../../data/p2p_points.csv").lines().skip(1).map(|line| {
             let fields: Vec<&str> = line.splitn(4, ',').collect();

@@ -1,5 +1,7 @@
 //! What a fit finds in the comparative study's throughputs, and in parts of them.
 
+use std::sync::LazyLock;
+
 use paceline_strategy::Registry;
 
 use super::*;
@@ -8,6 +10,9 @@ use crate::study::{Case, StudyRow};
 
 /// Shi et al., "Communication-efficient distributed deep learning: a comprehensive survey" (arXiv 2005.13247), as published.
 const CALIBRATION: &str = include_str!("../../../../data/study_calibration.csv");
+
+/// To the whole study.
+static OF_ALL: LazyLock<Fit> = LazyLock::new(|| fitted(&study()));
 
 fn study() -> Study {
     Study::parse(CALIBRATION).unwrap()
@@ -69,7 +74,7 @@ fn within(predicted: f64, published: f64, share: f64) -> bool {
 
 #[test]
 fn the_study_is_explained_by_a_handful_of_constants() {
-    let fit = fitted(&study());
+    let fit = &*OF_ALL;
     println!("{:#?}\n{:?}", fit.parameters, fit.errors);
     assert!(fit.errors.median <= 0.015 && fit.errors.p90 <= 0.04, "{:?}", fit.errors);
     assert_eq!((fit.rows.len(), &*fit.skipped), (76, &[][..]));
@@ -83,10 +88,23 @@ fn the_study_is_explained_by_a_handful_of_constants() {
     assert_eq!(crowded.map(|one| one.network.as_deref()).collect::<Vec<_>>(), [Some("100GbE")]);
 }
 
+/// `data/clusters` has them with four digits.
+#[test]
+fn the_built_in_clusters_are_what_the_fit_finds() {
+    let fit = &*OF_ALL;
+    let name = |network: &str| format!("study-{}", network.to_lowercase());
+    let clusters = fit.clusters.iter().map(|(network, _)| (network.clone(), Cluster::named(&name(network)).unwrap()));
+    let built_in = Fit { clusters: clusters.collect(), ..fit.clone() };
+    for row in study().rows {
+        let (built_in, fitted) = (built_in.predicted(&row), fit.predicted(&row));
+        assert!(within(built_in, fitted, 1e-3), "{row:?}: {built_in} samples/s, and the fit says {fitted}");
+    }
+}
+
 /// None of these is among the throughputs that were fitted to.
 #[test]
 fn what_the_text_of_the_paper_says_is_predicted() {
-    let fit = fitted(&study());
+    let fit = &*OF_ALL;
     let resnet = fit.speedup("ResNet-50", "100GbIB", "ByteScheduler-PS", 32);
     let bert = fit.speedup("BERT-Base", "100GbIB", "MG-WFBP", 32);
     println!("31.6: {resnet:.2}, 23.2: {bert:.2}");
