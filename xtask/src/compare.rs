@@ -148,6 +148,7 @@ fn compare_training(options: &Options) -> Result<(), Error> {
         quick: options.quick,
         case: None,
         torch: options.torch.clone(),
+        seed: study::SEED,
         database: None,
         out: options.out.clone(),
     })

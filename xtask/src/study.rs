@@ -6,6 +6,7 @@
 //! | `efficiency` | how far is an iteration from its schedule's formula? | lab |
 //! | `ddp` | how far are we from PyTorch's DDP on Gloo? | lab |
 //! | `crossovers` | which method wins where, and do the study's cells come out? | emulated networks |
+//! | `prediction` | how far are predictions off, and what do they choose? | emulated networks and lab |
 //!
 //! In the lab, computation is slept through and communication is real, over NICs that the kernel shapes
 //! (docs/benchmarking.md).
@@ -21,6 +22,7 @@ mod formula;
 mod measured;
 mod overlap;
 mod pairs;
+mod prediction;
 mod report;
 mod rounds;
 mod tensors;
@@ -67,7 +69,11 @@ pub struct Options {
     #[arg(long, value_name = "PYTHON")]
     pub torch: Option<PathBuf>,
 
-    /// Keep finished runs of crossovers here, and do not repeat those that are [default: a file below target/study for this
+    /// What the tensor lists and networks of prediction are drawn from
+    #[arg(long, value_name = "N", default_value_t = SEED)]
+    pub seed: u64,
+
+    /// Keep finished runs of crossovers and prediction here, and do not repeat those that are [default: a file below target/study for this
     /// commit and program]
     #[arg(long, value_name = "FILE")]
     pub database: Option<PathBuf>,
@@ -88,6 +94,8 @@ pub enum Part {
     Ddp,
     /// Which method wins where, and do the study's cells come out?
     Crossovers,
+    /// How far are predictions off, and what do they choose?
+    Prediction,
 }
 
 impl Part {
@@ -97,9 +105,13 @@ impl Part {
             Part::Efficiency => "efficiency",
             Part::Ddp => "ddp",
             Part::Crossovers => "crossovers",
+            Part::Prediction => "prediction",
         }
     }
 }
+
+/// Drawn if nobody says another one.
+pub const SEED: u64 = 5;
 
 /// What all parts need.
 struct Place {
@@ -132,6 +144,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         Part::Efficiency => efficiency::run(&place)?,
         Part::Ddp => ddp::run(&place, &mut circumstances)?,
         Part::Crossovers => crossovers::run(&place)?,
+        Part::Prediction => prediction::run(&place)?,
     };
     let folder = options.out.clone().unwrap_or_else(|| circumstances.folder(root));
     circumstances.write(&folder, &findings)
@@ -139,14 +152,35 @@ pub fn run(options: &Options) -> Result<(), Error> {
 
 impl Place {
     fn worlds(&self) -> Result<Worlds, Error> {
+        self.worlds_of(HOSTS)
+    }
+
+    /// In a lab of so many hosts.
+    fn worlds_of(&self, hosts: usize) -> Result<Worlds, Error> {
         let shaper = Shaper::new(Rate::GIGABIT);
-        let lab = Lab::build(&LabOptions { hosts: HOSTS, shaper }).map_err(|error| error.to_string())?;
+        let lab = Lab::build(&LabOptions { hosts, shaper }).map_err(|error| error.to_string())?;
         eprintln!("{lab}");
         Ok(Worlds::new(lab, self.program.clone(), self.scratch.clone()))
     }
 
     fn workload(&self, model: Model, computation: Computation) -> Result<Workload, Error> {
-        Workload::make(model, computation, HOSTS, Rate::GIGABIT.bits_per_s(), self.root, &self.scratch)
+        self.workload_for(model, computation, HOSTS)
+    }
+
+    /// For a lab of so many hosts.
+    fn workload_for(&self, model: Model, computation: Computation, hosts: usize) -> Result<Workload, Error> {
+        Workload::make(model, computation, hosts, Rate::GIGABIT.bits_per_s(), self.root, &self.scratch)
+    }
+
+    /// Where the finished runs of a part are kept.
+    fn database(&self, part: Part) -> Result<PathBuf, Error> {
+        let database = match &self.options.database {
+            Some(database) => database.clone(),
+            // Numbers of another program are never gone on with: each has a file of its own.
+            None => self.scratch.join(format!("{}-{}.db", part.name(), self.program_fingerprint()?)),
+        };
+        eprintln!("runs are kept in {}", database.display());
+        Ok(database)
     }
 
     /// Is this case asked for?

@@ -15,6 +15,7 @@ mod measure;
 mod models;
 mod orders;
 mod placement;
+mod predicted;
 mod rank;
 mod screen;
 mod share;
@@ -35,6 +36,7 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
+use paceline_comm::seconds_per_byte_reduced;
 use paceline_fabric::environment::Environment;
 use paceline_plan::Fnv1a;
 
@@ -51,6 +53,8 @@ use identity::Identity;
 use judge::WorldEnd;
 use launched::Conductor;
 pub use models::usual_batch;
+pub use predicted::{Curve, Errors, Outlook, errors_by_method};
+use predicted::{Sources, attach};
 use rank::WorldSpec;
 pub use rank::run as run_rank;
 /// What stands behind [`crate::worlds`].
@@ -58,17 +62,19 @@ pub mod worlds {
     pub use super::budget::Effort;
     pub use super::cell::{Arm, Cell, Compute, ServerHost, Setting};
     pub use super::models::fingerprint as profile_fingerprint;
+    pub use super::predicted::{Predicted, Seen, predict_replay};
     pub use super::rank::{RANK_COMMAND, WorldSpec, result_text};
     pub use paceline_train::RECORDED_ITERATIONS;
 }
 use screen::Screen;
 pub use statistics::{Estimate, Ratio, VALUES_MIN, geometric_mean, median};
-use store::{Store, StudyId, StudyRecord};
+use store::{CellRecord, Store, StudyId, StudyRecord};
 pub use store::{Store as ResultStore, StudyRecord as Study};
 use study::{Launched, Place, Refusal, plan};
 #[cfg(test)]
 use summary::panels;
-pub use summary::{Group, Panel, Row, RowResult, panels_of};
+use summary::panels_of;
+pub use summary::{Group, Panel, Row, RowResult};
 pub use verdict::Verdict;
 
 /// Measures, and writes the report; or helps another rank of the same launcher to.
@@ -125,7 +131,7 @@ fn study_here(
     drop(worlds);
     screen.finish();
     // Whatever happened, what has been measured is shown. The first failure is the reason of others, as on a full disk.
-    match (end, show(arguments, &store, id, files)) {
+    match (end, show(arguments, registry, &store, id, files)) {
         (Err(failure), shown) => {
             if let Err(also) = shown {
                 also.report();
@@ -149,14 +155,27 @@ fn study_here(
 }
 
 /// Tables, files and report of everything that the study has measured, under the date and the command with which it began.
-fn show(arguments: &BenchArguments, store: &Store, id: StudyId, files: files::Files) -> Result<(), Failure> {
+fn show(
+    arguments: &BenchArguments,
+    registry: &Registry,
+    store: &Store,
+    id: StudyId,
+    files: files::Files,
+) -> Result<(), Failure> {
     let study = store.study(id)?;
-    let panels = panels_of(&study, &store.cells(id)?);
+    let panels = predicted_panels(&study, &store.cells(id)?, registry);
     unless_closed(screen::tables(&panels, &mut io::stdout().lock()))?;
     let report = Report { study, panels };
     files.write(&report)?;
     report::write(std::slice::from_ref(&report), &arguments.report)?;
     unless_closed(screen::paths(arguments, &mut io::stdout().lock()))
+}
+
+/// What a study has measured, with what was to be expected of it.
+pub fn predicted_panels(study: &StudyRecord, cells: &[CellRecord], registry: &Registry) -> Vec<Panel> {
+    let mut panels = panels_of(study, cells);
+    attach(&Sources { schedulers: registry.schedulers(), study, cells }, &mut panels);
+    panels
 }
 
 /// What the study is, and what must be the same to go on with it: everything that has to do with a number.
@@ -191,6 +210,7 @@ fn record(arguments: &BenchArguments, study: &study::Study, place: &Place<'_>) -
         identity,
         protocol,
         placement: study.placement.clone(),
+        combine_s_per_byte: Some(seconds_per_byte_reduced()),
     })
 }
 
@@ -231,6 +251,14 @@ impl Worlds for Processes {
 #[cfg(test)]
 pub fn sample_panels() -> Vec<Panel> {
     panels(&summary::samples::study(), 2)
+}
+
+/// The same, predicted 5 % too fast.
+#[cfg(test)]
+pub fn sample_predicted_panels() -> Vec<Panel> {
+    let mut panels = sample_panels();
+    predicted::samples::predict(&mut panels, 1.05);
+    panels
 }
 
 /// What that study was.

@@ -102,7 +102,7 @@ pub fn run(registry: &Registry) -> ExitCode {
     let outcome = match CommandLine::parse().command {
         Command::Train(arguments) => train::run(&arguments, registry),
         Command::Bench(arguments) => bench::run(&arguments, registry),
-        Command::Report(arguments) => report::run(&arguments),
+        Command::Report(arguments) => report::run(&arguments, registry),
         Command::Perf(arguments) => perf::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments, registry),
         Command::Probe(arguments) => probe::run(&arguments),

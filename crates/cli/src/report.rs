@@ -1,10 +1,13 @@
 //! `paceline report`, and the report that every `bench` writes: one HTML file that needs nothing from outside.
 
+mod against;
 mod aspects;
 mod bars;
 mod breakdown;
+mod curves;
 mod findings;
 mod page;
+mod prediction;
 mod survey;
 mod timeline;
 
@@ -13,7 +16,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::bench::{Panel, ResultStore, Study, panels_of};
+use crate::Registry;
+use crate::bench::{Panel, ResultStore, Study, predicted_panels};
 use crate::failure::{Failure, unless_closed};
 use crate::json_file::PlainFile;
 
@@ -48,8 +52,8 @@ pub struct Report {
 ///
 /// # Errors
 /// A database cannot be read, or holds no such study; a file cannot be written.
-pub fn run(arguments: &ReportArguments) -> Result<ExitCode, Failure> {
-    let reports = arguments.runs.iter().map(|runs| read(runs)).collect::<Result<Vec<Report>, _>>()?;
+pub fn run(arguments: &ReportArguments, registry: &Registry) -> Result<ExitCode, Failure> {
+    let reports = arguments.runs.iter().map(|runs| read(runs, registry)).collect::<Result<Vec<Report>, _>>()?;
     if let Some(path) = &arguments.svg {
         let panels: Vec<Panel> = reports.iter().flat_map(|report| report.panels.iter().cloned()).collect();
         PlainFile::create(path)?.write(&chart_alone(&panels))?;
@@ -64,7 +68,7 @@ pub fn run(arguments: &ReportArguments) -> Result<ExitCode, Failure> {
 ///
 /// # Errors
 /// It cannot be read, or is not there.
-pub fn read(runs: &str) -> Result<Report, Failure> {
+pub fn read(runs: &str, registry: &Registry) -> Result<Report, Failure> {
     let numbered = runs.rsplit_once('#').and_then(|(file, number)| Some((file, number.parse::<i64>().ok()?)));
     let (file, number) = numbered.map_or((runs, None), |(file, number)| (file, Some(number)));
     let store = ResultStore::open_existing(Path::new(file))?;
@@ -74,7 +78,7 @@ pub fn read(runs: &str) -> Result<Report, Failure> {
     let (id, study) = studies.pop().ok_or_else(|| {
         Failure::failed(format!("{runs} holds no such study")).help(format!("the studies in it are {known:?}"))
     })?;
-    let panels = panels_of(&study, &store.cells(id)?);
+    let panels = predicted_panels(&study, &store.cells(id)?, registry);
     Ok(Report { study, panels })
 }
 

@@ -71,6 +71,7 @@ pub use paceline_fabric::Transport;
 pub use paceline_fabric::shm::ShmOptions;
 pub use paceline_plan::{CollectiveKind, DataType, Emulation, LinkCost, LinkCosts, Protocol, Reduction};
 pub use pending::Pending;
+pub use probe::{OVERHEAD_EMULATED_S, seconds_per_byte_reduced};
 pub use program::{Kernels, ProgramError, VerifiedProgram};
 pub use records::{Record, Records};
 pub use threads::ThreadsConfig;

@@ -17,10 +17,10 @@ const SMALL_CALLS: usize = 8;
 /// Of an emulated network, whose times are set and may be stretched to seconds.
 const ROUNDS_EMULATED: usize = 2;
 
-/// There, a timer ends every message and wakes whoever waits for it: so much time of a processor, in seconds, whatever the
-/// network's own overhead is, and as many times as much as ranks share each processor. As small as that of most networks is,
-/// tiles would be too many to keep up with. Measured: docs/emulation.md.
-const OVERHEAD_EMULATED_S: f64 = 50e-6;
+/// On an emulated network a timer ends every message and wakes whoever waits for it: so much time of a processor, in seconds,
+/// whatever the network's own overhead is, and as many times as much as ranks share each processor. As small as that of
+/// most networks is, tiles would be too many to keep up with. Measured: docs/emulation.md.
+pub const OVERHEAD_EMULATED_S: f64 = 50e-6;
 
 /// The large one is far beyond eager messages and caches of one core, so it shows the bandwidth.
 const LARGE_BYTES: usize = 1 << 20;
@@ -149,7 +149,9 @@ fn link_cost(measured: &[f64], gamma: f64) -> LinkCost {
 }
 
 /// Gamma: the time to combine a byte, of operands that lie in the second-level cache.
-fn seconds_per_byte_reduced() -> f64 {
+///
+/// Takes about a millisecond.
+pub fn seconds_per_byte_reduced() -> f64 {
     const BYTES: usize = 256 << 10;
     let sum = Elementwise { data_type: DataType::F32, reduction: Reduction::Sum, divisor: 1 };
     let (mut into, other) = (vec![0u8; BYTES], vec![0u8; BYTES]);

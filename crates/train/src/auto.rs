@@ -25,7 +25,9 @@ mod profile;
 mod watch;
 
 pub(crate) use choose::Choosing;
+pub use cluster::calibrate;
 pub use decision::Decision;
 pub(crate) use decision::Decisions;
-pub(crate) use profile::{Computed, measured_profile, slowed_profile};
+pub(crate) use profile::slowed_profile;
+pub use profile::{Computed, measured_profile};
 pub(crate) use watch::{Judgement, WINDOW, Watch};

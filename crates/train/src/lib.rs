@@ -73,7 +73,7 @@ mod update_rule;
 mod updates;
 mod worker;
 
-pub use auto::Decision;
+pub use auto::{Computed, Decision, calibrate, measured_profile};
 pub use backend::{
     Access, Activations, Backend, BackendError, Bert, BertSettings, Buffers, CandleBackend, Cnn, Evaluation,
     ForwardGate, GradientSink, Initial, Lend, Mlp, Model, ModelName, Normalise, OpenGate, Parameters, ResNet20,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use paceline_plan::Plan;
+use paceline_plan::{LinkCosts, Plan};
 use paceline_schedule::Schedulers;
 use serde::{Deserialize, Serialize};
 
@@ -140,6 +140,9 @@ pub struct CellRun {
     pub dilate: f64,
     /// What carried the data between the workers.
     pub transport: String,
+    /// What links cost, as the ranks agreed when they met: before any iteration. None for a single worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub links: Option<LinkCosts>,
     /// Iterations before the measured ones.
     pub warm_up: usize,
     /// Seconds of each measured iteration; the maximum over the workers.
@@ -178,6 +181,9 @@ pub struct FormulaInputs {
     pub update_s: f64,
     /// By tensor: seconds from the start of backward until its gradient was final.
     pub ready_s: Vec<f64>,
+    /// Elements of each tensor.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub elements: Vec<usize>,
     /// What an operation costs that has the network for itself; none for a single worker.
     pub communication: Option<CommunicationCost>,
 }

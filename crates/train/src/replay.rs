@@ -244,8 +244,7 @@ mod tests {
         for _ in 0..2 {
             replay.gradients(&ReplayBackend::batch(), gate, &sink).unwrap();
         }
-        let lateness = lock(&replay.monitor).lateness[1];
-        lateness
+        lock(&replay.monitor).lateness[1]
     }
 
     #[test]

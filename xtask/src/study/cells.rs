@@ -39,6 +39,12 @@ pub struct Cell {
     pub throughput: Option<Estimate>,
     /// Why runs gave nothing.
     pub failures: Vec<String>,
+    /// Throughput, from what was known before the first iteration.
+    pub predicted: Option<f64>,
+    /// Predicted over measured, less 1.
+    pub prediction_error: Option<f64>,
+    /// Why nothing was predicted.
+    pub not_predicted: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -75,6 +81,17 @@ struct Row {
     failures: Vec<String>,
     #[serde(default)]
     occasions: Vec<Occasion>,
+    #[serde(default)]
+    predicted: Option<Predicted>,
+    #[serde(default)]
+    prediction_error: Option<f64>,
+    #[serde(default)]
+    not_predicted: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Predicted {
+    samples_per_s: f64,
 }
 
 /// Of a run.
@@ -126,6 +143,9 @@ fn cell(setting: &Setting, group: &Group, row: &Row) -> Cell {
         measured: row.occasions.iter().map(Occasion::in_words).collect::<Vec<_>>().join("; "),
         throughput: result.map(|result| result.samples_per_s),
         failures: row.failures.clone(),
+        predicted: row.predicted.as_ref().map(|predicted| predicted.samples_per_s),
+        prediction_error: row.prediction_error,
+        not_predicted: row.not_predicted.clone(),
     }
 }
 
@@ -165,6 +185,9 @@ pub mod samples {
             measured: "2026-11-21 12:00, load 0.10".into(),
             throughput: Estimate::of(&[samples_per_s; 3]),
             failures: Vec::new(),
+            predicted: None,
+            prediction_error: None,
+            not_predicted: None,
         }
     }
 }
@@ -179,6 +202,7 @@ mod tests {
             "dilate": 8.0, "compute": {}}, "groups": [{"workers": 32, "noise": 0.02, "rows": [
             {"method": "wfbp-ps", "result": {"samples_per_s": {"mean": 7000.0, "std": null, "median": 7000.0, "half_width_95": null, "runs": 1}, "iteration_s": 0.29,
              "exposed_communication_s": 0.01}, "failures": [],
+             "predicted": {"samples_per_s": 7140.0, "bottleneck": "computation"}, "prediction_error": 0.02,
              "occasions": [{"ended": 1795268645, "load": 0.5}, {"ended": 1795272240, "load": null}]},
             {"method": "bsp-a2a", "result": null, "failures": ["run 1: late"]}]}]}]}"#;
         let cells = parse(text).expect("it is such a file");
@@ -186,6 +210,7 @@ mod tests {
         let found = find(&cells, "resnet50", "10GbE", 32, "wfbp-ps").expect("it is there");
         assert_eq!((found.samples_per_s, found.noise, found.dilate), (Some(7000.0), Some(0.02), 8.0));
         assert_eq!(found.throughput, Estimate::of(&[7000.0]));
+        assert_eq!((found.predicted, found.prediction_error), (Some(7140.0), Some(0.02)));
         assert_eq!(found.measured, "2026-11-21 13:44, load 0.50; 2026-11-21 14:44");
         let failed = find(&cells, "resnet50", "10GbE", 32, "bsp-a2a").expect("it is there");
         assert_eq!((failed.samples_per_s, failed.failures.len()), (None, 1));

@@ -60,20 +60,18 @@ impl Group {
         self.workers.iter().copied().max().unwrap_or(1)
     }
 
-    /// Seconds of an iteration if nothing were dilated, about; and how long the processors are busy with it.
-    fn iteration_s(&self, workers: usize, cores: usize) -> (f64, f64) {
+    /// Seconds of an iteration if nothing were dilated, about.
+    fn iteration_s(&self, workers: usize) -> f64 {
         let (compute_s, bytes) = model(self.model).unwrap_or((0.0, 0.0));
         let rate = NETWORKS.iter().find(|network| network.0 == self.network).map_or(1e9, |network| network.1);
         let line_s = 2.0 * (workers - 1) as f64 / workers as f64 * bytes / rate;
-        // Sent, received and added, by every worker.
-        let busy_s = workers as f64 * 2.0 * bytes / (CORE_BYTES_PER_S * cores as f64);
-        (compute_s + 0.5 * line_s, busy_s)
+        compute_s + 0.5 * line_s
     }
 
     /// By how much computation and links are slowed, so that the processors keep up: a whole number.
     pub fn dilate(&self, cores: usize) -> f64 {
-        let (iteration_s, busy_s) = self.iteration_s(self.most(), cores);
-        (busy_s / (BUSY_SHARE * iteration_s)).ceil().max(1.0)
+        let (workers, bytes) = (self.most(), model(self.model).map_or(0.0, |model| model.1));
+        dilation(self.iteration_s(workers), workers, bytes, cores)
     }
 
     /// Bytes that it takes, about: every worker holds its gradients, and so do its servers together.
@@ -87,7 +85,7 @@ impl Group {
     pub fn estimate_s(&self, cores: usize, runs: usize) -> f64 {
         let dilate = self.dilate(cores);
         let of_workers = |&workers: &usize| {
-            let iteration_s = dilate * self.iteration_s(workers, cores).0;
+            let iteration_s = dilate * self.iteration_s(workers);
             let iterations = runs * (self.warm_up + self.iterations) + RECORDED_ITERATIONS;
             runs as f64 * START_S * workers as f64 + iterations as f64 * iteration_s
         };
@@ -119,27 +117,54 @@ impl Group {
     /// # Errors
     /// The program cannot be run, was interrupted, or refuses what it is asked.
     pub fn measure(&self, program: &Path, database: &Path, scratch: &Path, runs: usize) -> Result<Vec<Cell>, Error> {
-        let failed = |what: &dyn std::fmt::Display| Error::from(format!("{}: {what}", self.name));
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let [json, report] = ["json", "html"].map(|extension| scratch.join(format!("{}.{extension}", self.name)));
+        Bench { program, database, scratch }.call(&self.name, &self.arguments(cores, runs))
+    }
+}
+
+/// `paceline bench`, and where its files lie.
+#[derive(Clone, Copy)]
+pub struct Bench<'a> {
+    /// Ours.
+    pub program: &'a Path,
+    /// Finished runs in it are not repeated.
+    pub database: &'a Path,
+    /// For what it writes.
+    pub scratch: &'a Path,
+}
+
+impl Bench<'_> {
+    /// Measures what the database does not have yet. Cells that failed are noted in what comes back.
+    ///
+    /// # Errors
+    /// As [`Group::measure`].
+    pub fn call(&self, name: &str, arguments: &[String]) -> Result<Vec<Cell>, Error> {
+        let failed = |what: &dyn std::fmt::Display| Error::from(format!("{name}: {what}"));
+        let [json, report] = ["json", "html"].map(|extension| self.scratch.join(format!("{name}.{extension}")));
         // What another call has left there says nothing of this one, which may fail before it writes.
         match fs::remove_file(&json) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed(&error)),
             _ => {}
         }
-        let mut bench = Command::new(program);
-        bench.arg("bench").args(self.arguments(cores, runs)).arg("--resume");
-        bench.arg("--database").arg(database).arg("--json").arg(&json).arg("--report").arg(&report);
+        let mut bench = Command::new(self.program);
+        bench.arg("bench").args(arguments).arg("--resume");
+        bench.arg("--database").arg(self.database).arg("--json").arg(&json).arg("--report").arg(&report);
         // What it says goes to the terminal; its table comes back in the report.
         let status = bench.stdin(Stdio::null()).stdout(Stdio::null()).status().map_err(|error| failed(&error))?;
         match status.code() {
             // Some cell failed: which and why stands in the file.
             Some(0 | 1) if json.exists() => cells::read(&json),
-            _ => {
-                Err(failed(&format!("`paceline bench {}`: {status}", shell_command_line(&self.arguments(cores, runs)))))
-            }
+            _ => Err(failed(&format!("`paceline bench {}`: {status}", shell_command_line(arguments)))),
         }
     }
+}
+
+/// By how much computation and links are slowed, so that the processors keep up with an iteration of so many seconds in which
+/// so many workers move so many bytes: a whole number.
+pub fn dilation(iteration_s: f64, workers: usize, bytes: f64, cores: usize) -> f64 {
+    // Sent, received and added, by every worker.
+    let busy_s = workers as f64 * 2.0 * bytes / (CORE_BYTES_PER_S * cores as f64);
+    (busy_s / (BUSY_SHARE * iteration_s)).ceil().max(1.0)
 }
 
 #[cfg(test)]

@@ -41,12 +41,7 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
     }
     let runs = groups.iter().map(|group| group.methods.len() * group.workers.len() * runs_of(group)).sum();
     announce(Part::Crossovers, runs, groups.iter().map(estimate_s).sum());
-    let database = match &place.options.database {
-        Some(database) => database.clone(),
-        // Numbers of another program are never gone on with: each has a file of its own.
-        None => place.scratch.join(format!("crossovers-{}.db", place.program_fingerprint()?)),
-    };
-    eprintln!("runs are kept in {}", database.display());
+    let database = place.database(Part::Crossovers)?;
     let mut cells = Vec::new();
     for group in &groups {
         match group.measure(&place.program, &database, &place.scratch, runs_of(group)) {
@@ -84,7 +79,7 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
 }
 
 /// Why a group is not to be measured here; None: it is.
-fn unfit(group: &Group, available_bytes: f64, seconds: f64, is_named: bool) -> Option<String> {
+pub fn unfit(group: &Group, available_bytes: f64, seconds: f64, is_named: bool) -> Option<String> {
     let bytes = group.memory_bytes();
     if bytes > MEMORY_SHARE * available_bytes {
         return Some(format!(
@@ -99,7 +94,7 @@ fn unfit(group: &Group, available_bytes: f64, seconds: f64, is_named: bool) -> O
 }
 
 /// Memory that can still be had; without limit if the system does not say.
-fn available_bytes() -> f64 {
+pub fn available_bytes() -> f64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kibibytes = line.and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok());

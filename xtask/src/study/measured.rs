@@ -1,6 +1,6 @@
 //! One run of one cell as a world of ours gives it: the part of it that is judged here.
 
-use paceline_plan::Plan;
+use paceline_plan::{LinkCosts, Plan};
 use serde::{Deserialize, Serialize};
 
 use crate::compare::Error;
@@ -25,6 +25,9 @@ pub struct Measured {
     pub messages_per_iteration: f64,
     /// What deciding costs.
     pub scheduling_s_per_tensor: f64,
+    /// What links cost, as the ranks measured when they met.
+    #[serde(default)]
+    pub links: Option<LinkCosts>,
     /// What the formula needs.
     pub inputs: Inputs,
     /// Of a replay.

@@ -159,7 +159,7 @@ impl Worlds {
 }
 
 /// A method on one worker of each host, with its servers beside them.
-fn cell(method: &str, workload: &Workload, workers: usize) -> Result<Cell, Error> {
+pub fn cell(method: &str, workload: &Workload, workers: usize) -> Result<Cell, Error> {
     let strategy = Registry::built_in().parse(method).map_err(|error| format!("{method}: {error}"))?;
     let profile = &workload.profile;
     let compute = Compute::Replay {

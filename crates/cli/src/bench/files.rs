@@ -6,6 +6,7 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use super::arguments::BenchArguments;
+use super::predicted::{Errors, Predicted};
 use super::summary::{Panel, Row, RowResult};
 use super::trace_events::trace_events;
 use crate::failure::Failure;
@@ -24,6 +25,8 @@ pub struct Files {
 struct Results<'a> {
     protocol: &'a str,
     version: &'a str,
+    /// Of the errors of all predictions, without their signs.
+    prediction_error_median: Option<f64>,
     panels: &'a [Panel],
 }
 
@@ -50,7 +53,9 @@ impl Files {
         let Report { study, panels } = report;
         if let Some(json) = self.json {
             // A study that went on is that of the call that began it, as on the page.
-            let results = Results { protocol: &study.protocol, version: &study.version, panels };
+            let prediction_error_median = Errors::of_panels(panels).map(|errors| errors.median);
+            let (protocol, version) = (study.protocol.as_str(), study.version.as_str());
+            let results = Results { protocol, version, prediction_error_median, panels };
             json.write_of(&study.machine, &study.command, &results)?;
         }
         if let Some(csv) = self.csv {
@@ -68,7 +73,8 @@ fn table(panels: &[Panel]) -> String {
     let mut out = "model,compute,network,workers_per_host,local_batch,dilate,workers,method,shards,runs,\
                    samples_per_s,std_samples_per_s,median_samples_per_s,half_width_95_samples_per_s,speedup,efficiency,\
                    iteration_s,compute_s,exposed_communication_s,late_share,bytes_per_iteration,messages_per_iteration,plan_hash,\
-                   best,failures\n"
+                   best,failures,predicted_samples_per_s,samples_per_s_low,samples_per_s_high,predicted_iteration_s,\
+                   predicted_exposed_communication_s,prediction_error\n"
         .to_owned();
     for panel in panels {
         for group in &panel.groups {
@@ -87,6 +93,7 @@ fn line(panel: &Panel, workers: usize, row: &Row, best: bool) -> String {
     let result = row.result.as_ref();
     let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
     let of = |value: fn(&RowResult) -> f64| number(result.map(value));
+    let expected = |value: fn(&Predicted) -> f64| number(row.predicted.as_ref().map(value));
     let fields = [
         setting.model.clone(),
         if setting.is_replayed() { "replay".to_owned() } else { "real".to_owned() },
@@ -113,6 +120,12 @@ fn line(panel: &Panel, workers: usize, row: &Row, best: bool) -> String {
         result.map(|result| result.plan_hash.clone()).unwrap_or_default(),
         best.to_string(),
         row.failures.join(" | "),
+        expected(|predicted| predicted.samples_per_s),
+        expected(|predicted| predicted.samples_per_s_low),
+        expected(|predicted| predicted.samples_per_s_high),
+        expected(|predicted| predicted.iteration_s),
+        expected(|predicted| predicted.exposed_communication_s),
+        number(row.prediction_error),
     ];
     fields.iter().map(|field| quoted(field)).collect::<Vec<_>>().join(",")
 }
@@ -127,6 +140,7 @@ fn quoted(field: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::predicted::samples::predict;
     use super::super::summary::{panels, samples};
     use super::*;
 
@@ -141,6 +155,10 @@ mod tests {
             lines.iter().any(|line| line.starts_with("resnet50,replay,10GbE,4,64,1,8,bytescheduler-ps,8,3,1903.")),
             "{text}"
         );
+        let mut panels = panels(&samples::study(), 2);
+        predict(&mut panels, 1.25);
+        let text = table(&panels);
+        assert!(text.lines().skip(1).all(|line| line.ends_with(",0.25")), "{text}");
         assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
     }
 }

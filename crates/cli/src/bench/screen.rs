@@ -12,6 +12,7 @@ use super::budget::{Effort, estimate};
 use super::cell::Cell;
 use super::conduct::Watcher;
 use super::placement::Placement;
+use super::predicted::{Choice, Errors};
 use super::store::RunRecord;
 use super::study::Study;
 use super::summary::{Group, Panel, Row};
@@ -124,23 +125,42 @@ pub fn tables(panels: &[Panel], out: &mut dyn Write) -> io::Result<()> {
             if !group.reason.is_empty() {
                 writeln!(out, "  {}", group.reason)?;
             }
+            if let Some(choice) = group.choice.as_ref().map(Choice::in_words) {
+                writeln!(out, "  {choice}")?;
+            }
             for row in &group.rows {
-                row.troubles().try_for_each(|what| writeln!(out, "  {}: {what}", row.method))?;
+                let unpredicted = row.not_predicted.iter().map(|why| format!("no prediction: {why}"));
+                row.troubles().chain(unpredicted).try_for_each(|what| writeln!(out, "  {}: {what}", row.method))?;
             }
         }
         writeln!(out)?;
     }
-    Ok(())
+    match Errors::of_panels(panels) {
+        Some(errors) => writeln!(out, "{}\n", errors.in_words()),
+        None => Ok(()),
+    }
 }
 
 fn table(group: &Group) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["method", "samples/s", "± std", "speedup", "efficiency", "exposed", "MB sent", "messages", ""]);
+    table.set_header([
+        "method",
+        "samples/s",
+        "± std",
+        "predicted",
+        "off",
+        "speedup",
+        "efficiency",
+        "exposed",
+        "MB sent",
+        "messages",
+        "",
+    ]);
     for row in &group.rows {
         table.add_row(cells(row, group));
     }
-    for column in table.column_iter_mut().skip(1).take(7) {
+    for column in table.column_iter_mut().skip(1).take(9) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table
@@ -158,6 +178,8 @@ fn cells(row: &Row, group: &Group) -> Vec<TableCell> {
         row.method.clone(),
         format!("{:.1}", result.samples_per_s.mean),
         optional(result.samples_per_s.std, |std| format!("{std:.1}")),
+        optional(row.predicted.as_ref().map(|predicted| predicted.samples_per_s), |rate| format!("{rate:.1}")),
+        optional(row.prediction_error, |error| format!("{:+.1} %", 100.0 * error)),
         optional(result.speedup, |speedup| format!("{speedup:.2}×")),
         optional(result.efficiency, |efficiency| format!("{:.0} %", 100.0 * efficiency)),
         format!("{:.1} %", 100.0 * result.exposed_share),
@@ -183,8 +205,30 @@ pub fn paths(arguments: &BenchArguments, out: &mut dyn Write) -> io::Result<()> 
 
 #[cfg(test)]
 mod tests {
+    use super::super::predicted::samples::predict;
     use super::super::store::Occasion;
     use super::super::summary::{panels, samples};
+
+    #[test]
+    fn tables_say_what_was_predicted_and_how_far_it_is_off() {
+        let mut out = Vec::new();
+        let mut panels = panels(&samples::study(), 2);
+        predict(&mut panels, 1.05);
+        panels[0].groups[0].rows[0].predicted = None;
+        panels[0].groups[0].rows[0].prediction_error = None;
+        panels[0].groups[0].rows[0].not_predicted = Some("nobody knows its links".to_owned());
+        super::tables(&panels, &mut out).expect("memory takes everything");
+        let text = String::from_utf8(out).expect("text");
+        for words in [
+            "predicted",
+            "+5.0 %",
+            "  the predictions choose bytescheduler-ps, which was the fastest",
+            "bsp-a2a: no prediction: nobody knows its links",
+            "predictions are off by 5.0 % (the median of 8 cells)",
+        ] {
+            assert!(text.contains(words), "no `{words}` in\n{text}");
+        }
+    }
 
     #[test]
     fn tables_say_numbers_winner_reason_and_failures() {

@@ -123,6 +123,10 @@ pub struct StudyRecord {
     /// Where a launcher had placed the ranks; None: all were on this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
+    /// Gamma: seconds in which a processor of the machine added a byte to another, before anything was run. What cells on
+    /// emulated networks were expected to do depends on it. None: nobody has measured it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub combine_s_per_byte: Option<f64>,
 }
 
 /// What became of a run.

@@ -8,6 +8,7 @@ use super::Report;
 use super::bars::{self, number};
 use super::breakdown;
 use super::findings::{Finding, findings};
+use super::prediction::PredictionView;
 use super::survey::{self, SurveyRow};
 use super::timeline::{self, draw, end_s};
 use crate::bench::{Group, Panel, Row, RowResult, Verdict};
@@ -25,6 +26,7 @@ pub fn render(reports: &[Report]) -> Result<String, minijinja::Error> {
     // The names end in `.html`, so that what users named is escaped.
     environment.add_template("report.html", include_str!("templates/report.html"))?;
     environment.add_template("panel.html", include_str!("templates/panel.html"))?;
+    environment.add_template("prediction.html", include_str!("templates/prediction.html"))?;
     let panels: Vec<Panel> = reports.iter().flat_map(|report| report.panels.iter().cloned()).collect();
     let page = Page {
         style: include_str!("templates/style.css"),
@@ -36,6 +38,7 @@ pub fn render(reports: &[Report]) -> Result<String, minijinja::Error> {
         bars_legend: bars::LEGEND,
         breakdown_legend: breakdown::LEGEND,
         timeline_legend: timeline::LEGEND,
+        prediction: PredictionView::of(&panels),
         findings: findings(reports),
         survey: survey::rows(&panels),
     };
@@ -54,6 +57,8 @@ struct Page {
     bars_legend: &'static str,
     breakdown_legend: &'static str,
     timeline_legend: &'static str,
+    /// None where nothing was predicted.
+    prediction: Option<PredictionView>,
     findings: Vec<Finding>,
     survey: Vec<SurveyRow>,
 }
@@ -144,17 +149,21 @@ struct PanelView {
 
 /// A chart in both widths.
 #[derive(Serialize)]
-struct Figure {
-    wide: String,
-    narrow: String,
+pub struct Figure {
+    /// For a page.
+    pub wide: String,
+    /// For a telephone.
+    pub narrow: String,
 }
 
 impl Figure {
-    fn of(chart: &RowChart, label: &str) -> Figure {
+    /// Of a chart, which `label` names.
+    pub fn of(chart: &RowChart, label: &str) -> Figure {
         Figure::drawn(&|width| chart.draw(width), label)
     }
 
-    fn drawn(chart: &dyn Fn(f64) -> Svg, label: &str) -> Figure {
+    /// Of what is drawn for a width.
+    pub fn drawn(chart: &dyn Fn(f64) -> Svg, label: &str) -> Figure {
         let draw = |width, class| chart(width).in_page(class, label);
         Figure { wide: draw(WIDE, "wide"), narrow: draw(NARROW, "narrow") }
     }
@@ -373,7 +382,7 @@ fn thousands(number: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::{sample_panels, sample_study};
+    use crate::bench::{sample_panels, sample_predicted_panels, sample_study};
 
     fn page() -> String {
         render(&[Report { study: sample_study(), panels: sample_panels() }]).expect("the template is right")
@@ -415,6 +424,20 @@ mod tests {
         // An apostrophe is escaped in HTML.
         let written = ["'", "&#x27;", "&#39;"].map(|mark| format!("--models cnn --methods {mark}ddp;wfbp-ps{mark}<"));
         assert!(written.iter().any(|command| page.contains(command)));
+    }
+
+    #[test]
+    fn predictions_stand_beside_what_was_measured() {
+        assert!(!page().contains("id=\"prediction\""), "nothing was predicted");
+        let page = render(&[Report { study: sample_study(), panels: sample_predicted_panels() }]).expect("a page");
+        for words in
+            ["Predictions are off by 5.0 %", "What the predictions would have chosen", "+5.0 %", "Error by method"]
+        {
+            assert!(page.contains(words), "no `{words}`");
+        }
+        for word in ["src=", "href=\"http", "<script", "<link"] {
+            assert!(!page.contains(word), "{word}");
+        }
     }
 
     #[test]

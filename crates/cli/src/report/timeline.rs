@@ -192,7 +192,7 @@ pub fn end_s(timeline: &Timeline) -> f64 {
 }
 
 /// A few round numbers from 0: at least so many steps of them, and not much more than twice as many.
-fn ticks(end: f64, at_least: f64) -> Vec<f64> {
+pub fn ticks(end: f64, at_least: f64) -> Vec<f64> {
     if !(end.is_finite() && end > 0.0) {
         return vec![0.0];
     }

@@ -171,7 +171,9 @@ fn reasons(answer: &Answer) -> Vec<String> {
     let best = &taken(answer).prediction;
     let named = |candidate: &Candidate| {
         let Strategy { schedule, arch, .. } = &candidate.strategy;
-        format!("{schedule} on {arch} would take {:.2} ms", 1e3 * candidate.prediction.iteration_s)
+        // Not in seconds: a decision is also told of a run that everything is slowed in.
+        let longer = 100.0 * (candidate.prediction.iteration_s / best.iteration_s - 1.0);
+        format!("{schedule} on {arch} would take {longer:.1} % longer")
     };
     let percent = 100.0 * best.bottleneck_share;
     let mut reasons = vec![format!(

@@ -34,7 +34,7 @@ const FACTOR_MAX: f64 = 20.0;
 ///
 /// # Errors
 /// The cluster cannot be predicted.
-pub(super) fn calibrate(
+pub fn calibrate(
     cluster: &mut Cluster,
     strategy: &Strategy,
     profile: &Profile,

@@ -4,21 +4,21 @@ use paceline_plan::{Profile, ProfileTensor, Step};
 
 /// What was measured of an iteration: means over passes and workers.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Computed {
+pub struct Computed {
     /// Elements of each tensor.
-    pub(crate) sizes: Vec<usize>,
+    pub sizes: Vec<usize>,
     /// By tensor: seconds from the start of backward until its gradient was final.
-    pub(crate) ready_s: Vec<f64>,
+    pub ready_s: Vec<f64>,
     /// Seconds of forward, without waiting.
-    pub(crate) forward_s: f64,
+    pub forward_s: f64,
     /// Seconds of the optimiser.
-    pub(crate) update_s: f64,
+    pub update_s: f64,
 }
 
 /// The profile of a model of that name. Backward ends with its last gradient. Forward is not measured tensor by tensor: it
 /// takes the tensors in their order, and its time is shared out as that of backward is, which does for each layer twice what
 /// forward does.
-pub(crate) fn measured_profile(model: &str, local_batch: usize, computed: &Computed) -> Profile {
+pub fn measured_profile(model: &str, local_batch: usize, computed: &Computed) -> Profile {
     let Computed { sizes, ready_s, forward_s, update_s } = computed;
     let mut order: Vec<usize> = (0..sizes.len()).collect();
     order.sort_by(|&one, &other| ready_s[one].total_cmp(&ready_s[other]));

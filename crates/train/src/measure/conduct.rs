@@ -71,6 +71,8 @@ pub(super) struct Conduct<'a> {
     pub(super) plan: Plan,
     pub(super) model: Model<'a>,
     pub(super) cost: Option<CommunicationCost>,
+    /// Elements of each tensor.
+    pub(super) sizes: Vec<usize>,
     pub(super) worker: Worker,
     /// What `strategy=auto` has chosen, in the time of this machine.
     pub(super) decision: Option<Decision>,
@@ -158,8 +160,9 @@ impl<'a> Conduct<'a> {
         let exchange = Exchange::new(carrier.clone(), plan.clone(), &[], &sizes, &handicap)?;
         let (optimizer, learning_rate) = rule.of_worker(applies, &sizes);
         let worker = Worker::new(&workers, backend, exchange, optimizer, learning_rate, None);
+        let sizes_of = sizes.clone();
         let mut conduct =
-            Conduct { worker, carrier: carrier.clone(), options, plan, model, cost, decision: None, iterations: 0 };
+            Conduct { worker, carrier, options, plan, model, cost, sizes: sizes_of, decision: None, iterations: 0 };
         if strategy.is_open() {
             conduct.choose(&planning)?;
         } else if !measured {

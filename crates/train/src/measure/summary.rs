@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use paceline_comm::{CallOptions, Reduction, Traffic, Transport};
+use paceline_comm::{CallOptions, LinkCost, LinkCosts, Reduction, Traffic, Transport};
 
 use super::conduct::Conduct;
 use super::{CellRun, FormulaInputs, Lateness, median};
@@ -106,6 +106,7 @@ impl Conduct<'_> {
             local_batch: self.options.local_batch,
             dilate,
             transport: self.transport().to_owned(),
+            links: self.links(),
             warm_up: self.options.warm_up(),
             iteration_s,
             confident,
@@ -119,6 +120,7 @@ impl Conduct<'_> {
                 backward_s: means[1] / dilate,
                 update_s: means[2] / dilate,
                 ready_s: means[7..].iter().map(|ready| ready / dilate).collect(),
+                elements: self.sizes.clone(),
                 communication: self.cost.as_ref().map(|cost| cost.undilated(dilate)),
             },
             lateness: profile.map(|_| Lateness { share: worst[1], overrun: worst[1] > self.options.late_share_max }),
@@ -134,6 +136,22 @@ impl Conduct<'_> {
         reduced.while_training("adding up what the workers have measured")?;
         let workers = self.workers().world_size() as f64;
         Ok(sums.iter().map(|sum| sum / workers).collect())
+    }
+
+    /// What the ranks measured when they met, as if nothing were slowed.
+    fn links(&self) -> Option<LinkCosts> {
+        let (workers, dilate) = (self.workers(), self.options.dilate);
+        let undilated = |link: LinkCost| LinkCost {
+            alpha: link.alpha / dilate,
+            overhead: link.overhead / dilate,
+            beta: link.beta / dilate,
+            gamma: link.gamma / dilate,
+        };
+        (workers.world_size() > 1).then(|| {
+            let LinkCosts { within, across, contention, fetched } = workers.link_costs();
+            let [within, across] = [within, across].map(undilated);
+            LinkCosts { within, across, contention: contention / dilate, fetched }
+        })
     }
 
     /// What carries the links to the other workers.

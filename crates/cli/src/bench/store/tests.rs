@@ -15,6 +15,7 @@ pub fn study_record(fingerprint: &str) -> StudyRecord {
         identity: Identity::new(),
         protocol: "2 + 5 iterations, 2 runs".to_owned(),
         placement: None,
+        combine_s_per_byte: None,
     }
 }
 

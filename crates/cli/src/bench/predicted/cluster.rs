@@ -1,0 +1,249 @@
+//! The cluster on which a cell runs: of an emulated network what the network's model says, of other links what the ranks
+//! measured when they met. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use paceline_comm::OVERHEAD_EMULATED_S;
+use paceline_plan::{Cluster, Constant, LinkClass, LinkConstants, LinkCost, LinkCosts, NetworkModel, Profile};
+use paceline_strategy::{Call, Strategy, Value};
+use paceline_train::{CommunicationCost, calibrate};
+
+use super::super::cell::Cell;
+use super::super::placement::Placement;
+use super::super::statistics::median;
+
+/// What was known of the machine's processors when the study began.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Machine {
+    /// How many ranks can compute at once.
+    pub cores: usize,
+    /// Gamma: seconds in which one of them adds a byte to another.
+    pub combine_s_per_byte: f64,
+}
+
+/// Workers on hosts, as many on each but perhaps the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// With workers.
+    pub hosts: usize,
+    /// On the fullest one.
+    pub workers_per_host: usize,
+}
+
+/// What the ranks of a world measured before its first iteration.
+#[derive(Clone, Debug)]
+pub struct Seen<'a> {
+    /// How they communicate.
+    pub strategy: Strategy,
+    /// What their links cost.
+    pub links: LinkCosts,
+    /// What single operations took.
+    pub operations: Option<&'a CommunicationCost>,
+}
+
+impl Layout {
+    /// Of a cell whose links are not emulated: all on this host, unless a launcher has placed them.
+    pub fn of(cell: &Cell, placement: Option<&Placement>) -> Layout {
+        let Some(placement) = placement else { return Layout { hosts: 1, workers_per_host: cell.workers.max(1) } };
+        let stage = placement.stage();
+        let workers = stage.workers(&cell.setting.servers_on).into_iter().take(cell.workers);
+        let hosts: Vec<usize> = workers.map(|rank| stage.hosts.host(rank)).collect();
+        let different: BTreeSet<usize> = hosts.iter().copied().collect();
+        let on = |host: &usize| hosts.iter().filter(|other| *other == host).count();
+        let fullest = different.iter().map(on).max();
+        Layout { hosts: different.len().max(1), workers_per_host: fullest.unwrap_or(1).max(1) }
+    }
+
+    /// On an emulated network.
+    pub fn emulated(cell: &Cell) -> Layout {
+        let workers_per_host = cell.setting.workers_per_host.unwrap_or(1).max(1);
+        Layout { hosts: cell.workers.div_ceil(workers_per_host), workers_per_host }
+    }
+}
+
+/// The emulated cluster, in the time of the undilated machine.
+///
+/// The network's model says what its links cost. This machine adds two things: messages that end by a timer keep a processor
+/// busy, and ranks add up what they receive. Of both it is not known how much hides behind the network; the intervals
+/// go from nothing (an overhead of the network's own; each rank with a processor for itself) to all of it, which is what the
+/// prediction counts, as the runtime does when it chooses algorithms (docs/emulation.md).
+pub fn emulated(cell: &Cell, network: NetworkModel, machine: Machine) -> Cluster {
+    let Layout { hosts, workers_per_host } = Layout::emulated(cell);
+    let mut cluster = Cluster::of_network(network, hosts, workers_per_host);
+    cluster.server_hosts = server_hosts(cell);
+    let processes = cell.workers + if cell.dedicated_servers { cell.shards } else { 0 };
+    let shared = (processes as f64 / machine.cores.max(1) as f64).max(1.0);
+    let dilate = cell.setting.dilate.max(1.0);
+    for link in [&mut cluster.within, &mut cluster.across] {
+        let own = link.overhead_s.value;
+        let counted = (OVERHEAD_EMULATED_S * shared / dilate).max(own).min(link.alpha_s.value.max(own));
+        link.overhead_s = Constant::between(counted, own, counted);
+    }
+    let alone = machine.combine_s_per_byte / dilate;
+    let combine = Constant::between(alone * shared, alone, alone * shared);
+    cluster.combine_s_per_byte = combine;
+    cluster.server.combine_s_per_byte = combine;
+    cluster
+}
+
+/// A cluster of links that were measured: each constant the median over the worlds, its interval from the least to the
+/// most. Single operations then are what they were measured to take, as `strategy=auto` has it. None if nobody has measured
+/// any.
+///
+/// # Errors
+/// What was measured makes no cluster, in a sentence.
+pub fn measured(
+    seen: &[Seen<'_>],
+    layout: Layout,
+    profile: &Profile,
+    workers: usize,
+) -> Result<Option<Cluster>, String> {
+    if seen.is_empty() {
+        return Ok(None);
+    }
+    let nothing = LinkClass { alpha_s: 0.0, overhead_s: 0.0, beta_s_per_byte: 0.0 };
+    let nothing = NetworkModel { within: nothing, across: nothing };
+    let mut cluster = Cluster::of_network(nothing, layout.hosts, layout.workers_per_host);
+    cluster.name = "these links".to_owned();
+    cluster.source = "measured by the ranks when they met".to_owned();
+    cluster.within = link(seen, |costs| costs.within);
+    cluster.across = link(seen, |costs| costs.across);
+    cluster.combine_s_per_byte = over(seen, |costs| costs.within.gamma);
+    cluster.across.incast_s_per_byte = over(seen, |costs| costs.contention);
+    cluster.within.fetched = layout.workers_per_host > 1 && seen.iter().all(|seen| seen.links.fetched);
+    for servers in [false, true] {
+        let of_kind = |one: &&Seen<'_>| (one.strategy.arch.name == "ps") == servers;
+        let Some(first) = seen.iter().find(of_kind) else { continue };
+        let alike = seen.iter().filter(|one| one.strategy.arch == first.strategy.arch);
+        if let Some(cost) = operations(alike) {
+            let strategy = closed(&first.strategy);
+            calibrate(&mut cluster, &strategy, profile, workers, &cost).map_err(|error| error.to_string())?;
+        }
+    }
+    cluster.check().map_err(|error| error.to_string())?;
+    Ok(Some(cluster))
+}
+
+/// Hosts that serve and do nothing else.
+pub fn server_hosts(cell: &Cell) -> usize {
+    match (cell.dedicated_servers, cell.setting.servers_on.len()) {
+        (false, _) => 0,
+        (true, 0) => cell.shards,
+        (true, hosts) => hosts,
+    }
+}
+
+/// With an arch: what is left open begins all-to-all.
+fn closed(strategy: &Strategy) -> Strategy {
+    match strategy.arch_is_open() {
+        true => Strategy { arch: all_to_all(), ..strategy.clone() },
+        false => strategy.clone(),
+    }
+}
+
+/// By whatever algorithm.
+pub fn all_to_all() -> Call {
+    Call { name: "a2a".to_owned(), arguments: vec![Value::Name("auto".to_owned())] }
+}
+
+/// By size the median of what operations took.
+fn operations<'a>(seen: impl Iterator<Item = &'a Seen<'a>>) -> Option<CommunicationCost> {
+    let mut by_size: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+    for &(bytes, seconds) in seen.filter_map(|one| one.operations).flat_map(|cost| &cost.points) {
+        by_size.entry(bytes).or_default().push(seconds);
+    }
+    let points: Vec<(u64, f64)> =
+        by_size.into_iter().filter_map(|(bytes, seconds)| Some((bytes, median(&seconds)?))).collect();
+    (!points.is_empty()).then_some(CommunicationCost { alpha_s: 0.0, beta_s_per_byte: 0.0, points })
+}
+
+fn link(seen: &[Seen<'_>], class: fn(&LinkCosts) -> LinkCost) -> LinkConstants {
+    LinkConstants {
+        alpha_s: over(seen, |costs| class(costs).alpha),
+        overhead_s: over(seen, |costs| class(costs).overhead),
+        beta_s_per_byte: over(seen, |costs| class(costs).beta).at_least(BETA_MIN),
+        ..LinkConstants::default()
+    }
+}
+
+/// A byte takes some time.
+const BETA_MIN: f64 = 1e-15;
+
+/// The median, between the least and the most.
+fn over(seen: &[Seen<'_>], value: impl Fn(&LinkCosts) -> f64) -> Constant {
+    let values: Vec<f64> = seen.iter().map(|seen| value(&seen.links)).collect();
+    let (low, high) =
+        values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &value| (low.min(value), high.max(value)));
+    median(&values).map_or(Constant::ZERO, |middle| Constant::between(middle, low, high))
+}
+
+#[cfg(test)]
+mod tests {
+    use paceline_plan::built_in_profile;
+    use paceline_predict::search::operation_alone_s;
+    use paceline_strategy::Registry;
+
+    use super::super::super::cell::samples::{cell, replayed, setting};
+    use super::super::super::cell::{ServerHost, Setting};
+    use super::super::super::placement::samples::placement;
+    use super::*;
+
+    #[test]
+    fn an_emulated_cluster_is_its_network_and_what_this_machine_adds() {
+        let machine = Machine { cores: 2, combine_s_per_byte: 0.1e-9 };
+        let setting = Setting { dilate: 4.0, ..replayed("resnet50", "10GbE", 253.1) };
+        let cluster = emulated(&cell(&setting, "mg-wfbp", 8), NetworkModel::TEN_GBE, machine);
+        assert_eq!((cluster.hosts, cluster.workers_per_host, cluster.server_hosts), (2, 4, 0));
+        assert_eq!(cluster.across.beta_s_per_byte, Constant::exact(8.8162e-10));
+        // Eight ranks on two cores: four times 50 µs, of which dilation leaves a quarter.
+        let overhead = cluster.across.overhead_s;
+        assert!((overhead.high - 50e-6).abs() < 1e-12 && overhead.low == 0.0, "{overhead:?}");
+        // Part of alpha.
+        assert_eq!(cluster.within.overhead_s.value, cluster.within.alpha_s.value);
+        assert!((cluster.combine_s_per_byte.value - 0.1e-9).abs() < 1e-18);
+        assert!((cluster.combine_s_per_byte.low - 0.025e-9).abs() < 1e-18);
+        assert_eq!(cluster.check(), Ok(()));
+    }
+
+    #[test]
+    fn servers_of_their_own_have_hosts_of_their_own() {
+        let setting = replayed("resnet50", "10GbE", 253.1);
+        let dedicated = Cell { shards: 3, dedicated_servers: true, ..cell(&setting, "wfbp-ps", 8) };
+        assert_eq!(server_hosts(&dedicated), 3);
+        let host = |number: usize| ServerHost { number, name: number.to_string() };
+        let named = Setting { servers_on: vec![host(2), host(3)], ..setting };
+        assert_eq!(server_hosts(&Cell { setting: named, ..dedicated }), 2);
+    }
+
+    #[test]
+    fn workers_are_where_the_launcher_has_put_them() {
+        let four = cell(&setting("mlp"), "bsp-a2a", 4);
+        assert_eq!(Layout::of(&four, None), Layout { hosts: 1, workers_per_host: 4 });
+        let dealt = placement("0,1,0,1", &[2, 2]);
+        assert_eq!(Layout::of(&four, Some(&dealt)), Layout { hosts: 2, workers_per_host: 2 });
+        let filled = placement("2x3", &[2, 2]);
+        assert_eq!(Layout::of(&four, Some(&filled)), Layout { hosts: 2, workers_per_host: 3 });
+    }
+
+    #[test]
+    fn measured_links_are_medians_with_what_operations_took() {
+        let profile = built_in_profile("resnet50").expect("it is built in");
+        let strategy = Registry::built_in().parse("wfbp-a2a").expect("a preset");
+        let points = vec![(4096, 0.2e-3), (8 << 20, 10e-3)];
+        let cost = CommunicationCost { alpha_s: 0.0, beta_s_per_byte: 0.0, points };
+        let seen = |alpha: f64| Seen {
+            strategy: strategy.clone(),
+            links: LinkCosts::uniform(LinkCost { alpha, overhead: 1e-6, beta: 0.5e-9, gamma: 0.1e-9 }),
+            operations: Some(&cost),
+        };
+        let layout = Layout { hosts: 1, workers_per_host: 4 };
+        let all = [seen(30e-6), seen(10e-6), seen(20e-6)];
+        let cluster = measured(&all, layout, &profile, 4).expect("it makes sense").expect("there are links");
+        assert_eq!(cluster.within.alpha_s, Constant::between(20e-6, 10e-6, 30e-6));
+        for (bytes, seconds) in [(4096, 0.2e-3), (8 << 20, 10e-3)] {
+            let predicted = operation_alone_s(&cluster, &profile, 4, &strategy, bytes).expect("a prediction");
+            assert!((predicted / seconds - 1.0).abs() < 0.1, "{bytes}: {predicted} and not {seconds}");
+        }
+        assert!(measured(&[], layout, &profile, 4).is_ok_and(|cluster| cluster.is_none()));
+    }
+}

@@ -1,0 +1,216 @@
+//! What another network, more workers, or another batch would do to each method: predicted throughputs, one thing changed at
+//! a time. Pure.
+
+use paceline_plan::{Cluster, Profile};
+use paceline_predict::search::{Change, apply_changes};
+use paceline_predict::{Job, estimate};
+use paceline_strategy::Strategy;
+use serde::{Deserialize, Serialize};
+
+use super::attach::Ground;
+
+/// Throughputs over one thing that changes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Curve {
+    /// What changes, in words.
+    pub what: String,
+    /// Its values, in words.
+    pub points: Vec<String>,
+    /// Which of them is as it was measured, from 0.
+    pub today: usize,
+    /// By method.
+    pub lines: Vec<CurveLine>,
+}
+
+/// Of a method.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CurveLine {
+    /// Its name.
+    pub method: String,
+    /// Samples per second of all workers, by point; null where it cannot be predicted.
+    pub samples_per_s: Vec<Option<f64>>,
+}
+
+#[cfg(test)]
+impl Curve {
+    /// For tests of what is made of it.
+    pub fn of(what: &str, points: Vec<String>, today: usize, lines: Vec<(String, Vec<Option<f64>>)>) -> Curve {
+        let line = |(method, samples_per_s)| CurveLine { method, samples_per_s };
+        Curve { what: what.to_owned(), points, today, lines: lines.into_iter().map(line).collect() }
+    }
+}
+
+/// What curves start from.
+pub struct Subject<'a> {
+    /// Where it runs.
+    pub ground: &'a Ground,
+    /// For the setting's batch.
+    pub profile: &'a Profile,
+    /// How many.
+    pub workers: usize,
+    /// By name.
+    pub methods: &'a [(String, Strategy)],
+}
+
+/// How much faster, or slower, links may be.
+const SPEEDS: [f64; 6] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0];
+/// How many times as large, or small, a local batch may be.
+const BATCHES: [f64; 5] = [0.25, 0.5, 1.0, 2.0, 4.0];
+/// Of so many times as many workers as were measured the curve ends.
+const GROWTH: usize = 4;
+
+/// A point of a curve: what it is called, and what is otherwise there.
+struct Point {
+    name: String,
+    cluster: Cluster,
+    workers: usize,
+    local_batch: usize,
+}
+
+impl Subject<'_> {
+    /// Network, workers, batch.
+    pub fn curves(&self) -> Vec<Curve> {
+        let place = if self.hosts() > 1 { "between hosts" } else { "within the host" };
+        let speed = |&factor: &f64| {
+            let cluster = self.faster(factor)?;
+            Some((Point { name: format!("{factor}×"), cluster, ..self.today() }, factor == 1.0))
+        };
+        let workers = |&workers: &usize| {
+            let cluster = self.grown(workers)?;
+            Some((Point { name: workers.to_string(), cluster, workers, ..self.today() }, workers == self.workers))
+        };
+        let batch = |&local_batch: &usize| {
+            let is_today = local_batch == self.profile.local_batch;
+            Some((Point { name: local_batch.to_string(), local_batch, ..self.today() }, is_today))
+        };
+        vec![
+            self.curve(format!("bandwidth {place}"), SPEEDS.iter().filter_map(speed).collect()),
+            self.curve("workers".to_owned(), self.worker_counts().iter().filter_map(workers).collect()),
+            self.curve("local batch".to_owned(), self.batches().iter().filter_map(batch).collect()),
+        ]
+    }
+
+    fn curve(&self, what: String, points: Vec<(Point, bool)>) -> Curve {
+        let line = |(method, strategy): &(String, Strategy)| CurveLine {
+            method: method.clone(),
+            samples_per_s: points.iter().map(|(point, _)| self.samples_per_s(strategy, point)).collect(),
+        };
+        Curve {
+            what,
+            today: points.iter().position(|(_, is_today)| *is_today).unwrap_or(0),
+            lines: self.methods.iter().map(line).collect(),
+            points: points.iter().map(|(point, _)| point.name.clone()).collect(),
+        }
+    }
+
+    /// As it is.
+    fn today(&self) -> Point {
+        Point {
+            name: String::new(),
+            cluster: self.ground.cluster.clone(),
+            workers: self.workers,
+            local_batch: self.profile.local_batch,
+        }
+    }
+
+    fn hosts(&self) -> usize {
+        self.ground.cluster.hosts_of(self.workers)
+    }
+
+    /// The links that limit, so many times as fast: between hosts, where there are several.
+    fn faster(&self, factor: f64) -> Option<Cluster> {
+        let mut cluster = self.ground.cluster.clone();
+        if self.hosts() > 1 {
+            return apply_changes(&cluster, self.workers, None, &[Change::Faster(factor)])
+                .ok()
+                .map(|changed| changed.0);
+        }
+        cluster.within.beta_s_per_byte = cluster.within.beta_s_per_byte.times(1.0 / factor);
+        Some(cluster)
+    }
+
+    /// Room for so many workers: on more hosts like these; or on the only host, if there is but one.
+    fn grown(&self, workers: usize) -> Option<Cluster> {
+        let mut cluster = self.ground.cluster.clone();
+        if self.hosts() == 1 {
+            cluster.workers_per_host = cluster.workers_per_host.max(workers);
+            return Some(cluster);
+        }
+        apply_changes(&cluster, self.workers, None, &[Change::Workers(workers)]).ok().map(|changed| changed.0)
+    }
+
+    /// Powers of two, and what was measured.
+    fn worker_counts(&self) -> Vec<usize> {
+        let most = GROWTH * self.workers;
+        let powers = std::iter::successors(Some(1), |count| Some(count * 2)).take_while(|count| *count <= most);
+        let mut counts: Vec<usize> = powers.chain([self.workers]).collect();
+        counts.sort_unstable();
+        counts.dedup();
+        counts
+    }
+
+    fn batches(&self) -> Vec<usize> {
+        let today = self.profile.local_batch as f64;
+        let mut batches: Vec<usize> = BATCHES.iter().map(|factor| (factor * today).round().max(1.0) as usize).collect();
+        batches.dedup();
+        batches
+    }
+
+    fn samples_per_s(&self, strategy: &Strategy, point: &Point) -> Option<f64> {
+        let profile = self.profile.for_batch(point.local_batch);
+        let cluster = self.ground.crowded(point.cluster.clone(), point.workers, &profile);
+        let job = Job { cluster: &cluster, profile: &profile, strategy, workers: point.workers, local_batch: None };
+        estimate(&job).ok().map(|prediction| prediction.samples_per_s).filter(|rate| rate.is_finite())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use paceline_plan::{NetworkModel, built_in_profile};
+    use paceline_strategy::Registry;
+
+    use super::*;
+
+    fn curves(hosts: usize, workers_per_host: usize, busy: f64) -> Vec<Curve> {
+        let cluster = Cluster::of_network(NetworkModel::TEN_GBE, hosts, workers_per_host);
+        let ground = Ground { cluster, busy };
+        let profile = built_in_profile("resnet50").expect("it is built in");
+        let methods = ["bsp-a2a", "wfbp-ps"]
+            .map(|method| (method.to_owned(), Registry::built_in().parse(method).expect("a preset")));
+        let workers = hosts * workers_per_host;
+        Subject { ground: &ground, profile: &profile, workers, methods: &methods }.curves()
+    }
+
+    #[test]
+    fn faster_links_more_workers_and_larger_batches_are_told_apart() {
+        let all = curves(2, 3, 0.0);
+        let what: Vec<&str> = all.iter().map(|curve| curve.what.as_str()).collect();
+        assert_eq!(what, ["bandwidth between hosts", "workers", "local batch"]);
+        assert_eq!(all[1].points, ["1", "2", "4", "6", "8", "16"]);
+        assert_eq!(all[2].points, ["16", "32", "64", "128", "256"]);
+        assert_eq!((all[0].points[2].as_str(), all[0].today, all[1].today, all[2].today), ("1×", 2, 3, 2));
+        for curve in &all {
+            assert_eq!(curve.lines.len(), 2);
+            // More of each of them is more throughput.
+            let bsp: Vec<f64> = curve.lines[0].samples_per_s.iter().map(|rate| rate.expect("predicted")).collect();
+            let rises = bsp.windows(2).all(|pair| pair[1] >= pair[0] * (1.0 - 1e-9)) && bsp[bsp.len() - 1] > bsp[0];
+            assert!(rises, "{}: {bsp:?}", curve.what);
+        }
+        // The same point of all three.
+        let today: Vec<f64> = all.iter().map(|curve| curve.lines[0].samples_per_s[curve.today].expect("it")).collect();
+        assert!(today.iter().all(|rate| (rate / today[0] - 1.0).abs() < 1e-9), "{today:?}");
+    }
+
+    #[test]
+    fn workers_that_share_cores_gain_little() {
+        let of = |busy: f64| -> Vec<f64> {
+            let all = curves(1, 2, busy);
+            assert_eq!((all[0].what.as_str(), all[1].points.len()), ("bandwidth within the host", 4));
+            all[1].lines[0].samples_per_s.iter().map(|rate| rate.expect("predicted")).collect()
+        };
+        // 1, 2, 4 and 8 workers; two of them fill the cores.
+        let (sharing, sleeping) = (of(0.5), of(0.0));
+        assert!(sharing[3] < 1.1 * sharing[1] && sleeping[3] > 3.0 * sleeping[1], "{sharing:?} {sleeping:?}");
+        assert_eq!(sharing[1], sleeping[1]);
+    }
+}

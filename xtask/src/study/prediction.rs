@@ -1,0 +1,113 @@
+//! Prediction: how far is what was predicted from what was measured, and what would the predictions have chosen? On emulated
+//! networks, which share a model with the simulator, and in the lab, whose links the kernel shapes, apart from each other.
+
+mod drawn;
+mod emulated;
+mod judge;
+mod lab;
+
+use serde_json::json;
+
+use super::cells::Cell;
+use super::cluster::{Bench, Group};
+use super::crossovers::{available_bytes, unfit};
+use super::report::{Findings, Table};
+use super::{Part, Place, announce};
+use crate::compare::Error;
+use drawn::Draw;
+use judge::{Outcome, Place as Where};
+
+/// The seven methods of the comparative study.
+pub const METHODS: [&str; 7] =
+    ["bsp-ps", "bsp-a2a", "wfbp-ps", "wfbp-a2a", "mg-wfbp", "bytescheduler-ps", "bytescheduler-a2a"];
+/// What chooses by itself, while it runs.
+pub const AUTO: &str = "auto";
+
+/// Something that is not measured, and why.
+pub type Skipped = (String, String);
+
+pub fn run(place: &Place) -> Result<Findings, Error> {
+    let (quick, seed) = (place.options.quick, place.options.seed);
+    eprintln!("seed {seed}");
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let runs = place.options.rounds.unwrap_or(1).max(1);
+    let mut skipped: Vec<Skipped> = Vec::new();
+    let mut fits = |group: Group| {
+        let why = unfit(&group, available_bytes(), group.estimate_s(cores, runs), place.options.case.is_some());
+        skipped.extend(why.clone().map(|why| (group.name.clone(), why)));
+        why.is_none().then_some(group)
+    };
+    let wanted = |group: &Group| place.wants(&group.name);
+    let groups: Vec<Group> = emulated::groups(quick).into_iter().filter(wanted).filter_map(&mut fits).collect();
+    let servers: Vec<Group> = emulated::servers(quick).into_iter().filter(wanted).filter_map(&mut fits).collect();
+    let draws: Vec<Draw> = Draw::all(seed, quick).into_iter().filter(|draw| place.wants(&draw.name)).collect();
+    let methods = |groups: &[Group]| groups.iter().map(|group| group.methods.len() + 1).sum::<usize>();
+    let count = runs * (methods(&groups) + methods(&servers) + draws.len() * (METHODS.len() + 2));
+    let of_groups: f64 = groups.iter().chain(&servers).map(|group| group.estimate_s(cores, runs)).sum();
+    let of_draws: f64 = draws.iter().map(|draw| draw.estimate_s(cores, runs)).sum();
+    announce(Part::Prediction, count, of_groups + of_draws);
+    let database = place.database(Part::Prediction)?;
+    let bench = Bench { program: &place.program, database: &database, scratch: &place.scratch };
+    let mut outcomes = Vec::new();
+    for (kind, groups) in [(Where::Emulated, &groups), (Where::Servers, &servers)] {
+        for group in groups {
+            let measured = group.measure(&place.program, &database, &place.scratch, runs);
+            take(kind, &group.name, measured, &mut outcomes, &mut skipped);
+        }
+    }
+    for draw in &draws {
+        let measured = draw.measure(bench, cores, runs);
+        take(Where::Drawn, &draw.name, measured, &mut outcomes, &mut skipped);
+    }
+    lab::measure(place, runs, &mut outcomes, &mut skipped)?;
+    Ok(findings(&outcomes, &skipped, seed, &draws))
+}
+
+/// Takes in what a call has measured; if it failed, the others go on.
+fn take(
+    kind: Where,
+    name: &str,
+    measured: Result<Vec<Cell>, Error>,
+    outcomes: &mut Vec<Outcome>,
+    skipped: &mut Vec<Skipped>,
+) {
+    match measured {
+        Ok(cells) => {
+            outcomes.extend(cells.iter().map(|cell| Outcome::of(kind, name, cell)));
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            skipped.push((name.to_owned(), error.to_string()));
+        }
+    }
+}
+
+fn findings(outcomes: &[Outcome], skipped: &[Skipped], seed: u64, draws: &[Draw]) -> Findings {
+    let mut tables = vec![judge::error_table(outcomes), judge::method_table(outcomes), judge::group_table(outcomes)];
+    tables.push(judge::cell_table(outcomes));
+    if !draws.is_empty() {
+        tables.push(drawn::table(draws));
+    }
+    let mut left_out = Table::new("Not measured", "", &["case", "reason"]);
+    left_out.rows = skipped.iter().map(|(case, why)| vec![case.clone(), why.clone()]).collect();
+    let unpredicted = outcomes.iter().filter_map(Outcome::gap);
+    left_out.rows.extend(unpredicted.map(|(case, why)| vec![case, why]));
+    if !left_out.rows.is_empty() {
+        tables.push(left_out);
+    }
+    Findings {
+        title: "Predicted and measured".into(),
+        text: format!(
+            "Computation is replayed. On emulated networks links are shaped in software, both are slowed by the dilation \
+             and divided out, and a prediction is made from the network and the profile before anything is run \
+             (docs/prediction.md); the emulation shares its model of links with the simulator. In the lab the kernel shapes \
+             the links to 1 Gbit/s, and a prediction is made from what the ranks measured when they met. No prediction sees \
+             an iteration of its cell. Regret is by how much what was chosen is slower than the fastest of the seven \
+             methods: `choice` is the one with the highest predicted throughput, `auto` what chose while it ran. Tensor lists \
+             and networks are drawn from the seed {seed}."
+        ),
+        targets: judge::targets(outcomes),
+        tables,
+        measured: json!({"outcomes": outcomes, "seed": seed, "drawn": draws, "skipped": skipped}),
+    }
+}

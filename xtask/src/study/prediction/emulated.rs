@@ -1,0 +1,81 @@
+//! The study's models on emulated networks.
+
+use super::super::cluster::Group;
+use super::{AUTO, METHODS};
+
+const MODELS: [&str; 3] = ["resnet50", "bert-base", "bert-large"];
+const NETWORKS: [&str; 2] = ["10GbE", "100GbIB"];
+const WORKERS: [usize; 4] = [1, 2, 4, 8];
+/// Four hosts of two: one worker, one host, and several.
+const HOSTS: usize = 4;
+const WORKERS_PER_HOST: usize = 2;
+
+/// Shards beside six workers, one on each host.
+const SHARDS: [&str; 5] = [
+    "schedule=wfbp,arch=ps:1",
+    "schedule=wfbp,arch=ps:2",
+    "schedule=wfbp,arch=ps:3",
+    "schedule=wfbp,arch=ps:4",
+    "schedule=wfbp,arch=ps:6",
+];
+
+/// Every model, network and number of workers by itself: fewer workers need less dilation. With `quick` the smallest.
+pub fn groups(quick: bool) -> Vec<Group> {
+    if quick {
+        return vec![group("resnet50", "10GbE", 2, vec!["bsp-a2a", "wfbp-a2a", "wfbp-ps"])];
+    }
+    let methods = || METHODS.into_iter().chain([AUTO]).collect();
+    let of_model = |model| NETWORKS.into_iter().map(move |network| (model, network));
+    let places = MODELS.into_iter().flat_map(of_model);
+    places.flat_map(|(model, network)| WORKERS.map(|workers| group(model, network, workers, methods()))).collect()
+}
+
+/// How many servers are best?
+pub fn servers(quick: bool) -> Vec<Group> {
+    let group = |model: &'static str, network: &'static str| Group {
+        name: format!("servers-{model}-6-{network}"),
+        hosts: 6,
+        workers_per_host: 1,
+        ..group(model, network, 6, SHARDS.to_vec())
+    };
+    if quick { Vec::new() } else { NETWORKS.map(|network| group("resnet50", network)).into() }
+}
+
+fn group(model: &'static str, network: &'static str, workers: usize, methods: Vec<&'static str>) -> Group {
+    Group {
+        name: format!("predicted-{model}-{workers}-{network}"),
+        model,
+        network,
+        hosts: HOSTS,
+        workers_per_host: WORKERS_PER_HOST,
+        workers: vec![workers],
+        methods,
+        warm_up: 1,
+        iterations: 5,
+        runs: 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_that_is_asked_for_is_there_once() {
+        let groups = groups(false);
+        assert_eq!(groups.len(), MODELS.len() * NETWORKS.len() * WORKERS.len());
+        let names: Vec<&String> = groups.iter().map(|group| &group.name).collect();
+        assert!(names.iter().enumerate().all(|(place, name)| !names[..place].contains(name)));
+        for group in &groups {
+            assert!(METHODS.iter().all(|method| group.methods.contains(method)) && group.methods.contains(&AUTO));
+            assert!(group.workers[0] <= group.hosts * group.workers_per_host);
+        }
+        for group in servers(false) {
+            assert_eq!(
+                (group.methods.len(), group.hosts * group.workers_per_host, &group.workers[..]),
+                (5, 6, &[6][..])
+            );
+        }
+        assert!(servers(true).is_empty() && super::groups(true).len() == 1);
+    }
+}

@@ -1,0 +1,371 @@
+//! What predictions are worth: errors, and what it costs to do what they say. Pure.
+
+use serde::Serialize;
+
+use super::super::cells::Cell;
+use super::super::report::{Table, Target, percent};
+use super::{AUTO, METHODS};
+use crate::compare::statistics::median;
+
+/// Where a cell was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    /// The study's models on emulated networks.
+    Emulated,
+    /// Tensor lists and networks at random.
+    Drawn,
+    /// Several numbers of servers, on emulated networks.
+    Servers,
+    /// Links that the kernel shapes.
+    Lab,
+}
+
+/// A cell: what was predicted, and what came out.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// Where.
+    pub place: Place,
+    /// Which methods it is compared with: those of the same name.
+    pub group: String,
+    /// How many.
+    pub workers: usize,
+    /// As it was asked for.
+    pub method: String,
+    /// Samples per second. None: no run counted.
+    pub measured: Option<f64>,
+    /// Samples per second. None: it could not be predicted.
+    pub predicted: Option<f64>,
+    /// What is missing, and why.
+    pub missing: Vec<String>,
+}
+
+/// What is demanded: of the median error, and of regret.
+const ERROR_MAX: f64 = 0.05;
+const REGRET_MAX: f64 = 0.02;
+
+impl Place {
+    const ALL: [Place; 4] = [Place::Emulated, Place::Drawn, Place::Servers, Place::Lab];
+
+    fn name(self) -> &'static str {
+        match self {
+            Place::Emulated => "emulated networks",
+            Place::Drawn => "drawn cases, emulated",
+            Place::Servers => "numbers of servers, emulated",
+            Place::Lab => "lab, 1 Gbit/s by the kernel",
+        }
+    }
+}
+
+impl Outcome {
+    /// Of a cell that `paceline bench` has measured.
+    pub fn of(place: Place, group: &str, cell: &Cell) -> Outcome {
+        let unpredicted = cell.not_predicted.iter().map(|why| format!("no prediction: {why}"));
+        Outcome {
+            place,
+            group: group.to_owned(),
+            workers: cell.workers,
+            method: cell.method.clone(),
+            measured: cell.samples_per_s,
+            predicted: cell.predicted,
+            missing: cell.failures.iter().cloned().chain(unpredicted).collect(),
+        }
+    }
+
+    /// Predicted over measured, less 1.
+    pub fn error(&self) -> Option<f64> {
+        Some(self.predicted? / self.measured? - 1.0)
+    }
+
+    /// What it is called and what is missing, if it says nothing.
+    pub fn gap(&self) -> Option<(String, String)> {
+        let name = format!("{}, {}", self.group, self.method);
+        self.error().is_none().then(|| (name, self.missing.join("; ")))
+    }
+}
+
+/// What was measured and predicted of the methods of a group.
+struct Group<'a> {
+    name: &'a str,
+    place: Place,
+    workers: usize,
+    cells: Vec<&'a Outcome>,
+}
+
+/// The groups in the order in which they were measured.
+fn groups(outcomes: &[Outcome]) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for outcome in outcomes {
+        let same = |group: &&mut Group<'_>| group.name == outcome.group && group.place == outcome.place;
+        match groups.iter_mut().find(same) {
+            Some(group) => group.cells.push(outcome),
+            None => groups.push(Group {
+                name: &outcome.group,
+                place: outcome.place,
+                workers: outcome.workers,
+                cells: vec![outcome],
+            }),
+        }
+    }
+    groups
+}
+
+impl<'a> Group<'a> {
+    /// Those among which a choice is made: what chooses by itself is none of them.
+    fn fixed(&self) -> impl Iterator<Item = &'a Outcome> {
+        self.cells.iter().copied().filter(|outcome| outcome.method != AUTO && outcome.measured.is_some())
+    }
+
+    /// The fastest one, as measured.
+    fn fastest(&self) -> Option<&'a Outcome> {
+        best(self.fixed(), |outcome| outcome.measured)
+    }
+
+    /// The one with the highest predicted throughput. None where one was not predicted, or there is no choice.
+    fn choice(&self) -> Option<&'a Outcome> {
+        let choices = self.fixed().count() > 1 && self.fixed().all(|outcome| outcome.predicted.is_some());
+        best(self.fixed(), |outcome| outcome.predicted).filter(|_| choices)
+    }
+
+    /// By how much this one is slower than the fastest; below 0 if it is faster.
+    fn regret(&self, chosen: &Outcome) -> Option<f64> {
+        Some(1.0 - chosen.measured? / self.fastest()?.measured?)
+    }
+
+    fn of_choice(&self) -> Option<f64> {
+        self.regret(self.choice()?)
+    }
+
+    fn of_auto(&self) -> Option<f64> {
+        self.regret(self.cells.iter().find(|outcome| outcome.method == AUTO)?)
+    }
+
+    fn of_method(&self, method: &str) -> Option<f64> {
+        self.regret(self.cells.iter().find(|outcome| outcome.method == method)?)
+    }
+}
+
+fn best<'a>(
+    outcomes: impl Iterator<Item = &'a Outcome>,
+    rate: impl Fn(&Outcome) -> Option<f64>,
+) -> Option<&'a Outcome> {
+    outcomes.reduce(|best, other| if rate(other) > rate(best) { other } else { best })
+}
+
+/// What is demanded.
+pub fn targets(outcomes: &[Outcome]) -> Vec<Target> {
+    let mut targets = Vec::new();
+    for place in Place::ALL {
+        let errors = errors(outcomes, |outcome| outcome.place == place);
+        let found = (!errors.is_empty()).then(|| median(&errors));
+        targets.push(Target::at_most(place.name(), "median error", ERROR_MAX, found));
+    }
+    let groups: Vec<Group<'_>> = groups(outcomes).into_iter().filter(|group| group.workers > 1).collect();
+    for group in &groups {
+        let case = |what: &str| format!("{what} in {}", group.name);
+        targets.push(Target::at_most(case("choice"), "regret", REGRET_MAX, group.of_choice()));
+        if group.cells.iter().any(|outcome| outcome.method == AUTO) {
+            targets.push(Target::at_most(case(AUTO), "regret", REGRET_MAX, group.of_auto()));
+        }
+    }
+    targets.push(on_average(&groups, "choice", |group| group.of_choice()));
+    targets.push(on_average(&groups, AUTO, |group| group.of_auto()));
+    targets
+}
+
+/// Is the mean regret of what chooses below that of every method that stays the same? Over the groups that have all of them.
+fn on_average(groups: &[Group<'_>], chooser: &str, of: fn(&Group<'_>) -> Option<f64>) -> Target {
+    let mut rows: Vec<(f64, Vec<f64>)> = Vec::new();
+    for group in groups {
+        let fixed: Option<Vec<f64>> = METHODS.iter().map(|method| group.of_method(method)).collect();
+        rows.extend(of(group).zip(fixed));
+    }
+    let count = rows.len() as f64;
+    let chosen = rows.iter().map(|row| row.0).sum::<f64>() / count;
+    let mean = |method: usize| rows.iter().map(|row| row.1[method]).sum::<f64>() / count;
+    let fixed = (0..METHODS.len()).map(|method| (METHODS[method], mean(method)));
+    let least = fixed.reduce(|best, other| if other.1 < best.1 { other } else { best });
+    let (case, demanded) = (format!("{chooser}, mean over groups"), "less regret than any fixed method".to_owned());
+    match least.filter(|_| !rows.is_empty()) {
+        None => Target { case, demanded, found: "not measured".to_owned(), met: None },
+        Some((method, regret)) => Target {
+            case,
+            demanded,
+            found: format!(
+                "{:.2} %, and the best fixed one, {method}, {:.2} % ({} groups)",
+                100.0 * chosen,
+                100.0 * regret,
+                rows.len()
+            ),
+            met: Some(chosen < regret),
+        },
+    }
+}
+
+/// The sizes of the errors of some outcomes.
+fn errors(outcomes: &[Outcome], wanted: impl Fn(&Outcome) -> bool) -> Vec<f64> {
+    outcomes.iter().filter(|outcome| wanted(outcome)).filter_map(Outcome::error).map(f64::abs).collect()
+}
+
+/// By place.
+pub fn error_table(outcomes: &[Outcome]) -> Table {
+    let mut table = Table::new(
+        "Errors",
+        "Of samples/s, predicted over measured less 1, without signs.",
+        &["where", "cells", "median", "90 % within", "largest"],
+    );
+    for place in Place::ALL {
+        let of = errors(outcomes, |outcome| outcome.place == place);
+        if !of.is_empty() {
+            table.rows.push(error_row(place.name(), of));
+        }
+    }
+    table
+}
+
+/// By method, and by number of workers.
+pub fn method_table(outcomes: &[Outcome]) -> Table {
+    let columns = ["method or workers", "cells", "median", "90 % within", "largest"];
+    let mut table = Table::new("Errors by method and by workers", "", &columns);
+    let mut methods: Vec<&String> = Vec::new();
+    let mut workers: Vec<usize> = Vec::new();
+    for outcome in outcomes.iter().filter(|outcome| outcome.error().is_some()) {
+        if !methods.contains(&&outcome.method) {
+            methods.push(&outcome.method);
+        }
+        workers.push(outcome.workers);
+    }
+    workers.sort_unstable();
+    workers.dedup();
+    for method in methods {
+        table.rows.push(error_row(method, errors(outcomes, |outcome| outcome.method == *method)));
+    }
+    for count in workers {
+        let s = if count == 1 { "" } else { "s" };
+        let of = errors(outcomes, |outcome| outcome.workers == count);
+        table.rows.push(error_row(&format!("{count} worker{s}"), of));
+    }
+    table
+}
+
+fn error_row(name: &str, mut errors: Vec<f64>) -> Vec<String> {
+    errors.sort_by(f64::total_cmp);
+    let ninetieth = errors.get((errors.len() * 9).div_ceil(10).saturating_sub(1)).copied();
+    vec![
+        name.to_owned(),
+        errors.len().to_string(),
+        percent(Some(median(&errors))),
+        percent(ninetieth),
+        percent(errors.last().copied()),
+    ]
+}
+
+/// What was chosen in each group, and what that cost.
+pub fn group_table(outcomes: &[Outcome]) -> Table {
+    let columns = ["group", "fastest, measured", "choice", "regret", "auto, regret"];
+    let mut table = Table::new("Choices", "", &columns);
+    let method = |outcome: Option<&Outcome>| outcome.map_or_else(|| "–".to_owned(), |outcome| outcome.method.clone());
+    table.rows.extend(groups(outcomes).iter().filter(|group| group.workers > 1).map(|group| {
+        vec![
+            group.name.to_owned(),
+            method(group.fastest()),
+            method(group.choice()),
+            percent(group.of_choice()),
+            percent(group.of_auto()),
+        ]
+    }));
+    table
+}
+
+/// Everything.
+pub fn cell_table(outcomes: &[Outcome]) -> Table {
+    let columns = ["group", "method", "predicted, samples/s", "measured", "off", ""];
+    let mut table = Table::new("Cells", "", &columns);
+    let rate = |rate: Option<f64>| rate.map_or_else(|| "–".to_owned(), |rate| format!("{rate:.1}"));
+    table.rows.extend(outcomes.iter().map(|outcome| {
+        vec![
+            outcome.group.clone(),
+            outcome.method.clone(),
+            rate(outcome.predicted),
+            rate(outcome.measured),
+            percent(outcome.error()),
+            outcome.missing.join("; "),
+        ]
+    }));
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(group: &str, method: &str, predicted: f64, measured: f64) -> Outcome {
+        Outcome {
+            place: Place::Emulated,
+            group: group.to_owned(),
+            workers: 8,
+            method: method.to_owned(),
+            measured: Some(measured),
+            predicted: Some(predicted),
+            missing: Vec::new(),
+        }
+    }
+
+    /// In each group the seven methods, of which one is fast; and `auto`, which is 1 % slower than that.
+    fn two_groups() -> Vec<Outcome> {
+        let of = |group: &str, fast: usize| -> Vec<Outcome> {
+            let rate = |method: usize| if method == fast { 100.0 } else { 80.0 };
+            let fixed =
+                (0..METHODS.len()).map(|method| outcome(group, METHODS[method], 1.04 * rate(method), rate(method)));
+            fixed.chain([outcome(group, AUTO, 99.0, 99.0)]).collect()
+        };
+        [of("a", 0), of("b", 1)].concat()
+    }
+
+    fn target<'a>(targets: &'a [Target], case: &str) -> &'a Target {
+        targets.iter().find(|target| target.case == case).expect("there is such a case")
+    }
+
+    #[test]
+    fn what_chooses_beats_what_stays_the_same() {
+        let targets = targets(&two_groups());
+        assert_eq!(target(&targets, "emulated networks").met, Some(true));
+        assert_eq!(target(&targets, "lab, 1 Gbit/s by the kernel").met, None, "nothing was measured there");
+        for case in ["choice in a", "auto in b", "choice, mean over groups", "auto, mean over groups"] {
+            assert_eq!(target(&targets, case).met, Some(true), "{case}");
+        }
+        assert!(
+            target(&targets, "auto, mean over groups")
+                .found
+                .starts_with("1.00 %, and the best fixed one, bsp-ps, 10.00 %")
+        );
+    }
+
+    #[test]
+    fn a_wrong_choice_costs_what_it_was_measured_to_cost() {
+        let mut outcomes = two_groups();
+        outcomes[2].predicted = Some(500.0);
+        let groups = groups(&outcomes);
+        assert_eq!(groups[0].choice().map(|outcome| outcome.method.as_str()), Some(METHODS[2]));
+        assert!((groups[0].of_choice().expect("a regret") - 0.2).abs() < 1e-12);
+        assert_eq!(target(&targets(&outcomes), "choice in a").met, Some(false));
+        // Whoever could not be predicted may be the best one.
+        outcomes[2].predicted = None;
+        assert!(super::groups(&outcomes)[0].choice().is_none());
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let cell = Cell {
+            failures: vec!["run 1: late".to_owned()],
+            samples_per_s: None,
+            ..super::super::super::cells::samples::cell("m", "n", 2, "ddp", 1.0)
+        };
+        let outcome = Outcome::of(Place::Drawn, "g", &cell);
+        assert_eq!(outcome.gap(), Some(("g, ddp".to_owned(), "run 1: late".to_owned())));
+        assert_eq!(error_row("x", vec![0.3, 0.1, 0.2])[2..], ["20.0 %", "30.0 %", "30.0 %"]);
+        assert!(two_groups().iter().all(|outcome| outcome.gap().is_none()));
+        assert_eq!(method_table(&two_groups()).rows.len(), METHODS.len() + 2);
+        assert_eq!((group_table(&two_groups()).rows.len(), cell_table(&two_groups()).rows.len()), (2, 16));
+    }
+}

@@ -1,0 +1,267 @@
+//! The same in the lab: one worker on each host, links that the kernel shapes to 1 Gbit/s.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use paceline_cli::worlds::{Seen, predict_replay};
+use serde::{Deserialize, Serialize};
+use xtask::lab::Lab;
+
+use super::super::Place as Study;
+use super::super::measured::Measured;
+use super::super::tensors::Model;
+use super::super::workload::{Computation, Workload};
+use super::super::worlds::{Effort, Worlds, cell};
+use super::judge::{Outcome, Place};
+use super::{METHODS, Skipped};
+use crate::compare::Error;
+use crate::compare::statistics::median;
+
+const HOSTS: [usize; 3] = [2, 4, 8];
+const MODELS: [Model; 3] = [Model::MobileNetV2, Model::ResNet50, Model::BertBase];
+/// Communication at line rate takes as long as forward and backward together.
+const COMPUTATION: Computation = Computation::Both(1.0);
+const EFFORT: Effort = Effort { warm_up: 1, iterations: 5 };
+const QUICK: Effort = Effort { warm_up: 1, iterations: 2 };
+/// A model on so many hosts that takes longer is left out, unless `--case` names it.
+const LONGEST_S: f64 = 900.0;
+
+/// A finished run, as it is kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Run {
+    case: String,
+    method: String,
+    round: usize,
+    /// Of the profile that was replayed.
+    fingerprint: String,
+    /// Samples per second of all workers: by the median iteration, and predicted.
+    measured: f64,
+    predicted: Option<f64>,
+    /// Why it was not predicted.
+    why: Option<String>,
+}
+
+/// Measures what was not measured yet by this program. Where there is no lab, says so and goes on.
+///
+/// # Errors
+/// Finished runs cannot be kept.
+pub fn measure(
+    place: &Study,
+    rounds: usize,
+    outcomes: &mut Vec<Outcome>,
+    skipped: &mut Vec<Skipped>,
+) -> Result<(), Error> {
+    let quick = place.options.quick;
+    let mut cases: Vec<(usize, Model)> =
+        HOSTS.into_iter().flat_map(|hosts| MODELS.map(|model| (hosts, model))).collect();
+    if quick {
+        cases = vec![(2, Model::MobileNetV2)];
+    }
+    cases.retain(|&(hosts, model)| place.wants(&name(hosts, model)));
+    if cases.is_empty() {
+        return Ok(());
+    }
+    if let Err(error) = Lab::permitted() {
+        skipped.extend(cases.iter().map(|&(hosts, model)| (name(hosts, model), error.to_string())));
+        eprintln!("no lab: {error}");
+        return Ok(());
+    }
+    let mut kept = Kept::open(place.scratch.join(format!("prediction-lab-{}.jsonl", place.program_fingerprint()?)))?;
+    for hosts in HOSTS {
+        let here: Vec<Model> = cases.iter().filter(|case| case.0 == hosts).map(|case| case.1).collect();
+        if here.is_empty() {
+            continue;
+        }
+        let worlds = match place.worlds_of(hosts) {
+            Ok(worlds) => worlds,
+            Err(error) => {
+                skipped.extend(here.iter().map(|&model| (name(hosts, model), error.to_string())));
+                continue;
+            }
+        };
+        for model in here {
+            let workload = place.workload_for(model, COMPUTATION, hosts)?;
+            let case = Case { name: name(hosts, model), worlds: &worlds, workload: &workload, effort: effort(quick) };
+            let seconds = case.estimate_s(rounds);
+            if seconds > LONGEST_S && place.options.case.is_none() {
+                let minutes = (seconds / 60.0).ceil();
+                let why = format!("it takes about {minutes:.0} minutes; `--case {}` measures it", case.name);
+                skipped.push((case.name, why));
+                continue;
+            }
+            eprintln!("  {}: about {:.0} minutes", case.name, (seconds / 60.0).ceil());
+            case.measure(rounds, &mut kept, outcomes)?;
+        }
+    }
+    Ok(())
+}
+
+fn name(hosts: usize, model: Model) -> String {
+    format!("lab-{}-{hosts}", model.name())
+}
+
+fn effort(quick: bool) -> Effort {
+    if quick { QUICK } else { EFFORT }
+}
+
+/// A model on so many hosts.
+struct Case<'a> {
+    name: String,
+    worlds: &'a Worlds,
+    workload: &'a Workload,
+    effort: Effort,
+}
+
+impl Case<'_> {
+    /// Seconds that it takes, about: as if nothing overlapped.
+    fn estimate_s(&self, rounds: usize) -> f64 {
+        let iteration_s = self.workload.compute_s() + self.workload.line_s;
+        (rounds * METHODS.len()) as f64 * (Effort::START_S + self.effort.seconds(iteration_s))
+    }
+
+    /// In turns: whoever disturbs the machine for a minute disturbs one round of each method.
+    fn measure(&self, rounds: usize, kept: &mut Kept, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
+        let mut failures: Vec<(&str, String)> = Vec::new();
+        for round in 1..=rounds {
+            for method in METHODS {
+                if kept.find(&self.name, method, &self.workload.fingerprint).any(|run| run.round == round) {
+                    continue;
+                }
+                eprintln!("{}: round {round} of {rounds}: {method}", self.name);
+                match self.worlds.ours(method, self.workload, self.effort) {
+                    Ok(measured) => kept.keep(self.run(method, round, &measured)?)?,
+                    Err(error) => failures.push((method, format!("round {round}: {error}"))),
+                }
+            }
+        }
+        for method in METHODS {
+            let runs: Vec<&Run> = kept.find(&self.name, method, &self.workload.fingerprint).collect();
+            let failed = failures.iter().filter(|(of, _)| *of == method).map(|(_, why)| why.clone());
+            outcomes.push(self.outcome(method, &runs, failed.collect()));
+        }
+        Ok(())
+    }
+
+    /// One run, with what was to be expected from what its ranks measured when they met.
+    fn run(&self, method: &str, round: usize, measured: &Measured) -> Result<Run, Error> {
+        let workers = self.worlds.workers();
+        let cell = cell(method, self.workload, workers)?;
+        let profile = &self.workload.profile;
+        let points = measured.inputs.communication.as_ref().map(|costs| costs.points.clone());
+        let seen = measured.links.map(|links| Seen { links, operations: points.unwrap_or_default() });
+        let predicted = match seen {
+            Some(seen) => predict_replay(&cell, profile, workers, &[seen]),
+            None => Err("its ranks did not say what their links cost".to_owned()),
+        };
+        let samples = (workers * profile.local_batch) as f64;
+        Ok(Run {
+            case: self.name.clone(),
+            method: method.to_owned(),
+            round,
+            fingerprint: self.workload.fingerprint.clone(),
+            measured: samples / measured.median_s(),
+            why: predicted.as_ref().err().cloned(),
+            predicted: predicted.ok().map(|predicted| predicted.samples_per_s),
+        })
+    }
+
+    /// Medians over the rounds.
+    fn outcome(&self, method: &str, runs: &[&Run], failures: Vec<String>) -> Outcome {
+        let of = |value: &dyn Fn(&Run) -> Option<f64>| {
+            let values: Vec<f64> = runs.iter().filter_map(|run| value(run)).collect();
+            (!values.is_empty()).then(|| median(&values))
+        };
+        let unpredicted = runs.iter().filter_map(|run| run.why.as_ref()).map(|why| format!("no prediction: {why}"));
+        Outcome {
+            place: Place::Lab,
+            group: self.name.clone(),
+            workers: self.worlds.workers(),
+            method: method.to_owned(),
+            measured: of(&|run| Some(run.measured)),
+            predicted: of(&|run| run.predicted),
+            missing: failures.into_iter().chain(unpredicted).collect(),
+        }
+    }
+}
+
+/// Finished runs, a line each, on the disk as soon as they have ended.
+struct Kept {
+    path: PathBuf,
+    file: File,
+    runs: Vec<Run>,
+}
+
+impl Kept {
+    fn open(path: PathBuf) -> Result<Kept, Error> {
+        let failed = |error: std::io::Error| Error::from(format!("{}: {error}", path.display()));
+        let runs = read(&path);
+        let mut file = File::options().create(true).append(true).open(&path).map_err(failed)?;
+        // Behind a line that was not ended.
+        file.write_all(b"\n").map_err(failed)?;
+        Ok(Kept { path, file, runs })
+    }
+
+    fn keep(&mut self, run: Run) -> Result<(), Error> {
+        let line = serde_json::to_string(&run).map_err(|error| error.to_string())? + "\n";
+        let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data());
+        written.map_err(|error| format!("{}: {error}", self.path.display()))?;
+        self.runs.push(run);
+        Ok(())
+    }
+
+    fn find<'a>(&'a self, case: &'a str, method: &'a str, fingerprint: &'a str) -> impl Iterator<Item = &'a Run> {
+        let same = move |run: &&Run| run.case == case && run.method == method && run.fingerprint == fingerprint;
+        self.runs.iter().filter(same)
+    }
+}
+
+/// What a call before has finished. A line that it could not end, because it was killed, is none.
+fn read(path: &Path) -> Vec<Run> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use paceline_strategy::Registry;
+
+    use super::*;
+
+    fn run(round: usize) -> Run {
+        Run {
+            case: "lab-resnet50-4".to_owned(),
+            method: "mg-wfbp".to_owned(),
+            round,
+            fingerprint: "f".to_owned(),
+            measured: 1.0 / 3.0,
+            predicted: Some(0.3),
+            why: None,
+        }
+    }
+
+    #[test]
+    fn finished_runs_are_found_again_and_torn_lines_are_not() {
+        let path = std::env::temp_dir().join(format!("xtask-prediction-{}.jsonl", std::process::id()));
+        let _ = fs::remove_file(&path);
+        let mut kept = Kept::open(path.clone()).expect("a file");
+        kept.keep(run(1)).expect("kept");
+        kept.keep(run(2)).expect("kept");
+        drop(kept);
+        let torn = fs::read_to_string(&path).expect("the file") + "{\"case\": \"lab-re";
+        fs::write(&path, torn).expect("written");
+        let mut again = Kept::open(path.clone()).expect("the same file");
+        again.keep(run(3)).expect("kept");
+        let last = read(&path).pop();
+        fs::remove_file(&path).expect("it is there");
+        assert_eq!((&again.runs[..], last), (&[run(1), run(2), run(3)][..], Some(run(3))));
+        assert_eq!(again.find("lab-resnet50-4", "mg-wfbp", "f").count(), 3);
+        assert_eq!(again.find("lab-resnet50-4", "mg-wfbp", "of another profile").count(), 0);
+    }
+
+    #[test]
+    fn the_methods_of_the_lab_can_all_be_named() {
+        let grammar = Registry::built_in();
+        assert!(METHODS.iter().all(|method| grammar.parse(method).is_ok()));
+    }
+}
