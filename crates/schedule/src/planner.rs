@@ -33,11 +33,15 @@ impl Schedulers {
             let planned = self.names().collect();
             return Err(ScheduleError::NoPlanner { schedule: call.to_string(), planned });
         };
-        lay_out(strategy, &scheduler.schedule(call, workload)?, workload)
+        let schedule = scheduler.schedule(call, workload)?;
+        // Each server has an interface of its own to keep busy.
+        let shards = strategy.servers(workload.workers, workload.hosts).map_or(1, |servers| servers.shards.max(1));
+        let credit_bytes = schedule.credit_bytes.map(|bytes| bytes.saturating_mul(shards as u64));
+        lay_out(strategy, &Schedule { credit_bytes, ..schedule }, workload)
     }
 }
 
-/// The plan of a schedule that somebody else has made, under the arch of a strategy. It has version 1. As
+/// The plan of a schedule that somebody else has made (its credit is that of all servers together), under the arch of a strategy. It has version 1. As
 /// [`Schedulers::plan`], without the scheduler.
 ///
 /// # Errors

@@ -69,7 +69,8 @@ pub struct Schedule {
     pub cuts: Vec<usize>,
     /// Buckets are cut into partitions of at most so many bytes.
     pub partition_bytes: Option<u64>,
-    /// At most so many bytes are in flight.
+    /// At most so many bytes are in flight; what a [`Scheduler`](crate::Scheduler) says is for each server where there are
+    /// servers, as every one is a channel of its own.
     pub credit_bytes: Option<u64>,
     /// Does a layer's next forward pass start as soon as its own parameters have arrived?
     pub forward_overlap: bool,

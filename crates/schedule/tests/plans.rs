@@ -107,6 +107,16 @@ fn bytescheduler_sends_first_what_forward_needs_first() {
     assert!(plan.partitions().all(|(_, part)| part.shard.is_none()));
 }
 
+/// Four partitions on their way to one server leave the others idle.
+#[test]
+fn every_server_has_a_credit() {
+    let credit = |strategy: &str| plan_of(strategy, &[4096; 8]).credit_bytes;
+    assert_eq!(credit("schedule=bytescheduler:4KiB:16KiB"), Some(16 << 10));
+    assert_eq!(credit("schedule=bytescheduler:4KiB:16KiB,arch=ps:1"), Some(16 << 10));
+    assert_eq!(credit("schedule=bytescheduler:4KiB:16KiB,arch=ps:3"), Some(48 << 10));
+    assert_eq!(credit("wfbp-ps"), None);
+}
+
 /// The study's: the plan of wait-free backpropagation, and priorities that only servers see.
 #[test]
 fn the_weaker_bytescheduler_orders_on_servers_only() {
