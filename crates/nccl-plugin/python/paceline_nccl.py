@@ -1,13 +1,18 @@
 """Policies for libnccl-tuner-paceline.so, and what calls took, from the process that trains.
 
-    import paceline_nccl, torch.distributed as dist
+    import datetime, paceline_nccl, torch, torch.distributed as dist
+
+    # Not NCCL's: under two policies a collective of NCCL's hangs, and could not say so.
+    control = dist.new_group(backend="gloo", timeout=datetime.timedelta(seconds=60))
+
+    def exchange(value):
+        values = [None] * dist.get_world_size()
+        dist.all_gather_object(values, value, group=control)
+        return values
 
     tuner = paceline_nccl.Tuner("/opt/paceline/libnccl-tuner-paceline.so")
-    tuner.prepare(text)                      # on every rank: raises PolicyError with the reason
-    same = agree(tuner.prepared_fingerprint) # a collective of yours: is it the same everywhere?
-    if same:
-        tuner.activate(version)              # on every rank, at the end of an iteration, nothing under way
-        dist.barrier()
+    # On every rank, at the end of an iteration. PolicyError on all ranks alike: the job goes on, as it says.
+    paceline_nccl.agree_and_activate(tuner, text, exchange, torch.cuda.synchronize)
 
 NCCL must have loaded the same file (NCCL_TUNER_PLUGIN, NCCL_PROFILER_PLUGIN): one library in a process has one policy.
 Only the standard library is needed.
@@ -15,11 +20,11 @@ Only the standard library is needed.
 
 import ctypes
 
-_INTERFACE = 1
+_INTERFACE = 2
 
 
 class PolicyError(ValueError):
-    """The policy was refused; nothing has changed."""
+    """The policy was refused, or the ranks do not agree."""
 
 
 class Sample(ctypes.Structure):
@@ -27,11 +32,14 @@ class Sample(ctypes.Structure):
 
     _fields_ = [
         ("communicator", ctypes.c_uint64),
+        ("instance", ctypes.c_uint64),
         ("sequence", ctypes.c_uint64),
         ("bytes", ctypes.c_uint64),
         ("longest_ns", ctypes.c_uint64),
         ("span_ns", ctypes.c_uint64),
         ("rank", ctypes.c_int32),
+        ("ranks", ctypes.c_uint32),
+        ("hosts", ctypes.c_uint32),
         ("function", ctypes.c_int32),
         ("algorithm", ctypes.c_int32),
         ("protocol", ctypes.c_int32),
@@ -50,13 +58,16 @@ class Tuner:
             "paceline_nccl_interface": (ctypes.c_uint32, []),
             "paceline_nccl_policy_prepare": (ctypes.c_int, [ctypes.c_char_p, size, ctypes.c_char_p, size]),
             "paceline_nccl_policy_activate": (ctypes.c_int, [number]),
+            "paceline_nccl_policy_discard": (None, []),
             "paceline_nccl_policy_clear": (None, []),
             "paceline_nccl_policy_version": (number, []),
             "paceline_nccl_policy_fingerprint": (number, []),
+            "paceline_nccl_prepared_version": (number, []),
             "paceline_nccl_prepared_fingerprint": (number, []),
             "paceline_nccl_decisions": (None, [ctypes.POINTER(number), ctypes.POINTER(number)]),
-            "paceline_nccl_record": (None, [ctypes.c_int]),
+            "paceline_nccl_record": (ctypes.c_int, [ctypes.c_int]),
             "paceline_nccl_samples": (size, [ctypes.POINTER(Sample), size]),
+            "paceline_nccl_samples_lost": (number, []),
         }
         for name, (result, arguments) in signatures.items():
             function = getattr(library, name)
@@ -66,16 +77,20 @@ class Tuner:
             raise OSError(f"{path} has interface {found}, this module {_INTERFACE}: take both from one Paceline")
 
     def prepare(self, text):
-        """Checks a policy and keeps it for `activate`."""
+        """Checks a policy and keeps it for `activate`, in place of the one that was prepared before."""
         data = text.encode()
         message = ctypes.create_string_buffer(1024)
         if self._library.paceline_nccl_policy_prepare(data, len(data), message, len(message)) != 0:
             raise PolicyError(message.value.decode(errors="replace"))
 
-    def activate(self, version):
-        """Lets the prepared policy decide, on all ranks together."""
-        if self._library.paceline_nccl_policy_activate(version) != 0:
-            raise PolicyError(f"no policy of version {version} is prepared")
+    def activate(self, fingerprint):
+        """Lets the prepared policy decide, on all ranks together; `agree_and_activate` does it so."""
+        if self._library.paceline_nccl_policy_activate(fingerprint) != 0:
+            raise PolicyError(f"no policy with the fingerprint {fingerprint:016x} is prepared")
+
+    def discard(self):
+        """Forgets the prepared policy."""
+        self._library.paceline_nccl_policy_discard()
 
     def clear(self):
         """Leaves everything to NCCL, on all ranks together."""
@@ -92,6 +107,11 @@ class Tuner:
         return self._library.paceline_nccl_policy_fingerprint()
 
     @property
+    def prepared_version(self):
+        """Of the policy that is prepared, or 0."""
+        return self._library.paceline_nccl_prepared_version()
+
+    @property
     def prepared_fingerprint(self):
         """Of the policy that is prepared, or 0."""
         return self._library.paceline_nccl_prepared_fingerprint()
@@ -103,10 +123,74 @@ class Tuner:
         return asked.value, answered.value
 
     def record(self, wanted):
-        """Switches recording on or off."""
-        self._library.paceline_nccl_record(int(bool(wanted)))
+        """Switches recording on or off. False: NCCL has no communicator with this profiler yet; it holds from then on."""
+        return self._library.paceline_nccl_record(int(bool(wanted))) == 0
 
     def samples(self):
         """Fetches what was recorded since the last time."""
         samples = (Sample * 1024)()
         return list(samples[: self._library.paceline_nccl_samples(samples, len(samples))])
+
+    def samples_lost(self):
+        """How many collectives were recorded and became no sample."""
+        return self._library.paceline_nccl_samples_lost()
+
+
+def agree_and_activate(tuner, text, exchange, finish_calls=None):
+    """Lets a policy decide on all ranks, or on none. Every rank calls it, at the end of an iteration, whatever it has:
+    `tuner` is None on one that could not open the library.
+
+    `exchange(value)` gives each rank the values of all, in one order; it must not go over NCCL, and should have a time limit.
+    `finish_calls()` returns when no call of NCCL's is under way on this rank. Both are called on every rank equally often.
+
+    Returns the fingerprint. PolicyError, on all ranks alike: where nobody could switch, the policy before it goes on; where only
+    some could, all have gone back to NCCL's own choices. Whatever `exchange` raises is passed on, after which the ranks may
+    differ: nothing of NCCL's may be called any more.
+    """
+    mine = _prepared(tuner, text, finish_calls)
+    try:
+        offers = exchange(mine)
+    except BaseException:
+        _discard(tuner)
+        raise
+    fingerprint = offers[0][0]
+    if any(offer[0] == 0 or offer[0] != fingerprint for offer in offers):
+        _discard(tuner)
+        raise PolicyError("the policy stays as it is: " + _differences(offers))
+    answers = exchange(_activated(tuner, fingerprint))
+    if any(answer[0] != fingerprint for answer in answers):
+        tuner.clear()
+        raise PolicyError("all ranks are back to NCCL's own choices: " + _differences(answers))
+    return fingerprint
+
+
+def _prepared(tuner, text, finish_calls):
+    """Fingerprint and no reason, or 0 and the reason: a rank that raised here would leave the others waiting."""
+    try:
+        if tuner is None:
+            return 0, "the library could not be opened"
+        if finish_calls is not None:
+            finish_calls()
+        tuner.prepare(text)
+        return tuner.prepared_fingerprint, ""
+    except Exception as error:
+        return 0, str(error) or type(error).__name__
+
+
+def _activated(tuner, fingerprint):
+    try:
+        tuner.activate(fingerprint)
+        return tuner.fingerprint, ""
+    except Exception as error:
+        return 0, str(error) or type(error).__name__
+
+
+def _discard(tuner):
+    if tuner is not None:
+        tuner.discard()
+
+
+def _differences(values):
+    """What the first few of the ranks say that have something to say."""
+    reasons = [f"rank {rank}: {reason}" for rank, (_, reason) in enumerate(values) if reason]
+    return "; ".join(reasons[:4]) or "ranks have different policies"

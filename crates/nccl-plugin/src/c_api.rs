@@ -1,9 +1,10 @@
 //! For the program that trains, in the process that NCCL has loaded this library into: a policy that was just learned, and
 //! what calls took. `include/paceline_nccl.h` declares it for C, `python/paceline_nccl.py` for Python; all three change together.
 //!
-//! All ranks change their policy together: each prepares it; a collective of the program's own shows that all have the same
+//! All ranks change their policy together: each prepares it; an agreement of the program's own shows that all have the same
 //! one ([`paceline_nccl_prepared_fingerprint`]); then, at the end of an iteration, with no call of NCCL's under way, each
-//! activates it, and a second collective shows that all have. No function waits for another rank.
+//! activates it, and a second agreement shows that all have ([`paceline_nccl_policy_fingerprint`]). Both go over something
+//! else than NCCL, which hangs where it is not so. No function waits for another rank.
 
 use std::ffi::{c_char, c_int};
 use std::slice;
@@ -14,17 +15,18 @@ use crate::{profiler, state};
 
 /// It was done.
 const DONE: c_int = 0;
-/// It was refused; nothing has changed.
+/// It was refused.
 const REFUSED: c_int = 1;
 
 /// What these functions have as results. Raised when one of them, or [`Sample`], changes.
 #[unsafe(no_mangle)]
 pub extern "C" fn paceline_nccl_interface() -> u32 {
-    1
+    2
 }
 
-/// Checks a policy (TOML or CSV, UTF-8, not terminated) and keeps it for [`paceline_nccl_policy_activate`]. 0: done. 1: refused
-/// and nothing has changed; why stands in `message`, terminated, cut to `capacity` bytes.
+/// Checks a policy (TOML or CSV, UTF-8, not terminated) and keeps it for [`paceline_nccl_policy_activate`]. 0: done. 1: refused;
+/// why stands in `message`, terminated, cut to `capacity` bytes. Either way a policy that was prepared before is forgotten, and
+/// the one that decides goes on.
 ///
 /// # Safety
 /// `text` is null or has `length` bytes; `message` is null or has room for `capacity`.
@@ -37,6 +39,7 @@ pub unsafe extern "C" fn paceline_nccl_policy_prepare(
 ) -> c_int {
     let mut outcome = Err("the policy was given up: please report this".to_owned());
     crate::guarded(|| {
+        state::discard();
         let bytes: &[u8] = match text.is_null() {
             true => &[],
             // SAFETY: the caller's promise.
@@ -52,13 +55,19 @@ pub unsafe extern "C" fn paceline_nccl_policy_prepare(
     if outcome.is_ok() { DONE } else { REFUSED }
 }
 
-/// Lets the prepared policy decide from the next call on. 0: done. 1: none of this version is prepared, and nothing has
-/// changed.
+/// Lets the prepared policy decide from the next call on, if it has this fingerprint: the one that the ranks compared. 0: done.
+/// 1: none with it is prepared, and nothing has changed.
 #[unsafe(no_mangle)]
-pub extern "C" fn paceline_nccl_policy_activate(version: u64) -> c_int {
+pub extern "C" fn paceline_nccl_policy_activate(fingerprint: u64) -> c_int {
     let mut done = false;
-    crate::guarded(|| done = state::activate(version));
+    crate::guarded(|| done = state::activate(fingerprint));
     if done { DONE } else { REFUSED }
+}
+
+/// Forgets the prepared policy; the one that decides goes on.
+#[unsafe(no_mangle)]
+pub extern "C" fn paceline_nccl_policy_discard() {
+    crate::guarded(state::discard);
 }
 
 /// Leaves everything to NCCL from the next call on; on all ranks together, like any other change.
@@ -77,6 +86,12 @@ pub extern "C" fn paceline_nccl_policy_version() -> u64 {
 #[unsafe(no_mangle)]
 pub extern "C" fn paceline_nccl_policy_fingerprint() -> u64 {
     number(|| state::active().map(|(_, fingerprint)| fingerprint))
+}
+
+/// The version of the prepared policy, or 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn paceline_nccl_prepared_version() -> u64 {
+    number(|| state::prepared().map(|(version, _)| version))
 }
 
 /// The fingerprint of the prepared policy, or 0.
@@ -101,11 +116,13 @@ pub unsafe extern "C" fn paceline_nccl_decisions(asked: *mut u64, answered: *mut
     }
 }
 
-/// Switches on (not 0) or off (0) the recording of what calls take. NCCL must have been started with this library as its
-/// profiler.
+/// Switches on (not 0) or off (0) the recording of what calls take. 0: done. 1: NCCL has no communicator with this library as
+/// its profiler now; it holds from the next one on.
 #[unsafe(no_mangle)]
-pub extern "C" fn paceline_nccl_record(wanted: c_int) {
-    crate::guarded(|| profiler::want(wanted != 0));
+pub extern "C" fn paceline_nccl_record(wanted: c_int) -> c_int {
+    let mut done = false;
+    crate::guarded(|| done = profiler::want(wanted != 0));
+    if done { DONE } else { REFUSED }
 }
 
 /// Fetches samples, the oldest first. Returns how many.
@@ -132,6 +149,12 @@ pub unsafe extern "C" fn paceline_nccl_samples(samples: *mut Sample, capacity: u
         }
     });
     count
+}
+
+/// How many collectives were recorded and became no sample: there was no room, or NCCL gave no times for all channels.
+#[unsafe(no_mangle)]
+pub extern "C" fn paceline_nccl_samples_lost() -> u64 {
+    number(|| Some(samples::lost()))
 }
 
 fn number(read: impl FnOnce() -> Option<u64>) -> u64 {

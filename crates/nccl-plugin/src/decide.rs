@@ -1,6 +1,6 @@
 //! What may be written where, as safe functions of slices.
 //!
-//! NCCL's rules: an entry of -1 is not to be had, and none may be made so (from 2.31 on the smallest entry wins); a choice is
+//! NCCL's rules: an entry of -1 is unavailable, and none may be made so (from 2.31 on the smallest entry wins); a choice is
 //! an entry of 0; channels are a bound that NCCL applies unchecked to some algorithms and keeps in eight bits with a sign; a
 //! chunk below its protocol's grain is a division by zero.
 
@@ -8,12 +8,12 @@ use paceline_tune::nccl::{Algorithm, Function, Protocol};
 
 use crate::policy::Choice;
 
-/// What costs so many times the cheapest is as good as not to be had. NCCL itself puts ways that lose precision (a ring of
+/// What costs so many times the cheapest is as good as unavailable. NCCL itself puts ways that lose precision (a ring of
 /// more than eight ranks, with floats of eight bits) behind all others by a factor of 1024.
 const FAR_BEHIND: f32 = 64.0;
 
 /// Writes the choice into a table of costs whose rows are `protocols` long. Returns whether the choice stands: false means
-/// that it is not to be had for this call, and nothing was written.
+/// that it is unavailable for this call, and nothing was written.
 pub fn prefer(costs: &mut [f32], protocols: usize, choice: &Choice) -> bool {
     let Some((algorithm, protocol)) = choice.way() else {
         // Only channels, by NCCL's own way, if it has any. Those of NVLS and CollNet are others than the policy knows.
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_to_be_had_is_left_alone() {
+    fn what_is_unavailable_is_left_alone() {
         let pat = Choice::new(Some((Algorithm::Pat, Protocol::Simple)), 4);
         for before in [[-1.0_f32; 18], [f32::INFINITY; 18], [f32::NAN; 18]] {
             for choice in [TREE_LL, pat] {

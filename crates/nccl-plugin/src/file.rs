@@ -1,4 +1,4 @@
-//! Policies as text: TOML for people and programs, CSV for spreadsheets. docs/nccl.md says what they look like.
+//! Policies as text: TOML for people and programs; for spreadsheets there is `csv`. docs/nccl.md says what they look like.
 
 use std::ops::Range;
 use std::str::FromStr;
@@ -6,27 +6,13 @@ use std::str::FromStr;
 use paceline_tune::nccl::{Algorithm, Function, Protocol};
 use serde::Deserialize;
 
+use crate::csv;
 use crate::policy::{MAX_CHANNELS, bin};
 
 /// The form of policies that this plug-in reads.
 pub const SCHEMA: u32 = 1;
 /// One more than the bin of the largest size.
 pub(crate) const BINS: u32 = usize::BITS + 1;
-/// Columns of a CSV.
-const COLUMNS: [&str; 11] = [
-    "function",
-    "min_bytes",
-    "below_bytes",
-    "ranks",
-    "hosts",
-    "pipelined",
-    "algorithm",
-    "protocol",
-    "channels",
-    "nccl_channels",
-    "divide_by",
-];
-
 /// What is wrong with a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
@@ -59,9 +45,14 @@ pub enum PolicyError {
         /// As it says.
         reason: String,
     },
+    /// Its number says nothing.
+    #[error("the policy has version 0, which means that there is none: count from 1 on")]
+    NoVersion,
     /// Both could not be followed.
-    #[error("two rules of the policy speak about the same call: number {first} and number {second}")]
+    #[error("two rules of the policy speak about the same call: {kind} rules number {first} and number {second}")]
     Twice {
+        /// "call" or "chunk"; each are counted by themselves, in a CSV, too.
+        kind: &'static str,
         /// From 1 on.
         first: usize,
         /// From 1 on.
@@ -81,9 +72,9 @@ impl PolicyError {
 /// A policy as it is written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rules {
-    /// Counted by who made it.
+    /// Counted by who made it, from 1 on.
     pub version: u64,
-    /// Of the text.
+    /// Of the text and of this plug-in's version; never 0.
     pub fingerprint: u64,
     /// LL128 is safe on these machines.
     pub ll128_proved: bool,
@@ -102,7 +93,7 @@ pub struct CallRule {
     pub bins: Range<u32>,
     /// Ranks and hosts; none: any.
     pub world: Option<(u64, u64)>,
-    /// Started together with others, or alone; none: both.
+    /// In a group with more operations than the communicator has channels, or not; none: both.
     pub pipelined: Option<bool>,
     /// Algorithm and protocol; none: NCCL's own.
     pub way: Option<(Algorithm, Protocol)>,
@@ -128,18 +119,18 @@ pub struct ChunkRule {
 /// A rule of either kind, in words.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Written {
-    function: Option<String>,
-    min_bytes: Option<u64>,
-    below_bytes: Option<u64>,
-    ranks: Option<u64>,
-    hosts: Option<u64>,
-    pipelined: Option<bool>,
-    algorithm: Option<String>,
-    protocol: Option<String>,
-    channels: Option<u64>,
-    nccl_channels: Option<u64>,
-    divide_by: Option<u64>,
+pub(crate) struct Written {
+    pub function: Option<String>,
+    pub min_bytes: Option<u64>,
+    pub below_bytes: Option<u64>,
+    pub ranks: Option<u64>,
+    pub hosts: Option<u64>,
+    pub pipelined: Option<bool>,
+    pub algorithm: Option<String>,
+    pub protocol: Option<String>,
+    pub channels: Option<u64>,
+    pub nccl_channels: Option<u64>,
+    pub divide_by: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -163,10 +154,12 @@ impl Rules {
     /// # Errors
     /// What is wrong with it, and where.
     pub fn from_text(text: &str) -> Result<Rules, PolicyError> {
-        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-        let heading = lines.next().unwrap_or_default();
-        let is_csv = heading.contains(',') && heading.split(',').any(|column| column.trim() == COLUMNS[0]);
-        let rules = if is_csv { Rules::from_csv(text)? } else { Rules::from_toml(text)? };
+        // Some programs mark UTF-8 so.
+        let plain = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let rules = if csv::is_csv(plain) { csv::rules(plain)? } else { Rules::from_toml(plain)? };
+        if rules.version == 0 {
+            return Err(PolicyError::NoVersion);
+        }
         Ok(Rules { fingerprint: fingerprint(text), ..rules })
     }
 
@@ -186,6 +179,10 @@ impl Rules {
             let line = before.map_or(0, |before| 1 + before.matches('\n').count());
             PolicyError::Toml { line, reason: error.message().to_owned() }
         })?;
+        if let Some(most) = file.nccl_channels {
+            let outside = |reason| PolicyError::Toml { line: 0, reason };
+            of_nccl(most).map_err(outside)?;
+        }
         let mut rules = Rules { version: file.version, ll128_proved: file.ll128, ..Rules::default() };
         for (index, written) in file.call.iter().enumerate() {
             let rule = written.call(file.nccl_channels);
@@ -197,63 +194,10 @@ impl Rules {
         }
         Ok(rules)
     }
-
-    /// A rule a line, empty cells for what is left open. Nothing in it needs quotation marks. Rows with `divide_by` are about
-    /// chunks.
-    fn from_csv(text: &str) -> Result<Rules, PolicyError> {
-        let mut columns: Vec<&str> = Vec::new();
-        let mut rules = Rules::default();
-        for (number, line) in text.lines().enumerate() {
-            let wrong = |reason| PolicyError::Line { line: number + 1, reason };
-            let line = line.trim();
-            if line.is_empty() || line.starts_with('#') {
-                continue;
-            }
-            let cells: Vec<&str> = line.split(',').map(str::trim).collect();
-            if columns.is_empty() {
-                if let Some(unknown) = cells.iter().find(|cell| !COLUMNS.contains(cell)) {
-                    let known = COLUMNS.join(", ");
-                    return Err(wrong(format!("there is no column `{unknown}`; known: {known}")));
-                }
-                columns = cells;
-                continue;
-            }
-            if cells.len() != columns.len() {
-                return Err(wrong(format!("it has {} cells, and the heading {}", cells.len(), columns.len())));
-            }
-            let written = Written::of_cells(&columns, &cells).map_err(wrong)?;
-            if written.divide_by.is_some() {
-                rules.chunks.push(written.chunk().map_err(wrong)?);
-            } else {
-                rules.calls.push(written.call(None).map_err(wrong)?);
-            }
-        }
-        Ok(rules)
-    }
 }
 
 impl Written {
-    fn of_cells(columns: &[&str], cells: &[&str]) -> Result<Written, String> {
-        let cell = |name: &str| {
-            let found = columns.iter().position(|column| *column == name).and_then(|place| cells.get(place));
-            found.copied().filter(|cell| !cell.is_empty())
-        };
-        Ok(Written {
-            function: cell("function").map(str::to_owned),
-            min_bytes: parsed("min_bytes", cell("min_bytes"))?,
-            below_bytes: parsed("below_bytes", cell("below_bytes"))?,
-            ranks: parsed("ranks", cell("ranks"))?,
-            hosts: parsed("hosts", cell("hosts"))?,
-            pipelined: parsed("pipelined", cell("pipelined"))?,
-            algorithm: cell("algorithm").map(str::to_owned),
-            protocol: cell("protocol").map(str::to_owned),
-            channels: parsed("channels", cell("channels"))?,
-            nccl_channels: parsed("nccl_channels", cell("nccl_channels"))?,
-            divide_by: parsed("divide_by", cell("divide_by"))?,
-        })
-    }
-
-    fn call(&self, nccl_channels: Option<u64>) -> Result<CallRule, String> {
+    pub(crate) fn call(&self, nccl_channels: Option<u64>) -> Result<CallRule, String> {
         if self.divide_by.is_some() {
             return Err("divide_by is about chunks: write it under [[chunk]]".to_owned());
         }
@@ -281,7 +225,7 @@ impl Written {
         Ok(CallRule { function, bins: self.bins()?, world, pipelined: self.pipelined, way, channels })
     }
 
-    fn chunk(&self) -> Result<ChunkRule, String> {
+    pub(crate) fn chunk(&self) -> Result<ChunkRule, String> {
         let (Some(algorithm), Some(protocol)) = (&self.algorithm, &self.protocol) else {
             return Err("a chunk needs algorithm and protocol".to_owned());
         };
@@ -303,15 +247,15 @@ impl Written {
     }
 
     /// NCCL applies more channels than it has to some algorithms without looking, so a bound must be known.
-    fn channels(&self, of_nccl: Option<u64>) -> Result<u8, String> {
+    fn channels(&self, most: Option<u64>) -> Result<u8, String> {
+        if let Some(most) = most {
+            of_nccl(most)?;
+        }
         let Some(channels) = self.channels else { return Ok(0) };
-        let most = of_nccl.ok_or(
+        let most = most.ok_or(
             "channels need nccl_channels, as many as NCCL has by itself (its log says `coll channels`); NVLS and CollNet \
              need them in the rule itself (`nvls channels`, `collnet channels`): more would be wrong",
         )?;
-        if !(1..=u64::from(MAX_CHANNELS)).contains(&most) {
-            return Err(format!("nccl_channels = {most}: NCCL has 1 to {MAX_CHANNELS}"));
-        }
         if !(1..=most).contains(&channels) {
             return Err(format!("channels = {channels}: at least 1, and at most nccl_channels = {most}"));
         }
@@ -331,6 +275,11 @@ impl Written {
     }
 }
 
+fn of_nccl(channels: u64) -> Result<(), String> {
+    let can_be = (1..=u64::from(MAX_CHANNELS)).contains(&channels);
+    if can_be { Ok(()) } else { Err(format!("nccl_channels = {channels}: NCCL has 1 to {MAX_CHANNELS}")) }
+}
+
 /// The bin that begins there.
 fn power_of_two(what: &str, bytes: u64) -> Result<u32, String> {
     let size = usize::try_from(bytes).ok().filter(|bytes| bytes.is_power_of_two());
@@ -340,11 +289,6 @@ fn power_of_two(what: &str, bytes: u64) -> Result<u32, String> {
 
 fn named<T: FromStr<Err = paceline_tune::nccl::NcclError>>(name: &str) -> Result<T, String> {
     name.parse().map_err(|error: paceline_tune::nccl::NcclError| error.to_string())
-}
-
-fn parsed<T: FromStr>(column: &str, cell: Option<&str>) -> Result<Option<T>, String> {
-    let wrong = |cell| format!("column {column}: `{cell}` is no value for it");
-    cell.map(|cell| cell.parse().map_err(|_| wrong(cell))).transpose()
 }
 
 /// Which ways NCCL has at all.
@@ -363,32 +307,21 @@ fn fits(function: Function, algorithm: Algorithm, protocol: Protocol) -> Result<
     }
 }
 
-/// FNV-1a.
+/// FNV-1a of the text, and of the version of this plug-in, as another might read the text otherwise. 0 is for none.
 fn fingerprint(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    let reader = [env!("CARGO_PKG_VERSION"), "\n"].concat();
+    let bytes = reader.bytes().chain(text.bytes());
+    let hash =
+        bytes.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    hash.max(1)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     const HEAD: &str = "schema = 1\nversion = 3\n";
 
     fn refused(text: &str) -> String {
         crate::policy::Policy::from_text(text).expect_err(text).to_string()
-    }
-
-    #[test]
-    fn a_table_of_a_spreadsheet_says_the_same_as_toml() {
-        let csv = "# learned last week\nfunction,min_bytes,below_bytes,algorithm,protocol,channels,nccl_channels,divide_by\n\
-                   AllReduce,,65536,Tree,LL,8,16,\nall-gather,65536,,Ring,Simple,,,2\n";
-        let toml = "schema = 1\nversion = 0\n[[call]]\nfunction = \"AllReduce\"\nbelow_bytes = 65536\nalgorithm = \"Tree\"\n\
-                    protocol = \"LL\"\nchannels = 8\nnccl_channels = 16\n[[chunk]]\nfunction = \"AllGather\"\n\
-                    min_bytes = 65536\nalgorithm = \"Ring\"\nprotocol = \"Simple\"\ndivide_by = 2\n";
-        let rules = |text| Rules { fingerprint: 0, ..Rules::from_text(text).expect("rules") };
-        assert_eq!(rules(csv), rules(toml));
-        assert_eq!(rules(csv).calls[0].bins, 0..17);
-        assert_eq!(rules(csv).chunks[0].bins, 17..BINS);
     }
 
     #[test]
@@ -424,15 +357,15 @@ mod tests {
             (rule(&format!("{reduce}; {way}; ranks = 8; hosts = 9")), "no 8 ranks on 9 hosts"),
             (rule(&format!("{reduce}; {way}; divide_by = 2")), "divide_by is about chunks"),
             (refused(&format!("{HEAD}[[chunk]]\n{reduce}\ndivide_by = 2")), "chunk rule 1: a chunk needs algorithm"),
-            (refused("function,speed\nAllReduce,9"), "line 1 of the policy: there is no column `speed`"),
-            (refused("function,ranks\nAllReduce"), "line 2 of the policy: it has 1 cells"),
-            (refused("function,ranks\nAllReduce,x"), "column ranks: `x` is no value"),
+            (refused("schema = 1\nversion = 0"), "version 0"),
+            (refused(&format!("{HEAD}nccl_channels = 999")), "nccl_channels = 999: NCCL has 1 to 64"),
+            (rule(&format!("{reduce}; {way}; nccl_channels = 65")), "nccl_channels = 65: NCCL has 1 to 64"),
         ] {
             assert!(message.contains(words), "{message}\nhas no {words}");
         }
         let chunk = "[[chunk]]\nfunction = \"AllReduce\"\nalgorithm = \"Ring\"\nprotocol = \"LL\"\ndivide_by = ";
         assert!(refused(&format!("{HEAD}{chunk}3")).contains("divide_by is 1, 2, 4 or 8"));
-        assert!(refused(&format!("{HEAD}{chunk}2\n{chunk}4")).contains("number 1 and number 2"));
+        assert!(refused(&format!("{HEAD}{chunk}2\n{chunk}4")).contains("chunk rules number 1 and number 2"));
     }
 
     /// Damaged texts are refused or read; they never take the process down.

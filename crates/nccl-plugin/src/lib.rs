@@ -11,22 +11,25 @@
 //!
 //! - `tuner`, `profiler`: the interfaces, version by version; [`abi`]: their structures.
 //! - `decide`: what may be written where. Safe code.
-//! - [`policy`], [`file`]: which choice for which call; TOML and CSV.
-//! - `state`: what lives as long as the library. [`c_api`]: for the program that trains.
+//! - [`policy`], [`file`]: which choice for which call; TOML, and (`csv`) tables.
+//! - `state`: what lives as long as the library; `publish`: how a policy is replaced under those who read it. [`c_api`]: for the program that trains.
 #![deny(missing_docs)]
 
 pub mod abi;
 pub mod c_api;
+mod csv;
 mod decide;
 pub mod file;
 mod log;
 pub mod policy;
 mod profiler;
+mod publish;
 mod release;
 pub mod samples;
 mod state;
+mod stay;
+mod sync;
 mod tuner;
-mod write;
 
 pub use profiler::{ncclProfiler_v4, ncclProfiler_v5, ncclProfiler_v6};
 pub use tuner::{

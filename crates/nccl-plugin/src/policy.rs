@@ -8,6 +8,10 @@ use crate::file::{CallRule, ChunkRule, PolicyError, Rules};
 pub const MAX_CHANNELS: u8 = 64;
 /// More entries than this are no policy.
 const MAX_ENTRIES: usize = 1 << 20;
+/// A search looks at no more places, which are two or three pieces of memory.
+const LONGEST_SEARCH: usize = 16;
+/// Places for each entry, at most.
+const MAX_PLACES: usize = 64;
 /// Ranks and hosts have so many bits in a key.
 const COUNT_BITS: u32 = 24;
 
@@ -30,11 +34,11 @@ pub struct Call {
     pub ranks: usize,
     /// Its hosts; 0: not known.
     pub hosts: usize,
-    /// Several operations were started together.
+    /// More operations were started in one group than the communicator has channels (NCCL's `numPipeOps` above 1).
     pub pipelined: bool,
 }
 
-/// An immutable table: [`Policy::call`] and [`Policy::chunk`] take the same few steps however many rules there are.
+/// An immutable table: [`Policy::call`] and [`Policy::chunk`] look at 16 places at most, however many rules there are.
 #[derive(Debug)]
 pub struct Policy {
     version: u64,
@@ -77,7 +81,7 @@ impl Policy {
     /// The table of some rules.
     ///
     /// # Errors
-    /// Two rules speak about the same call, or there are too many.
+    /// Two rules speak about the same call, or there are too many, or they do not go into a table.
     pub fn new(rules: &Rules) -> Result<Policy, PolicyError> {
         let mut entries: Vec<(Slot, usize)> = Vec::new();
         for (index, rule) in rules.calls.iter().enumerate() {
@@ -88,7 +92,19 @@ impl Policy {
             entries.extend(slots_of_chunk(rule).map(|slot| (slot, index)));
             PolicyError::limit(entries.len(), MAX_ENTRIES)?;
         }
-        let capacity = (2 * entries.len()).next_power_of_two().max(2);
+        let least = (2 * entries.len()).next_power_of_two().max(2);
+        let mut capacity = least;
+        while capacity <= MAX_PLACES * least {
+            if let Some(policy) = Policy::of(rules, &entries, capacity)? {
+                return Ok(policy);
+            }
+            capacity *= 2;
+        }
+        Err(PolicyError::TooLong(entries.len()))
+    }
+
+    /// A table of so many places, unless a search in it could be long.
+    fn of(rules: &Rules, entries: &[(Slot, usize)], capacity: usize) -> Result<Option<Policy>, PolicyError> {
         let mut policy = Policy {
             version: rules.version,
             fingerprint: rules.fingerprint,
@@ -102,12 +118,23 @@ impl Policy {
         for (slot, rule) in entries {
             let place = policy.place(slot.key);
             if policy.slots[place].key == slot.key {
-                return Err(PolicyError::Twice { first: rule_of[place] + 1, second: rule + 1 });
+                let kind = if is_chunk(slot.key) { "chunk" } else { "call" };
+                return Err(PolicyError::Twice { kind, first: rule_of[place] + 1, second: rule + 1 });
             }
-            policy.slots[place] = slot;
-            rule_of[place] = rule;
+            policy.slots[place] = *slot;
+            rule_of[place] = *rule;
         }
-        Ok(policy)
+        Ok((policy.longest_search() <= LONGEST_SEARCH).then_some(policy))
+    }
+
+    /// How many places a search looks at, at most: one more than stand together. (The table goes on at its beginning.)
+    fn longest_search(&self) -> usize {
+        let (mut longest, mut together) = (0, 0);
+        for slot in self.slots.iter().chain(self.slots.iter().take(LONGEST_SEARCH + 1)) {
+            together = if slot.key == 0 { 0 } else { together + 1 };
+            longest = longest.max(together);
+        }
+        longest + 1
     }
 
     /// The policy of a text, TOML or CSV.
@@ -134,13 +161,9 @@ impl Policy {
     }
 
     /// How many kinds of calls it knows.
+    #[allow(clippy::len_without_is_empty, reason = "it is a count for people")]
     pub fn len(&self) -> usize {
         self.entries
-    }
-
-    /// Whether it leaves everything to NCCL.
-    pub fn is_empty(&self) -> bool {
-        self.entries == 0
     }
 
     /// What a call takes: by a rule for these ranks and hosts, else by one for any. Where they are not known (0), only by one
@@ -181,7 +204,7 @@ fn count(count: usize) -> Option<u64> {
     u64::try_from(count).ok().filter(|count| *count > 0 && *count < 1 << COUNT_BITS)
 }
 
-/// The highest bit tells a key from a free place, the next what it is for.
+/// The highest bit tells a key from a free place, the next what it is for: see [`is_chunk`].
 fn call_key(function: Function, bin: u32, ranks: u64, hosts: u64, pipelined: bool) -> u64 {
     let counts = (ranks << COUNT_BITS | hosts) << 1 | u64::from(pipelined);
     1 << 63 | (function.number() as u64) << 57 | u64::from(bin) << 50 | counts
@@ -190,6 +213,10 @@ fn call_key(function: Function, bin: u32, ranks: u64, hosts: u64, pipelined: boo
 fn chunk_key(function: Function, bin: u32, algorithm: Algorithm, protocol: Protocol) -> u64 {
     let way = (algorithm.number() * 8 + protocol.number()) as u64;
     1 << 63 | 1 << 62 | (function.number() as u64) << 57 | u64::from(bin) << 50 | way
+}
+
+fn is_chunk(key: u64) -> bool {
+    key >> 62 & 1 == 1
 }
 
 fn slots_of_call(rule: &CallRule) -> impl Iterator<Item = Slot> {
@@ -271,6 +298,26 @@ mod tests {
         assert_eq!(chunk(Protocol::Ll, 1 << 20), None);
     }
 
+    /// Many worlds: keys that differ in few bits, which might stand together.
+    #[test]
+    fn a_search_is_short_however_many_rules_there_are() {
+        let worlds = (1..=200).flat_map(|hosts| [1, 2, 4, 8].map(|per_host| (hosts * per_host, hosts)));
+        let calls = worlds.map(|world| CallRule {
+            function: Function::AllReduce,
+            bins: 0..crate::file::BINS,
+            world: Some(world),
+            pipelined: None,
+            way: Some((Algorithm::Ring, Protocol::Ll)),
+            channels: 0,
+        });
+        let policy = Policy::new(&Rules { calls: calls.collect(), ..Rules::default() }).expect("a policy");
+        assert_eq!(policy.len(), 2 * 65 * 800);
+        assert!(policy.longest_search() <= LONGEST_SEARCH, "{}", policy.longest_search());
+        println!("{} places for {} entries", policy.slots.len(), policy.len());
+        let call = Call { function: Function::AllReduce, bytes: 9, ranks: 1600, hosts: 200, pipelined: true };
+        assert!(policy.call(&call).is_some() && policy.call(&Call { ranks: 1599, ..call }).is_none());
+    }
+
     #[test]
     fn equal_texts_have_equal_fingerprints() {
         let fingerprint = |text: &str| Policy::from_text(text).expect("a policy").fingerprint();
@@ -281,7 +328,7 @@ mod tests {
     #[test]
     fn a_policy_without_rules_leaves_everything_to_nccl() {
         let policy = Policy::from_text("schema = 1\nversion = 1").expect("a policy");
-        assert!(policy.is_empty());
+        assert_eq!(policy.len(), 0);
         let call = Call { function: Function::AllReduce, bytes: 8, ranks: 8, hosts: 1, pipelined: false };
         assert_eq!(policy.call(&call), None);
     }

@@ -1,15 +1,18 @@
 //! The profiler, versions 4 to 6: which algorithm really ran, with how many channels and threads, and what it took on the
-//! GPU. It records only while somebody wants it: a call in so many is enough, and costs nothing in between.
+//! GPU. It records only while somebody wants it: a call in so many is enough. In between NCCL asks for no events; while it
+//! records, NCCL itself is slower for it (docs/nccl.md).
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
+use std::sync::atomic::AtomicI32;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr};
+use std::sync::{Mutex, PoisonError};
 
 use paceline_tune::nccl::{Algorithm, Function, Protocol};
 
 use crate::abi::{Logger, NcclResult, Profiler, ProfilerInitV4, ProfilerInitV5};
 use crate::samples::{self, Collective, Sample};
+use crate::stay::stay;
 use crate::{NAME, guarded, state};
 
 /// Kinds of events.
@@ -20,9 +23,24 @@ const KERNEL_CHANNEL_STOP: c_int = 22;
 /// An event of a channel: its number, above the collective's.
 const CHANNEL_SHIFT: u32 = 48;
 
-/// Where NCCL reads which events are wanted: one place for all communicators.
-static MASK: AtomicPtr<c_int> = AtomicPtr::new(ptr::null_mut());
-static WANTED: AtomicBool = AtomicBool::new(false);
+static RECORDING: Mutex<Recording> = Mutex::new(Recording { mask: None, communicators: 0, began: 0, wanted: None });
+
+/// Whether events are recorded. It changes rarely, so under a lock: it is the same in all places.
+struct Recording {
+    /// Where NCCL reads which events are wanted: one place for all communicators, while there are any.
+    mask: Option<Mask>,
+    /// That have not ended.
+    communicators: u64,
+    /// That ever began.
+    began: u64,
+    /// What the program said last, or the environment, if it said nothing before the first communicator.
+    wanted: Option<bool>,
+}
+
+struct Mask(*mut c_int);
+
+// SAFETY: NCCL reads it from any thread, atomically, and so it is written here.
+unsafe impl Send for Mask {}
 
 /// For NCCL 2.27.
 #[unsafe(no_mangle)]
@@ -63,23 +81,47 @@ pub static ncclProfiler_v6: Profiler<ProfilerInitV5> = Profiler {
 /// What NCCL keeps for a communicator.
 struct Context {
     communicator: u64,
+    instance: u64,
     rank: i32,
+    ranks: u32,
+    hosts: u32,
+    /// Whether it is counted among those that record.
+    counted: bool,
 }
 
-/// Switches recording on or off, for all communicators, from their next group of calls on.
-pub fn want(wanted: bool) {
-    WANTED.store(wanted, Relaxed);
-    set_mask();
+/// Switches recording on or off, for all communicators, from their next group of calls on. Returns whether there are any.
+pub fn want(wanted: bool) -> bool {
+    // Who records wants to find the samples, and not to begin anew.
+    stay();
+    let mut recording = RECORDING.lock().unwrap_or_else(PoisonError::into_inner);
+    recording.wanted = Some(wanted);
+    recording.tell();
+    recording.mask.is_some()
 }
 
-fn set_mask() {
-    let mask = MASK.load(Relaxed);
-    if mask.is_null() {
-        return;
+impl Recording {
+    fn tell(&self) {
+        let Some(Mask(mask)) = self.mask else { return };
+        let events = if self.wanted == Some(true) { (COLLECTIVE | KERNEL_CHANNEL) as c_int } else { 0 };
+        // SAFETY: NCCL's own variable, which is there as long as a communicator is, and which NCCL reads atomically.
+        unsafe { AtomicI32::from_ptr(mask) }.store(events, Relaxed);
     }
-    let events = if WANTED.load(Relaxed) { (COLLECTIVE | KERNEL_CHANNEL) as c_int } else { 0 };
-    // SAFETY: NCCL's own variable, which lives as long as NCCL does and which it reads atomically.
-    unsafe { AtomicI32::from_ptr(mask) }.store(events, Relaxed);
+
+    fn begin(&mut self, mask: Mask) {
+        self.communicators += 1;
+        self.mask = Some(mask);
+        // Once: whoever switched it off since then stays heard.
+        self.wanted.get_or_insert_with(state::profiles);
+        self.tell();
+    }
+
+    /// Without a communicator NCCL may go, and its variable with it.
+    fn end(&mut self) {
+        self.communicators = self.communicators.saturating_sub(1);
+        if self.communicators == 0 {
+            self.mask = None;
+        }
+    }
 }
 
 #[allow(clippy::too_many_arguments, reason = "NCCL's")]
@@ -93,7 +135,7 @@ unsafe extern "C" fn init_v4(
     rank: c_int,
     logger: Logger,
 ) -> NcclResult {
-    // SAFETY: as NCCL calls us, so we call on.
+    // SAFETY: the arguments are NCCL's, and mean the same in version 5.
     unsafe { init_v5(context, communicator, mask, name, hosts, ranks, rank, logger) }
 }
 
@@ -103,8 +145,8 @@ unsafe extern "C" fn init_v5(
     communicator: u64,
     mask: *mut c_int,
     _name: *const c_char,
-    _hosts: c_int,
-    _ranks: c_int,
+    hosts: c_int,
+    ranks: c_int,
     rank: c_int,
     logger: Logger,
 ) -> NcclResult {
@@ -113,32 +155,38 @@ unsafe extern "C" fn init_v5(
         if context.is_null() || mask.is_null() {
             return;
         }
+        let mut recording = RECORDING.lock().unwrap_or_else(PoisonError::into_inner);
+        recording.began += 1;
+        let instance = recording.began;
+        let (ranks, hosts) = (u32::try_from(ranks).unwrap_or(0), u32::try_from(hosts).unwrap_or(0));
         // Kept for ever: events of a communicator may come after its end.
-        let kept: &'static Context = Box::leak(Box::new(Context { communicator, rank }));
-        // SAFETY: NCCL gives a place for the context.
+        let kept: &'static Context =
+            Box::leak(Box::new(Context { communicator, instance, rank, ranks, hosts, counted: on }));
+        // SAFETY: NCCL gives a place for the context, which was seen not to be null.
         unsafe { context.write(ptr::from_ref(kept).cast_mut().cast()) };
         if on {
-            MASK.store(mask, Relaxed);
-            if state::profiles() {
-                WANTED.store(true, Relaxed);
-            }
-            set_mask();
+            recording.begin(Mask(mask));
         }
     })
 }
 
-unsafe extern "C" fn finalize(_context: *mut c_void) -> NcclResult {
-    crate::abi::SUCCESS
+unsafe extern "C" fn finalize(context: *mut c_void) -> NcclResult {
+    guarded(|| {
+        // SAFETY: NCCL gives back what `init` put there, which is never freed, or null.
+        if unsafe { context.cast::<Context>().as_ref() }.is_some_and(|context| context.counted) {
+            RECORDING.lock().unwrap_or_else(PoisonError::into_inner).end();
+        }
+    })
 }
 
 unsafe extern "C" fn start_event_v4(context: *mut c_void, handle: *mut *mut c_void, event: *mut c_void) -> NcclResult {
-    // SAFETY: as NCCL calls us, so we call on; up to version 4 an event's kind is one byte.
-    unsafe { start_event(context, handle, event, |event| u64::from(event.read::<u8>(0))) }
+    // SAFETY: the arguments are NCCL's; up to version 4 an event's kind is one byte, at its beginning.
+    unsafe { start_event(context, handle, event, |event| u64::from(event.byte(0))) }
 }
 
 unsafe extern "C" fn start_event_v5(context: *mut c_void, handle: *mut *mut c_void, event: *mut c_void) -> NcclResult {
-    // SAFETY: as NCCL calls us, so we call on; from version 5 on it is eight.
-    unsafe { start_event(context, handle, event, |event| event.read::<u64>(0)) }
+    // SAFETY: the arguments are NCCL's; from version 5 on an event's kind is eight bytes, at its beginning.
+    unsafe { start_event(context, handle, event, |event| event.number(0)) }
 }
 
 /// # Safety
@@ -156,7 +204,9 @@ unsafe fn start_event(
         let number = if event.is_null() {
             None
         } else {
-            let event = Event(event.cast_const().cast());
+            // SAFETY: NCCL's description of an event, for the time of this call. All kinds have the first 24 bytes; the rest is
+            // read when the kind is known.
+            let event = unsafe { Event::new(event.cast_const().cast()) };
             match kind(event) {
                 // SAFETY: what `init` put there is never freed.
                 COLLECTIVE => unsafe { context.cast::<Context>().as_ref() }.and_then(|context| event.begin(context)),
@@ -193,34 +243,49 @@ unsafe extern "C" fn record_event_state(handle: *mut c_void, state: c_int, argum
 struct Event(*const u8);
 
 impl Event {
-    /// The field at an offset.
-    fn read<T: Copy>(self, offset: usize) -> T {
-        // SAFETY: `Event` is only made of what NCCL gives to `startEvent`, and read at offsets that all kinds of events have,
-        // or, after their kind was looked at, that this kind has; the types are numbers and pointers, which any bytes are.
-        unsafe { self.0.add(offset).cast::<T>().read_unaligned() }
+    /// # Safety
+    /// What NCCL gives to `startEvent`, and it is not kept; fields are read at offsets that all kinds have, or, after the kind
+    /// was looked at, that this kind has.
+    unsafe fn new(event: *const u8) -> Event {
+        Event(event)
     }
 
-    fn text(self, offset: usize) -> &'static [u8] {
-        let text: *const c_char = self.read(offset);
+    fn byte(self, offset: usize) -> u8 {
+        // SAFETY: the promise of `new`; any byte is a number.
+        unsafe { self.0.add(offset).read() }
+    }
+
+    fn number(self, offset: usize) -> u64 {
+        // SAFETY: the promise of `new`; any eight bytes are a number.
+        unsafe { self.0.add(offset).cast::<u64>().read_unaligned() }
+    }
+
+    /// A name of NCCL's, empty where there is none.
+    fn name(&self, offset: usize) -> &[u8] {
+        // SAFETY: the promise of `new`; any eight bytes are an address, valid or not.
+        let text = unsafe { self.0.add(offset).cast::<*const c_char>().read_unaligned() };
         if text.is_null() {
             return &[];
         }
-        // SAFETY: NCCL's names are constants of its library.
+        // SAFETY: fields that are names hold null or terminated texts that outlive the call.
         unsafe { CStr::from_ptr(text) }.to_bytes()
     }
 
     fn begin(self, context: &Context) -> Option<u64> {
-        let channels = u32::from(self.read::<u8>(80));
+        let function = place_of(Function::ALL.iter().map(|function| function.name()), self.name(32));
         let sample = Sample {
             communicator: context.communicator,
-            sequence: self.read(24),
-            bytes: self.read::<u64>(56).saturating_mul(bytes_of(self.text(72))),
+            instance: context.instance,
+            sequence: self.number(24),
+            bytes: bytes(function, self.number(56), bytes_of(self.name(72))?, context.ranks),
             rank: context.rank,
-            function: number(Function::ALL.iter().map(|function| function.name()), self.text(32)),
-            algorithm: number(Algorithm::ALL.iter().map(|algorithm| algorithm.name()), self.text(88)),
-            protocol: number(Protocol::ALL.iter().map(|protocol| protocol.name()), self.text(96)),
-            channels,
-            threads: 32 * u32::from(self.read::<u8>(81)),
+            ranks: context.ranks,
+            hosts: context.hosts,
+            function,
+            algorithm: place_of(Algorithm::ALL.iter().map(|algorithm| algorithm.name()), self.name(88)),
+            protocol: place_of(Protocol::ALL.iter().map(|protocol| protocol.name()), self.name(96)),
+            channels: u32::from(self.byte(80)),
+            threads: 32 * u32::from(self.byte(81)),
             ..Sample::default()
         };
         samples::begin(sample).map(Collective::number)
@@ -228,33 +293,41 @@ impl Event {
 
     /// The collective is the event above.
     fn begin_channel(self) -> Option<u64> {
-        let collective = self.read::<usize>(8) as u64;
-        let channel: u8 = self.read(24);
+        let (collective, channel) = (self.number(8), self.byte(24));
         if collective == 0 || collective >> CHANNEL_SHIFT != 0 || channel == u8::MAX {
             return None;
         }
-        samples::begin_channel(Collective::of_number(collective), channel, self.read(32));
+        samples::begin_channel(Collective::of_number(collective), channel, self.number(32));
         Some(collective | u64::from(channel + 1) << CHANNEL_SHIFT)
     }
 }
 
-/// The place of a name, whatever its case and underscores; -1 if it is not there.
-fn number(names: impl Iterator<Item = &'static str>, name: &[u8]) -> i32 {
-    let plain =
-        |text: &[u8]| -> Vec<u8> { text.iter().filter(|byte| **byte != b'_').map(u8::to_ascii_lowercase).collect() };
-    let wanted = plain(name);
-    let mut numbered = (0..).zip(names);
-    numbered.find(|(_, name)| plain(name.as_bytes()) == wanted).map_or(-1, |(number, _)| number)
+/// Bytes as a tuner is asked with them. Events count the elements of one rank; tuners are told what all ranks gather or scatter
+/// (`ncclFuncMaxSendRecvCount`).
+fn bytes(function: i32, elements: u64, size: u64, ranks: u32) -> u64 {
+    let all = [Function::AllGather, Function::ReduceScatter].iter().any(|all| all.number() as i32 == function);
+    elements.saturating_mul(size).saturating_mul(if all { u64::from(ranks) } else { 1 })
 }
 
-/// Bytes of an element, from names such as `ncclFloat16`, `ncclInt64`, `ncclFloat8e4m3`.
-fn bytes_of(name: &[u8]) -> u64 {
-    let digits = name.iter().skip_while(|byte| !byte.is_ascii_digit()).take_while(|byte| byte.is_ascii_digit());
-    match digits.copied().collect::<Vec<u8>>().as_slice() {
-        b"64" => 8,
-        b"32" => 4,
-        b"16" => 2,
-        _ => 1,
+/// The place of a name, whatever its case and underscores; -1 if it is not there.
+fn place_of(mut names: impl Iterator<Item = &'static str>, name: &[u8]) -> i32 {
+    fn plain(text: &[u8]) -> impl Iterator<Item = u8> {
+        text.iter().filter(|byte| **byte != b'_').map(u8::to_ascii_lowercase)
+    }
+    names.position(|known| plain(known.as_bytes()).eq(plain(name))).map_or(-1, |place| place as i32)
+}
+
+/// Bytes of an element, from names such as `ncclFloat16`, `ncclInt64`, `ncclFloat8e4m3`; none where it is not known.
+fn bytes_of(name: &[u8]) -> Option<u64> {
+    let from = name.iter().position(u8::is_ascii_digit)?;
+    let digits = &name[from..];
+    let end = digits.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(digits.len());
+    match &digits[..end] {
+        b"64" => Some(8),
+        b"32" => Some(4),
+        b"16" => Some(2),
+        b"8" => Some(1),
+        _ => None,
     }
 }
 
@@ -264,12 +337,40 @@ mod tests {
 
     #[test]
     fn names_are_numbers() {
-        let algorithm = |name: &[u8]| number(Algorithm::ALL.iter().map(|algorithm| algorithm.name()), name);
+        let algorithm = |name: &[u8]| place_of(Algorithm::ALL.iter().map(|algorithm| algorithm.name()), name);
         assert_eq!((algorithm(b"TREE"), algorithm(b"COLLNET_DIRECT"), algorithm(b"NVLS_TREE")), (0, 2, 5));
         assert_eq!((algorithm(b""), algorithm(b"STAR")), (-1, -1));
         for (name, bytes) in [("ncclFloat32", 4), ("ncclBfloat16", 2), ("ncclUint64", 8), ("ncclFloat8e4m3", 1)] {
-            assert_eq!(bytes_of(name.as_bytes()), bytes, "{name}");
+            assert_eq!(bytes_of(name.as_bytes()), Some(bytes), "{name}");
         }
-        assert_eq!(bytes_of(b""), 1);
+        assert_eq!((bytes_of(b""), bytes_of(b"ncclFloat"), bytes_of(b"ncclInt128")), (None, None, None));
+    }
+
+    #[test]
+    fn bytes_are_those_that_rules_are_about() {
+        for (function, expected) in [(0, 4000), (1, 4000), (2, 64_000), (3, 64_000), (4, 4000), (-1, 4000)] {
+            assert_eq!(bytes(function, 1000, 4, 16), expected, "{function}");
+        }
+        assert_eq!(bytes(2, u64::MAX, 8, 16), u64::MAX);
+    }
+
+    /// Both kinds of switching: the variable once, the program whenever it likes.
+    #[test]
+    fn what_was_said_last_holds_for_all_communicators() {
+        let (mut first, mut second) = (-1, -1);
+        let mut recording = Recording { mask: None, communicators: 0, began: 0, wanted: None };
+        recording.begin(Mask(&raw mut first));
+        assert_eq!((first, recording.wanted), (0, Some(false)), "nothing was said, so it is off");
+        recording.wanted = Some(true);
+        recording.begin(Mask(&raw mut second));
+        assert_eq!(second, 66);
+        recording.wanted = Some(false);
+        recording.begin(Mask(&raw mut second));
+        assert_eq!(second, 0, "a communicator that begins later does not switch it on again");
+        (0..3).for_each(|_| recording.end());
+        assert!(recording.mask.is_none(), "NCCL may be gone");
+        recording.wanted = Some(true);
+        recording.tell();
+        assert_eq!(second, 0);
     }
 }

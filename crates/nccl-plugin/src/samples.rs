@@ -1,10 +1,11 @@
 //! What calls took on the GPU: events while they last, then samples for whoever asks.
 //!
-//! Events are numbers, not addresses: NCCL gives them back, and a stale one is recognised by its count.
+//! Events are numbers, not addresses: NCCL gives them back, and a stale one is recognised by the count of its slot's uses.
+//! NCCL's threads wait for nobody here: what is held by another thread at that moment is left out, and counted as lost.
 
-use std::sync::Mutex;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// Collectives under way on this process that are recorded at once; beyond that the oldest is given up.
 const COLLECTIVES: usize = 256;
@@ -15,11 +16,14 @@ const WAITING: usize = 1024;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// NCCL's number of the communicator; those of one parent may share it.
+    /// NCCL's number of the communicator, the same on all ranks; those of one parent may share it.
     pub communicator: u64,
-    /// Counted by communicator and function.
+    /// Which of this process's communicators: they are counted as they begin, from 1 on.
+    pub instance: u64,
+    /// NCCL's count, by communicator and function. Replays of a CUDA graph need not raise it.
     pub sequence: u64,
-    /// Elements · size, as NCCL's event has them.
+    /// As the tuner's rules count them: of the larger buffer; those of all ranks with all-gather and reduce-scatter. (A tuner
+    /// is asked once for operations of a group that are alike, with the sum of their bytes.)
     pub bytes: u64,
     /// The longest of the channels' times, ns of the GPU. It contains the wait for the last rank: compare the smallest of all
     /// ranks.
@@ -28,6 +32,10 @@ pub struct Sample {
     pub span_ns: u64,
     /// This process's rank.
     pub rank: i32,
+    /// Ranks of the communicator.
+    pub ranks: u32,
+    /// Its hosts.
+    pub hosts: u32,
     /// NCCL's numbers; -1 where the event's name is unknown.
     pub function: i32,
     /// As above.
@@ -48,11 +56,14 @@ struct Waiting {
 
 const NONE: Sample = Sample {
     communicator: 0,
+    instance: 0,
     sequence: 0,
     bytes: 0,
     longest_ns: 0,
     span_ns: 0,
     rank: 0,
+    ranks: 0,
+    hosts: 0,
     function: 0,
     algorithm: 0,
     protocol: 0,
@@ -60,21 +71,35 @@ const NONE: Sample = Sample {
     threads: 0,
 };
 
-static UNDER_WAY: [Slot; COLLECTIVES] = [const { Slot::new() }; COLLECTIVES];
+static UNDER_WAY: [Mutex<Slot>; COLLECTIVES] = [const { Mutex::new(Slot::FREE) }; COLLECTIVES];
 static NEXT: AtomicU32 = AtomicU32::new(0);
+static LOST: AtomicU64 = AtomicU64::new(0);
 static WAITING_SAMPLES: Mutex<Waiting> = Mutex::new(Waiting { samples: [NONE; WAITING], first: 0, count: 0 });
 
 /// A collective under way.
 struct Slot {
-    /// Even: free, or being written. Odd: this use of it. Counts up.
-    generation: AtomicU32,
-    channels_left: AtomicU32,
-    longest_ns: AtomicU64,
-    first_ns: AtomicU64,
-    last_ns: AtomicU64,
-    what: Mutex<Sample>,
-    /// Channels whose start is known, by channel: the time.
-    starts: [AtomicU64; 64],
+    /// Counts the uses of this slot.
+    generation: u32,
+    /// That have not ended; 0: nothing is under way.
+    channels_left: u32,
+    longest_ns: u64,
+    first_ns: u64,
+    last_ns: u64,
+    what: Sample,
+    /// When channels began that have not ended; 0: not known.
+    starts_ns: [u64; 64],
+}
+
+impl Slot {
+    const FREE: Slot = Slot {
+        generation: 0,
+        channels_left: 0,
+        longest_ns: 0,
+        first_ns: u64::MAX,
+        last_ns: 0,
+        what: NONE,
+        starts_ns: [0; 64],
+    };
 }
 
 /// A collective's event: which slot, which use of it.
@@ -84,66 +109,66 @@ pub struct Collective {
     generation: u32,
 }
 
-impl Slot {
-    const fn new() -> Slot {
-        Slot {
-            generation: AtomicU32::new(0),
-            channels_left: AtomicU32::new(0),
-            longest_ns: AtomicU64::new(0),
-            first_ns: AtomicU64::new(u64::MAX),
-            last_ns: AtomicU64::new(0),
-            what: Mutex::new(NONE),
-            starts: [const { AtomicU64::new(0) }; 64],
-        }
-    }
-}
-
-/// A collective begins; none if another thread is just taking the same slot.
+/// A collective begins. None if another thread is just taking the same slot, or where NCCL does not say on how many channels
+/// it runs: then it does not say when it ends.
 pub fn begin(what: Sample) -> Option<Collective> {
+    if what.channels == 0 {
+        return None;
+    }
     let slot = NEXT.fetch_add(1, Relaxed) % COLLECTIVES as u32;
-    let place = &UNDER_WAY[slot as usize];
-    let mut of_slot = place.what.try_lock().ok()?;
-    // Whoever still has the slot's last use finds that it is gone.
-    let generation = (place.generation.load(Relaxed) | 1).wrapping_add(2);
-    place.generation.store(generation.wrapping_sub(1), Release);
-    place.channels_left.store(what.channels.max(1), Relaxed);
-    place.longest_ns.store(0, Relaxed);
-    place.first_ns.store(u64::MAX, Relaxed);
-    place.last_ns.store(0, Relaxed);
-    place.starts.iter().for_each(|start| start.store(0, Relaxed));
-    *of_slot = what;
-    place.generation.store(generation, Release);
+    let Some(mut place) = UNDER_WAY.get(slot as usize).and_then(free_now) else {
+        LOST.fetch_add(1, Relaxed);
+        return None;
+    };
+    if place.channels_left > 0 {
+        LOST.fetch_add(1, Relaxed);
+    }
+    let generation = place.generation.wrapping_add(1);
+    *place = Slot { generation, channels_left: what.channels, what, ..Slot::FREE };
     Some(Collective { slot, generation })
 }
 
 /// One of its channels begins on the GPU.
 pub fn begin_channel(collective: Collective, channel: u8, start_ns: u64) {
-    if let Some(slot) = collective.slot()
-        && let Some(start) = slot.starts.get(usize::from(channel))
-    {
-        start.store(start_ns, Relaxed);
+    let Some(mut slot) = collective.slot() else { return };
+    if let Some(start) = slot.starts_ns.get_mut(usize::from(channel)) {
+        *start = start_ns;
     }
 }
 
 /// One of its channels has ended on the GPU. The last of them makes a sample of it.
 pub fn end_channel(collective: Collective, channel: u8, end_ns: u64) {
-    let Some(slot) = collective.slot() else { return };
-    let start_ns = slot.starts.get(usize::from(channel)).map_or(0, |start| start.swap(0, AcqRel));
+    let Some(mut slot) = collective.slot() else { return };
+    let start_ns = slot.starts_ns.get_mut(usize::from(channel)).map_or(0, std::mem::take);
     if start_ns == 0 || end_ns < start_ns {
+        // An end without its beginning: the collective stays incomplete, and is counted as lost when its slot is taken.
         return;
     }
-    slot.longest_ns.fetch_max(end_ns - start_ns, Relaxed);
-    slot.first_ns.fetch_min(start_ns, Relaxed);
-    slot.last_ns.fetch_max(end_ns, Relaxed);
-    if slot.channels_left.fetch_sub(1, AcqRel) == 1 {
-        slot.finish(collective);
+    slot.longest_ns = slot.longest_ns.max(end_ns - start_ns);
+    slot.first_ns = slot.first_ns.min(start_ns);
+    slot.last_ns = slot.last_ns.max(end_ns);
+    slot.channels_left -= 1;
+    if slot.channels_left == 0 {
+        let sample = Sample { longest_ns: slot.longest_ns, span_ns: slot.last_ns - slot.first_ns, ..slot.what };
+        drop(slot);
+        keep(sample);
+    }
+}
+
+/// What a lock guards, unless somebody has it. Whoever panicked with it left numbers that are numbers.
+fn free_now<T>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match lock.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
     }
 }
 
 impl Collective {
-    fn slot(self) -> Option<&'static Slot> {
-        let slot = UNDER_WAY.get(self.slot as usize)?;
-        (slot.generation.load(Acquire) == self.generation).then_some(slot)
+    /// Its slot, unless that has another use by now.
+    fn slot(self) -> Option<MutexGuard<'static, Slot>> {
+        let slot = UNDER_WAY.get(self.slot as usize).and_then(free_now)?;
+        (slot.generation == self.generation && slot.channels_left > 0).then_some(slot)
     }
 
     /// For NCCL to keep: never 0.
@@ -157,30 +182,22 @@ impl Collective {
     }
 }
 
-impl Slot {
-    fn finish(&self, collective: Collective) {
-        let Ok(what) = self.what.try_lock() else { return };
-        if self.generation.load(Acquire) != collective.generation {
-            return;
-        }
-        let span_ns = self.last_ns.load(Relaxed).saturating_sub(self.first_ns.load(Relaxed));
-        let sample = Sample { longest_ns: self.longest_ns.load(Relaxed), span_ns, ..*what };
-        self.generation.store(collective.generation.wrapping_add(1), Release);
-        drop(what);
-        // Whoever fetches holds this for the time of a copy.
-        if let Ok(mut waiting) = WAITING_SAMPLES.lock()
-            && waiting.count < WAITING
-        {
+/// Keeps a sample for whoever asks; it is lost where there is no room, or where somebody is just fetching.
+fn keep(sample: Sample) {
+    match free_now(&WAITING_SAMPLES) {
+        Some(mut waiting) if waiting.count < WAITING => {
             let place = (waiting.first + waiting.count) % WAITING;
             waiting.samples[place] = sample;
             waiting.count += 1;
         }
+        _ => _ = LOST.fetch_add(1, Relaxed),
     }
 }
 
 /// Fetches samples, the oldest first; how many there were.
 pub fn fetch(into: &mut [Sample]) -> usize {
-    let Ok(mut waiting) = WAITING_SAMPLES.lock() else { return 0 };
+    // Whoever panicked with the lock left a sample more or less.
+    let mut waiting = WAITING_SAMPLES.lock().unwrap_or_else(PoisonError::into_inner);
     let count = waiting.count.min(into.len());
     for place in &mut into[..count] {
         *place = waiting.samples[waiting.first];
@@ -188,6 +205,11 @@ pub fn fetch(into: &mut [Sample]) -> usize {
     }
     waiting.count -= count;
     count
+}
+
+/// Collectives that were recorded and became no sample.
+pub fn lost() -> u64 {
+    LOST.load(Relaxed)
 }
 
 #[cfg(test)]
@@ -219,11 +241,14 @@ mod tests {
         // A slot that is used again forgets its last use.
         let old = begin(Sample { channels: 1, ..NONE }).expect("a slot");
         begin_channel(old, 0, 10);
+        let before = lost();
         for _ in 0..COLLECTIVES {
             begin(Sample { channels: 1, ..NONE }).expect("a slot");
         }
         end_channel(old, 0, 20);
-        assert_eq!(fetch(&mut samples), 0);
+        assert_eq!((fetch(&mut samples), lost() - before), (0, 1), "the oldest was given up");
+        // Where NCCL names no channels, their ends would not be the end.
+        assert_eq!(begin(NONE), None);
 
         // Nothing is made of more than there is room for.
         for sequence in 0..2 * WAITING as u64 {

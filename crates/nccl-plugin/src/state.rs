@@ -1,19 +1,24 @@
 //! What lives as long as the library: the policy, the communicators, the settings.
 //!
-//! NCCL may close the library with the first communicator, at the end, or never. So there is no thread that could outlive its
-//! code and nothing that waits for a thread's end; contexts are kept and used again, never freed.
+//! NCCL may close the library with the first communicator, at the end, or never, and open it again for the next. So there is
+//! no thread that could outlive its code and nothing that waits for a thread's end; contexts are kept and used again, never
+//! freed. And as ranks have different communicators, some would open it anew where others keep it: so it stays in the process
+//! from when it first knows something that must be the same on all ranks ([`crate::stay`]). Until then it may go.
 
 use std::ffi::c_void;
 use std::fs::File;
 use std::io::Read;
+use std::path::Path;
 use std::ptr;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::abi::Logger;
 use crate::log::{Level, log};
 use crate::policy::Policy;
+use crate::publish::{Published, Reader, Retired};
+use crate::stay::stay;
 
 /// `off` leaves everything to NCCL.
 const SWITCH: &str = "PACELINE_TUNE";
@@ -25,8 +30,9 @@ const PROFILE: &str = "PACELINE_TUNE_PROFILE";
 const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// The policy that decides; null: NCCL does.
-static POLICY: AtomicPtr<Policy> = AtomicPtr::new(ptr::null_mut());
-static STATE: Mutex<State> = Mutex::new(State { communicators: Vec::new(), prepared: None, retired: Vec::new() });
+static POLICY: Published<Policy> = Published { pointer: AtomicPtr::new(ptr::null_mut()) };
+static STATE: Mutex<State> =
+    Mutex::new(State { communicators: Vec::new(), prepared: None, retired: Retired(Vec::new()) });
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 
 struct State {
@@ -35,21 +41,15 @@ struct State {
     /// Checked, and not active yet.
     prepared: Option<Box<Policy>>,
     /// Not active any more; a call may still read them.
-    retired: Vec<Retired>,
+    retired: Retired<Policy>,
 }
 
-/// A policy that came from a box.
-struct Retired(*mut Policy);
-
-// SAFETY: a policy may be freed by any thread, and only whoever holds the lock has these pointers.
-unsafe impl Send for Retired {}
-
-/// What the environment says, read once.
+/// What the environment says, read once; where it names a policy, once in the life of the process.
 struct Settings {
     off: bool,
     profile: bool,
-    /// What there is to say about the policy file.
-    message: Option<(Level, String)>,
+    /// What there is to say about the switch and the policy file.
+    messages: Vec<(Level, String)>,
     said: AtomicBool,
 }
 
@@ -59,19 +59,11 @@ pub struct Communicator {
     in_use: AtomicBool,
     ranks: AtomicUsize,
     hosts: AtomicUsize,
-    /// Decisions begun and ended: while they are equal nobody reads a policy here.
-    started: AtomicU64,
-    finished: AtomicU64,
-    decided: AtomicU64,
-}
-
-/// Notes the end of a decision, however it ends.
-struct End<'a>(&'a Communicator);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.finished.fetch_add(1, SeqCst);
-    }
+    reader: Reader,
+    /// Reads of the policy that were no decisions about a call.
+    looks: AtomicU64,
+    /// Calls that got an answer.
+    answered: AtomicU64,
 }
 
 impl Communicator {
@@ -81,22 +73,22 @@ impl Communicator {
             in_use: AtomicBool::new(false),
             ranks: AtomicUsize::new(0),
             hosts: AtomicUsize::new(0),
-            started: AtomicU64::new(0),
-            finished: AtomicU64::new(0),
-            decided: AtomicU64::new(0),
+            reader: Reader { started: AtomicU64::new(0), finished: AtomicU64::new(0) },
+            looks: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
         }
     }
 
     /// One for NCCL to keep, used again after [`Communicator::close`].
     pub fn open(ranks: usize, hosts: usize) -> &'static Communicator {
         let mut state = state();
-        let free = state.communicators.iter().find(|communicator| !communicator.in_use.load(SeqCst)).copied();
+        let free = state.communicators.iter().find(|communicator| !communicator.in_use.load(Relaxed)).copied();
         let communicator = free.unwrap_or_else(|| {
             let communicator: &'static Communicator = Box::leak(Box::new(Communicator::unused()));
             state.communicators.push(communicator);
             communicator
         });
-        communicator.in_use.store(true, SeqCst);
+        communicator.in_use.store(true, Release);
         communicator.shape(ranks, hosts);
         communicator
     }
@@ -107,7 +99,7 @@ impl Communicator {
         if !state.communicators.iter().any(|known| ptr::eq(*known, self)) {
             state.communicators.push(self);
         }
-        self.in_use.store(true, SeqCst);
+        self.in_use.store(true, Release);
     }
 
     /// Says who takes part; zeros: it is not known.
@@ -119,7 +111,7 @@ impl Communicator {
     /// NCCL will not ask for it again.
     pub fn close(&self) {
         self.shape(0, 0);
-        self.in_use.store(false, SeqCst);
+        self.in_use.store(false, Release);
     }
 
     /// The one that NCCL kept.
@@ -141,49 +133,38 @@ impl Communicator {
         (self.ranks.load(Relaxed), self.hosts.load(Relaxed))
     }
 
-    /// Decides by the policy, if there is one: one pointer is read, nothing is waited for, nothing is allocated. `decide`
-    /// returns whether it wrote something.
+    /// Decides about a call by the policy, if there is one: one pointer is read, nothing is waited for, nothing is allocated.
+    /// `decide` returns whether it wrote something, which is counted.
     pub fn decide(&self, decide: impl FnOnce(&Policy) -> bool) {
-        // Whoever frees policies looks only at those that are known.
-        if !self.in_use.load(Relaxed) {
-            return;
+        if self.read(decide) {
+            // Version 1 asks for all communicators in one place, from whatever thread.
+            self.answered.fetch_add(1, Relaxed);
         }
-        self.started.fetch_add(1, SeqCst);
-        let _end = End(self);
-        let policy = POLICY.load(SeqCst);
-        // SAFETY: it is null or came from a box, and is freed only after this communicator was seen without a decision
-        // under way after the pointer had been replaced (see `State::free_retired`).
-        let policy = unsafe { policy.as_ref() };
-        if policy.is_some_and(decide) {
-            // NCCL asks about a communicator from one thread at a time; a lost count would be no harm.
-            self.decided.store(self.decided.load(Relaxed) + 1, Relaxed);
+    }
+
+    /// Looks something up in the policy, if there is one: as [`Communicator::decide`], and not counted.
+    pub fn look(&self, look: impl FnOnce(&Policy) -> bool) {
+        self.looks.fetch_add(1, Relaxed);
+        self.read(look);
+    }
+
+    fn read(&self, read: impl FnOnce(&Policy) -> bool) -> bool {
+        // Whoever frees policies asks only those that are known. Acquire: who sees the mark sees every change of policy that
+        // was made before this one was known.
+        if !self.in_use.load(Acquire) {
+            return false;
         }
+        // SAFETY: it is in the list of communicators, which is asked as a whole before a policy is freed.
+        unsafe { POLICY.read(&self.reader, |policy| policy.is_some_and(read)) }
     }
 }
 
 impl State {
-    /// Frees policies that nobody can read any more. Whoever began to decide after the pointer was replaced has the new one.
-    /// So if a communicator is seen once without a decision under way, no decision there has an old one: `finished` is read
-    /// first and never exceeds `started`, so they were equal at that moment.
-    fn free_retired(&mut self) {
-        let idle = |communicator: &&Communicator| {
-            let finished = communicator.finished.load(SeqCst);
-            finished == communicator.started.load(SeqCst)
-        };
-        if self.communicators.iter().all(idle) {
-            for Retired(policy) in self.retired.drain(..) {
-                // SAFETY: it came from a box, was taken out of `POLICY`, and by the above nobody reads it.
-                drop(unsafe { Box::from_raw(policy) });
-            }
-        }
-    }
-
-    fn replace(&mut self, policy: *mut Policy) {
-        let before = POLICY.swap(policy, SeqCst);
-        if !before.is_null() {
-            self.retired.push(Retired(before));
-        }
-        self.free_retired();
+    fn replace(&mut self, policy: Option<Box<Policy>>) {
+        POLICY.replace(policy, &mut self.retired);
+        let readers = self.communicators.iter().map(|communicator| &communicator.reader);
+        // SAFETY: whoever reads policies is in the list, and stays there.
+        drop(unsafe { self.retired.release(readers) });
     }
 }
 
@@ -192,7 +173,7 @@ fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps a policy for [`activate`].
+/// Keeps a policy for [`activate`], in place of the one that was prepared before.
 ///
 /// # Errors
 /// The switch is off.
@@ -200,30 +181,40 @@ pub fn prepare(policy: Policy) -> Result<(), String> {
     if settings().off {
         return Err(format!("{SWITCH}=off: NCCL's own choices stay"));
     }
+    stay();
     state().prepared = Some(Box::new(policy));
     Ok(())
 }
 
-/// Lets the prepared policy decide from now on. Returns whether one of this version was prepared.
-pub fn activate(version: u64) -> bool {
+/// Forgets what was prepared.
+pub fn discard() {
+    state().prepared = None;
+}
+
+/// Lets the prepared policy decide from now on. Returns whether one with this fingerprint was prepared.
+pub fn activate(fingerprint: u64) -> bool {
+    settings();
     let mut state = state();
-    let Some(policy) = state.prepared.take_if(|policy| policy.version() == version) else { return false };
-    state.replace(Box::into_raw(policy));
+    let Some(policy) = state.prepared.take_if(|policy| policy.fingerprint() == fingerprint) else { return false };
+    state.replace(Some(policy));
     true
 }
 
-/// Leaves everything to NCCL.
+/// Leaves everything to NCCL, whatever file the environment names.
 pub fn clear() {
+    settings();
+    stay();
     let mut state = state();
     state.prepared = None;
-    state.replace(ptr::null_mut());
+    state.replace(None);
 }
 
-/// Version and fingerprint of the policy that decides.
+/// Version and fingerprint of the policy that decides, which is that of the file where nothing else was said.
 pub fn active() -> Option<(u64, u64)> {
+    settings();
     let _state = state();
     // SAFETY: policies are replaced and freed under the lock that is held.
-    let policy = unsafe { POLICY.load(SeqCst).as_ref() };
+    let policy = unsafe { POLICY.pointer.load(Acquire).as_ref() };
     policy.map(|policy| (policy.version(), policy.fingerprint()))
 }
 
@@ -238,17 +229,18 @@ pub fn decisions() -> (u64, u64) {
     let sum = |count: fn(&Communicator) -> &AtomicU64| {
         state.communicators.iter().map(|communicator| count(communicator).load(Relaxed)).sum::<u64>()
     };
-    (sum(|communicator| &communicator.started), sum(|communicator| &communicator.decided))
+    let looks = sum(|communicator| &communicator.looks);
+    // A look that has been counted may not have begun to read.
+    let asked = sum(|communicator| &communicator.reader.started).saturating_sub(looks);
+    (asked, sum(|communicator| &communicator.answered))
 }
 
 /// Reads the environment and the policy file, the first time; says once what there is to say about it. Returns whether the
 /// tuner is on.
 pub fn begin(logger: Logger) -> bool {
     let settings = settings();
-    if let Some((level, text)) = settings.message.as_ref().filter(|_| logger.is_some())
-        && !settings.said.swap(true, Relaxed)
-    {
-        log(logger, *level, text);
+    if logger.is_some() && !settings.said.swap(true, Relaxed) {
+        settings.messages.iter().for_each(|(level, text)| log(logger, *level, text));
     }
     !settings.off
 }
@@ -261,90 +253,127 @@ pub fn profiles() -> bool {
 fn settings() -> &'static Settings {
     SETTINGS.get_or_init(|| {
         let switch = std::env::var(SWITCH).unwrap_or_default();
-        let off = ["off", "0", "no", "false"].iter().any(|word| switch.eq_ignore_ascii_case(word));
+        let is_one_of = |words: &[&str]| words.iter().any(|word| switch.eq_ignore_ascii_case(word));
+        let off = is_one_of(&["off", "0", "no", "false"]);
         let profile = !off && std::env::var(PROFILE).is_ok_and(|value| value == "1");
-        let message = if off {
-            Some((Level::Info, format!("Paceline: {SWITCH}={switch}: NCCL's own choices stay")))
-        } else {
-            std::env::var_os(FILE).map(|path| load(&path.to_string_lossy()))
-        };
-        Settings { off, profile, message, said: AtomicBool::new(false) }
+        let mut messages = Vec::new();
+        if off {
+            messages.push((Level::Info, format!("Paceline: {SWITCH}={switch}: NCCL's own choices stay")));
+        } else if !is_one_of(&["", "on", "1", "yes", "true"]) {
+            messages
+                .push((Level::Warn, format!("Paceline: {SWITCH}={switch} is neither `on` nor `off`: taken as `on`")));
+        }
+        if let Some(path) = std::env::var_os(FILE).filter(|_| !off) {
+            stay();
+            messages.push(load(Path::new(&path)));
+        }
+        Settings { off, profile, messages, said: AtomicBool::new(false) }
     })
 }
 
 /// Activates the policy of a file, and says what came of it.
-fn load(path: &str) -> (Level, String) {
-    let read = || -> Result<Policy, String> {
-        let mut text = String::new();
-        let file = File::open(path).map_err(|error| error.to_string())?;
-        let read = file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
-        if read as u64 > MAX_FILE_BYTES {
-            return Err(format!("it is larger than {MAX_FILE_BYTES} bytes, which no policy is"));
-        }
-        Policy::from_text(&text).map_err(|error| error.to_string())
-    };
-    match read() {
+fn load(path: &Path) -> (Level, String) {
+    let shown = path.display();
+    match read(path) {
         Ok(policy) => {
             let (kinds, version, print) = (policy.len(), policy.version(), policy.fingerprint());
-            state().replace(Box::into_raw(Box::new(policy)));
+            state().replace(Some(Box::new(policy)));
             let what = format!("{kinds} kinds of calls, version {version}, fingerprint {print:016x}");
-            (Level::Info, format!("Paceline: {FILE}={path}: {what}; it must be the same on every rank"))
+            (Level::Info, format!("Paceline: {FILE}={shown}: {what}; it must be the same on every rank"))
         }
-        Err(reason) => (Level::Warn, format!("Paceline: {FILE}={path} is not used, NCCL's own choices stay: {reason}")),
+        Err(reason) => {
+            (Level::Warn, format!("Paceline: {FILE}={shown} is not used, NCCL's own choices stay: {reason}"))
+        }
     }
+}
+
+fn read(path: &Path) -> Result<Policy, String> {
+    // What is no file may never end, or never begin: opening a pipe waits for who writes to it.
+    if !std::fs::metadata(path).map_err(|error| error.to_string())?.is_file() {
+        return Err("it is no regular file".to_owned());
+    }
+    let mut text = String::new();
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    let read = file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    if read as u64 > MAX_FILE_BYTES {
+        return Err(format!("it is larger than {MAX_FILE_BYTES} bytes, which no policy is"));
+    }
+    Policy::from_text(&text).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
     use std::thread;
+    use std::time::Duration;
 
     use paceline_tune::nccl::Function;
 
     use super::*;
     use crate::policy::Call;
 
+    const CALL: Call = Call { function: Function::AllReduce, bytes: 64, ranks: 8, hosts: 1, pipelined: false };
+
     fn policy(version: u64, algorithm: &str) -> Policy {
         let rule = format!("[[call]]\nfunction = \"AllReduce\"\nalgorithm = \"{algorithm}\"\nprotocol = \"LL\"\n");
         Policy::from_text(&format!("schema = 1\nversion = {version}\n{rule}")).expect("a policy")
     }
 
+    fn install(policy: Policy) {
+        let fingerprint = policy.fingerprint();
+        prepare(policy).expect("it is on");
+        assert!(activate(fingerprint));
+    }
+
     /// One test, since there is one policy for the process.
     #[test]
     fn policies_change_under_those_who_read_them() {
-        assert!(!activate(9), "nothing is prepared");
+        let fingerprint = policy(9, "Ring").fingerprint();
+        assert!(!activate(fingerprint), "nothing is prepared");
         prepare(policy(9, "Ring")).expect("it is on");
-        assert!(!activate(8), "another version is prepared");
-        assert_eq!(prepared().map(|(version, _)| version), Some(9));
-        assert!(activate(9) && active().is_some_and(|(version, _)| version == 9) && prepared().is_none());
-        let communicator = Communicator::open(8, 1);
+        assert!(!activate(policy(9, "Tree").fingerprint()) && !activate(0), "another one is prepared");
+        assert_eq!(prepared(), Some((9, fingerprint)));
+        assert!(activate(fingerprint) && active() == Some((9, fingerprint)) && prepared().is_none());
+        // Two communicators, one of which two threads ask about.
+        let communicators = [Communicator::open(8, 1), Communicator::open(4, 1)];
         let stop = AtomicBool::new(false);
-        let call = Call { function: Function::AllReduce, bytes: 64, ranks: 8, hosts: 1, pipelined: false };
-        let answered = thread::scope(|scope| {
-            let reader = scope.spawn(|| {
+        let answered: u64 = thread::scope(|scope| {
+            let read = |communicator: &'static Communicator| {
                 let mut answered = 0_u64;
                 while !stop.load(Relaxed) || answered == 0 {
                     communicator.decide(|policy| {
-                        answered += u64::from(policy.call(&call).is_some_and(|choice| choice.way().is_some()));
+                        answered += u64::from(policy.call(&CALL).is_some_and(|choice| choice.way().is_some()));
                         true
                     });
                 }
                 answered
-            });
+            };
+            let of = [communicators[0], communicators[0], communicators[1]];
+            let readers = of.map(|communicator| scope.spawn(move || read(communicator)));
             for version in 10..300 {
-                let algorithm = if version % 2 == 0 { "Tree" } else { "Ring" };
-                prepare(policy(version, algorithm)).expect("it is on");
-                assert!(activate(version));
+                install(policy(version, if version % 2 == 0 { "Tree" } else { "Ring" }));
             }
             stop.store(true, Relaxed);
-            reader.join().expect("the reader")
+            readers.into_iter().map(|reader| reader.join().expect("a reader")).sum()
         });
-        // Every decision had a policy, a whole one.
-        assert_eq!(communicator.decided.load(Relaxed), answered);
+        // Every decision had a policy, a whole one; what is looked up besides is not counted.
+        communicators[0].look(|_| true);
         assert_eq!(decisions(), (answered, answered));
+        nobody_waits(communicators[0]);
         // With nobody reading, nothing old is kept.
         clear();
-        assert!(active().is_none() && state().retired.is_empty());
-        communicator.close();
-        assert!(ptr::eq(Communicator::open(2, 1), communicator), "a closed one is used again");
+        assert!(active().is_none() && state().retired.0.is_empty());
+        communicators.iter().for_each(|communicator| communicator.close());
+        assert!(ptr::eq(Communicator::open(2, 1), communicators[0]), "a closed one is used again");
+    }
+
+    /// Whoever holds the lock holds nobody up who decides.
+    fn nobody_waits(communicator: &'static Communicator) {
+        let held = state();
+        let (said, hears) = mpsc::channel();
+        let decides = thread::spawn(move || communicator.decide(|_| said.send(()).is_ok()));
+        hears.recv_timeout(Duration::from_secs(60)).expect("a decision that waits for nothing");
+        drop(held);
+        decides.join().expect("it decided");
     }
 }

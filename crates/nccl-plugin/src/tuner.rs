@@ -16,8 +16,8 @@ use crate::{NAME, decide, guarded, release};
 /// No table of costs is larger.
 const MAX_ALGORITHMS: usize = 64;
 const MAX_PROTOCOLS: usize = 16;
-/// What is known of version 7 is known of these releases (2.32.6 and what follows it in 2.32), as `ncclGetVersion` says.
-const VERSION_7: std::ops::RangeInclusive<c_int> = 23_206..=23_299;
+/// What is known of version 7 is known of this release, as `ncclGetVersion` says: 2.32.6.
+const VERSION_7: c_int = 23_206;
 
 /// Version 1 has no contexts, and does not say of which communicator a call is. Ranks have different communicators, so
 /// which of them a process has must not matter: this one has no ranks and hosts, and only rules for any hold.
@@ -108,7 +108,7 @@ unsafe extern "C" fn init_v7(
 ) -> NcclResult {
     static SAID: AtomicBool = AtomicBool::new(false);
     guarded(|| {
-        let known = release::of(logger).is_some_and(|release| VERSION_7.contains(&release));
+        let known = release::of(logger) == Some(VERSION_7);
         let on = state::begin(logger) && known;
         if !known && !SAID.swap(true, Relaxed) {
             log(
@@ -155,7 +155,7 @@ unsafe extern "C" fn get_coll_info_v1(
     channels: *mut c_int,
 ) -> NcclResult {
     let asked = Asked { communicator: Some(&ONLY), function, bytes, operations };
-    // SAFETY: NCCL's variables.
+    // SAFETY: NCCL gives the addresses of three variables of its own, or null.
     unsafe { direct(&asked, algorithm, protocol, channels) }
 }
 
@@ -173,7 +173,7 @@ unsafe extern "C" fn get_coll_info_v2(
 ) -> NcclResult {
     // SAFETY: NCCL gives back what `begin` put there.
     let communicator = unsafe { Communicator::of_context(context) };
-    // SAFETY: NCCL's variables.
+    // SAFETY: NCCL gives the addresses of three variables of its own, or null.
     unsafe { direct(&Asked { communicator, function, bytes, operations }, algorithm, protocol, channels) }
 }
 
@@ -191,7 +191,7 @@ unsafe extern "C" fn get_coll_info_v3(
     // SAFETY: NCCL gives back what `begin` put there.
     let communicator = unsafe { Communicator::of_context(context) };
     let asked = Asked { communicator, function, bytes, operations };
-    // SAFETY: NCCL's table and variable.
+    // SAFETY: NCCL gives a table of so many rows and columns and the address of a variable of its own, or null.
     unsafe { by_costs(&asked, costs, algorithms, protocols, channels) }
 }
 
@@ -208,7 +208,7 @@ unsafe extern "C" fn get_coll_info_v4(
     _can_register: c_int,
     channels: *mut c_int,
 ) -> NcclResult {
-    // SAFETY: as NCCL calls us, so we call on.
+    // SAFETY: the arguments are NCCL's, and mean the same in version 3.
     unsafe { get_coll_info_v3(context, function, bytes, operations, costs, algorithms, protocols, channels) }
 }
 
@@ -229,7 +229,7 @@ unsafe extern "C" fn get_chunk_size(
         let chunk = unsafe { chunk_bytes.as_mut() };
         let (Some((algorithm, protocol)), Some(communicator), Some(chunk)) = (way, communicator, chunk) else { return };
         let Some(function) = Function::of_number(function) else { return };
-        communicator.decide(|policy| {
+        communicator.look(|policy| {
             let divide_by = policy.chunk(function, algorithm, protocol, bytes);
             let smaller = divide_by.and_then(|divide_by| decide::chunk_bytes(*chunk, divide_by, protocol));
             smaller.inspect(|bytes| *chunk = *bytes).is_some()

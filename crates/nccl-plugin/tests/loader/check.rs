@@ -58,7 +58,8 @@ impl Costs {
     }
 
     fn pointer(&mut self) -> *mut f32 {
-        self.memory[MARGIN..].as_mut_ptr()
+        // Of the whole memory: tuners that are wrong write before the table, too.
+        self.memory.as_mut_ptr().wrapping_add(MARGIN)
     }
 
     /// The second row.
@@ -84,12 +85,13 @@ impl Costs {
                 return Err("it wrote outside of the table".to_owned());
             }
             if *before == -1.0 {
-                return Err(format!("it wrote {after} to entry {entry}, which is not to be had"));
+                return Err(format!("it wrote {after} to entry {entry}, which is unavailable"));
             }
-            if !(after.is_finite() && *after >= 0.0) {
+            // Not a minus, either: what it is for is not said anywhere.
+            if after.to_bits() != 0 {
                 return Err(format!("it wrote {after} to entry {entry}"));
             }
-            zeros += usize::from(*after == 0.0);
+            zeros += 1;
         }
         if zeros > 1 { Err(format!("it set {zeros} entries to 0")) } else { Ok(()) }
     }
@@ -184,7 +186,12 @@ impl Ranks<'_> {
         if imprecise && after.ring() != before.ring() && before.choice().is_some_and(|(algorithm, _)| algorithm != 1) {
             return Err("it chose a ring, which NCCL had put behind all else".to_owned());
         }
-        // The same call where all is to be had, in tables of other shapes: the choice is the same.
+        // Where NCCL offers nothing there is nothing to bound.
+        let (_, bound) = self.ask_both(question, &Costs::new((algorithms, 3), || -1.0))?;
+        if bound != 0 {
+            return Err(format!("it set {bound} channels for a call that it has no algorithm for"));
+        }
+        // The same call where all is available, in tables of other shapes: the choice is the same.
         let shapes = [(6, 3), (7, 3), (7, 4)];
         let mut choices = shapes.map(|shape| {
             let all = Costs::new(shape, || 9.0);

@@ -18,7 +18,7 @@ pub struct Opened(*mut c_void);
 impl Opened {
     /// Opens the plug-in that cargo built beside this program.
     pub fn plugin() -> Opened {
-        Opened::path(CString::new(plugin_path().into_os_string().into_encoded_bytes()).expect("a path"))
+        Opened::path(plugin_name())
     }
 
     /// Opens a library of ours.
@@ -44,6 +44,19 @@ pub fn plugin_path() -> PathBuf {
     let mut files = folders.map(|folder| folder.join("libnccl_tuner_paceline.so"));
     let found = files.find(|file| file.exists());
     found.unwrap_or_else(|| panic!("no libnccl_tuner_paceline.so beside {}", program.display()))
+}
+
+/// [`plugin_path`] for the loader.
+pub fn plugin_name() -> CString {
+    CString::new(plugin_path().into_os_string().into_encoded_bytes()).expect("a path")
+}
+
+/// Whether a library is in this process, opened or kept.
+pub fn is_loaded(path: CString) -> bool {
+    // SAFETY: only what is loaded is opened, so no code runs.
+    let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_NOLOAD) };
+    // SAFETY: it was opened here, once.
+    !handle.is_null() && unsafe { libc::dlclose(handle) } == 0
 }
 
 impl Library for Opened {
@@ -75,6 +88,8 @@ impl Library for Linked {
             "ncclTunerPlugin_v6" => (&raw const linked::ncclTunerPlugin_v6).cast(),
             "ncclTunerPlugin_v7" => (&raw const linked::ncclTunerPlugin_v7).cast(),
             "paceline_nccl_policy_prepare" => linked::c_api::paceline_nccl_policy_prepare as *const c_void,
+            "paceline_nccl_policy_clear" => linked::c_api::paceline_nccl_policy_clear as *const c_void,
+            "paceline_nccl_prepared_fingerprint" => linked::c_api::paceline_nccl_prepared_fingerprint as *const c_void,
             "paceline_nccl_policy_activate" => linked::c_api::paceline_nccl_policy_activate as *const c_void,
             _ => ptr::null(),
         }

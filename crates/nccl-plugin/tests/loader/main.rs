@@ -10,10 +10,12 @@ mod library;
 mod nccl;
 mod newest;
 mod plugin;
+mod processes;
 mod profile;
 mod program;
 mod releases;
 mod speed;
+mod speed_of_plugin;
 mod wrong;
 mod wrong_plugins;
 

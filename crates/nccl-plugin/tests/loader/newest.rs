@@ -56,7 +56,9 @@ fn version_7_decides_where_it_is_known_and_nowhere_else() {
         install(library);
         let tuner = Tuner::find(library, release("2.32.6")).expect("a tuner");
         assert_eq!(tuner.version, 7);
-        for (of, decides) in [(0, false), (23_105, false), (23_205, false), (23_206, true), (23_300, false)] {
+        for (of, decides) in
+            [(0, false), (23_105, false), (23_205, false), (23_206, true), (23_207, false), (23_300, false)]
+        {
             set_release(of);
             let context = tuner.init(16, 2, Some(log)).expect("a communicator");
             assert_eq!(!context.is_null(), decides, "{of}");

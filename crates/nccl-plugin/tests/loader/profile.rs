@@ -1,4 +1,4 @@
-//! The profiler, as NCCL 2.28 and later talk to it, and what it says to the program.
+//! The profiler, as NCCL 2.27 and later talk to it, and what it says to the program.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::transmute;
@@ -40,8 +40,8 @@ fn a_profile_is_what_ran() {
     unsafe {
         assert_eq!(init(&raw mut context, 77, &raw mut mask, ptr::null(), 2, 16, 3, ptr::null()), 0);
         assert_eq!(mask, 0, "nothing is recorded unless somebody wants it");
-        let want = transmute::<*const c_void, extern "C" fn(c_int)>(opened.symbol("paceline_nccl_record"));
-        want(1);
+        let want = transmute::<*const c_void, extern "C" fn(c_int) -> c_int>(opened.symbol("paceline_nccl_record"));
+        assert_eq!(want(1), 0);
         assert_eq!(mask, 2 | 64);
 
         let mut collective = [0_u64; 14];
@@ -82,11 +82,14 @@ fn a_profile_is_what_ran() {
         assert_eq!(fetch(samples.as_mut_ptr(), 4), 1);
         let expected = Sample {
             communicator: 77,
+            instance: samples[0].instance,
             sequence: 41,
             bytes: 4000,
             longest_ns: 4400,
             span_ns: 4900,
             rank: 3,
+            ranks: 16,
+            hosts: 2,
             function: 4,
             algorithm: 5,
             protocol: 2,
@@ -95,8 +98,66 @@ fn a_profile_is_what_ran() {
         };
         assert_eq!(samples[0], expected);
         assert_eq!(fetch(samples.as_mut_ptr(), 4), 0);
-        want(0);
+        assert!(samples[0].instance > 0);
+        assert_eq!(want(0), 0);
         assert_eq!(mask, 0);
         assert_eq!(finalize(context), 0);
+        // NCCL may be gone, and its variable with it.
+        assert_eq!(want(1), 1);
+        assert_eq!(mask, 0);
+        assert_eq!(want(0), 1);
+    }
+}
+
+type ProfilerInitV4 =
+    unsafe extern "C" fn(*mut *mut c_void, *mut c_int, *const c_char, u64, c_int, c_int, c_int, *const c_void) -> c_int;
+
+/// NCCL 2.27 gives `init` its arguments in another order, and an event's kind in one byte, with whatever behind it. Its channels
+/// are told by another thread.
+#[test]
+fn version_4_is_read_as_it_is() {
+    let _alone = alone();
+    let opened = Opened::plugin();
+    let symbol = opened.symbol("ncclProfiler_v4").cast::<*const c_void>();
+    assert!(!symbol.is_null());
+    // SAFETY: a profiler is a name and five functions, in this order; the places outlive the calls.
+    unsafe {
+        let init = transmute::<*const c_void, ProfilerInitV4>(symbol.add(1).read());
+        let start = transmute::<*const c_void, StartEvent>(symbol.add(2).read());
+        let record = transmute::<*const c_void, RecordState>(symbol.add(4).read());
+        let finalize = transmute::<*const c_void, EndEvent>(symbol.add(5).read());
+        let want = transmute::<*const c_void, extern "C" fn(c_int) -> c_int>(opened.symbol("paceline_nccl_record"));
+        let (mut context, mut mask) = (ptr::null_mut(), -1);
+        assert_eq!(init(&raw mut context, &raw mut mask, ptr::null(), 78, 2, 16, 5, ptr::null()), 0);
+        assert_eq!((want(1), mask), (0, 66));
+        let mut collective = [0_u64; 14];
+        collective[0] = 0xdead_beef_dead_be02;
+        collective[4] = c"AllGather".as_ptr() as u64;
+        collective[7] = 1000;
+        collective[9] = c"ncclInt8".as_ptr() as u64;
+        collective[10] = 1 | 4 << 8;
+        // Neither algorithm nor protocol has a name.
+        let mut handle = ptr::null_mut();
+        assert_eq!(start(context, &raw mut handle, collective.as_mut_ptr().cast()), 0);
+        let of_channel = (context as usize, handle as u64);
+        std::thread::spawn(move || {
+            let mut event = [0_u64; 14];
+            (event[0], event[1], event[4]) = (0xffff_ff00 | 64, of_channel.1, 100);
+            let mut channel = ptr::null_mut();
+            assert_eq!(start(of_channel.0 as *mut c_void, &raw mut channel, event.as_mut_ptr().cast()), 0);
+            assert_eq!(record(channel, 22, [350_u64].as_mut_ptr().cast()), 0);
+        })
+        .join()
+        .expect("NCCL's other thread");
+        let fetch = transmute::<*const c_void, unsafe extern "C" fn(*mut Sample, usize) -> usize>(
+            opened.symbol("paceline_nccl_samples"),
+        );
+        let mut samples = [Sample::default(); 2];
+        assert_eq!(fetch(samples.as_mut_ptr(), 2), 1);
+        let Sample { communicator, bytes, longest_ns, rank, ranks, hosts, algorithm, protocol, .. } = samples[0];
+        assert_eq!((communicator, rank, ranks, hosts), (78, 5, 16, 2));
+        // What all sixteen gather.
+        assert_eq!((bytes, longest_ns, algorithm, protocol), (16_000, 250, -1, -1));
+        assert_eq!((want(0), finalize(context)), (0, 0));
     }
 }

@@ -41,20 +41,18 @@ fn header_and_module_have_the_functions_of_the_library() {
 /// What C sees of a sample is what there is.
 #[test]
 fn the_header_is_c_and_its_sample_has_our_layout() {
-    let Some(compiler) =
-        ["cc", "gcc", "clang"].into_iter().find(|name| Command::new(name).arg("--version").output().is_ok())
-    else {
-        eprintln!("skipped: there is no C compiler");
-        return;
-    };
+    let there = |name: &&str| Command::new(name).arg("--version").output().is_ok();
+    let compiler = ["cc", "gcc", "clang"].into_iter().find(there).expect("a C compiler, which rustc links with, too");
     let path = temporary("layout.c");
     let size = size_of::<nccl_tuner_paceline::samples::Sample>();
     let text = format!(
         "#include \"paceline_nccl.h\"\n#include <stddef.h>\n\
          _Static_assert(sizeof(struct paceline_nccl_sample) == {size}, \"size\");\n\
          _Static_assert(offsetof(struct paceline_nccl_sample, span_ns) == {}, \"span\");\n\
+         _Static_assert(offsetof(struct paceline_nccl_sample, hosts) == {}, \"hosts\");\n\
          _Static_assert(offsetof(struct paceline_nccl_sample, threads) == {}, \"threads\");\n",
         std::mem::offset_of!(nccl_tuner_paceline::samples::Sample, span_ns),
+        std::mem::offset_of!(nccl_tuner_paceline::samples::Sample, hosts),
         std::mem::offset_of!(nccl_tuner_paceline::samples::Sample, threads),
     );
     fs::write(&path, text).expect("a file");
@@ -65,55 +63,33 @@ fn the_header_is_c_and_its_sample_has_our_layout() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-#[test]
-fn the_module_for_python_works() {
-    let python = ["python3", "python"].into_iter().find(|name| Command::new(name).arg("--version").output().is_ok());
-    let Some(python) = python else {
+/// Runs a file beside this one with the module, the library's path as its argument. None without Python.
+fn python(file: &str) -> Option<String> {
+    let there = |name: &&str| Command::new(name).arg("--version").output().is_ok();
+    let Some(python) = ["python3", "python"].into_iter().find(there) else {
         eprintln!("skipped: there is no Python");
-        return;
+        return None;
     };
-    let script = r#"
-import sys
-sys.dont_write_bytecode = True
-sys.path.insert(0, sys.argv[2])
-import ctypes, paceline_nccl
-tuner = paceline_nccl.Tuner(sys.argv[1])
-policy = """schema = 1
-version = 3
-[[call]]
-function = "AllReduce"
-algorithm = "Ring"
-protocol = "LL"
-"""
-assert (tuner.version, tuner.fingerprint, tuner.prepared_fingerprint) == (0, 0, 0)
-try:
-    tuner.prepare(policy.replace("Ring", "Star"))
-    raise SystemExit("a star was accepted")
-except paceline_nccl.PolicyError as error:
-    assert "`Star` is no algorithm" in str(error), error
-tuner.prepare(policy)
-prepared = tuner.prepared_fingerprint
-assert prepared != 0 and tuner.version == 0
-try:
-    tuner.activate(4)
-    raise SystemExit("another version was activated")
-except paceline_nccl.PolicyError:
-    pass
-tuner.activate(3)
-assert (tuner.version, tuner.fingerprint, tuner.prepared_fingerprint) == (3, prepared, 0)
-assert tuner.decisions() == (0, 0)
-tuner.record(True)
-assert tuner.samples() == []
-tuner.clear()
-assert tuner.version == 0
-print(ctypes.sizeof(paceline_nccl.Sample))
-"#;
     let mut run = Command::new(python);
-    run.args(["-c", script]).arg(plugin_path()).arg(Path::new(ROOT).join("python"));
+    run.arg("-B").arg(Path::new(ROOT).join("tests/loader").join(file)).arg(plugin_path());
+    run.env("PYTHONPATH", Path::new(ROOT).join("python"));
     let output = run.env_remove("PACELINE_TUNE").env_remove("PACELINE_TUNE_FILE").output().expect("Python");
     let (out, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{out}{error}");
-    assert_eq!(out.trim(), size_of::<nccl_tuner_paceline::samples::Sample>().to_string());
+    assert!(output.status.success(), "{file}: {out}{error}");
+    Some(out.into_owned())
+}
+
+#[test]
+fn the_module_for_python_works() {
+    let size = size_of::<nccl_tuner_paceline::samples::Sample>().to_string();
+    assert!(python("module.py").is_none_or(|out| out.trim() == size));
+}
+
+/// Ranks that agree, that have different policies, that refuse, that have no library, and that fail half-way: nobody waits
+/// for ever, and all end with the same policy.
+#[test]
+fn ranks_switch_together_or_not_at_all() {
+    assert!(python("agreement.py").is_none_or(|out| out.trim() == "agreed"));
 }
 
 fn temporary(name: &str) -> PathBuf {

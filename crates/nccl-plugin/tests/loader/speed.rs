@@ -6,21 +6,25 @@ use std::time::Instant;
 
 use crate::counting::allocations;
 use crate::library::Library;
-use crate::nccl::{Question, Tuner};
+use crate::nccl::{Direct, Question, Tuner};
 use crate::releases::Release;
 
 /// What was seen of so many calls.
 #[derive(Debug)]
 pub struct Cost {
     pub allocations: u64,
+    /// Of a call, by batches.
     pub median_ns: f64,
+    /// One batch in a thousand takes longer.
+    pub slow_ns: f64,
     /// Of the last call.
     pub decided: bool,
 }
 
-/// Asks again and again about all-reduces of many sizes, as NCCL would, in batches whose times are compared.
+/// Asks again and again about all-reduces of many sizes, as NCCL would. Times are those of batches, since a clock takes as long
+/// as a call: a slow call shows as a slow batch.
 pub fn measure(library: &dyn Library, release: &Release, calls: usize) -> Cost {
-    const BATCH: usize = 1000;
+    const BATCH: usize = 100;
     let tuner = Tuner::find(library, release).expect("a tuner");
     let context = tuner.init(16, 2, None).expect("a communicator");
     let shape = (release.algorithms, 3);
@@ -45,5 +49,34 @@ pub fn measure(library: &dyn Library, release: &Release, calls: usize) -> Cost {
     let decided = costs.contains(&0.0);
     assert_eq!(tuner.end(context), 0);
     times_ns.sort_by(f64::total_cmp);
-    Cost { allocations, median_ns: times_ns[times_ns.len() / 2], decided }
+    let of = |share: f64| times_ns[((times_ns.len() - 1) as f64 * share) as usize];
+    Cost { allocations, median_ns: of(0.5), slow_ns: of(0.999), decided }
+}
+
+/// Allocations of calls of all functions and of many sizes, and of questions about chunks, where the release asks for them.
+pub fn allocations_of(library: &dyn Library, release: &Release, calls: usize) -> u64 {
+    let tuner = Tuner::find(library, release).expect("a tuner");
+    let context = tuner.init(16, 2, None).expect("a communicator");
+    let mut costs = [5.0_f32; 21];
+    let before = allocations();
+    for call in 0..calls {
+        costs.fill(if call % 3 == 0 { -1.0 } else { 5.0 });
+        let (function, bytes, mut channels) = ((call % 6) as c_int, 1_usize << (call % 31), 0);
+        let question = Question { function, bytes, operations: 1 + (call % 2) as c_int, can_register: 0 };
+        if tuner.version <= 2 {
+            let mut answer = Direct { algorithm: -1, protocol: -1, channels: 0 };
+            assert_eq!(tuner.ask_direct(context, &question, &mut answer), 0);
+        } else {
+            let shape = (release.algorithms, 3);
+            assert_eq!(tuner.ask(context, &question, costs.as_mut_ptr(), shape, &mut channels), 0);
+        }
+        if tuner.version >= 6 {
+            let mut chunk = 131_072;
+            let way = (function, bytes, (call % 7) as c_int, (call % 3) as c_int);
+            assert_eq!(tuner.chunk(context, way, &mut chunk), Some(0));
+        }
+    }
+    let allocated = allocations() - before;
+    assert_eq!(tuner.end(context), 0);
+    allocated
 }

@@ -1,13 +1,9 @@
 //! The harness finds what is wrong with plug-ins that are wrong on purpose, and nothing with those that are not.
 
 use crate::library::Given;
-use crate::releases::{RELEASES, Release};
-use crate::wrong_plugins::{self as wrong, answering, cutting, deciding, refusing};
+use crate::plugin::release;
+use crate::wrong_plugins::{self as wrong, NO_ERRORS, Results, answering, cutting, deciding, deciding_in, returning};
 use crate::{check, speed};
-
-fn release(of: &str) -> &'static Release {
-    RELEASES.iter().find(|release| release.nccl == of).expect("a release")
-}
 
 fn found(library: &Given, of: &str) -> String {
     check::tuner(library, release(of), 500, 11).expect_err("something is wrong with it")
@@ -20,7 +16,9 @@ fn what_is_right_passes() {
         assert_eq!(seen.map(|seen| seen.version), Some(6));
     }
     assert_eq!(check::tuner(&cutting(|bytes| bytes * 2), release("2.29"), 10, 1), Ok(None));
-    let seen = check::tuner(&answering(1, 2), release("2.21.5"), 500, 11).expect("nothing wrong").expect("a tuner");
+    let seen = check::tuner(&answering((1, 2, 4), NO_ERRORS), release("2.21.5"), 500, 11)
+        .expect("nothing wrong")
+        .expect("a tuner");
     assert_eq!((seen.version, seen.decisions), (2, 500));
 }
 
@@ -35,11 +33,14 @@ fn a_release_that_looks_for_other_symbols_finds_nothing() {
 fn wrong_tables_are_found() {
     for (decide, words) in [
         (wrong::fails as wrong::Decide, "it returned 3"),
-        (wrong::takes_what_is_not_to_be_had, "which is not to be had"),
+        (wrong::takes_what_is_unavailable, "which is unavailable"),
         (wrong::forbids_with_a_negative, "it wrote -1 to entry"),
         (wrong::forbids_with_no_number, "it wrote NaN to entry"),
         (wrong::wants_two, "it set 2 entries to 0"),
         (wrong::writes_behind_the_table, "outside of the table"),
+        (wrong::writes_before_the_table, "outside of the table"),
+        (wrong::makes_costs_up, "it wrote 1000000 to entry"),
+        (wrong::bounds_what_it_does_not_choose, "that it has no algorithm for"),
         (wrong::has_rows_of_three, "in a table of (6, 3)"),
         (wrong::insists_on_a_ring, "which NCCL had put behind all else"),
         (wrong::wants_all_channels, "200 channels"),
@@ -50,7 +51,47 @@ fn wrong_tables_are_found() {
         let reason = found(&deciding(decide), "2.30");
         assert!(reason.contains(words), "{words}: {reason}");
     }
-    assert!(found(&refusing(2), "2.30").contains("init returned 2"));
+}
+
+#[test]
+fn wrong_tables_are_found_in_every_version() {
+    for (symbol, of) in [
+        ("ncclTunerPlugin_v3", "2.22.3"),
+        ("ncclTunerPlugin_v4", "2.27"),
+        ("ncclTunerPlugin_v5", "2.28"),
+        ("ncclTunerPlugin_v7", "2.32.6"),
+    ] {
+        let right = check::tuner(&deciding_in(symbol, wrong::prefers_a_ring), release(of), 500, 11);
+        assert!(right.expect("nothing wrong").is_some_and(|seen| seen.decisions > 100), "{of}");
+        assert!(found(&deciding_in(symbol, wrong::takes_what_is_unavailable), of).contains("unavailable"), "{of}");
+        assert!(found(&deciding_in(symbol, wrong::wants_all_channels), of).contains("200 channels"), "{of}");
+    }
+}
+
+#[test]
+fn wrong_results_are_found() {
+    for (results, words) in [
+        (Results { init: 2, ..NO_ERRORS }, "init returned 2"),
+        (Results { edits_constants: true, ..NO_ERRORS }, "init wrote to the constants"),
+        (Results { end: 1, ..NO_ERRORS }, "the end of a communicator failed"),
+        (Results { chunk: 5, ..NO_ERRORS }, "getChunkSize returned 5"),
+        (Results { differs: true, ..NO_ERRORS }, "two ranks got different chunks"),
+    ] {
+        let reason = found(&returning(results), "2.30");
+        assert!(reason.contains(words), "{words}: {reason}");
+    }
+    for of in ["2.19.1 to 2.20.5", "2.21.5"] {
+        for (answer, results, words) in [
+            ((1, 0, 0), Results { ask: 3, ..NO_ERRORS }, "it returned 3"),
+            ((1, 0, 0), Results { differs: true, ..NO_ERRORS }, "two ranks got different answers"),
+            ((1, 0, 0), Results { end: 1, ..NO_ERRORS }, "the end of a communicator failed"),
+            ((1, 0, 200), NO_ERRORS, "200 channels"),
+            ((1, 0, -1), NO_ERRORS, "-1 channels"),
+        ] {
+            let reason = found(&answering(answer, results), of);
+            assert!(reason.contains(words), "{of}, {words}: {reason}");
+        }
+    }
 }
 
 #[test]
@@ -63,10 +104,10 @@ fn wrong_chunks_are_found() {
 }
 
 #[test]
-fn wrong_words_are_found() {
+fn wrong_answers_are_found() {
     // Only one of both; an algorithm that is not everywhere; LL128 without proof; a tree for whatever function.
     for (algorithm, protocol) in [(1, -1), (-1, 0), (4, 2), (1, 1), (0, 2), (9, 9)] {
-        let reason = found(&answering(algorithm, protocol), "2.21.5");
+        let reason = found(&answering((algorithm, protocol, 0), NO_ERRORS), "2.21.5");
         assert!(reason.contains("which NCCL takes unchecked"), "{reason}");
     }
 }

@@ -13,6 +13,8 @@ pub type Decide = fn(Asked<'_>) -> c_int;
 
 /// A call, for those who decide about it.
 pub struct Asked<'a> {
+    /// Where NCCL's table begins.
+    pub table: *mut f32,
     pub costs: &'a mut [f32],
     pub protocols: usize,
     pub can_register: bool,
@@ -22,12 +24,31 @@ pub struct Asked<'a> {
 thread_local! {
     static DECIDE: Cell<Decide> = const { Cell::new(nothing) };
     static CHUNK: Cell<fn(usize) -> usize> = const { Cell::new(same) };
-    static INIT: Cell<c_int> = const { Cell::new(0) };
-    static DIRECT: Cell<(c_int, c_int)> = const { Cell::new((-1, -1)) };
+    static DIRECT: Cell<Answer> = const { Cell::new(NO_ANSWER) };
+    static RESULTS: Cell<Results> = const { Cell::new(NO_ERRORS) };
     static CALLS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// As a structure of version 6; of version 2, the first four.
+/// What version 1 or 2 writes: algorithm, protocol, channels.
+pub type Answer = (c_int, c_int, c_int);
+const NO_ANSWER: Answer = (-1, -1, 0);
+
+/// What functions return, and what else is wrong with them.
+#[derive(Clone, Copy)]
+pub struct Results {
+    pub init: c_int,
+    pub ask: c_int,
+    pub chunk: c_int,
+    pub end: c_int,
+    /// `init` writes to the constants.
+    pub edits_constants: bool,
+    /// The second of two ranks gets another answer.
+    pub differs: bool,
+}
+
+pub const NO_ERRORS: Results = Results { init: 0, ask: 0, chunk: 0, end: 0, edits_constants: false, differs: false };
+
+/// As a structure of version 6; of older versions, the first four.
 #[repr(C)]
 struct Structure([*const c_void; 5]);
 
@@ -41,20 +62,51 @@ static BY_COSTS: Structure = Structure([
     end as *const c_void,
     chunk as *const c_void,
 ]);
-static BY_WORD: Structure = Structure([
+static BY_COSTS_V4: Structure = Structure([
+    c"wrong".as_ptr().cast(),
+    init_v2 as *const c_void,
+    ask as *const c_void,
+    end as *const c_void,
+    std::ptr::null(),
+]);
+static BY_COSTS_V3: Structure = Structure([
+    c"wrong".as_ptr().cast(),
+    init_v2 as *const c_void,
+    ask_v3 as *const c_void,
+    end as *const c_void,
+    std::ptr::null(),
+]);
+static DIRECT_V2: Structure = Structure([
     c"wrong".as_ptr().cast(),
     init_v2 as *const c_void,
     ask_v2 as *const c_void,
     end as *const c_void,
     std::ptr::null(),
 ]);
+static DIRECT_V1: Structure = Structure([
+    c"wrong".as_ptr().cast(),
+    init_v1 as *const c_void,
+    ask_v1 as *const c_void,
+    end_v1 as *const c_void,
+    std::ptr::null(),
+]);
 
 /// A plug-in of version 6 that decides so, on this thread.
 pub fn deciding(decide: Decide) -> Given {
+    deciding_in("ncclTunerPlugin_v6", decide)
+}
+
+/// The same of another version, from 3 on.
+pub fn deciding_in(symbol: &'static str, decide: Decide) -> Given {
     DECIDE.set(decide);
     CHUNK.set(same);
-    INIT.set(0);
-    Given(vec![("ncclTunerPlugin_v6", (&raw const BY_COSTS).cast())])
+    RESULTS.set(NO_ERRORS);
+    let structure = match symbol {
+        "ncclTunerPlugin_v3" => &raw const BY_COSTS_V3,
+        "ncclTunerPlugin_v4" => &raw const BY_COSTS_V4,
+        _ => &raw const BY_COSTS,
+    };
+    Given(vec![(symbol, structure.cast())])
 }
 
 /// One that takes such chunks.
@@ -64,18 +116,25 @@ pub fn cutting(cut: fn(usize) -> usize) -> Given {
     given
 }
 
-/// One whose init fails.
-pub fn refusing(result: c_int) -> Given {
+/// One whose functions return so.
+pub fn returning(results: Results) -> Given {
     let given = deciding(nothing);
-    INIT.set(result);
+    RESULTS.set(results);
     given
 }
 
-/// A plug-in of version 2 that answers so.
-pub fn answering(algorithm: c_int, protocol: c_int) -> Given {
-    DIRECT.set((algorithm, protocol));
-    INIT.set(0);
-    Given(vec![("ncclTunerPlugin_v2", (&raw const BY_WORD).cast())])
+/// A plug-in of version 2, or 1, that answers so.
+pub fn answering(answer: Answer, results: Results) -> Given {
+    DIRECT.set(answer);
+    RESULTS.set(results);
+    let (v1, v2) = ((&raw const DIRECT_V1).cast(), (&raw const DIRECT_V2).cast());
+    Given(vec![("ncclTunerPlugin_v1", v1), ("ncclTunerPlugin_v2", v2)])
+}
+
+/// Whether this call is the second of two, where these shall differ.
+fn is_other() -> bool {
+    CALLS.set(CALLS.get() + 1);
+    RESULTS.get().differs && CALLS.get().is_multiple_of(2)
 }
 
 #[allow(clippy::too_many_arguments, reason = "NCCL's")]
@@ -86,19 +145,31 @@ unsafe extern "C" fn init(
     _: usize,
     _: *const c_void,
     _: *mut c_void,
-    _: *mut c_void,
+    constants: *mut f64,
 ) -> c_int {
     // SAFETY: the harness's place.
     unsafe { context.write(std::ptr::null_mut()) };
-    INIT.get()
+    if RESULTS.get().edits_constants {
+        // SAFETY: the harness's constants, of which there are more.
+        unsafe { constants.add(3).write(0.5) };
+    }
+    RESULTS.get().init
+}
+
+unsafe extern "C" fn init_v1(_: usize, _: usize, _: *const c_void) -> c_int {
+    RESULTS.get().init
 }
 
 unsafe extern "C" fn init_v2(_: usize, _: usize, _: *const c_void, _: *mut Context) -> c_int {
-    INIT.get()
+    RESULTS.get().init
 }
 
 unsafe extern "C" fn end(_: Context) -> c_int {
-    0
+    RESULTS.get().end
+}
+
+unsafe extern "C" fn end_v1() -> c_int {
+    RESULTS.get().end
 }
 
 #[allow(clippy::too_many_arguments, reason = "NCCL's")]
@@ -116,16 +187,31 @@ unsafe extern "C" fn ask(
     let protocols = protocols as usize;
     // One entry more than there are, for those who write there: the harness marks what lies behind the table.
     let length = algorithms as usize * protocols + 1;
+    let table = costs.cast::<f32>();
     // SAFETY: the harness's table, and its marks behind it.
-    let costs = unsafe { slice::from_raw_parts_mut(costs.cast::<f32>(), length) };
+    let costs = unsafe { slice::from_raw_parts_mut(table, length) };
     // SAFETY: the harness's place.
     let channels = unsafe { &mut *channels };
-    DECIDE.get()(Asked { costs, protocols, can_register: can_register != 0, channels })
+    DECIDE.get()(Asked { table, costs, protocols, can_register: can_register != 0, channels })
 }
 
 #[allow(clippy::too_many_arguments, reason = "NCCL's")]
-unsafe extern "C" fn ask_v2(
-    _: Context,
+unsafe extern "C" fn ask_v3(
+    context: Context,
+    function: c_int,
+    bytes: usize,
+    operations: c_int,
+    costs: *mut *mut f32,
+    algorithms: c_int,
+    protocols: c_int,
+    channels: *mut c_int,
+) -> c_int {
+    // SAFETY: the same arguments, but for one that version 3 does not have.
+    unsafe { ask(context, function, bytes, operations, costs, algorithms, protocols, 0, channels) }
+}
+
+#[allow(clippy::too_many_arguments, reason = "NCCL's")]
+unsafe extern "C" fn ask_v1(
     _: c_int,
     _: usize,
     _: c_int,
@@ -133,18 +219,38 @@ unsafe extern "C" fn ask_v2(
     _: c_int,
     algorithm: *mut c_int,
     protocol: *mut c_int,
-    _: *mut c_int,
+    channels: *mut c_int,
 ) -> c_int {
-    let (chosen, by) = DIRECT.get();
+    let (chosen, by, bound) = DIRECT.get();
     // SAFETY: the harness's places.
-    unsafe { (algorithm.write(chosen), protocol.write(by)) };
-    0
+    unsafe {
+        algorithm.write(chosen);
+        protocol.write(if is_other() { 2 } else { by });
+        channels.write(bound);
+    }
+    RESULTS.get().ask
+}
+
+#[allow(clippy::too_many_arguments, reason = "NCCL's")]
+unsafe extern "C" fn ask_v2(
+    _: Context,
+    function: c_int,
+    bytes: usize,
+    collnet: c_int,
+    nvls: c_int,
+    operations: c_int,
+    algorithm: *mut c_int,
+    protocol: *mut c_int,
+    channels: *mut c_int,
+) -> c_int {
+    // SAFETY: the same arguments, but for the context.
+    unsafe { ask_v1(function, bytes, collnet, nvls, operations, algorithm, protocol, channels) }
 }
 
 unsafe extern "C" fn chunk(_: Context, _: c_int, _: usize, _: c_int, _: c_int, _: c_int, chunk: *mut usize) -> c_int {
     // SAFETY: the harness's place.
-    unsafe { *chunk = CHUNK.get()(*chunk) };
-    0
+    unsafe { *chunk = if is_other() { *chunk / 2 } else { CHUNK.get()(*chunk) } };
+    RESULTS.get().chunk
 }
 
 fn same(bytes: usize) -> usize {
@@ -160,7 +266,7 @@ pub fn fails(_: Asked<'_>) -> c_int {
     3
 }
 
-pub fn takes_what_is_not_to_be_had(asked: Asked<'_>) -> c_int {
+pub fn takes_what_is_unavailable(asked: Asked<'_>) -> c_int {
     if asked.costs[4] == -1.0 {
         asked.costs[4] = 0.0;
     }
@@ -186,6 +292,24 @@ pub fn writes_behind_the_table(asked: Asked<'_>) -> c_int {
     if let Some(cost) = asked.costs.last_mut() {
         *cost = 0.0;
     }
+    0
+}
+
+pub fn writes_before_the_table(asked: Asked<'_>) -> c_int {
+    // SAFETY: the harness marks what lies before the table.
+    unsafe { asked.table.sub(1).write(0.0) };
+    0
+}
+
+/// A cost that is one, and not NCCL's.
+pub fn makes_costs_up(asked: Asked<'_>) -> c_int {
+    asked.costs.iter_mut().take(6).filter(|cost| **cost > 0.0).for_each(|cost| *cost = 1.0e6);
+    0
+}
+
+/// Channels for an algorithm that is not there.
+pub fn bounds_what_it_does_not_choose(asked: Asked<'_>) -> c_int {
+    *asked.channels = 4;
     0
 }
 

@@ -21,7 +21,8 @@ pub struct Choice {
 
 impl Tables {
     /// What the model says that a call takes, in us, or none where the combination is never chosen. `bytes` are those of the
-    /// larger of a rank's buffers; `operations` calls are started together on each channel.
+    /// larger of a rank's buffers (with all-gather and reduce-scatter those of all ranks together); `operations` is what a channel
+    /// gets of a group's calls: calls by channels, rounded up.
     pub fn time_us(
         &self,
         function: Function,

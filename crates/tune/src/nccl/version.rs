@@ -1,3 +1,5 @@
+//! Releases of NCCL whose cost model is known.
+
 use std::fmt;
 use std::str::FromStr;
 
