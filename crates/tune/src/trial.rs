@@ -68,8 +68,7 @@ impl Trial {
     pub fn next(&mut self, random: &mut Random) -> Option<(Side, usize)> {
         if self.left.is_empty() {
             // Times may be lost; then further blocks take their place, to an end.
-            let last = LOOKS[LOOKS.len() - 1];
-            if self.complete() >= last || self.blocks.len() >= 2 * last {
+            if self.complete() >= LOOKS[LOOKS.len() - 1] || self.is_exhausted() {
                 return None;
             }
             self.blocks.push([f64::NAN; 3]);
@@ -95,7 +94,9 @@ impl Trial {
     pub fn verdict(&self) -> Option<Verdict> {
         let complete: Vec<&[f64; 3]> =
             self.blocks.iter().filter(|block| block.iter().all(|it| it.is_finite())).collect();
-        let look = LOOKS.iter().position(|&look| look == complete.len())?;
+        let Some(look) = LOOKS.iter().position(|&look| look == complete.len()) else {
+            return self.is_exhausted().then_some(Verdict::NoSignificantGain);
+        };
         let against = |side: Side| -> Vec<f64> {
             complete.iter().map(|block| (block[side as usize] / block[Side::Default as usize]).ln()).collect()
         };
@@ -112,6 +113,11 @@ impl Trial {
         }
         let hopeless = middle >= 0.0;
         (hopeless || look + 1 == LOOKS.len()).then_some(Verdict::NoSignificantGain)
+    }
+
+    /// Have so many times been lost that there will be no further blocks?
+    fn is_exhausted(&self) -> bool {
+        self.left.is_empty() && self.blocks.len() >= 2 * LOOKS[LOOKS.len() - 1]
     }
 
     /// Blocks that are complete.
@@ -165,6 +171,13 @@ mod tests {
         let found = (0..1000).filter(|&seed| run(1, 1.0, seed, bimodal) != Verdict::NoSignificantGain).count();
         // 2.4 % of 1000 are expected at most.
         assert!(found <= 40, "{found} of 1000");
+    }
+
+    #[test]
+    fn a_trial_whose_times_are_lost_comes_to_an_end() {
+        let (mut trial, mut random) = (Trial::new(1), Random::new(3, 7));
+        let given = std::iter::from_fn(|| trial.next(&mut random)).count();
+        assert_eq!((given, trial.verdict()), (3 * 64, Some(Verdict::NoSignificantGain)));
     }
 
     #[test]

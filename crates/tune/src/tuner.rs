@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::action::{Choice, Situation};
 use crate::drift::{Drift, SENTINEL_EVERY, Sentinel};
-use crate::guard::Guard;
+use crate::guard::{Guard, Risk};
 use crate::learner::{Learner, Lesson, Thompson};
 use crate::policy::{Policy, Schedule};
 use crate::random::Random;
@@ -107,7 +107,7 @@ pub struct Decision {
     /// The arm.
     pub arm: usize,
     /// What the guard has set aside for it.
-    risk_s: f64,
+    risk: Risk,
     role: Role,
 }
 
@@ -216,25 +216,26 @@ impl Tuner {
                 if let (Phase::Trial { trial, .. }, Role::OfTrial(side, _)) = (&mut course.phase, role) {
                     trial.give_back(side);
                 }
-                return Decision { arm: default, risk_s: 0.0, role: Role::Ordinary };
+                return Decision { arm: default, risk: Risk::default(), role: Role::Ordinary };
             }
             course.explored += 1;
         }
-        let risk_s = if chosen { 0.0 } else { self.guard.began(situation, arm, belief) };
-        Decision { arm, risk_s, role }
+        let risk = if chosen { Risk::default() } else { self.guard.began(situation, arm, belief) };
+        Decision { arm, risk, role }
     }
 
     /// A call took so many seconds. What is no time is not learned from.
     pub fn observe(&mut self, situation: &Situation, decision: Decision, seconds: f64) {
-        let Decision { arm, risk_s, role } = decision;
-        self.guard.release(&situation.context, risk_s);
+        let Decision { arm, risk, role } = decision;
+        self.guard.release(&situation.context, risk);
         if !(seconds.is_finite() && seconds > 0.0) || arm >= situation.arms.len() {
             return;
         }
         let Some(mut course) = self.courses.remove(&situation.context) else { return };
         match (&course.phase, course.gain) {
             (Phase::Chosen(chosen, _), Some(gain)) if *chosen == arm => {
-                self.guard.ended_chosen(&situation.context, gain.share, seconds);
+                // What won was chosen for looking good: only what it gains at least is credited.
+                self.guard.ended_chosen(&situation.context, (gain.share - gain.margin).max(0.0), seconds);
             }
             _ => self.guard.ended(situation, arm, seconds),
         }
@@ -280,7 +281,10 @@ impl Tuner {
                     trial.observe(side, block, seconds);
                 }
                 let candidate = *candidate;
-                match trial.verdict() {
+                // One call may have been enough to veto it.
+                let vetoed = self.guard.is_vetoed(&situation.context, &situation.arms[candidate].action);
+                let verdict = if vetoed { Some(Verdict::NoSignificantGain) } else { trial.verdict() };
+                match verdict {
                     None => {}
                     Some(Verdict::Gain(gain)) => {
                         course.stand(Phase::Chosen(candidate, situation.choice(candidate)), Some(gain));

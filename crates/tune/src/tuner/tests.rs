@@ -70,6 +70,28 @@ fn a_change_is_followed() {
     }
 }
 
+/// The best of all takes ten times as long in the middle of its trial.
+#[test]
+fn one_call_ends_a_trial() {
+    for seed in 0..5 {
+        let (mut tuner, situation) = (Tuner::shipped(seed), situation());
+        let mut candidate_calls = 0;
+        for call in 0..400 {
+            let decision = tuner.decide(&situation);
+            let in_trial = matches!(decision.role, Role::OfTrial(Side::Candidate, _));
+            assert!(!in_trial || candidate_calls < 3, "seed {seed}, call {call}: it is still tried");
+            candidate_calls += u32::from(in_trial);
+            let factor = if in_trial && candidate_calls == 3 { 10.0 } else { 1.0 };
+            tuner.observe(&situation, decision, factor * third(decision.arm, call));
+            if candidate_calls == 3 {
+                break;
+            }
+        }
+        assert_eq!(candidate_calls, 3, "seed {seed}: there was no trial");
+        assert_eq!(standing(&tuner), Standing::Settled(Reason::NoSignificantGain), "seed {seed}");
+    }
+}
+
 #[test]
 fn calls_may_be_decided_before_the_earlier_ones_have_ended() {
     let (mut tuner, situation) = (Tuner::shipped(4), situation());
