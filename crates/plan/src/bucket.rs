@@ -10,10 +10,6 @@ pub type TensorId = usize;
 /// The number of an operation in a [`Plan`]: the partitions of all buckets, counted bucket by bucket.
 pub type OperationNumber = usize;
 
-/// A partition has four stages at most (to the host's sum, to the server, back to the host, back to its workers): twice as
-/// many under way keep each busy.
-pub const PARTITIONS_THAT_OVERLAP: usize = 8;
-
 /// A range of the gradient arena that travels as one operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Partition {
@@ -99,18 +95,6 @@ impl Plan {
             first += bucket.partitions.len();
         }
         None
-    }
-
-    /// The tile size in which a partition travels between workers and server, in bytes of an operation of 4-byte elements;
-    /// `None`: the one that suits such an operation alone.
-    ///
-    /// A partition alone is cut, so that a host adds up one tile while the tile before crosses the network. Where each
-    /// server has [`PARTITIONS_THAT_OVERLAP`] such partitions they do that for one another, and cutting them again buys
-    /// nothing and costs messages: partitions are this plan's tiles.
-    pub fn tile_bytes(&self, partition: &Partition) -> Option<usize> {
-        let each = partition.elements.len();
-        let overlap = each.saturating_mul(PARTITIONS_THAT_OVERLAP).saturating_mul(self.shards) <= self.elements();
-        (overlap && each > 0).then_some(each * size_of::<f32>())
     }
 
     /// How urgent a bucket is to a worker; to a server it is as urgent as [`Bucket::priority`] says.
@@ -200,19 +184,6 @@ mod tests {
         for (index, hash) in hashes.iter().enumerate() {
             assert!(!hashes[..index].contains(hash), "change {index} is not seen");
         }
-    }
-
-    /// Sixteen partitions on two servers are eight each.
-    #[test]
-    fn partitions_travel_whole_where_a_server_has_many() {
-        let partition = |elements: Range<usize>| Partition { elements, shard: Some(0) };
-        let mut plan = Plan { buckets: vec![Bucket::whole(vec![0], 0..1600)], shards: 2, ..plan() };
-        assert_eq!(plan.tile_bytes(&partition(0..100)), Some(400));
-        assert_eq!(plan.tile_bytes(&partition(7..8)), Some(4));
-        assert_eq!(plan.tile_bytes(&partition(0..101)), None, "too few to overlap");
-        assert_eq!(plan.tile_bytes(&partition(5..5)), None, "nothing to cut");
-        plan.shards = 3;
-        assert_eq!(plan.tile_bytes(&partition(0..100)), None, "five or six each");
     }
 
     /// The numbers are the same, one after the other; what they mean is not.

@@ -102,22 +102,20 @@ const ASSIGNMENT_BYTES_MAX: i64 = 64 << 20;
 
 impl Assignment {
     /// The options of an operation, for a worker: with its name, the plan's version and how urgent it is to workers.
-    /// Everything else is as in `options`; `algorithm` and `chunk_bytes` must be those of [`crate::ServeOptions`]. Where
-    /// `chunk_bytes` is None it becomes the plan's ([`Plan::tile_bytes`]).
+    /// Everything else is as in `options`; `algorithm` and `chunk_bytes` must be those of [`crate::ServeOptions`].
     ///
     /// # Panics
     /// If the plan has no such operation, or the assignment no such iteration (in one that was given out the names of all
     /// others are numbers).
     pub fn options(&self, iteration: u64, operation: OperationNumber, options: CallOptions) -> CallOptions {
         assert!(iteration < self.iterations.end, "the assignment ends before iteration {iteration}");
-        let found = self.plan.partition(operation);
-        let (bucket, partition) = found.unwrap_or_else(|| panic!("the plan has no operation {operation}"));
+        let bucket = self.plan.partition(operation).map(|(bucket, _)| bucket);
+        let bucket = bucket.unwrap_or_else(|| panic!("the plan has no operation {operation}"));
         let id = name(self.plan.operations(), iteration, operation);
         CallOptions {
             operation: Some(id),
             plan_version: self.plan.version,
             priority: self.plan.worker_priority(bucket),
-            chunk_bytes: options.chunk_bytes.or(self.plan.tile_bytes(partition)),
             ..options
         }
     }

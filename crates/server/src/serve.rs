@@ -23,7 +23,7 @@ use crate::trace::Tracing;
 pub struct ServeOptions {
     /// As in [`CallOptions`]; all ranks must say the same.
     pub algorithm: Option<String>,
-    /// As in [`CallOptions`]; all ranks must say the same. None: the plan's ([`paceline_plan::Plan::tile_bytes`]).
+    /// As in [`CallOptions`]; all ranks must say the same.
     pub chunk_bytes: Option<usize>,
     /// Threads that add what workers push, where it lies in memory that the shard has mapped ([`Communicator::alloc`]):
     /// [`CallOptions`] has more. Each takes at least 128 KiB of a tile; shorter tiles have fewer. None: the cores of this
@@ -125,7 +125,6 @@ struct Partition {
     operation: usize,
     elements: Range<usize>,
     priority: u32,
-    tile_bytes: Option<usize>,
     sum: Option<Buffer<f32>>,
     parameters: Option<Buffer<f32>>,
     pending: Option<(Task, Pending<f32>)>,
@@ -235,7 +234,6 @@ impl<'a> Server<'a> {
                 operation,
                 elements: partition.elements.clone(),
                 priority: assignment.plan.buckets[bucket].priority,
-                tile_bytes: assignment.plan.tile_bytes(partition),
                 sum: Some(alloc()?),
                 parameters: if optimizer.is_some() { Some(alloc()?) } else { None },
                 pending: None,
@@ -271,7 +269,7 @@ impl<'a> Server<'a> {
         let partition = &mut work.stock.partitions[task.partition];
         let options = CallOptions {
             algorithm: self.options.algorithm.clone(),
-            chunk_bytes: self.options.chunk_bytes.or(partition.tile_bytes),
+            chunk_bytes: self.options.chunk_bytes,
             reducing_threads: Some(self.reducing_threads),
             timeout: Some(self.options.timeout),
             priority: partition.priority,

@@ -139,8 +139,6 @@ impl Carrier {
                 let (algorithm, chunk_bytes) = workers.choice(CollectiveKind::AllReduce, bytes, &options)?;
                 options.algorithm = Some(algorithm.to_owned());
                 options.chunk_bytes = Some(chunk_bytes.max(1));
-            } else {
-                options.chunk_bytes = plan.tile_bytes(partition);
             }
             Ok(Call { shard: partition.shard.unwrap_or_default(), options })
         };
