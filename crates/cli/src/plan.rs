@@ -8,9 +8,9 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Args;
-use paceline_plan::Cluster;
+use paceline_plan::{Cluster, Plan};
 use paceline_predict::search::{Change, Question, Space, apply_changes, ddp_settings, explain, search};
-use paceline_train::load_profile;
+use paceline_train::{ExecutedPlans, TrainError, load_profile};
 
 use crate::Registry;
 use crate::arguments::at_least_one;
@@ -47,13 +47,22 @@ pub struct PlanArguments {
     #[arg(long, value_name = "PRICE")]
     price: Option<f64>,
 
-    #[arg(long, value_name = "N", value_parser = at_least_one, default_value_t = EPOCH)]
-    #[arg(help = "Samples of an epoch, for its time and price; unless it is said, those of ImageNet-1k")]
-    epoch: usize,
+    /// Samples of an epoch, for its time and price [default: of ResNets those of ImageNet-1k]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    epoch: Option<usize>,
+
+    /// Admit methods that change the result of training: those that --strategy names, and for PyTorch gradients of 16 bits
+    #[arg(long)]
+    lossy: bool,
 
     /// What would be otherwise: network=25GbE (or 2x), workers=64, local-batch=128; the answer is for that
     #[arg(long, value_name = "CHANGE,…", value_delimiter = ',')]
     what_if: Vec<Change>,
+
+    /// Write the plan of the best strategy to this file: `paceline simulate --plan` and, for its own models, `paceline train --plan`
+    /// carry it out (docs/json.md)
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
 
     /// Candidates to list
     #[arg(long, value_name = "N", value_parser = at_least_one, default_value_t = 10)]
@@ -65,7 +74,7 @@ pub struct PlanArguments {
 }
 
 /// The training images of ImageNet-1k (ILSVRC 2012).
-const EPOCH: usize = 1_281_167;
+const IMAGENET: usize = 1_281_167;
 
 /// Plans.
 ///
@@ -86,14 +95,22 @@ pub fn run(arguments: &PlanArguments, registry: &Registry) -> Result<ExitCode, F
     let unchanged = Space {
         local_batches: arguments.local_batch.clone(),
         intervals: arguments.top,
+        lossy: arguments.lossy,
         ..Space::of(registry.schedulers().clone(), strategy)
     };
     let changed_batch = local_batch.map_or_else(|| arguments.local_batch.clone(), |batch| vec![batch]);
     let space = Space { local_batches: changed_batch, ..unchanged.clone() };
     let question = Question { cluster: &cluster, profile: &profile, workers, space: &space };
-    let mut report = report(arguments, &question)?;
+    let (mut report, best) = report(arguments, &question)?;
+    if cluster.hosts > asked.hosts {
+        let more = cluster.hosts - asked.hosts;
+        report.extrapolated.push(format!("{more} hosts more than {} has, which are taken to be like them", asked.name));
+    }
+    if let Some(output) = &arguments.output {
+        ExecutedPlans::planned(best).write(output).map_err(TrainError::from)?;
+    }
     if !arguments.what_if.is_empty() {
-        let space = Space { effort: 0, intervals: 0, ..unchanged };
+        let space = Space { intervals: 0, ..unchanged };
         let now = Question { cluster: &asked, profile: &profile, workers: asked_workers, space: &space };
         // What cannot be answered as it is may be what the change is for.
         report.unchanged_samples_per_s = search(&now).ok().map(|answer| answer.best().prediction.samples_per_s);
@@ -105,15 +122,18 @@ pub fn run(arguments: &PlanArguments, registry: &Registry) -> Result<ExitCode, F
     Ok(ExitCode::SUCCESS)
 }
 
-fn report(arguments: &PlanArguments, question: &Question) -> Result<Report, Failure> {
+/// What is told, and the best plan.
+fn report(arguments: &PlanArguments, question: &Question) -> Result<(Report, Plan), Failure> {
     let began = Instant::now();
     let answer = search(question).map_err(Failure::usage)?;
     let elapsed = began.elapsed();
     let explanation = explain(question, &answer).map_err(Failure::usage)?;
     let ddp = ddp_settings(question, &answer).map_err(Failure::usage)?;
     let price_per_host_hour = arguments.price.or(question.cluster.price_per_host_hour);
-    let epoch = Epoch { samples: arguments.epoch, price_per_host_hour };
-    Ok(Report::new(question, &answer, &explanation, &ddp, &epoch, arguments.top, elapsed))
+    let images = Some(IMAGENET).filter(|_| question.profile.model.starts_with("resnet"));
+    let epoch = Epoch { samples: arguments.epoch.or(images), price_per_host_hour };
+    let report = Report::new(question, &answer, &explanation, &ddp, &epoch, arguments.top, elapsed);
+    Ok((report, answer.best().prediction.plan.clone()))
 }
 
 /// Is there room for the workers?

@@ -12,10 +12,11 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Args;
+use paceline_plan::Plan;
 use paceline_predict::search::{Question, Space, search};
-use paceline_predict::{Job, Prediction, estimate, predict_scheduled};
+use paceline_predict::{Job, Prediction, estimate, predict_plan, predict_scheduled};
 use paceline_strategy::Strategy;
-use paceline_train::load_profile;
+use paceline_train::{ExecutedPlans, TrainError, load_profile};
 
 use crate::Registry;
 use crate::arguments::at_least_one;
@@ -40,6 +41,11 @@ pub struct SimulateArguments {
     /// How workers communicate
     #[arg(long, value_name = "STRATEGY", default_value = "ddp", conflicts_with_all = ["study", "graph"])]
     strategy: String,
+
+    /// The plan to carry out, of a file that `paceline plan -o` or `paceline train --dump-plan` has written (of that the last one),
+    /// with the strategy that it names
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["strategy", "study", "graph"])]
+    plan: Option<PathBuf>,
 
     /// Workers [default: as many as the cluster has]
     #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with_all = ["study", "graph"])]
@@ -87,11 +93,16 @@ pub fn run(arguments: &SimulateArguments, registry: &Registry) -> Result<ExitCod
         return Err(Failure::usage("--cluster and --model say what to simulate"));
     };
     let (cluster, profile) = (load_cluster(cluster)?, load_profile(model).map_err(Failure::usage)?);
-    let strategy = explain::parse(registry.grammar(), &arguments.strategy)?;
+    let plan = arguments.plan.as_deref().map(last_plan).transpose()?;
+    let strategy = plan.as_ref().map_or(&arguments.strategy, |plan| &plan.strategy);
+    let strategy = explain::parse(registry.grammar(), strategy)?;
     let workers = arguments.workers.unwrap_or(cluster.workers());
     let local_batch = arguments.local_batch;
     let open = Job { cluster: &cluster, profile: &profile, strategy: &strategy, workers, local_batch };
-    let (strategy, prediction) = predicted(&open, registry).map_err(refused)?;
+    let (strategy, prediction) = match &plan {
+        Some(plan) => (strategy.clone(), predict_plan(&open, plan).map_err(|error| refused(error.to_string()))?),
+        None => predicted(&open, registry).map_err(refused)?,
+    };
     let job = Job { strategy: &strategy, ..open };
     let elapsed_us = timed(&job);
     let report = Report::new(&job, &prediction, elapsed_us);
@@ -133,6 +144,13 @@ fn timed(job: &Job<'_>) -> Option<f64> {
         estimate(job).ok().map(|_| 1e6 * began.elapsed().as_secs_f64())
     };
     (0..3).filter_map(once).reduce(f64::min)
+}
+
+/// The plan of a file.
+fn last_plan(path: &Path) -> Result<Plan, Failure> {
+    let mut executed = ExecutedPlans::read(path).map_err(TrainError::from)?;
+    let last = executed.stages.pop().map(|stage| stage.plan);
+    last.ok_or_else(|| Failure::usage(format!("{} has no plan", path.display())))
 }
 
 fn refused(error: String) -> Failure {

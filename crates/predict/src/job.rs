@@ -190,10 +190,8 @@ impl<'a> Subject<'a> {
     /// The schedule cannot be planned.
     pub fn plan(&self, costs: &Costs, schedulers: &Schedulers) -> Result<Plan, PredictError> {
         let seconds = |bytes: u64| costs.communication.alone_s(bytes);
-        let mut workload = Workload::of_profile(&self.profile).with_world(self.job.workers, self.world.hosts);
-        if let Some(ready_s) = &mut workload.ready_s {
-            ready_s.iter_mut().for_each(|seconds| *seconds *= costs.slowness);
-        }
+        let workload = Workload::of_profile(&self.profile).with_world(self.job.workers, self.world.hosts);
+        let workload = workload.slowed(costs.slowness);
         Ok(schedulers.plan(self.job.strategy, &workload.with_communication(&seconds))?)
     }
 

@@ -89,6 +89,17 @@ impl<'a> Workload<'a> {
         Workload { communication_s: Some(seconds), ..self }
     }
 
+    /// The same where everything that is computed takes so many times as long.
+    pub fn slowed(mut self, factor: f64) -> Workload<'a> {
+        if let Some(ready_s) = &mut self.ready_s {
+            ready_s.iter_mut().for_each(|seconds| *seconds *= factor);
+        }
+        if let Some(Forward { needed_s, total_s, update_s }) = &mut self.forward {
+            needed_s.iter_mut().chain([total_s, update_s]).for_each(|seconds| *seconds *= factor);
+        }
+        self
+    }
+
     /// The same for `workers` workers on `hosts` hosts.
     pub fn with_world(self, workers: usize, hosts: usize) -> Workload<'a> {
         Workload { workers, hosts, ..self }

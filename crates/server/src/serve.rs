@@ -31,8 +31,9 @@ pub struct ServeOptions {
     /// adds, whatever stands here. So does over TCP the thread that takes a contribution in: a shard on a host of its own
     /// adds on one core, at the rate at which one core reads from its sockets.
     pub reducing_threads: Option<u16>,
-    /// How long a shard waits for the next operation or assignment. A lost worker is noticed much sooner; this is for
-    /// workers that live and do nothing.
+    /// How long a shard waits for the next operation of an assignment. A lost worker is noticed much sooner; this is for
+    /// workers that live and do nothing. Between assignments a shard waits for as long as its workers live: they may
+    /// have chosen to add up among themselves.
     pub timeout: Duration,
     /// The optimisers for [`Mode::Apply`].
     pub optimizers: Option<Arc<dyn Optimizers>>,
@@ -40,6 +41,9 @@ pub struct ServeOptions {
 
 /// An iteration of a large model on a slow machine is far from that.
 const TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// For as long as it takes: longer than any training.
+const UNTIL_TOLD: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// A shard that sleeps looks again after so long, whatever happens.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
@@ -153,7 +157,7 @@ impl<'a> Server<'a> {
     fn run(mut self) -> Result<Served, ServerError> {
         let _awake = self.world.wake_at_ends(thread::current());
         loop {
-            match give_out(self.world, None, Some(self.options.timeout))? {
+            match give_out(self.world, None, Some(UNTIL_TOLD))? {
                 Order::Serve(assignment) => self.carry_out(assignment)?,
                 Order::StartTrace => self.tracing = Some(Tracing::start(self.world)),
                 Order::EndTrace => {

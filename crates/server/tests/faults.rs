@@ -133,3 +133,18 @@ fn a_shard_gives_up_on_workers_that_do_nothing() {
     let error = served[0].as_ref().unwrap_err().to_string();
     assert!(error.contains("push-pull") && error.contains("did not finish in time"), "{error}");
 }
+
+/// Workers may add up among themselves for longer than any operation may take, and want the shard later.
+#[test]
+fn a_shard_without_an_assignment_waits() {
+    let roles = Roles::new(1, 1).unwrap();
+    let options = ServeOptions { timeout: Duration::from_millis(100), ..ServeOptions::default() };
+    let served = support::world_with_shards(LINKS[0], roles, &options, |world, roles| {
+        let server = ParameterServer::connect(world, roles).unwrap();
+        thread::sleep(Duration::from_millis(500));
+        server.start_trace().unwrap();
+        thread::sleep(Duration::from_millis(500));
+        server.stop().unwrap();
+    });
+    assert_eq!(served[0].as_ref().unwrap().assignments, 0);
+}

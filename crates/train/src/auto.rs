@@ -4,16 +4,18 @@
 //!    iterations run as wait-free backpropagation, all-to-all unless the arch is fixed. Lossless like everything that follows;
 //!    lossy methods are chosen only where the strategy itself names them.
 //! 2. *Measure.* Of the last of these iterations it is noted when each gradient was final and how long forward and the
-//!    optimiser took ([`profile`]); then operations of a few sizes are timed alone, through the same calls as gradients, on
-//!    every arch that the world has room for ([`cluster`]).
+//!    optimiser took ([`profile`]); then operations of a few sizes are timed alone, through the same calls as gradients, all-to-all
+//!    and, where shards have been met, over all of these ([`cluster`]).
 //! 3. *Plan.* Rank 0 searches (`paceline_predict::search`) and sends what it has found to the others, who compare its
 //!    fingerprint, as with every plan ([`choose`]).
 //! 4. *Run.* The plan is carried out from the next iteration on; so the executed plans are in the file of `--dump-plan`, and
 //!    `--plan` repeats them bit by bit without measuring anything.
 //! 5. *Watch.* The median of each few iterations, of the slowest rank, is compared with the prediction ([`watch`]). Where they
-//!    part by more than 15 % twice running, 2 and 3 are done again. Another plan is taken only if it is predicted to be
-//!    faster by more than 3 % than the one that runs, under the same measurements; then, or if the plan stays, what was measured
-//!    is the expectation from there on. Each time it takes twice as long until the next attempt.
+//!    part by more than 15 % twice running, or a plan that ran before was faster, 2 and 3 are done again. What every plan
+//!    took that has run is remembered, that of step 1 included ([`experience`]): one of them is taken again, or a new one,
+//!    if it is expected to be faster by more than 3 % than the one that runs. A plan is expected to take what it took, as far as
+//!    its prediction is still the same; a new one what is predicted, times what the prediction of the running one is off
+//!    by. Each time it takes twice as long until the next attempt, until the expectation has held for long.
 //!
 //! What was chosen, why, and whether it came true is a [`Decision`](crate::Decision), told to the observer and kept in the
 //! report. A measurement of iterations (`paceline bench`) chooses once, before those that count.
@@ -21,13 +23,15 @@
 mod choose;
 mod cluster;
 mod decision;
+mod experience;
 mod profile;
 mod watch;
 
-pub(crate) use choose::Choosing;
+pub(crate) use choose::{Choosing, Chosen, Predicted};
 pub use cluster::calibrate;
 pub use decision::Decision;
 pub(crate) use decision::Decisions;
+pub(crate) use experience::{Course, Experience};
 pub(crate) use profile::slowed_profile;
 pub use profile::{Computed, measured_profile};
 pub(crate) use watch::{Judgement, WINDOW, Watch};

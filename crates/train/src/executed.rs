@@ -31,7 +31,9 @@ pub struct Stage {
     pub first_iteration: usize,
     /// The plan.
     pub plan: Plan,
-    /// By operation, how its all-reduce was done; empty where servers add up.
+    /// By operation, how its all-reduce was done; empty where servers add up, and of a plan that was not carried out yet: then it
+    /// is chosen when it is.
+    #[serde(default)]
     pub all_reduces: Vec<AllReduce>,
 }
 
@@ -47,7 +49,7 @@ pub struct AllReduce {
 
 /// Why a file of plans cannot be used, or could not be written.
 #[derive(Debug, thiserror::Error)]
-#[error("{path}: {what}; --plan takes a file that --dump-plan has written for the same model")]
+#[error("{path}: {what}; --plan takes a file that --dump-plan or `paceline plan -o` has written for the same model")]
 pub struct PlanFileError {
     /// The file.
     pub path: PathBuf,
@@ -58,6 +60,12 @@ pub struct PlanFileError {
 impl ExecutedPlans {
     /// The version of the form that this version writes and reads.
     pub const SCHEMA: u32 = 1;
+
+    /// A plan that nobody has carried out yet, for a training from the first iteration to the last.
+    pub fn planned(plan: Plan) -> ExecutedPlans {
+        let stages = vec![Stage { first_iteration: 0, plan, all_reduces: Vec::new() }];
+        ExecutedPlans { schema: ExecutedPlans::SCHEMA, update_rule: None, stages }
+    }
 
     /// Reads a file.
     ///
@@ -135,7 +143,7 @@ impl Stage {
             return Err(self.unfit(format_args!("is for tensors of other sizes")));
         }
         let all_reduces = if plan.shards == 0 { plan.operations() } else { 0 };
-        if self.all_reduces.len() != all_reduces {
+        if self.all_reduces.len() != all_reduces && !self.all_reduces.is_empty() {
             return Err(self.unfit(format_args!("names another number of all-reduces than it has")));
         }
         Ok(())

@@ -17,7 +17,7 @@ pub use conduct::{Subject, measure};
 pub(crate) use cost::{communication_cost, communication_cost_again};
 pub use record::RECORDED_ITERATIONS;
 pub use statistics::student_t_975;
-pub(crate) use statistics::{median, relative_half_width};
+pub(crate) use statistics::{fit, median, relative_half_width};
 
 use crate::auto::Decision;
 use crate::error::TrainError;

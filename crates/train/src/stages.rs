@@ -7,11 +7,14 @@ use paceline_comm::{CallOptions, Reduction};
 use paceline_plan::Plan;
 use paceline_strategy::Strategy;
 
-use crate::auto::{Choosing, Computed, Decision, Decisions, Judgement, WINDOW, Watch, measured_profile};
+use crate::auto::{
+    Choosing, Chosen, Computed, Course, Decision, Decisions, Experience, Judgement, Predicted, WINDOW, Watch,
+    measured_profile,
+};
 use crate::error::{TrainError, WhileTraining};
 use crate::exchange::{Carrier, Exchange, Handicap};
 use crate::executed::{AllReduce, ExecutedPlans, Stage};
-use crate::measure::communication_cost;
+use crate::measure::{communication_cost, relative_half_width};
 use crate::on_server::Specification;
 use crate::options::{BatchSize, TrainOptions};
 use crate::peers::Peers;
@@ -37,6 +40,8 @@ pub(crate) struct Stages<'a> {
     executed: Vec<Stage>,
     next: Next,
     decisions: Decisions,
+    /// What plans have taken.
+    experience: Experience,
     /// Seconds of the last updates.
     window: Vec<f64>,
     /// How often something was chosen.
@@ -110,6 +115,7 @@ impl<'a> Stages<'a> {
             executed: Vec::new(),
             next,
             decisions: Decisions::default(),
+            experience: Experience::default(),
             window: Vec::new(),
             rounds: 0,
         };
@@ -121,6 +127,7 @@ impl<'a> Stages<'a> {
         let iteration = worker.iteration();
         if matches!(self.next, Next::Measured | Next::Chosen) && iteration == MEASURING_WARM_UP {
             let _ = worker.take_phases();
+            self.window.clear();
         }
         let first = self.executed.is_empty();
         if !first && self.boundary() != Some(iteration) {
@@ -135,7 +142,7 @@ impl<'a> Stages<'a> {
 
     /// After each update: how long it has taken.
     pub(crate) fn note(&mut self, update: Duration) {
-        if matches!(self.next, Next::Watched { .. }) {
+        if matches!(self.next, Next::Chosen | Next::Watched { .. }) {
             self.window.push(update.as_secs_f64());
         }
     }
@@ -226,97 +233,160 @@ impl<'a> Stages<'a> {
     /// Chooses, or looks whether what was chosen does what was predicted. Whether there is another plan.
     fn advance_open(&mut self, worker: &mut Worker) -> Result<bool, TrainError> {
         let iteration = worker.iteration();
-        let mut watch = match std::mem::replace(&mut self.next, Next::Nothing) {
+        let (measured_s, uncertain) = self.end_window(worker)?;
+        let watch = match std::mem::replace(&mut self.next, Next::Nothing) {
             Next::Watched { watch, .. } => Some(watch),
             _ => None,
         };
-        let measured_s = if watch.is_some() { Some(self.end_window(worker)?) } else { None };
-        let go_on = watch.as_mut().zip(measured_s).is_some_and(|(watch, measured_s)| {
-            self.decisions.measured(measured_s);
-            watch.judge(measured_s) == Judgement::GoOn
-        });
-        let mut changed = false;
-        if go_on {
-            // What is planned from next time is measured from here on.
-            let _ = worker.take_phases();
-        } else {
-            let (expected_s, other) = self.choose(worker, measured_s)?;
-            changed = other;
-            match &mut watch {
-                Some(watch) => watch.expect(expected_s),
-                None => watch = Some(Watch::new(expected_s)),
+        let (watch, changed) = match watch {
+            None => {
+                self.experience.measured(&self.plan, measured_s);
+                let (expected_s, changed) = self.choose(worker, None, uncertain)?;
+                (Watch::new(expected_s), changed)
             }
-        }
-        self.next = match watch {
-            Some(watch) => Next::Watched { watch, iteration: iteration + WINDOW },
-            None => Next::Nothing,
+            Some(mut watch) => {
+                self.decisions.measured(measured_s);
+                let changed = match watch.judge(measured_s) {
+                    Judgement::GoOn => {
+                        // What is planned from next time is measured from here on.
+                        let _ = worker.take_phases();
+                        false
+                    }
+                    Judgement::PlanAgain => {
+                        self.experience.measured(&self.plan, measured_s);
+                        let (expected_s, changed) = self.choose(worker, Some(measured_s), uncertain)?;
+                        watch.expect(expected_s, self.experience.best_other_s(&self.plan));
+                        changed
+                    }
+                };
+                (watch, changed)
+            }
         };
+        self.next = Next::Watched { watch, iteration: iteration + WINDOW };
         Ok(changed)
     }
 
-    /// The median of the window's updates, of the slowest rank. What is on its way arrives first: servers are to be told of
+    /// The median of the window's updates, and by which share of it they differ (half of the 95 % interval of their mean), of
+    /// the slowest rank. What is on its way arrives first: servers are to be told of
     /// the next iterations.
-    fn end_window(&mut self, worker: &mut Worker) -> Result<f64, TrainError> {
+    fn end_window(&mut self, worker: &mut Worker) -> Result<(f64, f64), TrainError> {
         if self.plan.shards > 0 {
             worker.wait_for_all()?;
         }
         self.window.sort_by(f64::total_cmp);
-        let mut median = [self.window.get(self.window.len() / 2).copied().unwrap_or(0.0)];
+        let middle = self.window.get(self.window.len() / 2).copied().unwrap_or(0.0);
+        let mut values = [middle, relative_half_width(&self.window)];
         self.window.clear();
-        let reduced = self.peers.workers().all_reduce(&mut median, Reduction::Max, &CallOptions::default());
+        let reduced = self.peers.workers().all_reduce(&mut values, Reduction::Max, &CallOptions::default());
         reduced.while_training("comparing iterations with their prediction")?;
-        Ok(median[0])
+        Ok((values[0], values[1]))
     }
 
     /// Measures and searches. What is expected of an update from here on, and whether there is another plan. `measured_s`: how
-    /// long one takes now, if this is not the first time.
-    fn choose(&mut self, worker: &mut Worker, measured_s: Option<f64>) -> Result<(f64, bool), TrainError> {
+    /// long one takes now, if this is not the first time; `uncertain`: by which share updates differ.
+    fn choose(
+        &mut self,
+        worker: &mut Worker,
+        measured_s: Option<f64>,
+        uncertain: f64,
+    ) -> Result<(f64, bool), TrainError> {
+        let (iteration, tried) = (worker.iteration(), self.experience.plans());
+        let chosen = match (self.search(worker, &tried, uncertain)?, measured_s) {
+            (Ok(chosen), _) => chosen,
+            (Err(reason), None) => return Err(TrainError::Options(reason)),
+            // What runs, runs.
+            (Err(reason), Some(measured_s)) => {
+                self.decisions.keep(iteration, measured_s, reason);
+                return Ok((measured_s, false));
+            }
+        };
+        let seconds: Vec<Option<f64>> = chosen.tried.iter().map(|tried| Some(tried.as_ref()?.seconds)).collect();
+        let found_s = chosen.predicted.seconds;
+        let course = self.experience.course(&self.plan, &seconds, &chosen.plan, found_s);
+        let (plan, predicted, expected_s, reasons) = match (measured_s, course) {
+            // The first plan was not chosen, and its few iterations say little.
+            (None, _) => (Some(chosen.plan.clone()), Some(chosen.predicted), found_s, chosen.why()),
+            (_, Course::Take(expected_s)) => {
+                (Some(chosen.plan.clone()), Some(chosen.predicted), expected_s, chosen.why())
+            }
+            (_, Course::GoBack(place, expected_s)) => {
+                let reasons = vec!["it was faster than what ran since".to_owned()];
+                (Some(tried[place].clone()), chosen.tried[place], expected_s, [reasons, chosen.doubts.clone()].concat())
+            }
+            (Some(measured_s), Course::Stay) => {
+                let place = self.experience.place(&self.plan);
+                let predicted = place.and_then(|place| chosen.tried[place]);
+                (None, predicted, measured_s, why_stay(&self.plan, &chosen))
+            }
+        };
+        let changed = plan.is_some();
+        if let Some(plan) = plan {
+            self.change(worker, plan)?;
+        }
+        // What cannot be predicted is expected all the same.
+        let exactly = Predicted { seconds: expected_s, low_s: expected_s, high_s: expected_s };
+        let predicted = (predicted.unwrap_or(exactly), expected_s);
+        self.decisions.add(Decision::of(iteration, &self.plan, changed, predicted, reasons));
+        Ok((expected_s, changed))
+    }
+
+    /// Measures what operations cost, and searches; with what it predicts of plans that were tried. Or why it cannot.
+    fn search(
+        &mut self,
+        worker: &mut Worker,
+        tried: &[Plan],
+        uncertain: f64,
+    ) -> Result<Result<Chosen, String>, TrainError> {
         // Measurements want the network for themselves.
         worker.finish()?;
-        let iteration = worker.iteration();
         let computed = computed(worker, &self.peers, &self.sizes)?;
         let samples = match self.options.batch {
             BatchSize::Local(samples) => samples,
             BatchSize::Global(samples) => samples / self.peers.workers().world_size(),
         };
-        let profile = measured_profile(self.options.model_name(), samples, &computed);
-        let planning = Planning {
-            strategy: &self.strategy,
-            schedulers: &self.options.schedulers,
-            peers: &self.peers,
-            sizes: &self.sizes,
-            slowed: 1.0,
-        };
-        let (start_up, handicap) = (planning.start_up(), planning.handicap());
+        let profile = measured_profile(self.options.model_name(), samples, &computed, uncertain);
         let choosing = Choosing {
             strategy: &self.strategy,
             schedulers: &self.options.schedulers,
             peers: &self.peers,
             may_overlap: self.options.clip_norm.is_none(),
-            start_up,
+            start_up: self.planning().start_up(),
         };
         self.rounds += 1;
-        let chosen = choosing.choose(&profile, measured_s.map(|_| &self.plan), self.rounds)?;
+        let chosen = choosing.choose(&profile, tried, self.rounds)?;
         // Only the last pass of an update communicates.
         let passes_s = (self.options.accumulate - 1) as f64 * (profile.forward_s() + profile.backward_s());
-        let chosen = chosen.with(passes_s);
-        let (expected_s, change) = match measured_s.zip(chosen.current_s) {
-            // By how much predictions are off here, they are off for every plan.
-            Some((measured_s, current_s)) if Watch::worth_changing(current_s, chosen.predicted_s) => {
-                (chosen.predicted_s * measured_s / current_s, true)
-            }
-            Some((measured_s, _)) => (measured_s, false),
-            None => (chosen.predicted_s, true),
-        };
-        if change {
-            let plan = Plan { version: self.plan.version + 1, ..chosen.plan.clone() };
-            planning.agree(&plan)?;
-            self.options.check_clipping_under(&plan)?;
-            self.replan(worker, plan, &[], &handicap)?;
-        }
-        self.decisions.add(iteration, &self.plan, change, expected_s, &chosen);
-        Ok((expected_s, change))
+        Ok(chosen.map(|chosen| chosen.plus_passes(passes_s)))
     }
+
+    /// Goes on under another plan, which all workers have.
+    fn change(&mut self, worker: &mut Worker, plan: Plan) -> Result<(), TrainError> {
+        let plan = Plan { version: self.plan.version + 1, ..plan };
+        self.planning().agree(&plan)?;
+        self.options.check_clipping_under(&plan)?;
+        let handicap = self.planning().handicap();
+        self.replan(worker, plan, &[], &handicap)
+    }
+
+    fn planning(&self) -> Planning<'_> {
+        Planning {
+            strategy: &self.strategy,
+            schedulers: &self.options.schedulers,
+            peers: &self.peers,
+            sizes: &self.sizes,
+            slowed: 1.0,
+        }
+    }
+}
+
+/// Why a plan stays: what the best other one would take.
+fn why_stay(running: &Plan, chosen: &Chosen) -> Vec<String> {
+    let ms = 1e3 * chosen.predicted.seconds;
+    let why = match chosen.plan.buckets == running.buckets && chosen.plan.strategy == running.strategy {
+        true => "no other plan is predicted to be faster".to_owned(),
+        false => format!("the best other one, {}, is predicted to take {ms:.2} ms", chosen.plan.strategy),
+    };
+    [vec![why], chosen.doubts.clone()].concat()
 }
 
 /// What carries a plan: where the arch is open what its own strategy says, all-to-all if that leaves it open, too.
@@ -328,17 +398,18 @@ fn carrier_of(options: &TrainOptions, strategy: &Strategy, peers: &Peers, plan: 
     Carrier::of_strategy(peers, planned.as_ref().unwrap_or(strategy))
 }
 
-/// What computation takes: the mean over the passes of all workers since this was last asked.
+/// What computation takes: by worker the mean over its passes since this was last asked, and of all workers the slowest, for
+/// whom the others wait.
 fn computed(worker: &mut Worker, peers: &Peers, sizes: &[usize]) -> Result<Computed, TrainError> {
     let phases = worker.take_phases();
-    let mut sums: Vec<f64> = phases.ready.iter().map(Duration::as_secs_f64).collect();
+    let mut values: Vec<f64> = phases.ready.iter().map(Duration::as_secs_f64).collect();
     // A worker may have had no sample in any pass.
-    sums.resize(sizes.len(), 0.0);
-    sums.extend([phases.forward.as_secs_f64(), phases.update.as_secs_f64(), phases.passes as f64]);
-    let reduced = peers.workers().all_reduce(&mut sums, Reduction::Sum, &CallOptions::default());
-    reduced.while_training("adding up when gradients are ready")?;
-    let passes = sums.pop().unwrap_or(1.0).max(1.0);
-    let mut means: Vec<f64> = sums.iter().map(|sum| sum / passes).collect();
-    let (update_s, forward_s) = (means.pop().unwrap_or(0.0), means.pop().unwrap_or(0.0));
-    Ok(Computed { sizes: sizes.to_vec(), ready_s: means, forward_s, update_s })
+    values.resize(sizes.len(), 0.0);
+    values.extend([phases.forward.as_secs_f64(), phases.update.as_secs_f64()]);
+    let passes = phases.passes.max(1) as f64;
+    values.iter_mut().for_each(|sum| *sum /= passes);
+    let reduced = peers.workers().all_reduce(&mut values, Reduction::Max, &CallOptions::default());
+    reduced.while_training("comparing when gradients are ready")?;
+    let (update_s, forward_s) = (values.pop().unwrap_or(0.0), values.pop().unwrap_or(0.0));
+    Ok(Computed { sizes: sizes.to_vec(), ready_s: values, forward_s, update_s })
 }

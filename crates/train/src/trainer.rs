@@ -180,7 +180,9 @@ impl<'a> Trainer<'a> {
             let indices = &order[self.sharding.part(batch, self.communicator.rank())];
             let weight = (indices.len() as f64 / samples as f64) as f32;
             let pass = Pass { weight, first: batch == batches.start, last: batch + 1 == batches.end };
+            let loading = Instant::now();
             let batch = (!indices.is_empty()).then(|| self.data.training.batch(indices));
+            self.worker.note_before_pass(loading.elapsed());
             update.loss_sum += self.worker.pass(batch.as_ref(), pass)? * indices.len() as f64;
             update.local_samples += indices.len();
         }

@@ -147,6 +147,11 @@ impl Worker {
         });
     }
 
+    /// Something has taken a moment in front of a pass: to whoever plans it is forward.
+    pub(crate) fn note_before_pass(&mut self, taken: Duration) {
+        self.phases.forward += taken;
+    }
+
     /// How long the passes since this was last asked have taken.
     pub(crate) fn take_phases(&mut self) -> Phases {
         mem::take(&mut self.phases)

@@ -5,10 +5,13 @@ mod support;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use paceline_plan::{Profile, ProfileTensor, Step};
+use paceline_plan::{Plan, Profile, ProfileTensor, Step};
+use paceline_schedule::Workload;
 use paceline_strategy::Registry;
 use paceline_train::{
-    CellRun, Decision, Length, MeasureOptions, ModelName, Observer, Subject, TrainOptions, measure, train_model,
+    Access, Backend, BackendError, Batch, CellRun, Decision, Evaluation, ExecutedPlans, ForwardGate, Length,
+    MeasureOptions, ModelName, Observer, SharedSink, Silent, Slot, Stage, Subject, TensorInfo, TrainOptions,
+    TrainReport, measure, train_model,
 };
 use support::lossless::{assert_close, single_worker_sgd, trained_with};
 use support::{backend, on_ranks, on_workers, options, sample};
@@ -39,6 +42,37 @@ fn what_is_chosen_is_lossless_and_can_be_repeated() {
     }
 }
 
+/// From all-to-all to servers and back and there again, as `auto` may do: the optimiser has its momentum all the way, and the
+/// servers, which idle in between, take up a second plan.
+#[test]
+fn the_carrier_may_change_more_than_once() {
+    let data = sample(60, 10);
+    let options = TrainOptions { strategy: "auto".into(), ..options() };
+    let expected = single_worker_sgd(&data, ModelName::Mlp, &options);
+    let sizes: Vec<usize> = backend(ModelName::Mlp, 0).parameters().iter().map(|tensor| tensor.elements()).collect();
+    let stage = |(number, text): (usize, &&str)| {
+        let strategy = Registry::built_in().parse(text).unwrap();
+        let workload = Workload::of_sizes(&sizes).with_world(2, 1);
+        let plan = paceline_schedule::plan(&strategy, &workload).unwrap();
+        Stage {
+            first_iteration: 4 * number,
+            plan: Plan { version: 1 + number as u32, ..plan },
+            all_reduces: Vec::new(),
+        }
+    };
+    let texts = ["wfbp-a2a", "schedule=wfbp,arch=ps:2:64KiB", "schedule=none,arch=a2a", "bytescheduler-ps,arch=ps:2"];
+    let stages: Vec<Stage> = texts.iter().enumerate().map(stage).collect();
+    assert_eq!(stages.iter().map(|stage| stage.plan.shards).collect::<Vec<_>>(), [0, 2, 0, 2]);
+    let planned = ExecutedPlans { stages: stages.clone(), ..ExecutedPlans::planned(stages[0].plan.clone()) };
+    let options = TrainOptions { plan: Some(planned), ..options };
+    let (dumps, executed) = trained_with(2, 2, &data, ModelName::Mlp, &options);
+    assert_eq!(dumps[0], dumps[1], "ranks differ");
+    assert_close(&dumps[0], &expected, "through four plans");
+    assert_eq!(executed.stages.len(), 4);
+    // What was only planned is complete once it was carried out.
+    assert_eq!(executed.stages[0].all_reduces.len(), executed.stages[0].plan.operations());
+}
+
 #[derive(Default)]
 struct Listener(Vec<Decision>);
 
@@ -67,13 +101,68 @@ fn decisions_are_told_and_compared_with_what_was_measured() {
         let first = &heard[0];
         assert_eq!((first.iteration, first.changed, first.measured_iteration_s), (8, true, None));
         assert!(first.predicted_iteration_s > 0.0 && !first.reasons.is_empty());
-        assert!(first.predicted_low_s <= first.predicted_high_s);
+        // Repetitions are never all alike.
+        assert!(
+            first.predicted_low_s < first.predicted_iteration_s && first.predicted_iteration_s < first.predicted_high_s
+        );
+        assert_eq!(first.expected_iteration_s, first.predicted_iteration_s);
         // One window at least.
         let measured = report.decisions[0].measured_iteration_s.unwrap();
         assert!(measured > 0.0 && report.decisions[0].came_true().is_some());
     }
     let plans = |report: &paceline_train::TrainReport| -> Vec<(usize, String)> {
         report.decisions.iter().map(|decision| (decision.iteration, decision.plan_hash.clone())).collect()
+    };
+    assert_eq!(plans(&reports[0]), plans(&reports[1]), "the ranks decide alike");
+}
+
+/// Computes more slowly from some pass on.
+struct Slower {
+    backend: Box<dyn Backend>,
+    passes: usize,
+}
+
+impl Backend for Slower {
+    fn parameters(&self) -> &[TensorInfo] {
+        self.backend.parameters()
+    }
+
+    fn buffers(&self) -> &[TensorInfo] {
+        self.backend.buffers()
+    }
+
+    fn access(&mut self, slot: Slot, access: Access<'_>) -> Result<(), BackendError> {
+        self.backend.access(slot, access)
+    }
+
+    fn gradients(&mut self, batch: &Batch, gate: &mut dyn ForwardGate, sink: &SharedSink) -> Result<f64, BackendError> {
+        self.passes += 1;
+        std::thread::sleep(Duration::from_millis(if self.passes > 30 { 60 } else { 2 }));
+        self.backend.gradients(batch, gate, sink)
+    }
+
+    fn evaluate(&mut self, batch: &Batch) -> Result<Evaluation, BackendError> {
+        self.backend.evaluate(batch)
+    }
+}
+
+/// Iterations take many times as long as before: everything is measured and searched again, over the servers, too, and the
+/// decision says what is predicted of the plan that runs from then on.
+#[test]
+fn what_no_longer_holds_is_decided_again() {
+    let data = sample(60, 10);
+    let options = TrainOptions { strategy: "auto".into(), iterations: Some(90), ..options() };
+    let reports = on_workers(2, 1, |peers| {
+        let backend = Box::new(Slower { backend: backend(ModelName::Mlp, peers.workers().rank()), passes: 0 });
+        train_model(peers, backend, &data, &options, &mut Silent).unwrap()
+    });
+    let decisions = &reports[0].decisions;
+    assert!(decisions.len() > 1, "{decisions:#?}");
+    let last = decisions.last().unwrap();
+    assert!(last.predicted_iteration_s > 0.05 && last.expected_iteration_s > 0.05, "{last:#?}");
+    let plans = |report: &TrainReport| -> Vec<(usize, String, bool)> {
+        let told = |decision: &Decision| (decision.iteration, decision.plan_hash.clone(), decision.changed);
+        report.decisions.iter().map(told).collect()
     };
     assert_eq!(plans(&reports[0]), plans(&reports[1]), "the ranks decide alike");
 }

@@ -37,14 +37,14 @@ pub struct Report {
     /// Of each kind of arch and each schedule the best one, the best of all first.
     candidates: Vec<Row>,
     left_out: Vec<LeftOutRow>,
-    epoch_samples: usize,
-    epoch_s: f64,
+    epoch_samples: Option<usize>,
+    epoch_s: Option<f64>,
     epoch_price: Option<f64>,
     ddp: DdpRow,
     predictions: usize,
     elapsed_us: f64,
     /// What is beyond what was measured.
-    extrapolated: Vec<String>,
+    pub extrapolated: Vec<String>,
 }
 
 /// A strategy and what it would do.
@@ -67,6 +67,7 @@ struct Row {
     gap: f64,
     epoch_price: Option<f64>,
     plan_hash: String,
+    extrapolated: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -74,11 +75,13 @@ struct EffectRow {
     change: String,
     predicted_samples_per_s: f64,
     gain: f64,
+    extrapolated: Vec<String>,
 }
 
 #[derive(Serialize)]
 struct LeftOutRow {
     arch: String,
+    schedule: Option<String>,
     local_batch: usize,
     /// Not more than this; null if it was refused.
     samples_per_s_max: Option<f64>,
@@ -95,7 +98,8 @@ struct DdpRow {
 
 /// What an epoch is.
 pub struct Epoch {
-    pub samples: usize,
+    /// None: nobody has said.
+    pub samples: Option<usize>,
     pub price_per_host_hour: Option<f64>,
 }
 
@@ -156,14 +160,14 @@ impl Report {
 }
 
 impl Epoch {
-    fn seconds(&self, candidate: &Candidate) -> f64 {
-        self.samples as f64 / candidate.prediction.samples_per_s
+    fn seconds(&self, candidate: &Candidate) -> Option<f64> {
+        self.samples.map(|samples| samples as f64 / candidate.prediction.samples_per_s)
     }
 
     /// Of all hosts, also of those that only serve.
     fn price(&self, question: &Question, candidate: &Candidate) -> Option<f64> {
         let hosts = question.cluster.hosts_of(question.workers) + dedicated_hosts(question, candidate);
-        self.price_per_host_hour.map(|price| price * hosts as f64 * self.seconds(candidate) / 3600.0)
+        Some(self.price_per_host_hour? * hosts as f64 * self.seconds(candidate)? / 3600.0)
     }
 }
 
@@ -179,14 +183,16 @@ fn left_out(answer: &Answer) -> Vec<LeftOutRow> {
             Reason::Bound(samples_per_s) => (Some(*samples_per_s), None),
             Reason::Refused(reason) => (None, Some(reason.clone())),
         };
-        LeftOutRow { arch: left_out.arch.clone(), local_batch: left_out.local_batch, samples_per_s_max, refused }
+        let paceline_predict::search::LeftOut { arch, schedule, local_batch, .. } = left_out;
+        let (arch, schedule, local_batch) = (arch.clone(), schedule.clone(), *local_batch);
+        LeftOutRow { arch, schedule, local_batch, samples_per_s_max, refused }
     };
     answer.left_out.iter().map(row).collect()
 }
 
 impl Row {
     fn of(question: &Question, candidate: &Candidate, epoch: &Epoch) -> Row {
-        let Prediction { iteration_s, low_s, high_s, samples_per_s, plan, .. } = &candidate.prediction;
+        let Prediction { iteration_s, low_s, high_s, samples_per_s, plan, extrapolated, .. } = &candidate.prediction;
         let samples = (question.workers * candidate.local_batch) as f64;
         Row {
             strategy: candidate.strategy.to_string(),
@@ -206,14 +212,16 @@ impl Row {
             gap: candidate.gap,
             epoch_price: epoch.price(question, candidate),
             plan_hash: format!("{:016x}", plan.hash()),
+            extrapolated: extrapolated.clone(),
         }
     }
 }
 
 impl EffectRow {
     fn of(effect: &Effect) -> EffectRow {
-        let Effect { change, samples_per_s, gain } = effect;
-        EffectRow { change: change.clone(), predicted_samples_per_s: *samples_per_s, gain: *gain }
+        let Effect { change, samples_per_s, gain, extrapolated } = effect;
+        let (change, extrapolated) = (change.clone(), extrapolated.clone());
+        EffectRow { change, predicted_samples_per_s: *samples_per_s, gain: *gain, extrapolated }
     }
 }
 
@@ -237,15 +245,22 @@ impl fmt::Display for Report {
         for doubt in &self.extrapolated {
             writeln!(f, "- Extrapolated: {doubt}")?;
         }
-        write!(f, "- An epoch of {} samples takes {}", self.epoch_samples, duration(self.epoch_s))?;
-        match self.epoch_price {
-            Some(price) => writeln!(f, " and costs {price:.2}\n")?,
-            None => writeln!(f, "\n")?,
+        for refused in self.left_out.iter().filter(|row| row.refused.is_some()) {
+            writeln!(f, "- {refused}")?;
         }
+        if let Some((samples, seconds)) = self.epoch_samples.zip(self.epoch_s) {
+            write!(f, "- An epoch of {samples} samples takes {}", duration(seconds))?;
+            match self.epoch_price {
+                Some(price) => writeln!(f, " and costs {price:.2}")?,
+                None => writeln!(f)?,
+            }
+        }
+        writeln!(f)?;
         writeln!(f, "Runners-up, the best of each kind:")?;
         for row in self.candidates.iter().skip(1) {
             let price = row.epoch_price.map_or_else(String::new, |price| format!(", {price:.2} an epoch"));
-            writeln!(f, "  {}{price}\n    {}", row.throughput(), row.strategy)?;
+            let doubt = if row.extrapolated.is_empty() { "" } else { " (extrapolated)" };
+            writeln!(f, "  {}{price}{doubt}\n    {}", row.throughput(), row.strategy)?;
         }
         if self.candidates.len() < 2 {
             writeln!(f, "  none")?;
@@ -253,6 +268,16 @@ impl fmt::Display for Report {
         let hook = self.ddp.comm_hook.map_or("no communication hook", |_| "that hook");
         writeln!(f, "\nWith PyTorch, what comes closest ({hook}):\n  {}", self.ddp.settings)?;
         writeln!(f, "  {:.1} samples/s, if its all-reduce is as fast as this one", self.ddp.predicted_samples_per_s)
+    }
+}
+
+/// Of one that was refused.
+impl fmt::Display for LeftOutRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LeftOutRow { arch, schedule, local_batch, refused, .. } = self;
+        let schedule = schedule.as_ref().map_or_else(String::new, |schedule| format!("schedule={schedule},"));
+        let reason = refused.as_deref().unwrap_or("cannot be the best");
+        write!(f, "Not predicted: {schedule}arch={arch} with a local batch of {local_batch}: {reason}")
     }
 }
 

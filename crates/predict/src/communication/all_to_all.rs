@@ -167,6 +167,12 @@ impl AllToAll {
         self.start_s + self.between(bytes).0
     }
 
+    /// Between two entries the time on the channel is a line, and a line over its bytes is least at one of its ends.
+    pub fn seconds_per_byte_min(&self) -> f64 {
+        let sizes = self.entries.iter().filter(|entry| entry.bytes > 0.0);
+        sizes.map(|entry| (self.start_s + entry.busy_s) / entry.bytes).fold(f64::INFINITY, f64::min)
+    }
+
     pub fn traffic(&self, plan: &Plan) -> Traffic {
         let mut operations = Operations::new(Line::Channel, 0, 0, Mode::Aggregate);
         let (mut messages, mut bytes_sent, mut total) = (0, 0.0, 0);

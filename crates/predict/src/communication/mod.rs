@@ -73,6 +73,16 @@ impl Communication {
         }
     }
 
+    /// In fewer seconds than this no byte gets through, whatever the plan: some resource is busy for so long with each byte
+    /// of any of its operations, on average over them.
+    pub fn seconds_per_byte_min(&self) -> f64 {
+        match self {
+            Communication::None => 0.0,
+            Communication::AllToAll(costs) => costs.seconds_per_byte_min(),
+            Communication::Servers(costs) => costs.seconds_per_byte_min(),
+        }
+    }
+
     /// What the operations of a plan cost.
     pub fn traffic(&self, plan: &Plan) -> Traffic {
         match self {

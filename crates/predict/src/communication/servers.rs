@@ -152,6 +152,30 @@ impl ServerCosts {
         if even { workers.collect() } else { workers.chain(serving).collect() }
     }
 
+    /// The busiest stage's, with bytes spread as evenly as can be: of n hosts that push to k places with B/k bytes each, a
+    /// server on a host of its own takes in n/k of them; one beside workers n − 1 of its own share and once what goes to the
+    /// others. The fullest place of any plan, and of any part of it, has at least the mean.
+    pub fn seconds_per_byte_min(&self) -> f64 {
+        if !self.leaves_host() {
+            return self.bus_s_per_byte;
+        }
+        let pushing = if self.world.hosts > 1 { self.world.hosts } else { self.world.workers } as f64;
+        let shards = self.servers.shards.max(1) as f64;
+        let places = shards.min(self.places as f64);
+        // Where only some are simulated, they need not be those that are fullest at any time; where the workers' interfaces
+        // bound, no server is.
+        let some = places > 2.0 * INTERFACES as f64;
+        let even = pushing <= EVEN * places;
+        let times = match self.servers.dedicated {
+            _ if some => 1.0,
+            true if even => 1.0,
+            true => (pushing / places).max(1.0),
+            false => 1.0 + (pushing - 2.0).max(0.0) / places,
+        };
+        let processor = (self.combine_s_per_byte + self.apply_s_per_byte) / shards;
+        self.bus_s_per_byte.max(times * self.link.beta).max(processor)
+    }
+
     pub fn traffic(&self, plan: &Plan) -> Traffic {
         let place_of = |shard: Option<usize>| shard.unwrap_or(0) % self.places;
         let mut bytes_at = vec![0; self.places.min(plan.shards.max(1))];

@@ -7,17 +7,18 @@ use paceline_schedule::{ELEMENT_BYTES, Forward};
 const TENSORS_MAX: usize = 1024;
 
 /// Seconds that no iteration is shorter than, whatever the plan, if everything is computed in `slowness` times the time of the
-/// profile, and no byte is sent in less than `seconds_per_byte`.
+/// profile, on workers that have an optimiser or not, and no byte is sent in less than `seconds_per_byte`.
 ///
 /// Of three the largest: the computation; all bytes; and for every tensor l the way from where its gradient is final to
 /// where forward needs it. What becomes ready no earlier than l and is needed no later must be sent in between; then the rest
 /// of forward follows before the next backward can begin. With r the time from the start of backward, n that from the start
 /// of forward, F forward, and B(l) those bytes: T ≥ r(l) + β·B(l) + F − n(l).
-pub(crate) fn iteration_s(profile: &Profile, slowness: f64, seconds_per_byte: f64) -> f64 {
+pub(crate) fn iteration_s(profile: &Profile, workers_update: bool, slowness: f64, seconds_per_byte: f64) -> f64 {
     let (ready_s, forward) = (profile.ready_s(), Forward::of_profile(profile));
     let bytes: Vec<f64> = profile.sizes().iter().map(|&elements| (elements as u64 * ELEMENT_BYTES) as f64).collect();
     let all_s = bytes.iter().sum::<f64>() * seconds_per_byte;
-    let compute_s = (forward.total_s + profile.backward_s() + profile.update_s) * slowness;
+    let update_s = if workers_update { profile.update_s } else { 0.0 };
+    let compute_s = (forward.total_s + profile.backward_s() + update_s) * slowness;
     let step = bytes.len().div_ceil(TENSORS_MAX).max(1);
     let through = |tensor: usize| {
         let (ready, needed) = (ready_s[tensor], forward.needed_s[tensor]);
@@ -50,15 +51,17 @@ mod tests {
     #[test]
     fn the_longest_way_counts() {
         // Nothing to send: the computation.
-        assert_eq!(iteration_s(&profile(), 1.0, 0.0), 10.5);
+        assert_eq!(iteration_s(&profile(), true, 1.0, 0.0), 10.5);
         // A byte in 0.02 s: both tensors are sent after 3 s, when the first of them is ready, and before the last second of
         // forward, which needs them.
-        assert!((iteration_s(&profile(), 1.0, 0.02) - (3.0 + 440.0 * 0.02 + 1.0)).abs() < 1e-12);
+        assert!((iteration_s(&profile(), true, 1.0, 0.02) - (3.0 + 440.0 * 0.02 + 1.0)).abs() < 1e-12);
         // In 0.003 s: the first tensor is ready at 7 s, takes 40 bytes, and all of forward follows; the computation is longer.
-        assert_eq!(iteration_s(&profile(), 1.0, 0.003), 10.5);
+        assert_eq!(iteration_s(&profile(), true, 1.0, 0.003), 10.5);
         let without_optimiser = Profile { update_s: 0.0, ..profile() };
-        assert!((iteration_s(&without_optimiser, 1.0, 0.003) - (7.0 + 40.0 * 0.003 + 3.0)).abs() < 1e-12);
+        assert!((iteration_s(&without_optimiser, true, 1.0, 0.003) - (7.0 + 40.0 * 0.003 + 3.0)).abs() < 1e-12);
+        // Servers have the optimiser.
+        assert_eq!(iteration_s(&profile(), false, 1.0, 0.0), 10.0);
         // Half of the computation.
-        assert_eq!(iteration_s(&profile(), 0.5, 0.0), 5.25);
+        assert_eq!(iteration_s(&profile(), true, 0.5, 0.0), 5.25);
     }
 }

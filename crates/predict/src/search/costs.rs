@@ -14,7 +14,8 @@ const SMALLEST_BYTES: u64 = 1 << 10;
 /// Between two sizes that are looked at.
 const RATIO: f64 = std::f64::consts::SQRT_2;
 
-/// Operations in flight behind the first, for each shard, and at most so many: enough that all shards work.
+/// Operations in flight behind the first, for each shard, and at most so many: enough that up to eight shards work. Of
+/// more only some do, and what is planned for them is planned for a network that is somewhat faster.
 const PER_SHARD: usize = 2;
 const BEHIND_MAX: usize = 16;
 
@@ -57,11 +58,6 @@ impl Costs {
         let slope = (high.1 - low.1) / (high.0 - low.0) as f64;
         (low.1 + slope * (bytes as f64 - low.0 as f64)).max(0.0)
     }
-
-    /// The fewest seconds in which a byte is sent, at any size.
-    pub(crate) fn seconds_per_byte_min(&self) -> f64 {
-        self.points.iter().map(|&(bytes, seconds)| seconds / bytes as f64).fold(f64::INFINITY, f64::min)
-    }
 }
 
 /// The mean over a few operations behind the first, of one size, dealt out to the shards in turn.
@@ -70,7 +66,6 @@ fn seconds_of_one_more(subject: Subject, way: &Way, network: &job::Costs, bytes:
     let behind = (PER_SHARD * way.shards).clamp(PER_SHARD, BEHIND_MAX);
     let seconds = |operations: usize| -> Result<f64, PredictError> {
         let (profile, plan) = operations_alone(subject.profile, way, operations, (bytes / 4).max(1) as usize);
-        subject.predictions.set(subject.predictions.get() + 1);
         let alone = Job { cluster, profile: &profile, strategy: &way.strategy, workers, local_batch: None };
         Ok(point(&job::Subject::new(&alone)?, network, plan, false).iteration_s)
     };
@@ -134,7 +129,6 @@ mod tests {
         let costs = Costs { points: vec![(1000, 1.0), (2000, 1.5), (4000, 2.0)] };
         let seconds = [1, 1000, 1500, 2000, 3000, 4000, 8000].map(|bytes| costs.seconds(bytes));
         assert_eq!(seconds, [1.0, 1.0, 1.25, 1.5, 1.75, 2.0, 3.0]);
-        assert_eq!(costs.seconds_per_byte_min(), 5e-4);
         let one = Costs { points: vec![(1000, 1.0)] };
         assert_eq!([one.seconds(10), one.seconds(3000)], [1.0, 3.0]);
     }

@@ -31,7 +31,8 @@ const HOOKS: [(&str, &str); 3] = [
     ("powersgd", "powerSGD_hook.powerSGD_hook"),
 ];
 
-/// The settings with the highest predicted throughput for the answer's best batch. DDP fuses neighbours in the order in which
+/// The settings with the highest predicted throughput for the answer's best batch; with gradients that travel in 16 bits if
+/// lossy methods are admitted and that is faster, as if converting them took no time. DDP fuses neighbours in the order in which
 /// gradients become ready (it rebuilds its buckets after the first iteration), waits for all of them before the optimiser, and
 /// leaves the algorithm to its collective library.
 ///
@@ -43,9 +44,10 @@ pub fn ddp_settings(question: &Question, answer: &Answer) -> Result<DdpSettings,
     let compress = &question.space.strategy.compress;
     let comm_hook = compress.first().and_then(|stage| HOOKS.iter().find(|(name, _)| *name == stage.name));
     let with = |bucket_cap_mb: Option<u64>| -> Result<DdpSettings, SearchError> {
-        let prediction = under(question, &profile, bucket_cap_mb)?;
+        let prediction = under(question, &profile, bucket_cap_mb, 1)?;
         Ok(DdpSettings { bucket_cap_mb, comm_hook: comm_hook.map(|(_, hook)| *hook), prediction })
     };
+    let halved = halved(&profile);
     let mut settings = with(None)?;
     for cap in CAPS_MIB {
         let other = with(Some(cap))?;
@@ -54,16 +56,42 @@ pub fn ddp_settings(question: &Question, answer: &Answer) -> Result<DdpSettings,
             settings = other;
         }
     }
+    if !question.space.lossy || comm_hook.is_some() || question.workers == 1 {
+        return Ok(settings);
+    }
+    // The caller admits that numbers lose digits on the way; what converting them takes is in no constant.
+    for cap in [None].into_iter().chain(CAPS_MIB.map(Some)) {
+        let prediction = under(question, &halved, cap, 2)?;
+        if prediction.samples_per_s > settings.prediction.samples_per_s * (1.0 + WORTH) {
+            settings = DdpSettings { bucket_cap_mb: cap, comm_hook: Some(HALF), prediction };
+        }
+    }
     Ok(settings)
+}
+
+/// The hook that sends numbers of half the length.
+const HALF: &str = HOOKS[0].1;
+
+/// The profile of a model whose gradients have half the bytes.
+fn halved(profile: &Profile) -> Profile {
+    let mut halved = profile.clone();
+    halved.tensors.iter_mut().for_each(|tensor| tensor.elements = tensor.elements.div_ceil(2));
+    halved
 }
 
 /// A gain below this share is not worth it.
 const WORTH: f64 = 1e-3;
 
-fn under(question: &Question, profile: &Profile, bucket_cap_mb: Option<u64>) -> Result<Prediction, SearchError> {
+/// A bucket is full of gradients before they are made `shorter`, so many times.
+fn under(
+    question: &Question,
+    profile: &Profile,
+    bucket_cap_mb: Option<u64>,
+    shorter: u64,
+) -> Result<Prediction, SearchError> {
     let schedule = match bucket_cap_mb {
-        None => vec![Value::Bytes(25 << 20), Value::Bytes(1 << 20)],
-        Some(mib) => vec![Value::Bytes(mib << 20)],
+        None => [25 << 20, 1 << 20].map(|bytes| Value::Bytes(bytes / shorter)).to_vec(),
+        Some(mib) => vec![Value::Bytes((mib << 20) / shorter)],
     };
     let strategy = Strategy {
         schedule: Call { name: "fusion".to_owned(), arguments: schedule },

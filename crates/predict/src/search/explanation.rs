@@ -5,6 +5,7 @@ use std::fmt;
 use paceline_plan::{Cluster, Profile};
 use paceline_strategy::{Call, Strategy, Value};
 
+use super::what_if::quicken_between_hosts;
 use super::{Answer, Candidate, Change, Question, SearchError, Space, apply_changes, search};
 use crate::{Prediction, published_intensity};
 
@@ -19,15 +20,18 @@ pub enum Verdict {
     FewerWorkers(usize),
 }
 
-/// What a change would bring, with the best strategy for it.
+/// What a change would bring at least: with the best schedule for it on the answer's arch or all-to-all, of those that are
+/// found without improving plans bucket by bucket.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Effect {
     /// What changes, in words.
     pub change: String,
-    /// The predicted throughput.
+    /// The predicted throughput, at least.
     pub samples_per_s: f64,
-    /// The throughput over that of the answer, less 1.
+    /// The throughput over what the same search finds without the change, less 1.
     pub gain: f64,
+    /// Where this leaves what was measured, in words.
+    pub extrapolated: Vec<String>,
 }
 
 /// Why an answer is what it is.
@@ -74,17 +78,19 @@ pub fn explain(question: &Question, answer: &Answer) -> Result<Explanation, Sear
     let alone_s = profile.forward_s() + profile.backward_s() + profile.update_s;
     let alone_samples_per_s = if alone_s > 0.0 { best.local_batch as f64 / alone_s } else { f64::INFINITY };
     let compute_s = prediction.forward_s + prediction.backward_s + prediction.update_s;
-    let asked = Asked { question, profile: &profile, best };
+    let mut asked = Asked { question, profile: &profile, best, alike_samples_per_s: prediction.samples_per_s };
+    // Like is compared with like.
+    asked.alike_samples_per_s = asked.found(question.cluster, question.workers, &profile, None)?.samples_per_s;
     let fewer = asked.fewer_workers(alone_samples_per_s);
     let mut effects = asked.effects();
     effects.sort_by(|one, other| other.gain.total_cmp(&one.gain));
-    let enough = prediction.samples_per_s * (1.0 - INDIFFERENT);
+    let enough = asked.alike_samples_per_s * (1.0 - INDIFFERENT);
     // The most that fewer workers reach; of those that reach it the fewest.
     let most = fewer.iter().map(|(_, samples_per_s)| *samples_per_s).fold(enough, f64::max) * (1.0 - INDIFFERENT);
     let worth = |samples_per_s: f64| samples_per_s >= enough && samples_per_s >= most;
     let verdict = match fewer.iter().find(|(_, samples_per_s)| worth(*samples_per_s)) {
         Some(&(workers, _)) => Verdict::FewerWorkers(workers),
-        None if plain_samples_per_s >= enough => Verdict::PlainIsAsGood,
+        None if plain_samples_per_s >= prediction.samples_per_s * (1.0 - INDIFFERENT) => Verdict::PlainIsAsGood,
         None => Verdict::Use,
     };
     let mut explanation = Explanation {
@@ -123,6 +129,8 @@ struct Asked<'a> {
     question: &'a Question<'a>,
     profile: &'a Profile,
     best: &'a Candidate,
+    /// What the search of a change finds without one.
+    alike_samples_per_s: f64,
 }
 
 impl Asked<'_> {
@@ -156,7 +164,7 @@ impl Asked<'_> {
         counts.sort_unstable();
         counts.dedup();
         counts.retain(|&count| count > 1 && count < workers);
-        let of = |count: usize| Some((count, self.samples_per_s(cluster, count, self.profile, None).ok()?));
+        let of = |count: usize| Some((count, self.found(cluster, count, self.profile, None).ok()?.samples_per_s));
         let more = counts.into_iter().filter_map(of);
         if workers > 1 { [(1, alone_samples_per_s)].into_iter().chain(more).collect() } else { Vec::new() }
     }
@@ -164,16 +172,19 @@ impl Asked<'_> {
     fn effects(&self) -> Vec<Effect> {
         let Question { cluster, workers, .. } = *self.question;
         let mut effects = Vec::new();
-        let mut tell = |change: String, samples_per_s: Result<f64, SearchError>| {
+        let mut tell = |change: String, found: Result<Prediction, SearchError>, doubt: Option<String>| {
             // What cannot be predicted is not told.
-            if let Ok(samples_per_s) = samples_per_s {
-                let gain = samples_per_s / self.best.prediction.samples_per_s - 1.0;
-                effects.push(Effect { change, samples_per_s, gain });
+            if let Ok(Prediction { samples_per_s, mut extrapolated, .. }) = found {
+                let gain = samples_per_s / self.alike_samples_per_s - 1.0;
+                // What the answer leaves, too, stands there.
+                extrapolated.retain(|doubt| !self.best.prediction.extrapolated.contains(doubt));
+                extrapolated.extend(doubt);
+                effects.push(Effect { change, samples_per_s, gain, extrapolated });
             }
         };
         if workers > 1 {
             for (change, other) in faster(cluster, workers) {
-                tell(change, self.samples_per_s(&other, workers, self.profile, None));
+                tell(change, self.found(&other, workers, self.profile, None), None);
             }
             if let Some((shards, arch)) = one_more_shard(&self.best.strategy.arch) {
                 let mut other = cluster.clone();
@@ -182,7 +193,7 @@ impl Asked<'_> {
                     other.server_hosts += 1;
                     change.push_str(", on one host more,");
                 }
-                tell(change, self.samples_per_s(&other, workers, self.profile, Some(arch)));
+                tell(change, self.found(&other, workers, self.profile, Some(arch)), None);
             }
             let batch = 2 * self.best.local_batch;
             let fits = match self.profile.memory {
@@ -190,29 +201,34 @@ impl Asked<'_> {
                 None => "if it fits in memory".to_owned(),
             };
             let change = format!("a local batch of {batch}, {fits},");
-            tell(change, self.samples_per_s(cluster, workers, &self.profile.for_batch(batch), None));
+            let doubt = format!("computation is scaled from a batch of {}", self.question.profile.local_batch);
+            let doubt = Some(doubt).filter(|_| batch != self.question.profile.local_batch);
+            tell(change, self.found(cluster, workers, &self.profile.for_batch(batch), None), doubt);
         }
         if let Ok((larger, doubled, _)) = apply_changes(cluster, workers, None, &[Change::Workers(2 * workers)]) {
-            tell(format!("{doubled} workers"), self.samples_per_s(&larger, doubled, self.profile, None));
+            let doubt = format!("{} hosts more, which are taken to be like the others", larger.hosts - cluster.hosts);
+            let doubt = Some(doubt).filter(|_| larger.hosts > cluster.hosts);
+            tell(format!("{doubled} workers"), self.found(&larger, doubled, self.profile, None), doubt);
         }
         effects
     }
 
-    /// The throughput of the best strategy on the arch of the answer or a plain all-to-all; or on this arch.
-    fn samples_per_s(
+    /// The best strategy on the arch of the answer or a plain all-to-all; or on this arch besides.
+    fn found(
         &self,
         cluster: &Cluster,
         workers: usize,
         profile: &Profile,
         arch: Option<Call>,
-    ) -> Result<f64, SearchError> {
-        let archs = match arch {
-            Some(arch) => vec![arch],
-            None => vec![self.best.strategy.arch.clone(), all_to_all()],
-        };
+    ) -> Result<Prediction, SearchError> {
+        let only = arch.is_some();
+        let mut archs = vec![arch.unwrap_or_else(|| self.best.strategy.arch.clone())];
+        if !only && archs[0] != all_to_all() {
+            archs.push(all_to_all());
+        }
         let kept = &self.question.space.strategy;
         // An arch that the question does not leave open stays.
-        let strategy = if kept.arch_is_open() || archs.len() == 1 {
+        let strategy = if kept.arch_is_open() || only {
             Strategy { arch: Call { name: "auto".to_owned(), arguments: Vec::new() }, ..kept.clone() }
         } else {
             kept.clone()
@@ -225,7 +241,7 @@ impl Asked<'_> {
             intervals: 0,
             ..self.question.space.clone()
         };
-        Ok(search(&Question { cluster, profile, workers, space: &space })?.best().prediction.samples_per_s)
+        Ok(search(&Question { cluster, profile, workers, space: &space })?.best().prediction.clone())
     }
 }
 
@@ -234,8 +250,7 @@ fn faster(cluster: &Cluster, workers: usize) -> Vec<(String, Cluster)> {
     let mut all = Vec::new();
     if cluster.hosts_of(workers) > 1 {
         let mut other = cluster.clone();
-        other.across.beta_s_per_byte = other.across.beta_s_per_byte.times(0.5);
-        other.server.beta_s_per_byte = other.server.beta_s_per_byte.map(|beta| beta.times(0.5));
+        quicken_between_hosts(&mut other, 2.0);
         all.push(("twice the bandwidth between hosts".to_owned(), other));
     }
     if cluster.workers_per_host > 1 {
@@ -291,7 +306,7 @@ fn sentences(
     }
     if let Some(intensity) = explanation.intensity.filter(|_| question.workers > 1) {
         sentences.push(format!(
-            "Each worker sends {:.3} numbers for each thousand multiply-accumulates (C2C = {:.2e}), as the model computes \
+            "In an all-reduce each worker sends at least {:.3} numbers for each thousand multiply-accumulates (C2C = {:.2e}), as the model computes \
              {intensity:.0} of them per parameter and sample (I{})",
             1e3 * explanation.c2c,
             explanation.c2c,
@@ -302,8 +317,8 @@ fn sentences(
     sentences.push(format!("It is limited by {}, busy for {percent:.0} % of the iteration", explanation.bottleneck));
     if explanation.communication_bound {
         sentences.push(
-            "Communication takes more time than computation whatever lossless method is used: only faster links, a larger \
-             batch, or lossy compression would change that"
+            "Even with the best lossless strategy that was found more time goes into waiting for communication than into \
+             computation: only faster links, a larger batch, or lossy compression would change that"
                 .to_owned(),
         );
     }
@@ -355,12 +370,17 @@ fn verdict_sentence(
 
 impl fmt::Display for Effect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Effect { change, samples_per_s, gain } = self;
+        let Effect { change, samples_per_s, gain, extrapolated } = self;
         if gain.abs() < INDIFFERENT {
-            return write!(f, "With {change} it would be as fast");
+            write!(f, "With {change} it would be as fast")?;
+        } else {
+            let (percent, word) = (100.0 * gain.abs(), if *gain > 0.0 { "more" } else { "less" });
+            write!(f, "With {change} it would reach at least {samples_per_s:.1} samples/s, {percent:.0} % {word}")?;
         }
-        let (percent, word) = (100.0 * gain.abs(), if *gain > 0.0 { "more" } else { "less" });
-        write!(f, "With {change} it would reach {samples_per_s:.1} samples/s, {percent:.0} % {word}")
+        match &extrapolated[..] {
+            [] => Ok(()),
+            doubts => write!(f, " (extrapolated: {})", doubts.join("; ")),
+        }
     }
 }
 
@@ -379,9 +399,12 @@ mod tests {
 
     #[test]
     fn an_effect_says_how_much_in_which_direction() {
-        let effect = |gain| Effect { change: "64 workers".into(), samples_per_s: 150.0, gain }.to_string();
-        assert_eq!(effect(0.5), "With 64 workers it would reach 150.0 samples/s, 50 % more");
-        assert_eq!(effect(-0.25), "With 64 workers it would reach 150.0 samples/s, 25 % less");
+        let of = |gain| Effect { change: "64 workers".into(), samples_per_s: 150.0, gain, extrapolated: Vec::new() };
+        let effect = |gain| of(gain).to_string();
+        assert_eq!(effect(0.5), "With 64 workers it would reach at least 150.0 samples/s, 50 % more");
+        assert_eq!(effect(-0.25), "With 64 workers it would reach at least 150.0 samples/s, 25 % less");
+        let doubted = Effect { extrapolated: vec!["8 hosts more".into()], ..of(0.0) };
+        assert_eq!(doubted.to_string(), "With 64 workers it would be as fast (extrapolated: 8 hosts more)");
         assert_eq!(effect(0.001), "With 64 workers it would be as fast");
     }
 }

@@ -60,7 +60,9 @@ impl BoundedWay<'_> {
         let mut own = self.way.uncut().arch;
         let mut other = candidate.strategy.arch.clone();
         if self.way.shards > 0 {
-            own.arguments.remove(1);
+            if own.arguments.len() > 1 {
+                own.arguments.remove(1);
+            }
             if other.arguments.len() > 1 {
                 other.arguments.remove(1);
             }

@@ -6,8 +6,9 @@
 //!
 //! 1. *Costs*: what one operation more of so many bytes occupies the communication for, from predictions of operations alone.
 //! 2. *Bound*: no plan is shorter than what the fastest bytes and the computation allow. Ways are looked at in the order of
-//!    their bounds, and left out when the bound is no better than the best plan found: branch and bound. Only the first of each
-//!    kind (all-to-all, servers beside the workers, servers on hosts of their own) is looked at in any case, to be compared.
+//!    their bounds, and left out when the bound is worse than the best plan found: branch and bound. Only the first of each
+//!    place (all-to-all, servers beside the workers, servers on hosts of their own) and batch is looked at in any case, to be
+//!    compared.
 //! 3. *Schedules*: all that the grammar names, with a grid of arguments, and `schedule=auto`, whose best merge is exact on one
 //!    channel (dynamic programming) and whose overlapping plans are a heuristic. Every plan is predicted by the simulator.
 //! 4. *Improvement*: of the best ways the best plans are changed bucket by bucket (merged, split, cut) as long as the
@@ -32,7 +33,7 @@ mod what_if;
 use std::cell::Cell;
 
 use paceline_plan::{Cluster, Plan, Profile};
-use paceline_schedule::{CommunicationTime, Forward, ScheduleError, Schedulers, Workload};
+use paceline_schedule::{CommunicationTime, ScheduleError, Schedulers, Workload};
 use paceline_strategy::{Call, Strategy};
 
 use crate::prediction::point;
@@ -127,7 +128,7 @@ pub struct Answer {
     pub candidates: Vec<Candidate>,
     /// Ways that cannot be the best.
     pub left_out: Vec<LeftOut>,
-    /// How many plans were predicted.
+    /// How many plans were predicted; what operations cost by themselves not counted.
     pub predictions: usize,
 }
 
@@ -140,16 +141,18 @@ pub struct Candidate {
     pub local_batch: usize,
     /// What it would do, and its plan.
     pub prediction: Prediction,
-    /// By which share at most a plan on the same way could be shorter than this one: its distance from the bound. 0 is
-    /// proof that none is.
+    /// By which share at most a plan on the same way could be predicted to be shorter than this one: its distance from the
+    /// bound. 0 is proof that none is.
     pub gap: f64,
 }
 
-/// A way to communicate that was not looked at.
+/// A way to communicate that was not looked at, or a schedule on it.
 #[derive(Clone, Debug)]
 pub struct LeftOut {
     /// The way: `a2a:direct`, `ps:1:…`.
     pub arch: String,
+    /// The schedule on it; None: all.
+    pub schedule: Option<String>,
     /// Samples per worker and iteration.
     pub local_batch: usize,
     /// Why.
@@ -203,7 +206,7 @@ const WORTH: f64 = 5e-4;
 
 /// The best strategy, and the others behind it.
 ///
-/// Costs about 60 estimates of a few operations for each way to communicate, about 40 of whole iterations for each that is
+/// Costs about 80 estimates of a few operations for each way to communicate, about 40 of whole iterations for each that is
 /// not left out, and [`Space::effort`] more; then intervals for [`Space::intervals`] candidates.
 ///
 /// # Errors
@@ -231,6 +234,7 @@ pub fn search(question: &Question) -> Result<Answer, SearchError> {
             Ok(way) => bounded.push(way),
             Err(reason) => found.left_out.push(LeftOut {
                 arch: way.strategy.arch.to_string(),
+                schedule: None,
                 local_batch: profile.local_batch,
                 reason: Reason::Refused(reason),
             }),
@@ -239,13 +243,13 @@ pub fn search(question: &Question) -> Result<Answer, SearchError> {
     bounded.sort_by(|one, other| other.samples_per_s_max.total_cmp(&one.samples_per_s_max));
     let mut kinds = Vec::new();
     for way in &bounded {
-        let first = !kinds.contains(&way.way.kind());
-        if !first && way.samples_per_s_max <= found.best_samples_per_s() * (1.0 + TIE) {
-            found.leave_out(way, Reason::Bound(way.samples_per_s_max));
-        } else if let Err(error) = schedules::try_all(way, &mut found) {
-            found.leave_out(way, Reason::Refused(error.to_string()));
-        } else if first {
-            kinds.push(way.way.kind());
+        let kind = (way.way.place(), way.subject.profile.local_batch);
+        let first = !kinds.contains(&kind);
+        // A simpler one that is hardly slower would be the answer.
+        if !first && way.samples_per_s_max <= found.best_samples_per_s() * (1.0 - WORTH) {
+            found.leave_out(way, None, Reason::Bound(way.samples_per_s_max));
+        } else if schedules::try_all(way, &mut found) > 0 && first {
+            kinds.push(kind);
         }
     }
     improve::improve(&bounded, &mut found);
@@ -290,8 +294,8 @@ impl<'a> BoundedWay<'a> {
         let job = job::Subject::new(&job)?;
         let network = job.costs(cluster)?;
         let costs = Costs::of(subject, way, &network)?;
-        let rate = if workers > 1 { costs.seconds_per_byte_min() } else { 0.0 };
-        let bound_s = bound::iteration_s(subject.profile, network.slowness, rate);
+        let rate = network.communication.seconds_per_byte_min();
+        let bound_s = bound::iteration_s(subject.profile, !job.servers_update(), network.slowness, rate);
         let samples = (workers * subject.profile.local_batch) as f64;
         Ok(BoundedWay { subject, way, job, network, costs, bound_s, samples_per_s_max: samples / bound_s })
     }
@@ -299,16 +303,10 @@ impl<'a> BoundedWay<'a> {
     /// What plans are made from, on a network of so much per operation.
     fn workload<'b>(&self, cost: &'b CommunicationTime<'b>) -> Workload<'b> {
         let Question { cluster, workers, space, .. } = *self.subject.question;
-        let mut workload = Workload::of_profile(self.subject.profile).with_world(workers, cluster.hosts_of(workers));
-        let slowness = self.network.slowness;
-        if let Some(ready_s) = &mut workload.ready_s {
-            ready_s.iter_mut().for_each(|seconds| *seconds *= slowness);
-        }
-        if let Some(Forward { needed_s, total_s, update_s }) = &mut workload.forward {
-            needed_s.iter_mut().chain([total_s, update_s]).for_each(|seconds| *seconds *= slowness);
-        }
-        let forward = workload.forward.filter(|_| space.forward_overlap);
-        Workload { forward, ..workload }.with_communication(cost)
+        let workload = Workload::of_profile(self.subject.profile).with_world(workers, cluster.hosts_of(workers));
+        let mut workload = workload.slowed(self.network.slowness);
+        workload.forward = workload.forward.filter(|_| space.forward_overlap);
+        workload.with_communication(cost)
     }
 
     /// What a plan on this way would do; without interval and timeline.
@@ -333,7 +331,10 @@ impl Found {
 
     /// Takes in a candidate, instead of a worse one of the same way and schedule.
     fn add(&mut self, way: &BoundedWay, strategy: Strategy, prediction: Prediction) {
-        let gap = (1.0 - way.bound_s / prediction.iteration_s).max(0.0);
+        let gap = 1.0 - way.bound_s / prediction.iteration_s;
+        debug_assert!(gap > -1e-9, "{strategy} is below its bound, by {gap}");
+        // But for rounding.
+        let gap = gap.max(0.0);
         let local_batch = way.subject.profile.local_batch;
         let new = Candidate { strategy, local_batch, prediction, gap };
         match self.candidates.iter_mut().find(|known| known.is_like(&new)) {
@@ -343,9 +344,9 @@ impl Found {
         }
     }
 
-    fn leave_out(&mut self, way: &BoundedWay, reason: Reason) {
+    fn leave_out(&mut self, way: &BoundedWay, schedule: Option<String>, reason: Reason) {
         let (arch, local_batch) = (way.way.strategy.arch.to_string(), way.subject.profile.local_batch);
-        self.left_out.push(LeftOut { arch, local_batch, reason });
+        self.left_out.push(LeftOut { arch, schedule, local_batch, reason });
     }
 
     fn answer(self, question: &Question, predictions: usize) -> Result<Answer, SearchError> {

@@ -3,7 +3,8 @@
 use paceline_schedule::{Candidate, ScheduleError, candidates, lay_out};
 use paceline_strategy::{Aspect, Call, Strategy};
 
-use super::{BoundedWay, Found, SearchError};
+use super::{BoundedWay, Found, Reason, SearchError};
+use crate::Prediction;
 
 /// The built-in schedules without arguments, the simplest first: of schedules that are as good the first one stays.
 pub(super) const SIMPLE: [&str; 5] = ["none", "wfbp", "ddp", "mg-wfbp", "server-priority"];
@@ -18,34 +19,44 @@ const CREDITS: [u64; 2] = [1, 4];
 /// Partitions that servers are given where nothing else cuts.
 const OF_SERVERS: [u64; 3] = [1 << 20, 4_096_000, 16 << 20];
 
-/// Predicts all schedules that the space leaves open on a way; or the one that it does not.
-pub(super) fn try_all(way: &BoundedWay, found: &mut Found) -> Result<(), SearchError> {
+/// Predicts all schedules that the space leaves open on a way; or the one that it does not. How many could be: of the others
+/// it is told why not.
+pub(super) fn try_all(way: &BoundedWay, found: &mut Found) -> usize {
     let space = way.subject.question.space;
     let costs = &way.costs;
     let cost = |bytes| costs.seconds(bytes);
     let workload = way.workload(&cost);
+    let open = space.strategy.schedule.name == "auto";
+    let mut count = 0;
+    let mut take = |strategy: Strategy, prediction: Result<Prediction, SearchError>| match prediction {
+        Ok(prediction) => {
+            count += 1;
+            found.add(way, strategy, prediction);
+        }
+        Err(error) => found.leave_out(way, Some(strategy.schedule.to_string()), Reason::Refused(error.to_string())),
+    };
     for strategy in named(way) {
         let plan = match space.schedulers.plan(&strategy, &workload) {
             // A scheduler of the caller's own may want more than there is.
-            Err(ScheduleError::NotMeasured { .. }) if space.strategy.schedule.name == "auto" => continue,
-            plan => plan?,
+            Err(ScheduleError::NotMeasured { .. }) if open => continue,
+            Ok(plan) if plan.forward_overlap && !space.forward_overlap => continue,
+            plan => plan,
         };
-        if plan.forward_overlap && !space.forward_overlap {
-            continue;
-        }
-        let prediction = way.estimate(&plan)?;
-        found.add(way, strategy, prediction);
+        let prediction = plan.map_err(SearchError::from).and_then(|plan| Ok(way.estimate(&plan)?));
+        take(strategy, prediction);
     }
-    if space.strategy.schedule.name != "auto" || way.subject.question.workers == 1 {
-        return Ok(());
+    if !open || way.subject.question.workers == 1 {
+        return count;
     }
     let uncut = way.way.uncut();
-    for candidate in one_of_each_kind(candidates(&workload)?) {
-        let plan = lay_out(&uncut, &candidate.schedule, &workload)?;
-        let prediction = way.estimate(&plan)?;
-        found.add(way, uncut.clone(), prediction);
+    match candidates(&workload) {
+        Ok(all) => one_of_each_kind(all).into_iter().for_each(|candidate| {
+            let plan = lay_out(&uncut, &candidate.schedule, &workload).map_err(SearchError::from);
+            take(uncut.clone(), plan.and_then(|plan| Ok(way.estimate(&plan)?)));
+        }),
+        Err(error) => take(uncut, Err(error.into())),
     }
-    Ok(())
+    count
 }
 
 /// The way with every schedule that its grammar admits; or with its own, if that is not open.

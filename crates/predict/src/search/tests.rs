@@ -35,17 +35,29 @@ fn small_profile(random: &mut Random, tensors: usize) -> Profile {
     }
 }
 
-/// Two hosts of one or two workers on a network of 1 to 50 Gbit/s.
+/// Two to four hosts of one or two workers on a network of 1 to 50 Gbit/s; every other one with all that a cluster can have
+/// besides: what computation and communication cost each other, stragglers, contention, jitter, hosts that serve.
 fn small_cluster(random: &mut Random) -> Cluster {
     let mut link = |beta_min: f64, beta_max: f64| LinkClass {
         alpha_s: between(random, 5e-6, 2e-4),
-        overhead_s: 0.0,
+        overhead_s: between(random, 1e-7, 5e-6),
         beta_s_per_byte: between(random, beta_min, beta_max),
     };
     let network = NetworkModel { within: link(0.05e-9, 0.3e-9), across: link(0.16e-9, 8e-9) };
-    let mut cluster = Cluster::of_network(network, 2, 1 + random.below(2));
+    let mut cluster = Cluster::of_network(network, 2 + random.below(3), 1 + random.below(2));
     cluster.operation.start_s = between(random, 1e-5, 2e-3).into();
     cluster.server.partition_s = between(random, 1e-5, 1e-3).into();
+    cluster.server_hosts = random.below(3);
+    if random.below(2) == 0 {
+        cluster.interference.computation = between(random, 0.01, 0.3).into();
+        cluster.interference.communication = between(random, 0.01, 0.3).into();
+        cluster.computation.spread = between(random, 0.01, 0.2).into();
+        cluster.computation.overhead_s.insert("*".into(), between(random, 1e-4, 1e-2).into());
+        cluster.across.incast_s_per_byte = between(random, 1e-11, 1e-9).into();
+        cluster.server.combine_s_per_byte = between(random, 1e-11, 1e-9).into();
+        cluster.server.copy_s_per_byte = between(random, 1e-11, 1e-10).into();
+        cluster.server.duplex_loss = between(random, 0.01, 0.5).into();
+    }
     cluster
 }
 
@@ -107,14 +119,19 @@ fn exhaustive(way: &BoundedWay) -> f64 {
     best
 }
 
-/// Within 0.5 % of the best of all plans, and no bound above it.
+/// Within 0.5 % of the best of all plans on each way; and no plan is below the bound.
 #[test]
 fn small_instances_are_solved() {
-    for seed in 0..6 {
+    for seed in 0..12 {
+        println!("seed {seed}");
         let random = &mut Random::new(seed);
-        let (cluster, tensors) = (small_cluster(random), 2 + random.below(3));
+        let (cluster, tensors) = (small_cluster(random), 2 + random.below(4));
         let profile = small_profile(random, tensors);
-        let space = Space { archs: archs(&["a2a:auto", "a2a:ring", "ps:1", "ps:2"]), ..Space::default() };
+        let mut texts = vec!["a2a:auto", "a2a:ring", "ps:1", "ps:2", "ps:3", "ps:2:4MiB:colocated:apply"];
+        if cluster.server_hosts > 0 {
+            texts.extend(["ps:1:4MiB:dedicated", "ps:3:4MiB:dedicated"]);
+        }
+        let space = Space { archs: archs(&texts), ..Space::default() };
         let question = Question { cluster: &cluster, profile: &profile, workers: cluster.workers(), space: &space };
         let predictions = Cell::new(0);
         let subject = Subject { question: &question, profile: &profile, predictions: &predictions };
@@ -122,17 +139,70 @@ fn small_instances_are_solved() {
         for way in ways::ways(&question) {
             let way = BoundedWay::new(subject, &way).unwrap();
             let (shortest, bound_s, arch) = (exhaustive(&way), way.bound_s, &way.way.strategy.arch);
-            assert!(bound_s <= shortest * 1.005, "seed {seed}, {arch}: {shortest} s is below the bound {bound_s} s");
+            assert!(bound_s <= shortest * (1.0 + 1e-9), "{arch}: {shortest} s is below the bound {bound_s} s");
             best = best.min(shortest);
         }
         let answer = search(&question).unwrap();
         let found = answer.best().prediction.iteration_s;
-        assert!(
-            found <= best * 1.005,
-            "seed {seed}: found {found} s, and there is {best} s ({:?})",
-            answer.best().strategy
-        );
+        assert!(found <= best * 1.005, "found {found} s, and there is {best} s ({:?})", answer.best().strategy);
+        assert!(answer.candidates.iter().all(|candidate| (0.0..1.0).contains(&candidate.gap)));
     }
+}
+
+/// What bounds leave out would not have been the answer: of medium instances, each way searched by itself.
+#[test]
+fn nothing_better_is_left_out() {
+    let mut left_out = 0;
+    for seed in 100..108 {
+        println!("seed {seed}");
+        let random = &mut Random::new(seed);
+        let (cluster, tensors) = (small_cluster(random), 8 + random.below(5));
+        let profile = small_profile(random, tensors);
+        let workers = cluster.workers();
+        let found = |archs: Vec<Call>| {
+            let space = Space { archs, effort: 100, intervals: 0, ..Space::default() };
+            search(&Question { cluster: &cluster, profile: &profile, workers, space: &space }).unwrap()
+        };
+        let all = archs(&["a2a:auto", "a2a:ring", "a2a:recursive-doubling", "ps:1", "ps:2", "ps:3", "ps:4"]);
+        let known =
+            |arch: &Call| arch.name == "ps" || workers.is_power_of_two() || arch.word(0) != Some("recursive-doubling");
+        let all: Vec<Call> = all.into_iter().filter(known).collect();
+        let answer = found(all.clone());
+        left_out += answer.left_out.len();
+        let seconds = answer.best().prediction.iteration_s;
+        for arch in all {
+            let alone = found(vec![arch.clone()]);
+            let alone_s = alone.best().prediction.iteration_s;
+            assert!(seconds <= alone_s * 1.005, "{arch} takes {alone_s} s, the answer {seconds} s");
+        }
+    }
+    assert!(left_out > 0, "no way was left out: the test shows nothing");
+}
+
+/// A schedule that cannot be planned is told, and the others are predicted all the same.
+#[test]
+fn a_schedule_that_fails_takes_no_other_along() {
+    use paceline_strategy::{Aspect, Method};
+    let mut schedulers = Schedulers::built_in();
+    schedulers.add(
+        Method {
+            aspect: Aspect::Schedule,
+            name: "broken",
+            parameters: &[],
+            sentence: "has no buckets",
+            lossless: true,
+            available: true,
+        },
+        |_: &Call, _: &Workload| Ok(Schedule::of(Vec::new())),
+    );
+    let (cluster, profile) = (Cluster::named("study-10gbe").unwrap(), built_in_profile("resnet50").unwrap());
+    let strategy = schedulers.grammar().parse("auto,arch=a2a").unwrap();
+    let space = Space { effort: 0, ..Space::of(schedulers, strategy) };
+    let answer = search(&Question { cluster: &cluster, profile: &profile, workers: 8, space: &space }).unwrap();
+    let schedules: Vec<&str> = answer.candidates.iter().map(|candidate| &*candidate.strategy.schedule.name).collect();
+    assert!(schedules.contains(&"bytescheduler") && schedules.contains(&"auto"), "{schedules:?}");
+    let told = answer.left_out.iter().find(|left_out| left_out.schedule.as_deref() == Some("broken"));
+    assert!(matches!(told.unwrap().reason, Reason::Refused(_)), "{:?}", answer.left_out);
 }
 
 /// No strategy that one could name beats what is found, and every runner-up is what it says.
@@ -298,7 +368,7 @@ mod reasons {
         let cluster = Cluster::named("study-100gbib").unwrap();
         let bert = explained(&cluster, "bert-large", 4);
         assert!(bert.communication_bound && bert.verdict == Verdict::Use, "{bert:#?}");
-        assert!(bert.sentences.iter().any(|sentence| sentence.contains("whatever lossless method")));
+        assert!(bert.sentences.iter().any(|sentence| sentence.contains("Even with the best lossless strategy")));
         // Faster links within the host bring much.
         let within = bert.effects.iter().find(|effect| effect.change.contains("within")).unwrap();
         assert!(within.gain > 0.3, "{:#?}", bert.effects);
@@ -371,5 +441,12 @@ mod reasons {
         assert!(text.starts_with("torch.nn.parallel.DistributedDataParallel(model"), "{text}");
         assert_eq!(text.contains("bucket_cap_mb="), settings.bucket_cap_mb.is_some());
         assert!(!text.contains("hook"), "{text}");
+        // Half of the bytes, where somebody admits that.
+        let space = Space { lossy: true, ..space };
+        let slow = Cluster::named("study-10gbe").unwrap();
+        let bert = built_in_profile("bert-large").unwrap();
+        let question = Question { cluster: &slow, profile: &bert, workers: 32, space: &space };
+        let lossy = ddp_settings(&question, &search(&question).unwrap()).unwrap();
+        assert!(lossy.to_string().ends_with("register_comm_hook(state, default_hooks.fp16_compress_hook)"), "{lossy}");
     }
 }

@@ -14,10 +14,21 @@ pub(crate) struct Way {
     pub(crate) shards: usize,
 }
 
+/// Who adds up where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Workers among themselves.
+    Workers,
+    /// Servers on the workers' hosts.
+    BesideWorkers,
+    /// Servers on hosts that do nothing else.
+    OwnHosts,
+}
+
 /// All numbers of shards up to this one are tried; beyond it those that fit the cluster and the powers of two.
 const SHARDS_ALL: usize = 8;
 
-/// More shards than this are not tried, unless the cluster has as many workers.
+/// More shards than this are not tried, unless the workers have as many hosts.
 const SHARDS_MAX: usize = 64;
 
 /// Buckets that are not to be cut by the arch: the schedule cuts them.
@@ -29,12 +40,12 @@ impl Way {
         Way { shards: servers.map_or(0, |servers| servers.shards), strategy }
     }
 
-    /// All-to-all; servers beside the workers; servers on hosts of their own.
-    pub(crate) fn kind(&self) -> u8 {
+    /// Who adds up.
+    pub(crate) fn place(&self) -> Place {
         match (self.shards, self.strategy.arch.word(2)) {
-            (0, _) => 0,
-            (_, Some("dedicated")) => 2,
-            _ => 1,
+            (0, _) => Place::Workers,
+            (_, Some("dedicated")) => Place::OwnHosts,
+            _ => Place::BesideWorkers,
         }
     }
 

@@ -74,10 +74,7 @@ pub fn apply_changes(
                 cluster = cluster.with_link(name)?;
             }
             Change::Faster(factor) => {
-                let betas = std::iter::once(&mut cluster.across.beta_s_per_byte);
-                for beta in betas.chain(cluster.server.beta_s_per_byte.as_mut()) {
-                    *beta = beta.times(1.0 / factor);
-                }
+                quicken_between_hosts(&mut cluster, *factor);
                 cluster.name = format!("{} with a network {factor} times as fast", cluster.name);
             }
             Change::Workers(count) => {
@@ -93,6 +90,15 @@ pub fn apply_changes(
     }
     cluster.check()?;
     Ok((cluster, workers, local_batch))
+}
+
+/// Links between hosts carry so many times as many bytes in a second, also of several at once.
+pub(super) fn quicken_between_hosts(cluster: &mut Cluster, factor: f64) {
+    let across = &mut cluster.across;
+    let constants = [&mut across.beta_s_per_byte, &mut across.incast_s_per_byte].into_iter();
+    for constant in constants.chain(cluster.server.beta_s_per_byte.as_mut()) {
+        *constant = constant.times(1.0 / factor);
+    }
 }
 
 #[cfg(test)]

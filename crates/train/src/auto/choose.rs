@@ -3,12 +3,12 @@
 use paceline_comm::{CallOptions, Communicator};
 use paceline_plan::{Cluster, Plan, Profile};
 use paceline_predict::search::{Answer, Candidate, Question, Space, search};
-use paceline_predict::{Job, PredictError, predict_plan};
+use paceline_predict::{Job, PredictError, Prediction, predict_plan};
 use paceline_schedule::Schedulers;
 use paceline_strategy::{Call, Strategy, Value};
 use serde::{Deserialize, Serialize};
 
-use super::cluster::{calibrate, of_world};
+use super::cluster::{calibrate, of_uneven_hosts, of_world};
 use crate::error::{TrainError, WhileTraining};
 use crate::exchange::Carrier;
 use crate::measure::communication_cost_again;
@@ -34,27 +34,56 @@ pub(crate) struct Choosing<'a> {
 pub(crate) struct Chosen {
     /// The best plan, of version 1.
     pub(crate) plan: Plan,
-    /// Seconds of its iteration.
-    pub(crate) predicted_s: f64,
+    pub(crate) predicted: Predicted,
+    /// Of plans that were carried out, by the same measurements; None: it cannot be predicted.
+    pub(crate) tried: Vec<Option<Predicted>>,
+    /// Why it is the best one.
+    pub(crate) reasons: Vec<String>,
+    /// What was measured and is not believed.
+    pub(crate) doubts: Vec<String>,
+}
+
+/// Seconds of an iteration, and with 95 % from where to where, as far as the constants' intervals say.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Predicted {
+    pub(crate) seconds: f64,
     pub(crate) low_s: f64,
     pub(crate) high_s: f64,
-    /// Of the plan that is carried out now, by the same measurements.
-    pub(crate) current_s: Option<f64>,
-    pub(crate) reasons: Vec<String>,
+}
+
+impl Predicted {
+    /// None if it is no time.
+    fn of(prediction: &Prediction) -> Option<Predicted> {
+        let Prediction { iteration_s, low_s, high_s, .. } = *prediction;
+        let sensible = iteration_s > 0.0 && [iteration_s, low_s, high_s].iter().all(|seconds| seconds.is_finite());
+        sensible.then_some(Predicted { seconds: iteration_s, low_s, high_s })
+    }
+
+    fn plus(self, seconds: f64) -> Predicted {
+        Predicted { seconds: self.seconds + seconds, low_s: self.low_s + seconds, high_s: self.high_s + seconds }
+    }
 }
 
 impl Choosing<'_> {
-    /// Measures, searches, shares. All workers call it at the same time, when nothing is on its way; `round` counts the
-    /// calls of a training from 0.
-    pub(crate) fn choose(&self, profile: &Profile, current: Option<&Plan>, round: u32) -> Result<Chosen, TrainError> {
+    /// Measures, searches, shares: the choice, or why there is none. All workers call it at the same time, when nothing is
+    /// on its way; `round` counts the calls of a training from 0. `tried` are plans that are to be predicted besides.
+    pub(crate) fn choose(
+        &self,
+        profile: &Profile,
+        tried: &[Plan],
+        round: u32,
+    ) -> Result<Result<Chosen, String>, TrainError> {
         let workers = self.peers.workers();
-        let cluster = self.measured_cluster(profile, round)?;
-        let found = (workers.rank() == 0).then(|| self.find(&cluster, profile, current));
-        let text = found.map(|found| serde_json::to_string(&found).unwrap_or_default());
+        let (cluster, doubts) = self.measured_cluster(profile, round)?;
+        let found = (workers.rank() == 0).then(|| self.find(&cluster, profile, tried, doubts));
+        let text = found.map(|found| match serde_json::to_string(&found) {
+            Ok(text) => text,
+            Err(error) => format!("rank 0's choice cannot be written: {error}"),
+        });
         let text = share(workers, text)?;
-        let found: Result<Chosen, String> =
-            serde_json::from_str(&text).unwrap_or_else(|error| Err(format!("rank 0's choice cannot be read: {error}")));
-        found.map_err(|reason| TrainError::Options(format!("strategy={}: {reason}", self.strategy)))
+        let found: Result<Chosen, String> = serde_json::from_str(&text)
+            .unwrap_or_else(|error| Err(format!("rank 0's choice cannot be read ({error}): {text}")));
+        Ok(found.map_err(|reason| format!("strategy={}: {reason}", self.strategy)))
     }
 
     /// The archs that can be carried out here: all-to-all by any algorithm; the shards that have been met.
@@ -74,11 +103,11 @@ impl Choosing<'_> {
     }
 
     /// This world, with what operations take on every arch.
-    fn measured_cluster(&self, profile: &Profile, round: u32) -> Result<Cluster, TrainError> {
+    fn measured_cluster(&self, profile: &Profile, round: u32) -> Result<(Cluster, Vec<String>), TrainError> {
         let workers = self.peers.workers();
-        let mut cluster = of_world(workers);
+        let (mut cluster, mut doubts) = (of_world(workers), of_uneven_hosts(workers));
         if workers.world_size() == 1 {
-            return Ok(cluster);
+            return Ok((cluster, doubts));
         }
         let bytes = profile.sizes().iter().sum::<usize>() * size_of::<f32>();
         for (number, arch) in self.archs().into_iter().enumerate() {
@@ -86,40 +115,51 @@ impl Choosing<'_> {
             let carrier = Carrier::of_strategy(self.peers, &strategy);
             // Two archs at most.
             let probe = 2 * round + number as u32;
-            let cost = communication_cost_again(&carrier, bytes, self.start_up, probe)?;
-            let calibrated = calibrate(&mut cluster, &strategy, profile, workers.world_size(), &cost);
-            calibrated.map_err(|error| TrainError::Options(error.to_string()))?;
+            let measured = communication_cost_again(&carrier, bytes, self.start_up, probe)?;
+            let calibrated = calibrate(&mut cluster, &strategy, profile, workers.world_size(), &measured);
+            doubts.extend(calibrated.map_err(|error| TrainError::Options(error.to_string()))?);
         }
-        Ok(cluster)
+        Ok((cluster, doubts))
     }
 
     /// On rank 0.
-    fn find(&self, cluster: &Cluster, profile: &Profile, current: Option<&Plan>) -> Result<Chosen, String> {
+    fn find(
+        &self,
+        cluster: &Cluster,
+        profile: &Profile,
+        tried: &[Plan],
+        doubts: Vec<String>,
+    ) -> Result<Chosen, String> {
         let space = Space {
             archs: self.archs(),
             forward_overlap: self.may_overlap,
             // The user has named what stays, and admits it.
             lossy: true,
             effort: EFFORT,
+            // The workers wait, and only the one that is taken is told.
+            intervals: 0,
             ..Space::of(self.schedulers.clone(), self.strategy.clone())
         };
         let workers = self.peers.workers().world_size();
         let question = Question { cluster, profile, workers, space: &space };
         let answer = search(&question).map_err(|error| error.to_string())?;
-        let best = &taken(&answer).prediction;
-        let current_s = current.and_then(|plan| self.predicted_s(cluster, profile, plan).ok());
+        let plan = taken(&answer).prediction.plan.clone();
+        let predicted = |plan: &Plan| {
+            let prediction = self.predicted(cluster, profile, plan);
+            prediction.ok().and_then(|prediction| Predicted::of(&prediction))
+        };
+        let nonsense = || format!("what is predicted of {} is no time", plan.strategy);
         Ok(Chosen {
-            plan: best.plan.clone(),
-            predicted_s: best.iteration_s,
-            low_s: best.low_s,
-            high_s: best.high_s,
-            current_s,
+            predicted: predicted(&plan).ok_or_else(nonsense)?,
+            tried: tried.iter().map(predicted).collect(),
             reasons: reasons(&answer),
+            doubts: [doubts, taken(&answer).prediction.extrapolated.clone()].concat(),
+            plan,
         })
     }
 
-    /// What a plan takes that is carried out.
-    fn predicted_s(&self, cluster: &Cluster, profile: &Profile, plan: &Plan) -> Result<f64, PredictError> {
+    /// What a plan would do, with its interval.
+    fn predicted(&self, cluster: &Cluster, profile: &Profile, plan: &Plan) -> Result<Prediction, PredictError> {
         let parsed = self.schedulers.grammar().parse(&plan.strategy).ok();
         let mut strategy = parsed.unwrap_or_else(|| self.strategy.clone());
         if strategy.arch_is_open() {
@@ -127,20 +167,20 @@ impl Choosing<'_> {
         }
         let workers = self.peers.workers().world_size();
         let job = Job { cluster, profile, strategy: &strategy, workers, local_batch: None };
-        predict_plan(&job, plan).map(|prediction| prediction.iteration_s)
+        predict_plan(&job, plan)
     }
 }
 
 impl Chosen {
-    /// The same with so many seconds more in each iteration, whatever the plan.
-    pub(crate) fn with(self, seconds: f64) -> Chosen {
-        Chosen {
-            predicted_s: self.predicted_s + seconds,
-            low_s: self.low_s + seconds,
-            high_s: self.high_s + seconds,
-            current_s: self.current_s.map(|current_s| current_s + seconds),
-            ..self
-        }
+    /// The same with so many seconds more in each iteration, whatever the plan: of passes that do not communicate.
+    pub(crate) fn plus_passes(self, seconds: f64) -> Chosen {
+        let tried = self.tried.into_iter().map(|predicted| Some(predicted?.plus(seconds))).collect();
+        Chosen { predicted: self.predicted.plus(seconds), tried, ..self }
+    }
+
+    /// Why it is taken, and what is to be doubted.
+    pub(crate) fn why(&self) -> Vec<String> {
+        [&self.reasons[..], &self.doubts[..]].concat()
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use paceline_plan::Plan;
 use serde::{Deserialize, Serialize};
 
-use super::choose::Chosen;
+use super::choose::Predicted;
 use super::watch::holds;
 
 /// What `strategy=auto` has decided.
@@ -19,13 +19,16 @@ pub struct Decision {
     pub plan_hash: String,
     /// Another plan than before?
     pub changed: bool,
-    /// Seconds of an iteration, as predicted.
+    /// Seconds of an iteration of this plan, as the search predicts them.
     pub predicted_iteration_s: f64,
     /// With 95 % it is not less, as far as the constants' intervals say.
     pub predicted_low_s: f64,
     /// Nor more.
     pub predicted_high_s: f64,
-    /// Why.
+    /// What is expected after what was measured of this plan, or of the one before: at the first decision the prediction,
+    /// and of a plan that stays what it took.
+    pub expected_iteration_s: f64,
+    /// Why this plan.
     pub reasons: Vec<String>,
     /// Seconds of an iteration under it, as measured: the median of a few at a time, of the slowest rank, and of those the mean.
     /// None if it did not run long enough.
@@ -40,18 +43,24 @@ impl Decision {
 }
 
 impl Decision {
-    /// What a choice means for the iterations from this one on, which are expected to take `predicted_s`.
-    pub(crate) fn of(iteration: usize, plan: &Plan, changed: bool, predicted_s: f64, chosen: &Chosen) -> Decision {
-        let scale = predicted_s / chosen.predicted_s;
+    /// The iterations from this one on are under this plan, of which so much is predicted and expected.
+    pub(crate) fn of(
+        iteration: usize,
+        plan: &Plan,
+        changed: bool,
+        (predicted, expected_s): (Predicted, f64),
+        reasons: Vec<String>,
+    ) -> Decision {
         Decision {
             iteration,
             strategy: plan.strategy.clone(),
             plan_hash: format!("{:016x}", plan.hash()),
             changed,
-            predicted_iteration_s: predicted_s,
-            predicted_low_s: chosen.low_s * scale,
-            predicted_high_s: chosen.high_s * scale,
-            reasons: chosen.reasons.clone(),
+            predicted_iteration_s: predicted.seconds,
+            predicted_low_s: predicted.low_s,
+            predicted_high_s: predicted.high_s,
+            expected_iteration_s: expected_s,
+            reasons,
             measured_iteration_s: None,
         }
     }
@@ -62,6 +71,7 @@ impl Decision {
             predicted_iteration_s: self.predicted_iteration_s / dilate,
             predicted_low_s: self.predicted_low_s / dilate,
             predicted_high_s: self.predicted_high_s / dilate,
+            expected_iteration_s: self.expected_iteration_s / dilate,
             measured_iteration_s: Some(measured_iteration_s),
             ..self
         }
@@ -78,10 +88,13 @@ impl Decision {
 /// What, and why.
 impl fmt::Display for Decision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Decision { iteration, strategy, predicted_iteration_s, reasons, .. } = self;
-        let ms = 1e3 * predicted_iteration_s;
+        let Decision { iteration, strategy, predicted_iteration_s, expected_iteration_s, reasons, .. } = self;
+        let (ms, expected_ms) = (1e3 * predicted_iteration_s, 1e3 * expected_iteration_s);
         let what = if self.changed { "runs" } else { "goes on with" };
         write!(f, "auto: from iteration {iteration} on {what} {strategy}, predicted {ms:.2} ms an iteration")?;
+        if expected_iteration_s != predicted_iteration_s {
+            write!(f, " (expected after what was measured: {expected_ms:.2} ms)")?;
+        }
         reasons.iter().try_for_each(|reason| write!(f, "; {reason}"))
     }
 }
@@ -98,9 +111,17 @@ pub(crate) struct Decisions {
 
 impl Decisions {
     /// Something was decided.
-    pub(crate) fn add(&mut self, iteration: usize, plan: &Plan, changed: bool, predicted_s: f64, chosen: &Chosen) {
+    pub(crate) fn add(&mut self, decision: Decision) {
         self.windows.clear();
-        self.all.push(Decision::of(iteration, plan, changed, predicted_s, chosen));
+        self.all.push(decision);
+    }
+
+    /// What runs goes on running, as no other plan could be looked for.
+    pub(crate) fn keep(&mut self, iteration: usize, measured_s: f64, reason: String) {
+        if let Some(last) = self.all.last().cloned() {
+            let kept = Decision { iteration, changed: false, expected_iteration_s: measured_s, ..last };
+            self.add(Decision { reasons: vec![reason], measured_iteration_s: None, ..kept });
+        }
     }
 
     /// A window under the last decision.
@@ -135,15 +156,9 @@ mod tests {
     #[test]
     fn a_decision_says_what_and_why_and_whether_it_came_true() {
         let mut decisions = Decisions::default();
-        let chosen = Chosen {
-            plan: plan(),
-            predicted_s: 0.010,
-            low_s: 0.009,
-            high_s: 0.012,
-            current_s: None,
-            reasons: vec!["bsp-a2a would take 20.00 ms".into()],
-        };
-        decisions.add(8, &plan(), true, 0.020, &chosen);
+        let predicted = Predicted { seconds: 0.020, low_s: 0.018, high_s: 0.024 };
+        let reasons = || vec!["bsp-a2a would take 20.00 ms".to_owned()];
+        decisions.add(Decision::of(8, &plan(), true, (predicted, 0.020), reasons()));
         let [first] = decisions.news() else { panic!("one decision") };
         assert_eq!((first.predicted_low_s, first.predicted_high_s, first.outcome()), (0.018, 0.024, None));
         let text = first.to_string();
@@ -157,6 +172,14 @@ mod tests {
         assert_eq!(outcome(&decisions).as_deref(), Some("predicted 20.00 ms, measured 22.00 ms: it came true"));
         decisions.measured(0.040);
         assert_eq!(outcome(&decisions).as_deref(), Some("predicted 20.00 ms, measured 28.00 ms: it did not come true"));
+        // One that stays is judged by what is predicted of it, not by what it took.
+        decisions.add(Decision::of(48, &plan(), false, (predicted, 0.030), reasons()));
+        decisions.measured(0.030);
+        let kept = &decisions.all()[1];
+        assert!(
+            kept.to_string().contains("predicted 20.00 ms an iteration (expected after what was measured: 30.00 ms)")
+        );
+        assert_eq!(kept.came_true(), Some(false));
         let undilated = decisions.all()[0].clone().undilated(2.0, 0.010);
         assert_eq!((undilated.predicted_iteration_s, undilated.came_true()), (0.010, Some(true)));
     }

@@ -2,23 +2,26 @@
 
 use paceline_plan::{Profile, ProfileTensor, Step};
 
-/// What was measured of an iteration: means over passes and workers.
+/// What was measured of an iteration: means over passes, of the slowest worker.
 #[derive(Clone, Debug, Default)]
 pub struct Computed {
     /// Elements of each tensor.
     pub sizes: Vec<usize>,
     /// By tensor: seconds from the start of backward until its gradient was final.
     pub ready_s: Vec<f64>,
-    /// Seconds of forward, without waiting.
+    /// Seconds of forward, without waiting; and of getting the batch before it.
     pub forward_s: f64,
     /// Seconds of the optimiser.
     pub update_s: f64,
 }
 
+/// However much a few iterations differ.
+const UNCERTAIN_MAX: f64 = 0.5;
+
 /// The profile of a model of that name. Backward ends with its last gradient. Forward is not measured tensor by tensor: it
 /// takes the tensors in their order, and its time is shared out as that of backward is, which does for each layer twice what
-/// forward does.
-pub fn measured_profile(model: &str, local_batch: usize, computed: &Computed) -> Profile {
+/// forward does. `uncertain`: the share by which iterations differ.
+pub fn measured_profile(model: &str, local_batch: usize, computed: &Computed, uncertain: f64) -> Profile {
     let Computed { sizes, ready_s, forward_s, update_s } = computed;
     let mut order: Vec<usize> = (0..sizes.len()).collect();
     order.sort_by(|&one, &other| ready_s[one].total_cmp(&ready_s[other]));
@@ -48,6 +51,7 @@ pub fn measured_profile(model: &str, local_batch: usize, computed: &Computed) ->
         forward,
         backward,
         update_s: *update_s,
+        uncertainty: Some(if uncertain < UNCERTAIN_MAX { uncertain } else { UNCERTAIN_MAX }),
         ..Profile::default()
     }
 }
@@ -73,7 +77,7 @@ mod tests {
     fn a_measured_profile_has_the_times_that_were_measured() {
         let computed =
             Computed { sizes: vec![10, 20, 30], ready_s: vec![6.0, 3.0, 2.0], forward_s: 3.0, update_s: 0.5 };
-        let profile = measured_profile("mine", 8, &computed);
+        let profile = measured_profile("mine", 8, &computed, f64::INFINITY);
         assert_eq!(profile.check(), Ok(()));
         assert_eq!((profile.sizes(), profile.ready_order()), (vec![10, 20, 30], vec![2, 1, 0]));
         assert_eq!((profile.ready_s(), profile.backward_s()), (vec![6.0, 3.0, 2.0], 6.0));
@@ -89,6 +93,6 @@ mod tests {
     #[test]
     fn without_times_it_is_a_profile_all_the_same() {
         let computed = Computed { sizes: vec![1, 2], ready_s: vec![0.0; 2], ..Computed::default() };
-        assert_eq!(measured_profile("mine", 0, &computed).check(), Ok(()));
+        assert_eq!(measured_profile("mine", 0, &computed, 0.1).check(), Ok(()));
     }
 }

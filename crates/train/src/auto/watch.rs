@@ -13,6 +13,9 @@ const STRIKES: usize = 2;
 /// Another plan must be predicted to be faster by this share.
 const GAIN: f64 = 0.03;
 
+/// After so many windows in a row that held, the next attempt is again as near as the first one was.
+const CONTENT: usize = 50;
+
 /// What a window says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Judgement {
@@ -26,8 +29,11 @@ pub(crate) enum Judgement {
 #[derive(Clone, Debug)]
 pub(crate) struct Watch {
     expected_s: f64,
-    /// Windows in a row that were off.
+    /// What another plan took that was carried out before.
+    other_s: Option<f64>,
+    /// Windows in a row that were off, and that held.
     strikes: usize,
+    held: usize,
     /// Windows until something may be done again.
     rest: usize,
     /// How long the next rest is.
@@ -37,15 +43,19 @@ pub(crate) struct Watch {
 impl Watch {
     /// Expects iterations of so many seconds.
     pub(crate) fn new(expected_s: f64) -> Watch {
-        Watch { expected_s, strikes: 0, rest: 0, next_rest: 1 }
+        Watch { expected_s, other_s: None, strikes: 0, held: 0, rest: 0, next_rest: 1 }
     }
 
     /// A window has taken so long per iteration: the same number on all ranks.
     pub(crate) fn judge(&mut self, measured_s: f64) -> Judgement {
-        if holds(self.expected_s, measured_s) {
-            self.strikes = 0;
+        let worse = self.other_s.is_some_and(|other_s| Watch::worth_changing(measured_s, other_s));
+        if holds(self.expected_s, measured_s) && !worse {
+            (self.strikes, self.held) = (0, self.held + 1);
         } else {
-            self.strikes += 1;
+            (self.strikes, self.held) = (self.strikes + 1, 0);
+        }
+        if self.held >= CONTENT {
+            self.next_rest = 1;
         }
         if self.rest > 0 {
             self.rest -= 1;
@@ -60,9 +70,10 @@ impl Watch {
         Judgement::PlanAgain
     }
 
-    /// From here on iterations of so many seconds are expected.
-    pub(crate) fn expect(&mut self, expected_s: f64) {
-        self.expected_s = expected_s;
+    /// From here on iterations of so many seconds are expected, and another plan took `other_s`: what is slower than that by
+    /// more than a change costs is off, too, whatever was expected of it.
+    pub(crate) fn expect(&mut self, expected_s: f64, other_s: Option<f64>) {
+        (self.expected_s, self.other_s) = (expected_s, other_s);
     }
 
     /// Is a plan that is predicted to take `other_s` worth leaving one that is predicted to take `current_s`?
@@ -112,9 +123,27 @@ mod tests {
     fn what_was_measured_is_expected_from_then_on() {
         let mut watch = Watch::new(1.0);
         assert_eq!(judge(&mut watch, &[2.0, 2.0]), [1]);
-        watch.expect(2.0);
+        watch.expect(2.0, None);
         assert!(judge(&mut watch, &[2.0, 2.1, 1.9, 2.0]).is_empty());
         assert_eq!(judge(&mut watch, &[1.0, 1.0]), [1]);
+    }
+
+    /// It does what was predicted, and another plan was better.
+    #[test]
+    fn a_better_plan_is_not_forgotten() {
+        let mut watch = Watch::new(1.0);
+        watch.expect(1.0, Some(0.9));
+        assert_eq!(judge(&mut watch, &[1.0, 0.92, 1.0, 1.0]), [3]);
+        watch.expect(1.0, Some(0.99));
+        assert!(judge(&mut watch, &[1.0; 9]).is_empty());
+    }
+
+    #[test]
+    fn what_holds_for_long_may_be_asked_again_soon() {
+        let mut watch = Watch::new(1.0);
+        judge(&mut watch, &[2.0; 40]);
+        judge(&mut watch, &[1.0; CONTENT]);
+        assert_eq!(judge(&mut watch, &[2.0; 6]), [1, 3]);
     }
 
     #[test]

@@ -183,7 +183,8 @@ impl<'a> Conduct<'a> {
                 let mut tally = Tally::default();
                 self.block(MEASURING_WARM_UP, MEASURING, &mut tally)?;
                 let computed = self.computed(&tally, planning.sizes)?;
-                measured_profile(&self.model.name, self.options.local_batch, &computed)
+                let uncertain = relative_half_width(&self.slowest(&tally.seconds)?);
+                measured_profile(&self.model.name, self.options.local_batch, &computed, uncertain)
             }
         };
         let choosing = Choosing {
@@ -194,9 +195,10 @@ impl<'a> Conduct<'a> {
             start_up: planning.start_up().mul_f64(self.options.dilate),
         };
         // What operations cost has been measured once for the formulas.
-        let chosen = choosing.choose(&profile, None, 1)?;
+        let chosen = choosing.choose(&profile, &[], 1)?.map_err(TrainError::Options)?;
         let plan = Plan { version: self.plan.version + 1, ..chosen.plan.clone() };
-        self.decision = Some(Decision::of(self.iterations, &plan, true, chosen.predicted_s, &chosen));
+        let predicted = (chosen.predicted, chosen.predicted.seconds);
+        self.decision = Some(Decision::of(self.iterations, &plan, true, predicted, chosen.why()));
         planning.agree(&plan)?;
         if planning.strategy.arch_is_open() {
             let planned = planning.schedulers.grammar().parse(&plan.strategy);

@@ -6,7 +6,7 @@ use paceline_comm::{CallOptions, CommError, Reduction};
 use paceline_plan::{Bucket, Partition, Plan};
 
 use super::CommunicationCost;
-use super::statistics::fit;
+use super::statistics::{fit, relative_half_width};
 use crate::error::TrainError;
 use crate::exchange::Carrier;
 
@@ -23,27 +23,29 @@ pub(crate) fn communication_cost(
     bytes: usize,
     start_up: Duration,
 ) -> Result<CommunicationCost, TrainError> {
-    communication_cost_again(carrier, bytes, start_up, 0)
+    communication_cost_again(carrier, bytes, start_up, 0).map(|(cost, _)| cost)
 }
 
-/// The same, for a training in which operations have been measured `before` times: nothing is named twice.
+/// The same, for a training in which operations have been measured `before` times: nothing is named twice. Besides by which
+/// share what was measured is uncertain: half of the 95 % interval, the mean over the sizes.
 pub(crate) fn communication_cost_again(
     carrier: &Carrier,
     bytes: usize,
     start_up: Duration,
     before: u32,
-) -> Result<CommunicationCost, TrainError> {
+) -> Result<(CommunicationCost, f64), TrainError> {
     let sizes: Vec<usize> = SIZES.into_iter().filter(|&size| size == SIZES[0] || size <= bytes).collect();
     let version = Carrier::PROBE_VERSION - before;
     let plan = Plan { version, ..plan(&sizes, carrier.peers().shards()) };
-    let mut points = Vec::new();
+    let (mut points, mut uncertain) = (Vec::new(), 0.0);
     carrier.probe(&plan, REPETITIONS, |operation, seconds| {
         let mut seconds = seconds.to_vec();
         seconds.sort_by(f64::total_cmp);
+        uncertain += relative_half_width(&seconds) / sizes.len() as f64;
         points.push((sizes[operation] as u64, seconds[REPETITIONS / 2] + start_up.as_secs_f64()));
     })?;
     let (alpha_s, beta_s_per_byte) = fit(&points);
-    Ok(CommunicationCost { alpha_s, beta_s_per_byte, points })
+    Ok((CommunicationCost { alpha_s, beta_s_per_byte, points }, uncertain))
 }
 
 /// An operation for each size; they take turns at the shards.

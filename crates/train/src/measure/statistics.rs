@@ -41,7 +41,7 @@ pub fn student_t_975(degrees: usize) -> f64 {
 
 /// Alpha and beta of the line alpha + beta · x through points of x and y, neither below 0, that lies nearest in relative
 /// terms: the sum of the squares of (alpha + beta · x - y) / y is least.
-pub(super) fn fit(points: &[(u64, f64)]) -> (f64, f64) {
+pub(crate) fn fit(points: &[(u64, f64)]) -> (f64, f64) {
     let weighted =
         |value: fn(f64, f64) -> f64| -> f64 { points.iter().map(|&(x, y)| value(x as f64, y) / (y * y)).sum() };
     let (ones, xs, ys) = (weighted(|_, _| 1.0), weighted(|x, _| x), weighted(|_, y| y));

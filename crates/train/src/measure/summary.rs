@@ -54,9 +54,10 @@ impl Conduct<'_> {
         let mut values = tally.ready_s();
         values.resize(sizes.len(), 0.0);
         values.extend([tally.phases.forward, tally.phases.update].map(|sum| sum.as_secs_f64() / iterations));
-        let mut means = self.mean(values)?;
-        let (update_s, forward_s) = (means.pop().unwrap_or(0.0), means.pop().unwrap_or(0.0));
-        Ok(Computed { sizes: sizes.to_vec(), ready_s: means, forward_s, update_s })
+        // The others wait for the slowest.
+        let mut values = self.slowest(&values)?;
+        let (update_s, forward_s) = (values.pop().unwrap_or(0.0), values.pop().unwrap_or(0.0));
+        Ok(Computed { sizes: sizes.to_vec(), ready_s: values, forward_s, update_s })
     }
 
     /// Puts the workers' tallies together; the same on each.

@@ -36,7 +36,7 @@ fn measured(setting: &Setting, cells: &[CellRecord]) -> Result<Profile, String> 
     };
     let runs = cells.iter().filter(alone).map(runs_of).find(|runs| !runs.is_empty());
     let runs = runs.ok_or("no run of one worker says what it computes")?;
-    let profile = measured_profile(&setting.model, setting.local_batch, &computed(&runs));
+    let profile = measured_profile(&setting.model, setting.local_batch, &computed(&runs), 0.0);
     profile.check().and_then(|()| profile.check_pace()).map_err(|error| error.to_string())?;
     Ok(profile)
 }

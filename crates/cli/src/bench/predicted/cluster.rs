@@ -117,7 +117,11 @@ pub fn measured(
         let alike = seen.iter().filter(|one| one.strategy.arch == first.strategy.arch);
         if let Some(cost) = operations(alike) {
             let strategy = closed(&first.strategy);
-            calibrate(&mut cluster, &strategy, profile, workers, &cost).map_err(|error| error.to_string())?;
+            let measured = (cost, 0.0);
+            let doubts = calibrate(&mut cluster, &strategy, profile, workers, &measured);
+            for doubt in doubts.map_err(|error| error.to_string())? {
+                cluster.source = format!("{}; {doubt}", cluster.source);
+            }
         }
     }
     cluster.check().map_err(|error| error.to_string())?;
