@@ -286,7 +286,7 @@ mod tests {
     /// Of this machine's links and a real model: links that ranks measured, the profile of one worker.
     fn real(workers: usize) -> CellRecord {
         let links = LinkCosts::uniform(LinkCost { alpha: 20e-6, overhead: 5e-6, beta: 0.5e-9, gamma: 0.1e-9 });
-        let points = vec![(4096, 50e-6), (1 << 20, 2e-3)];
+        let points = vec![(4096, 50e-6), (1 << 21, 4e-3)];
         let communication = CommunicationCost { alpha_s: 0.0, beta_s_per_byte: 0.0, points };
         let inputs = FormulaInputs {
             ready_s: vec![0.05, 0.02],
