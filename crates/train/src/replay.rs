@@ -21,7 +21,8 @@ use synthetic::Synthetic;
 ///
 /// The steps lie on an absolute clock: however late a sleep ends, the next one ends when it should, so that computation
 /// takes exactly as long as the profile says, and announcing a gradient takes nothing, as where an accelerator computes.
-/// Only a gate that holds forward up moves the clock.
+/// Only a gate that holds forward up moves the clock. Late are a sleep that ends late, and a forward or backward pass whose
+/// end finds this thread still busy with what it has announced before.
 pub(crate) struct ReplayBackend {
     tensors: Vec<TensorInfo>,
     profile: Profile,
@@ -98,7 +99,13 @@ impl ReplayBackend {
         let ahead = clock.saturating_duration_since(Instant::now());
         if ahead >= SHORTEST_SLEEP {
             thread::sleep(ahead);
+            self.late = self.late.max(clock.elapsed());
         }
+    }
+
+    /// Sleeps until a pass is over. What its announcements took should have been made good by now.
+    fn finish(&mut self, clock: Instant) {
+        self.catch_up(clock);
         self.late = self.late.max(clock.elapsed());
     }
 
@@ -126,22 +133,27 @@ impl ReplayBackend {
             }
             self.compute(clock, step.seconds);
         }
-        self.catch_up(*clock);
+        self.finish(*clock);
         Ok(())
     }
 
     fn backward(&mut self, sink: &SharedSink, clock: &mut Instant) -> Result<(), BackendError> {
-        for index in 0..self.profile.backward.len() {
+        let steps = self.profile.backward.len();
+        for index in 0..steps {
             let step = self.profile.backward[index];
             self.compute(clock, step.seconds);
             if self.last[index] {
-                self.catch_up(*clock);
+                // What the last announcement starts is communication: it makes no step of the computation late.
+                if index + 1 == steps {
+                    self.finish(*clock)
+                } else {
+                    self.catch_up(*clock)
+                }
                 self.announce(step.tensor, sink)?;
             }
         }
-        // What the last announcement starts is communication: it makes no step of the computation late.
         if self.last.last() != Some(&true) {
-            self.catch_up(*clock);
+            self.finish(*clock);
         }
         Ok(())
     }
@@ -204,8 +216,8 @@ mod tests {
     /// Starting the exchange takes this long.
     const START: Duration = Duration::from_millis(200);
 
-    /// Takes its time behind the last gradient.
-    struct SlowSink;
+    /// Takes its time behind this tensor's gradient.
+    struct SlowSink(TensorId);
 
     impl GradientSink for SlowSink {
         fn ready(&mut self, _parameter: TensorId, _gradient: Option<&[f32]>) -> Result<(), SinkClosed> {
@@ -213,7 +225,7 @@ mod tests {
         }
 
         fn write(&mut self, parameter: TensorId, _: &mut dyn FnMut(usize, &mut [f32])) -> Result<bool, SinkClosed> {
-            if parameter == 0 {
+            if parameter == self.0 {
                 thread::sleep(START);
             }
             Ok(true)
@@ -229,18 +241,18 @@ mod tests {
         }
     }
 
-    /// The lateness of the second of two passes.
-    fn second(gate: &mut Gate) -> Duration {
-        let profile: Profile = serde_json::from_str(
-            r#"{"schema": 1, "model": "two", "device": "none", "source": "made up",
+    /// The lateness of the second of two passes, in which backward of tensor 0 takes so long.
+    fn second(last_s: f64, sink: SlowSink, gate: &mut Gate) -> Duration {
+        let profile = format!(
+            r#"{{"schema": 1, "model": "two", "device": "none", "source": "made up",
                 "local_batch": 1, "update_s": 0,
-                "tensors": [{"name": "a", "elements": 1}, {"name": "b", "elements": 1}],
-                "forward": [{"tensor": 0, "seconds": 0.001}, {"tensor": 1, "seconds": 0.001}],
-                "backward": [{"tensor": 1, "seconds": 0.001}, {"tensor": 0, "seconds": 0.001}]}"#,
-        )
-        .unwrap();
+                "tensors": [{{"name": "a", "elements": 1}}, {{"name": "b", "elements": 1}}],
+                "forward": [{{"tensor": 0, "seconds": 0.001}}, {{"tensor": 1, "seconds": 0.001}}],
+                "backward": [{{"tensor": 1, "seconds": 0.001}}, {{"tensor": 0, "seconds": {last_s}}}]}}"#,
+        );
+        let profile: Profile = serde_json::from_str(&profile).unwrap();
         let mut replay = ReplayBackend::new(&profile, 1.0, 0, 1).unwrap();
-        let sink: SharedSink = Arc::new(Mutex::new(SlowSink));
+        let sink: SharedSink = Arc::new(Mutex::new(sink));
         for _ in 0..2 {
             replay.gradients(&ReplayBackend::batch(), gate, &sink).unwrap();
         }
@@ -249,10 +261,18 @@ mod tests {
 
     #[test]
     fn what_waits_for_communication_is_not_late() {
-        let held_up = second(&mut Gate(Duration::from_millis(1)));
+        let held_up = second(0.001, SlowSink(0), &mut Gate(Duration::from_millis(1)));
         assert!(held_up < START / 2, "{held_up:?}: starting the exchange is communication");
         // Forward would have begun 200 ms ago.
-        let open = second(&mut Gate(Duration::ZERO));
+        let open = second(0.001, SlowSink(0), &mut Gate(Duration::ZERO));
         assert!(open > START / 2, "{open:?}: nothing but this worker held it up");
+    }
+
+    #[test]
+    fn an_announcement_that_is_made_good_before_the_end_is_not_late() {
+        let made_good = second(2.0 * START.as_secs_f64(), SlowSink(1), &mut Gate(Duration::ZERO));
+        assert!(made_good < START / 2, "{made_good:?}: the accelerator went on meanwhile");
+        let not = second(0.001, SlowSink(1), &mut Gate(Duration::ZERO));
+        assert!(not > START / 2, "{not:?}: the pass ended late");
     }
 }
