@@ -199,7 +199,8 @@ pub struct CommunicationCost {
     pub points: Vec<(u64, f64)>,
 }
 
-/// How late a replay was: its sleeps end later than the profile says when the processor is busy.
+/// How well the processors kept up with a replay: its sleeps end later than the profile says when they are busy, and
+/// communication that they limit is not the network's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Lateness {
     /// The largest lateness in an iteration as a share of its computation; the mean over the iterations, of the worst
@@ -207,6 +208,10 @@ pub struct Lateness {
     pub share: f64,
     /// More than was allowed: the run does not count.
     pub overrun: bool,
+    /// Processors that a worker's process kept busy while the worker waited for communication; the mean over the workers.
+    /// None if none had to wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processors_waiting: Option<f64>,
 }
 
 impl CommunicationCost {

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use paceline_plan::{Profile, ProfileError, TensorId};
+use rustix::time::{ClockId, clock_gettime};
 
 mod synthetic;
 
@@ -33,8 +34,8 @@ pub(crate) struct ReplayBackend {
     gradients: Synthetic,
     dilate: f64,
     monitor: Arc<Mutex<Monitor>>,
-    /// The largest lateness of this pass.
-    late: Duration,
+    /// What this pass has shown so far.
+    seen: Seen,
 }
 
 /// What whoever measures a replay sees of it.
@@ -42,8 +43,19 @@ pub(crate) struct ReplayBackend {
 pub(crate) struct Monitor {
     /// When the computation so far is over. `None`: the next pass begins when it is called.
     pub(crate) clock: Option<Instant>,
-    /// By pass: the longest time by which a sleep ended late.
-    pub(crate) lateness: Vec<Duration>,
+    /// By pass.
+    pub(crate) seen: Vec<Seen>,
+}
+
+/// What a pass shows of the processors that the replay has for its communication.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    /// The longest time by which a sleep, or forward or backward as a whole, ended late.
+    pub(crate) late: Duration,
+    /// How long forward waited for communication.
+    pub(crate) waited: Duration,
+    /// The processor time that all threads of this process took meanwhile.
+    pub(crate) processor: Duration,
 }
 
 /// A sleep shorter than this is not worth its system call.
@@ -75,7 +87,7 @@ impl ReplayBackend {
             last,
             dilate,
             monitor: Arc::default(),
-            late: Duration::ZERO,
+            seen: Seen::default(),
         })
     }
 
@@ -99,14 +111,14 @@ impl ReplayBackend {
         let ahead = clock.saturating_duration_since(Instant::now());
         if ahead >= SHORTEST_SLEEP {
             thread::sleep(ahead);
-            self.late = self.late.max(clock.elapsed());
+            self.seen.late = self.seen.late.max(clock.elapsed());
         }
     }
 
     /// Sleeps until a pass is over. What its announcements took should have been made good by now.
     fn finish(&mut self, clock: Instant) {
         self.catch_up(clock);
-        self.late = self.late.max(clock.elapsed());
+        self.seen.late = self.seen.late.max(clock.elapsed());
     }
 
     fn forward(&mut self, gate: &mut dyn ForwardGate, clock: &mut Instant) -> Result<(), BackendError> {
@@ -114,8 +126,9 @@ impl ReplayBackend {
         for index in 0..self.profile.forward.len() {
             let step = self.profile.forward[index];
             if self.first[index] {
-                let late = self.late;
+                let late = self.seen.late;
                 self.catch_up(*clock);
+                let processor = processor_time();
                 let mut updated = false;
                 let held_up = gate.need(step.tensor, &mut |access| {
                     updated = true;
@@ -124,7 +137,9 @@ impl ReplayBackend {
                 })?;
                 if !held_up.is_zero() {
                     // It would have had to wait here in any case.
-                    (self.late, *clock) = (late, Instant::now());
+                    (self.seen.late, *clock) = (late, Instant::now());
+                    self.seen.waited += held_up;
+                    self.seen.processor += processor_time().saturating_sub(processor);
                 }
                 if updated {
                     let share = self.profile.tensors[step.tensor].elements as f64 / elements;
@@ -168,6 +183,12 @@ impl ReplayBackend {
     }
 }
 
+/// What all threads of this process have had of the processors.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
 impl Backend for ReplayBackend {
     fn parameters(&self) -> &[TensorInfo] {
         &self.tensors
@@ -192,14 +213,14 @@ impl Backend for ReplayBackend {
         // By default a sleep may end 50 us late; many steps are shorter.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         self.gradients.advance();
-        self.late = Duration::ZERO;
+        self.seen = Seen::default();
         let mut clock = lock(&self.monitor).clock.unwrap_or_else(Instant::now);
         self.forward(gate, &mut clock)?;
         lock(sink).backward_begins();
         self.backward(sink, &mut clock)?;
         let mut monitor = lock(&self.monitor);
         monitor.clock = Some(clock);
-        monitor.lateness.push(self.late);
+        monitor.seen.push(self.seen);
         Ok(0.0)
     }
 
@@ -256,7 +277,7 @@ mod tests {
         for _ in 0..2 {
             replay.gradients(&ReplayBackend::batch(), gate, &sink).unwrap();
         }
-        lock(&replay.monitor).lateness[1]
+        lock(&replay.monitor).seen[1].late
     }
 
     #[test]

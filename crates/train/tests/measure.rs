@@ -114,6 +114,18 @@ fn times_of_a_slowed_run_are_those_of_the_real_one() {
     check_replayed(&runs[0], 2, 0);
 }
 
+/// Backward of two milliseconds leaves 56 MB to wait for.
+#[test]
+fn a_replay_says_what_processors_did_while_it_waited() {
+    let mut heavy = profile();
+    heavy.tensors.iter_mut().for_each(|tensor| tensor.elements *= 100);
+    let runs = on_ranks(2, |world| measure(world, Subject::Replay(&heavy), &options("bsp-a2a")));
+    let run = runs.into_iter().next().unwrap().unwrap();
+    let busy = run.lateness.and_then(|lateness| lateness.processors_waiting).expect("it had to wait");
+    let cores = std::thread::available_parallelism().unwrap().get() as f64;
+    assert!(busy > 0.1 && busy <= 1.1 * cores, "{busy} of {cores} processors");
+}
+
 #[test]
 fn a_larger_batch_takes_longer() {
     let options = MeasureOptions { local_batch: 8, ..options("wfbp-a2a") };

@@ -119,7 +119,8 @@ impl Row {
             1 => "1 run was repeated, because its processor was late".to_owned(),
             more => format!("{more} runs were repeated, because their processor was late"),
         });
-        self.failures.iter().cloned().chain(repeated)
+        let limited = self.result.as_ref().and_then(RowResult::limited_by_processors);
+        self.failures.iter().cloned().chain(repeated).chain(limited)
     }
 }
 
@@ -149,6 +150,9 @@ pub struct RowResult {
     /// Of a replay: how late its sleeps ended, as a share of the computation; it is part of what seems to be exposed.
     #[serde(default)]
     pub late_share: Option<f64>,
+    /// Of a replay on one machine: the share of its processors that was busy while workers waited for communication.
+    #[serde(default)]
+    pub processors_waiting: Option<f64>,
     /// Of `auto`: what it chose in the first run, and whether that came true.
     #[serde(default)]
     pub decision: Option<Decision>,
@@ -165,6 +169,24 @@ pub struct RowResult {
     /// One iteration of all workers and shards.
     #[serde(skip)]
     pub timeline: Option<Timeline>,
+}
+
+/// Processors as busy as this are what communication waits for; they are never busier than that for long, as those that
+/// wait for each other sleep.
+const PROCESSORS_ARE_THE_LIMIT: f64 = 0.9;
+
+/// Where workers wait less than this share of an iteration, what limits it makes no difference.
+const EXPOSED_SHARE_THAT_MATTERS: f64 = 0.05;
+
+impl RowResult {
+    /// What must stand beside a throughput that processors have limited, not the links that they emulate.
+    fn limited_by_processors(&self) -> Option<String> {
+        let busy = self.processors_waiting.filter(|busy| *busy >= PROCESSORS_ARE_THE_LIMIT)?;
+        (self.exposed_share >= EXPOSED_SHARE_THAT_MATTERS).then(|| {
+            let busy = 100.0 * busy.min(1.0);
+            format!("its links were slower than they should be: {busy:.0} % of the processors were busy while workers waited; raise --dilate")
+        })
+    }
 }
 
 /// Orders the cells of a study into panels.
@@ -208,7 +230,7 @@ fn panel(setting: &Setting, cells: &[CellRecord], room: &Room<'_>) -> Panel {
     workers.dedup();
     let groups = workers.into_iter().map(|workers| {
         let of = |arm| cells.iter().copied().filter(move |one| one.cell.workers == workers && one.cell.arm == arm);
-        let rows: Vec<Row> = of(Arm::Method).map(|record| row(record, baseline.as_ref())).collect();
+        let rows: Vec<Row> = of(Arm::Method).map(|record| row(record, baseline.as_ref(), room)).collect();
         let noise = of(Arm::Again).find_map(|again| {
             let first = of(Arm::Method).find(|one| one.cell.method == again.cell.method)?;
             spread(&throughputs(first), &throughputs(again))
@@ -263,14 +285,14 @@ fn baseline(setting: &Setting, cells: &[&CellRecord]) -> Option<Baseline> {
     Some(Baseline { source, samples_per_s: estimate.mean, measured: Some(estimate) })
 }
 
-fn row(record: &CellRecord, baseline: Option<&Baseline>) -> Row {
+fn row(record: &CellRecord, baseline: Option<&Baseline>, room: &Room<'_>) -> Row {
     let cell = &record.cell;
     Row {
         method: cell.method.clone(),
         strategy: cell.strategy.clone(),
         shards: cell.shards,
         dedicated_servers: cell.dedicated_servers,
-        result: result(record, baseline),
+        result: result(record, baseline, room),
         failures: record.runs.iter().filter_map(failure).collect(),
         occasions: record.runs.iter().map(|run| run.occasion).collect(),
         predicted: None,
@@ -294,7 +316,7 @@ pub fn too_late(run: &CellRun) -> Option<String> {
     Some(format!("not counted: the processor was late by {late:.0} % of the replayed computation; raise --dilate"))
 }
 
-fn result(record: &CellRecord, baseline: Option<&Baseline>) -> Option<RowResult> {
+fn result(record: &CellRecord, baseline: Option<&Baseline>, room: &Room<'_>) -> Option<RowResult> {
     let samples_per_s = Estimate::of(&throughputs(record))?;
     let runs: Vec<&CellRun> = counted(record).collect();
     let average =
@@ -305,6 +327,9 @@ fn result(record: &CellRecord, baseline: Option<&Baseline>) -> Option<RowResult>
         (average(|run| run.compute_s), average(|run| run.exposed_communication_s));
     let iteration_s = average(CellRun::mean_iteration_s);
     let late: Vec<f64> = runs.iter().filter_map(|run| Some(run.lateness?.share)).collect();
+    let waiting: Vec<f64> = runs.iter().filter_map(|run| run.lateness?.processors_waiting).collect();
+    let on_one_machine = room.placement.is_none();
+    let of_all = |each: f64| each * record.cell.workers as f64 / room.cores.max(1) as f64;
     Some(RowResult {
         samples_per_s,
         speedup,
@@ -316,6 +341,7 @@ fn result(record: &CellRecord, baseline: Option<&Baseline>) -> Option<RowResult>
         bytes_per_iteration: average(|run| run.bytes_per_iteration),
         messages_per_iteration: average(|run| run.messages_per_iteration),
         late_share: mean(&late),
+        processors_waiting: mean(&waiting).map(of_all).filter(|_| on_one_machine),
         plan_hash: first.plan_hash.clone(),
         decision: first.decision.clone(),
         buckets: first.plan.buckets.len(),
@@ -346,6 +372,7 @@ mod tests {
     use super::super::placement::samples::placement;
     use super::super::store::tests::study_record;
     use super::*;
+    use paceline_train::Lateness;
 
     #[test]
     fn panels_say_throughput_speedup_and_efficiency() {
@@ -380,6 +407,25 @@ mod tests {
             ["run 2: not counted: the processor was late by 12 % of the replayed computation; raise --dilate"]
         );
         assert_eq!(late.result.as_ref().map(|result| result.samples_per_s.runs), Some(3));
+    }
+
+    #[test]
+    fn communication_that_processors_have_limited_says_so() {
+        let troubles = |each: f64, cores: usize| -> Vec<String> {
+            let mut cells = samples::study();
+            for run in &mut cells[7].runs {
+                let Ok(run) = &mut run.outcome else { unreachable!() };
+                run.lateness = Some(Lateness { processors_waiting: Some(each), ..Lateness::default() });
+            }
+            panels(&cells, cores)[1].groups[0].rows[0].troubles().collect()
+        };
+        // Eight workers.
+        let limited = troubles(0.24, 2);
+        assert!(
+            matches!(&limited[..], [one] if one.contains("96 % of the processors") && one.contains("--dilate")),
+            "{limited:?}"
+        );
+        assert!(troubles(0.24, 4).is_empty() && troubles(0.2, 2).is_empty());
     }
 
     #[test]

@@ -262,8 +262,8 @@ impl<'a> Conduct<'a> {
         self.worker.wait_for_all()?;
         tally.add_traffic(self.workers().traffic().since(&traffic), before + count);
         if let Some(replay) = &self.model.replay {
-            let lateness = &mut lock(&replay.monitor).lateness;
-            tally.lateness.extend(lateness.drain(..).skip(before));
+            let seen = &mut lock(&replay.monitor).seen;
+            tally.seen.extend(seen.drain(..).skip(before));
         }
         Ok(())
     }

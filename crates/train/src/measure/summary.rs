@@ -9,6 +9,7 @@ use super::{CellRun, FormulaInputs, Lateness, median};
 use crate::auto::Computed;
 use crate::error::{TrainError, WhileTraining};
 use crate::exchange::Costs;
+use crate::replay::Seen;
 use crate::worker::Phases;
 
 /// What a worker has seen in the counted iterations.
@@ -23,7 +24,7 @@ pub(super) struct Tally {
     costs: Costs,
     phases: Phases,
     /// Of a replay, by iteration.
-    pub(super) lateness: Vec<Duration>,
+    pub(super) seen: Vec<Seen>,
 }
 
 impl Tally {
@@ -82,11 +83,13 @@ impl Conduct<'_> {
         let mut means = vec![forward_s, backward_s, update_s, own_s - exposed_s, exposed_s];
         let sent = |count: u64| count as f64 / tally.sending as f64;
         means.extend([sent(tally.traffic.bytes), sent(tally.traffic.messages)]);
+        let waiting = |of: fn(&Seen) -> Duration| per_iteration(tally.seen.iter().map(of).sum());
+        means.extend([waiting(|seen| seen.waited), waiting(|seen| seen.processor)]);
         means.extend(tally.ready_s());
         let means = self.mean(means)?;
         let tensors = tally.phases.ready.len();
         let scheduling_s = per_iteration(tally.costs.scheduling) / tensors.max(1) as f64;
-        let late_s = tally.lateness.iter().map(Duration::as_secs_f64).sum::<f64>() / iterations;
+        let late_s = waiting(|seen| seen.late);
         let late_share = late_s / (forward_s + backward_s + update_s);
         let worst = self.slowest(&[scheduling_s, late_share])?;
         let decision = self.decision.clone();
@@ -120,11 +123,15 @@ impl Conduct<'_> {
                 forward_s: means[0] / dilate,
                 backward_s: means[1] / dilate,
                 update_s: means[2] / dilate,
-                ready_s: means[7..].iter().map(|ready| ready / dilate).collect(),
+                ready_s: means[9..].iter().map(|ready| ready / dilate).collect(),
                 elements: self.sizes.clone(),
                 communication: self.cost.as_ref().map(|cost| cost.undilated(dilate)),
             },
-            lateness: profile.map(|_| Lateness { share: worst[1], overrun: worst[1] > self.options.late_share_max }),
+            lateness: profile.map(|_| Lateness {
+                share: worst[1],
+                overrun: worst[1] > self.options.late_share_max,
+                processors_waiting: (means[7] > 0.0).then(|| means[8] / means[7]),
+            }),
             decision,
             timeline: None,
         })
@@ -149,9 +156,15 @@ impl Conduct<'_> {
             gamma: link.gamma / dilate,
         };
         (workers.world_size() > 1).then(|| {
-            let LinkCosts { within, across, contention, fetched } = workers.link_costs();
+            let LinkCosts { within, across, contention, contention_within, fetched } = workers.link_costs();
             let [within, across] = [within, across].map(undilated);
-            LinkCosts { within, across, contention: contention / dilate, fetched }
+            LinkCosts {
+                within,
+                across,
+                contention: contention / dilate,
+                contention_within: contention_within / dilate,
+                fetched,
+            }
         })
     }
 
