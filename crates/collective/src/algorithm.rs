@@ -85,14 +85,12 @@ pub trait Algorithm: Send + Sync {
         first + (full + rest - gaps).max(0.0) + lost
     }
 
-    /// Seconds that are lost where the streams of several senders meet: max(w − 1, 0)·B·ε for a fan-in of w and B bytes,
-    /// between hosts; see [`LinkCosts::contention`]. The tiles of a pipeline are in different rounds, so all senders of a
-    /// tile send at once.
+    /// Seconds that are lost where the streams of several senders meet: max(w − 1, 0)·B·ε for a fan-in of w and B bytes;
+    /// see [`LinkCosts::contention`] and, on one host, [`LinkCosts::contention_within`]. The tiles of a pipeline are in
+    /// different rounds, so all senders of a tile send at once.
     fn contention_seconds(&self, topology: &Topology, bytes: f64, costs: &LinkCosts) -> f64 {
-        if topology.hosts() == 1 {
-            return 0.0;
-        }
-        self.fan_in(topology).saturating_sub(1) as f64 * self.bytes_sent(topology, bytes) * costs.contention
+        let contention = if topology.hosts() == 1 { costs.contention_within } else { costs.contention };
+        self.fan_in(topology).saturating_sub(1) as f64 * self.bytes_sent(topology, bytes) * contention
     }
 
     /// The whole program.

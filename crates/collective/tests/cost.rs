@@ -115,12 +115,14 @@ fn tolerance(algorithm: &dyn Algorithm, world: usize, load: &Load, late: bool) -
 const HOSTS: [LinkCosts; 2] = [
     LinkCosts {
         contention: 0.0,
+        contention_within: 0.0,
         fetched: false,
         within: LinkCost { alpha: 5e-6, overhead: 2e-6, beta: 0.2e-9, gamma: 0.1e-9 },
         across: LinkCost { alpha: 30e-6, overhead: 10e-6, beta: 8e-9, gamma: 0.1e-9 },
     },
     LinkCosts {
         contention: 0.0,
+        contention_within: 0.0,
         fetched: false,
         within: LinkCost::hockney(5e-6, 0.2e-9, 0.1e-9),
         across: LinkCost::hockney(30e-6, 1e-9, 0.1e-9),
@@ -191,7 +193,13 @@ fn hierarchical_algorithms_send_no_more_across_than_hosts_of_one_rank_would() {
     for (hosts, ranks) in [(2, 4), (8, 4), (4, 8), (3, 1)] {
         let topology = Topology::regular(hosts, ranks);
         let across = LinkCost { alpha: 0.0, overhead: 0.0, beta: 1.0, gamma: 0.0 };
-        let costs = LinkCosts { within: LinkCost { beta: 0.0, ..across }, across, contention: 0.0, fetched: false };
+        let costs = LinkCosts {
+            within: LinkCost { beta: 0.0, ..across },
+            across,
+            contention: 0.0,
+            contention_within: 0.0,
+            fetched: false,
+        };
         let seconds = |kind| {
             let algorithm = find(kind, "hierarchical").unwrap();
             let tile_bytes = hosts * ranks;
@@ -256,7 +264,13 @@ fn messages_overlap_but_for_their_overhead_and_share_the_interface_of_a_host() {
     let gather = find(CollectiveKind::Gather, "direct").unwrap();
     let seconds =
         |topology: &Topology, costs| walk(&gather.program(topology, 0), &load, topology, &costs).unwrap().seconds;
-    let costs = LinkCosts { within: cost(4.0, 1.0), across: cost(10.0, 3.0), contention: 0.0, fetched: false };
+    let costs = LinkCosts {
+        within: cost(4.0, 1.0),
+        across: cost(10.0, 3.0),
+        contention: 0.0,
+        contention_within: 0.0,
+        fetched: false,
+    };
     // Four messages arrive 4 s after they were sent, a second apart.
     assert_eq!(seconds(&Topology::flat(5), costs), 7.0);
     assert_eq!(seconds(&Topology::regular(5, 1), costs), 19.0);

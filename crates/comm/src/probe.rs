@@ -29,6 +29,9 @@ const LARGE_BYTES: usize = 1 << 20;
 const CONTENDED_BYTES: usize = WINDOW as usize * LARGE_BYTES;
 const CONTENDED_ROUNDS: usize = 3;
 
+/// The same on a host whose ranks outnumber its processors: enough to leave the caches, and 0.2 s for 16 ranks on two.
+const CROWDED_BYTES: usize = 4 << 20;
+
 /// Tiles of the small all-reduce that shows how fast messages follow each other: as many as are in flight at once.
 const TILES: usize = 4;
 
@@ -41,23 +44,27 @@ impl Communicator {
     /// at two sizes; and a small direct one, T = α + (n−2)·overhead. Between two ranks, T tiles of one instead of one
     /// cost (T−1)·overhead more. Gamma is measured on its own. Where more than two hosts can meet: how much longer than
     /// its formula says a large halving-doubling takes, in which several ranks send to one, than a ring, in which nobody
-    /// is in anybody's way. The agreed values are the largest of any rank.
+    /// is in anybody's way; and the same within a host, if its ranks outnumber its processors and send through sockets. The
+    /// agreed values are the largest of any rank.
     ///
     /// # Errors
     /// As any collective.
     pub fn probe(&self) -> Result<LinkCosts, CommError> {
         let (topology, gamma) = (self.topology().clone(), seconds_per_byte_reduced());
-        let mut costs = [0.0; 9];
+        let mut costs = [0.0; 10];
         if topology.is_flat() {
             let measured = self.measure(gamma)?;
             costs[..3].copy_from_slice(&measured);
             costs[3..6].copy_from_slice(&measured);
-            costs[7] = self.measure_contention(&link_cost(&measured, gamma))?;
+            let lost = self.measure_contention(&link_cost(&measured, gamma))?;
+            costs[if topology.hosts() == 1 { 9 } else { 7 }] = lost;
         } else {
             // All hosts at once; then one rank of each.
             let host = topology.host(self.rank()) as u32;
             if let Some(within) = self.split(Some(host), 0)? {
-                costs[..3].copy_from_slice(&within.measure(gamma)?);
+                let measured = within.measure(gamma)?;
+                costs[..3].copy_from_slice(&measured);
+                costs[9] = within.measure_contention(&link_cost(&measured, gamma))?;
             }
             let first = topology.index_on_host(self.rank()) == 0;
             if let Some(across) = self.split(first.then_some(0), 0)? {
@@ -74,6 +81,7 @@ impl Communicator {
             within: link(&costs[..3]),
             across: link(&costs[3..6]),
             contention: costs[7],
+            contention_within: costs[9],
             fetched: costs[8] == 0.0,
         };
         self.world.set_link_costs(costs);
@@ -112,16 +120,18 @@ impl Communicator {
         Ok([alpha, overhead.max(least).min(alpha), beta])
     }
 
-    /// Seconds per byte that are lost where streams meet; 0 if all ranks are on one host, or too few to meet.
+    /// Seconds per byte that are lost where streams meet; 0 if there are too few ranks to meet, or all are on one host that
+    /// has a processor for each or memory that they share.
     fn measure_contention(&self, link: &LinkCost) -> Result<f64, CommError> {
         let (topology, kind) = (self.topology(), CollectiveKind::AllReduce);
         let [Ok(ring), Ok(met)] = ["ring", "halving-doubling"].map(|name| find(kind, name)) else { return Ok(0.0) };
         let meeting = met.fan_in(topology).saturating_sub(1) as f64;
         // The switch of an emulated network loses nothing.
-        if topology.hosts() == 1 || meeting == 0.0 || self.world.keeps_time {
+        if meeting == 0.0 || self.world.keeps_time || topology.hosts() == 1 && !self.is_crowded()? {
             return Ok(0.0);
         }
-        let mut data = self.alloc(CONTENDED_BYTES / size_of::<f32>())?;
+        let bytes = if topology.hosts() == 1 { CROWDED_BYTES } else { CONTENDED_BYTES };
+        let mut data = self.alloc(bytes / size_of::<f32>())?;
         let mut seconds = [f64::INFINITY; 2];
         for _ in 0..CONTENDED_ROUNDS {
             for (seconds, algorithm) in seconds.iter_mut().zip([ring, met]) {
@@ -130,9 +140,18 @@ impl Communicator {
         }
         let costs = LinkCosts::uniform(*link);
         let [expected_ring, expected_met] =
-            [ring, met].map(|algorithm| algorithm.seconds(topology, CONTENDED_BYTES, LARGE_BYTES, &costs));
+            [ring, met].map(|algorithm| algorithm.seconds(topology, bytes, LARGE_BYTES, &costs));
         let lost = (seconds[1] - seconds[0]) - (expected_met - expected_ring);
-        Ok((lost / (meeting * met.bytes_sent(topology, CONTENDED_BYTES as f64))).max(0.0))
+        Ok((lost / (meeting * met.bytes_sent(topology, bytes as f64))).max(0.0))
+    }
+
+    /// Do the ranks of this group, all on one host, outnumber its processors, and send through sockets? They agree: whoever
+    /// is bound to fewer processors than others may see it alone.
+    fn is_crowded(&self) -> Result<bool, CommError> {
+        let crowded = !self.world.fetches && self.world.ranks_per_processor > 1.0;
+        let mut seen = [f64::from(u8::from(crowded))];
+        self.all_reduce(&mut seen, Reduction::Max, &CallOptions::algorithm("direct"))?;
+        Ok(seen[0] > 0.0)
     }
 
     fn seconds(&self, algorithm: &str, data: &mut [f32], tile_bytes: usize) -> Result<f64, CommError> {

@@ -40,6 +40,10 @@ pub struct LinkCosts {
     /// with a threshold of one sender.
     #[serde(default)]
     pub contention: f64,
+    /// The same within a host whose ranks outnumber its processors and send through sockets: whoever takes in from one
+    /// neighbour alone finds in a cache what it sends on. Zero elsewhere.
+    #[serde(default)]
+    pub contention_within: f64,
     /// Within a host: does the receiver fetch the bytes from where the sender has them? The sender's port then is busy for
     /// the overhead only, and many receivers fetch at once.
     #[serde(default)]
@@ -81,6 +85,6 @@ impl LinkCost {
 impl LinkCosts {
     /// Links that cost the same wherever they lead, and on which nobody is in the way of anybody else.
     pub const fn uniform(link: LinkCost) -> Self {
-        LinkCosts { within: link, across: link, contention: 0.0, fetched: false }
+        LinkCosts { within: link, across: link, contention: 0.0, contention_within: 0.0, fetched: false }
     }
 }

@@ -41,7 +41,13 @@ impl Case {
             algorithm: registry::find(kind, name).unwrap(),
             topology: Topology::regular(hosts, ranks_per_host),
             network: Network::new(Shape::Flat, &Hosts::regular(hosts, ranks_per_host), &speeds).unwrap(),
-            costs: LinkCosts { within: within.cost(gamma), across: across.cost(gamma), contention: 0.0, fetched },
+            costs: LinkCosts {
+                within: within.cost(gamma),
+                across: across.cost(gamma),
+                contention: 0.0,
+                contention_within: 0.0,
+                fetched,
+            },
             gamma,
             name: format!("{kind} {name}, {hosts} x {ranks_per_host}, overhead {overhead_s:e}, gamma {gamma:e}"),
         }

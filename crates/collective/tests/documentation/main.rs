@@ -57,7 +57,12 @@ fn every_formula_with_hosts_is_that_of_the_code() {
         if rows[&key(*algorithm)] {
             let shapes = (1..=9).flat_map(|hosts| (1..=9).map(move |ranks| (hosts, ranks)));
             for (hosts, ranks) in shapes.filter(|(hosts, ranks)| hosts * ranks > 1) {
-                compare(*algorithm, hosts, ranks, &LinkCosts { within, across, contention: 0.0, fetched: false });
+                compare(
+                    *algorithm,
+                    hosts,
+                    ranks,
+                    &LinkCosts { within, across, contention: 0.0, contention_within: 0.0, fetched: false },
+                );
             }
         }
     }

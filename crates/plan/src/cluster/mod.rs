@@ -230,6 +230,7 @@ impl Cluster {
             within: self.within.cost(gamma),
             across: LinkCost { beta, ..across },
             contention: self.across.incast_s_per_byte.value,
+            contention_within: 0.0,
             fetched: self.within.fetched,
         }
     }

@@ -188,6 +188,7 @@ mod tests {
         within: LinkCost { alpha: 6e-6, overhead: 1e-6, beta: 0.1e-9, gamma: 0.05e-9 },
         across: LinkCost { alpha: 30e-6, overhead: 5e-6, beta: 0.8e-9, gamma: 0.05e-9 },
         contention: 0.02e-9,
+        contention_within: 0.0,
         fetched: false,
     };
 
