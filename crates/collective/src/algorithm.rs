@@ -89,7 +89,11 @@ pub trait Algorithm: Send + Sync {
     /// see [`LinkCosts::contention`] and, on one host, [`LinkCosts::contention_within`]. The tiles of a pipeline are in
     /// different rounds, so all senders of a tile send at once.
     fn contention_seconds(&self, topology: &Topology, bytes: f64, costs: &LinkCosts) -> f64 {
-        let contention = if topology.hosts() == 1 { costs.contention_within } else { costs.contention };
+        let contention = match topology.hosts() {
+            1 if bytes < LinkCosts::CONTENTION_WITHIN_FROM as f64 => 0.0,
+            1 => costs.contention_within,
+            _ => costs.contention,
+        };
         self.fan_in(topology).saturating_sub(1) as f64 * self.bytes_sent(topology, bytes) * contention
     }
 

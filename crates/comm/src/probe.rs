@@ -29,9 +29,6 @@ const LARGE_BYTES: usize = 1 << 20;
 const CONTENDED_BYTES: usize = WINDOW as usize * LARGE_BYTES;
 const CONTENDED_ROUNDS: usize = 3;
 
-/// The same on a host whose ranks outnumber its processors: enough to leave the caches, and 0.2 s for 16 ranks on two.
-const CROWDED_BYTES: usize = 4 << 20;
-
 /// Tiles of the small all-reduce that shows how fast messages follow each other: as many as are in flight at once.
 const TILES: usize = 4;
 
@@ -130,7 +127,8 @@ impl Communicator {
         if meeting == 0.0 || self.world.keeps_time || topology.hosts() == 1 && !self.is_crowded()? {
             return Ok(0.0);
         }
-        let bytes = if topology.hosts() == 1 { CROWDED_BYTES } else { CONTENDED_BYTES };
+        // 0.2 s for 16 ranks on two processors.
+        let bytes = if topology.hosts() == 1 { LinkCosts::CONTENTION_WITHIN_FROM } else { CONTENDED_BYTES };
         let mut data = self.alloc(bytes / size_of::<f32>())?;
         let mut seconds = [f64::INFINITY; 2];
         for _ in 0..CONTENDED_ROUNDS {

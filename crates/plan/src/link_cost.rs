@@ -40,8 +40,9 @@ pub struct LinkCosts {
     /// with a threshold of one sender.
     #[serde(default)]
     pub contention: f64,
-    /// The same within a host whose ranks outnumber its processors and send through sockets: whoever takes in from one
-    /// neighbour alone finds in a cache what it sends on. Zero elsewhere.
+    /// The same within a host whose ranks outnumber its processors and send through sockets, from
+    /// [`LinkCosts::CONTENTION_WITHIN_FROM`] on: whoever takes in from one neighbour alone finds in a cache what it sends
+    /// on. Zero elsewhere.
     #[serde(default)]
     pub contention_within: f64,
     /// Within a host: does the receiver fetch the bytes from where the sender has them? The sender's port then is busy for
@@ -83,6 +84,9 @@ impl LinkCost {
 }
 
 impl LinkCosts {
+    /// Bytes per block from which [`LinkCosts::contention_within`] counts; what is smaller stays in caches.
+    pub const CONTENTION_WITHIN_FROM: usize = 4 << 20;
+
     /// Links that cost the same wherever they lead, and on which nobody is in the way of anybody else.
     pub const fn uniform(link: LinkCost) -> Self {
         LinkCosts { within: link, across: link, contention: 0.0, contention_within: 0.0, fetched: false }
