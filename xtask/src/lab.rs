@@ -183,6 +183,23 @@ impl Lab {
         Ok(())
     }
 
+    /// From now on every NIC sends, and receives, at most this: whoever communicates meanwhile sees it at once. Second NICs
+    /// ([`Lab::add_second_nics`]) stay as they are.
+    ///
+    /// # Errors
+    /// `tc` failed.
+    pub fn set_shaper(&self, shaper: Shaper) -> Result<(), LabError> {
+        let change = |place: &Namespaces, device: &str| {
+            let shaper = format!("qdisc change dev {device} root {shaper}\n");
+            feed(place.network_command("tc").args(["-batch", "-"]), &shaper)
+        };
+        for (host, namespaces) in self.hosts.iter().enumerate() {
+            change(namespaces, INTERFACE)?;
+            change(&self.switch, &port(host))?;
+        }
+        Ok(())
+    }
+
     /// How many hosts there are.
     pub fn hosts(&self) -> usize {
         self.hosts.len()

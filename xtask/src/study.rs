@@ -7,6 +7,7 @@
 //! | `ddp` | how far are we from PyTorch's DDP on Gloo? | lab |
 //! | `crossovers` | which method wins where, and do the study's cells come out? | emulated networks |
 //! | `prediction` | how far are predictions off, and what do they choose? | emulated networks and lab |
+//! | `tuning` | how far is the tuner of single calls from the best, and what does it cost? | this host, lab, simulated |
 //!
 //! In the lab, computation is slept through and communication is real, over NICs that the kernel shapes
 //! (docs/benchmarking.md).
@@ -19,13 +20,16 @@ mod ddp;
 mod efficiency;
 mod explanations;
 mod formula;
+mod kept;
 mod measured;
 mod overlap;
 mod pairs;
 mod prediction;
+mod ranks;
 mod report;
 mod rounds;
 mod tensors;
+mod tuning;
 mod workload;
 mod worlds;
 
@@ -53,7 +57,8 @@ pub struct Options {
     #[arg(long, value_enum)]
     pub part: Part,
 
-    /// How often everything is measured, in turns [default: 3; the study's own cells in crossovers 1]
+    /// How often everything is measured, in turns [default: 3; the study's own cells in crossovers 1; sizes in
+    /// tuning 5]
     #[arg(long, value_name = "N")]
     pub rounds: Option<usize>,
 
@@ -73,8 +78,8 @@ pub struct Options {
     #[arg(long, value_name = "N", default_value_t = SEED)]
     pub seed: u64,
 
-    /// Keep finished runs of crossovers and prediction here, and do not repeat those that are [default: a file below target/study for this
-    /// commit and program]
+    /// Keep finished runs of crossovers, prediction and tuning here, and do not repeat those that are [default: a file
+    /// below target/study for this commit and program]
     #[arg(long, value_name = "FILE")]
     pub database: Option<PathBuf>,
 
@@ -96,6 +101,8 @@ pub enum Part {
     Crossovers,
     /// How far are predictions off, and what do they choose?
     Prediction,
+    /// How far is the tuner of single calls from the best, and what does it cost?
+    Tuning,
 }
 
 impl Part {
@@ -106,6 +113,7 @@ impl Part {
             Part::Ddp => "ddp",
             Part::Crossovers => "crossovers",
             Part::Prediction => "prediction",
+            Part::Tuning => "tuning",
         }
     }
 }
@@ -145,6 +153,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         Part::Ddp => ddp::run(&place, &mut circumstances)?,
         Part::Crossovers => crossovers::run(&place)?,
         Part::Prediction => prediction::run(&place)?,
+        Part::Tuning => tuning::run(&place)?,
     };
     let folder = options.out.clone().unwrap_or_else(|| circumstances.folder(root));
     circumstances.write(&folder, &findings)

@@ -8,6 +8,7 @@ mod overlap;
 mod pattern;
 mod row;
 mod timeline;
+mod tune;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -36,6 +37,7 @@ use measure::{Effort, measure};
 use overlap::{Overlap, OverlapArguments};
 use pattern::{Pattern, Value};
 use row::{Row, bus_factor, write_head};
+use tune::{TuneArguments, Tuned};
 
 /// What `perf` is told.
 #[derive(Args)]
@@ -112,6 +114,9 @@ pub struct PerfArguments {
     overlap: OverlapArguments,
 
     #[command(flatten)]
+    tune: TuneArguments,
+
+    #[command(flatten)]
     emulation: EmulationArguments,
 
     #[command(flatten)]
@@ -149,6 +154,9 @@ struct Report {
     /// What was measured instead of rows, if it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     overlap: Option<Overlap>,
+    /// Likewise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tuned: Option<Tuned>,
 }
 
 /// Measures, as one rank or by starting the ranks.
@@ -191,7 +199,8 @@ pub fn run(arguments: &PerfArguments) -> Result<ExitCode, Failure> {
             if let Some(overlap) = overlap.as_ref().filter(|_| communicator.rank() == 0) {
                 unless_closed(overlap.print(&mut io::stdout()))?;
             }
-            let rows = if overlap.is_some() {
+            let tuned = arguments.tuned(&communicator)?;
+            let rows = if overlap.is_some() || tuned.is_some() {
                 Vec::new()
             } else {
                 let subject = arguments.subject(program)?;
@@ -199,10 +208,11 @@ pub fn run(arguments: &PerfArguments) -> Result<ExitCode, Failure> {
             };
             // The calls that no row has written: of a measurement without rows, and of a trace.
             files.telemetry.as_mut().map_or(Ok(()), |telemetry| telemetry.write(&communicator))?;
+            let beside = overlap.as_ref().map_or(0, |overlap| overlap.wrong);
             let wrong =
-                rows.iter().map(|row| row.wrong).sum::<u64>() + overlap.as_ref().map_or(0, |overlap| overlap.wrong);
+                rows.iter().map(|row| row.wrong).sum::<u64>() + beside + tuned.as_ref().map_or(0, |it| it.wrong);
             if let Some(json) = json {
-                json.write(&Report { emulated, rows, overlap })?;
+                json.write(&Report { emulated, rows, overlap, tuned })?;
             }
             // Every rank knows; one says it.
             match (wrong, communicator.rank()) {
@@ -227,6 +237,7 @@ impl PerfArguments {
                 self.collective
             )));
         }
+        self.tune.check(self.collective)?;
         if self.min > self.max {
             return Err(Failure::usage(format!("--min {} is more than --max {}", self.min, self.max)));
         }
@@ -248,6 +259,16 @@ impl PerfArguments {
             return Err(Failure::usage(format!("{} needs at least two ranks", self.collective)));
         }
         Ok(())
+    }
+
+    /// What was to be tuned, if anything.
+    fn tuned(&self, communicator: &Communicator) -> Result<Option<Tuned>, Failure> {
+        let sizes = sizes(self.min.0, self.max.0, self.factor);
+        let tuned = self.tune.measure(communicator, &sizes, self.alloc, self.call.tcp_streams)?;
+        if let Some(tuned) = tuned.as_ref().filter(|_| communicator.rank() == 0) {
+            unless_closed(tuned.print(&mut io::stdout()))?;
+        }
+        Ok(tuned)
     }
 
     fn measure_all(

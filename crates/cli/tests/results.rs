@@ -14,7 +14,7 @@ use support::{paceline, run, start_into};
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A small run of every command that writes a file.
-const RUNS: [&[&str]; 18] = [
+const RUNS: [&[&str]; 22] = [
     &["program", "verify", concat!(env!("CARGO_MANIFEST_DIR"), "/../collective/tests/msccl/ring_of_three.xml")],
     &["explain", "wfbp-a2a"],
     &["tune", "--nccl-table", "2.30"],
@@ -31,6 +31,10 @@ const RUNS: [&[&str]; 18] = [
     &["perf", "all-reduce", "--max", "8MiB", "--iterations", "1", "--compute"],
     &["train", "--workers", "2", "--model", "mlp", "--iterations", "10", "--strategy", "auto"],
     &["plan", "--cluster", "study-10gbe", "--model", "resnet50", "--workers", "8", "--price", "3"],
+    &["perf", "all-reduce", "--max", "1KiB", "--tune", "--tune-calls", "20", "--tune-compared", "4"],
+    &["perf", "all-reduce", "--max", "1KiB", "--tune", "--tune-drift", "--tune-calls", "20", "--tune-compared", "4"],
+    &["perf", "all-reduce", "--max", "1KiB", "--tune", "--tune-alike", "1", "--tune-calls", "20"],
+    &["perf", "all-reduce", "--tune-mix", "100000", "--tune-calls", "2", "--tune-compared", "2"],
     &["probe", "--workers", "2", "--rounds", "6"],
     &["profile", "--model", "mlp", "--iterations", "3"],
     &[

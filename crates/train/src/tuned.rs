@@ -4,6 +4,8 @@
 //! makes the next policy of them and broadcasts it, and the minimum of the ranks' versions says whether it is put up: three small
 //! collectives, and no other communication.
 
+mod calls;
+
 use std::collections::BTreeMap;
 use std::time::Instant;
 

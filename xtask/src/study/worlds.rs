@@ -2,22 +2,22 @@
 //! takes seconds to start. Everybody's ranks sleep while others are measured.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use paceline_cli::worlds::{Arm, Cell, Compute, RANK_COMMAND, RECORDED_ITERATIONS, Setting, WorldSpec, result_text};
 use paceline_strategy::Registry;
-use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
 use xtask::lab::{INTERFACE, Lab};
 
 use super::measured::Measured;
+use super::ranks::{Children, Ranks, last_lines};
 use super::workload::Workload;
 use crate::compare::Error;
 use crate::compare::statistics::median;
@@ -25,13 +25,8 @@ use crate::compare::statistics::median;
 /// A world that takes so many times what was expected, and so much longer, hangs.
 const PATIENCE: f64 = 5.0;
 const PATIENCE_MIN: Duration = Duration::from_secs(90);
-/// How long the others may take to say why they end, once one has failed.
-const GRACE: Duration = Duration::from_secs(3);
 /// Importing torch on a busy machine takes long.
 const TORCH_START_MAX: Duration = Duration::from_secs(180);
-const TICK: Duration = Duration::from_millis(10);
-/// Of what a failed rank said, so many lines are quoted.
-const LAST_LINES: usize = 6;
 
 /// How much one run measures.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -92,40 +87,15 @@ impl Worlds {
 
     /// Runs ranks to their end; what rank 0 wrote to its standard output.
     fn run(&self, name: &str, commands: Vec<Command>, limit: Duration) -> Result<String, Error> {
-        let failed = |error: &dyn std::fmt::Display| Error::from(format!("{name}: {error}"));
-        let path = |rank: usize, what: &str| self.scratch.join(format!("rank{rank}.{what}"));
-        let create = |rank, what| File::create(path(rank, what)).map_err(|error| failed(&error));
-        let mut ranks = Ranks(Vec::new());
-        for (rank, mut command) in commands.into_iter().enumerate() {
-            command.stdin(Stdio::null()).stdout(create(rank, "out")?).stderr(create(rank, "err")?).process_group(0);
-            ranks.0.push(command.spawn().map_err(|error| failed(&error))?);
-        }
-        let mut end = Instant::now() + limit;
-        let mut culprit: Option<(usize, String)> = None;
-        while Instant::now() < end {
-            let mut some_run = false;
-            for (rank, child) in ranks.0.iter_mut().enumerate() {
-                match child.try_wait().map_err(|error| failed(&error))? {
-                    None => some_run = true,
-                    Some(status) if !status.success() && culprit.is_none() => {
-                        culprit = Some((rank, status.to_string()));
-                        end = end.min(Instant::now() + GRACE);
-                    }
-                    Some(_) => {}
-                }
-            }
-            if !some_run {
-                break;
-            }
-            thread::sleep(TICK);
-        }
-        let all_ended = ranks.0.iter_mut().all(|child| matches!(child.try_wait(), Ok(Some(_))));
-        drop(ranks);
-        match culprit {
-            Some((rank, status)) => Err(failed(&format!("rank {rank}: {status}: {}", last_lines(&path(rank, "err"))))),
-            None if !all_ended => Err(failed(&format!("not done after {:.0} s", limit.as_secs_f64()))),
-            None => fs::read_to_string(path(0, "out")).map_err(|error| failed(&error)),
-        }
+        let mut said = String::new();
+        let mut hear = |line: &str, _: &mut dyn Write| {
+            said.push_str(line);
+            said.push('\n');
+            Ok(())
+        };
+        let ended = Ranks::start(commands, true, &self.scratch).and_then(|ranks| ranks.end(limit, &mut hear));
+        ended.map_err(|error| format!("{name}: {error}"))?;
+        Ok(said)
     }
 
     /// Starts PyTorch's ranks.
@@ -135,7 +105,7 @@ impl Worlds {
     pub fn ddp(&self, python: &Path, root: &Path) -> Result<Ddp, Error> {
         let failed = |error: std::io::Error| Error::from(format!("DDP: {error}"));
         let command: [OsString; 2] = [python.into(), root.join("xtask/compare/ddp.py").into()];
-        let mut ranks = Ranks(Vec::new());
+        let mut ranks = Children(Vec::new());
         let complaints = self.scratch.join("ddp.err");
         let stderr = File::create(&complaints).map_err(failed)?;
         for mut rank in self.lab.ranks(1, &command) {
@@ -198,7 +168,7 @@ pub struct Ddp {
     complaints: PathBuf,
     /// As it calls itself.
     pub version: String,
-    _ranks: Ranks,
+    _ranks: Children,
 }
 
 /// One run of PyTorch's DDP.
@@ -246,25 +216,4 @@ impl DdpMeasured {
     pub fn median_s(&self) -> f64 {
         median(&self.iteration_s)
     }
-}
-
-/// Processes that do not outlive us.
-struct Ranks(Vec<Child>);
-
-impl Drop for Ranks {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            if matches!(child.try_wait(), Ok(None)) {
-                // A group that has just gone needs no signal.
-                let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
-            }
-            let _ = child.wait();
-        }
-    }
-}
-
-fn last_lines(path: &Path) -> String {
-    let said = fs::read_to_string(path).unwrap_or_default();
-    let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    lines[lines.len().saturating_sub(LAST_LINES)..].join("; ")
 }

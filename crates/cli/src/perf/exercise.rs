@@ -84,6 +84,11 @@ impl<'a, T: Value> Exercise<'a, T> {
         self.block * size_of::<T>() * largest_blocks(self.subject, self.communicator.world_size())
     }
 
+    /// Input and output, for calls that are made elsewhere. Where they are one memory, it is the output.
+    pub fn data(&mut self) -> (&[T], &mut [T]) {
+        (self.input.deref(), self.output.deref_mut())
+    }
+
     /// The bytes of a block: what the choice of an algorithm depends on.
     pub fn block_bytes(&self) -> usize {
         self.block * size_of::<T>()

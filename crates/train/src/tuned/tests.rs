@@ -38,6 +38,9 @@ fn ranks_change_together_and_sums_stay_right() {
                 let mut output = vec![0; 100 * WORLD];
                 calls.all_gather(&input, &mut output, &CALL, &options).unwrap();
                 assert!(output.iter().enumerate().all(|(place, value)| usize::from(*value) == place / 100));
+                let (all, mut own) = ([1.0f32; 50 * WORLD], [0.0; 50]);
+                calls.reduce_scatter(&all, &mut own, Reduction::Sum, &CALL, &options).unwrap();
+                assert!(own.iter().all(|value| *value == WORLD as f32));
                 let version = calls.boundary().unwrap();
                 fingerprints.push((version, calls.policy().fingerprint()));
             }
@@ -47,6 +50,30 @@ fn ranks_change_together_and_sums_stay_right() {
     let all: Vec<_> = ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().unwrap()).collect();
     assert!(all.iter().all(|rank| *rank == all[0]), "ranks were under different policies");
     assert!(all[0].last().unwrap().0 > 1, "nothing was ever tried: {:?}", all[0].last());
+}
+
+#[test]
+fn a_message_is_one_call_to_both_of_its_ranks() {
+    let ranks = Communicator::threads(2).unwrap().into_iter().map(|communicator| {
+        thread::spawn(move || {
+            let mut calls = TunedCalls::new(&communicator, 5);
+            let options = CallOptions::default();
+            for iteration in 0..40i32 {
+                let mut data = vec![iteration; 1 << 14];
+                if communicator.rank() == 0 {
+                    calls.send(&data, 1, &CALL, &options).unwrap();
+                } else {
+                    data.fill(i32::MAX);
+                    calls.receive(&mut data, 0, &CALL, &options).unwrap();
+                    assert!(data.iter().all(|value| *value == iteration));
+                }
+                calls.boundary().unwrap();
+            }
+            calls.policy().fingerprint()
+        })
+    });
+    let all: Vec<_> = ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().unwrap()).collect();
+    assert_eq!(all[0], all[1]);
 }
 
 #[test]

@@ -1,14 +1,11 @@
 //! The same in the lab: one worker on each host, links that the kernel shapes to 1 Gbit/s.
 
-use std::fs::{self, File};
-use std::io::Write;
-use std::path::{Path, PathBuf};
-
 use paceline_cli::worlds::{Seen, predict_replay};
 use serde::{Deserialize, Serialize};
 use xtask::lab::Lab;
 
 use super::super::Place as Study;
+use super::super::kept::Kept;
 use super::super::measured::Measured;
 use super::super::tensors::Model;
 use super::super::workload::{Computation, Workload};
@@ -121,11 +118,11 @@ impl Case<'_> {
     }
 
     /// In turns: whoever disturbs the machine for a minute disturbs one round of each method.
-    fn measure(&self, rounds: usize, kept: &mut Kept, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
+    fn measure(&self, rounds: usize, kept: &mut Kept<Run>, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
         let mut failures: Vec<(&str, String)> = Vec::new();
         for round in 1..=rounds {
             for method in METHODS {
-                if kept.find(&self.name, method, &self.workload.fingerprint).any(|run| run.round == round) {
+                if find(kept, &self.name, method, &self.workload.fingerprint).any(|run| run.round == round) {
                     continue;
                 }
                 eprintln!("{}: round {round} of {rounds}: {method}", self.name);
@@ -136,7 +133,7 @@ impl Case<'_> {
             }
         }
         for method in METHODS {
-            let runs: Vec<&Run> = kept.find(&self.name, method, &self.workload.fingerprint).collect();
+            let runs: Vec<&Run> = find(kept, &self.name, method, &self.workload.fingerprint).collect();
             let failed = failures.iter().filter(|(of, _)| *of == method).map(|(_, why)| why.clone());
             outcomes.push(self.outcome(method, &runs, failed.collect()));
         }
@@ -185,45 +182,21 @@ impl Case<'_> {
     }
 }
 
-/// Finished runs, a line each, on the disk as soon as they have ended.
-struct Kept {
-    path: PathBuf,
-    file: File,
-    runs: Vec<Run>,
-}
-
-impl Kept {
-    fn open(path: PathBuf) -> Result<Kept, Error> {
-        let failed = |error: std::io::Error| Error::from(format!("{}: {error}", path.display()));
-        let runs = read(&path);
-        let mut file = File::options().create(true).append(true).open(&path).map_err(failed)?;
-        // Behind a line that was not ended.
-        file.write_all(b"\n").map_err(failed)?;
-        Ok(Kept { path, file, runs })
-    }
-
-    fn keep(&mut self, run: Run) -> Result<(), Error> {
-        let line = serde_json::to_string(&run).map_err(|error| error.to_string())? + "\n";
-        let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data());
-        written.map_err(|error| format!("{}: {error}", self.path.display()))?;
-        self.runs.push(run);
-        Ok(())
-    }
-
-    fn find<'a>(&'a self, case: &'a str, method: &'a str, fingerprint: &'a str) -> impl Iterator<Item = &'a Run> {
-        let same = move |run: &&Run| run.case == case && run.method == method && run.fingerprint == fingerprint;
-        self.runs.iter().filter(same)
-    }
-}
-
-/// What a call before has finished. A line that it could not end, because it was killed, is none.
-fn read(path: &Path) -> Vec<Run> {
-    let text = fs::read_to_string(path).unwrap_or_default();
-    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+/// The kept ones of a method on a case.
+fn find<'a>(
+    kept: &'a Kept<Run>,
+    case: &'a str,
+    method: &'a str,
+    fingerprint: &'a str,
+) -> impl Iterator<Item = &'a Run> {
+    let same = move |run: &&Run| run.case == case && run.method == method && run.fingerprint == fingerprint;
+    kept.runs().iter().filter(same)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use paceline_strategy::Registry;
 
     use super::*;
@@ -241,22 +214,16 @@ mod tests {
     }
 
     #[test]
-    fn finished_runs_are_found_again_and_torn_lines_are_not() {
+    fn a_run_of_another_profile_is_another_run() {
         let path = std::env::temp_dir().join(format!("xtask-prediction-{}.jsonl", std::process::id()));
         let _ = fs::remove_file(&path);
         let mut kept = Kept::open(path.clone()).expect("a file");
-        kept.keep(run(1)).expect("kept");
-        kept.keep(run(2)).expect("kept");
-        drop(kept);
-        let torn = fs::read_to_string(&path).expect("the file") + "{\"case\": \"lab-re";
-        fs::write(&path, torn).expect("written");
-        let mut again = Kept::open(path.clone()).expect("the same file");
-        again.keep(run(3)).expect("kept");
-        let last = read(&path).pop();
+        [1, 2].into_iter().for_each(|round| kept.keep(run(round)).expect("kept"));
+        let again = Kept::open(path.clone()).expect("the same file");
         fs::remove_file(&path).expect("it is there");
-        assert_eq!((&again.runs[..], last), (&[run(1), run(2), run(3)][..], Some(run(3))));
-        assert_eq!(again.find("lab-resnet50-4", "mg-wfbp", "f").count(), 3);
-        assert_eq!(again.find("lab-resnet50-4", "mg-wfbp", "of another profile").count(), 0);
+        assert_eq!(again.runs(), [run(1), run(2)]);
+        assert_eq!(find(&again, "lab-resnet50-4", "mg-wfbp", "f").count(), 2);
+        assert_eq!(find(&again, "lab-resnet50-4", "mg-wfbp", "of another profile").count(), 0);
     }
 
     #[test]

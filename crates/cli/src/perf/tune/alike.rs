@@ -1,0 +1,220 @@
+//! Calls that are all the default's, whatever a tuner says: how many jobs report a gain that is none, on the noise of these
+//! links? As many others are told that one algorithm takes a fifth less, and must find it: who never reports anything is honest,
+//! too.
+
+use std::io::{self, Write};
+
+use paceline_comm::{CommError, Communicator};
+use paceline_tune::statistics::median;
+use paceline_tune::{Choice, Decision, Situation, Standing, Tuner};
+use serde::Serialize;
+
+use super::super::exercise::Subject;
+use super::super::pattern::Pattern;
+use super::Effort;
+use super::bench::{Bench, CALL};
+use super::contestants::situation;
+use super::fastest;
+use super::size::ITERATION;
+use super::turns::median_us;
+use crate::failure::Failure;
+
+/// What calls of one algorithm are said to take, over what they do.
+const FASTER: f64 = 0.8;
+/// A call is late that takes so many times the median.
+const LATE: f64 = 2.0;
+
+/// What was found out of a size; known to rank 0.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct TunedAlike {
+    /// That are reduced, in place.
+    pub bytes: usize,
+    /// Jobs, one after the other, each with a tuner of its own.
+    pub jobs: usize,
+    /// Calls of each job.
+    pub calls: usize,
+    /// Jobs that reported a gain, even if they took it back.
+    pub reported: usize,
+    /// Trials that they began.
+    pub trials: u64,
+    /// Of as many jobs on the same calls, one of whose algorithms is said to take a fifth less: those that reported it.
+    pub found: usize,
+    /// Median of a call, on the rank that came last.
+    pub call_us: Option<f64>,
+    /// Standard deviation of the logarithm of what calls take, within a job; the mean over the jobs.
+    pub deviation: f64,
+    /// The share of calls that take more than twice the median of their job.
+    pub late: f64,
+}
+
+/// Measures, all ranks together. Gives elements that were wrong, too.
+///
+/// # Errors
+/// Those of the communication; there is not that much memory.
+pub fn measure(
+    communicator: &Communicator,
+    subject: &Subject,
+    bytes: usize,
+    jobs: usize,
+    effort: &Effort,
+) -> Result<(TunedAlike, u64), Failure> {
+    let pattern = Pattern::<f32>::new(subject.reduction, subject.kind.contributors(communicator.world_size()));
+    let mut bench = Bench::new(communicator, subject, &pattern, bytes, effort.seed)?;
+    let state = bench.tuned.state_of(subject.kind, bench.bytes(), &CALL);
+    let mut found = TunedAlike { bytes: bench.bytes(), calls: effort.calls, ..TunedAlike::default() };
+    // Where there is no choice, there is nothing to report.
+    let Some(situation) = situation(&bench.tuned, &state) else { return Ok((found, bench.wrong)) };
+    let mut all = Vec::new();
+    for number in 0..jobs {
+        let seed = effort.seed.wrapping_mul(1_000_000).wrapping_add(number as u64);
+        let pair = || [Job::new(seed, None), Job::new(seed, likely(&situation))];
+        let mut pair = (communicator.rank() == 0).then(pair);
+        let seconds = job(communicator, &mut bench, &situation, pair.as_mut(), effort.calls)?;
+        if let Some([alike, with_gain]) = &pair {
+            found.reported += usize::from(alike.has_reported);
+            found.found += usize::from(with_gain.has_reported);
+            found.trials += u64::from(alike.tuner.trials());
+        }
+        let (deviation, late) = noise(&seconds);
+        found.deviation += deviation / jobs as f64;
+        found.late += late / jobs as f64;
+        all.extend(seconds);
+    }
+    (found.jobs, found.call_us) = (jobs, median_us(&all));
+    Ok((found, bench.wrong))
+}
+
+/// The calls of a job, from which both of a pair learn; seconds of the rank that came last. Only the first call and the last
+/// one are checked.
+fn job(
+    communicator: &Communicator,
+    bench: &mut Bench<'_>,
+    situation: &Situation,
+    mut pair: Option<&mut [Job; 2]>,
+    calls: usize,
+) -> Result<Vec<f64>, CommError> {
+    let mut all = Vec::with_capacity(calls);
+    while all.len() < calls {
+        let count = ITERATION.min(calls - all.len());
+        let decided = pair.as_mut().map(|pair| pair.each_mut().map(|job| job.tuner.schedule(situation, count).1));
+        let mut seconds = Vec::with_capacity(count);
+        for number in all.len() + 1..=all.len() + count {
+            seconds.push(bench.choice(Choice::Default, number == 1 || number == calls)?);
+        }
+        fastest(communicator, &mut seconds)?;
+        if let (Some(pair), Some(decided)) = (pair.as_mut(), decided) {
+            pair.iter_mut().zip(decided).for_each(|(job, decided)| job.learn(situation, &decided, &seconds));
+        }
+        all.extend(seconds);
+    }
+    Ok(all)
+}
+
+/// A tuner, and what it was told.
+struct Job {
+    tuner: Tuner,
+    /// This algorithm is said to be faster.
+    faster: Option<u8>,
+    has_reported: bool,
+}
+
+impl Job {
+    fn new(seed: u64, faster: Option<u8>) -> Job {
+        Job { tuner: Tuner::shipped(seed), faster, has_reported: false }
+    }
+
+    fn learn(&mut self, situation: &Situation, decided: &[Decision], seconds: &[f64]) {
+        for (decision, seconds) in decided.iter().zip(seconds) {
+            let is_faster = Some(situation.arms[decision.arm].action.family.algorithm) == self.faster;
+            self.tuner.observe(situation, *decision, if is_faster { FASTER * seconds } else { *seconds });
+        }
+        // What is reported once has been reported, even if it is taken back.
+        let mut standing = self.tuner.courses().map(|(_, course)| course.standing());
+        self.has_reported |= standing.any(|standing| matches!(standing, Standing::Chosen(..)));
+    }
+}
+
+/// The algorithm of the best that is modelled beside the default's: a tuner surely tries it.
+fn likely(situation: &Situation) -> Option<u8> {
+    let usual = situation.arms[situation.default].action.family.algorithm;
+    let others = situation.arms.iter().filter(|arm| arm.action.family.algorithm != usual);
+    others.min_by(|one, other| one.modelled_s.total_cmp(&other.modelled_s)).map(|arm| arm.action.family.algorithm)
+}
+
+/// The standard deviation of logarithms, and the share of calls that are late.
+fn noise(seconds: &[f64]) -> (f64, f64) {
+    let count = seconds.len().max(1) as f64;
+    let logs: Vec<f64> = seconds.iter().map(|seconds| seconds.ln()).collect();
+    let mean = logs.iter().sum::<f64>() / count;
+    let variance = logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / count;
+    let limit = LATE * median(seconds).unwrap_or(f64::INFINITY);
+    (variance.sqrt(), seconds.iter().filter(|seconds| **seconds > limit).count() as f64 / count)
+}
+
+impl TunedAlike {
+    /// For people.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let Self { bytes, jobs, calls, reported, trials, found, deviation, late, .. } = self;
+        let call = self.call_us.map_or_else(|| "-".to_owned(), |us| format!("{us:.1}"));
+        writeln!(
+            out,
+            " {bytes} bytes, {jobs} jobs of {calls} calls of {call} us (deviation {:.1} %, {:.1} % late): {reported} report a gain \
+             where there is none, in {trials} trials; {found} find one of a fifth",
+            100.0 * deviation,
+            100.0 * late
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use paceline_comm::CallOptions;
+    use paceline_plan::{CollectiveKind, Reduction};
+    use paceline_train::TunedCalls;
+
+    use super::*;
+
+    #[test]
+    fn noise_is_that_of_logarithms_and_late_is_twice_the_median() {
+        let (deviation, late) = noise(&[1.0, 1.0, 1.0, f64::exp(2.0)]);
+        assert!((deviation - 0.75f64.sqrt()).abs() < 1e-12 && late == 0.25, "{deviation} {late}");
+        assert_eq!(noise(&[]), (0.0, 0.0));
+    }
+
+    /// One that is told of a gain learns of it, one that is not does not: by calls that are the same for both.
+    #[test]
+    fn what_a_job_is_told_is_what_it_learns() {
+        let effort = Effort { calls: 320, compared: 0, search_s: 0.0, seed: 3, tcp_streams: 1 };
+        let ranks = Communicator::threads(2).expect("threads connect").into_iter().map(|communicator| {
+            thread::spawn(move || {
+                let (kind, reduction) = (CollectiveKind::AllReduce, Reduction::Sum);
+                let options = CallOptions::default();
+                let subject =
+                    Subject { kind, reduction, root: 0, in_place: true, allocated: false, program: None, options };
+                let found = measure(&communicator, &subject, 1 << 14, 2, &effort).expect("both ranks measure");
+                let tuned = TunedCalls::new(&communicator, 1);
+                let state = tuned.state_of(kind, 1 << 14, &CALL);
+                (found, situation(&tuned, &state).expect("there is a choice"))
+            })
+        });
+        let all: Vec<_> = ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().expect("no panic")).collect();
+        let ((found, wrong), situation) = &all[0];
+        assert_eq!((found.jobs, found.calls, *wrong), (2, 320, 0));
+        assert!(found.reported <= 2 && found.found <= 2 && found.call_us.is_some_and(|us| us > 0.0), "{found:?}");
+        // On calls without noise, a fifth is found and nothing else is.
+        let faster = likely(situation).expect("there are several algorithms");
+        let mut pair = [Job::new(1, None), Job::new(1, Some(faster))];
+        for _ in 0..40 {
+            for job in &mut pair {
+                let (_, decided) = job.tuner.schedule(situation, ITERATION);
+                job.learn(situation, &decided, &[1e-3; ITERATION]);
+            }
+        }
+        assert_eq!(pair.map(|job| job.has_reported), [false, true]);
+    }
+}

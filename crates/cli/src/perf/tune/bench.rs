@@ -1,0 +1,115 @@
+//! An all-reduce in place, called by turns as a choice says and as a tuner says.
+
+use std::time::Instant;
+
+use paceline_comm::{CallOptions, CommError, Communicator};
+use paceline_plan::CollectiveKind;
+use paceline_train::{TunedCalls, tuned_options};
+use paceline_tune::environment::Call;
+use paceline_tune::{Choice, Parallelism};
+
+use super::super::exercise::{Exercise, Subject};
+use super::super::measure::Measurable;
+use super::super::pattern::Pattern;
+use super::turns::Playing;
+use crate::failure::Failure;
+
+/// What the calls are part of: a layer's gradient in data-parallel training, of a model of low intensity with a small batch, so
+/// that communication decides. Bytes, ranks and hosts are those of each call.
+pub const CALL: Call = Call {
+    collective: CollectiveKind::AllReduce,
+    bytes: 0,
+    ranks: 0,
+    hosts: 0,
+    parallelism: Parallelism::Data,
+    is_pipelined_layer: true,
+    is_fused_call: false,
+    model_intensity: 100.0,
+    local_batch: 8,
+    times: 1,
+};
+
+/// The call with its data and its tuner.
+pub struct Bench<'a> {
+    exercise: Exercise<'a, f32>,
+    communicator: &'a Communicator,
+    subject: &'a Subject,
+    pub tuned: TunedCalls<'a>,
+    /// Elements of this rank that were not what they must be, in the calls that were checked.
+    pub wrong: u64,
+}
+
+impl<'a> Bench<'a> {
+    /// Of so many bytes.
+    ///
+    /// # Errors
+    /// There is not that much memory.
+    pub fn new(
+        communicator: &'a Communicator,
+        subject: &'a Subject,
+        pattern: &'a Pattern<f32>,
+        bytes: usize,
+        seed: u64,
+    ) -> Result<Bench<'a>, Failure> {
+        let exercise = Exercise::new(communicator, subject, pattern, bytes)?;
+        Ok(Bench { exercise, communicator, subject, tuned: TunedCalls::new(communicator, seed), wrong: 0 })
+    }
+
+    /// The bytes that are reduced.
+    pub fn bytes(&self) -> usize {
+        self.exercise.bytes()
+    }
+
+    /// One call as a choice says; seconds of this rank. A checked one starts from wrong data.
+    ///
+    /// # Errors
+    /// Those of the call.
+    pub fn choice(&mut self, choice: Choice, is_checked: bool) -> Result<f64, CommError> {
+        let options = tuned_options(choice, self.subject.kind, &CallOptions::default());
+        self.timed(is_checked, |bench| {
+            bench.communicator.all_reduce(bench.exercise.data().1, bench.subject.reduction, &options)
+        })
+    }
+
+    fn timed(
+        &mut self,
+        is_checked: bool,
+        call: impl FnOnce(&mut Self) -> Result<(), CommError>,
+    ) -> Result<f64, CommError> {
+        if is_checked {
+            self.exercise.spoil();
+        }
+        self.exercise.refill();
+        self.exercise.barrier()?;
+        let began = Instant::now();
+        call(self)?;
+        let seconds = began.elapsed().as_secs_f64();
+        if is_checked {
+            self.wrong += self.exercise.count_wrong();
+        }
+        Ok(seconds)
+    }
+}
+
+impl Playing for Bench<'_> {
+    type Rival = Choice;
+
+    fn communicator(&self) -> &Communicator {
+        self.communicator
+    }
+
+    fn tuned(&mut self, is_checked: bool) -> Result<f64, CommError> {
+        self.timed(is_checked, |bench| {
+            let options = CallOptions::default();
+            bench.tuned.all_reduce(bench.exercise.data().1, bench.subject.reduction, &CALL, &options)
+        })
+    }
+
+    fn rival(&mut self, rival: &Choice, is_checked: bool) -> Result<f64, CommError> {
+        self.choice(*rival, is_checked)
+    }
+
+    fn boundary(&mut self) -> Result<(), CommError> {
+        self.tuned.boundary().map(drop)
+    }
+}

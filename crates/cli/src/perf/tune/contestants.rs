@@ -1,0 +1,146 @@
+//! Everything that can be chosen for a call, each once, as contestants of a race.
+
+use std::collections::BTreeSet;
+
+use paceline_comm::{Communicator, Transport};
+use paceline_train::TunedCalls;
+use paceline_tune::environment::CostModel;
+use paceline_tune::{Action, Choice, Family, Situation, State};
+
+/// What is modelled to take so many times as long as the best is not called: at the largest sizes a single call takes a minute.
+/// A tuner leaves out what is modelled above 4.
+const LEFT_OUT: f64 = 10.0;
+
+/// Each thread of a reduction gets at least 128 KiB of a tile: from this on, there is work for two.
+const SHARED_CHUNK_LOG2: u8 = 18;
+
+/// What can be chosen, the default first and then by what is modelled.
+pub struct Contestants {
+    pub choices: Vec<Choice>,
+    /// Which of them are of one family.
+    pub groups: Vec<usize>,
+    /// So many choices differ on these links, those that are left out included.
+    pub existing: usize,
+}
+
+/// What the links make of an action.
+#[derive(Clone, Copy, Debug)]
+pub struct Links {
+    has_tcp: bool,
+    has_memory: bool,
+    tcp_streams: u32,
+}
+
+impl Links {
+    /// Of a communicator, with so many TCP connections per pair of ranks. What is said of it is the same on every rank, as
+    /// long as hosts have equally many.
+    pub fn of(communicator: &Communicator, tcp_streams: u32) -> Links {
+        let has = |wanted: fn(Transport) -> bool| {
+            (0..communicator.world_size()).filter_map(|rank| communicator.transport(rank)).any(wanted)
+        };
+        Links { has_tcp: has(|it| it == Transport::Tcp), has_memory: has(|it| it != Transport::Tcp), tcp_streams }
+    }
+
+    /// Over how many connections a large frame can be spread.
+    pub fn lanes_max(self) -> u32 {
+        if self.has_tcp { self.tcp_streams } else { 1 }
+    }
+
+    /// Are there links over which several threads can share a combination?
+    pub fn has_memory(self) -> bool {
+        self.has_memory
+    }
+
+    /// What an action does here: no more lanes than there are, one thread where there is no work for two. Actions of which this
+    /// is the same are one.
+    fn effect(self, action: &Action) -> (Family, u8, u8, u8) {
+        let lanes = u32::from(action.channels).min(self.lanes_max()) as u8;
+        let shares = self.has_memory && action.chunk_log2 >= SHARED_CHUNK_LOG2;
+        (action.family, lanes, if shares { action.threads } else { 1 }, action.chunk_log2)
+    }
+}
+
+impl Contestants {
+    /// Of a call. Only the default, if there is no choice.
+    pub fn of(tuned: &TunedCalls<'_>, state: &State, links: Links) -> Contestants {
+        let mut all = Contestants { choices: vec![Choice::Default], groups: vec![usize::MAX], existing: 1 };
+        let Some(situation) = situation(tuned, state) else { return all };
+        let limit_s = LEFT_OUT * situation.cheapest_s();
+        let mut arms: Vec<usize> = (0..situation.arms.len()).collect();
+        arms.sort_by(|&one, &other| situation.arms[one].modelled_s.total_cmp(&situation.arms[other].modelled_s));
+        let mut seen = BTreeSet::new();
+        for arm in arms {
+            let it = &situation.arms[arm];
+            if !seen.insert(links.effect(&it.action)) {
+                continue;
+            }
+            all.existing += 1;
+            if it.modelled_s <= limit_s {
+                all.choices.push(Choice::Play(it.action));
+                all.groups.push(situation.family_of[arm]);
+            }
+        }
+        all
+    }
+}
+
+/// What a tuner chooses from, for calls of this context. None: there is no choice.
+pub fn situation(tuned: &TunedCalls<'_>, state: &State) -> Option<Situation> {
+    tuned.model().situation(&State { bytes: state.context().typical_bytes(), ..*state })
+}
+
+/// A choice, for people.
+pub fn in_words(tuned: &TunedCalls<'_>, state: &State, choice: Choice) -> String {
+    let Choice::Play(action) = choice else { return "default".to_owned() };
+    let Action { channels, threads, chunk_log2, .. } = action;
+    let family = tuned.model().family_name(state, &action);
+    format!("{family}, {channels} lanes, {threads} threads, chunks of {} KiB", (1u64 << chunk_log2.min(40)) >> 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use paceline_plan::CollectiveKind;
+    use paceline_tune::WireProtocol;
+
+    use super::super::bench::CALL;
+    use super::*;
+
+    #[test]
+    fn what_is_the_same_on_these_links_is_called_once() {
+        let action = |channels, threads, chunk_log2| Action {
+            family: Family { algorithm: 0, protocol: WireProtocol::Simple },
+            channels,
+            threads,
+            chunk_log2,
+        };
+        let tcp = Links { has_tcp: true, has_memory: false, tcp_streams: 2 };
+        assert_eq!(tcp.effect(&action(8, 2, 20)), tcp.effect(&action(2, 1, 20)));
+        assert_ne!(tcp.effect(&action(1, 1, 20)), tcp.effect(&action(2, 1, 20)));
+        let memory = Links { has_tcp: false, has_memory: true, tcp_streams: 1 };
+        assert_eq!(memory.effect(&action(8, 1, 17)), memory.effect(&action(1, 2, 17)));
+        assert_ne!(memory.effect(&action(1, 1, 18)), memory.effect(&action(1, 2, 18)));
+    }
+
+    #[test]
+    fn the_default_comes_first_and_nothing_twice() {
+        // Ranks leave their world together.
+        let ranks = Communicator::threads(2).expect("threads connect").into_iter().map(|communicator| {
+            thread::spawn(move || {
+                let tuned = TunedCalls::new(&communicator, 1);
+                let state = tuned.state_of(CollectiveKind::AllReduce, 1 << 20, &CALL);
+                let all = Contestants::of(&tuned, &state, Links::of(&communicator, 1));
+                let words = [Choice::Default, all.choices[1]].map(|choice| in_words(&tuned, &state, choice));
+                (all, words)
+            })
+        });
+        for rank in ranks.collect::<Vec<_>>() {
+            let (all, words) = rank.join().expect("no panic");
+            assert_eq!((all.choices[0], all.groups[0]), (Choice::Default, usize::MAX));
+            assert!(all.choices.len() > 20 && all.choices.len() <= all.existing, "{}", all.existing);
+            assert_eq!(all.groups.len(), all.choices.len());
+            assert!(words[0] == "default" && words[1].contains("lanes"), "{words:?}");
+        }
+    }
+}

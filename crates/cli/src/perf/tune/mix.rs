@@ -1,0 +1,334 @@
+//! The calls of a large language model in three dimensions, tuned, against every configuration that is the same for all calls:
+//! what one would otherwise search once and set for a job.
+
+mod groups;
+mod statics;
+
+use std::io::{self, Write};
+use std::time::Instant;
+
+use paceline_comm::{CallOptions, CommError, Communicator, Reduction};
+use paceline_plan::CollectiveKind;
+use paceline_train::TunedCalls;
+use paceline_tune::environment::{Call, Mix};
+use paceline_tune::{Parallelism, Random};
+use serde::Serialize;
+
+use super::Effort;
+use super::contestants::Links;
+use super::race::race;
+use super::turns::{Length, Playing, Turns, median_us, over_itself, play, ratio, worst_prefix};
+use crate::failure::Failure;
+use groups::{Group, Groups};
+use statics::{Static, statics};
+
+/// The cluster whose calls are scaled down: hosts, and workers of each.
+const CLUSTER: (usize, usize) = (8, 8);
+/// Calls of which an iteration has more than so many are made so many times fewer.
+const MANY: u32 = 8;
+
+/// What was found out. An iteration takes as long as on its slowest rank.
+#[derive(Clone, Debug, Serialize)]
+pub struct TunedMix {
+    /// By which all bytes were divided.
+    pub scale: u64,
+    /// The calls of an iteration.
+    pub mix_calls: Vec<MixCall>,
+    /// Iterations while it learned.
+    pub calls: usize,
+    /// Iterations afterwards.
+    pub compared: usize,
+    /// Static configurations that there are.
+    pub choices: usize,
+    /// Of them, called in the search.
+    pub called: usize,
+    /// Did the search end before its time?
+    pub search_ended: bool,
+    /// The best static configuration that was found.
+    pub best_static: String,
+    /// Medians of an iteration, after it has learned, in microseconds.
+    pub default_us: Option<f64>,
+    /// The tuner's.
+    pub tuned_us: Option<f64>,
+    /// The best static configuration's.
+    pub static_us: Option<f64>,
+    /// Totals while it learned, boundaries included, over the default's, times the default's over those of the best static
+    /// configuration, afterwards.
+    pub learning_over_static: f64,
+    /// Totals afterwards: the tuner's, boundaries included, over the best static configuration's.
+    pub tuned_over_static: f64,
+    /// The same of calls alone.
+    pub calls_over_static: f64,
+    /// Totals while it learned, boundaries included, over the default's.
+    pub learning_over_default: f64,
+    /// Totals afterwards, likewise.
+    pub tuned_over_default: f64,
+    /// The largest total over the default's, from 100 iterations on, boundaries included.
+    pub worst_prefix: Option<f64>,
+    /// The same measure of the default against itself: noise.
+    pub default_over_itself: Option<f64>,
+    /// What the ranks take to learn of each other's times, after each iteration.
+    pub boundary_us: f64,
+}
+
+/// A kind of call.
+#[derive(Clone, Debug, Serialize)]
+pub struct MixCall {
+    /// What is called.
+    pub collective: String,
+    /// By which kind of parallelism.
+    pub parallelism: Parallelism,
+    /// The larger side of a rank.
+    pub bytes: usize,
+    /// In its group.
+    pub ranks: usize,
+    /// How often in an iteration.
+    pub times: u32,
+}
+
+/// Measures, all ranks together. Gives elements that were wrong, too.
+///
+/// # Errors
+/// Those of the communication.
+pub fn measure(communicator: &Communicator, scale: u64, effort: &Effort) -> Result<(TunedMix, u64), Failure> {
+    let groups = Groups::of(communicator)?;
+    let calls = calls(scale);
+    let mut mixed = Mixed::new(communicator, &groups, &calls, effort.seed);
+    let statics = statics(communicator.world_size(), Links::of(communicator, effort.tcp_streams));
+    let alike: Vec<usize> = statics.iter().map(|it| it.group).collect();
+    let default = statics[0].clone();
+    let length = Length { rounds: effort.calls, between: 1, seed: effort.seed };
+    let learning = play(&mut mixed, std::slice::from_ref(&default), &length)?;
+    // Afterwards, so that it prepares nothing that the tuner uses.
+    let finish = race(communicator, &alike, effort.search_s, &mut |number| mixed.rival(&statics[number], false))?;
+    let best = finish.ranking.first().copied().unwrap_or(0);
+    let length = Length { rounds: effort.compared, seed: effort.seed.wrapping_add(1), ..length };
+    let after = play(&mut mixed, &[default, statics[best].clone()], &length)?;
+    let mix = TunedMix {
+        scale,
+        mix_calls: mixed.kinds(),
+        choices: statics.len(),
+        called: finish.called,
+        search_ended: finish.is_complete,
+        best_static: statics[best].to_string(),
+        ..summary(&learning, &after)
+    };
+    Ok((mix, mixed.wrong()))
+}
+
+fn summary(learning: &Turns, after: &Turns) -> TunedMix {
+    let all = learning.then(after);
+    let [default, fixed] = [0, 1].map(|rival| &after.rivals[rival].slowest);
+    let learning_over_default = ratio(&learning.tuned_whole(), &learning.rivals[0].slowest);
+    TunedMix {
+        scale: 0,
+        mix_calls: Vec::new(),
+        calls: learning.boundaries.len(),
+        compared: after.boundaries.len(),
+        choices: 0,
+        called: 0,
+        search_ended: false,
+        best_static: String::new(),
+        default_us: median_us(default),
+        tuned_us: median_us(&after.tuned.slowest),
+        static_us: median_us(fixed),
+        learning_over_static: learning_over_default * ratio(default, fixed),
+        tuned_over_static: ratio(&after.tuned_whole(), fixed),
+        calls_over_static: ratio(&after.tuned.slowest, fixed),
+        learning_over_default,
+        tuned_over_default: ratio(&after.tuned_whole(), default),
+        worst_prefix: worst_prefix(&all.tuned_whole(), &all.rivals[0].slowest),
+        default_over_itself: over_itself(&all.rivals[0].slowest),
+        boundary_us: all.boundary_us(),
+    }
+}
+
+/// The calls of an iteration, scaled down.
+fn calls(scale: u64) -> Vec<Call> {
+    let mut calls = Mix { scale, ..Mix::on(CLUSTER.0, CLUSTER.1) }.workload().calls;
+    for call in &mut calls {
+        if call.times > MANY {
+            call.times /= MANY;
+        }
+    }
+    calls
+}
+
+/// An iteration's calls with their data and tuners.
+struct Mixed<'a> {
+    communicator: &'a Communicator,
+    groups: &'a Groups,
+    /// By group; none where this rank is in no such group.
+    tuned: Vec<Option<TunedCalls<'a>>>,
+    calls: Vec<Prepared>,
+    /// Of the calls in an iteration, in the order of this one.
+    order: Vec<usize>,
+    random: Random,
+}
+
+/// A call with its data. All of it is 1, and stays 1: reductions take the average.
+struct Prepared {
+    call: Call,
+    group: Group,
+    /// Ranks in the group, and this one's number there.
+    ranks: usize,
+    rank: usize,
+    /// The whole, and a rank's part of it.
+    whole: Vec<f32>,
+    part: Vec<f32>,
+}
+
+impl<'a> Mixed<'a> {
+    fn new(communicator: &'a Communicator, groups: &'a Groups, calls: &[Call], seed: u64) -> Mixed<'a> {
+        let tuned = |group: &Group| groups.get(*group).map(|members| TunedCalls::new(members, seed));
+        let prepared = |call: &Call| {
+            let group = Group::of(call.parallelism);
+            let (rank, ranks) = groups.get(group).map_or((0, 1), |members| (members.rank(), members.world_size()));
+            let part = (call.bytes as usize / size_of::<f32>() / ranks).max(1);
+            Prepared { call: *call, group, ranks, rank, whole: vec![1.0; part * ranks], part: vec![1.0; part] }
+        };
+        let calls: Vec<Prepared> = calls.iter().map(prepared).collect();
+        let order = (0..calls.len()).flat_map(|place| vec![place; calls[place].call.times as usize]).collect();
+        let tuned = Group::ALL.iter().map(tuned).collect();
+        Mixed { communicator, groups, tuned, calls, order, random: Random::new(seed, 0x313) }
+    }
+
+    /// What is called, for people.
+    fn kinds(&self) -> Vec<MixCall> {
+        let kind = |it: &Prepared| MixCall {
+            collective: it.call.collective.to_string(),
+            parallelism: it.call.parallelism,
+            bytes: size_of_val(&*it.whole),
+            ranks: it.ranks,
+            times: it.call.times,
+        };
+        self.calls.iter().map(kind).collect()
+    }
+
+    /// Elements of this rank that are not 1 any more.
+    fn wrong(&self) -> u64 {
+        let values = self.calls.iter().flat_map(|it| it.whole.iter().chain(&it.part));
+        values.filter(|value| (**value - 1.0).abs() > 1e-3).count() as u64
+    }
+
+    /// All calls of an iteration, in an order of chance that is the same on all ranks; seconds of this rank.
+    fn iteration(
+        &mut self,
+        mut make: impl FnMut(&mut Prepared, &Groups, &mut [Option<TunedCalls<'a>>]) -> Result<(), CommError>,
+    ) -> Result<f64, CommError> {
+        for last in (1..self.order.len()).rev() {
+            self.order.swap(last, self.random.below(last + 1));
+        }
+        self.communicator.barrier(&CallOptions::default())?;
+        let began = Instant::now();
+        for &place in &self.order {
+            make(&mut self.calls[place], self.groups, self.tuned.as_mut_slice())?;
+        }
+        Ok(began.elapsed().as_secs_f64())
+    }
+}
+
+impl Playing for Mixed<'_> {
+    type Rival = Static;
+
+    fn communicator(&self) -> &Communicator {
+        self.communicator
+    }
+
+    fn tuned(&mut self, _is_checked: bool) -> Result<f64, CommError> {
+        self.iteration(|it, _, tuned| tuned[it.group as usize].as_mut().map_or(Ok(()), |tuned| it.tuned(tuned)))
+    }
+
+    fn rival(&mut self, rival: &Static, _is_checked: bool) -> Result<f64, CommError> {
+        self.iteration(|it, groups, _| {
+            let options = rival.options(it.call.collective, it.ranks);
+            groups.get(it.group).map_or(Ok(()), |members| it.plain(members, &options))
+        })
+    }
+
+    fn boundary(&mut self) -> Result<(), CommError> {
+        self.tuned.iter_mut().flatten().try_for_each(|tuned| tuned.boundary().map(drop))
+    }
+}
+
+impl Prepared {
+    fn tuned(&mut self, tuned: &mut TunedCalls<'_>) -> Result<(), CommError> {
+        let Prepared { call, rank, whole, part, .. } = self;
+        let (reduction, options) = (Reduction::Average, CallOptions::default());
+        match call.collective {
+            CollectiveKind::AllGather => tuned.all_gather(part, whole, call, &options),
+            CollectiveKind::ReduceScatter => tuned.reduce_scatter(whole, part, reduction, call, &options),
+            CollectiveKind::SendReceive if *rank == 0 => tuned.send(whole, 1, call, &options),
+            CollectiveKind::SendReceive => tuned.receive(whole, 0, call, &options),
+            _ => tuned.all_reduce(whole, reduction, call, &options),
+        }
+    }
+
+    fn plain(&mut self, members: &Communicator, options: &CallOptions) -> Result<(), CommError> {
+        let Prepared { call, rank, whole, part, .. } = self;
+        let reduction = Reduction::Average;
+        match call.collective {
+            CollectiveKind::AllGather => members.all_gather(part, whole, options),
+            CollectiveKind::ReduceScatter => members.reduce_scatter(whole, part, reduction, options),
+            CollectiveKind::SendReceive if *rank == 0 => members.send(whole, 1, 0, options),
+            CollectiveKind::SendReceive => members.receive(whole, 0, 0, options),
+            _ => members.all_reduce(whole, reduction, options),
+        }
+    }
+}
+
+impl TunedMix {
+    /// For people.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        for call in &self.mix_calls {
+            let MixCall { collective, parallelism, bytes, ranks, times } = call;
+            writeln!(out, "# {times} x {collective} of {bytes} bytes among {ranks} ranks ({parallelism})")?;
+        }
+        let ms = |us: Option<f64>| us.map_or_else(|| "-".to_owned(), |us| format!("{:.2} ms", us / 1e3));
+        let (default, tuned, fixed) = (ms(self.default_us), ms(self.tuned_us), ms(self.static_us));
+        writeln!(out, " an iteration: default {default}, tuned {tuned}, best static configuration {fixed}")?;
+        let Self { best_static, called, choices, tuned_over_static, calls_over_static, tuned_over_default, .. } = self;
+        writeln!(
+            out,
+            " tuned, boundaries included, over the best static configuration: {tuned_over_static:.3} (calls alone \
+             {calls_over_static:.3}), over the default: {tuned_over_default:.3}"
+        )?;
+        writeln!(out, " best static configuration: {best_static} ({called} of {choices} called)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn the_mix_is_that_of_a_large_model_scaled_down() {
+        let (calls, whole) = (calls(256), Mix::on(CLUSTER.0, CLUSTER.1).workload().calls);
+        assert_eq!(calls.len(), whole.len());
+        for (scaled, call) in calls.iter().zip(&whole) {
+            assert_eq!((scaled.collective, scaled.bytes), (call.collective, call.bytes / 256));
+            assert!(scaled.times >= 1 && scaled.times <= call.times);
+        }
+        let kinds: Vec<Parallelism> = calls.iter().map(|call| call.parallelism).collect();
+        assert!(Parallelism::ALL.iter().all(|kind| kinds.contains(kind)), "{kinds:?}");
+    }
+
+    #[test]
+    fn every_kind_of_call_is_made_and_nothing_is_wrong() {
+        let effort = Effort { calls: 12, compared: 4, search_s: 0.2, seed: 3, tcp_streams: 1 };
+        let ranks = Communicator::threads(3).expect("threads connect").into_iter().map(|communicator| {
+            thread::spawn(move || measure(&communicator, 1 << 16, &effort).expect("all ranks measure"))
+        });
+        let all: Vec<_> = ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().expect("no panic")).collect();
+        for (mix, wrong) in &all {
+            assert_eq!((*wrong, mix.calls, mix.compared), (0, 12, 4));
+            assert!(mix.called >= 1 && mix.tuned_over_static > 0.0, "{mix:?}");
+        }
+        assert_eq!(all[0].0.tuned_us, all[1].0.tuned_us);
+    }
+}

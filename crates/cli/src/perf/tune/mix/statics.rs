@@ -1,0 +1,95 @@
+//! Configurations that are the same for all calls, as environment variables set them for a job.
+
+use std::fmt;
+
+use paceline_collective::registry::{find, of_kind};
+use paceline_comm::{CallOptions, Protocol};
+use paceline_plan::CollectiveKind;
+
+use super::super::contestants::Links;
+
+/// Chunks that are tried, in bytes, besides the default.
+const CHUNKS: [usize; 3] = [64 << 10, 256 << 10, 1 << 20];
+
+/// One of them. What is none is left to the library.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Static {
+    /// Of those with the same algorithm and protocol.
+    pub group: usize,
+    algorithm: Option<&'static str>,
+    protocol: Protocol,
+    lanes: Option<u16>,
+    threads: Option<u16>,
+    chunk_bytes: Option<usize>,
+}
+
+/// All of them on a world of so many ranks; the first leaves everything to the library.
+pub fn statics(ranks: usize, links: Links) -> Vec<Static> {
+    let serves =
+        |it: &&'static dyn paceline_collective::Algorithm| it.supports(ranks) && !it.for_hosts() && !it.for_network();
+    let named = of_kind(CollectiveKind::AllReduce).filter(serves).map(|it| Some(it.name()));
+    let algorithms: Vec<Option<&'static str>> = std::iter::once(None).chain(named).collect();
+    let lanes: &[Option<u16>] = if links.lanes_max() > 1 { &[None, Some(1)] } else { &[None] };
+    let threads: &[Option<u16>] = if links.has_memory() { &[None, Some(2)] } else { &[None] };
+    let chunks = std::iter::once(None).chain(CHUNKS.map(Some));
+    let mut all = Vec::new();
+    // What touches one thing comes before what touches several, so that a search that runs out of time has seen it.
+    for chunk_bytes in chunks {
+        for (lanes, threads) in lanes.iter().flat_map(|lanes| threads.iter().map(move |threads| (*lanes, *threads))) {
+            for (place, &algorithm) in algorithms.iter().enumerate() {
+                for (number, protocol) in PROTOCOLS.into_iter().enumerate() {
+                    let group = place * PROTOCOLS.len() + number;
+                    all.push(Static { group, algorithm, protocol, lanes, threads, chunk_bytes });
+                }
+            }
+        }
+    }
+    all
+}
+
+const PROTOCOLS: [Protocol; 4] = [Protocol::Auto, Protocol::Rendezvous, Protocol::Eager, Protocol::Inline];
+
+impl Static {
+    /// Of a call among so many ranks. A collective that has no algorithm of the name, or not for so many, is left to the library
+    /// as far as that goes.
+    pub fn options(&self, collective: CollectiveKind, ranks: usize) -> CallOptions {
+        let known = |name: &&str| find(collective, name).is_ok_and(|algorithm| algorithm.supports(ranks));
+        CallOptions {
+            algorithm: self.algorithm.filter(known).map(str::to_owned),
+            protocol: self.protocol,
+            lanes: self.lanes,
+            reducing_threads: self.threads,
+            chunk_bytes: self.chunk_bytes,
+            ..CallOptions::default()
+        }
+    }
+}
+
+impl fmt::Display for Static {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "algorithm {}, protocol {}", self.algorithm.unwrap_or("auto"), self.protocol)?;
+        self.lanes.map_or(Ok(()), |lanes| write!(f, ", {lanes} lanes"))?;
+        self.threads.map_or(Ok(()), |threads| write!(f, ", {threads} threads"))?;
+        self.chunk_bytes.map_or(Ok(()), |bytes| write!(f, ", chunks of {} KiB", bytes >> 10))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use paceline_comm::Communicator;
+
+    use super::*;
+
+    #[test]
+    fn the_first_leaves_everything_and_all_differ() {
+        let communicator = Communicator::solo().expect("a world of one");
+        let all = statics(4, Links::of(&communicator, 1));
+        assert_eq!(all[0].options(CollectiveKind::AllReduce, 4), CallOptions::default());
+        assert!(all.len() > 64, "{}", all.len());
+        let texts: std::collections::BTreeSet<String> = all.iter().map(Static::to_string).collect();
+        assert_eq!(texts.len(), all.len());
+        let ring = all.iter().find(|it| it.algorithm == Some("ring")).expect("a ring");
+        assert_eq!(ring.options(CollectiveKind::AllGather, 4).algorithm.as_deref(), Some("ring"));
+        assert_eq!(ring.options(CollectiveKind::SendReceive, 2).algorithm, None);
+    }
+}

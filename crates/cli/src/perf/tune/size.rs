@@ -1,0 +1,254 @@
+//! One size: the tuner while it learns, a search, and what was learned against what was found. The search comes afterwards, so
+//! that it prepares nothing that the tuner uses.
+
+use std::io::{self, Write};
+
+use paceline_comm::{CommError, Communicator};
+use paceline_tune::{Choice, State};
+use serde::Serialize;
+
+use super::super::exercise::Subject;
+use super::super::pattern::Pattern;
+use super::Effort;
+use super::bench::{Bench, CALL};
+use super::contestants::{Contestants, Links, in_words};
+use super::race::{Finish, race};
+use super::turns::{Length, Turns, median_us, over_itself, play, ratio, worst_prefix};
+use crate::failure::Failure;
+
+/// Calls between two boundaries, as in an iteration.
+pub const ITERATION: usize = 16;
+
+/// The best of a search and the runner-up meet the tuner: whichever is better then is the oracle.
+const RIVALS: usize = 2;
+
+/// What was found out of a size. Times are those of the slowest rank, in microseconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct TunedSize {
+    /// That are reduced, in place.
+    pub bytes: usize,
+    /// Choices that differ on these links.
+    pub choices: usize,
+    /// Of them, called in the search.
+    pub called: usize,
+    /// Not called, as four of their algorithm and protocol took twice as long as the best.
+    pub hopeless: usize,
+    /// Did the search end before its time?
+    pub search_ended: bool,
+    /// The best that was found; the default without a search.
+    pub oracle: String,
+    /// What the tuner has settled for.
+    pub chosen: String,
+    /// Calls while it learned.
+    pub calls: usize,
+    /// Calls afterwards, and as many of every rival.
+    pub compared: usize,
+    /// Medians, after it has learned.
+    pub default_us: Option<f64>,
+    /// The tuner's.
+    pub tuned_us: Option<f64>,
+    /// The best that was found.
+    pub oracle_us: Option<f64>,
+    /// Totals while it learned: the tuner's, boundaries included, over the default's.
+    pub learning_over_default: f64,
+    /// Totals afterwards, likewise.
+    pub tuned_over_default: f64,
+    /// Totals afterwards: the tuner's, boundaries included, over those of the best that was found.
+    pub tuned_over_oracle: f64,
+    /// The largest total over the default's, from 100 calls on, boundaries included.
+    pub worst_prefix: Option<f64>,
+    /// The tuner's calls alone over those of the best that was found.
+    pub calls_over_oracle: f64,
+    /// The same of the fastest rank: what the tuner is rewarded by.
+    pub reward_over_oracle: f64,
+    /// The largest total over the default's, from 100 calls on, of calls alone.
+    pub calls_worst_prefix: Option<f64>,
+    /// The same measure of the default against itself: noise.
+    pub default_over_itself: Option<f64>,
+    /// What the ranks take to learn of each other's times, every 16 calls.
+    pub boundary_us: f64,
+    /// Calls of choices that were tried.
+    pub explored: u64,
+    /// How often the network was taken for changed.
+    pub drifts: u32,
+}
+
+/// Measures a size, all ranks together. Gives elements that were wrong, too.
+///
+/// # Errors
+/// Those of the communication; there is not that much memory.
+pub fn measure(
+    communicator: &Communicator,
+    subject: &Subject,
+    bytes: usize,
+    effort: &Effort,
+) -> Result<(TunedSize, u64), Failure> {
+    let pattern = Pattern::<f32>::new(subject.reduction, subject.kind.contributors(communicator.world_size()));
+    let mut bench = Bench::new(communicator, subject, &pattern, bytes, effort.seed)?;
+    let state = bench.tuned.state_of(subject.kind, bench.bytes(), &CALL);
+    let length = Length { rounds: effort.calls, between: ITERATION, seed: effort.seed };
+    let learning = play(&mut bench, &[Choice::Default], &length)?;
+    let contestants = Contestants::of(&bench.tuned, &state, Links::of(communicator, effort.tcp_streams));
+    let finish = search(communicator, &mut bench, &contestants, effort.search_s)?;
+    let rivals = rivals(&contestants, &finish);
+    let length = Length { rounds: effort.compared, seed: effort.seed.wrapping_add(1), ..length };
+    let after = play(&mut bench, &rivals, &length)?;
+    let (size, wrong) = (summary(&bench, &state, &contestants, &finish, &rivals, &learning, &after), bench.wrong);
+    Ok((size, wrong))
+}
+
+/// Races everything that can be chosen, each checked when it is called for the first time.
+pub fn search(
+    communicator: &Communicator,
+    bench: &mut Bench<'_>,
+    contestants: &Contestants,
+    limit_s: f64,
+) -> Result<Finish, CommError> {
+    let mut seen = vec![false; contestants.choices.len()];
+    race(communicator, &contestants.groups, limit_s, &mut |number| {
+        let is_first = !std::mem::replace(&mut seen[number], true);
+        bench.choice(contestants.choices[number], is_first)
+    })
+}
+
+/// The default, and the best of the search.
+fn rivals(contestants: &Contestants, finish: &Finish) -> Vec<Choice> {
+    let best = finish.ranking.iter().filter(|&&number| number > 0).take(RIVALS);
+    std::iter::once(Choice::Default).chain(best.map(|&number| contestants.choices[number])).collect()
+}
+
+fn summary(
+    bench: &Bench<'_>,
+    state: &State,
+    contestants: &Contestants,
+    finish: &Finish,
+    rivals: &[Choice],
+    learning: &Turns,
+    after: &Turns,
+) -> TunedSize {
+    let oracle = after.best(0);
+    let best = &after.rivals[oracle];
+    let fastest = after.rivals.iter().map(|rival| ratio(&after.tuned.fastest, &rival.fastest));
+    let all = learning.then(after);
+    let default = &all.rivals[0].slowest;
+    let context = state.context();
+    let course = bench.tuned.tuner().and_then(|tuner| tuner.courses().find(|(seen, _)| **seen == context));
+    TunedSize {
+        bytes: bench.bytes(),
+        choices: contestants.existing,
+        called: finish.called,
+        hopeless: finish.hopeless,
+        search_ended: finish.is_complete,
+        oracle: in_words(&bench.tuned, state, rivals[oracle]),
+        chosen: in_words(&bench.tuned, state, bench.tuned.policy().choice(context.key(), 0)),
+        calls: learning.boundaries.len(),
+        compared: after.boundaries.len(),
+        default_us: median_us(&after.rivals[0].slowest),
+        tuned_us: median_us(&after.tuned.slowest),
+        oracle_us: median_us(&best.slowest),
+        learning_over_default: ratio(&learning.tuned_whole(), &learning.rivals[0].slowest),
+        tuned_over_default: ratio(&after.tuned_whole(), &after.rivals[0].slowest),
+        tuned_over_oracle: ratio(&after.tuned_whole(), &best.slowest),
+        worst_prefix: worst_prefix(&all.tuned_whole(), default),
+        calls_over_oracle: ratio(&after.tuned.slowest, &best.slowest),
+        reward_over_oracle: fastest.fold(0.0, f64::max),
+        calls_worst_prefix: worst_prefix(&all.tuned.slowest, default),
+        default_over_itself: over_itself(default),
+        boundary_us: all.boundary_us(),
+        explored: course.map_or(0, |(_, course)| course.explored),
+        drifts: course.map_or(0, |(_, course)| course.drifts),
+    }
+}
+
+impl TunedSize {
+    /// The head of the table.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn write_head(out: &mut dyn Write) -> io::Result<()> {
+        writeln!(
+            out,
+            "# the slowest rank's time; totals of the tuner's calls and boundaries (of its calls) over the default's while it learned, \
+             and over the best's; at worst over the default's, from 100 calls on; and the default's over itself"
+        )?;
+        writeln!(
+            out,
+            "#{:>11} {:>11} {:>11} {:>11} {:>9} {:>9} {:>9} {:>9} {:>9} {:>11}  chosen; best of a search",
+            "bytes",
+            "default us",
+            "tuned us",
+            "best us",
+            "learning",
+            "over best",
+            "calls",
+            "worst",
+            "noise",
+            "boundary us"
+        )
+    }
+
+    /// A line of it.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let us = |us: Option<f64>| us.map_or_else(|| "-".to_owned(), |us| format!("{us:.1}"));
+        let times = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"));
+        writeln!(
+            out,
+            " {:>11} {:>11} {:>11} {:>11} {:>9.3} {:>9.3} {:>9.3} {:>9} {:>9} {:>11.1}  {}; {} ({} of {} called)",
+            self.bytes,
+            us(self.default_us),
+            us(self.tuned_us),
+            us(self.oracle_us),
+            self.learning_over_default,
+            self.tuned_over_oracle,
+            self.calls_over_oracle,
+            times(self.worst_prefix),
+            times(self.default_over_itself),
+            self.boundary_us,
+            self.chosen,
+            self.oracle,
+            self.called,
+            self.choices
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use paceline_comm::CallOptions;
+    use paceline_plan::{CollectiveKind, Reduction};
+
+    use super::*;
+
+    const EFFORT: Effort = Effort { calls: 120, compared: 20, search_s: 0.5, seed: 3, tcp_streams: 1 };
+
+    #[test]
+    fn a_size_is_searched_learned_and_compared_and_nothing_is_wrong() {
+        let ranks = Communicator::threads(2).expect("threads connect").into_iter().map(|communicator| {
+            thread::spawn(move || {
+                let (kind, reduction) = (CollectiveKind::AllReduce, Reduction::Sum);
+                let options = CallOptions::default();
+                let subject =
+                    Subject { kind, reduction, root: 0, in_place: true, allocated: false, program: None, options };
+                measure(&communicator, &subject, 1 << 14, &EFFORT).expect("both ranks measure")
+            })
+        });
+        let all: Vec<_> = ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().expect("no panic")).collect();
+        let ((leader, wrong), (follower, wrong_there)) = (&all[0], &all[1]);
+        assert_eq!((*wrong, *wrong_there), (0, 0));
+        assert_eq!((leader.bytes, leader.calls, leader.compared), (1 << 14, 120, 20));
+        assert!(leader.called > 1 && leader.called <= leader.choices, "{leader:?}");
+        assert!(leader.worst_prefix.is_some(), "{leader:?}");
+        // All but what the leading rank alone knows is agreed.
+        assert_eq!((&leader.oracle, &leader.chosen), (&follower.oracle, &follower.chosen));
+        assert_eq!(leader.tuned_us, follower.tuned_us);
+        assert!(leader.calls_over_oracle > 0.0 && leader.boundary_us > 0.0, "{leader:?}");
+        // What boundaries take is in the tuner's total.
+        assert!(leader.tuned_over_oracle > leader.calls_over_oracle, "{leader:?}");
+        assert!(leader.reward_over_oracle > 0.0 && leader.default_over_itself.is_some_and(|noise| noise >= 1.0));
+    }
+}

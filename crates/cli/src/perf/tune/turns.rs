@@ -1,0 +1,278 @@
+//! By turns: what a tuner chooses, and rivals that are always the same.
+//!
+//! What a boundary takes belongs to the tuner: without it, there would be none.
+
+use std::time::Instant;
+
+use paceline_comm::{CallOptions, CommError, Communicator};
+use paceline_tune::Random;
+use paceline_tune::statistics::median;
+
+use super::{fastest, slowest};
+
+/// Totals are compared from so many calls on: before, one call decides.
+pub const PREFIX: usize = 100;
+
+/// Something that a tuner does, and that rivals do.
+pub trait Playing {
+    /// What the others do.
+    type Rival;
+
+    /// The ranks.
+    fn communicator(&self) -> &Communicator;
+
+    /// Once, as the tuner says; seconds of this rank.
+    ///
+    /// # Errors
+    /// Those of the communication.
+    fn tuned(&mut self, is_checked: bool) -> Result<f64, CommError>;
+
+    /// Once, as a rival does it.
+    ///
+    /// # Errors
+    /// Those of the communication.
+    fn rival(&mut self, rival: &Self::Rival, is_checked: bool) -> Result<f64, CommError>;
+
+    /// Nothing is under way: the ranks may change to another policy.
+    ///
+    /// # Errors
+    /// Those of the communication.
+    fn boundary(&mut self) -> Result<(), CommError>;
+}
+
+/// Seconds, call by call. All ranks begin together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Times {
+    /// Of the slowest rank: what an iteration waits for.
+    pub slowest: Vec<f64>,
+    /// Of the fastest one: what a tuner is rewarded by, as in a job that is the one that came last.
+    pub fastest: Vec<f64>,
+}
+
+/// Round by round.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Turns {
+    /// Calls alone.
+    pub tuned: Times,
+    /// By rival.
+    pub rivals: Vec<Times>,
+    /// Seconds of the boundary after each round; 0 where there was none.
+    pub boundaries: Vec<f64>,
+}
+
+/// How long it goes on.
+#[derive(Clone, Copy, Debug)]
+pub struct Length {
+    pub rounds: usize,
+    /// So many rounds lie between two boundaries.
+    pub between: usize,
+    pub seed: u64,
+}
+
+/// Round by round, the tuner and every rival once, in an order of chance that is the same on all ranks. The first round and the
+/// last are checked.
+///
+/// # Errors
+/// Those of the communication.
+pub fn play<P: Playing>(playing: &mut P, rivals: &[P::Rival], length: &Length) -> Result<Turns, CommError> {
+    let mut order: Vec<usize> = (0..=rivals.len()).collect();
+    let mut random = Random::new(length.seed, 0x7025);
+    let (mut tuned, mut others) = (Vec::new(), vec![Vec::new(); rivals.len()]);
+    let mut boundaries = Vec::new();
+    for round in 1..=length.rounds {
+        for last in (1..order.len()).rev() {
+            order.swap(last, random.below(last + 1));
+        }
+        let is_checked = round == 1 || round == length.rounds;
+        for &turn in &order {
+            match turn.checked_sub(1) {
+                None => tuned.push(playing.tuned(is_checked)?),
+                Some(rival) => others[rival].push(playing.rival(&rivals[rival], is_checked)?),
+            }
+        }
+        let is_last = round % length.between == 0 || round == length.rounds;
+        boundaries.push(if is_last { boundary(playing)? } else { 0.0 });
+    }
+    let communicator = playing.communicator();
+    slowest(communicator, &mut boundaries)?;
+    let rivals = others.into_iter().map(|seconds| Times::of(communicator, seconds)).collect::<Result<_, _>>()?;
+    Ok(Turns { tuned: Times::of(communicator, tuned)?, rivals, boundaries })
+}
+
+/// Seconds of this rank. As before a call, the ranks wait for each other first.
+fn boundary<P: Playing>(playing: &mut P) -> Result<f64, CommError> {
+    playing.communicator().barrier(&CallOptions::default())?;
+    let began = Instant::now();
+    playing.boundary()?;
+    Ok(began.elapsed().as_secs_f64())
+}
+
+impl Times {
+    /// Of what each rank has measured.
+    fn of(communicator: &Communicator, mut seconds: Vec<f64>) -> Result<Times, CommError> {
+        let mut least = seconds.clone();
+        slowest(communicator, &mut seconds)?;
+        fastest(communicator, &mut least)?;
+        Ok(Times { slowest: seconds, fastest: least })
+    }
+
+    fn then(&self, later: &Times) -> Times {
+        let joined = |one: &[f64], other: &[f64]| [one, other].concat();
+        Times { slowest: joined(&self.slowest, &later.slowest), fastest: joined(&self.fastest, &later.fastest) }
+    }
+}
+
+impl Turns {
+    /// These and then others, with the first rivals that both have.
+    pub fn then(&self, later: &Turns) -> Turns {
+        Turns {
+            tuned: self.tuned.then(&later.tuned),
+            rivals: self.rivals.iter().zip(&later.rivals).map(|(one, other)| one.then(other)).collect(),
+            boundaries: [self.boundaries.as_slice(), &later.boundaries].concat(),
+        }
+    }
+
+    /// All that the tuner takes, round by round: its call on the slowest rank, and the boundary after it.
+    pub fn tuned_whole(&self) -> Vec<f64> {
+        self.tuned.slowest.iter().zip(&self.boundaries).map(|(call, boundary)| call + boundary).collect()
+    }
+
+    /// The rival whose calls from this one on take least together.
+    pub fn best(&self, from: usize) -> usize {
+        let total = |rival: &usize| self.rivals[*rival].slowest.iter().skip(from).sum::<f64>();
+        (0..self.rivals.len()).min_by(|one, other| total(one).total_cmp(&total(other))).unwrap_or(0)
+    }
+
+    /// What a boundary takes in the mean, in microseconds; 0 if there was none.
+    pub fn boundary_us(&self) -> f64 {
+        let count = self.boundaries.iter().filter(|seconds| **seconds > 0.0).count();
+        1e6 * self.boundaries.iter().sum::<f64>() / count.max(1) as f64
+    }
+}
+
+/// The sum of some times over that of others.
+pub fn ratio(of: &[f64], over: &[f64]) -> f64 {
+    of.iter().sum::<f64>() / over.iter().sum::<f64>()
+}
+
+/// The largest ratio of totals up to any call from the [`PREFIX`]th on. None: there are not so many.
+pub fn worst_prefix(of: &[f64], over: &[f64]) -> Option<f64> {
+    let (mut total, mut total_over) = (0.0, 0.0);
+    let ratios = of.iter().zip(over).map(|(seconds, seconds_over)| {
+        total += seconds;
+        total_over += seconds_over;
+        total / total_over
+    });
+    ratios.skip(PREFIX - 1).reduce(f64::max)
+}
+
+/// How many times as long as itself the same thing takes at worst, by the same measure: its calls by turns as two. None: there
+/// are too few.
+pub fn over_itself(seconds: &[f64]) -> Option<f64> {
+    let every_second = |first: usize| seconds.iter().skip(first).step_by(2).copied().collect::<Vec<f64>>();
+    let (one, other) = (every_second(0), every_second(1));
+    // Each has half of the calls: as many of them make a prefix that is as long.
+    let worst = |of: &[f64], over: &[f64]| {
+        (PREFIX / 2..=of.len().min(over.len())).map(|calls| ratio(&of[..calls], &over[..calls])).reduce(f64::max)
+    };
+    Some(worst(&one, &other)?.max(worst(&other, &one)?))
+}
+
+/// The middle, in microseconds; None of nothing.
+pub fn median_us(seconds: &[f64]) -> Option<f64> {
+    median(seconds).map(|seconds| seconds * 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn prefixes_count_from_the_hundredth_call_on() {
+        let mut of = vec![2.0; 50];
+        of.extend([1.0; 150]);
+        assert_eq!(worst_prefix(&of, &[1.0; 200]), Some(1.5));
+        assert_eq!(worst_prefix(&of[..99], &[1.0; 99]), None);
+        of.extend([100.0]);
+        assert!(worst_prefix(&of, &[1.0; 201]).is_some_and(|worst| worst > 1.7));
+    }
+
+    #[test]
+    fn what_differs_from_itself_says_so() {
+        assert_eq!(over_itself(&[1.0; 200]), Some(1.0));
+        assert_eq!(over_itself(&[1.0; 90]), None);
+        let by_turns: Vec<f64> = (0..200).map(|call| if call % 2 == 0 { 1.0 } else { 1.1 }).collect();
+        assert!(over_itself(&by_turns).is_some_and(|worst| (worst - 1.1).abs() < 1e-9));
+    }
+
+    fn times(slowest: &[f64]) -> Times {
+        Times { slowest: slowest.to_vec(), fastest: slowest.iter().map(|seconds| seconds / 2.0).collect() }
+    }
+
+    #[test]
+    fn turns_are_joined_by_rival_and_boundaries_are_the_tuners() {
+        let early = Turns { tuned: times(&[1.0]), rivals: vec![times(&[2.0])], boundaries: vec![0.5] };
+        let late = Turns {
+            tuned: times(&[3.0, 1.0]),
+            rivals: vec![times(&[4.0, 1.0]), times(&[9.0, 0.5])],
+            boundaries: vec![0.0, 0.1],
+        };
+        let all = early.then(&late);
+        assert_eq!((&all.tuned, &all.rivals), (&times(&[1.0, 3.0, 1.0]), &vec![times(&[2.0, 4.0, 1.0])]));
+        assert_eq!(all.tuned_whole(), [1.5, 3.0, 1.1]);
+        assert!((all.boundary_us() - 0.3e6).abs() < 1e-6, "{}", all.boundary_us());
+        assert_eq!((late.best(0), late.best(1)), (0, 1));
+    }
+
+    /// Calls take nothing; a boundary of rank 1 takes 5 ms.
+    struct Idle {
+        communicator: Communicator,
+        boundaries: u32,
+    }
+
+    impl Playing for Idle {
+        type Rival = ();
+
+        fn communicator(&self) -> &Communicator {
+            &self.communicator
+        }
+
+        fn tuned(&mut self, _: bool) -> Result<f64, CommError> {
+            Ok(self.communicator.rank() as f64 + 1.0)
+        }
+
+        fn rival(&mut self, (): &(), _: bool) -> Result<f64, CommError> {
+            Ok(self.communicator.rank() as f64 + 4.0)
+        }
+
+        fn boundary(&mut self) -> Result<(), CommError> {
+            self.boundaries += 1;
+            if self.communicator.rank() == 1 {
+                thread::sleep(Duration::from_millis(5));
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn ranks_agree_on_the_slowest_the_fastest_and_on_boundaries() {
+        let ranks = Communicator::threads(2).expect("threads connect").into_iter().map(|communicator| {
+            thread::spawn(move || {
+                let mut idle = Idle { communicator, boundaries: 0 };
+                let turns = play(&mut idle, &[()], &Length { rounds: 5, between: 2, seed: 1 }).expect("both play");
+                (turns, idle.boundaries)
+            })
+        });
+        for rank in ranks.collect::<Vec<_>>() {
+            let (turns, boundaries) = rank.join().expect("no panic");
+            assert_eq!(turns.tuned, Times { slowest: vec![2.0; 5], fastest: vec![1.0; 5] });
+            assert_eq!(turns.rivals, [Times { slowest: vec![5.0; 5], fastest: vec![4.0; 5] }]);
+            // After two, four and the last one; and all ranks have waited for the slow one.
+            let is_there: Vec<bool> = turns.boundaries.iter().map(|seconds| *seconds >= 5e-3).collect();
+            assert_eq!((is_there, boundaries), (vec![false, true, false, true, true], 3));
+        }
+    }
+}

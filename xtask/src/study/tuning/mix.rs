@@ -1,0 +1,178 @@
+//! The calls of a large language model: a live tuner against the best configuration that is the same for all of them.
+
+use serde_json::{Value, json};
+
+use super::super::report::{Table, Target, ms};
+use super::world::{Case, Links};
+use super::{Measured, Over, Question, Section, in_words, last_text, numbers};
+use crate::compare::statistics::median;
+
+/// The tuner's total over the best static configuration's.
+const OVER_STATIC_MAX: f64 = 1.0;
+/// No more runs are made when the mean is known so well.
+const KNOWN: f64 = 0.01;
+const RUNS_MIN: usize = 3;
+/// By which bytes are divided: a model of 13 billion parameters on 64 workers becomes 150 ms of a NIC of 1 Gbit/s.
+const SCALE: u64 = 256;
+/// Iterations, and seconds of the search.
+const LEARNING: usize = 300;
+const COMPARED: usize = 100;
+const SEARCH_S: f64 = 240.0;
+/// About what an iteration takes, and starting a world.
+const ITERATION_S: f64 = 0.5;
+const START_S: f64 = 5.0;
+
+pub fn question(quick: bool) -> Question {
+    let cases = if quick {
+        vec![case(Links::Shm, 4, 1, 65_536, [20, 4], 1.0)]
+    } else {
+        let full = |links, ranks, per_host| case(links, ranks, per_host, SCALE, [LEARNING, COMPARED], SEARCH_S);
+        vec![full(Links::Shm, 8, 1), full(Links::Tcp, 4, 1), full(Links::Lab, 8, 2)]
+    };
+    Question { name: "mix", cases, runs: 3, is_enough, judge }
+}
+
+fn case(links: Links, ranks: usize, per_host: usize, scale: u64, iterations: [usize; 2], search_s: f64) -> Case {
+    let [learning, compared] = iterations;
+    let words = [
+        ("--tune-mix", scale.to_string()),
+        ("--tune-calls", learning.to_string()),
+        ("--tune-compared", compared.to_string()),
+        ("--tune-search", search_s.to_string()),
+    ];
+    Case {
+        name: format!("mix-{}-{ranks}", links.name()),
+        links,
+        ranks,
+        per_host,
+        arguments: words.into_iter().flat_map(|(word, value)| [word.to_owned(), value]).collect(),
+        seconds: START_S + search_s + 3.0 * (learning + compared) as f64 * ITERATION_S,
+    }
+}
+
+fn mixes(runs: &[Value]) -> Vec<&Value> {
+    runs.iter().map(|run| &run["mix"]).collect()
+}
+
+fn is_enough(runs: &[Value]) -> bool {
+    let over = Over::of(&numbers(mixes(runs), "tuned_over_static"));
+    runs.len() >= RUNS_MIN && over.is_some_and(|over| over.half_width.is_some_and(|half| half <= KNOWN * over.mean))
+}
+
+/// Is it better? None: the interval, or what the default differs from itself, does not say.
+fn beats(over: &Over, noise: Option<f64>) -> Option<bool> {
+    let open = over.half_width.or(noise.map(|noise| noise - 1.0))?;
+    match over.mean {
+        mean if mean + open < OVER_STATIC_MAX => Some(true),
+        mean if mean - open > OVER_STATIC_MAX => Some(false),
+        _ => None,
+    }
+}
+
+fn judge(all: &[Measured]) -> Section {
+    let mut table = Table::new(
+        "Calls of a large language model",
+        "Tensor-parallel all-reduces and a pipeline's messages, many; all-gathers and reduce-scatters of shards; one all-reduce of \
+         gradients: those of 13 billion parameters on 8 hosts of 8 workers, with bytes divided by the scale and calls of which \
+         there are more than 8 made an eighth as often. In the lab, tensors are split within hosts, and all else crosses them. \
+         Times in ms: medians of iterations, after 300 to learn. The best static configuration is the same for all calls: \
+         algorithm, protocol, lanes, threads and chunk; it is searched when the tuner has learned. \"Boundary\": after each \
+         iteration; the tuner's totals include it, but where \"calls\" stands.",
+        &[
+            "links",
+            "ranks",
+            "scale",
+            "runs",
+            "default",
+            "tuned",
+            "best static",
+            "boundary",
+            "over static",
+            "calls over static",
+            "over static while learning",
+            "over default",
+            "prefix",
+            "noise",
+            "called",
+            "the best static",
+        ],
+    );
+    let (mut targets, mut measured) = (Vec::new(), Vec::new());
+    for one in all {
+        let runs = mixes(&one.runs);
+        let over = |name: &str| Over::of(&numbers(runs.iter().copied(), name));
+        let noise = over("default_over_itself").map(|over| over.worst);
+        let place = format!("calls of a large language model, {}, {} ranks", one.case.links.name(), one.case.ranks);
+        for (counted, name) in [("boundaries included", "tuned_over_static"), ("calls alone", "calls_over_static")] {
+            let over_static = over(name);
+            let met = over_static.as_ref().and_then(|over| beats(over, noise));
+            let open = if met.is_none() && !runs.is_empty() { ", undecided" } else { "" };
+            targets.push(Target {
+                case: format!("{place}, {counted}"),
+                demanded: format!("total over the best static configuration's < {OVER_STATIC_MAX}"),
+                found: in_words(over_static.as_ref()) + open,
+                met,
+            });
+        }
+        table.rows.push(row(one, &runs));
+        measured.push(json!({"case": one.case.name, "links": one.case.links, "ranks": one.case.ranks,
+            "over_static": over("tuned_over_static"), "runs": one.runs}));
+    }
+    Section { targets, tables: vec![table], measured: Value::Array(measured) }
+}
+
+fn row(one: &Measured, runs: &[&Value]) -> Vec<String> {
+    let over = |name: &str| Over::of(&numbers(runs.iter().copied(), name));
+    let worst = |name: &str| over(name).map_or_else(|| "–".to_owned(), |over| format!("{:.3}", over.worst));
+    let of = |name: &str| runs.last().map_or_else(|| "–".to_owned(), |run| run[name].to_string());
+    let middle = |name: &str| {
+        let us = numbers(runs.iter().copied(), name);
+        if us.is_empty() { "–".to_owned() } else { ms(median(&us) / 1e6) }
+    };
+    vec![
+        one.case.links.name().to_owned(),
+        one.case.ranks.to_string(),
+        of("scale"),
+        runs.len().to_string(),
+        middle("default_us"),
+        middle("tuned_us"),
+        middle("static_us"),
+        middle("boundary_us"),
+        in_words(over("tuned_over_static").as_ref()),
+        in_words(over("calls_over_static").as_ref()),
+        in_words(over("learning_over_static").as_ref()),
+        in_words(over("tuned_over_default").as_ref()),
+        worst("worst_prefix"),
+        worst("default_over_itself"),
+        format!("{} of {}", of("called"), of("choices")),
+        last_text(runs, "best_static"),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(over_static: f64) -> Value {
+        json!({"mix": {"scale": 256, "tuned_over_static": over_static, "calls_over_static": 0.5, "default_over_itself": 1.02, "default_us": 1e5}})
+    }
+
+    fn met(ratios: &[f64]) -> Option<bool> {
+        let runs = ratios.iter().map(|ratio| run(*ratio)).collect();
+        let measured = Measured { case: case(Links::Shm, 8, 1, 256, [300, 100], 1.0), runs, failures: Vec::new() };
+        let section = judge(&[measured]);
+        assert_eq!(section.tables[0].rows[0].len(), section.tables[0].columns.len());
+        assert_eq!(section.targets.len(), 2);
+        section.targets[0].met
+    }
+
+    #[test]
+    fn a_static_configuration_is_beaten_by_more_than_chance_leaves_open() {
+        assert_eq!(met(&[0.95, 0.951, 0.949]), Some(true));
+        assert_eq!(met(&[0.95, 1.05, 0.98]), None);
+        assert_eq!(met(&[1.05, 1.051, 1.049]), Some(false));
+        // A single run is judged by what the default differs from itself.
+        assert_eq!([met(&[0.97]), met(&[0.99]), met(&[1.03])], [Some(true), None, Some(false)]);
+        assert_eq!(met(&[]), None);
+    }
+}

@@ -1,0 +1,120 @@
+//! What is learned on clusters with NVLink and InfiniBand, on others that have neither.
+
+use paceline_tune::environment::{SimulatedCluster, Workload};
+use paceline_tune::guard::Guard;
+use paceline_tune::learner::Learner;
+use paceline_tune::{Tuner, simulation};
+use serde::Serialize;
+use serde_json::json;
+
+use super::super::super::report::{Table, Target};
+use super::super::{Over, Section, in_words};
+use super::cluster;
+use crate::compare::Error;
+
+const TRAINED: [&str; 2] = ["hdr+nvlink3:4x4", "roce+nvlink2:4x4"];
+const UNSEEN: [&str; 2] = ["10gbe+pcie3:4x4", "1gbe+pcie3:4x4"];
+const HOSTS: u32 = 4;
+const WORKERS: u32 = 16;
+/// How far the truth is from the model follows from a seed: elsewhere it is another one, so that nothing of it can be learned
+/// beforehand.
+const ELSEWHERE: u64 = 1_000;
+
+/// Regret on one unseen cluster, as ratios: what is chosen over the best.
+#[derive(Serialize)]
+struct Row {
+    cluster: &'static str,
+    seeds: u64,
+    /// Asked once and for all, trained there, elsewhere, or not at all.
+    there: Option<Over>,
+    elsewhere: Option<Over>,
+    untrained: Option<Over>,
+    /// All calls of a job there, which learns from the first one on: begun untrained, and trained elsewhere.
+    job_untrained: Option<Over>,
+    job_elsewhere: Option<Over>,
+}
+
+pub fn run(quick: bool) -> Result<Section, Error> {
+    let (seeds, iterations) = if quick { (1, 12) } else { (20, 300) };
+    let workload = Workload::data_parallel(HOSTS, WORKERS);
+    let mut rows = Vec::new();
+    for name in UNSEEN {
+        let mut values: [Vec<f64>; 5] = Default::default();
+        for seed in 1..=seeds {
+            let elsewhere = trained(&TRAINED, &workload, iterations, seed + ELSEWHERE)?;
+            let there = trained(&[name], &workload, iterations, seed)?;
+            let untrained = Tuner::shipped(seed);
+            let mut target = cluster(name, seed)?;
+            for (value, tuner) in values.iter_mut().zip([&there, &elsewhere, &untrained]) {
+                value.push(regret(&mut target, tuner.learner(), &workload));
+            }
+            for (value, mut tuner) in values[3..].iter_mut().zip([untrained, elsewhere]) {
+                let outcome = simulation::run(&mut cluster(name, seed)?, &workload, &mut tuner, iterations, seed);
+                value.extend(outcome.totals.last().map(|totals| 1.0 + totals.over_oracle()));
+            }
+        }
+        let [there, elsewhere, untrained, job_untrained, job_elsewhere] = values.map(|values| Over::of(&values));
+        rows.push(Row { cluster: name, seeds, there, elsewhere, untrained, job_untrained, job_elsewhere });
+    }
+    let targets = if quick { Vec::new() } else { rows.iter().map(target).collect() };
+    Ok(Section { targets, tables: vec![table(&rows)], measured: json!(rows) })
+}
+
+/// A tuner that has run jobs on these clusters, one after the other.
+fn trained(names: &[&str], workload: &Workload, iterations: u64, seed: u64) -> Result<Tuner, Error> {
+    let mut tuner = Tuner::shipped(seed);
+    for name in names {
+        simulation::run(&mut cluster(name, seed)?, workload, &mut tuner, iterations, seed);
+    }
+    Ok(tuner)
+}
+
+/// What a learner would choose, asked once and for all, over the best: the geometric mean over the calls.
+fn regret(cluster: &mut SimulatedCluster, learner: &dyn Learner, workload: &Workload) -> f64 {
+    let mut logs = Vec::new();
+    for call in &workload.calls {
+        let state = cluster.state(call, 0);
+        let Some(situation) = cluster.situation(&state).cloned() else { continue };
+        let admitted = Guard::default().admitted(&situation);
+        let best = cluster.oracle(&situation, 0);
+        let chosen = learner.best(&situation, &admitted);
+        logs.push((cluster.truth_s(&situation, chosen, 0) / cluster.truth_s(&situation, best, 0)).ln());
+    }
+    (logs.iter().sum::<f64>() / logs.len().max(1) as f64).exp()
+}
+
+/// Who was trained there must be better than who was not; what was learned elsewhere is shown.
+fn target(row: &Row) -> Target {
+    let ratio = row.there.as_ref().zip(row.untrained.as_ref()).map(|(there, untrained)| there.mean / untrained.mean);
+    let case = format!("simulated: trained on {}", row.cluster);
+    Target::at_most(case, "regret ratio over that of an untrained agent", 1.0, ratio)
+}
+
+fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new(
+        "Simulated: clusters that were not seen",
+        format!(
+            "All-reduces of data-parallel training among {WORKERS} workers on {HOSTS} hosts. Trained elsewhere: on {}. What is chosen, \
+             asked once and for all, over the best; how far truth and model differ is drawn anew there (geometric mean over calls; mean over seeds ± its 95 % interval); and all calls \
+             of a job there, which learns from the first one on.",
+            TRAINED.join(" and ")
+        ),
+        &[
+            "cluster",
+            "seeds",
+            "trained there",
+            "trained elsewhere",
+            "untrained",
+            "a job, begun untrained",
+            "a job, begun with what was learned elsewhere",
+        ],
+    );
+    table.rows.extend(rows.iter().map(|row| {
+        let Row { cluster, seeds, there, elsewhere, untrained, job_untrained, job_elsewhere } = row;
+        let mut texts = vec![(*cluster).to_owned(), seeds.to_string()];
+        let over = [there, elsewhere, untrained, job_untrained, job_elsewhere];
+        texts.extend(over.map(|over| in_words(over.as_ref())));
+        texts
+    }));
+    table
+}

@@ -1,0 +1,277 @@
+//! Size by size: a live tuner learns beside the default, everything that can be chosen is searched, and the tuner meets the best of
+//! the search.
+
+use serde_json::{Value, json};
+
+use super::super::report::{Table, percent};
+use super::world::{Case, Links};
+use super::{Measured, Over, Question, Section, in_words, last_text, median_us, number, numbers, together};
+
+/// After at most 300 calls: the tuner's total over that of the best that was found.
+const OVER_ORACLE_MAX: f64 = 1.03;
+/// From 100 calls on, at any call: the tuner's total over the default's.
+const PREFIX_MAX: f64 = 1.02;
+/// What is demanded is demanded of all that the tuner takes, and shown of its calls alone, too: the fields of a run.
+const COUNTED: [(&str, &str, &str); 2] = [
+    ("boundaries included", "tuned_over_oracle", "worst_prefix"),
+    ("calls alone", "calls_over_oracle", "calls_worst_prefix"),
+];
+/// No more runs are made when the mean over the oracle is known so well.
+const KNOWN: f64 = 0.01;
+const RUNS_MIN: usize = 3;
+/// Calls while it learns, and afterwards; fewer afterwards if one takes longer than this.
+const LEARNING: usize = 300;
+const COMPARED: [usize; 2] = [100, 40];
+const LONG_S: f64 = 0.2;
+/// Seconds of the search, and where calls are long.
+const SEARCH_S: [f64; 2] = [60.0, 120.0];
+/// About what starting a world takes, probing its links and ending it, for each rank.
+const START_S: f64 = 0.6;
+
+pub fn question(quick: bool, cores: usize) -> Question {
+    let cases = if quick {
+        let quick = ["--tune-calls", "100", "--tune-compared", "20", "--tune-search", "1"];
+        [1 << 10, 64 << 10].map(|bytes| case(Links::Shm, 2, bytes, &quick.map(str::to_owned), 5.0)).into()
+    } else {
+        let worlds = Links::ALL.into_iter().flat_map(|links| [2, 4, 8].map(|ranks| (links, ranks)));
+        let sizes = (10..=26).step_by(2).map(|log2| 1usize << log2).collect::<Vec<usize>>();
+        worlds
+            .flat_map(|(links, ranks)| {
+                sizes.iter().map(move |&bytes| full(links, ranks, bytes, cores)).collect::<Vec<_>>()
+            })
+            .collect()
+    };
+    Question { name: "sizes", cases, runs: 5, is_enough, judge }
+}
+
+fn full(links: Links, ranks: usize, bytes: usize, cores: usize) -> Case {
+    let call_s = links.call_s(ranks, bytes, cores);
+    let is_long = usize::from(call_s > LONG_S);
+    let (compared, search_s) = (COMPARED[is_long], SEARCH_S[is_long]);
+    let words = ["--tune-calls", "--tune-compared", "--tune-search"].map(str::to_owned);
+    let values = [LEARNING.to_string(), compared.to_string(), search_s.to_string()];
+    let arguments: Vec<String> = words.into_iter().zip(values).flat_map(|(word, value)| [word, value]).collect();
+    // The tuner's and the default's; and then the two best of the search as well. A search of short calls ends sooner.
+    let calls = (2 * LEARNING + 4 * compared) as f64;
+    let seconds = START_S * ranks as f64 + search_s.min(4000.0 * call_s) + calls * 1.3 * call_s;
+    case(links, ranks, bytes, &arguments, seconds)
+}
+
+fn case(links: Links, ranks: usize, bytes: usize, more: &[String], seconds: f64) -> Case {
+    let name = format!("sizes-{}-{ranks}-{}", links.name(), size(bytes as f64));
+    let words = ["--tune", "--min", &bytes.to_string(), "--max", &bytes.to_string()].map(str::to_owned);
+    Case { name, links, ranks, per_host: 1, arguments: [words.as_slice(), more].concat(), seconds }
+}
+
+/// "64KiB".
+pub fn size(bytes: f64) -> String {
+    let bytes = bytes as u64;
+    if bytes >= 1 << 20 { format!("{}MiB", bytes >> 20) } else { format!("{}KiB", bytes >> 10) }
+}
+
+/// At least three runs, whose mean is known to 1 %.
+fn is_enough(runs: &[Value]) -> bool {
+    let over = Over::of(&numbers(sizes(runs), "tuned_over_oracle"));
+    runs.len() >= RUNS_MIN && over.is_some_and(|over| over.half_width.is_some_and(|half| half <= KNOWN * over.mean))
+}
+
+/// What each run has found of its size.
+fn sizes(runs: &[Value]) -> Vec<&Value> {
+    runs.iter().map(|run| &run["sizes"][0]).collect()
+}
+
+fn judge(all: &[Measured]) -> Section {
+    let mut table = table();
+    let (mut targets, mut measured) = (Vec::new(), Vec::new());
+    let mut worlds: Vec<(Links, usize)> = all.iter().map(|one| (one.case.links, one.case.ranks)).collect();
+    worlds.dedup();
+    for (links, ranks) in worlds {
+        let of_world = all.iter().filter(|one| (one.case.links, one.case.ranks) == (links, ranks));
+        let found: Vec<Found> = of_world.map(Found::of).collect();
+        table.rows.extend(found.iter().map(Found::row));
+        measured.extend(found.iter().map(Found::measured));
+        for (place, (counted, ..)) in COUNTED.into_iter().enumerate() {
+            let world = format!("{}, {ranks} ranks, {counted}", links.name());
+            let demanded = format!("each size: total after {LEARNING} calls over the best's ≤ {OVER_ORACLE_MAX}");
+            let over_best: Vec<_> = found.iter().filter_map(|found| found.keeps_near(place)).collect();
+            targets.push(together(world.clone(), demanded, &over_best));
+            let demanded = format!("each size: total over the default's from 100 calls on ≤ {PREFIX_MAX}");
+            let prefixes: Vec<_> = found.iter().filter_map(|found| found.keeps_prefix(place)).collect();
+            targets.push(together(world, demanded, &prefixes));
+        }
+    }
+    Section { targets, tables: vec![table], measured: Value::Array(measured) }
+}
+
+fn table() -> Table {
+    Table::new(
+        "Sizes",
+        "Times in us: medians of calls, afterwards, of the slowest rank. \"Boundary\": what the ranks take to learn of each other's \
+         times, after every 16 calls; the tuner's totals include it, but where \"calls\" stands. \"Over best\": its total after \
+         it has learned over that of the best choice that the search has found, by turns; mean over the runs. \"Rewarded\": its calls over \
+         the best's by the fastest rank's time, which is what it learns from; where that is 1 and \"calls\" is more, the reward \
+         misleads. \"While learning\": its total over the default's in its first calls, with all that a choice must prepare when it is \
+         first tried; \"that over best\": times the default's over the best's, so all that finding out has cost is in it. \
+         \"Prefix\": the largest total over the default's from 100 calls on, of all runs; \"noise\": the same of the default \
+         against itself. The search, when the tuner has learned, calls every choice that differs on these links three times after a \
+         warm-up (once, if that took 20 ms); then, by turns, a third goes on each time with twice as many calls, and the last six are \
+         called 10 to 100 times, until the fastest one's median is known to 1 %. \"Called\": in the search of the last run; what was \
+         not called is modelled ten times slower than the best, belongs to an algorithm and protocol of which four choices took twice \
+         as long as the best, or came when the search's time (60 s, or 120 s where calls are long) was over.",
+        &[
+            "links",
+            "ranks",
+            "size",
+            "runs",
+            "default",
+            "tuned",
+            "best",
+            "boundary",
+            "over best",
+            "calls over best",
+            "rewarded",
+            "while learning",
+            "that over best",
+            "prefix",
+            "calls' prefix",
+            "noise",
+            "default over best",
+            "called",
+            "the best",
+            "the tuner's",
+        ],
+    )
+}
+
+/// What the runs of a size say together.
+struct Found<'a> {
+    measured: &'a Measured,
+    runs: Vec<&'a Value>,
+    size: String,
+    /// As [`COUNTED`].
+    over_oracle: [Option<Over>; 2],
+    prefix: [Option<Over>; 2],
+    noise: Option<Over>,
+}
+
+impl Found<'_> {
+    fn of(measured: &Measured) -> Found<'_> {
+        let runs = sizes(&measured.runs);
+        let over = |name: &str| Over::of(&numbers(runs.iter().copied(), name));
+        Found {
+            size: runs.first().and_then(|run| run["bytes"].as_f64()).map_or_else(|| "?".to_owned(), size),
+            over_oracle: COUNTED.map(|(_, over_oracle, _)| over(over_oracle)),
+            prefix: COUNTED.map(|(_, _, prefix)| over(prefix)),
+            noise: over("default_over_itself"),
+            measured,
+            runs,
+        }
+    }
+
+    fn keeps_near(&self, place: usize) -> Option<(String, f64, Option<bool>)> {
+        let over = self.over_oracle[place].as_ref()?;
+        Some((self.size.clone(), over.mean, over.is_at_most(OVER_ORACLE_MAX)))
+    }
+
+    /// Undecided: the default differs from itself by as much.
+    fn keeps_prefix(&self, place: usize) -> Option<(String, f64, Option<bool>)> {
+        let (prefix, noise) = (self.prefix[place].as_ref()?.worst, self.noise.as_ref()?.worst);
+        let met = match prefix {
+            _ if prefix <= PREFIX_MAX => Some(true),
+            _ if noise >= prefix => None,
+            _ => Some(false),
+        };
+        Some((self.size.clone(), prefix, met))
+    }
+
+    fn measured(&self) -> Value {
+        let Measured { case, runs, .. } = self.measured;
+        json!({"case": case.name, "links": case.links, "ranks": case.ranks, "over_oracle": self.over_oracle[0],
+            "calls_over_oracle": self.over_oracle[1], "worst_prefix": self.prefix[0],
+            "calls_worst_prefix": self.prefix[1], "default_over_itself": self.noise, "runs": runs})
+    }
+
+    fn row(&self) -> Vec<String> {
+        let (case, runs) = (&self.measured.case, &self.runs);
+        let over = |name: &str| Over::of(&numbers(runs.iter().copied(), name));
+        let default_over_best =
+            |run: &Value| Some(number(run, "tuned_over_oracle")? / number(run, "tuned_over_default")?);
+        let learning = |run: &Value| Some(number(run, "learning_over_default")? * default_over_best(run)?);
+        let learning: Vec<f64> = runs.iter().filter_map(|run| learning(run)).collect();
+        let default_over_best: Vec<f64> = runs.iter().filter_map(|run| default_over_best(run)).collect();
+        let worst = |over: Option<&Over>| over.map_or_else(|| "–".to_owned(), |over| format!("{:.3}", over.worst));
+        let of = |name: &str| runs.last().map_or_else(|| "–".to_owned(), |run| run[name].to_string());
+        let excess = Over::of(&default_over_best).map(|over| over.mean - 1.0);
+        vec![
+            case.links.name().to_owned(),
+            case.ranks.to_string(),
+            self.size.clone(),
+            runs.len().to_string(),
+            median_us(runs, "default_us"),
+            median_us(runs, "tuned_us"),
+            median_us(runs, "oracle_us"),
+            median_us(runs, "boundary_us"),
+            in_words(self.over_oracle[0].as_ref()),
+            in_words(self.over_oracle[1].as_ref()),
+            in_words(over("reward_over_oracle").as_ref()),
+            in_words(over("learning_over_default").as_ref()),
+            in_words(Over::of(&learning).as_ref()),
+            worst(self.prefix[0].as_ref()),
+            worst(self.prefix[1].as_ref()),
+            worst(self.noise.as_ref()),
+            percent(excess),
+            format!("{} of {}", of("called"), of("choices")),
+            last_text(runs, "oracle"),
+            last_text(runs, "chosen"),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Boundaries take a tenth more.
+    fn run(over_oracle: f64, prefix: f64, noise: f64) -> Value {
+        json!({"sizes": [{"bytes": 65536, "choices": 90, "called": 80, "oracle": "ring", "chosen": "default",
+            "calls_over_oracle": over_oracle, "tuned_over_oracle": 1.1 * over_oracle, "tuned_over_default": 0.8,
+            "calls_worst_prefix": prefix, "worst_prefix": 1.1 * prefix, "reward_over_oracle": 1.0, "boundary_us": 9.0,
+            "default_over_itself": noise, "default_us": 10.0, "tuned_us": 8.0, "oracle_us": 7.9,
+            "learning_over_default": 0.9}]})
+    }
+
+    fn measured(runs: Vec<Value>) -> Measured {
+        Measured { case: case(Links::Tcp, 4, 65536, &[], 1.0), runs, failures: Vec::new() }
+    }
+
+    #[test]
+    fn all_worlds_and_sizes_are_cases_with_different_names() {
+        let question = question(false, 2);
+        assert_eq!(question.cases.len(), 3 * 3 * 9);
+        let names: Vec<&String> = question.cases.iter().map(|case| &case.name).collect();
+        assert!(names.iter().enumerate().all(|(place, name)| !names[..place].contains(name)));
+        assert!(names.iter().any(|name| *name == "sizes-lab-8-64MiB"));
+    }
+
+    #[test]
+    fn runs_end_when_three_of_them_agree() {
+        assert!(!is_enough(&[run(1.0, 1.0, 1.0), run(1.0, 1.0, 1.0)]));
+        assert!(is_enough(&[run(1.0, 1.0, 1.0), run(1.001, 1.0, 1.0), run(1.0, 1.0, 1.0)]));
+        assert!(!is_enough(&[run(1.0, 1.0, 1.0), run(1.1, 1.0, 1.0), run(1.0, 1.0, 1.0)]));
+    }
+
+    #[test]
+    fn targets_are_met_missed_or_hidden_by_noise() {
+        let met =
+            |runs: Vec<Value>| judge(&[measured(runs)]).targets.iter().map(|target| target.met).collect::<Vec<_>>();
+        let (yes, no) = (Some(true), Some(false));
+        assert_eq!(met(vec![run(0.9, 0.9, 1.01)]), [yes, yes, yes, yes]);
+        assert_eq!(met(vec![run(1.01, 1.01, 1.01)]), [no, no, yes, yes]);
+        assert_eq!(met(vec![run(1.09, 1.05, 1.01)]), [no, no, no, no]);
+        assert_eq!(met(vec![run(1.01, 1.05, 1.06)]), [no, no, yes, None]);
+        assert_eq!(met(Vec::new()), [None; 4]);
+        let section = judge(&[measured(vec![run(1.01, 1.01, 1.01)])]);
+        assert_eq!(section.tables[0].rows[0].len(), section.tables[0].columns.len());
+        assert_eq!(section.tables[0].rows[0][2], "64KiB");
+    }
+}
