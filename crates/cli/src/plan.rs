@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use clap::Args;
 use paceline_plan::{Cluster, Plan};
-use paceline_predict::search::{Change, Question, Space, apply_changes, ddp_settings, explain, search};
+use paceline_predict::search::{Change, Question, Space, apply_changes, ddp_settings, explain, search, without_effect};
 use paceline_train::{ExecutedPlans, TrainError, load_profile};
 
 use crate::Registry;
@@ -47,7 +47,7 @@ pub struct PlanArguments {
     #[arg(long, value_name = "PRICE")]
     price: Option<f64>,
 
-    /// Samples of an epoch, for its time and price [default: of ResNets those of ImageNet-1k]
+    /// Samples of an epoch, for its time and price [default: what the profile says, if it does]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     epoch: Option<usize>,
 
@@ -72,9 +72,6 @@ pub struct PlanArguments {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
-
-/// The training images of ImageNet-1k (ILSVRC 2012).
-const IMAGENET: usize = 1_281_167;
 
 /// Plans.
 ///
@@ -102,6 +99,7 @@ pub fn run(arguments: &PlanArguments, registry: &Registry) -> Result<ExitCode, F
     let space = Space { local_batches: changed_batch, ..unchanged.clone() };
     let question = Question { cluster: &cluster, profile: &profile, workers, space: &space };
     let (mut report, best) = report(arguments, &question)?;
+    report.reasons.extend(without_effect(&cluster, workers, &arguments.what_if));
     if cluster.hosts > asked.hosts {
         let more = cluster.hosts - asked.hosts;
         report.extrapolated.push(format!("{more} hosts more than {} has, which are taken to be like them", asked.name));
@@ -126,13 +124,13 @@ pub fn run(arguments: &PlanArguments, registry: &Registry) -> Result<ExitCode, F
 fn report(arguments: &PlanArguments, question: &Question) -> Result<(Report, Plan), Failure> {
     let began = Instant::now();
     let answer = search(question).map_err(Failure::usage)?;
+    let explanation = explain(question, &answer);
+    // There is an answer, even if DDP's cannot be told.
+    let ddp = ddp_settings(question, &answer).ok();
     let elapsed = began.elapsed();
-    let explanation = explain(question, &answer).map_err(Failure::usage)?;
-    let ddp = ddp_settings(question, &answer).map_err(Failure::usage)?;
     let price_per_host_hour = arguments.price.or(question.cluster.price_per_host_hour);
-    let images = Some(IMAGENET).filter(|_| question.profile.model.starts_with("resnet"));
-    let epoch = Epoch { samples: arguments.epoch.or(images), price_per_host_hour };
-    let report = Report::new(question, &answer, &explanation, &ddp, &epoch, arguments.top, elapsed);
+    let epoch = Epoch { samples: arguments.epoch.or(question.profile.epoch_samples), price_per_host_hour };
+    let report = Report::new(question, &answer, &explanation, ddp.as_ref(), &epoch, arguments.top, elapsed);
     Ok((report, answer.best().prediction.plan.clone()))
 }
 

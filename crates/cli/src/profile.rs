@@ -228,6 +228,8 @@ impl ProfileArguments {
         let peak_bytes = peak_memory();
         let need = need_of(model, &options, backend.as_ref(), &data, peak_bytes);
         profile.memory = Some(MemoryNeed { available_bytes: available, ..need });
+        // Of the sample that is there for trying nobody wants to know what an epoch costs.
+        profile.epoch_samples = self.data.is_some().then(|| data.training.len());
         Ok(Made { threads: Some(threads), iterations: Some(iterations), peak_bytes, ..Made::from(profile) })
     }
 }

@@ -252,7 +252,7 @@ impl TrainArguments {
                 let what = format!("--transport {transport} contradicts protocol={named} in the strategy");
                 return Err(Failure::usage(what));
             }
-            strategy.protocol = Call { name: transport.to_string(), arguments: Vec::new() };
+            strategy.protocol = Call::named(&transport.to_string());
         }
         let transport = strategy.protocol.name.parse().map_err(Failure::usage)?;
         Ok((strategy, transport))

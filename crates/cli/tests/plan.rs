@@ -75,6 +75,17 @@ fn what_if_answers_for_another_cluster() {
     assert!(more > faster && workers == 16, "{more} on {workers}");
 }
 
+/// The profile of ResNet-50 knows ImageNet; and another network changes nothing for those who do not use it.
+#[test]
+fn an_epoch_is_that_of_the_model() {
+    let base = ["--cluster", "study-10gbe", "--model", "resnet50", "--workers", "4"];
+    let (found, said) = answer("epoch", &[&base[..], &["--what-if", "network=25GbE"]].concat());
+    assert_eq!(found["epoch_samples"], 1_281_167);
+    assert!(said.contains("An epoch of 1281167 samples takes"), "{said}");
+    assert!(said.contains("All 4 workers are on one host, so network=25GbE changes nothing"), "{said}");
+    assert!(!said.contains(":dedicated"), "servers elsewhere serve nobody: {said}");
+}
+
 #[test]
 fn a_strategy_may_fix_what_is_not_to_be_chosen() {
     let base = ["--cluster", "study-10gbe", "--model", "resnet50", "--workers", "8"];

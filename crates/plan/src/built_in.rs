@@ -13,6 +13,10 @@ use crate::{Profile, ProfileTensor, Step};
 /// The names of the built-in profiles.
 pub const BUILT_IN_PROFILES: [&str; 3] = ["resnet50@rtx2080ti", "bert-base@rtx2080ti", "bert-large@rtx2080ti"];
 
+/// The training images of ImageNet-1k (ILSVRC 2012), for which ResNet-50 was made. What BERT is trained on differs from user
+/// to user.
+const IMAGENET_SAMPLES: usize = 1_281_167;
+
 const DEVICE: &str = "rtx2080ti";
 const ADAMW_S_PER_PARAMETER: f64 = 1.63e-10;
 const SGD_S_PER_PARAMETER: f64 = ADAMW_S_PER_PARAMETER * 44.0 / 84.0;
@@ -29,7 +33,8 @@ pub fn built_in_profile(name: &str) -> Option<Profile> {
         "resnet50" => {
             let tensors = table(include_str!("../../../data/resnet50_tensors.csv"));
             let forward = (0..tensors.len()).collect();
-            Some(profile(model, 64, 253.1, SGD_S_PER_PARAMETER, tensors, forward))
+            let profile = profile(model, 64, 253.1, SGD_S_PER_PARAMETER, tensors, forward);
+            Some(Profile { epoch_samples: Some(IMAGENET_SAMPLES), ..profile })
         }
         "bert-base" => Some(bert(model, 64, 212.8, include_str!("../../../data/bert_base_tensors.csv"))),
         "bert-large" => Some(bert(model, 8, 49.0, include_str!("../../../data/bert_large_tensors.csv"))),
@@ -99,6 +104,7 @@ fn profile(
         // A throughput that was published without one, of a device of this name somewhere else.
         uncertainty: Some(GIVEN_UNCERTAINTY),
         memory: None,
+        epoch_samples: None,
     }
 }
 

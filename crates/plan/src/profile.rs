@@ -35,6 +35,9 @@ pub struct Profile {
     /// What a worker takes in the device's memory. None: unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryNeed>,
+    /// Samples of an epoch: of what the model is usually trained on. None: nobody has said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch_samples: Option<usize>,
 }
 
 /// A tensor of a [`Profile`].
@@ -104,6 +107,9 @@ impl Profile {
         }
         if let Some(uncertainty) = self.uncertainty.filter(|share| !(share.is_finite() && *share >= 0.0)) {
             return wrong("uncertainty", format!("is {uncertainty}; it is a share of the time, such as 0.1"));
+        }
+        if self.epoch_samples == Some(0) {
+            return wrong("epoch_samples", "is 0; an epoch has at least one sample");
         }
         self.memory.as_ref().map_or(Ok(()), MemoryNeed::check)
     }

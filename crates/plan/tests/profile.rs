@@ -21,6 +21,7 @@ fn tied() -> Profile {
         update_s: 0.25,
         uncertainty: Some(0.125),
         memory: Some(MemoryNeed { fixed_bytes: 1000, bytes_per_sample: 10, available_bytes: Some(2000) }),
+        epoch_samples: Some(1000),
     }
 }
 
@@ -70,15 +71,16 @@ fn a_profile_that_takes_no_time_is_known() {
 fn a_profile_survives_its_file() {
     assert_eq!(serde_json::from_str::<Profile>(&json(&tied())).unwrap(), tied());
     // What may be left out, is.
-    let short = Profile { uncertainty: None, memory: None, ..tied() };
-    assert!(!json(&short).contains("uncertainty") && !json(&short).contains("memory"), "{}", json(&short));
+    let short = Profile { uncertainty: None, memory: None, epoch_samples: None, ..tied() };
+    let absent = ["uncertainty", "memory", "epoch_samples"].iter().all(|field| !json(&short).contains(field));
+    assert!(absent, "{}", json(&short));
     assert_eq!(serde_json::from_str::<Profile>(&json(&short)).unwrap(), short);
 }
 
 #[test]
 fn what_makes_no_sense_is_refused_and_named() {
     type Change = fn(&mut Profile);
-    let cases: [(Change, &str); 21] = [
+    let cases: [(Change, &str); 22] = [
         (|profile| profile.schema = 2, "schema 2; this version of Paceline reads schema 1"),
         (|profile| profile.local_batch = 0, "local_batch is 0"),
         (|profile| profile.tensors.clear(), "tensors is empty"),
@@ -100,6 +102,7 @@ fn what_makes_no_sense_is_refused_and_named() {
         (|profile| profile.uncertainty = Some(f64::NAN), "uncertainty is NaN"),
         (|profile| profile.uncertainty = Some(f64::INFINITY), "uncertainty is inf"),
         (|profile| profile.memory.as_mut().unwrap().fixed_bytes = 0, "memory.fixed_bytes is 0"),
+        (|profile| profile.epoch_samples = Some(0), "epoch_samples is 0"),
     ];
     for (change, says) in cases {
         let mut profile = tied();

@@ -16,7 +16,8 @@ use paceline_plan::{Plan, TensorId};
 use paceline_strategy::Call;
 
 use crate::planner::buckets_of;
-use crate::steady_state::{Channel, ITERATIONS};
+use crate::priority::urgency;
+use crate::steady_state::played_s;
 use crate::workload::Forward;
 use crate::{CommunicationTime, ELEMENT_BYTES, Schedule, ScheduleError, Workload, fuse, mg_wfbp};
 
@@ -110,7 +111,7 @@ fn overlapping(workload: &Workload, merged: Vec<Vec<TensorId>>) -> Vec<Schedule>
     for buckets in groupings {
         let bytes_of = |bucket: &Vec<TensorId>| bucket.iter().map(|&tensor| workload.sizes[tensor] as u64).sum::<u64>();
         let largest = buckets.iter().map(bytes_of).max().unwrap_or(0) * ELEMENT_BYTES;
-        let priorities = priorities(&buckets, &workload.used);
+        let priorities = urgency(&buckets, &workload.used);
         let whole = PARTITION_BYTES.iter().position(|&bytes| bytes >= largest).unwrap_or(0);
         for &partition_bytes in &PARTITION_BYTES[..=whole] {
             if total / partition_bytes > OPERATIONS_MAX {
@@ -130,14 +131,6 @@ fn overlapping(workload: &Workload, merged: Vec<Vec<TensorId>>) -> Vec<Schedule>
     schedules
 }
 
-/// How urgent each bucket is: as its tensor that forward needs first.
-pub(crate) fn priorities(buckets: &[Vec<TensorId>], used: &[TensorId]) -> Vec<u32> {
-    let mut place = vec![0; used.len()];
-    used.iter().enumerate().for_each(|(number, &tensor)| place[tensor] = number as u32);
-    let urgency = |bucket: &Vec<TensorId>| bucket.iter().map(|&tensor| place[tensor]).min().unwrap_or(0);
-    buckets.iter().map(urgency).collect()
-}
-
 /// When the channel falls silent, from the start of backward, if buckets travel whole in the order in which they are ready.
 fn silent_s(workload: &Workload, schedule: &Schedule) -> f64 {
     let (Some(cost), Some(ready_s)) = (workload.communication_s, &workload.ready_s) else { return 0.0 };
@@ -148,7 +141,7 @@ fn silent_s(workload: &Workload, schedule: &Schedule) -> f64 {
     })
 }
 
-/// Seconds of one iteration among many under a schedule: [`steady_state_s`](crate::steady_state_s) for a workload.
+/// Seconds of one iteration among many under a schedule, on one channel.
 fn iteration_s(workload: &Workload, forward: &Forward, schedule: &Schedule, cost: &CommunicationTime) -> f64 {
     let Some(ready_s) = &workload.ready_s else { return f64::INFINITY };
     let plan = Plan {
@@ -160,40 +153,7 @@ fn iteration_s(workload: &Workload, forward: &Forward, schedule: &Schedule, cost
         forward_overlap: schedule.forward_overlap,
         server_priority_only: false,
     };
-    let mut channel = Channel::new(&plan, cost);
-    let mut bucket_of = vec![0; workload.sizes.len()];
-    for (number, bucket) in plan.buckets.iter().enumerate() {
-        bucket.tensors.iter().for_each(|&tensor| bucket_of[tensor] = number);
-    }
-    let update_share = forward.update_s / plan.elements().max(1) as f64;
-    let mut now: f64 = 0.0;
-    let mut ends = [0.0; ITERATIONS];
-    for (iteration, end) in ends.iter_mut().enumerate() {
-        if iteration > 0 && !plan.forward_overlap {
-            now = (0..plan.buckets.len()).map(|bucket| channel.arrival_s(bucket)).fold(now, f64::max);
-            now += forward.update_s;
-        }
-        let mut done_s: f64 = 0.0;
-        for &tensor in &workload.used {
-            let needed_s = forward.needed_s[tensor].clamp(done_s, forward.total_s.max(done_s));
-            now += needed_s - std::mem::replace(&mut done_s, needed_s);
-            if iteration > 0 && plan.forward_overlap {
-                now = now.max(channel.arrival_s(bucket_of[tensor]));
-                now += update_share * workload.sizes[tensor] as f64;
-            }
-        }
-        now += (forward.total_s - done_s).max(0.0);
-        channel.dispatcher.begin();
-        let began = now;
-        for &tensor in &workload.ready {
-            now = now.max(began + ready_s[tensor]);
-            channel.advance(now);
-            channel.dispatcher.ready(tensor);
-            channel.start(now);
-        }
-        *end = now;
-    }
-    ends[ITERATIONS - 1] - ends[ITERATIONS - 2]
+    played_s(workload, ready_s, forward, &plan, cost)
 }
 
 #[cfg(test)]
@@ -235,8 +195,7 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_is_named() {
-        let call = Call { name: "auto".into(), arguments: Vec::new() };
-        let error = automatic(&call, &Workload::of_sizes(&[1])).unwrap_err();
+        let error = automatic(&Call::named("auto"), &Workload::of_sizes(&[1])).unwrap_err();
         assert!(matches!(error, ScheduleError::NotMeasured { schedule: "auto", .. }), "{error}");
     }
 
@@ -247,19 +206,5 @@ mod tests {
         let workload = workload(&[10, 20, 30], &[3.0, 2.0, 1.0], &[0.0, 1.0, 2.0], 3.0).with_communication(&cost);
         let best = &candidates(&workload).unwrap()[0];
         assert!(!best.schedule.forward_overlap && best.iteration_s == 6.0, "{best:?}");
-    }
-
-    /// The player is the one of a profile.
-    #[test]
-    fn a_workload_plays_as_its_profile() {
-        let profile = paceline_plan::built_in_profile("resnet50").unwrap();
-        let cost = |bytes: u64| 2e-4 + bytes as f64 * 1e-9;
-        let workload = Workload::of_profile(&profile).with_communication(&cost);
-        let strategy = paceline_strategy::Registry::built_in().parse("schedule=auto,arch=a2a").unwrap();
-        for Candidate { schedule, iteration_s } in candidates(&workload).unwrap().into_iter().step_by(7) {
-            let plan = crate::lay_out(&strategy, &schedule, &workload).unwrap();
-            let expected = crate::steady_state_s(&profile, &plan, &cost);
-            assert!((iteration_s - expected).abs() < 1e-9, "{iteration_s} instead of {expected}: {schedule:?}");
-        }
     }
 }

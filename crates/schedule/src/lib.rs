@@ -39,6 +39,7 @@ pub use dispatcher::Dispatcher;
 pub use error::ScheduleError;
 pub use fusion::{DDP_BUCKET_BYTES, DDP_FIRST_BUCKET_BYTES, fuse};
 pub use planner::{lay_out, plan};
+pub use priority::urgency;
 pub use scheduler::{Schedule, Scheduler, Schedulers};
 pub use steady_state::steady_state_s;
 pub use workload::{CommunicationTime, Forward, Workload};

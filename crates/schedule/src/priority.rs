@@ -1,5 +1,6 @@
 //! Schedules in which some tensors are more urgent than others.
 
+use paceline_plan::TensorId;
 use paceline_strategy::Call;
 
 use crate::{Schedule, ScheduleError, Workload};
@@ -27,10 +28,14 @@ pub(crate) fn server_priority(_: &Call, workload: &Workload) -> Result<Schedule,
 
 /// Every tensor by itself, as urgent as forward needs it soon.
 fn by_first_use(workload: &Workload) -> Schedule {
-    let mut urgency = vec![0; workload.sizes.len()];
-    workload.used.iter().enumerate().for_each(|(place, &tensor)| urgency[tensor] = place as u32);
-    Schedule {
-        priorities: workload.ready.iter().map(|&tensor| urgency[tensor]).collect(),
-        ..Schedule::of(workload.ready.iter().map(|&tensor| vec![tensor]).collect())
-    }
+    let buckets: Vec<Vec<TensorId>> = workload.ready.iter().map(|&tensor| vec![tensor]).collect();
+    Schedule { priorities: urgency(&buckets, &workload.used), ..Schedule::of(buckets) }
+}
+
+/// How urgent each bucket is, 0 the most: as its tensor that forward needs first, if it needs them in the order `used`.
+pub fn urgency(buckets: &[Vec<TensorId>], used: &[TensorId]) -> Vec<u32> {
+    let mut place = vec![0; used.len()];
+    used.iter().enumerate().for_each(|(number, &tensor)| place[tensor] = number as u32);
+    let first = |bucket: &Vec<TensorId>| bucket.iter().map(|&tensor| place[tensor]).min().unwrap_or(0);
+    buckets.iter().map(first).collect()
 }

@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 
 use paceline_plan::{OperationNumber, Plan, Profile};
 
+use crate::workload::{Forward, Workload};
 use crate::{Dispatcher, ELEMENT_BYTES};
 
 /// Iterations that are played. The first begins with an empty network; from the second on all are alike.
-pub(crate) const ITERATIONS: usize = 3;
+const ITERATIONS: usize = 3;
 
 /// Seconds of one iteration among many, of workers that are all alike, on one channel that takes the operations in the
 /// order in which the plan's [`Dispatcher`] starts them, and `communication_s` seconds for each. The difference of the
@@ -17,55 +18,60 @@ pub(crate) const ITERATIONS: usize = 3;
 /// in its share of the optimiser's time; else everything waits for the last operation, and the result is that of
 /// [`formula::one_channel`](crate::formula::one_channel). The profile must pass its [`check`](Profile::check).
 pub fn steady_state_s(profile: &Profile, plan: &Plan, communication_s: &dyn Fn(u64) -> f64) -> f64 {
+    let workload = Workload::of_profile(profile);
+    played_s(&workload, &profile.ready_s(), &Forward::of_profile(profile), plan, communication_s)
+}
+
+/// The same for the orders and sizes of a workload, and these times of backward and forward.
+pub(crate) fn played_s(
+    workload: &Workload,
+    ready_s: &[f64],
+    forward: &Forward,
+    plan: &Plan,
+    communication_s: &dyn Fn(u64) -> f64,
+) -> f64 {
     let mut channel = Channel::new(plan, communication_s);
     let mut bucket_of = vec![0; plan.tensors()];
     for (number, bucket) in plan.buckets.iter().enumerate() {
         bucket.tensors.iter().for_each(|&tensor| bucket_of[tensor] = number);
     }
-    let final_step = last_steps(profile);
-    let update_share = profile.update_s / plan.elements().max(1) as f64;
-    let mut now = 0.0;
-    let mut ends = Vec::with_capacity(ITERATIONS);
-    for iteration in 0..ITERATIONS {
+    let update_share = forward.update_s / plan.elements().max(1) as f64;
+    let mut now: f64 = 0.0;
+    let mut ends = [0.0; ITERATIONS];
+    for (iteration, end) in ends.iter_mut().enumerate() {
         let arrived = iteration > 0;
         if arrived && !plan.forward_overlap {
             now = (0..plan.buckets.len()).map(|bucket| channel.arrival_s(bucket)).fold(now, f64::max);
-            now += profile.update_s;
+            now += forward.update_s;
         }
-        let mut updated = vec![!(arrived && plan.forward_overlap); plan.tensors()];
-        for step in &profile.forward {
-            if !std::mem::replace(&mut updated[step.tensor], true) {
-                now = now.max(channel.arrival_s(bucket_of[step.tensor]));
-                now += update_share * profile.tensors[step.tensor].elements as f64;
+        let mut done_s: f64 = 0.0;
+        for &tensor in &workload.used {
+            let needed_s = forward.needed_s[tensor].clamp(done_s, forward.total_s.max(done_s));
+            now += needed_s - std::mem::replace(&mut done_s, needed_s);
+            if arrived && plan.forward_overlap {
+                now = now.max(channel.arrival_s(bucket_of[tensor]));
+                now += update_share * workload.sizes[tensor] as f64;
             }
-            now += step.seconds;
         }
+        now += (forward.total_s - done_s).max(0.0);
         channel.dispatcher.begin();
-        for (index, step) in profile.backward.iter().enumerate() {
-            now += step.seconds;
-            if final_step[step.tensor] == index {
-                channel.advance(now);
-                channel.dispatcher.ready(step.tensor);
-                channel.start(now);
-            }
+        let began = now;
+        for &tensor in &workload.ready {
+            now = now.max(began + ready_s[tensor]);
+            channel.advance(now);
+            channel.dispatcher.ready(tensor);
+            channel.start(now);
         }
-        ends.push(now);
+        *end = now;
     }
     ends[ITERATIONS - 1] - ends[ITERATIONS - 2]
 }
 
-/// By tensor: the step of backward after which its gradient is final.
-fn last_steps(profile: &Profile) -> Vec<usize> {
-    let mut last = vec![0; profile.tensors.len()];
-    profile.backward.iter().enumerate().for_each(|(index, step)| last[step.tensor] = index);
-    last
-}
-
 /// Carries one operation after the other.
-pub(crate) struct Channel<'a> {
+struct Channel<'a> {
     communication_s: &'a dyn Fn(u64) -> f64,
     bytes: Vec<u64>,
-    pub(crate) dispatcher: Dispatcher,
+    dispatcher: Dispatcher,
     /// Started, behind the one that is under way.
     queue: VecDeque<OperationNumber>,
     /// Under way, and when it ends.
@@ -75,7 +81,7 @@ pub(crate) struct Channel<'a> {
 }
 
 impl<'a> Channel<'a> {
-    pub(crate) fn new(plan: &Plan, communication_s: &'a dyn Fn(u64) -> f64) -> Self {
+    fn new(plan: &Plan, communication_s: &'a dyn Fn(u64) -> f64) -> Self {
         Channel {
             communication_s,
             bytes: plan.partitions().map(|(_, part)| part.elements.len() as u64 * ELEMENT_BYTES).collect(),
@@ -87,7 +93,7 @@ impl<'a> Channel<'a> {
     }
 
     /// Lets operations start, and the first of them set off if nothing is under way.
-    pub(crate) fn start(&mut self, now: f64) {
+    fn start(&mut self, now: f64) {
         self.queue.extend(std::iter::from_fn(|| self.dispatcher.next()));
         if self.current.is_none() {
             let next = self.queue.pop_front();
@@ -96,7 +102,7 @@ impl<'a> Channel<'a> {
     }
 
     /// Lets everything happen that happens until then.
-    pub(crate) fn advance(&mut self, until: f64) {
+    fn advance(&mut self, until: f64) {
         while let Some((operation, end)) = self.current.filter(|&(_, end)| end <= until) {
             self.current = None;
             if let Some(bucket) = self.dispatcher.finished(operation) {
@@ -107,7 +113,7 @@ impl<'a> Channel<'a> {
     }
 
     /// When a bucket of the last iteration arrives, or did.
-    pub(crate) fn arrival_s(&mut self, bucket: usize) -> f64 {
+    fn arrival_s(&mut self, bucket: usize) -> f64 {
         while !self.dispatcher.has_arrived(bucket) {
             let Some((_, end)) = self.current else { break };
             self.advance(end);

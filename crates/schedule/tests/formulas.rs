@@ -26,6 +26,7 @@ fn profile(layers: &[(usize, f64, f64)], update_s: f64) -> Profile {
         update_s,
         uncertainty: None,
         memory: None,
+        epoch_samples: None,
     };
     profile.check().expect("a profile");
     profile

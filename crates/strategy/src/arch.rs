@@ -17,6 +17,12 @@ pub struct Servers {
     pub apply: bool,
 }
 
+impl Servers {
+    /// Where servers cut unless a strategy says otherwise: as BytePS and the study (`BYTEPS_PARTITION_BYTES`). The grammar's
+    /// default.
+    pub const PARTITION_BYTES: u64 = 4_096_000;
+}
+
 /// What Horovod took to start an all-reduce in the study, nearly independent of the network: workers, and nanoseconds.
 /// Derived from its published throughputs, under the assumption that backward is two thirds of computation.
 const STUDY_START_UP: [(f64, f64); 4] = [(4.0, 190_000.0), (8.0, 250_000.0), (16.0, 350_000.0), (32.0, 460_000.0)];
@@ -97,12 +103,21 @@ fn study_start_up(workers: usize) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use crate::Registry;
+    use crate::{Call, Registry};
 
     use super::*;
 
     fn parse(text: &str) -> Strategy {
         Registry::built_in().parse(text).unwrap()
+    }
+
+    #[test]
+    fn calls_are_what_the_grammar_reads() {
+        assert_eq!(parse("arch=ps:4").arch, Call::servers(4, false));
+        assert_eq!(parse("arch=ps:2:dedicated").arch, Call::servers(2, true));
+        assert_eq!(parse("arch=a2a").arch, Call::all_to_all("auto"));
+        assert_eq!(parse("arch=a2a:ring").arch, Call::all_to_all("ring"));
+        assert_eq!(parse("wfbp-a2a").schedule, Call::named("wfbp"));
     }
 
     #[test]

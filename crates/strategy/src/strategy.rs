@@ -2,7 +2,7 @@ use std::fmt;
 use std::slice;
 use std::time::Duration;
 
-use crate::{Registry, Value};
+use crate::{Registry, Servers, Value};
 
 /// One dimension of the taxonomy. What the five values together say is a [`Strategy`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -124,6 +124,25 @@ pub struct Call {
 }
 
 impl Call {
+    /// A method without arguments: `wfbp`.
+    pub fn named(name: &str) -> Call {
+        Call { name: name.to_owned(), arguments: Vec::new() }
+    }
+
+    /// The arch `a2a:ALGORITHM`; `auto` is whichever is the cheapest for each operation.
+    pub fn all_to_all(algorithm: &str) -> Call {
+        Call { name: "a2a".to_owned(), arguments: vec![Value::Name(algorithm.to_owned())] }
+    }
+
+    /// The arch `ps:SHARDS`: servers that add up, on hosts of their own (`dedicated`) or beside the workers, and cut where the
+    /// grammar's default does.
+    pub fn servers(shards: u64, dedicated: bool) -> Call {
+        let names = [if dedicated { "dedicated" } else { "colocated" }, "aggregate"];
+        let numbers = [Value::Count(shards), Value::Bytes(Servers::PARTITION_BYTES)];
+        let names = names.map(|name| Value::Name(name.to_owned()));
+        Call { name: "ps".to_owned(), arguments: numbers.into_iter().chain(names).collect() }
+    }
+
     /// The argument at `index` as a number: of bytes, or of whatever the parameter counts. `None` if it is missing or
     /// no whole number.
     pub fn number(&self, index: usize) -> Option<u64> {

@@ -13,7 +13,7 @@ mod places;
 mod release;
 mod start_up;
 
-pub(crate) use carrier::Carrier;
+pub(crate) use carrier::{Carrier, Travelling};
 pub(crate) use start_up::NotedStartUp;
 
 use crate::backend::{GradientSink, SinkClosed};

@@ -218,6 +218,7 @@ impl Reading {
             update_s,
             uncertainty: Some(relative_half_width(&seconds)).filter(|share| share.is_finite()),
             memory: None,
+            epoch_samples: None,
         }
     }
 }

@@ -39,6 +39,7 @@
 mod agreement;
 mod auto;
 mod backend;
+mod computed;
 mod data;
 mod dump;
 mod error;
@@ -73,13 +74,14 @@ mod update_rule;
 mod updates;
 mod worker;
 
-pub use auto::{Computed, Decision, calibrate, measured_profile};
+pub use auto::{Decision, calibrate};
 pub use backend::{
     Access, Activations, Backend, BackendError, Bert, BertSettings, Buffers, CandleBackend, Cnn, Evaluation,
     ForwardGate, GradientSink, Initial, Lend, Mlp, Model, ModelName, Normalise, OpenGate, Parameters, ResNet20,
     ResNet50, ResNet50Settings, SharedSink, SinkClosed, Slot, TensorInfo, TensorSpec, TransformerLm,
     TransformerSettings, UnknownModel,
 };
+pub use computed::{Computed, measured_profile};
 pub use data::{
     Batch, CLASSES, DEBIAN_FASHION_MNIST, Data, DataError, DataSource, Dataset, Form, Images, Inputs, Sharding,
     Synthetic, Text, UnknownSource,
@@ -90,8 +92,8 @@ pub use executed::{AllReduce, ExecutedPlans, PlanFileError, Stage};
 pub use kineto::{TraceError, TraceOptions, TracedProfile, profile_of_trace, read_trace};
 pub use learning_rate::{LearningRate, LearningRateSchedule, ScheduleTextError};
 pub use measure::{
-    CellRun, CommunicationCost, FormulaInputs, Lateness, Length, MeasureOptions, RECORDED_ITERATIONS, Subject, measure,
-    student_t_975,
+    CellRun, CommunicationCost, FormulaInputs, InFlight, Lateness, Length, MeasureOptions, RECORDED_ITERATIONS,
+    Subject, measure, student_t_975,
 };
 pub use memory::{
     MemoryError, MemoryEstimate, ShardsHere, available_memory, memory_estimate, memory_need, memory_of_parameters,

@@ -12,6 +12,7 @@ mod lanes;
 mod record;
 mod statistics;
 mod summary;
+mod together;
 
 pub use conduct::{Subject, measure};
 pub(crate) use cost::{communication_cost, communication_cost_again};
@@ -145,7 +146,7 @@ pub struct CellRun {
     pub links: Option<LinkCosts>,
     /// Iterations before the measured ones.
     pub warm_up: usize,
-    /// Seconds of each measured iteration; the maximum over the workers.
+    /// Seconds of each measured iteration: between the moments at which the slowest worker has ended two of them.
     pub iteration_s: Vec<f64>,
     /// The 95 % interval became narrow enough; true where it was not asked for.
     pub confident: bool,
@@ -186,6 +187,10 @@ pub struct FormulaInputs {
     pub elements: Vec<usize>,
     /// What an operation costs that has the network for itself; none for a single worker.
     pub communication: Option<CommunicationCost>,
+    /// Seconds of forward and backward where all workers compute at once and nobody communicates: of the slowest one, the mean
+    /// over a few passes before any iteration. None of a replay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pass_s: Option<f64>,
 }
 
 /// What an operation costs that has the network for itself: alpha + beta · bytes, fitted to measured calls.
@@ -197,6 +202,20 @@ pub struct CommunicationCost {
     pub beta_s_per_byte: f64,
     /// What was measured, by size: bytes and seconds, the median of a few calls, each as long as the slowest worker's.
     pub points: Vec<(u64, f64)>,
+    /// What several take at once. None: that was not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_flight: Option<InFlight>,
+}
+
+/// Operations of one size that were started at once.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct InFlight {
+    /// How many.
+    pub operations: usize,
+    /// Bytes of each.
+    pub bytes: u64,
+    /// Seconds until all have ended, as of `points`.
+    pub seconds: f64,
 }
 
 /// How well the processors kept up with a replay: its sleeps end later than the profile says when they are busy, and
@@ -215,6 +234,22 @@ pub struct Lateness {
 }
 
 impl CommunicationCost {
+    /// Of operations that were measured by size, and nothing else.
+    pub fn of_points(points: Vec<(u64, f64)>) -> CommunicationCost {
+        let (alpha_s, beta_s_per_byte) = fit(&points);
+        CommunicationCost { alpha_s, beta_s_per_byte, points, in_flight: None }
+    }
+
+    /// Seconds of its own for which each of several operations occupies the network, and the bytes of one: what many take longer
+    /// than one. Not more than one takes by itself. None: it was not measured, or makes no sense.
+    pub fn occupied_s(&self) -> Option<(u64, f64)> {
+        let InFlight { operations, bytes, seconds } = self.in_flight?;
+        let alone_s = self.points.iter().find(|(size, _)| *size == bytes)?.1;
+        let more_s = (seconds - alone_s) / operations.checked_sub(1).filter(|more| *more > 0)? as f64;
+        // Several are not faster than one of them.
+        (more_s > 0.0).then(|| (bytes, more_s.min(alone_s)))
+    }
+
     /// What an operation of so many bytes costs: between measured points on the line through them, beyond the last one
     /// with the slope of the fit.
     pub fn seconds(&self, bytes: u64) -> f64 {
@@ -235,6 +270,7 @@ impl CommunicationCost {
             alpha_s: self.alpha_s / dilate,
             beta_s_per_byte: self.beta_s_per_byte / dilate,
             points: self.points.iter().map(|&(bytes, seconds)| (bytes, seconds / dilate)).collect(),
+            in_flight: self.in_flight.map(|all| InFlight { seconds: all.seconds / dilate, ..all }),
         }
     }
 }

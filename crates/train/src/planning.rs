@@ -42,17 +42,18 @@ impl Planning<'_> {
     /// Plans. A schedule that wants times which were not measured is planned as wait-free backpropagation, as the plan's
     /// strategy says, and false stands beside it: plan again when they are.
     pub(crate) fn first(&self, known: &Known, cost: Option<&CommunicationCost>) -> Result<(Plan, bool), TrainError> {
-        let planned = match self.plan(self.strategy, known, cost) {
-            Err(ScheduleError::NotMeasured { .. }) if self.strategy.servers_apply() => {
-                return Err(TrainError::Options(format!(
-                    "schedule={} plans again from what it has measured, and servers that have the optimiser (arch={}) \
-                     would lose its state then; choose the mode aggregate, or another schedule",
-                    self.strategy.schedule, self.strategy.arch
-                )));
-            }
+        let planned = self.plan(self.strategy, known, cost);
+        let again = self.strategy.is_open() || matches!(planned, Err(ScheduleError::NotMeasured { .. }));
+        if again && self.strategy.servers_apply() {
+            return Err(TrainError::Options(format!(
+                "schedule={} plans again from what it has measured, and servers that have the optimiser (arch={}) \
+                 would lose its state then; choose the mode aggregate, or another schedule",
+                self.strategy.schedule, self.strategy.arch
+            )));
+        }
+        let planned = match planned {
             Err(ScheduleError::NotMeasured { .. }) => {
-                let schedule = Call { name: "wfbp".into(), arguments: Vec::new() };
-                let wait_free = Strategy { schedule, ..self.strategy.clone() };
+                let wait_free = Strategy { schedule: Call::named("wfbp"), ..self.strategy.clone() };
                 (self.plan(&wait_free, known, cost)?, false)
             }
             plan => (plan?, true),

@@ -109,7 +109,14 @@ impl ProfileOptions {
 }
 
 /// Where gradients lie until the optimiser takes them.
-struct Arena(Vec<Vec<f32>>);
+pub(crate) struct Arena(Vec<Vec<f32>>);
+
+impl Arena {
+    /// For tensors of so many elements.
+    pub(crate) fn of(sizes: &[usize]) -> Arena {
+        Arena(sizes.iter().map(|&elements| vec![0.0; elements]).collect())
+    }
+}
 
 impl GradientSink for Arena {
     fn ready(&mut self, parameter: TensorId, gradient: Option<&[f32]>) -> Result<(), SinkClosed> {
@@ -140,7 +147,7 @@ struct Profiler<'a> {
 impl<'a> Profiler<'a> {
     fn new(backend: &'a mut dyn Backend, options: &'a ProfileOptions) -> Self {
         let sizes: Vec<usize> = backend.parameters().iter().map(TensorInfo::elements).collect();
-        let arena = Arc::new(Mutex::new(Arena(sizes.iter().map(|&elements| vec![0.0; elements]).collect())));
+        let arena = Arc::new(Mutex::new(Arena::of(&sizes)));
         let optimizer = options.optimizer.build(sizes.into_iter());
         Profiler { backend, options, arena, optimizer, updates: 0 }
     }
@@ -253,6 +260,7 @@ fn profile(
         update_s: typical.update_s,
         uncertainty: Some(relative_half_width(&seconds)).filter(|share| share.is_finite()),
         memory: None,
+        epoch_samples: None,
     })
 }
 
@@ -278,6 +286,7 @@ mod tests {
             update_s: 0.0,
             uncertainty: None,
             memory: None,
+            epoch_samples: None,
         }
     }
 

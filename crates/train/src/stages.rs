@@ -7,14 +7,12 @@ use paceline_comm::{CallOptions, Reduction};
 use paceline_plan::Plan;
 use paceline_strategy::Strategy;
 
-use crate::auto::{
-    Choosing, Chosen, Computed, Course, Decision, Decisions, Experience, Judgement, Predicted, WINDOW, Watch,
-    measured_profile,
-};
+use crate::auto::{Choosing, Chosen, Course, Decision, History, Judgement, Predicted, WINDOW, Watch};
+use crate::computed::{Computed, measured_profile};
 use crate::error::{TrainError, WhileTraining};
 use crate::exchange::{Carrier, Exchange, Handicap};
 use crate::executed::{AllReduce, ExecutedPlans, Stage};
-use crate::measure::{communication_cost, relative_half_width};
+use crate::measure::communication_cost;
 use crate::on_server::Specification;
 use crate::options::{BatchSize, TrainOptions};
 use crate::peers::Peers;
@@ -39,13 +37,8 @@ pub(crate) struct Stages<'a> {
     plan: Plan,
     executed: Vec<Stage>,
     next: Next,
-    decisions: Decisions,
-    /// What plans have taken.
-    experience: Experience,
-    /// Seconds of the last updates.
-    window: Vec<f64>,
-    /// How often something was chosen.
-    rounds: u32,
+    /// Of what is chosen.
+    history: History,
 }
 
 enum Next {
@@ -114,10 +107,7 @@ impl<'a> Stages<'a> {
             plan,
             executed: Vec::new(),
             next,
-            decisions: Decisions::default(),
-            experience: Experience::default(),
-            window: Vec::new(),
-            rounds: 0,
+            history: History::default(),
         };
         Ok((stages, exchange))
     }
@@ -127,7 +117,7 @@ impl<'a> Stages<'a> {
         let iteration = worker.iteration();
         if matches!(self.next, Next::Measured | Next::Chosen) && iteration == MEASURING_WARM_UP {
             let _ = worker.take_phases();
-            self.window.clear();
+            let _ = self.history.end_window();
         }
         let first = self.executed.is_empty();
         if !first && self.boundary() != Some(iteration) {
@@ -143,18 +133,18 @@ impl<'a> Stages<'a> {
     /// After each update: how long it has taken.
     pub(crate) fn note(&mut self, update: Duration) {
         if matches!(self.next, Next::Chosen | Next::Watched { .. }) {
-            self.window.push(update.as_secs_f64());
+            self.history.note(update);
         }
     }
 
     /// What was decided since this was last asked.
     pub(crate) fn news(&mut self) -> &[Decision] {
-        self.decisions.news()
+        self.history.decisions.news()
     }
 
     /// What was decided, and whether it came true.
     pub(crate) fn decisions(&self) -> &[Decision] {
-        self.decisions.all()
+        self.history.decisions.all()
     }
 
     /// The plan that is carried out, or will be first.
@@ -240,12 +230,12 @@ impl<'a> Stages<'a> {
         };
         let (watch, changed) = match watch {
             None => {
-                self.experience.measured(&self.plan, measured_s);
+                self.history.experience.measured(&self.plan, measured_s);
                 let (expected_s, changed) = self.choose(worker, None, uncertain)?;
                 (Watch::new(expected_s), changed)
             }
             Some(mut watch) => {
-                self.decisions.measured(measured_s);
+                self.history.decisions.measured(measured_s);
                 let changed = match watch.judge(measured_s) {
                     Judgement::GoOn => {
                         // What is planned from next time is measured from here on.
@@ -253,16 +243,18 @@ impl<'a> Stages<'a> {
                         false
                     }
                     Judgement::PlanAgain => {
-                        self.experience.measured(&self.plan, measured_s);
+                        self.history.experience.measured(&self.plan, measured_s);
                         let (expected_s, changed) = self.choose(worker, Some(measured_s), uncertain)?;
-                        watch.expect(expected_s, self.experience.best_other_s(&self.plan));
+                        watch.expect(expected_s, self.history.experience.best_other_s(&self.plan));
                         changed
                     }
                 };
                 (watch, changed)
             }
         };
-        self.next = Next::Watched { watch, iteration: iteration + WINDOW };
+        // Servers are told of iterations beforehand.
+        let windows = if self.plan.shards > 0 { watch.windows() } else { 1 };
+        self.next = Next::Watched { watch, iteration: iteration + windows * WINDOW };
         Ok(changed)
     }
 
@@ -273,10 +265,7 @@ impl<'a> Stages<'a> {
         if self.plan.shards > 0 {
             worker.wait_for_all()?;
         }
-        self.window.sort_by(f64::total_cmp);
-        let middle = self.window.get(self.window.len() / 2).copied().unwrap_or(0.0);
-        let mut values = [middle, relative_half_width(&self.window)];
-        self.window.clear();
+        let mut values = self.history.end_window();
         let reduced = self.peers.workers().all_reduce(&mut values, Reduction::Max, &CallOptions::default());
         reduced.while_training("comparing iterations with their prediction")?;
         Ok((values[0], values[1]))
@@ -290,19 +279,19 @@ impl<'a> Stages<'a> {
         measured_s: Option<f64>,
         uncertain: f64,
     ) -> Result<(f64, bool), TrainError> {
-        let (iteration, tried) = (worker.iteration(), self.experience.plans());
+        let (iteration, tried) = (worker.iteration(), self.history.experience.plans());
         let chosen = match (self.search(worker, &tried, uncertain)?, measured_s) {
             (Ok(chosen), _) => chosen,
             (Err(reason), None) => return Err(TrainError::Options(reason)),
             // What runs, runs.
             (Err(reason), Some(measured_s)) => {
-                self.decisions.keep(iteration, measured_s, reason);
+                self.history.decisions.keep(iteration, measured_s, reason);
                 return Ok((measured_s, false));
             }
         };
         let seconds: Vec<Option<f64>> = chosen.tried.iter().map(|tried| Some(tried.as_ref()?.seconds)).collect();
         let found_s = chosen.predicted.seconds;
-        let course = self.experience.course(&self.plan, &seconds, &chosen.plan, found_s);
+        let course = self.history.experience.course(&self.plan, &seconds, &chosen.plan, found_s);
         let (plan, predicted, expected_s, reasons) = match (measured_s, course) {
             // The first plan was not chosen, and its few iterations say little.
             (None, _) => (Some(chosen.plan.clone()), Some(chosen.predicted), found_s, chosen.why()),
@@ -314,7 +303,7 @@ impl<'a> Stages<'a> {
                 (Some(tried[place].clone()), chosen.tried[place], expected_s, [reasons, chosen.doubts.clone()].concat())
             }
             (Some(measured_s), Course::Stay) => {
-                let place = self.experience.place(&self.plan);
+                let place = self.history.experience.place(&self.plan);
                 let predicted = place.and_then(|place| chosen.tried[place]);
                 (None, predicted, measured_s, why_stay(&self.plan, &chosen))
             }
@@ -326,7 +315,7 @@ impl<'a> Stages<'a> {
         // What cannot be predicted is expected all the same.
         let exactly = Predicted { seconds: expected_s, low_s: expected_s, high_s: expected_s };
         let predicted = (predicted.unwrap_or(exactly), expected_s);
-        self.decisions.add(Decision::of(iteration, &self.plan, changed, predicted, reasons));
+        self.history.decisions.add(Decision::of(iteration, &self.plan, changed, predicted, reasons));
         Ok((expected_s, changed))
     }
 
@@ -345,6 +334,7 @@ impl<'a> Stages<'a> {
             BatchSize::Global(samples) => samples / self.peers.workers().world_size(),
         };
         let profile = measured_profile(self.options.model_name(), samples, &computed, uncertain);
+        let round = self.history.next_round();
         let choosing = Choosing {
             strategy: &self.strategy,
             schedulers: &self.options.schedulers,
@@ -352,8 +342,7 @@ impl<'a> Stages<'a> {
             may_overlap: self.options.clip_norm.is_none(),
             start_up: self.planning().start_up(),
         };
-        self.rounds += 1;
-        let chosen = choosing.choose(&profile, tried, self.rounds)?;
+        let chosen = choosing.choose(&profile, tried, round)?;
         // Only the last pass of an update communicates.
         let passes_s = (self.options.accumulate - 1) as f64 * (profile.forward_s() + profile.backward_s());
         Ok(chosen.map(|chosen| chosen.plus_passes(passes_s)))

@@ -27,6 +27,7 @@ fn profile() -> Profile {
         update_s: 0.000_1,
         uncertainty: None,
         memory: None,
+        epoch_samples: None,
     }
 }
 
@@ -47,8 +48,8 @@ fn check_replayed(run: &CellRun, workers: usize, shards: usize) {
     assert_eq!((run.warm_up, run.iteration_s.len(), run.confident), (2, 6, true));
     let compute_s = 5.0 * 0.000_6 + 0.000_1;
     assert!(run.iteration_s.iter().sum::<f64>() > 6.0 * compute_s - 1e-6, "{:?}", run.iteration_s);
-    // A worker computes or waits; the fastest one does so for less time than the slowest.
-    assert!((run.mean_iteration_s() - run.compute_s - run.exposed_communication_s) > -1e-9);
+    // A worker computes or waits, on average for as long as the slowest takes, but for how far apart they begin and end.
+    assert!(run.mean_iteration_s() > 0.5 * (run.compute_s + run.exposed_communication_s));
     let ready = &run.inputs.ready_s;
     // Backward may have begun late; the clock does not wait for it.
     assert!(ready[3] < ready[2] && ready[2] < ready[1] && ready[1] < ready[0], "{ready:?}");
@@ -172,6 +173,11 @@ fn check_real(strategy: &str, shards: usize) {
     assert_eq!((run.model.as_str(), run.parameters, run.iteration_s.len()), ("mlp", 101_770, 6));
     assert!(run.replayed.is_none() && run.lateness.is_none());
     assert!(run.compute_s > 0.0 && run.exposed_communication_s > 0.0 && run.inputs.update_s > 0.0);
+    // Before any iteration it was measured what computing together takes, and what operations take that are in flight together.
+    assert!(run.inputs.pass_s.is_some_and(|seconds| seconds > 0.0));
+    let cost = run.inputs.communication.as_ref().unwrap();
+    assert!(cost.in_flight.is_some_and(|all| all.operations == 8 && all.seconds > 0.0), "{cost:?}");
+    assert!(cost.occupied_s().is_some_and(|(bytes, seconds)| bytes == 4096 && seconds <= cost.points[0].1), "{cost:?}");
     // The last layer's gradients come first.
     assert!(run.inputs.ready_s[3] <= run.inputs.ready_s[0] && run.inputs.ready_s[0] <= run.inputs.backward_s);
 }
@@ -185,6 +191,9 @@ fn senseless_options_are_refused() {
     assert!(refused(MeasureOptions { dilate: 0.5, ..options("wfbp-a2a") }).contains("dilate 0.5"));
     assert!(refused(MeasureOptions { local_batch: 0, ..options("wfbp-a2a") }).contains("local batch"));
     assert!(refused(options("wfbp-a2b")).contains("wfbp-a2a"));
+    // A schedule that is planned again would lose the servers' optimiser, however much of it a replay knows beforehand.
+    let open = refused(options("schedule=auto,arch=ps:1:apply"));
+    assert!(open.contains("plans again") && open.contains("aggregate"), "{open}");
     let mut wrong = profile();
     wrong.backward.pop();
     wrong.backward.remove(3);

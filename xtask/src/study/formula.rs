@@ -76,12 +76,13 @@ mod tests {
             update_s: 0.5,
             uncertainty: None,
             memory: None,
+            epoch_samples: None,
         }
     }
 
     /// The first gradient was announced late by half a second.
     fn inputs(alpha_s: f64, beta_s_per_byte: f64) -> Inputs {
-        let communication = Some(Communication { alpha_s, beta_s_per_byte, points: Vec::new() });
+        let communication = Some(Communication { alpha_s, beta_s_per_byte, points: Vec::new(), in_flight: None });
         Inputs { forward_s: 2.0, backward_s: 4.0, update_s: 0.5, ready_s: vec![4.0, 2.5], communication }
     }
 

@@ -1,5 +1,6 @@
 //! One run of one cell as a world of ours gives it: the part of it that is judged here.
 
+use paceline_cli::worlds::InFlight;
 use paceline_plan::{LinkCosts, Plan};
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +14,7 @@ pub struct Measured {
     pub strategy: String,
     /// Under which the counted iterations ran.
     pub plan: Plan,
-    /// Seconds of each counted iteration, the maximum over the workers.
+    /// Seconds of each counted iteration, from one end of the slowest worker's to the next.
     pub iteration_s: Vec<f64>,
     /// Seconds of computation in an iteration.
     pub compute_s: f64,
@@ -61,6 +62,9 @@ pub struct Communication {
     /// Bytes and seconds: what was measured.
     #[serde(default)]
     pub points: Vec<(u64, f64)>,
+    /// What several took at once, if that was measured.
+    #[serde(default)]
+    pub in_flight: Option<InFlight>,
 }
 
 /// How late the replay's sleeps ended.
@@ -121,7 +125,7 @@ impl Inputs {
     pub fn without_start_up(&self) -> Inputs {
         let bytes_only = |communication: &Communication| {
             let (_, beta_s_per_byte) = communication.line();
-            Communication { alpha_s: 0.0, beta_s_per_byte, points: Vec::new() }
+            Communication { alpha_s: 0.0, beta_s_per_byte, points: Vec::new(), in_flight: None }
         };
         Inputs { communication: self.communication.as_ref().map(bytes_only), ..self.clone() }
     }
@@ -251,7 +255,7 @@ mod tests {
     fn a_full_bucket_of_the_shaper_does_not_make_bytes_cheaper() {
         let alone = |bytes: u64| (bytes, 1e-3 + 1e-8 * bytes.saturating_sub(100_000) as f64);
         let points = vec![alone(10_000), alone(1_000_000), alone(10_000_000)];
-        let communication = Communication { alpha_s: 0.0, beta_s_per_byte: 1e-9, points };
+        let communication = Communication { alpha_s: 0.0, beta_s_per_byte: 1e-9, points, in_flight: None };
         let (alpha_s, beta_s_per_byte) = communication.line();
         assert!(
             (alpha_s - 0.9e-3).abs() < 1e-9 && (beta_s_per_byte - 1e-8).abs() < 1e-14,

@@ -95,6 +95,7 @@ fn profile(model: &str, tensors: Vec<ProfileTensor>, backward_s: f64) -> Profile
         update_s: whole_ns(UPDATE_SHARE * backward_s),
         uncertainty: None,
         memory: None,
+        epoch_samples: None,
         tensors,
     }
 }

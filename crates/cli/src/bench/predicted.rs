@@ -39,7 +39,7 @@ pub struct Predicted {
     pub exposed_communication_s: f64,
     /// What limits it, in words.
     pub bottleneck: String,
-    /// Where it leaves what was measured.
+    /// Where it leaves what was measured, or what was measured is not believed.
     pub extrapolated: Vec<String>,
 }
 
@@ -56,6 +56,12 @@ impl Predicted {
             bottleneck: prediction.bottleneck.to_string(),
             extrapolated: prediction.extrapolated.clone(),
         }
+    }
+
+    /// The same with further reasons not to trust it.
+    pub fn doubting(mut self, doubts: Vec<String>) -> Predicted {
+        self.extrapolated.extend(doubts);
+        self
     }
 }
 

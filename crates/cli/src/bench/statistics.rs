@@ -29,6 +29,11 @@ impl Estimate {
         let half_width_95 = std.map(|std| student_t_975(runs - 1) * std / (runs as f64).sqrt());
         Some(Estimate { mean, std, median: median(values)?, half_width_95, runs })
     }
+
+    /// Half the width of the 95 % interval as a share of the mean; None of a single value.
+    pub fn relative_half_width(&self) -> Option<f64> {
+        self.half_width_95.map(|half| half / self.mean).filter(|share| share.is_finite())
+    }
 }
 
 /// The arithmetic mean; None of nothing.

@@ -29,10 +29,10 @@ pub struct Report {
     bottleneck_share: f64,
     /// Of `--what-if`: what the best strategy reaches without the changes.
     pub unchanged_samples_per_s: Option<f64>,
-    plain_samples_per_s: f64,
+    plain_samples_per_s: Option<f64>,
     alone_samples_per_s: f64,
     /// In words.
-    reasons: Vec<String>,
+    pub reasons: Vec<String>,
     effects: Vec<EffectRow>,
     /// Of each kind of arch and each schedule the best one, the best of all first.
     candidates: Vec<Row>,
@@ -40,7 +40,8 @@ pub struct Report {
     epoch_samples: Option<usize>,
     epoch_s: Option<f64>,
     epoch_price: Option<f64>,
-    ddp: DdpRow,
+    /// None: they cannot be predicted.
+    ddp: Option<DdpRow>,
     predictions: usize,
     elapsed_us: f64,
     /// What is beyond what was measured.
@@ -108,7 +109,7 @@ impl Report {
         question: &Question,
         answer: &Answer,
         explanation: &Explanation,
-        ddp: &DdpSettings,
+        ddp: Option<&DdpSettings>,
         epoch: &Epoch,
         top: usize,
         elapsed: Duration,
@@ -146,12 +147,7 @@ impl Report {
             epoch_samples: epoch.samples,
             epoch_s: epoch.seconds(best),
             epoch_price: epoch.price(question, best),
-            ddp: DdpRow {
-                settings: ddp.to_string(),
-                bucket_cap_mb: ddp.bucket_cap_mb,
-                comm_hook: ddp.comm_hook,
-                predicted_samples_per_s: ddp.prediction.samples_per_s,
-            },
+            ddp: ddp.map(DdpRow::of),
             predictions: answer.predictions,
             elapsed_us: elapsed.as_secs_f64() * 1e6,
             extrapolated: best.prediction.extrapolated.clone(),
@@ -217,6 +213,17 @@ impl Row {
     }
 }
 
+impl DdpRow {
+    fn of(ddp: &DdpSettings) -> DdpRow {
+        DdpRow {
+            settings: ddp.to_string(),
+            bucket_cap_mb: ddp.bucket_cap_mb,
+            comm_hook: ddp.comm_hook,
+            predicted_samples_per_s: ddp.prediction.samples_per_s,
+        }
+    }
+}
+
 impl EffectRow {
     fn of(effect: &Effect) -> EffectRow {
         let Effect { change, samples_per_s, gain, extrapolated } = effect;
@@ -265,9 +272,10 @@ impl fmt::Display for Report {
         if self.candidates.len() < 2 {
             writeln!(f, "  none")?;
         }
-        let hook = self.ddp.comm_hook.map_or("no communication hook", |_| "that hook");
-        writeln!(f, "\nWith PyTorch, what comes closest ({hook}):\n  {}", self.ddp.settings)?;
-        writeln!(f, "  {:.1} samples/s, if its all-reduce is as fast as this one", self.ddp.predicted_samples_per_s)
+        let Some(ddp) = &self.ddp else { return Ok(()) };
+        let hook = ddp.comm_hook.map_or("no communication hook", |_| "that hook");
+        writeln!(f, "\nWith PyTorch, what comes closest ({hook}):\n  {}", ddp.settings)?;
+        writeln!(f, "  {:.1} samples/s, if its all-reduce is as fast as this one", ddp.predicted_samples_per_s)
     }
 }
 

@@ -79,7 +79,12 @@ impl ServerCosts {
             bus_s: if gathers { local } else { 0.0 },
             bus_s_per_byte: factor * costs.within.beta + if between { copy } else { 0.0 },
             within_beta: costs.within.beta,
-            partition_s: if between { constants.partition_s.value } else { 0.0 },
+            partition_s: match (between, gathers) {
+                (true, _) => constants.partition_s.value,
+                (false, true) => 0.0,
+                // On one host workers push to ranks beside them.
+                (false, false) => local,
+            },
             link,
             combine_s_per_byte: (contributions - 1.0) * constants.combine_s_per_byte.value,
             apply_s_per_byte: if servers.apply { update_s_per_byte } else { 0.0 },

@@ -84,9 +84,25 @@ pub fn operation_alone_s(
     strategy: &Strategy,
     bytes: u64,
 ) -> Result<f64, PredictError> {
+    operations_alone_s(cluster, profile, workers, strategy, bytes, 1)
+}
+
+/// The same for so many operations that are ready at once, dealt out to the shards in turn: until the last one's sum has
+/// arrived. What it takes longer than a single one is what the others occupy, and not what each of them takes.
+///
+/// # Errors
+/// As [`estimate_plan`].
+pub fn operations_alone_s(
+    cluster: &Cluster,
+    profile: &Profile,
+    workers: usize,
+    strategy: &Strategy,
+    bytes: u64,
+    operations: usize,
+) -> Result<f64, PredictError> {
     let servers = strategy.servers(workers, cluster.hosts_of(workers));
     let way = Way { strategy: strategy.clone(), shards: servers.map_or(0, |servers| servers.shards) };
-    let (alone, plan) = operations_alone(profile, &way, 1, (bytes / 4).max(1) as usize);
+    let (alone, plan) = operations_alone(profile, &way, operations.max(1), (bytes / 4).max(1) as usize);
     let job = Job { cluster, profile: &alone, strategy, workers, local_batch: None };
     Ok(estimate_plan(&job, &plan)?.iteration_s)
 }

@@ -5,8 +5,8 @@ use std::fmt;
 use paceline_plan::Profile;
 use paceline_strategy::{Call, Strategy, Value};
 
-use super::{Answer, Question, SearchError, Space, search};
-use crate::Prediction;
+use super::{Answer, Question};
+use crate::{Job, PredictError, Prediction, estimate};
 
 /// Settings of PyTorch's `DistributedDataParallel`.
 #[derive(Clone, Debug)]
@@ -37,13 +37,13 @@ const HOOKS: [(&str, &str); 3] = [
 /// leaves the algorithm to its collective library.
 ///
 /// # Errors
-/// As [`search`].
-pub fn ddp_settings(question: &Question, answer: &Answer) -> Result<DdpSettings, SearchError> {
+/// It cannot be predicted.
+pub fn ddp_settings(question: &Question, answer: &Answer) -> Result<DdpSettings, PredictError> {
     let best = answer.best();
     let profile = question.profile.for_batch(best.local_batch);
     let compress = &question.space.strategy.compress;
     let comm_hook = compress.first().and_then(|stage| HOOKS.iter().find(|(name, _)| *name == stage.name));
-    let with = |bucket_cap_mb: Option<u64>| -> Result<DdpSettings, SearchError> {
+    let with = |bucket_cap_mb: Option<u64>| -> Result<DdpSettings, PredictError> {
         let prediction = under(question, &profile, bucket_cap_mb, 1)?;
         Ok(DdpSettings { bucket_cap_mb, comm_hook: comm_hook.map(|(_, hook)| *hook), prediction })
     };
@@ -88,19 +88,18 @@ fn under(
     profile: &Profile,
     bucket_cap_mb: Option<u64>,
     shorter: u64,
-) -> Result<Prediction, SearchError> {
+) -> Result<Prediction, PredictError> {
     let schedule = match bucket_cap_mb {
         None => [25 << 20, 1 << 20].map(|bytes| Value::Bytes(bytes / shorter)).to_vec(),
         Some(mib) => vec![Value::Bytes((mib << 20) / shorter)],
     };
     let strategy = Strategy {
-        schedule: Call { name: "fusion".to_owned(), arguments: schedule },
-        arch: Call { name: "a2a".to_owned(), arguments: vec![Value::Name("auto".to_owned())] },
+        schedule: Call { arguments: schedule, ..Call::named("fusion") },
+        arch: Call::all_to_all("auto"),
         ..question.space.strategy.clone()
     };
-    let space = Space { strategy, local_batches: Vec::new(), intervals: 0, ..question.space.clone() };
-    let answer = search(&Question { profile, space: &space, ..*question })?;
-    Ok(answer.best().prediction.clone())
+    let Question { cluster, workers, .. } = *question;
+    estimate(&Job { cluster, profile, strategy: &strategy, workers, local_batch: None })
 }
 
 /// As one would write it.

@@ -7,7 +7,7 @@ use paceline_strategy::{Call, Strategy, Value};
 
 use super::what_if::quicken_between_hosts;
 use super::{Answer, Candidate, Change, Question, SearchError, Space, apply_changes, search};
-use crate::{Prediction, published_intensity};
+use crate::{Job, PredictError, Prediction, estimate, published_intensity};
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +51,8 @@ pub struct Explanation {
     pub bottleneck: String,
     /// That share.
     pub bottleneck_share: f64,
-    /// The throughput of one bucket after backward, all-to-all.
-    pub plain_samples_per_s: f64,
+    /// The throughput of one bucket after backward, all-to-all. None: it cannot be predicted.
+    pub plain_samples_per_s: Option<f64>,
     /// The throughput of a worker alone.
     pub alone_samples_per_s: f64,
     /// What would bring how much; the most first.
@@ -64,23 +64,21 @@ pub struct Explanation {
 /// Less than this share is no difference: about what the predictions themselves are off by.
 const INDIFFERENT: f64 = 0.01;
 
-/// Explains an answer.
+/// Explains an answer. What cannot be predicted is left out.
 ///
 /// Costs a search without improvement for each of about six changes and of some smaller numbers of workers, on the answer's
 /// way and the plain one; and one of everything if the question does not leave everything open.
-///
-/// # Errors
-/// As [`search`]; changes that cannot be predicted are left out.
-pub fn explain(question: &Question, answer: &Answer) -> Result<Explanation, SearchError> {
+pub fn explain(question: &Question, answer: &Answer) -> Explanation {
     let best = answer.best();
     let (prediction, profile) = (&best.prediction, question.profile.for_batch(best.local_batch));
-    let plain_samples_per_s = plain(question, &profile)?;
+    let plain_samples_per_s = plain(question, &profile).ok();
     let alone_s = profile.forward_s() + profile.backward_s() + profile.update_s;
     let alone_samples_per_s = if alone_s > 0.0 { best.local_batch as f64 / alone_s } else { f64::INFINITY };
     let compute_s = prediction.forward_s + prediction.backward_s + prediction.update_s;
     let mut asked = Asked { question, profile: &profile, best, alike_samples_per_s: prediction.samples_per_s };
     // Like is compared with like.
-    asked.alike_samples_per_s = asked.found(question.cluster, question.workers, &profile, None)?.samples_per_s;
+    let alike = asked.found(question.cluster, question.workers, &profile, None);
+    asked.alike_samples_per_s = alike.map_or(prediction.samples_per_s, |alike| alike.samples_per_s);
     let fewer = asked.fewer_workers(alone_samples_per_s);
     let mut effects = asked.effects();
     effects.sort_by(|one, other| other.gain.total_cmp(&one.gain));
@@ -88,14 +86,15 @@ pub fn explain(question: &Question, answer: &Answer) -> Result<Explanation, Sear
     // The most that fewer workers reach; of those that reach it the fewest.
     let most = fewer.iter().map(|(_, samples_per_s)| *samples_per_s).fold(enough, f64::max) * (1.0 - INDIFFERENT);
     let worth = |samples_per_s: f64| samples_per_s >= enough && samples_per_s >= most;
+    let as_good = |samples_per_s: f64| samples_per_s >= prediction.samples_per_s * (1.0 - INDIFFERENT);
     let verdict = match fewer.iter().find(|(_, samples_per_s)| worth(*samples_per_s)) {
         Some(&(workers, _)) => Verdict::FewerWorkers(workers),
-        None if plain_samples_per_s >= prediction.samples_per_s * (1.0 - INDIFFERENT) => Verdict::PlainIsAsGood,
+        None if plain_samples_per_s.is_some_and(as_good) => Verdict::PlainIsAsGood,
         None => Verdict::Use,
     };
     let mut explanation = Explanation {
         verdict,
-        communication_bound: asked.communication_bound()?,
+        communication_bound: asked.communication_bound(),
         c2c: prediction.c2c,
         intensity: prediction.intensity,
         bottleneck: prediction.bottleneck.to_string(),
@@ -106,22 +105,16 @@ pub fn explain(question: &Question, answer: &Answer) -> Result<Explanation, Sear
         sentences: Vec::new(),
     };
     explanation.sentences = sentences(question, best, compute_s, &explanation, &fewer);
-    Ok(explanation)
+    explanation
 }
 
 /// The throughput of one bucket after backward, all-to-all.
-fn plain(question: &Question, profile: &Profile) -> Result<f64, SearchError> {
-    let strategy = Strategy {
-        schedule: Call { name: "none".to_owned(), arguments: Vec::new() },
-        arch: all_to_all(),
-        ..question.space.strategy.clone()
-    };
-    let space = Space { strategy, local_batches: Vec::new(), intervals: 0, ..question.space.clone() };
-    Ok(search(&Question { profile, space: &space, ..*question })?.best().prediction.samples_per_s)
-}
-
-fn all_to_all() -> Call {
-    Call { name: "a2a".to_owned(), arguments: vec![Value::Name("auto".to_owned())] }
+fn plain(question: &Question, profile: &Profile) -> Result<f64, PredictError> {
+    let Question { cluster, workers, .. } = *question;
+    let strategy =
+        Strategy { schedule: Call::named("none"), arch: Call::all_to_all("auto"), ..question.space.strategy.clone() };
+    let job = Job { cluster, profile, strategy: &strategy, workers, local_batch: None };
+    Ok(estimate(&job)?.samples_per_s)
 }
 
 /// The question for the batch of its answer.
@@ -134,7 +127,7 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    fn communication_bound(&self) -> Result<bool, SearchError> {
+    fn communication_bound(&self) -> bool {
         let exposed = |found: &Candidate| {
             let Prediction { forward_s, backward_s, update_s, exposed_s, .. } = found.prediction;
             exposed_s > forward_s + backward_s + update_s
@@ -142,7 +135,7 @@ impl Asked<'_> {
         let Space { strategy, schedulers, forward_overlap, .. } = self.question.space;
         let all_open = strategy.arch_is_open() && strategy.schedule.name == "auto";
         if !exposed(self.best) || all_open {
-            return Ok(exposed(self.best));
+            return exposed(self.best);
         }
         let space = Space {
             schedulers: schedulers.clone(),
@@ -152,7 +145,8 @@ impl Asked<'_> {
             ..Space::default()
         };
         let question = Question { profile: self.profile, space: &space, ..*self.question };
-        Ok(exposed(search(&question)?.best()))
+        // Of what cannot be searched the answer is all that is known.
+        search(&question).map_or(true, |answer| exposed(answer.best()))
     }
 
     /// One worker; one host; a half, a quarter, an eighth of the workers: with the best strategy for so many.
@@ -223,13 +217,14 @@ impl Asked<'_> {
     ) -> Result<Prediction, SearchError> {
         let only = arch.is_some();
         let mut archs = vec![arch.unwrap_or_else(|| self.best.strategy.arch.clone())];
-        if !only && archs[0] != all_to_all() {
-            archs.push(all_to_all());
+        let all_to_all = Call::all_to_all("auto");
+        if !only && archs[0] != all_to_all {
+            archs.push(all_to_all);
         }
         let kept = &self.question.space.strategy;
         // An arch that the question does not leave open stays.
         let strategy = if kept.arch_is_open() || only {
-            Strategy { arch: Call { name: "auto".to_owned(), arguments: Vec::new() }, ..kept.clone() }
+            Strategy { arch: Call::named("auto"), ..kept.clone() }
         } else {
             kept.clone()
         };
@@ -343,18 +338,20 @@ fn verdict_sentence(
 ) -> String {
     let samples_per_s = best.prediction.samples_per_s;
     match explanation.verdict {
-        Verdict::Use => format!(
-            "Use it: it is {:.1} % faster than one bucket after backward, all-to-all (bsp-a2a, {:.1} samples/s)",
-            100.0 * (samples_per_s / explanation.plain_samples_per_s - 1.0),
-            explanation.plain_samples_per_s
-        ),
+        Verdict::Use => match explanation.plain_samples_per_s {
+            Some(plain) => format!(
+                "Use it: it is {:.1} % faster than one bucket after backward, all-to-all (bsp-a2a, {plain:.1} samples/s)",
+                100.0 * (samples_per_s / plain - 1.0)
+            ),
+            None => "Use it: one bucket after backward, all-to-all (bsp-a2a), cannot be predicted here".to_owned(),
+        },
         Verdict::PlainIsAsGood if question.workers == 1 => {
             "None of it: one worker has nobody to communicate with".to_owned()
         }
         Verdict::PlainIsAsGood => format!(
             "None of it: one bucket after backward, all-to-all (bsp-a2a), reaches {:.1} samples/s, as good as the best \
              strategy",
-            explanation.plain_samples_per_s
+            explanation.plain_samples_per_s.unwrap_or(samples_per_s)
         ),
         Verdict::FewerWorkers(workers) => {
             let of_fewer = fewer.iter().find(|(count, _)| *count == workers).map_or(0.0, |(_, of_fewer)| *of_fewer);

@@ -1,7 +1,9 @@
 //! Changes the best plans bucket by bucket, as long as they get better.
 
+use std::cell::Cell;
+
 use paceline_plan::{Plan, TensorId};
-use paceline_schedule::{Schedule, lay_out};
+use paceline_schedule::{Schedule, lay_out, urgency};
 
 use super::{BoundedWay, Candidate, Found, TIE};
 use crate::Prediction;
@@ -13,6 +15,9 @@ const PLANS: usize = 2;
 /// Into more pieces than this no bucket is cut.
 const CUTS_MAX: usize = 256;
 
+/// A plan of more operations than this counts as several: simulating it takes as many times as long.
+const OPERATIONS: usize = 512;
+
 /// Improves the plans of the best candidates, if the schedule is open. What is predicted is shared out among them; what one
 /// leaves, the next has.
 pub(super) fn improve(ways: &[BoundedWay], found: &mut Found) {
@@ -23,10 +28,9 @@ pub(super) fn improve(ways: &[BoundedWay], found: &mut Found) {
     let starts = starts(ways, found);
     let mut left = space.effort;
     for (number, (way, start)) in starts.iter().enumerate() {
-        let mut share = left / (starts.len() - number);
+        let share = left / (starts.len() - number);
         left -= share;
-        climb(way, start, found, &mut share);
-        left += share;
+        left += climb(way, start, found, share);
     }
 }
 
@@ -71,23 +75,25 @@ impl BoundedWay<'_> {
     }
 }
 
-/// From a plan to a better neighbour, and from that on, until none is better or the share is used up.
-fn climb(way: &BoundedWay, start: &Plan, found: &mut Found, share: &mut usize) {
+/// From a plan to a better neighbour, and from that on, until none is better or the share is used up. What is left of it.
+fn climb(way: &BoundedWay, start: &Plan, found: &mut Found, share: usize) -> usize {
     let strategy = way.way.uncut();
     let costs = &way.costs;
     let cost = |bytes| costs.seconds(bytes);
     let workload = way.workload(&cost);
     let may_overlap = way.subject.question.space.forward_overlap;
-    let mut predict = |schedule: &Schedule| -> Option<Prediction> {
-        *share = share.checked_sub(1)?;
+    let left = Cell::new(share);
+    let predict = |schedule: &Schedule| -> Option<Prediction> {
+        left.set(left.get().checked_sub(effort(schedule))?);
         let plan = lay_out(&strategy, schedule, &workload).ok()?;
         way.estimate(&plan).ok()
     };
     let mut current = of_plan(start);
-    let Some(mut best) = predict(&current) else { return };
+    let Some(mut best) = predict(&current) else { return left.get() };
     loop {
-        let better = neighbours(&current, may_overlap).find_map(|mut neighbour| {
-            neighbour.priorities = urgency(&neighbour, &workload.used);
+        let affordable = |_: &Schedule| left.get() > 0;
+        let better = neighbours(&current, may_overlap).take_while(affordable).find_map(|mut neighbour| {
+            neighbour.priorities = priorities(&neighbour, &workload.used);
             let prediction = predict(&neighbour)?;
             (prediction.iteration_s < best.iteration_s * (1.0 - TIE)).then_some((neighbour, prediction))
         });
@@ -97,6 +103,12 @@ fn climb(way: &BoundedWay, start: &Plan, found: &mut Found, share: &mut usize) {
         }
     }
     found.add(way, strategy.clone(), best);
+    left.get()
+}
+
+/// As how many plans of few operations a schedule counts.
+fn effort(schedule: &Schedule) -> usize {
+    1 + schedule.cuts.iter().sum::<usize>() / OPERATIONS
 }
 
 /// What a scheduler would have decided to get this plan.
@@ -112,15 +124,12 @@ fn of_plan(plan: &Plan) -> Schedule {
     }
 }
 
-/// How urgent each bucket is: as its tensor that forward needs first. All alike where everything is waited for.
-fn urgency(schedule: &Schedule, used: &[TensorId]) -> Vec<u32> {
-    if !schedule.forward_overlap && !schedule.server_priority_only {
-        return vec![0; schedule.buckets.len()];
+/// How urgent each bucket is. All alike where everything is waited for.
+fn priorities(schedule: &Schedule, used: &[TensorId]) -> Vec<u32> {
+    match schedule.forward_overlap || schedule.server_priority_only {
+        true => urgency(&schedule.buckets, used),
+        false => vec![0; schedule.buckets.len()],
     }
-    let mut place = vec![0; used.len()];
-    used.iter().enumerate().for_each(|(number, &tensor)| place[tensor] = number as u32);
-    let first = |bucket: &Vec<TensorId>| bucket.iter().map(|&tensor| place[tensor]).min().unwrap_or(0);
-    schedule.buckets.iter().map(first).collect()
 }
 
 /// Schedules that differ from one in one thing. First what concerns all buckets; then bucket by bucket, from the last to be
@@ -227,6 +236,13 @@ mod tests {
         assert!(all.iter().any(|neighbour| neighbour.credit_bytes.is_none()));
         assert!(all.iter().any(|neighbour| neighbour.forward_overlap));
         assert!(!neighbours(&schedule, false).any(|neighbour| neighbour.forward_overlap));
+    }
+
+    /// So that no search takes for ever, however finely a plan is cut.
+    #[test]
+    fn a_plan_of_many_operations_counts_as_several() {
+        let of = |cuts: Vec<usize>| effort(&Schedule { cuts, ..Schedule::of(vec![vec![1], vec![0]]) });
+        assert_eq!((of(vec![1, 1]), of(vec![256, 255]), of(vec![256, 256]), of(vec![5120, 1])), (1, 1, 2, 11));
     }
 
     #[test]

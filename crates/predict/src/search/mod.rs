@@ -41,10 +41,10 @@ use crate::{Job, PredictError, Prediction, job, predict_plan};
 use costs::Costs;
 use ways::Way;
 
-pub use costs::operation_alone_s;
+pub use costs::{operation_alone_s, operations_alone_s};
 pub use ddp::{DdpSettings, ddp_settings};
 pub use explanation::{Effect, Explanation, Verdict, explain};
-pub use what_if::{Change, ChangeError, apply_changes};
+pub use what_if::{Change, ChangeError, apply_changes, without_effect};
 
 /// A job of which something is left open.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +75,7 @@ pub struct Space {
     pub forward_overlap: bool,
     /// May the result of training be another than that of single-worker SGD on the joined batch?
     pub lossy: bool,
-    /// At most so many plans are predicted to improve the best ones.
+    /// At most so many plans are predicted to improve the best ones; one of many operations counts as several.
     pub effort: usize,
     /// So many candidates get the interval of their prediction, [the best of each kind](Answer::best_of_each_kind); others
     /// have it collapsed to a point.
@@ -91,13 +91,12 @@ const INTERVALS: usize = 10;
 impl Default for Space {
     /// Everything that is lossless.
     fn default() -> Space {
-        let call = |name: &str| Call { name: name.to_owned(), arguments: Vec::new() };
         let strategy = Strategy {
-            sync: call("bsp"),
-            compress: vec![call("none")],
-            schedule: call("auto"),
-            arch: call("auto"),
-            protocol: call("auto"),
+            sync: Call::named("bsp"),
+            compress: vec![Call::named("none")],
+            schedule: Call::named("auto"),
+            arch: Call::named("auto"),
+            protocol: Call::named("auto"),
         };
         Space::of(Schedulers::built_in(), strategy)
     }

@@ -1,7 +1,7 @@
 //! Every schedule on a way to communicate.
 
 use paceline_schedule::{Candidate, ScheduleError, candidates, lay_out};
-use paceline_strategy::{Aspect, Call, Strategy};
+use paceline_strategy::{Aspect, Call, Servers, Strategy};
 
 use super::{BoundedWay, Found, Reason, SearchError};
 use crate::Prediction;
@@ -13,11 +13,11 @@ pub(super) const SIMPLE: [&str; 5] = ["none", "wfbp", "ddp", "mg-wfbp", "server-
 const FUSION_MIB: [u64; 7] = [1, 4, 10, 25, 50, 100, 200];
 
 /// Partitions of `schedule=bytescheduler`, in bytes; and as many times as much credit.
-const PARTITIONS: [u64; 6] = [512 << 10, 1 << 20, 2 << 20, 4_096_000, 8 << 20, 16 << 20];
+const PARTITIONS: [u64; 6] = [512 << 10, 1 << 20, 2 << 20, Servers::PARTITION_BYTES, 8 << 20, 16 << 20];
 const CREDITS: [u64; 2] = [1, 4];
 
 /// Partitions that servers are given where nothing else cuts.
-const OF_SERVERS: [u64; 3] = [1 << 20, 4_096_000, 16 << 20];
+const OF_SERVERS: [u64; 3] = [1 << 20, Servers::PARTITION_BYTES, 16 << 20];
 
 /// Predicts all schedules that the space leaves open on a way; or the one that it does not. How many could be: of the others
 /// it is told why not.
@@ -67,14 +67,13 @@ fn named(way: &BoundedWay) -> Vec<Strategy> {
     }
     if way.subject.question.workers == 1 {
         // Sends nothing: whatever the schedule, nothing changes.
-        let call = Call { name: SIMPLE[0].to_owned(), arguments: Vec::new() };
-        return vec![Strategy { schedule: call, ..base.clone() }];
+        return vec![Strategy { schedule: Call::named(SIMPLE[0]), ..base.clone() }];
     }
     let grammar = space.schedulers.grammar();
     let with = |base: &Strategy, schedule: &str| {
         // A call prints as it is written. What does not go together is refused by the grammar's rules.
-        let call = Call { name: schedule.to_owned(), arguments: Vec::new() };
-        let strategy = grammar.parse(&Strategy { schedule: call, ..base.clone() }.to_string()).ok()?;
+        let strategy = Strategy { schedule: Call::named(schedule), ..base.clone() };
+        let strategy = grammar.parse(&strategy.to_string()).ok()?;
         (space.lossy || strategy.lossless(grammar)).then_some(strategy)
     };
     let mut bases = vec![base.clone()];

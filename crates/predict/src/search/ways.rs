@@ -85,8 +85,7 @@ fn all_to_all(question: &Question) -> Vec<Call> {
     let makes_sense =
         |algorithm: &&dyn Algorithm| algorithm.supports(workers) && !(algorithm.for_hosts() && topology.is_flat());
     let named = registry::of_kind(CollectiveKind::AllReduce).filter(makes_sense).map(|algorithm| algorithm.name());
-    let call = |name: &str| Call { name: "a2a".to_owned(), arguments: vec![Value::Name(name.to_owned())] };
-    let all: Vec<Call> = ["auto"].into_iter().chain(named).map(call).collect();
+    let all: Vec<Call> = ["auto"].into_iter().chain(named).map(Call::all_to_all).collect();
     // One worker sends nothing.
     if workers == 1 { all.into_iter().take(1).collect() } else { all }
 }
@@ -98,18 +97,11 @@ fn servers(question: &Question) -> Vec<Call> {
         return Vec::new();
     }
     let own_hosts = question.cluster.server_hosts;
-    let call = |shards: usize, place: &str| {
-        let names = [place, "aggregate"].map(|name| Value::Name(name.to_owned()));
-        let numbers = [Value::Count(shards as u64), Value::Bytes(PARTITION_BYTES)];
-        Call { name: "ps".to_owned(), arguments: numbers.into_iter().chain(names).collect() }
-    };
-    let beside = shard_counts(hosts, workers).into_iter().map(|shards| call(shards, "colocated"));
-    let apart = if own_hosts > 0 { shard_counts(own_hosts, own_hosts) } else { Vec::new() };
-    beside.chain(apart.into_iter().map(|shards| call(shards, "dedicated"))).collect()
+    let beside = shard_counts(hosts, workers).into_iter().map(|shards| Call::servers(shards as u64, false));
+    // The workers of a single host add up everything among themselves, and servers elsewhere would have nothing to do.
+    let apart = if own_hosts > 0 && hosts > 1 { shard_counts(own_hosts, own_hosts) } else { Vec::new() };
+    beside.chain(apart.into_iter().map(|shards| Call::servers(shards as u64, true))).collect()
 }
-
-/// What an arch that does not say it cuts at: the default of the grammar, which is that of BytePS.
-const PARTITION_BYTES: u64 = 4_096_000;
 
 /// Rising, each once.
 fn shard_counts(hosts: usize, most: usize) -> Vec<usize> {

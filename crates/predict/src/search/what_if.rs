@@ -1,5 +1,6 @@
 //! Another network, more workers, a larger batch: what a question becomes.
 
+use std::fmt;
 use std::str::FromStr;
 
 use paceline_plan::{Cluster, ClusterError};
@@ -92,6 +93,35 @@ pub fn apply_changes(
     Ok((cluster, workers, local_batch))
 }
 
+/// The changes that change nothing, in a sentence: links between hosts, where all workers are on one. `changed`: the cluster
+/// and the workers after all of them.
+pub fn without_effect(changed: &Cluster, workers: usize, changes: &[Change]) -> Option<String> {
+    if changed.hosts_of(workers) > 1 {
+        return None;
+    }
+    let between_hosts = |change: &&Change| match change {
+        // A cluster of this link alone.
+        Change::Network(name) => Cluster::named(name).is_ok_and(|link| link.hosts > 1),
+        Change::Faster(_) => true,
+        Change::Workers(_) | Change::LocalBatch(_) => false,
+    };
+    let idle: Vec<String> = changes.iter().filter(between_hosts).map(Change::to_string).collect();
+    let all = if workers == 1 { "One worker is".to_owned() } else { format!("All {workers} workers are") };
+    (!idle.is_empty()).then(|| format!("{all} on one host, so {} changes nothing", idle.join(",")))
+}
+
+/// As it is written.
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Change::Network(name) => write!(f, "network={name}"),
+            Change::Faster(factor) => write!(f, "network={factor}x"),
+            Change::Workers(count) => write!(f, "workers={count}"),
+            Change::LocalBatch(samples) => write!(f, "local-batch={samples}"),
+        }
+    }
+}
+
 /// Links between hosts carry so many times as many bytes in a second, also of several at once.
 pub(super) fn quicken_between_hosts(cluster: &mut Cluster, factor: f64) {
     let across = &mut cluster.across;
@@ -110,11 +140,28 @@ mod tests {
         let read = |text: &str| text.parse::<Change>();
         assert_eq!(read("network=25GbE"), Ok(Change::Network("25GbE".into())));
         assert_eq!(read("network=2.5x"), Ok(Change::Faster(2.5)));
+        assert_eq!(read(&Change::Faster(2.5).to_string()), Ok(Change::Faster(2.5)));
         assert_eq!(read(" workers = 64 "), Ok(Change::Workers(64)));
         assert_eq!(read("local-batch=8"), Ok(Change::LocalBatch(8)));
         for text in ["", "workers", "workers=0", "workers=-1", "workers=many", "speed=2", "network=", "network=-1x"] {
             assert_eq!(read(text), Err(ChangeError::Text { text: text.into() }));
         }
+    }
+
+    #[test]
+    fn a_network_that_nobody_uses_is_told() {
+        let cluster = Cluster::named("study-10gbe").unwrap();
+        let told = |workers: usize, changes: &[Change]| {
+            let (changed, workers, _) = apply_changes(&cluster, workers, None, changes).unwrap();
+            without_effect(&changed, workers, changes)
+        };
+        let (network, faster) = (Change::Network("25GbE".into()), Change::Faster(2.0));
+        let said = told(4, &[network.clone(), faster, Change::LocalBatch(8)]);
+        assert_eq!(said.as_deref(), Some("All 4 workers are on one host, so network=25GbE,network=2x changes nothing"));
+        // Where the workers are more than a host has, and where it is the host's own link.
+        assert_eq!(told(4, &[network.clone(), Change::Workers(8)]), None);
+        assert_eq!(told(8, &[network]), None);
+        assert_eq!(told(4, &[Change::Network("pcie4".into())]), None);
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Measures what operations cost, searches, and lets all workers have what rank 0 has found.
 
+use std::time::Duration;
+
 use paceline_comm::{CallOptions, Communicator};
 use paceline_plan::{Cluster, Plan, Profile};
 use paceline_predict::search::{Answer, Candidate, Question, Space, search};
 use paceline_predict::{Job, PredictError, Prediction, predict_plan};
 use paceline_schedule::Schedulers;
-use paceline_strategy::{Call, Strategy, Value};
+use paceline_strategy::{Call, Strategy};
 use serde::{Deserialize, Serialize};
 
 use super::cluster::{calibrate, of_uneven_hosts, of_world};
@@ -26,7 +28,7 @@ pub(crate) struct Choosing<'a> {
     /// May communication go on while the next forward pass runs?
     pub(crate) may_overlap: bool,
     /// In real time: what the strategy adds to the start of an operation.
-    pub(crate) start_up: std::time::Duration,
+    pub(crate) start_up: Duration,
 }
 
 /// What was found; the same on every worker.
@@ -91,15 +93,9 @@ impl Choosing<'_> {
         if !self.strategy.arch_is_open() {
             return vec![self.strategy.arch.clone()];
         }
-        let all_to_all = Call { name: "a2a".to_owned(), arguments: vec![Value::Name("auto".to_owned())] };
         let shards = self.peers.shards();
-        let mut archs = vec![all_to_all];
-        if shards > 0 {
-            let names = ["colocated", "aggregate"].map(|name| Value::Name(name.to_owned()));
-            let numbers = [Value::Count(shards as u64), Value::Bytes(PARTITION_BYTES)];
-            archs.push(Call { name: "ps".to_owned(), arguments: numbers.into_iter().chain(names).collect() });
-        }
-        archs
+        let servers = (shards > 0).then(|| Call::servers(shards as u64, false));
+        [Call::all_to_all("auto")].into_iter().chain(servers).collect()
     }
 
     /// This world, with what operations take on every arch.
@@ -163,7 +159,7 @@ impl Choosing<'_> {
         let parsed = self.schedulers.grammar().parse(&plan.strategy).ok();
         let mut strategy = parsed.unwrap_or_else(|| self.strategy.clone());
         if strategy.arch_is_open() {
-            strategy.arch = Call { name: "a2a".to_owned(), arguments: vec![Value::Name("auto".to_owned())] };
+            strategy.arch = Call::all_to_all("auto");
         }
         let workers = self.peers.workers().world_size();
         let job = Job { cluster, profile, strategy: &strategy, workers, local_batch: None };
@@ -183,9 +179,6 @@ impl Chosen {
         [&self.reasons[..], &self.doubts[..]].concat()
     }
 }
-
-/// What servers cut at unless the schedule does.
-const PARTITION_BYTES: u64 = 4_096_000;
 
 /// Servers beside the workers must be predicted to save this share: what their processors cost the workers is in no constant.
 const WORTH_SERVERS: f64 = 0.03;
@@ -232,12 +225,16 @@ fn reasons(answer: &Answer) -> Vec<String> {
     reasons
 }
 
+/// So long the others wait for rank 0's search, whatever the deadline of other calls: as long as servers wait.
+const SEARCHING: Duration = Duration::from_secs(3600);
+
 /// Rank 0's text, on every worker.
 fn share(workers: &Communicator, text: Option<String>) -> Result<String, TrainError> {
     let doing = "sending the plan that was chosen";
     let mut bytes = text.unwrap_or_default().into_bytes();
     let mut length = [bytes.len() as i64];
-    workers.broadcast(&mut length, 0, &CallOptions::default()).while_training(doing)?;
+    let patient = CallOptions { timeout: Some(SEARCHING), ..CallOptions::default() };
+    workers.broadcast(&mut length, 0, &patient).while_training(doing)?;
     bytes.resize(usize::try_from(length[0]).unwrap_or(0), 0);
     workers.broadcast(&mut bytes, 0, &CallOptions::default()).while_training(doing)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())

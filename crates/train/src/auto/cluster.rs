@@ -1,9 +1,9 @@
 //! This world as a cluster, with the constants that were measured here.
 
 use paceline_comm::Communicator;
-use paceline_plan::{Cluster, Constant, LinkClass, LinkCost, MeasuredRange, NetworkModel, Profile};
+use paceline_plan::{Cluster, Constant, LinkClass, LinkConstants, LinkCost, MeasuredRange, NetworkModel, Profile};
 use paceline_predict::PredictError;
-use paceline_predict::search::operation_alone_s;
+use paceline_predict::search::operations_alone_s;
 use paceline_strategy::Strategy;
 
 use crate::measure::{CommunicationCost, fit};
@@ -41,9 +41,12 @@ pub(super) fn of_uneven_hosts(workers: &Communicator) -> Vec<String> {
 const FACTOR_MAX: f64 = 20.0;
 
 /// Makes predictions of single operations on a strategy's arch what was measured of them, with the share by which that is
-/// uncertain: the slope of the line through them is that of the links' bandwidth, and what is then missing is a start
-/// (all-to-all), or a partition's time (servers); what is then too much is in the links' latency. What was measured and cannot be
-/// believed is not used, but told: the links' own constants, of when the ranks met, stay.
+/// uncertain: the slope of the line through them is that of the links' bandwidth (of servers on one host, of their processors).
+///
+/// What is then missing, or too much, of several that are in flight at once occupies the network: the start of an operation
+/// (all-to-all), or a partition's time (servers). What is missing of one by itself, or too much, only takes time: the links'
+/// latency. Where several were not measured, all that is missing counts as start. What was measured and cannot be believed is
+/// not used, but told: the links' own constants, of when the ranks met, stay.
 ///
 /// # Errors
 /// The cluster cannot be predicted.
@@ -58,17 +61,13 @@ pub fn calibrate(
     let (Some(&(small, _)), Some(&(large, _))) = (points.first(), points.last()) else {
         return Ok(vec![format!("what operations on {} take could not be measured", strategy.arch)]);
     };
-    let predicted = |cluster: &Cluster| -> Result<Vec<(u64, f64)>, PredictError> {
-        let seconds =
-            |&(bytes, _): &(u64, f64)| Ok((bytes, operation_alone_s(cluster, profile, workers, strategy, bytes)?));
-        points.iter().map(seconds).collect()
-    };
+    let predicted = Predicted { strategy, profile, workers };
     let servers = strategy.arch.name == "ps";
-    let ((_, slope), (_, known)) = (fit(&points), fit(&predicted(cluster)?));
+    let ((_, slope), (_, known)) = (fit(&points), fit(&predicted.points(cluster, &points)?));
     let mut doubts = Vec::new();
     if servers && cluster.hosts == 1 {
         // Nothing is between hosts: what bytes take more is the server's processor.
-        let more = (slope - known).max(0.0);
+        let more = (slope - known).max(0.0) / (workers.max(2) - 1) as f64;
         cluster.server.combine_s_per_byte = about(cluster.server.combine_s_per_byte.value + more, *uncertain);
     } else if known > 0.0 && slope > 0.0 && (1.0 / FACTOR_MAX..=FACTOR_MAX).contains(&(slope / known)) {
         scale(cluster, servers, slope / known, *uncertain);
@@ -79,22 +78,97 @@ pub fn calibrate(
             strategy.arch
         ));
     }
-    let missing_s = missing_s(&points, &predicted(cluster)?);
-    let start = if servers && cluster.hosts > 1 {
-        &mut cluster.server.partition_s
-    } else if servers {
-        &mut cluster.server.local_partition_s
-    } else {
-        &mut cluster.operation.start_s
+    let lacking_s = |cluster: &Cluster| -> Result<f64, PredictError> {
+        Ok(missing_s(&points, &predicted.points(cluster, &points)?))
     };
-    *start = about((start.value + missing_s).max(0.0), *uncertain);
-    if missing_s < 0.0 && !servers {
-        quicken(cluster, |cluster| Ok(self::missing_s(&points, &predicted(cluster)?)))?;
+    match measured.occupied_s() {
+        Some((bytes, each_s)) => {
+            let more_s =
+                |cluster: &Cluster| -> Result<f64, PredictError> { Ok(each_s - predicted.occupied_s(cluster, bytes)?) };
+            // With other latencies other algorithms are the cheapest, and they occupy the network otherwise.
+            for _ in 0..ROUNDS {
+                start_later(cluster, servers, more_s(cluster)?, *uncertain);
+                // Latency of links is all-to-all's, which was measured first.
+                if servers {
+                    break;
+                }
+                adjust(cluster, 1.0, lighter, more_s)?;
+                adjust(cluster, LATENCY_MAX, later, lacking_s)?;
+            }
+            // Links without latency cannot have more of it.
+            let rest_s = if servers { 0.0 } else { lacking_s(cluster)?.max(0.0) };
+            start_later(cluster, servers, rest_s, *uncertain);
+        }
+        None => {
+            let more_s = lacking_s(cluster)?;
+            start_later(cluster, servers, more_s, *uncertain);
+            if more_s < 0.0 && !servers {
+                adjust(cluster, 1.0, quicker, lacking_s)?;
+            }
+        }
     }
     // Of several archs what all of them were measured for.
     let bytes = cluster.measured.map_or([small, large], |range| [range.bytes[0].max(small), range.bytes[1].min(large)]);
     cluster.measured = Some(MeasuredRange { workers: [workers, workers], bytes });
     Ok(doubts)
+}
+
+/// So often starts and latencies are made to fit each other.
+const ROUNDS: usize = 2;
+
+/// What is predicted of operations where nothing is computed.
+struct Predicted<'a> {
+    strategy: &'a Strategy,
+    profile: &'a Profile,
+    workers: usize,
+}
+
+/// From one operation to so many in flight.
+const IN_FLIGHT: usize = 8;
+
+impl Predicted<'_> {
+    fn seconds(&self, cluster: &Cluster, bytes: u64, operations: usize) -> Result<f64, PredictError> {
+        operations_alone_s(cluster, self.profile, self.workers, self.strategy, bytes, operations)
+    }
+
+    /// Of operations by themselves, of the sizes of these points.
+    fn points(&self, cluster: &Cluster, points: &[(u64, f64)]) -> Result<Vec<(u64, f64)>, PredictError> {
+        points.iter().map(|&(bytes, _)| Ok((bytes, self.seconds(cluster, bytes, 1)?))).collect()
+    }
+
+    /// Seconds that one more of several takes.
+    fn occupied_s(&self, cluster: &Cluster, bytes: u64) -> Result<f64, PredictError> {
+        let more_s = self.seconds(cluster, bytes, IN_FLIGHT)? - self.seconds(cluster, bytes, 1)?;
+        Ok(more_s / (IN_FLIGHT - 1) as f64)
+    }
+}
+
+/// Lets each operation occupy the network for so much longer, or shorter.
+fn start_later(cluster: &mut Cluster, servers: bool, more_s: f64, uncertain: f64) {
+    let start = match (servers, cluster.hosts > 1) {
+        (true, true) => &mut cluster.server.partition_s,
+        (true, false) => &mut cluster.server.local_partition_s,
+        (false, _) => &mut cluster.operation.start_s,
+    };
+    *start = about((start.value + more_s).max(0.0), uncertain);
+}
+
+/// Latency becomes at most so many times what it was when the ranks met.
+const LATENCY_MAX: f64 = 1024.0;
+
+/// Messages of so many times their latency, with what of it is the sender's.
+fn quicker(link: &mut LinkConstants, factor: f64) {
+    (link.alpha_s, link.overhead_s) = (link.alpha_s.times(factor), link.overhead_s.times(factor));
+}
+
+/// Messages that occupy a port for so many times as long.
+fn lighter(link: &mut LinkConstants, factor: f64) {
+    link.overhead_s = link.overhead_s.times(factor);
+}
+
+/// Messages that take so many times as long, of which they occupy their ports for no longer.
+fn later(link: &mut LinkConstants, factor: f64) {
+    link.alpha_s = link.alpha_s.times(factor).at_least(link.overhead_s.high.max(link.overhead_s.value));
 }
 
 /// However little repetitions agree, a time is more than nothing.
@@ -113,24 +187,31 @@ fn missing_s(measured: &[(u64, f64)], predicted: &[(u64, f64)]) -> f64 {
     weights().zip(lacking).map(|(weight, seconds)| weight * seconds).sum::<f64>() / weights().sum::<f64>()
 }
 
-/// Lets links have less latency, none at the least, until nothing is too much.
-fn quicken(
+/// Changes the links by the factor, at most `most`, at which nothing is missing any more: the less is missing, the larger it is.
+/// As little as possible: they stay as they are if nothing is missing without, and change as far as it goes if that is not enough.
+fn adjust(
     cluster: &mut Cluster,
+    most: f64,
+    change: fn(&mut LinkConstants, f64),
     missing_s: impl Fn(&Cluster) -> Result<f64, PredictError>,
 ) -> Result<(), PredictError> {
-    let with = |share: f64| {
-        let mut quicker = cluster.clone();
-        for link in [&mut quicker.within, &mut quicker.across] {
-            (link.alpha_s, link.overhead_s) = (link.alpha_s.times(share), link.overhead_s.times(share));
-        }
-        quicker
+    let with = |factor: f64| {
+        let mut changed = cluster.clone();
+        [&mut changed.within, &mut changed.across].into_iter().for_each(|link| change(link, factor));
+        changed
     };
     let (mut low, mut high) = (0.0, 1.0);
-    for _ in 0..12 {
-        let middle = (low + high) / 2.0;
-        if missing_s(&with(middle))? < 0.0 { high = middle } else { low = middle }
+    while high < most && missing_s(&with(high))? > 0.0 {
+        (low, high) = (high, 2.0 * high);
     }
-    *cluster = with(low);
+    if missing_s(&with(high))? < 0.0 {
+        for _ in 0..12 {
+            let middle = (low + high) / 2.0;
+            if missing_s(&with(middle))? < 0.0 { high = middle } else { low = middle }
+        }
+        high = low;
+    }
+    *cluster = with(high);
     Ok(())
 }
 
@@ -155,18 +236,68 @@ mod tests {
     use paceline_strategy::Registry;
 
     use super::*;
+    use crate::InFlight;
 
-    fn calibrated(cluster: &mut Cluster, points: &[(u64, f64)], uncertain: f64) -> Vec<String> {
+    fn calibrated_on(arch: &str, cluster: &mut Cluster, measured: CommunicationCost, uncertain: f64) -> Vec<String> {
         let profile = built_in_profile("resnet50").unwrap();
-        let strategy = Registry::built_in().parse("wfbp-a2a").unwrap();
-        let measured = CommunicationCost { alpha_s: 0.0, beta_s_per_byte: 0.0, points: points.to_vec() };
+        let strategy = Registry::built_in().parse(arch).unwrap();
         calibrate(cluster, &strategy, &profile, cluster.workers(), &(measured, uncertain)).unwrap()
     }
 
-    fn seconds(cluster: &Cluster, bytes: u64) -> f64 {
+    fn calibrated(cluster: &mut Cluster, points: &[(u64, f64)], uncertain: f64) -> Vec<String> {
+        calibrated_on("wfbp-a2a", cluster, CommunicationCost::of_points(points.to_vec()), uncertain)
+    }
+
+    fn several(cluster: &Cluster, arch: &str, bytes: u64, operations: usize) -> f64 {
         let profile = built_in_profile("resnet50").unwrap();
-        let strategy = Registry::built_in().parse("wfbp-a2a").unwrap();
-        operation_alone_s(cluster, &profile, cluster.workers(), &strategy, bytes).unwrap()
+        let strategy = Registry::built_in().parse(arch).unwrap();
+        operations_alone_s(cluster, &profile, cluster.workers(), &strategy, bytes, operations).unwrap()
+    }
+
+    fn seconds(cluster: &Cluster, bytes: u64) -> f64 {
+        several(cluster, "wfbp-a2a", bytes, 1)
+    }
+
+    /// Operations of which one takes `alone_s` by itself and occupies the network for `each_s` of it.
+    fn in_flight(alone_s: f64, each_s: f64) -> CommunicationCost {
+        let points = [4096, 1 << 20, 8 << 20].map(|bytes| (bytes, alone_s + 3e-9 * bytes as f64)).to_vec();
+        let seconds = points[0].1 + 15.0 * each_s;
+        let all = InFlight { operations: 16, bytes: 4096, seconds };
+        CommunicationCost { in_flight: Some(all), ..CommunicationCost::of_points(points) }
+    }
+
+    /// What several take at once says what of an operation's time others have to wait for: little of a long latency, or all of a
+    /// long start.
+    #[test]
+    fn starts_and_latencies_are_told_apart() {
+        for (hosts, per_host) in [(4, 1), (2, 2), (1, 4)] {
+            for (alone_s, each_s) in [(0.9e-3, 0.1e-3), (0.9e-3, 0.85e-3), (0.9e-3, 5e-6), (60e-6, 50e-6)] {
+                let mut cluster = Cluster::of_network(NetworkModel::TEN_GBE, hosts, per_host);
+                assert_eq!(
+                    calibrated_on("wfbp-a2a", &mut cluster, in_flight(alone_s, each_s), 0.1),
+                    Vec::<String>::new()
+                );
+                let what = format!("{hosts}x{per_host}, {alone_s}, {each_s}: {cluster:?}");
+                let alone = seconds(&cluster, 4096);
+                assert!((alone / (alone_s + 12e-6) - 1.0).abs() < 0.1, "{alone}, {what}");
+                let each = (several(&cluster, "wfbp-a2a", 4096, 9) - alone) / 8.0;
+                // Bytes occupy the network, whatever is measured: of two ranks a host's interface may send all to two others.
+                assert!((each / each_s - 1.0).abs() < 0.1 || each_s < each && each < 60e-6, "{each}, {what}");
+                assert_eq!(cluster.check(), Ok(()), "{what}");
+            }
+        }
+    }
+
+    /// Partitions that travel beside each other are no partitions that follow each other.
+    #[test]
+    fn what_partitions_occupy_is_their_start() {
+        for hosts in [1, 4] {
+            let mut cluster = Cluster::of_network(NetworkModel::TEN_GBE, hosts, 4 / hosts);
+            let arch = "wfbp-ps,arch=ps:1";
+            calibrated_on(arch, &mut cluster, in_flight(2e-3, 0.2e-3), 0.1);
+            let each = (several(&cluster, arch, 4096, 9) - several(&cluster, arch, 4096, 1)) / 8.0;
+            assert!((each / 0.2e-3 - 1.0).abs() < 0.1, "{hosts}: {each}");
+        }
     }
 
     /// After calibration single operations take what was measured, whether the links' latencies are too short or too long.

@@ -16,6 +16,10 @@ const GAIN: f64 = 0.03;
 /// After so many windows in a row that held, the next attempt is again as near as the first one was.
 const CONTENT: usize = 50;
 
+/// After each of so many that held in a row, where looking costs something, the next window is twice as long, up to so many times.
+const CALM: usize = 4;
+const LONGEST: usize = 16;
+
 /// What a window says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Judgement {
@@ -68,6 +72,12 @@ impl Watch {
         self.rest = self.next_rest;
         self.next_rest = self.next_rest.saturating_mul(2);
         Judgement::PlanAgain
+    }
+
+    /// As how many windows of the usual length the next one may last where looking costs something, as all that is on its way must
+    /// arrive first: the longer it holds, the more.
+    pub(crate) fn windows(&self) -> usize {
+        1 << (self.held / CALM).min(LONGEST.ilog2() as usize)
     }
 
     /// From here on iterations of so many seconds are expected, and another plan took `other_s`: what is slower than that by
@@ -144,6 +154,20 @@ mod tests {
         judge(&mut watch, &[2.0; 40]);
         judge(&mut watch, &[1.0; CONTENT]);
         assert_eq!(judge(&mut watch, &[2.0; 6]), [1, 3]);
+    }
+
+    #[test]
+    fn what_holds_is_looked_at_less_often() {
+        let mut watch = Watch::new(1.0);
+        let lengths: Vec<usize> = (0..20)
+            .map(|_| {
+                watch.judge(1.0);
+                watch.windows()
+            })
+            .collect();
+        assert_eq!([lengths[0], lengths[2], lengths[3], lengths[7], lengths[15], lengths[19]], [1, 1, 2, 4, 16, 16]);
+        watch.judge(2.0);
+        assert_eq!(watch.windows(), 1);
     }
 
     #[test]

@@ -10,10 +10,11 @@ use paceline_strategy::Strategy;
 use super::cost::communication_cost;
 use super::statistics::relative_half_width;
 use super::summary::Tally;
-use super::{CellRun, CommunicationCost, Length, MeasureOptions};
+use super::{CellRun, CommunicationCost, Length, MeasureOptions, together};
 use crate::agreement::Agreement;
-use crate::auto::{Choosing, Decision, measured_profile, slowed_profile};
+use crate::auto::{Choosing, Decision};
 use crate::backend::{Backend, TensorInfo};
+use crate::computed::{measured_profile, slowed_profile};
 use crate::data::{Batch, Data, Sharding};
 use crate::error::{TrainError, WhileTraining};
 use crate::exchange::{Carrier, Exchange, Pass};
@@ -76,6 +77,8 @@ pub(super) struct Conduct<'a> {
     pub(super) worker: Worker,
     /// What `strategy=auto` has chosen, in the time of this machine.
     pub(super) decision: Option<Decision>,
+    /// What computation takes where all compute.
+    pub(super) pass_s: Option<f64>,
     iterations: usize,
 }
 
@@ -137,6 +140,7 @@ impl<'a> Conduct<'a> {
         if model.replay.is_none() {
             broadcast_model(&workers, backend.as_mut())?;
         }
+        let pass_s = model.pass_s(&workers, backend.as_mut())?;
         let carrier = match strategy.arch_is_open() {
             // All-to-all until it is chosen.
             true => Carrier::of_strategy(&peers, &strategy),
@@ -161,8 +165,18 @@ impl<'a> Conduct<'a> {
         let (optimizer, learning_rate) = rule.of_worker(applies, &sizes);
         let worker = Worker::new(&workers, backend, exchange, optimizer, learning_rate, None);
         let sizes_of = sizes.clone();
-        let mut conduct =
-            Conduct { worker, carrier, options, plan, model, cost, sizes: sizes_of, decision: None, iterations: 0 };
+        let mut conduct = Conduct {
+            worker,
+            carrier,
+            options,
+            plan,
+            model,
+            cost,
+            sizes: sizes_of,
+            decision: None,
+            pass_s,
+            iterations: 0,
+        };
         if strategy.is_open() {
             conduct.choose(&planning)?;
         } else if !measured {
@@ -229,7 +243,7 @@ impl<'a> Conduct<'a> {
             self.block(pause, next, &mut tally)?;
             // The first iteration after a pause is not like the others.
             pause = 1;
-            let seconds = self.slowest(&tally.seconds)?;
+            let seconds = self.iterations(&tally)?;
             let (enough, over) = self.enough(&seconds, tally.began)?;
             confident = enough;
             let more = (seconds.len() / 2).max(5).min(most - seconds.len());
@@ -244,6 +258,7 @@ impl<'a> Conduct<'a> {
     fn block(&mut self, before: usize, count: usize, tally: &mut Tally) -> Result<(), TrainError> {
         self.worker.assign(before + count)?;
         self.workers().barrier(&CallOptions::default()).while_training("starting together")?;
+        let together = Instant::now();
         self.restart_clock();
         let traffic = self.workers().traffic();
         (0..before).try_for_each(|_| self.iterate())?;
@@ -252,12 +267,15 @@ impl<'a> Conduct<'a> {
         self.restart_clock();
         let mut last = Instant::now();
         tally.began.get_or_insert(last);
+        let mut ends_s = vec![(last - together).as_secs_f64()];
         for _ in 0..count {
             self.iterate()?;
             let now = Instant::now();
             tally.seconds.push((now - last).as_secs_f64());
+            ends_s.push((now - together).as_secs_f64());
             last = now;
         }
+        tally.ends_s.push(ends_s);
         tally.add(self.worker.take_costs(), self.worker.take_phases());
         self.worker.wait_for_all()?;
         tally.add_traffic(self.workers().traffic().since(&traffic), before + count);
@@ -325,6 +343,21 @@ impl<'a> Conduct<'a> {
         Ok(slowest)
     }
 
+    /// Seconds of each iteration that counts: from the moment at which the slowest worker has ended the one before until the slowest
+    /// one has ended it. So they add up to what all of them take: the longest of the workers' own times would count twice what
+    /// one worker loses and the next one then does not wait for.
+    pub(super) fn iterations(&self, tally: &Tally) -> Result<Vec<f64>, TrainError> {
+        let ends_s = self.slowest(&tally.ends_s.concat())?;
+        let mut rest = &ends_s[..];
+        let mut seconds = Vec::with_capacity(tally.seconds.len());
+        for block in &tally.ends_s {
+            let (ends_s, after) = rest.split_at(block.len());
+            seconds.extend(ends_s.windows(2).map(|pair| pair[1] - pair[0]));
+            rest = after;
+        }
+        Ok(seconds)
+    }
+
     /// Is the mean known well enough, and is the time over? The same on all workers.
     fn enough(&self, seconds: &[f64], began: Option<Instant>) -> Result<(bool, bool), TrainError> {
         match self.options.length {
@@ -376,6 +409,13 @@ impl<'a> Model<'a> {
                 Ok((model, backend, Rule::Train(optimizer, LearningRate::constant(learning_rate))))
             }
         }
+    }
+
+    /// What computing its first batch takes where all workers compute; None of a replay, which sleeps.
+    fn pass_s(&self, workers: &Communicator, backend: &mut dyn Backend) -> Result<Option<f64>, TrainError> {
+        let Feed::Data { data, sharding, .. } = &self.feed else { return Ok(None) };
+        let batch = data.training.batch(&sharding.order(0)[sharding.part(0, workers.rank())]);
+        together::pass_s(workers, backend, &batch).map(Some)
     }
 
     /// Everything that shapes the run.

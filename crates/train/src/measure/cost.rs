@@ -1,17 +1,22 @@
 //! What an operation costs that has the network for itself.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use paceline_comm::{CallOptions, CommError, Reduction};
 use paceline_plan::{Bucket, Partition, Plan};
 
-use super::CommunicationCost;
-use super::statistics::{fit, relative_half_width};
+use super::statistics::{fit, median, relative_half_width};
+use super::{CommunicationCost, InFlight};
 use crate::error::TrainError;
-use crate::exchange::Carrier;
+use crate::exchange::{Carrier, Travelling};
 
 /// What is measured: from what starting costs to what bytes cost.
 const SIZES: [usize; 4] = [4 << 10, 64 << 10, 1 << 20, 8 << 20];
+
+/// So many operations of the smallest size are also measured together: what each of them takes then occupies the network, and what
+/// one takes longer by itself is latency, which others hide.
+const IN_FLIGHT: usize = 8;
 
 /// How often each; the median counts.
 const REPETITIONS: usize = 5;
@@ -35,17 +40,29 @@ pub(crate) fn communication_cost_again(
     before: u32,
 ) -> Result<(CommunicationCost, f64), TrainError> {
     let sizes: Vec<usize> = SIZES.into_iter().filter(|&size| size == SIZES[0] || size <= bytes).collect();
-    let version = Carrier::PROBE_VERSION - before;
-    let plan = Plan { version, ..plan(&sizes, carrier.peers().shards()) };
-    let (mut points, mut uncertain) = (Vec::new(), 0.0);
-    carrier.probe(&plan, REPETITIONS, |operation, seconds| {
-        let mut seconds = seconds.to_vec();
-        seconds.sort_by(f64::total_cmp);
-        uncertain += relative_half_width(&seconds) / sizes.len() as f64;
-        points.push((sizes[operation] as u64, seconds[REPETITIONS / 2] + start_up.as_secs_f64()));
-    })?;
+    let all = [&sizes[..], &[SIZES[0]; IN_FLIGHT]].concat();
+    let plan = Plan { version: Carrier::PROBE_VERSION - before, ..plan(&all, carrier.peers().shards()) };
+    let Probed { alone, together } = carrier.probe(&plan, sizes.len(), REPETITIONS)?;
+    let uncertain = alone.iter().map(|seconds| relative_half_width(seconds)).sum::<f64>() / sizes.len() as f64;
+    let seconds = |seconds: &Vec<f64>| median(seconds.iter().copied());
+    let start_up_s = start_up.as_secs_f64();
+    let points: Vec<(u64, f64)> =
+        sizes.iter().zip(&alone).map(|(&bytes, all)| (bytes as u64, seconds(all) + start_up_s)).collect();
+    let in_flight = InFlight {
+        operations: IN_FLIGHT,
+        bytes: SIZES[0] as u64,
+        seconds: seconds(&together) + IN_FLIGHT as f64 * start_up_s,
+    };
     let (alpha_s, beta_s_per_byte) = fit(&points);
-    Ok((CommunicationCost { alpha_s, beta_s_per_byte, points }, uncertain))
+    Ok((CommunicationCost { alpha_s, beta_s_per_byte, points, in_flight: Some(in_flight) }, uncertain))
+}
+
+/// Seconds of the slowest worker, by repetition.
+struct Probed {
+    /// By operation.
+    alone: Vec<Vec<f64>>,
+    /// Of all the others at once.
+    together: Vec<f64>,
 }
 
 /// An operation for each size; they take turns at the shards.
@@ -75,39 +92,47 @@ impl Carrier {
     /// The version of plans that only measure, counting down: no training has so many.
     pub(crate) const PROBE_VERSION: u32 = u32::MAX;
 
-    /// Runs each operation of a plan by itself, so many times, and tells how long it took: the maximum over the workers.
-    fn probe(&self, plan: &Plan, repetitions: usize, mut told: impl FnMut(usize, &[f64])) -> Result<(), TrainError> {
+    /// Runs each of the first `alone` operations of a plan by itself, and then the others at once; so many times.
+    fn probe(&self, plan: &Plan, alone: usize, repetitions: usize) -> Result<Probed, TrainError> {
         let carrier = self.aggregating();
         carrier.assign(plan, 0..repetitions as u64)?;
-        let workers = self.peers().workers();
-        let measured = || -> Result<Vec<Vec<f64>>, CommError> {
+        let measured = || -> Result<Probed, CommError> {
+            let workers = self.peers().workers();
             let calls = carrier.calls(plan, &[])?;
-            let mut all = vec![Vec::new(); calls.len()];
             let mut buffers = Vec::new();
             for (_, partition) in plan.partitions() {
-                buffers.push(Some(workers.alloc::<f32>(partition.elements.len())?));
+                buffers.push(workers.alloc::<f32>(partition.elements.len())?);
             }
+            let mut probed = Probed { alone: vec![Vec::new(); alone], together: Vec::new() };
             for repetition in 0..repetitions {
-                for (operation, call) in calls.iter().enumerate() {
-                    let Some(buffer) = buffers[operation].take() else { continue };
+                let mut idle = std::mem::take(&mut buffers).into_iter();
+                // Seconds of the next operations, started one after the other at once.
+                let mut timed = |operations: Range<usize>| -> Result<f64, CommError> {
                     workers.barrier(&CallOptions::default())?;
                     let began = Instant::now();
-                    let id = (repetition * calls.len() + operation) as u64;
-                    let pending = carrier.start(call, id, buffer, None)?;
-                    buffers[operation] = Some(pending.wait()?.0);
-                    all[operation].push(began.elapsed().as_secs_f64());
+                    let start = |operation: usize| {
+                        let id = (repetition * calls.len() + operation) as u64;
+                        idle.next().map(|buffer| carrier.start(&calls[operation], id, buffer, None))
+                    };
+                    let travelling: Vec<Travelling> = operations.filter_map(start).collect::<Result<_, _>>()?;
+                    for one in travelling {
+                        buffers.push(one.wait()?.0);
+                    }
+                    Ok(began.elapsed().as_secs_f64())
+                };
+                for (operation, seconds) in probed.alone.iter_mut().enumerate() {
+                    seconds.push(timed(operation..operation + 1)?);
                 }
+                probed.together.push(timed(alone..calls.len())?);
             }
-            for seconds in &mut all {
+            for seconds in probed.alone.iter_mut().chain([&mut probed.together]) {
                 workers.all_reduce(seconds, Reduction::Max, &CallOptions::default())?;
             }
-            Ok(all)
+            Ok(probed)
         };
-        let measured = measured().map_err(|source| TrainError::Communication {
+        measured().map_err(|source| TrainError::Communication {
             doing: "measuring what operations cost",
             source: Box::new(source),
-        })?;
-        measured.iter().enumerate().for_each(|(operation, seconds)| told(operation, seconds));
-        Ok(())
+        })
     }
 }

@@ -6,7 +6,7 @@ use paceline_comm::{CallOptions, LinkCost, LinkCosts, Reduction, Traffic, Transp
 
 use super::conduct::Conduct;
 use super::{CellRun, FormulaInputs, Lateness, median};
-use crate::auto::Computed;
+use crate::computed::Computed;
 use crate::error::{TrainError, WhileTraining};
 use crate::exchange::Costs;
 use crate::replay::Seen;
@@ -18,6 +18,9 @@ pub(super) struct Tally {
     /// When the first iteration that counts began.
     pub(super) began: Option<Instant>,
     pub(super) seconds: Vec<f64>,
+    /// By block of iterations: seconds from its start, which all workers have in common, until its first iteration that counts
+    /// began, and until each of them ended.
+    pub(super) ends_s: Vec<Vec<f64>>,
     /// Of so many iterations, whether they count or not: each sends the same.
     traffic: Traffic,
     sending: usize,
@@ -64,7 +67,7 @@ impl Conduct<'_> {
     /// Puts the workers' tallies together; the same on each.
     pub(super) fn summarise(&self, tally: Tally, confident: bool) -> Result<CellRun, TrainError> {
         let (iterations, dilate) = (tally.seconds.len() as f64, self.options.dilate);
-        let iteration_s: Vec<f64> = self.slowest(&tally.seconds)?.iter().map(|seconds| seconds / dilate).collect();
+        let iteration_s: Vec<f64> = self.iterations(&tally)?.iter().map(|seconds| seconds / dilate).collect();
         let per_iteration = |duration: Duration| duration.as_secs_f64() / iterations;
         let own_s = tally.seconds.iter().sum::<f64>() / iterations;
         // A replay computes as long as its profile says; everything else is communication.
@@ -126,6 +129,7 @@ impl Conduct<'_> {
                 ready_s: means[9..].iter().map(|ready| ready / dilate).collect(),
                 elements: self.sizes.clone(),
                 communication: self.cost.as_ref().map(|cost| cost.undilated(dilate)),
+                pass_s: self.pass_s,
             },
             lateness: profile.map(|_| Lateness {
                 share: worst[1],

@@ -28,6 +28,7 @@ pub fn profile(sizes: &[usize], backward_s: f64) -> Profile {
         update_s: 0.0,
         uncertainty: None,
         memory: None,
+        epoch_samples: None,
     }
 }
 

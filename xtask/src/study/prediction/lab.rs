@@ -145,8 +145,12 @@ impl Case<'_> {
         let workers = self.worlds.workers();
         let cell = cell(method, self.workload, workers)?;
         let profile = &self.workload.profile;
-        let points = measured.inputs.communication.as_ref().map(|costs| costs.points.clone());
-        let seen = measured.links.map(|links| Seen { links, operations: points.unwrap_or_default() });
+        let costs = measured.inputs.communication.as_ref();
+        let seen = measured.links.map(|links| Seen {
+            links,
+            operations: costs.map(|costs| costs.points.clone()).unwrap_or_default(),
+            in_flight: costs.and_then(|costs| costs.in_flight),
+        });
         let predicted = match seen {
             Some(seen) => predict_replay(&cell, profile, workers, &[seen]),
             None => Err("its ranks did not say what their links cost".to_owned()),

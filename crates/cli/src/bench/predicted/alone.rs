@@ -1,11 +1,11 @@
 //! What one worker alone computes: the profile that is replayed, or what the study's one-worker runs measured.
 
-use paceline_plan::Profile;
+use paceline_plan::{Constant, Profile};
 use paceline_train::{CellRun, Computed, load_profile, measured_profile};
 
 use super::super::cell::{Compute, Setting};
 use super::super::models::fingerprint;
-use super::super::statistics::mean;
+use super::super::statistics::{Estimate, mean};
 use super::super::store::CellRecord;
 
 /// For the setting's batch.
@@ -26,25 +26,50 @@ pub fn profile(setting: &Setting, cells: &[CellRecord]) -> Result<Profile, Strin
     }
 }
 
-/// The first one-worker cell of the setting that has ended, over its runs.
+/// All one-worker cells of the setting without servers, over their runs: however it would communicate, a worker alone computes
+/// the same.
 fn measured(setting: &Setting, cells: &[CellRecord]) -> Result<Profile, String> {
     let alone =
         |record: &&CellRecord| record.cell.setting == *setting && record.cell.workers == 1 && record.cell.shards == 0;
-    let runs_of = |record: &CellRecord| -> Vec<CellRun> {
-        let ended = record.runs.iter().filter_map(|run| run.outcome.as_ref().ok());
-        ended.filter(|run| !run.inputs.elements.is_empty()).cloned().collect()
-    };
-    let runs = cells.iter().filter(alone).map(runs_of).find(|runs| !runs.is_empty());
-    let runs = runs.ok_or("no run of one worker says what it computes")?;
-    let profile = measured_profile(&setting.model, setting.local_batch, &computed(&runs), 0.0);
+    let runs = cells.iter().filter(alone).flat_map(|record| &record.runs);
+    let runs = runs.filter_map(|run| run.outcome.as_ref().ok()).filter(|run| !run.inputs.elements.is_empty());
+    let runs: Vec<&CellRun> = runs.collect();
+    if runs.is_empty() {
+        return Err("no run of one worker says what it computes".to_owned());
+    }
+    let profile = measured_profile(&setting.model, setting.local_batch, &computed(&runs), uncertain(&runs));
     profile.check().and_then(|()| profile.check_pace()).map_err(|error| error.to_string())?;
     Ok(profile)
 }
 
+/// Half of the 95 % interval of what an iteration computes, as a share of it: over the runs, as each has a world of its own. Of a
+/// single run nobody can tell.
+fn uncertain(runs: &[&CellRun]) -> f64 {
+    let compute_s: Vec<f64> = runs.iter().map(|run| run.compute_s).collect();
+    Estimate::of(&compute_s).and_then(|all| all.relative_half_width()).unwrap_or(0.0)
+}
+
+/// Times what a worker alone computes, where all workers of a group compute at once: as passes without communication say that the
+/// worlds of the group and those of one worker made before their iterations. None: nobody has measured it, or there is one
+/// worker.
+pub fn slower_together(setting: &Setting, workers: usize, cells: &[CellRecord]) -> Option<Constant> {
+    let of = |count: usize| -> Option<Estimate> {
+        let group = cells.iter().filter(|record| record.cell.setting == *setting && record.cell.workers == count);
+        let runs = group.flat_map(|record| &record.runs).filter_map(|run| run.outcome.as_ref().ok());
+        Estimate::of(&runs.filter_map(|run| run.inputs.pass_s).collect::<Vec<_>>())
+    };
+    let (together, alone) = (of(workers).filter(|_| workers > 1)?, of(1)?);
+    let share = |all: &Estimate| all.relative_half_width().unwrap_or(0.0);
+    let (times, open) = (together.mean / alone.mean, share(&together).hypot(share(&alone)));
+    // No worker is faster because others compute, too.
+    times.is_finite().then(|| Constant::between(times, times * (1.0 - open), times * (1.0 + open)).at_least(1.0))
+}
+
 /// Means over the runs. Whatever an iteration does besides backward and the optimiser counts as forward: it delays no
 /// gradient.
-fn computed(runs: &[CellRun]) -> Computed {
-    let average = |value: &dyn Fn(&CellRun) -> f64| mean(&runs.iter().map(value).collect::<Vec<_>>()).unwrap_or(0.0);
+fn computed(runs: &[&CellRun]) -> Computed {
+    let average =
+        |value: &dyn Fn(&CellRun) -> f64| mean(&runs.iter().map(|run| value(run)).collect::<Vec<_>>()).unwrap_or(0.0);
     let sizes = runs[0].inputs.elements.clone();
     let ready = |tensor: usize| average(&|run| run.inputs.ready_s.get(tensor).copied().unwrap_or(0.0));
     let ready_s: Vec<f64> = (0..sizes.len()).map(ready).collect();
@@ -84,6 +109,42 @@ mod tests {
         assert!((profile.forward_s() - 0.05).abs() < 1e-12);
         let missing = super::profile(&setting("cnn"), &[record(2, 0.5)]);
         assert!(missing.is_err_and(|why| why.contains("no run of one worker")));
+    }
+
+    /// Two worlds of one worker, 0.10 and 0.12 s for a pass; two of two workers, 0.16 and 0.17 s.
+    #[test]
+    fn passes_that_all_make_at_once_say_what_company_costs() {
+        let of = |workers: usize, pass_s: Option<f64>| {
+            let mut record = record(workers, 0.1);
+            if let Ok(run) = &mut record.runs[0].outcome {
+                run.inputs.pass_s = pass_s;
+            }
+            record
+        };
+        let cells = [
+            of(1, Some(0.10)),
+            of(1, Some(0.12)),
+            of(2, Some(0.16)),
+            of(2, Some(0.17)),
+            of(4, None),
+            of(3, Some(0.05)),
+        ];
+        let times = |workers: usize| slower_together(&setting("cnn"), workers, &cells);
+        let two = times(2).expect("it was measured");
+        assert!((two.value - 1.5).abs() < 1e-12 && two.low >= 1.0 && two.low < 1.5 && two.high > 1.5, "{two:?}");
+        // One worker has no company, of four nobody knows, and three are no faster than one.
+        assert_eq!((times(1), times(4), times(3).map(|three| three.value)), (None, None, Some(1.0)));
+        assert_eq!(slower_together(&setting("mlp"), 2, &cells), None);
+    }
+
+    /// Runs that differ make a profile doubtful.
+    #[test]
+    fn what_is_uncertain_of_one_worker_is_kept() {
+        let two = CellRecord { runs: [record(1, 0.1).runs, record(1, 0.11).runs].concat(), ..record(1, 0.1) };
+        let doubtful = profile(&setting("cnn"), &[two]).expect("one worker ran");
+        assert!(doubtful.uncertainty.is_some_and(|share| share > 0.1), "{:?}", doubtful.uncertainty);
+        let single = profile(&setting("cnn"), &[record(1, 0.1)]).expect("one worker ran");
+        assert_eq!(single.uncertainty, Some(0.0));
     }
 
     #[test]

@@ -1,16 +1,16 @@
 //! Predicts the cells of a study, and puts the predictions beside what was measured.
 
-use paceline_plan::{Cluster, EmulationError, NetworkModel, Profile};
+use paceline_plan::{Cluster, Constant, EmulationError, NetworkModel, Profile};
 use paceline_predict::search::{Question, Space, search};
 use paceline_predict::{Job, Prediction, predict_scheduled};
 use paceline_schedule::Schedulers;
-use paceline_strategy::{Strategy, Value};
+use paceline_strategy::{Call, Strategy, Value};
 
 use super::super::cell::{Arm, Cell, Setting};
 use super::super::placement::workers_on_cores;
 use super::super::store::{CellRecord, StudyRecord};
 use super::super::summary::{Group, Panel};
-use super::cluster::{Layout, Machine, Seen, all_to_all, emulated, measured, server_hosts};
+use super::cluster::{Layout, Machine, Seen, emulated, measured, server_hosts};
 use super::{Choice, Outlook, Predicted, alone};
 
 /// What predictions are made from.
@@ -31,6 +31,10 @@ pub struct Ground {
     /// Of a worker that really computes: cores that it keeps busy, as a share of those that there are. 0 for a replay, which
     /// sleeps.
     pub busy: f64,
+    /// So many workers that really compute at once take so many times as long as one, if that was measured.
+    pub together: Option<(usize, Constant)>,
+    /// What was measured here and is not believed.
+    pub doubts: Vec<String>,
 }
 
 /// Plans that are predicted to improve what `strategy=auto` chooses: as while it trains.
@@ -83,9 +87,9 @@ impl<'a> Sources<'a> {
         let ground = self.ground(cell, &strategy, profile)?;
         let cluster = ground.crowded(ground.cluster.clone(), cell.workers, profile);
         let prediction = self.prediction(cell, &strategy, &cluster, profile)?;
-        let mut predicted = Predicted::of(&prediction, cell.workers * profile.local_batch);
-        predicted.extrapolated.extend(ground.crowd(cell.workers, self.study.machine.cores));
-        Ok(predicted)
+        let crowd = ground.crowd(cell.workers, self.study.machine.cores);
+        let doubts = ground.doubts.into_iter().chain(crowd).collect();
+        Ok(Predicted::of(&prediction, cell.workers * profile.local_batch).doubting(doubts))
     }
 
     /// How a cell communicates: its method, with its servers where they were.
@@ -112,15 +116,15 @@ impl<'a> Sources<'a> {
 
     /// Where a cell runs.
     pub fn ground(&self, cell: &Cell, strategy: &Strategy, profile: &Profile) -> Result<Ground, String> {
-        let cluster = match &cell.setting.network {
+        let (cluster, doubts) = match &cell.setting.network {
             Some(network) => {
                 let network = network.parse().map_err(|error: EmulationError| error.to_string())?;
                 let cores = self.study.machine.cores;
                 let combine_s_per_byte = self.study.combine_s_per_byte.unwrap_or(0.0);
-                emulated(cell, network, Machine { cores, combine_s_per_byte })
+                (emulated(cell, network, Machine { cores, combine_s_per_byte }), Vec::new())
             }
             // Nobody to talk to.
-            None if cell.workers == 1 => Cluster::of_network(NetworkModel::TEN_GBE, 1, 1),
+            None if cell.workers == 1 => (Cluster::of_network(NetworkModel::TEN_GBE, 1, 1), Vec::new()),
             None => self.measured(cell, strategy, profile)?,
         };
         let busy = match (&self.study.placement, cell.setting.is_replayed()) {
@@ -128,11 +132,12 @@ impl<'a> Sources<'a> {
             (Some(placement), false) => placement.busy(cell) / cell.workers.max(1) as f64,
             (None, false) => cell.threads as f64 / self.study.machine.cores.max(1) as f64,
         };
-        Ok(Ground { cluster, busy })
+        let together = alone::slower_together(&cell.setting, cell.workers, self.cells);
+        Ok(Ground { cluster, busy, together: together.map(|times| (cell.workers, times)), doubts })
     }
 
     /// As the ranks of all worlds of the group measured it that communicate over the same protocol.
-    fn measured(&self, cell: &Cell, strategy: &Strategy, profile: &Profile) -> Result<Cluster, String> {
+    fn measured(&self, cell: &Cell, strategy: &Strategy, profile: &Profile) -> Result<(Cluster, Vec<String>), String> {
         let alike = |record: &&CellRecord| record.cell.workers == cell.workers && record.cell.setting == cell.setting;
         let mut seen = Vec::new();
         for record in self.cells.iter().filter(alike) {
@@ -146,9 +151,12 @@ impl<'a> Sources<'a> {
             }
         }
         let cluster = measured(&seen, self.layout(cell), profile, cell.workers)?;
-        let mut cluster = cluster.ok_or("no run says what its links cost")?;
+        let (mut cluster, doubts) = cluster.ok_or("no run says what its links cost")?;
         cluster.server_hosts = server_hosts(cell);
-        Ok(cluster)
+        if !cell.setting.is_replayed() {
+            share_cores(&mut cluster, cell.threads);
+        }
+        Ok((cluster, doubts))
     }
 
     fn prediction(
@@ -163,10 +171,9 @@ impl<'a> Sources<'a> {
             let job = Job { cluster, profile, strategy, workers, local_batch: None };
             return predict_scheduled(&job, self.schedulers).map_err(|error| error.to_string());
         }
-        let mut archs = vec![all_to_all()];
+        let mut archs = vec![Call::all_to_all("auto")];
         if cell.shards > 0 {
-            let servers = self.schedulers.grammar().parse(&format!("arch=ps:{}", cell.shards));
-            archs.extend(servers.ok().map(|servers| servers.arch));
+            archs.push(Call::servers(cell.shards as u64, false));
         }
         let space = Space {
             archs,
@@ -181,23 +188,48 @@ impl<'a> Sources<'a> {
     }
 }
 
+/// Within a host the cores of the workers move the bytes and add them up, and a worker is confined to as many as it computes
+/// with: what one of them communicates it does not compute, and the other way round. If both are under way each gets its share
+/// of the time. (Where a worker has several, one of them communicates.)
+fn share_cores(cluster: &mut Cluster, threads: usize) {
+    let share = 1.0 / threads.max(1) as f64;
+    // A system that lets nobody choose may have other cores to spare.
+    cluster.interference.computation = Constant::between(share, 0.0, share);
+    if cluster.hosts == 1 {
+        cluster.interference.communication = Constant::between(share, 0.0, share);
+    }
+}
+
 impl Ground {
-    /// A cluster like this one for so many workers, with what they lose to each other where they share cores: on fewer cores
-    /// than workers keep busy, all take as many times as long.
+    /// A cluster like this one for so many workers, with what they lose to each other where they share cores.
     pub fn crowded(&self, mut cluster: Cluster, workers: usize, profile: &Profile) -> Cluster {
-        let slower = self.busy * workers as f64 - 1.0;
-        if slower > 0.0 {
-            let lost_s = slower * profile.iteration_s();
-            cluster.computation.overhead_s.insert("*".to_owned(), lost_s.into());
+        let times = self.times(workers);
+        if times.high > 1.0 {
+            let alone_s = profile.iteration_s();
+            let lost_s = |times: f64| (times - 1.0) * alone_s;
+            let lost = Constant::between(lost_s(times.value), lost_s(times.low), lost_s(times.high));
+            cluster.computation.overhead_s.insert("*".to_owned(), lost);
         }
         cluster
     }
 
-    /// Says so, if workers share cores.
+    /// Times what a worker alone computes. What was measured; for other numbers of workers than were, in proportion to how often
+    /// all of them fill the cores, as it is where nothing was.
+    fn times(&self, workers: usize) -> Constant {
+        let filled = |workers: usize| (self.busy * workers as f64).max(1.0);
+        match self.together {
+            _ if workers <= 1 => Constant::exact(1.0),
+            Some((measured, times)) => times.times(filled(workers) / filled(measured)).at_least(1.0),
+            None => Constant::exact(filled(workers)),
+        }
+    }
+
+    /// Says so, if workers share cores and nobody has measured what that costs.
     fn crowd(&self, workers: usize, cores: usize) -> Option<String> {
         let times = self.busy * workers as f64;
         let who = workers_on_cores(workers, cores);
-        (times > 1.0).then(|| format!("{who}: computation is taken to be {times:.1} times as slow"))
+        (self.together.is_none() && times > 1.0)
+            .then(|| format!("{who}: computation is taken to be {times:.1} times as slow"))
     }
 }
 
@@ -287,7 +319,7 @@ mod tests {
     fn real(workers: usize) -> CellRecord {
         let links = LinkCosts::uniform(LinkCost { alpha: 20e-6, overhead: 5e-6, beta: 0.5e-9, gamma: 0.1e-9 });
         let points = vec![(4096, 50e-6), (1 << 21, 4e-3)];
-        let communication = CommunicationCost { alpha_s: 0.0, beta_s_per_byte: 0.0, points };
+        let communication = CommunicationCost::of_points(points);
         let inputs = FormulaInputs {
             ready_s: vec![0.05, 0.02],
             elements: vec![1 << 18, 1 << 18],
@@ -315,6 +347,65 @@ mod tests {
         // Four workers on two cores compute half as fast.
         let four = row(2).predicted.as_ref().expect("a prediction");
         assert!(four.iteration_s > 0.2 && four.extrapolated[0].starts_with("4 workers on 2 cores"), "{four:?}");
+    }
+
+    /// Passes that all workers make at once, and no assumption about cores, say how slow they are.
+    #[test]
+    fn what_company_costs_is_predicted_as_it_was_measured() {
+        let of = |workers: usize, pass_s: f64| {
+            let mut record = real(workers);
+            if let Ok(run) = &mut record.runs[0].outcome {
+                run.inputs.pass_s = Some(pass_s);
+            }
+            record
+        };
+        let mut study = study_record("f");
+        study.machine.cores = 2;
+        let predicted = |cells: &[CellRecord]| -> Vec<Predicted> {
+            let panels = attached(&study, cells);
+            panels[0].groups[1..].iter().map(|group| group.rows[0].predicted.clone().expect("a prediction")).collect()
+        };
+        let assumed = predicted(&[real(1), real(2), real(4)]);
+        let measured = predicted(&[of(1, 0.08), of(2, 0.12), of(4, 0.2)]);
+        // One and a half times as slow, and two and a half times; and nothing is assumed.
+        for (row, times) in measured.iter().zip([1.5, 2.5]) {
+            assert!(row.iteration_s > times * 0.1 && row.iteration_s < times * 0.1 + 0.02, "{times}: {row:?}");
+            assert!(row.extrapolated.is_empty(), "{row:?}");
+        }
+        assert!(assumed[0].iteration_s < 0.12 && !assumed[1].extrapolated.is_empty(), "{assumed:?}");
+    }
+
+    /// On cores that compute, what communication takes of backward's time is missing there.
+    #[test]
+    fn communication_hides_behind_nothing_that_needs_its_cores() {
+        let profile = paceline_train::load_profile("resnet50@rtx2080ti").expect("it is built in");
+        let strategy =
+            paceline_strategy::Registry::built_in().parse("schedule=fusion:4MiB,arch=a2a:ring").expect("one");
+        let exposed = |threads: Option<usize>| {
+            let mut cluster = Cluster::of_network(NetworkModel::TEN_GBE, 1, 4);
+            if let Some(threads) = threads {
+                share_cores(&mut cluster, threads);
+            }
+            let job = Job { cluster: &cluster, profile: &profile, strategy: &strategy, workers: 4, local_batch: None };
+            let prediction = predict_scheduled(&job, &Schedulers::built_in()).expect("a prediction");
+            (prediction.exposed_s, prediction.communication_s)
+        };
+        let ((free, _), (shared, busy), (of_many, _)) = (exposed(None), exposed(Some(1)), exposed(Some(8)));
+        assert!(free < 0.2 * busy, "without sharing most of it hides: {free} s of {busy} s");
+        assert!(shared > 0.6 * busy && shared < 1.3 * busy, "{shared} s of {busy} s");
+        assert!(of_many > free && of_many < 0.5 * shared, "{of_many} s");
+    }
+
+    /// What the operations of a world do not say stands beside its predictions.
+    #[test]
+    fn doubts_are_shown() {
+        let mut records = vec![real(1), real(2)];
+        if let Ok(run) = &mut records[1].runs[0].outcome {
+            run.inputs.communication = Some(CommunicationCost::of_points(vec![(4096, 2e-3), (1 << 21, 1e-3)]));
+        }
+        let panels = attached(&study_record("f"), &records);
+        let row = panels[0].groups[1].rows[0].predicted.as_ref().expect("a prediction");
+        assert!(row.extrapolated.iter().any(|doubt| doubt.contains("do not say what a byte takes")), "{row:?}");
     }
 
     #[test]

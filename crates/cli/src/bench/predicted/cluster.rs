@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use paceline_comm::OVERHEAD_EMULATED_S;
 use paceline_plan::{Cluster, Constant, LinkClass, LinkConstants, LinkCost, LinkCosts, NetworkModel, Profile};
-use paceline_strategy::{Call, Strategy, Value};
-use paceline_train::{CommunicationCost, calibrate};
+use paceline_strategy::{Call, Strategy};
+use paceline_train::{CommunicationCost, InFlight, calibrate};
 
 use super::super::cell::Cell;
 use super::super::placement::Placement;
-use super::super::statistics::median;
+use super::super::statistics::{Estimate, mean, median};
 
 /// What was known of the machine's processors when the study began.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -87,8 +87,8 @@ pub fn emulated(cell: &Cell, network: NetworkModel, machine: Machine) -> Cluster
 }
 
 /// A cluster of links that were measured: each constant the median over the worlds, its interval from the least to the
-/// most. Single operations then are what they were measured to take, as `strategy=auto` has it. None if nobody has measured
-/// any.
+/// most. Single operations then are what they were measured to take, as `strategy=auto` has it, as uncertain as worlds differ.
+/// Besides what was measured and is not believed, in sentences. None if nobody has measured any.
 ///
 /// # Errors
 /// What was measured makes no cluster, in a sentence.
@@ -97,7 +97,7 @@ pub fn measured(
     layout: Layout,
     profile: &Profile,
     workers: usize,
-) -> Result<Option<Cluster>, String> {
+) -> Result<Option<(Cluster, Vec<String>)>, String> {
     if seen.is_empty() {
         return Ok(None);
     }
@@ -111,21 +111,18 @@ pub fn measured(
     cluster.combine_s_per_byte = over(seen, |costs| costs.within.gamma);
     cluster.across.incast_s_per_byte = over(seen, |costs| costs.contention);
     cluster.within.fetched = layout.workers_per_host > 1 && seen.iter().all(|seen| seen.links.fetched);
+    let mut doubts = Vec::new();
     for servers in [false, true] {
         let of_kind = |one: &&Seen<'_>| (one.strategy.arch.name == "ps") == servers;
         let Some(first) = seen.iter().find(of_kind) else { continue };
         let alike = seen.iter().filter(|one| one.strategy.arch == first.strategy.arch);
-        if let Some(cost) = operations(alike) {
-            let strategy = closed(&first.strategy);
-            let measured = (cost, 0.0);
-            let doubts = calibrate(&mut cluster, &strategy, profile, workers, &measured);
-            for doubt in doubts.map_err(|error| error.to_string())? {
-                cluster.source = format!("{}; {doubt}", cluster.source);
-            }
+        if let Some(measured) = operations(alike) {
+            let found = calibrate(&mut cluster, &closed(&first.strategy), profile, workers, &measured);
+            doubts.extend(found.map_err(|error| error.to_string())?);
         }
     }
     cluster.check().map_err(|error| error.to_string())?;
-    Ok(Some(cluster))
+    Ok(Some((cluster, doubts)))
 }
 
 /// Hosts that serve and do nothing else.
@@ -140,25 +137,32 @@ pub fn server_hosts(cell: &Cell) -> usize {
 /// With an arch: what is left open begins all-to-all.
 fn closed(strategy: &Strategy) -> Strategy {
     match strategy.arch_is_open() {
-        true => Strategy { arch: all_to_all(), ..strategy.clone() },
+        true => Strategy { arch: Call::all_to_all("auto"), ..strategy.clone() },
         false => strategy.clone(),
     }
 }
 
-/// By whatever algorithm.
-pub fn all_to_all() -> Call {
-    Call { name: "a2a".to_owned(), arguments: vec![Value::Name("auto".to_owned())] }
-}
-
-/// By size the median of what operations took.
-fn operations<'a>(seen: impl Iterator<Item = &'a Seen<'a>>) -> Option<CommunicationCost> {
-    let mut by_size: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
-    for &(bytes, seconds) in seen.filter_map(|one| one.operations).flat_map(|cost| &cost.points) {
-        by_size.entry(bytes).or_default().push(seconds);
+/// By size the median of what operations took, and by which share they are uncertain: half of the 95 % interval over the worlds,
+/// the mean over the sizes. Nobody can tell of a single world.
+fn operations<'a>(seen: impl Iterator<Item = &'a Seen<'a>>) -> Option<(CommunicationCost, f64)> {
+    let (mut by_size, mut in_flight) = (BTreeMap::<u64, Vec<f64>>::new(), BTreeMap::<(u64, usize), Vec<f64>>::new());
+    for cost in seen.filter_map(|one| one.operations) {
+        for &(bytes, seconds) in &cost.points {
+            by_size.entry(bytes).or_default().push(seconds);
+        }
+        if let Some(InFlight { operations, bytes, seconds }) = cost.in_flight {
+            in_flight.entry((bytes, operations)).or_default().push(seconds);
+        }
     }
-    let points: Vec<(u64, f64)> =
-        by_size.into_iter().filter_map(|(bytes, seconds)| Some((bytes, median(&seconds)?))).collect();
-    (!points.is_empty()).then_some(CommunicationCost { alpha_s: 0.0, beta_s_per_byte: 0.0, points })
+    let shares = by_size.values().map(|seconds| Estimate::of(seconds)?.relative_half_width());
+    let shares: Vec<f64> = shares.map(|share| share.unwrap_or(0.0)).collect();
+    let uncertain = mean(&shares)?;
+    let points = by_size.into_iter().filter_map(|(bytes, seconds)| Some((bytes, median(&seconds)?))).collect();
+    let together = in_flight.into_iter().next().and_then(|((bytes, operations), seconds)| {
+        let seconds = median(&seconds)?;
+        Some(InFlight { operations, bytes, seconds })
+    });
+    Some((CommunicationCost { in_flight: together, ..CommunicationCost::of_points(points) }, uncertain))
 }
 
 fn link(seen: &[Seen<'_>], class: fn(&LinkCosts) -> LinkCost) -> LinkConstants {
@@ -234,7 +238,7 @@ mod tests {
         let profile = built_in_profile("resnet50").expect("it is built in");
         let strategy = Registry::built_in().parse("wfbp-a2a").expect("a preset");
         let points = vec![(4096, 0.2e-3), (8 << 20, 10e-3)];
-        let cost = CommunicationCost { alpha_s: 0.0, beta_s_per_byte: 0.0, points };
+        let cost = CommunicationCost::of_points(points);
         let seen = |alpha: f64| Seen {
             strategy: strategy.clone(),
             links: LinkCosts::uniform(LinkCost { alpha, overhead: 1e-6, beta: 0.5e-9, gamma: 0.1e-9 }),
@@ -242,12 +246,22 @@ mod tests {
         };
         let layout = Layout { hosts: 1, workers_per_host: 4 };
         let all = [seen(30e-6), seen(10e-6), seen(20e-6)];
-        let cluster = measured(&all, layout, &profile, 4).expect("it makes sense").expect("there are links");
+        let (cluster, doubts) = measured(&all, layout, &profile, 4).expect("it makes sense").expect("there are links");
+        assert_eq!(doubts, Vec::<String>::new());
         assert_eq!(cluster.within.alpha_s, Constant::between(20e-6, 10e-6, 30e-6));
         for (bytes, seconds) in [(4096, 0.2e-3), (8 << 20, 10e-3)] {
             let predicted = operation_alone_s(&cluster, &profile, 4, &strategy, bytes).expect("a prediction");
             assert!((predicted / seconds - 1.0).abs() < 0.1, "{bytes}: {predicted} and not {seconds}");
         }
         assert!(measured(&[], layout, &profile, 4).is_ok_and(|cluster| cluster.is_none()));
+        // Worlds that differ leave their constants open; what cannot be is told.
+        let slower = CommunicationCost::of_points(vec![(4096, 0.3e-3), (8 << 20, 14e-3)]);
+        let doubtful = [seen(20e-6), Seen { operations: Some(&slower), ..seen(20e-6) }];
+        let (cluster, _) = measured(&doubtful, layout, &profile, 4).expect("it makes sense").expect("there are links");
+        assert!(!cluster.within.beta_s_per_byte.is_exact(), "{:?}", cluster.within.beta_s_per_byte);
+        let nonsense = CommunicationCost::of_points(vec![(4096, 2e-3), (8 << 20, 1e-3)]);
+        let all = [Seen { operations: Some(&nonsense), ..seen(20e-6) }];
+        let (_, doubts) = measured(&all, layout, &profile, 4).expect("it makes sense").expect("there are links");
+        assert!(doubts.iter().any(|doubt| doubt.contains("do not say what a byte takes")), "{doubts:?}");
     }
 }

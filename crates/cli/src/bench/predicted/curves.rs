@@ -173,7 +173,7 @@ mod tests {
 
     fn curves(hosts: usize, workers_per_host: usize, busy: f64) -> Vec<Curve> {
         let cluster = Cluster::of_network(NetworkModel::TEN_GBE, hosts, workers_per_host);
-        let ground = Ground { cluster, busy };
+        let ground = Ground { cluster, busy, together: None, doubts: Vec::new() };
         let profile = built_in_profile("resnet50").expect("it is built in");
         let methods = ["bsp-a2a", "wfbp-ps"]
             .map(|method| (method.to_owned(), Registry::built_in().parse(method).expect("a preset")));

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::summary::{Group, Panel};
 use super::attach::{Ground, Sources};
-use super::cluster::{all_to_all, server_hosts};
+use super::cluster::server_hosts;
 use super::curves::{Curve, Subject};
 
 /// Of the panel's largest number of workers.
@@ -64,7 +64,7 @@ fn best(
     profile: &Profile,
     methods: &[(String, Strategy)],
 ) -> Option<(String, f64, Vec<String>)> {
-    let mut archs: Vec<Call> = vec![all_to_all()];
+    let mut archs: Vec<Call> = vec![Call::all_to_all("auto")];
     for (_, strategy) in methods.iter().filter(|(_, strategy)| strategy.arch.name == "ps") {
         if !archs.contains(&strategy.arch) {
             archs.push(strategy.arch.clone());
@@ -76,7 +76,7 @@ fn best(
     let cluster = ground.crowded(ground.cluster.clone(), workers, profile);
     let question = Question { cluster: &cluster, profile, workers, space: &space };
     let answer = search(&question).ok()?;
-    let reasons = explain(&question, &answer).map(|explanation| explanation.sentences).unwrap_or_default();
+    let reasons = explain(&question, &answer).sentences;
     let found = answer.best();
     Some((found.strategy.to_string(), found.prediction.samples_per_s, reasons))
 }

@@ -3,7 +3,7 @@
 use paceline_plan::{LinkCosts, Profile};
 use paceline_predict::{Job, predict};
 use paceline_strategy::Registry;
-use paceline_train::CommunicationCost;
+use paceline_train::{CommunicationCost, InFlight};
 
 use super::super::cell::Cell;
 use super::Predicted;
@@ -16,6 +16,8 @@ pub struct Seen {
     pub links: LinkCosts,
     /// What single operations took: bytes and seconds.
     pub operations: Vec<(u64, f64)>,
+    /// What several took at once, if that was measured.
+    pub in_flight: Option<InFlight>,
 }
 
 /// What a replayed cell is expected to do over links that are not emulated, on so many hosts, as `bench` has it. A strategy that
@@ -27,7 +29,10 @@ pub fn predict_replay(cell: &Cell, profile: &Profile, hosts: usize, seen: &[Seen
     let strategy = Registry::built_in().parse(&cell.strategy).map_err(|error| error.to_string())?;
     let costs: Vec<CommunicationCost> = seen
         .iter()
-        .map(|one| CommunicationCost { alpha_s: 0.0, beta_s_per_byte: 0.0, points: one.operations.clone() })
+        .map(|one| CommunicationCost {
+            in_flight: one.in_flight,
+            ..CommunicationCost::of_points(one.operations.clone())
+        })
         .collect();
     let worlds: Vec<cluster::Seen<'_>> = seen
         .iter()
@@ -36,9 +41,9 @@ pub fn predict_replay(cell: &Cell, profile: &Profile, hosts: usize, seen: &[Seen
         .collect();
     let layout = Layout { hosts, workers_per_host: cell.workers.div_ceil(hosts.max(1)).max(1) };
     let cluster = measured(&worlds, layout, profile, cell.workers)?;
-    let mut cluster = cluster.ok_or("no run says what its links cost")?;
+    let (mut cluster, doubts) = cluster.ok_or("no run says what its links cost")?;
     cluster.server_hosts = server_hosts(cell);
     let job = Job { cluster: &cluster, profile, strategy: &strategy, workers: cell.workers, local_batch: None };
     let prediction = predict(&job).map_err(|error| error.to_string())?;
-    Ok(Predicted::of(&prediction, cell.workers * profile.local_batch))
+    Ok(Predicted::of(&prediction, cell.workers * profile.local_batch).doubting(doubts))
 }

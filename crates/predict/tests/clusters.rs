@@ -1,0 +1,44 @@
+//! Whatever a cluster file may say can be predicted.
+
+use paceline_plan::{BUILT_IN_CLUSTERS, Cluster, NetworkModel, built_in_profile};
+use paceline_predict::{Job, estimate};
+use paceline_strategy::Registry;
+
+/// Seconds of an iteration of ResNet-50 on all workers of a cluster.
+fn seconds(cluster: &Cluster, strategy: &str) -> f64 {
+    let profile = built_in_profile("resnet50").unwrap();
+    let strategy = Registry::built_in().parse(strategy).unwrap();
+    let workers = cluster.workers();
+    let job = Job { cluster, profile: &profile, strategy: &strategy, workers, local_batch: None };
+    estimate(&job).unwrap_or_else(|error| panic!("{}, {strategy}: {error}", cluster.name)).iteration_s
+}
+
+#[test]
+fn clusters_that_are_built_in_are_predicted() {
+    for name in BUILT_IN_CLUSTERS {
+        let cluster = Cluster::named(name).unwrap();
+        for strategy in ["bsp-a2a", "mg-wfbp", "wfbp-ps", "bytescheduler-a2a"] {
+            let seconds = seconds(&cluster, strategy);
+            assert!(seconds.is_finite() && seconds > 0.0, "{name}, {strategy}: {seconds} s");
+        }
+    }
+}
+
+/// One of each kind for sixteen hosts: none is faster than a single switch, and oversubscription costs.
+#[test]
+fn clusters_of_every_shape_are_predicted() {
+    let of = |shape: &str| {
+        let flat = Cluster::of_network(NetworkModel::TEN_GBE, 16, 1);
+        let cluster = Cluster { topology: shape.to_owned(), name: shape.to_owned(), ..flat };
+        assert_eq!(cluster.check(), Ok(()), "{shape}");
+        seconds(&cluster, "schedule=none,arch=a2a:halving-doubling")
+    };
+    let flat = of("flat");
+    for shape in ["tree:4:1", "tree:4:4", "fat-tree:4:1", "fat-tree:4:4", "torus:4x4", "bcube:4:2"] {
+        let seconds = of(shape);
+        println!("{shape}: {seconds:.3} s, {flat:.3} s on a flat network");
+        assert!(seconds >= flat * (1.0 - 1e-9) && seconds < 20.0 * flat, "{shape}: {seconds} s, {flat} s");
+    }
+    // A quarter of the links, and half of the bytes go over them.
+    assert!(of("tree:4:4") > 1.2 * of("tree:4:1"));
+}
