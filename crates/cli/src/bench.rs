@@ -26,6 +26,7 @@ mod study;
 mod summary;
 mod team;
 mod trace_events;
+mod tuned;
 mod verdict;
 mod world;
 
@@ -47,6 +48,7 @@ use crate::json_file::command_line;
 use crate::machine::Machine;
 use crate::report::{self, Report};
 use crate::supervisor::{Signals, adopt_orphans};
+use crate::tuning;
 pub use arguments::BenchArguments;
 use conduct::{StudyEnd, Worlds, conduct};
 use identity::Identity;
@@ -82,6 +84,11 @@ pub use verdict::Verdict;
 /// # Errors
 /// Wrong usage; a result could not be kept; a file could not be written.
 pub fn run(arguments: &BenchArguments, registry: &Registry) -> Result<ExitCode, Failure> {
+    let asked = arguments.tune;
+    let arguments = &BenchArguments { tune: tuning::is_on(asked)?, ..arguments.clone() };
+    if asked && !arguments.tune {
+        tuning::say_off();
+    }
     let mut environment = Environment::read().map_err(|error| {
         Failure::usage("the environment does not say where this rank belongs")
             .cause(error)

@@ -33,6 +33,7 @@ mod supervisor;
 mod telemetry;
 mod train;
 mod tune;
+mod tuning;
 mod workers;
 
 use std::process::ExitCode;

@@ -1,5 +1,6 @@
 //! `paceline train`: data-parallel training in N processes.
 
+mod learned;
 mod model;
 mod peers;
 mod recorded;
@@ -18,7 +19,7 @@ use paceline_fabric::environment::World;
 use paceline_strategy::{Call, Strategy};
 use paceline_train::{
     BatchSize, DEFAULT_EPOCHS, DataSource, ExecutedPlans, ModelName, Observer, Silent, TrainError, TrainOptions,
-    TrainReport, available_memory,
+    TrainReport, TuneOptions, available_memory,
 };
 use serde::Serialize;
 
@@ -30,7 +31,9 @@ use crate::failure::{Failure, unless_closed};
 use crate::json_file::JsonFile;
 use crate::security::SecurityArguments;
 use crate::telemetry::Telemetry;
+use crate::tuning::{self, Experience};
 use crate::workers::{self, Place};
+use learned::Learned;
 pub use model::ChosenModel;
 use recorded::Recorded;
 use screen::Screen;
@@ -111,6 +114,15 @@ pub struct TrainArguments {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
+    /// Tune all-reduces while training runs: algorithm, protocol, lanes, threads and chunks of each (docs/tuning.md);
+    /// PACELINE_TUNE=off in the environment switches it off
+    #[arg(long)]
+    tune: bool,
+
+    /// Begin with what was learned on this cluster before, and keep what is learned: a database, as that of bench
+    #[arg(long, value_name = "FILE.sqlite", requires = "tune")]
+    tune_database: Option<PathBuf>,
+
     /// Carry out again what --dump-plan has written, instead of what the strategy gives: the same bits again
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
@@ -152,7 +164,7 @@ pub fn run(arguments: &TrainArguments, registry: &Registry) -> Result<ExitCode, 
     let model = ChosenModel::find(&arguments.model, registry)?;
     let (strategy, transport) = arguments.strategy(registry)?;
     peers::check(&strategy)?;
-    let options = TrainOptions {
+    let mut options = TrainOptions {
         own_model: model.own_name(),
         model: model.name(),
         schedulers: registry.schedulers().clone(),
@@ -191,7 +203,21 @@ pub fn run(arguments: &TrainArguments, registry: &Registry) -> Result<ExitCode, 
             let json = arguments.json.as_deref().filter(|_| is_first).map(JsonFile::create).transpose()?;
             let telemetry = arguments.telemetry.as_deref();
             let telemetry = telemetry.map(|path| Telemetry::start(path, communicator)).transpose()?;
-            let screen: Box<dyn Observer> = if is_first { Box::new(Screen::new()) } else { Box::new(Silent) };
+            let mut screen: Box<dyn Observer> = if is_first { Box::new(Screen::new()) } else { Box::new(Silent) };
+            if let (Some(tune), true) = (&mut options.tune, is_first)
+                && let Some(path) = &arguments.tune_database
+            {
+                // A job does not fail for what it could have begun with.
+                match Experience::open(path, tuning::cluster_of(communicator, emulated.as_ref())) {
+                    Ok(experience) => {
+                        tune.lessons = experience.lessons().to_vec();
+                        screen = Box::new(Learned::new(screen, experience));
+                    }
+                    Err(failure) => tuning::say_lost("tuning begins with nothing, and keeps nothing", &failure),
+                }
+            } else if arguments.tune && options.tune.is_none() && is_first {
+                tuning::say_off();
+            }
             let mut observer = Recorded::new(screen, telemetry, communicator);
             let trained = model.train(&met.peers, &options, &mut observer);
             // Also of a training that failed: that is when one wants to know.
@@ -203,7 +229,7 @@ pub fn run(arguments: &TrainArguments, registry: &Registry) -> Result<ExitCode, 
                 json.write(&Report { transport, emulated, threads: options.threads, report: &report })?;
             }
             if is_first {
-                unless_closed(screen::summary(&report))?;
+                unless_closed(screen::summary(&report, arguments.tune_database.is_some()))?;
             }
             met.part()?;
             Ok(ExitCode::SUCCESS)
@@ -279,6 +305,7 @@ impl TrainArguments {
             accumulate: self.accumulate,
             seed: self.seed,
             threads: self.threads.unwrap_or((cores / local_workers).max(1)),
+            tune: tuning::is_on(self.tune)?.then(TuneOptions::default),
             plan: self.plan.as_deref().map(ExecutedPlans::read).transpose().map_err(TrainError::from)?,
             dump_plan: self.dump_plan.clone(),
             dump_parameters: self.dump_parameters.clone(),

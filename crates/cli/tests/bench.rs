@@ -142,6 +142,31 @@ fn what_a_killed_study_has_finished_is_not_run_again() {
     assert!(!folder.read("report.html").contains("--resume"));
 }
 
+/// Each method with all-reduces stands there once more, and what was learned is in the database, apart from the runs.
+#[test]
+fn methods_are_measured_tuned_as_well() {
+    let folder = Folder::new("tuned");
+    let json = folder.path("out.json");
+    let outcome = run(bench(&folder, &["--workers", "2", "--runs", "1", "--tune", "--json", &json]), LONG);
+    let outcome = outcome.expect_code(0);
+    assert!(outcome.stdout.contains("  wfbp-a2a+tune: "), "{outcome:#?}");
+    let json: Value = serde_json::from_str(&folder.read("out.json")).expect("JSON");
+    let rows = json["panels"][0]["groups"][0]["rows"].as_array().expect("rows");
+    let methods: Vec<&str> = rows.iter().filter_map(|row| row["method"].as_str()).collect();
+    assert_eq!(methods, ["bsp-a2a", "wfbp-a2a", "bsp-a2a+tune", "wfbp-a2a+tune"]);
+    for (row, tuned) in rows.iter().zip([false, false, true, true]) {
+        let tuning = &row["result"]["tuning"];
+        assert_eq!(tuning["tuned_iterations"].as_u64().is_some_and(|count| count > 40), tuned, "{row:#}");
+        assert!(tuning.get("lessons").is_none(), "{row:#}");
+    }
+    let database = rusqlite::Connection::open(folder.0.join("runs.db")).expect("a database");
+    let lessons: i64 =
+        database.query_row("SELECT count(*) FROM experience", [], |row| row.get(0)).expect("the table is there");
+    assert!(lessons > 0);
+    let refused = run(bench(&folder, &["--workers", "1", "--tune"]), LONG).expect_code(2);
+    refused.expect_stderr(&["--tune tunes all-reduces, and nothing here makes any"]);
+}
+
 /// What the database has kept: each finished run with its measured times.
 fn runs(folder: &Folder) -> Vec<(i64, i64, String)> {
     let database = rusqlite::Connection::open(folder.0.join("runs.db")).expect("a database");

@@ -97,6 +97,22 @@ fn survivors_of_a_killed_worker_end_in_time_and_say_who_where_and_what() {
     }
 }
 
+/// In an operation, or where the ranks tell each other what they have measured.
+#[test]
+fn survivors_of_a_worker_that_is_killed_while_calls_are_tuned_name_it() {
+    let options = ["--workers", "3", "--transport", "tcp", "--epochs", "1000", "--model", "mlp", "--tune"];
+    let (running, ranks, _one) = in_the_middle(paceline(&[&["train"], &options[..]].concat()));
+    kill(ranks[1]);
+    let gone = until(Duration::from_secs(2), || !ranks.iter().any(|pid| is_alive(*pid)));
+    assert!(gone, "survivors still run: {}", running.stderr_so_far());
+    let outcome = running.end_within(Duration::from_secs(1)).expect_code(1);
+    for survivor in [0, 2] {
+        let reports = format!("rank {survivor} on {}", host());
+        let said = outcome.stderr.lines().find(|line| line.contains(&reports));
+        assert!(said.is_some_and(|said| said.contains("rank 1")), "rank {survivor}: {outcome:#?}");
+    }
+}
+
 /// Its connections stay open: only its silence tells.
 #[test]
 fn survivors_of_a_stopped_worker_end_in_time_and_name_it() {

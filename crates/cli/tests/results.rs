@@ -29,7 +29,7 @@ const RUNS: [&[&str]; 22] = [
     &["perf", "all-reduce", "--max", "1KiB", "--seconds", "0", "--emulate", "10GbE"],
     &["perf", "all-reduce", "--max", "8MiB", "--iterations", "1", "--urgent", "1KiB"],
     &["perf", "all-reduce", "--max", "8MiB", "--iterations", "1", "--compute"],
-    &["train", "--workers", "2", "--model", "mlp", "--iterations", "10", "--strategy", "auto"],
+    &["train", "--workers", "2", "--model", "mlp", "--iterations", "10", "--strategy", "auto", "--tune"],
     &["plan", "--cluster", "study-10gbe", "--model", "resnet50", "--workers", "8", "--price", "3"],
     &["perf", "all-reduce", "--max", "1KiB", "--tune", "--tune-calls", "20", "--tune-compared", "4"],
     &["perf", "all-reduce", "--max", "1KiB", "--tune", "--tune-drift", "--tune-calls", "20", "--tune-compared", "4"],

@@ -247,3 +247,94 @@ fn telemetry_that_cannot_be_written_is_found_out_before_training() {
     let outcome = outcome.expect_stderr(&["cannot write /no/such/directory/calls"]);
     assert!(!outcome.stdout.contains("epoch"), "{outcome:#?}");
 }
+
+/// The report of a tuned training, and the next one begins with what the first has learned.
+#[test]
+fn a_tuned_training_says_what_was_decided_and_keeps_it() {
+    let directory = scratch_directory("tuned");
+    let (json, database) = (directory.join("tuned.json"), directory.join("learned.db"));
+    let (json_text, database_text) = (json.to_string_lossy(), database.to_string_lossy());
+    let mut options =
+        vec!["--model", "mlp", "--workers", "2", "--iterations", "60", "--strategy", "wfbp-a2a", "--tune"];
+    options.extend(["--tune-database", &database_text, "--json", &json_text]);
+    for begins_with_something in [false, true] {
+        let outcome = train(&options).expect_code(0);
+        for told in ["\ntuning: ", "\n  all-reduce from ", "\n  regret: "] {
+            assert!(outcome.stdout.contains(told), "{told}: {outcome:#?}");
+        }
+        assert_eq!(outcome.stdout.contains("earlier jobs have learned"), begins_with_something, "{outcome:#?}");
+        let tuning = &report(&json)["tuning"];
+        assert_eq!(tuning["remembered"].as_u64().is_some_and(|count| count > 0), begins_with_something, "{tuning:#}");
+        assert!(tuning["tuned_iterations"].as_u64().is_some_and(|count| count > 40), "{tuning:#}");
+        let contexts = tuning["contexts"].as_array().expect("a list");
+        assert!(
+            !contexts.is_empty() && contexts.iter().all(|context| context["context"]["collective"] == "all-reduce")
+        );
+        assert!(tuning.get("lessons").is_none(), "they are in the database: {tuning:#}");
+    }
+    let connection = rusqlite::Connection::open(&database).expect("a database");
+    let clusters: i64 = connection
+        .query_row("SELECT count(DISTINCT cluster) FROM experience", [], |row| row.get(0))
+        .expect("there is something");
+    assert_eq!(clusters, 1, "both were on the same cluster");
+    fs::remove_dir_all(directory).expect("our own directory");
+}
+
+/// Two workers: whatever their links were measured to cost, and whichever algorithm that makes the cheapest, a sum of two has the
+/// same bits.
+#[test]
+fn the_switch_leaves_everything_as_it_was() {
+    let directory = scratch_directory("switched-off");
+    let mut seen = BTreeSet::new();
+    for (name, tune, switch) in [("without", false, None), ("off", true, Some("off"))] {
+        let (json, dump, plan) = (directory.join("json"), directory.join(name), directory.join("plan"));
+        let (json_text, dump_text, plan_text) =
+            (json.to_string_lossy(), dump.to_string_lossy(), plan.to_string_lossy());
+        let mut options = vec!["train", "--model", "mlp", "--workers", "2", "--iterations", "30", "--json", &json_text];
+        options.extend(["--dump-parameters", &dump_text, "--dump-plan", &plan_text]);
+        options.extend(tune.then_some("--tune"));
+        let mut command = paceline(&options);
+        if let Some(switch) = switch {
+            command.env("PACELINE_TUNE", switch);
+        }
+        let outcome = run(command, LIMIT).expect_code(0);
+        assert!(!outcome.stdout.contains("tuning"), "{outcome:#?}");
+        assert_eq!(outcome.stderr.contains("PACELINE_TUNE=off in the environment"), tune, "{outcome:#?}");
+        assert!(report(&json).get("tuning").is_none());
+        assert!(!fs::read_to_string(&plan).expect("a plan").contains("changes"));
+        seen.insert(fs::read(dump.join("rank-0.safetensors")).expect("a dump"));
+    }
+    assert_eq!(seen.len(), 1, "the parameters are not those of a training without --tune");
+    fs::remove_dir_all(directory).expect("our own directory");
+}
+
+/// A job does not fail for what it could have begun with.
+#[test]
+fn a_broken_database_is_told_and_training_goes_on() {
+    let directory = scratch_directory("broken-database");
+    let database = directory.join("learned.db");
+    fs::write(&database, "this is no database, and long enough to look like one".repeat(100)).expect("written");
+    let before = fs::read(&database).expect("read");
+    let options = ["--model", "mlp", "--workers", "2", "--iterations", "20", "--tune", "--tune-database"];
+    let outcome = train(&[&options[..], &[&database.to_string_lossy()]].concat()).expect_code(0);
+    assert!(outcome.stdout.contains("\ntuning: "), "{outcome:#?}");
+    outcome.expect_stderr(&["tuning begins with nothing, and keeps nothing: ", "learned.db"]);
+    assert_eq!(fs::read(&database).expect("still there"), before);
+    fs::remove_dir_all(directory).expect("our own directory");
+}
+
+#[test]
+fn tuning_that_makes_no_sense_is_refused_with_the_reason() {
+    let directory = scratch_directory("senseless-tuning");
+    let plan = directory.join("plan.json");
+    let plan = plan.to_string_lossy();
+    train(&["--model", "mlp", "--workers", "2", "--iterations", "2", "--dump-plan", &plan]).expect_code(0);
+    let refused = |arguments: &[&str], why: &str| drop(train(arguments).expect_code(2).expect_stderr(&[why]));
+    refused(&["--tune", "--plan", &plan], "--plan carries out again");
+    refused(&["--tune", "--strategy", "wfbp-ps"], "gradients go to servers and back");
+    refused(&["--tune-database", "learned.db"], "--tune");
+    let mut command = paceline(&["train", "--tune", "--workers", "2", "--model", "mlp", "--iterations", "2"]);
+    command.env("PACELINE_TUNE", "of");
+    run(command, LIMIT).expect_code(2).expect_stderr(&["PACELINE_TUNE=of is neither `on` nor `off`"]);
+    fs::remove_dir_all(directory).expect("our own directory");
+}

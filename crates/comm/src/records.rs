@@ -68,6 +68,16 @@ impl Communicator {
     pub fn take_records(&self) -> Records {
         self.world.context.with(|core| core.records.take())
     }
+
+    /// Are calls remembered?
+    pub fn is_recording(&self) -> bool {
+        self.world.context.with(|core| core.records.wanted())
+    }
+
+    /// The latest calls that have ended, oldest first: at most `count`. They stay for whoever takes them.
+    pub fn latest_records(&self, count: usize) -> Vec<Record> {
+        self.world.context.with(|core| core.records.latest(count))
+    }
 }
 
 /// The records of a rank: a ring of bounded length.
@@ -105,6 +115,10 @@ impl Ring {
 
     fn take(&mut self) -> Records {
         Records { calls: self.calls.drain(..).collect(), dropped: std::mem::take(&mut self.dropped) }
+    }
+
+    fn latest(&self, count: usize) -> Vec<Record> {
+        self.calls.range(self.calls.len().saturating_sub(count)..).cloned().collect()
     }
 
     pub fn add(&mut self, call: &Described, completion: &Completion, end: Duration) {

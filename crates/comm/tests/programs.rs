@@ -187,8 +187,11 @@ fn records_say_what_each_call_did_and_keep_the_latest() {
             for _ in 0..6 {
                 comm.all_reduce(&mut [1f32; 1000], Reduction::Sum, &options).unwrap();
             }
+            assert!(comm.is_recording() && comm.latest_records(9).len() == 4);
+            let latest = comm.latest_records(2);
             let records = comm.take_records();
             assert_eq!((records.calls.len(), records.dropped), (4, 2));
+            assert_eq!(latest, records.calls[2..], "to look at them takes nothing away");
             for (call, next) in records.calls.iter().zip(&records.calls[1..]) {
                 assert!(
                     call.start < call.end && call.end <= next.start && call.key.operation + 1 == next.key.operation
@@ -200,7 +203,7 @@ fn records_say_what_each_call_did_and_keep_the_latest() {
             }
             comm.record_calls(0);
             comm.barrier(&CallOptions::default()).unwrap();
-            assert!(comm.take_records().calls.is_empty());
+            assert!(!comm.is_recording() && comm.take_records().calls.is_empty());
         });
     }
 }

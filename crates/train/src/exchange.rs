@@ -8,21 +8,29 @@ use paceline_comm::CommError;
 use paceline_plan::{Plan, TensorId};
 
 mod carrier;
+mod changes;
 mod operations;
+mod own_times;
 mod places;
 mod release;
 mod start_up;
+mod tuning;
 
 pub(crate) use carrier::{Carrier, Travelling};
 pub(crate) use start_up::NotedStartUp;
+pub(crate) use tuning::Job;
 
 use crate::backend::{GradientSink, SinkClosed};
 use crate::error::{TrainError, WhileTraining};
-use crate::executed::AllReduce;
+use crate::executed::{AllReduce, Change};
+use crate::peers::Peers;
+use crate::tuning::TuneOptions;
+use changes::Changes;
 use operations::{Operations, Purpose};
 pub(crate) use places::Places;
 use release::ReleaseThread;
 use start_up::StartUp;
+use tuning::Tuning;
 
 /// The gradients of one rank. They lie in one arena in plan order; an operation (a partition of a bucket) is a range of it.
 ///
@@ -38,6 +46,10 @@ pub(crate) struct Exchange {
     plan: Plan,
     /// Servers have the parameters, and what comes back are new ones, not sums.
     applies: bool,
+    /// What changes how all-reduces are done.
+    changes: Changes,
+    /// Those that have changed so far, if somebody wants to know; iterations count from the first one under this plan.
+    changed: Option<Vec<Change>>,
     /// Iterations that have been prepared.
     assigned: u64,
     pass: Pass,
@@ -112,6 +124,8 @@ impl Exchange {
             ready: vec![Duration::ZERO; sizes.len()],
             plan,
             applies,
+            changes: Changes::Never,
+            changed: None,
             assigned: 0,
             pass: Pass::default(),
             announced: false,
@@ -167,8 +181,66 @@ impl Exchange {
         // The memory is not needed twice.
         let before = self.operations.lock().end();
         let carrier = carrier.unwrap_or(before);
+        let (changes, keeps) = (mem::take(&mut self.changes), self.changed.is_some());
         *self = Exchange::new(carrier, plan, chosen, sizes, handicap)?;
+        self.changed = keeps.then(Vec::new);
+        match changes {
+            Changes::Tuned(tuning) | Changes::Idle(tuning) => self.tune_with(*tuning),
+            // They were those of the plan before.
+            Changes::Never | Changes::Given(_) => Ok(()),
+        }
+    }
+
+    /// Tunes all-reduces from here on, under this plan and later ones. All ranks call it. Servers add up in one way only, and
+    /// one rank alone does not communicate: then nothing happens.
+    pub(crate) fn tune(&mut self, options: &TuneOptions, job: Job) -> Result<(), TrainError> {
+        let carrier = self.operations.lock().carrier().clone();
+        let workers = carrier.peers().workers();
+        if workers.world_size() == 1 {
+            return Ok(());
+        }
+        self.tune_with(Tuning::new(workers, carrier.algorithm(), job, options))
+    }
+
+    fn tune_with(&mut self, mut tuning: Tuning) -> Result<(), TrainError> {
+        let options = self.operations.lock().options();
+        let carrier = self.operations.lock().carrier().clone();
+        self.changes = match carrier.peers() {
+            Peers::AllToAll(_) => {
+                tuning.replanned(&self.plan, carrier.algorithm(), options)?;
+                Changes::Tuned(Box::new(tuning))
+            }
+            Peers::Servers(_) => {
+                tuning.rest();
+                Changes::Idle(Box::new(tuning))
+            }
+        };
         Ok(())
+    }
+
+    /// Changes all-reduces as an earlier run did under this plan; iterations count from its first one.
+    pub(crate) fn repeat(&mut self, changes: Vec<Change>) -> Result<(), TrainError> {
+        let carrier = self.operations.lock().carrier().clone();
+        let mut all = changes.iter().flat_map(|change| &change.all_reduces);
+        let possible = all.try_for_each(|it| carrier.check(&it.algorithm, it.chunk_bytes));
+        possible.while_training("preparing all-reduces that change")?;
+        self.changes = Changes::Given(changes.into());
+        Ok(())
+    }
+
+    /// Keeps what changes from here on, for [`Exchange::take_changes`].
+    pub(crate) fn keep_changes(&mut self) {
+        self.changed.get_or_insert_default();
+    }
+
+    /// What has changed under this plan; iterations count from its first one.
+    pub(crate) fn take_changes(&mut self) -> Vec<Change> {
+        self.changed.as_mut().map(mem::take).unwrap_or_default()
+    }
+
+    /// What tunes, if something does.
+    pub(crate) fn tuning(&mut self) -> Option<&mut Tuning> {
+        self.changes.tuning_mut()
     }
 
     /// The plan, and by operation how its all-reduce is done.
@@ -258,14 +330,34 @@ impl Exchange {
         }
     }
 
+    /// Before the first gradient of an update: all operations of the last one have arrived.
+    fn begin_iteration(&mut self) -> Result<(), SinkClosed> {
+        let (began, iteration) = (Instant::now(), self.operations.lock().iterations() as usize);
+        let changed = self.changes.before_iteration(&self.operations);
+        let all_reduces = changed.map_err(|failure| {
+            self.failure = Some(failure);
+            SinkClosed
+        })?;
+        if let Some(kept) = self.changed.as_mut().filter(|_| !all_reduces.is_empty()) {
+            kept.push(Change { iteration, all_reduces });
+        }
+        if self.changes.tuning().is_some() {
+            // What the ranks have told each other is communication, and delays backward.
+            self.waiting += began.elapsed();
+            self.backward_began += began.elapsed();
+        }
+        self.operations.begin();
+        self.drained = false;
+        Ok(())
+    }
+
     /// Takes in a gradient that `write` puts in its place, piece by piece.
     fn take_in(&mut self, tensor: TensorId, mut write: impl FnMut(usize, &mut [f32])) -> Result<(), SinkClosed> {
+        if !mem::replace(&mut self.announced, true) && self.pass.last {
+            self.begin_iteration()?;
+        }
         let (began, starting) = (Instant::now(), self.starting());
         self.ready[tensor] = began - self.backward_began;
-        if !mem::replace(&mut self.announced, true) && self.pass.last {
-            self.operations.begin();
-            self.drained = false;
-        }
         let mut copying = Duration::ZERO;
         for piece in self.places.of(tensor) {
             self.operations.lend(piece.operation, piece.within.clone(), Purpose::Gather, |part| {

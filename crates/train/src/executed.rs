@@ -31,10 +31,35 @@ pub struct Stage {
     pub first_iteration: usize,
     /// The plan.
     pub plan: Plan,
-    /// By operation, how its all-reduce was done; empty where servers add up, and of a plan that was not carried out yet: then it
-    /// is chosen when it is.
+    /// By operation, how its all-reduce was done at first; empty where servers add up, and of a plan that was not carried out yet:
+    /// then it is chosen when it is.
     #[serde(default)]
     pub all_reduces: Vec<AllReduce>,
+    /// How that changed, if calls were tuned.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<Change>,
+}
+
+/// From an iteration on, some all-reduces were done otherwise than before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    /// From which iteration on, counted from 0.
+    pub iteration: usize,
+    /// Which, and how.
+    pub all_reduces: Vec<ChangedAllReduce>,
+}
+
+/// An operation whose all-reduce was done otherwise: the fields of an [`AllReduce`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChangedAllReduce {
+    /// The operation's number in the plan.
+    pub operation: usize,
+    /// The algorithm.
+    pub algorithm: String,
+    /// The bytes of a tile.
+    pub chunk_bytes: usize,
 }
 
 /// How an all-reduce was done: what decides in which order contributions are added.
@@ -63,7 +88,7 @@ impl ExecutedPlans {
 
     /// A plan that nobody has carried out yet, for a training from the first iteration to the last.
     pub fn planned(plan: Plan) -> ExecutedPlans {
-        let stages = vec![Stage { first_iteration: 0, plan, all_reduces: Vec::new() }];
+        let stages = vec![Stage { first_iteration: 0, plan, all_reduces: Vec::new(), changes: Vec::new() }];
         ExecutedPlans { schema: ExecutedPlans::SCHEMA, update_rule: None, stages }
     }
 
@@ -146,7 +171,19 @@ impl Stage {
         if self.all_reduces.len() != all_reduces && !self.all_reduces.is_empty() {
             return Err(self.unfit(format_args!("names another number of all-reduces than it has")));
         }
-        Ok(())
+        self.check_changes(all_reduces)
+    }
+
+    fn check_changes(&self, all_reduces: usize) -> Result<(), String> {
+        let follow = self.changes.windows(2).all(|pair| pair[0].iteration < pair[1].iteration);
+        if !follow || self.changes.iter().any(|change| change.iteration < self.first_iteration) {
+            return Err(self.unfit(format_args!("has changes that do not follow each other")));
+        }
+        let mut changed = self.changes.iter().flat_map(|change| &change.all_reduces);
+        match changed.find(|change| change.operation >= all_reduces) {
+            Some(change) => Err(self.unfit(format_args!("changes an all-reduce {} that it has not", change.operation))),
+            None => Ok(()),
+        }
     }
 
     /// Is the optimiser where it was?

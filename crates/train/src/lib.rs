@@ -70,6 +70,7 @@ mod tensor_list;
 mod timeline;
 mod trainer;
 mod tuned;
+mod tuning;
 mod update_rule;
 mod updates;
 mod worker;
@@ -88,7 +89,7 @@ pub use data::{
 };
 pub use dump::dump_path;
 pub use error::TrainError;
-pub use executed::{AllReduce, ExecutedPlans, PlanFileError, Stage};
+pub use executed::{AllReduce, Change, ChangedAllReduce, ExecutedPlans, PlanFileError, Stage};
 pub use kineto::{TraceError, TraceOptions, TracedProfile, profile_of_trace, read_trace};
 pub use learning_rate::{LearningRate, LearningRateSchedule, ScheduleTextError};
 pub use measure::{
@@ -112,4 +113,5 @@ pub use tensor_list::{TensorListError, parse_tensor_list, read_tensor_list};
 pub use timeline::{Lane, Process, Span, Timeline};
 pub use trainer::{train, train_model};
 pub use tuned::{TunedCalls, tuned_options};
+pub use tuning::{IterationGain, TuneOptions, TunedContext, TuningNews, TuningReport, TuningStanding};
 pub use update_rule::UpdateRule;

@@ -23,6 +23,7 @@ pub(crate) use statistics::{fit, median, relative_half_width};
 use crate::auto::Decision;
 use crate::error::TrainError;
 use crate::timeline::Timeline;
+use crate::tuning::{TuneOptions, TuningReport};
 
 /// How a cell is measured. The default is the study's protocol: 10 iterations to warm up, 100 that count.
 #[derive(Clone, Debug)]
@@ -49,6 +50,9 @@ pub struct MeasureOptions {
     pub late_share_max: f64,
     /// Record one more iteration, after those that count; it takes [`RECORDED_ITERATIONS`].
     pub timeline: bool,
+    /// Tune all-reduces: in iterations before those that count, until everything is decided, but in no more than
+    /// [`TuneOptions::ITERATIONS_MAX`]; and in those that count.
+    pub tune: Option<TuneOptions>,
 }
 
 /// How many iterations count.
@@ -104,6 +108,7 @@ impl Default for MeasureOptions {
             seed: 1,
             late_share_max: LATE_SHARE_MAX,
             timeline: false,
+            tune: None,
         }
     }
 }
@@ -111,7 +116,7 @@ impl Default for MeasureOptions {
 /// Schedules are held to 3 % of their formulas, and differ by little more: what is late by more than this says nothing of them.
 const LATE_SHARE_MAX: f64 = 0.02;
 
-/// What one run of one cell gave. Every worker has the same, but that only worker 0 has the timeline. Times are those of
+/// What one run of one cell gave. Every worker has the same, but that only worker 0 has the timeline and what was tuned. Times are those of
 /// the undilated machine, except where it says otherwise.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CellRun {
@@ -169,6 +174,9 @@ pub struct CellRun {
     pub decision: Option<Decision>,
     /// One more iteration, on all workers and shards; at worker 0, if it was asked for.
     pub timeline: Option<Timeline>,
+    /// What tuning has come to, with its lessons; at worker 0, if calls were tuned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tuning: Option<TuningReport>,
 }
 
 /// What a schedule's own formula needs: the mean over the counted iterations and the workers.

@@ -10,6 +10,7 @@ use crate::error::TrainError;
 use crate::executed::ExecutedPlans;
 use crate::learning_rate::{LearningRate, LearningRateSchedule};
 use crate::optimizer::OptimizerSettings;
+use crate::tuning::{TuneOptions, refuse_servers};
 use crate::update_rule::UpdateRule;
 
 /// What to train and how. By default the cnn is trained on the sample to about 86 % test accuracy, the same way whatever
@@ -50,6 +51,8 @@ pub struct TrainOptions {
     /// candle sizes its own pools by the environment variable `RAYON_NUM_THREADS`: a launcher of several workers per
     /// machine should set that as well.
     pub threads: usize,
+    /// Tune all-reduces while training runs. Sums may have other bits than without, the same on all ranks.
+    pub tune: Option<TuneOptions>,
     /// Plans to carry out again, instead of the one that the strategy gives.
     pub plan: Option<ExecutedPlans>,
     /// Where rank 0 writes the plans that were carried out ([`ExecutedPlans`]).
@@ -88,6 +91,7 @@ impl Default for TrainOptions {
             clip_norm: None,
             seed: 1,
             threads: 1,
+            tune: None,
             plan: None,
             dump_plan: None,
             dump_parameters: None,
@@ -148,7 +152,21 @@ impl TrainOptions {
         }
         self.optimizer.check().map_err(TrainError::Options)?;
         let strategy = self.parsed_strategy()?;
+        self.check_tuning(&strategy)?;
         self.check_clipping(&strategy)
+    }
+
+    /// Is there something to tune, if it must be?
+    fn check_tuning(&self, strategy: &Strategy) -> Result<(), TrainError> {
+        if self.tune.is_none() {
+            return Ok(());
+        }
+        if self.plan.is_some() {
+            return Err(TrainError::Options(
+                "--tune tries other choices than those that --plan carries out again; leave one of them out".into(),
+            ));
+        }
+        refuse_servers(strategy)
     }
 
     /// Can this strategy clip, if it must?
@@ -214,6 +232,12 @@ mod tests {
         };
         let clipping =
             |norm, strategy: &str| TrainOptions { clip_norm: Some(norm), strategy: strategy.into(), ..default() };
+        let tuned = |strategy: &str| TrainOptions {
+            tune: Some(TuneOptions::default()),
+            strategy: strategy.into(),
+            ..default()
+        };
+        let again = || ExecutedPlans { schema: ExecutedPlans::SCHEMA, update_rule: None, stages: Vec::new() };
         let cases = [
             (TrainOptions { batch: BatchSize::Local(0), ..default() }, "batch"),
             (TrainOptions { batch: BatchSize::Global(0), ..default() }, "batch"),
@@ -231,8 +255,10 @@ mod tests {
             (clipping(1.0, "bytescheduler-ps"), "--clip-norm needs all gradients before the first update"),
             (clipping(1.0, "wfbp-ps,arch=ps:apply"), "a server that has the optimiser (arch=ps:hosts"),
             (TrainOptions { strategy: "wfpb-a2a".into(), ..default() }, "did you mean `wfbp-a2a`"),
+            (TrainOptions { plan: Some(again()), ..tuned("ddp") }, "--plan carries out again"),
+            (tuned("wfbp-ps"), "--tune chooses how all-reduces are done"),
         ];
-        assert!(default().check().is_ok());
+        assert!(default().check().is_ok() && tuned("ddp").check().is_ok());
         for strategy in ["mg-wfbp", "wfbp-ps", "schedule=server-priority,arch=ps"] {
             assert!(clipping(1.0, strategy).check().is_ok(), "{strategy}");
         }

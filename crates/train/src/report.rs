@@ -1,10 +1,12 @@
 //! What training tells while it runs and when it is done.
 
+use paceline_tune::learner::Lesson;
 use serde::Serialize;
 
 use crate::auto::Decision;
+use crate::tuning::{TuningNews, TuningReport};
 
-/// What a finished training reports. Every rank has the same one.
+/// What a finished training reports. Every rank has the same one, but that only rank 0 knows of tuning.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TrainReport {
     /// The model's name.
@@ -61,6 +63,9 @@ pub struct TrainReport {
     pub compute_s: f64,
     /// Seconds for which the training thread was in the communicator instead of computing; mean over the ranks.
     pub exposed_communication_s: f64,
+    /// What tuning has come to, if calls were tuned; at rank 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tuning: Option<TuningReport>,
     /// Epoch by epoch.
     pub epochs: Vec<EpochRow>,
     /// What `strategy=auto` has decided; empty where nothing was left open.
@@ -158,6 +163,16 @@ pub trait Observer: Send {
     /// `strategy=auto` has chosen a plan, or has looked and kept the one that there is.
     fn decided(&mut self, decision: &Decision) {
         let _ = decision;
+    }
+
+    /// A tuner has found out something, by so many updates; at rank 0.
+    fn tuned(&mut self, iteration: usize, news: &TuningNews) {
+        let _ = (iteration, news);
+    }
+
+    /// What a tuner has learned so far, for later jobs: every minute, and when training ends; at rank 0.
+    fn learned(&mut self, lessons: &[Lesson]) {
+        let _ = lessons;
     }
 
     /// An epoch has been trained and evaluated.

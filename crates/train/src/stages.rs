@@ -10,7 +10,7 @@ use paceline_strategy::Strategy;
 use crate::auto::{Choosing, Chosen, Course, Decision, History, Judgement, Predicted, WINDOW, Watch};
 use crate::computed::{Computed, measured_profile};
 use crate::error::{TrainError, WhileTraining};
-use crate::exchange::{Carrier, Exchange, Handicap};
+use crate::exchange::{Carrier, Exchange, Handicap, Job};
 use crate::executed::{AllReduce, ExecutedPlans, Stage};
 use crate::measure::communication_cost;
 use crate::on_server::Specification;
@@ -18,7 +18,7 @@ use crate::options::{BatchSize, TrainOptions};
 use crate::peers::Peers;
 use crate::planning::{Known, MEASURING, MEASURING_WARM_UP, Planning};
 use crate::update_rule::UpdateRule;
-use crate::worker::Worker;
+use crate::worker::{Worker, counted_from};
 
 /// The plans of a training, one after the other: what the strategy gives; then, if it plans from measurements, what it
 /// gives when they are there, or what is chosen and watched if it leaves something open; or those of an earlier run.
@@ -68,16 +68,16 @@ impl<'a> Stages<'a> {
         let strategy = options.parsed_strategy()?;
         let schedulers = &options.schedulers;
         let planning = Planning { strategy: &strategy, schedulers, peers, sizes, slowed: 1.0 };
-        let (plan, chosen, next) = match &options.plan {
+        let (plan, chosen, changes, next) = match &options.plan {
             Some(given) => {
                 let checked = given.check(sizes, &strategy, schedulers.grammar(), &rule);
                 checked.map_err(TrainError::Options)?;
                 let mut stages: VecDeque<Stage> = given.stages.iter().cloned().collect();
-                let Some(Stage { plan, all_reduces, .. }) = stages.pop_front() else {
+                let Some(Stage { plan, all_reduces, changes, .. }) = stages.pop_front() else {
                     unreachable!("checked above");
                 };
                 planning.agree(&plan)?;
-                (plan, all_reduces, Next::Given(stages))
+                (plan, all_reduces, changes, Next::Given(stages))
             }
             None => {
                 let (plan, measured) = planning.first(&Known::default(), None)?;
@@ -86,7 +86,7 @@ impl<'a> Stages<'a> {
                     (false, true) => Next::Nothing,
                     (false, false) => Next::Measured,
                 };
-                (plan, Vec::new(), next)
+                (plan, Vec::new(), Vec::new(), next)
             }
         };
         let carrier = carrier_of(options, &strategy, peers, &plan);
@@ -95,7 +95,14 @@ impl<'a> Stages<'a> {
             false => carrier,
         };
         options.check_clipping_under(&plan)?;
-        let exchange = Exchange::new(carrier.clone(), plan.clone(), &chosen, sizes, &planning.handicap())?;
+        let mut exchange = Exchange::new(carrier.clone(), plan.clone(), &chosen, sizes, &planning.handicap())?;
+        exchange.repeat(counted_from(&changes, 0))?;
+        if let Some(tune) = &options.tune {
+            exchange.tune(tune, job(options, peers.workers().world_size(), plan.elements()))?;
+        }
+        if options.dump_plan.is_some() {
+            exchange.keep_changes();
+        }
         let stages = Stages {
             options,
             rule,
@@ -153,8 +160,16 @@ impl<'a> Stages<'a> {
     }
 
     /// What has been carried out.
-    pub(crate) fn executed(&self) -> ExecutedPlans {
+    pub(crate) fn executed(&mut self, worker: &mut Worker) -> ExecutedPlans {
+        self.end_stage(worker);
         ExecutedPlans { schema: ExecutedPlans::SCHEMA, update_rule: Some(self.rule), stages: self.executed.clone() }
+    }
+
+    /// Notes what has changed in the stage that is carried out.
+    fn end_stage(&mut self, worker: &mut Worker) {
+        if let Some(stage) = self.executed.last_mut() {
+            stage.changes.extend(worker.take_changes(stage.first_iteration));
+        }
     }
 
     /// The update before which the next stage begins.
@@ -181,10 +196,12 @@ impl<'a> Stages<'a> {
             sizes: &self.sizes,
             slowed: 1.0,
         };
+        let mut repeated = None;
         let (plan, chosen) = match &mut self.next {
             Next::Given(stages) => {
-                let Some(Stage { plan, all_reduces, .. }) = stages.pop_front() else { return Ok(false) };
-                (plan, all_reduces)
+                let Some(stage) = stages.pop_front() else { return Ok(false) };
+                repeated = Some((stage.changes, stage.first_iteration));
+                (stage.plan, stage.all_reduces)
             }
             Next::Nothing | Next::Chosen | Next::Watched { .. } => return Ok(false),
             Next::Measured => {
@@ -201,6 +218,9 @@ impl<'a> Stages<'a> {
         self.options.check_clipping_under(&plan)?;
         let handicap = planning.handicap();
         self.replan(worker, plan, &chosen, &handicap)?;
+        if let Some((changes, first_iteration)) = repeated {
+            worker.repeat(&changes, first_iteration)?;
+        }
         Ok(true)
     }
 
@@ -214,6 +234,7 @@ impl<'a> Stages<'a> {
         // Only where the arch is open another carrier can be needed; the one that is there may have servers with parameters.
         let carrier =
             self.strategy.arch_is_open().then(|| carrier_of(self.options, &self.strategy, &self.peers, &plan));
+        self.end_stage(worker);
         worker.replan(carrier.clone(), plan.clone(), chosen, &self.sizes, handicap)?;
         self.carrier = carrier.unwrap_or_else(|| self.carrier.clone());
         self.plan = plan;
@@ -385,6 +406,16 @@ fn carrier_of(options: &TrainOptions, strategy: &Strategy, peers: &Peers, plan: 
     }
     let planned = options.schedulers.grammar().parse(&plan.strategy);
     Carrier::of_strategy(peers, planned.as_ref().unwrap_or(strategy))
+}
+
+/// What is known of a job for the seed regimes of its calls.
+fn job(options: &TrainOptions, workers: usize, parameters: usize) -> Job {
+    let macs = options.own_model.is_none().then(|| options.model.forward_macs_per_sample());
+    Job {
+        // Three operations for each multiply-accumulate of forward.
+        model_intensity: macs.map_or(0.0, |macs| 3.0 * macs as f64 / parameters.max(1) as f64),
+        local_batch: options.global_batch(workers).div_ceil(workers),
+    }
 }
 
 /// What computation takes: by worker the mean over its passes since this was last asked, and of all workers the slowest, for

@@ -7,6 +7,7 @@ use crate::backend::{Backend, Slot};
 use crate::data::Data;
 use crate::error::{TrainError, WhileTraining};
 use crate::options::TrainOptions;
+use crate::tuning::TuneOptions;
 
 /// Compares everything that shapes the run: model, data and options.
 pub(crate) fn compare_ranks(
@@ -32,6 +33,8 @@ pub(crate) fn compare_ranks(
     agreement.add("the norm to clip to", format!("{:?}", options.clip_norm));
     agreement.add("the seed", options.seed);
     agreement.add("the strategy", &options.strategy);
+    let tune = options.tune.as_ref().map(TuneOptions::of_all_ranks);
+    agreement.add("whether calls are tuned", format!("{tune:?}"));
     agreement.add("the plan to carry out again", format!("{:?}", options.plan));
     agreement.compare(communicator)
 }

@@ -1,6 +1,6 @@
 //! The loop: what happens in which order.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use paceline_comm::{CallOptions, Communicator, Transport};
 use paceline_plan::Reduction;
@@ -87,6 +87,8 @@ struct Trainer<'a> {
     sharding: Sharding,
     /// Updates until the end.
     total_iterations: usize,
+    /// When the observer was told what a tuner has learned.
+    told: Instant,
 }
 
 impl<'a> Trainer<'a> {
@@ -114,7 +116,8 @@ impl<'a> Trainer<'a> {
         };
         let mut worker = Worker::new(communicator, backend, exchange, optimizer, rule.learning_rate, rule.clip_norm);
         stages.before_update(&mut worker)?;
-        Ok(Trainer { communicator, options, data, worker, stages, sharding, total_iterations })
+        let told = Instant::now();
+        Ok(Trainer { communicator, options, data, worker, stages, sharding, total_iterations, told })
     }
 
     fn run(mut self, observer: &mut dyn Observer) -> Result<TrainReport, TrainError> {
@@ -133,8 +136,9 @@ impl<'a> Trainer<'a> {
             rows.push(row);
         }
         if let Some(path) = self.options.dump_plan.as_ref().filter(|_| self.communicator.rank() == 0) {
-            self.stages.executed().write(path)?;
+            self.stages.executed(&mut self.worker).write(path)?;
         }
+        self.tell_lessons(observer);
         if let Some(directory) = &self.options.dump_parameters {
             dump(directory, self.communicator.rank(), self.worker.backend.as_mut())?;
         }
@@ -151,6 +155,7 @@ impl<'a> Trainer<'a> {
             let Update { samples, loss_sum, local_samples } = update;
             let loss = (local_samples > 0).then(|| loss_sum / local_samples as f64);
             observer.iteration(&Progress { epoch: epoch + 1, iteration: self.worker.iteration(), samples, loss });
+            self.tell_news(observer);
         }
         self.worker.finish()?;
         let in_communicator = self.worker.take_costs().in_communicator;
@@ -166,6 +171,21 @@ impl<'a> Trainer<'a> {
             test_accuracy: evaluation.correct as f64 / evaluation.predictions as f64,
             ..trained
         })
+    }
+
+    /// Tells what a tuner has found out, and now and then what it has learned: of a job that is killed, too, most is kept.
+    fn tell_news(&mut self, observer: &mut dyn Observer) {
+        self.worker.take_news().iter().for_each(|news| observer.tuned(self.worker.iteration(), news));
+        if self.told.elapsed() >= LESSONS_EVERY {
+            self.tell_lessons(observer);
+        }
+    }
+
+    fn tell_lessons(&mut self, observer: &mut dyn Observer) {
+        self.told = Instant::now();
+        if let Some(lessons) = self.worker.lessons() {
+            observer.learned(&lessons);
+        }
     }
 
     /// One update of the parameters from `accumulate` joined batches, fewer at the end of an epoch.
@@ -257,6 +277,7 @@ impl<'a> Trainer<'a> {
             seconds,
             compute_s: sum(|row| row.compute_s),
             exposed_communication_s: sum(|row| row.exposed_communication_s),
+            tuning: self.worker.tuning_report(),
             epochs: rows,
             decisions: self.stages.decisions().to_vec(),
         }
@@ -266,6 +287,9 @@ impl<'a> Trainer<'a> {
 /// Small samples that are evaluated together, and features of large ones: six coloured images of 224 × 224 pixels.
 const EVALUATION_BATCH: usize = 128;
 const EVALUATION_FEATURES: usize = 1 << 20;
+
+/// What a tuner has learned is told so often.
+const LESSONS_EVERY: Duration = Duration::from_secs(60);
 
 /// The links were made before the strategy was known here: do they run on what it names?
 fn check_protocol(communicator: &Communicator, protocol: &Call) -> Result<(), TrainError> {

@@ -6,16 +6,18 @@ use std::time::{Duration, Instant};
 
 use paceline_comm::Communicator;
 use paceline_plan::Plan;
+use paceline_tune::learner::Lesson;
 
 use crate::backend::{Backend, BackendError, ForwardGate, SharedSink, Slot};
 use crate::data::Batch;
 use crate::error::{TrainError, WhileTraining};
 use crate::exchange::{Carrier, Costs, Exchange, Handicap, NotedStartUp, Pass};
-use crate::executed::{AllReduce, Stage};
+use crate::executed::{AllReduce, Change, Stage};
 use crate::learning_rate::LearningRate;
 use crate::optimizer::Optimizer;
 use crate::recording::{self, PassRecord};
 use crate::sync::lock;
+use crate::tuning::{TuningNews, TuningReport};
 use crate::updates::{Failure, Updates};
 
 /// What computes and communicates on one rank.
@@ -69,6 +71,7 @@ impl Worker {
 
     /// Prepares the next `iterations` updates. All workers call it.
     pub(crate) fn assign(&mut self, iterations: usize) -> Result<(), TrainError> {
+        self.interrupt();
         if !lock(&self.exchange).assign(iterations)? {
             return Ok(());
         }
@@ -96,7 +99,46 @@ impl Worker {
     /// What is carried out from an iteration on.
     pub(crate) fn stage(&self, first_iteration: usize) -> Stage {
         let (plan, all_reduces) = lock(&self.exchange).plan();
-        Stage { first_iteration, plan, all_reduces }
+        Stage { first_iteration, plan, all_reduces, changes: Vec::new() }
+    }
+
+    /// What has changed in a stage since it began.
+    pub(crate) fn take_changes(&mut self, first_iteration: usize) -> Vec<Change> {
+        let changes = lock(&self.exchange).take_changes();
+        let counted = |change: Change| Change { iteration: first_iteration + change.iteration, ..change };
+        changes.into_iter().map(counted).collect()
+    }
+
+    /// Changes all-reduces as an earlier run did in the stage that begins.
+    pub(crate) fn repeat(&mut self, changes: &[Change], first_iteration: usize) -> Result<(), TrainError> {
+        lock(&self.exchange).repeat(counted_from(changes, first_iteration))
+    }
+
+    /// What happens now is no part of an iteration like others.
+    fn interrupt(&mut self) {
+        if let Some(tuning) = lock(&self.exchange).tuning() {
+            tuning.interrupt();
+        }
+    }
+
+    /// Is there a tuner for which something is open? The same on all ranks.
+    pub(crate) fn is_learning(&self) -> bool {
+        lock(&self.exchange).tuning().is_some_and(|tuning| tuning.is_learning())
+    }
+
+    /// What a tuner has found out since this was last asked; on rank 0.
+    pub(crate) fn take_news(&mut self) -> Vec<TuningNews> {
+        lock(&self.exchange).tuning().map_or_else(Vec::new, |tuning| tuning.take_news())
+    }
+
+    /// What a later job may begin with; on rank 0, if there is a tuner.
+    pub(crate) fn lessons(&self) -> Option<Vec<Lesson>> {
+        lock(&self.exchange).tuning().and_then(|tuning| tuning.lessons())
+    }
+
+    /// What tuning has come to; on rank 0, if there is a tuner.
+    pub(crate) fn tuning_report(&self) -> Option<TuningReport> {
+        lock(&self.exchange).tuning().and_then(|tuning| tuning.report())
     }
 
     /// Forward and backward on a batch, if this rank has one; the mean loss. What is left of the update before is applied
@@ -172,11 +214,13 @@ impl Worker {
 
     /// Waits until the update that is on its way has arrived, without applying it.
     pub(crate) fn wait_for_all(&mut self) -> Result<(), TrainError> {
+        self.interrupt();
         lock(&self.exchange).wait_for_all().while_training("receiving gradients")
     }
 
     /// Applies the update that is on its way: from here on the parameters are those after the last iteration.
     pub(crate) fn finish(&mut self) -> Result<(), TrainError> {
+        self.interrupt();
         self.settle().map_err(|error| self.failed(error))
     }
 
@@ -218,4 +262,13 @@ impl Worker {
             None => TrainError::Backend { rank: self.rank, source: error },
         }
     }
+}
+
+/// Changes as an exchange counts iterations: from the first one of the stage.
+pub(crate) fn counted_from(changes: &[Change], first_iteration: usize) -> Vec<Change> {
+    let counted = |change: &Change| {
+        let iteration = change.iteration.saturating_sub(first_iteration);
+        Change { iteration, all_reduces: change.all_reduces.clone() }
+    };
+    changes.iter().map(counted).collect()
 }

@@ -58,6 +58,7 @@ fn the_carrier_may_change_more_than_once() {
             first_iteration: 4 * number,
             plan: Plan { version: 1 + number as u32, ..plan },
             all_reduces: Vec::new(),
+            changes: Vec::new(),
         }
     };
     let texts = ["wfbp-a2a", "schedule=wfbp,arch=ps:2:64KiB", "schedule=none,arch=a2a", "bytescheduler-ps,arch=ps:2"];

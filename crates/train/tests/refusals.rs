@@ -3,13 +3,15 @@
 mod support;
 
 use paceline_comm::Communicator;
-use paceline_train::{BatchSize, DataSource, ModelName, Silent, TrainError, TrainOptions, train, train_model};
+use paceline_train::{
+    BatchSize, DataSource, ModelName, Silent, TrainError, TrainOptions, TuneOptions, train, train_model,
+};
 use support::{Directory, backend, on_ranks, options, sample, sgd};
 
 #[test]
 fn ranks_with_different_options_or_data_are_told_so() {
     type Change = fn(&mut TrainOptions);
-    let changes: [(Change, &str); 7] = [
+    let changes: [(Change, &str); 8] = [
         (|options| options.seed += 1, "the seed: `2` at rank 1, `1` at rank 0"),
         (|options| options.batch = BatchSize::Global(13), "the global batch size: `13` at rank 1, `12` at rank 0"),
         (|options| options.optimizer = sgd(0.25, 0.01), "the optimiser"),
@@ -17,6 +19,7 @@ fn ranks_with_different_options_or_data_are_told_so() {
         (|options| options.clip_norm = Some(1.0), "the norm to clip to"),
         (|options| options.iterations = Some(21), "the epochs and iterations"),
         (|options| options.strategy = "bsp-a2a".into(), "the strategy"),
+        (|options| options.tune = Some(TuneOptions::default()), "whether calls are tuned: "),
     ];
     let data = [sample(50, 10), sample(51, 10)];
     let disagree = |change: Option<Change>, rank_1_data: usize| {

@@ -73,7 +73,8 @@ impl Worlds {
         let workers = self.workers();
         let Effort { warm_up, iterations } = effort;
         let length = paceline_cli::worlds::Effort { warm_up, at_least: iterations, at_most: iterations, seconds: None };
-        let specification = WorldSpec { cell: cell(method, workload, workers)?, effort: length, timeline: true };
+        let cell = cell(method, workload, workers)?;
+        let specification = WorldSpec { cell, effort: length, timeline: true, lessons: Vec::new() };
         let environment = specification.environment().map_err(|error| format!("{method}: {error}"))?;
         let command: [OsString; 2] = [self.program.clone().into(), RANK_COMMAND.into()];
         let mut ranks = self.lab.ranks(1, &command);
@@ -157,6 +158,7 @@ pub fn cell(method: &str, workload: &Workload, workers: usize) -> Result<Cell, E
         dedicated_servers: false,
         threads: 1,
         arm: Arm::Method,
+        tuned: false,
     })
 }
 

@@ -71,6 +71,11 @@ pub struct BenchArguments {
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub runs: Option<usize>,
 
+    /// Measure all-to-all methods once more with their all-reduces tuned, as METHOD+tune; what is learned is kept in --database
+    /// for later runs (docs/tuning.md). PACELINE_TUNE=off in the environment switches it off
+    #[arg(long)]
+    pub tune: bool,
+
     /// The hosts that do nothing but serve, by name or number from 0: of a launcher, or of --hosts
     #[arg(long, value_name = "HOST,…", value_delimiter = ',')]
     pub servers_on: Vec<String>,

@@ -76,6 +76,9 @@ pub struct Cell {
     pub threads: usize,
     /// What it is there for.
     pub arm: Arm,
+    /// Its all-reduces are tuned while it runs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tuned: bool,
 }
 
 /// What a cell is there for.
@@ -222,6 +225,7 @@ pub mod samples {
             dedicated_servers: false,
             threads: 1,
             arm: Arm::Method,
+            tuned: false,
         }
     }
 }

@@ -11,9 +11,11 @@ use super::rank::WorldSpec;
 use super::store::{Occasion, RunRecord, Store, StudyId};
 use super::study::{PlannedCell, Study};
 use super::summary::too_late;
+use super::tuned;
 use crate::date::now;
 use crate::failure::Failure;
 use paceline_train::{CellRun, RECORDED_ITERATIONS};
+use paceline_tune::learner::Lesson;
 
 /// Runs worlds.
 pub trait Worlds {
@@ -81,11 +83,14 @@ pub fn conduct(
                     conductor.skip(cell, pace, number);
                     continue;
                 }
-                let run = match conductor.measure(cell, pace, number)? {
+                let placement = study.placement.as_ref();
+                let lessons = tuned::lessons(store, cell, placement);
+                let mut run = match conductor.measure(cell, pace, number, &lessons)? {
                     Made::Run(run) => run,
                     Made::Interrupted(signal) => return Ok(StudyEnd::Interrupted(signal)),
                 };
                 failed += usize::from(run.outcome.is_err());
+                tuned::keep(store, cell, placement, &mut run);
                 store.keep(id, cell, &run)?;
                 conductor.watcher.ended(cell, Some(&run));
             }
@@ -123,11 +128,17 @@ impl Conductor<'_> {
     }
 
     /// Makes a run; if its processor was late, again, as long as there is time for all that is still to come.
-    fn measure(&mut self, cell: &Cell, pace: &mut Pace, number: usize) -> Result<Made<RunRecord>, Failure> {
+    fn measure(
+        &mut self,
+        cell: &Cell,
+        pace: &mut Pace,
+        number: usize,
+        lessons: &[Lesson],
+    ) -> Result<Made<RunRecord>, Failure> {
         let mut repeats = 0;
         loop {
             let load = load_average();
-            let outcome = match self.attempt(cell, pace, number)? {
+            let outcome = match self.attempt(cell, pace, number, lessons)? {
                 Made::Run(outcome) => outcome,
                 Made::Interrupted(signal) => return Ok(Made::Interrupted(signal)),
             };
@@ -152,11 +163,13 @@ impl Conductor<'_> {
         cell: &Cell,
         pace: &mut Pace,
         number: usize,
+        lessons: &[Lesson],
     ) -> Result<Made<Result<CellRun, String>>, Failure> {
         let (expected, left) = (pace.of_run(number), self.left());
         let effort = effort(self.protocol, &expected, left);
         self.watcher.begins(cell, &effort, left.seconds);
-        let spec = WorldSpec { cell: cell.clone(), effort, timeline: is_recorded(number) };
+        let timeline = is_recorded(number);
+        let spec = WorldSpec { cell: cell.clone(), effort, timeline, lessons: lessons.to_vec() };
         let estimate = Duration::from_secs_f64(PATIENCE * duration(&expected, &effort));
         let started = Instant::now();
         let outcome = match self.worlds.run(&spec, estimate.max(PATIENCE_MIN))? {

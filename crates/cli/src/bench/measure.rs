@@ -7,7 +7,7 @@ use paceline_comm::Communicator;
 use paceline_fabric::environment::Environment;
 use paceline_plan::{Emulation, Hosts};
 use paceline_server::{ParameterServer, Roles, join_beside, serve};
-use paceline_train::{CellRun, Length, MeasureOptions, Peers, measure as measure_cell, serve_options};
+use paceline_train::{CellRun, Length, MeasureOptions, Peers, TuneOptions, measure as measure_cell, serve_options};
 
 use super::cell::Cell;
 use super::models::Loaded;
@@ -92,6 +92,7 @@ pub fn work(
 
 fn options(spec: &WorldSpec, registry: &Registry) -> MeasureOptions {
     let (cell, effort) = (&spec.cell, &spec.effort);
+    let tune = || TuneOptions { lessons: spec.lessons.clone(), ..TuneOptions::default() };
     let length = match effort.seconds {
         None => Length::Iterations(effort.at_most),
         Some(seconds) => Length::Confident {
@@ -110,6 +111,7 @@ fn options(spec: &WorldSpec, registry: &Registry) -> MeasureOptions {
         dilate: cell.setting.dilate,
         threads: cell.threads,
         timeline: spec.timeline,
+        tune: cell.tuned.then(tune),
         ..MeasureOptions::default()
     }
 }

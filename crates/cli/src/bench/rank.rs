@@ -11,6 +11,7 @@ use super::cell::Cell;
 use crate::Registry;
 use crate::failure::{Failure, unless_closed};
 use paceline_train::CellRun;
+use paceline_tune::learner::Lesson;
 
 /// What a world is to do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,6 +22,9 @@ pub struct WorldSpec {
     pub effort: Effort,
     /// Trace one more iteration.
     pub timeline: bool,
+    /// Of a cell whose calls are tuned: what earlier runs have learned on this cluster.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lessons: Vec<Lesson>,
 }
 
 /// candle sizes its own pools by this variable of the environment.

@@ -4,6 +4,7 @@ use std::fmt::Display;
 
 use paceline_plan::NetworkModel;
 use paceline_strategy::Strategy;
+use paceline_train::TuneOptions;
 
 use super::arguments::{BenchArguments, ComputeChoice, split_methods};
 use super::budget::{Pace, Protocol, STUDY};
@@ -108,6 +109,14 @@ pub fn plan(arguments: &BenchArguments, catalogue: &Catalogue<'_>, place: Place)
         for setting in settings(one, catalogue, place)? {
             panels.push(panel(setting, &methods, one, catalogue, place)?);
         }
+    }
+    let tunes = |panel: &PanelPlan| panel.cells.iter().any(|planned| planned.cell.tuned);
+    if arguments.tune && !panels.iter().any(tunes) {
+        return refuse(
+            "--tune tunes all-reduces, and nothing here makes any: servers add up in one way only, and one worker alone \
+             does not communicate",
+            "name a method with arch=a2a and more than one worker, or leave --tune out",
+        );
     }
     let runs = arguments.runs.unwrap_or(RUNS);
     let protocol = match (arguments.full, arguments.iterations) {
@@ -357,6 +366,7 @@ fn panel(
             dedicated_servers: servers.is_some_and(|servers| servers.dedicated || !setting.servers_on.is_empty()),
             threads,
             arm,
+            tuned: false,
         };
         PlannedCell { pace: pace(&cell, model, place), cell }
     };
@@ -382,8 +392,19 @@ fn panel(
         if methods.len() > 1 {
             cells.push(cell(&methods[0], workers, Arm::Again));
         }
+        let tunes = |chosen: &&Chosen| arguments.tune && workers > 1 && alone(chosen);
+        cells.extend(methods.iter().filter(tunes).map(|chosen| tuned(cell(chosen, workers, Arm::Method))));
     }
     Ok(PanelPlan { setting, cells })
+}
+
+/// The same with its calls tuned, which is learned before the iterations that count.
+fn tuned(PlannedCell { cell, pace }: PlannedCell) -> PlannedCell {
+    let learning_s = TuneOptions::ITERATIONS_MAX as f64 * pace.iteration_s;
+    PlannedCell {
+        cell: Cell { method: format!("{}+tune", cell.method), tuned: true, ..cell },
+        pace: Pace { overhead_s: pace.overhead_s + learning_s, ..pace },
+    }
 }
 
 /// Refuses more workers than there is room for.

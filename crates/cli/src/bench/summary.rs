@@ -8,7 +8,7 @@ use super::predicted::{Choice, Outlook, Predicted};
 use super::statistics::{Estimate, c2c, mean, spread};
 use super::store::{CellRecord, Occasion, RunRecord, StudyRecord};
 use super::verdict::{Verdict, decide};
-use paceline_train::{CellRun, Decision, ModelName, Timeline};
+use paceline_train::{CellRun, Decision, ModelName, Timeline, TuningReport};
 
 /// One setting: a chart.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -166,6 +166,9 @@ pub struct RowResult {
     pub transport: String,
     /// Warm-up iterations and measured ones of each run.
     pub iterations: Vec<(usize, usize)>,
+    /// What tuning has come to in the last of them, if calls were tuned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tuning: Option<TuningReport>,
     /// One iteration of all workers and shards.
     #[serde(skip)]
     pub timeline: Option<Timeline>,
@@ -349,6 +352,7 @@ fn result(record: &CellRecord, baseline: Option<&Baseline>, room: &Room<'_>) -> 
         scheduling_s_per_tensor: average(|run| run.scheduling_s_per_tensor),
         transport: first.transport.clone(),
         iterations: runs.iter().map(|run| (run.warm_up, run.iteration_s.len())).collect(),
+        tuning: runs.iter().rev().find_map(|run| run.tuning.clone()),
         timeline: runs.iter().find_map(|run| run.timeline.clone()),
     })
 }

@@ -1,7 +1,8 @@
 //! Writes telemetry while training goes on.
 
 use paceline_comm::Communicator;
-use paceline_train::{Decision, EpochRow, Observer, Progress, Start};
+use paceline_train::{Decision, EpochRow, Observer, Progress, Start, TuningNews};
+use paceline_tune::learner::Lesson;
 
 use crate::failure::Failure;
 use crate::telemetry::Telemetry;
@@ -61,6 +62,14 @@ impl Observer for Recorded<'_> {
 
     fn decided(&mut self, decision: &Decision) {
         self.observer.decided(decision);
+    }
+
+    fn tuned(&mut self, iteration: usize, news: &TuningNews) {
+        self.observer.tuned(iteration, news);
+    }
+
+    fn learned(&mut self, lessons: &[Lesson]) {
+        self.observer.learned(lessons);
     }
 
     fn epoch(&mut self, row: &EpochRow) {

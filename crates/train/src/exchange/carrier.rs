@@ -35,6 +35,16 @@ impl Call {
         let algorithm = self.options.algorithm.clone()?;
         Some(AllReduce { algorithm, chunk_bytes: self.options.chunk_bytes? })
     }
+
+    /// How it is called.
+    pub(super) fn options(&self) -> &CallOptions {
+        &self.options
+    }
+
+    /// From here on, it is called like this.
+    pub(super) fn set_options(&mut self, options: CallOptions) {
+        self.options = options;
+    }
 }
 
 /// An operation under way. It has its buffers until it has ended.
@@ -102,6 +112,17 @@ impl Carrier {
 
     pub(crate) fn peers(&self) -> &Peers {
         &self.peers
+    }
+
+    /// The algorithm of all-reduces that the strategy has chosen, if it has.
+    pub(super) fn algorithm(&self) -> Option<&str> {
+        self.algorithm.as_deref().filter(|name| *name != "auto")
+    }
+
+    /// Can all-reduces be done like this?
+    pub(super) fn check(&self, algorithm: &str, chunk_bytes: usize) -> Result<(), CommError> {
+        let options = CallOptions { chunk_bytes: Some(chunk_bytes), ..CallOptions::algorithm(algorithm) };
+        self.peers.workers().choice(CollectiveKind::AllReduce, size_of::<f32>(), &options).map(drop)
     }
 
     /// Tells the shards, if there are any, which iterations of a plan come next. All workers call it.

@@ -6,13 +6,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use paceline_comm::{Buffer, CommError};
+use paceline_comm::{Buffer, CallOptions, CommError};
 use paceline_plan::{OperationNumber, Plan, TensorId};
 use paceline_schedule::Dispatcher;
 
 use super::carrier::{Call, Carrier, Travelling};
 use super::start_up::StartUp;
-use crate::executed::AllReduce;
+use crate::executed::{AllReduce, ChangedAllReduce};
 
 /// No sleep is longer: whatever goes wrong with a wake-up costs no more than this.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
@@ -260,6 +260,39 @@ impl State {
     /// The iteration that began last, from 0.
     pub(super) fn iteration(&self) -> u64 {
         self.iterations.saturating_sub(1)
+    }
+
+    /// Iterations that have begun.
+    pub(super) fn iterations(&self) -> u64 {
+        self.iterations
+    }
+
+    /// By operation, how it is called.
+    pub(super) fn options(&self) -> Vec<CallOptions> {
+        self.calls.iter().map(|call| call.options().clone()).collect()
+    }
+
+    /// From the next iteration on, these operations are called otherwise; none of them is under way. Those whose all-reduce
+    /// then is another.
+    pub(super) fn set_options(&mut self, options: Vec<(OperationNumber, CallOptions)>) -> Vec<ChangedAllReduce> {
+        let set = |(operation, options): (OperationNumber, CallOptions)| {
+            let call = &mut self.calls[operation];
+            let before = call.all_reduce();
+            call.set_options(options);
+            let AllReduce { algorithm, chunk_bytes } = call.all_reduce().filter(|now| before.as_ref() != Some(now))?;
+            Some(ChangedAllReduce { operation, algorithm, chunk_bytes })
+        };
+        options.into_iter().filter_map(set).collect()
+    }
+
+    /// The same for all-reduces of which only is known how they add up.
+    pub(super) fn set_all_reduces(&mut self, changes: Vec<ChangedAllReduce>) -> Vec<ChangedAllReduce> {
+        let options = changes.into_iter().map(|ChangedAllReduce { operation, algorithm, chunk_bytes }| {
+            let base = self.calls[operation].options().clone();
+            (operation, CallOptions { algorithm: Some(algorithm), chunk_bytes: Some(chunk_bytes), ..base })
+        });
+        let options = options.collect();
+        self.set_options(options)
     }
 
     pub(super) fn start_up_mut(&mut self) -> Option<&mut StartUp> {

@@ -32,13 +32,26 @@ fn plan(version: u32, arch: &str, shards: usize, buckets: Vec<Bucket>) -> Plan {
     }
 }
 
+fn stage(first_iteration: usize, plan: Plan, all_reduces: Vec<AllReduce>) -> Stage {
+    Stage { first_iteration, plan, all_reduces, changes: Vec::new() }
+}
+
+/// What a tuner did to the second stage's only operation.
+fn changes() -> Vec<Change> {
+    let to = |algorithm: &str, chunk_bytes| ChangedAllReduce { operation: 0, algorithm: algorithm.into(), chunk_bytes };
+    vec![
+        Change { iteration: 8, all_reduces: vec![to("direct", 64)] },
+        Change { iteration: 11, all_reduces: vec![to("ring", 4096)] },
+    ]
+}
+
 /// Two stages without servers.
 fn executed() -> ExecutedPlans {
     let apart = vec![Bucket::whole(vec![1, 2], 0..3), Bucket::whole(vec![0, 3], 3..13)];
     let together = vec![Bucket::whole(vec![3, 2, 1, 0], 0..13)];
     let stages = vec![
-        Stage { first_iteration: 0, plan: plan(1, "a2a", 0, apart), all_reduces: all_reduces(2) },
-        Stage { first_iteration: 8, plan: plan(2, "a2a", 0, together), all_reduces: all_reduces(1) },
+        stage(0, plan(1, "a2a", 0, apart), all_reduces(2)),
+        Stage { changes: changes(), ..stage(8, plan(2, "a2a", 0, together), all_reduces(1)) },
     ];
     ExecutedPlans { schema: 1, update_rule: Some(rule()), stages }
 }
@@ -50,8 +63,7 @@ fn served() -> ExecutedPlans {
     buckets[0].partitions = vec![partition(0..3, 1)];
     buckets[1].partitions = vec![partition(3..8, 0), partition(8..13, 1)];
     let plan = Plan { strategy: "wfbp-ps,arch=ps:2".into(), credit_bytes: Some(20), ..plan(1, "", 2, buckets) };
-    let stages = vec![Stage { first_iteration: 0, plan, all_reduces: Vec::new() }];
-    ExecutedPlans { stages, ..executed() }
+    ExecutedPlans { stages: vec![stage(0, plan, Vec::new())], ..executed() }
 }
 
 fn check(executed: &ExecutedPlans, arch: &str) -> Result<(), String> {
@@ -70,8 +82,8 @@ fn plans_fit_their_model_only() {
     assert!(of_sizes(&[4, 4, 0, 6]).contains("other sizes"));
     assert!(of_sizes(&[4, 3, 0]).contains("is for 4 tensors, and the model has 3"));
     assert!(of_sizes(&[4, 3, 0, 6, 1]).contains("is for 4 tensors, and the model has 5"));
-    type Change = fn(&mut ExecutedPlans);
-    let changes: [(Change, &str); 9] = [
+    type Wrong = fn(&mut ExecutedPlans);
+    let changes: [(Wrong, &str); 12] = [
         (|it| it.stages.clear(), "iteration 0"),
         (|it| it.stages[1].first_iteration = 0, "follow each other"),
         (|it| it.stages[1].plan.version = 1, "follow each other"),
@@ -80,6 +92,9 @@ fn plans_fit_their_model_only() {
         (|it| it.stages[0].plan.buckets[0].partitions[0].shard = Some(7), "names a shard"),
         (|it| drop(it.stages[0].all_reduces.pop()), "another number of all-reduces"),
         (|it| it.stages[0].plan.strategy = "schedule=own".into(), "another version: unknown schedule method `own`"),
+        (|it| it.stages[1].changes[0].iteration = 7, "has changes that do not follow each other"),
+        (|it| it.stages[1].changes[1].iteration = 8, "has changes that do not follow each other"),
+        (|it| it.stages[1].changes[1].all_reduces[0].operation = 1, "changes an all-reduce 1 that it has not"),
         (|it| it.update_rule = Some(UpdateRule { clip_norm: Some(1.0), ..rule() }), "clipped to the norm 1, and"),
     ];
     for (change, told) in changes {
@@ -110,6 +125,15 @@ fn the_optimiser_stays_where_it_was() {
     assert!(check(&applied, "ps:2:apply").unwrap_err().contains("several stages"));
 }
 
+/// Files of trainings that were not tuned are as they always were.
+#[test]
+fn changes_stand_in_a_file_if_there_are_some() {
+    let text = serde_json::to_value(executed()).unwrap();
+    assert!(text["stages"][0].get("changes").is_none());
+    assert_eq!(text["stages"][1]["changes"][1]["all_reduces"][0]["algorithm"], "ring");
+    assert_eq!(serde_json::from_value::<ExecutedPlans>(text).unwrap(), executed());
+}
+
 /// What is measured first runs under a plan of wait-free backpropagation. Both plans name their strategy as it can be read again.
 #[test]
 fn plans_from_measurements_are_carried_out_again() {
@@ -123,11 +147,11 @@ fn plans_from_measurements_are_carried_out_again() {
     assert!(!measured);
     let names = [&first, &again].map(|plan| (plan.version, grammar.parse(&plan.strategy).unwrap().schedule.name));
     assert_eq!(names, [(1, "wfbp".to_owned()), (2, "mg-wfbp".to_owned())]);
-    let stage = |first_iteration, plan: Plan| {
+    let whole = |first_iteration, plan: Plan| {
         let all_reduces = all_reduces(plan.operations());
-        Stage { first_iteration, plan, all_reduces }
+        stage(first_iteration, plan, all_reduces)
     };
-    let executed = ExecutedPlans { stages: vec![stage(0, first), stage(8, again)], ..executed() };
+    let executed = ExecutedPlans { stages: vec![whole(0, first), whole(8, again)], ..executed() };
     let read: ExecutedPlans = serde_json::from_str(&serde_json::to_string(&executed).unwrap()).unwrap();
     assert_eq!(read.check(&SIZES, &strategy, &grammar, &rule()), Ok(()));
     read.stages.iter().for_each(|stage| carry_out(&stage.plan, &stage.plan.strategy));

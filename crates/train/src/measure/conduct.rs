@@ -13,11 +13,11 @@ use super::summary::Tally;
 use super::{CellRun, CommunicationCost, Length, MeasureOptions, together};
 use crate::agreement::Agreement;
 use crate::auto::{Choosing, Decision};
-use crate::backend::{Backend, TensorInfo};
+use crate::backend::{Backend, ModelName, TensorInfo};
 use crate::computed::{measured_profile, slowed_profile};
 use crate::data::{Batch, Data, Sharding};
 use crate::error::{TrainError, WhileTraining};
-use crate::exchange::{Carrier, Exchange, Pass};
+use crate::exchange::{Carrier, Exchange, Job, Pass};
 use crate::learning_rate::LearningRate;
 use crate::on_server::{FromServer, Specification};
 use crate::optimizer::{Optimizer, OptimizerSettings};
@@ -26,7 +26,11 @@ use crate::planning::{Known, MEASURING, MEASURING_WARM_UP, Planning};
 use crate::replay::{Checker, Findings, Monitor, ReplayBackend};
 use crate::start::broadcast_model;
 use crate::sync::lock;
+use crate::tuning::{TuneOptions, TuningReport, refuse_servers};
 use crate::worker::Worker;
+
+/// Iterations between two looks at whether a tuner has decided everything.
+const LEARNING_BLOCK: usize = 20;
 
 /// What is measured.
 pub enum Subject<'a> {
@@ -161,7 +165,10 @@ impl<'a> Conduct<'a> {
         let known = model.known(options);
         let (plan, measured) = planning.first(&known, cost.as_ref())?;
         let handicap = planning.handicap();
-        let exchange = Exchange::new(carrier.clone(), plan.clone(), &[], &sizes, &handicap)?;
+        let mut exchange = Exchange::new(carrier.clone(), plan.clone(), &[], &sizes, &handicap)?;
+        if let Some(tune) = &options.tune {
+            exchange.tune(tune, model.job(options, plan.elements()))?;
+        }
         let (optimizer, learning_rate) = rule.of_worker(applies, &sizes);
         let worker = Worker::new(&workers, backend, exchange, optimizer, learning_rate, None);
         let sizes_of = sizes.clone();
@@ -231,7 +238,18 @@ impl<'a> Conduct<'a> {
         self.mean(tally.ready_s())
     }
 
+    /// Lets a tuner find out what it can, in iterations that do not count.
+    fn learn(&mut self) -> Result<(), TrainError> {
+        let mut spent = 0;
+        while self.worker.is_learning() && spent < TuneOptions::ITERATIONS_MAX {
+            self.block(0, LEARNING_BLOCK, &mut Tally::default())?;
+            spent += LEARNING_BLOCK;
+        }
+        Ok(())
+    }
+
     fn run(mut self) -> Result<CellRun, TrainError> {
+        self.learn()?;
         let mut tally = Tally::default();
         let (first, most) = match self.options.length {
             Length::Iterations(count) => (count, count),
@@ -251,7 +269,9 @@ impl<'a> Conduct<'a> {
         }
         let timeline = if self.options.timeline { self.record()? } else { None };
         self.finish()?;
-        Ok(CellRun { timeline, ..self.summarise(tally, confident)? })
+        let lessons = self.worker.lessons().unwrap_or_default();
+        let tuning = self.worker.tuning_report().map(|report| TuningReport { lessons, ..report });
+        Ok(CellRun { timeline, tuning, ..self.summarise(tally, confident)? })
     }
 
     /// Some iterations that do not count, and some that do.
@@ -431,8 +451,19 @@ impl<'a> Model<'a> {
             agreement.add(format!("parameter {number} of the model"), format!("{} {:?}", tensor.name, tensor.shape));
         }
         agreement.add("the profile", format!("{:?}", self.replay.as_ref().map(|replay| &replay.profile)));
-        agreement.add("the options", format!("{options:?}"));
+        let tune = options.tune.as_ref().map(TuneOptions::of_all_ranks);
+        agreement.add("the options", format!("{:?}", MeasureOptions { tune, ..options.clone() }));
         agreement.compare(workers)
+    }
+
+    /// What is known of a model of so many parameters, for the seed regimes of its calls.
+    fn job(&self, options: &MeasureOptions, parameters: usize) -> Job {
+        let of_name = || self.name.parse::<ModelName>().ok().map(ModelName::forward_macs_per_sample);
+        let model_intensity = match &self.replay {
+            Some(replay) => replay.profile.intensity(),
+            None => of_name().map(|macs| 3.0 * macs as f64 / parameters.max(1) as f64),
+        };
+        Job { model_intensity: model_intensity.unwrap_or(0.0), local_batch: options.local_batch }
     }
 
     /// What a profile says. The computation is as slow as the network.
@@ -454,6 +485,10 @@ impl MeasureOptions {
             return Err(TrainError::Options(format!("dilate {} must be at least 1", self.dilate)));
         }
         let parsed = self.schedulers.grammar().parse(&self.strategy);
-        parsed.map_err(|source| TrainError::Strategy { text: self.strategy.clone(), source })
+        let strategy = parsed.map_err(|source| TrainError::Strategy { text: self.strategy.clone(), source })?;
+        if self.tune.is_some() {
+            refuse_servers(&strategy)?;
+        }
+        Ok(strategy)
     }
 }

@@ -138,6 +138,7 @@ impl Conduct<'_> {
             }),
             decision,
             timeline: None,
+            tuning: None,
         })
     }
 

@@ -52,6 +52,46 @@ fn ranks_change_together_and_sums_stay_right() {
     assert!(all[0].last().unwrap().0 > 1, "nothing was ever tried: {:?}", all[0].last());
 }
 
+/// What the caller has chosen stays, and its time says nothing of other choices.
+#[test]
+fn calls_for_which_the_caller_has_chosen_are_left_alone() {
+    let ranks = Communicator::threads(2).unwrap().into_iter().map(|communicator| {
+        thread::spawn(move || {
+            let mut calls = TunedCalls::new(&communicator, 5);
+            // One rank alone may choose how its messages travel.
+            let first = CallOptions { lanes: (communicator.rank() == 1).then_some(1), ..CallOptions::default() };
+            for _ in 0..20 {
+                calls.all_reduce(&mut [1.0f64; 512], Reduction::Sum, &CALL, &CallOptions::algorithm("ring")).unwrap();
+                calls.all_reduce(&mut [1.0f64; 1 << 14], Reduction::Sum, &CALL, &first).unwrap();
+                calls.boundary().unwrap();
+            }
+            let known = calls.tuner().map(|tuner| (tuner.courses().count(), tuner.lessons()));
+            (communicator.rank(), known)
+        })
+    });
+    for rank in ranks.collect::<Vec<_>>() {
+        let (rank, known) = rank.join().unwrap();
+        assert_eq!(known, (rank == 0).then(|| (2, Vec::new())), "times were learned that are nobody's");
+    }
+}
+
+#[test]
+fn ranks_that_make_other_calls_are_told_so() {
+    let ranks = Communicator::threads(2).unwrap().into_iter().map(|communicator| {
+        thread::spawn(move || {
+            let mut calls = TunedCalls::new(&communicator, 5);
+            let local_batch = if communicator.rank() == 0 { 1 } else { 1 << 12 };
+            let call = Call { local_batch, ..CALL };
+            calls.all_reduce(&mut [1.0f64; 64], Reduction::Sum, &call, &CallOptions::default()).unwrap();
+            calls.boundary().unwrap_err().to_string()
+        })
+    });
+    for rank in ranks.collect::<Vec<_>>() {
+        let error = rank.join().unwrap();
+        assert!(error.contains("have not made the same calls"), "{error}");
+    }
+}
+
 #[test]
 fn a_message_is_one_call_to_both_of_its_ranks() {
     let ranks = Communicator::threads(2).unwrap().into_iter().map(|communicator| {
@@ -91,16 +131,4 @@ fn a_choice_fills_in_what_the_caller_has_left_open() {
     // Numbers of another collective, and the default, change nothing.
     assert_eq!(tuned_options(Choice::Play(action), CollectiveKind::AllGather, &plain), plain);
     assert_eq!(tuned_options(Choice::Default, CollectiveKind::AllReduce, &plain), plain);
-}
-
-#[test]
-fn policies_travel_as_bytes_and_others_are_refused() {
-    let context = {
-        let communicator = Communicator::solo().unwrap();
-        TunedCalls::new(&communicator, 1).state(CollectiveKind::AllReduce, 4096, &CALL).context()
-    };
-    let policy = Policy::new(3, [(context, Schedule::always(Choice::Default))]);
-    assert_eq!(decoded(&encoded(&policy)), Some(policy.clone()));
-    assert_eq!(decoded(&[]), None);
-    assert_eq!(decoded(&encoded(&policy)[..4]), None);
 }

@@ -41,7 +41,8 @@ impl Belief {
 }
 
 /// A learner. Legal order: any; what was never observed is judged by the cost model.
-pub trait Learner {
+/// It may be moved between threads: in a job it lives with what exchanges gradients.
+pub trait Learner: Send {
     /// What it is called in tables.
     fn name(&self) -> &'static str;
 

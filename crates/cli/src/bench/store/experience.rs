@@ -37,20 +37,25 @@ impl Store {
                 params![cluster, STATE_VERSION, key, lesson],
             )
         });
-        batch(if kept.is_ok() { "COMMIT" } else { "ROLLBACK" })?;
+        let kept = kept.and_then(|()| batch("COMMIT"));
+        if kept.is_err() {
+            // Also where it could not be brought to an end: the connection would stay in it. SQLite may have rolled back itself.
+            let _ = batch("ROLLBACK");
+        }
         kept
     }
 
-    /// What is known of a cluster. What other versions have learned means nothing here, and is left alone.
+    /// What is known of a cluster. What other versions have learned means nothing here, and is left alone, and so is a lesson that
+    /// cannot be read.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The database cannot be read.
     pub fn lessons(&self, cluster: &str) -> Result<Vec<Lesson>, StoreError> {
         let query = "SELECT key, lesson FROM experience WHERE cluster = ?1 AND state_version = ?2";
         let rows: Vec<(String, String)> =
             self.rows(query, params![cluster, STATE_VERSION], |row| Ok((row.get(0)?, row.get(1)?)))?;
         // In an order of their own, whatever SQLite's is.
         let rows: BTreeMap<String, String> = rows.into_iter().collect();
-        rows.values().map(|lesson| self.decode(lesson, "lesson")).collect()
+        Ok(rows.values().filter_map(|lesson| serde_json::from_str(lesson).ok()).collect())
     }
 }

@@ -58,6 +58,33 @@ fn models_networks_and_batches_are_multiplied() {
     }
 }
 
+/// Beside the method itself, so that both are measured in turn under the same protocol.
+#[test]
+fn methods_with_all_reduces_are_measured_tuned_as_well() {
+    let with = |tune| {
+        let study = planned(|arguments| {
+            arguments.models = vec!["mlp".to_owned()];
+            arguments.methods = Some("ddp,wfbp-ps,wfbp-a2a".to_owned());
+            arguments.workers = vec![1, 2];
+            arguments.tune = tune;
+        });
+        study.expect("it makes sense").panels[0].cells.clone()
+    };
+    let (without, with) = (with(false), with(true));
+    let tuned: Vec<&PlannedCell> = with.iter().filter(|planned| planned.cell.tuned).collect();
+    assert_eq!(with.len(), without.len() + tuned.len());
+    let what = |planned: &&PlannedCell| (planned.cell.method.clone(), planned.cell.workers, planned.cell.arm);
+    let expected = ["ddp+tune", "wfbp-a2a+tune"].map(|method| (method.to_owned(), 2, Arm::Method));
+    assert_eq!(tuned.iter().map(what).collect::<Vec<_>>(), expected);
+    let plain = with.iter().find(|planned| planned.cell.method == "ddp" && planned.cell.workers == 2);
+    let (plain, tuned) = (plain.expect("it is there, too"), tuned[0]);
+    assert_eq!(plain.cell.strategy, tuned.cell.strategy);
+    assert!(tuned.pace.overhead_s > plain.pace.overhead_s, "learning takes time");
+    // Studies of earlier versions go on: a cell that is not tuned is called as it always was.
+    let keys = [&plain.cell, &tuned.cell].map(|cell| cell.key().expect("JSON").contains("tuned"));
+    assert_eq!(keys, [false, true]);
+}
+
 #[test]
 fn one_worker_alone_is_measured_although_nobody_asked() {
     let study = planned(|arguments| {
@@ -85,7 +112,7 @@ fn a_profile_from_a_file_brings_its_model_along() {
 #[test]
 fn what_makes_no_sense_is_refused_with_the_reason() {
     type Change = fn(&mut BenchArguments);
-    let cases: [(Change, &str); 13] = [
+    let cases: [(Change, &str); 15] = [
         (|a| a.models = vec!["resnet5".to_owned()], "did you mean `resnet50`?"),
         (|a| a.methods = Some("wfpb-a2a".to_owned()), "did you mean `wfbp-a2a`?"),
         (|a| a.methods = Some("ddp,wfbp-a2a,ddp".to_owned()), "ddp is there twice"),
@@ -138,6 +165,21 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
             "8 workers do not fit on --hosts 2x2",
         ),
         (|a| a.emulate = vec!["10GbX".to_owned()], "10GbE"),
+        (
+            |a| {
+                a.methods = Some("wfbp-ps,bsp-ps".to_owned());
+                a.tune = true;
+            },
+            "--tune tunes all-reduces, and nothing here makes any",
+        ),
+        (
+            |a| {
+                a.models = vec!["mlp".to_owned()];
+                a.workers = vec![1];
+                a.tune = true;
+            },
+            "one worker alone does not communicate",
+        ),
     ];
     for (change, reason) in cases {
         let refusal = planned(change).expect_err(reason);

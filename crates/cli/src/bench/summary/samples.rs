@@ -42,6 +42,7 @@ pub fn cell_run(iteration_s: f64) -> CellRun {
         lateness: None,
         decision: None,
         timeline: None,
+        tuning: None,
     }
 }
 

@@ -1,0 +1,120 @@
+//! Cells whose calls are tuned: what a run has learned is kept for the next one on the same cluster.
+
+use std::mem;
+
+use paceline_tune::learner::Lesson;
+
+use super::cell::Cell;
+use super::placement::Placement;
+use super::store::{RunRecord, Store};
+use crate::failure::Failure;
+use crate::machine::Machine;
+use crate::tuning::{cluster_name, joined, say_lost};
+
+/// So many lessons go along with a world, those of the most samples. The ranks find them in a variable of the environment, for which
+/// Linux has 128 KiB, and a lesson takes about 450 bytes.
+const LESSONS_MAX: usize = 200;
+
+/// What a run of a cell begins with; nothing, if it is not tuned, or if what there is cannot be read.
+pub fn lessons(store: &Store, cell: &Cell, placement: Option<&Placement>) -> Vec<Lesson> {
+    if !cell.tuned {
+        return Vec::new();
+    }
+    let known = store.lessons(&cluster(cell, placement)).map_err(Failure::from);
+    let mut lessons = known.unwrap_or_else(|failure| {
+        say_lost("tuning begins with nothing", &failure);
+        Vec::new()
+    });
+    lessons.sort_by(|one, other| other.samples.total_cmp(&one.samples));
+    lessons.truncate(LESSONS_MAX);
+    lessons
+}
+
+/// Keeps what a run has learned, apart from the run. A study goes on without what cannot be kept.
+pub fn keep(store: &Store, cell: &Cell, placement: Option<&Placement>, run: &mut RunRecord) {
+    let tuning = run.outcome.as_mut().ok().and_then(|measured| measured.tuning.as_mut());
+    let learned = tuning.map(|tuning| mem::take(&mut tuning.lessons)).unwrap_or_default();
+    if learned.is_empty() {
+        return;
+    }
+    let cluster = cluster(cell, placement);
+    let before = store.lessons(&cluster).unwrap_or_default();
+    if let Err(error) = store.keep_lessons(&cluster, &joined(&before, &learned)) {
+        say_lost("what the tuner learns is not kept", &Failure::from(error));
+    }
+}
+
+/// The cluster that the cell's ranks run on. A network that is slowed down is another one.
+fn cluster(cell: &Cell, placement: Option<&Placement>) -> String {
+    let setting = &cell.setting;
+    let links = match (&setting.network, placement) {
+        (Some(network), _) => {
+            let on_each = setting.workers_per_host.unwrap_or(1);
+            format!("{network}, {on_each} on each host, dilated {}", setting.dilate)
+        }
+        (None, Some(placement)) => placement.place(),
+        (None, None) => "this host".to_owned(),
+    };
+    cluster_name(&Machine::this(), &links, cell.workers)
+}
+
+#[cfg(test)]
+mod tests {
+    use paceline_plan::Cluster;
+    use paceline_train::{CellRun, TuningReport, TuningStanding};
+    use paceline_tune::environment::{CostModel, OwnModel, Workload};
+    use paceline_tune::{Action, Family, WireProtocol};
+
+    use super::super::cell::samples::{cell, setting};
+    use super::super::store::Occasion;
+    use super::super::summary::samples::cell_run;
+    use super::*;
+
+    fn lesson(channels: u8, samples: f64) -> Lesson {
+        let model = OwnModel::of(&Cluster::named("study-10gbe").expect("it is built in"));
+        let context = model.state(&Workload::data_parallel(8, 32).calls[0]).context();
+        let family = Family { algorithm: 3, protocol: WireProtocol::Simple };
+        let action = Action { family, channels, threads: 1, chunk_log2: 18 };
+        Lesson { context, action, samples, mean: 0.25 }
+    }
+
+    fn run(lessons: Vec<Lesson>) -> RunRecord {
+        let tuning = TuningReport {
+            standing: TuningStanding::Learning,
+            gain: None,
+            tuned_iterations: 1,
+            trials: 0,
+            iteration_trials: 0,
+            policies: 1,
+            remembered: 0,
+            measured_s: 0.0,
+            regret_s: 0.0,
+            boundaries_s: 0.0,
+            contexts: Vec::new(),
+            lessons,
+        };
+        let outcome = Ok(CellRun { tuning: Some(tuning), ..cell_run(0.1) });
+        RunRecord { number: 1, outcome, occasion: Occasion::default() }
+    }
+
+    #[test]
+    fn what_a_run_has_learned_goes_into_the_next_of_its_cluster() {
+        let path = std::env::temp_dir().join(format!("paceline-tuned-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a directory for the test");
+        let store = Store::open(&path.join("runs.db")).expect("it is new");
+        let plain = cell(&setting("cnn"), "ddp", 2);
+        let tuned = Cell { tuned: true, ..plain.clone() };
+        let mut first = run((0..=250).map(|samples| lesson(samples as u8, f64::from(samples))).collect());
+        keep(&store, &tuned, None, &mut first);
+        let kept_apart = first.outcome.expect("a run").tuning.expect("it was tuned").lessons;
+        assert!(kept_apart.is_empty(), "lessons do not belong to the run");
+        let known = lessons(&store, &tuned, None);
+        assert_eq!((known.len(), known[0].samples), (LESSONS_MAX, 250.0), "those of the most samples");
+        let bytes = serde_json::to_string(&known).expect("JSON").len();
+        assert!(bytes < 120_000, "{bytes} bytes do not fit in a variable of the environment");
+        assert!(lessons(&store, &plain, None).is_empty(), "it is not tuned");
+        let others = Cell { workers: 4, ..tuned };
+        assert!(lessons(&store, &others, None).is_empty(), "another cluster");
+        std::fs::remove_dir_all(path).expect("our own directory");
+    }
+}

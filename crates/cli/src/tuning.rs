@@ -1,0 +1,195 @@
+//! Tuning of a running job's calls: whether it is on, and what earlier jobs on this cluster have learned.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::path::Path;
+
+use paceline_comm::Communicator;
+use paceline_plan::Fnv1a;
+use paceline_tune::learner::Lesson;
+
+use crate::bench::ResultStore as Store;
+use crate::emulation::Emulated;
+use crate::failure::Failure;
+use crate::machine::Machine;
+use crate::workers::transport_name;
+
+/// The variable of the environment that switches all tuning off.
+const SWITCH: &str = "PACELINE_TUNE";
+
+/// Are calls tuned? Not without `--tune`, and not if the environment says no, in the words that the plug-in for NCCL understands.
+///
+/// # Errors
+/// The environment says something else: whoever misspells `off` must not be tuned.
+pub fn is_on(asked: bool) -> Result<bool, Failure> {
+    decide(asked, &env::var_os(SWITCH).unwrap_or_default().to_string_lossy())
+}
+
+fn decide(asked: bool, said: &str) -> Result<bool, Failure> {
+    let is_one_of = |words: &[&str]| words.iter().any(|word| said.eq_ignore_ascii_case(word));
+    if !asked || is_one_of(&["off", "0", "no", "false"]) {
+        return Ok(false);
+    }
+    if is_one_of(&["", "on", "1", "yes", "true"]) {
+        return Ok(true);
+    }
+    Err(Failure::usage(format!("{SWITCH}={said} is neither `on` nor `off`")).help("unset it, or set it to `off`"))
+}
+
+/// Says that what was asked for is not done.
+pub fn say_off() {
+    eprintln!("paceline: {SWITCH}=off in the environment: --tune does nothing");
+}
+
+/// Says what is wrong with a database; the job goes on without what it cannot read or keep.
+pub fn say_lost(what: &str, failure: &Failure) {
+    eprintln!("paceline: {what}: {}", failure.in_one_line());
+}
+
+/// What jobs have learned on a cluster, in a database.
+pub struct Experience {
+    store: Store,
+    cluster: String,
+    /// What was known when it was opened.
+    before: Vec<Lesson>,
+}
+
+impl Experience {
+    /// Opens the database, or makes it, and reads what is known.
+    ///
+    /// # Errors
+    /// It is none, or cannot be read or written.
+    pub fn open(path: &Path, cluster: String) -> Result<Experience, Failure> {
+        let store = Store::open(path)?;
+        let before = store.lessons(&cluster)?;
+        Ok(Experience { store, cluster, before })
+    }
+
+    /// What was known when it was opened.
+    pub fn lessons(&self) -> &[Lesson] {
+        &self.before
+    }
+
+    /// Keeps what was learned since it was opened.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn keep(&self, lessons: &[Lesson]) -> Result<(), Failure> {
+        Ok(self.store.keep_lessons(&self.cluster, &joined(&self.before, lessons))?)
+    }
+}
+
+/// About so many samples of a choice count in a tuner.
+const SAMPLES_MAX: f64 = 50.0;
+
+/// What was learned now, with what was known before of the same choices: those samples count half, as the network may be another.
+pub fn joined(before: &[Lesson], learned: &[Lesson]) -> Vec<Lesson> {
+    let known: BTreeMap<_, &Lesson> = before.iter().map(|lesson| ((lesson.context, lesson.action), lesson)).collect();
+    let join = |lesson: &Lesson| {
+        let Some(known) = known.get(&(lesson.context, lesson.action)) else { return *lesson };
+        let (older, samples) = (0.5 * known.samples, 0.5 * known.samples + lesson.samples);
+        let mean = (older * known.mean + lesson.samples * lesson.mean) / samples;
+        // What is damaged is not taken over.
+        if mean.is_finite() { Lesson { samples: samples.min(SAMPLES_MAX), mean, ..*lesson } } else { *lesson }
+    };
+    learned.iter().map(join).collect()
+}
+
+/// What jobs on the same cluster have in common: machines of this kind, links like these, and so many workers. Times on another
+/// one say nothing here.
+pub fn cluster_name(machine: &Machine, links: &str, workers: usize) -> String {
+    let Machine { processor, cores, architecture, .. } = machine;
+    let kind = Fnv1a::of(format!("{processor}\n{cores}\n{architecture}").as_bytes());
+    format!("{kind:016x}:{links}:{workers}")
+}
+
+/// The cluster of a world that has met.
+pub fn cluster_of(world: &Communicator, emulated: Option<&Emulated>) -> String {
+    let links = match emulated {
+        Some(Emulated { network, hosts, .. }) => format!("{network} on {hosts}"),
+        None => {
+            let mut hosts: Vec<&str> = (0..world.world_size()).map(|rank| world.host(rank)).collect();
+            hosts.dedup();
+            format!("{} on {}", transport_name(world), hosts.join(","))
+        }
+    };
+    cluster_name(&Machine::this(), &links, world.world_size())
+}
+
+#[cfg(test)]
+mod tests {
+    use paceline_plan::Cluster;
+    use paceline_tune::environment::{CostModel, OwnModel, Workload};
+    use paceline_tune::{Action, Family, WireProtocol};
+
+    use super::*;
+
+    #[test]
+    fn the_environment_switches_off_and_nothing_else() {
+        for asked in [false, true] {
+            for word in ["", "on", "1", "YES"] {
+                assert_eq!(decide(asked, word).ok(), Some(asked), "{word}");
+            }
+            for word in ["off", "Off", "0", "no", "false"] {
+                assert_eq!(decide(asked, word).ok(), Some(false), "{word}");
+            }
+        }
+        let failure = decide(true, "of").expect_err("it has no such value").in_one_line();
+        assert!(failure.contains("PACELINE_TUNE=of is neither"), "{failure}");
+        assert_eq!(decide(false, "of").ok(), Some(false), "nobody asked");
+    }
+
+    #[test]
+    fn what_was_known_before_counts_half() {
+        let model = OwnModel::of(&Cluster::named("study-10gbe").expect("it is built in"));
+        let context = model.state(&Workload::data_parallel(8, 32).calls[0]).context();
+        let family = Family { algorithm: 3, protocol: WireProtocol::Simple };
+        let of = |channels, samples, mean| Lesson {
+            context,
+            action: Action { family, channels, threads: 1, chunk_log2: 18 },
+            samples,
+            mean,
+        };
+        let before = [of(1, 20.0, 1.0), of(2, 3.0, f64::NAN), of(4, 90.0, 2.0)];
+        let learned = [of(1, 5.0, 4.0), of(2, 1.0, 5.0), of(4, 40.0, 2.0), of(8, 1.0, 7.0)];
+        let expected = [of(1, 15.0, 2.0), of(2, 1.0, 5.0), of(4, SAMPLES_MAX, 2.0), of(8, 1.0, 7.0)];
+        assert_eq!(joined(&before, &learned), expected);
+    }
+
+    /// A lesson of a form that this version does not know, and one that is none, are not there; nothing else is lost.
+    #[test]
+    fn what_cannot_be_read_is_left_out() {
+        let directory = env::temp_dir().join(format!("paceline-experience-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("a directory for the test");
+        let path = directory.join("learned.db");
+        let model = OwnModel::of(&Cluster::named("study-10gbe").expect("it is built in"));
+        let context = model.state(&Workload::data_parallel(8, 32).calls[0]).context();
+        let family = Family { algorithm: 3, protocol: WireProtocol::Simple };
+        let action = Action { family, channels: 1, threads: 1, chunk_log2: 18 };
+        let lesson = Lesson { context, action, samples: 3.0, mean: -2.0 };
+        let open = || Experience::open(&path, "here".to_owned()).expect("a database");
+        open().keep(&[lesson]).expect("kept");
+        let database = rusqlite::Connection::open(&path).expect("it is there");
+        let insert = "INSERT INTO experience SELECT cluster, state_version, ?1, ?2 FROM experience LIMIT 1";
+        for (key, text) in [("1", "{\"another\": 7}"), ("2", "no JSON")] {
+            database.execute(insert, [key, text]).expect("inserted");
+        }
+        assert_eq!(open().lessons(), [lesson]);
+        std::fs::write(&path, "no database").expect("written");
+        assert!(Experience::open(&path, "here".to_owned()).is_err());
+        std::fs::remove_dir_all(directory).expect("our own directory");
+    }
+
+    #[test]
+    fn a_cluster_is_its_machines_links_and_workers() {
+        let machine = Machine::this();
+        let here = cluster_name(&machine, "shm on here", 4);
+        assert_eq!(cluster_name(&Machine { kernel: "another".to_owned(), ..machine.clone() }, "shm on here", 4), here);
+        let others = [
+            cluster_name(&machine, "tcp on here", 4),
+            cluster_name(&machine, "shm on here", 8),
+            cluster_name(&Machine { processor: "another".to_owned(), ..machine }, "shm on here", 4),
+        ];
+        assert!(others.iter().all(|other| *other != here), "{here}: {others:?}");
+    }
+}

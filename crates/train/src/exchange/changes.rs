@@ -1,0 +1,62 @@
+//! What changes how all-reduces are done, from one iteration to the next.
+
+use std::collections::VecDeque;
+
+use paceline_comm::CommError;
+
+use super::operations::Operations;
+use super::tuning::Tuning;
+use crate::executed::{Change, ChangedAllReduce};
+
+/// Where changes come from.
+#[derive(Default)]
+pub(super) enum Changes {
+    /// There are none.
+    #[default]
+    Never,
+    /// From an earlier run; iterations count from the first one of the exchange.
+    Given(VecDeque<Change>),
+    /// From a tuner.
+    Tuned(Box<Tuning>),
+    /// Under this plan servers add up: a tuner waits for another one.
+    Idle(Box<Tuning>),
+}
+
+impl Changes {
+    /// All operations of the last iteration have arrived, and none of the next has begun: says how its operations are called.
+    /// Returns those all-reduces that add up otherwise than before.
+    pub(super) fn before_iteration(&mut self, operations: &Operations) -> Result<Vec<ChangedAllReduce>, CommError> {
+        match self {
+            Changes::Never | Changes::Idle(_) => Ok(Vec::new()),
+            Changes::Given(changes) => {
+                let next = operations.lock().iterations() as usize;
+                let mut changed = Vec::new();
+                while let Some(change) = changes.pop_front_if(|change| change.iteration <= next) {
+                    changed.extend(operations.lock().set_all_reduces(change.all_reduces));
+                }
+                Ok(changed)
+            }
+            Changes::Tuned(tuning) => {
+                let last = operations.lock().iteration();
+                let options = tuning.next_iteration(last)?;
+                Ok(operations.lock().set_options(options))
+            }
+        }
+    }
+
+    /// The tuner, if there is one and it has something to do.
+    pub(super) fn tuning(&self) -> Option<&Tuning> {
+        match self {
+            Changes::Tuned(tuning) => Some(tuning),
+            _ => None,
+        }
+    }
+
+    /// The same, to be changed.
+    pub(super) fn tuning_mut(&mut self) -> Option<&mut Tuning> {
+        match self {
+            Changes::Tuned(tuning) => Some(tuning),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! One rank's part in tuning the all-reduces of a job while it runs.
+//!
+//! A window is some iterations between two boundaries; how many, and of how many of the last ones calls are timed, rank 0 says at
+//! the boundary before, and so it is the same on all ranks. In an iteration all calls of a context take the same: they are under way
+//! together, and what one of them took by itself nobody could tell if they were of several kinds. At a boundary the ranks take the least time of each call and the
+//! longest of each iteration over all of them, rank 0 decides, and its policy spreads: four small collectives, at a place
+//! where all operations of an iteration have arrived and none of the next has begun.
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use paceline_comm::{CallOptions, CommError, Communicator, Origin, Record, Reduction};
+use paceline_plan::{CollectiveKind, OperationKey, OperationNumber, Plan};
+use paceline_tune::environment::{Call, CostModel, OwnModel};
+use paceline_tune::learner::Lesson;
+use paceline_tune::{Arm, Choice, Context, ContextKey, Parallelism, Situation, State, Tuner};
+
+mod leader;
+
+use super::own_times::{Span, own_times};
+use crate::agreement::Agreement;
+use crate::error::TrainError;
+use crate::tuned::{Learning, Made, Policies, Situations, beliefs, tuned_options};
+use crate::tuning::{TuneOptions, TuningNews, TuningReport};
+use leader::{Ended, Leader};
+
+/// What is known of the job, for the seed regimes of its calls.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Job {
+    /// I = C/D: operations per sample and parameter; 0 if unknown.
+    pub(crate) model_intensity: f64,
+    /// M: samples per worker and pass.
+    pub(crate) local_batch: usize,
+}
+
+/// Calls besides the operations of an iteration that may end in it, such as those of an evaluation.
+const CALLS_BESIDE: usize = 256;
+
+/// Tunes.
+pub(crate) struct Tuning {
+    workers: Communicator,
+    job: Job,
+    model: OwnModel,
+    /// The algorithm that the strategy names: it stays, and the rest is tuned.
+    fixed: Option<String>,
+    /// What can be done about calls; on rank 0, which decides.
+    situations: Situations,
+    policies: Policies,
+    /// On rank 0.
+    leader: Option<Leader>,
+    /// Of the plan that is carried out.
+    operations: Vec<Operation>,
+    plan_version: u32,
+    /// Calls of each context in an iteration.
+    calls: BTreeMap<Context, usize>,
+    window: Window,
+    /// When the iteration began.
+    began: Option<Instant>,
+    /// Something else has happened in it: its time says nothing.
+    interrupted: bool,
+    /// How long the ranks have told each other what they measured, in all, and how often.
+    boundaries: (Duration, u32),
+    /// Calls are remembered because of us.
+    recording: bool,
+    settled: bool,
+}
+
+/// An operation of the plan.
+struct Operation {
+    key: ContextKey,
+    context: Context,
+    bytes: usize,
+    /// As the carrier calls it.
+    base: CallOptions,
+    /// What was chosen instead, in this iteration.
+    choice: Choice,
+}
+
+/// Some iterations.
+#[derive(Default)]
+struct Window {
+    /// How many.
+    iterations: usize,
+    /// Calls are timed in so many, the last ones.
+    recorded: usize,
+    /// Of those that have ended; infinite if interrupted.
+    seconds: Vec<f64>,
+    made: Vec<Made>,
+}
+
+impl Window {
+    /// The first one under a plan: nothing is tried in it, as what was to be tried was so under the plan before.
+    const FIRST: Window = Window { iterations: 1, recorded: 0, seconds: Vec::new(), made: Vec::new() };
+
+    fn is_over(&self) -> bool {
+        self.seconds.len() >= self.iterations
+    }
+
+    /// Of the iteration that runs, or begins: its number among those in which calls are timed; None if they are not.
+    fn recorded_number(&self) -> Option<u64> {
+        (self.seconds.len() + self.recorded).checked_sub(self.iterations).map(|number| number as u64)
+    }
+
+    fn is_recorded(&self) -> bool {
+        self.recorded_number().is_some()
+    }
+}
+
+impl Tuning {
+    /// `fixed`: the algorithm, if the strategy names one.
+    pub(crate) fn new(workers: &Communicator, fixed: Option<&str>, job: Job, options: &TuneOptions) -> Tuning {
+        let leads = workers.rank() == 0;
+        let leader = || {
+            let mut learning = Learning::new(Tuner::shipped(options.seed));
+            learning.remember(options.lessons.iter().copied());
+            Leader::new(learning, options.seed)
+        };
+        Tuning {
+            workers: workers.clone(),
+            job,
+            model: beliefs(workers),
+            fixed: fixed.map(str::to_owned),
+            situations: Situations::new(),
+            policies: Policies::default(),
+            leader: leads.then(leader),
+            operations: Vec::new(),
+            plan_version: 0,
+            calls: BTreeMap::new(),
+            window: Window::FIRST,
+            began: None,
+            interrupted: false,
+            boundaries: (Duration::ZERO, 0),
+            recording: false,
+            settled: false,
+        }
+    }
+
+    /// Another plan is carried out from here on, whose operations the carrier calls like this; `fixed`: with this algorithm, if the
+    /// plan's strategy names one. All ranks call it, and compare what they see of the calls: whoever saw another context would
+    /// choose otherwise.
+    pub(crate) fn replanned(
+        &mut self,
+        plan: &Plan,
+        fixed: Option<&str>,
+        options: Vec<CallOptions>,
+    ) -> Result<(), TrainError> {
+        if let Some(leader) = &mut self.leader {
+            leader.replanned(&self.situations);
+        }
+        if self.fixed.as_deref() != fixed {
+            self.fixed = fixed.map(str::to_owned);
+            if let Some(leader) = &mut self.leader {
+                leader.renew(&self.situations);
+            }
+            self.situations.clear();
+        }
+        self.calls.clear();
+        self.operations.clear();
+        for ((_, partition), base) in plan.partitions().zip(options) {
+            let bytes = partition.elements.len() * size_of::<f32>();
+            let state = self.state(bytes, base.origin);
+            let (context, model, fixed) = (state.context(), &self.model, self.fixed.as_deref());
+            if self.leader.is_some() {
+                self.situations.entry(context).or_insert_with(|| situation(model, fixed, &state));
+            }
+            *self.calls.entry(context).or_insert(0) += 1;
+            let (key, choice) = (context.key(), Choice::Default);
+            self.operations.push(Operation { key, context, bytes, base, choice });
+        }
+        self.plan_version = plan.version;
+        (self.window, self.began, self.settled) = (Window::FIRST, None, false);
+        // What is remembered is as long as the operations are many.
+        self.record(false);
+        let mut agreement = Agreement::default();
+        agreement.add("what the tuner sees of its calls", self.seen());
+        agreement.compare(&self.workers)
+    }
+
+    /// There is nothing to tune until another plan comes.
+    pub(crate) fn rest(&mut self) {
+        self.record(false);
+    }
+
+    /// The contexts of all operations, in short.
+    fn seen(&self) -> String {
+        self.operations.iter().map(|operation| format!("{:x}", operation.key.0)).collect::<Vec<_>>().join(" ")
+    }
+
+    fn state(&self, bytes: usize, origin: Origin) -> State {
+        let topology = self.workers.topology();
+        self.model.state(&Call {
+            collective: CollectiveKind::AllReduce,
+            bytes: bytes as u64,
+            ranks: topology.world() as u32,
+            hosts: topology.hosts() as u32,
+            parallelism: Parallelism::Data,
+            is_pipelined_layer: matches!(origin, Origin::Layer | Origin::Pipelined),
+            is_fused_call: origin == Origin::Fused,
+            model_intensity: self.job.model_intensity,
+            local_batch: u32::try_from(self.job.local_batch).unwrap_or(u32::MAX),
+            times: 1,
+        })
+    }
+
+    /// All operations of the last iteration, `last` from 0 on, have arrived, and none of the next has begun. Returns what
+    /// is called otherwise in it.
+    pub(crate) fn next_iteration(&mut self, last: u64) -> Result<Vec<(OperationNumber, CallOptions)>, CommError> {
+        if let Some(began) = self.began.take() {
+            self.end_iteration(began.elapsed(), last);
+        }
+        if self.window.is_over() {
+            let began = Instant::now();
+            self.boundary()?;
+            let (spent, count) = self.boundaries;
+            self.boundaries = (spent + began.elapsed(), count + 1);
+        }
+        self.record(self.window.is_recorded());
+        let changed = self.take_turns();
+        self.interrupted = false;
+        self.began = Some(Instant::now());
+        Ok(changed)
+    }
+
+    fn end_iteration(&mut self, took: Duration, iteration: u64) {
+        if let Some(number) = self.window.recorded_number() {
+            let seconds = self.seconds_of(iteration);
+            for (context, &calls) in &self.calls {
+                let all = self.operations.iter().zip(&seconds).filter(|(operation, _)| operation.context == *context);
+                let (choice, sum_s) = all.fold((Choice::Default, 0.0), |(_, sum_s), (operation, seconds)| {
+                    (operation.choice, sum_s + seconds)
+                });
+                let seconds = sum_s / calls as f64;
+                self.window.made.push(Made { context: *context, number, choice, calls, seconds });
+            }
+        }
+        self.window.seconds.push(if self.interrupted { f64::INFINITY } else { took.as_secs_f64() });
+    }
+
+    /// By operation, what its call in an iteration has taken here; infinite if nobody knows.
+    fn seconds_of(&self, iteration: u64) -> Vec<f64> {
+        let count = self.operations.len();
+        let first = iteration * count as u64;
+        let ids: Range<u64> = first..first + count as u64;
+        let ours = |record: &Record| {
+            let key = record.key;
+            key.communicator & OperationKey::NAMED != 0
+                && key.plan_version == self.plan_version
+                && ids.contains(&key.operation)
+                && record.collective == CollectiveKind::AllReduce
+                && !record.failed
+        };
+        let mut records = self.workers.latest_records(count + CALLS_BESIDE);
+        records.retain(ours);
+        let span = |record: &Record| Span { start: record.start, end: record.end, bytes: record.bytes };
+        let spans: Vec<Span> = records.iter().map(span).collect();
+        let mut seconds = vec![f64::INFINITY; count];
+        for (record, own_s) in records.iter().zip(own_times(&spans)) {
+            seconds[(record.key.operation - first) as usize] = own_s;
+        }
+        seconds
+    }
+
+    /// All ranks learn of each other's times, and go on under rank 0's next policy, if all have it.
+    fn boundary(&mut self) -> Result<(), CommError> {
+        let Window { seconds, mut made, .. } = mem::take(&mut self.window);
+        // The last to come has waited for nobody: its time is the call's. An iteration takes as long as its slowest rank.
+        let mut least: Vec<f64> =
+            made.iter().map(|made| made.seconds).chain(seconds.iter().map(|seconds| -seconds)).collect();
+        self.workers.all_reduce(&mut least, Reduction::Min, &CallOptions::default())?;
+        let iteration_s: Vec<f64> = least.split_off(made.len()).iter().map(|seconds| -seconds).collect();
+        made.iter_mut().zip(&least).for_each(|(made, least)| made.seconds = *least);
+        let mut told = [0; 3];
+        let mut version = None;
+        if let Some(leader) = &mut self.leader {
+            let (situations, calls, active) = (&self.situations, &self.calls, self.policies.active());
+            let (spent, count) = self.boundaries;
+            let boundary_s = spent.as_secs_f64() / f64::from(count.max(1));
+            let iteration_s = &iteration_s;
+            let turn = leader.turn(&Ended { active, made: &made, iteration_s, boundary_s, situations, calls });
+            told = [turn.iterations as i64, turn.recorded as i64, i64::from(turn.settled)];
+            version = turn.version;
+        }
+        self.policies.spread(&self.workers, version.as_ref(), &mut told)?;
+        let count = |number: i64| usize::try_from(number).unwrap_or(0);
+        self.window = Window { iterations: count(told[0]).max(1), recorded: count(told[1]), ..Window::default() };
+        self.settled = told[2] != 0;
+        Ok(())
+    }
+
+    /// Remembers calls, or no more; whoever else wants them remembered is not disturbed.
+    fn record(&mut self, wanted: bool) {
+        if wanted && !self.workers.is_recording() {
+            self.workers.record_calls(self.operations.len() + CALLS_BESIDE);
+            self.recording = true;
+        } else if !wanted && mem::take(&mut self.recording) {
+            self.workers.record_calls(0);
+        }
+    }
+
+    /// What the policy says of each operation in the iteration that begins: what is called otherwise than in the last one. Things
+    /// are tried where calls are timed.
+    fn take_turns(&mut self) -> Vec<(OperationNumber, CallOptions)> {
+        let (version, number) = (self.policies.current(), self.window.recorded_number());
+        let mut changed = Vec::new();
+        for (place, operation) in self.operations.iter_mut().enumerate() {
+            let choice = version.choice(operation.key, number);
+            if mem::replace(&mut operation.choice, choice) != choice {
+                changed.push((place, operation.options(&self.workers, self.fixed.as_deref())));
+            }
+        }
+        changed
+    }
+
+    /// The iteration that runs is not like others: its time says nothing.
+    pub(crate) fn interrupt(&mut self) {
+        self.interrupted = true;
+    }
+
+    /// Is something still open? The same on all ranks.
+    pub(crate) fn is_learning(&self) -> bool {
+        !self.settled
+    }
+
+    /// On rank 0: what has been found out since this was last asked.
+    pub(crate) fn take_news(&mut self) -> Vec<TuningNews> {
+        self.leader.as_mut().map_or_else(Vec::new, Leader::take_news)
+    }
+
+    /// On rank 0: what a later job may begin with.
+    pub(crate) fn lessons(&self) -> Option<Vec<Lesson>> {
+        self.leader.as_ref().map(|leader| leader.lessons(&self.situations))
+    }
+
+    /// On rank 0: what it has come to.
+    pub(crate) fn report(&self) -> Option<TuningReport> {
+        let boundaries_s = self.boundaries.0.as_secs_f64();
+        self.leader.as_ref().map(|leader| TuningReport { boundaries_s, ..leader.report(&self.model, &self.situations) })
+    }
+}
+
+/// Nobody needs the memory any more.
+impl Drop for Tuning {
+    fn drop(&mut self) {
+        self.record(false);
+    }
+}
+
+impl Operation {
+    /// How it is called as it was chosen, the same on all ranks.
+    fn options(&self, workers: &Communicator, fixed: Option<&str>) -> CallOptions {
+        if self.choice == Choice::Default {
+            return self.base.clone();
+        }
+        let open = CallOptions { algorithm: fixed.map(str::to_owned), chunk_bytes: None, ..self.base.clone() };
+        let options = tuned_options(self.choice, CollectiveKind::AllReduce, &open);
+        match workers.choice(CollectiveKind::AllReduce, self.bytes, &options) {
+            Ok((algorithm, chunk_bytes)) => {
+                let algorithm = Some(algorithm.to_owned());
+                CallOptions { algorithm, chunk_bytes: Some(chunk_bytes.max(1)), ..options }
+            }
+            // What cannot be done here can be done on no rank.
+            Err(_) => self.base.clone(),
+        }
+    }
+}
+
+/// What can be done about the calls of a state's context, with the algorithm that is fixed, if one is.
+fn situation(model: &OwnModel, fixed: Option<&str>, state: &State) -> Option<Situation> {
+    let typical = State { bytes: state.context().typical_bytes(), ..*state };
+    let all = model.situation(&typical)?;
+    match fixed {
+        Some(fixed) => with_algorithm(&all, fixed),
+        None => Some(all),
+    }
+}
+
+/// What can be done with one algorithm alone. The default is what is nearest to that of all.
+fn with_algorithm(all: &Situation, name: &str) -> Option<Situation> {
+    let named = |arm: &&Arm| {
+        let number = arm.action.family.algorithm;
+        OwnModel::algorithm(CollectiveKind::AllReduce, number).is_some_and(|algorithm| algorithm == name)
+    };
+    let arms: Vec<Arm> = all.arms.iter().filter(named).copied().collect();
+    let wanted = all.arms[all.default].action;
+    let distance = |arm: &Arm| {
+        let it = arm.action;
+        let protocols = it.family.protocol as i16 - wanted.family.protocol as i16;
+        let chunks = it.chunk_log2.abs_diff(wanted.chunk_log2);
+        (protocols.abs(), it.channels.abs_diff(wanted.channels), it.threads.abs_diff(wanted.threads), chunks)
+    };
+    let default = (0..arms.len()).min_by_key(|&arm| distance(&arms[arm]))?;
+    Situation::new(all.state, arms, default)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,238 @@
+use std::thread;
+
+use paceline_plan::Fnv1a;
+use paceline_schedule::Workload;
+use paceline_strategy::Registry;
+use paceline_tune::{Random, WireProtocol};
+
+use super::super::{Carrier, Exchange, Handicap, Pass};
+use super::*;
+use crate::backend::GradientSink;
+use crate::executed::Change;
+use crate::peers::Peers;
+use crate::tuned::Version;
+
+/// Tensors of 16 KiB that travel by themselves: calls of one context.
+const SIZES: [usize; 12] = [1 << 12; 12];
+
+const JOB: Job = Job { model_intensity: 100.0, local_batch: 8 };
+
+fn plan(strategy: &str) -> Plan {
+    let strategy = Registry::built_in().parse(strategy).unwrap();
+    paceline_schedule::plan(&strategy, &Workload::of_sizes(&SIZES)).unwrap()
+}
+
+fn exchange(communicator: &Communicator) -> Exchange {
+    let carrier = Carrier::new(Peers::from(communicator), None);
+    Exchange::new(carrier, plan("wfbp-a2a"), &[], &SIZES, &Handicap::default()).unwrap()
+}
+
+/// Runs `rank` on each of so many ranks.
+fn on_ranks<R: Send>(world: usize, rank: impl Fn(Communicator) -> R + Sync) -> Vec<R> {
+    thread::scope(|scope| {
+        let rank = &rank;
+        let ranks = Communicator::threads(world).unwrap().into_iter();
+        let ranks: Vec<_> = ranks.map(|communicator| scope.spawn(move || rank(communicator))).collect();
+        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+    })
+}
+
+/// An iteration with one value in all of a tensor; the sums, tensor by tensor.
+fn iterate(exchange: &mut Exchange, value: impl Fn(usize) -> f32) -> Vec<Vec<f32>> {
+    exchange.begin(Pass { weight: 1.0, first: true, last: true });
+    for tensor in (0..SIZES.len()).rev() {
+        exchange.ready(tensor, Some(&vec![value(tensor); SIZES[tensor]])).unwrap();
+    }
+    let sums = |tensor| {
+        let mut sums = Vec::new();
+        exchange.wait(tensor).unwrap();
+        exchange.read(tensor, |_, part| sums.extend_from_slice(part));
+        sums
+    };
+    (0..SIZES.len()).map(sums).collect()
+}
+
+/// The version in force, and its fingerprint.
+fn in_force(exchange: &mut Exchange) -> (u64, u64) {
+    let policies = &exchange.tuning().unwrap().policies;
+    (policies.active(), policies.policy().fingerprint())
+}
+
+/// Whoever comes late, and however late.
+#[test]
+fn ranks_change_together_and_add_up_right() {
+    const WORLD: usize = 4;
+    let all = on_ranks(WORLD, |communicator| {
+        let (rank, mut exchange) = (communicator.rank(), exchange(&communicator));
+        exchange.tune(&TuneOptions::default(), JOB).unwrap();
+        let mut random = Random::new(rank as u64, 1);
+        let mut seen = Vec::new();
+        for iteration in 0..80 {
+            thread::sleep(Duration::from_micros(random.below(300) as u64));
+            let sums = iterate(&mut exchange, |tensor| (rank + tensor + iteration) as f32);
+            for (tensor, sums) in sums.iter().enumerate() {
+                let sum: f32 = (0..WORLD).map(|rank| (rank + tensor + iteration) as f32).sum();
+                assert!(sums.len() == SIZES[tensor] && sums.iter().all(|it| *it == sum), "iteration {iteration}");
+            }
+            seen.push(in_force(&mut exchange));
+        }
+        seen
+    });
+    assert!(all.iter().all(|rank| *rank == all[0]), "ranks were under different policies");
+    assert!(all[0].last().unwrap().0 > 1, "nothing was ever tried: {:?}", all[0].last());
+}
+
+fn lost(_: &[u8]) -> Option<Version> {
+    None
+}
+
+#[test]
+fn a_rank_that_lacks_a_policy_holds_all_back() {
+    const LOST: usize = 30;
+    let all = on_ranks(3, |communicator| {
+        let mut exchange = exchange(&communicator);
+        exchange.tune(&TuneOptions::default(), JOB).unwrap();
+        let tuning = exchange.tuning().unwrap();
+        let read = tuning.policies.read;
+        if communicator.rank() == 1 {
+            tuning.policies.read = lost;
+        }
+        let mut seen = Vec::new();
+        for iteration in 0..2 * LOST {
+            if iteration == LOST {
+                exchange.tuning().unwrap().policies.read = read;
+            }
+            iterate(&mut exchange, |_| 1.0);
+            seen.push(in_force(&mut exchange));
+        }
+        seen
+    });
+    assert!(all.iter().all(|rank| *rank == all[0]));
+    assert!(all[0][..LOST].iter().all(|(version, _)| *version == 0), "somebody went ahead: {:?}", all[0]);
+    assert!(all[0][2 * LOST - 1].0 > 0, "nobody went on: {:?}", all[0]);
+}
+
+/// Values whose sum depends on the order in which they are added.
+fn value(rank: usize, iteration: usize, tensor: usize) -> f32 {
+    let seed = (iteration * SIZES.len() + tensor) as u64;
+    let mut random = Random::new(seed, rank as u64);
+    (random.normal() * 10f64.powf(3.0 * random.normal())) as f32
+}
+
+#[test]
+fn what_changed_gives_the_same_bits_again() {
+    const ITERATIONS: usize = 60;
+    let run = |changes: Option<Vec<Change>>| {
+        on_ranks(4, |communicator| {
+            let (rank, mut exchange) = (communicator.rank(), exchange(&communicator));
+            exchange.keep_changes();
+            match &changes {
+                Some(changes) => exchange.repeat(changes.clone()).unwrap(),
+                None => exchange.tune(&TuneOptions::default(), JOB).unwrap(),
+            }
+            let bits: Vec<Vec<u64>> = (0..ITERATIONS)
+                .map(|iteration| iterate(&mut exchange, |tensor| value(rank, iteration, tensor)))
+                .map(|sums| sums.iter().map(|sums| Fnv1a::of(bytemuck::cast_slice(sums))).collect())
+                .collect();
+            (bits, exchange.take_changes())
+        })
+    };
+    let tuned = run(None);
+    assert!(tuned.iter().all(|rank| *rank == tuned[0]), "ranks have other bits, or noted something else");
+    let (bits, changes) = tuned[0].clone();
+    assert!(!changes.is_empty(), "nothing was tried");
+    for (again, noted) in run(Some(changes.clone())) {
+        assert!(again == bits, "the same changes give other bits");
+        assert_eq!(noted, changes);
+    }
+}
+
+#[test]
+fn a_change_that_cannot_be_is_refused() {
+    on_ranks(1, |communicator| {
+        let mut exchange = exchange(&communicator);
+        let to = |algorithm: &str, chunk_bytes| {
+            let it = crate::executed::ChangedAllReduce { operation: 0, algorithm: algorithm.into(), chunk_bytes };
+            vec![Change { iteration: 0, all_reduces: vec![it] }]
+        };
+        assert!(exchange.repeat(to("rign", 64)).unwrap_err().to_string().contains("`rign`"));
+        assert!(exchange.repeat(to("ring", 0)).is_err());
+        assert!(exchange.repeat(to("ring", 64)).is_ok());
+    });
+}
+
+/// Telemetry may want the calls remembered, too.
+#[test]
+fn who_else_remembers_calls_is_not_disturbed() {
+    const ITERATIONS: usize = 20;
+    for others in [false, true] {
+        on_ranks(2, |communicator| {
+            if others {
+                communicator.record_calls(1 << 12);
+            }
+            let mut exchange = exchange(&communicator);
+            exchange.tune(&TuneOptions::default(), JOB).unwrap();
+            (0..ITERATIONS).for_each(|_| drop(iterate(&mut exchange, |_| 1.0)));
+            assert!(communicator.is_recording());
+            drop(exchange);
+            assert_eq!(communicator.is_recording(), others);
+            let named = |record: &&Record| record.key.communicator & OperationKey::NAMED != 0;
+            let count = communicator.take_records().calls.iter().filter(named).count();
+            assert_eq!(count, if others { ITERATIONS * SIZES.len() } else { 0 });
+        });
+    }
+}
+
+/// Rank 1 goes in the middle of it: rank 0 gets the usual error, at a boundary or in an operation.
+#[test]
+fn a_rank_that_is_lost_is_noticed() {
+    let errors = on_ranks(2, |communicator| {
+        let mut exchange = exchange(&communicator);
+        exchange.tune(&TuneOptions::default(), JOB).unwrap();
+        for iteration in 0..100 {
+            if communicator.rank() == 1 && iteration == 9 {
+                return None;
+            }
+            exchange.begin(Pass { weight: 1.0, first: true, last: true });
+            let failure = match exchange.nothing() {
+                Ok(()) => exchange.wait_for_all().err(),
+                Err(_) => exchange.take_failure(),
+            };
+            if let Some(failure) = failure {
+                return Some(failure.to_string());
+            }
+        }
+        None
+    });
+    let error = errors[0].as_deref().expect("nobody has noticed");
+    assert!(error.contains("rank 1"), "{error}");
+}
+
+/// A strategy that names the algorithm keeps it; the rest is tuned.
+#[test]
+fn a_named_algorithm_stays() {
+    let communicator = Communicator::threads(4).unwrap().remove(0);
+    let model = beliefs(&communicator);
+    let tuning = Tuning::new(&communicator, Some("ring"), JOB, &TuneOptions::default());
+    let state = tuning.state(1 << 20, Origin::Layer);
+    let of = |fixed| situation(&model, fixed, &state);
+    let (all, ring) = (of(None).unwrap(), of(Some("ring")).unwrap());
+    assert!(ring.arms.len() > 8 && ring.arms.len() < all.arms.len());
+    let name = |arm: &Arm| OwnModel::algorithm(CollectiveKind::AllReduce, arm.action.family.algorithm);
+    assert!(ring.arms.iter().all(|arm| name(arm) == Some("ring")));
+    let default = ring.arms[ring.default].action;
+    assert_eq!((default.family.protocol, default.threads), (WireProtocol::Simple, 1));
+    assert!(of(Some("bcube")).is_none(), "what the model does not know is left alone");
+}
+
+#[test]
+fn all_ranks_must_see_the_same_calls() {
+    let errors = on_ranks(2, |communicator| {
+        let mut exchange = exchange(&communicator);
+        let job = Job { local_batch: if communicator.rank() == 0 { 1 } else { 1 << 12 }, ..JOB };
+        exchange.tune(&TuneOptions::default(), job).err().map(|error| error.to_string())
+    });
+    for error in errors {
+        assert!(error.as_deref().is_some_and(|error| error.contains("what the tuner sees of its calls")), "{error:?}");
+    }
+}

@@ -1,0 +1,352 @@
+//! Rank 0's tuner, and which of its decisions wait for their times.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use paceline_comm::{Communicator, Transport};
+use paceline_tune::environment::OwnModel;
+use paceline_tune::learner::Lesson;
+use paceline_tune::{Choice, Context, Course, Decision, Schedule, Situation, Standing, Transport as Carrier, Tuner};
+
+use super::policies::Plays;
+
+/// What can be done in each context; None where there is nothing to choose.
+pub(crate) type Situations = BTreeMap<Context, Option<Situation>>;
+
+/// A call that was made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Made {
+    pub(crate) context: Context,
+    /// Its number among those of its context since the last boundary: whose turn it was.
+    pub(crate) number: u64,
+    pub(crate) choice: Choice,
+    /// As many calls as it stands for.
+    pub(crate) calls: usize,
+    /// Of one call, or the mean of all of them. Not finite if nobody knows, or if it is no time of this choice.
+    pub(crate) seconds: f64,
+}
+
+/// A tuner with what it has decided and not yet seen.
+pub(crate) struct Learning {
+    pub(crate) tuner: Tuner,
+    /// What a context's turns came from, in their order.
+    decisions: BTreeMap<Context, Vec<Option<Decision>>>,
+    /// What earlier jobs have learned of contexts that have not come yet, in seconds.
+    remembered: BTreeMap<Context, Vec<Lesson>>,
+    /// The choices of which an earlier job has told something.
+    recalled: usize,
+    spent: BTreeMap<Context, Spent>,
+}
+
+/// What the calls of a context have taken since the network has last changed.
+#[derive(Clone, Debug, Default)]
+struct Spent {
+    drifts: u32,
+    /// By arm, how many, and seconds of all of them.
+    calls: BTreeMap<usize, (u64, f64)>,
+}
+
+/// What learning has taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Cost {
+    /// Seconds of the calls that were timed.
+    pub(crate) measured_s: f64,
+    /// How many of them would have been saved, had the best that is known now been known from the start; 0 of what is not
+    /// known.
+    pub(crate) regret_s: f64,
+}
+
+impl Learning {
+    pub(crate) fn new(tuner: Tuner) -> Learning {
+        Learning { tuner, decisions: BTreeMap::new(), remembered: BTreeMap::new(), recalled: 0, spent: BTreeMap::new() }
+    }
+
+    /// Learns from calls that have been made since the last boundary.
+    pub(crate) fn learn(&mut self, made: &[Made], situations: &Situations) {
+        let mut called = BTreeSet::new();
+        for made in made {
+            let Some(situation) = situation_of(situations, &made.context) else { continue };
+            called.insert(made.context);
+            let arm = situation.arm_of(made.choice);
+            match self.decision(made) {
+                Some(decision) if decision.arm == arm => self.tuner.observe(situation, decision, made.seconds),
+                Some(decision) => {
+                    // It was decided for another policy than the one under which the call was made.
+                    self.tuner.observe(situation, decision, f64::NAN);
+                    self.tuner.observe_repeated(situation, arm, made.seconds);
+                }
+                None => self.tuner.observe_repeated(situation, arm, made.seconds),
+            }
+            self.count(made, arm);
+        }
+        called.iter().filter_map(|context| situation_of(situations, context)).for_each(|it| self.forget(it));
+    }
+
+    /// The decision behind a call, once.
+    fn decision(&mut self, made: &Made) -> Option<Decision> {
+        let decisions = self.decisions.get_mut(&made.context)?;
+        decisions.get_mut(usize::try_from(made.number).ok()?)?.take()
+    }
+
+    fn count(&mut self, made: &Made, arm: usize) {
+        if !(made.seconds.is_finite() && made.seconds > 0.0) {
+            return;
+        }
+        let drifts = self.course(&made.context).map_or(0, |course| course.drifts);
+        let spent = self.spent.entry(made.context).or_default();
+        if spent.drifts != drifts {
+            *spent = Spent { drifts, ..Spent::default() };
+        }
+        let (calls, seconds) = spent.calls.entry(arm).or_default();
+        *calls += made.calls as u64;
+        *seconds += made.calls as f64 * made.seconds;
+    }
+
+    /// What was decided for a context and not seen will not be seen any more: what was set aside for it is free again.
+    fn forget(&mut self, situation: &Situation) {
+        for decision in self.decisions.remove(&situation.context).unwrap_or_default().into_iter().flatten() {
+            self.tuner.observe(situation, decision, f64::NAN);
+        }
+    }
+
+    /// The same for all contexts.
+    pub(crate) fn forget_all(&mut self, situations: &Situations) {
+        situations.values().flatten().for_each(|situation| self.forget(situation));
+    }
+
+    /// What a context takes from here on, of which so many calls will be timed.
+    pub(crate) fn plays(&mut self, situation: &Situation, calls: usize) -> Plays {
+        self.forget(situation);
+        self.recall(situation);
+        let context = situation.context;
+        let (turns, decisions) = self.tuner.schedule(situation, calls);
+        let then = self.stands(&context);
+        self.decisions.insert(context, decisions.into_iter().map(Some).collect());
+        let nothing_else = turns.turns().iter().all(|turn| *turn == then);
+        Plays { context, turns: if nothing_else { Schedule::always(then) } else { turns }, then }
+    }
+
+    /// What a context takes where nothing is tried.
+    pub(crate) fn stands(&self, context: &Context) -> Choice {
+        match self.course(context).map(Course::standing) {
+            Some(Standing::Chosen(choice, _)) => choice,
+            _ => Choice::Default,
+        }
+    }
+
+    pub(crate) fn course(&self, context: &Context) -> Option<&Course> {
+        self.tuner.courses().find(|(other, _)| *other == context).map(|(_, course)| course)
+    }
+
+    /// What the calls of a context have cost.
+    pub(crate) fn cost(&self, context: &Context, situations: &Situations) -> Cost {
+        let (Some(spent), Some(situation)) = (self.spent.get(context), situation_of(situations, context)) else {
+            return Cost::default();
+        };
+        let (calls, measured_s) = spent.calls.values().fold((0, 0.0), |all, it| (all.0 + it.0, all.1 + it.1));
+        let best = spent.calls.get(&situation.arm_of(self.stands(context)));
+        let as_best_s = |&(count, seconds): &(u64, f64)| calls as f64 * seconds / count as f64;
+        Cost { measured_s, regret_s: best.map_or(0.0, |best| (measured_s - as_best_s(best)).max(0.0)) }
+    }
+
+    /// What a later job may begin with. Lessons are kept in seconds: what the model expects depends on what this job's links were
+    /// measured to cost, and the next job's will be measured anew.
+    pub(crate) fn lessons(&self, situations: &Situations) -> Vec<Lesson> {
+        let learned = self.tuner.lessons().into_iter().filter_map(|lesson| {
+            let modelled_s = modelled_s(situation_of(situations, &lesson.context)?, &lesson)?;
+            Some(Lesson { mean: lesson.mean + modelled_s.ln(), ..lesson })
+        });
+        let waiting = self.remembered.values().flatten().copied();
+        learned.chain(waiting).collect()
+    }
+
+    /// What an earlier job has kept.
+    pub(crate) fn remember(&mut self, lessons: impl IntoIterator<Item = Lesson>) {
+        for lesson in lessons {
+            self.remembered.entry(lesson.context).or_default().push(lesson);
+        }
+    }
+
+    /// Of how many choices an earlier job has told something.
+    pub(crate) fn recalled(&self) -> usize {
+        self.recalled
+    }
+
+    fn recall(&mut self, situation: &Situation) {
+        let lessons = self.remembered.remove(&situation.context).unwrap_or_default();
+        let known: Vec<Lesson> = lessons
+            .into_iter()
+            .filter_map(|lesson| {
+                let mean = lesson.mean - modelled_s(situation, &lesson)?.ln();
+                // What is no time of a call is none of these.
+                mean.is_finite().then_some(Lesson { mean, ..lesson })
+            })
+            .collect();
+        self.recalled += known.len();
+        self.tuner.remember(known);
+    }
+}
+
+/// Seconds that the model expects of a lesson's choice; None if there is no such choice here.
+fn modelled_s(situation: &Situation, lesson: &Lesson) -> Option<f64> {
+    situation.arms.iter().find(|arm| arm.action == lesson.action).map(|arm| arm.modelled_s)
+}
+
+/// What can be done in a context, if something can.
+pub(crate) fn situation_of<'a>(situations: &'a Situations, context: &Context) -> Option<&'a Situation> {
+    situations.get(context).and_then(Option::as_ref)
+}
+
+/// Seconds per byte of links between hosts, from which on they are no longer a class better: half way, as factors go, between 1 and
+/// 10 Gbit/s, and between 10 and 40, as what is measured is less than what a link is named after.
+const NO_TCP_10G: f64 = 8.0 / 3.2e9;
+const NO_TCP_100G: f64 = 8.0 / 20e9;
+
+/// What is believed of a communicator's calls: that links cost what was measured when the world formed, as all ranks agreed.
+pub(crate) fn beliefs(communicator: &Communicator) -> OwnModel {
+    let (topology, costs) = (communicator.topology(), communicator.link_costs());
+    let tcp = (0..communicator.world_size()).any(|rank| communicator.transport(rank) == Some(Transport::Tcp));
+    // Which of the links is TCP differs between the ranks of a host and others; what a state says must not.
+    let carrier = match costs.across.beta {
+        _ if topology.hosts() == 1 || !tcp => Carrier::SharedMemory,
+        beta if beta > NO_TCP_10G => Carrier::Tcp1g,
+        beta if beta > NO_TCP_100G => Carrier::Tcp10g,
+        _ => Carrier::Tcp100g,
+    };
+    OwnModel::measured(&costs, topology.hosts(), topology.ranks_per_host_max(), carrier)
+}
+
+#[cfg(test)]
+mod tests {
+    use paceline_plan::{Cluster, CollectiveKind};
+    use paceline_tune::environment::{Call, CostModel};
+    use paceline_tune::{Parallelism, Random};
+
+    use super::*;
+
+    /// A context with what can be done in it, on a cluster that is so many times as slow as another one.
+    fn situation(slower: f64) -> Situation {
+        let model = OwnModel::of(&Cluster::named("study-10gbe:4x1").unwrap());
+        let state = model.state(&Call {
+            collective: CollectiveKind::AllReduce,
+            bytes: 1 << 20,
+            ranks: 4,
+            hosts: 4,
+            parallelism: Parallelism::Data,
+            is_pipelined_layer: true,
+            is_fused_call: false,
+            model_intensity: 100.0,
+            local_batch: 8,
+            times: 1,
+        });
+        let mut situation = model.situation(&state).unwrap();
+        situation.arms.iter_mut().for_each(|arm| arm.modelled_s *= slower);
+        situation
+    }
+
+    fn situations() -> Situations {
+        let situation = situation(1.0);
+        Situations::from([(situation.context, Some(situation))])
+    }
+
+    /// Makes `made` of `decided` calls, which take what `seconds` says.
+    fn round(
+        learning: &mut Learning,
+        situations: &Situations,
+        decided: usize,
+        made: usize,
+        seconds: impl Fn(Choice) -> f64,
+    ) -> Vec<Made> {
+        let situation = situations.values().flatten().next().unwrap();
+        let plays = learning.plays(situation, decided);
+        let version = super::super::policies::Version::new(1, [plays]);
+        let call = |number| {
+            let choice = version.choice(situation.context.key(), Some(number));
+            Made { context: situation.context, number, choice, calls: 1, seconds: seconds(choice) }
+        };
+        let made: Vec<Made> = (0..made as u64).map(call).collect();
+        learning.learn(&made, situations);
+        made
+    }
+
+    /// What halves the time is found all the same, so there was room for it.
+    #[test]
+    fn decisions_that_are_never_played_take_up_no_room() {
+        let (situations, mut learning) = (situations(), Learning::new(Tuner::shipped(3)));
+        let halved = |choice| if choice == Choice::Default { 1e-3 } else { 0.5e-3 };
+        for _ in 0..200 {
+            round(&mut learning, &situations, 16, 8, halved);
+        }
+        let context = *situations.keys().next().unwrap();
+        assert!(learning.stands(&context) != Choice::Default, "{:?}", learning.course(&context));
+    }
+
+    /// 320 calls at each boundary, of which 16 can be decided.
+    #[test]
+    fn tries_are_played_as_often_as_they_were_admitted() {
+        let (situations, mut learning) = (situations(), Learning::new(Tuner::shipped(4)));
+        // Whatever else is tried takes twice as long.
+        let twice = |choice| if choice == Choice::Default { 1e-3 } else { 2e-3 };
+        let (mut total_s, mut calls) = (0.0, 0);
+        for boundary in 0..40 {
+            let made = round(&mut learning, &situations, 320, 320, twice);
+            assert!(made[16..].iter().all(|made| made.choice == Choice::Default), "boundary {boundary}");
+            total_s += made.iter().map(|made| made.seconds).sum::<f64>();
+            calls += made.len();
+            assert!(total_s <= 1.02 * 1e-3 * calls as f64, "boundary {boundary}: {total_s} s of {calls} calls");
+        }
+    }
+
+    #[test]
+    fn a_later_job_knows_seconds_whatever_its_links_were_measured_to_cost() {
+        let (here, mut learning) = (situations(), Learning::new(Tuner::shipped(5)));
+        let mut random = Random::new(5, 5);
+        for _ in 0..20 {
+            let noise = (0.01 * random.normal()).exp();
+            let seconds = |choice| if choice == Choice::Default { 2e-3 } else { 1e-3 };
+            round(&mut learning, &here, 16, 16, |choice| seconds(choice) * noise);
+        }
+        let lessons = learning.lessons(&here);
+        let close =
+            |lesson: &Lesson| [1e-3, 2e-3].iter().any(|seconds| (lesson.mean.exp() / seconds - 1.0).abs() < 0.05);
+        assert!(lessons.len() > 1 && lessons.iter().all(close), "{lessons:?}");
+        let slower = situation(3.0);
+        let there = Situations::from([(slower.context, Some(slower.clone()))]);
+        let mut next = Learning::new(Tuner::shipped(6));
+        next.remember(lessons.clone());
+        assert_eq!(next.lessons(&there).len(), lessons.len(), "what has not come yet is not lost");
+        next.plays(&slower, 1);
+        assert_eq!(next.recalled(), lessons.len());
+        let again = next.lessons(&there);
+        assert_eq!(again.len(), lessons.len());
+        assert!(again.iter().all(close), "{again:?}");
+    }
+
+    #[test]
+    fn lessons_that_mean_nothing_are_left_out() {
+        let (here, mut learning) = (situations(), Learning::new(Tuner::shipped(7)));
+        round(&mut learning, &here, 16, 16, |_| 1e-3);
+        let lesson = learning.lessons(&here)[0];
+        let mut next = Learning::new(Tuner::shipped(7));
+        let unknown = paceline_tune::Action { channels: 77, ..lesson.action };
+        next.remember([Lesson { mean: f64::NAN, ..lesson }, Lesson { action: unknown, ..lesson }]);
+        next.plays(here[&lesson.context].as_ref().unwrap(), 4);
+        assert_eq!(next.recalled(), 0);
+    }
+
+    #[test]
+    fn regret_is_what_the_best_would_have_saved() {
+        let (here, mut learning) = (situations(), Learning::new(Tuner::shipped(8)));
+        let halved = |choice| if choice == Choice::Default { 1e-3 } else { 0.5e-3 };
+        let mut all = Vec::new();
+        for _ in 0..60 {
+            all.extend(round(&mut learning, &here, 16, 16, halved));
+        }
+        let context = *here.keys().next().unwrap();
+        assert!(learning.stands(&context) != Choice::Default);
+        let Cost { measured_s, regret_s } = learning.cost(&context, &here);
+        let defaults = all.iter().filter(|made| made.choice == Choice::Default).count();
+        assert!((measured_s - all.iter().map(|made| made.seconds).sum::<f64>()).abs() < 1e-9);
+        assert!((regret_s - 0.5e-3 * defaults as f64).abs() < 1e-9, "{regret_s} s, {defaults} calls of the default");
+        assert_eq!(learning.cost(&situation(1.0).state.context(), &Situations::new()), Cost::default());
+    }
+}

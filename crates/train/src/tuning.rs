@@ -1,0 +1,230 @@
+//! What is told of calls that are tuned while a job runs.
+
+use std::fmt;
+
+use paceline_strategy::Strategy;
+use paceline_tune::environment::CostModel;
+use paceline_tune::learner::Lesson;
+use paceline_tune::prior::Regime;
+use paceline_tune::trial::Gain;
+use paceline_tune::{Context, Tuner, atlas};
+use serde::{Deserialize, Serialize};
+
+use crate::error::TrainError;
+
+/// That all-reduces are tuned while the job runs, and what is known beforehand.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TuneOptions {
+    /// What earlier jobs have learned on this cluster. Only rank 0's count.
+    pub lessons: Vec<Lesson>,
+    /// Of everything left to chance.
+    pub seed: u64,
+}
+
+impl TuneOptions {
+    /// Iterations that a measurement spends at most on learning, before those that count: contexts with one call in each
+    /// iteration take about 300, and the trial of the iterations up to 96 more.
+    pub const ITERATIONS_MAX: usize = 400;
+
+    /// What must be the same on all ranks.
+    pub(crate) fn of_all_ranks(&self) -> TuneOptions {
+        TuneOptions { lessons: Vec::new(), ..*self }
+    }
+}
+
+/// Where gradients go to servers and back there is nothing to choose from yet.
+pub(crate) fn refuse_servers(strategy: &Strategy) -> Result<(), TrainError> {
+    if strategy.arch.name != "ps" {
+        return Ok(());
+    }
+    Err(TrainError::Options(format!(
+        "--tune chooses how all-reduces are done, and with arch={} gradients go to servers and back, which can be done in \
+         one way only; choose arch=a2a, or leave --tune out",
+        strategy.arch
+    )))
+}
+
+impl Default for TuneOptions {
+    fn default() -> TuneOptions {
+        TuneOptions { lessons: Vec::new(), seed: 1 }
+    }
+}
+
+/// What tuning has come to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TuningReport {
+    /// What stands.
+    pub standing: TuningStanding,
+    /// Of the iteration; None where none was found.
+    pub gain: Option<IterationGain>,
+    /// Iterations so far.
+    pub tuned_iterations: u64,
+    /// Trials of single calls that were begun.
+    pub trials: u32,
+    /// Trials of iterations that were begun.
+    pub iteration_trials: u32,
+    /// Policies so far: each is a change of choices.
+    pub policies: u64,
+    /// Choices of which earlier jobs have told what they take.
+    pub remembered: usize,
+    /// Seconds of all calls that were timed, each as on the rank that came last.
+    pub measured_s: f64,
+    /// How many of them would have been saved, had what stands now stood from the start, or since the network has last changed.
+    pub regret_s: f64,
+    /// Seconds for which the ranks have told each other what they measured, and rank 0 has decided.
+    pub boundaries_s: f64,
+    /// One for each context.
+    pub contexts: Vec<TunedContext>,
+    /// What a later job may begin with; empty where somebody else keeps it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lessons: Vec<Lesson>,
+}
+
+/// What stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TuningStanding {
+    /// Not everything is decided.
+    Learning,
+    /// Iterations with and without what was found take turns.
+    OnTrial,
+    /// What was found: iterations take less time with it.
+    Tuned,
+    /// The default: nothing looked better call by call.
+    Unchanged,
+    /// The default: calls may have become faster, but iterations have not.
+    NoSignificantGain,
+}
+
+/// By how much iterations are shorter.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct IterationGain {
+    /// The share of the default's time that is saved.
+    pub share: f64,
+    /// How far that may be off, to each side.
+    pub share_margin: f64,
+    /// That chance alone looks like it.
+    pub probability: f64,
+}
+
+impl From<Gain> for IterationGain {
+    fn from(Gain { share, margin, probability, .. }: Gain) -> IterationGain {
+        IterationGain { share, share_margin: margin, probability }
+    }
+}
+
+impl fmt::Display for IterationGain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let IterationGain { share, share_margin, probability } = self;
+        let (share, margin) = (100.0 * share, 100.0 * share_margin);
+        write!(f, "iterations take {share:.1} % ± {margin:.1} less time (p = {probability:.0e})")
+    }
+}
+
+/// What stands, in a line.
+impl fmt::Display for TuningReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.standing, self.gain) {
+            (TuningStanding::Tuned, Some(gain)) => write!(f, "{gain} with what was found"),
+            (TuningStanding::Learning, _) => {
+                let so_far = self.tuned_iterations;
+                write!(f, "not decided after {so_far} iterations; it takes about 300, and more where times vary much")
+            }
+            (TuningStanding::OnTrial, _) => {
+                write!(f, "after {} iterations, what was found was still on trial", self.tuned_iterations)
+            }
+            (TuningStanding::NoSignificantGain, _) => {
+                f.write_str("no significant gain: calls may be faster, iterations are not, and the default stays")
+            }
+            (TuningStanding::Unchanged | TuningStanding::Tuned, _) => {
+                f.write_str("nothing is better than the default, which stays")
+            }
+        }
+    }
+}
+
+/// What was learned of a context.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TunedContext {
+    /// What choices distinguish.
+    pub context: Context,
+    /// How much was to be spent.
+    pub regime: Regime,
+    /// The rule that decided that.
+    pub rule: String,
+    /// V = f(N)/(M·I); None if infinite, or unknown.
+    pub ratio: Option<f64>,
+    /// Calls that were decided.
+    pub calls: u64,
+    /// Of them, those of choices that were tried.
+    pub explored: u64,
+    /// Times that the network changed.
+    pub drifts: u32,
+    /// What is best, call by call.
+    pub best: String,
+    /// How sure that is.
+    pub certainty: String,
+    /// The share of the default's time that a call saves; None where nothing was found.
+    pub gain: Option<f64>,
+    /// Seconds of a call of the default; None if unknown.
+    pub default_s: Option<f64>,
+    /// The same of what is best.
+    pub chosen_s: Option<f64>,
+    /// Does bandwidth decide, so that only fewer bytes help?
+    pub lossless_saturated: bool,
+}
+
+/// Everything that a tuner has learned, context by context.
+pub(crate) fn contexts(tuner: &Tuner, model: &dyn CostModel) -> Vec<TunedContext> {
+    let context = |row: atlas::Row| TunedContext {
+        context: row.context,
+        regime: row.regime,
+        rule: row.why.to_owned(),
+        ratio: Some(row.ratio).filter(|ratio| ratio.is_finite()),
+        calls: row.calls,
+        explored: row.explored,
+        drifts: row.drifts,
+        // What NCCL calls channels are lanes here.
+        best: row.best.replace(" channels", " lanes"),
+        certainty: row.certainty,
+        gain: row.gain,
+        default_s: row.default_s,
+        chosen_s: row.chosen_s,
+        lossless_saturated: row.saturated.is_some(),
+    };
+    atlas::rows(tuner, model).into_iter().map(context).collect()
+}
+
+/// Something that a tuner has found out, as a line of a log.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum TuningNews {
+    /// So many contexts have something better than the default, call by call: now the time of the iteration decides.
+    Trial {
+        /// How many.
+        contexts: usize,
+    },
+    /// It stands.
+    Tuned(IterationGain),
+    /// Iterations took no less: the default stays.
+    NoSignificantGain,
+    /// Nothing looked better than the default.
+    Unchanged,
+    /// The network is no longer what it was, or it was decided long ago: calls are looked at again.
+    Again,
+}
+
+impl fmt::Display for TuningNews {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TuningNews::Trial { contexts } => {
+                write!(f, "calls of {contexts} contexts can be faster; now the time of the iteration decides")
+            }
+            TuningNews::Tuned(gain) => write!(f, "{gain} with what was found: it stays"),
+            TuningNews::NoSignificantGain => {
+                f.write_str("no significant gain for the iteration: everything stays as it was")
+            }
+            TuningNews::Unchanged => f.write_str("nothing is better than the default: everything stays as it was"),
+            TuningNews::Again => f.write_str("learning again: the network has changed, or it is long ago"),
+        }
+    }
+}
