@@ -26,6 +26,7 @@ mod fingerprint;
 mod key;
 mod link_cost;
 mod memory_need;
+mod names;
 mod network;
 mod placement;
 mod profile;
@@ -39,12 +40,13 @@ pub use cluster::{
     BUILT_IN_CLUSTERS, Cluster, ClusterError, ClusterSet, ComputationConstants, Constant, InterferenceConstants,
     LinkConstants, MeasuredRange, OperationConstants, ServerConstants,
 };
-pub use data_type::{CollectiveKind, DataType, Protocol, Reduction, UnknownName};
+pub use data_type::{CollectiveKind, DataType, Protocol, Reduction};
 pub use emulation::{Emulation, EmulationError, Hosts};
 pub use fingerprint::Fnv1a;
 pub use key::OperationKey;
 pub use link_cost::{LinkCost, LinkCosts};
 pub use memory_need::MemoryNeed;
+pub use names::UnknownName;
 pub use network::{LinkClass, NetworkModel, PCIE_3_X16};
 pub use profile::{Profile, ProfileError, ProfileTensor, Step};
 pub use scale::{ScaleError, scaled_profile};

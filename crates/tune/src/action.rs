@@ -1,19 +1,19 @@
 //! What can be chosen for a call.
 
+use paceline_plan::named_enum;
 use serde::{Deserialize, Serialize};
 
-use crate::named::named;
 use crate::state::{Context, State};
 
-named! {
+named_enum! {
     /// How messages travel: what they cost to begin against what they cost per byte.
     WireProtocol, "protocol":
     /// Begins at once, and costs most per byte: NCCL's LL; inline on our communicator.
-    LowLatency "ll",
+    LowLatency = 0 "ll",
     /// Between the two: NCCL's LL128; eager on our communicator.
-    Middle "ll128",
+    Middle = 1 "ll128",
     /// Begins latest, and costs least per byte: NCCL's Simple; rendezvous on our communicator.
-    Simple "simple",
+    Simple = 2 "simple",
 }
 
 /// The choices between which nothing lies: they are tried one by one, and the numbers of an [`Action`] are searched below.

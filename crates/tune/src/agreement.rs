@@ -18,8 +18,10 @@ use crate::policy::Policy;
 #[derive(Clone, Debug, Default)]
 pub struct Agreement {
     active: u64,
-    /// Versions that came and are not active yet.
-    waiting: BTreeMap<u64, Policy>,
+    /// Versions that came and are not active yet; None where two came that contradict each other.
+    waiting: BTreeMap<u64, Option<Policy>>,
+    /// The last ballot: what was promised there stays, whatever comes before the decision.
+    promised: u64,
 }
 
 /// What became of a policy that came.
@@ -31,7 +33,8 @@ pub enum Received {
     Old,
     /// It is too far ahead of what is active, and was dropped; it will be sent again.
     TooFar,
-    /// Another policy of this version was there before. Neither becomes active.
+    /// Another policy of this version was there before. Neither becomes active, unless all ranks have voted for the first one
+    /// already.
     Contradiction,
 }
 
@@ -42,7 +45,7 @@ impl Agreement {
     /// From a version that all ranks have. What a split communicator begins with is the version that was active in its
     /// parent at the split, which is a collective call: all of its ranks have made it under the same.
     pub fn from(active: u64) -> Agreement {
-        Agreement { active, waiting: BTreeMap::new() }
+        Agreement { active, waiting: BTreeMap::new(), promised: active }
     }
 
     /// The version under which calls are made.
@@ -61,22 +64,25 @@ impl Agreement {
         }
         match self.waiting.get(&version) {
             None => {
-                self.waiting.insert(version, policy);
+                self.waiting.insert(version, Some(policy));
                 Received::Kept
             }
-            Some(known) if known.fingerprint() == policy.fingerprint() => Received::Old,
+            Some(Some(known)) if known.fingerprint() == policy.fingerprint() => Received::Old,
             Some(_) => {
-                // Without it, this rank votes for the version before.
-                self.waiting.remove(&version);
+                // Without it, this rank votes for the version before, however often one of the two comes again.
+                if version > self.promised {
+                    self.waiting.insert(version, None);
+                }
                 Received::Contradiction
             }
         }
     }
 
     /// What this rank puts into the minimum: the last version up to which it has all.
-    pub fn ballot(&self) -> u64 {
-        let has = |version: &u64| self.waiting.contains_key(version);
-        (self.active + 1..).take_while(has).last().unwrap_or(self.active)
+    pub fn ballot(&mut self) -> u64 {
+        let has = |version: &u64| matches!(self.waiting.get(version), Some(Some(_)));
+        self.promised = (self.active + 1..).take_while(has).last().unwrap_or(self.active);
+        self.promised
     }
 
     /// The minimum of all ballots. Returns the policy that is to be put up now, before the next call, if there is a new one.
@@ -86,7 +92,7 @@ impl Agreement {
         if lowest <= self.active {
             return None;
         }
-        let policy = self.waiting.remove(&lowest)?;
+        let policy = self.waiting.remove(&lowest)??;
         self.active = lowest;
         self.waiting.retain(|version, _| *version > lowest);
         Some(policy)
@@ -107,6 +113,19 @@ mod tests {
 
     fn policy(version: u64) -> Policy {
         Policy::new(version, [])
+    }
+
+    fn other(version: u64) -> Policy {
+        Policy::new(version, [(CALL.context(), Schedule::always(Choice::Default))])
+    }
+
+    #[test]
+    fn what_was_voted_for_stays_until_it_is_decided() {
+        let mut agreement = Agreement::default();
+        agreement.receive(policy(1));
+        assert_eq!(agreement.ballot(), 1);
+        assert_eq!(agreement.receive(other(1)), Received::Contradiction);
+        assert_eq!(agreement.decide(1), Some(policy(1)), "the others change now");
     }
 
     #[test]
@@ -144,10 +163,11 @@ mod tests {
     #[test]
     fn two_policies_of_one_version_are_none() {
         let mut agreement = Agreement::default();
-        let other = Policy::new(1, [(CALL.context(), Schedule::always(Choice::Default))]);
         agreement.receive(policy(1));
         assert_eq!(agreement.receive(policy(1)), Received::Old);
-        assert_eq!(agreement.receive(other), Received::Contradiction);
+        assert_eq!(agreement.receive(other(1)), Received::Contradiction);
+        assert_eq!(agreement.ballot(), 0);
+        assert_eq!(agreement.receive(policy(1)), Received::Contradiction, "however often it comes");
         assert_eq!(agreement.ballot(), 0);
         assert_eq!(agreement.receive(policy(1 + Agreement::WAITING_MAX)), Received::TooFar);
     }

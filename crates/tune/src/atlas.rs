@@ -74,7 +74,7 @@ fn row(context: &Context, course: &Course, model: &dyn CostModel) -> Row {
     let chosen_s = if gain.is_some() { seconds(&course.chosen) } else { default_s };
     Row {
         context: *context,
-        size: SizeClass::of(course.state.bytes),
+        size: SizeClass::of(1 << context.size_log2.min(62)),
         regime: budget.regime,
         why: budget.why,
         ratio: course.state.ratio(),

@@ -1,8 +1,10 @@
 //! Notices that a network is no longer what it was.
 
+use std::collections::VecDeque;
+
 use crate::statistics::Tally;
 
-/// A call in so many is the default's, for as long as another choice stands: the sentinel.
+/// A call in so many is the default's, for as long as another choice stands and nothing is in doubt: the sentinel.
 pub const SENTINEL_EVERY: u64 = 256;
 
 /// Deviations that are normal. One: the mean that calls are compared with is off by some tenths of a deviation itself, and half a
@@ -11,6 +13,9 @@ const SLACK: f64 = 1.0;
 
 /// The sum from which it is no chance: with normal noise, once in e^24 calls.
 const ALARM: f64 = 12.0;
+
+/// The sum from which it is worth a look: one call that is three deviations away.
+const SUSPICIOUS: f64 = 2.0;
 
 /// No single call counts for more deviations than that, so that a straggler alone is no drift.
 const CLIPPED: f64 = 4.0;
@@ -21,7 +26,8 @@ const KNOWN: f64 = 16.0;
 /// The least deviation that counts, of the logarithm: one percent.
 const DEVIATION_MIN: f64 = 0.01;
 
-/// Watches one choice: sums of deviations to both sides (Page, "Continuous inspection schemes", 1954).
+/// Watches how much longer calls take than was expected of them: sums of deviations to both sides (Page, "Continuous inspection
+/// schemes", 1954).
 #[derive(Clone, Debug, Default)]
 pub struct Drift {
     reference: Tally,
@@ -30,62 +36,114 @@ pub struct Drift {
 }
 
 impl Drift {
-    /// A call took so many seconds. True if the network has changed; then it starts anew.
-    pub fn observe(&mut self, seconds: f64) -> bool {
-        let value = seconds.ln();
+    /// A call took so many times as long as was expected, and that may be off by `doubt` (a standard deviation of the logarithm).
+    /// True if the network has changed; then it starts anew.
+    pub fn observe(&mut self, ratio: f64, doubt: f64) -> bool {
+        let value = ratio.ln();
         if self.reference.weight < KNOWN {
             self.reference.add(value, 1.0);
             return false;
         }
         // Few calls say little about a deviation: it may be larger than it looks.
-        let doubt = 1.0 + 2.0 / self.reference.weight.sqrt();
-        let deviation = doubt * self.reference.variance().unwrap_or(0.0).sqrt().max(DEVIATION_MIN);
-        let away = ((value - self.reference.mean) / deviation).clamp(-CLIPPED, CLIPPED);
+        let unsure = 1.0 + 2.0 / self.reference.weight.sqrt();
+        let deviation = unsure * self.reference.variance().unwrap_or(0.0).sqrt().max(DEVIATION_MIN);
+        let away = ((value - self.reference.mean) / deviation.hypot(doubt)).clamp(-CLIPPED, CLIPPED);
         self.slower = (self.slower + away - SLACK).max(0.0);
         self.faster = (self.faster - away - SLACK).max(0.0);
         if self.slower > ALARM || self.faster > ALARM {
-            *self = Drift::default();
+            // How calls vary is still known, and that they will take what is expected.
+            let variance = self.reference.variance().unwrap_or(0.0);
+            *self = Drift { reference: Tally::known(KNOWN, 0.0, variance), ..Drift::default() };
             return true;
         }
-        // While nothing is suspected, it learns on.
-        if self.slower < 1.0 && self.faster < 1.0 || self.reference.weight < 4.0 * KNOWN {
+        // While nothing is suspected, it learns on. A young reference may be wrong itself, and learns from what is not far away, too.
+        if self.slower < 1.0 && self.faster < 1.0 || self.reference.weight < 4.0 * KNOWN && away.abs() < 2.0 {
             self.reference.add(value, 0.995);
         }
         false
     }
+
+    /// Was there a call so far away that the next ones should tell?
+    pub fn is_suspicious(&self) -> bool {
+        self.slower.max(self.faster) > SUSPICIOUS
+    }
+
+    /// Is all as it was, as far as is known?
+    pub fn is_calm(&self) -> bool {
+        self.slower <= 0.0 && self.faster <= 0.0
+    }
 }
 
-/// Compares a choice that stands with the default, by the sentinel's calls.
-#[derive(Clone, Debug, Default)]
+/// Compares a choice that stands with the default, by the sentinel's calls: in seconds, as what is promised are sums.
+#[derive(Clone, Debug)]
 pub struct Sentinel {
     chosen: Tally,
-    default: Tally,
+    default: VecDeque<f64>,
+    /// Calls since the last one of the sentinel, and after how many the next one is due.
+    since: u64,
+    wait: u64,
+}
+
+/// The first call of a sentinel comes after so many, and so does the next one whenever there is doubt.
+const SENTINEL_FIRST: u64 = 16;
+
+/// The sentinel's last calls that count: so many follow each other closely when there is doubt, so that it ends soon.
+const SENTINEL_CALLS: usize = 5;
+
+/// The default is better again if it is so many standard deviations better. It is asked after each of the sentinel's calls, some hundred
+/// times in a job; four deviations are so rare that all of them together are.
+const SENTINEL_SURE: f64 = 4.0;
+
+impl Default for Sentinel {
+    fn default() -> Sentinel {
+        Sentinel { chosen: Tally::default(), default: VecDeque::new(), since: 0, wait: SENTINEL_FIRST }
+    }
 }
 
 impl Sentinel {
-    /// Is this call, by its number in the context, the sentinel's?
-    pub fn is_due(call: u64) -> bool {
-        call % SENTINEL_EVERY == SENTINEL_EVERY - 1
+    /// Is the next call the sentinel's? Counts it. One in [`SENTINEL_EVERY`] is when all is as it was, and more often at first and
+    /// when there is doubt.
+    pub fn is_due(&mut self) -> bool {
+        self.since += 1;
+        let due = self.since >= self.wait;
+        if due {
+            self.since = 0;
+        }
+        due
+    }
+
+    /// Something looks wrong: the next call is the sentinel's.
+    pub fn hurry(&mut self) {
+        self.wait = 1;
     }
 
     /// A call of the choice.
     pub fn add_chosen(&mut self, seconds: f64) {
-        self.chosen.add(seconds.ln(), 0.98);
+        self.chosen.add(seconds, 0.98);
     }
 
     /// A call of the default.
     pub fn add_default(&mut self, seconds: f64) {
-        self.default.add(seconds.ln(), 0.8);
+        self.default.push_back(seconds);
+        if self.default.len() > SENTINEL_CALLS {
+            self.default.pop_front();
+        }
+        let doubtful = seconds < self.chosen.mean;
+        self.wait = if doubtful { SENTINEL_FIRST } else { (2 * self.wait).clamp(SENTINEL_FIRST, SENTINEL_EVERY) };
     }
 
-    /// Is the default better, by all that is known? Then there is no reason to stand by the choice.
+    /// Is the default better, by all that is known? Then there is no reason to stand by the choice. To be asked after a call of the
+    /// sentinel.
     pub fn prefers_default(&self) -> bool {
-        let (Some(chosen), Some(default)) = (self.chosen.variance(), self.default.variance()) else { return false };
-        if self.default.weight < 2.5 {
+        let mut default = Tally::default();
+        self.default.iter().for_each(|&seconds| default.add(seconds, 1.0));
+        let (Some(here), Some(there)) = (self.chosen.variance(), default.variance()) else { return false };
+        if self.default.len() < SENTINEL_CALLS {
             return false;
         }
-        let error = (chosen / self.chosen.weight + default / self.default.weight).sqrt();
-        self.default.mean + 2.0 * error < self.chosen.mean
+        // Both vary alike; five calls alone would look too quiet now and then.
+        let error = (here.max(there) * (1.0 / self.chosen.weight + 1.0 / default.weight)).sqrt();
+        default.mean + SENTINEL_SURE * error < self.chosen.mean
     }
 }
 
@@ -98,7 +156,7 @@ mod tests {
         let (mut drift, mut random) = (Drift::default(), Random::new(seed, 3));
         for call in 0..3000 {
             let factor = if call < 200 { 1.0 } else { factor };
-            if drift.observe(1e-3 * factor * (0.05 * random.normal()).exp()) {
+            if drift.observe(factor * (0.05 * random.normal()).exp(), 0.0) {
                 return Some(call);
             }
         }
@@ -116,6 +174,37 @@ mod tests {
         }
     }
 
+    /// Two percent of the calls take half as long again, and the network is good and bad in turn for some calls.
+    #[test]
+    fn a_second_mode_and_short_bursts_are_no_change() {
+        let mut alarms = 0;
+        for seed in 0..20 {
+            let (mut drift, mut random) = (Drift::default(), Random::new(seed, 4));
+            for call in 0..3000 {
+                let slow = if random.unit() < 0.02 { 1.5 } else { 1.0 };
+                let burst = if call % 100 < 2 { 1.2 } else { 1.0 };
+                alarms += u32::from(drift.observe(slow * burst * (0.03 * random.normal()).exp(), 0.0));
+            }
+        }
+        // Two calls in a row add up to 6 at most.
+        assert!(alarms <= 3, "{alarms} alarms in 60,000 calls");
+    }
+
+    /// After an alarm, the next change is noticed as soon: how calls vary is known.
+    #[test]
+    fn changes_that_follow_each_other_are_all_noticed() {
+        let (mut drift, mut random) = (Drift::default(), Random::new(2, 6));
+        let mut calls = |factor: f64, count: usize| {
+            (0..count).position(|_| drift.observe(factor * (0.05 * random.normal()).exp(), 0.02)).unwrap_or(count)
+        };
+        assert_eq!(calls(1.0, 100), 100);
+        for factor in [2.0, 0.5, 2.0, 0.5] {
+            assert!(calls(factor, 12) < 10);
+            // What is expected has followed.
+            assert_eq!(calls(1.0, 3), 3);
+        }
+    }
+
     #[test]
     fn the_sentinel_reverts_when_the_default_is_better() {
         let (mut worse, mut better) = (Sentinel::default(), Sentinel::default());
@@ -126,6 +215,45 @@ mod tests {
             [&mut worse, &mut better].into_iter().for_each(|it| it.add_default(1e-3 * wobble));
         }
         assert!(worse.prefers_default() && !better.prefers_default());
-        assert_eq!((0..1024).filter(|&call| Sentinel::is_due(call)).count(), 4);
+    }
+
+    #[test]
+    fn the_sentinel_comes_seldom_when_all_is_well_and_often_when_not() {
+        let due = |sentinel: &mut Sentinel, calls: u64, default_s: f64| {
+            let mut due = Vec::new();
+            for call in 1..=calls {
+                if sentinel.is_due() {
+                    due.push(call);
+                    sentinel.add_default(default_s);
+                } else {
+                    sentinel.add_chosen(0.8e-3);
+                }
+            }
+            due
+        };
+        let mut sentinel = Sentinel::default();
+        assert_eq!(due(&mut sentinel, 1024, 1e-3), [16, 48, 112, 240, 496, 752, 1008]);
+        // The default alone becomes faster.
+        let calls = due(&mut sentinel, 400, 0.5e-3);
+        assert!(sentinel.prefers_default() && calls.len() > 5, "{calls:?}");
+        sentinel.hurry();
+        assert!(sentinel.is_due());
+    }
+
+    /// A gain of 3 % under noise of a tenth: no false alarm in a long job.
+    #[test]
+    fn the_sentinel_does_not_give_up_what_is_better() {
+        for seed in 0..20 {
+            let (mut sentinel, mut random) = (Sentinel::default(), Random::new(seed, 5));
+            for _ in 0..20_000 {
+                let noise = (0.1 * random.normal()).exp();
+                if sentinel.is_due() {
+                    sentinel.add_default(1e-3 * noise);
+                    assert!(!sentinel.prefers_default(), "seed {seed}");
+                } else {
+                    sentinel.add_chosen(0.97e-3 * noise);
+                }
+            }
+        }
     }
 }

@@ -5,22 +5,24 @@
 //! 2002.03221), with times in the place of rewards: what is played must leave the sum of all times, at the upper end of
 //! what is believed, within (1 + α) times what the default would have taken.
 
+mod account;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use account::{Account, CREDITED, PROMISED};
+pub use account::{Risk, Room};
 
 use crate::action::{Action, Situation};
 use crate::learner::Belief;
 use crate::prior::Budget;
 use crate::state::Context;
+use crate::statistics::mean_and_error;
 
 /// What is modelled to take so many times as long as the best is never tried.
 pub const NEVER_TRIED: f64 = 4.0;
 
 /// One call that takes so many times as long as the default is enough.
 pub const VETO: f64 = 3.0;
-
-/// Deviations to the upper end of what is believed. What is played may err to both sides, and what it really took is counted; two
-/// of them, as models are wrong by far more often than a normal distribution says.
-const CAUTION: f64 = 2.0;
 
 /// So many calls of a context are taken for granted when its allowance is reckoned, so that something can be tried early. After a
 /// hundred calls their sum is meant to be within (1 + 1.3α) times the default's, after many within (1 + α). What is left to 2 %
@@ -33,20 +35,6 @@ const OF_ALL: f64 = 0.01;
 /// The same of all contexts together: there, (1 + 2α) after a hundred calls, less what is kept for a surprise.
 const GRANTED_TO_ALL: f64 = 100.0;
 
-/// Deviations by which a call may be off with the promise still kept. Beliefs assume normal distributions; choices far from the
-/// model are more frequent than that (in simulations, one in thousands was off by five deviations).
-const SURPRISED: f64 = 5.5;
-
-/// A surprise is no longer than so many times what is believed, as a logarithm: three and a half times.
-const SURPRISE_MAX: f64 = 1.25;
-
-/// What all tries may have taken more than the default, as a share of its time, if the next one is a surprise. The promise is
-/// 2 %; the rest is for a disturbance that makes that very call slow besides.
-const PROMISED: f64 = 0.017;
-
-/// The promise begins at so many calls.
-const PROMISED_FROM: f64 = 100.0;
-
 /// Calls of the default before anything else is played in a context.
 pub const DEFAULTS_FIRST: usize = 4;
 
@@ -58,59 +46,31 @@ pub struct Guard {
     all: Account,
 }
 
-/// What calls have taken, and what the default would have.
-#[derive(Clone, Copy, Debug, Default)]
-struct Account {
-    /// Seconds that the default would have taken for all calls, as far as it is known.
-    usual_s: f64,
-    /// Calls that it is the sum of.
-    calls: f64,
-    /// Seconds that other choices took more than that; negative if they gained.
-    excess_s: f64,
-    /// Seconds that calls under way may take more, at the upper end.
-    pending_s: f64,
-    /// The same, should they all be surprises.
-    pending_worst_s: f64,
-}
-
-/// How much a call may take.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Room {
-    /// Seconds of the default.
-    pub usual_s: f64,
-    /// Seconds that it may take more than that, at the upper end of what is believed; negative if all is spent.
-    pub free_s: f64,
-    /// Seconds that it may take more than the default even if it is a surprise: so much that the promise is still kept.
-    pub surprise_s: f64,
-}
-
-/// What is set aside for a call under way: seconds that it may take more than the default.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Risk {
-    /// At the upper end of what is believed.
-    upper_s: f64,
-    /// If it is a surprise.
-    worst_s: f64,
-}
-
 #[derive(Clone, Debug, Default)]
 struct Watch {
     account: Account,
     vetoed: BTreeSet<Action>,
     /// The default's last seconds.
     default_s: VecDeque<f64>,
-    /// What the last calls took more than the default.
-    recent: VecDeque<f64>,
+    /// All calls.
+    calls: u64,
+    /// The last calls of other choices: their numbers, their seconds, and how much more than the default's that was.
+    recent: VecDeque<(u64, f64, f64)>,
+    /// Seconds of calls since the network has changed, until it is known what the default takes since then.
+    unsettled: Vec<f64>,
 }
 
-/// So many calls may pass before a change of the network is noticed.
-const UNNOTICED: usize = 16;
+/// So many calls may pass before a change of the network is noticed, those included that were decided before.
+const UNNOTICED: usize = 32;
 
 /// Deviations to the lower end of what the default takes.
 const DOUBTED: f64 = 1.5;
 
 /// So many of the default's calls say what it takes, so that it follows the network.
 const REMEMBERED: usize = 31;
+
+/// From so many on, they say something about its mean; fewer may be half of one network and half of another.
+const MANY: usize = 12;
 
 impl Guard {
     /// Which arms may be tried at all. The default always may.
@@ -158,27 +118,86 @@ impl Guard {
         }
     }
 
-    /// It took so many seconds.
+    /// It took so many seconds, while it was tried; or the default's call did.
     pub fn ended(&mut self, situation: &Situation, arm: usize, seconds: f64) {
         let watch = self.watches.entry(situation.context).or_default();
+        watch.calls += 1;
         if arm == situation.default {
             push(&mut watch.default_s, seconds, REMEMBERED);
-            self.accounts(&situation.context).into_iter().for_each(|account| account.add(seconds, 0.0));
-        } else if let Some(usual_s) = watch.usual_s() {
+            self.accounts(&situation.context).into_iter().for_each(|account| account.add(seconds));
+            self.settle(&situation.context);
+        } else if let Some(usual_s) = watch.known_s() {
             let excess_s = seconds - usual_s;
-            push(&mut watch.recent, excess_s, UNNOTICED);
+            watch.remember(seconds, excess_s);
             if seconds > VETO * usual_s {
                 watch.vetoed.insert(situation.arms[arm].action);
             }
-            self.accounts(&situation.context).into_iter().for_each(|account| account.add(usual_s, excess_s));
+            for account in self.accounts(&situation.context) {
+                account.add(usual_s);
+                account.excess_s += excess_s;
+                account.measured_s += excess_s;
+            }
+        } else {
+            watch.unsettled.push(seconds);
         }
     }
 
-    /// A call of a choice that a trial has found to save this share of the default's time. What the default would take now
-    /// is reckoned from that: when it was last played, the network may have been another.
-    pub fn ended_chosen(&mut self, context: &Context, share: f64, seconds: f64) {
-        let usual_s = seconds / (1.0 - share.clamp(0.0, 0.99));
-        self.accounts(context).into_iter().for_each(|account| account.add(usual_s, seconds - usual_s));
+    /// What calls since a change of the network took more than the default takes now is charged to those who chose them.
+    fn settle(&mut self, context: &Context) {
+        let Some(watch) = self.watches.get_mut(context) else { return };
+        let Some(usual_s) = watch.known_s().filter(|_| !watch.unsettled.is_empty()) else { return };
+        for seconds in std::mem::take(&mut watch.unsettled) {
+            for account in self.accounts(context) {
+                account.add(usual_s);
+                account.excess_s += (seconds - usual_s).max(0.0);
+                account.measured_s += seconds - usual_s;
+            }
+        }
+    }
+
+    /// It took so many seconds, while it stands as the winner of a trial. What it gains or loses is what was measured against the
+    /// default's last calls, never what the trial has promised.
+    pub fn ended_chosen(&mut self, context: &Context, seconds: f64) {
+        let watch = self.watches.entry(*context).or_default();
+        watch.calls += 1;
+        if let Some(usual_s) = watch.known_s() {
+            let excess_s = seconds - usual_s;
+            watch.remember(seconds, excess_s);
+            for account in self.accounts(context) {
+                account.add(usual_s);
+                account.standing_s += excess_s;
+                account.measured_s += excess_s;
+            }
+        } else {
+            watch.unsettled.push(seconds);
+        }
+    }
+
+    /// Another choice stands from now on, or none: what the one before has lost is lost, and what it has gained is settled.
+    pub fn stands_anew(&mut self, context: &Context) {
+        let Some(Watch { account, .. }) = self.watches.get_mut(context) else { return };
+        let stood_s = std::mem::take(&mut account.standing_s);
+        let counted_s = stood_s.max((-CREDITED * account.usual_s - account.excess_s).min(0.0));
+        account.excess_s += counted_s;
+        self.all.standing_s -= stood_s;
+        self.all.excess_s += counted_s;
+    }
+
+    /// May what stands in a context go on? Not if its calls have taken more than the default's, all in all, and so much that the
+    /// promise is in danger: then it is worse, whatever its median is.
+    pub fn may_stand(&self, context: &Context) -> bool {
+        let Some(Watch { account, .. }) = self.watches.get(context) else { return true };
+        account.standing_s <= 0.0 || account.spent_s() <= PROMISED * account.usual_s
+    }
+
+    /// Is a call so slow that it would be a veto while something is tried?
+    pub fn is_slow(&self, context: &Context, seconds: f64) -> bool {
+        self.default_seconds(context).is_some_and(|usual_s| seconds > VETO * usual_s)
+    }
+
+    /// A choice is out, until the network changes.
+    pub fn veto(&mut self, context: &Context, action: Action) {
+        self.watches.entry(*context).or_default().vetoed.insert(action);
     }
 
     fn accounts(&mut self, context: &Context) -> [&mut Account; 2] {
@@ -187,25 +206,40 @@ impl Guard {
 
     /// Seconds of the default; None until it was played [`DEFAULTS_FIRST`] times.
     pub fn default_seconds(&self, context: &Context) -> Option<f64> {
-        let watch = self.watches.get(context).filter(|watch| watch.default_s.len() >= DEFAULTS_FIRST)?;
-        watch.usual_s()
+        self.watches.get(context)?.known_s()
     }
 
-    /// The network has changed in a context: what was vetoed may be good now, and the default's times are old. What the last
-    /// calls took more than the default had taken before is not charged to those who chose them.
-    pub fn forget(&mut self, context: &Context) {
-        if let Some(watch) = self.watches.get_mut(context) {
-            let unnoticed_s = watch.recent.iter().sum::<f64>().max(0.0);
-            let account = Account { excess_s: watch.account.excess_s - unnoticed_s, ..watch.account };
-            *watch = Watch { account, ..Watch::default() };
-            self.all.excess_s -= unnoticed_s;
+    /// How many calls of a context have ended.
+    pub fn calls(&self, context: &Context) -> u64 {
+        self.watches.get(context).map_or(0, |watch| watch.calls)
+    }
+
+    /// The network has changed in a context, after so many of its calls: what was vetoed may be good now, and the default's times
+    /// are old. What the calls since then took more than the default had taken before, or less, says nothing about those who chose
+    /// them; they are compared with the default as it is now, when that is known.
+    pub fn forget(&mut self, context: &Context, since: u64) {
+        let Some(watch) = self.watches.get_mut(context) else { return };
+        let (mut excess_s, mut usual_s) = (0.0, 0.0);
+        let mut unsettled = std::mem::take(&mut watch.unsettled);
+        for (_, seconds, more_s) in watch.recent.iter().filter(|(call, ..)| *call > since) {
+            excess_s += more_s;
+            usual_s += seconds - more_s;
+            unsettled.push(*seconds);
+        }
+        *watch = Watch { account: watch.account, calls: watch.calls, unsettled, ..Watch::default() };
+        let count = watch.unsettled.len() as f64;
+        for account in self.accounts(context) {
+            account.excess_s -= excess_s;
+            account.measured_s -= excess_s;
+            account.usual_s -= usual_s;
+            account.calls = (account.calls - count).max(0.0);
         }
     }
 
     /// What all non-default choices together took more than the default, as a share of the default's time; negative if they
     /// gained.
     pub fn excess(&self) -> f64 {
-        if self.all.usual_s > 0.0 { self.all.excess_s / self.all.usual_s } else { 0.0 }
+        if self.all.usual_s > 0.0 { self.all.measured_s / self.all.usual_s } else { 0.0 }
     }
 
     /// Was one call of it enough?
@@ -220,153 +254,36 @@ impl Guard {
 }
 
 impl Watch {
-    /// Seconds of the default, at the lower end of what its last calls say: the lower end of an interval for their median, by
-    /// ranks (David and Nagaraja, "Order statistics", 2003, section 7.1). Gains are counted against it, and were it 3 % too high,
-    /// thirty calls that gain nothing would make room for a try that takes twice as long.
+    /// Seconds of the default, at the lower end of what its last calls say: gains are counted against it, and were it 3 % too high,
+    /// thirty calls that gain nothing would make room for a try that takes twice as long. It is the mean that counts, as promises
+    /// are about sums; but a straggler says little about it, and then the median is the better lower end (by ranks: David and
+    /// Nagaraja, "Order statistics", 2003, section 7.1), as times lean to the slow side.
     fn usual_s(&self) -> Option<f64> {
         let mut sorted: Vec<f64> = self.default_s.iter().copied().collect();
         sorted.sort_by(f64::total_cmp);
         let count = sorted.len() as f64;
         let rank = 0.5 * (count - DOUBTED * count.sqrt()).max(0.0);
-        sorted.get(rank as usize).copied()
+        let median = sorted.get(rank as usize).copied()?;
+        let mean = mean_and_error(&sorted).filter(|_| sorted.len() >= MANY).map(|(mean, error)| mean - DOUBTED * error);
+        Some(mean.map_or(median, |mean| mean.max(median)))
+    }
+
+    /// The same, once it was played [`DEFAULTS_FIRST`] times.
+    fn known_s(&self) -> Option<f64> {
+        if self.default_s.len() >= DEFAULTS_FIRST { self.usual_s() } else { None }
+    }
+
+    fn remember(&mut self, seconds: f64, excess_s: f64) {
+        push(&mut self.recent, (self.calls, seconds, excess_s), UNNOTICED);
     }
 }
 
-fn push(last: &mut VecDeque<f64>, value: f64, length: usize) {
+fn push<T>(last: &mut VecDeque<T>, value: T, length: usize) {
     last.push_back(value);
     if last.len() > length {
         last.pop_front();
     }
 }
 
-impl Room {
-    /// Is there room for it, and is it better than the default as far as is known?
-    pub fn is_free(&self, belief: Belief) -> bool {
-        self.has_for(belief) && belief.mean.exp() <= self.usual_s
-    }
-
-    /// Is there room for an arm of which so much is known?
-    pub fn has_for(&self, belief: Belief) -> bool {
-        // A gain of the past may be spent; what is believed to be gained now may not: when all is spent, it is the default's
-        // turn, whatever a learner believes.
-        let risk = Risk::of(belief, self.usual_s);
-        risk.upper_s <= self.free_s && risk.worst_s <= self.surprise_s
-    }
-}
-
-impl Account {
-    fn add(&mut self, usual_s: f64, excess_s: f64) {
-        self.usual_s += usual_s;
-        self.calls += 1.0;
-        self.excess_s += excess_s;
-    }
-
-    /// How many seconds more than the default's `usual_s` the next call may take, if this share is allowed.
-    fn free_s(&self, allowed: f64, usual_s: f64, granted: f64) -> f64 {
-        let granted_s = granted * self.usual_s / self.calls.max(1.0);
-        allowed * (self.usual_s + usual_s + granted_s) - self.excess_s - self.pending_s
-    }
-
-    /// How many seconds more than the default's `usual_s` the next call may take at the very worst. What is lost before the
-    /// promise begins is spread over all calls until then.
-    fn promised_s(&self, usual_s: f64) -> f64 {
-        let missing = (PROMISED_FROM - self.calls - 1.0).max(0.0);
-        let missing_s = missing * self.usual_s / self.calls.max(1.0);
-        PROMISED * (self.usual_s + usual_s + missing_s) - self.excess_s - self.pending_worst_s
-    }
-}
-
-impl Risk {
-    fn of(belief: Belief, usual_s: f64) -> Risk {
-        let more_s = |away: f64| ((belief.mean + away).exp() - usual_s).max(0.0);
-        let (caution, surprise) = (CAUTION * belief.deviation, SURPRISED * belief.deviation);
-        Risk { upper_s: more_s(caution), worst_s: more_s(surprise.min(SURPRISE_MAX).max(caution)) }
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::action::Arm;
-    use crate::action::tests::situation;
-
-    const SURE: Belief = Belief { mean: -7.0, deviation: 0.01 };
-
-    fn with_defaults(situation: &Situation, calls: usize) -> Guard {
-        let mut guard = Guard::default();
-        (0..calls).for_each(|_| guard.ended(situation, situation.default, 1e-3));
-        guard
-    }
-
-    #[test]
-    fn what_is_modelled_far_worse_is_never_tried() {
-        let mut situation = situation();
-        situation.arms[0] = Arm { modelled_s: 4.1e-3, ..situation.arms[0] };
-        situation.arms[situation.default].modelled_s = 9e-3;
-        let admitted = Guard::default().admitted(&situation);
-        assert!(!admitted[0] && admitted[1] && admitted[situation.default]);
-    }
-
-    #[test]
-    fn one_call_is_enough_for_a_veto_and_a_change_lifts_it() {
-        let situation = situation();
-        let mut guard = with_defaults(&situation, 10);
-        guard.ended(&situation, 0, 2.9e-3);
-        assert!(guard.admitted(&situation)[0]);
-        guard.ended(&situation, 0, 3.1e-3);
-        assert!(!guard.admitted(&situation)[0]);
-        assert_eq!(guard.vetoed(&situation.context), 1);
-        assert!(!guard.may_play(&situation, 0, SURE), "not in a trial either");
-        guard.forget(&situation.context);
-        assert!(guard.admitted(&situation)[0]);
-    }
-
-    #[test]
-    fn nothing_is_played_before_the_default_is_known() {
-        let situation = situation();
-        assert!(!with_defaults(&situation, 3).may_play(&situation, 0, SURE));
-        assert!(with_defaults(&situation, 4).may_play(&situation, 0, SURE));
-        assert!(Guard::default().may_play(&situation, situation.default, SURE));
-    }
-
-    /// In the worst case, every choice is as bad as it could be believed to be.
-    #[test]
-    fn all_that_is_played_stays_within_the_allowance() {
-        let situation = situation();
-        let allowance = Budget::of(&situation.state).allowance();
-        let bad = Belief { mean: 1.3e-3f64.ln(), deviation: 0.1 };
-        let mut guard = with_defaults(&situation, 4);
-        let (mut spent, mut usual, mut played) = (4e-3, 4e-3, 0);
-        for _ in 0..2000 {
-            usual += 1e-3;
-            if guard.may_play(&situation, 0, bad) {
-                let risk = guard.began(&situation, 0, bad);
-                let seconds = (bad.mean + CAUTION * bad.deviation).exp();
-                guard.release(&situation.context, risk);
-                guard.ended(&situation, 0, seconds);
-                spent += seconds;
-                played += 1;
-            } else {
-                guard.ended(&situation, situation.default, 1e-3);
-                spent += 1e-3;
-            }
-            let granted = allowance * GRANTED * 1e-3;
-            assert!(spent <= (1.0 + allowance) * usual + granted + 1e-5, "{spent} {usual}");
-        }
-        assert!(played > 0, "it may be tried some day");
-    }
-
-    #[test]
-    fn calls_under_way_count_as_bad_as_they_may_be() {
-        let situation = situation();
-        let mut guard = with_defaults(&situation, 400);
-        let bad = Belief { mean: 1.2e-3f64.ln(), deviation: 0.1 };
-        let mut begun = 0;
-        while guard.may_play(&situation, 0, bad) {
-            guard.began(&situation, 0, bad);
-            begun += 1;
-            assert!(begun < 100, "the allowance is never used up");
-        }
-        assert!(begun > 0);
-    }
-}
+mod tests;

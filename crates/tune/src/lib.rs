@@ -44,7 +44,6 @@ pub mod trial;
 
 mod action;
 mod agreement;
-mod named;
 mod policy;
 mod random;
 mod state;
@@ -54,11 +53,10 @@ mod tuner;
 
 pub use action::{Action, Arm, Choice, Family, Situation, WireProtocol};
 pub use agreement::{Agreement, Received};
-pub use named::UnknownWord;
 pub use policy::{Board, Policy, Schedule};
 pub use random::Random;
 pub use state::{
     Congestion, Context, ContextKey, Parallelism, STATE_VERSION, SizeClass, State, TopologyClass, Transport,
 };
 pub use swap::{Full, Swap};
-pub use tuner::{Course, Decision, Reason, SENTINEL_SHARE, Standing, Tuner};
+pub use tuner::{Course, Decision, Reason, Standing, Tuner};

@@ -1,16 +1,17 @@
 //! What is believed before anything was measured: how much there is to gain, and which protocols suit a size.
 
+use paceline_plan::named_enum;
+
 use crate::action::WireProtocol;
-use crate::named::named;
 use crate::state::{State, Transport};
 
-named! {
+named_enum! {
     /// How much may be spent on finding out.
     Regime, "regime":
     /// Communication is hidden behind computation, or already takes what the link takes: there is little to gain.
-    Conservative "conservative",
+    Conservative = 0 "conservative",
     /// Communication decides how long an iteration takes: what is found out pays.
-    Aggressive "aggressive",
+    Aggressive = 1 "aggressive",
 }
 
 /// A regime, and why.
@@ -43,10 +44,12 @@ impl Budget {
         let conservative = |why| Budget { regime: Regime::Conservative, why };
         let aggressive = |why| Budget { regime: Regime::Aggressive, why };
         let (high, low) = (state.model_intensity >= HIGH_INTENSITY, state.model_intensity < HIGH_INTENSITY);
-        if state.bytes >= 1 << 20 && state.transport == Transport::Rdma {
+        // All calls of a context have one regime: that of its smallest ones, so that 16 KiB are what they are.
+        let bytes = 1u64 << state.bytes.max(1).ilog2();
+        if bytes >= 1 << 20 && state.transport == Transport::Rdma {
             return conservative("1 MiB and more over RDMA takes what the link takes");
         }
-        if state.bytes <= 1 << 14 {
+        if bytes <= 1 << 14 {
             return aggressive("16 KiB and less: latency decides, and choices differ in it");
         }
         if high && state.local_batch >= LARGE_BATCH {
@@ -70,7 +73,7 @@ impl Budget {
     /// By which share of the default's time the choices of this regime may be worse, all in all.
     pub fn allowance(&self) -> f64 {
         match self.regime {
-            Regime::Conservative => 0.25e-2,
+            Regime::Conservative => 0.5e-2,
             Regime::Aggressive => 1e-2,
         }
     }
@@ -100,7 +103,9 @@ mod tests {
         assert_eq!(regime(CALL), Regime::Conservative, "high intensity, large batch");
         assert_eq!(regime(bert), Regime::Aggressive, "low intensity, small batch");
         assert_eq!(regime(State { transport: Transport::Rdma, ..bert }), Regime::Conservative, "1 MiB on RDMA");
-        assert_eq!(regime(State { bytes: 1 << 14, ..CALL }), Regime::Aggressive, "16 KiB");
+        for bytes in [1, 1 << 14, State { bytes: 1 << 14, ..CALL }.context().typical_bytes()] {
+            assert_eq!(regime(State { bytes, ..CALL }), Regime::Aggressive, "16 KiB");
+        }
         let many = State { ranks: 32, hosts: 32, is_pipelined_layer: true, ..CALL };
         assert_eq!(regime(many), Regime::Conservative, "at any scale");
         let many = State { model_intensity: 249.0, local_batch: 64, ..many };

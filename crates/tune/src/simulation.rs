@@ -1,11 +1,15 @@
 //! A tuner in a simulated cluster, call by call, beside those who never tune and those who know everything.
 
+mod fixed;
+
 use std::collections::BTreeMap;
+
+pub use fixed::Fixed;
 
 use crate::environment::{SimulatedCluster, Workload};
 use crate::random::Random;
 use crate::state::{Context, State};
-use crate::trial::{Side, Trial, Verdict};
+use crate::trial::{ERROR, Side, Trial, Verdict};
 use crate::tuner::Tuner;
 
 /// Seconds of all calls so far.
@@ -19,6 +23,8 @@ pub struct Totals {
     pub default_s: f64,
     /// As if everybody had always known the best.
     pub oracle_s: f64,
+    /// As if one configuration had been set for each collective before the job, whatever the size: the best one that there is.
+    pub fixed_s: f64,
 }
 
 /// From so many calls of a context on, it should be known what is best in it.
@@ -64,6 +70,7 @@ pub fn run(
     seed: u64,
 ) -> Outcome {
     let mut order = Random::new(seed, 0x0d3);
+    let fixed = Fixed::best(cluster, workload, 0);
     let mut all = Totals::default();
     let mut outcome = Outcome {
         totals: Vec::new(),
@@ -78,17 +85,18 @@ pub fn run(
             let state = cluster.state(&call, step);
             let Some(situation) = cluster.situation(&state).cloned() else { continue };
             let decision = tuner.decide(&situation);
-            let seconds = cluster.call(&situation, decision.arm, step).call_s;
-            tuner.observe(&situation, decision, seconds);
-            // The default meets the same disturbance: what differs is the choice.
+            let (sample, shared) = cluster.play(&situation, decision.arm, step);
+            let tuned_s = sample.call_s;
+            tuner.observe(&situation, decision, tuned_s);
+            // The others meet the same disturbance, and who chooses the same has the same time.
             let best = cluster.oracle(&situation, step);
-            let truth = |arm| cluster.truth_s(&situation, arm, step);
-            let disturbed = seconds / truth(decision.arm);
-            let default_s = truth(situation.default) * disturbed;
-            let oracle_s = truth(best) * disturbed;
+            let of_others = |arm| cluster.truth_s(&situation, arm, step) * shared;
+            let truth = |arm| if arm == decision.arm { tuned_s } else { of_others(arm) };
+            let (default_s, oracle_s) = (truth(situation.default), truth(best));
+            let call = Totals { calls: 1, tuned_s, default_s, oracle_s, fixed_s: truth(fixed.arm(&situation)) };
             let progress = outcome.contexts.entry(situation.context).or_insert_with(|| Progress::new(situation.state));
-            progress.add(seconds, default_s, oracle_s);
-            all.add(seconds, default_s, oracle_s);
+            progress.add(&call);
+            all.add(&call);
             outcome.worst_prefix = outcome.worst_prefix.max(all.prefix());
         }
         outcome.totals.push(all);
@@ -111,7 +119,7 @@ pub fn compare(
         // Whoever touches nothing gains nothing.
         return Verdict::NoSignificantGain;
     }
-    let (mut trial, mut random) = (Trial::new(1), Random::new(seed, 0xab));
+    let (mut trial, mut random) = (Trial::new(ERROR), Random::new(seed, 0xab));
     while let Some((side, block)) = trial.next(&mut random) {
         let mut seconds = 0.0;
         for call in &workload.calls {
@@ -136,11 +144,11 @@ impl Progress {
         Progress { state, totals: Totals::default(), learned: Totals::default(), worst_prefix: 0.0 }
     }
 
-    fn add(&mut self, tuned_s: f64, default_s: f64, oracle_s: f64) {
+    fn add(&mut self, call: &Totals) {
         if self.totals.calls >= LEARNED {
-            self.learned.add(tuned_s, default_s, oracle_s);
+            self.learned.add(call);
         }
-        self.totals.add(tuned_s, default_s, oracle_s);
+        self.totals.add(call);
         self.worst_prefix = self.worst_prefix.max(self.totals.prefix());
     }
 }
@@ -151,11 +159,13 @@ impl Totals {
         if self.calls >= PREFIX { self.tuned_s / self.default_s } else { 0.0 }
     }
 
-    fn add(&mut self, tuned_s: f64, default_s: f64, oracle_s: f64) {
-        self.calls += 1;
-        self.tuned_s += tuned_s;
-        self.default_s += default_s;
-        self.oracle_s += oracle_s;
+    /// With others besides.
+    pub fn add(&mut self, other: &Totals) {
+        self.calls += other.calls;
+        self.tuned_s += other.tuned_s;
+        self.default_s += other.default_s;
+        self.oracle_s += other.oracle_s;
+        self.fixed_s += other.fixed_s;
     }
 
     fn since(&self, before: &Totals) -> Totals {
@@ -164,6 +174,7 @@ impl Totals {
             tuned_s: self.tuned_s - before.tuned_s,
             default_s: self.default_s - before.default_s,
             oracle_s: self.oracle_s - before.oracle_s,
+            fixed_s: self.fixed_s - before.fixed_s,
         }
     }
 
@@ -175,6 +186,11 @@ impl Totals {
     /// The share of the oracle's time by which calls took longer.
     pub fn over_oracle(&self) -> f64 {
         if self.oracle_s > 0.0 { self.regret_s() / self.oracle_s } else { 0.0 }
+    }
+
+    /// The share of the time of the best fixed configuration that was saved; negative if that one is better.
+    pub fn saved_of_fixed(&self) -> f64 {
+        if self.fixed_s > 0.0 { 1.0 - self.tuned_s / self.fixed_s } else { 0.0 }
     }
 
     /// The share of the default's time that was saved; negative if some was lost.

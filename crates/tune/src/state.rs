@@ -3,68 +3,66 @@
 //! Everything here is the same on every rank, or was agreed before: a time that one rank has measured, or whether its
 //! buffer is registered, would let ranks choose differently, and then they hang.
 
-use paceline_plan::CollectiveKind;
+use paceline_plan::{CollectiveKind, named_enum};
 use serde::{Deserialize, Serialize};
-
-use crate::named::named;
 
 /// The version of [`State`] and [`Context`]: what was learned under another one means nothing here.
 pub const STATE_VERSION: u32 = 1;
 
-named! {
+named_enum! {
     /// What carries the bytes of the slowest link.
     Transport, "transport":
     /// Memory of one host.
-    SharedMemory "shm",
+    SharedMemory = 0 "shm",
     /// TCP, below 10 Gbit/s.
-    Tcp1g "tcp1g",
+    Tcp1g = 1 "tcp1g",
     /// TCP, from 10 Gbit/s.
-    Tcp10g "tcp10g",
+    Tcp10g = 2 "tcp10g",
     /// TCP, from 40 Gbit/s.
-    Tcp100g "tcp100g",
+    Tcp100g = 3 "tcp100g",
     /// A network adapter that reads and writes memory by itself.
-    Rdma "rdma",
+    Rdma = 4 "rdma",
     /// NVLink and nothing else.
-    Nvlink "nvlink",
+    Nvlink = 5 "nvlink",
 }
 
-named! {
+named_enum! {
     /// How hosts are connected.
     TopologyClass, "topology class":
     /// There is one host.
-    OneHost "one-host",
+    OneHost = 0 "one-host",
     /// One switch, or as good as.
-    Flat "flat",
+    Flat = 1 "flat",
     /// Switches in levels, with or without their full bandwidth upwards.
-    Tree "tree",
+    Tree = 2 "tree",
     /// Neighbours.
-    Torus "torus",
+    Torus = 3 "torus",
     /// Hosts that forward for each other.
-    Bcube "bcube",
+    Bcube = 4 "bcube",
 }
 
-named! {
+named_enum! {
     /// Which kind of parallelism makes the call.
     Parallelism, "kind of parallelism":
     /// Each worker has the model and a part of the batch: few large calls.
-    Data "data",
+    Data = 0 "data",
     /// Each worker has a part of every layer: many small calls, for which computation waits.
-    Tensor "tensor",
+    Tensor = 1 "tensor",
     /// Each worker has some of the layers: activations from one to the next.
-    Pipeline "pipeline",
+    Pipeline = 2 "pipeline",
     /// Each worker has a part of the parameters, gathered where they are needed.
-    Sharded "sharded",
+    Sharded = 3 "sharded",
 }
 
-named! {
+named_enum! {
     /// How much others are in the way, as all ranks agree.
     Congestion, "level of congestion":
     /// Calls take what they usually take.
-    None "none",
+    None = 0 "none",
     /// Up to twice as long.
-    Light "light",
+    Light = 1 "light",
     /// Longer.
-    Heavy "heavy",
+    Heavy = 2 "heavy",
 }
 
 /// A call, as the tuner sees it.
@@ -139,21 +137,21 @@ pub struct Context {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContextKey(pub u64);
 
-named! {
+named_enum! {
     /// The sizes by which people speak of calls.
     SizeClass, "class of sizes":
     /// Up to 16 KiB: latency decides.
-    Tiny "<= 16 KiB",
+    Tiny = 0 "<= 16 KiB",
     /// Up to 64 KiB.
-    Small "<= 64 KiB",
+    Small = 1 "<= 64 KiB",
     /// Up to 256 KiB.
-    Middle "<= 256 KiB",
+    Middle = 2 "<= 256 KiB",
     /// Up to 1 MiB.
-    Large "<= 1 MiB",
+    Large = 3 "<= 1 MiB",
     /// Up to 4 MiB.
-    Larger "<= 4 MiB",
+    Larger = 4 "<= 4 MiB",
     /// More: bandwidth decides.
-    Huge "> 4 MiB",
+    Huge = 5 "> 4 MiB",
 }
 
 impl SizeClass {

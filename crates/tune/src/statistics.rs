@@ -12,6 +12,11 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// As if values of this weight, mean and variance had been seen.
+    pub fn known(weight: f64, mean: f64, variance: f64) -> Tally {
+        Tally { weight, mean, squares: variance * (weight - 1.0).max(0.0) }
+    }
+
     /// Adds a value, after everything before has been multiplied by `keep`, from 0 to 1 (West, "Updating mean and variance
     /// estimates", 1979).
     pub fn add(&mut self, value: f64, keep: f64) {
@@ -21,6 +26,15 @@ impl Tally {
         let distance = value - self.mean;
         self.mean += distance / self.weight;
         self.squares += distance * (value - self.mean);
+    }
+
+    /// As if so many values of this mean had been seen besides: what was seen on another day, by somebody else. Nothing is said
+    /// about how they vary.
+    pub fn include(&mut self, weight: f64, mean: f64) {
+        if weight > 0.0 {
+            self.mean += (mean - self.mean) * weight / (self.weight + weight);
+            self.weight += weight;
+        }
     }
 
     /// As if it had been seen longer ago.
@@ -52,29 +66,85 @@ pub fn upper_tail(value: f64) -> f64 {
     if value >= 0.0 { half } else { 1.0 - half }
 }
 
+/// Up to so many pairs, the signed-rank test is exact.
+const EXACT_MAX: usize = 64;
+
 /// How likely pairs whose differences are symmetric about 0 would show differences as negative as these: Wilcoxon's
-/// signed-rank test, one-sided, with the normal approximation (Wilcoxon, "Individual comparisons by ranking methods", 1945).
-/// 1 for no pairs. Differences of 0 are left out.
+/// signed-rank test, one-sided (Wilcoxon, "Individual comparisons by ranking methods", 1945). Exact for up to 64 pairs, ties
+/// included: then each size is as likely to be negative as positive, and the sums of all signs are counted. By the normal
+/// approximation beyond. 1 for no pairs. Differences of 0 are left out. O(n³) for n pairs.
 pub fn signed_rank(differences: &[f64]) -> f64 {
     let mut sizes: Vec<f64> = differences.iter().copied().filter(|it| *it != 0.0 && it.is_finite()).collect();
     sizes.sort_by(|one, other| one.abs().total_cmp(&other.abs()));
-    let count = sizes.len() as f64;
     if sizes.is_empty() {
         return 1.0;
     }
-    // Equal sizes share their ranks, so that their order says nothing.
-    let mut negative = 0.0;
-    let mut begin = 0;
-    while begin < sizes.len() {
+    // Twice the rank, which is whole: equal sizes share their ranks, so that their order says nothing.
+    let mut ranks: Vec<usize> = Vec::with_capacity(sizes.len());
+    while ranks.len() < sizes.len() {
+        let begin = ranks.len();
         let equal = sizes[begin..].iter().take_while(|it| it.abs() == sizes[begin].abs()).count();
-        let rank = begin as f64 + (equal as f64 + 1.0) / 2.0;
-        negative += rank * sizes[begin..begin + equal].iter().filter(|it| **it < 0.0).count() as f64;
-        begin += equal;
+        ranks.extend(std::iter::repeat_n(2 * begin + equal + 1, equal));
     }
+    let negative: usize = ranks.iter().zip(&sizes).filter(|(_, size)| **size < 0.0).map(|(rank, _)| rank).sum();
+    if ranks.len() <= EXACT_MAX {
+        return at_least(&ranks, negative);
+    }
+    let count = ranks.len() as f64;
     let mean = count * (count + 1.0) / 4.0;
     let deviation = (count * (count + 1.0) * (2.0 * count + 1.0) / 24.0).sqrt();
     // The half is for the steps of a sum of whole numbers.
-    upper_tail((negative - mean - 0.5) / deviation)
+    upper_tail((0.5 * negative as f64 - mean - 0.5) / deviation)
+}
+
+/// How likely those of these ranks that a coin picks, each by itself, add up to so much or more.
+fn at_least(ranks: &[usize], sum: usize) -> f64 {
+    let pairs: Vec<[usize; 2]> = ranks.iter().map(|&rank| [0, rank]).collect();
+    sums(&pairs)[sum..].iter().sum()
+}
+
+/// How likely each sum is of one number out of each set, where all of a set are equally likely.
+fn sums<const N: usize>(sets: &[[usize; N]]) -> Vec<f64> {
+    let mut likely = vec![1.0];
+    for set in sets {
+        let most = set.iter().copied().max().unwrap_or(0);
+        let mut next = vec![0.0; likely.len() + most];
+        for number in set {
+            for (total, share) in likely.iter().enumerate() {
+                next[total + number] += share / N as f64;
+            }
+        }
+        likely = next;
+    }
+    likely
+}
+
+/// How likely one of three columns would be as low as this, if within each row all three were alike and chance had put them in
+/// their order: the aligned-rank test, one-sided (Hodges and Lehmann, "Rank methods for combination of independent experiments in
+/// analysis of variance", 1962). Rows are aligned by their means and all values ranked together; then each of a row's three ranks is as
+/// likely to be the column's, and all sums are counted, ties included. 1 for no rows. The least there is, of n rows, is 3⁻ⁿ.
+pub fn aligned_ranks(rows: &[[f64; 3]], column: usize) -> f64 {
+    let aligned = |row: &[f64; 3]| {
+        let mean = row.iter().sum::<f64>() / 3.0;
+        row.map(|value| value - mean)
+    };
+    let aligned: Vec<[f64; 3]> = rows.iter().map(aligned).collect();
+    let mut sorted: Vec<f64> = aligned.iter().flatten().copied().collect();
+    sorted.sort_by(f64::total_cmp);
+    // Twice the rank, from 0 on, which is whole: equal values share theirs.
+    let rank = |value: f64| {
+        sorted.partition_point(|other| *other < value) + sorted.partition_point(|other| *other <= value) - 1
+    };
+    let ranks: Vec<[usize; 3]> = aligned.iter().map(|row| row.map(rank)).collect();
+    let sum: usize = ranks.iter().map(|row| row[column]).sum();
+    sums(&ranks)[..=sum].iter().sum::<f64>().min(1.0)
+}
+
+/// The mean, and its standard deviation; None below two values.
+pub fn mean_and_error(values: &[f64]) -> Option<(f64, f64)> {
+    let mut tally = Tally::default();
+    values.iter().for_each(|&value| tally.add(value, 1.0));
+    tally.variance().map(|variance| (tally.mean, (variance / tally.weight).sqrt()))
 }
 
 /// The middle value; None of nothing.
@@ -116,6 +186,12 @@ mod tests {
         // With half kept, the weight tends to 2, and the mean to what was last.
         (0..60).for_each(|_| tally.add(7.0, 0.5));
         assert!((tally.weight - 2.0).abs() < 1e-9 && (tally.mean - 7.0).abs() < 1e-9);
+        let variance = tally.variance();
+        tally.include(2.0, 8.0);
+        assert!((tally.weight - 4.0).abs() < 1e-9 && (tally.mean - 7.5).abs() < 1e-9);
+        assert!(tally.variance() <= variance, "what others saw says nothing about how values vary");
+        assert_eq!(mean_and_error(&[1.0, 3.0]), Some((2.0, 1.0)));
+        assert_eq!(mean_and_error(&[1.0]), None);
     }
 
     #[test]
@@ -140,6 +216,49 @@ mod tests {
         }
         // 100 are expected, with a deviation of 10.
         assert!((60..140).contains(&below), "{below}");
+    }
+
+    /// Values of the tables for the smaller rank sum T: P(T <= 8) and P(T <= 10) of ten pairs.
+    #[test]
+    fn few_pairs_are_counted_exactly() {
+        let pairs = |count: i32, positive: &[i32]| -> Vec<f64> {
+            (1..=count).map(|rank| f64::from(if positive.contains(&rank) { rank } else { -rank })).collect()
+        };
+        assert_eq!(signed_rank(&pairs(8, &[])), 1.0 / 256.0);
+        assert_eq!(signed_rank(&pairs(32, &[])), 0.5f64.powi(32));
+        assert!((signed_rank(&pairs(10, &[8])) - 25.0 / 1024.0).abs() < 1e-12);
+        assert!((signed_rank(&pairs(10, &[10])) - 43.0 / 1024.0).abs() < 1e-12);
+        // Equal sizes: three of four negative, as coins fall.
+        assert!((signed_rank(&[-1.0, -1.0, -1.0, 1.0]) - 5.0 / 16.0).abs() < 1e-12);
+        // Many pairs: the normal distribution takes over without a step.
+        let third: Vec<i32> = (1..=64).filter(|rank| rank % 3 == 0).collect();
+        let (exact, normal) = (signed_rank(&pairs(64, &third)), signed_rank(&pairs(65, &third)));
+        assert!((0.5..1.0).contains(&(normal / exact)), "{exact} {normal}");
+    }
+
+    #[test]
+    fn columns_that_are_alike_are_found_lower_as_often_as_said() {
+        let mut random = Random::new(8, 0);
+        let (mut below, mut seldom) = (0, 0);
+        for _ in 0..4000 {
+            // Rows differ by a lot, and a tenth of all values is far off.
+            let rows: Vec<[f64; 3]> = (0..8)
+                .map(|row| {
+                    [(); 3].map(|()| {
+                        10.0 * f64::from(row) + random.normal() * if random.below(10) == 0 { 9.0 } else { 1.0 }
+                    })
+                })
+                .collect();
+            let probability = aligned_ranks(&rows, 1);
+            below += usize::from(probability <= 0.05);
+            seldom += usize::from(probability <= 0.005);
+        }
+        // 200 and 20 are expected, with deviations of 14 and 4.5.
+        assert!((130..250).contains(&below) && seldom <= 38, "{below} and {seldom}");
+        assert!((aligned_ranks(&[[2.0, 1.0, 3.0]; 8], 1) / 3f64.powi(-8) - 1.0).abs() < 1e-9);
+        assert!((aligned_ranks(&[[2.0, 1.0, 3.0]; 1], 0) - 2.0 / 3.0).abs() < 1e-9);
+        assert!((aligned_ranks(&[[1.0; 3]; 4], 2) - 1.0).abs() < 1e-9);
+        assert_eq!(aligned_ranks(&[], 1), 1.0);
     }
 
     #[test]

@@ -1,36 +1,46 @@
 //! The tuner of a job: what each call takes, and what is known after it.
 //!
 //! A context goes through phases: the default alone, until its time is known; exploration, in which a learner proposes and
-//! the guard admits; a trial of the best against the default; and then the winner, watched. It lives on the leading rank;
-//! the others only read policies.
+//! the guard admits; a trial of the best against the default; and then the winner, watched. When the network changes, it begins
+//! anew with what was known of the one before. It lives on the leading rank; the others only read policies.
+
+mod course;
 
 use std::collections::BTreeMap;
 
+use course::{ALIKE, Phase, Tried};
+pub use course::{Course, Reason, Standing};
+
 use crate::action::{Choice, Situation};
-use crate::drift::{Drift, SENTINEL_EVERY, Sentinel};
 use crate::guard::{Guard, Risk};
 use crate::learner::{Learner, Lesson, Thompson};
 use crate::policy::{Policy, Schedule};
 use crate::random::Random;
-use crate::state::{Context, State};
-use crate::statistics::Tally;
-use crate::trial::{Gain, Side, Trial, Verdict, WORTHWHILE};
-
-/// Calls of the default at first.
-const BASELINE: u64 = 5;
+use crate::state::Context;
+use crate::trial::{Errors, Side, Trial, Verdict, WORTHWHILE};
 
 /// Calls of exploration. How much they may cost is the guard's affair; what it refuses leaves room for later. With the default's
 /// first calls and the longest trial, a context is decided after 300.
 const EXPLORED: u64 = 192;
 
-/// After so many calls at rest, a context is explored once more.
-const AGAIN: u64 = 4096;
+/// The same where an earlier job has explored: what it has found is measured again, and little else.
+const EXPLORED_AGAIN: u64 = 64;
 
-/// While much is tried, a call counts for whether the network has changed if its time was known so well before, as a logarithm.
+/// An earlier job has explored if it has lessons of so many choices.
+const LESSONS: usize = 5;
+
+/// The same after a change of the network: choices keep their order as a rule. With the calls until it is noticed, the default's, and 8
+/// or 16 blocks of a trial, a context is decided again within 100 calls.
+const EXPLORED_AFTER_CHANGE: u64 = 24;
+
+/// While others are explored, a call in so many is the default's: what is gained and lost is counted against it.
+const LOOKED_AFTER: u64 = 16;
+
+/// A call counts for whether the network has changed if its time was known so well before, as a logarithm.
 const EXPECTED: f64 = 0.08;
 
-/// What is left of what was known when the network changes.
-const AFTER_DRIFT: f64 = 0.02;
+/// A trial whose candidate is refused so often, for there is no room for it, ends.
+const REFUSED_MAX: u32 = 512;
 
 /// The tuner.
 pub struct Tuner {
@@ -38,67 +48,13 @@ pub struct Tuner {
     guard: Guard,
     courses: BTreeMap<Context, Course>,
     random: Random,
+    errors: Errors,
     trials: u32,
     version: u64,
     /// What earlier jobs have learned of contexts that have not come yet.
     remembered: BTreeMap<Context, Vec<Lesson>>,
     /// The contexts that came, with their arms.
     situations: BTreeMap<Context, Situation>,
-}
-
-/// How far a context is.
-#[derive(Clone, Debug)]
-pub struct Course {
-    /// One of its calls.
-    pub state: State,
-    phase: Phase,
-    /// Calls decided.
-    pub calls: u64,
-    /// Calls that were not the default's and not decided yet: what finding out took.
-    pub explored: u64,
-    /// Times that the network changed.
-    pub drifts: u32,
-    /// Seconds of the default, as logarithms.
-    pub default: Tally,
-    /// Seconds of what stands now, as logarithms.
-    pub chosen: Tally,
-    drift: Drift,
-    sentinel: Sentinel,
-    gain: Option<Gain>,
-    resting: u64,
-}
-
-#[derive(Clone, Debug)]
-enum Phase {
-    Baseline,
-    Explore { calls: u64 },
-    Trial { candidate: usize, trial: Trial },
-    Chosen(usize, Choice),
-    Settled(Reason),
-}
-
-/// Why a context stays with the default.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// Nothing looked better by 3 %.
-    NothingBetter,
-    /// The best looked better, and a trial found no significant gain.
-    NoSignificantGain,
-    /// What had been chosen is no longer better.
-    Reverted,
-    /// There is nothing to choose from.
-    NoChoice,
-}
-
-/// Where a context stands, for people.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Standing {
-    /// Not decided yet.
-    Learning,
-    /// This, with this gain.
-    Chosen(Choice, Gain),
-    /// The default.
-    Settled(Reason),
 }
 
 /// What a call takes, to be given back with its time.
@@ -114,7 +70,8 @@ pub struct Decision {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Role {
     Ordinary,
-    OfTrial(Side, usize),
+    /// Of the trial of this number: its side, and its block.
+    OfTrial(u32, Side, usize),
     Sentinel,
 }
 
@@ -127,6 +84,7 @@ impl Tuner {
             guard: Guard::default(),
             courses: BTreeMap::new(),
             random,
+            errors: Errors::default(),
             trials: 0,
             version: 0,
             remembered: BTreeMap::new(),
@@ -139,7 +97,8 @@ impl Tuner {
         Tuner::new(Box::<Thompson>::default(), seed)
     }
 
-    /// What an earlier job has learned on this cluster. It counts as a few samples of each choice; a trial comes all the same.
+    /// What an earlier job has learned on this cluster. It counts as a few samples of each choice, and makes exploration short; a
+    /// trial comes all the same.
     pub fn remember(&mut self, lessons: impl IntoIterator<Item = Lesson>) {
         for lesson in lessons {
             self.remembered.entry(lesson.context).or_default().push(lesson);
@@ -151,43 +110,51 @@ impl Tuner {
         self.situations.values().flat_map(|situation| self.learner.lessons(situation)).collect()
     }
 
-    fn recall(&mut self, situation: &Situation) {
-        if let Some(lessons) = self.remembered.remove(&situation.context) {
-            self.learner.recall(situation, &lessons);
-        }
+    /// A context comes for the first time.
+    fn begin(&mut self, situation: &Situation) -> Course {
+        let lessons = self.remembered.remove(&situation.context).unwrap_or_default();
+        let recalled = self.learner.recall(situation, &lessons);
         self.situations.insert(situation.context, situation.clone());
+        Course::new(situation, if recalled >= LESSONS { EXPLORED_AGAIN } else { EXPLORED })
     }
 
     /// What a call takes. Calls may be decided before the times of earlier ones are known.
     pub fn decide(&mut self, situation: &Situation) -> Decision {
-        let mut course = self.courses.remove(&situation.context).unwrap_or_else(|| Course::new(situation.state));
-        let call = course.calls;
+        let known = self.courses.remove(&situation.context);
+        let mut course = known.unwrap_or_else(|| self.begin(situation));
         course.calls += 1;
-        if call == 0 {
-            self.recall(situation);
-        }
-        if situation.arms.len() < 2 {
-            course.phase = Phase::Settled(Reason::NoChoice);
-        }
+        let suspicious = course.drift.is_suspicious();
         let (arm, role) = match &mut course.phase {
             Phase::Baseline | Phase::Settled(_) => (situation.default, Role::Ordinary),
-            Phase::Explore { calls } => {
+            Phase::Explore { calls, .. } => {
                 *calls += 1;
-                (self.explore(situation), Role::Ordinary)
+                // Others are new, and tell nobody whether the network has changed.
+                let looks = suspicious || *calls % LOOKED_AFTER == 0;
+                (if looks { situation.default } else { self.explore(situation) }, Role::Ordinary)
             }
-            Phase::Trial { candidate, trial } => match trial.next(&mut self.random) {
-                Some((side, block)) => {
-                    let arm = if side == Side::Candidate { *candidate } else { situation.default };
-                    (arm, Role::OfTrial(side, block))
-                }
-                None => (situation.default, Role::Ordinary),
-            },
-            Phase::Chosen(..) if Sentinel::is_due(call) => (situation.default, Role::Sentinel),
+            Phase::Trial(tried) => self.of_trial(situation, tried),
+            Phase::Chosen(..) if course.sentinel.is_due() => (situation.default, Role::Sentinel),
             Phase::Chosen(_, choice) => (situation.arm_of(*choice), Role::Ordinary),
         };
         let decision = self.admit(situation, &mut course, arm, role);
         self.courses.insert(situation.context, course);
         decision
+    }
+
+    /// The next call of a trial. A block begins only if there is room for its candidate: were it put off, its three calls would
+    /// not be made under the same network.
+    fn of_trial(&mut self, situation: &Situation, tried: &mut Tried) -> (usize, Role) {
+        let default = (situation.default, Role::Ordinary);
+        if tried.trial.is_between_blocks() {
+            let belief = self.learner.belief(situation, tried.candidate);
+            if !self.guard.may_play(situation, tried.candidate, belief) {
+                tried.refused += 1;
+                return default;
+            }
+        }
+        let Some((side, block)) = tried.trial.next(&mut self.random) else { return default };
+        let arm = if side == Side::Candidate { tried.candidate } else { situation.default };
+        (arm, Role::OfTrial(tried.number, side, block))
     }
 
     /// What is tried next. If there is no room for what the learner wishes, something that is believed to be better than the
@@ -213,8 +180,9 @@ impl Tuner {
         let default = situation.default;
         if arm != default && !chosen {
             if !self.guard.may_play(situation, arm, belief) {
-                if let (Phase::Trial { trial, .. }, Role::OfTrial(side, _)) = (&mut course.phase, role) {
-                    trial.give_back(side);
+                if let (Phase::Trial(tried), Role::OfTrial(_, side, _)) = (&mut course.phase, role) {
+                    tried.trial.give_back(side);
+                    tried.refused += 1;
                 }
                 return Decision { arm: default, risk: Risk::default(), role: Role::Ordinary };
             }
@@ -232,23 +200,22 @@ impl Tuner {
             return;
         }
         let Some(mut course) = self.courses.remove(&situation.context) else { return };
-        match (&course.phase, course.gain) {
-            (Phase::Chosen(chosen, _), Some(gain)) if *chosen == arm => {
-                // What won was chosen for looking good: only what it gains at least is credited.
-                self.guard.ended_chosen(&situation.context, (gain.share - gain.margin).max(0.0), seconds);
-            }
-            _ => self.guard.ended(situation, arm, seconds),
-        }
+        self.account(situation, &course, arm, seconds);
         let expected = self.learner.belief(situation, arm);
-        self.learner.observe(situation, arm, seconds);
+        if !course.is_measured_anew() {
+            self.learner.observe(situation, arm, seconds);
+        }
         if arm == situation.default {
             course.default.add(seconds.ln(), 0.97);
         }
-        // While much is tried, calls are compared with what was expected of them; that a model is wrong about a choice is
-        // no change, so only those count that have been measured.
-        let trying = matches!(course.phase, Phase::Explore { .. } | Phase::Trial { .. });
-        let known = expected.deviation <= EXPECTED;
-        if trying && known && course.drift.observe(seconds / expected.mean.exp()) {
+        // Calls are compared with what was expected of them; that a model is wrong about a choice is no change, so only those
+        // count that have been measured.
+        let known = !matches!(course.phase, Phase::Baseline) && expected.deviation <= EXPECTED;
+        if course.drift.is_calm() {
+            course.calm_until = self.guard.calls(&situation.context) - 1;
+        }
+        if known && course.drift.observe(seconds / expected.mean.exp(), expected.deviation) && situation.arms.len() > 1
+        {
             self.begin_anew(situation, &mut course);
         } else {
             self.advance(situation, &mut course, arm, role, seconds);
@@ -256,38 +223,66 @@ impl Tuner {
         self.courses.insert(situation.context, course);
     }
 
+    /// The guard's books.
+    fn account(&mut self, situation: &Situation, course: &Course, arm: usize, seconds: f64) {
+        match course.phase {
+            Phase::Chosen(chosen, _) if chosen == arm => self.guard.ended_chosen(&situation.context, seconds),
+            _ => self.guard.ended(situation, arm, seconds),
+        }
+    }
+
     /// A further call that a schedule has repeated: it is learned from, and counted by the guard.
     pub fn observe_repeated(&mut self, situation: &Situation, arm: usize, seconds: f64) {
+        let Some(course) = self.courses.remove(&situation.context) else { return };
         if seconds.is_finite() && seconds > 0.0 && arm < situation.arms.len() {
-            self.guard.ended(situation, arm, seconds);
-            self.learner.observe(situation, arm, seconds);
+            self.account(situation, &course, arm, seconds);
+            if !course.is_measured_anew() {
+                self.learner.observe(situation, arm, seconds);
+            }
         }
+        self.courses.insert(situation.context, course);
     }
 
     fn advance(&mut self, situation: &Situation, course: &mut Course, arm: usize, role: Role, seconds: f64) {
         match &mut course.phase {
-            Phase::Baseline if course.default.weight > BASELINE as f64 - 0.6 => {
-                course.phase = Phase::Explore { calls: 0 };
+            Phase::Baseline => {
+                if arm == situation.default && course.add_baseline(seconds) {
+                    self.after_baseline(situation, course);
+                }
             }
-            Phase::Baseline => {}
-            Phase::Explore { calls } if *calls >= EXPLORED => {
+            Phase::Explore { calls, enough } if *calls >= *enough => {
                 let best = self.learner.best(situation, &self.guard.admitted(situation));
-                course.phase = self.conclude(situation, best);
-                course.drift = Drift::default();
+                self.conclude(situation, course, best);
             }
             Phase::Explore { .. } => {}
-            Phase::Trial { candidate, trial } => {
-                if let Role::OfTrial(side, block) = role {
-                    trial.observe(side, block, seconds);
+            Phase::Trial(tried) => {
+                match role {
+                    Role::OfTrial(number, side, block) if number == tried.number => {
+                        tried.trial.observe(side, block, seconds);
+                    }
+                    _ => {}
                 }
-                let candidate = *candidate;
                 // One call may have been enough to veto it.
-                let vetoed = self.guard.is_vetoed(&situation.context, &situation.arms[candidate].action);
-                let verdict = if vetoed { Some(Verdict::NoSignificantGain) } else { trial.verdict() };
+                let action = &situation.arms[tried.candidate].action;
+                let vetoed = self.guard.is_vetoed(&situation.context, action);
+                let over = vetoed || tried.refused >= REFUSED_MAX;
+                let verdict = if over { Some(Verdict::NoSignificantGain) } else { tried.trial.verdict() };
+                let (candidate, remembered) = (tried.candidate, tried.is_remembered);
                 match verdict {
                     None => {}
                     Some(Verdict::Gain(gain)) => {
+                        self.errors.found();
                         course.stand(Phase::Chosen(candidate, situation.choice(candidate)), Some(gain));
+                    }
+                    // If it was the network, that will be noticed soon, and what was best in the one before is still known then.
+                    Some(Verdict::NoSignificantGain) if vetoed => {
+                        self.errors.broken_off(&tried.trial);
+                        course.rest(Reason::NoSignificantGain);
+                    }
+                    // What was best when the network was like this once is not any more: others may be.
+                    Some(Verdict::NoSignificantGain) if remembered => {
+                        course.forget_best();
+                        course.explore(EXPLORED_AFTER_CHANGE);
                     }
                     Some(Verdict::NoSignificantGain) => {
                         course.stand(Phase::Settled(Reason::NoSignificantGain), None);
@@ -298,48 +293,94 @@ impl Tuner {
         }
     }
 
-    /// Exploration has ended with a best arm.
-    fn conclude(&mut self, situation: &Situation, best: usize) -> Phase {
-        let mean = |arm| self.learner.belief(situation, arm).mean;
-        if best == situation.default || mean(situation.default) - mean(best) < WORTHWHILE {
-            return Phase::Settled(Reason::NothingBetter);
+    /// The default's time is known, for the first time or again.
+    fn after_baseline(&mut self, situation: &Situation, course: &mut Course) {
+        let shift = course.shift();
+        if let Some(shift) = shift {
+            self.learner.changed(&situation.context, shift);
         }
-        self.trials += 1;
-        Phase::Trial { candidate: best, trial: Trial::new(self.trials) }
+        for seconds in course.take_baseline() {
+            self.learner.observe(situation, situation.default, seconds);
+        }
+        if shift.is_some_and(|shift| shift.abs() <= ALIKE) {
+            // The default takes what it took: it is the choice that has changed.
+            course.forget_best();
+        }
+        let Some((choice, gain)) = course.best_of_then() else { return course.explore(course.to_explore) };
+        let best = situation.arm_of(choice);
+        match gain {
+            _ if best == situation.default => course.explore(course.to_explore),
+            // It has won a trial in this network. If it is another one after all, the sum and the sentinel tell.
+            Some(gain) => course.stand(Phase::Chosen(best, choice), Some(gain)),
+            None => self.try_out(course, best, true),
+        }
     }
 
-    /// What stands is watched: for a network that changes, and for a default that is better again.
+    /// Exploration has ended with a best arm.
+    fn conclude(&mut self, situation: &Situation, course: &mut Course, best: usize) {
+        let mean = |arm| self.learner.belief(situation, arm).mean;
+        if best == situation.default || mean(situation.default) - mean(best) < WORTHWHILE {
+            if !course.goes_on() {
+                course.stand(Phase::Settled(Reason::NothingBetter), None);
+            }
+        } else {
+            course.remember_best(situation.choice(best), None);
+            self.try_out(course, best, false);
+        }
+    }
+
+    /// A trial begins.
+    fn try_out(&mut self, course: &mut Course, candidate: usize, is_remembered: bool) {
+        let trial = Trial::new(self.errors.next_level());
+        self.trials += 1;
+        let number = self.trials;
+        course.phase = Phase::Trial(Tried { candidate, trial, number, is_remembered, refused: 0 });
+    }
+
+    /// What stands is watched: for a default that is better again, and for its sum.
     fn watch(&mut self, situation: &Situation, course: &mut Course, arm: usize, role: Role, seconds: f64) {
         course.resting += 1;
-        if role == Role::Sentinel {
-            course.sentinel.add_default(seconds);
-        } else {
-            course.sentinel.add_chosen(seconds);
-            course.chosen.add(seconds.ln(), 0.97);
-        }
         let stands = match course.phase {
             Phase::Chosen(chosen, _) => chosen,
             _ => situation.default,
         };
-        let changed = arm == stands && course.drift.observe(seconds);
-        if changed {
-            self.begin_anew(situation, course);
-        } else if matches!(course.phase, Phase::Chosen(..)) && course.sentinel.prefers_default() {
-            course.stand(Phase::Settled(Reason::Reverted), None);
-        } else if matches!(course.phase, Phase::Settled(reason) if reason != Reason::NoChoice)
-            && course.resting >= AGAIN
-        {
-            course.stand(Phase::Baseline, None);
+        if role == Role::Sentinel {
+            course.sentinel.add_default(seconds);
+        } else if arm == stands {
+            course.sentinel.add_chosen(seconds);
+            course.chosen.add(seconds.ln(), 0.97);
         }
+        if let Phase::Chosen(_, choice) = course.phase {
+            // While the network may be changing, it is no fault of what stands.
+            let too_much = course.drift.is_calm() && !self.guard.may_stand(&situation.context);
+            if too_much || role == Role::Sentinel && course.sentinel.prefers_default() {
+                self.revert(situation, course, choice);
+            } else if self.guard.is_slow(&situation.context, seconds) {
+                // Is it the choice, or the network? The default tells.
+                course.sentinel.hurry();
+            }
+        } else if course.has_rested() {
+            course.explore_all(EXPLORED);
+        }
+    }
+
+    /// What stood is worse than the default, and does not come back until the network changes.
+    fn revert(&mut self, situation: &Situation, course: &mut Course, choice: Choice) {
+        if let Choice::Play(action) = choice {
+            self.guard.veto(&situation.context, action);
+        }
+        self.guard.stands_anew(&situation.context);
+        course.stand(Phase::Settled(Reason::Reverted), None);
     }
 
     /// The network has changed.
     fn begin_anew(&mut self, situation: &Situation, course: &mut Course) {
-        self.learner.fade(&situation.context, AFTER_DRIFT);
-        self.guard.forget(&situation.context);
-        course.drifts += 1;
-        course.default = Tally::default();
-        course.stand(Phase::Baseline, None);
+        self.guard.stands_anew(&situation.context);
+        self.guard.forget(&situation.context, course.calm_until);
+        if let Phase::Trial(tried) = &course.phase {
+            self.errors.broken_off(&tried.trial);
+        }
+        course.change(EXPLORED_AFTER_CHANGE);
     }
 
     /// The contexts that were seen.
@@ -380,58 +421,6 @@ impl Tuner {
         (Schedule::of(&choices).unwrap_or_else(|| Schedule::always(Choice::Default)), decisions)
     }
 }
-
-impl Course {
-    fn new(state: State) -> Course {
-        Course {
-            state,
-            phase: Phase::Baseline,
-            calls: 0,
-            explored: 0,
-            drifts: 0,
-            default: Tally::default(),
-            chosen: Tally::default(),
-            drift: Drift::default(),
-            sentinel: Sentinel::default(),
-            gain: None,
-            resting: 0,
-        }
-    }
-
-    fn stand(&mut self, phase: Phase, gain: Option<Gain>) {
-        (self.phase, self.gain, self.resting) = (phase, gain, 0);
-        (self.drift, self.sentinel, self.chosen) = (Drift::default(), Sentinel::default(), Tally::default());
-    }
-
-    /// Where it stands.
-    pub fn standing(&self) -> Standing {
-        match (&self.phase, self.gain) {
-            (Phase::Chosen(_, choice), Some(gain)) => Standing::Chosen(*choice, gain),
-            (Phase::Settled(reason), _) => Standing::Settled(*reason),
-            _ => Standing::Learning,
-        }
-    }
-
-    /// Is it decided?
-    pub fn is_decided(&self) -> bool {
-        self.standing() != Standing::Learning
-    }
-}
-
-impl Reason {
-    /// In words.
-    pub fn text(self) -> &'static str {
-        match self {
-            Reason::NothingBetter => "nothing looked better by 3 %",
-            Reason::NoSignificantGain => "no significant gain",
-            Reason::Reverted => "reverted: the default is better again",
-            Reason::NoChoice => "there is nothing to choose from",
-        }
-    }
-}
-
-/// How often a standing choice gives way to the default's sentinel call, for those who count costs.
-pub const SENTINEL_SHARE: f64 = 1.0 / SENTINEL_EVERY as f64;
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use paceline_plan::{Cluster, CollectiveKind};
 use paceline_tune::environment::{Call, CostModel, Disturbances, Misfit, OwnModel, SimulatedCluster, Workload};
-use paceline_tune::learner::{Learner, LinUcb, Thompson};
+use paceline_tune::learner::{Learner, Thompson};
 use paceline_tune::{Action, Arm, Family, Random, Situation, State, WireProtocol};
 
 const SEED: u64 = 20_261_121;
@@ -11,10 +11,12 @@ fn long() -> bool {
     std::env::var_os("PACELINE_LONG_TESTS").is_some()
 }
 
-/// A cluster by name, with so many hosts and workers on each, whose truth is drawn from the seed.
-fn cluster(name: &str, seed: u64) -> SimulatedCluster {
+/// A cluster by name, with so many hosts and workers on each. Half of what its truth differs from its model by is the library's,
+/// the same on all clusters; the rest is its own.
+fn cluster(name: &str, library: u64, seed: u64) -> SimulatedCluster {
     let machine = Cluster::named(name).unwrap_or_else(|error| panic!("{name}: {error}"));
-    SimulatedCluster::new(Box::new(OwnModel::of(&machine)), Misfit::USUAL, Disturbances::usual(), seed)
+    let model = Box::new(OwnModel::of(&machine));
+    SimulatedCluster::new(model, Misfit::USUAL, Disturbances::usual(), seed).of_library(library)
 }
 
 /// The share by which what a learner would choose, asked once and for all, is slower than the best. Geometric mean.
@@ -44,24 +46,24 @@ fn train(cluster: &mut SimulatedCluster, learner: &mut dyn Learner, workload: &W
     }
 }
 
-/// A learner that has seen NVLink and InfiniBand is put onto PCIe and slow Ethernet: it is worse there than one that was
-/// trained there, and not much worse than the cost model alone, from which both begin.
+/// A learner that has seen NVLink and InfiniBand is put onto PCIe and slow Ethernet, clusters of other seeds with the same library: it is
+/// worse there than one that was trained there, and no worse than the cost model alone, from which both begin.
 #[test]
-fn what_is_learned_elsewhere_does_little_harm() {
-    let seeds = if long() { 20 } else { 1 };
+fn what_is_learned_elsewhere_does_no_harm() {
+    let seeds = if long() { 40 } else { 6 };
     let (hosts, workers) = (4, 4);
     let workload = Workload::data_parallel(hosts, hosts * workers);
     let calls = 300 * workload.calls.len();
     let (mut elsewhere, mut there, mut untrained) = (0.0, 0.0, 0.0);
     for seed in SEED..SEED + seeds {
         let mut agent = Thompson::default();
-        for name in ["hdr+nvlink3:4x4", "roce+nvlink2:4x4"] {
-            train(&mut cluster(name, seed), &mut agent, &workload, calls, seed);
+        for (number, name) in ["hdr+nvlink3:4x4", "roce+nvlink2:4x4"].into_iter().enumerate() {
+            train(&mut cluster(name, seed, 1000 + seed), &mut agent, &workload, calls, seed + number as u64);
         }
         for name in ["10gbe+pcie3:4x4", "1gbe+pcie3:4x4"] {
-            let mut target = cluster(name, seed);
+            let mut target = cluster(name, seed, 2000 + seed);
             let mut local = Thompson::default();
-            train(&mut target, &mut local, &workload, calls, seed);
+            train(&mut target, &mut local, &workload, calls, 3000 + seed);
             elsewhere += regret(&mut target, &agent, &workload);
             there += regret(&mut target, &local, &workload);
             untrained += regret(&mut target, &Thompson::default(), &workload);
@@ -70,10 +72,10 @@ fn what_is_learned_elsewhere_does_little_harm() {
     let count = 2.0 * seeds as f64;
     let [elsewhere, there, untrained] = [elsewhere, there, untrained].map(|sum| 100.0 * sum / count);
     println!(
-        "seeds from {SEED} on: trained elsewhere {elsewhere:.1} %, there {there:.1} %, not at all {untrained:.1} %"
+        "{seeds} seeds from {SEED} on: trained elsewhere {elsewhere:.1} %, there {there:.1} %, not at all {untrained:.1} %"
     );
-    assert!(there < untrained && there < 5.0, "training helps: {there:.1} % after {untrained:.1} %");
-    assert!(elsewhere < untrained + 10.0, "{elsewhere:.1} % after {untrained:.1} %");
+    assert!(there < elsewhere && there < 5.0, "training helps: {there:.1} % after {untrained:.1} %");
+    assert!(elsewhere < untrained, "{elsewhere:.1} % after {untrained:.1} %");
 }
 
 /// The two crossovers of the survey, as a truth to be found: whether calls are pipelined decides between parameter servers
@@ -107,7 +109,7 @@ fn choices(is_pipelined_layer: bool, model_intensity: f64, size: u32) -> Situati
 
 /// Mean regret in contexts that were not trained on, with features hidden by `blind`.
 fn ablated(seed: u64, blind: impl Fn(State) -> State) -> f64 {
-    let (mut learner, mut random) = (LinUcb::default(), Random::new(seed, 8));
+    let (mut learner, mut random) = (Thompson::default(), Random::new(seed, 8));
     let seen = |truth: &Situation| {
         Situation::new(blind(truth.state), truth.arms.clone(), truth.default).expect("the same arms")
     };

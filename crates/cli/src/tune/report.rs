@@ -81,7 +81,7 @@ impl Report {
         outcome: &Outcome,
     ) -> Report {
         let rows = rows(tuner, cluster.model());
-        let Totals { calls, tuned_s, default_s, oracle_s } = outcome.totals.last().copied().unwrap_or_default();
+        let Totals { calls, tuned_s, default_s, oracle_s, .. } = outcome.totals.last().copied().unwrap_or_default();
         let last = outcome.last;
         Report {
             cluster: machine.name.clone(),

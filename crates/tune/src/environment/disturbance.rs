@@ -11,6 +11,19 @@ pub struct Change {
     pub factor: f64,
 }
 
+/// Others use the network for a while, again and again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bursts {
+    /// Steps that a burst takes, at least.
+    pub steps: u64,
+    /// The share of the time in which there are some.
+    pub share: f64,
+    /// How many times as long everything takes then.
+    pub factor: f64,
+    /// When they come follows from it.
+    pub seed: u64,
+}
+
 /// Noise, drift, congestion and stragglers. The default is none of them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Disturbances {
@@ -22,6 +35,8 @@ pub struct Disturbances {
     pub slow_factor: f64,
     /// Drift and congestion: changes, by rising steps.
     pub changes: Vec<Change>,
+    /// Congestion that comes and goes.
+    pub bursts: Option<Bursts>,
     /// Do all ranks agree how congested the network is, so that it is part of the state? Otherwise tuners must notice.
     pub is_agreed: bool,
     /// The share of calls for which a rank is late.
@@ -45,7 +60,8 @@ impl Disturbances {
 
     /// How many times as long as on the first day everything takes at a step.
     pub fn factor(&self, step: u64) -> f64 {
-        self.changes.iter().rev().find(|change| change.step <= step).map_or(1.0, |change| change.factor)
+        let changed = self.changes.iter().rev().find(|change| change.step <= step).map_or(1.0, |change| change.factor);
+        changed * self.bursts.map_or(1.0, |bursts| bursts.factor_at(step))
     }
 
     /// The factor of a call.
@@ -59,5 +75,12 @@ impl Disturbances {
         let late = random.unit() <= self.straggler_share;
         let seconds = -random.unit().ln() * self.straggler_s;
         if late { seconds } else { 0.0 }
+    }
+}
+
+impl Bursts {
+    fn factor_at(&self, step: u64) -> f64 {
+        let burst = Random::new(self.seed, step / self.steps.max(1)).unit() <= self.share;
+        if burst { self.factor } else { 1.0 }
     }
 }

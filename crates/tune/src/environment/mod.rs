@@ -9,11 +9,13 @@ mod workload;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
+use paceline_plan::Fnv1a;
+
 use crate::action::{Action, Family, Situation, WireProtocol};
 use crate::random::Random;
 use crate::reward::Sample;
 use crate::state::{Congestion, Context, State};
-pub use disturbance::{Change, Disturbances};
+pub use disturbance::{Bursts, Change, Disturbances};
 pub use model::{Call, CostModel};
 pub use own::OwnModel;
 pub use workload::{Mix, UnknownWorkload, Workload};
@@ -26,14 +28,21 @@ pub struct Misfit {
     /// How much worse two times too many or too few channels or threads, or a chunk twice too long or too short, are than
     /// the model says, at most.
     pub knobs: f64,
+    /// Of so many families, some calls take much longer, and the others less for it: their mean is what it is, their median
+    /// looks better.
+    pub tailed: f64,
 }
+
+/// The share of calls of a family with tails that take longer, and how many times as long as its others.
+const TAIL_SHARE: f64 = 0.09;
+const TAIL_FACTOR: f64 = 3.4;
 
 impl Misfit {
     /// None: the model is the truth.
-    pub const NONE: Misfit = Misfit { family: 0.0, knobs: 0.0 };
+    pub const NONE: Misfit = Misfit { family: 0.0, knobs: 0.0, tailed: 0.0 };
 
     /// As models are: off by a quarter or so.
-    pub const USUAL: Misfit = Misfit { family: 0.25, knobs: 0.05 };
+    pub const USUAL: Misfit = Misfit { family: 0.25, knobs: 0.05, tailed: 0.0 };
 }
 
 /// A cluster.
@@ -42,6 +51,10 @@ pub struct SimulatedCluster {
     misfit: Misfit,
     disturbances: Disturbances,
     seed: u64,
+    /// What families are off by wherever the library runs is drawn from this.
+    library: u64,
+    /// The fingerprint of the model's name: clusters of other names are off in other ways.
+    name: u64,
     random: Random,
     situations: BTreeMap<Context, Situation>,
     /// The best arms that were looked for, by the factor of the network.
@@ -53,14 +66,22 @@ impl SimulatedCluster {
     pub fn new(model: Box<dyn CostModel>, misfit: Misfit, disturbances: Disturbances, seed: u64) -> SimulatedCluster {
         let random = Random::new(seed, 0xca11);
         SimulatedCluster {
+            name: Fnv1a::of(model.name().as_bytes()),
             model,
             misfit,
             disturbances,
             seed,
+            library: seed,
             random,
             situations: BTreeMap::new(),
             best: BTreeMap::new(),
         }
+    }
+
+    /// Of a library of its own: half of what families are off by is the library's, wherever it runs, and the rest the cluster's.
+    /// Otherwise every seed has its own library.
+    pub fn of_library(self, library: u64) -> SimulatedCluster {
+        SimulatedCluster { library, ..self }
     }
 
     /// The call as a tuner on this cluster sees it, at a step: with the congestion on which ranks would agree.
@@ -86,7 +107,7 @@ impl SimulatedCluster {
         self.situations.get(&context)
     }
 
-    /// Seconds that an arm takes at a step, without noise: for oracles.
+    /// Seconds that an arm takes at a step in the mean, without what all arms meet: for oracles.
     pub fn truth_s(&self, situation: &Situation, arm: usize, step: u64) -> f64 {
         let it = &situation.arms[arm];
         let (family, knobs) = self.off(&situation.context, &it.action);
@@ -116,11 +137,28 @@ impl SimulatedCluster {
 
     /// Makes a call. `iteration_s` is left open: single calls make no iteration.
     pub fn call(&mut self, situation: &Situation, arm: usize, step: u64) -> Sample {
-        let seconds = self.truth_s(situation, arm, step) * self.disturbances.noise(&mut self.random);
+        self.play(situation, arm, step).0
+    }
+
+    /// Makes a call, and says by which factor every other arm would have taken longer in its place: what is left is the arm's own.
+    pub fn play(&mut self, situation: &Situation, arm: usize, step: u64) -> (Sample, f64) {
+        let shared = self.disturbances.noise(&mut self.random);
+        let tail = self.tail(&situation.context, situation.arms[arm].action.family);
+        let seconds = self.truth_s(situation, arm, step) * shared * tail;
         // Each rank waits for the last one to come; that one's own time is the call's.
         let late_s = self.disturbances.lateness_s(&mut self.random);
         let ranks = [seconds + late_s, seconds];
-        Sample::of_ranks(&ranks, None).unwrap_or(Sample { call_s: seconds, iteration_s: None })
+        (Sample::of_ranks(&ranks, None).unwrap_or(Sample { call_s: seconds, iteration_s: None }), shared)
+    }
+
+    /// By what a call of a family takes longer than its mean, for reasons of its own.
+    fn tail(&mut self, context: &Context, family: Family) -> f64 {
+        let has_one = || self.draw("tail", self.seed, family, Some(context)).unit() <= self.misfit.tailed;
+        if self.misfit.tailed == 0.0 || !has_one() {
+            return 1.0;
+        }
+        let usual = 1.0 / (1.0 + TAIL_SHARE * (TAIL_FACTOR - 1.0));
+        if self.random.unit() <= TAIL_SHARE { TAIL_FACTOR * usual } else { usual }
     }
 
     /// The cost model that is believed.
@@ -129,15 +167,15 @@ impl SimulatedCluster {
     }
 
     /// How far the truth is from the model, as logarithms: of the family, and of the knobs. A function of the seed and of what
-    /// is asked, not of the order of questions. A family is off in a way of the cluster's, a bit differently for every size.
+    /// is asked, not of the order of questions. A family is off in a way of the library's and one of the cluster's, and a bit
+    /// differently for every size.
     fn off(&self, context: &Context, action: &Action) -> (f64, f64) {
-        let Family { algorithm, protocol } = action.family;
-        let number = u64::from(algorithm) << 8 | protocol as u64;
-        let of_cluster = Random::new(self.seed ^ number, 0xfa).normal();
-        let kind = u64::from(context.collective.code());
-        let of_size = Random::new(self.seed ^ number << 16 ^ kind << 40 ^ u64::from(context.size_log2), 0xf5).normal();
-        let family = self.misfit.family * (0.8 * of_cluster + 0.6 * of_size);
-        let mut wanted = Random::new(self.seed ^ number << 24 ^ u64::from(context.size_log2), 0x4b);
+        let of_library = self.draw(LIBRARY, self.library, action.family, None).normal();
+        let of_cluster = self.draw("cluster", self.seed, action.family, None).normal();
+        let of_size = self.draw("size", self.seed, action.family, Some(context)).normal();
+        // The squares add up to 1.
+        let family = self.misfit.family * (0.7 * of_library + 0.5 * of_cluster + 0.51 * of_size);
+        let mut wanted = self.draw("knobs", self.seed, action.family, Some(context));
         let mut away = |value: f64, middle: f64| {
             let best = middle + wanted.normal();
             self.misfit.knobs * (value - best).powi(2).min(4.0)
@@ -147,7 +185,24 @@ impl SimulatedCluster {
             + away(f64::from(action.chunk_log2), 18.0);
         (family, knobs)
     }
+
+    /// Chance for one purpose: of everything that stands here, one after the other. (Numbers that are combined by exclusive or
+    /// meet again: seeds 1, 2, 3 with protocols 0, 1, 2 would be four draws.)
+    fn draw(&self, purpose: &str, seed: u64, family: Family, context: Option<&Context>) -> Random {
+        let mut all = Fnv1a::default();
+        all.number(seed).number(family.algorithm.into()).number(family.protocol as u64);
+        if purpose != LIBRARY {
+            all.number(self.name);
+        }
+        if let Some(context) = context {
+            all.number(context.collective.code().into()).number(context.size_log2.into());
+        }
+        Random::new(all.bytes(purpose.as_bytes()).value(), 0xfa)
+    }
 }
+
+/// The purpose of chance that is the same on every cluster.
+const LIBRARY: &str = "library";
 
 #[cfg(test)]
 mod tests;

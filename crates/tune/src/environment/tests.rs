@@ -94,3 +94,60 @@ fn networks_drift_and_ranks_come_late() {
     // A rank that is late makes the others wait, and is not charged to the call.
     assert!([times[0], times[2]].iter().all(|time| (time - 1.0).abs() < 1e-9) && times[1] > 1.1, "{times:?}");
 }
+
+/// No two of seeds and families are the same cluster under another name, and names of clusters count.
+#[test]
+fn what_is_drawn_is_drawn_once() {
+    let call = Workload::data_parallel(8, 8).calls[2];
+    let off = |name: &str, seed: u64| -> Vec<u64> {
+        let machine = Cluster::named(name).expect("it is built in");
+        let mut cluster =
+            SimulatedCluster::new(Box::new(OwnModel::of(&machine)), Misfit::USUAL, Disturbances::default(), seed);
+        let state = cluster.state(&call, 0);
+        let situation = cluster.situation(&state).expect("choices").clone();
+        let arm = |family: &Family| situation.arms.iter().position(|arm| arm.action.family == *family).expect("an arm");
+        situation
+            .families
+            .iter()
+            .map(arm)
+            .map(|arm| cluster.off(&situation.context, &situation.arms[arm].action).0.to_bits())
+            .collect()
+    };
+    let mut all: Vec<u64> = (0..64).flat_map(|seed| off("study-10gbe:8x1", seed)).collect();
+    all.extend((0..64).flat_map(|seed| off("1gbe+pcie3:8x1", seed)));
+    let count = all.len();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), count);
+    assert!(count > 128 * 8);
+}
+
+#[test]
+fn tails_belong_to_an_arm_and_leave_its_mean_alone() {
+    let model = Box::new(OwnModel::of(&cluster()));
+    let misfit = Misfit { tailed: 0.5, ..Misfit::NONE };
+    let mut cluster = SimulatedCluster::new(model, misfit, Disturbances::default(), 3);
+    let state = cluster.state(&Workload::data_parallel(8, 8).calls[0], 0);
+    let situation = cluster.situation(&state).expect("choices").clone();
+    let (mut tailed, mut plain) = (0, 0);
+    for (number, _) in situation.families.iter().enumerate() {
+        let arm = situation.family_of.iter().position(|&family| family == number).expect("an arm");
+        let truth = cluster.truth_s(&situation, arm, 0);
+        let calls: Vec<f64> = (0..4000).map(|_| cluster.play(&situation, arm, 0).0.call_s / truth).collect();
+        let mean = calls.iter().sum::<f64>() / calls.len() as f64;
+        let middle = crate::statistics::median(&calls).expect("calls");
+        assert!((mean - 1.0).abs() < 0.05, "{mean}");
+        if middle < 0.9 { tailed += 1 } else { plain += 1 }
+    }
+    assert!(tailed > 0 && plain > 0, "{tailed} and {plain}");
+}
+
+#[test]
+fn bursts_come_and_go() {
+    let bursts = Bursts { steps: 10, share: 0.3, factor: 2.0, seed: 5 };
+    let disturbances = Disturbances { bursts: Some(bursts), ..Default::default() };
+    let slow: Vec<bool> = (0..10_000).map(|step| disturbances.factor(step) == 2.0).collect();
+    let (share, turns) =
+        (slow.iter().filter(|slow| **slow).count(), slow.windows(2).filter(|two| two[0] != two[1]).count());
+    assert!((2500..3500).contains(&share) && (300..600).contains(&turns), "{share} steps, {turns} turns");
+}

@@ -1,8 +1,6 @@
 //! One knob after the other, to whatever is better, until none is: the search of AutoCCL (Xu et al., "AutoCCL: automated
 //! collective communication tuning for accelerating distributed and parallel DNN training", NSDI 2025), family by family.
 
-use std::collections::BTreeMap;
-
 use super::{Belief, Experience, Learner, lowest};
 use crate::action::Situation;
 use crate::random::Random;
@@ -11,19 +9,11 @@ use crate::state::Context;
 /// Measurements of an arm before it is judged.
 const SAMPLES: f64 = 3.0;
 
-/// Coordinate descent in each context by itself.
+/// Coordinate descent in each context by itself. Where a search stands follows from what was measured, so that whoever asks with
+/// fewer arms admitted for once, as the guard does, changes nothing about it.
 #[derive(Clone, Debug, Default)]
 pub struct CoordinateDescent {
     experience: Experience,
-    searches: BTreeMap<Context, Search>,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Search {
-    /// The family whose knobs are searched; those before are done.
-    family: usize,
-    /// Where it stands, once it has begun.
-    here: Option<usize>,
 }
 
 impl Learner for CoordinateDescent {
@@ -32,9 +22,8 @@ impl Learner for CoordinateDescent {
     }
 
     fn choose(&mut self, situation: &Situation, admitted: &[bool], _: &mut Random) -> usize {
-        let mut search = self.searches.get(&situation.context).cloned().unwrap_or_default();
-        let next = self.next(situation, admitted, &mut search);
-        self.searches.insert(situation.context, search);
+        let families = 0..situation.families.len();
+        let next = families.filter_map(|family| self.next(situation, admitted, family)).next();
         next.unwrap_or_else(|| self.best(situation, admitted))
     }
 
@@ -53,27 +42,20 @@ impl Learner for CoordinateDescent {
         lowest(&tried, |arm| self.belief(situation, arm).mean).unwrap_or(situation.default)
     }
 
-    fn fade(&mut self, context: &Context, keep: f64) {
-        self.experience.fade(context, keep);
-        self.searches.remove(context);
+    fn changed(&mut self, context: &Context, shift: f64) {
+        self.experience.changed(context, shift);
     }
 }
 
 impl CoordinateDescent {
-    /// What is to be measured next; None when all families are done.
-    fn next(&self, situation: &Situation, admitted: &[bool], search: &mut Search) -> Option<usize> {
+    /// What is to be measured next in a family; None when its search has ended.
+    fn next(&self, situation: &Situation, admitted: &[bool], family: usize) -> Option<usize> {
         let short = |arm: usize| self.experience.samples(situation, arm) < SAMPLES - 0.5;
         let mean = |arm: usize| self.belief(situation, arm).mean;
-        while search.family < situation.families.len() {
-            let inside: Vec<bool> = (0..situation.arms.len())
-                .map(|arm| admitted[arm] && situation.family_of[arm] == search.family)
-                .collect();
-            let begin = search.here.or_else(|| lowest(&inside, |arm| situation.arms[arm].modelled_s));
-            let Some(here) = begin else {
-                search.family += 1;
-                continue;
-            };
-            search.here = Some(here);
+        let inside: Vec<bool> =
+            (0..situation.arms.len()).map(|arm| admitted[arm] && situation.family_of[arm] == family).collect();
+        let mut here = lowest(&inside, |arm| situation.arms[arm].modelled_s)?;
+        loop {
             if short(here) {
                 return Some(here);
             }
@@ -85,11 +67,7 @@ impl CoordinateDescent {
                 return Some(next);
             }
             let better = beside.into_iter().filter(|&arm| mean(arm) < mean(here));
-            match better.min_by(|&one, &other| mean(one).total_cmp(&mean(other))) {
-                Some(better) => search.here = Some(better),
-                None => *search = Search { family: search.family + 1, here: None },
-            }
+            here = better.min_by(|&one, &other| mean(one).total_cmp(&mean(other)))?;
         }
-        None
     }
 }

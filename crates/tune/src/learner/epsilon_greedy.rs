@@ -42,7 +42,7 @@ impl Learner for EpsilonGreedy {
         Belief { mean: known.mean, deviation: known.deviation }
     }
 
-    fn fade(&mut self, context: &Context, keep: f64) {
-        self.experience.fade(context, keep);
+    fn changed(&mut self, context: &Context, shift: f64) {
+        self.experience.changed(context, shift);
     }
 }

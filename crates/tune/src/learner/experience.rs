@@ -37,6 +37,9 @@ pub struct Experience {
 struct Seen {
     arms: Vec<Tally>,
     families: Vec<Tally>,
+    /// By how much all of them take longer than on the first day, as a logarithm: what the network has become. The tallies are
+    /// relative to it.
+    level: f64,
 }
 
 /// What one job has learned of an arm, for the next.
@@ -56,12 +59,19 @@ pub struct Lesson {
 /// A lesson of another day counts as so many samples at most: the network may be another.
 const RECALLED_MAX: f64 = 2.0;
 
+/// When a network changes, choices keep their order as a rule, and not their distances: what was known of one is known within so
+/// much from then on. As much as choices of a family differ.
+const AFTER_CHANGE: f64 = 0.12;
+
+/// How an arm's calls vary by itself is believed as far as it has more samples than that; all arms together say the rest.
+const OWN_NOISE: f64 = 8.0;
+
 /// What is known of an arm.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Known {
     /// The weight of its own samples.
     pub samples: f64,
-    /// The mean of the logarithm of its seconds, with the prior.
+    /// The logarithm of its mean seconds, with the prior.
     pub mean: f64,
     /// How far that may be off.
     pub deviation: f64,
@@ -70,51 +80,66 @@ pub struct Known {
 impl Experience {
     /// Adds a time.
     pub fn add(&mut self, situation: &Situation, arm: usize, seconds: f64) {
-        let residual = seconds.ln() - situation.arms[arm].modelled_s.ln();
         let noise = self.noise_deviation();
-        let seen = self.contexts.entry(situation.context).or_default();
-        if seen.arms.len() != situation.arms.len() || seen.families.len() != situation.families.len() {
-            // The library has other choices now: what was learned of these means nothing.
-            *seen = Seen {
-                arms: vec![Tally::default(); situation.arms.len()],
-                families: vec![Tally::default(); situation.families.len()],
-            };
-        }
+        let seen = self.seen(situation);
+        let residual = seconds.ln() - situation.arms[arm].modelled_s.ln() - seen.level;
         let tally = &mut seen.arms[arm];
-        if tally.weight >= 1.0 {
-            // Of a mean of n, a further sample is away by σ²·(1 + 1/n).
-            let square = (residual - tally.mean).powi(2) / (1.0 + 1.0 / tally.weight);
+        // Of a mean of n, a further sample is away by σ²·(1 + 1/n).
+        let square = (residual - tally.mean).powi(2) / (1.0 + 1.0 / tally.weight);
+        let says_noise = tally.weight >= 1.0;
+        tally.add(residual, KEEP);
+        seen.families[situation.family_of[arm]].add(residual, KEEP);
+        if says_noise {
             // A straggler is no noise that one could average.
             self.noise.add(square.min(4.0 * noise.powi(2).max(0.01)), 0.995);
         }
-        tally.add(residual, KEEP);
-        seen.families[situation.family_of[arm]].add(residual, KEEP);
+    }
+
+    /// What was seen in a context, with its arms and families.
+    fn seen(&mut self, situation: &Situation) -> &mut Seen {
+        let seen = self.contexts.entry(situation.context).or_default();
+        if seen.arms.len() != situation.arms.len() || seen.families.len() != situation.families.len() {
+            // The library has other choices now: what was learned of these means nothing.
+            seen.arms = vec![Tally::default(); situation.arms.len()];
+            seen.families = vec![Tally::default(); situation.families.len()];
+        }
+        seen
+    }
+
+    /// By how much everything in a context takes longer than at first, as a logarithm.
+    pub fn level(&self, context: &Context) -> f64 {
+        self.contexts.get(context).map_or(0.0, |seen| seen.level)
     }
 
     /// What is known of the arms of a situation.
     pub fn lessons(&self, situation: &Situation) -> Vec<Lesson> {
-        let seen = self.contexts.get(&situation.context).filter(|seen| seen.arms.len() == situation.arms.len());
-        let arms = seen.map_or(&[][..], |seen| seen.arms.as_slice()).iter().zip(&situation.arms);
-        let known = arms.filter(|(tally, _)| tally.weight >= 1.0);
+        let Some(seen) = self.contexts.get(&situation.context) else { return Vec::new() };
+        let known = seen.arms.iter().zip(&situation.arms).filter(|(tally, _)| tally.weight >= 1.0);
         let lesson = |(tally, arm): (&Tally, &Arm)| Lesson {
             context: situation.context,
             action: arm.action,
             samples: tally.weight,
-            mean: tally.mean,
+            mean: tally.mean + seen.level,
         };
-        known.map(lesson).collect()
+        let fits = seen.arms.len() == situation.arms.len();
+        known.filter(|_| fits).map(lesson).collect()
     }
 
-    /// What was known of them on another day. What makes no sense, or does not exist here, is left out.
-    pub fn recall(&mut self, situation: &Situation, lessons: &[Lesson]) {
+    /// What was known of them on another day; it says nothing about how calls vary on this one. What makes no sense, or does not
+    /// exist here, is left out. Returns of how many arms something is known now.
+    pub fn recall(&mut self, situation: &Situation, lessons: &[Lesson]) -> usize {
+        let seen = self.seen(situation);
+        let mut recalled = 0;
         for lesson in lessons.iter().filter(|lesson| lesson.context == situation.context) {
             let Some(arm) = situation.arms.iter().position(|arm| arm.action == lesson.action) else { continue };
-            let seconds = situation.arms[arm].modelled_s * lesson.mean.exp();
-            let count = lesson.samples.clamp(0.0, RECALLED_MAX) as usize;
-            if lesson.mean.abs() <= 10.0 {
-                (0..count).for_each(|_| self.add(situation, arm, seconds));
+            let weight = lesson.samples.min(RECALLED_MAX);
+            if lesson.mean.abs() <= 10.0 && weight > 0.0 {
+                seen.arms[arm].include(weight, lesson.mean - seen.level);
+                seen.families[situation.family_of[arm]].include(weight, lesson.mean - seen.level);
+                recalled += 1;
             }
         }
+        recalled
     }
 
     /// The standard deviation of single calls, of the logarithm.
@@ -146,11 +171,20 @@ impl Experience {
         self.contexts.get(context).map_or(0.0, |seen| seen.arms.iter().map(|tally| tally.weight).sum())
     }
 
-    /// What is known of a context keeps this share of its weight.
-    pub fn fade(&mut self, context: &Context, keep: f64) {
-        if let Some(seen) = self.contexts.get_mut(context) {
-            seen.arms.iter_mut().chain(&mut seen.families).for_each(|tally| tally.fade(keep));
-        }
+    /// The network has changed in a context: everything there takes longer by `shift`, a logarithm, than before. What is known of
+    /// each choice is known less well.
+    pub fn changed(&mut self, context: &Context, shift: f64) {
+        let noise = self.noise_deviation().powi(2);
+        let Some(seen) = self.contexts.get_mut(context) else { return };
+        seen.level += shift;
+        let weaken = |tallies: &mut [Tally], variance: f64| {
+            for tally in tallies {
+                let weight_max = variance / AFTER_CHANGE.powi(2);
+                tally.fade((weight_max / tally.weight.max(1e-9)).min(1.0));
+            }
+        };
+        weaken(&mut seen.arms, noise);
+        weaken(&mut seen.families, noise + ARM_DEVIATION.powi(2));
     }
 }
 
@@ -177,10 +211,90 @@ impl Here<'_> {
         let (believed, counted) = (1.0 / (family_variance + ARM_DEVIATION.powi(2)), own.weight / noise);
         let mean = (believed * family_mean + counted * own.mean) / (believed + counted);
         let leaning = leaning(&situation.state, situation.arms[arm].action.family.protocol);
+        let level = self.seen.map_or(0.0, |seen| seen.level);
         Known {
             samples: own.weight,
-            mean: situation.arms[arm].modelled_s.ln() + mean + leaning * believed / (believed + counted),
+            mean: situation.arms[arm].modelled_s.ln()
+                + level
+                + mean
+                + leaning * believed / (believed + counted)
+                + self.restless(&own),
             deviation: (1.0 / (believed + counted)).sqrt(),
         }
+    }
+
+    /// How much longer calls of an arm take in the mean than their logarithms say, beside those of others: half the variance
+    /// (exactly so of a normal distribution of the logarithm). What is usually fast and sometimes slow is judged by its sum.
+    fn restless(&self, own: &Tally) -> f64 {
+        let Some(variance) = own.variance() else { return 0.0 };
+        let counted = own.weight - 1.0;
+        0.5 * counted / (counted + OWN_NOISE) * (variance - self.noise)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::action::tests::situation;
+    use crate::random::Random;
+
+    /// Samples of some arms, with noise of a tenth.
+    fn experience(seconds: impl Fn(usize, &mut Random) -> f64) -> Experience {
+        let (situation, mut random, mut experience) = (situation(), Random::new(4, 4), Experience::default());
+        for call in 0..400 {
+            let arm = call % 6;
+            let noise = (0.1 * random.normal()).exp();
+            experience.add(&situation, arm, seconds(arm, &mut random) * noise);
+        }
+        experience
+    }
+
+    #[test]
+    fn lessons_make_nobody_surer_of_the_noise() {
+        let situation = situation();
+        let first = experience(|arm, _| 1e-3 * (1.0 + 0.1 * arm as f64));
+        let mut second = Experience::default();
+        let before = second.noise_deviation();
+        assert_eq!(second.recall(&situation, &first.lessons(&situation)), 6);
+        assert_eq!(second.noise_deviation(), before);
+        assert!((first.noise_deviation() - 0.1).abs() < 0.02, "{}", first.noise_deviation());
+        for arm in 0..6 {
+            let (here, there) = (second.known(&situation, arm, None), first.known(&situation, arm, None));
+            assert!((here.mean - there.mean).abs() < 0.06, "arm {arm}: {here:?} {there:?}");
+            assert!(here.deviation > 2.0 * there.deviation, "arm {arm}: {here:?} {there:?}");
+        }
+        let strange = [Lesson { mean: 1e9, ..first.lessons(&situation)[0] }];
+        assert_eq!(Experience::default().recall(&situation, &strange), 0);
+    }
+
+    #[test]
+    fn arms_are_judged_by_their_sums() {
+        let situation = situation();
+        let tails = |arm: usize, random: &mut Random| match arm {
+            0 if random.unit() < 0.09 => 2.9e-3,
+            0 => 0.85e-3,
+            _ => 1e-3,
+        };
+        let experience = experience(tails);
+        let (restless, calm) = (experience.known(&situation, 0, None), experience.known(&situation, 1, None));
+        assert!((calm.mean.exp() - 1e-3).abs() < 0.05e-3, "{calm:?}");
+        assert!(restless.mean > calm.mean - 0.03, "the median is better by 15 %: {restless:?} {calm:?}");
+    }
+
+    #[test]
+    fn a_change_shifts_what_was_measured_and_what_was_not() {
+        let situation = situation();
+        let mut experience = experience(|arm, _| 1e-3 * (1.0 + 0.1 * arm as f64));
+        let known = |experience: &Experience, arm| experience.known(&situation, arm, None);
+        let before: Vec<Known> = (0..12).map(|arm| known(&experience, arm)).collect();
+        experience.changed(&situation.context, 1.6);
+        for (arm, before) in before.iter().enumerate() {
+            let after = known(&experience, arm);
+            assert!((after.mean - before.mean - 1.6).abs() < 0.1, "arm {arm}: {before:?} {after:?}");
+            assert!(after.deviation >= before.deviation && (arm > 5 || after.deviation > 0.05), "{after:?}");
+        }
+        // And back.
+        experience.changed(&situation.context, -1.6);
+        assert_eq!(experience.level(&situation.context), 0.0);
     }
 }

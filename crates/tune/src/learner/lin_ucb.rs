@@ -53,5 +53,5 @@ impl Learner for LinUcb {
     }
 
     /// All contexts share one regression, which forgets by itself.
-    fn fade(&mut self, _: &Context, _: f64) {}
+    fn changed(&mut self, _: &Context, _: f64) {}
 }

@@ -26,7 +26,7 @@ pub use ridge::Ridge;
 pub use thompson::Thompson;
 pub use ucb1::Ucb1;
 
-/// What a learner believes of an arm: a normal distribution of the logarithm of its seconds.
+/// What a learner believes of an arm: a normal distribution of the logarithm of its mean seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Belief {
     /// The mean.
@@ -72,11 +72,13 @@ pub trait Learner: Send {
         Vec::new()
     }
 
-    /// What an earlier job knew of the arms of a situation.
-    fn recall(&mut self, _situation: &Situation, _lessons: &[Lesson]) {}
+    /// What an earlier job knew of the arms of a situation. Returns of how many arms something is known now.
+    fn recall(&mut self, _situation: &Situation, _lessons: &[Lesson]) -> usize {
+        0
+    }
 
-    /// Something has changed in a context: what it knows of it keeps this share of its weight, from 0 to 1.
-    fn fade(&mut self, context: &Context, keep: f64);
+    /// The network has changed in a context: there, the default takes longer by `shift` than before, as a logarithm.
+    fn changed(&mut self, context: &Context, shift: f64);
 }
 
 /// The learners that are compared, by name, with the parameters that they are compared with.

@@ -131,7 +131,7 @@ impl Learner for PolicyNetwork {
         self.preferences(situation, admitted).into_iter().map(belief).collect()
     }
 
-    fn fade(&mut self, context: &Context, _: f64) {
+    fn changed(&mut self, context: &Context, _: f64) {
         self.expected.remove(context);
     }
 }

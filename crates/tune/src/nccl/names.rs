@@ -1,26 +1,18 @@
 //! NCCL's enumerations, with its numbers.
 
-use std::fmt;
 use std::str::FromStr;
+
+use paceline_plan::named_enum;
 
 use super::NcclError;
 
-/// Declares an enumeration of NCCL: number and name of each value.
+/// Declares an enumeration of NCCL: number and name of each value. People spell the names in many ways, so that they are read
+/// otherwise than ours.
 macro_rules! enumeration {
     ($(#[$meta:meta])* $type:ident, $what:literal: $($(#[$doc:meta])* $variant:ident = $number:literal $name:literal,)+) => {
-        $(#[$meta])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum $type { $($(#[$doc])* $variant = $number,)+ }
+        named_enum! { @values $(#[$meta])* $type: $($(#[$doc])* $variant = $number $name,)+ }
 
         impl $type {
-            /// Every value, in the order of NCCL's numbers.
-            pub const ALL: &'static [$type] = &[$($type::$variant,)+];
-
-            /// As NCCL prints it.
-            pub const fn name(self) -> &'static str {
-                match self { $($type::$variant => $name,)+ }
-            }
-
             /// NCCL's number.
             pub const fn number(self) -> usize {
                 self as usize
@@ -28,13 +20,7 @@ macro_rules! enumeration {
 
             /// What NCCL means by a number.
             pub fn of_number(number: i32) -> Option<$type> {
-                usize::try_from(number).ok().and_then(|number| $type::ALL.get(number).copied())
-            }
-        }
-
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(self.name())
+                $type::from_code(u8::try_from(number).ok()?)
             }
         }
 

@@ -1,6 +1,17 @@
 use super::*;
-use crate::action::tests::situation;
+use crate::action::tests;
 use crate::random::Random;
+use crate::state::State;
+
+/// Two algorithms on a grid, where communication decides: much may be tried.
+fn situation() -> Situation {
+    let Situation { state, arms, default, .. } = tests::situation();
+    let state = State { model_intensity: 100.0, local_batch: 8, ..state };
+    Situation::new(state, arms, default).expect("arms")
+}
+
+/// The default's first calls.
+const BASELINE: usize = 5;
 
 /// Calls, with the seconds that `truth` says of an arm at a call. Returns what was played.
 fn play(tuner: &mut Tuner, calls: u64, seed: u64, truth: impl Fn(usize, u64) -> f64) -> Vec<usize> {
@@ -33,14 +44,15 @@ fn the_default_comes_first_and_the_best_stands_at_last() {
     for seed in 0..5 {
         let mut tuner = Tuner::shipped(seed);
         let played = play(&mut tuner, 600, seed, third);
-        assert!(played[..BASELINE as usize].iter().all(|&arm| arm == 4), "seed {seed}: {:?}", &played[..8]);
+        assert!(played[..BASELINE].iter().all(|&arm| arm == 4), "seed {seed}: {:?}", &played[..8]);
         let Standing::Chosen(choice, gain) = standing(&tuner) else { panic!("seed {seed}: {:?}", standing(&tuner)) };
         assert_eq!(situation().arm_of(choice), 3, "seed {seed}");
         assert!((gain.share - 0.3).abs() < 0.03, "seed {seed}: {gain:?}");
         assert!(tuner.excess() < 0.0);
         // The sentinel looks after the default.
         let late = play(&mut tuner, 512, seed, third);
-        assert_eq!(late.iter().filter(|&&arm| arm == 4).count(), 2, "seed {seed}");
+        let looks = late.iter().filter(|&&arm| arm == 4).count();
+        assert!((1..=4).contains(&looks), "seed {seed}: {looks}");
     }
 }
 
@@ -48,26 +60,112 @@ fn the_default_comes_first_and_the_best_stands_at_last() {
 fn where_nothing_is_better_the_default_stays() {
     for seed in 0..5 {
         let mut tuner = Tuner::shipped(seed);
-        play(&mut tuner, 1500, seed, |arm, _| if arm == 4 { 1e-3 } else { 1.2e-3 });
-        assert!(matches!(standing(&tuner), Standing::Settled(_)), "seed {seed}: {:?}", standing(&tuner));
+        for calls in [300, 1200] {
+            play(&mut tuner, calls, seed, |arm, _| if arm == 4 { 1e-3 } else { 1.2e-3 });
+            let standing = standing(&tuner);
+            assert!(!matches!(standing, Standing::Chosen(..)), "seed {seed}: {standing:?}");
+        }
         assert!(tuner.excess() <= 0.011, "seed {seed}: {}", tuner.excess());
         assert!(tuner.policy().entries().next().is_none());
     }
 }
 
-/// The network becomes five times as slow, and another arm the best: within 400 calls it stands.
+/// Five times as slow, and as it was: each time, what is best then stands again within 100 calls.
 #[test]
-fn a_change_is_followed() {
+fn a_network_that_changes_and_comes_back_is_followed_at_once() {
+    let mut late = 0;
+    for seed in 0..20 {
+        let mut tuner = Tuner::shipped(seed);
+        play(&mut tuner, 400, seed, third);
+        for (number, factor) in [5.0, 1.0, 5.0, 1.0].into_iter().enumerate() {
+            let played = play(&mut tuner, 100, seed + 100, |arm, call| factor * third(arm, call));
+            let (_, course) = tuner.courses().next().expect("a context");
+            assert_eq!(course.drifts as usize, number + 1, "seed {seed}");
+            // A trial takes 8 blocks, and seldom more.
+            late += u32::from(!matches!(course.standing(), Standing::Chosen(..)));
+            // Whatever was known before is not explored from the beginning; what has won here, stands at once.
+            let others = played.iter().filter(|&&arm| arm != 3 && arm != 4).count();
+            let default = played[20..].iter().filter(|&&arm| arm == 4).count();
+            assert!(others <= 24 && (number == 0 || default <= 6), "seed {seed}, {number}: {played:?}");
+            play(&mut tuner, 200, seed + 200, |arm, call| factor * third(arm, call));
+            let Standing::Chosen(choice, _) = standing(&tuner) else { panic!("seed {seed}, {number}") };
+            assert_eq!(situation().arm_of(choice), 3, "seed {seed}, {number}");
+        }
+    }
+    assert!(late <= 2, "{late} of 80");
+}
+
+/// The network becomes five times as slow, and an arm is the best that was worse than the default before.
+#[test]
+fn what_was_bad_before_a_change_may_be_best_after_it() {
     for seed in 0..5 {
         let mut tuner = Tuner::shipped(seed);
         play(&mut tuner, 600, seed, third);
-        let after = |arm: usize, _: u64| 5e-3 * if arm == 5 { 0.6 } else { 1.0 };
-        play(&mut tuner, 600, seed, after);
-        let (_, course) = tuner.courses().next().expect("a context");
-        assert!(course.drifts >= 1, "seed {seed}");
-        let Standing::Chosen(choice, _) = course.standing() else { panic!("seed {seed}: {:?}", course.standing()) };
-        assert_eq!(situation().arm_of(choice), 5, "seed {seed}");
+        // A valley: what lies beside the best is better than the rest.
+        let after = |arm: usize, _: u64| {
+            5e-3 * match arm {
+                5 => 0.6,
+                2 | 8 => 0.8,
+                _ => 1.0,
+            }
+        };
+        play(&mut tuner, 1400, seed, after);
+        let Standing::Chosen(choice, _) = standing(&tuner) else { panic!("seed {seed}: {:?}", standing(&tuner)) };
+        assert!([2, 5, 8].contains(&situation().arm_of(choice)), "seed {seed}: {choice:?}");
     }
+}
+
+/// What stands becomes slow by itself, and nothing else does: it is given up.
+#[test]
+fn a_choice_that_becomes_worse_by_itself_is_given_up() {
+    for seed in 0..5 {
+        let mut tuner = Tuner::shipped(seed);
+        play(&mut tuner, 600, seed, third);
+        let after = |arm: usize, call: u64| if arm == 3 { 1.04e-3 } else { third(arm, call) };
+        let played = play(&mut tuner, 1000, seed, after);
+        // It may be looked at again, and does not stand.
+        let calls = played[200..].iter().filter(|&&arm| arm == 3).count();
+        assert!(calls < 200, "seed {seed}: {calls} calls of 800");
+        let chosen = |standing| matches!(standing, Standing::Chosen(choice, _) if situation().arm_of(choice) == 3);
+        assert!(!chosen(standing(&tuner)), "seed {seed}");
+        assert!(tuner.excess() < 0.01, "seed {seed}: {}", tuner.excess());
+    }
+}
+
+/// Every time of a trial is lost: it ends, and so does one for whose candidate there is never room.
+#[test]
+fn a_trial_does_not_hang() {
+    let (mut tuner, situation) = (Tuner::shipped(6), situation());
+    let mut calls = 0;
+    while !matches!(standing_of(&tuner), Some(Standing::Settled(_))) {
+        let decision = tuner.decide(&situation);
+        let lost = matches!(decision.role, Role::OfTrial(..));
+        tuner.observe(&situation, decision, if lost { f64::NAN } else { third(decision.arm, 0) });
+        calls += 1;
+        assert!(calls < 1500, "{:?}", standing_of(&tuner));
+    }
+    assert!(tuner.trials() > 0);
+}
+
+fn standing_of(tuner: &Tuner) -> Option<Standing> {
+    tuner.courses().next().map(|(_, course)| course.standing())
+}
+
+/// What was decided for a trial that is over counts for none that comes later.
+#[test]
+fn late_times_belong_to_their_own_trial() {
+    let (mut tuner, situation) = (Tuner::shipped(7), situation());
+    let mut late = Vec::new();
+    for _ in 0..400 {
+        let decision = tuner.decide(&situation);
+        match decision.role {
+            Role::OfTrial(..) if late.len() < 3 => late.push(decision),
+            _ => tuner.observe(&situation, decision, third(decision.arm, 0)),
+        }
+    }
+    let before = standing(&tuner);
+    late.into_iter().for_each(|decision| tuner.observe(&situation, decision, 1e-9));
+    assert_eq!(standing(&tuner), before);
 }
 
 /// The best of all takes ten times as long in the middle of its trial.
@@ -78,7 +176,7 @@ fn one_call_ends_a_trial() {
         let mut candidate_calls = 0;
         for call in 0..400 {
             let decision = tuner.decide(&situation);
-            let in_trial = matches!(decision.role, Role::OfTrial(Side::Candidate, _));
+            let in_trial = matches!(decision.role, Role::OfTrial(_, Side::Candidate, _));
             assert!(!in_trial || candidate_calls < 3, "seed {seed}, call {call}: it is still tried");
             candidate_calls += u32::from(in_trial);
             let factor = if in_trial && candidate_calls == 3 { 10.0 } else { 1.0 };
@@ -108,15 +206,29 @@ fn calls_may_be_decided_before_the_earlier_ones_have_ended() {
     assert_eq!((policy.version(), policy.choice(situation.context.key(), 17)), (1, choice));
 }
 
+/// The second job finds the same, after a third of the exploration.
 #[test]
 fn the_next_job_begins_with_what_the_last_has_learned() {
-    let mut first = Tuner::shipped(1);
-    play(&mut first, 400, 1, third);
-    let mut second = Tuner::shipped(2);
-    second.remember(first.lessons());
-    play(&mut second, BASELINE, 2, third);
-    let admitted = vec![true; situation().arms.len()];
-    assert_eq!(second.learner().best(&situation(), &admitted), 3);
+    let decided = |tuner: &mut Tuner, seed: u64| {
+        let mut calls = 0;
+        while !standing_of(tuner).is_some_and(|standing| standing != Standing::Learning) {
+            play(tuner, 1, seed * 1000 + calls, third);
+            calls += 1;
+        }
+        let (_, course) = tuner.courses().next().expect("a context");
+        let Standing::Chosen(choice, _) = course.standing() else { panic!("seed {seed}: {:?}", course.standing()) };
+        (situation().arm_of(choice), calls, course.explored)
+    };
+    for seed in 0..5 {
+        let mut first = Tuner::shipped(seed);
+        let (best, calls, explored) = decided(&mut first, seed);
+        let mut second = Tuner::shipped(seed + 100);
+        second.remember(first.lessons());
+        let again = decided(&mut second, seed);
+        assert_eq!((best, again.0), (3, 3), "seed {seed}");
+        assert!(calls > 200 && again.1 < 130, "seed {seed}: {calls} calls, then {}", again.1);
+        assert!(again.2 < explored, "seed {seed}: {explored} calls of choices, then {}", again.2);
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::mem;
 
 use paceline_tune::environment::OwnModel;
 use paceline_tune::learner::Lesson;
-use paceline_tune::trial::{Gain, Side, Trial, Verdict};
+use paceline_tune::trial::{Errors, Gain, Side, Trial, Verdict};
 use paceline_tune::{Context, Course, Random, Schedule, Standing, Tuner};
 
 use crate::tuned::{Cost, Learning, Made, Plays, Situations, Version, situation_of};
@@ -33,8 +33,8 @@ pub(super) struct Leader {
     random: Random,
     published: Version,
     whole: Whole,
-    /// Trials of iterations that were begun.
-    trials: u32,
+    /// Of trials of iterations.
+    errors: Errors,
     /// Iterations so far, and those since a trial that has found nothing.
     iterations: u64,
     unused: usize,
@@ -92,7 +92,7 @@ impl Leader {
             random: Random::new(seed, 0x17e2),
             published: Version::default(),
             whole: Whole::Learning,
-            trials: 0,
+            errors: Errors::default(),
             iterations: 0,
             unused: 0,
             said: (1, 0),
@@ -190,6 +190,7 @@ impl Leader {
         }
         match trial.verdict() {
             Some(Verdict::Gain(gain)) => {
+                self.errors.found();
                 self.news.push(TuningNews::Tuned(gain.into()));
                 self.whole = Whole::Stands { chosen: mem::take(candidate), gain: Some(gain) };
             }
@@ -216,8 +217,7 @@ impl Leader {
             return;
         }
         self.news.push(TuningNews::Trial { contexts: found.len() });
-        self.trials += 1;
-        let mut trial = Trial::new(self.trials);
+        let mut trial = Trial::new(self.errors.next_level());
         let turn = trial.next(&mut self.random);
         self.whole = Whole::OnTrial { candidate: found, trial, turn };
     }
@@ -242,7 +242,9 @@ impl Leader {
     /// Other operations come: what is on trial means nothing for them.
     pub(super) fn replanned(&mut self, situations: &Situations) {
         self.learning.forget_all(situations);
-        self.whole = Whole::Learning;
+        if let Whole::OnTrial { trial, .. } = mem::replace(&mut self.whole, Whole::Learning) {
+            self.errors.broken_off(&trial);
+        }
         self.said = (1, 0);
     }
 
@@ -276,7 +278,7 @@ impl Leader {
             gain,
             tuned_iterations: self.iterations,
             trials: self.learning.tuner.trials(),
-            iteration_trials: self.trials,
+            iteration_trials: self.errors.begun(),
             policies: self.published.number,
             remembered: self.learning.recalled(),
             measured_s: costs.iter().map(|cost| cost.measured_s).sum(),

@@ -1,0 +1,291 @@
+//! How far a context is: what it does now, and what it was like before the network changed.
+
+use crate::action::{Choice, Situation};
+use crate::drift::{Drift, Sentinel};
+use crate::state::State;
+use crate::statistics::Tally;
+use crate::trial::{Gain, Trial};
+
+/// Calls of the default at first.
+pub(super) const BASELINE: usize = 5;
+
+/// After so many calls at rest, a context is explored once more.
+const AGAIN: u64 = 4096;
+
+/// The same where only little was explored: after a change of the network, or as there was no room for more.
+const AGAIN_SOON: u64 = 512;
+
+/// Little: so many calls of other choices.
+const LITTLE: u64 = 64;
+
+/// Where only little was explored for there was no room for more, and nothing better was found, exploration goes on for up to so many
+/// times as many calls: most of them are the default's, and cost nothing.
+const PATIENCE: u64 = 4;
+
+/// So many networks that there were are remembered.
+const NETWORKS: usize = 8;
+
+/// Two networks are the same if the default takes the same time in them, up to this difference of the logarithm: more than five
+/// calls of a noisy network differ from each other in the mean, and less than what is a change.
+pub(super) const ALIKE: f64 = 0.15;
+
+/// How far a context is.
+#[derive(Clone, Debug)]
+pub struct Course {
+    /// One of its calls.
+    pub state: State,
+    pub(super) phase: Phase,
+    /// Calls decided.
+    pub calls: u64,
+    /// Calls that were not the default's and not decided yet: what finding out took.
+    pub explored: u64,
+    /// Times that the network changed.
+    pub drifts: u32,
+    /// Seconds of the default, as logarithms.
+    pub default: Tally,
+    /// Seconds of what stands now, as logarithms.
+    pub chosen: Tally,
+    pub(super) drift: Drift,
+    /// So many of its calls had ended when nothing was suspected yet.
+    pub(super) calm_until: u64,
+    pub(super) sentinel: Sentinel,
+    gain: Option<Gain>,
+    pub(super) resting: u64,
+    /// The default's times of this beginning, in seconds.
+    baseline: Vec<f64>,
+    /// What the default took before the network changed, as a logarithm, until it is known what it takes since.
+    before: Option<f64>,
+    /// What the default takes as long as nothing changes, as a logarithm.
+    level: Option<f64>,
+    /// The networks that there were.
+    networks: Vec<Network>,
+    /// Calls of exploration that come after the default's.
+    pub(super) to_explore: u64,
+    /// How long it rests when there was nothing to be found.
+    rests: u64,
+    /// Calls of other choices before it began the last time.
+    explored_before: u64,
+}
+
+/// A network as it was once.
+#[derive(Clone, Copy, Debug)]
+struct Network {
+    /// What the default took, as a logarithm.
+    level: f64,
+    /// What looked best.
+    best: Choice,
+    /// What it gained, if a trial has shown it.
+    gain: Option<Gain>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Phase {
+    Baseline,
+    Explore { calls: u64, enough: u64 },
+    Trial(Tried),
+    Chosen(usize, Choice),
+    Settled(Reason),
+}
+
+/// A trial of a candidate.
+#[derive(Clone, Debug)]
+pub(super) struct Tried {
+    pub(super) candidate: usize,
+    pub(super) trial: Trial,
+    /// Of all trials of the job.
+    pub(super) number: u32,
+    /// Is it what was best when the network was like this before?
+    pub(super) is_remembered: bool,
+    /// Calls for which there was no room.
+    pub(super) refused: u32,
+}
+
+/// Why a context stays with the default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Nothing looked better by 3 %.
+    NothingBetter,
+    /// The best looked better, and a trial found no significant gain.
+    NoSignificantGain,
+    /// What had been chosen is no longer better.
+    Reverted,
+    /// There is nothing to choose from.
+    NoChoice,
+}
+
+/// Where a context stands, for people.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Standing {
+    /// Not decided yet.
+    Learning,
+    /// This, with this gain.
+    Chosen(Choice, Gain),
+    /// The default.
+    Settled(Reason),
+}
+
+impl Course {
+    /// At its first call, with so much to be explored after the default's calls.
+    pub(super) fn new(situation: &Situation, to_explore: u64) -> Course {
+        let has_choice = situation.arms.len() > 1;
+        Course {
+            state: situation.state,
+            phase: if has_choice { Phase::Baseline } else { Phase::Settled(Reason::NoChoice) },
+            calls: 0,
+            explored: 0,
+            drifts: 0,
+            default: Tally::default(),
+            chosen: Tally::default(),
+            drift: Drift::default(),
+            calm_until: 0,
+            sentinel: Sentinel::default(),
+            gain: None,
+            resting: 0,
+            baseline: Vec::new(),
+            before: None,
+            level: None,
+            networks: Vec::new(),
+            to_explore,
+            rests: AGAIN,
+            explored_before: 0,
+        }
+    }
+
+    /// Where it stands.
+    pub fn standing(&self) -> Standing {
+        match (&self.phase, self.gain) {
+            (Phase::Chosen(_, choice), Some(gain)) => Standing::Chosen(*choice, gain),
+            (Phase::Settled(reason), _) => Standing::Settled(*reason),
+            _ => Standing::Learning,
+        }
+    }
+
+    /// Is it decided?
+    pub fn is_decided(&self) -> bool {
+        self.standing() != Standing::Learning
+    }
+
+    /// Is the default measured anew, as the network has changed? Until that is done, nobody knows what a call's time means.
+    pub(super) fn is_measured_anew(&self) -> bool {
+        self.before.is_some()
+    }
+
+    /// A call of the default at the beginning. True if there are enough.
+    pub(super) fn add_baseline(&mut self, seconds: f64) -> bool {
+        self.baseline.push(seconds);
+        self.baseline.len() >= BASELINE
+    }
+
+    /// By how much the default takes longer than before the network changed, as a logarithm; None if it has not changed.
+    pub(super) fn shift(&self) -> Option<f64> {
+        self.before.map(|before| self.default.mean - before)
+    }
+
+    /// The default's times of the beginning that the learner has not seen, and the end of the beginning.
+    pub(super) fn take_baseline(&mut self) -> Vec<f64> {
+        let baseline = std::mem::take(&mut self.baseline);
+        self.level = Some(self.default.mean);
+        if self.before.take().is_some() { baseline } else { Vec::new() }
+    }
+
+    /// What was best when the default took as long as now, if the network was ever like this and something was; and its gain, if it
+    /// has won a trial.
+    pub(super) fn best_of_then(&self) -> Option<(Choice, Option<Gain>)> {
+        self.network_alike().map(|number| (self.networks[number].best, self.networks[number].gain))
+    }
+
+    /// What was best then is not any more.
+    pub(super) fn forget_best(&mut self) {
+        if let Some(number) = self.network_alike() {
+            self.networks.remove(number);
+        }
+    }
+
+    fn network_alike(&self) -> Option<usize> {
+        let level = self.level?;
+        self.networks.iter().position(|network| (network.level - level).abs() <= ALIKE)
+    }
+
+    /// Goes on to explore.
+    pub(super) fn explore(&mut self, enough: u64) {
+        self.phase = Phase::Explore { calls: 0, enough };
+    }
+
+    /// Has so little been tried that exploration goes on, though its calls are over?
+    pub(super) fn goes_on(&self) -> bool {
+        let little = self.explored - self.explored_before < LITTLE;
+        matches!(self.phase, Phase::Explore { calls, enough } if little && calls < PATIENCE * enough)
+    }
+
+    /// Begins once more, with everything.
+    pub(super) fn explore_all(&mut self, to_explore: u64) {
+        (self.phase, self.to_explore, self.rests) = (Phase::Baseline, to_explore, AGAIN);
+        self.explored_before = self.explored;
+    }
+
+    /// The network has changed. So much is to be explored, or what was left of a first exploration.
+    pub(super) fn change(&mut self, to_explore: u64) {
+        self.to_explore = match &self.phase {
+            Phase::Explore { calls, enough } => enough.saturating_sub(*calls).max(to_explore),
+            Phase::Baseline => self.to_explore,
+            _ => to_explore,
+        };
+        self.drifts += 1;
+        self.before = self.level.take();
+        self.default = Tally::default();
+        self.baseline.clear();
+        self.begin(Phase::Baseline, None);
+        (self.rests, self.explored_before) = (AGAIN_SOON, self.explored);
+    }
+
+    /// This looks best in the network as it is now.
+    pub(super) fn remember_best(&mut self, best: Choice, gain: Option<Gain>) {
+        self.forget_best();
+        let Some(level) = self.level else { return };
+        self.networks.push(Network { level, best, gain });
+        if self.networks.len() > NETWORKS {
+            self.networks.remove(0);
+        }
+    }
+
+    /// It is decided.
+    pub(super) fn stand(&mut self, phase: Phase, gain: Option<Gain>) {
+        self.level = Some(self.default.mean).filter(|_| self.default.weight > 0.0);
+        match &phase {
+            Phase::Chosen(_, choice) => self.remember_best(*choice, gain),
+            _ => self.forget_best(),
+        }
+        if self.explored - self.explored_before < LITTLE {
+            self.rests = AGAIN_SOON;
+        }
+        self.begin(phase, gain);
+    }
+
+    /// It is left alone, and what looked best in this network is still known.
+    pub(super) fn rest(&mut self, reason: Reason) {
+        self.rests = self.rests.min(AGAIN_SOON);
+        self.begin(Phase::Settled(reason), None);
+    }
+
+    fn begin(&mut self, phase: Phase, gain: Option<Gain>) {
+        (self.phase, self.gain, self.resting) = (phase, gain, 0);
+        (self.sentinel, self.chosen) = (Sentinel::default(), Tally::default());
+    }
+
+    /// Has it done nothing for so long that it is worth another look?
+    pub(super) fn has_rested(&self) -> bool {
+        matches!(self.phase, Phase::Settled(reason) if reason != Reason::NoChoice) && self.resting >= self.rests
+    }
+}
+
+impl Reason {
+    /// In words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Reason::NothingBetter => "nothing looked better by 3 %",
+            Reason::NoSignificantGain => "no significant gain",
+            Reason::Reverted => "reverted: the default is better again",
+            Reason::NoChoice => "there is nothing to choose from",
+        }
+    }
+}
