@@ -76,11 +76,7 @@ impl<'a> TunedCalls<'a> {
         options: &CallOptions,
     ) -> Result<(), CommError> {
         let state = self.state(CollectiveKind::AllReduce, size_of_val(data), call);
-        let (options, made) = self.choose(&state, options);
-        let began = Instant::now();
-        self.communicator.all_reduce(data, reduction, &options)?;
-        self.made.push(made.took(began.elapsed()));
-        Ok(())
+        self.timed(&state, options, |communicator, options| communicator.all_reduce(data, reduction, options))
     }
 
     /// An all-gather. As [`TunedCalls::all_reduce`].
@@ -95,9 +91,19 @@ impl<'a> TunedCalls<'a> {
         options: &CallOptions,
     ) -> Result<(), CommError> {
         let state = self.state(CollectiveKind::AllGather, size_of_val(output), call);
-        let (options, made) = self.choose(&state, options);
+        self.timed(&state, options, |communicator, options| communicator.all_gather(input, output, options))
+    }
+
+    /// Makes a call as it is chosen, and notes what it took.
+    fn timed(
+        &mut self,
+        state: &State,
+        options: &CallOptions,
+        call: impl FnOnce(&Communicator, &CallOptions) -> Result<(), CommError>,
+    ) -> Result<(), CommError> {
+        let (options, made) = self.choose(state, options);
         let began = Instant::now();
-        self.communicator.all_gather(input, output, &options)?;
+        call(self.communicator, &options)?;
         self.made.push(made.took(began.elapsed()));
         Ok(())
     }

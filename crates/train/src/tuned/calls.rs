@@ -1,12 +1,10 @@
 //! Further calls of a job that shards parameters or has a pipeline.
 
-use std::time::Instant;
-
 use paceline_comm::{CallOptions, CommError, Element, Reduction};
 use paceline_plan::CollectiveKind;
 use paceline_tune::environment::Call;
 
-use super::{Made, TunedCalls};
+use super::TunedCalls;
 
 impl TunedCalls<'_> {
     /// A reduce-scatter. As [`TunedCalls::all_reduce`].
@@ -22,11 +20,9 @@ impl TunedCalls<'_> {
         options: &CallOptions,
     ) -> Result<(), CommError> {
         let state = self.state(CollectiveKind::ReduceScatter, size_of_val(input), call);
-        let (options, made) = self.choose(&state, options);
-        let began = Instant::now();
-        self.communicator.reduce_scatter(input, output, reduction, &options)?;
-        self.made.push(Made { seconds: began.elapsed().as_secs_f64(), ..made });
-        Ok(())
+        self.timed(&state, options, |communicator, options| {
+            communicator.reduce_scatter(input, output, reduction, options)
+        })
     }
 
     /// Sends to the other rank of a communicator of two, which calls [`TunedCalls::receive`] with the same length: to both
@@ -42,11 +38,7 @@ impl TunedCalls<'_> {
         options: &CallOptions,
     ) -> Result<(), CommError> {
         let state = self.state(CollectiveKind::SendReceive, size_of_val(data), call);
-        let (options, made) = self.choose(&state, options);
-        let began = Instant::now();
-        self.communicator.send(data, to, 0, &options)?;
-        self.made.push(Made { seconds: began.elapsed().as_secs_f64(), ..made });
-        Ok(())
+        self.timed(&state, options, |communicator, options| communicator.send(data, to, 0, options))
     }
 
     /// Receives what the other rank of a communicator of two sends with [`TunedCalls::send`].
@@ -61,10 +53,6 @@ impl TunedCalls<'_> {
         options: &CallOptions,
     ) -> Result<(), CommError> {
         let state = self.state(CollectiveKind::SendReceive, size_of_val(data), call);
-        let (options, made) = self.choose(&state, options);
-        let began = Instant::now();
-        self.communicator.receive(data, from, 0, &options)?;
-        self.made.push(Made { seconds: began.elapsed().as_secs_f64(), ..made });
-        Ok(())
+        self.timed(&state, options, |communicator, options| communicator.receive(data, from, 0, options))
     }
 }
