@@ -47,6 +47,7 @@ mod program;
 mod programs;
 mod recent;
 mod records;
+mod scratch;
 mod sink;
 mod threads;
 mod trace;

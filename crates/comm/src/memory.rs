@@ -13,12 +13,10 @@ use crate::buffer::Memory;
 use crate::helpers::Helpers;
 use crate::program::{Kernels, ProgramLengths};
 use crate::records::Described;
+use crate::scratch::ScratchPool;
 
 /// Pool memory that is kept for later messages; beyond it, released buffers give their memory back.
 const POOL_KEPT_BYTES: usize = 4 << 20;
-
-/// Scratch that is kept for later operations.
-const SCRATCH_KEPT: usize = 16;
 
 /// The memory of all operations of a rank.
 #[derive(Default)]
@@ -26,7 +24,7 @@ pub(crate) struct Memories {
     operations: Vec<OperationMemory>,
     pool: Vec<Vec<u8>>,
     pool_bytes: usize,
-    spare_scratch: Vec<Memory>,
+    spare_scratch: ScratchPool,
     /// Share large combinations.
     pub helpers: Helpers,
     /// Where peers of the host can read scratch in place.
@@ -93,6 +91,9 @@ impl Memories {
         while self.operations.len() <= index {
             self.operations.push(OperationMemory::none());
         }
+        if let Some(scratch) = &memory.scratch {
+            self.spare_scratch.lent(scratch);
+        }
         self.operations[index] = memory;
     }
 
@@ -123,10 +124,8 @@ impl Memories {
     /// and what is known for its record.
     pub fn remove(&mut self, index: u32) -> (bool, Option<Box<Described>>) {
         let memory = std::mem::replace(&mut self.operations[index as usize], OperationMemory::none());
-        if let Some(scratch) = memory.scratch
-            && self.spare_scratch.len() < SCRATCH_KEPT
-        {
-            self.spare_scratch.push(scratch);
+        if let Some(scratch) = memory.scratch {
+            self.spare_scratch.give_back(scratch);
         }
         (memory.background, memory.described)
     }
@@ -136,9 +135,8 @@ impl Memories {
         if bytes == 0 {
             return Ok(None);
         }
-        let fits = |memory: &Memory| memory.bytes() >= bytes && memory.bytes() <= 4 * bytes.max(4096);
-        if let Some(position) = self.spare_scratch.iter().position(fits) {
-            return Ok(Some(self.spare_scratch.swap_remove(position)));
+        if let Some(spare) = self.spare_scratch.take(bytes) {
+            return Ok(Some(spare));
         }
         let shared = self.arena.as_ref().and_then(|arena| arena.allocate(bytes, 64).ok());
         shared.map_or_else(|| Memory::private(bytes), |allocation| Ok(Memory::Shared(allocation))).map(Some)
