@@ -149,6 +149,7 @@ fn compare_training(options: &Options) -> Result<(), Error> {
         case: None,
         torch: options.torch.clone(),
         seed: study::SEED,
+        core_rate: study::CORE_BYTES_PER_S,
         database: None,
         out: options.out.clone(),
     })

@@ -45,6 +45,7 @@ use xtask::lab::{Lab, LabOptions, Rate, Shaper};
 use crate::compare::circumstances::Commit;
 use crate::compare::ours::Ours;
 use crate::compare::{Error, command, root};
+pub use cluster::CORE_BYTES_PER_S;
 use report::Circumstances;
 use tensors::Model;
 use workload::{Computation, Workload};
@@ -77,6 +78,11 @@ pub struct Options {
     /// What the tensor lists and networks of prediction are drawn from
     #[arg(long, value_name = "N", default_value_t = SEED)]
     pub seed: u64,
+
+    /// What a core sends, receives and adds, in bytes per second: emulated clusters of crossovers and prediction are slowed
+    /// until that suffices
+    #[arg(long, value_name = "BYTES", default_value_t = CORE_BYTES_PER_S)]
+    pub core_rate: f64,
 
     /// Keep finished runs of crossovers, prediction and tuning here, and do not repeat those that are [default: a file
     /// below target/study for this commit and program]

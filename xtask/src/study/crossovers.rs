@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::calibration::{self, Comparison, GAP_MAX, StudyCell};
 use super::cells::Cell;
-use super::cluster::{Group, WORKERS_PER_HOST};
+use super::cluster::{Bench, Group, Processors, WORKERS_PER_HOST};
 use super::pairs::{self, Found, METHODS, judge, places};
 use super::report::{Findings, Table, Target, ms, percent};
 use super::{Part, Place, announce};
@@ -20,11 +20,11 @@ const MEMORY_SHARE: f64 = 0.9;
 const LONGEST_S: f64 = 600.0;
 
 pub fn run(place: &Place) -> Result<Findings, Error> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let processors = Processors::here(place.options.core_rate);
     let study = calibration::read(place.root)?;
     let runs_of =
         |group: &Group| place.options.rounds.unwrap_or(if place.options.quick { 1 } else { group.runs }).max(1);
-    let estimate_s = |group: &Group| group.estimate_s(cores, runs_of(group));
+    let estimate_s = |group: &Group| group.estimate_s(processors, runs_of(group));
     let wanted = groups(place.options.quick, &study).into_iter().filter(|one| place.wants(&one.name));
     let (mut groups, mut left_out): (Vec<Group>, Vec<(Group, String)>) = (Vec::new(), Vec::new());
     for group in wanted {
@@ -42,9 +42,10 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
     let runs = groups.iter().map(|group| group.methods.len() * group.workers.len() * runs_of(group)).sum();
     announce(Part::Crossovers, runs, groups.iter().map(estimate_s).sum());
     let database = place.database(Part::Crossovers)?;
+    let bench = Bench { program: &place.program, database: &database, scratch: &place.scratch };
     let mut cells = Vec::new();
     for group in &groups {
-        match group.measure(&place.program, &database, &place.scratch, runs_of(group)) {
+        match group.measure(bench, processors, runs_of(group)) {
             Ok(measured) => cells.extend(measured),
             // The others go on.
             Err(error) => {

@@ -9,7 +9,7 @@ mod lab;
 use serde_json::json;
 
 use super::cells::Cell;
-use super::cluster::{Bench, Group};
+use super::cluster::{Bench, Group, Processors};
 use super::crossovers::{available_bytes, unfit};
 use super::report::{Findings, Table};
 use super::{Part, Place, announce};
@@ -29,11 +29,11 @@ pub type Skipped = (String, String);
 pub fn run(place: &Place) -> Result<Findings, Error> {
     let (quick, seed) = (place.options.quick, place.options.seed);
     eprintln!("seed {seed}");
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let processors = Processors::here(place.options.core_rate);
     let runs = place.options.rounds.unwrap_or(1).max(1);
     let mut skipped: Vec<Skipped> = Vec::new();
     let mut fits = |group: Group| {
-        let why = unfit(&group, available_bytes(), group.estimate_s(cores, runs), place.options.case.is_some());
+        let why = unfit(&group, available_bytes(), group.estimate_s(processors, runs), place.options.case.is_some());
         skipped.extend(why.clone().map(|why| (group.name.clone(), why)));
         why.is_none().then_some(group)
     };
@@ -43,20 +43,20 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
     let draws: Vec<Draw> = Draw::all(seed, quick).into_iter().filter(|draw| place.wants(&draw.name)).collect();
     let methods = |groups: &[Group]| groups.iter().map(|group| group.methods.len() + 1).sum::<usize>();
     let count = runs * (methods(&groups) + methods(&servers) + draws.len() * (METHODS.len() + 2));
-    let of_groups: f64 = groups.iter().chain(&servers).map(|group| group.estimate_s(cores, runs)).sum();
-    let of_draws: f64 = draws.iter().map(|draw| draw.estimate_s(cores, runs)).sum();
+    let of_groups: f64 = groups.iter().chain(&servers).map(|group| group.estimate_s(processors, runs)).sum();
+    let of_draws: f64 = draws.iter().map(|draw| draw.estimate_s(processors, runs)).sum();
     announce(Part::Prediction, count, of_groups + of_draws);
     let database = place.database(Part::Prediction)?;
     let bench = Bench { program: &place.program, database: &database, scratch: &place.scratch };
     let mut outcomes = Vec::new();
     for (kind, groups) in [(Where::Emulated, &groups), (Where::Servers, &servers)] {
         for group in groups {
-            let measured = group.measure(&place.program, &database, &place.scratch, runs);
+            let measured = group.measure(bench, processors, runs);
             take(kind, &group.name, measured, &mut outcomes, &mut skipped);
         }
     }
     for draw in &draws {
-        let measured = draw.measure(bench, cores, runs);
+        let measured = draw.measure(bench, processors, runs);
         take(Where::Drawn, &draw.name, measured, &mut outcomes, &mut skipped);
     }
     lab::measure(place, runs, &mut outcomes, &mut skipped)?;

@@ -7,7 +7,7 @@ use paceline_plan::{Profile, ProfileTensor, Step};
 use serde::Serialize;
 
 use super::super::cells::Cell;
-use super::super::cluster::{Bench, dilation};
+use super::super::cluster::{Bench, Processors, dilation};
 use super::super::report::{Table, ms};
 use super::{AUTO, METHODS};
 use crate::compare::Error;
@@ -95,14 +95,14 @@ impl Draw {
         self.compute_s + (workers - 1.0) / workers * self.bytes() * self.beta_s_per_byte
     }
 
-    fn dilate(&self, cores: usize) -> f64 {
-        dilation(self.iteration_s(), self.workers(), self.bytes(), cores)
+    fn dilate(&self, processors: Processors) -> f64 {
+        dilation(self.iteration_s(), self.workers(), self.bytes(), processors)
     }
 
     /// Seconds that it takes, about.
-    pub fn estimate_s(&self, cores: usize, runs: usize) -> f64 {
+    pub fn estimate_s(&self, processors: Processors, runs: usize) -> f64 {
         let iterations = (WARM_UP + ITERATIONS + RECORDED) as f64;
-        let run_s = START_S * self.workers() as f64 + iterations * self.dilate(cores) * self.iteration_s();
+        let run_s = START_S * self.workers() as f64 + iterations * self.dilate(processors) * self.iteration_s();
         (METHODS.len() + 2) as f64 * runs as f64 * run_s
     }
 
@@ -136,14 +136,14 @@ impl Draw {
     ///
     /// # Errors
     /// The profile cannot be written; the program cannot be run, or refuses what it is asked.
-    pub fn measure(&self, bench: Bench<'_>, cores: usize, runs: usize) -> Result<Vec<Cell>, Error> {
+    pub fn measure(&self, bench: Bench<'_>, processors: Processors, runs: usize) -> Result<Vec<Cell>, Error> {
         let path = bench.scratch.join(format!("{}.profile.json", self.name));
         let json = serde_json::to_string(&self.profile()).map_err(|error| error.to_string())?;
         fs::write(&path, json).map_err(|error| format!("{}: {error}", path.display()))?;
-        bench.call(&self.name, &self.arguments(&path, cores, runs))
+        bench.call(&self.name, &self.arguments(&path, processors, runs))
     }
 
-    fn arguments(&self, profile: &Path, cores: usize, runs: usize) -> Vec<String> {
+    fn arguments(&self, profile: &Path, processors: Processors, runs: usize) -> Vec<String> {
         let methods: Vec<&str> = METHODS.into_iter().chain([AUTO]).collect();
         let words = [
             ("--compute", format!("replay:{}", profile.display())),
@@ -151,7 +151,7 @@ impl Draw {
             ("--workers", self.workers().to_string()),
             ("--hosts", format!("{}x{}", self.hosts, self.workers_per_host)),
             ("--emulate", self.network()),
-            ("--dilate", self.dilate(cores).to_string()),
+            ("--dilate", self.dilate(processors).to_string()),
             ("--warmup", WARM_UP.to_string()),
             ("--iterations", ITERATIONS.to_string()),
             ("--runs", runs.to_string()),
