@@ -164,19 +164,23 @@ impl Communication {
 }
 
 impl Measured {
-    /// From the JSON that rank 0 has said; refused if it could not keep up.
+    /// From the JSON that rank 0 has said.
     pub fn read(result: &str) -> Result<Measured, Error> {
         let measured: Measured =
             serde_json::from_str(result).map_err(|error| format!("a result that cannot be read: {error}"))?;
-        match measured.lateness {
+        if measured.iteration_s.is_empty() { Err("a result without iterations".into()) } else { Ok(measured) }
+    }
+
+    /// Refused if the replay could not keep up.
+    pub fn punctual(self) -> Result<Measured, Error> {
+        match self.lateness {
             Some(Lateness { share, overrun: true }) => Err(format!(
                 "the replay of {} could not keep up: it was late by {:.1} % of its computation",
-                measured.strategy,
+                self.strategy,
                 share * 100.0
             )
             .into()),
-            _ if measured.iteration_s.is_empty() => Err("a result without iterations".into()),
-            _ => Ok(measured),
+            _ => Ok(self),
         }
     }
 
@@ -278,8 +282,9 @@ mod tests {
                 "communication":null}},"lateness":{{"share":0.2,"overrun":{overrun}}},"timeline":null}}"#
             )
         };
-        assert_eq!(Measured::read(&result(false, "[3,1,2]")).expect("it counts").median_s(), 2.0);
-        let late = Measured::read(&result(true, "[1]")).expect_err("it was late").to_string();
+        let punctual = |text: &str| Measured::read(text).and_then(Measured::punctual);
+        assert_eq!(punctual(&result(false, "[3,1,2]")).expect("it counts").median_s(), 2.0);
+        let late = punctual(&result(true, "[1]")).expect_err("it was late").to_string();
         assert!(late.contains("20.0 %"), "{late}");
         assert!(Measured::read(&result(false, "[]")).is_err());
         assert!(Measured::read("nothing").is_err());

@@ -68,7 +68,7 @@ impl Worlds {
     /// One run of a method of ours.
     ///
     /// # Errors
-    /// A rank failed, or could not keep up with its profile.
+    /// A rank failed.
     pub fn ours(&self, method: &str, workload: &Workload, effort: Effort) -> Result<Measured, Error> {
         let workers = self.workers();
         let Effort { warm_up, iterations } = effort;

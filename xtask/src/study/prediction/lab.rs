@@ -126,7 +126,7 @@ impl Case<'_> {
                     continue;
                 }
                 eprintln!("{}: round {round} of {rounds}: {method}", self.name);
-                match self.worlds.ours(method, self.workload, self.effort) {
+                match self.worlds.ours(method, self.workload, self.effort).and_then(Measured::punctual) {
                     Ok(measured) => kept.keep(self.run(method, round, &measured)?)?,
                     Err(error) => failures.push((method, format!("round {round}: {error}"))),
                 }
