@@ -58,8 +58,8 @@ pub struct Options {
     #[arg(long, value_enum)]
     pub part: Part,
 
-    /// How often everything is measured, in turns [default: 3; the study's own cells in crossovers 1; sizes in
-    /// tuning 5]
+    /// How often everything is measured, in turns [default: 3; prediction and the study's own cells in crossovers 1; sizes
+    /// in tuning 5]
     #[arg(long, value_name = "N")]
     pub rounds: Option<usize>,
 
@@ -81,7 +81,7 @@ pub struct Options {
 
     /// What a core sends, receives and adds, in bytes per second: emulated clusters of crossovers and prediction are slowed
     /// until that suffices
-    #[arg(long, value_name = "BYTES", default_value_t = CORE_BYTES_PER_S)]
+    #[arg(long, value_name = "BYTES", default_value_t = CORE_BYTES_PER_S, value_parser = rate)]
     pub core_rate: f64,
 
     /// Keep finished runs of crossovers, prediction and tuning here, and do not repeat those that are [default: a file
@@ -92,6 +92,12 @@ pub struct Options {
     /// Where the reports go [default: benches/runs/<date>-<machine>]
     #[arg(long, value_name = "FOLDER")]
     pub out: Option<PathBuf>,
+}
+
+/// Bytes per second.
+fn rate(text: &str) -> Result<f64, String> {
+    let value: Option<f64> = text.parse().ok().filter(|value: &f64| value.is_finite() && *value >= 1e6);
+    value.ok_or_else(|| "bytes per second are a number from 1e6 on, such as 1.2e9".to_owned())
 }
 
 /// What can be found out.

@@ -129,7 +129,13 @@ impl Communicator {
             .ok_or_else(|| no_memory(usize::MAX, &format!("{elements} elements are more than the address space")))?;
         let memory = match &self.world.arena {
             Some(arena) if bytes > 0 => {
-                let allocation = arena.allocate(bytes, 64).map_err(|error| no_memory(bytes, &error))?;
+                // What operations keep for each other is less than what a caller asks for.
+                let spare = || self.world.context.with(|core| core.memories.return_spare_scratch());
+                let allocation = match arena.allocate(bytes, 64) {
+                    Err(_) if spare() => arena.allocate(bytes, 64),
+                    allocation => allocation,
+                };
+                let allocation = allocation.map_err(|error| no_memory(bytes, &error))?;
                 // SAFETY: the allocation is new and `bytes` long.
                 unsafe { allocation.start().as_ptr().write_bytes(0, bytes) };
                 Memory::Shared(allocation)

@@ -131,7 +131,13 @@ impl Core {
         memory.scratch = self.memories.scratch(bytes).map_err(no_scratch)?;
         request.shared_memory &= memory.scratch.as_ref().is_none_or(Memory::shared);
         // The engine may have work for it at once, but nobody executes that before `progress`.
-        let id = self.engine.post(request, now)?;
+        let id = match self.engine.post(request, now) {
+            Ok(id) => id,
+            Err(failure) => {
+                self.memories.unused_scratch(memory.scratch.take());
+                return Err(failure);
+            }
+        };
         self.background += usize::from(memory.background);
         self.memories.insert(id.index, memory);
         let ticket = self.outcomes.begin(id);
@@ -329,6 +335,9 @@ impl Core {
             self.background -= usize::from(background);
             self.outcomes.end(completion.op, completion.outcome.err());
             self.ended += 1;
+        }
+        if self.engine.failure().is_some() {
+            self.memories.return_spare_scratch();
         }
     }
 

@@ -94,6 +94,7 @@ impl Memories {
         if let Some(scratch) = &memory.scratch {
             self.spare_scratch.lent(scratch);
         }
+        debug_assert!(self.operations[index].scratch.is_none(), "the operation before it has been removed");
         self.operations[index] = memory;
     }
 
@@ -125,7 +126,9 @@ impl Memories {
     pub fn remove(&mut self, index: u32) -> (bool, Option<Box<Described>>) {
         let memory = std::mem::replace(&mut self.operations[index as usize], OperationMemory::none());
         if let Some(scratch) = memory.scratch {
-            self.spare_scratch.give_back(scratch);
+            // Private where there was no room to share: the next one may find some.
+            let worth_keeping = scratch.shared() || self.arena.is_none();
+            self.spare_scratch.give_back(scratch, worth_keeping);
         }
         (memory.background, memory.described)
     }
@@ -138,8 +141,22 @@ impl Memories {
         if let Some(spare) = self.spare_scratch.take(bytes) {
             return Ok(Some(spare));
         }
-        let shared = self.arena.as_ref().and_then(|arena| arena.allocate(bytes, 64).ok());
-        shared.map_or_else(|| Memory::private(bytes), |allocation| Ok(Memory::Shared(allocation))).map(Some)
+        let shared = |arena: &Option<Arc<Arena>>| arena.as_ref().and_then(|arena| arena.allocate(bytes, 64).ok());
+        let mut allocation = shared(&self.arena);
+        if allocation.is_none() && self.arena.is_some() && self.return_spare_scratch() {
+            allocation = shared(&self.arena);
+        }
+        allocation.map_or_else(|| Memory::private(bytes), |allocation| Ok(Memory::Shared(allocation))).map(Some)
+    }
+
+    /// Gives scratch that no operation has back to the system. Was there any?
+    pub fn return_spare_scratch(&mut self) -> bool {
+        self.spare_scratch.empty()
+    }
+
+    /// Scratch that was taken for an operation that did not start.
+    pub fn unused_scratch(&mut self, scratch: Option<Memory>) {
+        scratch.into_iter().for_each(|scratch| self.spare_scratch.keep(scratch));
     }
 
     /// The address of a region.

@@ -110,19 +110,23 @@ fn comparison(study: &StudyCell, ours: &[Cell], left_out: &dyn Fn(&StudyCell) ->
     if cell.local_batch != study.local_batch {
         return skip(format!("a local batch of {}, the study's is {}", cell.local_batch, study.local_batch));
     }
-    let study_s = (study.workers * study.local_batch) as f64 / study.samples_per_s;
     let gap = samples_per_s / study.samples_per_s - 1.0;
     Comparison {
         study: study.clone(),
         ours: Some(samples_per_s),
         gap: Some(gap),
-        difference_s: Some(iteration_s - study_s),
+        difference_s: Some(iteration_s - study.iteration_s()),
         skipped: None,
         explained: if gap.abs() > GAP_MAX { explanation(study, cell) } else { None },
     }
 }
 
 impl StudyCell {
+    /// Seconds of an iteration.
+    pub fn iteration_s(&self) -> f64 {
+        (self.workers * self.local_batch) as f64 / self.samples_per_s
+    }
+
     /// With one host of workers, BytePS used NCCL only: a server had nothing to do.
     pub fn has_no_servers(&self) -> bool {
         self.note.contains("no_PS_traffic")

@@ -31,6 +31,8 @@ pub struct Cell {
     pub local_batch: usize,
     /// Computation and links were slowed by this factor.
     pub dilate: f64,
+    /// Of the processors, the share that was busy while workers waited for communication.
+    pub processors_waiting: Option<f64>,
     /// How far two measurements of the same thing lay apart there, as a share.
     pub noise: Option<f64>,
     /// When its runs were made, and beside what.
@@ -108,6 +110,8 @@ struct RowResult {
     samples_per_s: Estimate,
     iteration_s: f64,
     exposed_communication_s: f64,
+    #[serde(default)]
+    processors_waiting: Option<f64>,
 }
 
 /// Reads a file of `paceline bench --json`.
@@ -139,6 +143,7 @@ fn cell(setting: &Setting, group: &Group, row: &Row) -> Cell {
         exposed_communication_s: result.map(|result| result.exposed_communication_s),
         local_batch: setting.local_batch,
         dilate: setting.dilate,
+        processors_waiting: result.and_then(|result| result.processors_waiting),
         noise: group.noise,
         measured: row.occasions.iter().map(Occasion::in_words).collect::<Vec<_>>().join("; "),
         throughput: result.map(|result| result.samples_per_s),
@@ -181,6 +186,7 @@ pub mod samples {
             exposed_communication_s: Some(0.1),
             local_batch: 64,
             dilate: 2.0,
+            processors_waiting: Some(0.5),
             noise: Some(0.01),
             measured: "2026-11-21 12:00, load 0.10".into(),
             throughput: Estimate::of(&[samples_per_s; 3]),

@@ -36,7 +36,7 @@ pub const WORKERS_PER_HOST: usize = 4;
 const PROCESS_BYTES: f64 = 50e6;
 
 /// Seconds of computation in an iteration of a model at the study's batch, and bytes of its gradients.
-pub fn model(name: &str) -> Option<(f64, f64)> {
+fn model(name: &str) -> Option<(f64, f64)> {
     MODELS.iter().find(|model| model.0 == name).map(|model| (model.1, model.2))
 }
 

@@ -206,11 +206,13 @@ fn cells_table(cells: &[Cell]) -> Table {
         "iteration, ms",
         "exposed, ms",
         "dilation",
+        "processors",
         "measured",
         "",
     ];
     let text = "When the runs of a cell ended (UTC), and the load averages over the minute before they began: finished runs of the \
-                same program are not repeated, and may be older than this page.";
+                same program are not repeated, and may be older than this page. Processors: how busy all of them were while a \
+                worker waited for communication; near 100 % they, and not the emulated links, may be what is measured.";
     let mut table = Table::new("Cells", text, &columns);
     let optional = |value: Option<f64>, text: fn(f64) -> String| value.map_or_else(|| "–".to_owned(), text);
     table.rows.extend(cells.iter().map(|cell| {
@@ -223,6 +225,7 @@ fn cells_table(cells: &[Cell]) -> Table {
             optional(cell.iteration_s, ms),
             optional(cell.exposed_communication_s, ms),
             cell.dilate.to_string(),
+            percent(cell.processors_waiting),
             cell.measured.clone(),
             cell.failures.join("; "),
         ]
@@ -234,7 +237,8 @@ fn gaps_table(compared: &[Comparison]) -> Table {
     let mut table = Table::new(
         "The study's cells",
         "Ours over the study's, less 1; and by how much our iteration is longer. An explanation of a gap above 10 % says \
-         how long an iteration takes by it, and counts if ours is within 10 % of that.",
+         how long an iteration takes by it, there and here, and counts if both are within 10 % of that, and so is what \
+         remains of the gap.",
         &["model", "network", "workers", "method", "study, samples/s", "ours", "gap", "iteration, ms", ""],
     );
     table.rows.extend(compared.iter().map(|one| {

@@ -118,8 +118,8 @@ pub fn run(place: &Place, circumstances: &mut Circumstances) -> Result<Findings,
                step on one clock; communication is real. In each round DDP, our methods one after the other, DDP. A ratio is \
                DDP's time (the geometric mean of before and after) over ours, the median over the rounds: above 1 we are \
                faster. It is demanded of the same schedule and of our best method, not of each: a method may be wrong for a \
-               case, and each table names those that are slower than DDP. Late: by so much our sleeps ended late at most, which is \
-               in our times, as it is in DDP's. The bound is the formula of each method's own \
+               case, and each table names those that are slower than DDP. Late: by so much our sleeps ended late at most; that is \
+               in our times, but for what the next forward pass could make up. The bound is the formula of each method's own \
                schedule with the profile's ready times and the costs of operations that the same run measured."
             .into(),
         targets,
@@ -132,9 +132,8 @@ fn judge(case: &Case, found: &Rounds) -> Vec<Target> {
     let ratio = |method: &str| found.summary(method).and_then(|summary| summary.ddp_ratio);
     let best = METHODS.iter().filter_map(|method| ratio(method)).max_by(f64::total_cmp);
     let least = if case.bound.is_some() { BOUND_RATIO_MIN } else { 1.0 };
-    // What differs less than the same thing does from itself is a tie.
-    let own = found.summary(SAME).map_or(1.0, |summary| summary.spread);
-    let tie = (1e3 / found.ddp_noise().map_or(own, |noise| noise.max(own))).floor() / 1e3;
+    // What differs less than DDP does from itself is a tie.
+    let tie = (1e3 / found.ddp_noise().unwrap_or(1.0)).floor() / 1e3;
     let mut targets = vec![
         Target::at_least(format!("{}: the same schedule", case.name), "DDP over ours, less noise,", tie, ratio(SAME)),
         Target::at_least(format!("{}: our best method", case.name), "DDP over ours", least, best),

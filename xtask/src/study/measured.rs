@@ -72,7 +72,7 @@ pub struct Communication {
 pub struct Lateness {
     /// Of an iteration's computation.
     pub share: f64,
-    /// More than was allowed: the run does not count.
+    /// More than was allowed: [`Measured::punctual`] refuses the run.
     pub overrun: bool,
 }
 

@@ -146,7 +146,7 @@ pub fn measure(
         for method in methods {
             eprintln!("{}: round {round} of {rounds}: {method}", found.model);
             let measured = worlds.ours(method, workload, effort);
-            // Beside a rival whose sleeps may end late as well, lateness counts: it only makes ours slower.
+            // A rival's sleeps may end late as well: there ours are counted, and it is said by how much they were late.
             let counted = if has_rival { measured } else { measured.and_then(Measured::punctual) };
             match counted {
                 Ok(measured) => found.ours.push(OurRun::of(round, method, &measured, workload, worlds.workers())),

@@ -26,7 +26,7 @@ const LEARNED_MAX: f64 = 1.03;
 /// believed.
 const ABOVE_SHARE_MAX: f64 = 0.005;
 
-/// Clusters, calls and iterations. Most of the mix is in the conservative regime, which may spend a quarter of what others may:
+/// Clusters, calls and iterations. Most of the mix is in the conservative regime, which may spend half of what others may:
 /// its mean over the best is not judged.
 const PROMISED: [(&str, &str, u64); 4] = [
     ("study-100gbe:4x1", "data-parallel", 400),
