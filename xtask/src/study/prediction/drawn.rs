@@ -14,7 +14,7 @@ use crate::compare::Error;
 
 /// So many are drawn.
 const DRAWS: u64 = 6;
-const WARM_UP: usize = 1;
+const WARM_UP: usize = 2;
 const ITERATIONS: usize = 4;
 /// About what a world takes besides its iterations, for each worker, and what recording one takes besides.
 const START_S: f64 = 0.4;

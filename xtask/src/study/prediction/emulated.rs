@@ -50,7 +50,7 @@ fn group(model: &'static str, network: &'static str, workers: usize, methods: Ve
         workers_per_host: WORKERS_PER_HOST,
         workers: vec![workers],
         methods,
-        warm_up: 1,
+        warm_up: 2,
         iterations: 5,
         runs: 1,
     }
