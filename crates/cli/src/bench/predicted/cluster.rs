@@ -64,9 +64,9 @@ impl Layout {
 /// The emulated cluster, in the time of the undilated machine.
 ///
 /// The network's model says what its links cost. This machine adds two things: messages that end by a timer keep a processor
-/// busy, and ranks add up what they receive. Of both it is not known how much hides behind the network; the intervals
-/// go from nothing (an overhead of the network's own; each rank with a processor for itself) to all of it, which is what the
-/// prediction counts, as the runtime does when it chooses algorithms (docs/emulation.md).
+/// busy, and ranks add up what they receive. Dilation is there so that both hide behind the network, so a prediction counts
+/// what each would take with a processor for itself, and its interval goes to all of it, as if nothing hid. (The runtime counts
+/// all of it when it chooses algorithms: what does not hide is lost, docs/emulation.md.)
 pub fn emulated(cell: &Cell, network: NetworkModel, machine: Machine) -> Cluster {
     let Layout { hosts, workers_per_host } = Layout::emulated(cell);
     let mut cluster = Cluster::of_network(network, hosts, workers_per_host);
@@ -77,10 +77,10 @@ pub fn emulated(cell: &Cell, network: NetworkModel, machine: Machine) -> Cluster
     for link in [&mut cluster.within, &mut cluster.across] {
         let own = link.overhead_s.value;
         let counted = (OVERHEAD_EMULATED_S * shared / dilate).max(own).min(link.alpha_s.value.max(own));
-        link.overhead_s = Constant::between(counted, own, counted);
+        link.overhead_s = Constant::between(own, own, counted);
     }
     let alone = machine.combine_s_per_byte / dilate;
-    let combine = Constant::between(alone * shared, alone, alone * shared);
+    let combine = Constant::between(alone, alone, alone * shared);
     cluster.combine_s_per_byte = combine;
     cluster.server.combine_s_per_byte = combine;
     cluster
@@ -207,9 +207,10 @@ mod tests {
         let overhead = cluster.across.overhead_s;
         assert!((overhead.high - 50e-6).abs() < 1e-12 && overhead.low == 0.0, "{overhead:?}");
         // Part of alpha.
-        assert_eq!(cluster.within.overhead_s.value, cluster.within.alpha_s.value);
-        assert!((cluster.combine_s_per_byte.value - 0.1e-9).abs() < 1e-18);
-        assert!((cluster.combine_s_per_byte.low - 0.025e-9).abs() < 1e-18);
+        assert_eq!(cluster.within.overhead_s.high, cluster.within.alpha_s.value);
+        assert_eq!(cluster.within.overhead_s.value, 0.0);
+        assert!((cluster.combine_s_per_byte.high - 0.1e-9).abs() < 1e-18);
+        assert!((cluster.combine_s_per_byte.value - 0.025e-9).abs() < 1e-18);
         assert_eq!(cluster.check(), Ok(()));
     }
 
