@@ -31,7 +31,7 @@ const SHARDS_MAX: usize = 4;
 pub fn draw(timeline: &Timeline, end_s: f64, width: f64) -> Svg {
     let narrow = width < (WIDE + NARROW) / 2.0;
     let mut svg = Svg::new(width);
-    let left = if narrow { 92.0 } else { 122.0 };
+    let left = if narrow { 106.0 } else { 122.0 };
     let axis = Axis { left, length: width - left - RIGHT, end_s: end_s.max(1e-12) };
     let mut top = 0.0;
     for row in rows(timeline) {
