@@ -1,6 +1,7 @@
 //! What the tests of links share: frames, a sink that remembers, pairs of links, random numbers from a seed.
 #![allow(dead_code, reason = "each test program uses some of it")]
 
+pub mod random;
 pub mod shm;
 
 use std::collections::{BTreeSet, HashMap};
@@ -18,36 +19,8 @@ use paceline_fabric::{
     Descriptor, Link, LinkError, Piece, Sink, Target, TcpAcceptor, TcpConnectOptions, TcpLink, TcpOptions, connect_tcp,
 };
 use paceline_plan::{Emulation, Hosts, OperationKey};
+pub use random::Random;
 use rustix::event::{PollFd, PollFlags, poll};
-
-/// SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
-pub struct Random(pub u64);
-
-impl Random {
-    /// From the environment, to repeat a failed run, or from the clock. Printed, so that a failing test names it.
-    pub fn new() -> Random {
-        let clock = || std::time::UNIX_EPOCH.elapsed().map_or(1, |elapsed| elapsed.as_nanos() as u64);
-        let seed = std::env::var("PACELINE_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(clock);
-        println!("PACELINE_TEST_SEED={seed}");
-        Random(seed)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-
-    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| self.next() as u8).collect()
-    }
-}
 
 /// A data frame with this name and payload.
 pub fn data(id: u32, bytes: usize) -> Header {
@@ -189,6 +162,13 @@ pub fn encrypted_pair(streams: u32) -> (TcpLink, TcpLink) {
         let one = scope.spawn(|| connect(1, one));
         (connect(0, zero), one.join().expect("no panic"))
     })
+}
+
+/// Resident memory in KiB.
+pub fn resident_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("it is there");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has a line");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
 /// Sleeps until a descriptor of the link wakes, at most so long. True if one did.
