@@ -12,6 +12,8 @@ pub mod rendezvous;
 pub mod security;
 pub mod shm;
 mod tcp;
+#[cfg(test)]
+mod tests;
 mod text;
 
 pub use control::VERSION as CONTROL_VERSION;

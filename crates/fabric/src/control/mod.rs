@@ -4,6 +4,8 @@
 mod channel;
 mod message;
 mod reception;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -6,6 +6,8 @@ mod inbox;
 mod outbox;
 mod pace;
 mod queue;
+#[cfg(test)]
+mod tests;
 mod wire;
 
 use std::net::{Shutdown, TcpStream};

@@ -129,7 +129,7 @@ impl Wire {
 const FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
 impl Sealed {
-    fn new(socket: TcpStream, cipher: Box<TransportState>, rekey_records: u64) -> Sealed {
+    pub(super) fn new(socket: TcpStream, cipher: Box<TransportState>, rekey_records: u64) -> Sealed {
         Sealed {
             socket,
             cipher,
@@ -313,7 +313,7 @@ fn invalid(what: &'static str) -> io::Error {
 }
 
 /// Appends a record to `outgoing`.
-fn seal(cipher: &mut TransportState, plain: &[u8], outgoing: &mut Vec<u8>) -> Result<(), Errno> {
+pub(super) fn seal(cipher: &mut TransportState, plain: &[u8], outgoing: &mut Vec<u8>) -> Result<(), Errno> {
     let (start, bytes) = (outgoing.len(), plain.len() + TAG_BYTES);
     outgoing.resize(start + LENGTH_BYTES + bytes, 0);
     outgoing[start..start + LENGTH_BYTES].copy_from_slice(&(bytes as u16).to_be_bytes());
