@@ -11,7 +11,7 @@ use crate::{LinkError, Piece};
 pub(super) const FRAME_ROOM: usize = HEADER_BYTES.next_multiple_of(UNIT);
 
 /// The consumer hears of a long frame in steps of this many bytes, and copies one out while the next is being copied in.
-/// Measured (`examples/shm_perf.rs`): frames of 16 to 32 KiB cross 10 to 15 % sooner than with 32 KiB; longer ones do not
+/// Measured (`benches/shm_perf.rs`): frames of 16 to 32 KiB cross 10 to 15 % sooner than with 32 KiB; longer ones do not
 /// care.
 pub(super) const STEP_BYTES: usize = 8 << 10;
 
