@@ -154,6 +154,54 @@ fn every_error_is_explained() {
     assert!(missing.is_empty(), "docs/errors.md does not have: {missing:#?}");
 }
 
+/// Every sentence that docs/errors.md quotes is still said: three words in a row of it stand in a source, or two if it is
+/// short. (One of less than five is hardly more than values.)
+#[test]
+fn what_the_page_about_errors_quotes_is_said() {
+    let code: String = sources().into_iter().map(|source| source.code + "\n").collect();
+    let said: [BTreeSet<String>; 2] = [2, 3].map(|length| runs(&fixed_words(&code), length).collect());
+    let page = page("docs/errors.md");
+    let quoted: Vec<&str> = page.lines().filter_map(message).flat_map(|message| message.split("; ")).collect();
+    assert!(quoted.len() > 300, "only {} sentences were found", quoted.len());
+    let is_said = |sentence: &str| {
+        let words = fixed_words(sentence);
+        match words.len() {
+            ..5 => true,
+            5..7 => runs(&words, 2).any(|run| said[0].contains(&run)),
+            7.. => runs(&words, 3).any(|run| said[1].contains(&run)),
+        }
+    };
+    let stale: Vec<_> = quoted.iter().filter(|sentence| !is_said(sentence)).collect();
+    assert!(stale.is_empty(), "docs/errors.md quotes what nothing says: {stale:#?}");
+}
+
+/// What a row of a table quotes: its first cell, or the second if the first names a variant of an error.
+fn message(line: &str) -> Option<&str> {
+    let mut cells = line.strip_prefix("| ")?.split(" | ");
+    let first = cells.next()?;
+    let variant = first.strip_prefix('`').and_then(|rest| rest.strip_suffix('`'));
+    let is_variant = variant.is_some_and(|name| name.chars().all(|c| c.is_ascii_alphabetic()));
+    let message = if is_variant { cells.next()? } else { first };
+    (message != "message" && !message.starts_with('-')).then_some(message)
+}
+
+/// The words of a text that stand for themselves, bare: no `{placeholder}`, and in its place no number, no `HOST`.
+fn fixed_words(text: &str) -> Vec<String> {
+    // A literal may go on in the next line.
+    let text = text.replace("\\\n", " ");
+    let bare = |word: &str| {
+        let without_placeholders: String = word.split('{').filter_map(|piece| piece.rsplit('}').next()).collect();
+        without_placeholders.trim_matches(|c: char| !c.is_alphanumeric()).to_owned()
+    };
+    let fixed = |word: &String| !word.is_empty() && !word.contains(|c: char| c.is_numeric() || c.is_uppercase());
+    text.split_whitespace().map(bare).filter(fixed).collect()
+}
+
+/// Every so many of the words in a row.
+fn runs(words: &[String], length: usize) -> impl Iterator<Item = String> {
+    words.windows(length).map(|run| run.join(" "))
+}
+
 /// The texts of all `#[error("…")]`.
 fn error_texts(code: &str) -> Vec<String> {
     let mut texts = Vec::new();

@@ -196,6 +196,14 @@ mod tests {
     }
 
     #[test]
+    fn the_page_about_errors_shows_a_refusal_by_this_version() {
+        let page = include_str!("../../../../docs/errors.md");
+        let refusal = MessageError::Version { theirs: VERSION + 1 }.to_string();
+        let (what, _) = refusal.split_once(": ").expect("what to do stands behind it");
+        assert!(page.contains(&format!("| {what} |")), "docs/errors.md does not have: {what}");
+    }
+
+    #[test]
     fn frames_of_every_size_arrive_one_by_one() {
         let (left, right) = pair();
         let deadline = Instant::now() + Duration::from_secs(20);
