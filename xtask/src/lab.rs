@@ -71,6 +71,14 @@ pub enum LabError {
     /// This user or this machine cannot have one.
     #[error("no lab here: {0}")]
     NotPermitted(String),
+    /// A program that sets the network up is not there.
+    #[error("no lab here: `{program}` is missing: install {package}")]
+    Missing {
+        /// Its name.
+        program: &'static str,
+        /// Where it comes from.
+        package: &'static str,
+    },
     /// A program that sets the network up failed.
     #[error("setting up the lab: `{command}` failed: {reason}")]
     Setup {
@@ -105,7 +113,7 @@ impl Lab {
     /// Can this user have a lab on this machine?
     ///
     /// # Errors
-    /// [`LabError::NotPermitted`] with the reason and what to do.
+    /// [`LabError::NotPermitted`] or [`LabError::Missing`], with the reason and what to do.
     pub fn permitted() -> Result<(), LabError> {
         if !rustix::process::geteuid().is_root() {
             return Err(LabError::NotPermitted("network namespaces need root: run it with sudo".into()));
@@ -113,7 +121,7 @@ impl Lab {
         for (program, package) in [("ip", "iproute2"), ("tc", "iproute2"), ("unshare", "util-linux")] {
             let found = Command::new(program).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
             if found.is_err() {
-                return Err(LabError::NotPermitted(format!("`{program}` is missing: install {package}")));
+                return Err(LabError::Missing { program, package });
             }
         }
         Ok(())

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use support::{Outcome, children_of, is_alive, paceline, run, start, until};
-use xtask::lab::{Lab, LabError, LabOptions};
+use xtask::lab::LabOptions;
+use xtask::needs;
 
 const LONG: Duration = Duration::from_secs(120);
 
@@ -185,14 +186,7 @@ fn hosts_that_are_not_there_cannot_serve() {
 /// Two hosts of two ranks: all of them work, with a shard on each host; or those of one host serve.
 #[test]
 fn servers_live_on_real_hosts() {
-    let lab = match Lab::build(&LabOptions { hosts: 2, ..LabOptions::default() }) {
-        Ok(lab) => lab,
-        Err(LabError::NotPermitted(reason)) => {
-            eprintln!("skipped: {reason}");
-            return;
-        }
-        Err(error) => panic!("{error}"),
-    };
+    let Some(lab) = needs::lab(&LabOptions { hosts: 2, ..LabOptions::default() }) else { return };
     let study = |name: &str, more: &[&str]| {
         let folder = Folder::new(name);
         let words = bench(&folder, &[&["--methods", "wfbp-ps"], more].concat());

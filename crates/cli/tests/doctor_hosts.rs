@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use support::{Outcome, paceline, run};
-use xtask::lab::{Lab, LabError, LabOptions, Rate, Shaper};
+use xtask::lab::{LabOptions, Rate, Shaper};
+use xtask::needs;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -120,11 +121,7 @@ fn a_limit_that_is_too_low_on_one_host_is_named_with_the_host() {
 #[test]
 fn the_wrong_nic_is_called_out_with_what_both_carry() {
     let rate = |text: &str| text.parse::<Rate>().expect("a rate");
-    let lab = match Lab::build(&LabOptions { hosts: 2, shaper: Shaper::new(rate("50mbit")) }) {
-        Ok(lab) => lab,
-        Err(LabError::NotPermitted(reason)) => return eprintln!("skipped: {reason}"),
-        Err(error) => panic!("{error}"),
-    };
+    let Some(lab) = needs::lab(&LabOptions { hosts: 2, shaper: Shaper::new(rate("50mbit")) }) else { return };
     lab.add_second_nics(Shaper::new(rate("500mbit"))).expect("more cables");
     let scratch = Scratch::new("nics");
     let enter = |host: usize| {

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use support::{Outcome, paceline, run};
-use xtask::lab::{Lab, LabError, LabOptions};
+use xtask::lab::LabOptions;
+use xtask::needs;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -119,11 +120,7 @@ fn p50_us(said: &str) -> f64 {
 /// directions the lab was 4 to 12 % slower, probably for acknowledgements, which are not emulated.)
 #[test]
 fn an_emulated_link_is_as_fast_as_one_that_the_kernel_shapes() {
-    let lab = match Lab::build(&LabOptions { hosts: 2, ..LabOptions::default() }) {
-        Ok(lab) => lab,
-        Err(LabError::NotPermitted(reason)) => return eprintln!("skipped: {reason}"),
-        Err(error) => panic!("{error}"),
-    };
+    let Some(lab) = needs::lab(&LabOptions { hosts: 2, ..LabOptions::default() }) else { return };
     let beta = format!("alpha=50us,beta={:.5}ns", 8.0 * 1514.0 / 1448.0);
     let size = ["--min", "16MiB", "--max", "16MiB", "--iterations", "5", "--alloc", "--chunk-bytes"];
     for message in ["1MiB", "4MiB"] {

@@ -1,17 +1,18 @@
 //! `paceline launch --hostfile` over a real sshd on loopback, with keys and configuration of its own. Where no sshd is
-//! installed, the tests say so and pass. Loopback has many addresses: 127.0.0.1 and 127.0.0.2 are two hosts here.
+//! installed, the tests say so and pass ([`needs`]). Loopback has many addresses: 127.0.0.1 and 127.0.0.2 are two hosts here.
 
 mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use support::{Outcome, free_port, is_alive, paceline, run, start, until};
+use xtask::needs;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -24,11 +25,9 @@ struct Sshd {
 impl Sshd {
     /// None, with the reason on standard error, where there is none.
     fn start(name: &str) -> Option<Sshd> {
-        let program = ["/usr/sbin/sshd", "/usr/local/sbin/sshd"].iter().find(|path| Path::new(path).exists());
-        let Some(program) = program else {
-            eprintln!("skipped: no sshd here (Debian: openssh-server)");
-            return None;
-        };
+        needs::program(&["ssh"], "openssh-client")?;
+        // By its whole path: it starts itself again for each connection.
+        let program = needs::program(&["/usr/sbin/sshd", "/usr/local/sbin/sshd"], "openssh-server")?;
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("sshd-{}-{name}", std::process::id()));
         fs::create_dir_all(&folder).expect("a scratch folder");
         for key in ["host", "user"] {

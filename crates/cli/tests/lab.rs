@@ -1,4 +1,5 @@
-//! Ranks on several hosts: network namespaces of this machine. Where there can be none, the tests say why and pass.
+//! Ranks on several hosts: network namespaces of this machine. Where there can be none, the tests say why and pass
+//! ([`needs`]).
 
 mod support;
 
@@ -9,17 +10,10 @@ use std::time::{Duration, Instant};
 
 use support::{Running, start, until};
 use xtask::lab::{Fault, Harm, Job, Lab, LabError, LabOptions, host_name};
+use xtask::needs;
 
-/// A lab, or the reason why it is not tested here.
 fn lab(hosts: usize) -> Option<Lab> {
-    match Lab::build(&LabOptions { hosts, ..LabOptions::default() }) {
-        Ok(lab) => Some(lab),
-        Err(LabError::NotPermitted(reason)) => {
-            eprintln!("skipped: {reason}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    needs::lab(&LabOptions { hosts, ..LabOptions::default() })
 }
 
 fn words(words: &[&str]) -> Vec<OsString> {

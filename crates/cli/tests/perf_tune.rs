@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use support::{paceline, run};
-use xtask::lab::{Lab, LabError, LabOptions, Rate, Shaper};
+use xtask::lab::{LabOptions, Rate, Shaper};
+use xtask::needs;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -101,11 +102,7 @@ fn what_says_how_calls_are_made_leaves_nothing_to_tune() {
 /// The network changes while the world lives, when it asks for that.
 #[test]
 fn a_network_that_changes_is_told_apart() {
-    let lab = match Lab::build(&LabOptions { hosts: 2, ..LabOptions::default() }) {
-        Ok(lab) => lab,
-        Err(LabError::NotPermitted(reason)) => return eprintln!("skipped: {reason}"),
-        Err(error) => panic!("{error}"),
-    };
+    let Some(lab) = needs::lab(&LabOptions { hosts: 2, ..LabOptions::default() }) else { return };
     let path = scratch_file("drift");
     let mut words: Vec<OsString> =
         [env!("CARGO_BIN_EXE_paceline"), "perf", "all-reduce", "--max", "256KiB"].map(OsString::from).into();
