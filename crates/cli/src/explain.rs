@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use paceline_strategy::{Aspect, Registry, Strategy};
+use paceline_strategy::{Aspect, Method, Registry, Strategy};
 use serde::Serialize;
 
 use crate::failure::{Failure, unless_closed};
@@ -77,10 +77,15 @@ pub fn parse(registry: &Registry, text: &str) -> Result<Strategy, Failure> {
 
 fn list(registry: &Registry, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "A strategy is a preset, aspects, or both: PRESET,ASPECT=METHOD,…\n\npresets")?;
-    let width = registry.presets().iter().map(|preset| preset.name.len()).max().unwrap_or(0);
+    let forms: Vec<String> = registry.short_forms().map(Method::form).collect();
+    let names = registry.presets().iter().map(|preset| preset.name).chain(forms.iter().map(String::as_str));
+    let width = names.map(str::len).max().unwrap_or(0);
     for preset in registry.presets() {
         let note = if registry.parse(preset.name).is_ok() { "" } else { " (not built yet)" };
         writeln!(out, "  {:<width$}  {}{note}", preset.name, preset.strategy.unwrap_or_default())?;
+    }
+    for form in &forms {
+        writeln!(out, "  {form:<width$}  schedule={form}, the other aspects by default")?;
     }
     for aspect in Aspect::ALL {
         writeln!(out, "\n{aspect}=")?;

@@ -30,6 +30,8 @@ fn explain_says_the_methods_of_the_study() {
     ] {
         assert!(outcome.stdout.contains(words), "no `{words}`: {outcome:#?}");
     }
+    let outcome = run(paceline(&["explain", "fusion:25MiB"]), LIMIT).expect_code(0);
+    assert!(outcome.stdout.starts_with("sync=bsp,compress=none,schedule=fusion:25MiB,arch=a2a:"), "{outcome:#?}");
     let outcome = run(paceline(&["explain", "mg-wfbp,arch=ps:2"]), LIMIT).expect_code(2);
     outcome.expect_stderr(&["cut buckets into partitions again", "  mg-wfbp,arch=ps:2\n  ^^^^^^^\n"]);
 }
@@ -38,12 +40,14 @@ fn explain_says_the_methods_of_the_study() {
 fn explain_marks_the_mistake() {
     let outcome = run(paceline(&["explain", "schedule=wbfp"]), LIMIT).expect_code(2);
     outcome.expect_stderr(&["did you mean `wfbp`?", "  schedule=wbfp\n           ^^^^\n"]);
+    let outcome = run(paceline(&["explain", "fusion:25MB"]), LIMIT).expect_code(2);
+    outcome.expect_stderr(&["BYTES in fusion:BYTES[:FIRST] is a number of bytes", "  fusion:25MB\n         ^^^^\n"]);
 }
 
 #[test]
 fn explain_lists_what_there_is() {
     let outcome = run(paceline(&["explain"]), LIMIT).expect_code(0);
-    for word in ["wfbp-a2a", "study-mg-wfbp", "ddp", "fusion:BYTES", "ps[:SHARDS]", "protocol="] {
+    for word in ["wfbp-a2a", "study-mg-wfbp", "ddp", "schedule=fusion:BYTES[:FIRST]", "ps[:SHARDS]", "protocol="] {
         assert!(outcome.stdout.contains(word), "no `{word}`: {outcome:#?}");
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use paceline_schedule::{ELEMENT_BYTES, Schedulers, Workload};
-use paceline_strategy::{Aspect, Registry};
+use paceline_strategy::{Aspect, Method, Registry};
 
 const PAGE: &str = include_str!("../../../docs/scheduling.md");
 const RESNET50: &str = include_str!("../../../data/resnet50_tensors.csv");
@@ -51,6 +51,9 @@ fn every_preset_is_written_out() {
         Some(vec![preset.name.to_owned(), strategy.to_string()])
     });
     assert_eq!(table("Presets"), presets.collect::<Vec<_>>());
+    for form in registry.short_forms().map(Method::form) {
+        assert!(PAGE.contains(&format!("`{form}` stands for `schedule={form}`")), "no short form {form}");
+    }
 }
 
 #[test]

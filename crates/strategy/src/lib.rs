@@ -17,7 +17,8 @@
 //! # Syntax
 //!
 //! ```text
-//! strategy = [ preset ] { "," aspect "=" chain }      aspects stand in any order; an omitted one takes its default
+//! strategy = [ first ] { "," aspect "=" chain }       aspects stand in any order; an omitted one takes its default
+//! first    = preset | call                            of a schedule that needs an argument, such as fusion:25MiB
 //! chain    = call { "*" call }                        a hybrid; only of compressors
 //! call     = name { ":" argument }                    bytes take B, KiB, MiB, GiB; times ns, us, ms, s
 //! ```

@@ -15,6 +15,9 @@ impl Registry {
         let first = rest.remove(0);
         if first.text.contains('=') {
             choices.choose(self, first)?;
+        } else if self.is_short_form(first) {
+            choices.calls[Aspect::Schedule as usize] = Some(vec![self.call(Aspect::Schedule, first)?]);
+            choices.fallback = Some(first.span());
         } else {
             let strategy = self.preset(first)?;
             choices.fill(self, strategy).map_err(|error| self.preset_error(first, error))?;
@@ -24,6 +27,12 @@ impl Registry {
             choices.choose(self, item)?;
         }
         choices.finish(self, text)
+    }
+
+    /// Does the word stand for a strategy as a preset does, and take arguments?
+    fn is_short_form(&self, word: Piece) -> bool {
+        let name = word.split(':').remove(0).text;
+        self.short_forms().any(|method| method.name == name) && self.presets().iter().all(|preset| preset.name != name)
     }
 
     /// What the preset of that name stands for.
@@ -38,16 +47,25 @@ impl Registry {
         match self.presets().iter().find(|preset| preset.name == word.text) {
             Some(&Preset { strategy: Some(strategy), .. }) => Ok(strategy),
             Some(_) => Err(word.error(self.planned_preset(word, None))),
-            None => {
-                let method = Aspect::ALL.into_iter().find(|&aspect| self.method(aspect, word.text).is_some());
-                let preset = nearest(word.text, self.presets().iter().map(|preset| preset.name));
-                Err(word.error(Problem::Unknown {
-                    what: "preset".to_owned(),
-                    word: word.text.to_owned(),
-                    nearest: method.map(|aspect| format!("{aspect}={}", word.text)).or(preset.map(str::to_owned)),
-                    known: self.runnable_presets(),
-                }))
-            }
+            None => Err(word.error(self.unknown_preset(word))),
+        }
+    }
+
+    /// What is wrong with a word that is no preset: it has arguments, or is a method of some aspect, or a slip of the pen.
+    fn unknown_preset(&self, word: Piece) -> Problem {
+        let mut arguments = word.split(':');
+        let name = arguments.remove(0).text;
+        if self.presets().iter().any(|preset| preset.name == name) {
+            return argument_count(name, name.to_owned(), arguments.len());
+        }
+        let method = Aspect::ALL.into_iter().find(|&aspect| self.method(aspect, name).is_some());
+        let short_forms = self.short_forms().map(|method| method.name);
+        let nearest = nearest(name, self.presets().iter().map(|preset| preset.name).chain(short_forms));
+        Problem::Unknown {
+            what: "preset".to_owned(),
+            word: word.text.to_owned(),
+            nearest: method.map(|aspect| format!("{aspect}={}", word.text)).or(nearest.map(str::to_owned)),
+            known: self.runnable_presets(),
         }
     }
 
@@ -69,7 +87,7 @@ impl Registry {
     fn runnable_presets(&self) -> Vec<String> {
         let runs = |strategy: &str| Choices::default().fill(self, strategy).is_ok();
         let presets = self.presets().iter().filter(|preset| preset.strategy.is_some_and(runs));
-        presets.map(|preset| preset.name.to_owned()).collect()
+        presets.map(|preset| preset.name.to_owned()).chain(self.short_forms().map(Method::form)).collect()
     }
 
     /// A method with its arguments.
@@ -79,15 +97,7 @@ impl Registry {
         let method = self.find(aspect, name)?;
         let required = method.parameters.iter().filter(|parameter| parameter.presence == Presence::Required).count();
         if arguments.len() < required || arguments.len() > method.parameters.len() {
-            return Err(text.error(Problem::ArgumentCount {
-                name: method.name.to_owned(),
-                form: method.form(),
-                given: match arguments.len() {
-                    0 => "no argument".to_owned(),
-                    1 => "1 argument".to_owned(),
-                    more => format!("{more} arguments"),
-                },
-            }));
+            return Err(text.error(argument_count(method.name, method.form(), arguments.len())));
         }
         let mut values = Vec::with_capacity(method.parameters.len());
         let mut given = arguments.into_iter().peekable();
@@ -220,6 +230,15 @@ fn names_a_later_parameter(argument: &str, parameters: &[Parameter]) -> bool {
     let skipped = later.iter().position(names).map(|position| &later[..position]);
     let has_default = |parameter: &Parameter| matches!(parameter.presence, Presence::Default(_));
     has_default(first) && !names(first) && skipped.is_some_and(|skipped| skipped.iter().all(has_default))
+}
+
+fn argument_count(name: &str, form: String, given: usize) -> Problem {
+    let given = match given {
+        0 => "no argument".to_owned(),
+        1 => "1 argument".to_owned(),
+        more => format!("{more} arguments"),
+    };
+    Problem::ArgumentCount { name: name.to_owned(), form, given }
 }
 
 fn bad_argument(method: &Method, index: usize, given: &str) -> Problem {

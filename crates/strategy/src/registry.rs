@@ -1,5 +1,5 @@
 use crate::built_in;
-use crate::{Aspect, Method, Strategy};
+use crate::{Aspect, Method, Parameter, Presence, Strategy};
 
 /// A word for a whole strategy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +79,14 @@ impl Registry {
     /// The presets, whether their methods are available or not.
     pub fn presets(&self) -> &[Preset] {
         &self.presets
+    }
+
+    /// The schedules that stand for a whole strategy by themselves, as presets do: those that can run and say nothing without
+    /// an argument, such as `fusion:25MiB`. The other aspects take their defaults.
+    pub fn short_forms(&self) -> impl Iterator<Item = &Method> {
+        let needs_one = |parameter: &Parameter| parameter.presence == Presence::Required;
+        let schedules = self.methods(Aspect::Schedule);
+        schedules.filter(move |method| method.available && method.parameters.iter().any(needs_one))
     }
 
     /// The rules.

@@ -72,6 +72,36 @@ fn arguments_are_typed() {
     assert!(registry.parse("ddp").unwrap().lossless(&registry));
 }
 
+/// A schedule that says nothing without an argument is a preset with it.
+#[test]
+fn fusion_has_a_short_form() {
+    let registry = Registry::built_in();
+    for (text, means) in [
+        ("fusion:25MiB", "schedule=fusion:25MiB,arch=a2a:auto,protocol=auto"),
+        (
+            " fusion:25MiB:1MiB , arch=ps:2",
+            "schedule=fusion:25MiB:1MiB,arch=ps:2:4000KiB:colocated:aggregate,protocol=auto",
+        ),
+        ("fusion:25MiB,schedule=wfbp", "schedule=wfbp,arch=a2a:auto,protocol=auto"),
+    ] {
+        assert_eq!(registry.parse(text).unwrap().to_string(), format!("sync=bsp,compress=none,{means}"));
+    }
+    for (text, blamed, says) in [
+        ("fusion", "fusion", "`fusion` is written fusion:BYTES[:FIRST], and has no argument here"),
+        ("fusion:1:2:3", "fusion:1:2:3", "and has 3 arguments here"),
+        ("fusion:25MB,arch=a2a", "25MB", "BYTES in fusion:BYTES[:FIRST] is a number of bytes from 1"),
+        ("fusoin:25MiB", "fusoin:25MiB", "unknown preset `fusoin:25MiB`; did you mean `fusion`?"),
+        ("xyzzy", "xyzzy", "study-bytescheduler-a2a, fusion:BYTES[:FIRST]"),
+        ("ddp:25MiB", "ddp:25MiB", "`ddp` is written ddp, and has 1 argument here"),
+        ("bytescheduler:4MiB", "bytescheduler:4MiB", "did you mean `schedule=bytescheduler:4MiB`?"),
+        ("ddp,fusion:25MiB", "fusion:25MiB", "unknown aspect `fusion:25MiB`"),
+    ] {
+        let (message, span) = refusal(&registry, text);
+        assert!(message.contains(says), "{text}: {message}");
+        assert_eq!(span, blamed, "{text}: {message}");
+    }
+}
+
 #[test]
 fn sentences() {
     let registry = Registry::built_in();

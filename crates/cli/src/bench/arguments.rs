@@ -186,6 +186,7 @@ mod tests {
     fn methods_are_separated_as_people_write_them() {
         assert_eq!(split_methods("wfbp-ps, mg-wfbp"), ["wfbp-ps", "mg-wfbp"]);
         assert_eq!(split_methods("ddp,arch=a2a:ring,bsp-ps"), ["ddp,arch=a2a:ring", "bsp-ps"]);
+        assert_eq!(split_methods("fusion:25MiB,ddp"), ["fusion:25MiB", "ddp"]);
         let two = ["schedule=fusion:4MiB,arch=a2a:ring", "schedule=wfbp"];
         assert_eq!(split_methods("schedule=fusion:4MiB,arch=a2a:ring;schedule=wfbp"), two);
         assert!(split_methods(" , ;").is_empty());
