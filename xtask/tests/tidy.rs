@@ -127,6 +127,37 @@ fn every_page_is_linked() {
     }
 }
 
+/// Whatever a page links or names among the kept runs is there.
+#[test]
+fn what_pages_link_exists() {
+    let docs = fs::read_dir(Path::new(ROOT).join("docs")).expect("the pages").flatten();
+    let docs = docs.map(|entry| format!("docs/{}", entry.file_name().to_string_lossy()));
+    let pages = docs.filter(|path| path.ends_with(".md")).chain(["README.md".to_owned()]);
+    let (mut targets, mut missing) = (0, Vec::new());
+    for path in pages {
+        let text = page(&path);
+        let folder = Path::new(ROOT).join(&path).parent().expect("a folder").to_owned();
+        // What stands in brackets before parentheses may be a formula, too: no file is called (n−1)·β.
+        let links = text.split("](").skip(1).filter_map(|after| Some(after.split_once(')')?.0));
+        let links = links.filter(|target| target.chars().all(is_of_path)).filter_map(|target| target.split('#').next());
+        let links = links.map(|target| folder.join(target));
+        // Runs are called after their day; benches/runs/RUN stands for any.
+        let runs = text.split("benches/runs/20").skip(1).filter_map(|after| after.split(|c| !is_of_path(c)).next());
+        let runs = runs.map(|rest| Path::new(ROOT).join(format!("benches/runs/20{}", rest.trim_end_matches('.'))));
+        for target in links.chain(runs) {
+            targets += 1;
+            if !target.exists() {
+                missing.push(format!("{path} names {}", target.display()));
+            }
+        }
+    }
+    assert!(targets > 50 && missing.is_empty(), "of {targets}: {missing:#?}");
+}
+
+fn is_of_path(character: char) -> bool {
+    character.is_ascii_alphanumeric() || "._-/#".contains(character)
+}
+
 #[test]
 fn no_file_holds_two_ideas() {
     let mut files = Vec::new();
