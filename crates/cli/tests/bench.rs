@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use image::{GrayImage, Luma};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use support::{children_of, is_alive, paceline, run, start, until};
@@ -124,12 +125,7 @@ fn what_a_killed_study_has_finished_is_not_run_again() {
     let finished = runs(&folder);
     assert!(!finished.is_empty());
     let more = [&more[..], &["--resume"]].concat();
-    run(bench(&folder, &more), LONG).expect_code(0);
-    let all = runs(&folder);
-    assert_eq!(all.len(), (1 + 3) * 3);
-    for run in &finished {
-        assert!(all.contains(run), "{run:?} was run again");
-    }
+    let all = resumed(&folder, &more, &finished);
     let (json, more) = (folder.path("out.json"), [&more[..], &["--json"]].concat());
     let again = run(bench(&folder, &[&more[..], &[&json]].concat()), LONG).expect_code(0);
     assert!(again.elapsed < Duration::from_secs(20), "nothing was left to run");
@@ -140,6 +136,18 @@ fn what_a_killed_study_has_finished_is_not_run_again() {
     assert_eq!(command[..2], ["paceline", "bench"]);
     assert!(!command.contains(&"--resume") && !command.contains(&"--json"), "{command:?}");
     assert!(!folder.read("report.html").contains("--resume"));
+}
+
+/// Goes on with a study of four cells with three runs each; what has ended is kept as it was. All runs.
+#[track_caller]
+fn resumed(folder: &Folder, more: &[&str], finished: &[(i64, i64, String)]) -> Vec<(i64, i64, String)> {
+    run(bench(folder, more), LONG).expect_code(0);
+    let all = runs(folder);
+    assert_eq!(all.len(), (1 + 3) * 3);
+    for run in finished {
+        assert!(all.contains(run), "{run:?} was run again");
+    }
+    all
 }
 
 /// Each method with all-reduces stands there once more, and what was learned is in the database, apart from the runs.
@@ -208,6 +216,38 @@ fn an_interrupted_study_shows_what_it_has() {
     let outcome = running.end_within(Duration::from_secs(20)).expect_code(130);
     outcome.expect_stderr(&["interrupted; what has ended is kept in", "--resume goes on"]);
     assert!(folder.read("report.html").contains("<svg"));
+}
+
+/// Two folders of ten grey images, and a text of a kilobyte.
+#[test]
+fn data_of_ones_own_is_trained_on() {
+    let folder = Folder::new("data");
+    for class in ["dark", "light"] {
+        let path = folder.0.join("images").join(class);
+        fs::create_dir_all(&path).expect("a folder of the test");
+        for number in 0..10u8 {
+            let pixel = |x: u32, y: u32| Luma([if class == "dark" { number } else { (x * y % 256) as u8 }]);
+            GrayImage::from_fn(28, 28, pixel).save(path.join(format!("{number}.png"))).expect("room for an image");
+        }
+    }
+    fs::write(folder.0.join("play.txt"), "To be, or not to be: that is the question. ".repeat(32)).expect("room");
+    let (database, report, json) = (folder.path("runs.db"), folder.path("report.html"), folder.path("out.json"));
+    for (model, data) in [
+        ("mlp", format!("images:{}", folder.path("images"))),
+        ("transformer-lm", format!("text:{}", folder.path("play.txt"))),
+    ] {
+        let mut arguments =
+            vec!["bench", "--models", model, "--data", &data, "--methods", "wfbp-a2a", "--workers", "2"];
+        arguments.extend(["--local-batch", "2", "--warmup", "1", "--iterations", "2", "--runs", "1"]);
+        arguments.extend(["--database", &database, "--report", &report, "--json", &json]);
+        let outcome = run(paceline(&arguments), LONG).expect_code(0);
+        assert!(outcome.stdout.contains(&format!("{model}, local batch 2")), "{outcome:#?}");
+        let results: Value = serde_json::from_str(&folder.read("out.json")).expect("JSON");
+        let panel = &results["panels"][0];
+        assert_eq!(panel["setting"]["data"], *data, "{panel:#}");
+        let throughput = &panel["groups"][0]["rows"][0]["result"]["samples_per_s"]["mean"];
+        assert!(throughput.as_f64().is_some_and(|throughput| throughput > 0.0), "{panel:#}");
+    }
 }
 
 #[test]
@@ -312,7 +352,8 @@ fn a_study_of_another_program_is_not_gone_on_with() {
 #[test]
 fn a_full_disk_keeps_what_has_ended_and_says_so() {
     let folder = Folder::new("full");
-    let study = bench(&folder, &["--workers", "2", "--runs", "3"]);
+    let more = ["--workers", "2", "--runs", "3"];
+    let study = bench(&folder, &more);
     let words = |command: &Command| {
         let words = std::iter::once(command.get_program()).chain(command.get_args());
         words.map(|word| format!("'{}'", word.to_string_lossy())).collect::<Vec<_>>().join(" ")
@@ -351,8 +392,10 @@ fn a_full_disk_keeps_what_has_ended_and_says_so() {
     };
     let outcome = outcome.expect_code(1).expect_stderr(&["the results cannot be kept", "is full", "--resume"]);
     assert!(outcome.stderr.contains("make room and go on with --resume"), "{outcome:#?}");
-    let finished = runs(&folder).len();
-    assert!((1..(1 + 3) * 3).contains(&finished), "{finished} runs were kept in {kept}: {outcome:#?}");
+    let finished = runs(&folder);
+    assert!((1..(1 + 3) * 3).contains(&finished.len()), "{finished:?} were kept in {kept}: {outcome:#?}");
+    // Where it lies now, there is room.
+    resumed(&folder, &[&more[..], &["--resume"]].concat(), &finished);
 }
 
 #[test]

@@ -3,10 +3,12 @@
 mod support;
 
 use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use paceline_fabric::environment::job_port;
 use rustix::process::{Pid, Signal, kill_process};
 use support::{Outcome, children_of, is_alive, paceline, run, start, until};
 use xtask::lab::LabOptions;
@@ -117,6 +119,39 @@ fn ranks_of_mpirun_do_too() {
     command.args(["--allow-run-as-root", "--oversubscribe", "-n", "4"]).args(bench(&folder, &METHODS));
     let outcome = run(command, LONG);
     expect_the_whole(&folder, "mpirun (Open MPI)", outcome);
+}
+
+/// A step of four tasks on this host, with what srun sets for each of them.
+#[test]
+fn tasks_of_srun_do_too() {
+    let folder = Folder::new("srun");
+    let host = this_host();
+    let is_free = |job: &String| TcpListener::bind((Ipv4Addr::UNSPECIFIED, job_port(&format!("{job}.0")))).is_ok();
+    let job = (std::process::id()..).map(|job| job.to_string()).find(is_free).expect("a port of some job is free");
+    let words = bench(&folder, &METHODS);
+    let words: Vec<&str> = words[1..].iter().map(String::as_str).collect();
+    let tasks: Vec<_> = (0..4)
+        .map(|rank| {
+            let rank = rank.to_string();
+            let mut task = paceline(&words);
+            task.env("SLURM_PROCID", &rank).env("SLURM_LOCALID", &rank).env("SLURM_NODEID", "0");
+            task.env("SLURM_JOB_ID", &job)
+                .env("SLURM_STEP_ID", "0")
+                .env("SLURM_NTASKS", "4")
+                .env("SLURM_STEP_NUM_TASKS", "4");
+            task.env("SLURM_STEP_NUM_NODES", "1")
+                .env("SLURM_STEP_TASKS_PER_NODE", "4")
+                .env("SLURM_STEP_NODELIST", &host);
+            task.env("SLURM_JOB_NODELIST", &host).env("SLURM_LAUNCH_NODE_IPADDR", "127.0.0.1");
+            start(task)
+        })
+        .collect();
+    // All of them, or none: whoever fails is told with what the others said.
+    let mut outcomes: Vec<Outcome> = tasks.into_iter().map(|task| task.end_within(LONG)).collect();
+    assert!(outcomes.iter().all(|outcome| outcome.code() == 0), "{outcomes:#?}");
+    let mut first = outcomes.remove(0);
+    outcomes.iter().for_each(|other| first.stdout.push_str(&other.stdout));
+    expect_the_whole(&folder, "srun", first);
 }
 
 /// The rank of the launcher, and its children: ranks of a world.
