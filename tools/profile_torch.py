@@ -27,8 +27,11 @@ import sys
 import time
 from pathlib import Path
 
-import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+try:
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+except ImportError as error:
+    sys.exit(f"this Python has no PyTorch 2 ({error}): run profile_torch.py with the one that trains the model")
 
 aten = torch.ops.aten
 

@@ -4,12 +4,15 @@ mod support;
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use paceline_plan::Profile;
 use support::{Outcome, paceline, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
+/// To load PyTorch for the first time takes half a minute.
+const TORCH_LIMIT: Duration = Duration::from_secs(180);
 
 /// Runs `profile` with these arguments and `-o FILE`; what it says, and the profile.
 fn profile(test: &str, arguments: &[&str]) -> (Outcome, Profile) {
@@ -111,6 +114,56 @@ fn a_trace_is_read() {
     assert_eq!((profile.check(), &*profile.model, &*profile.device, profile.local_batch), (Ok(()), "line", "cpu", 8));
     assert!((profile.iteration_s() * 1e6 - 75.0).abs() < 1e-6, "{profile:?}");
     assert!(outcome.stdout.contains("25.0 us of it none of these"), "{outcome:#?}");
+}
+
+const TOOL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/profile_torch.py");
+
+/// With the Python of `PACELINE_TORCH=/path/to/python3`, which must have PyTorch.
+#[test]
+fn a_pytorch_model_is_measured_and_replayed() {
+    let Some(python) = std::env::var_os("PACELINE_TORCH") else {
+        eprintln!("skipped: PACELINE_TORCH names no Python with PyTorch");
+        return;
+    };
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("torch-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder for the test");
+    let path = |name: &str| folder.join(name).display().to_string();
+    let file = path("mlp.json");
+    let tool = |arguments: &[&str]| {
+        let mut command = Command::new(&python);
+        command.arg(TOOL).args(arguments).args(["--out", &file]);
+        run(command, TORCH_LIMIT)
+    };
+    tool(&["mpl"]).expect_code(1).expect_stderr(&["MODEL is `mlp` or package.module:factory, not `mpl`"]);
+    tool(&["torch.nn:Identity"]).expect_code(1).expect_stderr(&["--input says what one sample looks like"]);
+    tool(&["mlp", "--batch", "many"]).expect_code(2).expect_stderr(&["--batch: invalid int value: 'many'"]);
+    assert!(!folder.join("mlp.json").exists());
+    tool(&["mlp", "--batch", "4", "--warm-up", "1", "--iterations", "3"]).expect_code(0);
+    let profile: Profile = serde_json::from_str(&fs::read_to_string(&file).expect("the profile")).expect("a profile");
+    assert_eq!((profile.check(), &*profile.model, profile.local_batch, profile.tensors.len()), (Ok(()), "mlp", 4, 7));
+    // Slowed until a sleep that ends late is short beside it.
+    let dilation = (0.2 / profile.iteration_s()).ceil().max(1.0).to_string();
+    let (compute, database, report) = (format!("replay:{file}"), path("runs.db"), path("report.html"));
+    let mut arguments = vec!["bench", "--compute", &compute, "--dilate", &dilation, "--methods", "wfbp-a2a"];
+    arguments.extend(["--workers", "2", "--warmup", "1", "--iterations", "2", "--runs", "1"]);
+    arguments.extend(["--database", &database, "--report", &report]);
+    let outcome = run(paceline(&arguments), LIMIT).expect_code(0);
+    assert!(outcome.stdout.contains("mlp, local batch 4") && outcome.stdout.contains("replayed: "), "{outcome:#?}");
+    fs::remove_dir_all(folder).expect("our own folder");
+}
+
+/// Isolated from installed packages, any Python is one without PyTorch.
+#[test]
+fn a_python_without_pytorch_is_told_so() {
+    let mut command = Command::new("python3");
+    command.args(["-S", "-c", "import json"]).stderr(Stdio::null());
+    if !command.status().is_ok_and(|status| status.success()) {
+        eprintln!("skipped: python3 is not installed");
+        return;
+    }
+    let mut command = Command::new("python3");
+    command.args(["-S", TOOL, "mlp", "--out", "/nowhere/mlp.json"]);
+    run(command, LIMIT).expect_code(1).expect_stderr(&["this Python has no PyTorch", "No module named 'torch'"]);
 }
 
 #[test]
