@@ -14,7 +14,7 @@ use support::{Directory, backend, on_ranks, options, parameters, sample, sgd};
 /// 10 joined batches of 12 and one of a single image, so that all ranks but one have nothing to do in the last.
 const TRAINING_IMAGES: usize = 121;
 
-/// Every method: equal to single-worker SGD, the same bits on all ranks, and the same bits when its plan is carried out
+/// Every method, and two as the study ran them: equal to single-worker SGD, the same bits on all ranks, and the same bits when its plan is carried out
 /// again. `partition` is small enough to cut the largest tensor of the model.
 fn equals_single_worker_sgd(model: ModelName, partition: &str, workers: &[usize], shards: &[usize]) {
     let data = sample(TRAINING_IMAGES, 10);
@@ -25,6 +25,7 @@ fn equals_single_worker_sgd(model: ModelName, partition: &str, workers: &[usize]
         "ddp",
         "schedule=fusion:4KiB,arch=a2a:ring",
         "mg-wfbp",
+        "study-mg-wfbp",
         &format!("bytescheduler-a2a,schedule=bytescheduler:{partition}:{partition}"),
     ]
     .map(|strategy| (strategy.to_owned(), 0));
@@ -36,6 +37,7 @@ fn equals_single_worker_sgd(model: ModelName, partition: &str, workers: &[usize]
             format!("ddp,{arch}"),
             format!("schedule=server-priority,{arch}"),
             format!("bytescheduler-ps,{arch},schedule=bytescheduler:{partition}:{partition}"),
+            format!("study-bytescheduler-ps,{arch}:dedicated"),
         ]
         .map(|strategy| (strategy, shards))
     });
@@ -50,7 +52,7 @@ fn equals_single_worker_sgd(model: ModelName, partition: &str, workers: &[usize]
             assert_close(&dumps[0], &expected, &what);
             let mean = &parameters(&dumps[0])["input.mean"];
             assert_eq!(*mean, [0.3], "{what}: the buffers are not rank 0's");
-            let measured = strategy == "mg-wfbp";
+            let measured = strategy.ends_with("mg-wfbp");
             assert_eq!(executed.stages.len(), 1 + usize::from(measured), "{what}");
             let again = TrainOptions { plan: Some(executed.clone()), ..options };
             let (dumps_again, executed_again) = trained_with(workers, shards, &data, model, &again);
