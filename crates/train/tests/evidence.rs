@@ -6,24 +6,30 @@
 
 mod support;
 
-use paceline_plan::Profile;
+use paceline_plan::{NetworkModel, Profile};
 use paceline_schedule::{formula, steady_state_s};
 use paceline_train::{CellRun, Length, MeasureOptions};
 use support::emulated::{demand, emulated, eventually, profile};
 
 const WORKERS: usize = 2;
 
-/// Four iterations; late ones are recognised by their times.
+/// Between two workers.
 fn run(strategy: &str, profile: &Profile, network: &str) -> CellRun {
+    run_dilated(1.0, WORKERS, strategy, profile, network)
+}
+
+/// Four iterations; late ones are recognised by their times.
+fn run_dilated(dilate: f64, workers: usize, strategy: &str, profile: &Profile, network: &str) -> CellRun {
     let options = MeasureOptions {
         strategy: strategy.into(),
         local_batch: 1,
         warm_up: 1,
         length: Length::Iterations(4),
+        dilate,
         late_share_max: f64::INFINITY,
         ..MeasureOptions::default()
     };
-    emulated(WORKERS, profile, network, &options)
+    emulated(workers, profile, network, &options)
 }
 
 /// The fastest iteration: the one that the machine has disturbed least.
@@ -98,5 +104,45 @@ fn servers_are_bound_by_their_nics_and_come_near_it() {
         let bound_s = profile.forward_s() + profile.ready_s()[7] + 0.1;
         let time_s = best_s(&served);
         demand(time_s >= 0.98 * bound_s && time_s <= 1.3 * bound_s, || format!("{time_s} s, bound by {bound_s} s"))
+    });
+}
+
+/// 20 ms to start an operation, so that it pays to merge, but not all.
+#[test]
+fn merged_and_at_once_take_what_their_formulas_say() {
+    let profile = profile(&[125_000; 8], 0.1);
+    let cost = |bytes| 20e-3 + between_two(bytes);
+    let merged = formula::mg_wfbp(&profile, &cost).expect("times").total_s();
+    let formulas = [("none", formula::bsp(&profile, &cost).total_s()), ("mg-wfbp", merged)];
+    assert!(merged < 0.9 * formulas[0].1, "there is something to hide: {formulas:?}");
+    eventually(|| {
+        let off = formulas.map(|(schedule, formula_s)| {
+            best_s(&run(&format!("schedule={schedule},arch=a2a:ring:20ms"), &profile, EVEN)) / formula_s
+        });
+        demand(off.iter().all(|off| (0.95..=1.15).contains(off)), || format!("{off:?} times {formulas:?}"))
+    });
+}
+
+/// The last gradient of four workers travels six latencies round a ring, and two to a server and back.
+#[test]
+fn servers_are_ahead_of_a_ring_where_latency_is_high() {
+    let profile = profile(&[25_000; 8], 0.06);
+    eventually(|| {
+        let [ring, servers] = ["wfbp-a2a,arch=a2a:ring", "wfbp-ps,arch=ps:4:500000"]
+            .map(|strategy| best_s(&run_dilated(1.0, 4, strategy, &profile, "10GbE,alpha=20ms")));
+        demand(servers < 0.85 * ring, || format!("{servers} s with servers, {ring} s round the ring"))
+    });
+}
+
+/// The smallest of the study's cells as it ran them: what Horovod took to start stands before each tensor's ring.
+#[test]
+fn the_study_s_wait_free_backpropagation_takes_what_its_formula_says() {
+    let profile = profile(&[12_500; 12], 0.003);
+    let tcp = NetworkModel::TEN_GBE.across;
+    let cost = |bytes: u64| 190e-6 + 2.0 * tcp.alpha_s + tcp.beta_s_per_byte * bytes as f64;
+    let formula_s = formula::wfbp(&profile, &cost).total_s();
+    eventually(|| {
+        let time_s = best_s(&run_dilated(60.0, WORKERS, "study-wfbp-a2a", &profile, "10GbE"));
+        demand((0.95..=1.2).contains(&(time_s / formula_s)), || format!("{time_s} s, {formula_s} s by the formula"))
     });
 }

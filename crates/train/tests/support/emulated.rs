@@ -32,16 +32,18 @@ pub fn profile(sizes: &[usize], backward_s: f64) -> Profile {
     }
 }
 
-/// Workers on hosts of their own on this network, and as many servers beside them if the strategy has some. What worker 0
-/// has measured.
+/// Workers on hosts of their own on this network, slowed as much as their computation, and as many servers beside them if the
+/// strategy has some. What worker 0 has measured.
 pub fn emulated(workers: usize, profile: &Profile, network: &str, options: &MeasureOptions) -> CellRun {
     let shards = if options.strategy.contains("ps") { workers } else { 0 };
     let roles = Roles::new(workers, shards.max(1)).expect("roles");
     let hosts = (0..workers + shards).map(|rank| rank % workers).collect();
     let hosts = Hosts::of_ranks(hosts).expect("hosts");
     let network: NetworkModel = network.parse().expect("a network");
-    let config =
-        ThreadsConfig { emulation: Some(Emulation { network, hosts, dilation: 1.0 }), ..ThreadsConfig::default() };
+    let config = ThreadsConfig {
+        emulation: Some(Emulation { network, hosts, dilation: options.dilate }),
+        ..ThreadsConfig::default()
+    };
     let mut ranks = Communicator::threads_with(workers + shards, &config).expect("a world of threads");
     let servers = ranks.split_off(workers);
     let work = |world: Communicator| {
