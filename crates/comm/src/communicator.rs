@@ -173,7 +173,7 @@ impl Communicator {
         let rows: Vec<&[i64]> = all.chunks_exact(3).collect();
         if let Some(rank) = rows.iter().position(|row| row[2] < 0) {
             let what = format!("rank {rank} has no number left for a communicator: keep those that there are");
-            return Err(CommError::Usage { rank: self.world.rank, operation: "split".into(), what });
+            return Err(self.world.usage("split", what));
         }
         let Some(color) = color.map(i64::from) else { return Ok(None) };
         let mut members: Vec<usize> = (0..rows.len()).filter(|&rank| rows[rank][0] == color).collect();
@@ -366,7 +366,7 @@ impl Communicator {
 
     /// A mistake of the caller.
     pub(crate) fn usage(&self, kind: CollectiveKind, what: String) -> CommError {
-        CommError::Usage { rank: self.world.rank, operation: kind.name().to_owned(), what }
+        self.world.usage(kind.name(), what)
     }
 }
 

@@ -13,7 +13,7 @@ use paceline_fabric::environment::{Environment, TIMEOUT_MAX, World as Place};
 use paceline_fabric::rendezvous::{self, Members};
 use paceline_fabric::shm::{ShmHost, ShmOptions};
 use paceline_fabric::{Link, TcpAcceptor, TcpConnectOptions, connect_tcp};
-use paceline_plan::{Emulation, Hosts};
+use paceline_plan::{Emulation, EmulationError, Hosts};
 
 use crate::world::{Parts, World};
 use crate::{CommError, Communicator, Watch, emulated};
@@ -109,8 +109,10 @@ impl Communicator {
     /// the text names the ranks.
     pub fn connect(config: Config) -> Result<Communicator, CommError> {
         if let Some(emulation) = &config.emulation {
-            let world = config.environment.world.as_ref().map_or(1, |place| place.world_size as usize);
-            emulation.check(world).map_err(|error| CommError::Connect(error.to_string()))?;
+            let (rank, world) =
+                config.environment.world.as_ref().map_or((0, 1), |place| (place.rank, place.world_size));
+            let failed = |error: EmulationError| CommError::Connect(format!("rank {rank} on {}: {error}", host_name()));
+            emulation.check(world as usize).map_err(failed)?;
         }
         let world = match &config.environment.world {
             Some(place) => World::new(join(place, &config)?)?,

@@ -1,5 +1,6 @@
 //! Turns the crank: moves what can move between the engine and the links.
 
+use std::io::ErrorKind;
 use std::time::Instant;
 
 use paceline_engine::frame::{Header, Kind, lanes};
@@ -14,7 +15,6 @@ use crate::records::Ring;
 use crate::sink::{Arriving, PeerSink};
 use crate::trace::Tracer;
 use crate::traffic::Traffic;
-use crate::world::culprit_host;
 
 /// Pieces of local work between two looks at the links.
 const WORK_PER_ROUND: usize = 4;
@@ -53,9 +53,7 @@ pub(crate) struct Core {
     pub stalls: Vec<Stall>,
     /// Is there a link on which time alone lets something happen?
     keeps_time: bool,
-    /// This rank and the hosts of all, for messages.
     rank: usize,
-    hosts: Vec<String>,
 }
 
 // SAFETY: the raw pointers in the core (spans of callers' memory, pieces handed to links) may be used from any thread;
@@ -63,13 +61,7 @@ pub(crate) struct Core {
 unsafe impl Send for Core {}
 
 impl Core {
-    pub fn new(
-        engine: Engine,
-        links: Vec<Option<Box<dyn Link>>>,
-        memories: Memories,
-        rank: usize,
-        hosts: Vec<String>,
-    ) -> Core {
+    pub fn new(engine: Engine, links: Vec<Option<Box<dyn Link>>>, memories: Memories, rank: usize) -> Core {
         let world = links.len();
         let keeps_time = links.iter().flatten().any(|link| link.keeps_time());
         let mut core = Core {
@@ -93,7 +85,6 @@ impl Core {
             stalls: Vec::new(),
             keeps_time,
             rank,
-            hosts,
         };
         for (peer, link) in core.links.iter().enumerate() {
             if let Some(link) = link {
@@ -231,6 +222,7 @@ impl Core {
             let mut failure = None;
             let mut sink = PeerSink {
                 peer,
+                world,
                 engine: &mut self.engine,
                 memories: &mut self.memories,
                 arriving: &mut self.arriving[peer],
@@ -351,7 +343,11 @@ impl Core {
         let how = error.to_string();
         self.fail(match error {
             LinkError::Protocol { what } => Failure::Violation { rank: peer, what },
-            LinkError::Closed | LinkError::Io { .. } => Failure::PeerLost { rank: peer, how },
+            // It is this rank that lacks memory, for a ring or a socket: the peer is well.
+            LinkError::Io { source, .. } if source.kind() == ErrorKind::OutOfMemory => {
+                Failure::Cancelled { reason: how }
+            }
+            LinkError::Closed | LinkError::Io { .. } => Failure::PeerLost { rank: peer, how, noticed_by: None },
         });
     }
 
@@ -368,16 +364,12 @@ impl Core {
     /// get their memory back.
     fn give_up(&mut self) {
         let Some(failure) = self.engine.failure().filter(|_| self.links.iter().any(Option::is_some)) else { return };
-        let reason = match failure {
-            // The first one's words are passed on as they are.
-            Failure::Aborted { reason, .. } => reason.clone(),
-            _ => {
-                let host = &self.hosts[self.rank];
-                format!("rank {} on {host}: {failure}{}", self.rank, culprit_host(failure, &self.hosts))
-            }
+        let lost = match failure {
+            Failure::PeerLost { rank, noticed_by: None, .. } => Some(*rank),
+            _ => None,
         };
-        let lost = if let Failure::PeerLost { rank, .. } = failure { Some(*rank) } else { None };
-        self.abort(reason, lost);
+        let (header, words) = failure.last_words(self.rank);
+        self.abort(header, words, lost);
     }
 
     /// Says goodbye to all peers that are still there.
@@ -403,10 +395,9 @@ impl Core {
 
     /// Lets go of all memory of callers, and tells the peers why. What the links do not take at once goes out later;
     /// nobody waits for the `lost` one, which may be told all the same if it was only silent.
-    fn abort(&mut self, reason: String, lost: Option<usize>) {
-        let reason = reason.into_bytes();
-        let header = Header { payload_bytes: reason.len() as u32, ..Header::new(Kind::Abort, Default::default()) };
-        let pieces = [Piece { start: reason.as_ptr(), bytes: reason.len() }];
+    fn abort(&mut self, header: Header, words: String, lost: Option<usize>) {
+        let words = words.into_bytes();
+        let pieces = [Piece { start: words.as_ptr(), bytes: words.len() }];
         for (peer, link) in self.links.iter_mut().enumerate() {
             let Some(mut link) = link.take() else { continue };
             link.abandon();
@@ -423,7 +414,7 @@ impl Core {
             }
             self.parting.push(Parting { link, said: false, closed: lost });
         }
-        self.last_words = reason;
+        self.last_words = words;
         self.suspect = None;
         while let Some(buffer) = self.engine.released_buffer() {
             self.memories.release_pool(buffer);

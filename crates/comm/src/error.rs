@@ -7,7 +7,7 @@ use paceline_engine::Failure;
 #[non_exhaustive]
 pub enum CommError {
     /// The operation failed, and with it the communicator: it must be formed again.
-    #[error("rank {rank} on {host}: {operation} failed: {failure}{culprit_host}. {next_step}")]
+    #[error("rank {rank} on {host}: {operation} failed: {failure}{whereabouts}. {next_step}")]
     Failed {
         /// The rank that reports.
         rank: usize,
@@ -17,13 +17,18 @@ pub enum CommError {
         operation: String,
         /// Why.
         failure: Box<Failure>,
-        /// ` (host NAME)`, or the hosts of those that are waited for, or nothing.
-        culprit_host: String,
+        /// Who is to blame, if it is not this rank's own doing. Every survivor of a lost rank has the lost one here.
+        culprit: Option<Box<Culprit>>,
+        /// The hosts of the ranks that the failure names: ` (host NAME)`, ` (rank 1 on NAME, …)`, or nothing.
+        whereabouts: String,
         /// What to do.
         next_step: String,
     },
     /// `wait` gave up before the operation did. It is still pending.
-    #[error("rank {rank} on {host}: {operation} is not done yet after {waited_ms} ms; it is still pending")]
+    #[error(
+        "rank {rank} on {host}: {operation} is not done yet after {waited_ms} ms; it is still pending: wait for it again, or \
+         see what the other ranks are doing"
+    )]
     NotDone {
         /// The rank that reports.
         rank: usize,
@@ -35,19 +40,28 @@ pub enum CommError {
         waited_ms: u64,
     },
     /// The arguments do not fit each other or the world; nothing was sent.
-    #[error("rank {rank}: {operation}: {what}")]
+    #[error("rank {rank} on {host}: {operation}: {what}")]
     Usage {
         /// The rank that reports.
         rank: usize,
+        /// Its host.
+        host: String,
         /// The call.
         operation: String,
         /// What is wrong, and what would be right.
         what: String,
     },
     /// No such algorithm for this collective; nothing was sent.
-    #[error(transparent)]
-    Algorithm(#[from] UnknownAlgorithm),
-    /// The ranks could not be connected.
+    #[error("rank {rank} on {host}: {unknown}")]
+    Algorithm {
+        /// The rank that reports.
+        rank: usize,
+        /// Its host.
+        host: String,
+        /// The name, and those that there are.
+        unknown: UnknownAlgorithm,
+    },
+    /// The ranks could not be connected. The text names rank and host as far as they are known by then.
     #[error("{0}")]
     Connect(String),
     /// No memory.
@@ -62,4 +76,13 @@ pub enum CommError {
         /// The reason.
         why: String,
     },
+}
+
+/// A rank that a failure is blamed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Culprit {
+    /// Its rank in the world.
+    pub rank: usize,
+    /// Its host.
+    pub host: String,
 }

@@ -1,11 +1,9 @@
 use std::time::Duration;
 
 use paceline_collective::Algorithm;
-use paceline_collective::registry::find;
+use paceline_collective::registry::{UnknownAlgorithm, find};
 use paceline_engine::Tuning;
 use paceline_plan::{CollectiveKind, Protocol};
-
-use crate::CommError;
 
 /// More threads than this share no piece of work.
 pub const REDUCING_THREADS_MAX: usize = 64;
@@ -92,7 +90,7 @@ impl CallOptions {
     pub(crate) fn settings(&self, kind: CollectiveKind) -> Result<Settings, Refused> {
         let algorithm = match self.algorithm.as_deref() {
             None | Some("auto") => None,
-            Some(name) => Some(find(kind, name).map_err(|unknown| Refused::Algorithm(unknown.into()))?),
+            Some(name) => Some(find(kind, name).map_err(Refused::Algorithm)?),
         };
         let refuse = |what: String| Err(Refused::Usage(what));
         if self.chunk_bytes == Some(0) {
@@ -155,6 +153,6 @@ pub(crate) struct Settings {
 
 /// Why options are no good.
 pub(crate) enum Refused {
-    Algorithm(CommError),
+    Algorithm(UnknownAlgorithm),
     Usage(String),
 }

@@ -237,7 +237,7 @@ impl Communicator {
 
     pub(crate) fn settings(&self, kind: CollectiveKind, options: &CallOptions) -> Result<Settings, CommError> {
         options.settings(kind).map_err(|refused| match refused {
-            Refused::Algorithm(error) => error,
+            Refused::Algorithm(unknown) => self.world.unknown_algorithm(unknown),
             Refused::Usage(what) => self.usage(kind, what),
         })
     }

@@ -2,7 +2,7 @@
 
 use paceline_collective::Order;
 use paceline_engine::frame::{Header, Kind};
-use paceline_engine::{Engine, Failure, Placement};
+use paceline_engine::{Engine, Failure, Placement, WORDS_BYTES_MAX};
 use paceline_fabric::{LinkError, Sink, Target};
 
 use crate::memory::Memories;
@@ -17,6 +17,8 @@ pub(crate) struct Arriving {
 /// The sink of one peer, for one call of `receive`.
 pub(crate) struct PeerSink<'a> {
     pub peer: usize,
+    /// Ranks of the world.
+    pub world: usize,
     pub engine: &'a mut Engine,
     pub memories: &'a mut Memories,
     /// Frames of this peer that have begun: one per stream of its link.
@@ -28,9 +30,6 @@ pub(crate) struct PeerSink<'a> {
     /// If there is a trace.
     pub tracer: Option<&'a mut Tracer>,
 }
-
-/// An abort says at most so much.
-const ABORT_REASON_BYTES_MAX: usize = 4096;
 
 impl PeerSink<'_> {
     fn refuse(&mut self, failure: Failure) -> LinkError {
@@ -73,7 +72,7 @@ impl Sink for PeerSink<'_> {
 
     fn bytes(&mut self, header: &Header, offset: usize, slice: &[u8]) -> Result<(), LinkError> {
         if header.kind() == Some(Kind::Abort) {
-            let room = ABORT_REASON_BYTES_MAX.saturating_sub(self.abort_reason.len());
+            let room = WORDS_BYTES_MAX.saturating_sub(self.abort_reason.len());
             self.abort_reason.extend_from_slice(&slice[..slice.len().min(room)]);
             return Ok(());
         }
@@ -106,8 +105,8 @@ impl Sink for PeerSink<'_> {
         }
         match header.kind() {
             Some(Kind::Abort) => {
-                let reason = String::from_utf8_lossy(self.abort_reason).into_owned();
-                return Err(self.refuse(Failure::Aborted { rank: self.peer, reason }));
+                let told = Failure::told(self.peer, header, self.abort_reason, self.world);
+                return Err(self.refuse(told));
             }
             Some(Kind::Goodbye) => {
                 self.engine.left(self.peer);

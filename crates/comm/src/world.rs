@@ -6,12 +6,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use paceline_collective::Topology;
-use paceline_engine::{Config as EngineConfig, Engine, Failure, Stall};
+use paceline_collective::registry::UnknownAlgorithm;
+use paceline_engine::{Cause, Config as EngineConfig, Engine, Failure, Stall};
 use paceline_fabric::shm::{Arena, Doorbell};
 use paceline_fabric::{Link, Transport};
 use paceline_plan::{LinkCost, LinkCosts, OperationKey};
 
-use crate::CommError;
 use crate::connect::advice;
 use crate::context::{Context, Patience};
 use crate::core::Core;
@@ -19,6 +19,7 @@ use crate::memory::Memories;
 use crate::own_processor::Place;
 use crate::programs::Programs;
 use crate::watch::{StallReport, Watch};
+use crate::{CommError, Culprit};
 
 /// How long a rank that leaves waits for the others' goodbye, so that nobody loses its last data.
 const LEAVE: Duration = Duration::from_secs(2);
@@ -86,9 +87,10 @@ impl World {
         let fetches = (parts.links.iter().enumerate())
             .filter(|&(peer, _)| topology.same_host(own, peer))
             .all(|(_, link)| link.as_ref().is_none_or(|link| link.any_memory()));
-        let core = Core::new(engine, parts.links, memories, parts.rank, parts.hosts.clone());
+        let core = Core::new(engine, parts.links, memories, parts.rank);
         let failed = |what: &str, error: std::io::Error| {
-            CommError::Connect(format!("rank {}: {what}: {error}{}", parts.rank, advice(&error.to_string())))
+            let (rank, host) = (parts.rank, &parts.hosts[parts.rank]);
+            CommError::Connect(format!("rank {rank} on {host}: {what}: {error}{}", advice(&error.to_string())))
         };
         let (rank, hosts) = (parts.rank, parts.hosts.clone());
         let report = move |stall: &Stall| {
@@ -136,9 +138,20 @@ impl World {
             host: self.hosts[self.rank].clone(),
             operation,
             next_step: next_step(&failure),
-            culprit_host: culprit_host(&failure, &self.hosts),
+            culprit: failure.culprit().map(|rank| Box::new(Culprit { rank, host: self.hosts[rank].clone() })),
+            whereabouts: whereabouts(&failure, &self.hosts),
             failure: Box::new(failure),
         }
+    }
+
+    /// A mistake of the caller.
+    pub fn usage(&self, operation: &str, what: String) -> CommError {
+        CommError::Usage { rank: self.rank, host: self.hosts[self.rank].clone(), operation: operation.to_owned(), what }
+    }
+
+    /// The caller names an algorithm that is not there.
+    pub fn unknown_algorithm(&self, unknown: UnknownAlgorithm) -> CommError {
+        CommError::Algorithm { rank: self.rank, host: self.hosts[self.rank].clone(), unknown }
     }
 
     pub fn link_costs(&self) -> LinkCosts {
@@ -212,35 +225,39 @@ fn processors() -> usize {
 /// Where messages take their time by the clock, the processor is better left to the other ranks of the emulation.
 const ASLEEP: Patience = Patience { spins: 0, yields: 2, place: None };
 
-/// Where those are that caused a failure, for the end of the sentence.
-pub(crate) fn culprit_host(failure: &Failure, hosts: &[String]) -> String {
-    let host_of = |rank: usize| hosts.get(rank).map_or("unknown", String::as_str);
+/// Where those are that a failure names, for the end of the sentence.
+fn whereabouts(failure: &Failure, hosts: &[String]) -> String {
+    let of = |ranks: &[usize]| {
+        let ranks = ranks.iter().map(|&rank| format!("rank {rank} on {}", hosts[rank]));
+        format!(" ({})", ranks.collect::<Vec<_>>().join(", "))
+    };
     match failure {
-        // Its words name the host.
-        Failure::Aborted { .. } => String::new(),
-        Failure::Deadline { waiting, .. } if !waiting.is_empty() => {
-            let hosts = waiting.iter().map(|waiting| format!("rank {} on {}", waiting.rank, host_of(waiting.rank)));
-            format!(" ({})", hosts.collect::<Vec<_>>().join(", "))
+        Failure::PeerLost { rank, noticed_by: Some(by), .. } => {
+            format!(" (host {}; rank {by} is on host {})", hosts[*rank], hosts[*by])
         }
-        _ => failure.culprit().map(|rank| format!(" (host {})", host_of(rank))).unwrap_or_default(),
+        Failure::Aborted { rank, culprit, .. } if rank == culprit => of(&[*rank]),
+        Failure::Aborted { rank, culprit, .. } => of(&[*culprit, *rank]),
+        Failure::Deadline { waiting, .. } if !waiting.is_empty() => {
+            of(&waiting.iter().map(|waiting| waiting.rank).collect::<Vec<_>>())
+        }
+        _ => failure.culprit().map(|rank| format!(" (host {})", hosts[rank])).unwrap_or_default(),
     }
 }
 
 fn next_step(failure: &Failure) -> String {
-    match failure {
-        Failure::PeerLost { rank, .. } | Failure::PeerLeft { rank } => {
+    match (failure.cause(), failure.culprit()) {
+        (Cause::PeerLost | Cause::PeerLeft | Cause::Cancelled, Some(rank)) => {
             format!("Look at the output of rank {rank}, then start the job again")
         }
-        Failure::Aborted { .. } => "Look at the output of the rank named first, then start the job again".into(),
-        Failure::Mismatch { .. } => {
+        (Cause::PeerLost | Cause::PeerLeft | Cause::Cancelled, None) => "Form the communicator again".into(),
+        (Cause::Mismatch, _) => {
             "Make all ranks call the same collectives with the same lengths, types and options in the same order, \
              or give each operation an id"
                 .into()
         }
-        Failure::Deadline { .. } => {
+        (Cause::Deadline, _) => {
             "See what the ranks named are doing; give the call a longer timeout if they are only slow".into()
         }
-        Failure::Violation { .. } => "Check that all ranks run the same version of Paceline".into(),
-        Failure::Cancelled { .. } => "Form the communicator again".into(),
+        (Cause::Violation, _) => "Check that all ranks run the same version of Paceline".into(),
     }
 }

@@ -214,7 +214,7 @@ fn abort_ends_what_is_pending_everywhere() {
             let CommError::Failed { failure, .. } = error else { panic!("{error}") };
             match &**failure {
                 Failure::Cancelled { reason } if rank == 2 => assert!(reason.contains("enough")),
-                Failure::Aborted { rank: 2, reason } => assert!(reason.contains("enough"), "{reason}"),
+                Failure::Aborted { rank: 2, reason, .. } => assert!(reason.contains("enough"), "{reason}"),
                 // The reason can be lost where the link was full; the loss is noticed all the same.
                 Failure::PeerLost { .. } | Failure::Aborted { .. } => {}
                 other => panic!("rank {rank}: {other}"),

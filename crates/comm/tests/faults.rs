@@ -128,6 +128,12 @@ fn a_lost_peer_ends_the_operations_of_everyone() {
                     comm.abort("as if killed");
                 }
                 if let Err(error) = comm.all_reduce(&mut vec![1f32; 50_000], Reduction::Sum, &options) {
+                    let CommError::Failed { culprit, .. } = &error else { panic!("{error}") };
+                    assert_eq!(
+                        culprit.as_ref().map(|culprit| culprit.rank),
+                        (comm.rank() != 3).then_some(3),
+                        "{error}"
+                    );
                     // Poisoned: nothing goes on until it is formed again.
                     assert!(comm.barrier(&options).is_err());
                     return error.to_string();

@@ -4,15 +4,50 @@ use paceline_plan::{CollectiveKind, DataType, OperationKey, Rank, Reduction};
 
 use crate::frame::Signature;
 
+/// What kind of failure it is: every survivor's has the same, whether it has seen it itself or was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Cause {
+    /// See [`Failure::PeerLost`].
+    PeerLost = 1,
+    /// See [`Failure::PeerLeft`].
+    PeerLeft = 2,
+    /// See [`Failure::Mismatch`].
+    Mismatch = 3,
+    /// See [`Failure::Deadline`].
+    Deadline = 4,
+    /// See [`Failure::Violation`].
+    Violation = 5,
+    /// See [`Failure::Cancelled`].
+    Cancelled = 6,
+}
+
+impl Cause {
+    /// The cause with this code.
+    pub fn from_code(code: u32) -> Option<Cause> {
+        Some(match code {
+            1 => Cause::PeerLost,
+            2 => Cause::PeerLeft,
+            3 => Cause::Mismatch,
+            4 => Cause::Deadline,
+            5 => Cause::Violation,
+            6 => Cause::Cancelled,
+            _ => return None,
+        })
+    }
+}
+
 /// Why an operation, and with it the communicator, ended. Ranks are ranks of the world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The connection ended without a goodbye.
+    /// The connection ended without a goodbye, to this rank or to one that has told it so.
     PeerLost {
-        /// Which.
+        /// Which. It is this one if it was only silent, and was given up for that.
         rank: Rank,
         /// How it was noticed.
         how: String,
+        /// Which other rank has noticed it.
+        noticed_by: Option<Rank>,
     },
     /// The peer left in good order while the operation still needed it.
     PeerLeft {
@@ -23,6 +58,10 @@ pub enum Failure {
     Aborted {
         /// Which.
         rank: Rank,
+        /// What befell it.
+        cause: Cause,
+        /// Whom it blames: itself, if its program has called `abort`.
+        culprit: Rank,
         /// In its words.
         reason: String,
     },
@@ -68,15 +107,32 @@ pub struct Waiting {
 }
 
 impl Failure {
-    /// The rank at which it began, if it was not this one.
+    /// What kind of failure it is.
+    pub fn cause(&self) -> Cause {
+        match self {
+            Failure::PeerLost { .. } => Cause::PeerLost,
+            Failure::PeerLeft { .. } => Cause::PeerLeft,
+            Failure::Aborted { cause, .. } => *cause,
+            Failure::Mismatch { .. } => Cause::Mismatch,
+            Failure::Deadline { .. } => Cause::Deadline,
+            Failure::Violation { .. } => Cause::Violation,
+            Failure::Cancelled { .. } => Cause::Cancelled,
+        }
+    }
+
+    /// The rank that is to blame, if it is not this one's own doing. Of those that a deadline has waited for, one that
+    /// has not started.
     pub fn culprit(&self) -> Option<Rank> {
         match self {
+            Failure::Aborted { culprit, .. } => Some(*culprit),
             Failure::PeerLost { rank, .. }
             | Failure::PeerLeft { rank }
-            | Failure::Aborted { rank, .. }
             | Failure::Mismatch { rank, .. }
             | Failure::Violation { rank, .. } => Some(*rank),
-            Failure::Deadline { waiting, .. } => waiting.first().map(|waiting| waiting.rank),
+            Failure::Deadline { waiting, .. } => {
+                let absent = waiting.iter().find(|waiting| !waiting.started);
+                absent.or(waiting.first()).map(|waiting| waiting.rank)
+            }
             Failure::Cancelled { .. } => None,
         }
     }
@@ -85,9 +141,12 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::PeerLost { rank, how } => write!(f, "rank {rank} is lost: {how}"),
+            Failure::PeerLost { rank, how, noticed_by: None } => write!(f, "rank {rank} is lost: {how}"),
+            Failure::PeerLost { rank, how, noticed_by: Some(by) } => {
+                write!(f, "rank {rank} is lost: {how}, says rank {by}")
+            }
             Failure::PeerLeft { rank } => write!(f, "rank {rank} has left while it was still needed"),
-            Failure::Aborted { rank, reason } => write!(f, "rank {rank} gave up: {reason}"),
+            Failure::Aborted { rank, reason, .. } => write!(f, "rank {rank} gave up: {reason}"),
             Failure::Mismatch { rank, key, ours, theirs } => {
                 write!(f, "{key} is {} here but {} on rank {rank}", describe(ours), describe(theirs))
             }

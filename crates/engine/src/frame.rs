@@ -3,8 +3,8 @@
 use bytemuck::{Pod, Zeroable};
 use paceline_plan::OperationKey;
 
-/// Marks the start of a frame and the version of the wire format ("PcL" and 1).
-pub const MAGIC: u32 = u32::from_le_bytes(*b"PcL\x01");
+/// Marks the start of a frame and the version of the wire format ("PcL" and 2).
+pub const MAGIC: u32 = u32::from_le_bytes(*b"PcL\x02");
 
 /// No frame carries more than this. A link refuses a longer one before it allocates anything.
 pub const FRAME_BYTES_MAX: u32 = 1 << 20;
@@ -29,7 +29,8 @@ pub enum Kind {
     /// The sender is alive; [`Header::message`] says after how many milliseconds an idle link carries the next. With a
     /// signature: it has started this operation, and waits for the rank `message - 1` of its group, which has not.
     Heartbeat = 6,
-    /// The sender has given up. What follows is the reason as UTF-8.
+    /// The sender has given up. [`Header::message`] says whom it blames, [`Header::tile`] who has noticed it,
+    /// [`Header::offset`] the [`crate::Cause`]; what follows is the reason as UTF-8.
     Abort = 7,
     /// The sender leaves in good order and will send nothing more.
     Goodbye = 8,

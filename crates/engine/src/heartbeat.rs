@@ -73,7 +73,7 @@ impl Engine {
             let limit = peer.pulse.promised.map(|every| limit(every.max(interval), self.config.heartbeat_misses));
             if limit.is_some_and(|limit| peer.pulse.silent >= limit) && lost.is_none() {
                 let how = format!("it has given no sign of life for {:.1} s", peer.pulse.silent.as_secs_f64());
-                lost = Some(Failure::PeerLost { rank, how });
+                lost = Some(Failure::PeerLost { rank, how, noticed_by: None });
             }
         }
         if let Some(failure) = lost {

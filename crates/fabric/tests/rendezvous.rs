@@ -180,7 +180,7 @@ fn a_second_rank_zero_and_a_rank_beyond_the_world_are_named() {
     let alone = meet(&place.world(0, 1), &Network::default(), LONG, vec![], vec![]).expect("a world of one");
     let hello = postcard::to_stdvec(&("a job", 3u32, "", alone.own())).expect("a message");
     let mut socket = TcpStream::connect(("127.0.0.1", place.port)).expect("rank 0 listens");
-    socket.write_all(&[b"PcLc\x03\0\0\0", &(hello.len() as u32).to_le_bytes()[..], &hello].concat()).expect("it reads");
+    socket.write_all(&[b"PcLc\x04\0\0\0", &(hello.len() as u32).to_le_bytes()[..], &hello].concat()).expect("it reads");
     let message = error(zero);
     assert!(message.starts_with("two processes claim rank 0: "), "{message}");
 }
@@ -196,7 +196,7 @@ fn a_rank_that_leaves_ends_the_wait_at_once() {
     member.rank = 2;
     let hello = postcard::to_stdvec(&("a job", 4u32, "", member)).expect("a message");
     let mut socket = TcpStream::connect(("127.0.0.1", place.port)).expect("rank 0 listens");
-    socket.write_all(&[b"PcLc\x03\0\0\0", &(hello.len() as u32).to_le_bytes()[..], &hello].concat()).expect("it reads");
+    socket.write_all(&[b"PcLc\x04\0\0\0", &(hello.len() as u32).to_le_bytes()[..], &hello].concat()).expect("it reads");
     thread::sleep(Duration::from_millis(100));
     drop(socket);
     let message = error(zero);
@@ -268,12 +268,12 @@ fn strangers_and_stalled_connections_hold_nobody_up() {
     let connect = || TcpStream::connect(("127.0.0.1", place.port)).expect("rank 0 listens");
     let silent: Vec<TcpStream> = (0..20).map(|_| connect()).collect();
     let mut stalled = connect();
-    stalled.write_all(b"PcLc\x03\0\0\0\xff").expect("rank 0 reads");
+    stalled.write_all(b"PcLc\x04\0\0\0\xff").expect("rank 0 reads");
     for garbage in [
         &b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..],
         b"PcLc\x07\0\0\0\0\0\0\0",
-        b"PcLc\x03\0\0\0\xff\xff\xff\x7f",
-        b"PcLc\x03\0\0\0\x02\0\0\0\xff\xff",
+        b"PcLc\x04\0\0\0\xff\xff\xff\x7f",
+        b"PcLc\x04\0\0\0\x02\0\0\0\xff\xff",
     ] {
         connect().write_all(garbage).expect("rank 0 reads");
     }

@@ -129,7 +129,7 @@ fn strangers_get_no_link_and_hold_nobody_up() {
     // One that knows the protocol and not the nonce: the preamble of rank 1.
     let preamble = postcard::to_stdvec(&([8u8; 16], 1u32, 0u32, 0u32, 1u32)).expect("a message");
     let mut cunning = TcpStream::connect(address).expect("rank 0 listens");
-    let frame = [b"PcLc\x03\0\0\0", &(preamble.len() as u32).to_le_bytes()[..], &preamble].concat();
+    let frame = [b"PcLc\x04\0\0\0", &(preamble.len() as u32).to_le_bytes()[..], &preamble].concat();
     cunning.write_all(&frame).expect("rank 0 reads");
 
     let start = Instant::now();

@@ -143,6 +143,7 @@ impl<'a> TunedCalls<'a> {
         if least[0] != -least[1] {
             return Err(CommError::Usage {
                 rank: self.communicator.rank(),
+                host: self.communicator.host(self.communicator.rank()).to_owned(),
                 operation: "boundary of tuned calls".into(),
                 what: "the ranks have not made the same calls since the last one: sizes, and what each `Call` says, must be \
                        the same on all of them"

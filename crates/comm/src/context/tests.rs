@@ -106,7 +106,7 @@ fn pair() -> Pair {
         // No nudges and no signs of life: they would wake sleepers, too.
         let never = Duration::from_secs(1000);
         let engine = Engine::new(Config { nudge: never, heartbeat: Duration::ZERO, ..Config::new(rank, 2) });
-        let core = Core::new(engine, links, Memories::default(), rank, vec!["host".to_owned(); 2]);
+        let core = Core::new(engine, links, Memories::default(), rank);
         Arc::new(
             Context::new(core, None, Patience { spins: 0, yields: 0, place: None }, Box::new(|_| ()))
                 .expect("an eventfd"),

@@ -72,7 +72,8 @@ fn a_lost_peer_ends_everything_everywhere() {
             for call in &calls {
                 match &world.ended(rank, call).outcome {
                     Ok(()) => assert!(world.ended(rank, call).output == call.expected(rank), "a wrong result"),
-                    Err(Failure::PeerLost { .. } | Failure::Aborted { .. }) => {}
+                    // Also where another survivor was the first to notice.
+                    Err(Failure::PeerLost { rank: lost, .. }) => assert_eq!(*lost, victim, "rank {rank}"),
                     Err(other) => panic!("rank {rank}: {other}"),
                 }
             }

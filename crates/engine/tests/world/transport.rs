@@ -169,8 +169,7 @@ impl World {
         node.memory.release(arriving.access);
         match header.kind() {
             Some(Kind::Abort) => {
-                let reason = String::from_utf8(arriving.rest.clone()).unwrap_or_default();
-                return Err(Failure::Aborted { rank: from, reason });
+                return Err(Failure::told(from, &header, &arriving.rest, self.nodes.len()));
             }
             Some(Kind::Goodbye) => {
                 let streams = &mut self.link(from, to).streams;

@@ -241,7 +241,10 @@ impl World {
             Event::Cancel { rank } => self.fail(rank, Failure::Cancelled { reason: "the test says so".into() }),
             Event::LinkDown { at, peer } => {
                 if !self.nodes[at].engine.has_left(peer) {
-                    self.fail(at, Failure::PeerLost { rank: peer, how: "the connection was closed".into() });
+                    self.fail(
+                        at,
+                        Failure::PeerLost { rank: peer, how: "the connection was closed".into(), noticed_by: None },
+                    );
                 }
             }
         }
@@ -344,17 +347,13 @@ impl World {
         if std::mem::replace(&mut self.nodes[rank].closed, true) {
             return;
         }
-        let reason = match failure {
-            Failure::Aborted { reason, .. } => reason,
-            failure => format!("rank {rank}: {failure}"),
-        };
+        let (header, words) = failure.last_words(rank);
         for peer in (0..self.nodes.len()).filter(|&peer| peer != rank) {
             self.abandon(rank, peer);
             while let Some(header) = self.nodes[rank].engine(|engine| engine.control(peer)) {
                 self.enqueue(rank, peer, header, None, None);
             }
-            let header = Header { payload_bytes: reason.len() as u32, ..Header::new(Kind::Abort, Default::default()) };
-            let frame = Outgoing { reason: reason.clone().into_bytes(), ..plain(header) };
+            let frame = Outgoing { reason: words.clone().into_bytes(), ..plain(header) };
             self.link(rank, peer).push(0, frame);
             self.wake(rank, peer, 0);
         }
