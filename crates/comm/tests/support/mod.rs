@@ -1,6 +1,9 @@
 //! Worlds for tests.
 #![allow(dead_code)] // Each test program uses some of it.
 
+pub mod left_over;
+pub mod processes;
+
 use std::net::TcpListener;
 use std::os::fd::IntoRawFd;
 use std::time::Duration;

@@ -1,0 +1,315 @@
+//! What goes wrong between real processes. Every survivor, by itself, has an error that names the culprit in its type and
+//! in its text; the communicator is poisoned; and nothing of the world is left (see [`Ranks::end_within`]).
+//!
+//! A world that has formed opens no descriptor any more, so being out of them afterwards is no fault, which is tested here;
+//! `crates/cli/tests/faults.rs` has worlds that cannot form. Shared memory lies in memory files, not in a file system that
+//! could be full: what it can lack is memory, for a buffer or for a ring.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::time::{Duration, Instant};
+
+use paceline_comm::{CallOptions, Cause, CommError, Communicator, Failure, Reduction, TransportChoice};
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+use support::processes::{Ranks, World, connect, part, wait_for_release};
+
+/// However slow the machine is.
+const LIMIT: Duration = Duration::from_secs(120);
+
+const RANKS: usize = 3;
+
+/// The one that dies, differs or stays away.
+const ODD: usize = 1;
+
+const TRANSPORTS: [TransportChoice; 2] = [TransportChoice::Shm, TransportChoice::Tcp];
+
+fn start(test: &str, part: &str, transport: TransportChoice, environment: &[(&'static str, &str)]) -> Ranks {
+    let environment: BTreeMap<&str, String> =
+        environment.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+    Ranks::start(&World { test, part, transports: &[transport; RANKS], environment })
+}
+
+/// In a rank: says how a call has failed, in the type and in words, and sees that the next call fails at once and blames
+/// the same rank.
+fn report(comm: &Communicator, error: &CommError) {
+    let CommError::Failed { rank, host, operation, failure, culprit, next_step, .. } = error else { panic!("{error}") };
+    assert_eq!((*rank, &host[..]), (comm.rank(), comm.host(comm.rank())));
+    assert_eq!(culprit.as_ref().map(|culprit| culprit.rank), failure.culprit());
+    if let Some(culprit) = culprit {
+        assert_eq!(culprit.host, comm.host(culprit.rank));
+        assert!(error.to_string().contains(&culprit.host), "{error}");
+    }
+    assert!(operation.contains("(operation ") && next_step.len() > 10, "{error}");
+    let started = Instant::now();
+    let again = comm.all_reduce(&mut [1f32; 10], Reduction::Sum, &CallOptions::default()).unwrap_err();
+    assert!(started.elapsed() < Duration::from_secs(1), "the next call takes {:?}", started.elapsed());
+    let CommError::Failed { failure: later, culprit: blamed, .. } = &again else { panic!("{again}") };
+    assert_eq!((later, blamed), (failure, culprit), "poisoned by something else");
+    let blamed = culprit.as_ref().map_or("nobody".to_owned(), |culprit| format!("rank {}", culprit.rank));
+    eprintln!("{:?} of {blamed}: {error}", failure.cause());
+}
+
+/// The line of [`report`].
+#[track_caller]
+fn reported(said: &str, cause: Cause) -> &str {
+    let line = said.lines().find(|line| line.starts_with(&format!("{cause:?} of ")));
+    line.unwrap_or_else(|| panic!("no {cause:?} in: {said}"))
+}
+
+/// In a rank: calls until it fails.
+fn until_it_fails(comm: &Communicator, elements: usize) -> CommError {
+    let mut data = vec![1f32; elements];
+    loop {
+        if let Err(error) = comm.all_reduce(&mut data, Reduction::Max, &CallOptions::default()) {
+            return error;
+        }
+    }
+}
+
+#[test]
+fn each_survivor_of_a_killed_or_stopped_rank_has_lost_that_rank() {
+    const TEST: &str = "each_survivor_of_a_killed_or_stopped_rank_has_lost_that_rank";
+    if part().is_some() {
+        let comm = connect();
+        eprintln!("calling");
+        return report(&comm, &until_it_fails(&comm, 50_000));
+    }
+    for (transport, signal) in
+        TRANSPORTS.into_iter().flat_map(|transport| [(transport, Signal::KILL), (transport, Signal::STOP)])
+    {
+        // Not so soon that one that has to wait for a processor is taken for a stopped one.
+        let ranks = start(TEST, "call", transport, &[("PACELINE_HEARTBEAT", "2")]);
+        ranks.wait_until(ODD, LIMIT, "calling");
+        std::thread::sleep(Duration::from_millis(100));
+        ranks.signal(ODD, signal);
+        for survivor in [0, 2] {
+            ranks.wait_until(survivor, LIMIT, "PeerLost of ");
+        }
+        ranks.signal(ODD, Signal::KILL);
+        let said = ranks.end_within(LIMIT, &[0, 2]);
+        for survivor in [0, 2] {
+            let line = reported(&said[survivor], Cause::PeerLost);
+            let named = line.starts_with("PeerLost of rank 1: ") && line.contains("rank 1 is lost: ");
+            assert!(named && line.contains("all-reduce"), "{transport}, {signal:?}, rank {survivor}: {line}");
+        }
+    }
+}
+
+/// What makes the odd rank's call another one, and how the two are called in messages.
+const DIFFERENCES: [(&str, &str, &str); 4] = [
+    ("length", "of 1000 f32 elements", "of 1001 f32 elements"),
+    ("type", "of 1000 f32 elements", "of 1000 f64 elements"),
+    ("reduction", "all-reduce (sum,", "all-reduce (max,"),
+    ("collective", "all-reduce (sum,", "barrier ("),
+];
+
+fn call_differently(comm: &Communicator, what: &str) -> Result<(), CommError> {
+    let options = CallOptions::default();
+    match what {
+        "length" => comm.all_reduce(&mut [1f32; 1001], Reduction::Sum, &options),
+        "type" => comm.all_reduce(&mut [1f64; 1000], Reduction::Sum, &options),
+        "reduction" => comm.all_reduce(&mut [1f32; 1000], Reduction::Max, &options),
+        _ => comm.barrier(&options),
+    }
+}
+
+#[test]
+fn different_calls_are_told_to_each_rank_with_both_values() {
+    const TEST: &str = "different_calls_are_told_to_each_rank_with_both_values";
+    if let Some(what) = part() {
+        let comm = connect();
+        let made = match comm.rank() {
+            ODD => call_differently(&comm, &what),
+            _ => comm.all_reduce(&mut [1f32; 1000], Reduction::Sum, &CallOptions::default()),
+        };
+        return report(&comm, &made.unwrap_err());
+    }
+    for transport in TRANSPORTS {
+        for (what, one, other) in DIFFERENCES {
+            let said = start(TEST, what, transport, &[]).end_within(LIMIT, &[0, 1, 2]);
+            for (rank, said) in said.iter().enumerate() {
+                let line = reported(said, Cause::Mismatch);
+                // Which of the two that agree, depends on who is first.
+                let names: &[&str] = if rank == ODD { &["rank 0", "rank 2"] } else { &["rank 1"] };
+                let named = names.iter().any(|name| line.contains(name));
+                assert!(
+                    named && line.contains(one) && line.contains(other),
+                    "{transport}, {what}, rank {rank}: {line}"
+                );
+                assert!(line.contains("(operation ") && line.contains("Make all ranks call the same"), "{line}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_stays_away_is_reported_by_all_others() {
+    const TEST: &str = "a_rank_that_stays_away_is_reported_by_all_others";
+    if part().is_some() {
+        let comm = connect();
+        if comm.rank() == ODD {
+            wait_for_release();
+        }
+        eprintln!("calling");
+        let mut data = [1f32; 1000];
+        comm.all_reduce(&mut data, Reduction::Sum, &CallOptions::default()).expect("it comes in the end");
+        assert_eq!(data[999], RANKS as f32);
+        return;
+    }
+    let long = std::env::var_os("PACELINE_LONG_TESTS").is_some();
+    for transport in TRANSPORTS {
+        // By default after 10 s.
+        let stall: &[(&str, &str)] = if long { &[] } else { &[("PACELINE_STALL", "0.5")] };
+        let mut ranks = start(TEST, "stay away", transport, stall);
+        let others = [0, 2];
+        others.iter().for_each(|&rank| ranks.wait_until(rank, LIMIT, "calling"));
+        let called = Instant::now();
+        others.iter().for_each(|&rank| ranks.wait_until(rank, LIMIT, "has not moved for"));
+        let after = called.elapsed();
+        assert!(!long || after < Duration::from_secs(12), "{transport}: reported after {after:?} only");
+        ranks.release(ODD);
+        let said = ranks.end_within(LIMIT, &[0, 1, 2]);
+        for rank in others {
+            let line = said[rank].lines().find(|line| line.contains("has not moved for")).expect("it has said so");
+            let reports = line.starts_with(&format!("rank {rank} on ")) && line.contains("all-reduce (operation ");
+            assert!(reports && line.contains("rank 1 (host ") && line.contains("has not started it yet"), "{line}");
+        }
+        assert!(!said[ODD].contains("has not moved"), "{transport}: {}", said[ODD]);
+    }
+}
+
+/// Takes all descriptors that this process may have.
+fn take_all_descriptors() -> Vec<File> {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(128), maximum }).expect("a lower limit");
+    let taken: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    assert!(!taken.is_empty());
+    taken
+}
+
+#[test]
+fn a_world_that_has_formed_needs_no_more_descriptors() {
+    const TEST: &str = "a_world_that_has_formed_needs_no_more_descriptors";
+    if part().is_some() {
+        let comm = connect();
+        let _taken = take_all_descriptors();
+        let options = CallOptions::default();
+        let mut data = comm.alloc::<f32>(100_000).expect("memory");
+        data.fill(1.0);
+        comm.all_reduce(&mut data, Reduction::Sum, &options).expect("a sum");
+        let pair = comm.split((comm.rank() != 2).then_some(0), 0).expect("a split");
+        if let Some(pair) = &pair {
+            pair.all_reduce(&mut [1f32; 10], Reduction::Sum, &options).expect("a sum of two");
+        }
+        let pending = comm.start_all_reduce_copy(&[1f32; 1000], Reduction::Sum, &options).expect("a copy");
+        assert_eq!(pending.wait().expect("a sum in the background")[0], RANKS as f32);
+        if comm.rank() == ODD {
+            // As if killed: without a goodbye.
+            std::process::exit(9);
+        }
+        return report(&comm, &until_it_fails(&comm, 1000));
+    }
+    for transport in TRANSPORTS {
+        let said = start(TEST, "call", transport, &[]).end_within(LIMIT, &[0, 2]);
+        for survivor in [0, 2] {
+            let line = reported(&said[survivor], Cause::PeerLost);
+            assert!(line.starts_with("PeerLost of rank 1: "), "{transport}, rank {survivor}: {line}");
+        }
+    }
+}
+
+/// Makes this process's requests for memory fail, as where there is none.
+fn refuse_memory() {
+    let statement = |code: u32, jump_true, jump_false, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt: jump_true,
+        jf: jump_false,
+        k,
+    };
+    // `madvise` is asked to fill pages: its third argument, whose lower half stands at byte 32, says so.
+    let mut program = [
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 3, libc::SYS_madvise as u32),
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 32),
+        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::MADV_POPULATE_WRITE as u32),
+        statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EFAULT as u32),
+        statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: the kernel copies the filter, which is valid during the call; nothing else is touched.
+    let results = unsafe {
+        [
+            i64::from(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)),
+            // For the progress thread, too.
+            libc::syscall(
+                libc::SYS_seccomp,
+                libc::SECCOMP_SET_MODE_FILTER,
+                libc::SECCOMP_FILTER_FLAG_TSYNC,
+                &raw const filter,
+            ),
+        ]
+    };
+    assert_eq!(results, [0, 0], "no filter: {}", std::io::Error::last_os_error());
+}
+
+#[test]
+fn a_rank_without_memory_to_share_is_to_blame_itself() {
+    const TEST: &str = "a_rank_without_memory_to_share_is_to_blame_itself";
+    const BYTES: usize = 8 << 20;
+    if part().is_some() {
+        let comm = connect();
+        let options = CallOptions::default();
+        // Its first frames have filled the first pages of each ring.
+        comm.barrier(&options).expect("nothing has failed");
+        if comm.rank() == ODD {
+            refuse_memory();
+            // No buffer: nothing has failed.
+            let error = comm.alloc::<u8>(BYTES).unwrap_err();
+            let text = error.to_string();
+            assert!(matches!(error, CommError::Memory { rank: ODD, bytes: BYTES, .. }), "{text}");
+            assert!(text.contains("no memory for") && text.contains("memory limit"), "{text}");
+        }
+        comm.barrier(&options).expect("nothing has failed");
+        // No ring: from its root the data goes through rings that it has not filled yet.
+        let error = match comm.broadcast(&mut vec![1u8; BYTES], ODD, &options) {
+            Err(error) => error,
+            Ok(()) => comm.barrier(&options).unwrap_err(),
+        };
+        return report(&comm, &error);
+    }
+    let said = start(TEST, "share", TransportChoice::Shm, &[]).end_within(LIMIT, &[0, 1, 2]);
+    let own = reported(&said[ODD], Cause::Cancelled);
+    assert!(own.starts_with("Cancelled of nobody: ") && own.contains("taking memory for a ring"), "{own}");
+    assert!(own.contains("raise the memory limit"), "{own}");
+    for rank in [0, 2] {
+        // The words may have had no room either; then the connection has been closed.
+        let blames = |line: &&str| line.contains(" of rank 1: ") && line.contains("broadcast");
+        assert!(said[rank].lines().any(|line| blames(&line)), "rank {rank}: {}", said[rank]);
+    }
+}
+
+#[test]
+fn an_abort_of_the_program_is_known_as_such_to_each_rank() {
+    const TEST: &str = "an_abort_of_the_program_is_known_as_such_to_each_rank";
+    if part().is_some() {
+        let comm = connect();
+        if comm.rank() == ODD {
+            comm.abort("it has seen enough");
+        }
+        let error = until_it_fails(&comm, 1000);
+        if let CommError::Failed { failure, .. } = &error {
+            let abort =
+                matches!(&**failure, Failure::Aborted { rank: ODD, culprit: ODD, .. } | Failure::Cancelled { .. });
+            assert!(abort, "{failure:?}");
+        }
+        return report(&comm, &error);
+    }
+    let said = start(TEST, "call", TransportChoice::Auto, &[]).end_within(LIMIT, &[0, 1, 2]);
+    for (rank, said) in said.iter().enumerate() {
+        let line = reported(said, Cause::Cancelled);
+        let blames = if rank == ODD { "Cancelled of nobody: " } else { "Cancelled of rank 1: " };
+        assert!(line.starts_with(blames) && line.contains("it has seen enough"), "{line}");
+    }
+}
