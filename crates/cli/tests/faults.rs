@@ -2,15 +2,14 @@
 
 mod support;
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use support::left_over::Held;
 use support::{Running, children_of, free_port, is_alive, paceline, run, start, until};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -51,24 +50,6 @@ fn signal(pid: u32, signal: Signal) {
     kill_process(pid, signal).expect("it is still there");
 }
 
-/// The sockets that processes hold, by inode.
-fn sockets_of(pids: &[u32]) -> BTreeSet<String> {
-    let descriptors = pids.iter().flat_map(|pid| fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten());
-    let targets = descriptors.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
-    let inode = |target: PathBuf| Some(target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned());
-    targets.filter_map(inode).collect()
-}
-
-/// Those of the sockets that the kernel still has, and our objects in the file system for shared memory.
-fn left_over(sockets: &BTreeSet<String>) -> Vec<String> {
-    let tables = ["/proc/net/unix", "/proc/net/tcp", "/proc/net/tcp6"].map(fs::read_to_string);
-    let words: BTreeSet<&str> = tables.iter().flatten().flat_map(|table| table.split_whitespace()).collect();
-    let sockets = sockets.iter().filter(|inode| words.contains(inode.as_str())).map(|inode| format!("socket {inode}"));
-    let objects = fs::read_dir("/dev/shm").into_iter().flatten().flatten();
-    let objects = objects.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    sockets.chain(objects.filter(|name| name.to_lowercase().contains("paceline"))).collect()
-}
-
 fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
@@ -77,8 +58,8 @@ fn host() -> String {
 fn survivors_of_a_killed_worker_end_in_time_and_say_who_where_and_what() {
     for transport in ["shm", "tcp"] {
         let (running, ranks, _one) = long_training(transport);
-        let sockets = sockets_of(&ranks);
-        assert!(!left_over(&sockets).is_empty(), "{transport}: no socket is found while it runs");
+        let held = Held::by(&ranks);
+        assert!(held.is_something(transport == "shm"), "{transport}: nothing is found while it runs");
         kill(ranks[1]);
         let killed = Instant::now();
         let gone = until(Duration::from_secs(2), || !ranks.iter().any(|pid| is_alive(*pid)));
@@ -93,7 +74,7 @@ fn survivors_of_a_killed_worker_end_in_time_and_say_who_where_and_what() {
             let names_the_lost_one = said.contains("rank 1") && said.contains(&format!("host {}", host()));
             assert!(names_the_lost_one && said.contains("all-reduce"), "{transport}: {said}");
         }
-        assert_eq!(left_over(&sockets), Vec::<String>::new(), "{transport}: left behind");
+        assert_eq!(held.left_over(), Vec::<String>::new(), "{transport}: left behind");
     }
 }
 
@@ -102,6 +83,7 @@ fn survivors_of_a_killed_worker_end_in_time_and_say_who_where_and_what() {
 fn survivors_of_a_worker_that_is_killed_while_calls_are_tuned_name_it() {
     let options = ["--workers", "3", "--transport", "tcp", "--epochs", "1000", "--model", "mlp", "--tune"];
     let (running, ranks, _one) = in_the_middle(paceline(&[&["train"], &options[..]].concat()));
+    let held = Held::by(&ranks);
     kill(ranks[1]);
     let gone = until(Duration::from_secs(2), || !ranks.iter().any(|pid| is_alive(*pid)));
     assert!(gone, "survivors still run: {}", running.stderr_so_far());
@@ -111,6 +93,7 @@ fn survivors_of_a_worker_that_is_killed_while_calls_are_tuned_name_it() {
         let said = outcome.stderr.lines().find(|line| line.contains(&reports));
         assert!(said.is_some_and(|said| said.contains("rank 1")), "rank {survivor}: {outcome:#?}");
     }
+    assert_eq!(held.left_over(), Vec::<String>::new(), "left behind");
 }
 
 /// Its connections stay open: only its silence tells.
@@ -118,7 +101,7 @@ fn survivors_of_a_worker_that_is_killed_while_calls_are_tuned_name_it() {
 fn survivors_of_a_stopped_worker_end_in_time_and_name_it() {
     for transport in ["shm", "tcp"] {
         let (running, ranks, _one) = long_training(transport);
-        let sockets = sockets_of(&ranks);
+        let held = Held::by(&ranks);
         signal(ranks[1], Signal::STOP);
         let stopped = Instant::now();
         let gone = until(Duration::from_secs(5), || !is_alive(ranks[0]) && !is_alive(ranks[2]));
@@ -135,7 +118,7 @@ fn survivors_of_a_stopped_worker_end_in_time_and_name_it() {
             let named = said.contains("rank 1 is lost: it has given no sign of life for") && said.contains("host");
             assert!(named && said.contains("all-reduce"), "{transport}: {said}");
         }
-        assert_eq!(left_over(&sockets), Vec::<String>::new(), "{transport}: left behind");
+        assert_eq!(held.left_over(), Vec::<String>::new(), "{transport}: left behind");
     }
 }
 
@@ -163,17 +146,21 @@ fn a_rank_that_does_not_take_part_is_named_and_may_come_back() {
 #[test]
 fn a_killed_first_rank_ends_the_others_too() {
     let (running, ranks, _one) = long_training("shm");
+    let held = Held::by(&ranks);
     kill(ranks[0]);
     assert!(until(Duration::from_secs(2), || !ranks.iter().any(|pid| is_alive(*pid))), "survivors still run");
     running.end_within(Duration::from_secs(1)).expect_code(1).expect_stderr(&["rank 0 (pid "]);
+    assert_eq!(held.left_over(), Vec::<String>::new(), "left behind");
 }
 
 #[test]
 fn an_interrupted_training_leaves_nothing() {
     let (running, ranks, _one) = long_training("shm");
+    let held = Held::by(&ranks);
     running.signal(Signal::INT);
     let outcome = running.end_within(Duration::from_secs(2)).expect_code(130);
     assert!(!ranks.iter().any(|pid| is_alive(*pid)), "{outcome:#?}");
+    assert_eq!(held.left_over(), Vec::<String>::new(), "left behind");
 }
 
 /// One rank, started by hand.
@@ -226,14 +213,23 @@ fn different_world_sizes_are_named() {
 }
 
 #[test]
-fn calls_that_do_not_fit_each_other_are_named() {
-    let address = free_address();
-    let first = start(lone_rank("0", "2", &address, &SHORT));
-    let second = start(lone_rank("1", "2", &address, &[&SHORT[..], &["--dtype", "f64"]].concat()));
-    let outcomes = [first, second].map(|running| running.end_within(LIMIT).expect_code(1));
-    let said = outcomes.iter().map(|outcome| outcome.stderr.as_str()).collect::<String>();
-    for fragment in ["256 f32 elements", "128 f64 elements", "Make all ranks call the same collectives"] {
-        assert!(said.contains(fragment), "no `{fragment}`: {outcomes:#?}");
+fn calls_that_do_not_fit_each_other_are_named_by_each_rank() {
+    let options = |options: &[&'static str]| [&["perf", "all-reduce", "--seconds", "0"][..], options].concat();
+    let different: [(&[&str], [&str; 2]); 3] = [
+        (&["--max", "1KiB", "--dtype", "f64"], ["of 256 f32 elements", "of 128 f64 elements"]),
+        (&["--max", "1KiB", "--op", "max"], ["all-reduce (sum,", "all-reduce (max,"]),
+        (&["--min", "2KiB", "--max", "2KiB"], ["of 256 f32 elements", "of 512 f32 elements"]),
+    ];
+    for (second, values) in different {
+        let address = free_address();
+        let first = start(lone_rank("0", "2", &address, &options(&["--max", "1KiB"])));
+        let second = start(lone_rank("1", "2", &address, &options(second)));
+        for (rank, running) in [first, second].into_iter().enumerate() {
+            let (reports, other) = (format!("rank {rank} on {}: all-reduce (operation ", host()), 1 - rank);
+            let other = format!("on rank {other} (host {})", host());
+            let outcome = running.end_within(LIMIT).expect_code(1).expect_stderr(&values);
+            outcome.expect_stderr(&[&reports, &other, "Make all ranks call the same collectives"]);
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 // Every test file is a program of its own and uses some of this.
 #![allow(dead_code)]
 
+#[path = "../../../comm/tests/support/left_over.rs"]
+pub mod left_over;
 pub mod terminal;
 
 use std::fs;
