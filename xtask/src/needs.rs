@@ -39,10 +39,7 @@ pub fn program(names: &[&str], package: &str) -> Option<PathBuf> {
 
 /// The test passes without what it needs, unless that must be there.
 fn skip(missing: &str) {
-    assert!(
-        !must_be_there(),
-        "{missing}: with PACELINE_LONG_TESTS, root's tests are not skipped for it (.ci/run installs it)"
-    );
+    assert!(!must_be_there(), "{missing}. With PACELINE_LONG_TESTS root's tests fail without it; .ci/run installs it");
     eprintln!("skipped: {missing}");
 }
 
