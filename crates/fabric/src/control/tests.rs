@@ -62,7 +62,8 @@ fn discard(mut socket: &TcpStream) {
 
 /// What may come where a frame of this kind and mode with a body of at most `bytes_max` is due.
 fn frame(random: &mut Random, kind: Kind, mode: Mode, bytes_max: usize) -> Vec<u8> {
-    let count = random.below(bytes_max + 1);
+    // At most one too many.
+    let count = random.below(bytes_max + 2);
     let body = random.bytes(count);
     let head = |kind: u8, mode: u8, length: usize| {
         [b"PcLc", &VERSION.to_le_bytes()[..], &[kind, mode], &(length as u32).to_le_bytes()].concat()
