@@ -229,7 +229,8 @@ mod tests {
             assert!(draw.bytes() <= 4.1 * ELEMENTS_MAX && draw.workers() >= 2, "{}", draw.name);
             let computed = draw.profile().forward_s() + draw.profile().backward_s();
             assert!((computed / draw.compute_s - 1.0).abs() < 1e-3, "{}", draw.name);
-            assert!(draw.dilate(2) >= 1.0 && draw.estimate_s(2, 1).is_finite());
+            let processors = Processors { bytes_per_s: 2.4e9 };
+            assert!(draw.dilate(processors) >= 1.0 && draw.estimate_s(processors, 1).is_finite());
         }
     }
 }

@@ -265,6 +265,7 @@ mod tests {
             exposed_communication_s: None,
             local_batch: 64,
             dilate: 1.0,
+            processors_waiting: None,
             noise: Some(0.01),
             measured: String::new(),
             throughput,
