@@ -15,11 +15,11 @@ const WORKERS: usize = 2;
 
 /// Between two workers.
 fn run(strategy: &str, profile: &Profile, network: &str) -> CellRun {
-    run_dilated(1.0, WORKERS, strategy, profile, network)
+    run_dilated(1.0, strategy, profile, network)
 }
 
 /// Four iterations; late ones are recognised by their times.
-fn run_dilated(dilate: f64, workers: usize, strategy: &str, profile: &Profile, network: &str) -> CellRun {
+fn run_dilated(dilate: f64, strategy: &str, profile: &Profile, network: &str) -> CellRun {
     let options = MeasureOptions {
         strategy: strategy.into(),
         local_batch: 1,
@@ -29,7 +29,7 @@ fn run_dilated(dilate: f64, workers: usize, strategy: &str, profile: &Profile, n
         late_share_max: f64::INFINITY,
         ..MeasureOptions::default()
     };
-    emulated(workers, profile, network, &options)
+    emulated(WORKERS, profile, network, &options)
 }
 
 /// The fastest iteration: the one that the machine has disturbed least.
@@ -123,17 +123,6 @@ fn merged_and_at_once_take_what_their_formulas_say() {
     });
 }
 
-/// The last gradient of four workers travels six latencies round a ring, and two to a server and back.
-#[test]
-fn servers_are_ahead_of_a_ring_where_latency_is_high() {
-    let profile = profile(&[25_000; 8], 0.06);
-    eventually(|| {
-        let [ring, servers] = ["wfbp-a2a,arch=a2a:ring", "wfbp-ps,arch=ps:4:500000"]
-            .map(|strategy| best_s(&run_dilated(1.0, 4, strategy, &profile, "10GbE,alpha=20ms")));
-        demand(servers < 0.85 * ring, || format!("{servers} s with servers, {ring} s round the ring"))
-    });
-}
-
 /// The smallest of the study's cells as it ran them: what Horovod took to start stands before each tensor's ring.
 #[test]
 fn the_study_s_wait_free_backpropagation_takes_what_its_formula_says() {
@@ -142,7 +131,7 @@ fn the_study_s_wait_free_backpropagation_takes_what_its_formula_says() {
     let cost = |bytes: u64| 190e-6 + 2.0 * tcp.alpha_s + tcp.beta_s_per_byte * bytes as f64;
     let formula_s = formula::wfbp(&profile, &cost).total_s();
     eventually(|| {
-        let time_s = best_s(&run_dilated(60.0, WORKERS, "study-wfbp-a2a", &profile, "10GbE"));
+        let time_s = best_s(&run_dilated(60.0, "study-wfbp-a2a", &profile, "10GbE"));
         demand((0.95..=1.2).contains(&(time_s / formula_s)), || format!("{time_s} s, {formula_s} s by the formula"))
     });
 }
