@@ -32,6 +32,9 @@ pub struct Group {
 
 /// GPUs in each host of the study.
 pub const WORKERS_PER_HOST: usize = 4;
+/// The first two iterations touch memory for the first time: with 32 workers on servers the second one took up to a quarter longer
+/// than the third.
+pub const WARM_UP: usize = 2;
 /// About what a replaying process takes besides its gradients, in bytes.
 const PROCESS_BYTES: f64 = 50e6;
 

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::calibration::{self, Comparison, GAP_MAX, StudyCell};
 use super::cells::Cell;
-use super::cluster::{Bench, Group, Processors, WORKERS_PER_HOST};
+use super::cluster::{Bench, Group, Processors, WARM_UP, WORKERS_PER_HOST};
 use super::pairs::{self, Found, METHODS, judge, places};
 use super::report::{Findings, Table, Target, ms, percent};
 use super::{Part, Place, announce};
@@ -14,9 +14,6 @@ use crate::compare::Error;
 const NETWORKS: [&str; 2] = ["10GbE", "100GbIB"];
 const PLACES: [(&str, usize, usize); 2] = [("resnet50", 8, 4), ("bert-base", 2, 4)];
 
-/// The first two iterations touch memory for the first time: with 32 workers on servers the second one took up to a quarter longer
-/// than the third.
-const WARM_UP: usize = 2;
 /// Of the machine's memory, so much is for the workers.
 const MEMORY_SHARE: f64 = 0.9;
 /// A group of the study's cells that takes longer is left out, unless `--case` names it.

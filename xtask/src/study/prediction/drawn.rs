@@ -7,14 +7,13 @@ use paceline_plan::{Profile, ProfileTensor, Step};
 use serde::Serialize;
 
 use super::super::cells::Cell;
-use super::super::cluster::{Bench, Processors, dilation};
+use super::super::cluster::{Bench, Processors, WARM_UP, dilation};
 use super::super::report::{Table, ms};
 use super::{AUTO, METHODS};
 use crate::compare::Error;
 
 /// So many are drawn.
 const DRAWS: u64 = 6;
-const WARM_UP: usize = 2;
 const ITERATIONS: usize = 4;
 /// About what a world takes besides its iterations, for each worker, and what recording one takes besides.
 const START_S: f64 = 0.4;

@@ -1,6 +1,6 @@
 //! The study's models on emulated networks.
 
-use super::super::cluster::Group;
+use super::super::cluster::{Group, WARM_UP};
 use super::{AUTO, METHODS};
 
 const MODELS: [&str; 3] = ["resnet50", "bert-base", "bert-large"];
@@ -50,7 +50,7 @@ fn group(model: &'static str, network: &'static str, workers: usize, methods: Ve
         workers_per_host: WORKERS_PER_HOST,
         workers: vec![workers],
         methods,
-        warm_up: 2,
+        warm_up: WARM_UP,
         iterations: 5,
         runs: 1,
     }
