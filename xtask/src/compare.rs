@@ -98,6 +98,8 @@ pub fn run(options: &Options) -> Result<(), Error> {
     if options.train {
         return compare_training(options);
     }
+    // What we compile is nobody else's load.
+    let load = Load::now("before the run");
     let root = root()?;
     let scratch = root.join("target/compare");
     fs::create_dir_all(&scratch).map_err(|error| format!("cannot create {}: {error}", scratch.display()))?;
@@ -109,7 +111,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     if rounds < 5 {
         eprintln!("{rounds} rounds are too few to publish");
     }
-    let mut results = begin(rounds, options.seconds);
+    let mut results = begin(load, rounds, options.seconds);
     let rivals = Rivals::prepare(root, &scratch, options.torch.as_deref());
     results.versions = rivals.versions();
 
@@ -161,8 +163,7 @@ pub fn root() -> Result<&'static Path, Error> {
 }
 
 /// The circumstances, before anything is measured.
-fn begin(rounds: usize, seconds: f64) -> Results {
-    let load = Load::now("before the run");
+fn begin(load: Load, rounds: usize, seconds: f64) -> Results {
     if !load.is_quiet() {
         eprintln!("the machine is busy (load averages {}): these numbers will be noisy", load.averages);
     }

@@ -50,6 +50,8 @@ const SCHEMA: u32 = 1;
 /// Measures and writes `lab.json` and `lab.md`.
 pub fn run(options: &Options) -> Result<(), Error> {
     Lab::permitted().map_err(|error| error.to_string())?;
+    // What we compile is nobody else's load.
+    let load = Load::now("before the run");
     let root = root()?;
     let scratch = root.join("target/compare");
     fs::create_dir_all(&scratch).map_err(|error| format!("cannot create {}: {error}", scratch.display()))?;
@@ -63,7 +65,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         command: ["cargo", "xtask"].map(str::to_owned).into_iter().chain(std::env::args().skip(1)).collect(),
         commit: Commit::here(),
         machine: Value::Null,
-        loads: vec![Load::now("before the run")],
+        loads: vec![load],
         shaper: shaper.to_string(),
         bits_per_s: options.rate.bits_per_s(),
         rounds: options.rounds,
