@@ -13,6 +13,7 @@ mod emulation;
 mod explain;
 mod failure;
 mod fit;
+mod heap;
 mod hosts;
 mod json_file;
 mod launch;
@@ -99,6 +100,7 @@ enum Command {
 ///
 /// Ranks are started as this same program with the same arguments, so `main` should do nothing else.
 pub fn run(registry: &Registry) -> ExitCode {
+    heap::keep_freed_memory();
     failure::install_report_style();
     let outcome = match CommandLine::parse().command {
         Command::Train(arguments) => train::run(&arguments, registry),
