@@ -108,12 +108,11 @@ impl Exchange {
         // All-to-all operations follow each other; servers work on many at once.
         let alone = plan.shards == 0;
         let start_up = handicap.start_up.map(|each| StartUp::new(each.mul_f64(handicap.slowed), alone));
-        // Without credit and start-up times every operation is started by the trainer, as soon as it is complete.
-        let deferred = plan.credit_bytes.is_some() || start_up.is_some();
         let applies = carrier.applies();
         let operations =
             Operations::new(carrier, &plan, chosen, start_up).while_training("preparing the gradients' memory")?;
         let operations = Arc::new(operations);
+        let deferred = operations.lock().deferred;
         let release = deferred.then(|| ReleaseThread::start(operations.clone(), workers, handicap.slowed));
         let no_thread = |error: std::io::Error| TrainError::Threads { threads: 1, message: error.to_string() };
         Ok(Exchange {

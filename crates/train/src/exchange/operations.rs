@@ -39,6 +39,9 @@ pub(super) struct State {
     parameters: Vec<Option<Buffer<f32>>>,
     /// Operations that travel and have not been seen to end, and when they were started.
     in_flight: Vec<(OperationNumber, Instant)>,
+    /// May operations have to wait for the end of others? Without credit and start-up times every one is started by the
+    /// trainer, as soon as it is complete.
+    pub(super) deferred: bool,
     /// When one of them has ended last, or the first was started, or their credit was renewed.
     last_end: Instant,
     /// How long one has taken at most.
@@ -95,6 +98,7 @@ impl Operations {
             slots: gradients.split(&lengths).into_iter().map(Slot::Arrived).collect(),
             parameters: parameters.map_or(Vec::new(), |all| all.split(&lengths).into_iter().map(Some).collect()),
             in_flight: Vec::new(),
+            deferred: plan.credit_bytes.is_some() || start_up.is_some(),
             last_end: Instant::now(),
             longest: Duration::ZERO,
             iterations: 0,
@@ -385,7 +389,13 @@ impl State {
 
     /// Takes the result of an operation that has ended, and starts what may start then.
     fn land(&mut self, operation: OperationNumber) -> Result<(), CommError> {
-        self.report_ended();
+        if self.deferred {
+            self.report_ended();
+        } else if let Some(place) = self.in_flight.iter().position(|&(other, _)| other == operation) {
+            // Looking at all that are under way each time one lands costs the square of their number.
+            self.in_flight.swap_remove(place);
+            self.dispatcher.finished(operation);
+        }
         self.start_what_may()?;
         let Slot::Travelling(pending) = mem::replace(&mut self.slots[operation], Slot::Lost) else { return Ok(()) };
         // Only the trainer holds others, and never while it lands one.
