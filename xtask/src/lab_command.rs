@@ -8,6 +8,8 @@ use std::time::Duration;
 use clap::Args;
 use xtask::lab::{Fault, HOSTS_MAX, Harm, Job, Lab, LabOptions, Rate, Shaper};
 
+use crate::compare::{ours, root};
+
 /// What `lab` is told.
 #[derive(Args)]
 pub struct LabArguments {
@@ -97,16 +99,10 @@ fn is_installed(program: &str) -> bool {
 
 /// Builds the program for release and says where it is.
 fn build() -> Result<PathBuf, String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("xtask lies in no workspace")?;
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
-        .current_dir(root)
-        .args(["build", "--quiet", "--release", "--package", "paceline-cli"])
-        .status()
-        .map_err(|error| format!("cargo: {error}"))?;
+    let root = root().map_err(|error| error.to_string())?;
+    let status = ours::build(root).status().map_err(|error| format!("cargo: {error}"))?;
     if !status.success() {
         return Err("building the paceline program failed; cargo's messages stand above".into());
     }
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    Ok(target.join("release/paceline"))
+    Ok(ours::program(root))
 }

@@ -1,6 +1,7 @@
 //! `paceline perf`, as a user would run it: started anew for every measurement.
 
 use std::cell::OnceCell;
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -30,13 +31,27 @@ pub fn program(root: &Path) -> PathBuf {
     target.join("release/paceline")
 }
 
+/// The command that builds the program for release.
+pub fn build(root: &Path) -> Command {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build.current_dir(root).args(["build", "--quiet", "--release", "--package", "paceline-cli"]);
+    // `cargo run` has told us about our own package. A build script that asks for such names (ring's does) would run again
+    // each time, and whatever hangs on it be compiled anew.
+    let of_package = |name: &OsString| {
+        let name = name.to_string_lossy();
+        name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
+    };
+    for name in std::env::vars_os().map(|(name, _)| name).filter(of_package) {
+        build.env_remove(name);
+    }
+    build
+}
+
 impl Ours {
     /// Builds the program.
     pub fn build(root: &Path, scratch: &Path) -> Result<Ours, Error> {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let mut build = Command::new(cargo);
-        build.current_dir(root).args(["build", "--release", "--package", "paceline-cli"]);
-        command::output(&mut build)?;
+        command::output(&mut build(root))?;
         Ok(Ours { program: program(root), json: scratch.join("perf.json"), machine: OnceCell::new() })
     }
 
