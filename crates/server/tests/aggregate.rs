@@ -117,8 +117,7 @@ fn work_that_cannot_be_done_is_refused_before_anything_is_sent() {
 fn memory_that_there_is_not_is_told_to_the_workers() {
     let roles = Roles::new(2, 1).unwrap();
     let served = world_with_shards(LINKS[0], roles, &ServeOptions::default(), |world, roles| {
-        let assignment =
-            Assignment { plan: plan(1, &[1 << 60], 1 << 60, 1), iterations: 0..1, mode: Mode::Aggregate };
+        let assignment = Assignment { plan: plan(1, &[1 << 60], 1 << 60, 1), iterations: 0..1, mode: Mode::Aggregate };
         // A worker that was slow to connect may hear of the shard's end there.
         let assigned = ParameterServer::connect(world, roles).and_then(|server| server.assign(&assignment));
         let error = assigned.unwrap_err();
