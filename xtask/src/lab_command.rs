@@ -1,8 +1,8 @@
 //! `cargo xtask lab`: a command line as ranks on several hosts that this machine pretends to have.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
