@@ -11,7 +11,7 @@ use super::command;
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Commit {
     pub id: String,
-    /// Files differed from it.
+    /// Files that it contains were changed; new ones, such as a run's own report, do not count.
     pub changed: bool,
 }
 
@@ -32,7 +32,8 @@ impl Commit {
     pub fn here() -> Commit {
         let git = |arguments: &[&str]| command::output(Command::new("git").args(arguments)).ok();
         let id = git(&["rev-parse", "HEAD"]).map_or_else(|| "unknown".to_owned(), |id| id.trim().to_owned());
-        let changed = git(&["status", "--porcelain"]).is_none_or(|status| !status.trim().is_empty());
+        let changed =
+            git(&["status", "--porcelain", "--untracked-files=no"]).is_none_or(|status| !status.trim().is_empty());
         Commit { id, changed }
     }
 }
