@@ -32,6 +32,8 @@ pub struct BarRow {
     pub segments: Vec<Segment>,
     /// Half the length of the error bar around the end.
     pub error: Option<f64>,
+    /// A diamond stands where the end was expected.
+    pub expected: Option<f64>,
     /// To the right.
     pub value: String,
 }
@@ -57,6 +59,8 @@ const ROW: f64 = 22.0;
 const BAR: f64 = 15.0;
 const HEAD: f64 = 44.0;
 const GAP: f64 = 26.0;
+/// Half the height of the mark of what was expected.
+const DIAMOND: f64 = 4.0;
 /// Fits `≈ bytescheduler-a2a` in bold.
 const LABEL: f64 = 150.0;
 /// Fits `11028 ± 928` in bold.
@@ -126,6 +130,41 @@ impl RowChart {
             );
             end = end.max(high);
         }
+        if let Some(expected) = row.expected {
+            let (x, middle) = (start + expected * scale, y + BAR / 2.0);
+            svg.path(
+                &format!(
+                    "M{:.1} {middle:.1}l{DIAMOND} -{DIAMOND}l{DIAMOND} {DIAMOND}l-{DIAMOND} {DIAMOND}z",
+                    x - DIAMOND
+                ),
+                "expected",
+            );
+            end = end.max(x + DIAMOND);
+        }
         svg.text(end + 6.0, baseline, if row.best { "best" } else { "" }, &row.value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_diamond_stands_where_the_end_was_expected() {
+        let row = |expected| BarRow {
+            label: "wfbp-a2a".into(),
+            best: false,
+            segments: vec![Segment { length: 50.0, class: "wfbp", hatched: false, title: String::new() }],
+            error: None,
+            expected,
+            value: "50".into(),
+        };
+        let rows = vec![row(Some(100.0)), row(None)];
+        let block = Block { title: String::new(), subtitle: String::new(), rows, reference: None };
+        let svg = RowChart { blocks: vec![block], max: 100.0 }.draw(LABEL + VALUE + 200.0).alone("", "");
+        assert_eq!(svg.matches("class=\"expected\"").count(), 1, "{svg}");
+        // Its left corner lies half a diamond before the end of the scale, and the value behind it.
+        assert!(svg.contains(&format!("M{:.1} ", LABEL + 200.0 - DIAMOND)), "{svg}");
+        assert!(svg.contains(&format!("x=\"{:.1}\"", LABEL + 200.0 + DIAMOND + 6.0)), "{svg}");
     }
 }

@@ -12,6 +12,7 @@ pub const STYLE: &str = "
 .chart .grid{stroke:#d7dbe0;stroke-width:1}
 .chart .linear{stroke:#15181c;stroke-width:1.2;stroke-dasharray:4 3}
 .chart .whisker{stroke:#15181c;stroke-width:1.4;fill:none}
+.chart .expected{stroke:#15181c;stroke-width:1.1;fill:#fff}
 .chart .hatch{stroke:#fff;stroke-width:1.6;stroke-opacity:.75}
 .chart .bsp{fill:#8a94a3}.chart .wfbp{fill:#2f6fc4}.chart .mg{fill:#0f7b6c}.chart .byte{fill:#c25a12}
 .chart .ddp{fill:#7a55b5}.chart .other{fill:#5b6470}
@@ -23,6 +24,7 @@ pub const STYLE: &str = "
 .chart text{fill:#b6bec9}.chart .head,.chart .best{fill:#f0f3f6}
 .chart .axis{stroke:#6b7480}.chart .grid{stroke:#2d333b}
 .chart .linear,.chart .whisker{stroke:#f0f3f6}
+.chart .expected{stroke:#f0f3f6;fill:#0d1117}
 .chart .hatch{stroke:#0d1117}
 .chart .bsp{fill:#7d8794}.chart .wfbp{fill:#5a9bef}.chart .mg{fill:#3fb59f}.chart .byte{fill:#f0883e}
 .chart .ddp{fill:#b18af0}.chart .other{fill:#8b949e}

@@ -5,17 +5,19 @@ use paceline_chart::{BarRow, Block, RowChart, Segment};
 
 /// What the marks in the chart mean.
 pub const LEGEND: &str = "Length: samples/s of all workers together, error bars: one standard deviation of the runs. \
-    Hatched: parameter server; solid: all-to-all. ★ fastest beyond the noise, ≈ tied with the fastest. Dashed: linear \
-    scaling.";
+    Diamond: predicted before the first iteration. Hatched: parameter server; solid: all-to-all. ★ fastest beyond the \
+    noise, ≈ tied with the fastest. Dashed: linear scaling.";
 
 /// The same in one line.
-pub const SHORT_LEGEND: &str = "Error bars: one standard deviation. Hatched: parameter server; solid: all-to-all. \
-    ★ fastest beyond the noise, ≈ tied with the fastest. Dashed: linear scaling.";
+pub const SHORT_LEGEND: &str = "Error bars: one standard deviation. ◇ predicted beforehand. Hatched: parameter server; \
+    solid: all-to-all. ★ fastest beyond the noise, ≈ tied. Dashed: linear scaling.";
 
 /// The chart of a panel.
 pub fn chart(panel: &Panel) -> RowChart {
-    let results = || panel.groups.iter().flat_map(|group| &group.rows).filter_map(|row| row.result.as_ref());
-    let reach = results().map(|result| result.samples_per_s.mean + result.samples_per_s.std.unwrap_or(0.0));
+    let rows = || panel.groups.iter().flat_map(|group| &group.rows).filter(|row| row.result.is_some());
+    let measured = rows().filter_map(|row| row.result.as_ref()).map(|result| &result.samples_per_s);
+    let measured = measured.map(|estimate| estimate.mean + estimate.std.unwrap_or(0.0));
+    let reach = measured.chain(rows().filter_map(expected));
     RowChart { max: reach.fold(0.0, f64::max), blocks: panel.groups.iter().map(|group| block(group, panel)).collect() }
 }
 
@@ -53,7 +55,7 @@ fn bar(row: &Row, verdict: &Verdict) -> BarRow {
     };
     let label = format!("{mark}{}", row.method);
     let Some(result) = &row.result else {
-        return BarRow { label, best, segments: Vec::new(), error: None, value: "failed".to_owned() };
+        return BarRow { label, best, segments: Vec::new(), error: None, expected: None, value: "failed".to_owned() };
     };
     let estimate = &result.samples_per_s;
     let value = match estimate.std {
@@ -62,7 +64,12 @@ fn bar(row: &Row, verdict: &Verdict) -> BarRow {
     };
     let title = format!("{}: {value} samples/s", row.method);
     let segment = Segment { length: estimate.mean, class: colour(&row.method), hatched: row.shards > 0, title };
-    BarRow { label, best, segments: vec![segment], error: estimate.std, value }
+    BarRow { label, best, segments: vec![segment], error: estimate.std, expected: expected(row), value }
+}
+
+/// What was predicted, in samples/s.
+fn expected(row: &Row) -> Option<f64> {
+    row.predicted.as_ref().map(|predicted| predicted.samples_per_s)
 }
 
 /// With three digits at least.

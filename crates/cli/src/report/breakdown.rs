@@ -23,7 +23,14 @@ pub fn chart(panel: &Panel) -> RowChart {
 fn bar(row: &Row) -> BarRow {
     let label = row.method.clone();
     let Some(result) = &row.result else {
-        return BarRow { label, best: false, segments: Vec::new(), error: None, value: "failed".to_owned() };
+        return BarRow {
+            label,
+            best: false,
+            segments: Vec::new(),
+            error: None,
+            expected: None,
+            value: "failed".to_owned(),
+        };
     };
     let exposed = 1e3 * result.exposed_communication_s.min(result.iteration_s);
     let other = 1e3 * result.iteration_s - exposed;
@@ -36,6 +43,7 @@ fn bar(row: &Row) -> BarRow {
         best: false,
         segments: vec![segment(other, "compute", false, "computation"), segment(exposed, "exposed", true, "waiting")],
         error: None,
+        expected: None,
         value: format!("{:.1} ({:.0} %)", 1e3 * result.iteration_s, 100.0 * result.exposed_share),
     }
 }

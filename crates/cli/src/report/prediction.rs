@@ -173,7 +173,7 @@ fn error_chart(methods: &[(String, Errors)]) -> RowChart {
         let value = format!("{median:.1} %");
         let title = format!("{method}: {value}");
         let segment = Segment { length: median, class: colour(method), hatched: method.contains("ps"), title };
-        BarRow { label: method.clone(), best: false, segments: vec![segment], error: None, value }
+        BarRow { label: method.clone(), best: false, segments: vec![segment], error: None, expected: None, value }
     };
     let block = Block {
         title: "median error".to_owned(),
