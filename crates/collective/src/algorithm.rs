@@ -121,6 +121,15 @@ pub struct TileSeconds {
 }
 
 impl TileSeconds {
+    /// The same messages, of which the busiest port carries `next` seconds, over a `link` that may be another than theirs. It idles
+    /// for no longer than the first tile leaves it, less the latency of its last message.
+    #[doc(hidden)]
+    pub fn beside(self, next: f64, link: &LinkCost) -> TileSeconds {
+        let last = next + link.latency();
+        let first = self.first.max(last);
+        TileSeconds { first, next, gaps: self.gaps.min(first - last) }
+    }
+
     /// A pipeline in which the busiest port has no gaps.
     pub(crate) const fn pipeline(first: f64, next: f64) -> Self {
         TileSeconds { first, next, gaps: 0.0 }

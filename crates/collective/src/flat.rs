@@ -129,8 +129,7 @@ impl<A: FlatAlgorithm> Algorithm for A {
         let interface = crossing.most * self.sent_by_one(world, bytes, &costs.across);
         // The busiest port is one that leads to another host.
         let next = on(&costs.across.max(&costs.within)).next.max(interface);
-        let chain = on(&crossing.mean_link(costs));
-        TileSeconds { first: chain.first.max(next + costs.across.latency()), next, gaps: chain.gaps.min(chain.first) }
+        on(&crossing.mean_link(costs)).beside(next, &costs.across)
     }
 }
 

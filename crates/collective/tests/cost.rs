@@ -152,6 +152,28 @@ fn the_formulas_agree_with_walking_where_ranks_share_hosts() {
     }
 }
 
+/// The interface of a host is busy with every tile, however long the chain of the first one is: what the formula takes for idle
+/// must not be that. (A long latency, and links within the hosts that are much faster.)
+#[test]
+fn no_pipeline_is_faster_than_the_interface_of_a_host() {
+    let costs = LinkCosts {
+        within: LinkCost { alpha: 6e-6, overhead: 0.0, beta: 0.2e-9, gamma: 0.0 },
+        across: LinkCost { alpha: 100e-6, overhead: 0.0, beta: 0.9e-9, gamma: 0.0 },
+        ..LinkCosts::uniform(LinkCost::hockney(0.0, 0.0, 0.0))
+    };
+    let ring = find(CollectiveKind::AllReduce, "ring").expect("a ring");
+    for (hosts, ranks) in [(2, 2), (2, 4), (4, 4), (8, 4)] {
+        let topology = Topology::regular(hosts, ranks);
+        let world = (hosts * ranks) as f64;
+        for (bytes, tile_bytes) in [(1 << 20, 1 << 19), (1 << 20, 1 << 18), (1 << 20, 1 << 16), (8 << 20, 1 << 20)] {
+            let seconds = ring.seconds(&topology, bytes, tile_bytes, &costs);
+            let carried = 2.0 * (world - 1.0) / world * bytes as f64 * costs.across.beta;
+            assert!(seconds >= carried + 0.999 * costs.across.alpha, "{hosts} x {ranks}, {bytes}: {seconds} {carried}");
+        }
+        compare(ring, &topology, &costs, |_| 0.85..=1.35);
+    }
+}
+
 #[test]
 fn on_unequal_hosts_the_hierarchical_formulas_are_near() {
     for topology in shapes::random(20, 12) {

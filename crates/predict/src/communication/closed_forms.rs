@@ -125,8 +125,7 @@ fn symmetric(algorithm: &dyn Algorithm, world: &World, flat: &Topology, bytes: f
         beta: mean(within.beta, across.beta),
         gamma: mean(within.gamma, across.gamma),
     };
-    let chain = on(if share < 1.0 { link } else { across.max(&within) });
-    TileSeconds { first: chain.first.max(next + across.latency()), next, gaps: chain.gaps.min(chain.first) }
+    on(if share < 1.0 { link } else { across.max(&within) }).beside(next, &across)
 }
 
 /// The traffic of how many ranks a host's interface carries, and the share of all messages that cross.
