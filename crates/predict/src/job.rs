@@ -151,7 +151,9 @@ impl<'a> Subject<'a> {
                 let start_s = cluster.start_s(workers) + added_s;
                 let algorithm = strategy.algorithm().unwrap_or("auto");
                 let costs = AllToAll::of(cluster, self.world, self.shape, algorithm, bytes, start_s)?;
-                Communication::AllToAll(costs)
+                // What the strategy adds begins when nothing travels, as in the runtime.
+                let one_by_one = !strategy.start_up(workers).is_zero();
+                Communication::AllToAll(if one_by_one { costs.one_by_one() } else { costs })
             }
         };
         Ok(Costs {

@@ -15,6 +15,8 @@ pub(crate) struct AllToAll {
     world: World,
     /// Seconds in front of each, on the channel.
     start_s: f64,
+    /// Does none start before the one in front of it has arrived?
+    one_by_one: bool,
     jitter_s: f64,
     /// Seconds per byte on the bus of a host.
     within_beta: f64,
@@ -84,6 +86,7 @@ impl AllToAll {
         let mut found = AllToAll {
             world,
             start_s,
+            one_by_one: false,
             jitter_s: cluster.jitter_s(world.hosts),
             within_beta,
             forms,
@@ -95,6 +98,13 @@ impl AllToAll {
             found.leave_flat(shape, &costs, cluster)?;
         }
         Ok(found)
+    }
+
+    /// The same, but no operation starts before the one in front of it has arrived. Otherwise several are in flight, and the
+    /// next one waits only for as long as the ports are busy.
+    pub fn one_by_one(mut self) -> AllToAll {
+        self.one_by_one = true;
+        self
     }
 
     /// The cheapest way, by the closed formulas.
@@ -154,12 +164,18 @@ impl AllToAll {
         Ok(())
     }
 
-    /// Between the two sizes that are known.
+    /// From the start to the end, and on the channel; between the two sizes that are known.
     fn between(&self, bytes: u64) -> (f64, f64) {
         let place = place(bytes).min(self.entries.len() - 2);
         let (low, high) = (&self.entries[place], &self.entries[place + 1]);
         let share = (bytes as f64 - low.bytes) / (high.bytes - low.bytes);
-        (low.alone_s + share * (high.alone_s - low.alone_s), low.busy_s + share * (high.busy_s - low.busy_s))
+        let between = |low: f64, high: f64| low + share * (high - low);
+        (between(low.alone_s, high.alone_s), between(self.on_channel_s(low), self.on_channel_s(high)))
+    }
+
+    /// Seconds for which the next one waits, without the start-up.
+    fn on_channel_s(&self, entry: &Entry) -> f64 {
+        if self.one_by_one { entry.alone_s } else { entry.busy_s }
     }
 
     /// Seconds of an operation that has the network for itself.
@@ -170,7 +186,7 @@ impl AllToAll {
     /// Between two entries the time on the channel is a line, and a line over its bytes is least at one of its ends.
     pub fn seconds_per_byte_min(&self) -> f64 {
         let sizes = self.entries.iter().filter(|entry| entry.bytes > 0.0);
-        sizes.map(|entry| (self.start_s + entry.busy_s) / entry.bytes).fold(f64::INFINITY, f64::min)
+        sizes.map(|entry| (self.start_s + self.on_channel_s(entry)) / entry.bytes).fold(f64::INFINITY, f64::min)
     }
 
     pub fn traffic(&self, plan: &Plan) -> Traffic {
@@ -178,8 +194,8 @@ impl AllToAll {
         let (mut messages, mut bytes_sent, mut total) = (0, 0.0, 0);
         for (_, partition) in plan.partitions() {
             let bytes = partition.elements.len() as u64 * ELEMENT_BYTES;
-            let (alone_s, busy_s) = self.between(bytes);
-            operations.push(self.start_s + busy_s, (alone_s - busy_s).max(0.0));
+            let (alone_s, channel_s) = self.between(bytes);
+            operations.push(self.start_s + channel_s, (alone_s - channel_s).max(0.0));
             let entry = &self.entries[place(bytes).min(self.entries.len() - 1)];
             let form = &self.forms[entry.form];
             messages += form.messages * paceline_collective::tiles(bytes as usize, entry.tile_bytes);
@@ -227,6 +243,8 @@ mod tests {
     use paceline_plan::{CollectiveKind, LinkClass, NetworkModel};
 
     use super::*;
+    use crate::iteration::tests::{plan_of, profile};
+    use crate::iteration::{Length, Training, WorkerClass, simulate};
 
     const NETWORK: NetworkModel = NetworkModel {
         within: LinkClass { alpha_s: 6e-6, overhead_s: 1e-6, beta_s_per_byte: 0.1e-9 },
@@ -266,6 +284,29 @@ mod tests {
                 assert!(off < 0.1, "{workers}/{per_host}, {bytes}: {} {choice:?}", entry.alone_s);
             }
         }
+    }
+
+    /// A start-up of 0.4 ms and 256 bytes on a ring of two hosts with four workers: 14 messages that wait for each other. Where
+    /// several are in flight, an operation occupies the channel for no more than its ports are busy; one by one, for all of it.
+    #[test]
+    fn what_starts_when_nothing_travels_pays_every_latency() {
+        let profile = profile(&[(64, 0.0, 0.0), (64, 0.0, 0.0), (64, 0.0, 0.0)], 0.0);
+        let plan = plan_of("wfbp-a2a", &profile, &|_| 0.0);
+        let cluster = Cluster::of_network(NETWORK, 2, 4);
+        let ring = || AllToAll::of(&cluster, World::of(8, 4), Shape::Flat, "ring", 1 << 20, 0.4e-3).expect("a ring");
+        let classes = [WorkerClass::of(&profile, 8)];
+        let three_s = |costs: &AllToAll| {
+            let operations = costs.traffic(&plan).operations;
+            simulate(&Training::new(&plan, &classes, &operations), Length::Steady).iteration_s
+        };
+        let (flight, alone) = (ring(), ring().one_by_one());
+        let (alone_s, busy_s) = (flight.alone_s(256), flight.between(256).1);
+        // Alone: a quarter of the hops cross between hosts.
+        assert!((alone_s / (0.4e-3 + 14.0 * (0.25 * 30e-6 + 0.75 * 6e-6)) - 1.0).abs() < 0.01, "{alone_s}");
+        assert_eq!(alone.alone_s(256), alone_s);
+        assert!((three_s(&flight) - (2.0 * (0.4e-3 + busy_s) + alone_s)).abs() < 1e-12, "{}", three_s(&flight));
+        assert!((three_s(&alone) - 3.0 * alone_s).abs() < 1e-12, "{}", three_s(&alone));
+        assert!(alone.seconds_per_byte_min() > flight.seconds_per_byte_min());
     }
 
     /// A ring without latency is a line: no size between two known ones is off.
