@@ -71,13 +71,19 @@ impl ServerCosts {
         let (copy, local) = (constants.copy_s_per_byte.value, constants.local_partition_s.value);
         let factor = if gathers { all_reduce_factor(world.per_host) } else { 0.0 };
         let contributions = if between { world.hosts } else { world.workers } as f64;
+        // To a server on their own host workers send over the links within it, each its part of the host's sum. Bytes that are
+        // copied to the host's memory in any case are there already.
+        let own_host = match between && !dedicated && world.per_host > 1 {
+            true => costs.within.beta / (world.per_host * servers.shards.clamp(1, places)) as f64,
+            false => 0.0,
+        };
         ServerCosts {
             world,
             servers,
             places,
             start_s,
-            bus_s: if gathers { local } else { 0.0 },
-            bus_s_per_byte: factor * costs.within.beta + if between { copy } else { 0.0 },
+            bus_s: if gathers { local + 2.0 * (world.per_host - 1) as f64 * costs.within.overhead } else { 0.0 },
+            bus_s_per_byte: factor * costs.within.beta + if between { copy.max(own_host) } else { 0.0 },
             within_beta: costs.within.beta,
             partition_s: match (between, gathers) {
                 (true, _) => constants.partition_s.value,
@@ -310,6 +316,41 @@ mod tests {
         let (beside, plan) = costs(&cluster, 4, "schedule=wfbp,arch=ps:workers:1MiB");
         let (_, busy_s) = fullest(&beside.traffic(&plan));
         assert!((busy_s / (1.5 * 256e6 * BETA / 4.0) - 1.0).abs() < 1e-9, "{busy_s}");
+    }
+
+    /// Two hosts of four and a fast network. A worker sends three quarters to the others and three quarters of the sum; and its
+    /// quarter of the half for which the server is beside it.
+    #[test]
+    fn servers_on_the_workers_hosts_are_reached_over_the_links_within() {
+        let mut cluster = cluster(2);
+        cluster.across.beta_s_per_byte = Constant::exact(BETA / 16.0);
+        let bus_s = |text: &str| {
+            let (costs, plan) = costs(&cluster, 8, text);
+            let (place, busy_s) = fullest(&costs.traffic(&plan));
+            assert_eq!(place, Bottleneck::LinkWithinHost);
+            busy_s / (256e6 * BETA / 4.0)
+        };
+        for (text, expected) in [
+            ("schedule=wfbp,arch=ps:hosts:1MiB", 1.5 + 0.125),
+            ("schedule=wfbp,arch=ps:1:1MiB", 1.5 + 0.25),
+            ("schedule=wfbp,arch=ps:hosts:1MiB:dedicated", 1.5),
+        ] {
+            assert!((bus_s(text) - expected).abs() < 1e-9, "{text}: {}", bus_s(text));
+        }
+    }
+
+    /// A worker of four sends three messages, and three more of the sum: each keeps its port busy for the overhead, which is
+    /// part of alpha.
+    #[test]
+    fn messages_within_a_host_keep_ports_busy() {
+        let alone_s = |overhead: f64, per_host: usize| {
+            let mut cluster = cluster(8);
+            cluster.workers_per_host = per_host;
+            (cluster.within.alpha_s, cluster.within.overhead_s) = (Constant::exact(1e-3), Constant::exact(overhead));
+            costs(&cluster, 8 * per_host, "schedule=wfbp,arch=ps:hosts:1MiB:dedicated").0.alone_s(1_000_000)
+        };
+        assert!((alone_s(1e-4, 4) - alone_s(0.0, 4) - 6e-4).abs() < 1e-12);
+        assert_eq!(alone_s(1e-4, 1), alone_s(0.0, 1), "whoever is alone on a host");
     }
 
     #[test]
