@@ -61,12 +61,23 @@ impl Layout {
     }
 }
 
+/// Seconds of this machine between the arrival of a message on an emulated network and what its receiver does with it, as a timer
+/// must wake a thread; and as much more for each rank that shares the processor, as ranks that were sent to at the same time
+/// take turns. Measured: docs/emulation.md.
+const WAKE_S: f64 = 30e-6;
+const TURN_S: f64 = 10e-6;
+
 /// The emulated cluster, in the time of the undilated machine.
 ///
-/// The network's model says what its links cost. This machine adds two things: messages that end by a timer keep a processor
-/// busy, and ranks add up what they receive. Dilation is there so that both hide behind the network, so a prediction counts
-/// what each would take with a processor for itself, and its interval goes to all of it, as if nothing hid. (The runtime counts
-/// all of it when it chooses algorithms: what does not hide is lost, docs/emulation.md.)
+/// The network's model says what its links cost. What this machine adds to a message goes on while the ports of the network are
+/// busy with others, and a message that had to wait reserves its port from when that was free, not from when its sender was
+/// awake: of what a port carries in a second, none is lost. But whatever waits for a message waits for the wake-up of its
+/// receiver, too. So a wake-up is part of alpha, and no overhead: messages that depend on each other pay it each time, many
+/// at once once.
+///
+/// That holds as long as the processors keep up, which dilation is there for. The interval goes to where nothing hides, each
+/// message keeping a port busy for as long as the runtime counts it when it chooses algorithms (docs/emulation.md), and
+/// ranks that add up what they receive sharing the cores.
 pub fn emulated(cell: &Cell, network: NetworkModel, machine: Machine) -> Cluster {
     let Layout { hosts, workers_per_host } = Layout::emulated(cell);
     let mut cluster = Cluster::of_network(network, hosts, workers_per_host);
@@ -74,10 +85,12 @@ pub fn emulated(cell: &Cell, network: NetworkModel, machine: Machine) -> Cluster
     let processes = cell.workers + if cell.dedicated_servers { cell.shards } else { 0 };
     let shared = (processes as f64 / machine.cores.max(1) as f64).max(1.0);
     let dilate = cell.setting.dilate.max(1.0);
+    let woken = (WAKE_S + TURN_S * shared) / dilate;
+    let counted = OVERHEAD_EMULATED_S * shared / dilate;
     for link in [&mut cluster.within, &mut cluster.across] {
-        let own = link.overhead_s.value;
-        let counted = (OVERHEAD_EMULATED_S * shared / dilate).max(own).min(link.alpha_s.value.max(own));
-        link.overhead_s = Constant::between(own, own, counted);
+        let (alpha, overhead) = (link.alpha_s.value, link.overhead_s.value);
+        link.alpha_s = Constant::between(alpha + woken, alpha, alpha + counted.max(woken));
+        link.overhead_s = Constant::between(overhead, overhead, counted.clamp(overhead, alpha + woken));
     }
     let alone = machine.combine_s_per_byte / dilate;
     let combine = Constant::between(alone, alone, alone * shared);
@@ -206,9 +219,16 @@ mod tests {
         // Eight ranks on two cores: four times 50 µs, of which dilation leaves a quarter.
         let overhead = cluster.across.overhead_s;
         assert!((overhead.high - 50e-6).abs() < 1e-12 && overhead.low == 0.0, "{overhead:?}");
+        assert_eq!(cluster.within.overhead_s.value, 0.0);
+        // 30 µs and four times 10, of which dilation leaves a quarter; at most the 50 µs.
+        for (link, alpha) in [(&cluster.within, 5.7e-6), (&cluster.across, 95.556e-6)] {
+            let found = link.alpha_s;
+            let expected = [alpha + 17.5e-6, alpha, alpha + 50e-6];
+            let found = [found.value, found.low, found.high];
+            assert!(found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-12), "{found:?}");
+        }
         // Part of alpha.
         assert_eq!(cluster.within.overhead_s.high, cluster.within.alpha_s.value);
-        assert_eq!(cluster.within.overhead_s.value, 0.0);
         assert!((cluster.combine_s_per_byte.high - 0.1e-9).abs() < 1e-18);
         assert!((cluster.combine_s_per_byte.value - 0.025e-9).abs() < 1e-18);
         assert_eq!(cluster.check(), Ok(()));
