@@ -86,7 +86,7 @@ impl<'a> Session<'a> {
             scouted: Vec::new(),
             gloo: gloo.map(|gloo| gloo.start(setting)).transpose()?,
             raw_exchange: (all_reduce && tcp).then(|| raw_exchange::start(setting, root, &scratch)).transpose()?,
-            memory_floor: (all_reduce && !tcp).then(MemoryFloor::new),
+            memory_floor: (meet && !tcp).then(MemoryFloor::new),
         })
     }
 
@@ -127,7 +127,7 @@ impl<'a> Session<'a> {
             cell.add(round, OURS_ALLOC, measure_ours(true)?);
         }
         if let Some(floor) = self.memory_floor.as_mut().filter(|_| bytes >= FLOOR_BYTES_MIN) {
-            cell.add(round, MEMORY_FLOOR, floor.measure(setting.ranks, bytes));
+            cell.add(round, MEMORY_FLOOR, floor.measure(&setting, bytes));
         }
         Ok(())
     }

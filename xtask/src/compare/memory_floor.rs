@@ -1,16 +1,17 @@
-//! How long the memory of this machine needs for an all-reduce, however it is done.
+//! How long the memory of this machine needs for a collective, however it is done.
 //!
-//! n ranks on one host have n inputs of S bytes and n outputs of S bytes, all in different memory. Every input byte must
-//! be read at least once and every output byte written at least once: 2·n·S bytes, which all cores together move at the
-//! streaming bandwidth. What an algorithm moves besides (a reduced block that each of its n−1 other owners reads again,
-//! intermediate sums) it must find in a cache or pay for. docs/benchmarking.md has the derivation.
+//! n ranks on one host have n inputs and n outputs, all in different memory. Every input byte that is part of a result must
+//! be read at least once and every output byte written at least once, and all cores together move them at the streaming
+//! bandwidth. For an all-reduce of S bytes these are 2·n·S. What an algorithm moves besides (a reduced block that each of
+//! its n−1 other owners reads again, intermediate sums) it must find in a cache or pay for. docs/benchmarking.md has the
+//! derivation.
 
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::thread;
 use std::time::Instant;
 
-use super::command::Measured;
+use super::command::{Measured, Setting};
 
 /// Three arrays that together are far larger than the caches.
 pub struct MemoryFloor {
@@ -37,9 +38,9 @@ impl MemoryFloor {
         MemoryFloor { from: array(1.0), with: array(2.0), to: array(3.0), threads }
     }
 
-    /// The floor of an all-reduce of so many bytes, by the better of two streams, both counted as read and written bytes:
-    /// copying (`c = a`) and adding (`c = a + b`).
-    pub fn measure(&mut self, ranks: usize, bytes: usize) -> Measured {
+    /// The floor of a collective, by the better of two streams, both counted as read and written bytes: copying (`c = a`)
+    /// and adding (`c = a + b`). `bytes` are those of the larger of input and output.
+    pub fn measure(&mut self, setting: &Setting, bytes: usize) -> Measured {
         let copy = self.stream(2, |from, _, to| to.copy_from_slice(from));
         let add = self.stream(3, |from, with, to| {
             to.iter_mut().zip(from.iter().zip(with)).for_each(|(to, (from, with))| *to = from + with);
@@ -48,7 +49,7 @@ impl MemoryFloor {
         Measured {
             bytes,
             iterations: PASSES,
-            p50_us: floor_seconds(ranks, bytes, best) * 1e6,
+            p50_us: moved_bytes(setting, bytes) as f64 / best * 1e6,
             wrong: 0,
             algorithm: format!("copy {:.1}, add {:.1} GB/s", copy / 1e9, add / 1e9),
         }
@@ -82,9 +83,20 @@ impl MemoryFloor {
     }
 }
 
-/// Bytes that must move over the bandwidth.
-fn floor_seconds(ranks: usize, bytes: usize, bytes_per_second: f64) -> f64 {
-    (2 * ranks * bytes) as f64 / bytes_per_second
+/// Bytes that all ranks together must read and write at least.
+fn moved_bytes(setting: &Setting, bytes: usize) -> usize {
+    let ranks = setting.ranks;
+    let (read, written) = match setting.collective.as_str() {
+        // An input has one part of n, which is in every output.
+        "all-gather" => (bytes, ranks * bytes),
+        // Every input has a part of every output, and an output is one part of n.
+        "reduce-scatter" => (ranks * bytes, bytes),
+        // One buffer per rank: the root's is only read, those of the others are only written.
+        "broadcast" => (bytes, (ranks - 1) * bytes),
+        // All-reduce, all-to-all: whole inputs, whole outputs.
+        _ => (ranks * bytes, ranks * bytes),
+    };
+    read + written
 }
 
 /// The largest cache that the kernel lists for the first core.
@@ -99,16 +111,35 @@ fn last_level_cache_bytes() -> Option<usize> {
 mod tests {
     use super::*;
 
+    fn setting(collective: &str, ranks: usize) -> Setting {
+        Setting { collective: collective.into(), transport: "shm".into(), ranks }
+    }
+
+    /// Counted buffer by buffer: what ranks have as input and as output, of data of 1200 bytes.
     #[test]
     fn every_input_is_read_and_every_output_written_once() {
-        assert_eq!(floor_seconds(4, 100, 800.0), 1.0);
+        for ranks in [2, 3, 4] {
+            let (whole, part) = (1200, 1200 / ranks);
+            let all_ranks = |input: usize, output: usize| (0..ranks).map(|_| input + output).sum::<usize>();
+            let broadcast = (0..ranks).map(|_| whole).sum::<usize>();
+            let expected = [
+                ("all-reduce", all_ranks(whole, whole)),
+                ("all-gather", all_ranks(part, whole)),
+                ("reduce-scatter", all_ranks(whole, part)),
+                ("broadcast", broadcast),
+                ("all-to-all", all_ranks(whole, whole)),
+            ];
+            let found = expected.map(|(collective, _)| (collective, moved_bytes(&setting(collective, ranks), whole)));
+            assert_eq!(found, expected, "{ranks} ranks");
+        }
+        assert_eq!(moved_bytes(&setting("all-gather", 4), 100), 100 + 400);
     }
 
     #[test]
     fn every_thread_streams_its_part() {
         let array = |value: f32| vec![value; 100_001];
         let mut floor = MemoryFloor { from: array(1.0), with: array(2.0), to: array(0.0), threads: 3 };
-        let measured = floor.measure(2, 1 << 20);
+        let measured = floor.measure(&setting("all-reduce", 2), 1 << 20);
         assert!(measured.p50_us > 0.0 && measured.p50_us.is_finite(), "{measured:?}");
         assert!(floor.to.iter().all(|&sum| sum == 3.0), "the last stream adds");
     }

@@ -194,7 +194,12 @@ fn time(cell: &Cell, contestant: &str) -> String {
 
 fn write_bounds(summary: &Summary, out: &mut String) -> fmt::Result {
     if !summary.bounds.is_empty() {
-        writeln!(out, "\n## What the machine can do\n\nThe bound's time over ours: 100 % is all that it can do.\n")?;
+        writeln!(out, "\n## What the machine can do\n")?;
+        writeln!(
+            out,
+            "The bound's time over ours: 100 % is all that it can do. The memory floor is for the bytes that all ranks must \
+             at least read and write, the raw exchange for those that each must send and take in.\n"
+        )?;
         writeln!(out, "| case | bytes | bound | us | measured | contestant | us | share | target |")?;
         writeln!(out, "|---|---|---|---|---|---|---|---|---|")?;
     }

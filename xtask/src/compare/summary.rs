@@ -193,7 +193,7 @@ fn mean(results: &Results, setting: &Setting, rival: &str) -> Option<Mean> {
 }
 
 fn bounds(cell: &Cell) -> Vec<Bound> {
-    let judged = matches!(cell.setting.ranks, 2 | 4);
+    let judged = cell.setting.collective == "all-reduce" && matches!(cell.setting.ranks, 2 | 4);
     let floor = (judged && cell.bytes >= FLOOR_BYTES_MIN).then_some(0.65);
     let raw = (judged && cell.bytes > GLOO_SMALL_BYTES_MAX).then_some(0.85);
     let pairs = [(MEMORY_FLOOR, OURS, None), (MEMORY_FLOOR, OURS_ALLOC, floor), (RAW_EXCHANGE, OURS, raw)];
@@ -356,5 +356,15 @@ mod tests {
         assert!((crowds[0] - 2.5 * 6.0 / 14.0).abs() < 1e-12 && (crowds[1] - 2.0).abs() < 1e-12, "{crowds:?}");
         let met: Vec<_> = summary.targets.iter().map(|target| target.met).collect();
         assert_eq!(met, [true, true, false]);
+    }
+
+    #[test]
+    fn floors_of_other_collectives_are_shown_without_a_demand() {
+        let other = Setting { collective: "all-gather".into(), ..setting("shm", 2) };
+        let cells = vec![cell(other, 64 << 20, &[(OURS, 20.0), (OURS_ALLOC, 10.0), (MEMORY_FLOOR, 4.0)])];
+        let summary = summarize(&results(cells));
+        let shares: Vec<_> = summary.bounds.iter().map(|bound| (bound.share, bound.target)).collect();
+        assert_eq!(shares, [(0.2, None), (0.4, None)]);
+        assert!(summary.targets.is_empty());
     }
 }
