@@ -73,9 +73,8 @@ impl<'a> Session<'a> {
         seconds: f64,
     ) -> Result<Session<'a>, Error> {
         let meet = setting.ranks <= RIVALS_RANKS_MAX;
-        let all_reduce = meet && setting.collective == "all-reduce";
         let tcp = setting.transport == "tcp";
-        let gloo = rivals.gloo.as_ref().filter(|_| all_reduce && tcp);
+        let gloo = rivals.gloo.as_ref().filter(|_| meet && tcp && setting.collective == "all-reduce");
         let scratch: PathBuf = scratch.to_owned();
         Ok(Session {
             setting: setting.clone(),
@@ -85,7 +84,7 @@ impl<'a> Session<'a> {
             best: Vec::new(),
             scouted: Vec::new(),
             gloo: gloo.map(|gloo| gloo.start(setting)).transpose()?,
-            raw_exchange: (all_reduce && tcp).then(|| raw_exchange::start(setting, root, &scratch)).transpose()?,
+            raw_exchange: (meet && tcp).then(|| raw_exchange::start(setting, root, &scratch)).transpose()?,
             memory_floor: (meet && !tcp).then(MemoryFloor::new),
         })
     }

@@ -1,9 +1,10 @@
-//! What the sockets of this machine can do: the bytes of an all-reduce between as many processes over as many sockets,
+//! What the sockets of this machine can do: the bytes of a collective between as many processes over as many sockets,
 //! and nothing else.
 //!
-//! The ranks stand in a ring. Each sends 2(n−1)/n·S bytes to the next and takes in as many from the one before, in both
-//! directions at once: what a bandwidth-optimal all-reduce of S bytes moves, without its reduction, its rounds and its
-//! headers. Two ranks share one socket, n ranks have n.
+//! The ranks stand in a ring. For an all-reduce of S bytes each sends 2(n−1)/n·S bytes to the next and takes in as many from
+//! the one before, in both directions at once: what a bandwidth-optimal one moves, without its reduction, its rounds and
+//! its headers. Two ranks share one socket, n ranks have n. Other collectives likewise, by what a rank must send and take
+//! in at least (`Exchanged`).
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -44,9 +45,28 @@ pub fn start(setting: &Setting, root: &Path, scratch: &Path) -> Result<Resident,
     Resident::start("raw exchange", launch, setting.ranks, &scratch.join("raw-exchange"))
 }
 
-/// The bytes that each rank sends, and takes in.
-fn exchanged_bytes(ranks: usize, bytes: usize) -> usize {
-    2 * (ranks - 1) * bytes / ranks
+/// The bytes that a rank sends to the next, and takes in from the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Exchanged {
+    sent: usize,
+    received: usize,
+}
+
+impl Exchanged {
+    /// Of a collective on data of so many bytes; None if it is not known.
+    fn of(collective: &str, rank: usize, ranks: usize, bytes: usize) -> Option<Exchanged> {
+        let both = |bytes: usize| Exchanged { sent: bytes, received: bytes };
+        Some(match collective {
+            "all-reduce" => both(2 * (ranks - 1) * bytes / ranks),
+            // All but a rank's own part.
+            "all-gather" | "reduce-scatter" | "all-to-all" => both((ranks - 1) * bytes / ranks),
+            // A chain: whoever is not the root takes the data in once, and somebody sends it to each of them.
+            "broadcast" => {
+                Exchanged { sent: if rank + 1 < ranks { bytes } else { 0 }, received: if rank > 0 { bytes } else { 0 } }
+            }
+            _ => return None,
+        })
+    }
 }
 
 /// One rank, as `paceline launch` starts it.
@@ -67,13 +87,15 @@ fn serve(ring: &mut Ring, pipes: &Path) -> io::Result<()> {
     }
     for line in commands.lines() {
         let line = line?;
-        let mut words = line.split_whitespace().skip(1);
+        let mut words = line.split_whitespace();
+        let collective = words.next().unwrap_or_default();
         let bytes = words.next().and_then(|word| word.parse().ok());
         let seconds = words.next().and_then(|word| word.parse().ok());
-        let (Some(bytes), Some(seconds)) = (bytes, seconds) else {
+        let exchanged = bytes.and_then(|bytes| Exchanged::of(collective, ring.rank, ring.ranks, bytes));
+        let (Some(bytes), Some(exchanged), Some(seconds)) = (bytes, exchanged, seconds) else {
             return Err(io::Error::other(format!("not a command: {line}")));
         };
-        let (mut times, wrong) = measure(ring, bytes, seconds)?;
+        let (mut times, wrong) = measure(ring, bytes, exchanged, seconds)?;
         times.sort_by(f64::total_cmp);
         let median = times[times.len().div_ceil(2) - 1] * 1e6;
         if ring.rank == 0 {
@@ -86,8 +108,8 @@ fn serve(ring: &mut Ring, pipes: &Path) -> io::Result<()> {
 
 /// The times of the exchanges, each the maximum over the ranks, and the wrong bytes of all ranks: what every contestant
 /// measures.
-fn measure(ring: &mut Ring, bytes: usize, seconds: f64) -> io::Result<(Vec<f64>, u64)> {
-    let mut data = Data::new(ring, bytes);
+fn measure(ring: &mut Ring, bytes: usize, exchanged: Exchanged, seconds: f64) -> io::Result<(Vec<f64>, u64)> {
+    let mut data = Data::new(ring, bytes, exchanged);
     let mut probe = [0.0];
     for _ in 0..1 + PROBE_CALLS {
         let start = Instant::now();
@@ -108,30 +130,28 @@ fn measure(ring: &mut Ring, bytes: usize, seconds: f64) -> io::Result<(Vec<f64>,
         *time = timed_exchange(ring, &mut data)?;
     }
     ring.slowest(&mut times)?;
-    let wrong = data.received.iter().filter(|&&byte| byte != data.expected).count().min(data.bytes);
+    let written = data.received.len().min(exchanged.received);
+    let wrong = data.received[..written].iter().filter(|&&byte| byte != data.expected).count();
     let mut any = [wrong as f64];
     ring.slowest(&mut any)?;
     Ok((times, any[0] as u64))
 }
 
-/// What a rank sends and takes in, round and round in memory of the size of an all-reduce's input and output.
+/// What a rank sends and takes in, round and round in memory no larger than the collective's input and output.
 struct Data {
     sent: Vec<u8>,
     received: Vec<u8>,
     expected: u8,
-    /// To exchange.
-    bytes: usize,
+    exchanged: Exchanged,
 }
 
 impl Data {
-    fn new(ring: &Ring, bytes: usize) -> Data {
+    fn new(ring: &Ring, bytes: usize, exchanged: Exchanged) -> Data {
         let mark = |rank: usize| rank as u8 + 1;
         let before = (ring.rank + ring.ranks - 1) % ring.ranks;
-        let exchanged = exchanged_bytes(ring.ranks, bytes);
-        // Fewer ranks than bytes: all of `received` is written.
-        let room = bytes.min(exchanged).max(1);
+        let room = bytes.min(exchanged.sent.max(exchanged.received)).max(1);
         let (sent, received) = (vec![mark(ring.rank); room], vec![0; room]);
-        Data { sent, received, expected: mark(before), bytes: exchanged }
+        Data { sent, received, expected: mark(before), exchanged }
     }
 }
 
@@ -181,23 +201,23 @@ impl Ring {
 
     /// Sends and takes in the bytes, both at once.
     fn exchange(&mut self, data: &mut Data) -> io::Result<()> {
-        let room = data.sent.len();
+        let (room, all) = (data.sent.len(), data.exchanged);
         let (mut sent, mut received) = (0, 0);
-        while sent < data.bytes || received < data.bytes {
-            let piece = |done: usize| (done % room)..room.min(done % room + CHUNK_BYTES.min(data.bytes - done));
+        let piece = |done: usize, all: usize| (done % room)..room.min(done % room + CHUNK_BYTES.min(all - done));
+        while sent < all.sent || received < all.received {
             let mut moved = false;
-            if received < data.bytes {
-                let got = unless_blocked(self.before.read(&mut data.received[piece(received)]))?;
+            if received < all.received {
+                let got = unless_blocked(self.before.read(&mut data.received[piece(received, all.received)]))?;
                 moved |= got.is_some();
                 received += got.unwrap_or(0);
             }
-            if sent < data.bytes {
-                let gone = unless_blocked(self.next.write(&data.sent[piece(sent)]))?;
+            if sent < all.sent {
+                let gone = unless_blocked(self.next.write(&data.sent[piece(sent, all.sent)]))?;
                 moved |= gone.is_some();
                 sent += gone.unwrap_or(0);
             }
             if !moved {
-                self.wait(sent < data.bytes, received < data.bytes)?;
+                self.wait(sent < all.sent, received < all.received)?;
             }
         }
         Ok(())
@@ -314,7 +334,7 @@ mod tests {
 
     #[test]
     fn every_byte_arrives_and_all_ranks_agree_on_the_times() {
-        for ranks in [2, 3, 4] {
+        for (ranks, collective) in [(2, "all-reduce"), (2, "broadcast"), (3, "all-gather"), (4, "all-reduce")] {
             let folder = std::env::temp_dir().join(format!("paceline-ring-{}-{ranks}", std::process::id()));
             std::fs::create_dir_all(&folder).expect("a folder");
             let results: Vec<_> = thread::scope(|scope| {
@@ -325,20 +345,34 @@ mod tests {
                         let mut number = [rank as f64, -(rank as f64)];
                         ring.slowest(&mut number).expect("a ring");
                         assert_eq!(number, [(ranks - 1) as f64, 0.0]);
-                        measure(&mut ring, 3_000_001, 0.001).expect("a ring")
+                        let exchanged = Exchanged::of(collective, rank, ranks, 3_000_001).expect("a collective");
+                        measure(&mut ring, 3_000_001, exchanged, 0.001).expect("a ring")
                     })
                 };
                 let threads: Vec<_> = (0..ranks).map(rank).collect();
                 threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
             });
             std::fs::remove_dir_all(&folder).expect("our own folder");
-            assert!(results.iter().all(|(times, wrong)| *times == results[0].0 && *wrong == 0), "{ranks} ranks");
+            assert!(
+                results.iter().all(|(times, wrong)| *times == results[0].0 && *wrong == 0),
+                "{collective}, {ranks} ranks"
+            );
             assert!(results[0].0.iter().all(|time| *time > 0.0));
         }
     }
 
     #[test]
-    fn a_rank_moves_what_a_bandwidth_optimal_all_reduce_moves() {
-        assert_eq!([exchanged_bytes(2, 1000), exchanged_bytes(4, 1000)], [1000, 1500]);
+    fn a_rank_moves_what_it_must_at_least() {
+        let of = |collective, ranks| {
+            let rank = |rank| Exchanged::of(collective, rank, ranks, 1200).expect("a collective");
+            (0..ranks).map(|number| (rank(number).sent, rank(number).received)).collect::<Vec<_>>()
+        };
+        assert_eq!(of("all-reduce", 2), [(1200, 1200); 2]);
+        assert_eq!(of("all-reduce", 4), [(1800, 1800); 4]);
+        for collective in ["all-gather", "reduce-scatter", "all-to-all"] {
+            assert_eq!(of(collective, 4), [(900, 900); 4], "{collective}");
+        }
+        assert_eq!(of("broadcast", 3), [(1200, 0), (1200, 1200), (0, 1200)]);
+        assert_eq!(Exchanged::of("barrier", 0, 2, 1200), None);
     }
 }
