@@ -65,7 +65,8 @@ pub struct Options {
     #[arg(long, value_delimiter = ',', default_value = "shm,tcp", value_parser = ["shm", "tcp"])]
     transports: Vec<String>,
 
-    /// Sizes in bytes [default: 1 KiB to 64 MiB by factors of 4, and 100 MiB; with --quick by factors of 16]
+    /// Sizes in bytes [default: 1 KiB to 64 MiB by factors of 4, and 100 MiB; with --quick by factors of 16; memory of
+    /// the communicator also with 25 MiB]
     #[arg(long, value_delimiter = ',')]
     sizes: Vec<usize>,
 
@@ -120,12 +121,15 @@ pub fn run(options: &Options) -> Result<(), Error> {
         results.loads.push(Load::now(setting.to_string()));
         let mut session = Session::open(&setting, &ours, &rivals, root, &scratch, options.seconds)?;
         session.scout(&sizes, passes)?;
-        let mut cells: Vec<Cell> =
-            sizes.iter().map(|&bytes| Cell { setting: setting.clone(), bytes, runs: Vec::new() }).collect();
+        let cell = |bytes| Cell { setting: setting.clone(), bytes, runs: Vec::new() };
+        let mut cells: Vec<Cell> = session.sizes(&sizes, options.sizes.is_empty()).into_iter().map(cell).collect();
         for round in 1..=rounds {
             eprintln!("{setting}: round {round} of {rounds}");
             for cell in &mut cells {
-                session.measure(cell, round)?;
+                if sizes.contains(&cell.bytes) {
+                    session.compare(cell, round)?;
+                }
+                session.measure_alloc(cell, round)?;
             }
         }
         session.close(&mut results);

@@ -99,15 +99,25 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
+    /// Those that are compared and, if it is wanted, the least with a memory floor. There only that floor and the memory of
+    /// the communicator are measured, so that no mean over the sizes changes.
+    pub fn sizes(&self, compared: &[usize], least_with_floor: bool) -> Vec<usize> {
+        let floor = (least_with_floor && self.memory_floor.is_some()).then_some(FLOOR_BYTES_MIN);
+        let mut sizes: Vec<usize> = compared.iter().copied().chain(floor).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes
+    }
+
     /// One round of one size: ours, a rival, ours, the next rival, …, ours.
-    pub fn measure(&mut self, cell: &mut Cell, round: usize) -> Result<(), Error> {
+    pub fn compare(&mut self, cell: &mut Cell, round: usize) -> Result<(), Error> {
         let Session { setting, seconds, ours, .. } = self;
         let (setting, seconds, bytes) = (setting.clone(), *seconds, cell.bytes);
-        let measure_ours = |alloc: bool| ours.measure(&setting, bytes, seconds, alloc);
-        cell.add(round, OURS, measure_ours(false)?);
+        let measure_ours = || ours.measure(&setting, bytes, seconds, false);
+        cell.add(round, OURS, measure_ours()?);
         let mut between = |contestant: &str, measured: Measured| -> Result<(), Error> {
             cell.add(round, contestant, measured);
-            cell.add(round, OURS, measure_ours(false)?);
+            cell.add(round, OURS, measure_ours()?);
             Ok(())
         };
         if let Some(openmpi) = &mut self.openmpi {
@@ -122,11 +132,16 @@ impl<'a> Session<'a> {
                 between(name, resident.measure(&setting.collective, bytes, seconds)?)?;
             }
         }
-        if setting.transport == "shm" {
-            cell.add(round, OURS_ALLOC, measure_ours(true)?);
+        Ok(())
+    }
+
+    /// The same for the memory of the communicator, and what the machine's memory can do.
+    pub fn measure_alloc(&mut self, cell: &mut Cell, round: usize) -> Result<(), Error> {
+        if self.setting.transport == "shm" {
+            cell.add(round, OURS_ALLOC, self.ours.measure(&self.setting, cell.bytes, self.seconds, true)?);
         }
-        if let Some(floor) = self.memory_floor.as_mut().filter(|_| bytes >= FLOOR_BYTES_MIN) {
-            cell.add(round, MEMORY_FLOOR, floor.measure(&setting, bytes));
+        if let Some(floor) = self.memory_floor.as_mut().filter(|_| cell.bytes >= FLOOR_BYTES_MIN) {
+            cell.add(round, MEMORY_FLOOR, floor.measure(&self.setting, cell.bytes));
         }
         Ok(())
     }

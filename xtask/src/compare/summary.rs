@@ -266,6 +266,7 @@ fn targets(comparisons: &[Comparison], means: &[Mean], bounds: &[Bound], crowds:
             met: bound.share >= demanded,
         })
     }));
+    targets.extend(every_floor(bounds));
     targets.extend(crowds.iter().filter_map(|crowd| {
         let demanded = crowd.target?;
         Some(Target {
@@ -295,6 +296,35 @@ fn every_size(here: &[&Comparison]) -> Target {
     Target {
         case: format!("{setting} against {rival}: every size"), demanded: format!("≥ {demanded}"), measured, met
     }
+}
+
+/// The demand on the memory of the communicator from 25 MiB on, in the settings in which that size was measured.
+fn every_floor(bounds: &[Bound]) -> Vec<Target> {
+    let judged: Vec<(&Bound, f64)> = bounds
+        .iter()
+        .filter(|bound| bound.bound == MEMORY_FLOOR)
+        .filter_map(|bound| Some((bound, bound.target?)))
+        .collect();
+    let settings = judged.chunk_by(|(one, _), (next, _)| one.setting == next.setting);
+    let from_the_least = settings.filter(|here| here[0].0.bytes == FLOOR_BYTES_MIN);
+    let target = |here: &[(&Bound, f64)]| {
+        let (Bound { setting, contestant, bound, .. }, demanded) = here[0];
+        let percent = |share: f64| format!("{:.0} %", share * 100.0);
+        let missed: Vec<String> = here
+            .iter()
+            .filter(|(bound, target)| bound.share < *target)
+            .map(|(bound, _)| format!("{} at {}", percent(bound.share), bound.bytes))
+            .collect();
+        let least = here.iter().map(|(bound, _)| bound.share).fold(f64::INFINITY, f64::min);
+        let met = missed.is_empty();
+        Target {
+            case: format!("{setting}: {contestant} of the {bound}, every size from 25 MiB on"),
+            demanded: format!("≥ {}", percent(demanded)),
+            measured: if met { format!("at least {}", percent(least)) } else { missed.join(", ") },
+            met,
+        }
+    };
+    from_the_least.map(target).collect()
 }
 
 #[cfg(test)]
@@ -356,6 +386,25 @@ mod tests {
         assert!((crowds[0] - 2.5 * 6.0 / 14.0).abs() < 1e-12 && (crowds[1] - 2.0).abs() < 1e-12, "{crowds:?}");
         let met: Vec<_> = summary.targets.iter().map(|target| target.met).collect();
         assert_eq!(met, [true, true, false]);
+    }
+
+    #[test]
+    fn memory_of_the_communicator_is_judged_from_25_mib_on_where_that_was_measured() {
+        let at = |ranks, bytes, us| cell(setting("shm", ranks), bytes, &[(OURS_ALLOC, us), (MEMORY_FLOOR, 7.0)]);
+        let cells = vec![
+            at(2, FLOOR_BYTES_MIN, 10.0),
+            at(2, 64 << 20, 8.0),
+            at(4, FLOOR_BYTES_MIN, 10.0),
+            at(4, 64 << 20, 14.0),
+        ];
+        let verdicts = |cells| {
+            let targets = summarize(&results(cells)).targets;
+            let of_all = targets.into_iter().filter(|target| target.case.ends_with("every size from 25 MiB on"));
+            of_all.map(|target| (target.measured, target.met)).collect::<Vec<_>>()
+        };
+        let expected = [("at least 70 %".to_owned(), true), ("50 % at 67108864".to_owned(), false)];
+        assert_eq!(verdicts(cells), expected);
+        assert!(verdicts(vec![at(2, 64 << 20, 8.0)]).is_empty(), "what happens at 25 MiB is not known");
     }
 
     #[test]
