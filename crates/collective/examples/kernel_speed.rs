@@ -1,4 +1,5 @@
-//! How fast the elementwise kernels are: `cargo run --release -p paceline-collective --example kernel_speed`.
+//! How fast the elementwise kernels are: `cargo run --release -p paceline-collective --example kernel_speed`. With
+//! `-- f32 sum` only this type and this operation; either may be left out.
 //!
 //! GB/s of result written (a sum of two operands moves three times as much), the median of many calls, for data that
 //! fits the second-level cache and for data that doesn't fit any, at every level that the processor has.
@@ -12,9 +13,13 @@ use paceline_plan::{DataType, Reduction};
 const SIZES: [usize; 3] = [64 << 10, 1 << 20, 256 << 20];
 
 fn main() {
+    let wanted: Vec<String> = std::env::args().skip(1).collect();
     println!("{:>5} {:>8} {:>9} {:>10}  GB/s of result", "type", "op", "level", "bytes");
     for &data_type in DataType::ALL {
         for &reduction in Reduction::ALL {
+            if !wanted.iter().all(|word| word == data_type.name() || word == reduction.name()) {
+                continue;
+            }
             for &level in Level::available() {
                 for bytes in SIZES {
                     let divisor = if reduction == Reduction::Average { 4 } else { 1 };
