@@ -44,7 +44,8 @@ fn report(comm: &Communicator, error: &CommError) {
     assert!(operation.contains("(operation ") && next_step.len() > 10, "{error}");
     let started = Instant::now();
     let again = comm.all_reduce(&mut [1f32; 10], Reduction::Sum, &CallOptions::default()).unwrap_err();
-    assert!(started.elapsed() < Duration::from_secs(1), "the next call takes {:?}", started.elapsed());
+    // At once, and not at its deadline, which is in 300 s.
+    assert!(started.elapsed() < Duration::from_secs(60), "the next call takes {:?}", started.elapsed());
     let CommError::Failed { failure: later, culprit: blamed, .. } = &again else { panic!("{again}") };
     assert_eq!((later, blamed), (failure, culprit), "poisoned by something else");
     let blamed = culprit.as_ref().map_or("nobody".to_owned(), |culprit| format!("rank {}", culprit.rank));
@@ -168,7 +169,10 @@ fn a_rank_that_stays_away_is_reported_by_all_others() {
         let called = Instant::now();
         others.iter().for_each(|&rank| ranks.wait_until(rank, LIMIT, "has not moved for"));
         let after = called.elapsed();
-        assert!(!long || after < Duration::from_secs(12), "{transport}: reported after {after:?} only");
+        // The first report comes after 10 s, the second after 20 s.
+        assert!(!long || after < Duration::from_secs(20), "{transport}: reported after {after:?} only");
+        // It has called nothing yet, so nothing of it stands still.
+        assert!(!ranks.said(ODD).contains("has not moved"), "{transport}: {}", ranks.said(ODD));
         ranks.release(ODD);
         let said = ranks.end_within(LIMIT, &[0, 1, 2]);
         for rank in others {
@@ -176,7 +180,6 @@ fn a_rank_that_stays_away_is_reported_by_all_others() {
             let reports = line.starts_with(&format!("rank {rank} on ")) && line.contains("all-reduce (operation ");
             assert!(reports && line.contains("rank 1 (host ") && line.contains("has not started it yet"), "{line}");
         }
-        assert!(!said[ODD].contains("has not moved"), "{transport}: {}", said[ODD]);
     }
 }
 
@@ -205,14 +208,20 @@ fn a_world_that_has_formed_needs_no_more_descriptors() {
         }
         let pending = comm.start_all_reduce_copy(&[1f32; 1000], Reduction::Sum, &options).expect("a copy");
         assert_eq!(pending.wait().expect("a sum in the background")[0], RANKS as f32);
+        eprintln!("all sums are here");
         if comm.rank() == ODD {
+            // Others may still be in the call that this rank is through.
+            wait_for_release();
             // As if killed: without a goodbye.
             std::process::exit(9);
         }
         return report(&comm, &until_it_fails(&comm, 1000));
     }
     for transport in TRANSPORTS {
-        let said = start(TEST, "call", transport, &[]).end_within(LIMIT, &[0, 2]);
+        let mut ranks = start(TEST, "call", transport, &[]);
+        (0..RANKS).for_each(|rank| ranks.wait_until(rank, LIMIT, "all sums are here"));
+        ranks.release(ODD);
+        let said = ranks.end_within(LIMIT, &[0, 2]);
         for survivor in [0, 2] {
             let line = reported(&said[survivor], Cause::PeerLost);
             assert!(line.starts_with("PeerLost of rank 1: "), "{transport}, rank {survivor}: {line}");
@@ -272,6 +281,9 @@ fn a_rank_without_memory_to_share_is_to_blame_itself() {
             assert!(text.contains("no memory for") && text.contains("memory limit"), "{text}");
         }
         comm.barrier(&options).expect("nothing has failed");
+        eprintln!("nothing has failed yet");
+        // Others may still be in the barrier that this rank is through.
+        wait_for_release();
         // No ring: from its root the data goes through rings that it has not filled yet.
         let error = match comm.broadcast(&mut vec![1u8; BYTES], ODD, &options) {
             Err(error) => error,
@@ -279,7 +291,10 @@ fn a_rank_without_memory_to_share_is_to_blame_itself() {
         };
         return report(&comm, &error);
     }
-    let said = start(TEST, "share", TransportChoice::Shm, &[]).end_within(LIMIT, &[0, 1, 2]);
+    let mut ranks = start(TEST, "share", TransportChoice::Shm, &[]);
+    (0..RANKS).for_each(|rank| ranks.wait_until(rank, LIMIT, "nothing has failed yet"));
+    (0..RANKS).for_each(|rank| ranks.release(rank));
+    let said = ranks.end_within(LIMIT, &[0, 1, 2]);
     let own = reported(&said[ODD], Cause::Cancelled);
     assert!(own.starts_with("Cancelled of nobody: ") && own.contains("taking memory for a ring"), "{own}");
     assert!(own.contains("raise the memory limit"), "{own}");
