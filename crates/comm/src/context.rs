@@ -25,10 +25,8 @@ use crate::memory::OperationMemory;
 use crate::outcome::Ticket;
 use crate::own_processor::{Place, give_way};
 
-/// How long the progress thread leaves idle links alone: it looks for lost peers this often, and gives signs of life.
-const IDLE_LOOK: Duration = Duration::from_millis(100);
-
-/// No sleep is longer: whatever goes wrong with a wake-up costs no more than this.
+/// No sleep is longer: whatever goes wrong with a wake-up costs no more than this. The progress thread leaves idle links
+/// alone for as long: it looks for lost peers this often, and gives signs of life.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// A thread that is busy or spinning looks at the clock after so many rounds of the crank: reading it costs as much as a
@@ -71,6 +69,8 @@ pub(crate) struct Context {
     alarm: Option<Alarm>,
     stop: AtomicBool,
     patience: Patience,
+    /// [`SLEEP_MAX`]; far more where a test is to see who is woken and who only wakes.
+    sleep_max: Duration,
     report: Box<Report>,
 }
 
@@ -127,6 +127,7 @@ impl Context {
             alarm,
             stop: AtomicBool::new(false),
             patience,
+            sleep_max: SLEEP_MAX,
             report,
         })
     }
@@ -295,7 +296,7 @@ impl Context {
                     None => std::thread::yield_now(),
                 }
             } else if guarded.driver {
-                let timeout = bounded(SLEEP_MAX, until);
+                let timeout = bounded(self.sleep_max, until);
                 self.tell_driver(&mut guarded);
                 guarded.waiters += 1;
                 let (mut guarded, _) =
@@ -381,7 +382,7 @@ impl Context {
         guarded.core.prepare_sleep(true);
         // Whatever a peer did before it could see the announcement is visible now.
         if !self.progress(&mut guarded) && !done(&guarded.core) {
-            let mut timeout = bounded(SLEEP_MAX, until);
+            let mut timeout = bounded(self.sleep_max, until);
             if let Some(next) = guarded.core.engine.next_deadline() {
                 timeout = timeout.min(next.saturating_sub(guarded.core.now()));
             }
@@ -427,7 +428,7 @@ impl Context {
                 let mut guarded = guarded;
                 guarded.resting = true;
                 let (mut guarded, _) =
-                    self.wanted.wait_timeout(guarded, IDLE_LOOK).unwrap_or_else(PoisonError::into_inner);
+                    self.wanted.wait_timeout(guarded, self.sleep_max).unwrap_or_else(PoisonError::into_inner);
                 guarded.resting = false;
                 if guarded.core.is_quiet() && !guarded.driver {
                     guarded.core.tick();
