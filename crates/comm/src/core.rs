@@ -19,8 +19,9 @@ use crate::traffic::Traffic;
 /// Pieces of local work between two looks at the links.
 const WORK_PER_ROUND: usize = 4;
 
-/// How long a peer that has withdrawn its memory may take to say why. It does so at once, if it is scheduled.
-const EXPLAIN: Time = Time::from_millis(500);
+/// How long a peer that has withdrawn its memory may take to say why. It does so at once, if it is scheduled: where it is
+/// not, blaming it too soon would blame one that only passes the reason on. (One that dies instead closes its link.)
+const EXPLAIN: Time = Time::from_secs(5);
 
 /// Everything that one rank's communicators share, behind one lock.
 pub(crate) struct Core {
