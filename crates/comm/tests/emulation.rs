@@ -1,11 +1,12 @@
 //! Emulated networks keep the times of the real ones.
 //!
 //! Times are at least those of the network, and longer where this machine is late. So every test stretches time until the
-//! delays of a quiet machine do not matter, and repeats what a busy one has spoilt, saying so. What is too short is wrong,
-//! however busy the machine is, and is not repeated.
+//! delays of a quiet machine do not matter, runs alone, and repeats what a busy one has spoilt, saying so. What is too short is
+//! wrong, however busy the machine is, and is not repeated.
 
 use std::net::TcpListener;
 use std::os::fd::IntoRawFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,6 +29,12 @@ fn world(emulation: Emulation) -> Vec<Communicator> {
         ..ThreadsConfig::default()
     };
     Communicator::threads_with(emulation.hosts.ranks(), &config).expect("a world of threads")
+}
+
+/// One measurement at a time, as long as the guard lives: those of another test would be what a busy machine is.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What `act` says on each rank.
@@ -81,6 +88,7 @@ fn points() -> Vec<(&'static str, usize, f64)> {
 fn a_ping_pong_reproduces_the_measured_points() {
     const STRETCHED_S: f64 = 60e-3;
     const ROUNDS: usize = 5;
+    let _alone = alone();
     assert_eq!(points().len(), 8);
     thread::scope(|scope| {
         for (network, bytes, seconds) in points() {
@@ -99,6 +107,7 @@ fn a_ping_pong_reproduces_the_measured_points() {
 /// Whatever the probe has measured of an overhead that is 0.
 #[test]
 fn tiles_are_no_smaller_than_this_machine_keeps_up_with() {
+    let _alone = alone();
     for dilation in [1.0, 3.0] {
         let tiles = on_all_ranks(&emulation("10GbE", "2x2", dilation), |comm| {
             comm.probe().expect("it works");
@@ -158,6 +167,7 @@ fn sends(emulation: &Emulation, pairs: &[(usize, usize)], bytes: usize) -> f64 {
 
 #[test]
 fn a_large_message_gets_the_bandwidth_of_the_link() {
+    let _alone = alone();
     let network = emulation("alpha=1ms,beta=20ns", "2x1", 1.0);
     let bytes = 16 << 20;
     within("16 MiB", 0.05, network.link(0, 1).message_s(bytes), || sends(&network, &[(0, 1)], bytes));
@@ -166,7 +176,7 @@ fn a_large_message_gets_the_bandwidth_of_the_link() {
 /// Out of one host, into one host, and on links that share nothing.
 #[test]
 fn ranks_of_a_host_share_its_interface() {
-    let bytes = 4 << 20;
+    let (_alone, bytes) = (alone(), 4 << 20);
     let one = 20e-9 * bytes as f64 + 1e-3;
     let three = 3.0 * 20e-9 * bytes as f64 + 1e-3;
     let network = |hosts| emulation("alpha=1ms,beta=20ns,within-alpha=1ms,within-beta=20ns", hosts, 1.0);
@@ -179,6 +189,7 @@ fn ranks_of_a_host_share_its_interface() {
 
 #[test]
 fn a_ring_over_four_hosts_fills_the_links() {
+    let _alone = alone();
     let (network, bytes) = (emulation("alpha=100us,beta=20ns", "4x1", 1.0), 16 << 20);
     let least = 1.5 * bytes as f64 * 20e-9;
     // Not longer than least/0.93, and not shorter than least.
@@ -202,6 +213,7 @@ fn a_ring_over_four_hosts_fills_the_links() {
 /// An urgent mebibyte overtakes a hundred that have begun before it: it waits for messages that have left, no longer.
 #[test]
 fn an_urgent_all_reduce_overtakes_a_large_one() {
+    let _alone = alone();
     let network = emulation("alpha=100us,beta=8ns", "4x1", 1.0);
     let (large, urgent) = (100 << 20, 1 << 20);
     // What it takes alone: six messages of a quarter, one after the other. A busy moment makes no excuse for the rest.
@@ -247,6 +259,7 @@ fn an_urgent_all_reduce_overtakes_a_large_one() {
 
 #[test]
 fn hosts_and_costs_are_those_of_the_emulated_cluster() {
+    let _alone = alone();
     // Slow enough that nothing else counts: the links of a host 2 ms, the others 5 ms and 20 ns a byte.
     let network = emulation("alpha=1ms,beta=4ns,within-alpha=0.4ms,within-beta=1ns", "0,1,0,1", 5.0);
     for attempt in 0..TRIES {
@@ -267,8 +280,9 @@ fn hosts_and_costs_are_those_of_the_emulated_cluster() {
             [(costs.within, network.link(0, 2)), (costs.across, network.link(0, 1))].map(|(measured, class)| {
                 println!("{measured:?} for {class:?}");
                 let (alpha, beta) = (measured.alpha / class.alpha_s, measured.beta / class.beta_s_per_byte);
-                assert!(alpha >= 0.99 && beta > 0.9, "less than the network takes: {alpha} of alpha, {beta} of beta");
-                alpha < 1.5 && beta < 1.5
+                assert!(alpha >= 0.99, "less than the network takes: {alpha} of alpha");
+                // A slope: where short messages are late and long ones are not, it is less than the network's.
+                alpha < 1.5 && (0.9..1.5).contains(&beta)
             });
         if close == [true; 2] {
             return;

@@ -114,10 +114,12 @@ fn a_trace_is_bounded_and_ends() {
 fn a_rank_that_waits_says_so() {
     let traces = on_all_ranks(Links::Tcp, 2, |comm| {
         comm.start_trace(1 << 16);
-        // Long enough that a busy machine lets the other rank fall asleep.
-        let late = std::time::Duration::from_millis(300);
+        // Late by so much after the other has said that it is about to call, however late that is.
         if comm.rank() == 0 {
-            std::thread::sleep(late);
+            comm.receive(&mut [0u8], 1, 0, &CallOptions::default()).unwrap();
+            std::thread::sleep(std::time::Duration::from_secs(1));
+        } else {
+            comm.send(&[0u8], 0, 0, &CallOptions::default()).unwrap();
         }
         comm.all_reduce(&mut [1f32], Reduction::Sum, &CallOptions::default()).unwrap();
         comm.end_trace()
