@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::time::{Duration, Instant};
+
 use paceline_comm::CallOptions;
 use paceline_server::{Assignment, AssignmentError, Mode, ParameterServer, Roles, ServeOptions, ServerError};
 use support::{LINKS, aggregate, plan, world_with_shards};
@@ -77,11 +79,19 @@ fn threads_and_tiles_of_the_shards_change_no_bit() {
     }
 }
 
-/// Are there threads in this process that share combinations? They stay until their communicator goes.
+/// Are there threads in this process that share combinations? They stay until their communicator goes, and have their names
+/// once they have run.
 fn has_reducing_threads() -> bool {
-    let threads = std::fs::read_dir("/proc/self/task").expect("the threads of this process").flatten();
-    let mut names = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok());
-    names.any(|name| name.trim() == "paceline-reduce")
+    let named = || {
+        let threads = std::fs::read_dir("/proc/self/task").expect("the threads of this process").flatten();
+        let mut names = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok());
+        names.any(|name| name.trim() == "paceline-reduce")
+    };
+    let until = Instant::now() + Duration::from_secs(20);
+    while !named() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    named()
 }
 
 #[test]

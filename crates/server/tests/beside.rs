@@ -124,7 +124,8 @@ fn shards_that_wait_for_a_worker_that_computes_report_nothing() {
             false => config(None, TransportChoice::Auto),
         };
         let told = reports.clone();
-        config.watch.stall = Duration::from_millis(30);
+        // So long that a thread which has to wait for a processor is not reported.
+        config.watch.stall = Duration::from_secs(1);
         config.watch.on_stall = Some(Arc::new(move |report| told.lock().unwrap().push(report.rank)));
         let Joined { world, roles, shards } =
             join_beside(config, &Hosts::regular(1, 1), 1, &ServeOptions::default()).unwrap();
@@ -133,7 +134,8 @@ fn shards_that_wait_for_a_worker_that_computes_report_nothing() {
         let plan = plan(1, &[5], 10, 1);
         let assignment = Assignment { plan, iterations, mode: Mode::Aggregate };
         server.assign(&assignment).unwrap();
-        thread::sleep(Duration::from_millis(300));
+        // Twice and a half as long as it takes to be reported.
+        thread::sleep(Duration::from_millis(2500));
         assert_eq!(*reports.lock().unwrap(), [], "the shard waits, and that is its work");
         // The worker's own waiting is reported.
         let receive = server.shard(0).start_receive(world.alloc::<u8>(1).unwrap(), 1, 9, &CallOptions::default());

@@ -2,12 +2,17 @@
 
 mod support;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use paceline_comm::{CallOptions, Communicator, ThreadsConfig, Transport};
 use paceline_server::{Assignment, Mode, ParameterServer, Roles, ServeOptions, serve};
 use support::{LINKS, filled, gradient, joined, plan};
+
+/// What no end takes, however busy the machine is; and far less than any deadline.
+const SOON: Duration = Duration::from_secs(60);
 
 /// Two workers and two shards.
 const ROLES: (usize, usize) = (2, 2);
@@ -21,8 +26,8 @@ enum Way {
     Leave,
 }
 
-/// Works until something fails, or until it is this rank's turn to go.
-fn work(world: Communicator, roles: Roles, goes: Option<Way>) -> Option<String> {
+/// Works until something fails, or until it is this rank's turn to go. Counts itself as soon as it is in the middle of that.
+fn work(world: Communicator, roles: Roles, goes: Option<Way>, at_work: &AtomicUsize) -> Option<String> {
     let server = ParameterServer::connect(&world, roles).unwrap();
     let assignment =
         Assignment { plan: plan(1, &[50_000, 70], 20_000, 2), iterations: 0..10_000, mode: Mode::Aggregate };
@@ -37,6 +42,9 @@ fn work(world: Communicator, roles: Roles, goes: Option<Way>) -> Option<String> 
                 Ok(started) => pending.push(started),
                 Err(error) => return Some(error.to_string()),
             }
+        }
+        if iteration == 5 {
+            at_work.fetch_add(1, Ordering::SeqCst);
         }
         match goes {
             Some(Way::Abort) if iteration == 5 => world.abort("as if killed"),
@@ -55,16 +63,19 @@ fn without(lost: usize, way: Way, links: Transport) -> (Vec<Option<String>>, Dur
     let roles = Roles::new(ROLES.0, ROLES.1).unwrap();
     let config = ThreadsConfig { transport: links, ..ThreadsConfig::default() };
     let ranks = Communicator::threads_with(roles.world_size(), &config).unwrap();
-    let started = Instant::now();
+    let (started, at_work) = (Instant::now(), Arc::new(AtomicUsize::new(0)));
     let threads = ranks.into_iter().map(|world| {
         let goes = (world.rank() == lost).then_some(way);
+        let at_work = at_work.clone();
         thread::spawn(move || match roles.shard_of(world.rank()) {
-            None => work(world, roles, goes),
+            None => work(world, roles, goes, &at_work),
             Some(_) => {
                 if goes.is_some() {
                     let other = world.clone();
                     thread::spawn(move || {
-                        thread::sleep(Duration::from_millis(100));
+                        while at_work.load(Ordering::SeqCst) < ROLES.0 && started.elapsed() < SOON {
+                            thread::sleep(Duration::from_millis(1));
+                        }
                         other.abort("as if killed");
                     });
                 }
@@ -92,7 +103,7 @@ fn survivors_of_a_lost_worker_end_and_say_who_where_and_what() {
         for way in [Way::Abort, Way::Leave] {
             let (said, took) = without(1, way, links);
             assert_told(&said, 1, &format!("{links:?}, {way:?}"));
-            assert!(took < Duration::from_secs(4), "{links:?}, {way:?}: {took:?}");
+            assert!(took < SOON, "{links:?}, {way:?}: {took:?}");
         }
     }
 }
@@ -102,7 +113,7 @@ fn survivors_of_a_lost_shard_end_and_say_who_where_and_what() {
     for links in LINKS {
         let (said, took) = without(3, Way::Abort, links);
         assert_told(&said, 3, &format!("{links:?}"));
-        assert!(took < Duration::from_secs(4), "{links:?}: {took:?}");
+        assert!(took < SOON, "{links:?}: {took:?}");
     }
 }
 
@@ -123,10 +134,12 @@ fn a_shard_gives_up_on_workers_that_do_nothing() {
     let served = support::world_with_shards(LINKS[0], roles, &options, |world, roles| {
         let server = ParameterServer::connect(world, roles).unwrap();
         let assignment = Assignment { plan: plan(1, &[10], 10, 1), iterations: 0..1, mode: Mode::Aggregate };
-        server.assign(&assignment).unwrap();
+        // A worker that is slow to come back from there may hear of it there.
+        let mut lives = server.assign(&assignment).is_ok();
         // Long enough for the shard to give up, however slow the machine is.
         let until = Instant::now() + Duration::from_secs(20);
-        while server.stop().is_ok() && Instant::now() < until {
+        while lives && Instant::now() < until {
+            lives = server.stop().is_ok();
             thread::sleep(Duration::from_millis(1));
         }
     });
