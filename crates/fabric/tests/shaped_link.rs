@@ -34,7 +34,8 @@ fn arrivals(from: &mut ShapedLink, to: &mut ShapedLink, recorder: &mut Recorder,
 
 #[test]
 fn no_frame_arrives_before_its_time_and_control_frames_wait_for_no_data() {
-    let (mut left, mut right) = pair("alpha=5ms,beta=1us");
+    // Long enough that nobody is descheduled for as long as the data needs to leave.
+    let (mut left, mut right) = pair("alpha=50ms,beta=20us");
     let (memory, mut recorder) = (payload(1, 100_000), Recorder::new(|_| Want::Memory));
     assert!(left.has_room_on(0) && left.is_flushed() && left.next_event().is_none());
     let start = Instant::now();
@@ -45,11 +46,11 @@ fn no_frame_arrives_before_its_time_and_control_frames_wait_for_no_data() {
     // SAFETY: no pieces.
     unsafe { left.enqueue(&control(Kind::Grant, 2), &[], 2) };
     let next = left.next_event().expect("the grant's arrival") - start;
-    assert!(next >= Duration::from_millis(5) && next < Duration::from_millis(105), "{next:?}");
+    assert!(next >= Duration::from_millis(50) && next < Duration::from_millis(2050), "{next:?}");
     let times = arrivals(&mut left, &mut right, &mut recorder, 2);
     assert_eq!(recorder.kinds(), [Kind::Grant, Kind::Data]);
-    assert!(times[0] - start >= Duration::from_millis(5));
-    assert!(times[1] - start >= Duration::from_millis(105));
+    assert!(times[0] - start >= Duration::from_millis(50));
+    assert!(times[1] - start >= Duration::from_millis(2050));
     assert!(left.has_room_on(0) && left.is_flushed() && left.next_event().is_none());
     // Nothing to be sorry for in a link that was dropped: it said all.
     // SAFETY: no pieces.
@@ -62,7 +63,7 @@ fn no_frame_arrives_before_its_time_and_control_frames_wait_for_no_data() {
 /// That memory is free again costs a real network nothing. But credit must not come before older grants.
 #[test]
 fn taken_memory_is_told_at_once_but_returns_no_credit_before_older_grants() {
-    let (mut left, mut right) = pair("alpha=3ms,beta=0");
+    let (mut left, mut right) = pair("alpha=300ms,beta=0");
     let mut recorder = Recorder::new(|_| Want::Memory);
     let returning = |kind, id, eager_returned| Header { eager_returned, ..control(kind, id) };
     for header in [returning(Kind::Taken, 1, 10), returning(Kind::Grant, 2, 10), returning(Kind::Taken, 3, 20)] {
@@ -77,14 +78,14 @@ fn taken_memory_is_told_at_once_but_returns_no_credit_before_older_grants() {
 /// Data that had to wait for room leaves when there was some, so it may arrive before a word that was said before it.
 #[test]
 fn late_data_returns_no_credit_before_older_grants() {
-    let (mut left, mut right) = pair("alpha=20ms,beta=1us");
+    let (mut left, mut right) = pair("alpha=2s,beta=100us");
     let (memory, mut recorder) = (payload(1, 5000), Recorder::new(|_| Want::Memory));
     let returning = |header, eager_returned| Header { eager_returned, ..header };
     // SAFETY: `memory` outlives the links.
     unsafe { left.enqueue(&returning(data(1, memory.len()), 0), &[piece(&memory)], 0) };
     assert!(!left.has_room_on(0), "the second has to wait");
-    // It leaves at 5 ms and arrives at 30 ms, this grant later.
-    std::thread::sleep(Duration::from_millis(10));
+    // It leaves at 0.5 s and arrives at 3 s, this grant later.
+    std::thread::sleep(Duration::from_secs(1));
     // SAFETY: no pieces.
     unsafe { left.enqueue(&returning(control(Kind::Grant, 2), 10), &[], 0) };
     // SAFETY: as above.
@@ -102,8 +103,11 @@ fn whoever_waits_for_the_link_underneath_is_woken_by_it() {
     let (mut left, mut right) = shaped_pair(common::shm::shm_pair(common::shm::tiny()));
     const COUNT: u32 = 40;
     let memory = payload(1, 3000);
+    let (waits, sender_waits) = std::sync::mpsc::channel();
     let reader = std::thread::spawn(move || {
         let mut recorder = Recorder::new(|_| Want::Memory);
+        // Before, nothing is read: so the link underneath is full at least once.
+        let _ = sender_waits.recv_timeout(Duration::from_secs(5));
         while recorder.frames.len() < COUNT as usize {
             // As a rank that looks now and then.
             std::thread::sleep(Duration::from_millis(2));
@@ -124,6 +128,9 @@ fn whoever_waits_for_the_link_underneath_is_woken_by_it() {
         if !left.flush(&mut |_| ()).expect("a link that works") && !left.is_flushed() {
             let event = left.next_event();
             blocked += u32::from(event.is_none());
+            if event.is_none() {
+                let _ = waits.send(());
+            }
             let timeout = event.map(|event| event.saturating_duration_since(Instant::now()));
             let woken = common::wait(&left, timeout.unwrap_or(Duration::from_secs(10)));
             assert!(woken || event.is_some(), "nobody wakes the sleeper");

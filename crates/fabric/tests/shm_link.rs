@@ -230,7 +230,7 @@ fn a_hang_up_wakes_the_sleeper_and_spinning_finds_it_too() {
     std::thread::sleep(Duration::from_millis(50));
     drop(left);
     let (error, elapsed) = thread.join().expect("no panic");
-    assert!(matches!(error, LinkError::Closed) && elapsed < Duration::from_secs(5), "{error} after {elapsed:?}");
+    assert!(matches!(error, LinkError::Closed) && elapsed < PATIENCE / 2, "{error} after {elapsed:?}");
 
     let (left, mut right) = shm_pair(tiny());
     drop(left);
@@ -264,7 +264,7 @@ fn whoever_is_not_here_gets_a_reason_at_once() {
     let peers = [(0, gone.clone()), (2, gone), (3, Vec::new()), (4, vec![0xff; 40]), (1, host.blob())];
     let start = Instant::now();
     let links = host.connect(1, &peers, Instant::now() + PATIENCE).expect("a host that works");
-    assert!(start.elapsed() < Duration::from_secs(5));
+    assert!(start.elapsed() < PATIENCE / 2);
     let reason = |rank| links[&rank].as_ref().expect_err("nobody is there").clone();
     assert!(reason(0).contains("another host") && reason(2).contains("another host"), "{}", reason(0));
     assert!(reason(3).contains("no shared memory") && reason(4).contains("cannot be read"));
@@ -275,7 +275,8 @@ fn whoever_is_not_here_gets_a_reason_at_once() {
 fn a_peer_that_never_calls_costs_its_own_link_only() {
     let hosts = [(); 3].map(|()| ShmHost::new(tiny()).expect("a host"));
     let blobs: Vec<(u32, Vec<u8>)> = (0..).zip(hosts.iter().map(ShmHost::blob)).collect();
-    let deadline = Instant::now() + Duration::from_secs(2);
+    // Long enough for those that come, on a busy machine.
+    let deadline = Instant::now() + Duration::from_secs(5);
     let [zero, one] = std::thread::scope(|scope| {
         // Rank 2 listens, but stays away.
         let connect = |rank: u32| {
@@ -315,7 +316,7 @@ fn strangers_neither_get_in_nor_keep_anyone_waiting() {
     let start = Instant::now();
     let links = mesh(&hosts, PATIENCE);
     assert!(links[0][&1].is_ok() && links[1][&0].is_ok());
-    assert!(start.elapsed() < Duration::from_secs(5));
+    assert!(start.elapsed() < PATIENCE / 2);
 }
 
 #[test]
