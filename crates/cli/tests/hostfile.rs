@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::{Outcome, free_port, is_alive, paceline, run, start, until};
+use support::{Outcome, SOON, free_port, is_alive, paceline, run, start, until};
 use xtask::needs;
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -137,7 +137,6 @@ fn the_first_failure_is_named_with_its_host_and_the_others_are_ended() {
     let errors: Vec<&str> = outcome.stderr.lines().filter(|line| line.starts_with("error: ")).collect();
     assert!(matches!(*errors, [error] if error.starts_with("error: rank 2 on 127.0.0.2 (pid ")), "{outcome:#?}");
     let outcome = outcome.expect_stderr(&["ended with exit status 7", "terminated: rank 0, rank 1"]);
-    assert!(outcome.elapsed < Duration::from_secs(10), "{outcome:#?}");
     assert_gone(&outcome.stdout);
     let outcome = sshd.run(TWO_HOSTS, &["--directory", "/no/such/folder"], "true").expect_code(1);
     outcome.expect_stderr(&["127.0.0.", "working directory /no/such/folder: No such file"]);
@@ -154,7 +153,7 @@ fn an_interrupt_a_killed_launcher_and_a_killed_ssh_leave_nothing() {
         match how {
             "interrupt" => {
                 running.signal(Signal::INT);
-                running.end_within(Duration::from_secs(4)).expect_code(130);
+                running.end_within(LIMIT).expect_code(130);
             }
             "kill" => {
                 running.signal(Signal::KILL);
@@ -222,9 +221,9 @@ fn this_host_needs_no_ssh() {
     assert_eq!(outcome.stdout.lines().filter(|line| line.contains(" 127.0.0.1:")).count(), 2, "{outcome:#?}");
 }
 
-/// Every process whose id stands on a line has ended.
+/// Every process whose id stands on a line has ended, long before it would by itself.
 #[track_caller]
 fn assert_gone(pids: &str) {
     let alive = || pids.lines().filter_map(|line| line.parse().ok()).any(is_alive);
-    assert!(until(Duration::from_secs(3), || !alive()), "left behind: {pids}");
+    assert!(until(SOON, || !alive()), "left behind: {pids}");
 }

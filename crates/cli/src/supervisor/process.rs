@@ -193,9 +193,9 @@ pub fn adopt_orphans() {
     let _ = set_child_subreaper(Some(getpid()));
 }
 
-/// How long a killed process may take to end. The kernel ends it at once, unless it hangs in a driver or in a file system
-/// that is gone.
-pub const KILLED_GRACE: Duration = Duration::from_millis(500);
+/// How long a killed process may take to end. It ends as soon as it has a processor, unless it hangs in a driver or in a file
+/// system that is gone.
+pub const KILLED_GRACE: Duration = Duration::from_secs(5);
 
 /// Ends and collects what the ranks started and left behind, in whatever process group or session it went. `spared` are
 /// children that were not started by us, but by the program that became us by exec.

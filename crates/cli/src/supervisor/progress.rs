@@ -123,3 +123,32 @@ impl Escalation {
         self.stages.front().map(|stage| stage.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The signals in their order, and how many milliseconds after the reason for them they are due.
+    fn signals(mut escalation: Escalation, reason: Instant) -> Vec<(u128, Signal)> {
+        let mut signals = Vec::new();
+        while let Some(due) = escalation.next_deadline() {
+            let early = due.checked_sub(Duration::from_millis(1)).expect("it is long after the machine has started");
+            assert!(early < reason || escalation.due(early).is_none(), "it does not wait");
+            signals.push(((due - reason).as_millis(), escalation.due(due).expect("its time has come")));
+        }
+        signals
+    }
+
+    #[test]
+    fn an_interrupt_is_passed_on_and_means_the_end_within_two_seconds() {
+        let now = Instant::now();
+        let signals = signals(Escalation::after_interrupt(now, Signal::INT), now);
+        assert_eq!(signals, [(0, Signal::INT), (700, Signal::TERM), (1000, Signal::KILL)]);
+    }
+
+    #[test]
+    fn survivors_have_time_for_their_last_words_and_no_more() {
+        let now = Instant::now();
+        assert_eq!(signals(Escalation::after_failure(now), now), [(2500, Signal::TERM), (3500, Signal::KILL)]);
+    }
+}
