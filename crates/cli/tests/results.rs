@@ -4,8 +4,8 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -45,7 +45,6 @@ const RUNS: [&[&str]; 22] = [
         "--iterations=2",
         "--runs=1",
         "--report=/dev/null",
-        concat!("--database=", env!("CARGO_TARGET_TMPDIR"), "/results.db"),
     ],
 ];
 
@@ -55,18 +54,35 @@ fn scratch_file(name: &str) -> PathBuf {
     path
 }
 
+/// One of these runs, with its file, and a database of its own: two tests run them at the same time.
+fn with_files(arguments: &[&str], json: &Path) -> Command {
+    let mut command = paceline(arguments);
+    command.arg("--json").arg(json);
+    if arguments[0] == "bench" {
+        command.arg("--database").arg(json.with_extension("db"));
+    }
+    command
+}
+
+fn remove_files(json: &Path) {
+    fs::remove_file(json).expect("our own file");
+    for of_database in ["db", "db-wal", "db-shm"] {
+        let _ = fs::remove_file(json.with_extension(of_database));
+    }
+}
+
 #[test]
 fn a_reader_that_leaves_early_gets_the_file_all_the_same() {
     for arguments in RUNS {
         let path = scratch_file(&format!("closed-{}", arguments[0]));
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
-        let command = paceline(&[arguments, &["--json", &path.to_string_lossy()]].concat());
+        let command = with_files(arguments, &path);
         let outcome = start_into(command, Stdio::from(writer)).end_within(LIMIT).expect_code(0);
         assert!(!outcome.stderr.contains("error"), "{outcome:#?}");
         let report: Value = serde_json::from_str(&fs::read_to_string(&path).expect("the file")).expect("JSON");
         assert_eq!(report["schema"], 1, "{arguments:?}");
-        fs::remove_file(path).expect("our own file");
+        remove_files(&path);
     }
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
@@ -113,10 +129,10 @@ fn every_field_is_documented() {
     let mut written = BTreeSet::new();
     for arguments in RUNS {
         let path = scratch_file(&format!("fields-{}", arguments[0]));
-        run(paceline(&[arguments, &["--json", &path.to_string_lossy()]].concat()), LIMIT).expect_code(0);
+        run(with_files(arguments, &path), LIMIT).expect_code(0);
         let report = serde_json::from_str(&fs::read_to_string(&path).expect("the file")).expect("JSON");
         fields(&report, &mut written);
-        fs::remove_file(path).expect("our own file");
+        remove_files(&path);
     }
     let written: BTreeSet<&str> = written.iter().map(String::as_str).filter(|name| !sometimes.contains(name)).collect();
     assert_eq!(written, documented, "left: what is written; right: the rows of docs/json.md");
