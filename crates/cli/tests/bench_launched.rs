@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use paceline_fabric::environment::job_port;
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Outcome, children_of, is_alive, paceline, run, start, until};
+use support::{Outcome, SOON, children_of, is_alive, paceline, run, start, until};
 use xtask::lab::LabOptions;
 use xtask::needs;
 
@@ -198,7 +198,7 @@ fn a_killed_rank_of_the_launcher_ends_the_job_and_keeps_what_has_ended() {
     );
     assert!(folder.finished().len() > 2);
     let alive = || all.iter().chain(&worlds).any(|pid| is_alive(*pid));
-    assert!(until(Duration::from_secs(5), || !alive()), "ranks outlive their study");
+    assert!(until(SOON, || !alive()), "ranks outlive their study");
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod support;
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -16,6 +17,12 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// How often a measurement is repeated that other programs may have spoilt.
 const TRIES: usize = 6;
 
+/// One measurement at a time, as long as the guard lives: those of another test would be what a busy machine is.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn perf(arguments: &[&str]) -> Outcome {
     run(paceline(&[&["perf"], arguments].concat()), LIMIT)
 }
@@ -27,7 +34,7 @@ fn scratch_file(name: &str) -> PathBuf {
 /// 1 MiB in 1.02 ms, as measured on 10GbE, with the dilation taken out.
 #[test]
 fn processes_measure_the_network_that_they_emulate_and_say_so() {
-    let path = scratch_file("10GbE");
+    let (_alone, path) = (alone(), scratch_file("10GbE"));
     let file = path.to_string_lossy();
     let size = ["--min", "1MiB", "--max", "1MiB", "--iterations", "5", "--chunk-bytes", "1MiB", "--alloc"];
     let network = ["--emulate", "10GbE", "--dilate", "40", "--json", &file];
@@ -58,6 +65,7 @@ fn processes_measure_the_network_that_they_emulate_and_say_so() {
 /// interface. Without sharing it would take half as long.
 #[test]
 fn processes_share_the_interfaces_of_their_hosts() {
+    let _alone = alone();
     let size = ["--min", "4MiB", "--max", "4MiB", "--iterations", "3", "--chunk-bytes", "1MiB", "--alloc"];
     let network = ["--emulate", "alpha=1ms,beta=20ns,within-alpha=10us,within-beta=0.1ns", "--hosts", "2x2"];
     let formula_us = 1e3 + 4.0 * f64::from(1 << 20) * 20e-3;
@@ -77,7 +85,7 @@ fn processes_share_the_interfaces_of_their_hosts() {
 
 #[test]
 fn a_training_on_an_emulated_network_says_so() {
-    let path = scratch_file("train");
+    let (_alone, path) = (alone(), scratch_file("train"));
     let file = path.to_string_lossy();
     let training = ["train", "--workers", "2", "--model", "mlp", "--iterations", "2", "--json", &file];
     let network = ["--emulate", "alpha=100us,beta=1ns", "--hosts", "1x2"];
@@ -91,6 +99,7 @@ fn a_training_on_an_emulated_network_says_so() {
 
 #[test]
 fn what_cannot_be_emulated_is_refused() {
+    let _alone = alone();
     let small = ["all-reduce", "--max", "1KiB", "--seconds", "0"];
     for (options, says) in [
         (&["--emulate", "10GBE"][..], "`10GBE` is no network"),
@@ -121,6 +130,7 @@ fn p50_us(said: &str) -> f64 {
 #[test]
 fn an_emulated_link_is_as_fast_as_one_that_the_kernel_shapes() {
     let Some(lab) = needs::lab(&LabOptions { hosts: 2, ..LabOptions::default() }) else { return };
+    let _alone = alone();
     let beta = format!("alpha=50us,beta={:.5}ns", 8.0 * 1514.0 / 1448.0);
     let size = ["--min", "16MiB", "--max", "16MiB", "--iterations", "5", "--alloc", "--chunk-bytes"];
     for message in ["1MiB", "4MiB"] {

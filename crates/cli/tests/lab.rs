@@ -20,14 +20,15 @@ fn words(words: &[&str]) -> Vec<OsString> {
     words.iter().map(OsString::from).collect()
 }
 
-/// Standard output of all ranks, which must end with status 0 if `good`, and with another one if not.
+/// Standard output of all ranks, which must end with status 0 if `good`, and with another one if not: soon, if they cannot
+/// meet.
 #[track_caller]
 fn run(lab: &Lab, per_host: usize, good: bool, command: &[&str]) -> Vec<String> {
     let ranks: Vec<_> = lab
         .ranks(per_host, &words(command))
         .into_iter()
         .map(|mut rank| {
-            let rank = rank.env("PACELINE_TIMEOUT", "3").stdin(Stdio::null());
+            let rank = rank.env("PACELINE_TIMEOUT", if good { "60" } else { "3" }).stdin(Stdio::null());
             rank.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("nsenter starts")
         })
         .collect();
@@ -91,7 +92,8 @@ fn a_job_ends_with_its_first_failure_and_leaves_nothing() {
     let mut job = Job {
         command: words(&["sh", "-c", script]),
         ranks_per_host: 1,
-        timeout: Duration::from_secs(1),
+        // Long enough for rank 1 to begin on a busy machine.
+        timeout: Duration::from_secs(4),
         faults: vec![(Harm::Down, fault)],
         tag: true,
     };
@@ -100,18 +102,15 @@ fn a_job_ends_with_its_first_failure_and_leaves_nothing() {
     assert!(end.timed_out && !end.is_success(), "{end:?}");
     assert_eq!(end.ranks[1].and_then(|status| status.code()), Some(7), "{end:?}");
     assert_eq!(end.ranks[0], None, "{end:?}");
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
-    job.command = words(&["true"]);
+    assert!(start.elapsed() < PATIENCE / 2, "{:?}", start.elapsed());
+    (job.command, job.timeout) = (words(&["true"]), PATIENCE);
     assert!(lab.run(&job).expect("it runs").is_success());
     drop(lab);
-    assert!(!somebody_runs("61.25"), "left behind");
+    assert!(until(PATIENCE / 2, || !somebody_runs("61.25")), "left behind");
 }
 
 /// Long enough for a start on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Two signs of life that do not come (2.5 s), the words about it, and the ends of the processes.
-const LOSS_LIMIT: Duration = Duration::from_secs(5);
 
 /// Hurts the link of host 1, of three, once rank 0 has written `begun`. All ranks end in time; those that can still reach
 /// each other say that rank 1 is lost, where it ran, and in the middle of what; rank 1 misses one of them.
@@ -120,14 +119,17 @@ fn a_lost_host_is_named(harm: Harm, command: &[&str], begun: &str) {
     let ranks: Vec<Running> = lab.ranks(1, &words(command)).into_iter().map(start).collect();
     assert!(until(PATIENCE, || ranks[0].stdout_so_far().contains(begun)), "{}", ranks[0].stderr_so_far());
     Fault { host: 1, after: Duration::ZERO }.happen(harm, &lab).expect("host 1 is there");
-    let hurt = Instant::now();
-    let outcomes: Vec<_> = ranks.into_iter().map(|rank| rank.end_within(LOSS_LIMIT).expect_code(1)).collect();
-    assert!(hurt.elapsed() < LOSS_LIMIT, "{harm:?}: the last one ended after {:?}", hurt.elapsed());
+    let outcomes: Vec<_> = ranks.into_iter().map(|rank| rank.end_within(PATIENCE).expect_code(1)).collect();
     for (rank, outcome) in outcomes.iter().enumerate() {
         let lost: &[usize] = if rank == 1 { &[0, 2] } else { &[1] };
         let named = outcome.stderr.lines().any(|line| {
             let names = |lost: &usize| {
-                line.contains(&format!("rank {lost} is lost: it has given no sign of life"))
+                // Two signs of life that did not come, and half of one, as it was heard while somebody listened. What else
+                // it takes until all is over, the machine decides.
+                let silent = format!("rank {lost} is lost: it has given no sign of life for ");
+                let silent_s =
+                    line.split_once(&silent).and_then(|(_, rest)| rest.split_once(" s")?.0.parse::<f64>().ok());
+                silent_s.is_some_and(|seconds| (2.5..3.5).contains(&seconds))
                     && line.contains(&format!("host {}", host_name(*lost)))
             };
             // From what it has seen itself, or from the words of another.

@@ -53,13 +53,14 @@ fn a_probe_finds_the_network_that_is_emulated() {
         let alpha = found.across.alpha_s.value / expected.alpha_s;
         let beta = found.across.beta_s_per_byte.value / expected.beta_s_per_byte;
         println!("alpha {alpha:.4} and beta {beta:.4} of the network's\n{}", outcome.stdout);
-        assert!(alpha > 0.95 && beta > 0.95, "no machine is too busy to be too fast");
         // Each of the two measured sizes, too.
         let sizes: Vec<u64> = found.across.points.iter().map(|(bytes, _)| *bytes).collect();
         assert!(sizes.contains(&(16 << 10)) && sizes.contains(&(1 << 20)), "{sizes:?}");
         let off =
             found.across.points.iter().map(|&(bytes, seconds)| seconds / expected.message_s(bytes as usize) - 1.0);
-        if alpha < 1.05 && beta < 1.05 && off.clone().all(|off| off < 0.05) {
+        assert!(off.clone().all(|off| off > -0.05), "no machine is too busy to be too fast");
+        // Line and points: where only the short messages are late, the line is less steep than the network's.
+        if [alpha, beta].iter().all(|it| (0.95..1.05).contains(it)) && off.clone().all(|off| off < 0.05) {
             return;
         }
         println!("attempt {attempt} is too far off; is the machine busy?");
@@ -117,12 +118,22 @@ fn what_cannot_be_probed_is_refused() {
     }
 }
 
-/// A probe that would take many minutes, once its ranks are there.
+/// A probe that would take many minutes, once its ranks have formed a world.
 fn long_probe() -> Running {
     let running = start(paceline(&["probe", "--workers", "3", "--rounds", "1000"]));
-    assert!(until(LIMIT, || children_of(running.pid()).len() == 3), "{}", running.stderr_so_far());
+    let has_formed = |pid: &u32| threads_of(*pid) > 1;
+    let have_formed = || {
+        let ranks = children_of(running.pid());
+        ranks.len() == 3 && ranks.iter().all(has_formed)
+    };
+    assert!(until(LIMIT, have_formed), "{}", running.stderr_so_far());
     thread::sleep(Duration::from_millis(1500));
     running
+}
+
+/// The second one of a rank looks after its world.
+fn threads_of(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count)
 }
 
 #[test]
@@ -130,11 +141,11 @@ fn a_lost_rank_and_an_interruption_end_it_with_a_sentence() {
     let running = long_probe();
     let lost = children_of(running.pid())[1];
     kill_process(Pid::from_raw(lost as i32).expect("a process id"), Signal::KILL).expect("it is still there");
-    let outcome = running.end_within(Duration::from_secs(20)).expect_code(1);
+    let outcome = running.end_within(LIMIT).expect_code(1);
     let says = format!("(pid {lost}) was killed by SIGKILL");
     outcome.expect_stderr(&[&says, "is lost"]);
 
     let running = long_probe();
     running.signal(Signal::INT);
-    running.end_within(Duration::from_secs(10)).expect_code(130);
+    running.end_within(LIMIT).expect_code(130);
 }

@@ -57,6 +57,9 @@ fn everything_works_encrypted_and_in_the_clear() {
     }
 }
 
+/// How long ranks wait that do not find each other, in seconds: long enough for both to start on a busy machine.
+const TIMEOUT_S: &str = "5";
+
 /// A rank that somebody starts by hand.
 fn rank(rank: u32, port: u16, secret: Option<&str>, encrypt: bool) -> Running {
     let mut command = perf(&[]);
@@ -64,7 +67,7 @@ fn rank(rank: u32, port: u16, secret: Option<&str>, encrypt: bool) -> Running {
     for (name, value) in place {
         command.env(format!("PACELINE_{name}"), value);
     }
-    command.env("PACELINE_TIMEOUT", "2");
+    command.env("PACELINE_TIMEOUT", TIMEOUT_S);
     if let Some(secret) = secret {
         command.env("PACELINE_SECRET", secret);
     }
@@ -113,7 +116,7 @@ fn ranks_that_do_not_share_a_secret_say_so() {
         let (zero, one) = meet(zero, one);
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         zero.expect_code(1).expect_stderr(&[
-            &format!("rank 0 on {host}: rank 1 never came within 2 s"),
+            &format!("rank 0 on {host}: rank 1 never came within {TIMEOUT_S} s"),
             "turned away 127.0.0.1:",
             at_zero,
             "PACELINE_",

@@ -172,6 +172,16 @@ pub fn until(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     true
 }
 
+/// What never takes as long if it comes at all, however busy the machine is: for what is waited for, and ends the wait.
+pub const SOON: Duration = Duration::from_secs(40);
+
+/// Nothing of what processes held is left, once the kernel has cleared up.
+#[track_caller]
+pub fn expect_nothing_left(held: &left_over::Held, what: &str) {
+    until(SOON, || held.left_over().is_empty());
+    assert_eq!(held.left_over(), Vec::<String>::new(), "{what}: left behind");
+}
+
 /// Is there a process with this id that has not ended?
 pub fn is_alive(pid: u32) -> bool {
     let Ok(status) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
