@@ -18,12 +18,15 @@ use paceline_train::{
 };
 use safetensors::SafeTensors;
 
-/// Worlds of several tests at once would only wait for the same few cores.
-static ONE_WORLD: Mutex<()> = Mutex::new(());
+/// Worlds of several tests at once would only wait for the same few cores. One at a time, as long as the guard lives.
+fn one_world() -> MutexGuard<'static, ()> {
+    static ONE_WORLD: Mutex<()> = Mutex::new(());
+    ONE_WORLD.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
 
 /// Runs `rank` on each of the ranks of a new world; the results by rank.
 pub fn on_ranks<R: Send>(world_size: usize, rank: impl Fn(&Communicator) -> R + Sync) -> Vec<R> {
-    let _world: MutexGuard<()> = ONE_WORLD.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _world = one_world();
     let communicators = Communicator::threads(world_size).unwrap();
     thread::scope(|scope| {
         let rank = &rank;
@@ -49,7 +52,7 @@ pub fn on_hosts<R: Send>(
     shards: usize,
     worker: impl Fn(&Peers) -> R + Sync,
 ) -> Vec<R> {
-    let _world: MutexGuard<()> = ONE_WORLD.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let _world = one_world();
     let roles = Roles::new(workers, shards).unwrap();
     let mut ranks = Communicator::threads_with(roles.world_size(), config).unwrap();
     let servers = ranks.split_off(workers);
