@@ -1,16 +1,27 @@
 //! Several operations started as one.
 
+use std::sync::Arc;
+
 use paceline_plan::{CollectiveKind, Reduction};
 
 use crate::communicator::{Communicator, NoUnwind};
 use crate::memory::Span;
 use crate::prepare::Call;
+use crate::program::ProgramLengths;
 use crate::{CallOptions, CommError, Element};
 
 /// The calls of a group, see [`Communicator::group`]. Nothing of them runs while the group is being made.
+///
+/// Every blocking call of [`Communicator`] that is one operation is here under the same name. Each sends the messages and
+/// bytes that it would send alone, by the same algorithm; a group saves waiting, as the latencies of its calls overlap.
+///
+/// Not here: [`Communicator::split`], [`Communicator::probe`] and [`Communicator::compare_clocks`], which go on with what
+/// their operations have brought; and the calls in the background (`start_…`), which wait for nothing anyway.
 pub struct Group<'data> {
-    communicator: &'data Communicator,
+    pub(crate) communicator: &'data Communicator,
     calls: Vec<Call>,
+    /// What programs have filled of their outputs, and who wants to know.
+    filled: Vec<(Arc<ProgramLengths>, &'data mut Vec<usize>)>,
 }
 
 impl Communicator {
@@ -42,7 +53,7 @@ impl Communicator {
     ) -> Result<(), CommError> {
         // What the calls borrow, they borrow for `'data`, which is longer than this function's body: the borrows end
         // after the operations have.
-        let mut group = Group { communicator: self, calls: Vec::new() };
+        let mut group = Group { communicator: self, calls: Vec::new(), filled: Vec::new() };
         build(&mut group)?;
         let choices = group.calls.iter().map(|call| self.choose(call)).collect::<Result<Vec<_>, _>>()?;
         let kinds: Vec<_> = group.calls.iter().map(|call| call.kind).collect();
@@ -60,7 +71,9 @@ impl Communicator {
             outcome = outcome.and(end);
         }
         std::mem::forget(guard);
-        outcome
+        outcome?;
+        group.filled.into_iter().for_each(|(lengths, filled)| *filled = lengths.take());
+        Ok(())
     }
 }
 
@@ -77,6 +90,21 @@ impl<'data> Group<'data> {
     ) -> Result<(), CommError> {
         let span = Span::of_mut(data);
         self.add(self.communicator.all_reduce_call::<T>((span, span), reduction, options))
+    }
+
+    /// Adds an all-reduce out of place; see [`Communicator::all_reduce_into`].
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce`].
+    pub fn all_reduce_into<T: Element>(
+        &mut self,
+        input: &'data [T],
+        output: &'data mut [T],
+        reduction: Reduction,
+        options: &CallOptions,
+    ) -> Result<(), CommError> {
+        let spans = (Span::of(input), Span::of_mut(output));
+        self.add(self.communicator.all_reduce_call::<T>(spans, reduction, options))
     }
 
     /// Adds a reduce-scatter; see [`Communicator::reduce_scatter`].
@@ -137,11 +165,28 @@ impl<'data> Group<'data> {
         self.add(self.communicator.reduce_call::<T>(spans, root, reduction, options))
     }
 
-    /// Adds a push and pull; see [`Communicator::push_pull_into`].
+    /// Adds a push and pull in place; see [`Communicator::push_pull`].
     ///
     /// # Errors
     /// As [`Group::all_reduce`].
     pub fn push_pull<T: Element>(
+        &mut self,
+        data: &'data mut [T],
+        root: usize,
+        reduction: Reduction,
+        options: &CallOptions,
+    ) -> Result<(), CommError> {
+        let output = Span::of_mut(data);
+        let input = if self.communicator.rank() == root { Span::EMPTY } else { output };
+        let (kind, spans) = (CollectiveKind::PushPull, (input, output));
+        self.add(self.communicator.serving_call::<T>(kind, spans, root, reduction, options))
+    }
+
+    /// Adds a push and pull out of place; see [`Communicator::push_pull_into`].
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce`].
+    pub fn push_pull_into<T: Element>(
         &mut self,
         input: &'data [T],
         output: &'data mut [T],
@@ -212,6 +257,15 @@ impl<'data> Group<'data> {
         self.add(self.communicator.all_to_all_call::<T>((Span::of(input), Span::of_mut(output)), options))
     }
 
+    /// Adds a barrier; see [`Communicator::barrier`]. The group is done when all ranks have come to it. It orders nothing
+    /// within the group: what stands behind it starts with it.
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce`].
+    pub fn barrier(&mut self, options: &CallOptions) -> Result<(), CommError> {
+        self.add(self.communicator.barrier_call(options))
+    }
+
     /// Adds a message to a rank; see [`Communicator::send`].
     ///
     /// # Errors
@@ -240,8 +294,13 @@ impl<'data> Group<'data> {
         self.add(self.communicator.receive_call::<T>(Span::of_mut(data), from, tag, options))
     }
 
-    fn add(&mut self, call: Result<Call, CommError>) -> Result<(), CommError> {
+    pub(crate) fn add(&mut self, call: Result<Call, CommError>) -> Result<(), CommError> {
         self.calls.push(call?);
         Ok(())
+    }
+
+    /// Once all is done, `filled` becomes these lengths.
+    pub(crate) fn tell(&mut self, lengths: Arc<ProgramLengths>, filled: &'data mut Vec<usize>) {
+        self.filled.push((lengths, filled));
     }
 }

@@ -318,6 +318,6 @@ impl Communicator {
     }
 }
 
-fn elements<T>(span: Span) -> usize {
+pub(crate) fn elements<T>(span: Span) -> usize {
     span.bytes / size_of::<T>()
 }

@@ -11,8 +11,8 @@ use paceline_plan::Reduction;
 use crate::communicator::Communicator;
 use crate::layout::{Layout, fingerprint};
 use crate::memory::Span;
-use crate::prepare::Call;
-use crate::{CallOptions, CommError, Element};
+use crate::prepare::{Call, elements};
+use crate::{CallOptions, CommError, Element, Group};
 
 type Map = Box<dyn Fn(&[u8], &mut [u8]) -> usize + Send + Sync>;
 type Merge = Box<dyn Fn(&[u8], &[u8], &mut [u8]) -> usize + Send + Sync>;
@@ -126,6 +126,11 @@ impl ProgramLengths {
     pub fn keep(&self, output: &[usize]) {
         *self.output.lock().unwrap_or_else(PoisonError::into_inner) = output.to_vec();
     }
+
+    /// How many bytes of each block of the output kernels have filled.
+    pub fn take(&self) -> Vec<usize> {
+        std::mem::take(&mut *self.output.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 impl VerifiedProgram {
@@ -195,7 +200,9 @@ impl Communicator {
         reduction: Reduction,
         options: &CallOptions,
     ) -> Result<Vec<usize>, CommError> {
-        self.run_with_lengths(program, None, (input, output), reduction, options)
+        let spans = (Span::of(input), Span::of_mut(output));
+        let (call, lengths) = self.program_call::<T>(program, None, spans, reduction, options)?;
+        self.run(call).map(|()| lengths.take())
     }
 
     /// As [`Communicator::run_program`], where of each block of the input only the first bytes count: so many, a number
@@ -212,17 +219,20 @@ impl Communicator {
         reduction: Reduction,
         options: &CallOptions,
     ) -> Result<Vec<usize>, CommError> {
-        self.run_with_lengths(program, Some(input_bytes), (input, output), reduction, options)
+        let spans = (Span::of(input), Span::of_mut(output));
+        let (call, lengths) = self.program_call::<T>(program, Some(input_bytes), spans, reduction, options)?;
+        self.run(call).map(|()| lengths.take())
     }
 
-    fn run_with_lengths<T: Element>(
+    /// The call, and where the bytes that kernels have filled stand after it.
+    fn program_call<T: Element>(
         &self,
         program: &VerifiedProgram,
         input_bytes: Option<&[usize]>,
-        (input, output): (&[T], &mut [T]),
+        (input, output): (Span, Span),
         reduction: Reduction,
         options: &CallOptions,
-    ) -> Result<Vec<usize>, CommError> {
+    ) -> Result<(Call, Arc<ProgramLengths>), CommError> {
         let (kind, root, ranks) = (program.program.kind, program.program.root, program.program.ranks.len());
         if ranks != self.world_size() || options.algorithm.is_some() {
             let what = format!(
@@ -232,8 +242,10 @@ impl Communicator {
             return Err(self.usage(kind, what));
         }
         let (inputs, outputs) = blocks(kind, self.rank(), root, ranks);
-        let block = if inputs > 0 { input.len() / inputs as usize } else { output.len() / outputs.max(1) as usize };
-        let layout = self.layout(kind, root, input.len(), output.len(), block, None)?;
+        let (input_elements, output_elements) = (elements::<T>(input), elements::<T>(output));
+        let block =
+            if inputs > 0 { input_elements / inputs as usize } else { output_elements / outputs.max(1) as usize };
+        let layout = self.layout(kind, root, input_elements, output_elements, block, None)?;
         if let Some(given) = input_bytes {
             if !program.schedules[self.rank()].dynamic() {
                 let what =
@@ -247,12 +259,54 @@ impl Communicator {
             }
         }
         let layout = Layout { fingerprint: program.fingerprint, ..layout };
-        let call = self.call::<T>(kind, Span::of(input), Span::of_mut(output), layout, options)?;
+        let call = self.call::<T>(kind, input, output, layout, options)?;
         let lengths = ProgramLengths { input: input_bytes.map(<[usize]>::to_vec), output: Mutex::default() };
         let program = VerifiedProgram { lengths: Arc::new(lengths), ..program.clone() };
         let lengths = program.lengths();
-        self.run(Call { reduction, root, program: Some(program), ..call })?;
-        Ok(std::mem::take(&mut *lengths.output.lock().unwrap_or_else(PoisonError::into_inner)))
+        Ok((Call { reduction, root, program: Some(program), ..call }, lengths))
+    }
+}
+
+impl<'data> Group<'data> {
+    /// Adds a program of the caller's; see [`Communicator::run_program`]. When the whole group has ended well, `filled`
+    /// becomes what that returns.
+    ///
+    /// # Errors
+    /// As [`Group::all_reduce`], also if the program is for another number of ranks.
+    pub fn run_program<T: Element>(
+        &mut self,
+        program: &VerifiedProgram,
+        input: &'data [T],
+        output: &'data mut [T],
+        filled: &'data mut Vec<usize>,
+        reduction: Reduction,
+        options: &CallOptions,
+    ) -> Result<(), CommError> {
+        let spans = (Span::of(input), Span::of_mut(output));
+        let (call, lengths) = self.communicator.program_call::<T>(program, None, spans, reduction, options)?;
+        self.tell(lengths, filled);
+        self.add(Ok(call))
+    }
+
+    /// Adds a program of the caller's, where of each block of the input only the first bytes count; see
+    /// [`Communicator::run_program_on_lengths`]. When the whole group has ended well, `filled` becomes what that returns.
+    ///
+    /// # Errors
+    /// As [`Group::run_program`], also for lengths that do not fit.
+    pub fn run_program_on_lengths<T: Element>(
+        &mut self,
+        program: &VerifiedProgram,
+        (input, input_bytes): (&'data [T], &[usize]),
+        output: &'data mut [T],
+        filled: &'data mut Vec<usize>,
+        reduction: Reduction,
+        options: &CallOptions,
+    ) -> Result<(), CommError> {
+        let spans = (Span::of(input), Span::of_mut(output));
+        let (call, lengths) =
+            self.communicator.program_call::<T>(program, Some(input_bytes), spans, reduction, options)?;
+        self.tell(lengths, filled);
+        self.add(Ok(call))
     }
 }
 

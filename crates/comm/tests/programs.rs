@@ -116,6 +116,35 @@ fn lengths_that_kernels_decide_come_back() {
 }
 
 #[test]
+fn programs_run_in_a_group_and_their_lengths_come_back_with_it() {
+    for links in LINKS {
+        let (join, narrow) = (joined(), VerifiedProgram::new(narrow_all_gather(2), casts()).unwrap());
+        on_all_ranks(links, 2, move |comm| {
+            let (options, me) = (CallOptions::default(), comm.rank());
+            let (mine, value) = ([me as u8 + 1; 100], [me as f32 + 0.5; 3]);
+            let (mut both, mut values, mut sum) = ([0u8; 100], [0f32; 6], [1i64; 9]);
+            let (mut joined, mut decoded) = (vec![99], vec![99]);
+            let refused = comm.group(|group| {
+                group.run_program(&narrow, &value, &mut values, &mut decoded, Reduction::Sum, &options)?;
+                group.run_program_on_lengths(&join, (&mine, &[101]), &mut both, &mut joined, Reduction::Sum, &options)
+            });
+            assert!(matches!(refused, Err(CommError::Usage { .. })), "{refused:?}");
+            assert_eq!((&joined[..], &decoded[..]), (&[99][..], &[99][..]), "nothing has run");
+            comm.group(|group| {
+                let input = (&mine[..], &[20 + me][..]);
+                group.run_program_on_lengths(&join, input, &mut both, &mut joined, Reduction::Sum, &options)?;
+                group.run_program(&narrow, &value, &mut values, &mut decoded, Reduction::Sum, &options)?;
+                group.all_reduce(&mut sum, Reduction::Sum, &options)
+            })
+            .unwrap();
+            assert_eq!((&joined[..], &decoded[..]), (&[41][..], &[12, 12][..]), "{links:?}");
+            assert!(both[..20] == [1; 20] && both[20..41] == [2; 21], "{links:?}: {both:?}");
+            assert_eq!((values, sum), ([0.5, 0.5, 0.5, 1.5, 1.5, 1.5], [2; 9]), "{links:?}");
+        });
+    }
+}
+
+#[test]
 fn lengths_are_refused_where_no_kernel_takes_them() {
     let program = exchange("plain", |builder, left, right, output| builder.combine(left, right, output, true));
     let program = VerifiedProgram::new(program, Kernels::new()).unwrap();

@@ -224,11 +224,14 @@ fn in_a_group_a_shard_serves_while_workers_talk() {
         let mine = contribution(&comm, 400);
         let input = if comm.rank() == 2 { &[][..] } else { &mine[..] };
         let (mut everywhere, mut there) = (vec![0.0; 400], vec![0.0; if comm.rank() == 2 { 400 } else { 0 }]);
+        let mut in_place = mine.clone();
         comm.group(|group| {
-            group.push_pull(input, &mut everywhere, 2, Reduction::Sum, &options)?;
+            group.push_pull_into(input, &mut everywhere, 2, Reduction::Sum, &options)?;
+            group.push_pull(&mut in_place, 2, Reduction::Sum, &options)?;
             group.push(input, &mut there, 2, Reduction::Sum, &options)
         })
         .unwrap();
+        assert_is_sum(&in_place, 3, 2, "push and pull in place in a group");
         assert_is_sum(&everywhere, 3, 2, "push and pull in a group");
         assert_is_sum(&there, 3, 2, "push in a group");
     });

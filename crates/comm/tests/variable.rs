@@ -174,6 +174,11 @@ fn counts_that_ranks_disagree_about_are_an_error_and_no_hang() {
             let mut mine = vec![1i32; counts[comm.rank()]];
             comm.reduce_scatter_variable(&[1; 6], &mut mine, &counts, Reduction::Sum, &CallOptions::default())
         });
+        disagree(links, |comm| {
+            let counts = if comm.rank() == 0 { [2, 4] } else { [3, 3] };
+            let (mine, mut output) = (vec![1i32; counts[comm.rank()]], [0; 6]);
+            comm.group(|group| group.all_gather_variable(&mine, &mut output, &counts, &CallOptions::default()))
+        });
         // Rank 0 sends 5, rank 1 expects 4; and large ones, which wait for a grant.
         for length in [5, 1_000_000] {
             disagree(links, move |comm| {
