@@ -27,7 +27,9 @@ use crate::{Buffer, CallOptions, CommError, Element};
 /// Tiles in flight: enough to keep both directions of a link busy while a third tile is combined.
 pub(crate) const WINDOW: u32 = 4;
 
-/// A group of ranks that communicate. Clones are the same communicator; it may be used from several threads.
+/// A group of ranks that communicate. Clones are the same communicator; it may be used from several threads. Which call of
+/// a rank meets which of another follows from their order; threads that call at once have none, so they name their calls
+/// ([`CallOptions::operation`], the tags of messages), or each has a communicator of its own ([`Communicator::split`]).
 #[derive(Clone)]
 pub struct Communicator {
     pub(crate) world: Arc<World>,

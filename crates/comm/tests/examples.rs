@@ -1,11 +1,19 @@
 //! The examples do what they say, and stay short.
 
+use std::process::Command;
+
 #[path = "../examples/abort.rs"]
 mod abort;
 #[path = "../examples/all_reduce.rs"]
 mod all_reduce;
 #[path = "../examples/background.rs"]
 mod background;
+#[path = "../examples/concurrent_callers.rs"]
+mod concurrent_callers;
+#[path = "../examples/encrypted_processes.rs"]
+mod encrypted_processes;
+#[path = "../examples/errors.rs"]
+mod errors;
 #[path = "../examples/group.rs"]
 mod group;
 #[path = "../examples/kernels.rs"]
@@ -30,6 +38,8 @@ fn every_example_runs() {
     abort::main().expect("abort");
     all_reduce::main().expect("all_reduce");
     background::main().expect("background");
+    concurrent_callers::main().expect("concurrent_callers");
+    errors::main().expect("errors");
     group::main().expect("group");
     kernels::main().expect("kernels");
     point_to_point::main().expect("point_to_point");
@@ -39,6 +49,25 @@ fn every_example_runs() {
     telemetry::main().expect("telemetry");
     timeline::main().expect("timeline");
     variable_counts::main().expect("variable_counts");
+}
+
+/// The example starts its ranks as this program with the same arguments: they must name this test and no other.
+#[test]
+fn the_example_of_processes_runs() {
+    if std::env::args().any(|argument| argument == "--exact") {
+        encrypted_processes::main().expect("encrypted_processes");
+        return;
+    }
+    let mut again = Command::new(std::env::current_exe().expect("this program"));
+    again.args(["the_example_of_processes_runs", "--exact", "--nocapture"]);
+    let of_launchers = ["PACELINE_", "SLURM_", "OMPI_", "PMI", "RANK", "WORLD_SIZE"];
+    for (name, _) in std::env::vars_os() {
+        if of_launchers.iter().any(|start| name.to_string_lossy().starts_with(start)) {
+            again.env_remove(name);
+        }
+    }
+    let output = again.output().expect("this program runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
