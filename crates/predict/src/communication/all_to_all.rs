@@ -279,9 +279,8 @@ mod tests {
                 let choice = select::cheapest(CollectiveKind::AllReduce, &topology, bytes, &links, |_| true);
                 let choice = choice.expect("there are many");
                 let off = (entry.alone_s - choice.seconds).abs() / choice.seconds;
-                // Formulas bend between the points at which they are evaluated: where a few kilobytes are more than a latency, and
-                // where a host's interface takes longer than the chain of messages.
-                assert!(off < 0.1, "{workers}/{per_host}, {bytes}: {} {choice:?}", entry.alone_s);
+                // Formulas of a few kilobytes bend between the points at which they are evaluated.
+                assert!(off < 0.08, "{workers}/{per_host}, {bytes}: {} {choice:?}", entry.alone_s);
             }
         }
     }
