@@ -93,10 +93,19 @@ fn forbid_single_copies() -> io::Result<()> {
 
 #[test]
 fn doctor_finds_a_limit_that_is_too_low() {
-    let script = "ulimit -n 70; exec \"$0\" doctor --ranks 2";
-    let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", script, env!("CARGO_BIN_EXE_paceline")]);
-    let outcome = run(shell, LIMIT).expect_code(1);
-    assert!(outcome.stdout.contains("BROKEN  open files: the limit is 70"), "{outcome:#?}");
-    assert!(outcome.stdout.contains("fix: ulimit -n "), "{outcome:#?}");
+    for (limit, found, fix) in [
+        ("-n 70", "BROKEN  open files: the limit is 70", "fix: ulimit -n "),
+        // The kernel kills whoever grows a file beyond it.
+        (
+            "-f 512",
+            "BROKEN  memory files: 64 MiB cannot be had: the limit on file sizes is ",
+            "fix: ulimit -f unlimited",
+        ),
+    ] {
+        let script = format!("ulimit {limit}; exec \"$0\" doctor --ranks 2");
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", &script, env!("CARGO_BIN_EXE_paceline")]);
+        let outcome = run(shell, LIMIT).expect_code(1);
+        assert!(outcome.stdout.contains(found) && outcome.stdout.contains(fix), "{outcome:#?}");
+    }
 }

@@ -53,14 +53,20 @@ fn open_files(ranks: usize) -> Finding {
 }
 
 fn memory_files() -> Finding {
+    const SUBJECT: &str = "memory files";
+    let mebibytes = MEMORY_FILE_BYTES >> 20;
+    // To grow a file beyond this limit raises a signal that kills.
+    if let Some(limit) = getrlimit(Resource::Fsize).current.filter(|limit| *limit < MEMORY_FILE_BYTES) {
+        let found = format!("{mebibytes} MiB cannot be had: the limit on file sizes is {} KiB", limit >> 10);
+        return Finding::broken(SUBJECT, found, "ulimit -f unlimited");
+    }
     let made = memfd_create("paceline-doctor", MemfdFlags::CLOEXEC)
         .and_then(|file| fallocate(&file, FallocateFlags::empty(), 0, MEMORY_FILE_BYTES));
-    let mebibytes = MEMORY_FILE_BYTES >> 20;
     match made {
-        Ok(()) => Finding::good("memory files", format!("{mebibytes} MiB can be had")),
+        Ok(()) => Finding::good(SUBJECT, format!("{mebibytes} MiB can be had")),
         Err(error) => {
             let found = format!("{mebibytes} MiB cannot be had: {error}");
-            Finding::broken("memory files", found, "raise the memory limit of the container or `ulimit -f`")
+            Finding::broken(SUBJECT, found, "raise the memory limit of the container")
         }
     }
 }
