@@ -52,7 +52,7 @@ use crate::tuning;
 pub use arguments::BenchArguments;
 use conduct::{StudyEnd, Worlds, conduct};
 use identity::Identity;
-use judge::WorldEnd;
+pub use judge::WorldEnd;
 use launched::Conductor;
 pub use models::usual_batch;
 pub use predicted::{Curve, Errors, Outlook, errors_by_method};
@@ -78,6 +78,7 @@ use summary::panels;
 use summary::panels_of;
 pub use summary::{Group, Panel, Row, RowResult};
 pub use verdict::Verdict;
+pub use world::{job as world_job, run as run_world};
 
 /// Measures, and writes the report; or helps another rank of the same launcher to.
 ///
@@ -263,7 +264,7 @@ impl Worlds for Processes {
             environment.extend(heartbeat(spec.processes(), cores).map(|seconds| (HEARTBEAT.to_owned(), seconds)));
         }
         let job = world::job(self.command.clone(), spec.processes(), environment);
-        world::run(&job, spec.cell.workers, deadline, &mut self.signals)
+        world::run(&job, spec.cell.workers, deadline, Some(&mut self.signals))
     }
 }
 

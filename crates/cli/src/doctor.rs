@@ -19,6 +19,7 @@ use crate::launch::ReachArguments;
 use crate::security::SecurityArguments;
 use crate::workers::{self, Place};
 pub use network::{Examination, Path, examine, measure, receive};
+pub use trial::{meet, run_rank};
 
 /// What `doctor` is told.
 #[derive(Args)]
@@ -27,7 +28,8 @@ pub struct DoctorArguments {
     #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with = "hostfile")]
     ranks: Option<usize>,
 
-    /// Look at the hosts of this file (`host slots=N` on each line) and at the network between them, by ssh
+    /// Look at the hosts of this file (`host slots=N` on each line), let the ranks of each meet there, and measure the
+    /// network between them, by ssh
     #[arg(long, value_name = "FILE")]
     hostfile: Option<PathBuf>,
 

@@ -94,6 +94,9 @@ enum Command {
     /// One rank of a world of `bench`
     #[command(hide = true)]
     BenchRank,
+    /// One rank of those that meet for `doctor`
+    #[command(hide = true)]
+    DoctorRank,
 }
 
 /// The whole command line, with what stands in the registry.
@@ -119,6 +122,7 @@ pub fn run(registry: &Registry) -> ExitCode {
         Command::Launch(arguments) => launch::run(arguments),
         Command::Agent => remote::run_agent(),
         Command::BenchRank => bench::run_rank(registry),
+        Command::DoctorRank => doctor::run_rank(),
     };
     outcome.unwrap_or_else(|failure: Failure| {
         let code = failure.exit_code();

@@ -19,7 +19,7 @@ pub use agent::run as run_agent;
 pub use connection::{Connection, Event, Reach};
 pub use launcher::{RemoteJob, run};
 
-use crate::doctor::{Examination, Path};
+use crate::doctor::{Examination, Finding, Path};
 use crate::supervisor::Ending;
 
 /// In front of every message of the agent, so that nothing else is taken for one.
@@ -70,6 +70,11 @@ pub enum Errand {
         /// The launcher's `PACELINE_INTERFACE`.
         interface: Option<String>,
     },
+    /// Let so many ranks meet on the host.
+    Meet {
+        /// Ranks.
+        ranks: usize,
+    },
     /// From now on, take what comes from agents that know the token, at the port of the [`Hello`]. No answer.
     Receive {
         /// Random.
@@ -89,6 +94,8 @@ pub enum Errand {
 pub enum Answer {
     /// How the host stands.
     Examined(Examination),
+    /// What its ranks have found.
+    Met(Vec<Finding>),
     /// What its paths carry.
     Measured(Vec<Path>),
 }

@@ -63,13 +63,16 @@ fn doctor_looks_at_the_machine_and_lets_ranks_meet() {
 /// As in a container whose seccomp filter does not allow it.
 #[test]
 fn doctor_finds_that_single_copies_are_refused() {
-    let mut command = paceline(&["doctor", "--ranks", "2"]);
-    // SAFETY: between fork and exec it makes two system calls; it allocates nothing and takes no lock.
-    unsafe { command.pre_exec(forbid_single_copies) };
-    let outcome = run(command, LIMIT).expect_code(0);
-    let line = outcome.stdout.lines().find(|line| line.contains("single copies: ")).unwrap_or_default();
-    assert!(line.starts_with("SLOW ") && line.contains("no single copy"), "{outcome:#?}");
-    assert!(outcome.stdout.contains("fix: allow process_vm_readv"), "{outcome:#?}");
+    let over_hosts = ["doctor", "--hostfile", "tests/data/two-hosts", "--ssh", "sh tests/data/here.sh"];
+    for arguments in [&["doctor", "--ranks", "2"][..], &over_hosts] {
+        let mut command = paceline(arguments);
+        // SAFETY: between fork and exec it makes two system calls; it allocates nothing and takes no lock.
+        unsafe { command.pre_exec(forbid_single_copies) };
+        let outcome = run(command, LIMIT).expect_code(0);
+        let line = outcome.stdout.lines().find(|line| line.contains("single copies: ")).unwrap_or_default();
+        assert!(line.starts_with("SLOW ") && line.contains("no single copy"), "{outcome:#?}");
+        assert!(outcome.stdout.contains("fix: allow process_vm_readv"), "{outcome:#?}");
+    }
 }
 
 /// Lets `process_vm_readv` fail with EPERM in this process and in those that it starts.

@@ -87,6 +87,8 @@ fn a_host_that_cannot_be_reached_and_one_of_another_version_do_not_hide_the_othe
         ("same", "version", "broken", "with protocol an older one"),
         ("here", "version", "good", "paceline "),
         ("there", "version", "good", "paceline "),
+        ("here", "shared memory", "good", "all ranks share it"),
+        ("there", "ranks", "good", "one rank needs no links"),
         ("there", "path", "good", "on the machine of here: loopback carries "),
     ] {
         let finding = finding(&report, host, subject);
@@ -115,6 +117,20 @@ fn a_limit_that_is_too_low_on_one_host_is_named_with_the_host() {
     says(finding(&report, "low", "open files"), "fix", "ulimit -n ");
     assert_eq!(finding(&report, "low", "locked memory")["verdict"], "slow");
     says(finding(&report, "low", "locked memory"), "fix", "ulimit -l ");
+}
+
+#[test]
+fn a_host_whose_ranks_do_not_meet_is_named_with_the_reason() {
+    let scratch = Scratch::new("ranks");
+    let ssh = "[ $host = here ] || export PACELINE_PORT_RANGE=none\nexec sh -c \"$line\"\n";
+    let (outcome, report) = scratch.doctor("here slots=2\nodd slots=2\n", ssh, &[]);
+    outcome.expect_code(1);
+    assert_eq!(finding(&report, "here", "links")["verdict"], "good");
+    let ranks = finding(&report, "odd", "ranks");
+    assert_eq!(ranks["verdict"], "broken", "{ranks:#}");
+    says(ranks, "found", "2 of this host do not meet: rank ");
+    says(ranks, "found", "PACELINE_PORT_RANGE");
+    says(ranks, "fix", "`paceline doctor --ranks 2` on that host");
 }
 
 /// Two hosts with a slow NIC, which links would take, and a fast one.

@@ -4,7 +4,8 @@
 mod support;
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -71,14 +72,28 @@ impl Sshd {
         command
     }
 
-    /// A launch over these hosts.
-    fn launch(&self, hosts: &str, options: &[&str], command: &[&str]) -> Command {
+    /// A command over these hosts.
+    fn over(&self, hosts: &str, command: &str, arguments: &[&str]) -> Command {
         let file = self.folder.join("hosts");
         fs::write(&file, hosts).expect("our own folder");
         let ssh = format!("ssh -F {}", self.folder.join("ssh_config").display());
         let file = file.display().to_string();
-        let fixed = ["launch", "--hostfile", &file, "--ssh", &ssh];
-        paceline(&[&fixed[..], options, &["--"], command].concat())
+        let fixed = [command, "--hostfile", &file, "--ssh", &ssh];
+        paceline(&[&fixed[..], arguments].concat())
+    }
+
+    /// A launch over these hosts.
+    fn launch(&self, hosts: &str, options: &[&str], command: &[&str]) -> Command {
+        self.over(hosts, "launch", &[options, &["--"], command].concat())
+    }
+
+    /// What the doctor finds on these hosts.
+    #[track_caller]
+    fn doctor(&self, hosts: &str, options: &[&str]) -> (Outcome, Value) {
+        let json = self.folder.join("report").display().to_string();
+        let outcome = run(self.over(hosts, "doctor", &[options, &["--json", &json]].concat()), LIMIT);
+        let report = serde_json::from_str(&fs::read_to_string(json).unwrap_or_default()).expect("a report");
+        (outcome, report)
     }
 
     #[track_caller]
@@ -189,12 +204,7 @@ fn hosts_that_cannot_be_reached_are_named() {
 #[test]
 fn doctor_asks_the_hosts_by_ssh_and_measures_both_directions_of_their_path() {
     let Some(sshd) = Sshd::start("doctor") else { return };
-    let (file, json) = (sshd.folder.join("hosts"), sshd.folder.join("report"));
-    fs::write(&file, TWO_HOSTS).expect("our own folder");
-    let ssh = format!("ssh -F {}", sshd.folder.join("ssh_config").display());
-    let (file, path) = (file.display().to_string(), json.display().to_string());
-    let outcome = run(paceline(&["doctor", "--hostfile", &file, "--ssh", &ssh, "--json", &path]), LIMIT);
-    let report: Value = serde_json::from_str(&fs::read_to_string(json).unwrap_or_default()).expect("a report");
+    let (outcome, report) = sshd.doctor(TWO_HOSTS, &[]);
     let paths = report["paths"].as_array().expect("a list");
     assert_eq!(paths.len(), 1, "{outcome:#?}");
     assert_eq!((&paths[0]["host"], &paths[0]["used"]), (&"127.0.0.2".into(), &true.into()), "{report:#}");
@@ -207,6 +217,40 @@ fn doctor_asks_the_hosts_by_ssh_and_measures_both_directions_of_their_path() {
         assert!(of_host.iter().any(|it| it["subject"] == "version" && it["verdict"] == "good"), "{report:#}");
         assert!(of_host.iter().any(|it| it["subject"] == "open files"), "{report:#}");
     }
+}
+
+/// Ranks meet on each host. On one of them a limit, as its shell may set, leaves no room for shared memory.
+#[test]
+fn doctor_lets_ranks_meet_on_each_host_and_finds_where_they_share_no_memory() {
+    let Some(sshd) = Sshd::start("memory") else { return };
+    let program = sshd.folder.join("limited");
+    let script = format!("#!/bin/sh\nulimit -f 512\nexec '{}' \"$@\"\n", env!("CARGO_BIN_EXE_paceline"));
+    fs::write(&program, script).expect("our own folder");
+    fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("our own file");
+    let program = program.display().to_string();
+    // The first one needs no ssh, and so no other program.
+    let (outcome, report) = sshd.doctor("localhost slots=2\n127.0.0.2 slots=2\n", &["--paceline", &program]);
+    let of_host = |host: &str, subject: &str| {
+        let mut findings = report["findings"].as_array().expect("a list").iter();
+        let found = findings.find(|finding| finding["host"] == host && finding["subject"] == subject);
+        found.cloned().unwrap_or_else(|| panic!("nothing of {host} about {subject}: {report:#}"))
+    };
+    for (host, subject, verdict, found, fix) in [
+        ("localhost", "shared memory", "good", "all ranks share it", None),
+        ("localhost", "memory files", "good", "64 MiB can be had", None),
+        ("127.0.0.2", "shared memory", "slow", "(ulimit -f)", Some("`ulimit -f unlimited`")),
+        ("127.0.0.2", "memory files", "broken", "the limit on file sizes is ", Some("ulimit -f unlimited")),
+        ("127.0.0.2", "links", "good", " us per message", None),
+    ] {
+        let finding = of_host(host, subject);
+        assert_eq!(finding["verdict"], verdict, "{finding:#}");
+        assert!(finding["found"].as_str().is_some_and(|text| text.contains(found)), "no `{found}`: {finding:#}");
+        let named = finding["fix"].as_str().map(|text| fix.is_some_and(|fix| text.contains(fix)));
+        assert_eq!(named, fix.map(|_| true), "{finding:#}");
+    }
+    // The limit is broken, and the path between the two was measured all the same.
+    outcome.expect_code(1);
+    assert_eq!(report["paths"][0]["used"], true, "{report:#}");
 }
 
 #[test]

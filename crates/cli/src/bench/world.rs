@@ -9,11 +9,11 @@ use crate::failure::Failure;
 use crate::supervisor::{self, Job, Meeting, Output, Seat, Signals};
 
 /// Runs the job, of which the first `workers` ranks are workers; a world that has not ended after `limit` is ended. One
-/// that cannot be started has failed.
+/// that cannot be started has failed. Without `signals` a signal is not caught: it ends us, and so the ranks.
 ///
 /// # Errors
 /// The ranks could not be watched.
-pub fn run(job: &Job, workers: usize, limit: Duration, signals: &mut Signals) -> Result<WorldEnd, Failure> {
+pub fn run(job: &Job, workers: usize, limit: Duration, mut signals: Option<&mut Signals>) -> Result<WorldEnd, Failure> {
     let meeting = match Meeting::arrange() {
         Ok(meeting) => meeting,
         Err(error) => {
@@ -30,13 +30,14 @@ pub fn run(job: &Job, workers: usize, limit: Duration, signals: &mut Signals) ->
     let mut judge = Judge::new(job.ranks, workers, limit, Instant::now());
     loop {
         team.ended().map_err(cannot)?.into_iter().for_each(|end| judge.hear(end, Instant::now()));
-        if let Some(signal) = signals.next() {
+        if let Some(signal) = signals.as_mut().and_then(|signals| signals.next()) {
             return Ok(WorldEnd::Interrupted(signal));
         }
         if let Some(end) = judge.verdict(Instant::now()) {
             return Ok(end);
         }
-        supervisor::wait(team.processes(), Some(signals.as_fd()), Some(judge.deadline())).map_err(cannot)?;
+        let signalled = signals.as_ref().map(|signals| signals.as_fd());
+        supervisor::wait(team.processes(), signalled, Some(judge.deadline())).map_err(cannot)?;
     }
 }
 
@@ -52,7 +53,7 @@ mod tests {
     fn run_as(command: &[&str], ranks: usize, limit: Duration) -> WorldEnd {
         let command = command.iter().map(Into::into).collect();
         let mut signals = Signals::catch().expect("signals can be caught");
-        run(&job(command, ranks, Vec::new()), ranks, limit, &mut signals).expect("they are watched")
+        run(&job(command, ranks, Vec::new()), ranks, limit, Some(&mut signals)).expect("they are watched")
     }
 
     fn run_shell(script: &str, ranks: usize, limit: Duration) -> WorldEnd {

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::Finding;
 use super::network::{Examination, PATH_MAX, Path};
+use super::trial;
 use crate::failure::Failure;
 use crate::hosts::Host;
 use crate::remote::{Answer, Connection, Errand, Event, Hello, Reach};
@@ -17,6 +18,8 @@ use crate::remote::{Answer, Connection, Errand, Event, Hello, Reach};
 const START: Duration = Duration::from_secs(30);
 /// How long they may take to look at their hosts.
 const LOOKING: Duration = Duration::from_secs(10);
+/// How long an answer may take on its way.
+const ANSWERING: Duration = Duration::from_secs(5);
 /// So many addresses of the first host are tried.
 const ADDRESSES_MAX: usize = 8;
 /// Another path is worth a word if it carries so many times as much: one second of TCP varies by less.
@@ -57,6 +60,7 @@ pub fn run(hosts: &[Host], reach: &Reach, interface: Option<&str>) -> Result<(Ve
     let mut fleet = Fleet::open(hosts, reach)?;
     fleet.greet();
     fleet.examine(interface);
+    fleet.meet();
     let paths = fleet.measure(interface);
     Ok((fleet.findings, paths))
 }
@@ -161,6 +165,19 @@ impl Fleet<'_> {
             if let Event::Answer(Answer::Examined(examination)) = event {
                 examination.findings.iter().for_each(|finding| fleet.find(index, finding.clone()));
                 fleet.examinations[index] = Some(examination);
+            }
+        });
+    }
+
+    /// On all hosts at once, the ranks of each among themselves: what shared memory and limits make of their links shows
+    /// only where ranks run. It is over before paths are measured, which it would disturb.
+    fn meet(&mut self) {
+        for index in self.there() {
+            self.connections[index].ask(&Errand::Meet { ranks: self.hosts[index].slots });
+        }
+        self.gather(self.there(), trial::LIMIT + ANSWERING, |fleet, index, event| {
+            if let Event::Answer(Answer::Met(findings)) = event {
+                findings.into_iter().for_each(|finding| fleet.find(index, finding));
             }
         });
     }

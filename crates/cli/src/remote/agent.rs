@@ -63,6 +63,7 @@ pub fn run() -> Result<ExitCode, Failure> {
 fn run_errand(errand: Errand, listener: &TcpListener) -> io::Result<Option<Answer>> {
     Ok(match errand {
         Errand::Examine { ranks, interface } => Some(Answer::Examined(doctor::examine(ranks, interface.as_deref()))),
+        Errand::Meet { ranks } => Some(Answer::Met(doctor::meet(ranks))),
         Errand::Receive { token } => {
             let listener = listener.try_clone()?;
             // It ends with the process.
