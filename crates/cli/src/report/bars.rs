@@ -9,7 +9,7 @@ pub const LEGEND: &str = "Length: samples/s of all workers together, error bars:
     noise, ≈ tied with the fastest. Dashed: linear scaling.";
 
 /// The same in one line.
-pub const SHORT_LEGEND: &str = "Error bars: one standard deviation. ◇ predicted beforehand. Hatched: parameter server; \
+pub const SHORT_LEGEND: &str = "Error bars: one standard deviation. ◇ predicted. Hatched: parameter server; \
     solid: all-to-all. ★ fastest beyond the noise, ≈ tied. Dashed: linear scaling.";
 
 /// The chart of a panel.
