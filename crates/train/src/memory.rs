@@ -39,7 +39,7 @@ const PROCESS_BYTES: u64 = 48 << 20;
 const GRADIENT_COPIES: u64 = 4;
 /// Tensors as large as the largest activation that a step of candle's backward makes besides: for the average of pixels
 /// and the positive part, the spread gradient, the mask, products and sums.
-const BACKWARD_COPIES: usize = 6;
+const BACKWARD_COPIES: usize = 10;
 
 /// The estimate for `workers` workers on this machine that compute `local_batch` samples each in a pass.
 /// `optimizer_copies` is how many numbers the optimiser keeps for each parameter: 1 with momentum, 2 in AdamW.

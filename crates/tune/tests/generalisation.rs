@@ -47,7 +47,8 @@ fn train(cluster: &mut SimulatedCluster, learner: &mut dyn Learner, workload: &W
 }
 
 /// A learner that has seen NVLink and InfiniBand is put onto PCIe and slow Ethernet, clusters of other seeds with the same library: it is
-/// worse there than one that was trained there, and no worse than the cost model alone, from which both begin.
+/// worse there than one that was trained there, and no worse than the cost model alone, from which both begin: by no more than chance
+/// explains, two standard errors of the difference.
 #[test]
 fn what_is_learned_elsewhere_does_no_harm() {
     let seeds = if long() { 40 } else { 6 };
@@ -55,6 +56,7 @@ fn what_is_learned_elsewhere_does_no_harm() {
     let workload = Workload::data_parallel(hosts, hosts * workers);
     let calls = 300 * workload.calls.len();
     let (mut elsewhere, mut there, mut untrained) = (0.0, 0.0, 0.0);
+    let mut harms = Vec::new();
     for seed in SEED..SEED + seeds {
         let mut agent = Thompson::default();
         for (number, name) in ["hdr+nvlink3:4x4", "roce+nvlink2:4x4"].into_iter().enumerate() {
@@ -64,9 +66,11 @@ fn what_is_learned_elsewhere_does_no_harm() {
             let mut target = cluster(name, seed, 2000 + seed);
             let mut local = Thompson::default();
             train(&mut target, &mut local, &workload, calls, 3000 + seed);
-            elsewhere += regret(&mut target, &agent, &workload);
             there += regret(&mut target, &local, &workload);
-            untrained += regret(&mut target, &Thompson::default(), &workload);
+            let with = regret(&mut target, &agent, &workload);
+            let without = regret(&mut target, &Thompson::default(), &workload);
+            (elsewhere, untrained) = (elsewhere + with, untrained + without);
+            harms.push(100.0 * (with - without));
         }
     }
     let count = 2.0 * seeds as f64;
@@ -75,7 +79,10 @@ fn what_is_learned_elsewhere_does_no_harm() {
         "{seeds} seeds from {SEED} on: trained elsewhere {elsewhere:.1} %, there {there:.1} %, not at all {untrained:.1} %"
     );
     assert!(there < elsewhere && there < 5.0, "training helps: {there:.1} % after {untrained:.1} %");
-    assert!(elsewhere < untrained, "{elsewhere:.1} % after {untrained:.1} %");
+    let harm = elsewhere - untrained;
+    let variance = harms.iter().map(|one| (one - harm).powi(2)).sum::<f64>() / (count - 1.0);
+    let error = (variance / count).sqrt();
+    assert!(harm < 2.0 * error, "{elsewhere:.1} % after {untrained:.1} %, with a standard error of {error:.1}");
 }
 
 /// The two crossovers of the survey, as a truth to be found: whether calls are pipelined decides between parameter servers
