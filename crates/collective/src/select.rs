@@ -13,7 +13,7 @@ const TIE: f64 = 1e-9;
 
 /// What the formulas leave out on one host is worth as much as this, relatively: the overheads of large tiles are less.
 /// Measured: docs/benchmarking.md, "Large messages in shared memory".
-const CLOSE: f64 = 0.04;
+const CLOSE: f64 = 0.08;
 
 /// What was chosen.
 #[derive(Clone, Copy)]
@@ -30,7 +30,7 @@ pub struct Choice {
 /// None if none is left.
 ///
 /// A pure function: ranks that agree about the costs of the links choose the same. Of equals it takes the first in the
-/// registry, and the smallest tile. On one host it prefers fewer rounds to a twenty-fifth of the time. Where workers share
+/// registry, and the smallest tile. On one host it prefers fewer rounds to a twelfth of the time. Where workers share
 /// hosts, servers add up host by host whatever it costs, so that the bits do not depend on measurements. What is made for a
 /// network of a certain shape it takes only if nothing else is admitted.
 pub fn cheapest(
