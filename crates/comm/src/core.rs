@@ -253,6 +253,7 @@ impl Core {
 
     fn send(&mut self) -> bool {
         let mut moved = false;
+        self.memories.staging.look();
         for peer in 0..self.links.len() {
             let Some(link) = &mut self.links[peer] else { continue };
             if !self.engine.wants_to_send(peer) && link.is_flushed() {
@@ -278,9 +279,11 @@ impl Core {
                 if let Some(tracer) = &mut self.tracer {
                     tracer.leaving(peer, &frame.header, frame.ticket);
                 }
-                let piece =
-                    Piece { start: self.memories.address(&frame.payload).cast_const(), bytes: frame.payload.bytes };
+                let (payload, memories) = (&frame.payload, &mut self.memories);
+                let piece = Piece { start: memories.address(payload).cast_const(), bytes: payload.bytes };
                 let Some(ticket) = frame.ticket else {
+                    let staged = if link.peer_maps() { memories.stage((peer, &frame.header), payload) } else { None };
+                    let piece = staged.map_or(piece, |start| Piece { start, ..piece });
                     // The engine was told when the link was made what it can refer to.
                     let reference = link.refer(piece).expect("a link refers to the memory that its traits promise");
                     let header = Header { reference, ..frame.header };

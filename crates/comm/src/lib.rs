@@ -49,6 +49,7 @@ mod recent;
 mod records;
 mod scratch;
 mod sink;
+mod staging;
 mod threads;
 mod trace;
 mod traffic;

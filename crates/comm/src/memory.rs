@@ -1,10 +1,12 @@
 //! Where the bytes of operations lie: the callers' buffers, scratch, and the pool for early messages.
 
 use std::collections::TryReserveError;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use paceline_collective::Space;
 use paceline_collective::kernels::{Elementwise, last_level_cache_bytes};
+use paceline_engine::frame::Header;
 use paceline_engine::{Job, PoolBuffer, Region};
 use paceline_fabric::shm::Arena;
 use paceline_plan::OperationKey;
@@ -14,6 +16,7 @@ use crate::helpers::Helpers;
 use crate::program::{Kernels, ProgramLengths};
 use crate::records::Described;
 use crate::scratch::ScratchPool;
+use crate::staging::Staging;
 
 /// Pool memory that is kept for later messages; beyond it, released buffers give their memory back.
 const POOL_KEPT_BYTES: usize = 4 << 20;
@@ -25,6 +28,7 @@ pub(crate) struct Memories {
     pool: Vec<Vec<u8>>,
     pool_bytes: usize,
     spare_scratch: ScratchPool,
+    pub staging: Staging,
     /// Share large combinations.
     pub helpers: Helpers,
     /// Where peers of the host can read scratch in place.
@@ -147,6 +151,41 @@ impl Memories {
             allocation = shared(&self.arena);
         }
         allocation.map_or_else(|| Memory::private(bytes), |allocation| Ok(Memory::Shared(allocation))).map(Some)
+    }
+
+    /// Where the peer of this frame, which maps this rank's memory, reads a region sooner than in the caller's: a copy, which is
+    /// kept until it has. None: it reads it where it lies.
+    pub fn stage(&mut self, frame: (usize, &Header), region: &Region) -> Option<*const u8> {
+        let from = self.address(region).cast_const();
+        let arena = self.arena.as_ref().filter(|_| region.bytes > 0)?;
+        if arena.offset_of(from, region.bytes).is_some() {
+            return None;
+        }
+        let spare = &mut self.spare_scratch;
+        let shared = |bytes| {
+            let memory = match spare.take(bytes) {
+                Some(memory) if memory.shared() => memory,
+                // Private where there was no room to share: there is none now.
+                Some(memory) => {
+                    spare.keep(memory);
+                    return None;
+                }
+                None => Memory::Shared(arena.allocate(bytes, 64).ok()?),
+            };
+            spare.lent(&memory);
+            Some(memory)
+        };
+        // SAFETY: `address` has checked that the region lies in the operation's memory; the copy is as long, new, and nobody
+        // else's.
+        let fill = |copy: NonNull<u8>| unsafe { std::ptr::copy_nonoverlapping(from, copy.as_ptr(), region.bytes) };
+        self.staging.stage(frame, region, shared, fill).map(|copy| copy.as_ptr().cast_const())
+    }
+
+    /// A peer has read what a frame referred to.
+    pub fn read(&mut self, peer: usize, header: &Header) {
+        if let Some(copy) = self.staging.read(peer, header) {
+            self.spare_scratch.give_back(copy, true);
+        }
     }
 
     /// Gives scratch that no operation has back to the system. Was there any?

@@ -114,7 +114,11 @@ impl Sink for PeerSink<'_> {
             }
             _ => {}
         }
-        self.engine.end(self.peer, header).map_err(|failure| self.refuse(failure))
+        self.engine.end(self.peer, header).map_err(|failure| self.refuse(failure))?;
+        if header.kind() == Some(Kind::Taken) {
+            self.memories.read(self.peer, header);
+        }
+        Ok(())
     }
 
     /// The caller of an operation that has ended goes first. What lies behind it is often for the caller's next one, and

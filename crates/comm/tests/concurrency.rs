@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use paceline_comm::{CallOptions, CommError, Communicator, Failure, Reduction};
-use support::{LINKS, on_all_ranks};
+use support::{LINKS, Links, on_all_ranks};
 
 fn sum_of_ranks(comm: &Communicator, elements: usize, options: &CallOptions) -> i64 {
     let mut data = vec![comm.rank() as i64; elements];
@@ -32,6 +32,33 @@ fn threads_with_operation_ids_on_one_communicator() {
                         };
                         for (id, pending) in (0..25).map(start).collect::<Vec<_>>() {
                             assert_eq!(pending.wait().unwrap()[..], [4 * id as i64; 40]);
+                        }
+                    });
+                }
+            });
+        });
+    }
+}
+
+/// What is in flight at once is more than a rank makes copies of for its peers: the rest is read where it lies.
+#[test]
+fn threads_with_more_in_flight_than_is_staged() {
+    for links in [Links::SharedMemory, Links::Mixed] {
+        on_all_ranks(links, 3, move |comm| {
+            std::thread::scope(|scope| {
+                for thread in 0..6u64 {
+                    let comm = &comm;
+                    scope.spawn(move || {
+                        for round in 0..4 {
+                            let options =
+                                CallOptions { operation: Some(10 * thread + round), ..CallOptions::default() };
+                            let elements = [400_000, 7_000, 1_300_000, 40_000][((thread + round) % 4) as usize];
+                            let value = |rank: i64, index: usize| rank * 1_000_003 + index as i64 * (thread as i64 + 1);
+                            let mine: Vec<i64> = (0..elements).map(|index| value(comm.rank() as i64, index)).collect();
+                            let mut sum = vec![0i64; elements];
+                            comm.all_reduce_into(&mine, &mut sum, Reduction::Sum, &options).unwrap();
+                            let right = |index: usize| (0..3).map(|rank| value(rank, index)).sum::<i64>();
+                            assert!(sum.iter().enumerate().all(|(index, &got)| got == right(index)), "{links:?}");
                         }
                     });
                 }

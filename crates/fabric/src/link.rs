@@ -135,6 +135,12 @@ pub trait Link: Send {
         self.reference_above().is_some()
     }
 
+    /// Has the peer mapped shared memory (`comm.alloc`) of this process? Then it reads that at once, and other memory by
+    /// a system call.
+    fn peer_maps(&self) -> bool {
+        false
+    }
+
     /// Describes memory of this process so that the peer's [`Link::take`] finds it. None: the peer cannot reach this
     /// memory, send the bytes.
     fn refer(&self, piece: Piece) -> Option<[u64; 2]> {

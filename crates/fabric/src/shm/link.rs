@@ -267,6 +267,10 @@ impl Link for ShmLink {
         self.with.reference_above.is_some() && self.with.peer_reads.is_ok()
     }
 
+    fn peer_maps(&self) -> bool {
+        self.with.reference_above.is_some() && self.with.peer_maps_arena
+    }
+
     fn prepare_sleep(&mut self, asleep: bool) {
         self.asleep.set(asleep);
         if !asleep {
