@@ -60,7 +60,7 @@ pub(crate) struct Exchange {
     /// When backward began, and how long after that each tensor was announced.
     backward_began: Instant,
     ready: Vec<Duration>,
-    /// The trainer's thread in here, without copying gradients, starting operations and waiting for them.
+    /// The trainer's thread in here, without copying gradients, starting operations, waiting for them and taking their results.
     scheduling: Duration,
     waiting: Duration,
     failure: Option<CommError>,
@@ -69,7 +69,7 @@ pub(crate) struct Exchange {
 /// What the exchange of gradients has cost the trainer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Costs {
-    /// In the communicator: starting operations and waiting for them, on the trainer's thread.
+    /// In the communicator: starting operations, waiting for them and taking their results, on the trainer's thread.
     pub(crate) in_communicator: Duration,
     /// Deciding what travels when, on all threads.
     pub(crate) scheduling: Duration,
@@ -263,7 +263,7 @@ impl Exchange {
     /// After the last pass: waits until the sums of a tensor's gradient have arrived, or, if the plan does not overlap
     /// communication with forward, those of all tensors. For how long.
     pub(crate) fn wait(&mut self, tensor: TensorId) -> Result<Duration, CommError> {
-        let (began, starting) = (Instant::now(), self.starting());
+        let (began, in_communicator) = (Instant::now(), self.in_communicator());
         let mut held_up = Duration::ZERO;
         if self.plan.forward_overlap {
             for piece in self.places.of(tensor) {
@@ -276,7 +276,7 @@ impl Exchange {
             self.drained = true;
         }
         self.waiting += held_up;
-        self.charge(began, held_up + (self.starting() - starting));
+        self.charge(began, held_up + (self.in_communicator() - in_communicator));
         Ok(held_up)
     }
 
@@ -322,9 +322,9 @@ impl Exchange {
     /// What it has cost since this was last asked.
     pub(crate) fn take_costs(&mut self) -> Costs {
         let mut state = self.operations.lock();
-        let (starting, scheduling) = (mem::take(&mut state.starting), mem::take(&mut state.scheduling));
+        let (in_communicator, scheduling) = (mem::take(&mut state.in_communicator), mem::take(&mut state.scheduling));
         Costs {
-            in_communicator: mem::take(&mut self.waiting) + starting,
+            in_communicator: mem::take(&mut self.waiting) + in_communicator,
             scheduling: mem::take(&mut self.scheduling) + scheduling,
         }
     }
@@ -355,7 +355,7 @@ impl Exchange {
         if !mem::replace(&mut self.announced, true) && self.pass.last {
             self.begin_iteration()?;
         }
-        let (began, starting) = (Instant::now(), self.starting());
+        let (began, in_communicator) = (Instant::now(), self.in_communicator());
         self.ready[tensor] = began - self.backward_began;
         let mut copying = Duration::ZERO;
         for piece in self.places.of(tensor) {
@@ -366,15 +366,15 @@ impl Exchange {
             });
         }
         let ready = if self.pass.last { self.operations.ready(tensor) } else { Ok(()) };
-        self.charge(began, copying + (self.starting() - starting));
+        self.charge(began, copying + (self.in_communicator() - in_communicator));
         ready.map_err(|failure| {
             self.failure = Some(failure);
             SinkClosed
         })
     }
 
-    fn starting(&self) -> Duration {
-        self.operations.lock().starting
+    fn in_communicator(&self) -> Duration {
+        self.operations.lock().in_communicator
     }
 
     /// Counts the time since `began` as scheduling, without what was something else.

@@ -54,8 +54,8 @@ pub(super) struct State {
     failure: Option<CommError>,
     /// Starts and failures so far.
     changes: u64,
-    /// How long starting operations has taken, and how long deciding which.
-    pub(super) starting: Duration,
+    /// How long starting operations and taking their results has taken, and how long deciding which.
+    pub(super) in_communicator: Duration,
     pub(super) scheduling: Duration,
 }
 
@@ -106,7 +106,7 @@ impl Operations {
             thread: None,
             failure: None,
             changes: 0,
-            starting: Duration::ZERO,
+            in_communicator: Duration::ZERO,
             scheduling: Duration::ZERO,
         };
         Ok(Operations { state: Mutex::new(state), changed: Condvar::new() })
@@ -222,7 +222,7 @@ impl Operations {
     /// nothing to do, if nothing ends before.
     pub(super) fn release(&self, patience: Duration) -> Option<Instant> {
         let mut state = self.lock();
-        let (began, before, starting) = (Instant::now(), state.changes, state.starting);
+        let (began, before, in_communicator) = (Instant::now(), state.changes, state.in_communicator);
         state.report_ended();
         let patience = patience.max(PATIENCE_OPERATIONS * state.longest);
         if state.waits() && began.saturating_duration_since(state.last_end) >= patience {
@@ -233,13 +233,14 @@ impl Operations {
         if state.changes != before {
             self.changed.notify_all();
         }
-        // The trainer's time is counted in `starting`; this thread takes it from nobody.
-        let started = mem::replace(&mut state.starting, starting) - starting;
+        // The trainer's time is counted in `in_communicator`; this thread takes it from nobody.
+        let started = mem::replace(&mut state.in_communicator, in_communicator) - in_communicator;
         state.scheduling += began.elapsed().saturating_sub(started);
         let impatient = state.waits().then(|| state.last_end + patience);
         let next = state.start_up.as_ref().and_then(StartUp::next);
         impatient.into_iter().chain(next).min()
     }
+
     /// Has it been started, and ended?
     #[cfg(test)]
     pub(super) fn has_ended(&self, operation: OperationNumber) -> bool {
@@ -349,7 +350,7 @@ impl State {
             Ok(pending) => {
                 self.slots[operation] = Slot::Travelling(Arc::new(pending));
                 self.in_flight.push((operation, began));
-                self.starting += began.elapsed();
+                self.in_communicator += began.elapsed();
                 Ok(())
             }
             Err(failure) => {
@@ -400,7 +401,10 @@ impl State {
         let Slot::Travelling(pending) = mem::replace(&mut self.slots[operation], Slot::Lost) else { return Ok(()) };
         // Only the trainer holds others, and never while it lands one.
         let pending = Arc::into_inner(pending).expect("nobody else holds the operation");
-        match pending.wait() {
+        let began = Instant::now();
+        let landed = pending.wait();
+        self.in_communicator += began.elapsed();
+        match landed {
             Ok((gradient, parameters)) => {
                 self.slots[operation] = Slot::Arrived(gradient);
                 if let Some(parameters) = parameters {
