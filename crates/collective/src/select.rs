@@ -13,7 +13,9 @@ const TIE: f64 = 1e-9;
 
 /// What the formulas leave out on one host is worth as much as this, relatively: the overheads of large tiles are less.
 /// Measured: docs/benchmarking.md, "Large messages in shared memory".
-const CLOSE: f64 = 0.08;
+const CLOSE: f64 = 0.04;
+/// The same where receivers fetch what they are sent from shared memory: "Staging" there.
+const CLOSE_IN_MEMORY: f64 = 0.08;
 
 /// What was chosen.
 #[derive(Clone, Copy)]
@@ -30,7 +32,7 @@ pub struct Choice {
 /// None if none is left.
 ///
 /// A pure function: ranks that agree about the costs of the links choose the same. Of equals it takes the first in the
-/// registry, and the smallest tile. On one host it prefers fewer rounds to a twelfth of the time. Where workers share
+/// registry, and the smallest tile. On one host it prefers fewer rounds to a twenty-fifth of the time, in shared memory to a twelfth. Where workers share
 /// hosts, servers add up host by host whatever it costs, so that the bits do not depend on measurements. What is made for a
 /// network of a certain shape it takes only if nothing else is admitted.
 pub fn cheapest(
@@ -83,7 +85,7 @@ fn cheapest_in(
             })
             .collect();
         let cheapest = first_of_cheapest(choices.iter().copied())?;
-        Some(if topology.hosts() == 1 { fewest_rounds(&choices, cheapest, topology) } else { cheapest })
+        Some(if topology.hosts() == 1 { fewest_rounds(&choices, cheapest, topology, costs) } else { cheapest })
     };
     of(&mut made_for_it()).or_else(|| of(&mut admitted()))
 }
@@ -95,9 +97,10 @@ fn first_of_cheapest(mut choices: impl Iterator<Item = Choice>) -> Option<Choice
 
 /// Of what is about as cheap as the cheapest, that with the fewest rounds; of those, the cheapest. Between rounds results
 /// lie in memory and a rank waits for its peers' turns on the processors. The formulas count neither.
-fn fewest_rounds(choices: &[Choice], cheapest: Choice, topology: &Topology) -> Choice {
+fn fewest_rounds(choices: &[Choice], cheapest: Choice, topology: &Topology, costs: &LinkCosts) -> Choice {
     let rounds = |choice: &Choice| choice.algorithm.rounds(topology);
-    let close = |choice: &&Choice| choice.seconds <= cheapest.seconds * (1.0 + CLOSE);
+    let close = if costs.fetched { CLOSE_IN_MEMORY } else { CLOSE };
+    let close = |choice: &&Choice| choice.seconds <= cheapest.seconds * (1.0 + close);
     choices.iter().filter(close).copied().fold(cheapest, |best, choice| {
         let better = (rounds(&choice), choice.seconds) < (rounds(&best), best.seconds * (1.0 - TIE));
         if better { choice } else { best }
