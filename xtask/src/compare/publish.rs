@@ -10,7 +10,7 @@ use clap::Args;
 use super::chart;
 use super::command::Error;
 use super::report::{self, Report, ratio, title};
-use super::results::Verdict;
+use super::results::{OPENMPI, Verdict};
 use super::summary::{Comparison, Mean};
 
 /// What `publish` is told.
@@ -20,6 +20,8 @@ pub struct Options {
     run: PathBuf,
 }
 
+/// What the folder of the other collectives' run has behind the name of the all-reduces'.
+const OTHERS: &str = "-collectives";
 const README: &str = "README.md";
 const CHART: &str = "docs/all-reduce.svg";
 const BEGIN: &str = "<!-- numbers of ";
@@ -66,6 +68,10 @@ impl Published {
         let failed = |error: fmt::Error| Error::from(format!("cannot format the numbers of {run}: {error}"));
         let mut section = String::new();
         write_section(&report, run, &mut section).map_err(failed)?;
+        let others = format!("{run}{OTHERS}");
+        if root.join(&others).is_dir() {
+            write_others(&report::read(&root.join(&others))?, &others, &mut section).map_err(failed)?;
+        }
         Ok(Published { section, chart: chart::draw(&report.summary) })
     }
 }
@@ -122,6 +128,29 @@ fn write_lost(report: &Report, out: &mut String) -> fmt::Result {
         true => writeln!(out, "\nWe lose no cell."),
         false => writeln!(out, "\nWhere we lose:\n\n{}", lines.join("\n")),
     }
+}
+
+/// The means of the other collectives against Open MPI as it is by default, and every cell that is lost.
+fn write_others(report: &Report, run: &str, out: &mut String) -> fmt::Result {
+    let means: Vec<&Mean> = report.summary.geometric_means.iter().filter(|mean| mean.rival == OPENMPI).collect();
+    let of_collectives: Vec<&[&Mean]> =
+        means.chunk_by(|one, next| one.setting.collective == next.setting.collective).collect();
+    let Some(first) = of_collectives.first() else { return Ok(()) };
+    let places: Vec<String> = first.iter().map(|mean| place(mean)).collect();
+    writeln!(out, "\nOther collectives, over Open MPI's default in the mean ([their run]({run}/compare.md)):\n")?;
+    writeln!(out, "| | {} | lost |\n|---|{}---|", places.join(" | "), "---|".repeat(places.len()))?;
+    for means in of_collectives {
+        let found: Vec<String> = means.iter().map(|mean| ratio(mean.all)).collect();
+        let lost: Vec<String> = means
+            .iter()
+            .flat_map(|mean| of_mean(report, mean).map(move |one| (mean, one)))
+            .filter(|(_, one)| one.verdict == Verdict::Lost)
+            .map(|(mean, one)| format!("{}, {} ({:.2})", place(mean), size(one.bytes), one.ratio))
+            .collect();
+        let lost = if lost.is_empty() { "no cell".to_owned() } else { lost.join("; ") };
+        writeln!(out, "| {} | {} | {lost} |", means[0].setting.collective, found.join(" | "))?;
+    }
+    Ok(())
 }
 
 fn of_mean<'a>(report: &'a Report, mean: &'a Mean) -> impl Iterator<Item = &'a Comparison> {
