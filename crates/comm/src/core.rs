@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::time::Instant;
 
 use paceline_engine::frame::{Header, Kind, lanes};
-use paceline_engine::{Engine, Failure, LinkTraits, Request, Stall, Time};
+use paceline_engine::{Engine, Failure, Request, Stall, Time};
 use paceline_fabric::{Descriptor, Link, LinkError, NO_TICKET, Piece};
 
 use crate::buffer::Memory;
@@ -13,6 +13,7 @@ use crate::memory::{Memories, OperationMemory};
 use crate::outcome::{Outcomes, Ticket};
 use crate::records::Ring;
 use crate::sink::{Arriving, PeerSink};
+use crate::staging::{PIECE_BYTES, traits_of};
 use crate::trace::Tracer;
 use crate::traffic::Traffic;
 
@@ -89,8 +90,7 @@ impl Core {
         };
         for (peer, link) in core.links.iter().enumerate() {
             if let Some(link) = link {
-                let traits = LinkTraits { reference_above: link.reference_above(), any_memory: link.any_memory() };
-                core.engine.set_link(peer, traits);
+                core.engine.set_link(peer, traits_of(link.as_ref()));
             }
         }
         core
@@ -289,6 +289,10 @@ impl Core {
                     let header = Header { reference, ..frame.header };
                     // SAFETY: no pieces; the engine keeps the memory until the peer has acknowledged.
                     unsafe { link.enqueue(&header, &[], NO_TICKET) };
+                    // A piece leaves before the next one is copied; first, other peers may share it.
+                    if staged.is_some() && piece.bytes == PIECE_BYTES {
+                        break;
+                    }
                     continue;
                 };
                 let pieces = [piece];

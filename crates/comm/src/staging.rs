@@ -8,8 +8,9 @@ use std::collections::HashMap;
 use std::ptr::NonNull;
 
 use foldhash::fast::FixedState;
-use paceline_engine::Region;
 use paceline_engine::frame::Header;
+use paceline_engine::{LinkTraits, Region};
+use paceline_fabric::Link;
 use paceline_plan::OperationKey;
 
 use crate::buffer::Memory;
@@ -17,6 +18,18 @@ use crate::buffer::Memory;
 /// So much may be staged at once by all operations of a rank. With less, the tiles of a large all-reduce on two ranks do not all
 /// find room; more gains nothing (docs/benchmarking.md, "Large messages in shared memory").
 const STAGED_MAX: usize = 16 << 20;
+
+/// A long message is copied and read in pieces: while its reader has one, the next is copied. (A multiple of any element.)
+pub(crate) const PIECE_BYTES: usize = 256 << 10;
+
+/// What an engine must know of a link.
+pub(crate) fn traits_of(link: &dyn Link) -> LinkTraits {
+    LinkTraits {
+        reference_above: link.reference_above(),
+        any_memory: link.any_memory(),
+        reference_at_most: link.peer_maps().then_some(PIECE_BYTES),
+    }
+}
 
 /// The copies of all operations of a rank, each kept until all its readers have acknowledged it.
 #[derive(Default)]

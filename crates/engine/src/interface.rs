@@ -73,6 +73,9 @@ pub struct LinkTraits {
     pub reference_above: Option<usize>,
     /// References may name any memory; otherwise only that of operations with [`Request::shared_memory`].
     pub any_memory: bool,
+    /// References to other memory than that of operations with [`Request::shared_memory`] name at most so many bytes, a
+    /// multiple of any element's. None: as many as lie there in one piece.
+    pub reference_at_most: Option<usize>,
 }
 
 /// An operation to be executed.

@@ -4,7 +4,7 @@ use paceline_collective::{Action, Message, Slot, Space, StepId};
 use paceline_plan::{OperationKey, Rank};
 
 use crate::frame::Signature;
-use crate::interface::{OpId, Time, Tuning};
+use crate::interface::{LinkTraits, OpId, Time, Tuning};
 use crate::outgoing::Outgoing;
 use crate::peer::Pooled;
 use crate::stall::StallReports;
@@ -300,13 +300,17 @@ impl Operation {
         region
     }
 
-    /// Into how many references the message in a slot falls: one for each block that has any bytes.
-    pub fn pieces(&self, slot: &Slot, tile: u32) -> usize {
-        if slot.blocks == 1 {
-            return 1;
-        }
+    /// How many bytes of a message one reference may name. Kernels need their operands whole.
+    pub fn reference_bytes(&self, traits: &LinkTraits) -> usize {
+        let whole = self.shared_memory || self.schedule.dynamic();
+        traits.reference_at_most.filter(|_| !whole).unwrap_or(usize::MAX)
+    }
+
+    /// Into how many references of at most so many bytes the message in a slot falls: each block has its own.
+    pub fn pieces(&self, slot: &Slot, tile: u32, at_most: usize) -> usize {
         let parts = self.schedule.parts();
-        (0..slot.blocks).filter(|&nth| self.geometry.piece(slot, nth, tile, parts).1 > 0).count()
+        let pieces = (0..slot.blocks).map(|nth| self.geometry.piece(slot, nth, tile, parts).1.div_ceil(at_most));
+        pieces.sum::<usize>().max(1)
     }
 
     /// The pooled message of this name.

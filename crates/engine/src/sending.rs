@@ -27,7 +27,10 @@ impl Engine {
             && (peer.traits.any_memory || op.shared_memory)
             && whole;
         let granted = op.take_grant(tile, step);
-        let cost = if by_reference { op.pieces(&from, tile) * POOL_ENTRY_BYTES } else { total + POOL_ENTRY_BYTES };
+        let cost = match by_reference {
+            true => op.pieces(&from, tile, op.reference_bytes(&peer.traits)) * POOL_ENTRY_BYTES,
+            false => total + POOL_ENTRY_BYTES,
+        };
         let edge = &mut op.edges[to];
         let room = match protocol {
             Protocol::Rendezvous => false,
@@ -105,7 +108,9 @@ impl Engine {
         let state = *op.state(message.tile, message.step);
         let mut payload = op.region(message.op, &from, message.tile, state.sent);
         payload.bytes = payload.bytes.min(state.total - state.sent);
-        if !state.by_reference {
+        if state.by_reference {
+            payload.bytes = payload.bytes.min(op.reference_bytes(&self.peers[peer].traits));
+        } else {
             let limit = self.config.frame_bytes.min(FRAME_BYTES_MAX as usize).min(bytes);
             payload.bytes = payload.bytes.min(op.geometry.whole_elements(limit));
         }

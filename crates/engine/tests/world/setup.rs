@@ -64,8 +64,14 @@ impl Setup {
     /// Anything may happen that links and ranks may do.
     pub fn wild(world: usize, seed: u64) -> Setup {
         let mut random = Random::new(seed ^ 0x5e7);
-        let reference = |above, any_memory| LinkTraits { reference_above: Some(above), any_memory };
-        let traits = [LinkTraits::default(), reference(16, true), reference(200, true), reference(0, false)];
+        let reference = |above, any_memory, reference_at_most| LinkTraits {
+            reference_above: Some(above),
+            any_memory,
+            reference_at_most,
+        };
+        let at_most = random.pick(&[None, Some(8), Some(120), Some(4000)]);
+        let (some, long) = (reference(16, true, at_most), reference(200, true, None));
+        let traits = [LinkTraits::default(), some, long, reference(0, false, at_most)];
         Setup {
             link: LinkModel {
                 latency: 500..500 + 10u64.pow(random.within(1..6) as u32),
@@ -103,7 +109,7 @@ impl Setup {
 
     /// Longer messages than this go by reference, on all links.
     pub fn with_references(mut self, above: usize, any_memory: bool) -> Setup {
-        self.traits = vec![LinkTraits { reference_above: Some(above), any_memory }];
+        self.traits = vec![LinkTraits { reference_above: Some(above), any_memory, reference_at_most: None }];
         self
     }
 
