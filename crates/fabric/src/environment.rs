@@ -146,6 +146,17 @@ pub enum EnvironmentError {
     Secret(#[from] SecretError),
 }
 
+impl EnvironmentError {
+    /// What to do about it.
+    pub fn next_step(&self) -> String {
+        match self {
+            EnvironmentError::Missing { variable, .. } => format!("set {variable}"),
+            EnvironmentError::Invalid { variable, .. } => format!("mend or unset {variable}"),
+            EnvironmentError::Secret(error) => error.next_step(),
+        }
+    }
+}
+
 impl Environment {
     /// Reads the environment of this process.
     ///

@@ -1,5 +1,7 @@
 use std::io;
 
+use crate::system::next_step_after;
+
 /// Why a link ended. It knows neither rank nor operation; the communicator adds both.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
@@ -21,4 +23,15 @@ pub enum LinkError {
         #[source]
         source: io::Error,
     },
+}
+
+impl LinkError {
+    /// What to do about it, where no operation was pending that says more.
+    pub fn next_step(&self) -> String {
+        match self {
+            LinkError::Closed => "look at the output of the other rank, then start the job again".into(),
+            LinkError::Protocol { .. } => "run the same Paceline on all ranks".into(),
+            LinkError::Io { source, .. } => next_step_after(source),
+        }
+    }
 }

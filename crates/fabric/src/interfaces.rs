@@ -49,6 +49,10 @@ pub(crate) fn is_own(address: IpAddr, interfaces: &[Interface]) -> bool {
     address.is_loopback() || interfaces.iter().any(|interface| interface.address == address)
 }
 
+/// What lets ranks of other hosts in.
+pub(crate) const ADMIT_OTHERS: &str = "give all ranks the same PACELINE_SECRET_FILE or PACELINE_SECRET, or, on a network \
+                                       that you trust, --insecure (PACELINE_INSECURE=1)";
+
 /// May a link lead to this address? Without a secret nothing proves who is at its other end, so only this host is
 /// trusted unless the user says otherwise.
 pub(crate) fn admission(address: IpAddr, interfaces: &[Interface], network: &Network) -> Result<(), String> {
@@ -57,8 +61,7 @@ pub(crate) fn admission(address: IpAddr, interfaces: &[Interface], network: &Net
     }
     let address = address.to_canonical();
     Err(format!(
-        "{address} is another host, and without a shared secret nothing proves who is there; give all ranks the same \
-         PACELINE_SECRET_FILE or PACELINE_SECRET, or, on a network that you trust, --insecure (PACELINE_INSECURE=1)"
+        "{address} is another host, and without a shared secret nothing proves who is there; {ADMIT_OTHERS}"
     ))
 }
 

@@ -11,6 +11,7 @@ mod memory;
 pub mod rendezvous;
 pub mod security;
 pub mod shm;
+mod system;
 mod tcp;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,8 @@ pub use error::LinkError;
 pub use interfaces::{Interface, interfaces};
 pub use link::{Descriptor, Link, NO_TICKET, Piece, Sink, Target, Transport};
 pub use memory::{MemoryLink, memory_pair};
+pub use system::{is_out_of_descriptors, next_step_after};
 pub use tcp::{
     AcceptorError, TcpAcceptor, TcpConnectError, TcpConnectOptions, TcpConnected, TcpLink, TcpOptions, connect_tcp,
 };
+pub use text::Advised;

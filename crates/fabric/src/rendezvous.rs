@@ -8,6 +8,7 @@
 mod error;
 mod guest;
 mod host;
+mod refusal;
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::environment::{MeetingPoint, Network, TIMEOUT_MAX, World};
 use crate::security::{Credentials, random};
 pub use error::{Process, RendezvousError};
+pub use refusal::Refusal;
 
 /// No [`Member`] is longer in a message.
 const MEMBER_BYTES_MAX: usize = 64 << 10;
@@ -187,7 +189,7 @@ enum Answer {
     /// All are here.
     Table { nonce: [u8; 16], members: Vec<Member> },
     /// There will be no world with you.
-    Refused { reason: String },
+    Refused { reason: Box<Refusal> },
 }
 
 fn nonce() -> Result<[u8; 16], RendezvousError> {

@@ -26,12 +26,23 @@ pub(crate) fn list(things: &[impl fmt::Display]) -> String {
 /// `; this; that`.
 pub(crate) struct Clauses<'a>(pub(crate) &'a [String]);
 
+/// What happened and what to do about it, as one sentence; what to do is not said twice.
+pub struct Advised<What, NextStep>(pub What, pub NextStep);
+
 /// What a rank has come for, behind "it comes".
 pub(crate) struct Terms<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Terms<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.0.is_empty() { "to connect as it is" } else { self.0 })
+    }
+}
+
+impl<What: fmt::Display, NextStep: fmt::Display> fmt::Display for Advised<What, NextStep> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, next_step) = (self.0.to_string(), self.1.to_string());
+        f.write_str(&what)?;
+        if what.ends_with(&next_step) { Ok(()) } else { write!(f, "; {next_step}") }
     }
 }
 
@@ -52,7 +63,7 @@ impl fmt::Display for Numbers<'_> {
         if self.0.is_empty() {
             return f.write_str("none");
         }
-        for (index, run) in self.0.chunk_by(|a, b| a + 1 == *b).enumerate() {
+        for (index, run) in self.0.chunk_by(|a, b| a.checked_add(1) == Some(*b)).enumerate() {
             f.write_str(if index == 0 { "" } else { ", " })?;
             match *run {
                 [one] => write!(f, "{one}")?,
@@ -76,10 +87,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_to_do_is_said_once() {
+        assert_eq!(Advised("it is gone", "look for it").to_string(), "it is gone; look for it");
+        assert_eq!(Advised("it is gone: look for it", "look for it").to_string(), "it is gone: look for it");
+    }
+
+    #[test]
     fn lists_are_short() {
         assert_eq!(Ranks(&[2]).to_string(), "rank 2");
         assert_eq!(Ranks(&[0, 1, 3, 4, 5, 9]).to_string(), "ranks 0, 1, 3-5, 9");
         assert_eq!(Ranks::numbers(&[]).to_string(), "none");
+        // A peer may have said so.
+        assert_eq!(Ranks(&[u32::MAX, 0]).to_string(), "ranks 4294967295, 0");
         assert_eq!(Clauses(&["a".into(), "b".into()]).to_string(), "; a; b");
         assert_eq!(Seconds(Duration::from_secs(30)).to_string(), "30 s");
         assert_eq!(Seconds(Duration::from_millis(1500)).to_string(), "1.5 s");

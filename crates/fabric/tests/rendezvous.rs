@@ -7,7 +7,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use paceline_fabric::environment::{Launcher, MeetingPoint, Network, World};
-use paceline_fabric::rendezvous::{Members, RendezvousError, meet, survey};
+use paceline_fabric::CONTROL_VERSION;
+use paceline_fabric::rendezvous::{Members, Refusal, RendezvousError, meet, survey};
+use paceline_fabric::security::Secret;
 
 const LONG: Duration = Duration::from_secs(30);
 /// Long enough for all that come to have come, on a busy machine.
@@ -44,10 +46,14 @@ impl Place {
 type Outcome = Result<Members, RendezvousError>;
 
 fn start(world: World, timeout: Duration) -> JoinHandle<Outcome> {
+    start_in(Network::default(), world, timeout)
+}
+
+fn start_in(network: Network, world: World, timeout: Duration) -> JoinHandle<Outcome> {
     thread::spawn(move || {
         let rank = world.rank as u8;
         let addresses = vec![SocketAddr::from(([127, 0, 0, 1], 1000 + u16::from(rank)))];
-        meet(&world, &Network::default(), timeout, addresses, vec![rank; 3])
+        meet(&world, &network, timeout, addresses, vec![rank; 3])
     })
 }
 
@@ -68,7 +74,23 @@ fn seated(place: &Place, rank: u32, world_size: u32) -> JoinHandle<Outcome> {
 }
 
 fn error(thread: JoinHandle<Outcome>) -> String {
-    thread.join().expect("no panic").expect_err("no world").to_string()
+    failure(thread).to_string()
+}
+
+/// What a rank that finds no world says ends with what to do.
+fn failure(thread: JoinHandle<Outcome>) -> RendezvousError {
+    let error = thread.join().expect("no panic").expect_err("no world");
+    let (text, next_step) = (error.to_string(), error.next_step());
+    assert!(next_step.len() > 10 && text.ends_with(&next_step), "{text}");
+    error
+}
+
+/// Why there is no world, as rank 0 has said it.
+fn reason(error: RendezvousError) -> Refusal {
+    match error {
+        RendezvousError::Ended(reason) | RendezvousError::Refused { reason, .. } => *reason,
+        error => panic!("{error}"),
+    }
 }
 
 #[test]
@@ -146,11 +168,16 @@ fn rank_zero_binds_the_meeting_point_itself() {
 fn who_never_comes_is_named_on_every_rank() {
     let place = place();
     let threads: Vec<_> = [0, 1, 3, 4].map(|rank| start(place.world(rank, 6), SHORT)).into();
-    let messages: Vec<String> = threads.into_iter().map(error).collect();
-    let reason = "ranks 2, 5 never came within 2 s (have 0, 1, 3, 4)";
-    assert_eq!(messages[0], reason);
-    for message in &messages[1..] {
-        assert_eq!(*message, format!("rank 0 at 127.0.0.1:{} ended the rendezvous: {reason}", place.port));
+    let errors: Vec<RendezvousError> = threads.into_iter().map(failure).collect();
+    let reason = "ranks 2, 5 never came within 2 s (have 0, 1, 3, 4); look at the output of ranks 2, 5, and raise \
+                  PACELINE_TIMEOUT if they only start slowly";
+    assert_eq!(errors[0].to_string(), reason);
+    for error in &errors[1..] {
+        assert_eq!(error.to_string(), format!("rank 0 at 127.0.0.1:{} ended the rendezvous: {reason}", place.port));
+    }
+    for error in errors {
+        assert_eq!(error.culprit(), Some((2, None)));
+        assert!(matches!(self::reason(error), Refusal::Missing { missing, .. } if missing == [2, 5]));
     }
 }
 
@@ -161,10 +188,10 @@ fn different_world_sizes_are_named_on_every_rank() {
     // Whoever comes when the meeting is over finds nobody who tells it why.
     let one = seated(&place, 1, 5);
     let three = start(place.world(3, 4), LONG);
-    let reason = "rank 3 says the world has 4 ranks, rank 0 says 5: start all with the same world size";
-    assert_eq!(error(zero), reason);
-    assert!(error(one).ends_with(reason));
-    assert!(error(three).ends_with(reason));
+    let (zero, others) = (error(zero), [error(one), error(three)]);
+    let says = format!(", process {}) says the world has 4 ranks, rank 0 says 5: start", std::process::id());
+    assert!(zero.starts_with("rank 3 (host ") && zero.contains(&says), "{zero}");
+    assert!(others.iter().all(|other| other.ends_with(&zero)), "{others:?}");
 }
 
 #[test]
@@ -173,11 +200,16 @@ fn two_processes_of_one_rank_are_named_on_every_rank() {
     let zero = start(place.world(0, 3), LONG);
     let one = start(place.world(1, 3), LONG);
     let again = start(place.world(1, 3), LONG);
-    let message = error(zero);
+    let failure_of_zero = failure(zero);
+    let message = failure_of_zero.to_string();
     assert!(message.starts_with("two processes claim rank 1: host "), "{message}");
     assert_eq!(message.matches(&format!("process {}", std::process::id())).count(), 2, "{message}");
-    assert!(error(one).ends_with(&message));
-    assert!(error(again).ends_with(&message));
+    let duplicate = reason(failure_of_zero);
+    assert!(matches!(duplicate, Refusal::Duplicate { rank: 1, .. }), "{duplicate:?}");
+    for other in [one, again].map(failure) {
+        assert!(other.to_string().ends_with(&message), "{other}");
+        assert_eq!(reason(other), duplicate);
+    }
 }
 
 #[test]
@@ -195,7 +227,7 @@ fn a_second_rank_zero_and_a_rank_beyond_the_world_are_named() {
     let alone = meet(&place.world(0, 1), &Network::default(), LONG, vec![], vec![]).expect("a world of one");
     let hello = postcard::to_stdvec(&("a job", 3u32, "", alone.own())).expect("a message");
     let mut socket = TcpStream::connect(("127.0.0.1", place.port)).expect("rank 0 listens");
-    socket.write_all(&[b"PcLc\x04\0\0\0", &(hello.len() as u32).to_le_bytes()[..], &hello].concat()).expect("it reads");
+    socket.write_all(&[b"PcLc\x05\0\0\0", &(hello.len() as u32).to_le_bytes()[..], &hello].concat()).expect("it reads");
     let message = error(zero);
     assert!(message.starts_with("two processes claim rank 0: "), "{message}");
 }
@@ -211,12 +243,13 @@ fn a_rank_that_leaves_ends_the_wait_at_once() {
     member.rank = 2;
     let hello = postcard::to_stdvec(&("a job", 4u32, "", member)).expect("a message");
     let mut socket = TcpStream::connect(("127.0.0.1", place.port)).expect("rank 0 listens");
-    socket.write_all(&[b"PcLc\x04\0\0\0", &(hello.len() as u32).to_le_bytes()[..], &hello].concat()).expect("it reads");
+    socket.write_all(&[b"PcLc\x05\0\0\0", &(hello.len() as u32).to_le_bytes()[..], &hello].concat()).expect("it reads");
     socket.read_exact(&mut [0]).expect("it is welcome");
     drop(socket);
     let message = error(zero);
     assert!(message.starts_with("rank 2 (host "), "{message}");
-    assert!(message.ends_with(") left before all ranks had come (have 0, 1)"), "{message}");
+    let expected = ") left before all ranks had come (have 0, 1); look at the output of rank 2, then start the job again";
+    assert!(message.ends_with(expected), "{message}");
     assert!(error(one).ends_with(&message));
     assert!(start_time.elapsed() < LONG / 2);
 }
@@ -267,13 +300,16 @@ fn another_job_is_turned_away_and_this_one_goes_on() {
     let place = place();
     let zero = start(place.world(0, 2), LONG);
     let stranger = start(World { job: "other".into(), ..place.world(1, 2) }, LONG);
-    let message = error(stranger);
-    assert!(message.ends_with("it belongs to job \"other\", rank 0 to job \"a job\""), "{message}");
+    let stranger = failure(stranger);
+    let message = stranger.to_string();
+    assert!(message.contains(") belongs to job \"other\", rank 0 to job \"a job\": give all ranks"), "{message}");
+    assert!(matches!(reason(stranger), Refusal::Job { rank: 1, theirs, .. } if theirs == "other"));
     let one = start(place.world(1, 2), LONG);
     let members = zero.join().expect("no panic").expect("a world");
     assert!(one.join().expect("no panic").is_ok());
     assert_eq!(members.notes.len(), 1, "{:?}", members.notes);
-    assert!(members.notes[0].contains("rank 1: it belongs to job"), "{:?}", members.notes);
+    let note = &members.notes[0];
+    assert!(note.contains(": rank 1 (host ") && note.contains(") belongs to job"), "{note}");
 }
 
 #[test]
@@ -283,12 +319,12 @@ fn strangers_and_stalled_connections_hold_nobody_up() {
     let connect = || TcpStream::connect(("127.0.0.1", place.port)).expect("rank 0 listens");
     let silent: Vec<TcpStream> = (0..20).map(|_| connect()).collect();
     let mut stalled = connect();
-    stalled.write_all(b"PcLc\x04\0\0\0\xff").expect("rank 0 reads");
+    stalled.write_all(b"PcLc\x05\0\0\0\xff").expect("rank 0 reads");
     for garbage in [
         &b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..],
         b"PcLc\x07\0\0\0\0\0\0\0",
-        b"PcLc\x04\0\0\0\xff\xff\xff\x7f",
-        b"PcLc\x04\0\0\0\x02\0\0\0\xff\xff",
+        b"PcLc\x05\0\0\0\xff\xff\xff\x7f",
+        b"PcLc\x05\0\0\0\x02\0\0\0\xff\xff",
     ] {
         connect().write_all(garbage).expect("rank 0 reads");
     }
@@ -336,10 +372,11 @@ fn an_unanswered_call_names_the_address() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let place = Place { port: listener.local_addr().expect("its address").port(), listener: -1 };
     let expected =
-        format!("rank 0 at 127.0.0.1:{} did not answer within 2 s: is it running, is the address right?", place.port);
+        format!("rank 0 at 127.0.0.1:{} did not answer within 2 s (", place.port);
     // Somebody listens and says nothing …
     let message = error(start(place.world(1, 2), SHORT));
-    assert_eq!(message, format!("{expected} (it says nothing)"));
+    let next_step = "see whether it is running, and whether the address is right";
+    assert_eq!(message, format!("{expected}it says nothing); {next_step}"));
     // … or nobody does.
     drop(listener);
     let message = error(start(place.world(1, 2), SHORT));
@@ -362,6 +399,37 @@ fn another_program_in_the_place_of_rank_zero_is_recognised() {
     assert!(message.starts_with(&expected), "{message}");
 }
 
+/// Header and nothing else, as it refuses everybody: the version stands at the same place in all versions.
+#[test]
+fn a_rank_zero_of_another_version_is_named_with_both() {
+    let secret = Secret::from_text("correct horse battery staple", "a test").ok();
+    for network in [Network::default(), Network { secret, ..Network::default() }] {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let place = Place { port: listener.local_addr().expect("its address").port(), listener: -1 };
+        let has_secret = network.secret.is_some();
+        let begun = Instant::now();
+        let one = start_in(network, place.world(1, 2), LONG);
+        let mut socket = listener.accept().expect("rank 1 dials").0;
+        let answer = [b"PcLc", &(CONTROL_VERSION + 1).to_le_bytes()[..], &[3, u8::from(has_secret), 0, 0, 0, 0]].concat();
+        socket.write_all(&answer).expect("rank 1 reads");
+        let error = failure(one);
+        assert!(begun.elapsed() < LONG, "it waits for another rank 0: {:?}", begun.elapsed());
+        let versions = match &error {
+            RendezvousError::Version { theirs, ours, .. } => (*theirs, *ours),
+            error => panic!("with a secret: {has_secret}: {error}"),
+        };
+        assert_eq!(versions, (CONTROL_VERSION + 1, CONTROL_VERSION));
+        let said = format!(
+            "rank 0 at 127.0.0.1:{} speaks version {} of the control protocol, this rank version {}: run the same",
+            place.port, versions.0, versions.1
+        );
+        assert!(error.to_string().starts_with(&said), "{error}");
+        assert_eq!(error.culprit(), Some((0, Some("127.0.0.1"))));
+        // Open until now: what was not read would have ended the connection before the answer is read.
+        drop(socket);
+    }
+}
+
 #[test]
 fn a_useless_inherited_descriptor_is_named() {
     let connected = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -370,6 +438,7 @@ fn a_useless_inherited_descriptor_is_named() {
     for descriptor in [socket.as_raw_fd(), file.as_raw_fd(), 1_000_000] {
         let place = Place { port: 1, listener: descriptor };
         let message = error(start(place.world(0, 2), LONG));
-        assert_eq!(message, format!("PACELINE_RENDEZVOUS_FD={descriptor} is not a listening TCP socket"));
+        let expected = format!("PACELINE_RENDEZVOUS_FD={descriptor} is not a listening TCP socket: unset ");
+        assert!(message.starts_with(&expected), "{message}");
     }
 }

@@ -208,8 +208,8 @@ fn contains(bytes: &[u8], part: &[u8]) -> bool {
 }
 
 /// Of an answer: how it begins, and that nothing follows a refusal.
-const ACCEPTANCE: &[u8] = b"PcLc\x04\0\x02\x01";
-const REFUSAL: &[u8] = b"PcLc\x04\0\x03\x01\0\0\0\0";
+const ACCEPTANCE: &[u8] = b"PcLc\x05\0\x02\x01";
+const REFUSAL: &[u8] = b"PcLc\x05\0\x03\x01\0\0\0\0";
 
 #[test]
 fn what_was_heard_at_the_rendezvous_says_nothing_and_opens_nothing() {

@@ -129,7 +129,7 @@ fn strangers_get_no_link_and_hold_nobody_up() {
     // One that knows the protocol and not the nonce: the preamble of rank 1.
     let preamble = postcard::to_stdvec(&([8u8; 16], 1u32, 0u32, 0u32, 1u32)).expect("a message");
     let mut cunning = TcpStream::connect(address).expect("rank 0 listens");
-    let frame = [b"PcLc\x04\0\0\0", &(preamble.len() as u32).to_le_bytes()[..], &preamble].concat();
+    let frame = [b"PcLc\x05\0\0\0", &(preamble.len() as u32).to_le_bytes()[..], &preamble].concat();
     cunning.write_all(&frame).expect("rank 0 reads");
 
     let start = Instant::now();
@@ -152,13 +152,19 @@ fn a_peer_that_never_dials_or_never_answers_is_named() {
     // Rank 1 of three: rank 0 listens and never answers, rank 2 never dials.
     let acceptor = acceptors.remove(1);
     let error = connect_tcp(&all[1], acceptor, &BTreeSet::from([2]), &TcpConnectOptions::default(), deadline).err();
-    assert_eq!(error.expect("no link").to_string(), "rank 2 did not open a TCP link in time");
+    let error = error.expect("no link");
+    assert_eq!(error.culprit(), Some((2, "host2")));
+    let message = error.to_string();
+    let expected = "rank 2 did not open a TCP link in time; look at the output of rank 2 (host host2, process 102), or";
+    assert!(message.starts_with(expected) && message.ends_with(&error.next_step()), "{message}");
     let acceptor = TcpAcceptor::open(&Network::default()).expect("loopback");
     let deadline = Instant::now() + timeout;
     let error = connect_tcp(&all[1], acceptor, &BTreeSet::from([0]), &TcpConnectOptions::default(), deadline).err();
     let expected =
         format!("no TCP link to rank 0 (host host0, process 100): {}: it says nothing", acceptors[0].addresses()[0]);
-    assert_eq!(error.expect("no link").to_string(), expected);
+    let error = error.expect("no link");
+    assert_eq!((error.culprit(), error.to_string()), (Some((0, "host0")), format!("{expected}; {}", error.next_step())));
+    assert!(error.next_step().contains("PACELINE_INTERFACE"), "{error}");
     // Rank 0 is gone.
     drop(acceptors);
     let acceptor = TcpAcceptor::open(&Network::default()).expect("loopback");
@@ -175,10 +181,14 @@ fn ranks_that_were_told_different_things_say_so() {
     let outcomes = connect_all(acceptors(2, &Network::default()), streams, |_| (), LONG);
     let messages: Vec<String> =
         outcomes.into_iter().map(|outcome| outcome.err().expect("no link").to_string()).collect();
-    assert_eq!(messages[0], "rank 1 opens 2 connections per link, this rank 1: give all ranks the same options");
+    assert_eq!(
+        messages[0],
+        "rank 1 (host host1, process 101) opens 2 connections per link, this rank 1: give all ranks the same options"
+    );
     assert_eq!(
         messages[1],
-        "no TCP link to rank 0 (host host0, process 100): it refuses: rank 1 opens 2 connections per link, rank 0 1"
+        "no TCP link to rank 0 (host host0, process 100): it refuses: rank 1 opens 2 connections per link, rank 0 1; \
+         give all ranks the same options"
     );
     assert!(start.elapsed() < LONG / 2, "an error of one side waits for the other");
 

@@ -13,7 +13,7 @@ use crate::security::{Mode, SecurityError};
 
 /// The version of the messages that ranks exchange before they have links. Ranks of different versions refuse each
 /// other.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 
 const MAGIC: [u8; 4] = *b"PcLc";
 
@@ -228,12 +228,12 @@ mod tests {
         };
         assert!(refusal(b"GET / HTTP/1.1\r\n").contains("begins with \"GET \""));
         assert!(refusal(b"PcLc\x01\0\0\0\x01\0\0\0x").contains("version 1"));
-        assert!(refusal(b"PcLc\x04\0\x02\x02\xff\xff\xff\xffx").contains("4294967295 bytes"));
-        assert!(refusal(b"PcLc\x04\0\x00\x02\x01\0\0\0x").contains("kind 0, 2 is due"));
-        assert!(refusal(b"PcLc\x04\0\x02\x09\x01\0\0\0x").contains("mode of 9"));
-        assert_eq!(refusal(b"PcLc\x04\0\x03\0\0\0\0\0"), SecurityError::OnlyOurSecret.to_string());
-        assert_eq!(refusal(b"PcLc\x04\0\x03\x02\0\0\0\0"), SecurityError::Refused.to_string());
-        assert_eq!(refusal(b"PcLc\x04\0\x02\x02\x02\0\0\0\x01"), "it says nothing");
+        assert!(refusal(b"PcLc\x05\0\x02\x02\xff\xff\xff\xffx").contains("4294967295 bytes"));
+        assert!(refusal(b"PcLc\x05\0\x00\x02\x01\0\0\0x").contains("kind 0, 2 is due"));
+        assert!(refusal(b"PcLc\x05\0\x02\x09\x01\0\0\0x").contains("mode of 9"));
+        assert_eq!(refusal(b"PcLc\x05\0\x03\0\0\0\0\0"), SecurityError::OnlyOurSecret.to_string());
+        assert_eq!(refusal(b"PcLc\x05\0\x03\x02\0\0\0\0"), SecurityError::Refused.to_string());
+        assert_eq!(refusal(b"PcLc\x05\0\x02\x02\x02\0\0\0\x01"), "it says nothing");
         let (left, right) = pair();
         drop(left);
         let error = receive_frame(&right, Kind::Message, Mode::Open, 1000, soon());

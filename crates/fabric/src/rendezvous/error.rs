@@ -2,89 +2,37 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::Member;
+use serde::{Deserialize, Serialize};
+
+use super::{Member, Refusal};
 use crate::environment::MeetingPoint;
+use crate::interfaces::ADMIT_OTHERS;
 use crate::security::SecurityError;
-use crate::text::{Clauses, Ranks, Seconds, Terms};
+use crate::system::{is_out_of_descriptors, next_step_after};
+use crate::text::{Advised, Seconds};
 
 /// Why ranks did not meet.
 #[derive(Debug, thiserror::Error)]
 pub enum RendezvousError {
-    /// Rank 0 waited in vain.
-    #[error("{} never came within {} (have {}){}", Ranks(.missing), Seconds(*.waited), Ranks::numbers(.have), Clauses(.turned_away))]
-    Missing {
-        /// Who did not come.
-        missing: Vec<u32>,
-        /// Who did.
-        have: Vec<u32>,
-        /// How long rank 0 waited.
-        waited: Duration,
-        /// Who was turned away, and why.
-        turned_away: Vec<String>,
-    },
-    /// Two ranks count differently.
-    #[error("rank {rank} says the world has {theirs} ranks, rank 0 says {ours}: start all with the same world size")]
-    WorldSize {
-        /// Who disagrees with rank 0.
-        rank: u32,
-        /// What it says.
-        theirs: u32,
-        /// What rank 0 says.
-        ours: u32,
-    },
-    /// Two ranks mean different things to come of the meeting.
-    #[error("rank {rank} ({process}) comes {}, rank 0 {}: start all ranks with the same arguments", Terms(.theirs), Terms(.ours))]
-    Terms {
-        /// Who disagrees with rank 0.
-        rank: u32,
-        /// Who that is.
-        process: Process,
-        /// What it has said.
-        theirs: String,
-        /// What rank 0 says.
-        ours: String,
-    },
-    /// Two processes have the same rank.
-    #[error("two processes claim rank {rank}: {first} and {second}")]
-    Duplicate {
-        /// The rank.
-        rank: u32,
-        /// Who came first.
-        first: Process,
-        /// Who came second.
-        second: Process,
-    },
-    /// A rank that does not exist.
-    #[error("{process} says it is rank {rank}, and the world has {world_size} ranks")]
-    NoSuchRank {
-        /// The rank.
-        rank: u32,
-        /// Who says so.
-        process: Process,
-        /// How many there are.
-        world_size: u32,
-    },
-    /// A rank ended before all had come.
-    #[error("rank {rank} ({process}) left before all ranks had come (have {})", Ranks::numbers(.have))]
-    Left {
-        /// Its rank.
-        rank: u32,
-        /// Who it was.
-        process: Process,
-        /// Who is still there.
-        have: Vec<u32>,
+    /// This is rank 0, and it has ended the meeting.
+    #[error("{0}")]
+    Ended(Box<Refusal>),
+    /// Rank 0 has given a reason.
+    #[error("rank 0 at {meeting_point} ended the rendezvous: {reason}")]
+    Refused {
+        /// Where rank 0 is.
+        meeting_point: MeetingPoint,
+        /// What it said.
+        reason: Box<Refusal>,
     },
     /// Somebody else listens where rank 0 should.
-    #[error(
-        "port {} on {} is already in use by another program: end it, or let PACELINE_RENDEZVOUS name a free port",
-        .address.port(), .address.ip()
-    )]
+    #[error("port {} on {} is already in use by another program: {}", .address.port(), .address.ip(), self.next_step())]
     PortInUse {
         /// Where rank 0 wanted to listen.
         address: SocketAddr,
     },
     /// Rank 0 is not where the others look for it.
-    #[error("rank 0 cannot listen at {meeting_point}: {source}; it must run on the host that is named there")]
+    #[error("rank 0 cannot listen at {meeting_point}: {source}; {}", self.next_step())]
     Listen {
         /// Where rank 0 wanted to listen.
         meeting_point: MeetingPoint,
@@ -93,13 +41,13 @@ pub enum RendezvousError {
         source: io::Error,
     },
     /// The inherited descriptor is of no use.
-    #[error("PACELINE_RENDEZVOUS_FD={descriptor} is not a listening TCP socket")]
+    #[error("PACELINE_RENDEZVOUS_FD={descriptor} is not a listening TCP socket: {}", self.next_step())]
     NotListening {
         /// The descriptor.
         descriptor: i32,
     },
     /// Rank 0 could not be reached.
-    #[error("rank 0 at {meeting_point} did not answer within {}: is it running, is the address right? ({last})", Seconds(*.waited))]
+    #[error("rank 0 at {meeting_point} did not answer within {} ({last}); {}", Seconds(*.waited), self.next_step())]
     NoAnswer {
         /// Where it should be.
         meeting_point: MeetingPoint,
@@ -109,26 +57,31 @@ pub enum RendezvousError {
         last: String,
     },
     /// Somebody else answers in rank 0's place.
-    #[error("what listens at {meeting_point} is not rank 0: {what}")]
+    #[error("what listens at {meeting_point} is not rank 0: {what}; {}", self.next_step())]
     NotPaceline {
         /// Where rank 0 should be.
         meeting_point: MeetingPoint,
         /// What it does.
         what: String,
     },
+    /// Rank 0 is of another version.
+    #[error(
+        "rank 0 at {meeting_point} speaks version {theirs} of the control protocol, this rank version {ours}: {}",
+        self.next_step()
+    )]
+    Version {
+        /// Where rank 0 is.
+        meeting_point: MeetingPoint,
+        /// Its version.
+        theirs: u16,
+        /// This rank's version.
+        ours: u16,
+    },
     /// Rank 0 was there, and is no more.
-    #[error("rank 0 at {meeting_point} left before all ranks had come")]
+    #[error("rank 0 at {meeting_point} left before all ranks had come: {}", self.next_step())]
     RankZeroLeft {
         /// Where it was.
         meeting_point: MeetingPoint,
-    },
-    /// Rank 0 has given a reason.
-    #[error("rank 0 at {meeting_point} ended the rendezvous: {reason}")]
-    Refused {
-        /// Where rank 0 is.
-        meeting_point: MeetingPoint,
-        /// What it said.
-        reason: String,
     },
     /// This rank and rank 0 do not trust each other.
     #[error("rank 0 at {meeting_point}: {source}")]
@@ -143,7 +96,7 @@ pub enum RendezvousError {
     #[error("{0}")]
     Credentials(#[source] SecurityError),
     /// Rank 0 is on another host, and nothing would prove that it is rank 0.
-    #[error("rank 0 at {meeting_point}: {reason}")]
+    #[error("rank 0 at {meeting_point}: {}", Advised(.reason, self.next_step()))]
     NotAdmitted {
         /// Where rank 0 is.
         meeting_point: MeetingPoint,
@@ -151,7 +104,7 @@ pub enum RendezvousError {
         reason: String,
     },
     /// The operating system refused.
-    #[error("rendezvous, {doing}: {source}")]
+    #[error("rendezvous, {doing}: {source}; {}", self.next_step())]
     Io {
         /// What was tried.
         doing: &'static str,
@@ -161,8 +114,52 @@ pub enum RendezvousError {
     },
 }
 
+impl RendezvousError {
+    /// Who is to blame, and its host as far as that is known. Without one it is this rank, its host, or nobody.
+    pub fn culprit(&self) -> Option<(u32, Option<&str>)> {
+        match self {
+            RendezvousError::Ended(reason) => reason.culprit(),
+            RendezvousError::Refused { meeting_point, reason } => {
+                let of_rank_zero = |rank: u32| Some(&*meeting_point.host).filter(|_| rank == 0);
+                reason.culprit().map(|(rank, host)| (rank, host.or(of_rank_zero(rank))))
+            }
+            RendezvousError::NoAnswer { meeting_point, .. }
+            | RendezvousError::Version { meeting_point, .. }
+            | RendezvousError::RankZeroLeft { meeting_point }
+            | RendezvousError::Security { meeting_point, .. }
+            | RendezvousError::NotAdmitted { meeting_point, .. } => Some((0, Some(&*meeting_point.host))),
+            _ => None,
+        }
+    }
+
+    /// What to do about it: the end of the message.
+    pub fn next_step(&self) -> String {
+        let words = match self {
+            RendezvousError::Ended(reason) | RendezvousError::Refused { reason, .. } => return reason.next_step(),
+            RendezvousError::Listen { source, .. } if is_out_of_descriptors(source) => return next_step_after(source),
+            RendezvousError::Io { source, .. } => return next_step_after(source),
+            RendezvousError::Security { source, .. } | RendezvousError::Credentials(source) => source.next_step(),
+            RendezvousError::PortInUse { .. } => "end it, or let PACELINE_RENDEZVOUS name a free port",
+            RendezvousError::Listen { .. } => "it must run on the host that is named there",
+            RendezvousError::NotListening { .. } => "unset the variable, or let the launcher set it",
+            RendezvousError::NoAnswer { .. } => "see whether it is running, and whether the address is right",
+            RendezvousError::NotPaceline { .. } => "end that program, or let PACELINE_RENDEZVOUS name another port",
+            RendezvousError::Version { .. } => "run the same Paceline on all ranks",
+            RendezvousError::RankZeroLeft { .. } => "look at the output of rank 0, then start the job again",
+            RendezvousError::NotAdmitted { .. } => ADMIT_OTHERS,
+        };
+        words.into()
+    }
+}
+
+impl From<Refusal> for RendezvousError {
+    fn from(reason: Refusal) -> RendezvousError {
+        RendezvousError::Ended(Box::new(reason))
+    }
+}
+
 /// A process, to find it again.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("host {host}, process {process}")]
 pub struct Process {
     /// The name of its host.

@@ -4,9 +4,10 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use super::{Answer, Hello, MEMBER_BYTES_MAX, Members, Party, RendezvousError};
-use crate::control::{Channel, MessageError, dial};
+use crate::control::{Channel, MessageError, VERSION, dial};
 use crate::environment::World;
 use crate::interfaces::{Interface, admission, interfaces};
+use crate::system::is_out_of_descriptors;
 
 /// Between attempts, at first and at most. Ranks often start before rank 0 listens.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
@@ -48,6 +49,10 @@ fn attempt(party: &Party<'_>, interfaces: &[Interface]) -> Result<Outcome, Rende
     let meeting_point = party.meeting_point;
     let addresses: Vec<SocketAddr> = match (&*meeting_point.host, meeting_point.port).to_socket_addrs() {
         Ok(addresses) => addresses.collect(),
+        // Nobody but us could end that, and we wait.
+        Err(source) if is_out_of_descriptors(&source) => {
+            return Err(RendezvousError::Io { doing: "looking up where rank 0 is", source });
+        }
         // A name service may come up later than we do.
         Err(error) => return Ok(Outcome::Again(format!("its name is not known: {error}"))),
     };
@@ -62,6 +67,9 @@ fn attempt(party: &Party<'_>, interfaces: &[Interface]) -> Result<Outcome, Rende
                 Outcome::Table(members) => return Ok(Outcome::Table(members)),
                 Outcome::Again(last) => last,
             },
+            Err(source) if is_out_of_descriptors(&source) => {
+                return Err(RendezvousError::Io { doing: "dialling rank 0", source });
+            }
             Err(error) => error.to_string(),
         });
     }
@@ -88,7 +96,10 @@ fn converse(party: &Party<'_>, socket: TcpStream) -> Result<Outcome, RendezvousE
         Err(MessageError::Security(source)) => {
             return Err(RendezvousError::Security { meeting_point: meeting_point(), source });
         }
-        Err(error @ (MessageError::Malformed(_) | MessageError::Version { .. })) => {
+        Err(MessageError::Version { theirs }) => {
+            return Err(RendezvousError::Version { meeting_point: meeting_point(), theirs, ours: VERSION });
+        }
+        Err(error @ MessageError::Malformed(_)) => {
             return Err(RendezvousError::NotPaceline { meeting_point: meeting_point(), what: error.to_string() });
         }
         Err(error) => return Ok(Outcome::Again(error.to_string())),

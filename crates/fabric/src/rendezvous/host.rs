@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use socket2::SockRef;
 
-use super::{Answer, BLOB_BYTES_MAX, Hello, MEMBER_BYTES_MAX, Member, Members, Party, Process, RendezvousError, nonce};
+use super::{
+    Answer, BLOB_BYTES_MAX, Hello, MEMBER_BYTES_MAX, Member, Members, Party, Process, Refusal, RendezvousError, nonce,
+};
 use crate::control::{Arrival, Channel, Event, Reception, listen};
 use crate::interfaces::{Interface, admission, interfaces};
 
@@ -28,13 +30,21 @@ pub(super) fn host(party: &Party<'_>) -> Result<Members, RendezvousError> {
         Ok(()) => table.serve(),
         Err((error, mut culprit)) => {
             // Everybody hears why; whoever does not listen any more need not.
-            let reason = Answer::Refused { reason: error.to_string() };
+            let reason = Answer::Refused { reason: for_all(&error) };
             let deadline = Instant::now() + ANSWER_PATIENCE;
             for channel in table.seats.iter_mut().flatten().map(|seat| &mut seat.channel).chain(&mut culprit) {
                 let _ = channel.send(&reason, deadline);
             }
             Err(error)
         }
+    }
+}
+
+/// Why the meeting is over, for those who have come.
+fn for_all(error: &RendezvousError) -> Box<Refusal> {
+    match error {
+        RendezvousError::Ended(reason) => reason.clone(),
+        other => Box::new(Refusal::RankZero { reason: other.to_string(), next_step: other.next_step() }),
     }
 }
 
@@ -64,8 +74,8 @@ impl Table<'_> {
             let event = self.reception.next(&sockets, self.party.deadline());
             match event.map_err(|source| (RendezvousError::Io { doing: "waiting for ranks", source }, None))? {
                 Event::Arrival(arrival) => self.consider(arrival)?,
-                Event::Left(index) => return Err((self.left(ranks[index]), None)),
-                Event::TimedOut => return Err((self.missing(), None)),
+                Event::Left(index) => return Err((self.left(ranks[index]).into(), None)),
+                Event::TimedOut => return Err((self.missing().into(), None)),
             }
         }
         Ok(())
@@ -82,12 +92,12 @@ impl Table<'_> {
         };
         if let Err(reason) = self.admit(&hello, &arrival) {
             let soon = Instant::now() + ANSWER_PATIENCE;
-            self.reception.turned_away(arrival.from, &format!("rank {}: {reason}", hello.member.rank));
-            let _ = arrival.channel.send(&Answer::Refused { reason }, soon);
+            self.reception.turned_away(arrival.from, &reason);
+            let _ = arrival.channel.send(&Answer::Refused { reason: Box::new(reason) }, soon);
             return Ok(());
         }
         if let Some(error) = self.disagreement(&hello) {
-            return Err((error, Some(arrival.channel)));
+            return Err((error.into(), Some(arrival.channel)));
         }
         let left = self.party.deadline().saturating_duration_since(Instant::now());
         let welcome = Answer::Welcome { patience_ms: left.as_millis() as u64 };
@@ -102,53 +112,58 @@ impl Table<'_> {
     }
 
     /// Is this a rank of this job that may join? Otherwise the others wait on.
-    fn admit(&self, hello: &Hello, arrival: &Arrival) -> Result<(), String> {
-        admission(arrival.from.ip(), &self.interfaces, self.party.network)?;
-        if let Some(claim) = arrival.claim.filter(|claim| claim.from != hello.member.rank) {
-            return Err(format!("it was rank {} when it opened the connection", claim.from));
+    fn admit(&self, hello: &Hello, arrival: &Arrival) -> Result<(), Refusal> {
+        let (rank, process) = (hello.member.rank, || Process::from(&hello.member));
+        admission(arrival.from.ip(), &self.interfaces, self.party.network)
+            .map_err(|reason| Refusal::NotAdmitted { rank, process: process(), reason })?;
+        if let Some(claim) = arrival.claim.filter(|claim| claim.from != rank) {
+            let what = format!("was rank {} when it opened the connection", claim.from);
+            return Err(Refusal::Senseless { rank, process: process(), what });
         }
         if hello.job != self.party.world.job {
-            return Err(format!("it belongs to job {:?}, rank 0 to job {:?}", hello.job, self.party.world.job));
+            let (theirs, ours) = (hello.job.clone(), self.party.world.job.clone());
+            return Err(Refusal::Job { rank, process: process(), theirs, ours });
         }
         if hello.member.blob.len() > BLOB_BYTES_MAX {
-            return Err(format!("its blob of {} bytes is too long", hello.member.blob.len()));
+            let what = format!("has a blob of {} bytes, which is too long", hello.member.blob.len());
+            return Err(Refusal::Senseless { rank, process: process(), what });
         }
         Ok(())
     }
 
-    fn disagreement(&self, hello: &Hello) -> Option<RendezvousError> {
+    fn disagreement(&self, hello: &Hello) -> Option<Refusal> {
         let (rank, ours) = (hello.member.rank, self.party.world.world_size);
         let second: Process = (&hello.member).into();
         let terms = &self.party.world.terms;
         if hello.terms != *terms {
             let (theirs, ours) = (hello.terms.clone(), terms.clone());
-            return Some(RendezvousError::Terms { rank, process: second, theirs, ours });
+            return Some(Refusal::Terms { rank, process: second, theirs, ours });
         }
         if hello.world_size != ours {
-            return Some(RendezvousError::WorldSize { rank, theirs: hello.world_size, ours });
+            return Some(Refusal::WorldSize { rank, process: second, theirs: hello.world_size, ours });
         }
         if rank >= ours {
-            return Some(RendezvousError::NoSuchRank { rank, process: second, world_size: ours });
+            return Some(Refusal::NoSuchRank { rank, process: second, world_size: ours });
         }
         let taken =
             if rank == 0 { Some(&self.party.own) } else { self.seats[rank as usize].as_ref().map(|s| &s.member) };
-        taken.map(|first| RendezvousError::Duplicate { rank, first: first.into(), second })
+        taken.map(|first| Refusal::Duplicate { rank, first: first.into(), second })
     }
 
     fn have(&self) -> Vec<u32> {
         std::iter::once(0).chain(self.seats.iter().flatten().map(|seat| seat.member.rank)).collect()
     }
 
-    fn left(&mut self, rank: u32) -> RendezvousError {
+    fn left(&mut self, rank: u32) -> Refusal {
         let seat = self.seats[rank as usize].take().expect("only ranks with a seat are watched");
-        RendezvousError::Left { rank, process: (&seat.member).into(), have: self.have() }
+        Refusal::Left { rank, process: (&seat.member).into(), have: self.have() }
     }
 
-    fn missing(&self) -> RendezvousError {
+    fn missing(&self) -> Refusal {
         let have = self.have();
         let missing = (0..self.party.world.world_size).filter(|rank| have.binary_search(rank).is_err()).collect();
         let turned_away = self.reception.notes().to_vec();
-        RendezvousError::Missing { missing, have, waited: self.party.timeout, turned_away }
+        Refusal::Missing { missing, have, waited: self.party.timeout, turned_away }
     }
 
     /// All are here: everyone gets the table.
@@ -161,8 +176,9 @@ impl Table<'_> {
         for rank in 1..self.party.world.world_size {
             let seat = self.seats[rank as usize].as_mut().expect("all seats are taken");
             if seat.channel.send(&table, deadline).is_err() {
-                let error = self.left(rank);
-                let reason = Answer::Refused { reason: error.to_string() };
+                let reason = Box::new(self.left(rank));
+                let error = RendezvousError::Ended(reason.clone());
+                let reason = Answer::Refused { reason };
                 let soon = Instant::now() + ANSWER_PATIENCE;
                 // Those before it have the table, and will miss it themselves.
                 for seat in self.seats.iter_mut().skip(rank as usize + 1).flatten() {
@@ -238,7 +254,11 @@ pub(super) fn second(descriptor: i32) -> Result<i32, RendezvousError> {
     // SAFETY: borrowed for this one question; a number that is not open answers EBADF.
     let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
     let second = rustix::io::fcntl_dupfd_cloexec(borrowed, 0);
-    Ok(second.map_err(|_: Errno| RendezvousError::NotListening { descriptor })?.into_raw_fd())
+    let refused = |error: Errno| match error {
+        Errno::MFILE => RendezvousError::Io { doing: "keeping the listener for later", source: error.into() },
+        _ => RendezvousError::NotListening { descriptor },
+    };
+    Ok(second.map_err(refused)?.into_raw_fd())
 }
 
 fn inherited(descriptor: i32) -> Result<TcpListener, RendezvousError> {

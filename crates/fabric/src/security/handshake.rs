@@ -52,35 +52,31 @@ pub(crate) struct Claim {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecurityError {
     /// The other side has none.
-    #[error(
-        "it has no shared secret and this rank has one: give all ranks the same PACELINE_SECRET_FILE or PACELINE_SECRET"
-    )]
+    #[error("it has no shared secret and this rank has one: {}", self.next_step())]
     OnlyOurSecret,
     /// This side has none.
-    #[error(
-        "it has a shared secret and this rank has none: give all ranks the same PACELINE_SECRET_FILE or PACELINE_SECRET"
-    )]
+    #[error("it has a shared secret and this rank has none: {}", self.next_step())]
     OnlyTheirSecret,
     /// The other side does not encrypt.
-    #[error("this rank encrypts and it does not: give --encrypt (PACELINE_ENCRYPT=1) to all ranks or to none")]
+    #[error("this rank encrypts and it does not: {}", self.next_step())]
     OnlyWeEncrypt,
     /// This side does not encrypt.
-    #[error("it encrypts and this rank does not: give --encrypt (PACELINE_ENCRYPT=1) to all ranks or to none")]
+    #[error("it encrypts and this rank does not: {}", self.next_step())]
     OnlyTheyEncrypt,
     /// The handshake was wrong.
-    #[error(
-        "its handshake does not fit: it has another secret or belongs to another job; give all ranks the same \
-         PACELINE_SECRET_FILE or PACELINE_SECRET, and the same PACELINE_JOB"
-    )]
+    #[error("its handshake does not fit: it has another secret or belongs to another job; {}", self.next_step())]
     Handshake,
     /// Our handshake was refused.
     #[error(
-        "it refuses our handshake: it has another secret, belongs to another job, or is another rank; give all ranks \
-         the same PACELINE_SECRET_FILE or PACELINE_SECRET, and the same PACELINE_JOB"
+        "it refuses our handshake: it has another secret, belongs to another job, or is another rank; {}",
+        self.next_step()
     )]
     Refused,
     /// It was meant for another rank, or for another purpose.
-    #[error("rank {from} looks for another rank or another port here: it means rank {to}, this is rank {ours}")]
+    #[error(
+        "rank {from} looks for another rank or another port here: it means rank {to}, this is rank {ours}; {}",
+        self.next_step()
+    )]
     Misdirected {
         /// Who dials.
         from: u32,
@@ -90,14 +86,35 @@ pub enum SecurityError {
         ours: u32,
     },
     /// There is nothing to encrypt with.
-    #[error(
-        "--encrypt (PACELINE_ENCRYPT=1) needs a shared secret: let PACELINE_SECRET_FILE name a file with one, the same \
-         on all ranks (`openssl rand -hex 32` makes one)"
-    )]
+    #[error("--encrypt (PACELINE_ENCRYPT=1) needs a shared secret: {}", self.next_step())]
     NothingToEncryptWith,
     /// The system has no random numbers.
-    #[error("the handshake cannot be prepared: {0}")]
+    #[error("the handshake cannot be prepared: {0}; {next_step}", next_step = self.next_step())]
     Unavailable(String),
+}
+
+impl SecurityError {
+    /// What to do about it: the end of the message.
+    pub fn next_step(&self) -> &'static str {
+        match self {
+            SecurityError::OnlyOurSecret | SecurityError::OnlyTheirSecret => {
+                "give all ranks the same PACELINE_SECRET_FILE or PACELINE_SECRET"
+            }
+            SecurityError::OnlyWeEncrypt | SecurityError::OnlyTheyEncrypt => {
+                "give --encrypt (PACELINE_ENCRYPT=1) to all ranks or to none"
+            }
+            SecurityError::Handshake | SecurityError::Refused => {
+                "give all ranks the same PACELINE_SECRET_FILE or PACELINE_SECRET, and the same PACELINE_JOB"
+            }
+            SecurityError::Misdirected { .. } => {
+                "see where PACELINE_RENDEZVOUS, PACELINE_INTERFACE and forwarded ports lead"
+            }
+            SecurityError::NothingToEncryptWith => {
+                "let PACELINE_SECRET_FILE name a file with one, the same on all ranks (`openssl rand -hex 32` makes one)"
+            }
+            SecurityError::Unavailable(_) => "see why this system gives no random numbers",
+        }
+    }
 }
 
 /// What a rank proves itself with, for one purpose.

@@ -24,10 +24,10 @@ pub struct Secret(Arc<str>);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
     /// Both variables are set, and only one can be meant.
-    #[error("PACELINE_SECRET and PACELINE_SECRET_FILE are both set: unset one of them")]
+    #[error("PACELINE_SECRET and PACELINE_SECRET_FILE are both set: {}", self.next_step())]
     Both,
     /// Others may read the file.
-    #[error("{} has mode {mode:04o}, so others can read the secret in it: `chmod 600 {}`", .path.display(), .path.display())]
+    #[error("{} has mode {mode:04o}, so others can read the secret in it: {}", .path.display(), self.next_step())]
     Readable {
         /// The file.
         path: PathBuf,
@@ -35,7 +35,10 @@ pub enum SecretError {
         mode: u32,
     },
     /// Somebody else can change the file.
-    #[error("{} belongs to user {owner}, not to user {ours} who runs this rank, nor to root: `chown {ours} {}`", .path.display(), .path.display())]
+    #[error(
+        "{} belongs to user {owner}, not to user {ours} who runs this rank, nor to root: {}",
+        .path.display(), self.next_step()
+    )]
     Owner {
         /// The file.
         path: PathBuf,
@@ -45,7 +48,7 @@ pub enum SecretError {
         ours: u32,
     },
     /// The file cannot be read, or is none.
-    #[error("the secret cannot be read from {}: {why}; PACELINE_SECRET_FILE must name a regular file", .path.display())]
+    #[error("the secret cannot be read from {}: {why}; {}", .path.display(), self.next_step())]
     File {
         /// The file.
         path: PathBuf,
@@ -53,13 +56,26 @@ pub enum SecretError {
         why: String,
     },
     /// It is too easy to guess, or not text.
-    #[error("the secret from {source_name} {what}: `openssl rand -hex 32` makes a good one")]
+    #[error("the secret from {source_name} {what}: {}", self.next_step())]
     Unfit {
         /// Where it came from.
         source_name: String,
         /// What is wrong with it, as the predicate of a sentence.
         what: String,
     },
+}
+
+impl SecretError {
+    /// What to do about it: the end of the message.
+    pub fn next_step(&self) -> String {
+        match self {
+            SecretError::Both => "unset one of them".into(),
+            SecretError::Readable { path, .. } => format!("`chmod 600 {}`", path.display()),
+            SecretError::Owner { path, ours, .. } => format!("`chown {ours} {}`", path.display()),
+            SecretError::File { .. } => "PACELINE_SECRET_FILE must name a regular file".into(),
+            SecretError::Unfit { .. } => "`openssl rand -hex 32` makes a good one".into(),
+        }
+    }
 }
 
 impl Secret {

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use crate::control::listen;
 use crate::environment::Network;
 use crate::interfaces::{Interface, interfaces};
+use crate::system::next_step_after;
 use crate::text::list;
 
 /// Where this rank listens for links over TCP, before it tells the others.
@@ -18,7 +19,10 @@ pub struct TcpAcceptor {
 #[derive(Debug, thiserror::Error)]
 pub enum AcceptorError {
     /// The named interface is not there.
-    #[error("PACELINE_INTERFACE={name}: there is no such interface with an address, there are {}", list(.there))]
+    #[error(
+        "PACELINE_INTERFACE={name}: there is no such interface with an address, there are {}; {}",
+        list(.there), self.next_step()
+    )]
     NoInterface {
         /// What was asked for.
         name: String,
@@ -26,7 +30,10 @@ pub enum AcceptorError {
         there: Vec<String>,
     },
     /// All ports of the range are taken.
-    #[error("PACELINE_PORT_RANGE={}-{}: all these ports of {address} are in use, name more", .ports.start(), .ports.end())]
+    #[error(
+        "PACELINE_PORT_RANGE={}-{}: all these ports of {address} are in use; {}",
+        .ports.start(), .ports.end(), self.next_step()
+    )]
     NoPort {
         /// Where.
         address: IpAddr,
@@ -34,7 +41,7 @@ pub enum AcceptorError {
         ports: RangeInclusive<u16>,
     },
     /// The operating system refused.
-    #[error("listening for TCP links, {doing}: {source}")]
+    #[error("listening for TCP links, {doing}: {source}; {}", self.next_step())]
     Io {
         /// What was tried.
         doing: String,
@@ -42,6 +49,17 @@ pub enum AcceptorError {
         #[source]
         source: io::Error,
     },
+}
+
+impl AcceptorError {
+    /// What to do about it: the end of the message.
+    pub fn next_step(&self) -> String {
+        match self {
+            AcceptorError::NoInterface { .. } => "name one of them".into(),
+            AcceptorError::NoPort { .. } => "name more".into(),
+            AcceptorError::Io { source, .. } => next_step_after(source),
+        }
+    }
 }
 
 impl TcpAcceptor {

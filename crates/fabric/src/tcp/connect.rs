@@ -14,10 +14,11 @@ use super::{TcpAcceptor, TcpLink, TcpOptions};
 use crate::LinkError;
 use crate::control::{Arrival, Channel, Event, MessageError, Reception, dial, has_left};
 use crate::environment::Network;
-use crate::interfaces::{Interface, admission, interfaces};
+use crate::interfaces::{ADMIT_OTHERS, Interface, admission, interfaces};
 use crate::rendezvous::{Member, Members, Process};
 use crate::security::{Credentials, SecurityError};
-use crate::text::{Clauses, Ranks, list};
+use crate::system::{is_out_of_descriptors, next_step_after};
+use crate::text::{Advised, Clauses, Ranks, list};
 
 /// Bytes of a [`Preamble`] or a [`Reply`] at most.
 const MESSAGE_BYTES_MAX: usize = 1 << 10;
@@ -28,6 +29,17 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// How long a connection that was opened may stay unanswered before another address is tried. Long: a peer answers
 /// only when it has come so far itself.
 const REPLY_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What to do about ranks that do not find each other.
+const COMMON_NETWORK: &str = "let PACELINE_INTERFACE name the network that all hosts share, and firewalls pass \
+                              PACELINE_PORT_RANGE";
+
+/// What to do about a rank that listens on its own loopback only.
+const ADMIT_US: &str =
+    "give all ranks the same PACELINE_SECRET_FILE, or --insecure (PACELINE_INSECURE=1) on a network that you trust";
+
+/// What to do about ranks that were told different things.
+const SAME_OPTIONS: &str = "give all ranks the same options";
 
 /// How often one side looks whether the other has failed.
 const TICK: Duration = Duration::from_millis(50);
@@ -62,7 +74,7 @@ pub struct TcpConnected {
 #[derive(Debug, thiserror::Error)]
 pub enum TcpConnectError {
     /// A lower rank could not be reached.
-    #[error("no TCP link to rank {rank} ({process}): {reason}")]
+    #[error("no TCP link to rank {rank} ({process}): {}", Advised(.reason, .next_step))]
     Unreachable {
         /// Its rank.
         rank: u32,
@@ -70,20 +82,26 @@ pub enum TcpConnectError {
         process: Process,
         /// How the last attempts ended.
         reason: String,
+        /// What to do about it.
+        next_step: String,
     },
     /// Higher ranks did not dial.
-    #[error("{} did not open a TCP link in time{}", Ranks(.missing), Clauses(.turned_away))]
+    #[error("{} did not open a TCP link in time{}; {}", Ranks(.missing), Clauses(.turned_away), self.next_step())]
     Missing {
         /// Who did not.
         missing: Vec<u32>,
+        /// And who the first of them is.
+        process: Process,
         /// Who was turned away, and why.
         turned_away: Vec<String>,
     },
     /// Two ranks were told different things.
-    #[error("rank {rank} opens {theirs} connections per link, this rank {ours}: give all ranks the same options")]
+    #[error("rank {rank} ({process}) opens {theirs} connections per link, this rank {ours}: {SAME_OPTIONS}")]
     Streams {
         /// The other rank.
         rank: u32,
+        /// Who it is.
+        process: Process,
         /// Its number.
         theirs: u32,
         /// Ours.
@@ -93,7 +111,7 @@ pub enum TcpConnectError {
     #[error("{0}")]
     Credentials(#[source] SecurityError),
     /// A socket refused its options.
-    #[error("TCP link to rank {rank}: {source}")]
+    #[error("TCP link to rank {rank}: {source}; {}", self.next_step())]
     Link {
         /// The peer.
         rank: u32,
@@ -102,7 +120,7 @@ pub enum TcpConnectError {
         source: LinkError,
     },
     /// The operating system refused.
-    #[error("opening TCP links, {doing}: {source}")]
+    #[error("opening TCP links, {doing}: {source}; {}", self.next_step())]
     Io {
         /// What was tried.
         doing: &'static str,
@@ -110,6 +128,34 @@ pub enum TcpConnectError {
         #[source]
         source: io::Error,
     },
+}
+
+impl TcpConnectError {
+    /// Who is to blame, and its host. Without one it is this rank or its host.
+    pub fn culprit(&self) -> Option<(u32, &str)> {
+        match self {
+            TcpConnectError::Unreachable { rank, process, .. } | TcpConnectError::Streams { rank, process, .. } => {
+                Some((*rank, &*process.host))
+            }
+            TcpConnectError::Missing { missing, process, .. } => Some((*missing.first()?, &*process.host)),
+            _ => None,
+        }
+    }
+
+    /// What to do about it: the end of the message.
+    pub fn next_step(&self) -> String {
+        match self {
+            TcpConnectError::Unreachable { next_step, .. } => next_step.clone(),
+            TcpConnectError::Missing { missing, process, .. } => {
+                let first = missing.first().map_or(String::new(), |rank| format!("rank {rank} ({process})"));
+                format!("look at the output of {first}, or {COMMON_NETWORK}")
+            }
+            TcpConnectError::Streams { .. } => SAME_OPTIONS.into(),
+            TcpConnectError::Credentials(error) => error.next_step().into(),
+            TcpConnectError::Link { source, .. } => source.next_step(),
+            TcpConnectError::Io { source, .. } => next_step_after(source),
+        }
+    }
 }
 
 /// Opens a link to each of `peers` (ranks other than this one; each must name us in turn).
@@ -218,29 +264,40 @@ impl Work<'_> {
     /// Tries the peer's addresses in turn. None if the other side has failed.
     fn dial_until(&self, rank: u32, stream: u32) -> Result<Option<Channel>, TcpConnectError> {
         let member = &self.members.members[rank as usize];
-        let unreachable = |reason| TcpConnectError::Unreachable { rank, process: member.into(), reason };
+        let unreachable = |(reason, next_step): (String, &str)| {
+            let (process, next_step) = (member.into(), next_step.to_owned());
+            TcpConnectError::Unreachable { rank, process, reason, next_step }
+        };
         let addresses = self.candidates(member).map_err(unreachable)?;
-        let mut distrust = None;
+        let mut distrust: Option<(String, SecurityError)> = None;
         loop {
             let mut last = Vec::new();
             for &address in &addresses {
                 match self.dial_once(rank, stream, address) {
                     Ok((Reply::Accepted, channel)) => return Ok(Some(channel)),
                     Ok((Reply::NotHere { reason }, _)) => last.push(format!("{address}: {reason}")),
-                    Ok((Reply::Refused { reason }, _)) => return Err(unreachable(format!("it refuses: {reason}"))),
+                    Ok((Reply::Refused { reason }, _)) => {
+                        return Err(unreachable((format!("it refuses: {reason}"), SAME_OPTIONS)));
+                    }
+                    // Nobody but us could end that, and we wait.
+                    Err(MessageError::Io(source)) if is_out_of_descriptors(&source) => {
+                        return Err(TcpConnectError::Io { doing: "dialling", source });
+                    }
                     Err(error) => {
                         let why = format!("{address}: {error}");
-                        if matches!(error, MessageError::Security(_)) {
-                            distrust = Some(why.clone());
+                        if let MessageError::Security(error) = error {
+                            distrust = Some((why.clone(), error));
                         }
                         last.push(why);
                     }
                 }
             }
             if Instant::now() >= self.deadline {
+                let Some((why, error)) = distrust else { return Err(unreachable((list(&last), COMMON_NETWORK))) };
                 // It says more than that the last attempt had no time left.
-                last.extend(distrust.filter(|why| !last.contains(why)));
-                return Err(unreachable(list(&last)));
+                last.retain(|other| *other != why);
+                last.push(why);
+                return Err(unreachable((list(&last), error.next_step())));
             }
             if self.failed.load(Ordering::Relaxed) {
                 return Ok(None);
@@ -261,24 +318,22 @@ impl Work<'_> {
         Ok((reply, channel))
     }
 
-    /// The addresses of a peer that are worth a try, the best first.
-    fn candidates(&self, member: &Member) -> Result<Vec<SocketAddr>, String> {
+    /// The addresses of a peer that are worth a try, the best first; or why none is, and what to do about it.
+    fn candidates(&self, member: &Member) -> Result<Vec<SocketAddr>, (String, &'static str)> {
         let same_host = member.identity.is_same_host(&self.members.own().identity);
         let mut addresses: Vec<SocketAddr> =
             member.addresses.iter().copied().filter(|address| same_host || !address.ip().is_loopback()).collect();
         if addresses.is_empty() {
             let there = list(&member.addresses);
-            return Err(format!(
-                "it listens only where this host cannot reach it ({there}): it has no shared secret; give all ranks the \
-                 same PACELINE_SECRET_FILE, or --insecure (PACELINE_INSECURE=1) on a network that you trust"
-            ));
+            let reason = format!("it listens only where this host cannot reach it ({there}): it has no shared secret");
+            return Err((reason, ADMIT_US));
         }
         // Loopback crosses no network; the address that rank 0 saw is one that can be reached from elsewhere.
         addresses.sort_by_key(|address| (!address.ip().is_loopback(), Some(address.ip()) != member.seen_at));
         let admitted = |address: &SocketAddr| admission(address.ip(), &self.interfaces, &self.options.network);
         let refusal = addresses.iter().find_map(|address| admitted(address).err());
         addresses.retain(|address| admitted(address).is_ok());
-        if addresses.is_empty() { Err(refusal.unwrap_or_default()) } else { Ok(addresses) }
+        if addresses.is_empty() { Err((refusal.unwrap_or_default(), ADMIT_OTHERS)) } else { Ok(addresses) }
     }
 
     fn accept_all(&self, acceptor: &TcpAcceptor, higher: &[u32]) -> Result<Half, TcpConnectError> {
@@ -296,8 +351,10 @@ impl Work<'_> {
                 self.place(arrival, &mut expected, &mut reception)?;
             } else if Instant::now() >= self.deadline {
                 let waits = |streams: &Vec<Option<Channel>>| streams.iter().any(Option::is_none);
-                let missing = expected.iter().filter(|(_, streams)| waits(streams)).map(|(&rank, _)| rank).collect();
-                return Err(TcpConnectError::Missing { missing, turned_away: reception.into_notes() });
+                let missing: Vec<u32> =
+                    expected.iter().filter(|(_, streams)| waits(streams)).map(|(&rank, _)| rank).collect();
+                let process = (&self.members.members[missing[0] as usize]).into();
+                return Err(TcpConnectError::Missing { missing, process, turned_away: reception.into_notes() });
             }
         }
         let channels = expected.into_iter().map(|(rank, streams)| (rank, streams.into_iter().flatten().collect()));
@@ -323,8 +380,9 @@ impl Work<'_> {
         };
         let (rank, theirs, ours) = (preamble.from, preamble.streams, self.options.streams);
         let mut refuse = |reason: String| arrival.channel.send(&Reply::Refused { reason }, soon);
-        if theirs != ours {
-            let error = TcpConnectError::Streams { rank, theirs, ours };
+        // A rank that there is not, expects nobody.
+        if let (true, Some(member)) = (theirs != ours, self.members.members.get(rank as usize)) {
+            let error = TcpConnectError::Streams { rank, process: member.into(), theirs, ours };
             let _ =
                 refuse(format!("rank {rank} opens {theirs} connections per link, rank {} {ours}", self.members.rank));
             return Err(error);
