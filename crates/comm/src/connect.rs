@@ -13,10 +13,11 @@ use paceline_fabric::environment::{Environment, TIMEOUT_MAX, World as Place};
 use paceline_fabric::rendezvous::{self, Members};
 use paceline_fabric::shm::{ShmHost, ShmOptions};
 use paceline_fabric::{Link, TcpAcceptor, TcpConnectOptions, connect_tcp};
-use paceline_plan::{Emulation, EmulationError, Hosts};
+use paceline_plan::{Emulation, Hosts};
 
+use crate::connect_error::{EMULATED_NETWORK, TRANSPORT_SHM};
 use crate::world::{Parts, World};
-use crate::{CommError, Communicator, Watch, emulated};
+use crate::{CommError, Communicator, ConnectError, Watch, emulated};
 
 /// The deadline of calls that name none.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(300);
@@ -61,7 +62,7 @@ impl Config {
     /// # Errors
     /// If its variables contradict each other; the text names the variable.
     pub fn from_environment() -> Result<Config, CommError> {
-        let environment = Environment::read().map_err(|error| CommError::Connect(error.to_string()))?;
+        let environment = Environment::read().map_err(|error| CommError::connect(None, host_name(), error))?;
         let mut watch = Watch::default();
         watch.heartbeat = environment.heartbeat.unwrap_or(watch.heartbeat);
         watch.stall = environment.stall.unwrap_or(watch.stall);
@@ -96,7 +97,7 @@ impl Config {
         }
         let Environment { network, timeout, .. } = &self.environment;
         let members = rendezvous::survey(place, network, *timeout)
-            .map_err(|error| CommError::Connect(format!("rank {} on {}: {error}", place.rank, host_name())))?;
+            .map_err(|error| CommError::connect(Some(place.rank as usize), host_name(), error))?;
         Ok(Hosts::in_order(first_of_hosts(&members).into_iter()))
     }
 }
@@ -111,11 +112,14 @@ impl Communicator {
         if let Some(emulation) = &config.emulation {
             let (rank, world) =
                 config.environment.world.as_ref().map_or((0, 1), |place| (place.rank, place.world_size));
-            let failed = |error: EmulationError| CommError::Connect(format!("rank {rank} on {}: {error}", host_name()));
+            let failed = |error| CommError::connect(Some(rank as usize), host_name(), ConnectError::Emulation(error));
             emulation.check(world as usize).map_err(failed)?;
         }
         let world = match &config.environment.world {
-            Some(place) => World::new(join(place, &config)?)?,
+            Some(place) => {
+                let failed = |error| CommError::connect(Some(place.rank as usize), host_name(), error);
+                World::new(join(place, &config).map_err(failed)?)?
+            }
             None => return Communicator::solo(),
         };
         let communicator = Communicator::over(world);
@@ -127,18 +131,13 @@ impl Communicator {
 }
 
 /// Everything up to the links.
-fn join(place: &Place, config: &Config) -> Result<Parts, CommError> {
-    let name = format!("rank {} on {}", place.rank, host_name());
-    let failed =
-        |error: &dyn fmt::Display| CommError::Connect(format!("{name}: {error}{}", advice(&error.to_string())));
+fn join(place: &Place, config: &Config) -> Result<Parts, ConnectError> {
     let Environment { network, timeout, .. } = &config.environment;
     let mut notes = Vec::new();
     let acceptor = match config.transport {
         TransportChoice::Shm => None,
-        _ if place.local_size == Some(place.world_size) => {
-            Some(TcpAcceptor::open_local(network).map_err(|error| failed(&error))?)
-        }
-        _ => Some(TcpAcceptor::open(network).map_err(|error| failed(&error))?),
+        _ if place.local_size == Some(place.world_size) => Some(TcpAcceptor::open_local(network)?),
+        _ => Some(TcpAcceptor::open(network)?),
     };
     let mut shm = match config.transport {
         TransportChoice::Tcp => None,
@@ -146,14 +145,12 @@ fn join(place: &Place, config: &Config) -> Result<Parts, CommError> {
     };
     let addresses = acceptor.as_ref().map_or(Vec::new(), |acceptor| acceptor.addresses().to_vec());
     let blob = shm.as_ref().map_or(Vec::new(), ShmHost::blob);
-    let members = rendezvous::meet(place, network, *timeout, addresses, blob).map_err(|error| failed(&error))?;
+    let members = rendezvous::meet(place, network, *timeout, addresses, blob)?;
     notes.extend(members.notes.iter().cloned());
     let deadline = Instant::now() + (*timeout).min(TIMEOUT_MAX);
     let mut links: Vec<Option<Box<dyn Link>>> = members.members.iter().map(|_| None).collect();
     let own_ports = match (&config.emulation, &mut shm) {
-        (Some(emulation), Some(shm)) if members.rank == 0 => {
-            Some(offer(emulation, shm).map_err(|error| failed(&error))?)
-        }
+        (Some(emulation), Some(shm)) if members.rank == 0 => Some(offer(emulation, shm)?),
         _ => None,
     };
     let mut attachment = None;
@@ -161,47 +158,38 @@ fn join(place: &Place, config: &Config) -> Result<Parts, CommError> {
         // A rank that shares no memory after all must leave time for TCP.
         let half = deadline - deadline.saturating_duration_since(Instant::now()) / 2;
         let deadline = if config.transport == TransportChoice::Shm { deadline } else { half };
-        attachment = share(shm, &members, deadline, &mut links, &mut notes).map_err(|error| failed(&error))?;
+        attachment = share(shm, &members, deadline, &mut links, &mut notes)?;
     }
     if config.emulation.is_none() && attachment.is_some() {
         // At full speed between ranks that are slowed down, its times would be half true.
-        return Err(failed(
-            &"rank 0 emulates a network and this rank does not: give all ranks the same --emulate, --hosts \
-                            and --dilate",
-        ));
+        return Err(ConnectError::Emulations { what: "rank 0 emulates a network and this rank does not".into() });
     }
     let own = members.rank as usize;
     let missing = |rank: &usize| *rank != own && links[*rank].is_none();
     let others: BTreeSet<u32> = (0..links.len()).filter(missing).map(|rank| rank as u32).collect();
+    let no_shared_memory = |purpose, rank: u32, notes: &[String]| {
+        let (host, why) = (members.members[rank as usize].host.clone(), notes.join("; "));
+        ConnectError::NoSharedMemory { purpose, rank, host, why }
+    };
     if let (Some(_), Some(rank)) = (&config.emulation, others.first()) {
-        return Err(failed(&format!(
-            "an emulated network is made of shared memory, and rank {rank} (host {}) shares none with this one ({}). \
-             Start all ranks on one machine, with transport auto or shm",
-            members.members[*rank as usize].host,
-            notes.join("; ")
-        )));
+        return Err(no_shared_memory(EMULATED_NETWORK, *rank, &notes));
     }
     if let (Some(acceptor), false) = (acceptor, others.is_empty()) {
         notes.extend(acceptor.notes().iter().cloned());
         let options =
             TcpConnectOptions { streams: config.tcp_streams, network: network.clone(), ..TcpConnectOptions::default() };
-        let connected = connect_tcp(&members, acceptor, &others, &options, deadline).map_err(|error| failed(&error))?;
+        let connected = connect_tcp(&members, acceptor, &others, &options, deadline)?;
         notes.extend(connected.notes);
         for (rank, link) in connected.links {
             links[rank as usize] = Some(Box::new(link));
         }
     } else if let Some(rank) = others.first() {
-        let why = notes.join("; ");
-        let host = &members.members[*rank as usize].host;
-        return Err(failed(&format!(
-            "transport shm was asked for, but rank {rank} (host {host}) shares no memory with this one ({why}). \
-             Use transport auto or tcp"
-        )));
+        return Err(no_shared_memory(TRANSPORT_SHM, *rank, &notes));
     }
     let (mut hosts, mut topology) =
         (members.members.iter().map(|member| member.host.clone()).collect(), topology(&members));
     if let Some(emulation) = &config.emulation {
-        let ports = emulated::ports(own_ports, attachment, emulation).map_err(|error| failed(&error))?;
+        let ports = emulated::ports(own_ports, attachment, emulation)?;
         emulated::shape(&mut links, own, emulation, &ports);
         notes.push(format!("the network is emulated: {emulation}"));
         (hosts, topology) = (emulated::hosts(emulation), emulated::topology(emulation));
@@ -235,9 +223,10 @@ fn first_of_hosts(members: &Members) -> Vec<usize> {
 }
 
 /// The ports of an emulated network, which all other ranks get when they connect to this one.
-fn offer(emulation: &Emulation, shm: &mut ShmHost) -> std::io::Result<Arc<Ports>> {
-    let ports = Ports::create(emulation)?;
-    shm.attach(ports.file().try_clone_to_owned()?);
+fn offer(emulation: &Emulation, shm: &mut ShmHost) -> Result<Arc<Ports>, ConnectError> {
+    let failed = |source| ConnectError::Io { doing: "making the ports of an emulated network", source };
+    let ports = Ports::create(emulation).map_err(failed)?;
+    shm.attach(ports.file().try_clone_to_owned().map_err(failed)?);
     Ok(ports)
 }
 
@@ -267,16 +256,6 @@ fn share(
         }
     }
     Ok(attachment)
-}
-
-/// What to do about an error of the system that says only what it lacks.
-pub(crate) fn advice(error: &str) -> String {
-    use rustix::process::{Resource, getrlimit};
-    if !error.contains(&std::io::Error::from(rustix::io::Errno::MFILE).to_string()) {
-        return String::new();
-    }
-    let limit = getrlimit(Resource::Nofile).current.map_or("none".to_owned(), |limit| limit.to_string());
-    format!(". The limit on open files is {limit}: raise it with `ulimit -n`")
 }
 
 /// This machine's name, for messages.

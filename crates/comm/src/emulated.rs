@@ -8,6 +8,7 @@ use paceline_fabric::Link;
 use paceline_fabric::emulation::{Ports, ShapedLink};
 use paceline_plan::Emulation;
 
+use crate::ConnectError;
 use crate::connect::host_name;
 
 /// Slows the links of a rank down.
@@ -34,17 +35,16 @@ pub(crate) fn hosts(emulation: &Emulation) -> Vec<String> {
 /// The ports that this rank found: those that it made as rank 0, or those that rank 0 attached.
 ///
 /// # Errors
-/// Why the links cannot be shaped, as a sentence.
+/// If rank 0 has made none, or for another network.
 pub(crate) fn ports(
     own: Option<Arc<Ports>>,
     attachment: Option<OwnedFd>,
     emulation: &Emulation,
-) -> Result<Arc<Ports>, String> {
+) -> Result<Arc<Ports>, ConnectError> {
+    let differs = |what| ConnectError::Emulations { what };
     match (own, attachment) {
         (Some(own), _) => Ok(own),
-        (None, Some(file)) => Ports::open(file, emulation),
-        (None, None) => Err("rank 0 gave no ports of an emulated network: give all ranks the same --emulate, \
-                             --hosts and --dilate"
-            .into()),
+        (None, Some(file)) => Ports::open(file, emulation).map_err(differs),
+        (None, None) => Err(differs("rank 0 gave no ports of an emulated network".into())),
     }
 }

@@ -1,5 +1,10 @@
+use std::sync::Arc;
+
 use paceline_collective::registry::UnknownAlgorithm;
 use paceline_engine::Failure;
+use paceline_fabric::Advised;
+
+use crate::{ConnectCause, ConnectError};
 
 /// What went wrong in a call. Every text names the rank and host that reports, the operation, the rank and host that
 /// caused it where there is one, and what to do next.
@@ -61,9 +66,22 @@ pub enum CommError {
         /// The name, and those that there are.
         unknown: UnknownAlgorithm,
     },
-    /// The ranks could not be connected. The text names rank and host as far as they are known by then.
-    #[error("{0}")]
-    Connect(String),
+    /// The world could not be formed, and nothing of it is left.
+    #[error("{}: {}", reporter(*.rank, .host), Advised(.error, .next_step))]
+    Connect {
+        /// The rank that reports. None where it is not known yet, or where all ranks are threads of one process.
+        rank: Option<usize>,
+        /// Its host.
+        host: String,
+        /// The kind of the reason.
+        cause: ConnectCause,
+        /// Who is to blame, where that is known; it may be the rank that reports.
+        culprit: Option<Box<Culprit>>,
+        /// The reason.
+        error: Arc<ConnectError>,
+        /// What to do.
+        next_step: String,
+    },
     /// No memory.
     #[error("rank {rank} on {host}: cannot allocate {bytes} bytes for communication: {why}")]
     Memory {
@@ -78,11 +96,29 @@ pub enum CommError {
     },
 }
 
+impl CommError {
+    /// The world could not be formed, says this rank.
+    pub(crate) fn connect(rank: Option<usize>, host: String, error: impl Into<ConnectError>) -> CommError {
+        let error = error.into();
+        let culprit = error.culprit().map(|(rank, host)| {
+            let host = host.unwrap_or_default().to_owned();
+            Box::new(Culprit { rank: rank as usize, host })
+        });
+        let (cause, next_step) = (error.cause(), error.next_step());
+        CommError::Connect { rank, host, cause, culprit, error: Arc::new(error), next_step }
+    }
+}
+
+/// Who reports, at the beginning of a sentence.
+fn reporter(rank: Option<usize>, host: &str) -> String {
+    rank.map_or_else(|| format!("on {host}"), |rank| format!("rank {rank} on {host}"))
+}
+
 /// A rank that a failure is blamed on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Culprit {
     /// Its rank in the world.
     pub rank: usize,
-    /// Its host.
+    /// Its host; empty if nobody knows it, because the rank never came.
     pub host: String,
 }

@@ -12,7 +12,7 @@ use paceline_plan::Emulation;
 
 use crate::connect::host_name;
 use crate::world::{Parts, World};
-use crate::{CommError, Communicator, Watch, emulated};
+use crate::{CommError, Communicator, ConnectError, Watch, emulated};
 
 /// A world whose ranks are threads: how they are linked.
 #[derive(Clone, Debug)]
@@ -82,14 +82,14 @@ impl Communicator {
     /// As [`Communicator::threads_over`]; also if there are more hosts than ranks, or no stream.
     pub fn threads_with(world: usize, config: &ThreadsConfig) -> Result<Vec<Communicator>, CommError> {
         if world == 0 {
-            return Err(CommError::Connect("a world has at least one rank, not 0".into()));
+            return Err(senseless("a world has at least one rank, not 0".into(), "ask for one or more"));
         }
         if config.hosts == 0 || config.hosts > world || config.tcp_streams == 0 {
             let (hosts, streams) = (config.hosts, config.tcp_streams);
             let what = format!("{world} ranks cannot be on {hosts} hosts, linked by {streams} TCP streams");
-            return Err(CommError::Connect(what));
+            return Err(senseless(what, "give as many ranks as hosts or more, and one of each at least"));
         }
-        let failed = |error: LinkError| CommError::Connect(format!("a world of {world} threads: {error}"));
+        let failed = |error: LinkError| CommError::connect(None, host_name(), error);
         let ports = config.emulation.as_ref().map(|emulation| ports(world, config.hosts, emulation)).transpose()?;
         let host_of = |rank: usize| rank * config.hosts / world;
         let together = |one: usize, other: usize| host_of(one) == host_of(other);
@@ -135,12 +135,18 @@ impl Communicator {
 
 /// The ports of an emulated network for a world of threads.
 fn ports(world: usize, hosts: usize, emulation: &Emulation) -> Result<Arc<Ports>, CommError> {
-    let failed = |error: &dyn std::fmt::Display| CommError::Connect(format!("a world of {world} threads: {error}"));
-    emulation.check(world).map_err(|error| failed(&error))?;
+    emulation.check(world).map_err(|error| CommError::connect(None, host_name(), error))?;
     if hosts != 1 {
-        return Err(failed(&format!("it cannot be on {hosts} hosts besides the emulated ones")));
+        let what = format!("a world of threads cannot be on {hosts} hosts besides the emulated ones");
+        return Err(senseless(what, "leave `hosts` at 1"));
     }
-    Ports::create(emulation).map_err(|error| failed(&error))
+    let failed = |source| ConnectError::Io { doing: "making the ports of an emulated network", source };
+    Ports::create(emulation).map_err(|error| CommError::connect(None, host_name(), failed(error)))
+}
+
+/// The caller asks for a world that there cannot be.
+fn senseless(what: String, next_step: &'static str) -> CommError {
+    CommError::connect(None, host_name(), ConnectError::Arguments { what, next_step })
 }
 
 /// A link for each pair of ranks that has none and that `chosen` lets through.

@@ -12,14 +12,13 @@ use paceline_fabric::shm::{Arena, Doorbell};
 use paceline_fabric::{Link, Transport};
 use paceline_plan::{LinkCost, LinkCosts, OperationKey};
 
-use crate::connect::advice;
 use crate::context::{Context, Patience};
 use crate::core::Core;
 use crate::memory::Memories;
 use crate::own_processor::Place;
 use crate::programs::Programs;
 use crate::watch::{StallReport, Watch};
-use crate::{CommError, Culprit};
+use crate::{CommError, ConnectError, Culprit};
 
 /// How long a rank that leaves waits for the others' goodbye, so that nobody loses its last data.
 const LEAVE: Duration = Duration::from_secs(2);
@@ -88,9 +87,9 @@ impl World {
             .filter(|&(peer, _)| topology.same_host(own, peer))
             .all(|(_, link)| link.as_ref().is_none_or(|link| link.any_memory()));
         let core = Core::new(engine, parts.links, memories, parts.rank);
-        let failed = |what: &str, error: std::io::Error| {
-            let (rank, host) = (parts.rank, &parts.hosts[parts.rank]);
-            CommError::Connect(format!("rank {rank} on {host}: {what}: {error}{}", advice(&error.to_string())))
+        let failed = |doing, source| {
+            let (rank, host) = (parts.rank, parts.hosts[parts.rank].clone());
+            CommError::connect(Some(rank), host, ConnectError::Io { doing, source })
         };
         let (rank, hosts) = (parts.rank, parts.hosts.clone());
         let report = move |stall: &Stall| {
@@ -102,13 +101,13 @@ impl World {
         let patience =
             if keeps_time { ASLEEP } else { patience(Place::of(parts.rank, parts.local_ranks, &parts.topology)) };
         let context = Context::new(core, parts.doorbell, patience, Box::new(report))
-            .map_err(|error| failed("cannot make an eventfd or a timer", error))?;
+            .map_err(|error| failed("making an eventfd or a timer", error))?;
         let context = Arc::new(context);
         let in_background = context.clone();
         let thread = std::thread::Builder::new()
             .name("paceline".into())
             .spawn(move || in_background.run_in_background())
-            .map_err(|error| failed("cannot start the progress thread", error))?;
+            .map_err(|error| failed("starting the progress thread", error))?;
         Ok(Arc::new(World {
             context,
             programs: Programs::default(),

@@ -66,7 +66,7 @@ impl Ports {
     /// A sentence, if they belong to another emulation or cannot be mapped.
     pub fn open(file: OwnedFd, emulation: &Emulation) -> Result<Arc<Ports>, String> {
         let bytes = bytes_of(emulation);
-        let differs = "rank 0 emulates another network: give all ranks the same --emulate, --hosts and --dilate";
+        let differs = "rank 0 emulates another network";
         check_sealed(file.as_fd(), bytes).map_err(|_| differs.to_owned())?;
         let ports = Ports::map(file, bytes, emulation)
             .map_err(|error| format!("mapping the ports of the emulated network: {error}"))?;
