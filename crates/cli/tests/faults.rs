@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
@@ -10,7 +11,9 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use support::left_over::Held;
-use support::{Running, SOON, children_of, expect_nothing_left, free_port, is_alive, paceline, run, start, until};
+use support::{
+    Outcome, Running, SOON, children_of, expect_nothing_left, free_port, is_alive, paceline, run, start, until,
+};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -189,6 +192,31 @@ fn patient_rank(seconds: &str, rank: &str, world_size: &str, address: &str) -> C
 
 const SHORT: [&str; 6] = ["perf", "all-reduce", "--max", "1KiB", "--seconds", "0"];
 
+/// Waits for the end of programs. Of what they and their children were seen to hold until then nothing is left, and none
+/// of the children runs on.
+#[track_caller]
+fn end_with_nothing_left<const N: usize>(programs: [Running; N]) -> [Outcome; N] {
+    let (mut held, mut seen) = (Held::default(), BTreeSet::new());
+    let pids: Vec<u32> = programs.iter().map(Running::pid).collect();
+    until(LIMIT, || {
+        let processes: Vec<u32> =
+            pids.iter().flat_map(|pid| std::iter::once(*pid).chain(children_of(*pid))).collect();
+        held.add(Held::by(&processes));
+        seen.extend(processes);
+        !pids.iter().any(|pid| is_alive(*pid))
+    });
+    let outcomes = programs.map(|program| program.end_within(SOON));
+    assert!(held.is_something(false), "nothing was found while they ran: {outcomes:#?}");
+    assert!(until(SOON, || !seen.iter().any(|pid| is_alive(*pid))), "a child still runs: {outcomes:#?}");
+    expect_nothing_left(&held, "no world has formed");
+    outcomes
+}
+
+/// A rank that was started by hand, in a message of others.
+fn named(rank: u32, running: &Running) -> String {
+    format!("rank {rank} (host {}, process {})", host(), running.pid())
+}
+
 /// An address on which nobody listens.
 fn free_address() -> String {
     format!("127.0.0.1:{}", free_port())
@@ -198,12 +226,18 @@ fn free_address() -> String {
 fn a_peer_that_never_comes_is_named() {
     let address = free_address();
     // By default they wait for 30 s.
-    let alone = run(patient_rank("1", "0", "3", &address), LIMIT).expect_code(1);
+    let [alone] = end_with_nothing_left([start(patient_rank("1", "0", "3", &address))]);
     assert!(alone.elapsed < Duration::from_secs(20), "{alone:#?}");
-    alone.expect_stderr(&["rank 0 on ", "ranks 1, 2 never came within 1 s"]);
-    let alone = run(patient_rank("1", "1", "2", &address), LIMIT).expect_code(1);
+    alone.expect_code(1).expect_stderr(&[
+        &format!("rank 0 on {}: ranks 1, 2 never came within 1 s", host()),
+        "look at the output of ranks 1, 2, and raise PACELINE_TIMEOUT",
+    ]);
+    let [alone] = end_with_nothing_left([start(patient_rank("1", "1", "2", &address))]);
     assert!(alone.elapsed < Duration::from_secs(20), "{alone:#?}");
-    alone.expect_stderr(&["rank 1", &address]);
+    alone.expect_code(1).expect_stderr(&[
+        &format!("rank 1 on {}: rank 0 at {address} did not answer within 1 s", host()),
+        "see whether it is running, and whether the address is right",
+    ]);
 }
 
 #[test]
@@ -224,8 +258,9 @@ fn different_world_sizes_are_named() {
     let address = free_address();
     let first = start(lone_rank("0", "2", &address, &SHORT));
     let second = start(lone_rank("1", "3", &address, &SHORT));
-    for outcome in [first, second].map(|running| running.end_within(LIMIT).expect_code(1)) {
-        outcome.expect_stderr(&["rank 1 says the world has 3 ranks, rank 0 says 2"]);
+    let says = format!("{} says the world has 3 ranks, rank 0 says 2: start all with", named(1, &second));
+    for (rank, outcome) in end_with_nothing_left([first, second]).into_iter().enumerate() {
+        outcome.expect_code(1).expect_stderr(&[&format!("rank {rank} on {}: ", host()), &says]);
     }
 }
 
@@ -259,10 +294,14 @@ fn variables_that_make_no_sense_are_wrong_usage() {
 #[test]
 fn two_processes_of_one_rank_are_named_by_all() {
     let address = free_address();
-    let ranks = ["0", "1", "1"].map(|rank| start(lone_rank(rank, "3", &address, &SHORT)));
-    let outcomes = ranks.map(|running| running.end_within(LIMIT).expect_code(1));
-    for outcome in outcomes {
-        outcome.expect_stderr(&["two processes claim rank 1", &format!("host {}", host())]);
+    let ranks = ["0", "1", "1"];
+    let running = ranks.map(|rank| start(lone_rank(rank, "3", &address, &SHORT)));
+    let claim = |running: &Running| format!("host {}, process {}", host(), running.pid());
+    let claims = [claim(&running[1]), claim(&running[2])];
+    for (rank, outcome) in ranks.into_iter().zip(end_with_nothing_left(running)) {
+        let reports = format!("rank {rank} on {}: ", host());
+        let said: [&str; 5] = ["two processes claim rank 1: ", "; start each rank once", &claims[0], &claims[1], &reports];
+        outcome.expect_code(1).expect_stderr(&said);
     }
 }
 
@@ -274,8 +313,17 @@ fn a_rank_of_another_job_is_turned_away_and_named() {
     let mut other = lone_rank("1", "2", &address, &SHORT);
     other.env("PACELINE_JOB", "another");
     let other = start(other);
-    first.end_within(LIMIT).expect_code(1).expect_stderr(&["rank 1 never came", "another"]);
-    other.end_within(LIMIT).expect_code(1).expect_stderr(&["rank 1 on ", "job", "another"]);
+    let belongs = format!("{} belongs to job \"another\", rank 0 to job \"faults\": ", named(1, &other));
+    let [first, other] = end_with_nothing_left([first, other]);
+    first.expect_code(1).expect_stderr(&[
+        &format!("rank 0 on {}: rank 1 never came within 5 s (have 0); turned away 127.0.0.1:", host()),
+        &belongs,
+        "look at the output of rank 1, and",
+    ]);
+    other.expect_code(1).expect_stderr(&[
+        &format!("rank 1 on {}: rank 0 at {address} ended the rendezvous: {belongs}", host()),
+        "give all ranks of a job the same PACELINE_JOB",
+    ]);
 }
 
 #[test]
@@ -291,35 +339,45 @@ fn a_rank_of_another_version_is_turned_away_and_named() {
     // Magic, version 65535, two zeros, and a message of one byte.
     let hello = b"PcLc\xff\xff\0\0\x01\0\0\0x";
     std::io::Write::write_all(&mut socket.expect("a connection"), hello).expect("room");
-    let outcome = first.end_within(LIMIT).expect_code(1);
-    outcome.expect_stderr(&["rank 1 never came", "version 65535", "same Paceline"]);
+    let [outcome] = end_with_nothing_left([first]);
+    outcome.expect_code(1).expect_stderr(&[
+        &format!("rank 0 on {}: rank 1 never came within 5 s", host()),
+        "it speaks version 65535 of the control protocol",
+        "run the same Paceline on all ranks",
+        "look at the output of rank 1, and",
+    ]);
 }
 
 /// Ranks under a limit of the shell.
-fn limited(limit: &str, options: &str) -> support::Outcome {
+fn limited(limit: &str, options: &str) -> Outcome {
     let script = format!(
         "ulimit {limit}; exec {} perf all-reduce --max 64KiB --seconds 0 {options}",
         env!("CARGO_BIN_EXE_paceline")
     );
     let mut command = paceline(&["launch", "--workers", "2", "--", "sh", "-c", &script]);
     command.env("PACELINE_TIMEOUT", "30");
-    run(command, LIMIT)
+    let [outcome] = end_with_nothing_left([start(command)]);
+    outcome
 }
 
 #[test]
 fn too_few_descriptors_are_an_error_that_names_the_limit() {
-    for descriptors in ["8", "10", "12", "14"] {
-        for transport in ["shm", "tcp"] {
+    for transport in ["shm", "tcp"] {
+        let mut failures = 0;
+        for descriptors in ["8", "10", "12", "14"] {
             let outcome = limited(&format!("-n {descriptors}"), &format!("--transport {transport}"));
             if outcome.code() == 0 {
                 continue; // It was enough for this transport.
             }
             let outcome = outcome.expect_code(1);
             assert!(!outcome.stderr.contains("panicked"), "{descriptors}, {transport}: {outcome:#?}");
-            let limit = format!("limit on open files is {descriptors}");
-            let named = outcome.stderr.contains(&limit) && outcome.stderr.contains("ulimit -n");
-            assert!(named, "{descriptors}, {transport}: {outcome:#?}");
+            let limit = format!("the limit on open files is {descriptors}: raise it with `ulimit -n`");
+            let reports = [0, 1].map(|rank| format!("rank {rank} on {}: ", host()));
+            let says = |line: &str| line.contains(&limit) && reports.iter().any(|reports| line.contains(reports));
+            assert!(outcome.stderr.lines().any(says), "{descriptors}, {transport}: {outcome:#?}");
+            failures += 1;
         }
+        assert!(failures > 0, "{transport}: no limit was too low");
     }
 }
 

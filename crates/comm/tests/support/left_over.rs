@@ -23,6 +23,12 @@ impl Held {
         }
     }
 
+    /// These, too.
+    pub fn add(&mut self, other: Held) {
+        self.sockets.extend(other.sockets);
+        self.memory_files.extend(other.memory_files);
+    }
+
     /// Do they hold sockets, and memory files if `memory`? Otherwise nothing is shown by their being gone.
     pub fn is_something(&self, memory: bool) -> bool {
         !self.sockets.is_empty() && (!memory || !self.memory_files.is_empty())
