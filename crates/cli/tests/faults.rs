@@ -199,8 +199,7 @@ fn end_with_nothing_left<const N: usize>(programs: [Running; N]) -> [Outcome; N]
     let (mut held, mut seen) = (Held::default(), BTreeSet::new());
     let pids: Vec<u32> = programs.iter().map(Running::pid).collect();
     until(LIMIT, || {
-        let processes: Vec<u32> =
-            pids.iter().flat_map(|pid| std::iter::once(*pid).chain(children_of(*pid))).collect();
+        let processes: Vec<u32> = pids.iter().flat_map(|pid| std::iter::once(*pid).chain(children_of(*pid))).collect();
         held.add(Held::by(&processes));
         seen.extend(processes);
         !pids.iter().any(|pid| is_alive(*pid))
@@ -300,7 +299,8 @@ fn two_processes_of_one_rank_are_named_by_all() {
     let claims = [claim(&running[1]), claim(&running[2])];
     for (rank, outcome) in ranks.into_iter().zip(end_with_nothing_left(running)) {
         let reports = format!("rank {rank} on {}: ", host());
-        let said: [&str; 5] = ["two processes claim rank 1: ", "; start each rank once", &claims[0], &claims[1], &reports];
+        let said: [&str; 5] =
+            ["two processes claim rank 1: ", "; start each rank once", &claims[0], &claims[1], &reports];
         outcome.expect_code(1).expect_stderr(&said);
     }
 }

@@ -157,7 +157,8 @@ fn too_few_descriptors_are_told_with_the_limit() {
     let says_the_limit = |error: &CommError, descriptors: u64| {
         let text = error.to_string();
         let is_typed = matches!(error, CommError::Connect { cause: ConnectCause::Descriptors, .. });
-        let is_said = text.contains(&format!("limit on open files is {descriptors}: ")) && text.ends_with("`ulimit -n`");
+        let is_said =
+            text.contains(&format!("limit on open files is {descriptors}: ")) && text.ends_with("`ulimit -n`");
         assert!(is_typed && is_said, "{descriptors}: {error:?}");
     };
     // A rank that cannot even listen.

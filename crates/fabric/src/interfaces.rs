@@ -60,9 +60,7 @@ pub(crate) fn admission(address: IpAddr, interfaces: &[Interface], network: &Net
         return Ok(());
     }
     let address = address.to_canonical();
-    Err(format!(
-        "{address} is another host, and without a shared secret nothing proves who is there; {ADMIT_OTHERS}"
-    ))
+    Err(format!("{address} is another host, and without a shared secret nothing proves who is there; {ADMIT_OTHERS}"))
 }
 
 fn is_up(entry: &libc::ifaddrs) -> bool {

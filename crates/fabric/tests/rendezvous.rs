@@ -6,8 +6,8 @@ use std::os::fd::{AsRawFd, IntoRawFd};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use paceline_fabric::environment::{Launcher, MeetingPoint, Network, World};
 use paceline_fabric::CONTROL_VERSION;
+use paceline_fabric::environment::{Launcher, MeetingPoint, Network, World};
 use paceline_fabric::rendezvous::{Members, Refusal, RendezvousError, meet, survey};
 use paceline_fabric::security::Secret;
 
@@ -248,7 +248,8 @@ fn a_rank_that_leaves_ends_the_wait_at_once() {
     drop(socket);
     let message = error(zero);
     assert!(message.starts_with("rank 2 (host "), "{message}");
-    let expected = ") left before all ranks had come (have 0, 1); look at the output of rank 2, then start the job again";
+    let expected =
+        ") left before all ranks had come (have 0, 1); look at the output of rank 2, then start the job again";
     assert!(message.ends_with(expected), "{message}");
     assert!(error(one).ends_with(&message));
     assert!(start_time.elapsed() < LONG / 2);
@@ -371,8 +372,7 @@ fn rank_zero_on_the_wrong_host_is_told_so() {
 fn an_unanswered_call_names_the_address() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let place = Place { port: listener.local_addr().expect("its address").port(), listener: -1 };
-    let expected =
-        format!("rank 0 at 127.0.0.1:{} did not answer within 2 s (", place.port);
+    let expected = format!("rank 0 at 127.0.0.1:{} did not answer within 2 s (", place.port);
     // Somebody listens and says nothing …
     let message = error(start(place.world(1, 2), SHORT));
     let next_step = "see whether it is running, and whether the address is right";
@@ -410,7 +410,8 @@ fn a_rank_zero_of_another_version_is_named_with_both() {
         let begun = Instant::now();
         let one = start_in(network, place.world(1, 2), LONG);
         let mut socket = listener.accept().expect("rank 1 dials").0;
-        let answer = [b"PcLc", &(CONTROL_VERSION + 1).to_le_bytes()[..], &[3, u8::from(has_secret), 0, 0, 0, 0]].concat();
+        let answer =
+            [b"PcLc", &(CONTROL_VERSION + 1).to_le_bytes()[..], &[3, u8::from(has_secret), 0, 0, 0, 0]].concat();
         socket.write_all(&answer).expect("rank 1 reads");
         let error = failure(one);
         assert!(begun.elapsed() < LONG, "it waits for another rank 0: {:?}", begun.elapsed());

@@ -163,7 +163,10 @@ fn a_peer_that_never_dials_or_never_answers_is_named() {
     let expected =
         format!("no TCP link to rank 0 (host host0, process 100): {}: it says nothing", acceptors[0].addresses()[0]);
     let error = error.expect("no link");
-    assert_eq!((error.culprit(), error.to_string()), (Some((0, "host0")), format!("{expected}; {}", error.next_step())));
+    assert_eq!(
+        (error.culprit(), error.to_string()),
+        (Some((0, "host0")), format!("{expected}; {}", error.next_step()))
+    );
     assert!(error.next_step().contains("PACELINE_INTERFACE"), "{error}");
     // Rank 0 is gone.
     drop(acceptors);

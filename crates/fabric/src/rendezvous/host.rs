@@ -114,8 +114,11 @@ impl Table<'_> {
     /// Is this a rank of this job that may join? Otherwise the others wait on.
     fn admit(&self, hello: &Hello, arrival: &Arrival) -> Result<(), Refusal> {
         let (rank, process) = (hello.member.rank, || Process::from(&hello.member));
-        admission(arrival.from.ip(), &self.interfaces, self.party.network)
-            .map_err(|reason| Refusal::NotAdmitted { rank, process: process(), reason })?;
+        admission(arrival.from.ip(), &self.interfaces, self.party.network).map_err(|reason| Refusal::NotAdmitted {
+            rank,
+            process: process(),
+            reason,
+        })?;
         if let Some(claim) = arrival.claim.filter(|claim| claim.from != rank) {
             let what = format!("was rank {} when it opened the connection", claim.from);
             return Err(Refusal::Senseless { rank, process: process(), what });
@@ -205,25 +208,25 @@ fn listeners(party: &Party<'_>) -> Result<Vec<TcpListener>, RendezvousError> {
         listen_at_any(wildcard(meeting_point.port))
     } else {
         let resolved = (&*meeting_point.host, meeting_point.port).to_socket_addrs();
-        match resolved.map_err(Refusal::Other).and_then(|resolved| listen_at_any(resolved.collect())) {
+        match resolved.map_err(ListenError::Other).and_then(|resolved| listen_at_any(resolved.collect())) {
             // An address that is translated on the way.
-            Err(Refusal::Other(_)) if party.network.admits_others() => listen_at_any(wildcard(meeting_point.port)),
+            Err(ListenError::Other(_)) if party.network.admits_others() => listen_at_any(wildcard(meeting_point.port)),
             result => result,
         }
     };
     result.map_err(|refusal| match refusal {
-        Refusal::InUse(address) => RendezvousError::PortInUse { address },
-        Refusal::Other(source) => RendezvousError::Listen { meeting_point: meeting_point.clone(), source },
+        ListenError::InUse(address) => RendezvousError::PortInUse { address },
+        ListenError::Other(source) => RendezvousError::Listen { meeting_point: meeting_point.clone(), source },
     })
 }
 
-enum Refusal {
+enum ListenError {
     InUse(SocketAddr),
     Other(io::Error),
 }
 
 /// Listens at all of these addresses that are ours.
-fn listen_at_any(addresses: Vec<SocketAddr>) -> Result<Vec<TcpListener>, Refusal> {
+fn listen_at_any(addresses: Vec<SocketAddr>) -> Result<Vec<TcpListener>, ListenError> {
     let mut listeners: Vec<TcpListener> = Vec::new();
     let mut refusal = io::Error::from(io::ErrorKind::AddrNotAvailable);
     for address in addresses {
@@ -232,11 +235,11 @@ fn listen_at_any(addresses: Vec<SocketAddr>) -> Result<Vec<TcpListener>, Refusal
             // The same address again, or a wildcard that covers both families.
             Err(error)
                 if error.kind() == io::ErrorKind::AddrInUse && listeners.iter().any(|ours| covers(ours, address)) => {}
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(Refusal::InUse(address)),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(ListenError::InUse(address)),
             Err(error) => refusal = error,
         }
     }
-    if listeners.is_empty() { Err(Refusal::Other(refusal)) } else { Ok(listeners) }
+    if listeners.is_empty() { Err(ListenError::Other(refusal)) } else { Ok(listeners) }
 }
 
 /// Does a listener of ours receive what comes for this address?

@@ -152,7 +152,9 @@ impl Refusal {
                 format!("give it a rank from 0 to {}, or all ranks a larger world", world_size.saturating_sub(1))
             }
             Refusal::Left { rank, .. } => format!("look at the output of rank {rank}, then start the job again"),
-            Refusal::Job { .. } => "give all ranks of a job the same PACELINE_JOB, and each job a port of its own".into(),
+            Refusal::Job { .. } => {
+                "give all ranks of a job the same PACELINE_JOB, and each job a port of its own".into()
+            }
             Refusal::NotAdmitted { .. } => ADMIT_OTHERS.into(),
             Refusal::Senseless { .. } => "run the same Paceline on all ranks".into(),
             Refusal::RankZero { next_step, .. } => next_step.clone(),
