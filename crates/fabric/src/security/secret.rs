@@ -168,7 +168,7 @@ pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
 #[cfg(test)]
 mod tests {
     use std::fs::{self, Permissions};
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{PermissionsExt, chown};
 
     use super::*;
 
@@ -191,12 +191,38 @@ mod tests {
         }
     }
 
-    #[test]
-    fn files_that_others_can_read_are_refused() {
-        let directory = std::env::temp_dir().join(format!("paceline-secret-{}", std::process::id()));
+    /// A file with a secret that only we can read, in a directory of its own.
+    fn secret_file(test: &str) -> (PathBuf, PathBuf) {
+        let directory = std::env::temp_dir().join(format!("paceline-secret-{test}-{}", std::process::id()));
         fs::create_dir_all(&directory).expect("a directory");
         let path = directory.join("secret");
         fs::write(&path, "0123456789abcdef0123456789abcdef\n").expect("a file");
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("it is ours");
+        (directory, path)
+    }
+
+    #[test]
+    fn files_that_somebody_else_can_change_are_refused() {
+        const SOMEBODY: u32 = 4321;
+        let (directory, path) = secret_file("owner");
+        assert!(Secret::from_file(&path).is_ok());
+        if let Err(error) = chown(&path, Some(SOMEBODY), None) {
+            assert!(!rustix::process::geteuid().is_root(), "root gives files away: {error}");
+            eprintln!("skipped: only root can give a file away: {error}");
+        } else {
+            let ours = rustix::process::geteuid().as_raw();
+            let error = Secret::from_file(&path).expect_err("it is somebody else's");
+            assert_eq!(error, SecretError::Owner { path: path.clone(), owner: SOMEBODY, ours });
+            let expected = format!("belongs to user {SOMEBODY}, not to user {ours} who runs this rank");
+            let text = error.to_string();
+            assert!(text.contains(&expected) && text.ends_with(&format!("`chown {ours} {}`", path.display())), "{text}");
+        }
+        fs::remove_dir_all(&directory).expect("our own directory");
+    }
+
+    #[test]
+    fn files_that_others_can_read_are_refused() {
+        let (directory, path) = secret_file("mode");
         let read = || Secret::from_file(&path).map_err(|error| error.to_string());
         for mode in [0o600, 0o400] {
             fs::set_permissions(&path, Permissions::from_mode(mode)).expect("it is ours");
