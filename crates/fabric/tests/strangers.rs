@@ -441,7 +441,7 @@ fn bombard(dial: impl Fn() -> TcpStream, frames: usize, random: &mut Random, gen
 
 #[test]
 fn random_and_changed_frames_at_the_ports_break_nothing() {
-    let long = std::env::var_os("PACELINE_LONG_TESTS").is_some_and(|value| value == "1");
+    let long = std::env::var_os("PACELINE_LONG_TESTS").is_some();
     // Four ports: a million in all.
     let frames = if long { 250_000 } else { 2_000 };
     let mut random = Random::new();
