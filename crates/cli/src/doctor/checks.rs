@@ -90,11 +90,15 @@ fn locked_memory_of(limit: Option<u64>) -> Finding {
 
 /// What it means for us is found out by the trial: this only names the reason.
 fn ptrace_scope() -> Finding {
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok();
+    ptrace_scope_of(scope.and_then(|text| text.trim().parse().ok()))
+}
+
+fn ptrace_scope_of(scope: Option<u32>) -> Finding {
     const SUBJECT: &str = "Yama";
-    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok().and_then(|text| text.trim().parse().ok());
     match scope {
         None => Finding::good(SUBJECT, "not in this kernel"),
-        Some(scope @ 0..=1_u32) => Finding::good(SUBJECT, format!("ptrace_scope is {scope}")),
+        Some(scope @ 0..=1) => Finding::good(SUBJECT, format!("ptrace_scope is {scope}")),
         Some(scope) => {
             let found = format!("ptrace_scope is {scope}: ranks may not read each other's memory");
             Finding::slow(SUBJECT, found, "sysctl kernel.yama.ptrace_scope=1")
@@ -226,6 +230,22 @@ mod tests {
         assert_eq!(locked_memory_of(Some(64 << 10)).verdict, Verdict::Slow);
         assert_eq!(locked_memory_of(Some(8 << 20)).verdict, Verdict::Good);
         assert_eq!(locked_memory_of(None).verdict, Verdict::Good);
+    }
+
+    #[test]
+    fn a_scope_that_keeps_ranks_out_of_each_others_memory_is_called_out() {
+        for (scope, verdict, found) in [
+            (None, Verdict::Good, "not in this kernel"),
+            (Some(0), Verdict::Good, "ptrace_scope is 0"),
+            (Some(1), Verdict::Good, "ptrace_scope is 1"),
+            (Some(2), Verdict::Slow, "ptrace_scope is 2: ranks may not read each other's memory"),
+            (Some(3), Verdict::Slow, "ptrace_scope is 3: ranks may not read each other's memory"),
+        ] {
+            let finding = ptrace_scope_of(scope);
+            assert_eq!((finding.verdict, &finding.found[..]), (verdict, found));
+            let fix = (verdict == Verdict::Slow).then_some("sysctl kernel.yama.ptrace_scope=1");
+            assert_eq!(finding.fix.as_deref(), fix, "{scope:?}");
+        }
     }
 
     #[test]
