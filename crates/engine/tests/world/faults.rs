@@ -29,6 +29,8 @@ enum Fault {
     Cut,
     /// The link of two ranks closes, and both live.
     Close,
+    /// A rank's own system refuses it memory for a link.
+    Refused,
     /// A program gives up.
     Abort,
     /// A rank leaves in good order, perhaps too early.
@@ -39,12 +41,13 @@ enum Fault {
     Absent,
 }
 
-const FAULTS: [Fault; 9] = [
+const FAULTS: [Fault; 10] = [
     Fault::Slow,
     Fault::Kill,
     Fault::Freeze,
     Fault::Cut,
     Fault::Close,
+    Fault::Refused,
     Fault::Abort,
     Fault::Leave,
     Fault::Mismatch,
@@ -152,6 +155,8 @@ impl Schedule {
                 let cuts = [(rank, other), (other, rank)].map(|(from, to)| Event::Cut { from, to });
                 (cuts.into(), vec![rank, other], SECOND)
             }
+            // With the next frame, a sign of life if there is no other.
+            Fault::Refused => (vec![Event::Refuse { rank, peer: other }], vec![rank], 5 * SECOND),
             Fault::Abort => (vec![Event::Cancel { rank }], vec![rank], SECOND),
             Fault::Leave => (vec![Event::Leave { rank }], vec![rank], 5 * SECOND),
             Fault::Mismatch => (vec![], self.culprits.clone(), 5 * SECOND),
@@ -180,11 +185,15 @@ impl Schedule {
                         let right = !call.has_result(group_rank) || ended.output == call.expected(group_rank);
                         assert!(right, "{} is wrong on rank {rank}", call.key());
                     }
-                    Err(failure) => self.check_reason(rank, failure),
+                    Err(failure) => {
+                        assert_eq!(self.world.nodes[rank].engine.failure(), Some(failure), "rank {rank} goes on");
+                        self.check_reason(rank, failure);
+                    }
                 }
             }
         }
         self.check_reports();
+        self.check_refusals();
         self.check_nothing_is_left();
     }
 
@@ -193,8 +202,10 @@ impl Schedule {
     fn check_reason(&self, rank: Rank, failure: &Failure) {
         let text = failure.to_string();
         let fits = match failure.cause() {
+            // Where there was no memory for its last words either.
+            Cause::PeerLost if self.fault == Fault::Refused => !self.culprits.contains(&rank),
             Cause::PeerLost => matches!(self.fault, Fault::Kill | Fault::Freeze | Fault::Cut | Fault::Close),
-            Cause::Cancelled => self.fault == Fault::Abort,
+            Cause::Cancelled => matches!(self.fault, Fault::Abort | Fault::Refused),
             Cause::PeerLeft => self.fault == Fault::Leave,
             Cause::Mismatch => self.fault == Fault::Mismatch,
             Cause::Deadline => self.fault == Fault::Absent,
@@ -231,6 +242,26 @@ impl Schedule {
                 let in_time = node.stalls.iter().any(|(at, stall)| *at < STALL + 2 * SECOND && named(&stall.waiting));
                 assert!(in_time, "rank {rank} does not report {absent}: {:?}", node.stalls);
             }
+        }
+    }
+
+    /// Whoever has failed refuses the next call at once, for the same reason.
+    fn check_refusals(&mut self) {
+        let n = self.world.nodes.len();
+        let next = Call { operation: 1000, ..Call::named(CollectiveKind::Barrier, "dissemination", n, 0) };
+        let here = (0..n).filter(|&rank| !self.is_gone(rank));
+        let failures: Vec<_> = here.map(|rank| (rank, self.world.nodes[rank].engine.failure().cloned())).collect();
+        // Of these everyone learns, also whoever waits for nobody.
+        let known = matches!(self.fault, Fault::Kill | Fault::Freeze | Fault::Abort | Fault::Refused);
+        for (rank, failure) in failures {
+            let Some(failure) = failure else {
+                assert!(!known, "rank {rank} has heard nothing of {:?} of {:?}", self.fault, self.culprits);
+                continue;
+            };
+            self.world.post_at(self.end, rank, &next);
+            self.world.run_until(self.end);
+            let refused = self.world.ended(rank, &next);
+            assert_eq!((&refused.outcome, refused.at), (&Err(failure), self.end), "rank {rank} is not poisoned");
         }
     }
 

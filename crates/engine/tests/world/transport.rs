@@ -14,17 +14,31 @@ impl World {
     pub fn send_frames(&mut self, rank: Rank) -> bool {
         let mut moved = false;
         for peer in (0..self.nodes.len()).filter(|&peer| peer != rank) {
+            let mut queued = false;
             while let Some(header) = self.nodes[rank].engine(|engine| engine.control(peer)) {
-                moved = true;
+                queued = true;
                 self.enqueue(rank, peer, header, None, None);
             }
             while self.link(rank, peer).unsent < self.setup.link.unsent_bytes_max {
                 let Some(frame) = self.nodes[rank].engine(|engine| engine.transmit(peer)) else { break };
-                moved = true;
+                queued = true;
                 self.enqueue(rank, peer, frame.header, Some(frame.payload), frame.ticket);
             }
+            if queued && self.is_refused(rank, peer) {
+                return true;
+            }
+            moved |= queued;
         }
         moved
+    }
+
+    /// Where the system has no memory for what a link carries, the rank fails: its peer is well.
+    fn is_refused(&mut self, rank: Rank, peer: Rank) -> bool {
+        let refused = self.nodes[rank].refused == Some(peer);
+        if refused {
+            self.fail(rank, Failure::Cancelled { reason: format!("no memory for the link to rank {peer}") });
+        }
+        refused
     }
 
     /// Gives a frame to a link. Its payload is in use until its ticket comes back or its reference is acknowledged.
@@ -112,7 +126,7 @@ impl World {
         let cut = link.cut;
         let state = &mut link.streams[stream];
         let piece = state.pieces.pop_front().expect("a piece for each arrival");
-        if cut || self.nodes[to].closed {
+        if cut || self.nodes[to].closed || self.is_refused(to, from) {
             return;
         }
         self.nodes[to].engine(|engine| engine.sign_of_life(from));

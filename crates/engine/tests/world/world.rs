@@ -66,6 +66,11 @@ pub enum Event {
         at: Rank,
         peer: Rank,
     },
+    /// From now on the rank's system has no memory for what its link to the peer carries.
+    Refuse {
+        rank: Rank,
+        peer: Rank,
+    },
     /// From now on nothing arrives any more, and nobody is told.
     Cut {
         from: Rank,
@@ -88,6 +93,8 @@ pub struct Node {
     /// It has failed, told its peers, and hears nothing any more.
     pub closed: bool,
     pub left: bool,
+    /// The peer whose link gets no memory here.
+    pub refused: Option<Rank>,
     pub stalled_until: u64,
     pub tick_at: u64,
     /// The calls that are pending, by index of the operation.
@@ -199,6 +206,7 @@ impl World {
             | Event::Kill { rank }
             | Event::Cancel { rank }
             | Event::Freeze { rank, .. }
+            | Event::Refuse { rank, .. }
             | Event::Leave { rank } => rank,
             Event::LinkDown { at, .. } => at,
             Event::Cut { to, .. } => to,
@@ -238,6 +246,7 @@ impl World {
                 return;
             }
             Event::Leave { rank } => self.leave(rank),
+            Event::Refuse { rank, peer } => self.nodes[rank].refused = Some(peer),
             Event::Cancel { rank } => self.fail(rank, Failure::Cancelled { reason: "the test says so".into() }),
             Event::LinkDown { at, peer } => {
                 if !self.nodes[at].engine.has_left(peer) {
@@ -350,6 +359,11 @@ impl World {
         let (header, words) = failure.last_words(rank);
         for peer in (0..self.nodes.len()).filter(|&peer| peer != rank) {
             self.abandon(rank, peer);
+            if self.nodes[rank].refused == Some(peer) && self.random.once_in(2) {
+                // The words have no room either.
+                self.drop_link(rank, peer);
+                continue;
+            }
             while let Some(header) = self.nodes[rank].engine(|engine| engine.control(peer)) {
                 self.enqueue(rank, peer, header, None, None);
             }
@@ -386,13 +400,16 @@ impl World {
 
     fn kill(&mut self, rank: Rank) {
         self.nodes[rank].dead = true;
-        for peer in (0..self.nodes.len()).filter(|&peer| peer != rank) {
-            let drop_in_flight = self.random.once_in(2);
-            for stream in &mut self.link(rank, peer).streams {
-                stream.queue.clear();
-            }
-            self.hang_up(rank, peer, drop_in_flight);
+        (0..self.nodes.len()).filter(|&peer| peer != rank).for_each(|peer| self.drop_link(rank, peer));
+    }
+
+    /// Forgets what has not left yet, and hangs up.
+    fn drop_link(&mut self, from: Rank, to: Rank) {
+        let drop_in_flight = self.random.once_in(2);
+        for stream in &mut self.link(from, to).streams {
+            stream.queue.clear();
         }
+        self.hang_up(from, to, drop_in_flight);
     }
 
     fn leave(&mut self, rank: Rank) {
@@ -451,6 +468,7 @@ impl Node {
             dead: false,
             closed: false,
             left: false,
+            refused: None,
             stalled_until: 0,
             tick_at: u64::MAX,
             calls: HashMap::new(),
