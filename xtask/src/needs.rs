@@ -1,23 +1,51 @@
-//! What tests need and not every machine has: a lab's programs, an sshd. Without it a test says so and passes. In CI, which
-//! installs it, a test that never ran must not look like one that holds: there it fails.
+//! What tests need and not every machine has: a lab's programs, an sshd, namespaces. Without it a test says so and passes.
+//! In CI, which installs it, a test that never ran must not look like one that holds: there (`PACELINE_LONG_TESTS` is set,
+//! and we are root) it fails. What cannot be installed, because the kernel refuses it even to root, `PACELINE_NO_NAMESPACES`
+//! excuses.
 
 use std::env;
 use std::path::PathBuf;
+use std::process::Command;
 
 use crate::lab::{Lab, LabError, LabOptions};
+
+/// Excuses root's tests from what the kernel refuses here, as in many a container: labs, and mounts of one's own.
+const EXCUSE: &str = "PACELINE_NO_NAMESPACES";
 
 /// A lab; or None, with the reason on standard error, where there can be none.
 ///
 /// # Panics
-/// It could not be set up; or one of its programs is missing where it [must be there](program).
+/// It could not be set up; or there can be none where it [must be there](program), and nothing excuses it.
 pub fn lab(options: &LabOptions) -> Option<Lab> {
     match Lab::build(options) {
         Ok(lab) => return Some(lab),
         Err(error @ LabError::Missing { .. }) => skip(&error.to_string()),
-        // Nothing that could be installed: this user is not root, or the kernel does not let root do it, as in a container.
-        Err(LabError::NotPermitted(reason)) => eprintln!("skipped: {reason}"),
+        Err(LabError::NotPermitted(reason)) => skip_what_is_refused(&reason),
         Err(error) => panic!("{error}"),
     }
+    None
+}
+
+/// What comes before a command to give it mounts of its own: what it mounts, nobody else sees. Or None, with the reason on
+/// standard error, where it may have none.
+///
+/// # Panics
+/// It may have none where it [must](program), and nothing excuses it.
+pub fn own_mounts() -> Option<Command> {
+    let program = program(&["unshare"], "util-linux")?;
+    let unshare = || {
+        let mut command = Command::new(&program);
+        command.args(["--mount", "--"]);
+        command
+    };
+    // Whoever may enter a namespace need not be let mount in it.
+    let tried = unshare().args(["mount", "-t", "tmpfs", "tmpfs", "/dev/shm"]).output();
+    let reason = match tried {
+        Ok(output) if output.status.success() => return Some(unshare()),
+        Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        Err(error) => error.to_string(),
+    };
+    skip_what_is_refused(&format!("no mounts of one's own: {reason}"));
     None
 }
 
@@ -35,6 +63,16 @@ pub fn program(names: &[&str], package: &str) -> Option<PathBuf> {
         skip(&format!("`{}` is missing: install {package}", names.join("` or `")));
     }
     found
+}
+
+/// As [`skip`], of what cannot be installed: this user is not root, or the kernel does not let root do it.
+fn skip_what_is_refused(reason: &str) {
+    let excused = env::var_os(EXCUSE).is_some();
+    assert!(
+        excused || !must_be_there(),
+        "{reason}. With PACELINE_LONG_TESTS root's tests fail without it, unless {EXCUSE} is set"
+    );
+    eprintln!("skipped: {reason}");
 }
 
 /// The test passes without what it needs, unless that must be there.
@@ -58,5 +96,11 @@ mod tests {
         let skipped = std::panic::catch_unwind(|| program(&["no-such-program"], "nothing"));
         assert_eq!(skipped.is_err(), must_be_there());
         assert!(skipped.is_err() || skipped.is_ok_and(|found| found.is_none()));
+    }
+
+    #[test]
+    fn what_the_kernel_refuses_is_a_reason_to_skip_or_to_fail() {
+        let skipped = std::panic::catch_unwind(|| skip_what_is_refused("no lab here"));
+        assert_eq!(skipped.is_err(), must_be_there() && env::var_os(EXCUSE).is_none());
     }
 }
