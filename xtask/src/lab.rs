@@ -213,6 +213,12 @@ impl Lab {
         self.hosts.len()
     }
 
+    /// The first process of a host, as we number it, which lives as long as the host: what stands under its `/proc/PID/net`
+    /// and `/proc/PID/root` is the host's network and its files.
+    pub fn first_process(&self, host: usize) -> u32 {
+        self.hosts[host].pid()
+    }
+
     /// A program that runs on a host, in our working directory.
     pub fn command(&self, host: usize, program: impl Into<OsString>) -> Command {
         self.hosts[host].command(program.into())

@@ -1,14 +1,22 @@
 //! Ranks on several hosts: network namespaces of this machine. Where there can be none, the tests say why and pass
 //! ([`needs`]).
 
+// What the communicator's tests of faults do with ranks that are processes of the test's own program.
+#[allow(dead_code)]
+#[path = "../../comm/tests/support/processes.rs"]
+mod processes;
+#[path = "../../comm/tests/support/reports.rs"]
+mod reports;
 mod support;
 
 use std::ffi::OsString;
 use std::fs;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{Running, start, until};
+use paceline_comm::{Cause, TransportChoice};
+use processes::Ranks;
+use support::{Running, left_over, start, until};
 use xtask::lab::{Fault, Harm, Job, Lab, LabError, LabOptions, host_name};
 use xtask::needs;
 
@@ -24,14 +32,28 @@ fn words(words: &[&str]) -> Vec<OsString> {
 /// meet.
 #[track_caller]
 fn run(lab: &Lab, per_host: usize, good: bool, command: &[&str]) -> Vec<String> {
-    let ranks: Vec<_> = lab
-        .ranks(per_host, &words(command))
-        .into_iter()
-        .map(|mut rank| {
-            let rank = rank.env("PACELINE_TIMEOUT", if good { "60" } else { "3" }).stdin(Stdio::null());
-            rank.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("nsenter starts")
-        })
-        .collect();
+    end(lab.ranks(per_host, &words(command)), good, if good { "60" } else { "3" })
+}
+
+/// The same of one rank on each host, which have these variables to let each other in. Nothing else does.
+#[track_caller]
+fn run_with(lab: &Lab, variables: [&[(&str, &str)]; 2], good: bool, command: &[&str]) -> Vec<String> {
+    let ranks = lab.ranks(1, &words(command)).into_iter().zip(variables).map(|(mut rank, variables)| {
+        rank.env_remove("PACELINE_INSECURE").envs(variables.iter().copied());
+        rank
+    });
+    // Those that are to be refused have to come first, on a busy machine.
+    end(ranks.collect(), good, if good { "60" } else { "5" })
+}
+
+/// Starts ranks, that wait for each other for so many seconds, and waits for them.
+#[track_caller]
+fn end(ranks: Vec<Command>, good: bool, timeout: &str) -> Vec<String> {
+    let start = |mut rank: Command| {
+        let rank = rank.env("PACELINE_TIMEOUT", timeout).stdin(Stdio::null());
+        rank.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("nsenter starts")
+    };
+    let ranks: Vec<_> = ranks.into_iter().map(start).collect();
     let outputs = ranks.into_iter().map(|rank| rank.wait_with_output().expect("it is our child"));
     outputs
         .map(|output| {
@@ -154,6 +176,84 @@ fn a_link_that_drops_everything_ends_a_training_in_time_and_the_lost_one_is_name
     let long = ["train", "--epochs", "1000", "--model", "mlp"];
     let command = [&[env!("CARGO_BIN_EXE_paceline")], &long[..]].concat();
     a_lost_host_is_named(Harm::Drop, &command, "epoch 1:");
+}
+
+/// Cuts host 1, of three, off in the middle of calls. The error of each rank says in its type that a peer is lost, and which;
+/// the next call fails at once; and nothing of the ranks is left.
+fn each_rank_has_lost_a_peer(test: &str, harm: Harm) {
+    if processes::part().is_some() {
+        let comm = processes::connect();
+        eprintln!("calling");
+        return reports::report(&comm, &reports::until_it_fails(&comm, 50_000));
+    }
+    let Some(lab) = lab(3) else { return };
+    let program = std::env::current_exe().expect("this program");
+    let command = [&[program.into_os_string()], &words(&[test, "--exact", "--nocapture"])[..]].concat();
+    let ranks = lab.ranks(1, &command).into_iter().map(|mut rank| {
+        rank.envs(processes::environment("call", TransportChoice::Tcp)).env("PACELINE_TIMEOUT", "120");
+        rank
+    });
+    let ranks = Ranks::spawn(ranks.collect(), &[0, 1, 2].map(|host| lab.first_process(host)), false);
+    (0..3).for_each(|rank| ranks.wait_until(rank, PATIENCE, "calling"));
+    Fault { host: 1, after: Duration::ZERO }.happen(harm, &lab).expect("host 1 is there");
+    let said = ranks.end_within(PATIENCE, &[0, 1, 2]);
+    for (rank, said) in said.iter().enumerate() {
+        let lost: &[usize] = if rank == 1 { &[0, 2] } else { &[1] };
+        let line = reports::reported(said, Cause::PeerLost);
+        let names = |lost: &usize| {
+            let (typed, host) = (format!("PeerLost of rank {lost}: "), host_name(*lost));
+            line.starts_with(&typed) && line.contains(&format!("rank {lost} is lost: ")) && line.contains(&host)
+        };
+        assert!(lost.iter().any(names) && line.contains("all-reduce"), "{harm:?}: rank {rank}: {line}");
+    }
+}
+
+#[test]
+fn a_link_taken_down_is_a_lost_peer_in_the_type_of_each_error() {
+    each_rank_has_lost_a_peer("a_link_taken_down_is_a_lost_peer_in_the_type_of_each_error", Harm::Down);
+}
+
+#[test]
+fn a_link_that_drops_everything_is_a_lost_peer_in_the_type_of_each_error() {
+    each_rank_has_lost_a_peer("a_link_that_drops_everything_is_a_lost_peer_in_the_type_of_each_error", Harm::Drop);
+}
+
+const SECRET: (&str, &str) = ("PACELINE_SECRET", "a secret that nobody guesses");
+
+#[test]
+fn ranks_of_different_hosts_that_share_a_secret_need_no_trust_in_their_network() {
+    let Some(lab) = lab(2) else { return };
+    let encrypted = [&PERF[..], &["tcp", "--encrypt"]].concat();
+    let said = run_with(&lab, [&[SECRET]; 2], true, &encrypted);
+    assert!(said[0].contains("2 ranks, transport tcp"), "{}", said[0]);
+    let plain = [&PERF[..], &["tcp"]].concat();
+    run_with(&lab, [&[SECRET]; 2], true, &plain);
+    let said = run_with(&lab, [&[SECRET, ("PACELINE_ENCRYPT", "1")], &[SECRET]], false, &plain);
+    assert!(said[0].contains("turned away 10.77.0.2:") && said[0].contains("this rank encrypts and it does not"));
+    assert!(said[1].contains("it encrypts and this rank does not"), "{}", said[1]);
+}
+
+#[test]
+fn ranks_of_different_hosts_that_nothing_vouches_for_are_refused_with_the_reason() {
+    let Some(lab) = lab(2) else { return };
+    let command = [&PERF[..], &["tcp"]].concat();
+    let reason = |host| {
+        format!("{} is another host, and without a shared secret nothing proves who is there", xtask::lab::address(host))
+    };
+    // Who dials trusts nobody: rank 0 hears of nobody.
+    let said = run_with(&lab, [&[], &[]], false, &command);
+    assert!(said[0].contains("rank 1 never came within 5 s"), "{}", said[0]);
+    assert!(said[1].contains(&reason(0)) && said[1].contains("PACELINE_INSECURE=1"), "{}", said[1]);
+    // Who dials trusts the network, and who is called does not.
+    let said = run_with(&lab, [&[], &[("PACELINE_INSECURE", "1")]], false, &command);
+    assert!(said[0].contains("turned away 10.77.0.2:"), "{}", said[0]);
+    for said in &said {
+        assert!(said.contains(&reason(1)) && said.contains("PACELINE_SECRET_FILE"), "{said}");
+    }
+    // Another secret is as good as none.
+    let said = run_with(&lab, [&[SECRET], &[("PACELINE_SECRET", "a secret of another job")]], false, &command);
+    assert!(said[0].contains("turned away 10.77.0.2:") && said[0].contains("it has another secret"), "{}", said[0]);
+    assert!(said[1].contains("it refuses our handshake"), "{}", said[1]);
 }
 
 /// Is there a process with this word on its command line?

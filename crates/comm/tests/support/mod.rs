@@ -3,6 +3,7 @@
 
 pub mod left_over;
 pub mod processes;
+pub mod reports;
 
 use std::net::TcpListener;
 use std::os::fd::IntoRawFd;

@@ -1,5 +1,5 @@
 //! Worlds whose ranks are processes: a test runs its own program again, once for each rank. The ranks form a world, wait
-//! until all have, and do their part.
+//! until all have, and do their part. On this host, or on several ([`Ranks::spawn`]).
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -52,6 +52,11 @@ pub fn wait_for_release() {
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
 
+/// What makes a process a rank of a test, besides its place in the world.
+pub fn environment(part: &str, transport: TransportChoice) -> [(&'static str, String); 2] {
+    [(PART, part.to_owned()), (TRANSPORT, transport.to_string())]
+}
+
 /// The ranks of a world. Dropping them ends them.
 pub struct Ranks {
     ranks: Vec<Rank>,
@@ -90,8 +95,7 @@ impl Ranks {
             }
             command
                 .args([world.test, "--exact", "--nocapture"])
-                .env(PART, world.part)
-                .env(TRANSPORT, transport.to_string())
+                .envs(environment(world.part, *transport))
                 .env("PACELINE_RANK", rank.to_string())
                 .env("PACELINE_WORLD_SIZE", size.to_string())
                 .env("PACELINE_LOCAL_RANK", rank.to_string())
@@ -102,14 +106,20 @@ impl Ranks {
                 .envs(&world.environment);
             command
         };
-        let ranks = world.transports.iter().enumerate().map(|rank| Rank::start(command(rank))).collect();
-        let mut ranks = Ranks { ranks, held: Held::default() };
-        for rank in 0..size {
+        let commands = world.transports.iter().enumerate().map(command).collect();
+        Ranks::spawn(commands, &[std::process::id()], world.transports.contains(&TransportChoice::Shm))
+    }
+
+    /// Starts these commands, each a rank of a test or a program that waits for one, and waits until their world has
+    /// formed. `witnesses` are the processes that see their hosts ([`Held::seen_by`]), `memory` tells whether they share any.
+    pub fn spawn(commands: Vec<Command>, witnesses: &[u32], memory: bool) -> Ranks {
+        let mut ranks = Ranks { ranks: commands.into_iter().map(Rank::start).collect(), held: Held::default() };
+        for rank in 0..ranks.ranks.len() {
             ranks.wait_until(rank, Duration::from_secs(150), FORMED);
         }
-        let processes: Vec<u32> = ranks.ranks.iter().map(|rank| rank.child.id()).collect();
-        ranks.held = Held::by(&processes);
-        let memory = world.transports.contains(&TransportChoice::Shm);
+        let started = ranks.ranks.iter().map(|rank| rank.child.id());
+        let processes: Vec<u32> = started.flat_map(|pid| [vec![pid], children_of(pid)].concat()).collect();
+        ranks.held = Held::seen_by(witnesses, &processes);
         assert!(ranks.held.is_something(memory), "no sockets or memory files are found while the ranks run");
         for rank in &mut ranks.ranks {
             // One that has ended in the meantime has said why.
@@ -199,6 +209,11 @@ impl Rank {
     fn silent(&self) -> bool {
         self.reader.as_ref().is_none_or(JoinHandle::is_finished)
     }
+}
+
+fn children_of(pid: u32) -> Vec<u32> {
+    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    list.split_whitespace().filter_map(|word| word.parse().ok()).collect()
 }
 
 fn collect(stderr: ChildStderr, into: &Mutex<String>) {
