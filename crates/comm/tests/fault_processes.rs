@@ -3,7 +3,7 @@
 //!
 //! A world that has formed opens no descriptor any more, so being out of them afterwards is no fault, which is tested here;
 //! `crates/cli/tests/faults.rs` has worlds that cannot form. Shared memory lies in memory files, not in a file system that
-//! could be full: what it can lack is memory, for a buffer or for a ring.
+//! could be full (`crates/cli/tests/full_shared_memory.rs`): what it can lack is memory, for a buffer or for a ring.
 
 mod support;
 
@@ -18,6 +18,15 @@ use support::reports::{report, reported, until_it_fails};
 
 /// However slow the machine is.
 const LIMIT: Duration = Duration::from_secs(120);
+
+/// How soon after the signal survivors have their error, on two busy processors: far later than one that listens takes,
+/// and far sooner than one that looks at its connections only now and then.
+const SOON: Duration = Duration::from_secs(15);
+
+/// Is there time for what a user has by default, and are its bounds kept?
+fn long() -> bool {
+    std::env::var_os("PACELINE_LONG_TESTS").is_some()
+}
 
 const RANKS: usize = 3;
 
@@ -40,17 +49,22 @@ fn each_survivor_of_a_killed_or_stopped_rank_has_lost_that_rank() {
         eprintln!("calling");
         return report(&comm, &until_it_fails(&comm, 50_000));
     }
-    for (transport, signal) in
-        TRANSPORTS.into_iter().flat_map(|transport| [(transport, Signal::KILL), (transport, Signal::STOP)])
-    {
-        // Not so soon that one that has to wait for a processor is taken for a stopped one.
-        let ranks = start(TEST, "call", transport, &[("PACELINE_HEARTBEAT", "2")]);
+    // Not so soon that one that has to wait for a processor is taken for a stopped one; or as a user has it.
+    let watched: &[(&str, &str)] = if long() { &[] } else { &[("PACELINE_HEARTBEAT", "2")] };
+    // Then only connections that end tell of a killed one.
+    let unwatched: &[(&str, &str)] = &[("PACELINE_HEARTBEAT", "0")];
+    let losses = [(Signal::KILL, unwatched), (Signal::KILL, watched), (Signal::STOP, watched)];
+    for (transport, (signal, heartbeat)) in TRANSPORTS.into_iter().flat_map(|each| losses.map(|loss| (each, loss))) {
+        let ranks = start(TEST, "call", transport, heartbeat);
         ranks.wait_until(ODD, LIMIT, "calling");
         std::thread::sleep(Duration::from_millis(100));
+        let signalled = Instant::now();
         ranks.signal(ODD, signal);
         for survivor in [0, 2] {
             ranks.wait_until(survivor, LIMIT, "PeerLost of ");
         }
+        let after = signalled.elapsed();
+        assert!(!long() || after < SOON, "{transport}, {signal:?}, {heartbeat:?}: known after {after:?} only");
         ranks.signal(ODD, Signal::KILL);
         let said = ranks.end_within(LIMIT, &[0, 2]);
         for survivor in [0, 2] {
@@ -122,18 +136,17 @@ fn a_rank_that_stays_away_is_reported_by_all_others() {
         assert_eq!(data[999], RANKS as f32);
         return;
     }
-    let long = std::env::var_os("PACELINE_LONG_TESTS").is_some();
     for transport in TRANSPORTS {
         // By default after 10 s.
-        let stall: &[(&str, &str)] = if long { &[] } else { &[("PACELINE_STALL", "0.5")] };
+        let stall: &[(&str, &str)] = if long() { &[] } else { &[("PACELINE_STALL", "0.5")] };
         let mut ranks = start(TEST, "stay away", transport, stall);
         let others = [0, 2];
         others.iter().for_each(|&rank| ranks.wait_until(rank, LIMIT, "calling"));
         let called = Instant::now();
         others.iter().for_each(|&rank| ranks.wait_until(rank, LIMIT, "has not moved for"));
         let after = called.elapsed();
-        // The first report comes after 10 s, the second after 20 s.
-        assert!(!long || after < Duration::from_secs(20), "{transport}: reported after {after:?} only");
+        // The first report comes after 10 s, and a busy machine may take a moment to write it.
+        assert!(!long() || after < Duration::from_secs(13), "{transport}: reported after {after:?} only");
         // It has called nothing yet, so nothing of it stands still.
         assert!(!ranks.said(ODD).contains("has not moved"), "{transport}: {}", ranks.said(ODD));
         ranks.release(ODD);
