@@ -238,7 +238,10 @@ fn ranks_of_different_hosts_that_nothing_vouches_for_are_refused_with_the_reason
     let Some(lab) = lab(2) else { return };
     let command = [&PERF[..], &["tcp"]].concat();
     let reason = |host| {
-        format!("{} is another host, and without a shared secret nothing proves who is there", xtask::lab::address(host))
+        format!(
+            "{} is another host, and without a shared secret nothing proves who is there",
+            xtask::lab::address(host)
+        )
     };
     // Who dials trusts nobody: rank 0 hears of nobody.
     let said = run_with(&lab, [&[], &[]], false, &command);

@@ -215,7 +215,10 @@ mod tests {
             assert_eq!(error, SecretError::Owner { path: path.clone(), owner: SOMEBODY, ours });
             let expected = format!("belongs to user {SOMEBODY}, not to user {ours} who runs this rank");
             let text = error.to_string();
-            assert!(text.contains(&expected) && text.ends_with(&format!("`chown {ours} {}`", path.display())), "{text}");
+            assert!(
+                text.contains(&expected) && text.ends_with(&format!("`chown {ours} {}`", path.display())),
+                "{text}"
+            );
         }
         fs::remove_dir_all(&directory).expect("our own directory");
     }
