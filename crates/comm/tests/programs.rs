@@ -3,7 +3,7 @@
 mod support;
 
 use half::bf16;
-use paceline_collective::{KernelId, Place, Program, RankBuilder, Slot, Space, StepId};
+use paceline_collective::{KernelId, Place, Program, RankBuilder, Slot, Space, StepId, re_encoding_all_reduce};
 use paceline_comm::{
     CallOptions, CollectiveKind, CommError, Kernels, Origin, ProgramError, Protocol, Reduction, VerifiedProgram,
 };
@@ -57,6 +57,46 @@ fn a_reduced_value_is_gathered_in_another_encoding() {
                 assert_eq!(bytes, if chunk_bytes.is_none() { vec![4 * block; 3] } else { vec![] });
                 let right = |index: usize| bf16::from_f32(value(2, index)).to_f32();
                 assert!((0..3 * block).all(|index| output[index] == right(index)), "{links:?}, {block}");
+            }
+        });
+    }
+}
+
+/// Numbers of which another order of additions leaves other sums, even when they are rounded to bf16.
+fn contribution(rank: usize, index: usize) -> f32 {
+    let (small, large) = (((rank + 1) * (index % 977)) as f32 * 0.37, ((1 + index % 5) << 24) as f32);
+    [small, large, -large][rank % 3]
+}
+
+/// The contributions of these ranks, added in f32 one after the other, as bf16 leaves their sum.
+fn sum_in_bf16(ranks: impl Iterator<Item = usize>, index: usize) -> f32 {
+    let sum =
+        ranks.map(|rank| contribution(rank, index)).reduce(|sum, value| sum + value).expect("somebody contributes");
+    bf16::from_f32(sum).to_f32()
+}
+
+/// Each rank adds up a part in the order of the ranks and sends it to all as bf16; all decode the same codes, their own as
+/// well, so that all hold the same bits.
+#[test]
+fn sums_that_are_scattered_are_gathered_in_another_encoding() {
+    let all = LINKS.into_iter().flat_map(|links| [1, 2, 3, 4, 6].map(|world| (links, world)));
+    // Where every message is a nap, or every pair of ranks shakes hands, few ranks must do.
+    let slow = |links| matches!(links, Links::Emulated | Links::Encrypted);
+    for (links, world) in all.filter(|&(links, world)| world <= 4 || !slow(links)) {
+        let other_order = |index| sum_in_bf16(0..world, index) != sum_in_bf16((0..world).rev(), index);
+        assert!(world < 3 || (0..1000).any(other_order), "the order of the ranks could not be told from another");
+        let program = VerifiedProgram::new(re_encoding_all_reduce(world, ENCODE, DECODE), casts()).unwrap();
+        on_all_ranks(links, world, move |comm| {
+            for (length, chunk_bytes) in
+                [(0, None), (1, None), (1000, Some(512)), (1003, Some(1000)), (70_000, None), (70_000, Some(9_000))]
+            {
+                let input: Vec<f32> = (0..length).map(|index| contribution(comm.rank(), index)).collect();
+                let mut output = vec![f32::NAN; length];
+                let options = CallOptions { chunk_bytes, ..CallOptions::default() };
+                comm.run_program(&program, &input, &mut output, Reduction::Sum, &options).unwrap();
+                let right = |index| sum_in_bf16(0..world, index);
+                let wrong = (0..length).find(|&index| output[index].to_bits() != right(index).to_bits());
+                assert_eq!(wrong, None, "{links:?}, {world} ranks, {length} elements, tiles of {chunk_bytes:?} bytes");
             }
         });
     }
