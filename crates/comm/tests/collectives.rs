@@ -142,12 +142,26 @@ fn every_type_and_reduction() {
             (Reduction::Max, 4.0),
             (Reduction::Product, 24.0),
         ];
+        let mine = make(comm.rank() as f64 + 1.0);
         for (reduction, expected) in values {
+            let expected = make(expected);
+            let assert_all = |data: &[T], what: &str| {
+                assert!(data.iter().all(|&got| got == expected), "{reduction} {what} {:?}", data.first());
+            };
             for algorithm in algorithms(CollectiveKind::AllReduce) {
-                let mut data = vec![make(comm.rank() as f64 + 1.0); 1003];
+                let mut data = vec![mine; 1003];
                 comm.all_reduce(&mut data, reduction, &options(algorithm)).unwrap();
-                let expected = make(expected);
-                assert!(data.iter().all(|&got| got == expected), "{reduction} {algorithm} {:?}", data[0]);
+                assert_all(&data, algorithm);
+            }
+            for algorithm in algorithms(CollectiveKind::ReduceScatter) {
+                let mut block = [make(0.0); 203];
+                comm.reduce_scatter(&[mine; 4 * 203], &mut block, reduction, &options(algorithm)).unwrap();
+                assert_all(&block, &format!("reduce-scatter {algorithm}"));
+            }
+            for algorithm in algorithms(CollectiveKind::Reduce) {
+                let mut output = vec![make(0.0); if comm.rank() == 2 { 203 } else { 0 }];
+                comm.reduce(&[mine; 203], &mut output, 2, reduction, &options(algorithm)).unwrap();
+                assert_all(&output, &format!("reduce {algorithm}"));
             }
         }
     }

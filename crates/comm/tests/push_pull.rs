@@ -138,10 +138,20 @@ fn every_type_and_reduction_leaves_the_root_out() {
             (Reduction::Product, 6.0),
         ];
         for (reduction, expected) in expected {
-            let mut data = vec![make(if comm.rank() == 2 { 100.0 } else { mine }); 1003];
-            comm.push_pull(&mut data, 2, reduction, &options()).unwrap();
             let expected = make(expected);
-            assert!(data.iter().all(|&got| got == expected), "{reduction} {:?}", data[0]);
+            let assert_all = |data: &[T], what: &str| {
+                assert!(data.iter().all(|&got| got == expected), "{what}, {reduction}: {:?}", data.first());
+            };
+            for algorithm in ["direct", "hierarchical"] {
+                let options = CallOptions { algorithm: Some(algorithm.into()), ..options() };
+                let mut data = vec![make(if comm.rank() == 2 { 100.0 } else { mine }); 1003];
+                comm.push_pull(&mut data, 2, reduction, &options).unwrap();
+                assert_all(&data, &format!("{algorithm} push and pull"));
+                let input = vec![make(mine); if comm.rank() == 2 { 0 } else { 203 }];
+                let mut output = vec![make(100.0); if comm.rank() == 2 { 203 } else { 0 }];
+                comm.push(&input, &mut output, 2, reduction, &options).unwrap();
+                assert_all(&output, &format!("{algorithm} push"));
+            }
         }
     }
     for links in LINKS {
