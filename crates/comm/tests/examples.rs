@@ -4,10 +4,14 @@ use std::process::Command;
 
 #[path = "../examples/abort.rs"]
 mod abort;
+#[path = "../examples/algorithms.rs"]
+mod algorithms;
 #[path = "../examples/all_reduce.rs"]
 mod all_reduce;
 #[path = "../examples/background.rs"]
 mod background;
+#[path = "../examples/collectives.rs"]
+mod collectives;
 #[path = "../examples/concurrent_callers.rs"]
 mod concurrent_callers;
 #[path = "../examples/encrypted_processes.rs"]
@@ -36,8 +40,10 @@ mod variable_counts;
 #[test]
 fn every_example_runs() {
     abort::main().expect("abort");
+    algorithms::main().expect("algorithms");
     all_reduce::main().expect("all_reduce");
     background::main().expect("background");
+    collectives::main().expect("collectives");
     concurrent_callers::main().expect("concurrent_callers");
     errors::main().expect("errors");
     group::main().expect("group");
