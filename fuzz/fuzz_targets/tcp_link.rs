@@ -5,10 +5,15 @@ use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
+use bytemuck::bytes_of;
 use libfuzzer_sys::fuzz_target;
-use paceline_engine::frame::{FRAME_BYTES_MAX, Header};
+use paceline_engine::frame::{FRAME_BYTES_MAX, HEADER_BYTES, Header, Kind};
 use paceline_fabric::{Link, LinkError, Sink, Target, TcpLink, TcpOptions};
+use paceline_plan::OperationKey;
 use socket2::SockRef;
+
+/// Of a frame that is due.
+const PAYLOAD_BYTES: usize = 32;
 
 fuzz_target!(|data: &[u8]| {
     let Some((&how, said)) = data.split_first() else { return };
@@ -16,16 +21,28 @@ fuzz_target!(|data: &[u8]| {
     let (ours, mut peers): (Vec<TcpStream>, Vec<TcpStream>) = (0..connections).map(|_| connection()).unzip();
     let mut link = TcpLink::new(ours, TcpOptions::default()).expect("a link");
     let mut sink = Anything { memory: vec![0; FRAME_BYTES_MAX as usize] };
-    // In pieces, over all connections in turn.
-    for (number, piece) in said.chunks(1 + 16 * usize::from(how / 2)).enumerate() {
-        peers[number % connections].write_all(piece).expect("the link takes all in");
-        if !listen(&mut link, &mut sink) {
-            return;
+    for (number, change) in said.chunks(HEADER_BYTES + PAYLOAD_BYTES).enumerate() {
+        let words = words(change);
+        let (first, rest) = words.split_at(words.len().min(usize::from(how / 2)));
+        for piece in [first, rest] {
+            peers[number % connections].write_all(piece).expect("the link takes all in");
+            if !listen(&mut link, &mut sink) {
+                return;
+            }
         }
     }
     drop(peers);
     while listen(&mut link, &mut sink) {}
 });
+
+/// A frame that a link gives on, where there is no change, or the beginning of one.
+fn words(change: &[u8]) -> Vec<u8> {
+    let bytes = PAYLOAD_BYTES as u32;
+    let header =
+        Header { message_bytes: bytes, payload_bytes: bytes, ..Header::new(Kind::Data, OperationKey::default()) };
+    let frame = [bytes_of(&header), &[0; PAYLOAD_BYTES]].concat();
+    frame.iter().zip(change).map(|(byte, change)| byte ^ change).collect()
+}
 
 /// Our end of a new connection, and the peer's.
 fn connection() -> (TcpStream, TcpStream) {
