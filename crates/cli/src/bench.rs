@@ -10,6 +10,7 @@ mod fits;
 mod follow;
 mod identity;
 mod judge;
+mod labels;
 mod launched;
 mod measure;
 mod models;

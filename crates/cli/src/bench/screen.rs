@@ -112,8 +112,7 @@ fn in_words(seconds: f64) -> String {
 /// The writer's.
 pub fn tables(panels: &[Panel], out: &mut dyn Write) -> io::Result<()> {
     for panel in panels {
-        let labels = if panel.labels.is_empty() { String::new() } else { format!(" ({})", panel.labels.join(", ")) };
-        writeln!(out, "{}{labels}", panel.title())?;
+        writeln!(out, "{}", panel.labelled_title())?;
         if let Some(baseline) = &panel.baseline {
             writeln!(out, "speedup 1 = {:.1} samples/s, {}", baseline.samples_per_s, baseline.source)?;
         }

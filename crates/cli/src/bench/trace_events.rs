@@ -14,7 +14,7 @@ pub fn trace_events(panels: &[Panel]) -> Value {
             let recorded = group.rows.iter().filter_map(|row| Some((row, row.result.as_ref()?.timeline.as_ref()?)));
             timelines.extend(recorded.map(|(row, timeline)| {
                 let workers = if group.workers == 1 { "worker" } else { "workers" };
-                (format!("{}, {} {workers}, {}", row.method, group.workers, panel.setting), timeline)
+                (format!("{}, {} {workers}, {}", row.method, group.workers, panel.labelled_title()), timeline)
             }));
         }
     }
@@ -87,9 +87,38 @@ impl Place<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::placement::samples::placement;
     use super::super::summary::{panels, samples};
     use super::*;
     use paceline_train::Lane;
+
+    /// Each name says what was not real, and on which hosts a launcher had placed the workers.
+    #[test]
+    fn processes_are_named_with_their_labels() {
+        let mut panels = panels(&samples::study(), 2);
+        let process = Process { name: "worker 0".to_owned(), ..Process::default() };
+        let timeline =
+            Timeline { iteration_s: 0.01, tensors: Vec::new(), operations: Vec::new(), processes: vec![process] };
+        let mut names = |change: fn(&mut Panel)| -> Vec<String> {
+            let panel = panels.last_mut().expect("the replayed one");
+            panel.groups[0].rows.iter_mut().filter_map(|row| row.result.as_mut()).for_each(|result| {
+                result.timeline = Some(timeline.clone());
+            });
+            change(panel);
+            let trace = trace_events(std::slice::from_ref(panel));
+            let events = trace["traceEvents"].as_array().expect("a list").iter();
+            let named = events.filter(|event| event["name"] == "process_name");
+            named.map(|event| event["args"]["name"].as_str().expect("a name").to_owned()).collect()
+        };
+        let replayed = names(|_| {});
+        let labels = "(replayed: rtx2080ti, emulated: 10GbE): worker 0";
+        assert!(replayed.len() == 4 && replayed.iter().all(|name| name.ends_with(labels)), "{replayed:?}");
+        let placed = names(|panel| {
+            panel.setting.network = None;
+            panel.placement = Some(placement("2x4", &[4, 4]));
+        });
+        assert!(placed.iter().all(|name| name.contains("links of 2 hosts")), "{placed:?}");
+    }
 
     #[test]
     fn a_trace_has_a_process_per_worker_and_shard_and_a_thread_per_lane() {

@@ -158,8 +158,9 @@ fn told(pairs: &[Pair<'_>]) -> String {
     format!("faster in {faster}, slower in {slower}{open} of {}; {}{more}{mean}", pairs.len(), shown.join(", "))
 }
 
+/// Where a number comes from, and what was not real there.
 fn place(panel: &Panel, group: &Group) -> String {
-    format!("{} on {} at {}", panel.setting.model, panel.place(), group.workers)
+    format!("{} on {} at {}{}", panel.setting.model, panel.place(), group.workers, panel.in_short())
 }
 
 #[cfg(test)]
@@ -196,7 +197,7 @@ mod tests {
         let claim = "in all cases";
         let found = finding(&panels, claim);
         assert_eq!(found.verdict, Outcome::Holds, "{found:?}");
-        assert!(found.numbers.contains("resnet50 on 10GbE at 8"), "{found:?}");
+        assert!(found.numbers.contains("resnet50 on 10GbE at 8, replayed, emulated"), "{found:?}");
         for row in &mut panels[1].groups[0].rows {
             let faster = if row.method == "bsp-ps" { 2.0 } else { 1.0 };
             row.result.as_mut().expect("it ran").samples_per_s.mean *= faster;

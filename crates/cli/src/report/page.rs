@@ -416,6 +416,27 @@ mod tests {
         assert!(page.matches("<table").count() >= 3 + 2);
     }
 
+    /// Whatever names the replayed panel says so, in every section.
+    #[test]
+    fn every_section_says_what_was_not_real() {
+        let page = render(&[Report { study: sample_study(), panels: sample_predicted_panels() }]).expect("a page");
+        let title = "resnet50, local batch 64, 10GbE, 4 workers per host";
+        let labelled = format!("{title} (replayed: rtx2080ti, emulated: 10GbE)");
+        let (place, in_short) = ("resnet50 on 10GbE at 8", "resnet50 on 10GbE at 8, replayed, emulated");
+        for (section, words, with_label) in [
+            ("verdicts", "resnet50", "replayed: rtx2080ti"),
+            ("panel-1", "<h2", "replayed: rtx2080ti"),
+            ("prediction", title, &*labelled),
+            ("findings", place, in_short),
+            ("survey", "(resnet50 at 8", "(resnet50 at 8, replayed, emulated)"),
+        ] {
+            let id = format!("id=\"{section}\"");
+            let text = page.split("<section").find(|part| part.contains(&id)).unwrap_or_default();
+            let counts = [words, with_label].map(|words| text.matches(words).count());
+            assert!(counts[0] > 0 && counts[0] == counts[1], "{section}: {words} {counts:?} times with its label");
+        }
+    }
+
     #[test]
     fn the_command_can_be_typed_again() {
         let mut study = sample_study();

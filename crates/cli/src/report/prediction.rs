@@ -198,9 +198,9 @@ impl MethodView {
     }
 }
 
-/// Where a group was measured, in words.
+/// Where a group was measured, in words, and what was not real there.
 fn place(panel: &Panel, group: &Group) -> String {
-    format!("{}, {}", panel.title(), title(group))
+    format!("{}, {}", panel.labelled_title(), title(group))
 }
 
 /// Those of which something was predicted.
@@ -250,7 +250,7 @@ impl OutlookView {
         let Outlook { workers, strategy, samples_per_s, reasons, curves } = panel.outlook.as_ref()?;
         let group = panel.groups.iter().find(|group| group.workers == *workers)?;
         let served = |method: &str| group.rows.iter().any(|row| row.method == method && row.shards > 0);
-        let place = panel.title();
+        let place = panel.labelled_title();
         Some(OutlookView {
             workers: *workers,
             strategy: strategy.clone(),

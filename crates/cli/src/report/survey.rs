@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::aspects::aspect;
 use super::bars::number;
-use crate::bench::{Panel, Row};
+use crate::bench::{Group, Panel, Row};
 
 /// A method: what the taxonomy says, and what was measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -15,7 +15,7 @@ pub struct SurveyRow {
     pub loss: String,
     /// How often workers communicate.
     pub frequency: String,
-    /// Bytes that a worker sends, in D (bytes of the gradient), N (workers), S (shards).
+    /// Bytes that a worker sends, in D (bytes of the gradient), N (workers), H (their hosts), S (shards).
     pub traffic: String,
     /// How it converges.
     pub convergence: String,
@@ -31,17 +31,16 @@ pub struct SurveyRow {
 pub fn rows(panels: &[Panel]) -> Vec<SurveyRow> {
     let mut rows: Vec<SurveyRow> = Vec::new();
     for panel in panels {
-        // The largest number of workers says most.
-        let Some(group) = panel.groups.iter().rev().find(|group| group.workers > 1) else { continue };
+        let Some(group) = largest(panel) else { continue };
         for row in &group.rows {
             let Some(result) = &row.result else { continue };
-            let place = format!("{} at {}", panel.setting.model, group.workers);
+            let place = format!("{} at {}{}", panel.setting.model, group.workers, panel.in_short());
             let tell = |cell: &mut String, value: String| {
                 let apart = if cell.is_empty() { "" } else { "; " };
                 cell.push_str(&format!("{apart}{value} ({place})"));
             };
             let index = rows.iter().position(|known| known.method == row.method).unwrap_or_else(|| {
-                rows.push(theory(row));
+                rows.push(theory(row, Sharing::of(panels, &row.method)));
                 rows.len() - 1
             });
             let known = &mut rows[index];
@@ -56,12 +55,48 @@ pub fn rows(panels: &[Panel]) -> Vec<SurveyRow> {
     rows
 }
 
+/// The largest number of workers, which says most.
+fn largest(panel: &Panel) -> Option<&Group> {
+    panel.groups.iter().rev().find(|group| group.workers > 1)
+}
+
+/// Where a method was measured, did several workers live on a host?
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Sharing {
+    Nowhere,
+    Everywhere,
+    Somewhere,
+}
+
+impl Sharing {
+    fn of(panels: &[Panel], method: &str) -> Sharing {
+        let measured = |group: &&Group| group.rows.iter().any(|row| row.method == method && row.result.is_some());
+        let groups = panels.iter().filter_map(|panel| Some((panel, largest(panel).filter(measured)?)));
+        let shared: Vec<bool> = groups.map(|(panel, group)| shares_hosts(panel, group, method)).collect();
+        match (shared.contains(&true), shared.contains(&false)) {
+            (true, true) => Sharing::Somewhere,
+            (true, false) => Sharing::Everywhere,
+            (false, _) => Sharing::Nowhere,
+        }
+    }
+}
+
+/// Do workers add up on their hosts before they push? Not on a single host that they share with their servers.
+fn shares_hosts(panel: &Panel, group: &Group, method: &str) -> bool {
+    let (setting, workers) = (&panel.setting, group.workers);
+    let placed = panel.placement.as_ref().map(|placement| placement.stage().hosts_of(workers, &setting.servers_on));
+    let emulated = || setting.workers_per_host.map(|on_each| workers.div_ceil(on_each.max(1)));
+    let Some(hosts) = placed.or_else(emulated) else { return false };
+    let apart = group.rows.iter().any(|row| row.method == method && row.dedicated_servers);
+    hosts < workers && (hosts > 1 || apart)
+}
+
 /// Models with batch normalisation, whose statistics are of a worker's own samples (docs/models.md).
 const NORMALISED: [&str; 2] = ["resnet20", "resnet50"];
 const LOCAL_STATISTICS: &str =
     "; with batch normalisation, which sees the worker's own samples only, that of PyTorch's DDP";
 
-fn theory(row: &Row) -> SurveyRow {
+fn theory(row: &Row, sharing: Sharing) -> SurveyRow {
     let of = |name| aspect(&row.strategy, name);
     let [compress, sync, schedule, arch] = ["compress", "sync", "schedule", "arch"].map(of);
     let exact = compress == ["none"];
@@ -74,7 +109,7 @@ fn theory(row: &Row) -> SurveyRow {
             if synchronous { "every iteration".into() } else { sync.join(":") },
             when(&schedule)
         ),
-        traffic: traffic(&arch, row.dedicated_servers),
+        traffic: traffic(&arch, row.dedicated_servers, sharing),
         convergence: if exact && synchronous {
             "that of single-worker SGD on the joined batch".into()
         } else {
@@ -106,13 +141,19 @@ fn when(schedule: &[&str]) -> String {
     }
 }
 
-/// Bytes out of a worker, by docs/algorithms.md. Servers can have hosts of their own without their strategy asking for it.
-fn traffic(arch: &[&str], dedicated_servers: bool) -> String {
+/// Bytes out of a worker, by docs/algorithms.md, and of a shard, by docs/scheduling.md. Servers can have hosts of their own
+/// without their strategy asking for it.
+fn traffic(arch: &[&str], dedicated_servers: bool, sharing: Sharing) -> String {
     match *arch {
         ["ps", _, partition, place, ..] => {
             let servers =
                 if dedicated_servers || place == "dedicated" { "on hosts of their own" } else { "beside workers" };
-            format!("D out and D in per worker, cut at {partition}; N·D/S in and out per shard, {servers}")
+            let shard = match sharing {
+                Sharing::Nowhere => "N·D/S in and out per shard",
+                Sharing::Everywhere => "H·D/S in and out per shard, as the workers of a host add up first",
+                Sharing::Somewhere => "N·D/S in and out per shard, H·D/S where workers share hosts, which add up first",
+            };
+            format!("D out and D in per worker, cut at {partition}; {shard}, {servers}")
         }
         ["a2a", algorithm @ ("ring" | "direct-scatter" | "2d-torus" | "bcube"), ..] => {
             format!("2(N−1)/N·D per worker ({algorithm})")
@@ -138,7 +179,7 @@ mod tests {
         let rows = rows(&sample_panels());
         let methods: Vec<&str> = rows.iter().map(|row| row.method.as_str()).collect();
         assert_eq!(methods, ["bsp-a2a", "wfbp-a2a", "wfbp-ps", "bsp-ps", "mg-wfbp", "bytescheduler-ps"]);
-        assert_eq!(rows[0].exposed, "25.0 % (cnn at 2); 25.0 % (resnet50 at 8)");
+        assert_eq!(rows[0].exposed, "25.0 % (cnn at 2); 25.0 % (resnet50 at 8, replayed, emulated)");
         // Only what has met a model with batch normalisation says so.
         assert!(rows[0].convergence.contains("batch normalisation") && !rows[1].convergence.contains("normalisation"));
     }
@@ -147,8 +188,10 @@ mod tests {
     #[test]
     fn what_is_said_follows_from_the_strategy() {
         let sample = sample_panels()[0].groups[0].rows[0].clone();
-        let of =
-            |strategy: &str| theory(&Row { strategy: format!("sync=bsp,compress=none,{strategy}"), ..sample.clone() });
+        let of = |strategy: &str| {
+            let strategy = format!("sync=bsp,compress=none,{strategy}");
+            theory(&Row { strategy, ..sample.clone() }, Sharing::Nowhere)
+        };
         let study = of("schedule=server-priority,arch=ps:hosts:4000KiB:dedicated,protocol=auto");
         assert!(study.frequency.contains("servers answer") && !study.frequency.contains("next forward"), "{study:?}");
         assert!(study.traffic.contains("on hosts of their own"), "{study:?}");
@@ -156,17 +199,61 @@ mod tests {
             strategy: "sync=bsp,compress=none,schedule=wfbp,arch=ps:hosts:4000KiB:colocated".into(),
             ..sample.clone()
         };
-        assert!(theory(&beside).traffic.ends_with("beside workers"), "{beside:?}");
+        let of_row = |row: &Row| theory(row, Sharing::Nowhere);
+        assert!(of_row(&beside).traffic.ends_with("; N·D/S in and out per shard, beside workers"), "{beside:?}");
         let moved = Row { dedicated_servers: true, ..beside };
-        assert!(theory(&moved).traffic.ends_with("on hosts of their own"), "--servers-on moves them");
+        assert!(of_row(&moved).traffic.ends_with("on hosts of their own"), "--servers-on moves them");
         let full = of("schedule=bytescheduler:4000KiB:16000KiB,arch=a2a:auto,protocol=auto");
         assert!(full.frequency.contains("next forward") && full.traffic.contains("chosen by size"), "{full:?}");
         assert!(of("schedule=none,arch=a2a:ring:study,protocol=auto").traffic.ends_with("(ring)"));
         assert!(of("schedule=pieces:3,arch=a2a:auto").frequency.contains("its schedule pieces"));
-        let lossy = theory(&Row { strategy: "sync=ssp:3,compress=topk:0.01,schedule=wfbp,arch=ps".into(), ..sample });
+        let lossy = of_row(&Row { strategy: "sync=ssp:3,compress=topk:0.01,schedule=wfbp,arch=ps".into(), ..sample });
         assert_eq!(
             (lossy.loss.as_str(), lossy.convergence.as_str()),
             ("by topk:0.01", "not that of single-worker SGD")
         );
+    }
+    /// The sample's panels with these servers: `wfbp-ps` on this machine, `bsp-ps` on two emulated hosts.
+    fn served(change: impl Fn(&mut Panel)) -> Vec<SurveyRow> {
+        let mut panels = sample_panels();
+        for row in panels.iter_mut().flat_map(|panel| &mut panel.groups).flat_map(|group| &mut group.rows) {
+            if row.method.ends_with("ps") {
+                row.strategy = "schedule=wfbp,arch=ps:hosts:4000KiB:colocated:aggregate".into();
+            }
+        }
+        panels.iter_mut().for_each(change);
+        rows(&panels)
+    }
+
+    #[test]
+    fn hosts_count_where_their_workers_add_up_first() {
+        let traffic = |rows: &[SurveyRow], method: &str| -> String {
+            rows.iter().find(|row| row.method == method).expect("it was measured").traffic.clone()
+        };
+        let usual = served(|_| {});
+        assert!(
+            traffic(&usual, "wfbp-ps").contains("N·D/S in and out per shard, beside"),
+            "one host, and nothing leaves"
+        );
+        assert!(traffic(&usual, "bsp-ps").contains("H·D/S in and out per shard, as"), "{usual:?}");
+        let alone = served(|panel| panel.setting.workers_per_host = panel.setting.workers_per_host.and(Some(1)));
+        assert!(traffic(&alone, "bsp-ps").contains("N·D/S in and out per shard, beside"), "{alone:?}");
+        let both = served(|panel| {
+            for row in panel.groups.iter_mut().flat_map(|group| &mut group.rows) {
+                row.method = row.method.replace("bsp-ps", "wfbp-ps");
+            }
+        });
+        assert!(traffic(&both, "wfbp-ps").contains("N·D/S in and out per shard, H·D/S where"), "{both:?}");
+        // One host of workers, with its servers and without.
+        let one_host = |dedicated: bool| {
+            served(|panel| {
+                panel.setting.workers_per_host = panel.setting.workers_per_host.and(Some(8));
+                let rows = panel.groups.iter_mut().flat_map(|group| &mut group.rows);
+                rows.for_each(|row| row.dedicated_servers = dedicated && row.shards > 0);
+            })
+        };
+        assert!(traffic(&one_host(false), "bsp-ps").contains("N·D/S in and out per shard, beside"));
+        assert!(traffic(&one_host(true), "bsp-ps").contains("H·D/S in and out per shard, as"));
+        assert!(traffic(&one_host(true), "wfbp-ps").contains("N·D/S in and out per shard, on"), "all on this machine");
     }
 }
