@@ -5,6 +5,7 @@ mod budget;
 mod catalogue;
 mod cell;
 mod conduct;
+mod dilation;
 mod files;
 mod fits;
 mod follow;

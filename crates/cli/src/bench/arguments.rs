@@ -47,7 +47,8 @@ pub struct BenchArguments {
     #[arg(long, value_name = "SOURCE")]
     pub data: Option<String>,
 
-    /// Slow replayed computation and emulated links alike by this factor, and divide times by it
+    /// Slow replayed computation and emulated links alike by this factor, and divide times by it [default: as far as this
+    /// machine's cores need to keep up with a replay on an emulated network; 1 for all else]
     #[arg(long, value_name = "K")]
     pub dilate: Option<f64>,
 

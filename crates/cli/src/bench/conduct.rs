@@ -273,7 +273,8 @@ mod tests {
         let pace = Pace { iteration_s: 0.1, overhead_s: 0.1 };
         let cells = ["bsp-a2a", "wfbp-a2a", "ddp"].map(|method| PlannedCell { cell: cell(&setting, method, 2), pace });
         let protocol = Protocol::Fixed { warm_up: 1, iterations: 3, runs: 2 };
-        Study { protocol, panels: vec![PanelPlan { setting, cells: cells.to_vec() }], placement: None }
+        let panel = PanelPlan { setting, cells: cells.to_vec(), slowed: None };
+        Study { protocol, panels: vec![panel], placement: None, spared: Vec::new() }
     }
 
     struct Scratch(PathBuf);

@@ -130,7 +130,7 @@ mod tests {
     }
 
     fn needs(setting: &super::super::cell::Setting) -> Needs {
-        let panel = PanelPlan { setting: setting.clone(), cells: Vec::new() };
+        let panel = PanelPlan { setting: setting.clone(), cells: Vec::new(), slowed: None };
         Needs::of(&panel, &Registry::built_in()).unwrap_or_else(|_| panic!("{setting} is known"))
     }
 
@@ -171,10 +171,10 @@ mod tests {
         let panel = |workers| {
             let pace = super::super::budget::Pace { iteration_s: 1.0, overhead_s: 1.0 };
             let cells = vec![PlannedCell { cell: cell(&setting, "bsp-a2a", workers), pace }];
-            PanelPlan { setting: setting.clone(), cells }
+            PanelPlan { setting: setting.clone(), cells, slowed: None }
         };
         // Eighty terabytes, or on this one of two hosts half of them.
-        let study = |placement| Study { protocol: STUDY, panels: vec![panel(60_000)], placement };
+        let study = |placement| Study { protocol: STUDY, panels: vec![panel(60_000)], placement, spared: Vec::new() };
         let why = |study: &Study| check(study, &Registry::built_in()).expect_err("too large").in_one_line();
         let here = why(&study(None));
         assert!(here.contains("bert-large would not fit in memory: 60000 workers") && here.contains("fewer"), "{here}");

@@ -90,6 +90,13 @@ fn write_plan(study: &Study, database: &Path, resumed: bool, out: &mut dyn Write
         let methods: Vec<&str> = methods.into_iter().map(String::as_str).collect();
         writeln!(out, "{} ({labels})", panel.setting.title(study.placement.as_ref()))?;
         writeln!(out, "  {} cells: {} × {workers:?} workers", panel.cells.len(), methods.join(", "))?;
+        if let Some(why) = &panel.slowed {
+            writeln!(out, "  {why}")?;
+        }
+    }
+    if !study.spared.is_empty() {
+        let spared = study.spared.join(", ");
+        writeln!(out, "without {spared} in the cluster in a box, to end in time; --budget SECONDS brings all back")?;
     }
     let paces: Vec<_> = study.panels.iter().flat_map(|panel| &panel.cells).map(|planned| planned.pace).collect();
     let about = estimate(&study.protocol, &paces);

@@ -1,5 +1,7 @@
 //! From what was asked for to the cells that are measured, in which order. Pure.
 
+mod usual;
+
 use std::fmt::Display;
 
 use paceline_plan::NetworkModel;
@@ -10,9 +12,11 @@ use super::arguments::{BenchArguments, ComputeChoice, split_methods};
 use super::budget::{Pace, Protocol, STUDY};
 use super::catalogue::{Catalogue, ModelEntry, ProfileEntry};
 use super::cell::{Arm, Cell, Compute, ServerHost, Setting};
+use super::dilation::{HIDDEN_SHARE, Load};
 use super::placement::Placement;
 use super::stage::Stage;
 use super::statistics::{VALUES_MIN, traffic_factor};
+use usual::{BUDGET_S, spare, wanted};
 
 /// Everything that is to be measured.
 #[derive(Clone, Debug)]
@@ -23,6 +27,8 @@ pub struct Study {
     pub panels: Vec<PanelPlan>,
     /// Where a launcher has placed the ranks; None: we start them ourselves, on this host.
     pub placement: Option<Placement>,
+    /// Methods that a cluster in a box goes without, so that the study that no arguments mean ends in time.
+    pub spared: Vec<&'static str>,
 }
 
 /// A setting with its cells.
@@ -32,6 +38,8 @@ pub struct PanelPlan {
     pub setting: Setting,
     /// In the order of measurement.
     pub cells: Vec<PlannedCell>,
+    /// Why it is dilated, where nobody said by how much.
+    pub slowed: Option<String>,
 }
 
 /// A cell, and what is believed of its speed.
@@ -85,16 +93,8 @@ struct Chosen {
     strategy: Strategy,
 }
 
-/// Seconds that a study takes if nobody says it.
-const BUDGET_S: f64 = 190.0;
 /// Runs of each cell if nobody says it: fewer decide nothing.
 const RUNS: usize = VALUES_MIN;
-/// What this machine computes if nobody says it: of the small models, the one with the most bytes for its computation (I = 3,
-/// the next has 161), so that it matters how they travel even through shared memory.
-const HERE: &str = "mlp";
-/// The cluster in a box: how much slower than the original it runs, by workers per core. Fewer, and the processor does not
-/// keep up with the bytes.
-const DILATE_PER_WORKER_AND_CORE: f64 = 0.75;
 
 /// Plans.
 ///
@@ -106,8 +106,8 @@ pub fn plan(arguments: &BenchArguments, catalogue: &Catalogue<'_>, place: Place)
     let wanted = wanted(arguments, place);
     let mut panels = Vec::new();
     for one in &wanted {
-        for setting in settings(one, catalogue, place)? {
-            panels.push(panel(setting, &methods, one, catalogue, place)?);
+        for (setting, slowed) in settings(one, catalogue, place)? {
+            panels.push(PanelPlan { slowed, ..panel(setting, &methods, one, catalogue, place)? });
         }
     }
     let tunes = |panel: &PanelPlan| panel.cells.iter().any(|planned| planned.cell.tuned);
@@ -119,6 +119,7 @@ pub fn plan(arguments: &BenchArguments, catalogue: &Catalogue<'_>, place: Place)
         );
     }
     let runs = arguments.runs.unwrap_or(RUNS);
+    let spared = spare(arguments, &mut panels, runs);
     let protocol = match (arguments.full, arguments.iterations) {
         (true, _) => STUDY,
         (false, Some(iterations)) => {
@@ -126,12 +127,17 @@ pub fn plan(arguments: &BenchArguments, catalogue: &Catalogue<'_>, place: Place)
             Protocol::Fixed { warm_up, iterations, runs }
         }
         (false, None) => {
-            let cells = panels.iter().flat_map(|panel: &PanelPlan| &panel.cells);
-            let least = Protocol::Timed { seconds: 0.0, runs }.least_of_all_s(cells.map(|planned| &planned.pace));
-            Protocol::Timed { seconds: arguments.budget.unwrap_or(BUDGET_S.max(least)), runs }
+            let seconds = arguments.budget.unwrap_or(BUDGET_S.max(least_s(&panels, runs)));
+            Protocol::Timed { seconds, runs }
         }
     };
-    Ok(Study { protocol, panels, placement: place.launched.map(|launched| launched.placement.clone()) })
+    Ok(Study { protocol, panels, placement: place.launched.map(|launched| launched.placement.clone()), spared })
+}
+
+/// Seconds that so many runs of all cells take in any case, where time decides.
+fn least_s(panels: &[PanelPlan], runs: usize) -> f64 {
+    let cells = panels.iter().flat_map(|panel| &panel.cells);
+    Protocol::Timed { seconds: 0.0, runs }.least_of_all_s(cells.map(|planned| &planned.pace))
 }
 
 /// What can be said before any name is looked up.
@@ -181,32 +187,6 @@ fn servers_on(arguments: &BenchArguments, place: Place) -> Result<Vec<ServerHost
     stage.serving(&arguments.servers_on).map_err(refusal)
 }
 
-/// The two panels that no arguments mean, or the one that they do.
-fn wanted(arguments: &BenchArguments, place: Place) -> Vec<BenchArguments> {
-    if !arguments.models.is_empty() || arguments.compute.is_some() {
-        return vec![arguments.clone()];
-    }
-    let mut here = BenchArguments { models: vec![HERE.to_owned()], dilate: None, ..arguments.clone() };
-    if place.launched.is_some() || !arguments.emulate.is_empty() {
-        return vec![here];
-    }
-    here.hosts = None;
-    let workers_in_box = 8;
-    let dilate = (DILATE_PER_WORKER_AND_CORE * workers_in_box as f64 / place.cores.max(1) as f64).max(1.0);
-    let cluster = BenchArguments {
-        models: vec!["resnet50".to_owned()],
-        workers: vec![workers_in_box],
-        hosts: Some(super::arguments::Hosts { hosts: 2, workers: 4 }),
-        emulate: vec!["10GbE".to_owned()],
-        compute: Some(ComputeChoice::Replay(None)),
-        local_batch: Vec::new(),
-        dilate: Some(arguments.dilate.unwrap_or(dilate)),
-        data: None,
-        ..arguments.clone()
-    };
-    vec![here, cluster]
-}
-
 fn methods(arguments: &BenchArguments, catalogue: &Catalogue<'_>) -> Result<Vec<Chosen>, Refusal> {
     let strategies = catalogue.strategies;
     let parse = |name: &str| strategies.parse(name).map(|strategy| Chosen { name: name.to_owned(), strategy });
@@ -231,24 +211,33 @@ fn methods(arguments: &BenchArguments, catalogue: &Catalogue<'_>) -> Result<Vec<
     }
 }
 
+/// A setting, and why it is dilated, where nobody said by how much.
+type Slowed = (Setting, Option<String>);
+
 /// Every combination of model, batch and network.
-fn settings(arguments: &BenchArguments, catalogue: &Catalogue<'_>, place: Place) -> Result<Vec<Setting>, Refusal> {
+fn settings(arguments: &BenchArguments, catalogue: &Catalogue<'_>, place: Place) -> Result<Vec<Slowed>, Refusal> {
     let servers_on = servers_on(arguments, place)?;
+    let workers = workers(arguments, stage(arguments, place).as_ref(), &servers_on);
+    let most = workers.last().copied().unwrap_or(1);
     let mut settings = Vec::new();
     for (model, profile, batch) in computations(arguments, catalogue)? {
         let batches = if arguments.local_batch.is_empty() { vec![batch] } else { arguments.local_batch.clone() };
         for network in &networks(arguments)? {
             for &local_batch in &batches {
-                settings.push(Setting {
+                let load = profile.as_ref().zip(network.as_ref());
+                let load = load.and_then(|(profile, network)| load_of(profile, local_batch, network, most));
+                let unsaid = load.filter(|_| arguments.dilate.is_none());
+                let setting = Setting {
                     model: model.clone(),
                     compute: compute(profile.as_ref(), local_batch),
                     network: network.clone(),
                     workers_per_host: network.as_ref().map(|_| arguments.hosts.map_or(1, |hosts| hosts.workers)),
                     local_batch,
-                    dilate: arguments.dilate.unwrap_or(1.0),
+                    dilate: unsaid.map_or(arguments.dilate.unwrap_or(1.0), |load| load.dilation(place.cores)),
                     data: arguments.data.clone(),
                     servers_on: servers_on.clone(),
-                });
+                };
+                settings.push((setting, unsaid.and_then(|load| load.reason(place.cores))));
             }
         }
     }
@@ -266,6 +255,13 @@ fn networks(arguments: &BenchArguments) -> Result<Vec<Option<String>>, Refusal> 
         true => Ok(vec![None]),
         false => arguments.emulate.iter().map(canonical).collect(),
     }
+}
+
+/// What a cluster in a box does in an iteration.
+fn load_of(profile: &ProfileEntry, local_batch: usize, network: &str, workers: usize) -> Option<Load> {
+    let compute_s = local_batch as f64 / profile.samples_per_s(local_batch);
+    let network: NetworkModel = network.parse().ok()?;
+    Some(Load::of(workers, profile.bytes, compute_s, &network))
 }
 
 /// What the workers of a setting do.
@@ -395,7 +391,7 @@ fn panel(
         let tunes = |chosen: &&Chosen| arguments.tune && workers > 1 && alone(chosen);
         cells.extend(methods.iter().filter(tunes).map(|chosen| tuned(cell(chosen, workers, Arm::Method))));
     }
-    Ok(PanelPlan { setting, cells })
+    Ok(PanelPlan { setting, cells, slowed: None })
 }
 
 /// The same with its calls tuned, which is learned before the iterations that count.
@@ -442,7 +438,8 @@ fn workers(arguments: &BenchArguments, stage: Option<&Stage>, serving: &[ServerH
     workers
 }
 
-/// What a run will take, as far as can be said beforehand: computation, and communication that nothing hides.
+/// What a run will take, as far as can be said beforehand: computation, and communication, of which a schedule that sends
+/// during backward hides some.
 fn pace(cell: &Cell, model: Option<&ModelEntry>, place: Place) -> Pace {
     let setting = &cell.setting;
     let (compute_s, bytes) = match (&setting.compute, model) {
@@ -457,12 +454,23 @@ fn pace(cell: &Cell, model: Option<&ModelEntry>, place: Place) -> Pace {
             (setting.local_batch as f64 * sample_s / cell.threads as f64 * busy.max(1.0), 0.0)
         }
     };
-    let network = setting.network.as_deref().and_then(|name| name.parse::<NetworkModel>().ok());
-    let byte_s = network.map_or(HERE_S_PER_BYTE, |network| network.across.beta_s_per_byte);
+    let hidden = if cell.strategy.contains("schedule=none") { 0.0 } else { HIDDEN_SHARE };
     let ranks = cell.workers + if cell.dedicated_servers { cell.shards } else { 0 };
     Pace {
-        iteration_s: setting.dilate * (compute_s + bytes * traffic_factor(cell.workers) * byte_s),
+        iteration_s: setting.dilate * (compute_s + (1.0 - hidden) * travel_s(setting, cell.workers, bytes)),
         overhead_s: START_S + RANK_START_S * ranks as f64,
+    }
+}
+
+/// Seconds that gradients of so many bytes travel with nothing else to do. The workers of a host add up first.
+fn travel_s(setting: &Setting, workers: usize, bytes: f64) -> f64 {
+    let network = setting.network.as_deref().and_then(|name| name.parse::<NetworkModel>().ok());
+    let Some(NetworkModel { within, across }) = network else {
+        return bytes * traffic_factor(workers) * HERE_S_PER_BYTE;
+    };
+    match workers.div_ceil(setting.workers_per_host.unwrap_or(1).max(1)) {
+        1 => bytes * traffic_factor(workers) * within.beta_s_per_byte,
+        hosts => bytes * traffic_factor(hosts) * across.beta_s_per_byte,
     }
 }
 

@@ -1,6 +1,9 @@
 use super::super::arguments::Hosts;
+use super::super::budget::estimate;
 use super::super::catalogue::samples::catalogue;
+use super::super::models;
 use super::*;
+use clap::Parser;
 use paceline_strategy::Registry;
 
 const PLACE: Place<'static> = Place { cores: 2, launched: None };
@@ -12,7 +15,18 @@ fn arguments(change: impl FnOnce(&mut BenchArguments)) -> BenchArguments {
 }
 
 fn planned(change: impl FnOnce(&mut BenchArguments)) -> Result<Study, Refusal> {
-    plan(&arguments(change), &catalogue(&Registry::built_in()), PLACE)
+    planned_on(PLACE.cores, change)
+}
+
+fn planned_on(cores: usize, change: impl FnOnce(&mut BenchArguments)) -> Result<Study, Refusal> {
+    plan(&arguments(change), &catalogue(&Registry::built_in()), Place { cores, ..PLACE })
+}
+
+/// `bench` as somebody types it.
+#[derive(Parser)]
+struct Typed {
+    #[command(flatten)]
+    arguments: BenchArguments,
 }
 
 #[test]
@@ -33,6 +47,87 @@ fn no_arguments_mean_this_machine_and_a_cluster_in_a_box() {
         assert!(of(Arm::Method).count() > 2);
     }
     assert!(matches!(study.protocol, Protocol::Timed { seconds, .. } if seconds < 240.0), "{:?}", study.protocol);
+}
+
+/// Four minutes, with what starts, draws and writes besides. On one core the box is slowed so much that it goes without what
+/// it can spare, but not without its eight workers.
+#[test]
+fn what_no_arguments_mean_ends_in_four_minutes_on_any_number_of_cores() {
+    for (cores, dilate, spared) in [(1, 6.0, 3), (2, 3.0, 0), (4, 2.0, 0), (16, 1.0, 0)] {
+        let study = planned_on(cores, |_| ()).expect("it makes sense");
+        let paces: Vec<Pace> = study.panels.iter().flat_map(|panel| &panel.cells).map(|one| one.pace).collect();
+        let about_s = estimate(&study.protocol, &paces);
+        assert!(about_s <= 215.0, "{about_s} s on {cores} cores");
+        let [here, there] = &study.panels[..] else { panic!("{} panels", study.panels.len()) };
+        assert_eq!((there.setting.dilate, there.slowed.is_some()), (dilate, dilate > 1.0), "{cores} cores");
+        let methods = |panel: &PanelPlan, workers| {
+            let of = |one: &&PlannedCell| one.cell.workers == workers && one.cell.arm == Arm::Method;
+            panel.cells.iter().filter(of).count()
+        };
+        assert_eq!((methods(here, 4), methods(there, 8)), (METHODS.len(), METHODS.len() - spared), "{cores} cores");
+        assert_eq!(study.spared.len(), spared);
+        assert!(there.cells.iter().any(|one| one.cell.arm == Arm::Again), "the noise is measured");
+    }
+    // Whoever says what it may take, or what is measured, gets it.
+    let changes: [fn(&mut BenchArguments); 4] = [
+        |a| a.budget = Some(100.0),
+        |a| a.runs = Some(3),
+        |a| a.dilate = Some(12.0),
+        |a| a.methods = Some(METHODS.join(",")),
+    ];
+    for change in changes {
+        let study = planned_on(1, change).expect("it makes sense");
+        assert!(study.spared.is_empty() && study.panels[1].cells.len() == METHODS.len() + 1);
+    }
+}
+
+/// Each by its own model and batch: on two cores, 8 workers of BERT-Base send and receive 7 GB in an iteration.
+#[test]
+fn clusters_in_a_box_are_slowed_as_far_as_the_cores_need() {
+    let line = "bench --models resnet50,bert-base --methods wfbp-ps,mg-wfbp --workers 2,4,8 --hosts 2x4 --emulate 10GbE \
+                --compute replay --local-batch 8,16,64 --json out.json --report out.html --csv out.csv";
+    let registry = crate::Registry::built_in();
+    let planned = |more: &[&str]| {
+        let words = line.split_whitespace().chain(more.iter().copied());
+        let typed = Typed::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
+        plan(&typed.arguments, &models::catalogue(&registry), PLACE).expect("it makes sense")
+    };
+    let study = planned(&[]);
+    let facts = |panel: &PanelPlan| (panel.setting.model.clone(), panel.setting.local_batch, panel.setting.dilate);
+    let expected = [
+        ("resnet50", 8, 9.0),
+        ("resnet50", 16, 7.0),
+        ("resnet50", 64, 3.0),
+        ("bert-base", 8, 10.0),
+        ("bert-base", 16, 10.0),
+        ("bert-base", 64, 7.0),
+    ];
+    let expected = expected.map(|(model, batch, dilate)| (model.to_owned(), batch, dilate));
+    assert_eq!(study.panels.iter().map(facts).collect::<Vec<_>>(), expected);
+    for panel in &study.panels {
+        let cells = panel.cells.iter().map(|one| (one.cell.method.as_str(), one.cell.workers, one.cell.arm));
+        let of = |workers| {
+            [("wfbp-ps", workers, Arm::Method), ("mg-wfbp", workers, Arm::Method), ("wfbp-ps", workers, Arm::Again)]
+        };
+        assert_eq!(cells.collect::<Vec<_>>(), [2, 4, 8].map(of).concat());
+        let dilate = panel.setting.dilate;
+        assert!(
+            panel.slowed.as_ref().is_some_and(|why| why.starts_with(&format!("dilated {dilate}×, as 8 workers on 2")))
+        );
+        assert!(panel.setting.labels().contains(&format!("dilated {dilate}×")));
+        let json = serde_json::to_value(&panel.setting).expect("it has a form");
+        assert_eq!(json["dilate"], dilate);
+    }
+    // Real time, if somebody wants it; and nothing else is ever slowed.
+    assert!(
+        planned(&["--dilate", "1"]).panels.iter().all(|panel| panel.setting.dilate == 1.0 && panel.slowed.is_none())
+    );
+    for change in [(|a| a.compute = Some(ComputeChoice::Replay(None))) as fn(&mut BenchArguments), |a| {
+        (a.models, a.emulate) = (vec!["mlp".to_owned()], vec!["10GbE".to_owned()])
+    }] {
+        let study = planned_on(1, change).expect("it makes sense");
+        assert!(study.panels.iter().all(|panel| panel.setting.dilate == 1.0 && panel.slowed.is_none()));
+    }
 }
 
 #[test]

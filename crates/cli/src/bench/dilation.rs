@@ -1,0 +1,95 @@
+//! By how much a cluster in a box is slowed if nobody says it: so that this machine's processors keep up with it. Pure.
+
+use paceline_plan::NetworkModel;
+
+use super::placement::workers_on_cores;
+use super::statistics::traffic_factor;
+
+/// What a core sends, receives and adds in a second, about; `cargo xtask study` counts on the same (`--core-rate`). It was
+/// measured on a Xeon whose cores copy 6 GB/s each. Emulated links pass references to memory that is there.
+const CORE_BYTES_PER_S: f64 = 1.2e9;
+/// Of all processors, so much may be busy with that, so that the replay keeps up; as in `cargo xtask study`, too.
+const BUSY_SHARE: f64 = 0.75;
+/// Of the time that gradients travel, so much is behind computation, about.
+pub const HIDDEN_SHARE: f64 = 0.5;
+
+/// What a cluster in a box does in an iteration, as if nothing were slowed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Load {
+    /// Workers, where they are most.
+    workers: usize,
+    /// Bytes of the gradients of each of them.
+    bytes: f64,
+    /// Seconds that it takes, about.
+    iteration_s: f64,
+}
+
+impl Load {
+    /// Of workers that compute for so long, and have so many bytes of gradients.
+    pub fn of(workers: usize, bytes: f64, compute_s: f64, network: &NetworkModel) -> Load {
+        let travel_s = traffic_factor(workers) * bytes * network.across.beta_s_per_byte;
+        Load { workers, bytes, iteration_s: compute_s + (1.0 - HIDDEN_SHARE) * travel_s }
+    }
+
+    /// Seconds for which these cores send, receive and add, all of them at once.
+    fn busy_s(&self, cores: usize) -> f64 {
+        self.workers as f64 * 2.0 * self.bytes / (cores.max(1) as f64 * CORE_BYTES_PER_S)
+    }
+
+    /// The factor that leaves these cores the time that they need: a whole number, 1 where they keep up as it is.
+    pub fn dilation(&self, cores: usize) -> f64 {
+        let factor = (self.busy_s(cores) / (BUSY_SHARE * self.iteration_s)).ceil();
+        // One worker sends nothing.
+        if self.workers > 1 && factor.is_finite() { factor.max(1.0) } else { 1.0 }
+    }
+
+    /// Why it is slowed by that; None if it is not.
+    pub fn reason(&self, cores: usize) -> Option<String> {
+        let factor = self.dilation(cores);
+        (factor > 1.0).then(|| {
+            format!(
+                "dilated {factor}×, as {} send, receive and add {:.0} MB each in an iteration of about {:.2} s, which \
+                 takes about {:.2} s of all cores; --dilate K says otherwise",
+                workers_on_cores(self.workers, cores),
+                self.bytes / 1e6,
+                self.iteration_s,
+                self.busy_s(cores)
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(workers: usize, compute_s: f64) -> Load {
+        Load::of(workers, 102e6, compute_s, &NetworkModel::TEN_GBE)
+    }
+
+    #[test]
+    fn more_workers_fewer_cores_and_less_computation_need_more_dilation() {
+        let usual = load(8, 0.253);
+        assert_eq!([1, 2, 4, 16].map(|cores| usual.dilation(cores)), [6.0, 3.0, 2.0, 1.0]);
+        assert_eq!((load(2, 0.253).dilation(2), load(32, 0.253).dilation(2)), (1.0, 11.0));
+        assert!(load(8, 0.03).dilation(2) > 8.0);
+    }
+
+    #[test]
+    fn what_moves_nothing_or_cannot_be_told_is_not_slowed() {
+        assert_eq!(load(1, 0.0).dilation(1), 1.0);
+        let mut free = NetworkModel::TEN_GBE;
+        free.across.beta_s_per_byte = 0.0;
+        assert_eq!(Load::of(8, 102e6, 0.0, &free).dilation(2), 1.0);
+        assert_eq!(Load::of(8, 0.0, 0.0, &free).dilation(2), 1.0);
+    }
+
+    #[test]
+    fn the_reason_has_the_numbers() {
+        let why = load(8, 0.253).reason(2).expect("it is slowed");
+        for words in ["dilated 3×", "8 workers on 2 cores", "102 MB", "0.33 s", "0.68 s", "--dilate"] {
+            assert!(why.contains(words), "no `{words}` in {why}");
+        }
+        assert_eq!(load(8, 0.253).reason(64), None);
+    }
+}
