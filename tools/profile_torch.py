@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Measures a PyTorch model and writes a profile for `paceline … --compute replay:FILE`.
 
-    python3 tools/profile_torch.py mlp --out mlp.json
+    python3 tools/profile_torch.py mlp                     # writes mlp.json
     python3 tools/profile_torch.py package.module:factory --input 3,224,224 --batch 64 --out model.json
+
+--out names the file; without it, that is MODEL.json in the current folder.
 
 MODEL is `mlp` (a small example) or `package.module:factory`, a function without arguments that returns a
 torch.nn.Module. Inputs are random: --input gives the shape of one sample, --tokens N a vocabulary (then inputs are
@@ -231,7 +233,7 @@ def median_steps(phases, numbers):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", metavar="MODEL")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="[default: MODEL.json]")
     parser.add_argument("--input", type=lambda text: [int(size) for size in text.split(",")], metavar="SIZE,SIZE,…")
     parser.add_argument("--tokens", type=int, metavar="VOCABULARY")
     parser.add_argument("--batch", type=int, default=8, metavar="N")
@@ -274,7 +276,9 @@ def main():
         "backward": backward,
         "update_s": statistics.median(run[2] for run in runs),
     }
-    arguments.out.write_text(json.dumps(profile, indent=1) + "\n")
+    out = arguments.out or Path(f"{arguments.model}.json")
+    out.write_text(json.dumps(profile, indent=1) + "\n")
+    print(out)
 
 
 if __name__ == "__main__":

@@ -131,14 +131,18 @@ fn a_pytorch_model_is_measured_and_replayed() {
     let file = path("mlp.json");
     let tool = |arguments: &[&str]| {
         let mut command = Command::new(&python);
-        command.arg(TOOL).args(arguments).args(["--out", &file]);
+        command.arg(TOOL).args(arguments).current_dir(&folder);
         run(command, TORCH_LIMIT)
     };
     tool(&["mpl"]).expect_code(1).expect_stderr(&["MODEL is `mlp` or package.module:factory, not `mpl`"]);
     tool(&["torch.nn:Identity"]).expect_code(1).expect_stderr(&["--input says what one sample looks like"]);
     tool(&["mlp", "--batch", "many"]).expect_code(2).expect_stderr(&["--batch: invalid int value: 'many'"]);
     assert!(!folder.join("mlp.json").exists());
-    tool(&["mlp", "--batch", "4", "--warm-up", "1", "--iterations", "3"]).expect_code(0);
+    let quick = ["mlp", "--batch", "4", "--warm-up", "1", "--iterations", "3"];
+    tool(&[&quick[..], &["--out", "named.json"]].concat()).expect_code(0);
+    assert!(folder.join("named.json").exists() && !folder.join("mlp.json").exists());
+    // MODEL.json, if nobody says where.
+    assert_eq!(tool(&quick).expect_code(0).stdout.trim(), "mlp.json");
     let profile: Profile = serde_json::from_str(&fs::read_to_string(&file).expect("the profile")).expect("a profile");
     assert_eq!((profile.check(), &*profile.model, profile.local_batch, profile.tensors.len()), (Ok(()), "mlp", 4, 7));
     // Slowed until a sleep that ends late is short beside it.
