@@ -42,10 +42,12 @@ impl Drop for Folder {
 /// A study of the smallest model, in this folder.
 fn bench(folder: &Folder, more: &[&str]) -> Command {
     let (database, report) = (folder.path("runs.db"), folder.path("report.html"));
-    let mut arguments = vec!["bench", "--models", "mlp", "--methods", "bsp-a2a,wfbp-a2a", "--local-batch", "8"];
-    arguments.extend(["--warmup", "1", "--database", &database, "--report", &report]);
-    if !more.contains(&"--iterations") {
-        arguments.extend(["--iterations", "3"]);
+    let mut arguments = vec!["bench", "--models", "mlp", "--local-batch", "8", "--warmup", "1"];
+    arguments.extend(["--database", &database, "--report", &report]);
+    for usual in [["--methods", "bsp-a2a,wfbp-a2a"], ["--iterations", "3"]] {
+        if !more.contains(&usual[0]) {
+            arguments.extend(usual);
+        }
     }
     arguments.extend(more);
     paceline(&arguments)
@@ -55,7 +57,8 @@ fn bench(folder: &Folder, more: &[&str]) -> Command {
 fn a_study_ends_with_tables_a_report_and_files() {
     let folder = Folder::new("whole");
     let (json, csv, trace) = (folder.path("out.json"), folder.path("out.csv"), folder.path("trace.json"));
-    let more = ["--workers", "1,2", "--runs", "2", "--json", &json, "--csv", &csv, "--trace", &trace];
+    let mut more = vec!["--methods", "bsp-a2a,wfbp-a2a,wfbp-ps", "--workers", "1,2", "--runs", "2"];
+    more.extend(["--json", &json, "--csv", &csv, "--trace", &trace]);
     let outcome = run(bench(&folder, &more), LONG).expect_code(0);
     for words in
         ["mlp, local batch 8", "2 workers", "speedup 1 = ", "one worker here (bsp-a2a)", "report.html", "out.csv"]
@@ -66,12 +69,12 @@ fn a_study_ends_with_tables_a_report_and_files() {
     assert!(page.contains("<svg") && page.contains("not decidable") && page.contains("One iteration of wfbp-a2a"));
     let json: Value = serde_json::from_str(&folder.read("out.json")).expect("JSON");
     let group = &json["panels"][0]["groups"][1];
-    assert_eq!((group["workers"].as_u64(), group["rows"].as_array().map(Vec::len)), (Some(2), Some(2)));
+    assert_eq!((group["workers"].as_u64(), group["rows"].as_array().map(Vec::len)), (Some(2), Some(3)));
     let result = &group["rows"][1]["result"];
     assert_eq!(result["samples_per_s"]["runs"].as_u64(), Some(2));
     assert!(result["bytes_per_iteration"].as_f64().is_some_and(|bytes| bytes > 1e5), "{result}");
     assert!(group["noise"].is_number() && json["panels"][0]["baseline"]["samples_per_s"].is_number());
-    assert_eq!(folder.read("out.csv").lines().count(), 1 + 4);
+    assert_eq!(folder.read("out.csv").lines().count(), 1 + 6);
     let trace: Value = serde_json::from_str(&folder.read("trace.json")).expect("JSON");
     check_trace(trace["traceEvents"].as_array().expect("events"));
     // The database says the same again.
@@ -81,31 +84,33 @@ fn a_study_ends_with_tables_a_report_and_files() {
     assert_eq!(folder.read("again.html"), page);
 }
 
-/// Each method has a process for each of its workers, in which something happened in every lane.
+/// Each method has a process for each of its workers and its shard, in which something happened in every lane.
 fn check_trace(events: &[Value]) {
     let named = |what: &str| -> Vec<&Value> { events.iter().filter(|event| event["name"] == what).collect() };
     let processes: Vec<&str> =
         named("process_name").iter().filter_map(|event| event["args"]["name"].as_str()).collect();
-    assert_eq!(processes.len(), 2 * (1 + 2), "{processes:?}");
-    let of = |method: &str, worker: &str| {
-        let is_it = |name: &&str| name.starts_with(&format!("{method}, 2 workers, mlp")) && name.ends_with(worker);
-        processes.iter().position(is_it).unwrap_or_else(|| panic!("no {worker} of {method}: {processes:?}"))
+    // On one host, servers are one shard, also of one worker.
+    assert_eq!(processes.len(), 2 * (1 + 2) + (1 + 2) + 2, "{processes:?}");
+    let check = |method: &str, process: &str, lanes: &[&str]| {
+        let is_it = |name: &&str| name.starts_with(&format!("{method}, 2 workers, mlp")) && name.ends_with(process);
+        let pid = processes.iter().position(is_it).unwrap_or_else(|| panic!("no {process} of {method}: {processes:?}"));
+        let is_piece = |event: &&Value| event["ph"] == "X" && event["pid"].as_u64() == Some(pid as u64);
+        let pieces: Vec<&Value> = events.iter().filter(is_piece).collect();
+        for lane in lanes {
+            let spans = pieces.iter().filter(|piece| piece["cat"] == **lane);
+            assert!(spans.count() > 0, "{method}, {process} has nothing in `{lane}`");
+        }
+        let starts = pieces.iter().filter_map(|piece| piece["ts"].as_f64());
+        assert!(starts.fold(f64::INFINITY, f64::min) >= 0.0, "readers drop what lies before 0");
     };
-    for method in ["bsp-a2a", "wfbp-a2a"] {
-        for (worker, peer) in [("worker 0", "worker 1"), ("worker 1", "worker 0")] {
-            let pid = of(method, worker);
-            let is_piece = |event: &&Value| event["ph"] == "X" && event["pid"].as_u64() == Some(pid as u64);
-            let pieces: Vec<&Value> = events.iter().filter(is_piece).collect();
-            for lane in
-                ["forward", "backward", "update", "communication", &format!("to {peer}"), &format!("from {peer}")]
-            {
-                let spans = pieces.iter().filter(|piece| piece["cat"] == *lane);
-                assert!(spans.count() > 0, "{method}, {worker} has nothing in `{lane}`");
-            }
-            let starts = pieces.iter().filter_map(|piece| piece["ts"].as_f64());
-            assert!(starts.fold(f64::INFINITY, f64::min) >= 0.0, "readers drop what lies before 0");
+    let own = ["forward", "backward", "update", "communication"];
+    for (worker, peer) in [("worker 0", "worker 1"), ("worker 1", "worker 0")] {
+        for (method, peer) in [("bsp-a2a", peer), ("wfbp-a2a", peer), ("wfbp-ps", "shard 0")] {
+            check(method, worker, &own);
+            check(method, worker, &[format!("to {peer}").as_str(), format!("from {peer}").as_str()]);
         }
     }
+    check("wfbp-ps", "shard 0", &["receiving", "adding", "sending"]);
 }
 
 #[test]
@@ -217,7 +222,7 @@ fn an_interrupted_study_shows_what_it_has() {
     assert!(folder.read("report.html").contains("<svg"));
 }
 
-/// Two folders of ten grey images, and a text of a kilobyte.
+/// Two folders of ten grey images, a text of a kilobyte, and the files of Fashion-MNIST.
 #[test]
 fn data_of_ones_own_is_trained_on() {
     let folder = Folder::new("data");
@@ -234,6 +239,7 @@ fn data_of_ones_own_is_trained_on() {
     for (model, data) in [
         ("mlp", format!("images:{}", folder.path("images"))),
         ("transformer-lm", format!("text:{}", folder.path("play.txt"))),
+        ("mlp", format!("idx:{}", concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/fashion-mnist"))),
     ] {
         let mut arguments =
             vec!["bench", "--models", model, "--data", &data, "--methods", "wfbp-a2a", "--workers", "2"];

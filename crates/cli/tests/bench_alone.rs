@@ -1,0 +1,48 @@
+//! `paceline bench` without arguments, to its end: what the README says first. In a program of its own, as nothing else may
+//! run meanwhile.
+
+mod support;
+
+use std::fs;
+use std::time::Duration;
+
+use serde_json::Value;
+use support::{paceline, run};
+
+/// Four minutes. What tests are built with computes more slowly, and proves only that it ends.
+const LIMIT: Duration = Duration::from_secs(if cfg!(debug_assertions) { 480 } else { 240 });
+
+/// Both panels are measured, the report is written, and the screen says where it is.
+#[test]
+fn the_study_that_no_arguments_mean_ends_in_time() {
+    if std::env::var_os("PACELINE_LONG_TESTS").is_none() {
+        eprintln!("skipped: PACELINE_LONG_TESTS is not set");
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("paceline-alone-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder for the test");
+    // The two files that it writes without being told, and one to read.
+    let mut command = paceline(&["bench", "--json", "out.json"]);
+    command.current_dir(&folder);
+    let outcome = run(command, LIMIT);
+    let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let (page, json) = (read("paceline-report.html"), read("out.json"));
+    assert!(folder.join("paceline-runs.db").exists());
+    fs::remove_dir_all(&folder).expect("our own folder");
+    // A machine that is busy with something else fails runs by being late, and says so; nothing else may fail.
+    let late = |line: &&str| line.contains(" failed: ") && !line.contains("the processor was late by");
+    let failed: Vec<&str> = outcome.stderr.lines().filter(late).collect();
+    assert!(outcome.code() == 0 || outcome.code() == 1 && failed.is_empty(), "{outcome:#?}");
+    assert!(outcome.stdout.contains("paceline-report.html"), "{outcome:#?}");
+    let results: Value = serde_json::from_str(&json).expect("JSON");
+    let facts = |panel: &Value| {
+        let groups = panel["groups"].as_array().expect("groups");
+        let workers: Vec<u64> = groups.iter().filter_map(|group| group["workers"].as_u64()).collect();
+        (panel["setting"]["model"].as_str().unwrap_or_default().to_owned(), workers)
+    };
+    let panels: Vec<_> = results["panels"].as_array().expect("panels").iter().map(facts).collect();
+    assert_eq!(panels, [("mlp".to_owned(), vec![1, 2, 4]), ("resnet50".to_owned(), vec![8])]);
+    for words in ["replayed: resnet50@rtx2080ti", "emulated: 10GbE", "One iteration of bytescheduler-ps"] {
+        assert!(page.contains(words), "no `{words}` on the page");
+    }
+}
