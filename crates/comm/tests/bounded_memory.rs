@@ -5,7 +5,7 @@ mod support;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use paceline_comm::{Buffer, CallOptions, Reduction};
 use support::{LINKS, Links, on_all_ranks};
@@ -77,6 +77,48 @@ fn two_ranks_start_large_operations_in_different_orders() {
         assert!(one.iter().all(|&got| got == values.0) && two.iter().all(|&got| got == values.1));
         most.saturating_sub(before)
     });
+    for growth in growths {
+        assert!(growth < 8 << 20, "resident memory grew by {growth} bytes");
+    }
+}
+
+/// What workers push before the shard has opened it waits with them, or in the bounded pool of a link: a large one for its
+/// grant, and many small ones, each of which may go at once, for the credit of 1 MiB that all of a link share.
+#[test]
+fn early_pushes_to_a_late_shard_wait_with_their_workers() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    const SHARD: usize = 2;
+    const LATE: Duration = Duration::from_secs(1);
+    let growths = on_all_ranks(Links::Tcp, 3, |comm| {
+        let lengths = [8 << 20].into_iter().chain(std::iter::repeat_n(16 << 10, 256));
+        let mut buffers: Vec<Buffer<f32>> = lengths.map(|length| comm.alloc(length).unwrap()).collect();
+        let mut growth = 0;
+        // The first time nobody is late: structures are made that the second time finds.
+        for round in 0..2 {
+            buffers.iter_mut().for_each(|buffer| buffer.fill(comm.rank() as f32 + 1.0));
+            comm.barrier(&CallOptions::default()).unwrap();
+            let (before, mut most, opens) = (resident_bytes(), 0, Instant::now() + LATE);
+            while round == 1 && comm.rank() == SHARD && Instant::now() < opens {
+                most = most.max(resident_bytes());
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            let push_pull = |(number, buffer): (usize, Buffer<f32>)| {
+                let operation = Some(1000 * round + number as u64);
+                let options = CallOptions { operation, ..CallOptions::default() };
+                comm.start_push_pull(buffer, SHARD, Reduction::Sum, &options).unwrap()
+            };
+            let pending: Vec<_> = buffers.drain(..).enumerate().map(push_pull).collect();
+            while !pending.iter().all(|one| one.is_done()) {
+                most = most.max(resident_bytes());
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            buffers.extend(pending.into_iter().map(|one| one.wait().unwrap()));
+            assert!(buffers.iter().all(|buffer| buffer.iter().all(|&got| got == 3.0)), "round {round}");
+            growth = most.saturating_sub(before);
+        }
+        growth
+    });
+    // Early they were 32 MiB and 16 MiB of each of two workers.
     for growth in growths {
         assert!(growth < 8 << 20, "resident memory grew by {growth} bytes");
     }
