@@ -18,8 +18,12 @@ fn run(strategy: &str, profile: &Profile, network: &str) -> CellRun {
     run_dilated(1.0, strategy, profile, network)
 }
 
-/// Four iterations; late ones are recognised by their times.
 fn run_dilated(dilate: f64, strategy: &str, profile: &Profile, network: &str) -> CellRun {
+    run_among(WORKERS, dilate, strategy, profile, network)
+}
+
+/// Four iterations; late ones are recognised by their times.
+fn run_among(workers: usize, dilate: f64, strategy: &str, profile: &Profile, network: &str) -> CellRun {
     let options = MeasureOptions {
         strategy: strategy.into(),
         local_batch: 1,
@@ -29,7 +33,7 @@ fn run_dilated(dilate: f64, strategy: &str, profile: &Profile, network: &str) ->
         late_share_max: f64::INFINITY,
         ..MeasureOptions::default()
     };
-    emulated(WORKERS, profile, network, &options)
+    emulated(workers, profile, network, &options)
 }
 
 /// The fastest iteration: the one that the machine has disturbed least.
@@ -104,6 +108,37 @@ fn servers_are_bound_by_their_nics_and_come_near_it() {
         let bound_s = profile.forward_s() + profile.ready_s()[7] + 0.1;
         let time_s = best_s(&served);
         demand(time_s >= 0.98 * bound_s && time_s <= 1.3 * bound_s, || format!("{time_s} s, bound by {bound_s} s"))
+    });
+}
+
+/// A tensor of 2 MB among four workers with as many servers beside them. As a whole it is one server's, whose NIC carries what the
+/// three other workers push: 150 ms. In partitions all servers have a quarter of it, and every NIC carries 75 ms. A ring shares the
+/// bytes evenly anyway, 75 ms, so there partitions bring nothing.
+#[test]
+fn partitioning_suits_servers_and_not_all_to_all() {
+    let profile = profile(&[500_000], 0.03);
+    let best = |strategy: &str| best_s(&run_among(4, 1.0, strategy, &profile, EVEN));
+    eventually(|| {
+        let servers = ["wfbp-ps,arch=ps:4:125000", "wfbp-ps,arch=ps:4:2GiB"].map(best);
+        let ring = ["bytescheduler:125000:500000", "bytescheduler:2GiB:2GiB"]
+            .map(|schedule| best(&format!("bytescheduler-a2a,schedule={schedule},arch=a2a:ring")));
+        let [on_servers, in_ring] = [servers, ring].map(|[cut, whole]| cut / whole);
+        demand(on_servers <= 0.85 && in_ring >= 0.9, || {
+            format!("cut over whole: {on_servers} on servers ({servers:?} s), {in_ring} in a ring ({ring:?} s)")
+        })
+    });
+}
+
+/// As [`priorities_let_the_next_forward_pass_hide_the_rest`], on servers: communication takes 100 ms there, too, and begins 8 ms
+/// after backward.
+#[test]
+fn priorities_pay_on_servers_where_something_is_left_after_backward() {
+    let sizes = [5_000, 10_000, 20_000, 40_000, 80_000, 160_000, 320_000, 365_000];
+    let profile = profile(&sizes, 0.067);
+    eventually(|| {
+        let [with, without] = ["bytescheduler-ps,schedule=bytescheduler:100000:400000", "wfbp-ps"]
+            .map(|method| best_s(&run(&format!("{method},arch=ps:2:100000"), &profile, EVEN)));
+        demand(with <= 0.93 * without, || format!("{with} s with priorities, {without} s without"))
     });
 }
 
