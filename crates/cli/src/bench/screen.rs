@@ -214,9 +214,30 @@ pub fn paths(arguments: &BenchArguments, out: &mut dyn Write) -> io::Result<()> 
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use super::super::arguments::BenchArguments;
+    use super::super::catalogue::samples::catalogue;
     use super::super::predicted::samples::predict;
     use super::super::store::Occasion;
+    use super::super::study::{Place, plan};
     use super::super::summary::{panels, samples};
+
+    #[test]
+    fn the_plan_says_why_it_is_slowed_and_what_it_goes_without() {
+        let (methods, place) = (paceline_strategy::Registry::built_in(), Place { cores: 1, launched: None });
+        let study = plan(&BenchArguments::default(), &catalogue(&methods), place).expect("it makes sense");
+        let mut out = Vec::new();
+        super::write_plan(&study, Path::new("runs.db"), false, &mut out).expect("memory takes everything");
+        let text = String::from_utf8(out).expect("text");
+        for words in [
+            "emulated: 10GbE, dilated 6×)",
+            "  dilated 6×, as 8 workers on 1 core send, receive and add 102 MB each",
+            "without bytescheduler-a2a, bsp-a2a, wfbp-a2a in the cluster in a box, to end in time; --budget SECONDS",
+        ] {
+            assert!(text.contains(words), "no `{words}` in\n{text}");
+        }
+    }
 
     #[test]
     fn tables_say_what_was_predicted_and_how_far_it_is_off() {
