@@ -89,24 +89,26 @@ pub struct Frame {
 /// What was traced.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
-    /// The events, in the order in which they were noted.
+    /// The calls, and then everything else, both in the order in which they were noted.
     pub events: Vec<TraceEvent>,
-    /// Later events for which there was no room.
+    /// Later events for which there was no room; calls are not among them.
     pub dropped: u64,
+    /// Later calls for which there was no room.
+    pub dropped_calls: u64,
 }
 
 impl Communicator {
-    /// Traces what all communicators of this rank do from now on, until `capacity` events are there. Without this, an
-    /// event costs one branch; with it, one or two readings of the clock, and memory for `capacity` events of about
-    /// 120 bytes. What was traced before is forgotten.
+    /// Traces what all communicators of this rank do from now on, until `capacity` events are there. Calls have as much
+    /// room again to themselves: they are noted when they end, behind all of their frames. Without this, an event costs
+    /// one branch; with it, one or two readings of the clock, and memory for twice `capacity` events of about 120 bytes.
+    /// What was traced before is forgotten.
     pub fn start_trace(&self, capacity: usize) {
         self.set_tracer(|origin| Some(Box::new(Tracer::new(origin, capacity))));
     }
 
     /// Ends tracing, and takes what was traced; nothing if [`Communicator::start_trace`] was not called.
     pub fn end_trace(&self) -> Trace {
-        self.set_tracer(|_| None)
-            .map_or_else(Trace::default, |tracer| Trace { events: tracer.events, dropped: tracer.dropped })
+        self.set_tracer(|_| None).map_or_else(Trace::default, |tracer| tracer.trace())
     }
 
     /// The time on the clock of [`crate::Record`]s and [`TraceEvent`]s: since this rank connected.
@@ -139,9 +141,8 @@ impl Core {
 /// Notes events. It exists only while there is a trace.
 pub(crate) struct Tracer {
     origin: Instant,
-    events: Vec<TraceEvent>,
-    capacity: usize,
-    dropped: u64,
+    calls: Noted,
+    others: Noted,
     /// Frames that links have taken and not let go of: the ticket and the event.
     leaving: Vec<(u64, usize)>,
     /// Frames that have begun to arrive, of all links.
@@ -153,13 +154,19 @@ impl Tracer {
     fn new(origin: Instant, capacity: usize) -> Tracer {
         Tracer {
             origin,
-            events: Vec::with_capacity(capacity),
-            capacity,
-            dropped: 0,
+            calls: Noted::new(capacity),
+            others: Noted::new(capacity),
             leaving: Vec::new(),
             arriving: Vec::new(),
             idle_since: None,
         }
+    }
+
+    fn trace(self) -> Trace {
+        let Tracer { calls, others, .. } = self;
+        let mut events = calls.events;
+        events.extend(others.events);
+        Trace { events, dropped: others.dropped, dropped_calls: calls.dropped }
     }
 
     /// The time on the engine's clock.
@@ -169,8 +176,8 @@ impl Tracer {
 
     /// A link takes a frame. With a ticket, it lasts until [`Tracer::left`].
     pub fn leaving(&mut self, peer: usize, header: &Header, ticket: Option<u64>) {
-        let (now, index) = (self.now(), self.events.len());
-        if self.note(now, now, Traced::Sent(Frame::new(peer, header, false)))
+        let (now, index) = (self.now(), self.others.events.len());
+        if self.others.note(now, now, Traced::Sent(Frame::new(peer, header, false)))
             && let Some(ticket) = ticket
         {
             self.leaving.push((ticket, index));
@@ -181,7 +188,7 @@ impl Tracer {
     pub fn left(&mut self, ticket: u64) {
         if let Some(position) = self.leaving.iter().position(|(of, _)| *of == ticket) {
             let (_, index) = self.leaving.swap_remove(position);
-            self.events[index].end = self.now();
+            self.others.events[index].end = self.now();
         }
     }
 
@@ -196,7 +203,7 @@ impl Tracer {
         let now = self.now();
         let begun = self.arriving.iter().position(|(from, of, _)| *from == peer && of == header);
         let start = begun.map_or(now, |position| self.arriving.swap_remove(position).2);
-        self.note(start, now, Traced::Received(Frame::new(peer, header, combined)));
+        self.others.note(start, now, Traced::Received(Frame::new(peer, header, combined)));
     }
 
     /// A piece of local work was done.
@@ -208,20 +215,21 @@ impl Tracer {
         };
         let far = |source: &Source| if let Source::Reference { peer, .. } = source { Some(*peer) } else { None };
         let peer = sources.into_iter().flatten().find_map(far);
-        self.note(start, self.now(), Traced::Work { work, key, bytes: into.bytes, peer });
+        let now = self.now();
+        self.others.note(start, now, Traced::Work { work, key, bytes: into.bytes, peer });
     }
 
     /// A call has ended.
     pub fn called(&mut self, call: &Described, key: OperationKey, end: Duration, failed: bool) {
         let &Described { collective, data_type, bytes, algorithm, tag, start, .. } = call;
-        self.note(start, end, Traced::Call { key, collective, data_type, bytes, algorithm, failed, tag });
+        self.calls.note(start, end, Traced::Call { key, collective, data_type, bytes, algorithm, failed, tag });
     }
 
     /// Someone has looked at the links from `began` on, while operations were `pending`.
     pub fn looked(&mut self, began: Duration, moved: bool, pending: bool) {
         if moved || !pending {
             if let Some(since) = self.idle_since.take() {
-                self.note(since, began, Traced::Waiting);
+                self.others.note(since, began, Traced::Waiting);
             }
         } else if self.idle_since.is_none() {
             self.idle_since = Some(self.now());
@@ -230,7 +238,21 @@ impl Tracer {
 
     /// A thread has slept on the descriptors.
     pub fn slept(&mut self, since: Duration) {
-        self.note(since, self.now(), Traced::Asleep);
+        let now = self.now();
+        self.others.note(since, now, Traced::Asleep);
+    }
+}
+
+/// Events of a sort, as many as there is room for.
+struct Noted {
+    events: Vec<TraceEvent>,
+    capacity: usize,
+    dropped: u64,
+}
+
+impl Noted {
+    fn new(capacity: usize) -> Noted {
+        Noted { events: Vec::with_capacity(capacity), capacity, dropped: 0 }
     }
 
     /// False if there is no room.

@@ -93,7 +93,7 @@ mod tests {
         let event = |start, what| TraceEvent { start: at(start), end: at(start), what };
         let transfers = |taken: Frame| {
             let events = vec![event(1, Traced::Sent(frame("reference", 40))), event(9, Traced::Received(taken))];
-            Trace { events, dropped: 0 }.transfers()
+            Trace { events, ..Trace::default() }.transfers()
         };
         let sent = |end| Transfer {
             peer: 2,

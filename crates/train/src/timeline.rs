@@ -25,6 +25,9 @@ pub struct Process {
     pub clock_error_s: f64,
     /// Frames that found no room: lanes of links (of a shard: all) may have gaps.
     pub dropped: u64,
+    /// Of a worker: calls that found none: `communication` may have gaps.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub dropped_calls: u64,
     /// Of a worker: `forward`, `backward`, `waiting` (at the forward gate), `update` and `ready` (when a gradient was
     /// announced) are what its own thread did; `start-up` is there if operations have an artificial one; `communication`
     /// has the operations; then `to NAME` and `from NAME` the bytes on each link. Of a shard: `receiving`, `adding`,
@@ -102,6 +105,11 @@ impl Process {
     /// The lane of this name, if there is one.
     pub fn lane(&self, name: &str) -> Option<&Lane> {
         self.lanes.iter().find(|lane| lane.name == name)
+    }
+
+    /// Events that are missing in its lanes.
+    pub fn missing(&self) -> u64 {
+        self.dropped + self.dropped_calls
     }
 
     /// Is it a parameter server's?

@@ -51,7 +51,7 @@ fn check(run: &CellRun, forward: &[usize], backward: &[usize]) {
     assert_eq!((timeline.tensors.len(), timeline.operations.len()), (run.tensors, run.plan.operations()));
     assert!(timeline.iteration_s > 0.0);
     for process in &timeline.processes {
-        assert_eq!(process.dropped, 0);
+        assert_eq!(process.missing(), 0);
         for Lane { name, spans } in &process.lanes {
             assert!(spans.iter().all(|span| span.end_s >= span.start_s), "{}, {name}: {spans:?}", process.name);
             assert!(spans.is_sorted_by_key(|span| span.start_s), "{}, {name}: {spans:?}", process.name);

@@ -86,6 +86,9 @@ pub struct Timeline {
 /// What a worker or a shard did.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Process {
+    /// Calls that found no room: operations are missing in `communication`. (What else found none is of links.)
+    #[serde(default)]
+    pub dropped_calls: u64,
     /// By name.
     pub lanes: Vec<Lane>,
 }
@@ -191,18 +194,18 @@ impl Measured {
 }
 
 impl Timeline {
-    /// When the operations of the iteration were under way, as worker 0 saw it.
-    pub fn seen(&self) -> Seen {
-        let lanes = self.processes.first().map_or(&[][..], |worker| &worker.lanes);
+    /// When the operations of the iteration were under way, as worker 0 saw it. None: none was seen, or not all were.
+    pub fn seen(&self) -> Option<Seen> {
+        let worker = self.processes.first().filter(|worker| worker.dropped_calls == 0)?;
         let of = |name: &str| {
-            let spans = lanes.iter().filter(|lane| lane.name == name).flat_map(|lane| &lane.spans);
+            let spans = worker.lanes.iter().filter(|lane| lane.name == name).flat_map(|lane| &lane.spans);
             union(spans.filter(|span| span.iteration == 0).map(|span| (span.start_s, span.end_s)).collect())
         };
         let (communication, backward) = (of("communication"), of("backward"));
-        Seen {
+        (!communication.is_empty()).then(|| Seen {
             communication_s: communication.iter().map(|(start, end)| end - start).sum(),
             in_backward_s: overlap_s(&backward, &communication),
-        }
+        })
     }
 }
 
@@ -236,12 +239,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lies_in_backward_is_counted_once() {
+    fn what_lies_in_backward_is_counted_once_and_only_if_all_was_seen() {
         let lane = |name: &str, spans: &[(f64, f64, i32)]| Lane {
             name: name.into(),
             spans: spans.iter().map(|&(start_s, end_s, iteration)| Span { start_s, end_s, iteration }).collect(),
         };
         let worker = Process {
+            dropped_calls: 0,
             lanes: vec![
                 lane("forward", &[(0.0, 1.0, 0)]),
                 lane("backward", &[(1.0, 2.0, 0), (2.0, 5.0, 0), (8.0, 9.0, 1)]),
@@ -249,9 +253,15 @@ mod tests {
                 lane("to worker 1", &[(1.0, 3.5, 0)]),
             ],
         };
-        let seen = Timeline { processes: vec![worker] }.seen();
+        let seen_of = |worker: Process| Timeline { processes: vec![worker] }.seen();
+        let seen = seen_of(worker.clone()).expect("operations were seen");
         assert_eq!(seen, Seen { communication_s: 5.0, in_backward_s: 3.0 });
         assert_eq!((seen.share(), Seen::default().share()), (Some(0.6), None));
+        // A part of the operations is no time, and neither is none of them.
+        assert_eq!(seen_of(Process { dropped_calls: 1, ..worker.clone() }), None);
+        let others = worker.lanes.iter().filter(|lane| lane.name != "communication").cloned().collect();
+        assert_eq!(seen_of(Process { dropped_calls: 0, lanes: others }), None);
+        assert_eq!(Timeline { processes: Vec::new() }.seen(), None);
     }
 
     /// 1 ms per operation and 10 ns per byte, of which the first 100,000 are free; 0.1 ms more for what is small.

@@ -45,7 +45,7 @@ pub struct OurRun {
     pub formula_exposed_s: Option<f64>,
     /// The same if starting an operation cost nothing: nobody exposes less on this network.
     pub least_exposed_s: Option<f64>,
-    /// When communication was under way, from the timeline.
+    /// When communication was under way, from the timeline; None: not all of it was recorded.
     pub seen: Option<Seen>,
     /// Operations per iteration.
     pub operations: usize,
@@ -173,7 +173,7 @@ impl OurRun {
             formula_announced_s: formula::iteration_s(&formula::as_announced(profile, inputs), plan, inputs, workers),
             formula_exposed_s: formula::exposed_s(profile, plan, inputs, workers),
             least_exposed_s: formula::exposed_s(profile, plan, &inputs.without_start_up(), workers),
-            seen: measured.timeline.as_ref().map(Timeline::seen),
+            seen: measured.timeline.as_ref().and_then(Timeline::seen),
             operations: plan.operations(),
             buckets: plan.buckets.len(),
             strategy: measured.strategy.clone(),

@@ -42,7 +42,7 @@ struct Place<'a> {
 
 impl Place<'_> {
     fn process(&self, name: &str, process: &Process) -> Vec<Value> {
-        let labels = format!("clock ± {:.0} us, {} events missing", 1e6 * process.clock_error_s, process.dropped);
+        let labels = format!("clock ± {:.0} us, {} events missing", 1e6 * process.clock_error_s, process.missing());
         let mut events = vec![
             self.metadata("process_name", 0, json!({"name": name})),
             self.metadata("process_labels", 0, json!({"labels": labels})),

@@ -213,6 +213,7 @@ struct TimelineView {
     method: String,
     figure: Figure,
     lanes: Vec<LaneView>,
+    missing: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -340,6 +341,7 @@ fn timelines(group: &Group) -> Vec<TimelineView> {
             .filter(|process| process.name == "worker 0" || process.is_shard())
             .flat_map(lanes)
             .collect(),
+        missing: timeline::missing(&timeline),
         method,
     };
     all.into_iter().map(view).collect()
@@ -484,10 +486,13 @@ mod tests {
         let mut panels = sample_panels();
         let group = panels[1].groups.last_mut().expect("it was measured");
         let result = group.rows[0].result.as_mut().expect("it ran");
-        result.timeline = Some(timeline::tests::timeline(2, 1));
+        let mut recorded = timeline::tests::timeline(2, 1);
+        recorded.processes[0].dropped = 7;
+        result.timeline = Some(recorded);
         let method = group.rows[0].method.clone();
         let page = render(&[Report { study: sample_study(), panels }]).expect("the template is right");
         assert_eq!(page.matches(&format!("aria-label=\"One iteration of {method}\"")).count(), 2, "wide and narrow");
+        assert!(page.contains("7 events missing (worker 0)"));
         assert!(page.contains("worker 0, communication") && page.contains("the iteration before has left over"));
     }
 }

@@ -184,6 +184,22 @@ fn pieces<'a>(spans: &[&'a Span], pixel_s: f64) -> Vec<Piece<'a>> {
     pieces
 }
 
+/// What could not be noted of the processes that are drawn; None: nothing.
+pub fn missing(timeline: &Timeline) -> Option<String> {
+    let drawn = timeline.processes.iter().filter(|process| process.name == "worker 0" || process.is_shard());
+    let missing: Vec<(&str, u64)> = drawn
+        .map(|process| (process.name.as_str(), process.missing()))
+        .filter(|(_, events)| *events > 0)
+        .collect();
+    let names: Vec<&str> = missing.iter().map(|(name, _)| *name).collect();
+    let events: u64 = missing.iter().map(|(_, events)| events).sum();
+    let text = match events {
+        1 => "1 event".to_owned(),
+        more => format!("{more} events"),
+    };
+    (events > 0).then(|| format!("{text} missing ({}): there was no room, and lanes may have gaps", names.join(", ")))
+}
+
 /// Until when there is something to see of worker 0: the iteration's end, or that of its last operation.
 pub fn end_s(timeline: &Timeline) -> f64 {
     let operations = timeline.worker(0).and_then(|worker| worker.lane("communication"));
@@ -256,6 +272,19 @@ pub mod tests {
             assert_eq!(page.contains("fc.weight: 400.000 ms from 500.000 ms"), width == WIDE, "{page}");
             assert!(page.contains("to worker 2") && page.contains("shard 0"));
         }
+    }
+
+    #[test]
+    fn what_found_no_room_is_said() {
+        let mut timeline = timeline(2, 1);
+        assert_eq!(missing(&timeline), None);
+        (timeline.processes[0].dropped, timeline.processes[0].dropped_calls) = (40, 1);
+        assert_eq!(
+            missing(&timeline).as_deref(),
+            Some("41 events missing (worker 0): there was no room, and lanes may have gaps")
+        );
+        timeline.processes[1].dropped = 1;
+        assert!(missing(&timeline).is_some_and(|text| text.starts_with("42 events missing (worker 0, shard 0)")));
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub const RECORDED_ITERATIONS: usize = 3;
 /// Which of them is the recorded one.
 const MIDDLE: usize = 1;
 
-/// Frames, calls and pieces of work of a worker that are noted: some iterations of a large model.
+/// Frames and pieces of work of a worker that are noted, and as many calls: some iterations of a large model.
 const EVENTS_MAX: usize = 1 << 17;
 
 /// Spans of a worker's links that are kept; of more, neighbours are joined.
@@ -62,6 +62,7 @@ impl Conduct<'_> {
             name: worker_name(workers.rank()),
             clock_error_s: offset.error_ns() as f64 / 1e9 / self.options.dilate,
             dropped: trace.dropped,
+            dropped_calls: trace.dropped_calls,
             lanes,
         };
         let mut processes = gather(workers, &process)?;
@@ -240,7 +241,8 @@ fn shard(trace: &ShardTrace, clock: &Clock<'_>, names: &Names<'_>, horizon_s: f6
     let mut lanes: Vec<Lane> = kinds.into_iter().map(lane).collect();
     lanes::cut(&mut lanes, horizon_s, dilate);
     let clock_error_s = trace.clock_error_ns as f64 / 1e9 / dilate;
-    Process { name: shard_name(trace.shard), clock_error_s, dropped: trace.dropped, lanes }
+    // Its lanes are made of frames and work.
+    Process { name: shard_name(trace.shard), clock_error_s, dropped: trace.dropped, dropped_calls: 0, lanes }
 }
 
 /// What travels in each operation: `fc.weight`, `conv1.weight … fc.bias (12 tensors)`, either with `, part 1 of 3`.
