@@ -89,19 +89,21 @@ pub struct Frame {
 /// What was traced.
 #[derive(Clone, Debug, Default)]
 pub struct Trace {
-    /// The calls, and then everything else, both in the order in which they were noted.
+    /// The calls, then frames and work, then when nothing moved; each in the order in which they were noted.
     pub events: Vec<TraceEvent>,
-    /// Later events for which there was no room; calls are not among them.
+    /// Later frames and pieces of work for which there was no room.
     pub dropped: u64,
     /// Later calls for which there was no room.
     pub dropped_calls: u64,
+    /// Later times of waiting and sleeping for which there was no room.
+    pub dropped_pauses: u64,
 }
 
 impl Communicator {
-    /// Traces what all communicators of this rank do from now on, until `capacity` events are there. Calls have as much
-    /// room again to themselves: they are noted when they end, behind all of their frames. Without this, an event costs
-    /// one branch; with it, one or two readings of the clock, and memory for twice `capacity` events of about 120 bytes.
-    /// What was traced before is forgotten.
+    /// Traces what all communicators of this rank do from now on, until `capacity` events are there of a sort: calls, which are
+    /// noted when they end, behind all of their frames; frames and work; waiting and sleeping, of which there is one
+    /// for every few kilobytes where a network is slow. Without this, an event costs one branch; with it, one or two
+    /// readings of the clock, and about 120 bytes. What was traced before is forgotten.
     pub fn start_trace(&self, capacity: usize) {
         self.set_tracer(|origin| Some(Box::new(Tracer::new(origin, capacity))));
     }
@@ -142,7 +144,8 @@ impl Core {
 pub(crate) struct Tracer {
     origin: Instant,
     calls: Noted,
-    others: Noted,
+    moves: Noted,
+    pauses: Noted,
     /// Frames that links have taken and not let go of: the ticket and the event.
     leaving: Vec<(u64, usize)>,
     /// Frames that have begun to arrive, of all links.
@@ -155,7 +158,8 @@ impl Tracer {
         Tracer {
             origin,
             calls: Noted::new(capacity),
-            others: Noted::new(capacity),
+            moves: Noted::new(capacity),
+            pauses: Noted::new(capacity),
             leaving: Vec::new(),
             arriving: Vec::new(),
             idle_since: None,
@@ -163,10 +167,15 @@ impl Tracer {
     }
 
     fn trace(self) -> Trace {
-        let Tracer { calls, others, .. } = self;
+        let Tracer { calls, moves, pauses, .. } = self;
         let mut events = calls.events;
-        events.extend(others.events);
-        Trace { events, dropped: others.dropped, dropped_calls: calls.dropped }
+        events.extend(moves.events.into_iter().chain(pauses.events));
+        Trace {
+            events,
+            dropped: moves.dropped,
+            dropped_calls: calls.dropped,
+            dropped_pauses: pauses.dropped,
+        }
     }
 
     /// The time on the engine's clock.
@@ -176,8 +185,8 @@ impl Tracer {
 
     /// A link takes a frame. With a ticket, it lasts until [`Tracer::left`].
     pub fn leaving(&mut self, peer: usize, header: &Header, ticket: Option<u64>) {
-        let (now, index) = (self.now(), self.others.events.len());
-        if self.others.note(now, now, Traced::Sent(Frame::new(peer, header, false)))
+        let (now, index) = (self.now(), self.moves.events.len());
+        if self.moves.note(now, now, Traced::Sent(Frame::new(peer, header, false)))
             && let Some(ticket) = ticket
         {
             self.leaving.push((ticket, index));
@@ -188,7 +197,7 @@ impl Tracer {
     pub fn left(&mut self, ticket: u64) {
         if let Some(position) = self.leaving.iter().position(|(of, _)| *of == ticket) {
             let (_, index) = self.leaving.swap_remove(position);
-            self.others.events[index].end = self.now();
+            self.moves.events[index].end = self.now();
         }
     }
 
@@ -203,7 +212,7 @@ impl Tracer {
         let now = self.now();
         let begun = self.arriving.iter().position(|(from, of, _)| *from == peer && of == header);
         let start = begun.map_or(now, |position| self.arriving.swap_remove(position).2);
-        self.others.note(start, now, Traced::Received(Frame::new(peer, header, combined)));
+        self.moves.note(start, now, Traced::Received(Frame::new(peer, header, combined)));
     }
 
     /// A piece of local work was done.
@@ -216,7 +225,7 @@ impl Tracer {
         let far = |source: &Source| if let Source::Reference { peer, .. } = source { Some(*peer) } else { None };
         let peer = sources.into_iter().flatten().find_map(far);
         let now = self.now();
-        self.others.note(start, now, Traced::Work { work, key, bytes: into.bytes, peer });
+        self.moves.note(start, now, Traced::Work { work, key, bytes: into.bytes, peer });
     }
 
     /// A call has ended.
@@ -229,7 +238,7 @@ impl Tracer {
     pub fn looked(&mut self, began: Duration, moved: bool, pending: bool) {
         if moved || !pending {
             if let Some(since) = self.idle_since.take() {
-                self.others.note(since, began, Traced::Waiting);
+                self.pauses.note(since, began, Traced::Waiting);
             }
         } else if self.idle_since.is_none() {
             self.idle_since = Some(self.now());
@@ -239,7 +248,7 @@ impl Tracer {
     /// A thread has slept on the descriptors.
     pub fn slept(&mut self, since: Duration) {
         let now = self.now();
-        self.others.note(since, now, Traced::Asleep);
+        self.pauses.note(since, now, Traced::Asleep);
     }
 }
 

@@ -18,7 +18,7 @@ const WARM_UP: usize = 3;
 /// Between rank 0 and each other rank, to compare clocks.
 const ROUND_TRIPS: usize = 64;
 
-/// Events of a rank that are kept, and as many calls; later ones are counted.
+/// Events of a rank that are kept of each sort; later ones are counted.
 const EVENTS_MAX: usize = 1 << 15;
 
 /// Tells the traced call from the barriers around it.
@@ -65,7 +65,7 @@ pub fn record(subject: &mut impl Measurable, file: Option<JsonFile>) -> Result<(
         &json!([
             events(communicator, &trace, &clock),
             clock.error_ns() as f64 / 1e3,
-            trace.dropped + trace.dropped_calls
+            trace.dropped + trace.dropped_calls + trace.dropped_pauses
         ]),
     )?;
     let Some(file) = file else { return Ok(()) };
