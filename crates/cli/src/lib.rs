@@ -45,7 +45,7 @@ use clap::{Parser, Subcommand};
 /// command [`worlds::RANK_COMMAND`] and the environment of a [`worlds::WorldSpec`].
 pub use bench::worlds;
 /// What runs say together, and what they leave open, for programs that judge other comparisons by the same rules.
-pub use bench::{Estimate, Ratio};
+pub use bench::{Estimate, Ratio, limited_by_processors};
 use failure::Failure;
 pub use registry::{BuildModel, OwnModel, Registry};
 pub use shell::command_line as shell_command_line;

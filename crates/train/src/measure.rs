@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 mod conduct;
 mod cost;
 mod lanes;
+mod processors;
 mod record;
 mod statistics;
 mod summary;
@@ -235,10 +236,10 @@ pub struct Lateness {
     pub share: f64,
     /// More than was allowed: the run does not count.
     pub overrun: bool,
-    /// Processors that a worker's process kept busy while the worker waited for communication; the mean over the workers.
-    /// None if none had to wait.
+    /// Processors that the workers' processes kept busy, all of them together, while a worker waited for communication; the
+    /// mean over all that workers waited. None if none had to wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub processors_waiting: Option<f64>,
+    pub processors_busy: Option<f64>,
 }
 
 impl CommunicationCost {

@@ -48,14 +48,30 @@ pub(crate) struct Monitor {
 }
 
 /// What a pass shows of the processors that the replay has for its communication.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     /// The longest time by which a sleep, or forward or backward as a whole, ended late.
     pub(crate) late: Duration,
-    /// How long forward waited for communication.
-    pub(crate) waited: Duration,
-    /// The processor time that all threads of this process took meanwhile.
+    /// Before and after each wait for communication, and around backward, in the order of time.
+    pub(crate) moments: Vec<Moment>,
+}
+
+/// A moment of a pass.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    pub(crate) at: Instant,
+    /// What all threads of this process had had of the processors.
     pub(crate) processor: Duration,
+    /// Since the moment before, forward has waited for communication.
+    pub(crate) has_waited: bool,
+}
+
+impl Moment {
+    fn now(has_waited: bool) -> Moment {
+        let time = clock_gettime(ClockId::ProcessCPUTime);
+        let processor = Duration::new(time.tv_sec as u64, time.tv_nsec as u32);
+        Moment { at: Instant::now(), processor, has_waited }
+    }
 }
 
 /// A sleep shorter than this is not worth its system call.
@@ -128,7 +144,7 @@ impl ReplayBackend {
             if self.first[index] {
                 let late = self.seen.late;
                 self.catch_up(*clock);
-                let processor = processor_time();
+                let before = Moment::now(false);
                 let mut updated = false;
                 let held_up = gate.need(step.tensor, &mut |access| {
                     updated = true;
@@ -138,8 +154,7 @@ impl ReplayBackend {
                 if !held_up.is_zero() {
                     // It would have had to wait here in any case.
                     (self.seen.late, *clock) = (late, Instant::now());
-                    self.seen.waited += held_up;
-                    self.seen.processor += processor_time().saturating_sub(processor);
+                    self.seen.moments.extend([before, Moment::now(true)]);
                 }
                 if updated {
                     let share = self.profile.tensors[step.tensor].elements as f64 / elements;
@@ -183,12 +198,6 @@ impl ReplayBackend {
     }
 }
 
-/// What all threads of this process have had of the processors.
-fn processor_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
 impl Backend for ReplayBackend {
     fn parameters(&self) -> &[TensorInfo] {
         &self.tensors
@@ -217,10 +226,12 @@ impl Backend for ReplayBackend {
         let mut clock = lock(&self.monitor).clock.unwrap_or_else(Instant::now);
         self.forward(gate, &mut clock)?;
         lock(sink).backward_begins();
+        self.seen.moments.push(Moment::now(false));
         self.backward(sink, &mut clock)?;
+        self.seen.moments.push(Moment::now(false));
         let mut monitor = lock(&self.monitor);
         monitor.clock = Some(clock);
-        monitor.seen.push(self.seen);
+        monitor.seen.push(std::mem::take(&mut self.seen));
         Ok(0.0)
     }
 

@@ -122,9 +122,10 @@ fn a_replay_says_what_processors_did_while_it_waited() {
     heavy.tensors.iter_mut().for_each(|tensor| tensor.elements *= 100);
     let runs = on_ranks(2, |world| measure(world, Subject::Replay(&heavy), &options("bsp-a2a")));
     let run = runs.into_iter().next().unwrap().unwrap();
-    let busy = run.lateness.and_then(|lateness| lateness.processors_waiting).expect("it had to wait");
+    let busy = run.lateness.and_then(|lateness| lateness.processors_busy).expect("it had to wait");
     let cores = std::thread::available_parallelism().unwrap().get() as f64;
-    assert!(busy > 0.1 && busy <= 1.1 * cores, "{busy} of {cores} processors");
+    // Here both are threads of one process, and each counts all of it.
+    assert!(busy > 0.1 && busy <= 2.2 * cores, "{busy} of {cores} processors");
 }
 
 #[test]

@@ -38,7 +38,7 @@ pub struct Comparison {
     pub study: StudyCell,
     /// Ours, in samples per second; None: it was not measured.
     pub ours: Option<f64>,
-    /// Ours over the study's, less 1.
+    /// Ours over the study's, less 1; None: they are not compared.
     pub gap: Option<f64>,
     /// Seconds of an iteration, ours less the study's.
     pub difference_s: Option<f64>,
@@ -82,6 +82,11 @@ impl Comparison {
     pub fn agrees(&self) -> Option<bool> {
         self.gap.map(|gap| gap.abs() <= GAP_MAX || self.explained.is_some())
     }
+
+    /// Were the processors, and not the emulated links, what limited ours?
+    pub fn is_limited(&self) -> bool {
+        self.ours.is_some() && self.gap.is_none()
+    }
 }
 
 /// Puts ours beside the study's. `left_out` says of a cell why it was not to be measured.
@@ -109,6 +114,9 @@ fn comparison(study: &StudyCell, ours: &[Cell], left_out: &dyn Fn(&StudyCell) ->
     };
     if cell.local_batch != study.local_batch {
         return skip(format!("a local batch of {}, the study's is {}", cell.local_batch, study.local_batch));
+    }
+    if let Some(why) = &cell.limited {
+        return Comparison { ours: Some(samples_per_s), ..skip(format!("not compared: {why}")) };
     }
     let gap = samples_per_s / study.samples_per_s - 1.0;
     Comparison {
@@ -164,6 +172,11 @@ mod tests {
         assert!(compare(&alone, &ours).skipped.is_some());
         let smaller = compare(&StudyCell { local_batch: 32, ..study.clone() }, &ours);
         assert!(smaller.skipped.is_some_and(|why| why.contains("local batch of 64")));
+        let limited = [Cell { limited: Some("its links were slower".into()), ..ours[0].clone() }];
+        let limited = compare(&study, &limited);
+        assert_eq!((limited.ours, limited.gap, limited.agrees()), (Some(1250.0), None, None));
+        assert!(limited.is_limited() && !compared.is_limited());
+        assert_eq!(limited.skipped.as_deref(), Some("not compared: its links were slower"));
         let left_out = compare(&StudyCell { workers: 16, ..study }, &ours);
         assert_eq!((left_out.skipped.as_deref(), left_out.agrees()), (Some("too large"), None));
     }

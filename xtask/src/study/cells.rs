@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use paceline_cli::Estimate;
+use paceline_cli::{Estimate, limited_by_processors};
 use serde::{Deserialize, Serialize};
 
 use crate::compare::Error;
@@ -33,6 +33,8 @@ pub struct Cell {
     pub dilate: f64,
     /// Of the processors, the share that was busy while workers waited for communication.
     pub processors_waiting: Option<f64>,
+    /// The processors, and not the links, have limited it: in words. Such a throughput says nothing of the network.
+    pub limited: Option<String>,
     /// How far two measurements of the same thing lay apart there, as a share.
     pub noise: Option<f64>,
     /// When its runs were made, and beside what.
@@ -110,6 +112,7 @@ struct RowResult {
     samples_per_s: Estimate,
     iteration_s: f64,
     exposed_communication_s: f64,
+    exposed_share: f64,
     #[serde(default)]
     processors_waiting: Option<f64>,
 }
@@ -144,6 +147,7 @@ fn cell(setting: &Setting, group: &Group, row: &Row) -> Cell {
         local_batch: setting.local_batch,
         dilate: setting.dilate,
         processors_waiting: result.and_then(|result| result.processors_waiting),
+        limited: result.and_then(|result| limited_by_processors(result.processors_waiting, result.exposed_share)),
         noise: group.noise,
         measured: row.occasions.iter().map(Occasion::in_words).collect::<Vec<_>>().join("; "),
         throughput: result.map(|result| result.samples_per_s),
@@ -151,6 +155,13 @@ fn cell(setting: &Setting, group: &Group, row: &Row) -> Cell {
         predicted: row.predicted.as_ref().map(|predicted| predicted.samples_per_s),
         prediction_error: row.prediction_error,
         not_predicted: row.not_predicted.clone(),
+    }
+}
+
+impl Cell {
+    /// What else is to be said of it.
+    pub fn remark(&self) -> String {
+        self.failures.iter().chain(&self.limited).cloned().collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -187,6 +198,7 @@ pub mod samples {
             local_batch: 64,
             dilate: 2.0,
             processors_waiting: Some(0.5),
+            limited: None,
             noise: Some(0.01),
             measured: "2026-11-21 12:00, load 0.10".into(),
             throughput: Estimate::of(&[samples_per_s; 3]),
@@ -207,17 +219,23 @@ mod tests {
         let text = r#"{"schema": 1, "panels": [{"setting": {"model": "resnet50", "network": "10GbE", "local_batch": 64,
             "dilate": 8.0, "compute": {}}, "groups": [{"workers": 32, "noise": 0.02, "rows": [
             {"method": "wfbp-ps", "result": {"samples_per_s": {"mean": 7000.0, "std": null, "median": 7000.0, "half_width_95": null, "runs": 1}, "iteration_s": 0.29,
-             "exposed_communication_s": 0.01}, "failures": [],
+             "exposed_communication_s": 0.01, "exposed_share": 0.034, "processors_waiting": 0.97}, "failures": [],
              "predicted": {"samples_per_s": 7140.0, "bottleneck": "computation"}, "prediction_error": 0.02,
              "occasions": [{"ended": 1795268645, "load": 0.5}, {"ended": 1795272240, "load": null}]},
+            {"method": "mg-wfbp", "result": {"samples_per_s": {"mean": 6900.0, "std": null, "median": 6900.0, "half_width_95": null, "runs": 1}, "iteration_s": 0.3,
+             "exposed_communication_s": 0.03, "exposed_share": 0.1, "processors_waiting": 0.97}, "failures": ["run 2: late"]},
             {"method": "bsp-a2a", "result": null, "failures": ["run 1: late"]}]}]}]}"#;
         let cells = parse(text).expect("it is such a file");
-        assert_eq!(cells.len(), 2);
+        assert_eq!(cells.len(), 3);
         let found = find(&cells, "resnet50", "10GbE", 32, "wfbp-ps").expect("it is there");
         assert_eq!((found.samples_per_s, found.noise, found.dilate), (Some(7000.0), Some(0.02), 8.0));
         assert_eq!(found.throughput, Estimate::of(&[7000.0]));
         assert_eq!((found.predicted, found.prediction_error), (Some(7140.0), Some(0.02)));
         assert_eq!(found.measured, "2026-11-21 13:44, load 0.50; 2026-11-21 14:44");
+        assert_eq!((&found.limited, found.remark()), (&None, String::new()), "hardly anybody waits");
+        let limited = find(&cells, "resnet50", "10GbE", 32, "mg-wfbp").expect("it is there");
+        assert!(limited.limited.as_ref().is_some_and(|why| why.contains("97 % of the processors")), "{limited:?}");
+        assert!(limited.remark().starts_with("run 2: late; its links were slower"), "{limited:?}");
         let failed = find(&cells, "resnet50", "10GbE", 32, "bsp-a2a").expect("it is there");
         assert_eq!((failed.samples_per_s, failed.failures.len()), (None, 1));
         assert!(find(&cells, "resnet50", "10GbE", 16, "wfbp-ps").is_none());

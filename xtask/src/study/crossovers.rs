@@ -71,7 +71,8 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
         text: "Computation is replayed from the study's GPU, links are shaped in software, both slowed by the dilation \
                and divided out (docs/benchmarking.md). A pair holds if the first is at least as fast, and is a tie where \
                they differ by less than two measurements of the same thing did, or than their runs leave open (95 %), if that \
-               is at most 10 %: what hides more is undecided. With fewer than three runs nothing is decided."
+               is at most 10 %: what hides more is undecided. With fewer than three runs nothing is decided, nor where the \
+               processors were slower than the links that they emulate."
             .into(),
         targets,
         tables,
@@ -181,14 +182,16 @@ fn agreement(compared: &[Comparison]) -> Target {
     let of = |wanted: &dyn Fn(&Comparison) -> bool| compared.iter().filter(|one| wanted(one)).count();
     let measured = of(&|one| one.gap.is_some());
     let comparable = of(&|one| !one.study.has_no_servers());
+    let limited = of(&|one| one.is_limited());
     let (agree, explained) = (of(&|one| one.agrees() == Some(true)), of(&|one| one.explained.is_some()));
     Target {
         case: "the study's cells under its own presets".into(),
         demanded: "each within 10 %, or explained".into(),
         found: format!(
-            "{} of {measured} within 10 %, {explained} explained, {} not measured, {} not comparable",
+            "{} of {measured} within 10 %, {explained} explained, {limited} limited by the processors, {} not measured, {} \
+             not comparable",
             agree - explained,
-            comparable - measured,
+            comparable - measured - limited,
             compared.len() - comparable
         ),
         // Those that are left out may be missed, too.
@@ -211,8 +214,9 @@ fn cells_table(cells: &[Cell]) -> Table {
         "",
     ];
     let text = "When the runs of a cell ended (UTC), and the load averages over the minute before they began: finished runs of the \
-                same program are not repeated, and may be older than this page. Processors: how busy all of them were while a \
-                worker waited for communication; near 100 % they, and not the emulated links, may be what is measured.";
+                same program are not repeated, and may be older than this page. Processors: how busy all of them were with workers' \
+                processes while a worker waited for communication. From 90 % on, if workers wait for 5 % of an iteration, they \
+                and not the emulated links are what is measured: the row says so, and decides nothing.";
     let mut table = Table::new("Cells", text, &columns);
     let optional = |value: Option<f64>, text: fn(f64) -> String| value.map_or_else(|| "–".to_owned(), text);
     table.rows.extend(cells.iter().map(|cell| {
@@ -227,7 +231,7 @@ fn cells_table(cells: &[Cell]) -> Table {
             cell.dilate.to_string(),
             percent(cell.processors_waiting),
             cell.measured.clone(),
-            cell.failures.join("; "),
+            cell.remark(),
         ]
     }));
     table
@@ -300,6 +304,11 @@ mod tests {
         assert_eq!(met(&[ours(8, 1000.0), ours(16, 1050.0)]), Some(true));
         assert_eq!(met(&[ours(8, 1000.0)]), None, "one is left out");
         assert_eq!(met(&[ours(8, 2000.0)]), Some(false));
+        let limited = Cell { limited: Some("its links were slower".into()), ..ours(16, 100.0) };
+        let with_limited = [ours(8, 1000.0), limited];
+        assert_eq!(met(&with_limited), None, "nobody knows what the network would have given");
+        let found = agreement(&calibration::compare(&study, &with_limited, &|_| None)).found;
+        assert!(found.starts_with("1 of 1 within 10 %, 0 explained, 1 limited by the processors, 0 not"), "{found}");
         assert_eq!(met(&[]), None);
     }
 

@@ -83,6 +83,8 @@ pub struct Found {
     ratio: Option<f64>,
     /// By which share the ratio may be off (`Ratio::open`). None: unknown.
     open: Option<f64>,
+    /// Its methods that the processors have limited, and not the links: of those the ratio says nothing.
+    limited: Vec<String>,
 }
 
 /// A tie says that the first is not slower only as far as differences would have shown: those above [`GAP_MAX`], which must be
@@ -95,6 +97,7 @@ impl Found {
             self.open.map_or_else(|| "1, less what is open".to_owned(), |open| format!("{:.3}", 1.0 / (1.0 + open)));
         let found = match (self.ratio, self.open) {
             (None, _) => "not measured".to_owned(),
+            (Some(ratio), _) if !self.limited.is_empty() => format!("{ratio:.3}, {}", self.limits()),
             (Some(ratio), None) => format!("{ratio:.3}, noise unknown"),
             (Some(ratio), Some(_)) if self.outcome() == Outcome::Open => format!("{ratio:.3}, too much is open"),
             (Some(ratio), Some(_)) => format!("{ratio:.3}"),
@@ -106,13 +109,21 @@ impl Found {
             met: match self.outcome() {
                 Outcome::Holds | Outcome::Tie => Some(true),
                 Outcome::Refuted => Some(false),
-                Outcome::NotMeasured | Outcome::Open => None,
+                Outcome::NotMeasured | Outcome::Open | Outcome::Limited => None,
             },
         }
     }
 
+    /// Whom the processors have limited.
+    fn limits(&self) -> String {
+        format!("the processors, not the links, limited {}", self.limited.join(", "))
+    }
+
     fn outcome(&self) -> Outcome {
         let (Some(value), open) = (self.ratio, self.open) else { return Outcome::NotMeasured };
+        if !self.limited.is_empty() {
+            return Outcome::Limited;
+        }
         let Some(open) = open else { return Outcome::Open };
         let ratio = Ratio { value, open };
         match open {
@@ -132,6 +143,8 @@ enum Outcome {
     Refuted,
     /// What is open is unknown, or too much to call it a tie.
     Open,
+    /// The processors have limited one of them.
+    Limited,
     NotMeasured,
 }
 
@@ -141,7 +154,7 @@ impl Outcome {
             Outcome::Holds => "holds",
             Outcome::Tie => "tie",
             Outcome::Refuted => "**does not hold**",
-            Outcome::Open => "undecided",
+            Outcome::Open | Outcome::Limited => "undecided",
             Outcome::NotMeasured => "not measured",
         }
     }
@@ -166,7 +179,8 @@ pub fn judge((model, network, workers): &(String, String, usize), cells: &[Cell]
     let found = |faster: &str, slower: &str, why: &str, factors: &[(&str, f64)]| {
         let cells: Option<Vec<(&Cell, f64)>> =
             factors.iter().map(|(name, power)| Some((cell(name)?, *power))).collect();
-        let ratio = cells.and_then(|cells| ratio(&cells));
+        let ratio = cells.as_ref().and_then(|cells| ratio(cells));
+        let limited = cells.iter().flatten().filter(|(cell, _)| cell.limited.is_some());
         Found {
             place: place.clone(),
             faster: faster.to_owned(),
@@ -174,6 +188,7 @@ pub fn judge((model, network, workers): &(String, String, usize), cells: &[Cell]
             why: why.to_owned(),
             ratio: ratio.map(|ratio| ratio.value),
             open: ratio.filter(Ratio::is_known).map(|ratio| ratio.open),
+            limited: limited.map(|(cell, _)| cell.method.clone()).collect(),
         }
     };
     let pair = |pair: &Pair| found(pair.faster, pair.slower, pair.why, &[(pair.faster, 1.0), (pair.slower, -1.0)]);
@@ -207,9 +222,12 @@ pub fn table(found: &[Found]) -> Table {
     let mut table = Table::new("Pairs", "", &columns);
     table.rows.extend(found.iter().map(|one| {
         let ratio = one.ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.3}"));
-        let fields =
-            [&one.place, &one.faster, &one.slower, &ratio, &percent(one.open), one.outcome().in_words(), &one.why];
-        fields.map(str::to_owned).to_vec()
+        let outcome = match one.outcome() {
+            Outcome::Limited => format!("{}: {}", Outcome::Limited.in_words(), one.limits()),
+            outcome => outcome.in_words().to_owned(),
+        };
+        let fields = [&one.place, &one.faster, &one.slower, &ratio, &percent(one.open), &outcome, &one.why];
+        fields.map(String::clone).to_vec()
     }));
     table
 }
@@ -246,6 +264,22 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_pair_whose_processors_were_the_limit_is_undecided() {
+        let limited = Cell {
+            limited: Some("its links were slower".into()),
+            ..cell("resnet50", "10GbE", 32, "wfbp-a2a", 1000.0)
+        };
+        let cells = [cell("resnet50", "10GbE", 32, "wfbp-ps", 1100.0), limited];
+        let found = judge(&places(&cells)[0], &cells);
+        let [pair] = &found[..] else { panic!("one pair: {}", found.len()) };
+        let target = pair.target();
+        assert_eq!((pair.outcome(), target.met), (Outcome::Limited, None), "although the ratio is 1.1");
+        assert_eq!(target.found, "1.100, the processors, not the links, limited wfbp-a2a");
+        let page = table(&found);
+        assert_eq!(page.rows[0][5], "undecided: the processors, not the links, limited wfbp-a2a");
+    }
+
     /// The page and the target say the same, and what hides anything is no success.
     #[test]
     fn a_tie_is_one_only_where_differences_would_have_shown() {
@@ -256,6 +290,7 @@ mod tests {
             why: String::new(),
             ratio: Some(ratio),
             open,
+            limited: Vec::new(),
         };
         let cases = [
             (1.2, 0.1, Outcome::Holds, Some(true)),

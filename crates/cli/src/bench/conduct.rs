@@ -253,7 +253,7 @@ mod tests {
             let late = self.late.as_mut().filter(|(late, worlds)| late == method && *worlds > 0);
             let lateness = late.map(|(_, worlds)| {
                 *worlds -= 1;
-                Lateness { share: 0.2, overrun: true, processors_waiting: None }
+                Lateness { share: 0.2, overrun: true, processors_busy: None }
             });
             let measured = CellRun { lateness, ..cell_run(0.1) };
             Ok(WorldEnd::Done(announce(&measured).expect("it has a form")))

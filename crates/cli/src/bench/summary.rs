@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::cell::{Arm, Cell, Setting};
 use super::placement::{Placement, workers_on_cores};
 use super::predicted::{Choice, Outlook, Predicted};
+use super::processors::limited_by_processors;
 use super::statistics::{Estimate, c2c, mean, spread};
 use super::store::{CellRecord, Occasion, RunRecord, StudyRecord};
 use super::verdict::{Verdict, decide};
@@ -119,7 +120,8 @@ impl Row {
             1 => "1 run was repeated, because its processor was late".to_owned(),
             more => format!("{more} runs were repeated, because their processor was late"),
         });
-        let limited = self.result.as_ref().and_then(RowResult::limited_by_processors);
+        let limited =
+            self.result.as_ref().and_then(|found| limited_by_processors(found.processors_waiting, found.exposed_share));
         self.failures.iter().cloned().chain(repeated).chain(limited)
     }
 }
@@ -150,7 +152,8 @@ pub struct RowResult {
     /// Of a replay: how late its sleeps ended, as a share of the computation; it is part of what seems to be exposed.
     #[serde(default)]
     pub late_share: Option<f64>,
-    /// Of a replay on one machine: the share of its processors that was busy while workers waited for communication.
+    /// Of a replay on one machine: the share of its processors that the workers' processes kept busy while workers waited
+    /// for communication; at most 1.
     #[serde(default)]
     pub processors_waiting: Option<f64>,
     /// Of `auto`: what it chose in the first run, and whether that came true.
@@ -172,24 +175,6 @@ pub struct RowResult {
     /// One iteration of all workers and shards.
     #[serde(skip)]
     pub timeline: Option<Timeline>,
-}
-
-/// Processors as busy as this are what communication waits for; they are never busier than that for long, as those that
-/// wait for each other sleep.
-const PROCESSORS_ARE_THE_LIMIT: f64 = 0.9;
-
-/// Where workers wait less than this share of an iteration, what limits it makes no difference.
-const EXPOSED_SHARE_THAT_MATTERS: f64 = 0.05;
-
-impl RowResult {
-    /// What must stand beside a throughput that processors have limited, not the links that they emulate.
-    fn limited_by_processors(&self) -> Option<String> {
-        let busy = self.processors_waiting.filter(|busy| *busy >= PROCESSORS_ARE_THE_LIMIT)?;
-        (self.exposed_share >= EXPOSED_SHARE_THAT_MATTERS).then(|| {
-            let busy = 100.0 * busy.min(1.0);
-            format!("its links were slower than they should be: {busy:.0} % of the processors were busy while workers waited; raise --dilate")
-        })
-    }
 }
 
 /// Orders the cells of a study into panels.
@@ -330,9 +315,10 @@ fn result(record: &CellRecord, baseline: Option<&Baseline>, room: &Room<'_>) -> 
         (average(|run| run.compute_s), average(|run| run.exposed_communication_s));
     let iteration_s = average(CellRun::mean_iteration_s);
     let late: Vec<f64> = runs.iter().filter_map(|run| Some(run.lateness?.share)).collect();
-    let waiting: Vec<f64> = runs.iter().filter_map(|run| run.lateness?.processors_waiting).collect();
+    let busy: Vec<f64> = runs.iter().filter_map(|run| run.lateness?.processors_busy).collect();
     let on_one_machine = room.placement.is_none();
-    let of_all = |each: f64| each * record.cell.workers as f64 / room.cores.max(1) as f64;
+    // Clocks are read one after the other.
+    let of_all = |busy: f64| (busy / room.cores.max(1) as f64).min(1.0);
     Some(RowResult {
         samples_per_s,
         speedup,
@@ -344,7 +330,7 @@ fn result(record: &CellRecord, baseline: Option<&Baseline>, room: &Room<'_>) -> 
         bytes_per_iteration: average(|run| run.bytes_per_iteration),
         messages_per_iteration: average(|run| run.messages_per_iteration),
         late_share: mean(&late),
-        processors_waiting: mean(&waiting).map(of_all).filter(|_| on_one_machine),
+        processors_waiting: mean(&busy).map(of_all).filter(|_| on_one_machine),
         plan_hash: first.plan_hash.clone(),
         decision: first.decision.clone(),
         buckets: first.plan.buckets.len(),
@@ -415,21 +401,23 @@ mod tests {
 
     #[test]
     fn communication_that_processors_have_limited_says_so() {
-        let troubles = |each: f64, cores: usize| -> Vec<String> {
+        let row = |busy: f64, cores: usize| -> Row {
             let mut cells = samples::study();
             for run in &mut cells[7].runs {
                 let Ok(run) = &mut run.outcome else { unreachable!() };
-                run.lateness = Some(Lateness { processors_waiting: Some(each), ..Lateness::default() });
+                run.lateness = Some(Lateness { processors_busy: Some(busy), ..Lateness::default() });
             }
-            panels(&cells, cores)[1].groups[0].rows[0].troubles().collect()
+            panels(&cells, cores)[1].groups[0].rows[0].clone()
         };
-        // Eight workers.
-        let limited = troubles(0.24, 2);
+        let troubles = |busy: f64, cores: usize| -> Vec<String> { row(busy, cores).troubles().collect() };
+        let limited = troubles(1.92, 2);
         assert!(
             matches!(&limited[..], [one] if one.contains("96 % of the processors") && one.contains("--dilate")),
             "{limited:?}"
         );
-        assert!(troubles(0.24, 4).is_empty() && troubles(0.2, 2).is_empty());
+        assert!(troubles(1.92, 4).is_empty() && troubles(1.6, 2).is_empty());
+        let share = |busy, cores| row(busy, cores).result.and_then(|result| result.processors_waiting);
+        assert_eq!((share(1.5, 2), share(2.02, 2)), (Some(0.75), Some(1.0)), "of the processors, and never more than all");
     }
 
     #[test]

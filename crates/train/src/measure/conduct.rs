@@ -296,12 +296,13 @@ impl<'a> Conduct<'a> {
             last = now;
         }
         tally.ends_s.push(ends_s);
+        tally.starts.push(together);
         tally.add(self.worker.take_costs(), self.worker.take_phases());
         self.worker.wait_for_all()?;
         tally.add_traffic(self.workers().traffic().since(&traffic), before + count);
         if let Some(replay) = &self.model.replay {
             let seen = &mut lock(&replay.monitor).seen;
-            tally.seen.extend(seen.drain(..).skip(before));
+            tally.seen.push(seen.drain(..).skip(before).collect());
         }
         Ok(())
     }

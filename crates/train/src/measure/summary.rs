@@ -21,13 +21,15 @@ pub(super) struct Tally {
     /// By block of iterations: seconds from its start, which all workers have in common, until its first iteration that counts
     /// began, and until each of them ended.
     pub(super) ends_s: Vec<Vec<f64>>,
+    /// By block: its start.
+    pub(super) starts: Vec<Instant>,
     /// Of so many iterations, whether they count or not: each sends the same.
     traffic: Traffic,
     sending: usize,
     costs: Costs,
     phases: Phases,
-    /// Of a replay, by iteration.
-    pub(super) seen: Vec<Seen>,
+    /// Of a replay, by block and iteration.
+    pub(super) seen: Vec<Vec<Seen>>,
 }
 
 impl Tally {
@@ -86,15 +88,14 @@ impl Conduct<'_> {
         let mut means = vec![forward_s, backward_s, update_s, own_s - exposed_s, exposed_s];
         let sent = |count: u64| count as f64 / tally.sending as f64;
         means.extend([sent(tally.traffic.bytes), sent(tally.traffic.messages)]);
-        let waiting = |of: fn(&Seen) -> Duration| per_iteration(tally.seen.iter().map(of).sum());
-        means.extend([waiting(|seen| seen.waited), waiting(|seen| seen.processor)]);
         means.extend(tally.ready_s());
         let means = self.mean(means)?;
         let tensors = tally.phases.ready.len();
         let scheduling_s = per_iteration(tally.costs.scheduling) / tensors.max(1) as f64;
-        let late_s = waiting(|seen| seen.late);
+        let late_s = per_iteration(tally.seen.iter().flatten().map(|seen| seen.late).sum());
         let late_share = late_s / (forward_s + backward_s + update_s);
         let worst = self.slowest(&[scheduling_s, late_share])?;
+        let processors_busy = profile.map(|_| self.processors_busy(&tally)).transpose()?.flatten();
         let decision = self.decision.clone();
         let decision = decision.map(|decision| decision.undilated(dilate, median(iteration_s.iter().copied())));
         let macs: u64 =
@@ -126,7 +127,7 @@ impl Conduct<'_> {
                 forward_s: means[0] / dilate,
                 backward_s: means[1] / dilate,
                 update_s: means[2] / dilate,
-                ready_s: means[9..].iter().map(|ready| ready / dilate).collect(),
+                ready_s: means[7..].iter().map(|ready| ready / dilate).collect(),
                 elements: self.sizes.clone(),
                 communication: self.cost.as_ref().map(|cost| cost.undilated(dilate)),
                 pass_s: self.pass_s,
@@ -134,7 +135,7 @@ impl Conduct<'_> {
             lateness: profile.map(|_| Lateness {
                 share: worst[1],
                 overrun: worst[1] > self.options.late_share_max,
-                processors_waiting: (means[7] > 0.0).then(|| means[8] / means[7]),
+                processors_busy,
             }),
             decision,
             timeline: None,

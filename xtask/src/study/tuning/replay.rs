@@ -266,6 +266,7 @@ mod tests {
             local_batch: 64,
             dilate: 1.0,
             processors_waiting: None,
+            limited: None,
             noise: Some(0.01),
             measured: String::new(),
             throughput,

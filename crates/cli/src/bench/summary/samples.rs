@@ -78,7 +78,7 @@ pub fn study() -> Vec<CellRecord> {
     let outcome = Err("rank 1 was killed by SIGKILL".to_owned());
     records[5].runs.push(RunRecord { number: 3, outcome, occasion: Occasion::default() });
     if let Ok(measured) = &mut records[8].runs[1].outcome {
-        measured.lateness = Some(Lateness { share: 0.12, overrun: true, processors_waiting: None });
+        measured.lateness = Some(Lateness { share: 0.12, overrun: true, processors_busy: None });
     }
     records
 }
