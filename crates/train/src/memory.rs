@@ -293,6 +293,18 @@ mod tests {
         assert!(memory_estimate(ModelName::Cnn, usize::MAX, 2, usize::MAX).check("cnn", u64::MAX - 1).is_err());
     }
 
+    #[test]
+    fn the_page_has_the_formula() {
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/models.md");
+        let words: Vec<String> = fs::read_to_string(page).unwrap().split_whitespace().map(str::to_owned).collect();
+        let backward =
+            format!("4 · ({GRADIENT_COPIES} · largest tensor + {BACKWARD_COPIES} · batch · largest activation)");
+        let process = format!("{} MiB for itself", PROCESS_BYTES >> 20);
+        for formula in [backward, process] {
+            assert!(words.join(" ").contains(&formula), "docs/models.md does not say `{formula}`");
+        }
+    }
+
     /// 32 replays of BERT-Large hold 32 times its gradients, whatever the batch, and servers one set of them more.
     #[test]
     fn replays_and_servers_take_memory_too() {
