@@ -2,6 +2,7 @@
 //!
 //! | part | question | where |
 //! |---|---|---|
+//! | `lossless` | does every method give the parameters of single-worker SGD? | this host |
 //! | `overlap` | does WFBP hide what its formula says can be hidden? | lab |
 //! | `efficiency` | how far is an iteration from its schedule's formula? | lab |
 //! | `ddp` | how far are we from PyTorch's DDP on Gloo? | lab |
@@ -21,6 +22,7 @@ mod efficiency;
 mod explanations;
 mod formula;
 mod kept;
+mod lossless;
 mod measured;
 mod overlap;
 mod pairs;
@@ -59,7 +61,7 @@ pub struct Options {
     pub part: Part,
 
     /// How often everything is measured, in turns [default: 3; prediction and the study's own cells in crossovers 1; sizes
-    /// in tuning 5]
+    /// in tuning 5; lossless always once]
     #[arg(long, value_name = "N")]
     pub rounds: Option<usize>,
 
@@ -103,6 +105,8 @@ fn rate(text: &str) -> Result<f64, String> {
 /// What can be found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Part {
+    /// Does every method give the parameters of single-worker SGD, bit by bit on all ranks, and again?
+    Lossless,
     /// Does WFBP hide what its formula says can be hidden?
     Overlap,
     /// How far is an iteration from its schedule's formula?
@@ -120,6 +124,7 @@ pub enum Part {
 impl Part {
     fn name(self) -> &'static str {
         match self {
+            Part::Lossless => "lossless",
             Part::Overlap => "overlap",
             Part::Efficiency => "efficiency",
             Part::Ddp => "ddp",
@@ -160,6 +165,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let place = Place { options: options.clone(), root, scratch, program, rounds };
     let mut circumstances = Circumstances::begin(options.part.name(), place.machine()?);
     let findings = match options.part {
+        Part::Lossless => lossless::run(&place)?,
         Part::Overlap => overlap::run(&place)?,
         Part::Efficiency => efficiency::run(&place)?,
         Part::Ddp => ddp::run(&place, &mut circumstances)?,
