@@ -170,12 +170,7 @@ impl Tracer {
         let Tracer { calls, moves, pauses, .. } = self;
         let mut events = calls.events;
         events.extend(moves.events.into_iter().chain(pauses.events));
-        Trace {
-            events,
-            dropped: moves.dropped,
-            dropped_calls: calls.dropped,
-            dropped_pauses: pauses.dropped,
-        }
+        Trace { events, dropped: moves.dropped, dropped_calls: calls.dropped, dropped_pauses: pauses.dropped }
     }
 
     /// The time on the engine's clock.

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use paceline_train::{
     Backend, BackendError, Batch, Data, DataSource, GradientSink, ModelName, OpenGate, OptimizerSettings, SgdSettings,
-    SharedSink, Sharding, SinkClosed, Slot, dump_path,
+    Sharding, SharedSink, SinkClosed, Slot, dump_path,
 };
 use safetensors::SafeTensors;
 use serde::Serialize;
@@ -237,8 +237,11 @@ fn deviation(dump: &[u8], expected: &Tensors) -> Result<(f64, String), Error> {
     let mut worst = (0.0, String::new());
     for (name, expected) in expected {
         let found = found.tensor(name).map_err(|error| format!("the dump has no {name}: {error}"))?;
-        let found: Vec<f32> =
-            found.data().chunks_exact(4).map(|bytes| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])).collect();
+        let found: Vec<f32> = found
+            .data()
+            .chunks_exact(4)
+            .map(|bytes| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+            .collect();
         if found.len() != expected.len() {
             return Err(format!("{name} has {} values in the dump, and not {}", found.len(), expected.len()).into());
         }
@@ -282,10 +285,13 @@ fn target(method: &str, trials: &[&Trial]) -> Target {
     let deviation = worst.map(|(_, outcome)| outcome.deviation);
     let off = deviation.map_or_else(|| "nothing was measured".to_owned(), |deviation| format!("{deviation:.1e}"));
     let failed = if failures.is_empty() { String::new() } else { format!("; {} failed", failures.len()) };
-    let holds = deviation.is_some_and(|deviation| deviation <= DEVIATION_MAX) && on_all_ranks == measured && again == measured;
+    let holds =
+        deviation.is_some_and(|deviation| deviation <= DEVIATION_MAX) && on_all_ranks == measured && again == measured;
     Target {
         case: method.to_owned(),
-        demanded: format!("off single-worker SGD ≤ {DEVIATION_MAX:e}; the same bits on all ranks, and again by its plan"),
+        demanded: format!(
+            "off single-worker SGD ≤ {DEVIATION_MAX:e}; the same bits on all ranks, and again by its plan"
+        ),
         found: format!("{off}; {on_all_ranks} of {measured}; {again} of {measured}{failed}"),
         met: if measured > 0 && !holds { Some(false) } else { (measured > 0 && failures.is_empty()).then_some(true) },
     }
@@ -333,7 +339,9 @@ mod tests {
             let parsed = schedulers.grammar().parse(strategy).unwrap_or_else(|error| panic!("{strategy}: {error}"));
             assert_eq!(parsed.servers(*workers, 1).map_or(0, |servers| servers.shards), *shards, "{strategy}");
         }
-        for name in ["bsp-ps", "bsp-a2a", "wfbp-ps", "wfbp-a2a", "mg-wfbp", "bytescheduler-ps", "bytescheduler-a2a", "ddp"] {
+        for name in
+            ["bsp-ps", "bsp-a2a", "wfbp-ps", "wfbp-a2a", "mg-wfbp", "bytescheduler-ps", "bytescheduler-a2a", "ddp"]
+        {
             assert!(METHODS.iter().any(|method| method.split(',').next() == Some(name)), "{name}");
         }
         assert_eq!((list(&WORKERS), list(&[2])), ("1, 2, 3 and 4".to_owned(), "2".to_owned()));

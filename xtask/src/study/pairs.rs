@@ -266,10 +266,8 @@ mod tests {
 
     #[test]
     fn a_pair_whose_processors_were_the_limit_is_undecided() {
-        let limited = Cell {
-            limited: Some("its links were slower".into()),
-            ..cell("resnet50", "10GbE", 32, "wfbp-a2a", 1000.0)
-        };
+        let limited =
+            Cell { limited: Some("its links were slower".into()), ..cell("resnet50", "10GbE", 32, "wfbp-a2a", 1000.0) };
         let cells = [cell("resnet50", "10GbE", 32, "wfbp-ps", 1100.0), limited];
         let found = judge(&places(&cells)[0], &cells);
         let [pair] = &found[..] else { panic!("one pair: {}", found.len()) };

@@ -417,7 +417,11 @@ mod tests {
         );
         assert!(troubles(1.92, 4).is_empty() && troubles(1.6, 2).is_empty());
         let share = |busy, cores| row(busy, cores).result.and_then(|result| result.processors_waiting);
-        assert_eq!((share(1.5, 2), share(2.02, 2)), (Some(0.75), Some(1.0)), "of the processors, and never more than all");
+        assert_eq!(
+            (share(1.5, 2), share(2.02, 2)),
+            (Some(0.75), Some(1.0)),
+            "of the processors, and never more than all"
+        );
     }
 
     #[test]

@@ -187,10 +187,8 @@ fn pieces<'a>(spans: &[&'a Span], pixel_s: f64) -> Vec<Piece<'a>> {
 /// What could not be noted of the processes that are drawn; None: nothing.
 pub fn missing(timeline: &Timeline) -> Option<String> {
     let drawn = timeline.processes.iter().filter(|process| process.name == "worker 0" || process.is_shard());
-    let missing: Vec<(&str, u64)> = drawn
-        .map(|process| (process.name.as_str(), process.missing()))
-        .filter(|(_, events)| *events > 0)
-        .collect();
+    let missing: Vec<(&str, u64)> =
+        drawn.map(|process| (process.name.as_str(), process.missing())).filter(|(_, events)| *events > 0).collect();
     let names: Vec<&str> = missing.iter().map(|(name, _)| *name).collect();
     let events: u64 = missing.iter().map(|(_, events)| events).sum();
     let text = match events {
