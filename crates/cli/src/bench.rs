@@ -59,8 +59,8 @@ pub use judge::WorldEnd;
 use launched::Conductor;
 pub use models::usual_batch;
 pub use predicted::{Curve, Errors, Outlook, errors_by_method};
-pub use processors::limited_by_processors;
 use predicted::{Sources, attach};
+pub use processors::limited_by_processors;
 use rank::WorldSpec;
 pub use rank::run as run_rank;
 /// What stands behind [`crate::worlds`].

@@ -53,7 +53,7 @@ const SGD: SgdSettings = SgdSettings { momentum: 0.5, nesterov: false, weight_de
 const SEED: u64 = 1;
 
 /// What starting, training and ending a world takes, about.
-const WORLD_S: f64 = 1.0;
+const WORLD_S: f64 = 0.4;
 
 /// A method with so many workers and servers.
 #[derive(Debug, Serialize)]
