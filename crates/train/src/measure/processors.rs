@@ -12,7 +12,7 @@ use crate::error::TrainError;
 use crate::replay::Moment;
 
 /// An iteration is looked at in so many equal parts. Waits that are shorter than one are seen together with what is around them.
-const PARTS: usize = 64;
+const PARTS: usize = 256;
 
 impl Conduct<'_> {
     /// Processors that the workers' processes kept busy, all of them together, while a worker waited for communication; the mean
