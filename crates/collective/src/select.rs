@@ -32,9 +32,9 @@ pub struct Choice {
 /// None if none is left.
 ///
 /// A pure function: ranks that agree about the costs of the links choose the same. Of equals it takes the first in the
-/// registry, and the smallest tile. On one host it prefers fewer rounds to a twenty-fifth of the time, in shared memory to a twelfth. Where workers share
-/// hosts, servers add up host by host whatever it costs, so that the bits do not depend on measurements. What is made for a
-/// network of a certain shape it takes only if nothing else is admitted.
+/// registry, and the smallest tile. On one host it prefers fewer rounds to a twenty-fifth of the time, in shared memory to a
+/// twelfth. Where workers share hosts, servers add up host by host whatever it costs, so that the bits do not depend on
+/// measurements. What is made for a network of a certain shape it takes only if nothing else is admitted.
 pub fn cheapest(
     kind: CollectiveKind,
     topology: &Topology,
