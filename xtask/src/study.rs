@@ -47,7 +47,7 @@ use xtask::lab::{Lab, LabOptions, Rate, Shaper};
 use crate::compare::circumstances::Commit;
 use crate::compare::ours::Ours;
 use crate::compare::{Error, command, root};
-pub use cluster::CORE_BYTES_PER_S;
+pub use paceline_cli::CORE_BYTES_PER_S;
 use report::Circumstances;
 use tensors::Model;
 use workload::{Computation, Workload};

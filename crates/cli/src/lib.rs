@@ -44,6 +44,8 @@ use clap::{Parser, Subcommand};
 /// One world of `bench`, for programs that start its ranks themselves, on hosts of their own: each rank is `paceline` with the
 /// command [`worlds::RANK_COMMAND`] and the environment of a [`worlds::WorldSpec`].
 pub use bench::worlds;
+/// What emulated clusters are slowed by, for programs that slow their own.
+pub use bench::{BUSY_SHARE, CORE_BYTES_PER_S};
 /// What runs say together, and what they leave open, for programs that judge other comparisons by the same rules.
 pub use bench::{Estimate, Ratio, limited_by_processors};
 use failure::Failure;

@@ -5,8 +5,8 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use paceline_cli::shell_command_line;
 use paceline_cli::worlds::RECORDED_ITERATIONS;
+use paceline_cli::{BUSY_SHARE, shell_command_line};
 
 use super::cells::{self, Cell};
 use crate::compare::Error;
@@ -48,13 +48,6 @@ const MODELS: [(&str, f64, f64); 3] =
     [("resnet50", 64.0 / 253.1, 102.2e6), ("bert-base", 64.0 / 212.8, 437.9e6), ("bert-large", 8.0 / 49.0, 1345e6)];
 /// Bytes per second of a host's NIC, about.
 const NETWORKS: [(&str, f64); 3] = [("10GbE", 1.13e9), ("100GbE", 2.15e9), ("100GbIB", 10.8e9)];
-/// What a core sends, receives and adds in a second, about, where nobody says it: measured on a Xeon whose cores copy 6 GB/s
-/// each. Emulated links pass references to memory that is there.
-pub const CORE_BYTES_PER_S: f64 = 1.2e9;
-/// Of all processors, so much may be busy with that, so that the replay keeps up: rounded down from 0.8. That was measured at
-/// 32 workers on 2 cores: half of the dilation that a share of 0.4 asks for gives the same throughput within 0.5 %, with no
-/// run late.
-const BUSY_SHARE: f64 = 0.75;
 /// About what starting a world takes and ending it, for each worker, in seconds.
 const START_S: f64 = 0.4;
 
@@ -187,6 +180,8 @@ pub fn dilation(iteration_s: f64, workers: usize, bytes: f64, processors: Proces
 
 #[cfg(test)]
 mod tests {
+    use paceline_cli::CORE_BYTES_PER_S;
+
     use super::*;
 
     fn group(workers: &[usize]) -> Group {
