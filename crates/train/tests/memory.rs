@@ -12,6 +12,10 @@ use paceline_train::{
 /// In which process a model is measured: this test's program again, with this variable set.
 const MODEL: &str = "PACELINE_TEST_MEASURE_MEMORY_OF";
 
+/// How the program keeps freed memory (`cli/src/heap.rs`). Left to itself, glibc decides by what was freed first where large
+/// blocks lie, and a peak varies by a third from one machine to the next.
+const HEAP: [(&str, &str); 2] = [("MALLOC_MMAP_THRESHOLD_", "33554432"), ("MALLOC_TRIM_THRESHOLD_", "2147483647")];
+
 /// An arena, as the trainer has one.
 struct Arena(Vec<Vec<f32>>);
 
@@ -81,6 +85,7 @@ fn the_estimate_is_near_what_a_training_takes() {
         let output = Command::new(env::current_exe().unwrap())
             .args(test)
             .env(MODEL, format!("{model} {batch}"))
+            .envs(HEAP)
             .output()
             .unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
