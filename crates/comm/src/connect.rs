@@ -147,6 +147,10 @@ fn join(place: &Place, config: &Config) -> Result<Parts, ConnectError> {
     let blob = shm.as_ref().map_or(Vec::new(), ShmHost::blob);
     let members = rendezvous::meet(place, network, *timeout, addresses, blob)?;
     notes.extend(members.notes.iter().cloned());
+    if let Some(Err(error)) = shm.as_mut().map(|shm| shm.authenticate(network, &members.job, &members.nonce)) {
+        notes.push(format!("no shared memory: {error}"));
+        shm = None;
+    }
     let deadline = Instant::now() + (*timeout).min(TIMEOUT_MAX);
     let mut links: Vec<Option<Box<dyn Link>>> = members.members.iter().map(|_| None).collect();
     let own_ports = match (&config.emulation, &mut shm) {

@@ -37,6 +37,8 @@ pub(crate) enum Purpose {
     Rendezvous,
     /// As a stream of a link.
     Link,
+    /// To share memory.
+    SharedMemory,
 }
 
 /// What the side that dials says in the open. The handshake succeeds only if both sides read the same.
@@ -146,6 +148,15 @@ impl Credentials {
     /// For the links of a job that has met.
     pub(crate) fn for_links(network: &Network, job: &str, nonce: &[u8; 16]) -> Result<Credentials, SecurityError> {
         Credentials::new(network, job, nonce, Purpose::Link)
+    }
+
+    /// For the shared memory of a job that has met.
+    pub(crate) fn for_shared_memory(
+        network: &Network,
+        job: &str,
+        nonce: &[u8; 16],
+    ) -> Result<Credentials, SecurityError> {
+        Credentials::new(network, job, nonce, Purpose::SharedMemory)
     }
 
     fn new(network: &Network, job: &str, nonce: &[u8], purpose: Purpose) -> Result<Credentials, SecurityError> {

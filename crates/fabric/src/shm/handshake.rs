@@ -1,5 +1,8 @@
 //! How two ranks make sure that they share memory, and set up their link.
 //!
+//! If the job has a secret, the greetings carry the Noise handshake of the TCP links, and what follows is sealed: the
+//! lower rank believes nothing before it has opened the first sealed message.
+//!
 //! The lower rank makes the segment. Each writes random bytes into it and says over the socket which bytes of the other
 //! it has read there; the lower rank's arrive at the higher only through the memory, and the other way round. Then each
 //! tries a single copy from the other's address space.
@@ -18,11 +21,18 @@ use super::mapping::{Mapping, check_sealed};
 use super::message::{Message, Nonce, VERSION, nonce, receive, same_user, send};
 use super::process_memory;
 use super::segment::Segment;
+use super::talk::Talk;
+use crate::security::{Credentials, Initiator, Response, SecurityError};
+
+/// Of the reason of a refusal: it fits into a message whatever its characters are.
+const REASON_CHARS_MAX: usize = 240;
 
 /// What one rank brings to every handshake.
 pub(super) struct Party {
     pub(super) rank: u32,
     pub(super) secret: Nonce,
+    /// To prove that it knows the job's secret; None if there is none.
+    pub(super) credentials: Option<Arc<Credentials>>,
     pub(super) arena: Arc<Arena>,
     pub(super) doorbell: Arc<Doorbell>,
     /// Random bytes in ordinary memory, for peers to try a single copy on.
@@ -42,6 +52,7 @@ pub(super) struct Hello {
     arena_bytes: usize,
     probe: u64,
     references: bool,
+    handshake: Vec<u8>,
     arena: OwnedFd,
     bell: OwnedFd,
     /// Only from the lower rank.
@@ -57,7 +68,8 @@ impl Hello {
 
     /// Takes the first message apart.
     pub(super) fn parse((message, fds): (Message, Vec<OwnedFd>)) -> Result<Hello, String> {
-        let Message::Hello { version, rank, secret, ring_bytes, arena_bytes, probe, references } = message else {
+        let Message::Hello { version, rank, secret, ring_bytes, arena_bytes, probe, references, handshake } = message
+        else {
             return Err("the other side does not begin with a greeting".into());
         };
         if version != VERSION {
@@ -70,7 +82,30 @@ impl Hello {
         let length = |bytes| usize::try_from(bytes).map_err(|_| "the other side's memory is too large".to_owned());
         let (ring_bytes, arena_bytes) = (length(ring_bytes)?, length(arena_bytes)?);
         let (segment, attachment) = (fds.next(), fds.next());
-        Ok(Hello { rank, secret, ring_bytes, arena_bytes, probe, references, arena, bell, segment, attachment })
+        Ok(Hello { rank, secret, ring_bytes, arena_bytes, probe, references, handshake, arena, bell, segment, attachment })
+    }
+}
+
+impl Party {
+    /// Begins the handshake with a lower rank: what to go on with, and what to say. Without a secret there is nothing to
+    /// say.
+    fn initiate(&self, rank: u32) -> Result<(Option<Initiator>, Vec<u8>), SecurityError> {
+        let Some(credentials) = &self.credentials else { return Ok((None, Vec::new())) };
+        let (initiator, opening) = credentials.initiate(credentials.claim(self.rank, rank, 0))?;
+        Ok((Some(initiator), opening))
+    }
+
+    /// Answers the handshake of a higher rank; None if neither side has a secret.
+    pub(super) fn respond(&self, hello: &Hello) -> Result<Option<Response>, SecurityError> {
+        match (&self.credentials, hello.handshake.is_empty()) {
+            (None, true) => Ok(None),
+            (None, false) => Err(SecurityError::OnlyTheirSecret),
+            (Some(_), true) => Err(SecurityError::OnlyOurSecret),
+            (Some(credentials), false) => {
+                let response = credentials.respond(&hello.handshake, self.rank)?;
+                if response.claim.from == hello.rank { Ok(Some(response)) } else { Err(SecurityError::Handshake) }
+            }
+        }
     }
 }
 
@@ -84,26 +119,31 @@ pub(super) fn dial(
 ) -> Result<ShmLink, String> {
     refusing(party, socket, |socket| {
         let pid = same_user(socket)?;
-        send(socket, &greeting(party, secret), &[party.arena.file(), party.doorbell.bell()])?;
+        let (initiator, opening) = party.initiate(rank).map_err(|error| error.to_string())?;
+        send(socket, &greeting(party, secret, opening), &[party.arena.file(), party.doorbell.bell()])?;
         let hello = Hello::parse(receive(socket, deadline)?)?;
         if hello.rank != rank || !hello.is_for(party) {
             return Err(format!("the other side is not rank {rank} of this job"));
         }
+        let cipher = initiator.map(|initiator| initiator.finish(&hello.handshake)).transpose();
+        let mut talk = Talk { socket, cipher: cipher.map_err(|error| error.to_string())? };
         let file = hello.segment.as_ref().ok_or("the other side sent no segment")?;
         let segment = Segment::open(file.as_fd(), hello.ring_bytes)?;
         let mut draft = Draft::new(segment, 1, pid, hello)?;
-        send(socket, &draft.proof(), &[])?;
-        draft.accept_proof(party, receive(socket, deadline)?.0)?;
-        send(socket, &Message::Done, &[])?;
+        talk.send(&draft.proof())?;
+        draft.accept_proof(party, talk.receive(deadline)?)?;
+        talk.send(&Message::Done)?;
         Ok(draft)
     })
 }
 
-/// The lower rank's part, when the greeting of a peer has arrived; `secret` is from that peer's card.
+/// The lower rank's part, when the greeting of a peer has arrived, and [`Party::respond`] has found the `response` to it;
+/// `secret` is from that peer's card.
 pub(super) fn answer(
     party: &Party,
     socket: OwnedFd,
     hello: Hello,
+    response: Option<Response>,
     secret: Nonce,
     deadline: Instant,
 ) -> Result<ShmLink, String> {
@@ -114,10 +154,13 @@ pub(super) fn answer(
         let mut draft = Draft::new(segment, 0, pid, hello)?;
         let mut fds = vec![party.arena.file(), party.doorbell.bell(), file.as_fd()];
         fds.extend(party.attachment.as_ref().map(|attachment| attachment.as_fd()));
-        send(socket, &greeting(party, secret), &fds)?;
-        draft.accept_proof(party, receive(socket, deadline)?.0)?;
-        send(socket, &draft.proof(), &[])?;
-        match receive(socket, deadline)?.0 {
+        let (handshake, cipher) =
+            response.map_or((Vec::new(), None), |response| (response.message, Some(response.cipher)));
+        send(socket, &greeting(party, secret, handshake), &fds)?;
+        let mut talk = Talk { socket, cipher };
+        draft.accept_proof(party, talk.receive(deadline)?)?;
+        talk.send(&draft.proof())?;
+        match talk.receive(deadline)? {
             Message::Done => Ok(draft),
             _ => Err("the other side did not say that it is done".into()),
         }
@@ -130,14 +173,17 @@ fn refusing(
     socket: OwnedFd,
     part: impl FnOnce(BorrowedFd<'_>) -> Result<Draft, String>,
 ) -> Result<ShmLink, String> {
-    let draft = part(socket.as_fd()).inspect_err(|reason| {
-        // If the socket is broken, its end is the message.
-        let _ = send(socket.as_fd(), &Message::Refused { reason: reason.chars().take(200).collect() }, &[]);
-    })?;
+    let draft = part(socket.as_fd()).inspect_err(|reason| refuse(socket.as_fd(), reason))?;
     draft.establish(party, socket)
 }
 
-fn greeting(party: &Party, secret: Nonce) -> Message {
+/// Tells the other side why there is no link.
+pub(super) fn refuse(socket: BorrowedFd<'_>, reason: &str) {
+    // If the socket is broken, its end is the message.
+    let _ = send(socket, &Message::Refused { reason: reason.chars().take(REASON_CHARS_MAX).collect() }, &[]);
+}
+
+fn greeting(party: &Party, secret: Nonce, handshake: Vec<u8>) -> Message {
     Message::Hello {
         version: VERSION,
         rank: party.rank,
@@ -146,6 +192,7 @@ fn greeting(party: &Party, secret: Nonce) -> Message {
         arena_bytes: party.arena.bytes() as u64,
         probe: Arc::as_ptr(&party.probe).addr() as u64,
         references: party.reference_above.is_some(),
+        handshake,
     }
 }
 

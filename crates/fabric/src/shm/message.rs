@@ -13,7 +13,7 @@ use rustix::net::{
 use serde::{Deserialize, Serialize};
 
 /// The version of these messages and of the layout of the shared memory.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 
 /// Longer messages are refused.
 const MESSAGE_BYTES_MAX: usize = 1024;
@@ -34,7 +34,7 @@ pub(super) struct Card {
 }
 
 /// The messages, in order: `Hello` from the higher rank and from the lower, `Proof` from the higher and from the lower,
-/// `Done` from the higher. Each may be `Refused` instead.
+/// `Done` from the higher. Each may be `Refused` instead. If there is a secret, all after `Hello` are `Sealed`.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Message {
     /// With the descriptors of the arena and the doorbell; from the lower rank of the segment, and of its attachment.
@@ -49,6 +49,8 @@ pub(super) enum Message {
         probe: u64,
         /// Does the sender use references at all?
         references: bool,
+        /// The sender's part of the Noise handshake; empty if it has no secret.
+        handshake: Vec<u8>,
     },
     /// What the sender has read from the peer's memory.
     Proof {
@@ -59,6 +61,8 @@ pub(super) enum Message {
         /// Has it mapped the peer's arena?
         arena_mapped: bool,
     },
+    /// Another message, encrypted with the keys that the handshake has given.
+    Sealed(Vec<u8>),
     /// The link is established.
     Done,
     /// It is not.
@@ -68,6 +72,11 @@ pub(super) enum Message {
 /// Sends a message with descriptors; the socket's buffer has room, as messages are few and short.
 pub(super) fn send(socket: BorrowedFd<'_>, message: &Message, fds: &[BorrowedFd<'_>]) -> Result<(), String> {
     let bytes = postcard::to_stdvec(message).map_err(|error| error.to_string())?;
+    send_bytes(socket, &bytes, fds)
+}
+
+/// Sends what need not be a message.
+pub(super) fn send_bytes(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), String> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() {
@@ -75,7 +84,7 @@ pub(super) fn send(socket: BorrowedFd<'_>, message: &Message, fds: &[BorrowedFd<
     }
     loop {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        match rustix::net::sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, flags) {
+        match rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags) {
             Ok(_) => return Ok(()),
             Err(Errno::INTR) => {}
             Err(error) => return Err(format!("sending over the Unix socket: {error}")),

@@ -12,7 +12,7 @@
 //! All memory is in memfds and all names are abstract: a killed rank leaves nothing behind.
 //!
 //! Ranks find out that they share memory by doing so ([`ShmHost::connect`]): a Unix socket with a random abstract name
-//! leads to the peer, which must run as the same user and know the job's secrets; memory files and a doorbell cross it;
+//! leads to the peer, which must run as the same user and know the job's secret; memory files and a doorbell cross it;
 //! and each side reads through the memory what the other has written there. The socket stays open: when the kernel
 //! closes it the peer is gone.
 
@@ -30,6 +30,9 @@ mod outbox;
 mod process_memory;
 mod ring;
 mod segment;
+#[cfg(test)]
+mod strangers;
+mod talk;
 #[cfg(test)]
 mod tests;
 

@@ -1,0 +1,235 @@
+//! Callers at the Unix socket of a rank that has a secret, who do not know it.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::arena::Arena;
+use super::connect::{ShmHost, ShmOptions, call};
+use super::doorbell::Doorbell;
+use super::link::ShmLink;
+use super::message::{Card, Message, VERSION, receive, send, send_bytes};
+use crate::environment::Network;
+use crate::security::{Credentials, Secret};
+
+/// Nothing here takes as long, unless it hangs.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// For ranks that will not find each other.
+const SHORT: Duration = Duration::from_millis(500);
+
+const SECRET: &str = "correct horse battery staple";
+const MEETING: [u8; 16] = [7; 16];
+
+fn network(secret: Option<&str>, encrypt: bool) -> Network {
+    let secret = secret.map(|text| Secret::from_text(text, "a test").expect("long enough"));
+    Network { secret, encrypt, ..Network::default() }
+}
+
+fn host_with(network: &Network, job: &str, meeting: [u8; 16]) -> ShmHost {
+    let options = ShmOptions { ring_bytes: 1, arena_bytes: Some(1 << 20), ..ShmOptions::default() };
+    let mut host = ShmHost::new(options).expect("a host");
+    host.authenticate(network, job, &meeting).expect("credentials");
+    host
+}
+
+fn host() -> ShmHost {
+    host_with(&network(Some(SECRET), false), "job", MEETING)
+}
+
+fn card(host: &ShmHost) -> Card {
+    postcard::from_bytes(&host.blob()).expect("a card")
+}
+
+/// What ranks 0 and 1 get.
+fn pair(hosts: &[ShmHost; 2], patience: Duration) -> [Result<ShmLink, String>; 2] {
+    let deadline = Instant::now() + patience;
+    let connect = |own: usize| {
+        let peer = 1 - own as u32;
+        let peers = [(peer, hosts[1 - own].blob())];
+        hosts[own].connect(own as u32, &peers, deadline).expect("a host that works").remove(&peer).expect("a result")
+    };
+    thread::scope(|scope| {
+        let zero = scope.spawn(|| connect(0));
+        let one = connect(1);
+        [zero.join().expect("no panic"), one]
+    })
+}
+
+/// A caller with memory of its own that says what it likes.
+struct Caller {
+    arena: Arc<Arena>,
+    doorbell: Doorbell,
+    socket: OwnedFd,
+}
+
+impl Caller {
+    fn at(card: &Card) -> Caller {
+        let arena = Arena::new(Some(1 << 20)).expect("an arena");
+        let socket = call(card).expect("it listens").expect("room to call");
+        Caller { arena, doorbell: Doorbell::new().expect("a doorbell"), socket }
+    }
+
+    /// Greets as rank 1, knowing the card of the other side, and hears the answer.
+    fn greet(&self, card: &Card, handshake: Vec<u8>) -> Result<Message, String> {
+        let hello = Message::Hello {
+            version: VERSION,
+            rank: 1,
+            secret: card.secret,
+            ring_bytes: 1 << 14,
+            arena_bytes: self.arena.bytes() as u64,
+            probe: 8,
+            references: true,
+            handshake,
+        };
+        send(self.socket.as_fd(), &hello, &[self.arena.file(), self.doorbell.bell()])?;
+        receive(self.socket.as_fd(), Instant::now() + PATIENCE).map(|(message, _)| message)
+    }
+}
+
+/// A genuine first message of rank 1 to rank 0.
+fn opening() -> Vec<u8> {
+    let credentials =
+        Credentials::for_shared_memory(&network(Some(SECRET), false), "job", &MEETING).expect("credentials");
+    credentials.initiate(credentials.claim(1, 0, 0)).expect("random").1
+}
+
+#[test]
+fn ranks_with_one_secret_share_memory() {
+    for encrypt in [false, true] {
+        let network = network(Some(SECRET), encrypt);
+        let hosts = [(); 2].map(|()| host_with(&network, "job", MEETING));
+        for link in pair(&hosts, PATIENCE) {
+            link.unwrap_or_else(|reason| panic!("encrypt {encrypt}: {reason}"));
+        }
+    }
+}
+
+#[test]
+fn ranks_with_different_secrets_share_nothing_and_both_say_why() {
+    let others = [
+        ("another secret", Some("correct horse battery stable"), false, "job", MEETING, "its handshake does not fit"),
+        ("another mode", Some(SECRET), true, "job", MEETING, "its handshake does not fit"),
+        ("another job", Some(SECRET), false, "bob", MEETING, "its handshake does not fit"),
+        ("another meeting", Some(SECRET), false, "job", [8; 16], "its handshake does not fit"),
+        ("no secret", None, false, "job", MEETING, "it has no shared secret and this rank has one"),
+    ];
+    for (what, secret, encrypt, job, meeting, expected) in others {
+        let hosts = [host(), host_with(&network(secret, encrypt), job, meeting)];
+        let [lower, higher] = pair(&hosts, SHORT).map(|link| link.err().unwrap_or_else(|| panic!("{what}: a link")));
+        assert!(lower.contains("who called was refused: ") && lower.contains(expected), "{what}: {lower}");
+        assert!(higher.contains("the other side refuses: ") && higher.contains(expected), "{what}: {higher}");
+    }
+    // The lower rank has none.
+    let hosts = [host_with(&network(None, false), "job", MEETING), host()];
+    let [lower, higher] = pair(&hosts, SHORT).map(|link| link.expect_err("no link"));
+    let expected = "it has a shared secret and this rank has none";
+    assert!(lower.contains(expected) && higher.contains(expected), "{lower}; {higher}");
+}
+
+/// Even one that knows what only ranks are told at the rendezvous.
+#[test]
+fn whoever_cannot_open_the_handshake_does_not_keep_the_rank_out() {
+    let hosts = [host(), host()];
+    let (genuine, card) = (opening(), card(&hosts[0]));
+    let [lower, higher] = thread::scope(|scope| {
+        let strangers = scope.spawn(|| {
+            let cut = (0..genuine.len()).map(|bytes| genuine[..bytes].to_vec());
+            let changed = (0..genuine.len() * 8).map(|bit| {
+                let mut changed = genuine.clone();
+                changed[bit / 8] ^= 1 << (bit % 8);
+                changed
+            });
+            for handshake in cut.chain(changed) {
+                let bytes = handshake.len();
+                let answer = Caller::at(&card).greet(&card, handshake).expect_err("a refusal");
+                assert!(answer.starts_with("the other side refuses: "), "{bytes} bytes: {answer}");
+            }
+        });
+        let peers = |rank: usize| [(rank as u32, hosts[rank].blob())];
+        let deadline = Instant::now() + PATIENCE;
+        let lower = scope.spawn(|| hosts[0].connect(0, &peers(1), deadline).expect("works").remove(&1));
+        strangers.join().expect("no panic");
+        let higher = hosts[1].connect(1, &peers(0), deadline).expect("works").remove(&0);
+        [lower.join().expect("no panic"), higher]
+    });
+    assert!(lower.expect("a result").is_ok() && higher.expect("a result").is_ok());
+}
+
+/// A genuine opening can be said again by who has heard it; what follows, only by who has made it.
+#[test]
+fn an_opening_that_is_said_again_gives_no_link() {
+    let then: [fn() -> Message; 3] = [
+        || Message::Proof { seen: [0; 16], probed: Err(1), arena_mapped: true },
+        || Message::Sealed(vec![0; 40]),
+        || Message::Sealed(Vec::new()),
+    ];
+    for next in then {
+        let (ours, absent) = (host(), host());
+        let (card, peers) = (card(&ours), [(1, absent.blob())]);
+        let link = thread::scope(|scope| {
+            let link = scope.spawn(|| ours.connect(0, &peers, Instant::now() + PATIENCE).expect("works").remove(&1));
+            let caller = Caller::at(&card);
+            let answer = caller.greet(&card, opening()).expect("an opening that looks genuine");
+            assert!(matches!(answer, Message::Hello { rank: 0, .. }), "{answer:?}");
+            send(caller.socket.as_fd(), &next(), &[]).expect("it listens");
+            let refusal = receive(caller.socket.as_fd(), Instant::now() + PATIENCE).expect_err("a refusal");
+            assert!(refusal.contains("its handshake does not fit"), "{refusal}");
+            link.join().expect("no panic")
+        });
+        let reason = link.expect("a result").expect_err("no link");
+        assert!(reason.contains("its handshake does not fit"), "{reason}");
+    }
+}
+
+/// Random and changed messages, each over a connection of its own, while a rank waits for its peer.
+#[test]
+fn noise_at_the_socket_is_dropped() {
+    let messages = if std::env::var_os("PACELINE_LONG_TESTS").is_some() { 100_000 } else { 3_000 };
+    let seed = std::time::UNIX_EPOCH.elapsed().map_or(1, |elapsed| elapsed.as_nanos() as u64) | 1;
+    println!("seed {seed}");
+    let mut state = seed;
+    let mut random = move |below: usize| {
+        // xorshift64 (Marsaglia 2003).
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as usize % below
+    };
+    let hosts = [host(), host()];
+    let (genuine, card) = (opening(), card(&hosts[0]));
+    let (arena, doorbell) = (Arena::new(Some(1 << 20)).expect("an arena"), Doorbell::new().expect("a doorbell"));
+    let peers = |rank: usize| [(rank as u32, hosts[rank].blob())];
+    let deadline = Instant::now() + 10 * PATIENCE;
+    let [lower, higher] = thread::scope(|scope| {
+        let lower = scope.spawn(|| hosts[0].connect(0, &peers(1), deadline).expect("works").remove(&1));
+        for _ in 0..messages {
+            let hello = Message::Hello {
+                version: VERSION,
+                rank: random(3) as u32,
+                secret: card.secret,
+                ring_bytes: 1 << random(64),
+                arena_bytes: 1 << random(64),
+                probe: 8,
+                references: true,
+                handshake: genuine[..random(genuine.len())].to_vec(),
+            };
+            let mut bytes = postcard::to_stdvec(&hello).expect("short");
+            if random(2) == 0 {
+                bytes = (0..1 + random(1500)).map(|_| random(256) as u8).collect();
+            }
+            for _ in 0..random(4) {
+                let bit = random(bytes.len() * 8);
+                bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+            // None if it has no room, as it does when all come at once.
+            let Some(socket) = call(&card).expect("it listens") else { continue };
+            let _ = send_bytes(socket.as_fd(), &bytes, &[arena.file(), doorbell.bell()][..random(3)]);
+        }
+        let higher = hosts[1].connect(1, &peers(0), deadline).expect("works").remove(&0);
+        [lower.join().expect("no panic"), higher]
+    });
+    for link in [lower, higher] {
+        link.expect("a result").unwrap_or_else(|reason| panic!("{reason}"));
+    }
+}
