@@ -1,10 +1,11 @@
 use paceline_plan::{CollectiveKind, LinkCost, Rank};
 
 use crate::algorithm::busy_folding;
-use crate::rank_order::reduce_in_rank_order;
+use crate::arithmetic::{ahead, behind};
 use crate::{FlatAlgorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 
-/// Direct (pairwise exchange): everyone sends block b to rank b, which combines in the order of the ranks. One round.
+/// Direct (pairwise exchange): everyone sends block b to rank b, which combines what it is sent. One round. Each rank
+/// begins with its neighbour, so that nobody is asked by all at once.
 ///
 /// Source: Thakur, Rabenseifner and Gropp (2005), pairwise exchange for reduce-scatter.
 pub(crate) struct Direct;
@@ -27,14 +28,16 @@ impl FlatAlgorithm for Direct {
         if world == 1 {
             return builder.alone();
         }
-        // In the order of the ranks, as they are taken in.
-        for to in (0..world).filter(|&to| to != rank) {
+        for offset in 1..world {
+            let to = ahead(rank, offset, world);
             let block = builder.tile(Space::Input, to);
             builder.send(to, block);
         }
-        let own = builder.tile(Space::Input, rank);
-        let (scratch, output) = (builder.tile(Space::Scratch, 0), builder.tile(Space::Output, 0));
-        reduce_in_rank_order(&mut builder, rank, world, own, scratch, output);
+        let output = builder.tile(Space::Output, 0);
+        for offset in 1..world {
+            let partial = if offset == 1 { builder.tile(Space::Input, rank) } else { output };
+            builder.receive_fold(behind(rank, offset, world), partial, output, offset == world - 1);
+        }
         builder.finish()
     }
 
@@ -55,8 +58,6 @@ impl FlatAlgorithm for Direct {
             return TileSeconds::NONE;
         }
         let next = (world - 1) as f64 * busy_folding(link, bytes);
-        // Everyone waits for rank 0's message first: the ranks start one after the other.
-        let skew = (world - 2) as f64 * busy_folding(link, bytes);
-        TileSeconds::pipeline(link.latency() + next + skew, next)
+        TileSeconds::pipeline(link.latency() + next, next)
     }
 }
