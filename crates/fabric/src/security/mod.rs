@@ -5,6 +5,6 @@ mod handshake;
 mod secret;
 
 pub use handshake::SecurityError;
-pub(crate) use handshake::{Claim, Credentials, Mode};
+pub(crate) use handshake::{Claim, Credentials, Initiator, Mode, Response};
 pub(crate) use secret::random;
 pub use secret::{Secret, SecretError};
