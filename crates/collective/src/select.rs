@@ -8,6 +8,10 @@ use crate::{Algorithm, Topology, registry};
 /// pipeline gains nothing more.
 pub const TILE_BYTES: std::ops::RangeInclusive<usize> = 1 << 14..=1 << 22;
 
+/// The longest tile of what receivers fetch from shared memory. Of longer ones less stays in caches until it is read.
+/// Measured: docs/benchmarking.md, "Large messages in shared memory".
+const TILE_BYTES_FETCHED: usize = 2 << 20;
+
 /// Formulas that say the same may differ by rounding. This much, relatively, is no difference.
 const TIE: f64 = 1e-9;
 
@@ -42,7 +46,8 @@ pub fn cheapest(
     costs: &LinkCosts,
     admits: impl Fn(&dyn Algorithm) -> bool,
 ) -> Option<Choice> {
-    cheapest_in(tile_sizes(), kind, topology, bytes, costs, admits)
+    let longest = if costs.fetched { TILE_BYTES_FETCHED } else { *TILE_BYTES.end() };
+    cheapest_in(tile_sizes().take_while(move |&tile| tile <= longest), kind, topology, bytes, costs, admits)
 }
 
 /// [`cheapest`] for blocks that are cut into tiles of `tile_bytes`, as somebody has decided.
