@@ -10,7 +10,7 @@ pub const TILE_BYTES: std::ops::RangeInclusive<usize> = 1 << 14..=1 << 22;
 
 /// The longest tile of what receivers fetch from shared memory. Of longer ones less stays in caches until it is read.
 /// Measured: docs/benchmarking.md, "Large messages in shared memory".
-const TILE_BYTES_FETCHED: usize = 2 << 20;
+const TILE_BYTES_FETCHED: usize = 1 << 20;
 
 /// Formulas that say the same may differ by rounding. This much, relatively, is no difference.
 const TIE: f64 = 1e-9;

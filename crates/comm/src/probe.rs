@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use paceline_collective::Algorithm;
 use paceline_collective::kernels::Elementwise;
 use paceline_collective::registry::find;
 use paceline_plan::{CollectiveKind, DataType, LinkCost, LinkCosts, Reduction};
@@ -28,6 +29,11 @@ const LARGE_BYTES: usize = 1 << 20;
 /// Where streams meet in a switch, all tiles of a pipeline are in flight; that is when they meet.
 const CONTENDED_BYTES: usize = WINDOW as usize * LARGE_BYTES;
 const CONTENDED_ROUNDS: usize = 3;
+
+/// Where ranks that share memory outnumber processors, this is large enough to go by reference and small enough for
+/// messages to decide.
+const CROWDED_BYTES: usize = 256 << 10;
+const CROWDED_ROUNDS: usize = 6;
 
 /// Tiles of the small all-reduce that shows how fast messages follow each other: as many as are in flight at once.
 const TILES: usize = 4;
@@ -114,7 +120,26 @@ impl Communicator {
         let part = LARGE_BYTES as f64 / ranks as f64;
         let beta = ((large - ring) / (steps * part) - gamma / 2.0).max(1e-12);
         let least = if self.world.keeps_time { OVERHEAD_EMULATED_S * self.world.ranks_per_processor } else { 0.0 };
-        Ok([alpha, overhead.max(least).min(alpha), beta])
+        let overhead = overhead.max(least).min(alpha);
+        let more = self.measure_crowding(&link_cost(&[alpha, overhead, beta], gamma))?;
+        Ok([alpha, (overhead + more).min(alpha), beta])
+    }
+
+    /// By how much a message's overhead exceeds the link's, in seconds, where ranks that share memory outnumber their
+    /// processors: small messages are least in anybody's way just when they arrive together. So an all-reduce of many
+    /// messages meets one of few.
+    fn measure_crowding(&self, link: &LinkCost) -> Result<f64, CommError> {
+        let (ranks, kind) = (self.world_size(), CollectiveKind::AllReduce);
+        let [Ok(many), Ok(few)] = ["direct-scatter", "halving-doubling"].map(|name| find(kind, name)) else {
+            return Ok(0.0);
+        };
+        let shares = self.world.fetches && !self.world.keeps_time;
+        if ranks < 3 || !self.agree(shares && self.world.ranks_per_processor > 1.0)? {
+            return Ok(0.0);
+        }
+        let lost = self.seconds_lost([few, many], CROWDED_BYTES, CROWDED_ROUNDS, link)?;
+        // Of its 2(n − 1) overheads two are in alpha (docs/algorithms.md).
+        Ok((lost / (2.0 * ranks as f64 - 4.0)).max(0.0))
     }
 
     /// Seconds per byte that are lost where streams meet; 0 if there are too few ranks to meet, or all are on one host that
@@ -124,30 +149,41 @@ impl Communicator {
         let [Ok(ring), Ok(met)] = ["ring", "halving-doubling"].map(|name| find(kind, name)) else { return Ok(0.0) };
         let meeting = met.fan_in(topology).saturating_sub(1) as f64;
         // The switch of an emulated network loses nothing.
-        if meeting == 0.0 || self.world.keeps_time || topology.hosts() == 1 && !self.is_crowded()? {
+        if meeting == 0.0
+            || self.world.keeps_time
+            || topology.hosts() == 1 && !self.agree(!self.world.fetches && self.world.ranks_per_processor > 1.0)?
+        {
             return Ok(0.0);
         }
         // 0.2 s for 16 ranks on two processors.
         let bytes = if topology.hosts() == 1 { LinkCosts::CONTENTION_WITHIN_FROM } else { CONTENDED_BYTES };
+        let lost = self.seconds_lost([ring, met], bytes, CONTENDED_ROUNDS, link)?;
+        Ok((lost / (meeting * met.bytes_sent(topology, bytes as f64))).max(0.0))
+    }
+
+    /// By how much more the second algorithm takes longer than the first than their formulas say.
+    fn seconds_lost(
+        &self,
+        algorithms: [&dyn Algorithm; 2],
+        bytes: usize,
+        rounds: usize,
+        link: &LinkCost,
+    ) -> Result<f64, CommError> {
         let mut data = self.alloc(bytes / size_of::<f32>())?;
-        let mut seconds = [f64::INFINITY; 2];
-        for _ in 0..CONTENDED_ROUNDS {
-            for (seconds, algorithm) in seconds.iter_mut().zip([ring, met]) {
+        let mut measured = [f64::INFINITY; 2];
+        for _ in 0..rounds {
+            for (seconds, algorithm) in measured.iter_mut().zip(algorithms) {
                 *seconds = seconds.min(self.seconds(algorithm.name(), &mut data, LARGE_BYTES)?);
             }
         }
         let costs = LinkCosts::uniform(*link);
-        let [expected_ring, expected_met] =
-            [ring, met].map(|algorithm| algorithm.seconds(topology, bytes, LARGE_BYTES, &costs));
-        let lost = (seconds[1] - seconds[0]) - (expected_met - expected_ring);
-        Ok((lost / (meeting * met.bytes_sent(topology, bytes as f64))).max(0.0))
+        let expected = algorithms.map(|algorithm| algorithm.seconds(self.topology(), bytes, LARGE_BYTES, &costs));
+        Ok((measured[1] - measured[0]) - (expected[1] - expected[0]))
     }
 
-    /// Do the ranks of this group, all on one host, outnumber its processors, and send through sockets? They agree: whoever
-    /// is bound to fewer processors than others may see it alone.
-    fn is_crowded(&self) -> Result<bool, CommError> {
-        let crowded = !self.world.fetches && self.world.ranks_per_processor > 1.0;
-        let mut seen = [f64::from(u8::from(crowded))];
+    /// Is it so on any rank? Whoever is bound to fewer processors than others may see it alone.
+    fn agree(&self, mine: bool) -> Result<bool, CommError> {
+        let mut seen = [f64::from(u8::from(mine))];
         self.all_reduce(&mut seen, Reduction::Max, &CallOptions::algorithm("direct"))?;
         Ok(seen[0] > 0.0)
     }

@@ -222,7 +222,8 @@ impl ShmHost {
             }
         }
         for rank in expected.into_keys() {
-            let refused = turned_away.get(&rank).map_or(String::new(), |error| format!("; who called was refused: {error}"));
+            let refused =
+                turned_away.get(&rank).map_or(String::new(), |error| format!("; who called was refused: {error}"));
             let reason = format!("it runs on this host, but did not call within the time{refused}");
             links.insert(rank, Err(reason));
         }

@@ -82,7 +82,19 @@ impl Hello {
         let length = |bytes| usize::try_from(bytes).map_err(|_| "the other side's memory is too large".to_owned());
         let (ring_bytes, arena_bytes) = (length(ring_bytes)?, length(arena_bytes)?);
         let (segment, attachment) = (fds.next(), fds.next());
-        Ok(Hello { rank, secret, ring_bytes, arena_bytes, probe, references, handshake, arena, bell, segment, attachment })
+        Ok(Hello {
+            rank,
+            secret,
+            ring_bytes,
+            arena_bytes,
+            probe,
+            references,
+            handshake,
+            arena,
+            bell,
+            segment,
+            attachment,
+        })
     }
 }
 
