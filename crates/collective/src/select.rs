@@ -1,6 +1,6 @@
 //! The algorithm and the tile size that the closed formulas find cheapest: what `algorithm=auto` runs.
 
-use paceline_plan::{CollectiveKind, LinkCosts};
+use paceline_plan::{CollectiveKind, LinkCost, LinkCosts};
 
 use crate::{Algorithm, Topology, registry};
 
@@ -11,6 +11,10 @@ pub const TILE_BYTES: std::ops::RangeInclusive<usize> = 1 << 14..=1 << 22;
 /// The longest tile of what receivers fetch from shared memory. Of longer ones less stays in caches until it is read.
 /// Measured: docs/benchmarking.md, "Large messages in shared memory".
 const TILE_BYTES_FETCHED: usize = 1 << 20;
+
+/// From so many bytes per block on, algorithms that fetch from shared memory are judged by bytes alone: processors are busy
+/// with those, and messages wait behind them. Measured: "Staging" there.
+const BUSY_FROM: usize = 4 << 20;
 
 /// Formulas that say the same may differ by rounding. This much, relatively, is no difference.
 const TIE: f64 = 1e-9;
@@ -89,8 +93,13 @@ fn cheapest_in(
                 first_of_cheapest(choices)
             })
             .collect();
-        let cheapest = first_of_cheapest(choices.iter().copied())?;
-        Some(if topology.hosts() == 1 { fewest_rounds(&choices, cheapest, topology, costs) } else { cheapest })
+        if topology.hosts() > 1 {
+            return first_of_cheapest(choices.into_iter());
+        }
+        let judged =
+            choices.iter().map(|choice| Choice { seconds: judged_seconds(choice, topology, bytes, costs), ..*choice });
+        let fewest = fewest_rounds(&judged.collect::<Vec<_>>(), topology, costs)?;
+        choices.into_iter().find(|choice| choice.algorithm.name() == fewest.algorithm.name())
     };
     of(&mut made_for_it()).or_else(|| of(&mut admitted()))
 }
@@ -102,14 +111,24 @@ fn first_of_cheapest(mut choices: impl Iterator<Item = Choice>) -> Option<Choice
 
 /// Of what is about as cheap as the cheapest, that with the fewest rounds; of those, the cheapest. Between rounds results
 /// lie in memory and a rank waits for its peers' turns on the processors. The formulas count neither.
-fn fewest_rounds(choices: &[Choice], cheapest: Choice, topology: &Topology, costs: &LinkCosts) -> Choice {
+fn fewest_rounds(choices: &[Choice], topology: &Topology, costs: &LinkCosts) -> Option<Choice> {
+    let cheapest = first_of_cheapest(choices.iter().copied())?;
     let rounds = |choice: &Choice| choice.algorithm.rounds(topology);
     let close = if costs.fetched { CLOSE_IN_MEMORY } else { CLOSE };
     let close = |choice: &&Choice| choice.seconds <= cheapest.seconds * (1.0 + close);
-    choices.iter().filter(close).copied().fold(cheapest, |best, choice| {
+    Some(choices.iter().filter(close).copied().fold(cheapest, |best, choice| {
         let better = (rounds(&choice), choice.seconds) < (rounds(&best), best.seconds * (1.0 - TIE));
         if better { choice } else { best }
-    })
+    }))
+}
+
+/// What a choice is judged by on one host.
+fn judged_seconds(choice: &Choice, topology: &Topology, bytes: usize, costs: &LinkCosts) -> f64 {
+    if !costs.fetched || bytes < BUSY_FROM {
+        return choice.seconds;
+    }
+    let within = LinkCost { alpha: 0.0, overhead: 0.0, ..costs.within };
+    choice.algorithm.seconds(topology, bytes, choice.tile_bytes, &LinkCosts { within, ..*costs })
 }
 
 /// The powers of two in [`TILE_BYTES`].
@@ -126,8 +145,6 @@ impl std::fmt::Debug for Choice {
 
 #[cfg(test)]
 mod tests {
-    use paceline_plan::LinkCost;
-
     use super::*;
 
     const COSTS: LinkCosts = LinkCosts::uniform(LinkCost::hockney(20e-6, 1e-9, 0.1e-9));
