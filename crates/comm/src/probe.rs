@@ -30,10 +30,13 @@ const LARGE_BYTES: usize = 1 << 20;
 const CONTENDED_BYTES: usize = WINDOW as usize * LARGE_BYTES;
 const CONTENDED_ROUNDS: usize = 3;
 
-/// Where ranks that share memory outnumber processors, this is large enough to go by reference and small enough for
+/// Where ranks that share memory far outnumber processors, this is large enough to go by reference and small enough for
 /// messages to decide.
 const CROWDED_BYTES: usize = 256 << 10;
 const CROWDED_ROUNDS: usize = 6;
+
+/// With up to two ranks on a processor one runs while the other waits, and messages cost what they do by themselves.
+const CROWDED_FROM: f64 = 2.0;
 
 /// Tiles of the small all-reduce that shows how fast messages follow each other: as many as are in flight at once.
 const TILES: usize = 4;
@@ -125,7 +128,7 @@ impl Communicator {
         Ok([alpha, (overhead + more).min(alpha), beta])
     }
 
-    /// By how much a message's overhead exceeds the link's, in seconds, where ranks that share memory outnumber their
+    /// By how much a message's overhead exceeds the link's, in seconds, where ranks that share memory far outnumber their
     /// processors: small messages are least in anybody's way just when they arrive together. So an all-reduce of many
     /// messages meets one of few.
     fn measure_crowding(&self, link: &LinkCost) -> Result<f64, CommError> {
@@ -134,7 +137,7 @@ impl Communicator {
             return Ok(0.0);
         };
         let shares = self.world.fetches && !self.world.keeps_time;
-        if ranks < 3 || !self.agree(shares && self.world.ranks_per_processor > 1.0)? {
+        if ranks < 3 || !self.agree(shares && self.world.ranks_per_processor > CROWDED_FROM)? {
             return Ok(0.0);
         }
         let lost = self.seconds_lost([few, many], CROWDED_BYTES, CROWDED_ROUNDS, link)?;
