@@ -124,6 +124,17 @@ fn bad_input_is_named() {
     refused(&[&base[..], &["--what-if", "speed=2"]].concat(), &["`speed=2` is no change"]);
     refused(&[&base[..], &["--strategy", "wbfp"]].concat(), &["unknown preset `wbfp`; known: bsp-ps"]);
     refused(&[&base[..], &["--price=-1", "--workers", "4"]].concat(), &["is no price"]);
+    let torus = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("plan-{}-torus.toml", std::process::id()));
+    let links = "alpha_s = 5e-5\nbeta_s_per_byte = 8e-10\n";
+    let text = "schema = 1\nname = \"mine\"\nsource = \"by hand\"\nhosts = 8\nworkers_per_host = 1\n";
+    fs::write(&torus, format!("{text}topology = \"torus:4x2\"\n[across]\n{links}")).expect("a file");
+    let file = torus.to_string_lossy();
+    let changed = ["--cluster", &file, "--model", "resnet50", "--what-if", "workers=16"];
+    refused(
+        &changed,
+        &[&*file, "after --what-if", "topology torus:4x2 has room for 8 hosts, exactly, and hosts is 16"],
+    );
+    fs::remove_file(&torus).expect("our own file");
 }
 
 /// What is found can be written, and predicted again as it is.
@@ -156,5 +167,15 @@ fn lossy_methods_are_admitted_when_one_says_so() {
     let (found, said) = answer("lossy", &[&base[..], &["--lossy"]].concat());
     assert_eq!(found["ddp"]["comm_hook"], "default_hooks.fp16_compress_hook", "{said}");
     // Nobody has said what an epoch of this model is.
-    assert!(found["epoch_s"].is_null() && !said.contains("An epoch"), "{said}");
+    assert!(found["epoch_s"].is_null() && !said.contains("epoch"), "{said}");
+}
+
+/// A price needs something that it is the price of; and another batch is another computation than that of the profile.
+#[test]
+fn what_is_missing_for_an_answer_is_said() {
+    let base = ["--cluster", "study-10gbe", "--model", "bert-base", "--workers", "8", "--strategy", "ddp"];
+    let (found, said) = answer("priced", &[&base[..], &["--price", "3.5", "--local-batch", "32"]].concat());
+    assert!(found["epoch_price"].is_null() && said.contains("--epoch does"), "{said}");
+    assert!(said.contains("- Extrapolated: computation is scaled from a batch of 64"), "{said}");
+    assert_eq!(found["best"]["extrapolated"], serde_json::json!(["computation is scaled from a batch of 64"]));
 }
