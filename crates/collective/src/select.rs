@@ -90,6 +90,11 @@ fn cheapest_in(
     of(&mut made_for_it()).or_else(|| of(&mut admitted()))
 }
 
+/// On one host, by which share fewer rounds may be slower by the formulas and are still preferred.
+pub fn close(costs: &LinkCosts) -> f64 {
+    if costs.fetched { CLOSE_IN_MEMORY } else { CLOSE }
+}
+
 fn first_of_cheapest(mut choices: impl Iterator<Item = Choice>) -> Option<Choice> {
     let first = choices.next()?;
     Some(choices.fold(first, |best, choice| if choice.seconds < best.seconds * (1.0 - TIE) { choice } else { best }))
@@ -99,9 +104,8 @@ fn first_of_cheapest(mut choices: impl Iterator<Item = Choice>) -> Option<Choice
 /// lie in memory and a rank waits for its peers' turns on the processors. The formulas count neither.
 fn fewest_rounds(choices: &[Choice], cheapest: Choice, topology: &Topology, costs: &LinkCosts) -> Choice {
     let rounds = |choice: &Choice| choice.algorithm.rounds(topology);
-    let close = if costs.fetched { CLOSE_IN_MEMORY } else { CLOSE };
-    let close = |choice: &&Choice| choice.seconds <= cheapest.seconds * (1.0 + close);
-    choices.iter().filter(close).copied().fold(cheapest, |best, choice| {
+    let most = cheapest.seconds * (1.0 + close(costs));
+    choices.iter().filter(|choice| choice.seconds <= most).copied().fold(cheapest, |best, choice| {
         let better = (rounds(&choice), choice.seconds) < (rounds(&best), best.seconds * (1.0 - TIE));
         if better { choice } else { best }
     })
