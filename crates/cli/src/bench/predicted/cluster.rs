@@ -67,6 +67,17 @@ impl Layout {
 const WAKE_S: f64 = 30e-6;
 const TURN_S: f64 = 10e-6;
 
+/// Seconds that a wake-up takes where a cell runs on an emulated network, in the time of the undilated machine.
+pub fn wake_up_s(cell: &Cell, cores: usize) -> f64 {
+    (WAKE_S + TURN_S * ranks_per_core(cell, cores)) / cell.setting.dilate.max(1.0)
+}
+
+/// Ranks that share a processor; at least 1.
+fn ranks_per_core(cell: &Cell, cores: usize) -> f64 {
+    let processes = cell.workers + if cell.dedicated_servers { cell.shards } else { 0 };
+    (processes as f64 / cores.max(1) as f64).max(1.0)
+}
+
 /// The emulated cluster, in the time of the undilated machine.
 ///
 /// The network's model says what its links cost. What this machine adds to a message goes on while the ports of the network are
@@ -84,10 +95,8 @@ pub fn emulated(cell: &Cell, network: NetworkModel, machine: Machine) -> Cluster
     let Layout { hosts, workers_per_host } = Layout::emulated(cell);
     let mut cluster = Cluster::of_network(network, hosts, workers_per_host);
     cluster.server_hosts = server_hosts(cell);
-    let processes = cell.workers + if cell.dedicated_servers { cell.shards } else { 0 };
-    let shared = (processes as f64 / machine.cores.max(1) as f64).max(1.0);
-    let dilate = cell.setting.dilate.max(1.0);
-    let woken = (WAKE_S + TURN_S * shared) / dilate;
+    let (shared, dilate) = (ranks_per_core(cell, machine.cores), cell.setting.dilate.max(1.0));
+    let woken = wake_up_s(cell, machine.cores);
     let counted = OVERHEAD_EMULATED_S * shared / dilate;
     for link in [&mut cluster.within, &mut cluster.across] {
         let (alpha, overhead) = (link.alpha_s.value, link.overhead_s.value);
