@@ -1,3 +1,4 @@
+use paceline_collective::Algorithm;
 use paceline_collective::select::{self, TILE_BYTES};
 use paceline_engine::shard::Mode;
 use paceline_plan::{Cluster, LinkCosts, Plan};
