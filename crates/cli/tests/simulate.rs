@@ -32,7 +32,8 @@ fn one_cell_is_predicted_with_its_timeline() {
     let cell = ["simulate", "--cluster", "study-10gbe", "--model", "resnet50@rtx2080ti", "--strategy", "mg-wfbp"];
     let files = ["--workers", "32", "--json", &json_path, "--trace", &trace_path];
     let outcome = run(paceline(&[&cell[..], &files].concat()), LIMIT).expect_code(0);
-    for words in ["resnet50@rtx2080ti on 32 workers of study-10gbe", "samples/s", "limited by", "exposed", "C2C"] {
+    let head = "resnet50@rtx2080ti on 32 workers of study-10gbe";
+    for words in [head, "samples/s", "limited by", "exposed", "C2C", "GB per worker"] {
         assert!(outcome.stdout.contains(words), "no `{words}`: {outcome:#?}");
     }
     let report = read(&json);
@@ -41,6 +42,8 @@ fn one_cell_is_predicted_with_its_timeline() {
     assert!(low < iteration && iteration < high && high < 2.0 * low, "{low} {iteration} {high}");
     assert!((number("samples_per_s") - 2048.0 / iteration).abs() < 1e-6);
     assert!(number("speedup") > 25.0 && number("speedup") < 32.0);
+    // 64 samples of 89 MB, and twelve bytes for each parameter.
+    assert!((5.5e9..6.5e9).contains(&number("memory_bytes")), "{}", number("memory_bytes"));
     assert!(report["elapsed_us"].as_f64().expect("a time") > 0.0);
     // What is on the timeline lies within the iteration, and so it does in the trace.
     let spans = report["timeline"].as_array().expect("a list");
