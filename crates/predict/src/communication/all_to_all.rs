@@ -267,12 +267,6 @@ mod tests {
         across: LinkClass { alpha_s: 30e-6, overhead_s: 5e-6, beta_s_per_byte: 0.8e-9 },
     };
 
-    fn costs(workers: usize, per_host: usize, algorithm: &str) -> AllToAll {
-        let world = World::of(workers, per_host);
-        let cluster = Cluster::of_network(NETWORK, world.hosts, per_host);
-        AllToAll::of(&cluster, world, Shape::Flat, algorithm, 1 << 30, 0.0).expect("an algorithm")
-    }
-
     #[test]
     fn places_and_sizes_belong_together() {
         assert_eq!([0, 1, 2, 3, 4, 5, 6].map(size), [0, 1024, 1280, 1536, 1792, 2048, 2560]);
