@@ -3,7 +3,7 @@
 mod support;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -159,6 +159,23 @@ fn the_plan_that_is_found_can_be_carried_out() {
     let other = ["simulate", "--plan", &file, "--cluster", "study-10gbe", "--model", "resnet50", "--workers", "8"];
     run(paceline(&other), LIMIT).expect_code(2).expect_stderr(&["tensors"]);
     fs::remove_file(path).and_then(|()| fs::remove_file(again)).expect("our own files");
+}
+
+/// What docs/planning.md shows is what this program answers. PACELINE_UPDATE_DOCS=1 writes it anew.
+#[test]
+fn the_page_shows_an_answer() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/planning.md");
+    let page = fs::read_to_string(&path).expect("the page");
+    let (begin, end) = ("<!-- answer -->\n```text\n", "```\n<!-- end of answer -->");
+    let (before, rest) = page.split_once(begin).expect("the answer begins");
+    let (shown, after) = rest.split_once(end).expect("the answer ends");
+    let command = before.lines().rev().find_map(|line| line.strip_prefix("    paceline ")).expect("a command");
+    let said = run(paceline(&command.split(' ').collect::<Vec<_>>()), LIMIT).expect_code(0).stdout;
+    if std::env::var_os("PACELINE_UPDATE_DOCS").is_some() {
+        fs::write(&path, format!("{before}{begin}{said}{end}{after}")).expect("written");
+        return;
+    }
+    assert_eq!(shown, said, "docs/planning.md is out of date: run this test with PACELINE_UPDATE_DOCS=1");
 }
 
 #[test]
