@@ -5,6 +5,8 @@ use std::io;
 use std::path::Path;
 
 use paceline_plan::{Cluster, ClusterSet};
+use paceline_predict::PredictError;
+use paceline_predict::search::SearchError;
 
 use crate::failure::Failure;
 
@@ -33,6 +35,15 @@ pub fn load_clusters(name: &str) -> Result<ClusterSet, Failure> {
             let text = read(name, &unknown)?;
             ClusterSet::from_toml(&text).map_err(|error| Failure::usage(format!("{name}: {error}")))
         }
+    }
+}
+
+/// Why there is no prediction on a cluster, with the cluster's file or name in front if that is to blame.
+pub fn blamed(cluster: &str, error: &SearchError) -> String {
+    use PredictError::{Cluster, Places, Topology};
+    match error {
+        SearchError::Predict(Cluster(_) | Topology(_) | Places { .. }) => format!("{cluster}: {error}"),
+        _ => error.to_string(),
     }
 }
 

@@ -8,13 +8,15 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Args;
-use paceline_plan::{Cluster, Plan};
-use paceline_predict::search::{Change, Question, Space, apply_changes, ddp_settings, explain, search, without_effect};
+use paceline_plan::{Cluster, ClusterError, Plan};
+use paceline_predict::search::{
+    Change, ChangeError, Question, Space, apply_changes, ddp_settings, explain, search, without_effect,
+};
 use paceline_train::{ExecutedPlans, TrainError, load_profile};
 
 use crate::Registry;
 use crate::arguments::at_least_one;
-use crate::clusters::load_cluster;
+use crate::clusters::{blamed, load_cluster};
 use crate::explain as strategies;
 use crate::failure::{Failure, unless_closed};
 use crate::json_file::JsonFile;
@@ -85,8 +87,8 @@ pub fn run(arguments: &PlanArguments, registry: &Registry) -> Result<ExitCode, F
     let profile = load_profile(&arguments.model).map_err(Failure::usage)?;
     let asked = load_cluster(&arguments.cluster)?;
     let asked_workers = arguments.workers.unwrap_or(asked.workers());
-    let (cluster, workers, local_batch) =
-        apply_changes(&asked, asked_workers, None, &arguments.what_if).map_err(Failure::usage)?;
+    let (cluster, workers, local_batch) = apply_changes(&asked, asked_workers, None, &arguments.what_if)
+        .map_err(|error| wrong_change(arguments, error))?;
     fits(&cluster, workers)?;
     let strategy = strategies::parse(registry.grammar(), &arguments.strategy)?;
     let unchanged = Space {
@@ -123,7 +125,7 @@ pub fn run(arguments: &PlanArguments, registry: &Registry) -> Result<ExitCode, F
 /// What is told, and the best plan.
 fn report(arguments: &PlanArguments, question: &Question) -> Result<(Report, Plan), Failure> {
     let began = Instant::now();
-    let answer = search(question).map_err(Failure::usage)?;
+    let answer = search(question).map_err(|error| Failure::usage(blamed(&arguments.cluster, &error)))?;
     let explanation = explain(question, &answer);
     // There is an answer, even if DDP's cannot be told.
     let ddp = ddp_settings(question, &answer).ok();
@@ -132,6 +134,16 @@ fn report(arguments: &PlanArguments, question: &Question) -> Result<(Report, Pla
     let epoch = Epoch { samples: arguments.epoch.or(question.profile.epoch_samples), price_per_host_hour };
     let report = Report::new(question, &answer, &explanation, ddp.as_ref(), &epoch, arguments.top, elapsed);
     Ok((report, answer.best().prediction.plan.clone()))
+}
+
+/// A change that cannot be read, or that the cluster does not bear.
+fn wrong_change(arguments: &PlanArguments, error: ChangeError) -> Failure {
+    match error {
+        ChangeError::Cluster(error @ ClusterError::Field { .. }) => {
+            Failure::usage(format!("{} after --what-if: {error}", arguments.cluster))
+        }
+        other => Failure::usage(other),
+    }
 }
 
 /// Is there room for the workers?

@@ -6,12 +6,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use paceline_collective::cost::Load;
 use paceline_collective::registry::find;
-use paceline_collective::{Program, Proof, Topology, msccl};
+use paceline_collective::{Program, Proof, Topology, msccl, tiles};
 use paceline_plan::{CollectiveKind, Hosts};
+use paceline_predict::programs::{PreparedProgram, seconds_on};
 use serde::Serialize;
 
-use crate::arguments::at_least_one;
+use crate::arguments::{ByteSize, at_least_one, at_least_one_byte};
+use crate::clusters::{blamed, load_cluster};
 use crate::failure::{Failure, unless_closed};
 use crate::json_file::{JsonFile, PlainFile};
 
@@ -64,6 +67,19 @@ struct VerifyArguments {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
+    /// Also predict how long it takes on this cluster, a rank on each worker: a file (docs/clusters.md), or a built-in one such as
+    /// 25gbe+pcie4:8x4
+    #[arg(long, value_name = "CLUSTER")]
+    cluster: Option<String>,
+
+    /// Bytes of a block there
+    #[arg(long, value_name = "SIZE", value_parser = at_least_one_byte, default_value = "100MiB", requires = "cluster")]
+    bytes: ByteSize,
+
+    /// Into tiles of how many bytes a block is cut there [default: one tile]
+    #[arg(long, value_name = "SIZE", value_parser = at_least_one_byte, requires = "cluster")]
+    chunk_bytes: Option<ByteSize>,
+
     /// Write the answer to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -86,7 +102,22 @@ struct Report {
     messages: usize,
     /// The longest chain of messages each of which is sent only after the one before has arrived.
     rounds: usize,
+    /// With `--cluster`: what it would take there.
+    predicted: Option<Predicted>,
 }
+
+#[derive(Serialize)]
+struct Predicted {
+    cluster: String,
+    bytes: usize,
+    chunk_bytes: usize,
+    predicted_s: f64,
+}
+
+/// Tiles in flight, as in the runtime.
+const WINDOW: usize = 4;
+/// More tiles than this take long to simulate, and are a slip of the pen.
+const TILES_MAX: usize = 1 << 16;
 
 /// Writes or verifies.
 ///
@@ -149,6 +180,7 @@ impl ExportArguments {
 impl VerifyArguments {
     fn run(&self) -> Result<(), Failure> {
         let (program, proof) = read_proved(&self.file)?;
+        let predicted = self.cluster.as_deref().map(|cluster| self.predicted(cluster, &program)).transpose()?;
         let report = Report {
             algorithm: program.algorithm,
             collective: program.kind.to_string(),
@@ -158,16 +190,47 @@ impl VerifyArguments {
             steps: proof.steps,
             messages: proof.messages,
             rounds: proof.rounds,
+            predicted,
         };
         if let Some(path) = &self.json {
             JsonFile::create(path)?.write(&report)?;
         }
         let Report { algorithm, collective, ranks, parts, steps, messages, rounds, .. } = &report;
         let root = report.root.map_or_else(String::new, |root| format!(", root {root}"));
+        let predicted = report.predicted.as_ref().map_or_else(String::new, Predicted::in_words);
         unless_closed(writeln!(
             io::stdout(),
             "{algorithm:?} is right: {collective}, {ranks} ranks{root}, in place and out of place\n\
-             parts of a block: {parts}, steps: {steps}, messages: {messages}, rounds: {rounds}"
+             parts of a block: {parts}, steps: {steps}, messages: {messages}, rounds: {rounds}{predicted}"
         ))
+    }
+
+    fn predicted(&self, source: &str, program: &Program) -> Result<Predicted, Failure> {
+        let cluster = load_cluster(source)?;
+        let (ranks, room) = (program.ranks.len(), cluster.workers());
+        if ranks > room {
+            let what = format!("{} has {ranks} ranks, and {source} has room for {room}", self.file.display());
+            return Err(Failure::usage(what).help("give a cluster of more hosts, such as 25gbe:64x1"));
+        }
+        let ByteSize(bytes) = self.bytes;
+        let chunk_bytes = self.chunk_bytes.map_or(bytes, |ByteSize(chunk)| chunk);
+        if tiles(bytes, chunk_bytes) > TILES_MAX {
+            return Err(Failure::usage(format!("--chunk-bytes {chunk_bytes} makes more than {TILES_MAX} tiles")));
+        }
+        let prepared = PreparedProgram::of_program(program).map_err(Failure::failed)?;
+        let load = Load { bytes, tile_bytes: chunk_bytes, window: WINDOW };
+        let predicted_s =
+            seconds_on(&cluster, &prepared, &load).map_err(|error| Failure::usage(blamed(source, &error.into())))?;
+        Ok(Predicted { cluster: cluster.name, bytes, chunk_bytes, predicted_s })
+    }
+}
+
+impl Predicted {
+    /// As a further line.
+    fn in_words(&self) -> String {
+        let Predicted { cluster, bytes, chunk_bytes, predicted_s } = self;
+        let (block, tile) = (ByteSize(*bytes), ByteSize(*chunk_bytes));
+        let in_tiles = if bytes == chunk_bytes { String::new() } else { format!(" in tiles of {tile}") };
+        format!("\non {cluster}, a block of {block}{in_tiles} would take {:.3} ms", 1e3 * predicted_s)
     }
 }

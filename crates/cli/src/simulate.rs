@@ -13,14 +13,14 @@ use std::time::Instant;
 
 use clap::Args;
 use paceline_plan::Plan;
-use paceline_predict::search::{Question, Space, search};
+use paceline_predict::search::{Question, SearchError, Space, search};
 use paceline_predict::{Job, Prediction, estimate, predict_plan, predict_scheduled};
 use paceline_strategy::Strategy;
 use paceline_train::{ExecutedPlans, TrainError, load_profile};
 
 use crate::Registry;
 use crate::arguments::at_least_one;
-use crate::clusters::load_cluster;
+use crate::clusters::{blamed, load_cluster};
 use crate::explain;
 use crate::failure::{Failure, unless_closed};
 use crate::json_file::{JsonFile, PlainFile};
@@ -89,20 +89,21 @@ pub fn run(arguments: &SimulateArguments, registry: &Registry) -> Result<ExitCod
     if let Some(path) = &arguments.graph {
         return graph::run(path, json, trace);
     }
-    let (Some(cluster), Some(model)) = (&arguments.cluster, &arguments.model) else {
+    let (Some(source), Some(model)) = (&arguments.cluster, &arguments.model) else {
         return Err(Failure::usage("--cluster and --model say what to simulate"));
     };
-    let (cluster, profile) = (load_cluster(cluster)?, load_profile(model).map_err(Failure::usage)?);
+    let (cluster, profile) = (load_cluster(source)?, load_profile(model).map_err(Failure::usage)?);
     let plan = arguments.plan.as_deref().map(last_plan).transpose()?;
     let strategy = plan.as_ref().map_or(&arguments.strategy, |plan| &plan.strategy);
     let strategy = explain::parse(registry.grammar(), strategy)?;
     let workers = arguments.workers.unwrap_or(cluster.workers());
     let local_batch = arguments.local_batch;
     let open = Job { cluster: &cluster, profile: &profile, strategy: &strategy, workers, local_batch };
-    let (strategy, prediction) = match &plan {
-        Some(plan) => (strategy.clone(), predict_plan(&open, plan).map_err(|error| refused(error.to_string()))?),
-        None => predicted(&open, registry).map_err(refused)?,
+    let found = match &plan {
+        Some(plan) => predict_plan(&open, plan).map(|found| (strategy.clone(), found)).map_err(SearchError::from),
+        None => predicted(&open, registry),
     };
+    let (strategy, prediction) = found.map_err(|error| refused(blamed(source, &error)))?;
     let job = Job { strategy: &strategy, ..open };
     let elapsed_us = timed(&job);
     let report = Report::new(&job, &prediction, elapsed_us);
@@ -119,19 +120,18 @@ pub fn run(arguments: &SimulateArguments, registry: &Registry) -> Result<ExitCod
 /// What a strategy would do; with what is chosen if it leaves something open.
 ///
 /// # Errors
-/// A sentence: it cannot be predicted.
-fn predicted(job: &Job<'_>, registry: &Registry) -> Result<(Strategy, Prediction), String> {
+/// It cannot be predicted.
+fn predicted(job: &Job<'_>, registry: &Registry) -> Result<(Strategy, Prediction), SearchError> {
     let Job { cluster, profile, strategy, workers, local_batch } = *job;
     if !strategy.is_open() {
-        let prediction = predict_scheduled(job, registry.schedulers()).map_err(|error| error.to_string())?;
-        return Ok((strategy.clone(), prediction));
+        return Ok((strategy.clone(), predict_scheduled(job, registry.schedulers())?));
     }
     let space = Space {
         local_batches: local_batch.into_iter().collect(),
         intervals: 1,
         ..Space::of(registry.schedulers().clone(), strategy.clone())
     };
-    let answer = search(&Question { cluster, profile, workers, space: &space }).map_err(|error| error.to_string())?;
+    let answer = search(&Question { cluster, profile, workers, space: &space })?;
     let best = answer.best();
     Ok((best.strategy.clone(), best.prediction.clone()))
 }

@@ -3,7 +3,7 @@
 mod support;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -124,6 +124,17 @@ fn bad_input_is_named() {
     refused(&[&base[..], &["--what-if", "speed=2"]].concat(), &["`speed=2` is no change"]);
     refused(&[&base[..], &["--strategy", "wbfp"]].concat(), &["unknown preset `wbfp`; known: bsp-ps"]);
     refused(&[&base[..], &["--price=-1", "--workers", "4"]].concat(), &["is no price"]);
+    let torus = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("plan-{}-torus.toml", std::process::id()));
+    let links = "alpha_s = 5e-5\nbeta_s_per_byte = 8e-10\n";
+    let text = "schema = 1\nname = \"mine\"\nsource = \"by hand\"\nhosts = 8\nworkers_per_host = 1\n";
+    fs::write(&torus, format!("{text}topology = \"torus:4x2\"\n[across]\n{links}")).expect("a file");
+    let file = torus.to_string_lossy();
+    let changed = ["--cluster", &file, "--model", "resnet50", "--what-if", "workers=16"];
+    refused(
+        &changed,
+        &[&*file, "after --what-if", "topology torus:4x2 has room for 8 hosts, exactly, and hosts is 16"],
+    );
+    fs::remove_file(&torus).expect("our own file");
 }
 
 /// What is found can be written, and predicted again as it is.
@@ -150,11 +161,38 @@ fn the_plan_that_is_found_can_be_carried_out() {
     fs::remove_file(path).and_then(|()| fs::remove_file(again)).expect("our own files");
 }
 
+/// What docs/planning.md shows is what this program answers. PACELINE_UPDATE_DOCS=1 writes it anew.
+#[test]
+fn the_page_shows_an_answer() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/planning.md");
+    let page = fs::read_to_string(&path).expect("the page");
+    let (begin, end) = ("<!-- answer -->\n```text\n", "```\n<!-- end of answer -->");
+    let (before, rest) = page.split_once(begin).expect("the answer begins");
+    let (shown, after) = rest.split_once(end).expect("the answer ends");
+    let command = before.lines().rev().find_map(|line| line.strip_prefix("    paceline ")).expect("a command");
+    let said = run(paceline(&command.split(' ').collect::<Vec<_>>()), LIMIT).expect_code(0).stdout;
+    if std::env::var_os("PACELINE_UPDATE_DOCS").is_some() {
+        fs::write(&path, format!("{before}{begin}{said}{end}{after}")).expect("written");
+        return;
+    }
+    assert_eq!(shown, said, "docs/planning.md is out of date: run this test with PACELINE_UPDATE_DOCS=1");
+}
+
 #[test]
 fn lossy_methods_are_admitted_when_one_says_so() {
     let base = ["--cluster", "study-10gbe", "--model", "bert-large", "--workers", "32"];
     let (found, said) = answer("lossy", &[&base[..], &["--lossy"]].concat());
     assert_eq!(found["ddp"]["comm_hook"], "default_hooks.fp16_compress_hook", "{said}");
     // Nobody has said what an epoch of this model is.
-    assert!(found["epoch_s"].is_null() && !said.contains("An epoch"), "{said}");
+    assert!(found["epoch_s"].is_null() && !said.contains("epoch"), "{said}");
+}
+
+/// A price needs something that it is the price of; and another batch is another computation than that of the profile.
+#[test]
+fn what_is_missing_for_an_answer_is_said() {
+    let base = ["--cluster", "study-10gbe", "--model", "bert-base", "--workers", "8", "--strategy", "ddp"];
+    let (found, said) = answer("priced", &[&base[..], &["--price", "3.5", "--local-batch", "32"]].concat());
+    assert!(found["epoch_price"].is_null() && said.contains("--epoch does"), "{said}");
+    assert!(said.contains("- Extrapolated: computation is scaled from a batch of 64"), "{said}");
+    assert_eq!(found["best"]["extrapolated"], serde_json::json!(["computation is scaled from a batch of 64"]));
 }

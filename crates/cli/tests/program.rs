@@ -54,6 +54,32 @@ fn an_exported_algorithm_is_proved_and_measured() {
     }
 }
 
+/// What a file would take on a cluster that nobody has: a ring of 125 MB on four hosts, at 1 ns per byte.
+#[test]
+fn a_file_is_simulated_on_a_cluster() {
+    let (file, toml, json) = (Scratch::new("ring.xml"), Scratch::new("four.toml"), Scratch::new("predicted.json"));
+    let export = ["program", "export", "all-reduce", "--algorithm", "ring", "--ranks", "4", "-o", file.path()];
+    run(paceline(&export), LIMIT).expect_code(0);
+    let cluster = "schema = 1\nname = \"four\"\nsource = \"by hand\"\nhosts = 4\nworkers_per_host = 1\n\
+                   [across]\nalpha_s = 1e-6\nbeta_s_per_byte = 1e-9\n";
+    fs::write(&toml.0, cluster).expect("our own file");
+    let verify = ["program", "verify", file.path(), "--cluster", toml.path()];
+    let outcome = run(paceline(&[&verify[..], &["--bytes", "125MB", "--json", json.path()]].concat()), LIMIT);
+    let outcome = outcome.expect_code(0);
+    assert!(outcome.stdout.contains("on four, a block of 125000000 would take 187.5"), "{outcome:#?}");
+    let answer: Value = serde_json::from_str(&fs::read_to_string(json.path()).expect("the file")).expect("JSON");
+    let seconds = answer["predicted"]["predicted_s"].as_f64().expect("seconds");
+    assert!((seconds / 0.187_506 - 1.0).abs() < 1e-3, "{answer:#}");
+    // Fewer workers than ranks; a topology that would have empty places; a size without a cluster.
+    fs::write(&toml.0, cluster.replace("hosts = 4", "hosts = 2")).expect("our own file");
+    run(paceline(&verify), LIMIT).expect_code(2).expect_stderr(&[toml.path(), "has room for 2"]);
+    let torus = cluster.replace("hosts = 4", "hosts = 9").replace("[across]", "topology = \"torus:3x3\"\n[across]");
+    fs::write(&toml.0, torus).expect("our own file");
+    let places = "topology torus:3x3 has 9 hosts, exactly, and 4 workers take 4";
+    run(paceline(&verify), LIMIT).expect_code(2).expect_stderr(&[toml.path(), places]);
+    run(paceline(&["program", "verify", file.path(), "--bytes", "1MiB"]), LIMIT).expect_code(2);
+}
+
 #[test]
 fn an_export_goes_to_standard_output_where_no_file_is_named() {
     let export = ["program", "export", "all-reduce", "--algorithm", "ring", "--ranks", "3"];

@@ -32,7 +32,8 @@ fn one_cell_is_predicted_with_its_timeline() {
     let cell = ["simulate", "--cluster", "study-10gbe", "--model", "resnet50@rtx2080ti", "--strategy", "mg-wfbp"];
     let files = ["--workers", "32", "--json", &json_path, "--trace", &trace_path];
     let outcome = run(paceline(&[&cell[..], &files].concat()), LIMIT).expect_code(0);
-    for words in ["resnet50@rtx2080ti on 32 workers of study-10gbe", "samples/s", "limited by", "exposed", "C2C"] {
+    let head = "resnet50@rtx2080ti on 32 workers of study-10gbe";
+    for words in [head, "samples/s", "limited by", "exposed", "C2C", "GB per worker"] {
         assert!(outcome.stdout.contains(words), "no `{words}`: {outcome:#?}");
     }
     let report = read(&json);
@@ -41,6 +42,8 @@ fn one_cell_is_predicted_with_its_timeline() {
     assert!(low < iteration && iteration < high && high < 2.0 * low, "{low} {iteration} {high}");
     assert!((number("samples_per_s") - 2048.0 / iteration).abs() < 1e-6);
     assert!(number("speedup") > 25.0 && number("speedup") < 32.0);
+    // 64 samples of 89 MB, and twelve bytes for each parameter.
+    assert!((5.5e9..6.5e9).contains(&number("memory_bytes")), "{}", number("memory_bytes"));
     assert!(report["elapsed_us"].as_f64().expect("a time") > 0.0);
     // What is on the timeline lies within the iteration, and so it does in the trace.
     let spans = report["timeline"].as_array().expect("a list");
@@ -76,6 +79,13 @@ fn names_of_a_study_may_be_in_any_case_and_unknown_ones_are_refused() {
     fs::write(&path, "MODEL,Local_Batch,network,Method,WORKERS\nbert-BASE,64,10gbe,wfbp-PS,16\n").expect("a file");
     let outcome = run(paceline(&["simulate", "--study", &file]), LIMIT).expect_code(0);
     assert!(outcome.stdout.contains("bert-BASE") && !outcome.stdout.contains("median"), "{outcome:#?}");
+    assert!(!outcome.stdout.contains("extrapolated"), "{outcome:#?}");
+    // More workers than anybody has measured, which is told once for all such rows.
+    let rows = "bert-base,64,10GbE,BSP-A2A,64\nbert-base,64,10GbE,BSP-A2A,32\nresnet-50,64,10GbE,BSP-A2A,64";
+    fs::write(&path, format!("model,local_batch,network,method,workers\n{rows}\n")).expect("a file");
+    let outcome = run(paceline(&["simulate", "--study", &file]), LIMIT).expect_code(0);
+    let told = "extrapolated, lines 2, 4 of the study: 64 workers, and constants were measured with 4 to 32";
+    assert!(outcome.stdout.contains(told), "{outcome:#?}");
     for (row, words) in [
         ("vgg,64,10GbE,BSP-PS,8", "no profile of vgg"),
         ("bert-base,64,11GbE,BSP-PS,8", "line 2 of the study: there is no network 11GbE"),
@@ -105,6 +115,61 @@ fn tasks_of_a_file_are_played() {
         run(paceline(&["simulate", "--graph", &file]), LIMIT).expect_code(2).expect_stderr(&[&file, words]);
     }
     fs::remove_file(bad).expect("our own file");
+}
+
+/// Of a cluster and of a profile that a person has written: the file, the field, and the reason.
+#[test]
+fn files_that_make_no_sense_are_refused() {
+    let cluster = r#"schema = 1
+name = "mine"
+source = "by hand"
+hosts = 4
+workers_per_host = 2
+topology = "torus:2x2"
+[within]
+alpha_s = 1e-6
+beta_s_per_byte = 1e-10
+[across]
+alpha_s = 5e-5
+beta_s_per_byte = 8e-10
+"#;
+    let profile = r#"{"schema": 1, "model": "mine", "device": "none", "source": "by hand", "local_batch": 4,
+        "tensors": [{"name": "w", "elements": 20000}],
+        "forward": [{"tensor": 0, "seconds": 0.001}], "backward": [{"tensor": 0, "seconds": 0.002}], "update_s": 0}"#;
+    let (toml, json) = (scratch("mine.toml"), scratch("mine.json"));
+    let (toml_path, json_path) = (toml.to_string_lossy().into_owned(), json.to_string_lossy().into_owned());
+    let told = |command: &str, workers: &str| {
+        let files = [command, "--cluster", &toml_path, "--model", &json_path, "--workers", workers];
+        run(paceline(&files), LIMIT)
+    };
+    fs::write(&toml, cluster).and_then(|()| fs::write(&json, profile)).expect("files");
+    told("simulate", "8").expect_code(0);
+    for command in ["simulate", "plan"] {
+        let places = "topology torus:2x2 has 4 hosts, exactly, and 4 workers take 2";
+        told(command, "4").expect_code(2).expect_stderr(&[&toml_path, places]);
+        for (from, to, words) in [
+            ("alpha_s = 5e-5", "alpha_s = -5e-5", "across.alpha_s is -0.00005"),
+            ("[across]", "[between]", "line 10 of the cluster, `[between]`: unknown field `between`"),
+            ("beta_s_per_byte = 8e-10", "", "missing field `beta_s_per_byte`"),
+            ("torus:2x2", "torus:3x3", "topology torus:3x3 has room for 9 hosts, exactly, and hosts is 4"),
+            ("torus:2x2", "ring", "topology `ring` is no topology"),
+        ] {
+            fs::write(&toml, cluster.replacen(from, to, 1)).expect("a file");
+            told(command, "8").expect_code(2).expect_stderr(&[&toml_path, words]);
+        }
+        fs::write(&toml, cluster).expect("a file");
+        for (from, to, words) in [
+            ("0.002", "-0.002", "backward[0].seconds is -0.002"),
+            (", \"elements\": 20000", "", "missing field `elements`"),
+            ("\"elements\": 20000", "\"elements\": 0", "tensors[0].elements is 0"),
+            ("0.002", "0.002}, {\"tensor\": 1, \"seconds\": 0", "backward[1].tensor is 1, and there are 1 tensors"),
+        ] {
+            fs::write(&json, profile.replacen(from, to, 1)).expect("a file");
+            told(command, "8").expect_code(2).expect_stderr(&[&json_path, words]);
+        }
+        fs::write(&json, profile).expect("a file");
+    }
+    fs::remove_file(toml).and_then(|()| fs::remove_file(json)).expect("our own files");
 }
 
 #[test]

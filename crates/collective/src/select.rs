@@ -8,13 +8,13 @@ use crate::{Algorithm, Topology, registry};
 /// pipeline gains nothing more.
 pub const TILE_BYTES: std::ops::RangeInclusive<usize> = 1 << 14..=1 << 22;
 
-/// The longest tile of what receivers fetch from shared memory. Of longer ones less stays in caches until it is read.
-/// Measured: docs/benchmarking.md, "Large messages in shared memory".
+/// The longest tile of what receivers fetch from shared memory on one host. Of longer ones less stays in caches until it is
+/// read. Measured: docs/benchmarking.md, "Staging".
 const TILE_BYTES_FETCHED: usize = 1 << 20;
 
 /// From so many bytes per block on, algorithms that fetch from shared memory are judged by bytes alone: processors are busy
 /// with those, and messages wait behind them. Measured: "Staging" there.
-const BUSY_FROM: usize = 4 << 20;
+pub const BUSY_FROM: usize = 4 << 20;
 
 /// Formulas that say the same may differ by rounding. This much, relatively, is no difference.
 const TIE: f64 = 1e-9;
@@ -50,8 +50,7 @@ pub fn cheapest(
     costs: &LinkCosts,
     admits: impl Fn(&dyn Algorithm) -> bool,
 ) -> Option<Choice> {
-    let longest = if costs.fetched { TILE_BYTES_FETCHED } else { *TILE_BYTES.end() };
-    cheapest_in(tile_sizes().take_while(move |&tile| tile <= longest), kind, topology, bytes, costs, admits)
+    cheapest_in(tile_sizes(topology.hosts(), costs), kind, topology, bytes, costs, admits)
 }
 
 /// [`cheapest`] for blocks that are cut into tiles of `tile_bytes`, as somebody has decided.
@@ -96,12 +95,20 @@ fn cheapest_in(
         if topology.hosts() > 1 {
             return first_of_cheapest(choices.into_iter());
         }
-        let judged =
-            choices.iter().map(|choice| Choice { seconds: judged_seconds(choice, topology, bytes, costs), ..*choice });
-        let fewest = fewest_rounds(&judged.collect::<Vec<_>>(), topology, costs)?;
+        let busy = busy_costs(costs).filter(|_| bytes >= BUSY_FROM);
+        let judged = |choice: &Choice| {
+            let on_busy = |costs| choice.algorithm.seconds(topology, bytes, choice.tile_bytes, costs);
+            Choice { seconds: busy.as_ref().map_or(choice.seconds, on_busy), ..*choice }
+        };
+        let fewest = fewest_rounds(&choices.iter().map(judged).collect::<Vec<_>>(), topology, costs)?;
         choices.into_iter().find(|choice| choice.algorithm.name() == fewest.algorithm.name())
     };
     of(&mut made_for_it()).or_else(|| of(&mut admitted()))
+}
+
+/// On one host, by which share fewer rounds may be slower by the formulas and are still preferred.
+pub fn close(costs: &LinkCosts) -> f64 {
+    if costs.fetched { CLOSE_IN_MEMORY } else { CLOSE }
 }
 
 fn first_of_cheapest(mut choices: impl Iterator<Item = Choice>) -> Option<Choice> {
@@ -114,27 +121,23 @@ fn first_of_cheapest(mut choices: impl Iterator<Item = Choice>) -> Option<Choice
 fn fewest_rounds(choices: &[Choice], topology: &Topology, costs: &LinkCosts) -> Option<Choice> {
     let cheapest = first_of_cheapest(choices.iter().copied())?;
     let rounds = |choice: &Choice| choice.algorithm.rounds(topology);
-    let close = if costs.fetched { CLOSE_IN_MEMORY } else { CLOSE };
-    let close = |choice: &&Choice| choice.seconds <= cheapest.seconds * (1.0 + close);
-    Some(choices.iter().filter(close).copied().fold(cheapest, |best, choice| {
+    let most = cheapest.seconds * (1.0 + close(costs));
+    Some(choices.iter().filter(|choice| choice.seconds <= most).copied().fold(cheapest, |best, choice| {
         let better = (rounds(&choice), choice.seconds) < (rounds(&best), best.seconds * (1.0 - TIE));
         if better { choice } else { best }
     }))
 }
 
-/// What a choice is judged by on one host.
-fn judged_seconds(choice: &Choice, topology: &Topology, bytes: usize, costs: &LinkCosts) -> f64 {
-    if !costs.fetched || bytes < BUSY_FROM {
-        return choice.seconds;
-    }
+/// By what algorithms are judged for blocks of [`BUSY_FROM`] bytes and more on one host, if not by `costs`.
+pub fn busy_costs(costs: &LinkCosts) -> Option<LinkCosts> {
     let within = LinkCost { alpha: 0.0, overhead: 0.0, ..costs.within };
-    choice.algorithm.seconds(topology, bytes, choice.tile_bytes, &LinkCosts { within, ..*costs })
+    costs.fetched.then_some(LinkCosts { within, ..*costs })
 }
 
-/// The powers of two in [`TILE_BYTES`].
-fn tile_sizes() -> impl Iterator<Item = usize> + Clone {
-    std::iter::successors(Some(*TILE_BYTES.start()), |bytes| Some(bytes * 2))
-        .take_while(|bytes| TILE_BYTES.contains(bytes))
+/// The tile sizes that are tried on so many hosts: powers of two in [`TILE_BYTES`].
+pub fn tile_sizes(hosts: usize, costs: &LinkCosts) -> impl Iterator<Item = usize> + Clone + use<> {
+    let longest = if costs.fetched && hosts == 1 { TILE_BYTES_FETCHED } else { *TILE_BYTES.end() };
+    std::iter::successors(Some(*TILE_BYTES.start()), |bytes| Some(bytes * 2)).take_while(move |&bytes| bytes <= longest)
 }
 
 impl std::fmt::Debug for Choice {

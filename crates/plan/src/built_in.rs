@@ -8,7 +8,7 @@
 //! move, at 84 % of the device's 616 GB/s. Momentum SGD moves 44 bytes, so it takes 44/84 of that time.
 
 use crate::scale::GIVEN_UNCERTAINTY;
-use crate::{Profile, ProfileTensor, Step};
+use crate::{MemoryNeed, Profile, ProfileTensor, Step};
 
 /// The names of the built-in profiles.
 pub const BUILT_IN_PROFILES: [&str; 3] = ["resnet50@rtx2080ti", "bert-base@rtx2080ti", "bert-large@rtx2080ti"];
@@ -20,6 +20,10 @@ const IMAGENET_SAMPLES: usize = 1_281_167;
 const DEVICE: &str = "rtx2080ti";
 const ADAMW_S_PER_PARAMETER: f64 = 1.63e-10;
 const SGD_S_PER_PARAMETER: f64 = ADAMW_S_PER_PARAMETER * 44.0 / 84.0;
+
+/// Parameter and gradient, and momentum's velocity or AdamW's two moments; four bytes each.
+const SGD_BYTES_PER_PARAMETER: u64 = 12;
+const ADAMW_BYTES_PER_PARAMETER: u64 = 16;
 
 /// A built-in profile by its name, with or without the device: `resnet50@rtx2080ti`, `bert-base`. None if there is no
 /// such profile.
@@ -33,8 +37,9 @@ pub fn built_in_profile(name: &str) -> Option<Profile> {
         "resnet50" => {
             let tensors = table(include_str!("../../../data/resnet50_tensors.csv"));
             let forward = (0..tensors.len()).collect();
+            let memory = memory(&tensors, SGD_BYTES_PER_PARAMETER, convolutions_bytes(&tensors));
             let profile = profile(model, 64, 253.1, SGD_S_PER_PARAMETER, tensors, forward);
-            Some(Profile { epoch_samples: Some(IMAGENET_SAMPLES), ..profile })
+            Some(Profile { epoch_samples: Some(IMAGENET_SAMPLES), memory, ..profile })
         }
         "bert-base" => Some(bert(model, 64, 212.8, include_str!("../../../data/bert_base_tensors.csv"))),
         "bert-large" => Some(bert(model, 8, 49.0, include_str!("../../../data/bert_large_tensors.csv"))),
@@ -52,8 +57,44 @@ fn bert(model: &str, batch: usize, samples_per_s: f64, csv: &str) -> Profile {
     let mut forward: Vec<usize> = (0..bias).chain(bias + 1..follows).collect();
     forward.extend([embedding, bias]);
     forward.extend(follows..tensors.len());
-    profile(model, batch, samples_per_s, ADAMW_S_PER_PARAMETER, tensors, forward)
+    let memory = memory(&tensors, ADAMW_BYTES_PER_PARAMETER, transformer_bytes(&tensors[embedding], &tensors));
+    Profile { memory, ..profile(model, batch, samples_per_s, ADAMW_S_PER_PARAMETER, tensors, forward) }
 }
+
+/// Counted, and not measured: without the program, temporary tensors, and what allocators keep. What the device has is left
+/// open, so that no batch is refused for it.
+fn memory(tensors: &[ProfileTensor], bytes_per_parameter: u64, bytes_per_sample: u64) -> Option<MemoryNeed> {
+    let parameters: u64 = tensors.iter().map(|tensor| tensor.elements as u64).sum();
+    Some(MemoryNeed { fixed_bytes: parameters * bytes_per_parameter, bytes_per_sample, available_bytes: None })
+}
+
+/// What is kept of a sample for backward by convolutions whose normalisation follows: their outputs, which the normalisation
+/// needs, and as many numbers after it, which the next one does; the activation works in place. (ResNet-50's outputs are the
+/// 11.1 million activations of Radosavovic et al., "Designing network design spaces", CVPR 2020.)
+fn convolutions_bytes(tensors: &[ProfileTensor]) -> u64 {
+    let output = |pair: &[ProfileTensor]| {
+        let places = pair[0].forward_macs_per_sample / pair[0].elements as u64;
+        places * pair[1].elements as u64
+    };
+    2 * 4 * tensors.windows(2).map(output).sum::<u64>()
+}
+
+/// The same of layers of a transformer of h numbers, a heads and s tokens: 66·s·h + 9·a·s² bytes each, which is
+/// s·h·(34 + 5·a·s/h) of Korthikanti et al. ("Reducing activation recomputation in large transformer models", MLSys 2023, §4.1)
+/// where what has two bytes there has four, and masks have one; and twice what the head says of each token.
+fn transformer_bytes(embedding: &ProfileTensor, tensors: &[ProfileTensor]) -> u64 {
+    let queries: Vec<&ProfileTensor> =
+        tensors.iter().filter(|tensor| tensor.name.ends_with("attention.self.query.weight")).collect();
+    let layers = queries.iter().map(|query| {
+        let (width, tokens) = (query.elements.isqrt() as u64, query.forward_macs_per_sample / query.elements as u64);
+        66 * tokens * width + 9 * (width / HEAD_WIDTH) * tokens * tokens
+    });
+    let width = queries.first().map_or(1, |query| query.elements.isqrt() as u64);
+    layers.sum::<u64>() + 2 * 4 * embedding.forward_macs_per_sample / width
+}
+
+/// Of a head of attention: Devlin et al., "BERT" (2019), 12 heads of 768 numbers, 16 of 1024.
+const HEAD_WIDTH: u64 = 64;
 
 /// Name, elements and multiply-accumulates from the lines of a table: `index,name,numel,bytes_fp32,fwd_macs_per_sample`.
 fn table(csv: &str) -> Vec<ProfileTensor> {
@@ -103,6 +144,7 @@ fn profile(
         update_s,
         // A throughput that was published without one, of a device of this name somewhere else.
         uncertainty: Some(GIVEN_UNCERTAINTY),
+        // Whoever knows the layers counts it.
         memory: None,
         epoch_samples: None,
     }
@@ -125,6 +167,25 @@ mod tests {
             assert!((profile.backward_s() / profile.forward_s() - 2.0).abs() < 1e-9);
         }
         assert!(["resnet50@v100", "resnet", "", "@rtx2080ti"].iter().all(|name| built_in_profile(name).is_none()));
+    }
+
+    /// Parameters, gradients and optimiser, and what is kept of a sample: as much as the literature counts. The study's batches
+    /// fit in the 11 GB of its device.
+    #[test]
+    fn memory_is_counted() {
+        let need = |name| built_in_profile(name).unwrap().memory.unwrap();
+        let resnet = need("resnet50");
+        assert_eq!(resnet.fixed_bytes, 12 * 25_557_032);
+        assert!((resnet.bytes_per_sample as f64 / (8.0 * 11.1e6) - 1.0).abs() < 0.01, "{resnet:?}");
+        let bert = need("bert-base");
+        assert_eq!(bert.fixed_bytes, 16 * built_in_profile("bert-base").unwrap().parameters() as u64);
+        // 12 layers of 768 numbers and 12 heads, 64 tokens; a vocabulary of 30,528.
+        assert_eq!(bert.bytes_per_sample, 12 * (66 * 64 * 768 + 9 * 12 * 64 * 64) + 8 * 64 * 30_528);
+        for (name, batch) in [("resnet50", 64), ("bert-base", 64), ("bert-large", 8)] {
+            let need = need(name);
+            assert!(need.worker_bytes(batch) < 11 << 30, "{name}: {need:?}");
+            assert_eq!(need.largest_local_batch(), None, "{name}");
+        }
     }
 
     /// Why AdamW takes the time that it takes.

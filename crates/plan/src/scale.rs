@@ -4,7 +4,7 @@
 //! by memory: where both devices' bandwidths are known, its time goes with them. Neither is measured, so every such profile
 //! says how uncertain it is, and what it was scaled from.
 
-use crate::{Profile, Step};
+use crate::{MemoryNeed, Profile, Step};
 
 /// Devices of which throughputs are built in: what one of them trained in a second, and its memory bandwidth.
 struct Device {
@@ -79,7 +79,8 @@ pub enum ScaleError {
 /// The profile on another device. `target` is what stands behind the `@` of `model@gpu`: a device of which a throughput is
 /// built in (`v100`), or any device with the samples per second that one of them trains at the profile's local batch
 /// (`v100=405`), and how uncertain they are (`v100=405:5%`). All times are scaled; the order of steps, and the tensors,
-/// stay. What the worker takes in memory is not known there.
+/// stay; what the worker takes in memory, too, if the profile is that of a GPU which is known here. How much the other device has is
+/// not said.
 ///
 /// # Errors
 /// `target` cannot be read, or nothing is known of the device.
@@ -163,7 +164,10 @@ fn scaled(profile: &Profile, device: &str, [computation, update]: [f64; 2], unce
         backward: longer(&profile.backward),
         update_s: profile.update_s * update,
         uncertainty: Some(uncertainty),
-        memory: None,
+        memory: profile
+            .memory
+            .filter(|_| known(&profile.device).is_some())
+            .map(|need| MemoryNeed { available_bytes: None, ..need }),
         ..profile.clone()
     }
 }
@@ -197,6 +201,17 @@ mod tests {
         }
         let uncertainty = |target| scaled_profile(&base("resnet50"), target).expect(target).uncertainty;
         assert_eq!((uncertainty("v100=405"), uncertainty("v100=405:5%")), (Some(GIVEN_UNCERTAINTY), Some(0.05)));
+    }
+
+    /// The tensors are the same; how large the device is nobody has said, and another kind of device is another program.
+    #[test]
+    fn a_worker_takes_as_much_memory_on_another_gpu() {
+        let need = base("resnet50").memory.expect("it is counted");
+        let measured =
+            Profile { memory: Some(MemoryNeed { available_bytes: Some(1 << 34), ..need }), ..base("resnet50") };
+        assert_eq!(scaled_profile(&measured, "v100").expect("V100").memory, Some(need));
+        let on_cpu = Profile { device: "cpu".into(), ..measured };
+        assert_eq!(scaled_profile(&on_cpu, "v100=400").expect("given").memory, None);
     }
 
     #[test]

@@ -16,7 +16,7 @@ fn full() -> Cluster {
     for class in [&mut cluster.within, &mut cluster.across] {
         class.points = vec![(1, 1.5e-5), (1 << 20, 0.1), (1 << 40, 1e3)];
     }
-    cluster.within.fetched = true;
+    (cluster.within.fetched, cluster.across.counted_overhead_s) = (true, 2e-4);
     cluster.server.beta_s_per_byte = Some(Constant::ZERO);
     cluster.computation.overhead_s.insert("*".into(), Constant::ZERO);
     cluster.computation.overhead_s.insert("a.b \"c\"".into(), Constant::between(-1e-3, -2e-3, 0.5));
@@ -77,7 +77,7 @@ fn a_person_may_leave_out_what_does_not_matter() {
 #[test]
 fn what_makes_no_sense_is_refused_and_named() {
     type Change = fn(&mut Cluster);
-    let cases: [(Change, &str); 28] = [
+    let cases: [(Change, &str); 30] = [
         (|cluster| cluster.schema = 2, "schema 2; this version of Paceline reads schema 1"),
         (|cluster| cluster.name = " ".into(), "name is empty"),
         (|cluster| cluster.hosts = 0, "hosts is 0"),
@@ -103,6 +103,8 @@ fn what_makes_no_sense_is_refused_and_named() {
         (|cluster| cluster.across.overhead_s = 1.0.into(), "across.overhead_s is 1, longer than across.alpha_s"),
         (|cluster| cluster.across.beta_s_per_byte = Constant::ZERO, "across.beta_s_per_byte is missing or 0"),
         (|cluster| cluster.across.fetched = true, "across.fetched is true"),
+        (|cluster| cluster.within.counted_overhead_s = -1e-6, "within.counted_overhead_s is -0.000001; it is not"),
+        (|cluster| cluster.across.counted_overhead_s = f64::NAN, "across.counted_overhead_s is NaN"),
         (|cluster| cluster.within.points[1].0 = 0, "within.points[1] has no more bytes"),
         (|cluster| cluster.within.points[2].1 = -1.0, "within.points[2] takes -1 s"),
         (|cluster| cluster.measured = Some(MeasuredRange { workers: [0, 4], bytes: [1, 2] }), "measured.workers is"),
@@ -233,6 +235,12 @@ fn links_cost_what_the_cluster_says() {
     assert_eq!((cluster.network(), cluster.workers(), cluster.hosts_of(9)), (NetworkModel::TEN_GBE, 32, 3));
     let costs = cluster.link_costs();
     assert_eq!((costs.within, costs.across), (PCIE_3_X16.cost(0.0), NetworkModel::TEN_GBE.across.cost(0.0)));
+    // What is counted for a choice is no less than the overhead, and no more than alpha.
+    let mut emulated = cluster.clone();
+    (emulated.within.counted_overhead_s, emulated.across.counted_overhead_s) = (1.0, 50e-6);
+    let counted = emulated.counted_costs_among(8);
+    assert_eq!((counted.within.overhead, counted.across.overhead), (counted.within.alpha, 50e-6));
+    assert_eq!((emulated.link_costs(), cluster.counted_costs_among(8)), (costs, costs));
     let mut crowded = cluster.clone();
     crowded.across.contention = Constant::exact(0.01);
     crowded.across.jitter_s = Constant::exact(1e-3);

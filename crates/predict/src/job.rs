@@ -39,6 +39,21 @@ pub enum PredictError {
     /// The cluster's topology makes no sense, or has no room for so many hosts.
     #[error(transparent)]
     Topology(#[from] TopologyError),
+    /// The topology has other places than the workers take.
+    #[error(
+        "topology {shape} has {places} hosts, exactly, and {workers} workers take {hosts}: give as many workers as all its \
+         hosts have, or another topology"
+    )]
+    Places {
+        /// The topology.
+        shape: String,
+        /// Its hosts.
+        places: usize,
+        /// How many workers there are.
+        workers: usize,
+        /// Their hosts.
+        hosts: usize,
+    },
     /// The schedule cannot be planned.
     #[error(transparent)]
     Schedule(#[from] ScheduleError),
@@ -77,6 +92,21 @@ pub enum PredictError {
         /// The method.
         method: String,
     },
+}
+
+/// How the hosts of so many workers are connected. Within one host nothing takes the topology's links.
+///
+/// # Errors
+/// A topology that makes no sense, or one that would have empty places.
+pub(crate) fn shape_of(cluster: &Cluster, workers: usize) -> Result<Shape, PredictError> {
+    let shape: Shape = cluster.topology.parse().map_err(TopologyError::from)?;
+    let hosts = cluster.hosts_of(workers);
+    match shape.hosts() {
+        Some(places) if hosts > 1 && places != hosts => {
+            Err(PredictError::Places { shape: shape.to_string(), places, workers, hosts })
+        }
+        _ => Ok(shape),
+    }
 }
 
 /// However little a worker computes here compared to one alone, it is not less than this share.
@@ -120,7 +150,12 @@ impl<'a> Subject<'a> {
             None => Cow::Borrowed(job.profile),
         };
         let world = World::of(job.workers, job.cluster.workers_per_host.max(1));
-        Ok(Subject { job: *job, profile, world, shape: job.cluster.topology.parse().map_err(TopologyError::from)? })
+        Ok(Subject { job: *job, profile, world, shape: shape_of(job.cluster, job.workers)? })
+    }
+
+    /// How the hosts are connected.
+    pub fn shape(&self) -> Shape {
+        self.shape
     }
 
     /// The same under one switch.

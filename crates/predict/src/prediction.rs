@@ -1,6 +1,6 @@
 use std::fmt;
 
-use paceline_plan::{Cluster, Plan};
+use paceline_plan::{MeasuredRange, Plan, Shape};
 use paceline_schedule::{ELEMENT_BYTES, Schedulers};
 use serde::Serialize;
 
@@ -218,27 +218,44 @@ fn busiest(traffic: &Traffic) -> (Bottleneck, f64) {
     traffic.busy.iter().fold((Bottleneck::Computation, 0.0), longer)
 }
 
-/// Where a prediction leaves what the cluster's constants were measured for.
+/// Where a prediction leaves what the cluster's constants were measured for, or what the profile was.
 fn extrapolated(subject: &Subject<'_>, costs: &Costs, plan: &Plan) -> Vec<String> {
-    let Cluster { hosts, measured, .. } = subject.job.cluster;
+    let Job { cluster, workers, profile, .. } = subject.job;
     let mut found = costs.doubts().to_vec();
     let needed = subject.world.hosts;
-    if needed > *hosts {
-        found.push(format!("{needed} hosts, and the cluster has {hosts}: the others are taken to be like them"));
+    if needed > cluster.hosts {
+        let has = cluster.hosts;
+        found.push(format!("{needed} hosts, and the cluster has {has}: the others are taken to be like them"));
     }
-    let (Some(measured), workers) = (measured, subject.job.workers) else { return found };
-    if workers == 1 {
-        return found;
+    if matches!(costs.communication, Communication::Servers(_)) && needed > 1 && subject.shape() != Shape::Flat {
+        found.push(format!("the topology {} is taken for flat between workers and servers", subject.shape()));
     }
-    if !(measured.workers[0]..=measured.workers[1]).contains(&workers) {
-        let [least, most] = measured.workers;
+    if subject.profile.local_batch != profile.local_batch {
+        found.push(format!("computation is scaled from a batch of {}", profile.local_batch));
+    }
+    if workers > 1
+        && let Some(measured) = &cluster.measured
+    {
+        found.extend(beyond(measured, workers, plan));
+    }
+    found
+}
+
+/// Where workers or operations leave what constants were measured with. Smaller operations beside those that were measured take
+/// no longer than these, and are not told.
+fn beyond(measured: &MeasuredRange, workers: usize, plan: &Plan) -> Vec<String> {
+    let MeasuredRange { workers: [least, most], bytes: [smallest, largest] } = *measured;
+    let mut found = Vec::new();
+    if !(least..=most).contains(&workers) {
         found.push(format!("{workers} workers, and constants were measured with {least} to {most}"));
     }
     let bytes = plan.partitions().map(|(_, part)| part.elements.len() as u64 * ELEMENT_BYTES);
-    let largest = bytes.max().unwrap_or(0);
-    if largest > measured.bytes[1] {
-        let [least, most] = measured.bytes;
-        found.push(format!("operations of {largest} bytes, and constants were measured with {least} to {most}"));
+    let bytes = bytes.max().unwrap_or(0);
+    if !(smallest..=largest).contains(&bytes) {
+        let at_most = if bytes < smallest { "at most " } else { "" };
+        found.push(format!(
+            "operations of {at_most}{bytes} bytes, and constants were measured with {smallest} to {largest}"
+        ));
     }
     found
 }

@@ -3,9 +3,9 @@
 use std::ops::RangeInclusive;
 
 use paceline_collective::cost::{Load, walk};
-use paceline_collective::{Algorithm, Topology, registry};
-use paceline_plan::{CollectiveKind, Hosts, LinkClass, LinkCosts, NetworkModel};
-use paceline_predict::programs::{Combining, Machine, PreparedProgram, Sending, simulate};
+use paceline_collective::{Algorithm, Topology, msccl, registry};
+use paceline_plan::{Cluster, CollectiveKind, Constant, Hosts, LinkClass, LinkCost, LinkCosts, NetworkModel};
+use paceline_predict::programs::{Combining, Machine, PreparedProgram, Sending, seconds_on, simulate};
 use paceline_predict::topology::{Network, Shape, Speeds};
 
 /// What the formulas suppose: who combines takes nothing in meanwhile.
@@ -57,6 +57,12 @@ impl Case {
     fn all(of: (CollectiveKind, &str), hosts: (usize, usize)) -> impl Iterator<Item = Case> {
         let case = move |overhead_s| GAMMAS.map(|gamma| Case::new(of, hosts, overhead_s, gamma, false));
         OVERHEADS_S.into_iter().flat_map(case)
+    }
+
+    fn network_model(&self) -> NetworkModel {
+        let class =
+            |cost: LinkCost| LinkClass { alpha_s: cost.alpha, overhead_s: cost.overhead, beta_s_per_byte: cost.beta };
+        NetworkModel { within: class(self.costs.within), across: class(self.costs.across) }
     }
 
     fn simulated(&self, load: &Load, sending: Sending) -> f64 {
@@ -197,5 +203,27 @@ fn streams_that_share_a_port_take_longer_than_the_closed_formulas_say() {
                 case.compare(&load, case.simulated(&load, sending), case.formula(&load), range);
             }
         }
+    }
+}
+
+/// Files of MSCCL are simulated like the algorithms that they are.
+#[test]
+fn a_program_from_a_file_takes_what_the_closed_formula_says() {
+    let load = in_tiles(100 << 20, 1);
+    for (name, hosts) in [("ring", (4, 1)), ("halving-doubling", (8, 1)), ("direct", (5, 1)), ("hierarchical", (2, 4))]
+    {
+        let case = Case::new(all_reduce(name), hosts, 20e-6, 0.2e-9, false);
+        let text = msccl::write(&case.algorithm.program(&case.topology, 0)).unwrap();
+        let program = PreparedProgram::of_program(&msccl::read(&text).unwrap()).unwrap();
+        let mut cluster = Cluster::of_network(case.network_model(), hosts.0, hosts.1);
+        cluster.combine_s_per_byte = Constant::exact(case.gamma);
+        let seconds = seconds_on(&cluster, &program, &load).unwrap();
+        case.compare(&load, seconds, case.formula(&load), within(0.02));
+        // What operations take to start comes on top.
+        cluster.operation.start_s = Constant::exact(0.25);
+        let later = seconds_on(&cluster, &program, &load).unwrap() - cluster.start_s(hosts.0 * hosts.1);
+        assert!((later / seconds - 1.0).abs() < 1e-9, "{name}: {later} {seconds}");
+        cluster.topology = "torus:3x3".into();
+        assert!(seconds_on(&cluster, &program, &load).is_err(), "no torus of nine hosts has fewer");
     }
 }

@@ -1,6 +1,7 @@
 //! Whatever a cluster file may say can be predicted.
 
 use paceline_plan::{BUILT_IN_CLUSTERS, Cluster, NetworkModel, built_in_profile};
+use paceline_predict::search::{Question, Space, search};
 use paceline_predict::{Job, estimate};
 use paceline_strategy::Registry;
 
@@ -41,4 +42,18 @@ fn clusters_of_every_shape_are_predicted() {
     }
     // A quarter of the links, and half of the bytes go over them.
     assert!(of("tree:4:4") > 1.2 * of("tree:4:1"));
+}
+
+/// A plan for a torus is a torus's program, and one for a BCube a BCube's, wherever communication counts.
+#[test]
+fn plans_take_the_programs_that_suit_the_topology() {
+    let profile = built_in_profile("bert-base").unwrap();
+    for (shape, hosts, name) in [("torus:3x3", 9, "2d-torus"), ("bcube:3:2", 9, "bcube")] {
+        let flat = Cluster::of_network(NetworkModel::TEN_GBE, hosts, 1);
+        let cluster = Cluster { topology: shape.to_owned(), ..flat };
+        let space = Space { effort: 0, intervals: 0, ..Space::default() };
+        let answer = search(&Question { cluster: &cluster, profile: &profile, workers: hosts, space: &space }).unwrap();
+        let all_to_all = answer.candidates.iter().find(|candidate| candidate.strategy.arch.name == "a2a").unwrap();
+        assert_eq!(all_to_all.strategy.algorithm(), Some(name), "{shape}: {}", all_to_all.strategy);
+    }
 }

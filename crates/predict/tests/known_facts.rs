@@ -132,3 +132,30 @@ fn a_torus_carries_rings_both_ways() {
     all_are(&shares(&network, &forward), 1.0);
     all_are(&shares(&network, &[forward, backward].concat()), 1.0);
 }
+
+/// What these programs are for: hosts that have several ports use all of them all the time.
+#[test]
+fn the_programs_of_a_torus_and_of_bcube_use_all_ports() {
+    let bytes = 100_000_000;
+    let load = Load { bytes, tile_bytes: bytes, window: 1 };
+    let seconds = |shape: &str, name: &str, hosts: usize| {
+        let algorithm = registry::find(CollectiveKind::AllReduce, name).unwrap();
+        let program = PreparedProgram::of_algorithm(algorithm, &Topology::regular(hosts, 1), 0).unwrap();
+        simulate(&program, &load, &Machine::new(&network(shape, hosts))).unwrap().seconds
+    };
+    for (shape, name, hosts, ports) in [
+        ("torus:3x3", "2d-torus", 9, 2.0),
+        ("torus:4x4", "2d-torus", 16, 2.0),
+        ("bcube:3:2", "bcube", 9, 2.0),
+        ("bcube:4:2", "bcube", 16, 2.0),
+        ("bcube:2:3", "bcube", 8, 3.0),
+    ] {
+        let one_port = 2.0 * (hosts - 1) as f64 / hosts as f64 * bytes as f64 / CAPACITY;
+        let (there, ring) = (seconds(shape, name, hosts), seconds(shape, "ring", hosts));
+        assert!((there * ports / one_port - 1.0).abs() < 0.02, "{name} on {shape}: {there}, {one_port} by one port");
+        assert!(ring > 0.99 * one_port, "a ring on {shape}: {ring}, {one_port} by one port");
+        // Under one switch they are as good as a ring, and no better.
+        let flat = seconds("flat", name, hosts);
+        assert!((flat / one_port - 1.0).abs() < 0.02, "{name} on flat: {flat}, {one_port}");
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::Strategy;
+use crate::{Strategy, Value};
 
 /// The servers of `arch=ps`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,16 +72,32 @@ impl Strategy {
     /// `study` is interpolated between the worker counts of the study, linearly in their logarithm; outside of them it is
     /// that of the nearest.
     pub fn start_up(&self, workers: usize) -> Duration {
-        let index = match self.arch.name.as_str() {
-            "a2a" => 1,
-            "ps" => 4,
-            _ => return Duration::ZERO,
-        };
+        let Some(index) = self.start_up_place() else { return Duration::ZERO };
         match (self.arch.duration(index), self.arch.word(index)) {
             _ if workers < 2 => Duration::ZERO,
             (Some(time), _) => time,
             (None, Some("study")) => study_start_up(workers),
             _ => Duration::ZERO,
+        }
+    }
+
+    /// The same strategy with another start-up time, if it adds one.
+    #[must_use]
+    pub fn with_start_up(&self, time: Duration) -> Strategy {
+        let mut strategy = self.clone();
+        let argument = self.start_up_place().and_then(|place| strategy.arch.arguments.get_mut(place));
+        if let Some(argument) = argument {
+            *argument = Value::Duration(time);
+        }
+        strategy
+    }
+
+    /// Which argument of the arch says what is added to the start of operations.
+    fn start_up_place(&self) -> Option<usize> {
+        match self.arch.name.as_str() {
+            "a2a" => Some(1),
+            "ps" => Some(4),
+            _ => None,
         }
     }
 }
@@ -161,6 +177,14 @@ mod tests {
             [(1, 0), (2, 190_000), (4, 190_000), (8, 250_000), (16, 350_000), (32, 460_000), (64, 460_000)]
         {
             assert_eq!(start_up("arch=a2a:ring:study", workers), expected, "{workers} workers");
+        }
+        for text in ["arch=a2a:ring:study", "arch=ps:2:4MiB:colocated:aggregate:1us"] {
+            let longer = parse(text).with_start_up(Duration::from_micros(300));
+            assert_eq!(longer.start_up(8).as_micros(), 300, "{longer}");
+            assert_eq!(parse(&longer.to_string()), longer);
+        }
+        for text in ["arch=a2a:ring", "arch=auto"] {
+            assert_eq!(parse(text).with_start_up(Duration::from_micros(300)), parse(text));
         }
         // Half way between 8 and 16 in the logarithm.
         assert_eq!(start_up("arch=a2a:ring:study", 11), 295_943);

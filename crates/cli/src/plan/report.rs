@@ -40,6 +40,9 @@ pub struct Report {
     epoch_samples: Option<usize>,
     epoch_s: Option<f64>,
     epoch_price: Option<f64>,
+    /// Has somebody said what a host costs?
+    #[serde(skip)]
+    priced: bool,
     /// None: they cannot be predicted.
     ddp: Option<DdpRow>,
     predictions: usize,
@@ -147,6 +150,7 @@ impl Report {
             epoch_samples: epoch.samples,
             epoch_s: epoch.seconds(best),
             epoch_price: epoch.price(question, best),
+            priced: epoch.price_per_host_hour.is_some(),
             ddp: ddp.map(DdpRow::of),
             predictions: answer.predictions,
             elapsed_us: elapsed.as_secs_f64() * 1e6,
@@ -261,6 +265,11 @@ impl fmt::Display for Report {
                 Some(price) => writeln!(f, " and costs {price:.2}")?,
                 None => writeln!(f)?,
             }
+        } else if self.priced {
+            writeln!(
+                f,
+                "- What an epoch costs is not known, as nobody has said of how many samples it is: --epoch does"
+            )?;
         }
         writeln!(f)?;
         writeln!(f, "Runners-up, the best of each kind:")?;

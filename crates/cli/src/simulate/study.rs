@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use super::SimulateArguments;
 use crate::Registry;
-use crate::clusters::load_clusters;
+use crate::clusters::{blamed, load_clusters};
 use crate::failure::{Failure, unless_closed};
 use crate::json_file::JsonFile;
 
@@ -72,8 +72,10 @@ pub fn run(
         let cluster = clusters.of(row).map_err(|reason| usage(&reason))?;
         let Case { profile, strategy, workers, .. } = &case;
         let job = Job { cluster: &cluster, profile, strategy, workers: *workers, local_batch: None };
-        let (_, prediction) = super::predicted(&job, registry)
-            .map_err(|error| usage(&format!("line {} of the study: {error}", row.line)))?;
+        let (_, prediction) = super::predicted(&job, registry).map_err(|error| {
+            let error = blamed(arguments.cluster.as_deref().unwrap_or(&cluster.name), &error);
+            usage(&format!("line {} of the study: {error}", row.line))
+        })?;
         let samples = prediction.samples_per_s * prediction.iteration_s;
         predicted.push(Predicted {
             row,
@@ -178,6 +180,7 @@ fn show(predicted: &[Predicted<'_>], errors: &[Spread], out: &mut dyn Write) -> 
         ]);
     }
     writeln!(out, "{table}")?;
+    show_extrapolated(predicted, out)?;
     if errors.is_empty() {
         return Ok(());
     }
@@ -193,6 +196,25 @@ fn show(predicted: &[Predicted<'_>], errors: &[Spread], out: &mut dyn Write) -> 
         ]);
     }
     writeln!(out, "\n{table}")
+}
+
+/// Each reason once, with the lines of its rows.
+fn show_extrapolated(predicted: &[Predicted<'_>], out: &mut dyn Write) -> io::Result<()> {
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for one in predicted {
+        for reason in &one.extrapolated {
+            let line = one.row.line.to_string();
+            match reasons.iter_mut().find(|(known, _)| known == reason) {
+                Some((_, lines)) => lines.push(line),
+                None => reasons.push((reason, vec![line])),
+            }
+        }
+    }
+    for (reason, lines) in reasons {
+        let s = if lines.len() == 1 { "" } else { "s" };
+        writeln!(out, "extrapolated, line{s} {} of the study: {reason}", lines.join(", "))?;
+    }
+    Ok(())
 }
 
 /// From column `numbers` on, numbers.

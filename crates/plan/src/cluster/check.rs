@@ -135,6 +135,10 @@ fn check_link(class: &str, link: &LinkConstants, used: bool) -> Result<(), Clust
         let problem = format!("is {overhead}, longer than {class}.alpha_s, {alpha}, of which it is a part");
         return wrong(format!("{class}.overhead_s"), problem);
     }
+    let counted = link.counted_overhead_s;
+    if !(0.0..=CONSTANT_MAX).contains(&counted) {
+        return wrong(format!("{class}.counted_overhead_s"), format!("is {counted}; it is not negative, and a number"));
+    }
     if used && link.beta_s_per_byte.low <= 0.0 {
         let problem = "is missing or 0, and there are links of this class: it is the time for a byte";
         return wrong(format!("{class}.beta_s_per_byte"), problem);

@@ -101,6 +101,10 @@ pub struct LinkConstants {
     /// [`LinkCosts::contention`].
     #[serde(default)]
     pub incast_s_per_byte: Constant,
+    /// Seconds of overhead that the runtime counts at least when it chooses an algorithm and its tiles, whatever a message
+    /// takes: on emulated networks more than that.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub counted_overhead_s: f64,
     /// Within a host: does the receiver fetch the bytes from where the sender has them ([`LinkCosts::fetched`])?
     #[serde(default, skip_serializing_if = "is_false")]
     pub fetched: bool,
@@ -180,6 +184,10 @@ fn is_false(switch: &bool) -> bool {
     !switch
 }
 
+fn is_zero(seconds: &f64) -> bool {
+    *seconds == 0.0
+}
+
 impl Cluster {
     /// The version of the form that this version writes and reads.
     pub const SCHEMA: u32 = 1;
@@ -233,6 +241,15 @@ impl Cluster {
             contention_within: 0.0,
             fetched: self.within.fetched,
         }
+    }
+
+    /// What the runtime takes them to cost when it chooses how an operation is done.
+    pub fn counted_costs_among(&self, hosts: usize) -> LinkCosts {
+        let mut costs = self.link_costs_among(hosts);
+        for (cost, link) in [(&mut costs.within, &self.within), (&mut costs.across, &self.across)] {
+            cost.overhead = cost.overhead.max(link.counted_overhead_s).min(cost.alpha);
+        }
+        costs
     }
 
     /// Its links as topologies and emulations have them.

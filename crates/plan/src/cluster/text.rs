@@ -110,6 +110,9 @@ impl Cluster {
 
 /// What a link has besides constants.
 fn write_others(link: &LinkConstants, out: &mut String) -> fmt::Result {
+    if link.counted_overhead_s != 0.0 {
+        writeln!(out, "counted_overhead_s = {}", number(link.counted_overhead_s))?;
+    }
     if link.fetched {
         writeln!(out, "fetched = true")?;
     }

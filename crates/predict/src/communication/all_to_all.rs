@@ -1,4 +1,5 @@
-use paceline_collective::select::TILE_BYTES;
+use paceline_collective::Algorithm;
+use paceline_collective::select::{self, BUSY_FROM, tile_sizes};
 use paceline_engine::shard::Mode;
 use paceline_plan::{Cluster, LinkCosts, Plan};
 use paceline_schedule::ELEMENT_BYTES;
@@ -21,6 +22,14 @@ pub(crate) struct AllToAll {
     /// Seconds per byte on the bus of a host.
     within_beta: f64,
     forms: Vec<ClosedForm>,
+    /// The same as the runtime counts them when it chooses; None: alike.
+    counted: Option<Vec<ClosedForm>>,
+    /// What it counts for large blocks, by which it chooses an algorithm; None: alike.
+    busy: Option<Vec<ClosedForm>>,
+    /// The sizes of tiles that it tries.
+    tiles: Vec<usize>,
+    /// On one host fewer rounds are preferred to this share of the time.
+    close: f64,
     /// Sizes rise as [`place`] says.
     entries: Vec<Entry>,
     /// Why the prediction leaves what is known.
@@ -41,8 +50,6 @@ struct Entry {
 
 /// Formulas that say the same may differ by rounding. As in [`paceline_collective::select`], which decides in the runtime.
 const TIE: f64 = 1e-9;
-/// On one host fewer rounds are preferred to so much of the time, as there.
-const CLOSE: f64 = 0.04;
 
 /// Sizes below this are one step.
 const SMALLEST: u64 = 1 << 10;
@@ -65,20 +72,23 @@ impl AllToAll {
         bytes: u64,
         start_s: f64,
     ) -> Result<AllToAll, PredictError> {
-        let mut costs = cluster.link_costs_among(world.hosts);
+        let (mut costs, mut counted) =
+            (cluster.link_costs_among(world.hosts), cluster.counted_costs_among(world.hosts));
         let within_beta = costs.within.beta;
         // Links without a latency are those of a fit: what whole rings took, on one host and on several. The way through the
         // hosts is in both, and the study's rings over InfiniBand were faster than those within one of its hosts.
         if world.hosts > 1 && costs.within.alpha == 0.0 && costs.across.alpha == 0.0 {
             costs.within.beta = within_beta.min(costs.across.beta);
+            counted.within.beta = costs.within.beta;
         }
         // What is made for several hosts with several ranks is nobody's choice elsewhere, and what is made for a network only
         // that of those who name it.
         let flat = world.hosts == 1 || world.per_host == 1;
-        let forms = ClosedForm::all(&world, &costs, |known| match algorithm {
+        let admits = |known: &dyn Algorithm| match algorithm {
             "auto" => !(known.for_network() || flat && known.for_hosts()),
             name => known.name() == name,
-        });
+        };
+        let forms = ClosedForm::all(&world, &costs, admits);
         if forms.is_empty() {
             let (algorithm, workers) = (algorithm.to_owned(), world.workers);
             return Err(PredictError::Algorithm { algorithm, workers });
@@ -90,6 +100,10 @@ impl AllToAll {
             jitter_s: cluster.jitter_s(world.hosts),
             within_beta,
             forms,
+            counted: (counted != costs).then(|| ClosedForm::all(&world, &counted, admits)),
+            busy: select::busy_costs(&counted).map(|busy| ClosedForm::all(&world, &busy, admits)),
+            tiles: tile_sizes(world.hosts, &counted).collect(),
+            close: select::close(&costs),
             entries: Vec::new(),
             doubts: Vec::new(),
         };
@@ -107,12 +121,20 @@ impl AllToAll {
         self
     }
 
-    /// The cheapest way, by the closed formulas.
+    /// What an operation costs that is done as the runtime would choose.
     fn entry(&self, bytes: u64) -> Entry {
-        let mut cheapest = Vec::with_capacity(self.forms.len());
-        for (form, closed) in self.forms.iter().enumerate() {
+        let Some(counted) = &self.counted else { return self.cheapest(&self.forms, bytes) };
+        let chosen = self.cheapest(counted, bytes);
+        let (alone_s, busy_s) = self.forms[chosen.form].seconds(bytes as usize, chosen.tile_bytes);
+        Entry { alone_s, busy_s, ..chosen }
+    }
+
+    /// The cheapest way, by the closed formulas.
+    fn cheapest(&self, forms: &[ClosedForm], bytes: u64) -> Entry {
+        let mut cheapest = Vec::with_capacity(forms.len());
+        for (form, closed) in forms.iter().enumerate() {
             let mut best: Option<Entry> = None;
-            for tile_bytes in tile_sizes() {
+            for &tile_bytes in &self.tiles {
                 let (alone_s, busy_s) = closed.seconds(bytes as usize, tile_bytes);
                 if best.is_none_or(|best| alone_s < best.alone_s * (1.0 - TIE)) {
                     best = Some(Entry { bytes: bytes as f64, alone_s, busy_s, form, tile_bytes });
@@ -124,14 +146,20 @@ impl AllToAll {
             }
             cheapest.extend(best);
         }
-        let less = |best: Entry, other: &Entry| if other.alone_s < best.alone_s * (1.0 - TIE) { *other } else { best };
+        let busy = self.busy.as_ref().filter(|_| self.world.hosts == 1 && bytes >= BUSY_FROM as u64);
+        let judged = |entry: &Entry| match busy {
+            Some(forms) => forms[entry.form].seconds(bytes as usize, entry.tile_bytes).0,
+            None => entry.alone_s,
+        };
+        let less = |best: Entry, other: &Entry| if judged(other) < judged(&best) * (1.0 - TIE) { *other } else { best };
         let best = cheapest[1..].iter().fold(cheapest[0], less);
         if self.world.hosts > 1 {
             return best;
         }
-        let rounds = |entry: &Entry| self.forms[entry.form].rounds;
-        cheapest.iter().filter(|entry| entry.alone_s <= best.alone_s * (1.0 + CLOSE)).fold(best, |best, other| {
-            let better = (rounds(other), other.alone_s) < (rounds(&best), best.alone_s * (1.0 - TIE));
+        let rounds = |entry: &Entry| forms[entry.form].rounds;
+        let most = judged(&best) * (1.0 + self.close);
+        cheapest.iter().filter(|entry| judged(entry) <= most).fold(best, |best, other| {
+            let better = (rounds(other), judged(other)) < (rounds(&best), judged(&best) * (1.0 - TIE));
             if better { *other } else { best }
         })
     }
@@ -217,11 +245,6 @@ impl AllToAll {
 }
 
 /// The sizes of tiles that are tried, as in the runtime.
-fn tile_sizes() -> impl Iterator<Item = usize> {
-    std::iter::successors(Some(*TILE_BYTES.start()), |bytes| Some(bytes * 2))
-        .take_while(|bytes| TILE_BYTES.contains(bytes))
-}
-
 /// The last size that is not above so many bytes: 0, then [`STEPS`] to each power of two from [`SMALLEST`] on.
 fn place(bytes: u64) -> usize {
     if bytes < SMALLEST {
@@ -239,7 +262,6 @@ fn size(place: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use paceline_collective::select;
     use paceline_plan::{CollectiveKind, LinkClass, NetworkModel};
 
     use super::*;
@@ -251,12 +273,6 @@ mod tests {
         across: LinkClass { alpha_s: 30e-6, overhead_s: 5e-6, beta_s_per_byte: 0.8e-9 },
     };
 
-    fn costs(workers: usize, per_host: usize, algorithm: &str) -> AllToAll {
-        let world = World::of(workers, per_host);
-        let cluster = Cluster::of_network(NETWORK, world.hosts, per_host);
-        AllToAll::of(&cluster, world, Shape::Flat, algorithm, 1 << 30, 0.0).expect("an algorithm")
-    }
-
     #[test]
     fn places_and_sizes_belong_together() {
         assert_eq!([0, 1, 2, 3, 4, 5, 6].map(size), [0, 1024, 1280, 1536, 1792, 2048, 2560]);
@@ -266,23 +282,53 @@ mod tests {
         }
     }
 
-    /// As the runtime chooses, and what that costs.
+    /// As the runtime chooses, and what that costs: of links that take what it counts; that it counts more for, as on an
+    /// emulated network; and of memory that is shared, where fewer rounds are worth more.
     #[test]
     fn what_is_chosen_is_what_the_runtime_chooses() {
-        for (workers, per_host) in [(2, 1), (4, 4), (8, 1), (8, 4), (13, 1), (16, 4), (32, 4)] {
-            let found = costs(workers, per_host, "auto");
-            let cluster = Cluster::of_network(NETWORK, found.world.hosts, per_host);
+        let worlds = [(2, 1), (4, 4), (8, 1), (8, 4), (13, 1), (16, 4), (32, 4)];
+        for ((workers, per_host), kind) in worlds.into_iter().flat_map(|world| [0, 1, 2].map(move |kind| (world, kind)))
+        {
+            let world = World::of(workers, per_host);
+            let mut cluster = Cluster::of_network(NETWORK, world.hosts, per_host);
+            if kind == 1 {
+                (cluster.within.counted_overhead_s, cluster.across.counted_overhead_s) = (6e-6, 30e-6);
+            }
+            cluster.within.fetched = kind == 2;
+            let found = AllToAll::of(&cluster, world, Shape::Flat, "auto", 1 << 30, 0.0).expect("an algorithm");
             let links = cluster.link_costs_among(found.world.hosts);
+            let counted = cluster.counted_costs_among(found.world.hosts);
             for entry in found.entries.iter().step_by(3) {
                 let bytes = entry.bytes as usize;
                 let topology = found.world.topology();
-                let choice = select::cheapest(CollectiveKind::AllReduce, &topology, bytes, &links, |_| true);
+                let choice = select::cheapest(CollectiveKind::AllReduce, &topology, bytes, &counted, |_| true);
                 let choice = choice.expect("there are many");
-                let off = (entry.alone_s - choice.seconds).abs() / choice.seconds;
+                let algorithm = found.forms[entry.form].algorithm;
+                let on = |links| algorithm.seconds(&topology, bytes, entry.tile_bytes, links);
+                let told = format!("{kind}: {workers}/{per_host}, {bytes}: {} {entry:?} {choice:?}", algorithm.name());
+                // Of what is as good to the runtime, either.
+                assert!((on(&counted) / choice.seconds - 1.0).abs() < 0.1, "{told}, {}", on(&counted));
                 // Formulas of a few kilobytes bend between the points at which they are evaluated.
-                assert!(off < 0.08, "{workers}/{per_host}, {bytes}: {} {choice:?}", entry.alone_s);
+                assert!((entry.alone_s / on(&links) - 1.0).abs() < 0.08, "{told}, {}", on(&links));
             }
         }
+    }
+
+    /// Tiles that would be too many for this machine are not supposed, though the network would not mind them.
+    #[test]
+    fn tiles_are_as_large_as_the_runtime_makes_them() {
+        let mut cluster = Cluster::of_network(NetworkModel::TEN_GBE, 8, 1);
+        let of = |cluster: &Cluster| {
+            let tree = AllToAll::of(cluster, World::of(8, 1), Shape::Flat, "double-binary-tree", 64 << 20, 0.0);
+            let tree = tree.expect("a tree");
+            let entry = tree.entries[place(64 << 20)];
+            (entry.tile_bytes, entry.alone_s)
+        };
+        let (small, optimistic_s) = of(&cluster);
+        cluster.across.counted_overhead_s = 50e-6;
+        let (large, seconds) = of(&cluster);
+        assert!(large >= 4 * small && seconds > optimistic_s, "{small} {large}, {optimistic_s} {seconds}");
+        assert_eq!(cluster.across.overhead_s.value, 0.0);
     }
 
     /// A start-up of 0.4 ms and 256 bytes on a ring of two hosts with four workers: 14 messages that wait for each other. Where

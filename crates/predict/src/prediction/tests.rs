@@ -1,6 +1,6 @@
 use std::time::Instant;
 
-use paceline_plan::{Constant, LinkClass, NetworkModel, Profile, Step, built_in_profile};
+use paceline_plan::{Cluster, Constant, LinkClass, NetworkModel, Profile, Step, built_in_profile};
 use paceline_strategy::Registry;
 
 use super::*;
@@ -199,7 +199,7 @@ fn what_it_says_besides_adds_up() {
     assert!(larger.samples_per_s > found.samples_per_s && larger.c2c < found.c2c);
 }
 
-/// Beyond the cluster, and beyond what was measured.
+/// Beyond the cluster, beyond what was measured, and beyond what the profile is of.
 #[test]
 fn extrapolation_is_said() {
     let profile = built_in_profile("bert-large").expect("it is built in");
@@ -210,6 +210,23 @@ fn extrapolation_is_said() {
     let beyond = predict(&Job { workers: 64, ..job(&cluster, &profile, &bsp) }).expect("a prediction").extrapolated;
     assert_eq!(beyond.len(), 2, "{beyond:?}");
     assert!(beyond[0].contains("the cluster has 8") && beyond[1].contains("64 workers"), "{beyond:?}");
+    let said = |cluster: &Cluster, strategy: &str, local_batch| {
+        let strategy = self::strategy(strategy);
+        predict(&Job { local_batch, ..job(cluster, &profile, &strategy) }).expect("a prediction").extrapolated
+    };
+    assert_eq!(said(&cluster, "bsp-a2a", Some(16)), ["computation is scaled from a batch of 8"]);
+    assert_eq!(said(&cluster, "bsp-a2a", Some(8)), Vec::<String>::new());
+    // A ring is simulated on the switches, servers are not.
+    let tree = Cluster { topology: "tree:4:2".into(), ..cluster.clone() };
+    assert_eq!(said(&tree, "bsp-a2a", None), Vec::<String>::new());
+    assert_eq!(said(&tree, "wfbp-ps", None), ["the topology tree:4:2 is taken for flat between workers and servers"]);
+    // All of them smaller, or one of them larger, than what was measured.
+    let measured = |bytes| Cluster { measured: Some(MeasuredRange { workers: [4, 32], bytes }), ..cluster.clone() };
+    let whole = said(&measured([2 << 30, 4 << 30]), "bsp-a2a", None);
+    assert_eq!(whole.len(), 1, "{whole:?}");
+    assert!(whole[0].starts_with("operations of at most 1344929032 bytes, and"), "{whole:?}");
+    assert_eq!(said(&measured([1 << 20, 2 << 30]), "wfbp-a2a", None), Vec::<String>::new());
+    assert!(said(&measured([1, 1 << 20]), "wfbp-a2a", None)[0].ends_with("measured with 1 to 1048576"));
 }
 
 #[test]
@@ -227,7 +244,15 @@ fn what_makes_no_sense_is_refused() {
     let error = predict_plan(&job(&cluster, &profile, &servers), &plan).expect_err("another's").to_string();
     assert_eq!(error, "the plan is for 0 servers, and 8 are predicted");
     cluster.topology = "torus:3x3".into();
-    assert!(predict(&job(&cluster, &profile, &wfbp)).is_err());
+    assert!(refused(&job(&cluster, &profile, &wfbp)).contains("topology torus:3x3 has room for 9 hosts, exactly"));
+    // It fits the hosts, and not those that so many workers take; servers would have empty places, too.
+    cluster.topology = "torus:4x2".into();
+    for strategy in [&wfbp, &servers] {
+        let error = refused(&Job { workers: 16, ..job(&cluster, &profile, strategy) });
+        assert!(error.starts_with("topology torus:4x2 has 8 hosts, exactly, and 16 workers take 4: give"), "{error}");
+        // Within one host nothing takes the topology's links.
+        assert!(predict(&Job { workers: 4, ..job(&cluster, &profile, strategy) }).is_ok());
+    }
     cluster.topology = "ring".into();
     assert!(refused(&job(&cluster, &profile, &wfbp)).contains("ring"));
 }

@@ -36,10 +36,13 @@ mod turns;
 use paceline_collective::cost::Load;
 use paceline_collective::tiles;
 use paceline_collective::verify::Refusal;
+use paceline_plan::{Cluster, Hosts, Shape};
 
 pub use prepared::PreparedProgram;
 
-use crate::topology::{LinkId, Network, PathChoice};
+use crate::PredictError;
+use crate::job::shape_of;
+use crate::topology::{LinkId, Network, PathChoice, Speeds};
 
 /// On what a program runs.
 #[derive(Clone, Debug)]
@@ -133,6 +136,28 @@ pub fn simulate(program: &PreparedProgram, load: &Load, machine: &Machine<'_>) -
     assert!(tiles(load.bytes, load.tile_bytes) < u32::MAX as usize, "too many tiles: {load:?}");
     assert!(machine.gamma >= 0.0 && machine.gamma.is_finite(), "gamma is {}", machine.gamma);
     run::Run::new(program, load, machine).run()
+}
+
+/// Seconds that an operation takes on a cluster that is done by this program, a rank on each worker, hosts filled one after
+/// the other: what the cluster's operations take to start, and the program on its topology.
+///
+/// # Errors
+/// The cluster makes no sense, its topology would have empty places, or waits form a cycle.
+///
+/// # Panics
+/// As [`simulate`], but for the ranks.
+pub fn seconds_on(cluster: &Cluster, program: &PreparedProgram, load: &Load) -> Result<f64, PredictError> {
+    cluster.check()?;
+    let ranks = program.world();
+    let shape = if cluster.hosts_of(ranks) > 1 { shape_of(cluster, ranks)? } else { Shape::Flat };
+    let by_rank = (0..ranks).map(|rank| rank / cluster.workers_per_host).collect();
+    let Some(hosts) = Hosts::of_ranks(by_rank) else { return Err(PredictError::Nobody) };
+    let speeds = Speeds { fetched: cluster.within.fetched, ..Speeds::of(cluster.network()) };
+    let network = Network::new(shape, &hosts, &speeds)?;
+    let gamma = cluster.combine_s_per_byte.value;
+    let machine = Machine { gamma, combining: Combining::InsteadOfReceiving, ..Machine::new(&network) };
+    let start_s = if ranks > 1 { cluster.start_s(ranks) } else { 0.0 };
+    Ok(start_s + simulate(program, load, &machine)?.seconds)
 }
 
 #[cfg(test)]

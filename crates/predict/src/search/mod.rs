@@ -214,6 +214,7 @@ pub fn search(question: &Question) -> Result<Answer, SearchError> {
     let Question { cluster, profile, space, .. } = *question;
     cluster.check().map_err(PredictError::from)?;
     profile.check().map_err(PredictError::from)?;
+    job::shape_of(cluster, question.workers)?;
     if !space.lossy && !space.strategy.lossless(space.schedulers.grammar()) {
         return Err(SearchError::Lossy { strategy: space.strategy.to_string() });
     }

@@ -1,5 +1,7 @@
 //! Predicts the cells of a study, and puts the predictions beside what was measured.
 
+use std::time::Duration;
+
 use paceline_plan::{Cluster, Constant, EmulationError, NetworkModel, Profile};
 use paceline_predict::search::{Question, Space, search};
 use paceline_predict::{Job, Prediction, predict_scheduled};
@@ -10,7 +12,7 @@ use super::super::cell::{Arm, Cell, Setting};
 use super::super::placement::workers_on_cores;
 use super::super::store::{CellRecord, StudyRecord};
 use super::super::summary::{Group, Panel};
-use super::cluster::{Layout, Machine, Seen, emulated, measured, server_hosts};
+use super::cluster::{Layout, Machine, Seen, emulated, measured, server_hosts, wake_up_s};
 use super::{Choice, Outlook, Predicted, alone};
 
 /// What predictions are made from.
@@ -92,11 +94,21 @@ impl<'a> Sources<'a> {
         Ok(Predicted::of(&prediction, cell.workers * profile.local_batch).doubting(doubts))
     }
 
-    /// How a cell communicates: its method, with its servers where they were.
+    /// How a cell communicates: its method, with its servers where they were. Where networks are emulated a timer ends each start-up
+    /// that the method adds, too, and that takes a wake-up more.
     pub fn strategy(&self, cell: &Cell) -> Result<Strategy, String> {
-        let parsed = self.schedulers.grammar().parse(&cell.strategy);
-        let mut strategy = parsed.map_err(|error| error.to_string())?;
-        let Some(servers) = strategy.servers(cell.workers, self.layout(cell).hosts) else { return Ok(strategy) };
+        let parsed = self.schedulers.grammar().parse(&cell.strategy).map_err(|error| error.to_string())?;
+        let strategy = self.served(cell, parsed);
+        let start_up = strategy.start_up(cell.workers);
+        if cell.setting.network.is_none() || start_up.is_zero() {
+            return Ok(strategy);
+        }
+        let wake_up = Duration::from_secs_f64(wake_up_s(cell, self.study.machine.cores));
+        Ok(strategy.with_start_up(start_up + wake_up))
+    }
+
+    fn served(&self, cell: &Cell, mut strategy: Strategy) -> Strategy {
+        let Some(servers) = strategy.servers(cell.workers, self.layout(cell).hosts) else { return strategy };
         let arguments = &mut strategy.arch.arguments;
         if let Some(shards) = arguments.first_mut().filter(|_| servers.shards != cell.shards) {
             *shards = Value::Count(cell.shards as u64);
@@ -104,7 +116,7 @@ impl<'a> Sources<'a> {
         if let Some(place) = arguments.get_mut(2).filter(|_| cell.dedicated_servers) {
             *place = Value::Name("dedicated".to_owned());
         }
-        Ok(strategy)
+        strategy
     }
 
     fn layout(&self, cell: &Cell) -> Layout {
@@ -295,6 +307,24 @@ mod tests {
         let error = group.rows[0].prediction_error.expect("it was measured");
         assert!((error - (bsp.samples_per_s / (8.0 * 64.0 / 0.4) - 1.0)).abs() < 1e-12);
         assert!(group.choice.is_some() && group.rows.iter().all(|row| row.not_predicted.is_none()));
+    }
+
+    /// Eight ranks on two cores wake up in 70 us, of which dilation leaves an eighth.
+    #[test]
+    fn a_timer_ends_the_start_up_that_a_method_adds() {
+        let mut study = study_record("f");
+        study.machine.cores = 2;
+        let schedulers = Schedulers::built_in();
+        let sources = Sources { schedulers: &schedulers, study: &study, cells: &[] };
+        let start_up = |method: &str, network: Option<&str>| {
+            let mut cell = replayed().pop().expect("a record").cell;
+            cell.strategy = schedulers.grammar().parse(method).expect("a preset").to_string();
+            cell.setting.network = network.map(str::to_owned);
+            sources.strategy(&cell).expect("a strategy").start_up(8).as_nanos()
+        };
+        assert_eq!(start_up("study-wfbp-a2a", Some("10GbE")), 250_000 + 8_750);
+        // Nothing is added without a start-up, nor where no timer stands for the network.
+        assert_eq!([start_up("wfbp-a2a", Some("10GbE")), start_up("study-wfbp-a2a", None)], [0, 250_000]);
     }
 
     /// Whatever comes out, the same is predicted.

@@ -67,6 +67,17 @@ impl Layout {
 const WAKE_S: f64 = 30e-6;
 const TURN_S: f64 = 10e-6;
 
+/// Seconds that a wake-up takes where a cell runs on an emulated network, in the time of the undilated machine.
+pub fn wake_up_s(cell: &Cell, cores: usize) -> f64 {
+    (WAKE_S + TURN_S * ranks_per_core(cell, cores)) / cell.setting.dilate.max(1.0)
+}
+
+/// Ranks that share a processor; at least 1.
+fn ranks_per_core(cell: &Cell, cores: usize) -> f64 {
+    let processes = cell.workers + if cell.dedicated_servers { cell.shards } else { 0 };
+    (processes as f64 / cores.max(1) as f64).max(1.0)
+}
+
 /// The emulated cluster, in the time of the undilated machine.
 ///
 /// The network's model says what its links cost. What this machine adds to a message goes on while the ports of the network are
@@ -75,22 +86,23 @@ const TURN_S: f64 = 10e-6;
 /// receiver, too. So a wake-up is part of alpha, and no overhead: messages that depend on each other pay it each time, many
 /// at once once.
 ///
+/// The runtime counts more: when it chooses an algorithm and its tiles, each message keeps a port busy for a while
+/// (docs/emulation.md). The same number chooses here.
+///
 /// That holds as long as the processors keep up, which dilation is there for. The interval goes to where nothing hides, each
-/// message keeping a port busy for as long as the runtime counts it when it chooses algorithms (docs/emulation.md), and
-/// ranks that add up what they receive sharing the cores.
+/// message keeping a port busy for as long as that, and ranks that add up what they receive sharing the cores.
 pub fn emulated(cell: &Cell, network: NetworkModel, machine: Machine) -> Cluster {
     let Layout { hosts, workers_per_host } = Layout::emulated(cell);
     let mut cluster = Cluster::of_network(network, hosts, workers_per_host);
     cluster.server_hosts = server_hosts(cell);
-    let processes = cell.workers + if cell.dedicated_servers { cell.shards } else { 0 };
-    let shared = (processes as f64 / machine.cores.max(1) as f64).max(1.0);
-    let dilate = cell.setting.dilate.max(1.0);
-    let woken = (WAKE_S + TURN_S * shared) / dilate;
+    let (shared, dilate) = (ranks_per_core(cell, machine.cores), cell.setting.dilate.max(1.0));
+    let woken = wake_up_s(cell, machine.cores);
     let counted = OVERHEAD_EMULATED_S * shared / dilate;
     for link in [&mut cluster.within, &mut cluster.across] {
         let (alpha, overhead) = (link.alpha_s.value, link.overhead_s.value);
         link.alpha_s = Constant::between(alpha + woken, alpha, alpha + counted.max(woken));
-        link.overhead_s = Constant::between(overhead, overhead, counted.clamp(overhead, alpha + woken));
+        link.counted_overhead_s = counted.clamp(overhead, alpha + woken);
+        link.overhead_s = Constant::between(overhead, overhead, link.counted_overhead_s);
     }
     let alone = machine.combine_s_per_byte / dilate;
     let combine = Constant::between(alone, alone, alone * shared);
@@ -220,6 +232,9 @@ mod tests {
         let overhead = cluster.across.overhead_s;
         assert!((overhead.high - 50e-6).abs() < 1e-12 && overhead.low == 0.0, "{overhead:?}");
         assert_eq!(cluster.within.overhead_s.value, 0.0);
+        // What is counted when algorithms and tiles are chosen, as in the runtime.
+        assert!((cluster.across.counted_overhead_s - 50e-6).abs() < 1e-12, "{}", cluster.across.counted_overhead_s);
+        assert_eq!(cluster.within.counted_overhead_s, cluster.within.alpha_s.value);
         // 30 µs and four times 10, of which dilation leaves a quarter; at most the 50 µs.
         for (link, alpha) in [(&cluster.within, 5.7e-6), (&cluster.across, 95.556e-6)] {
             let found = link.alpha_s;
