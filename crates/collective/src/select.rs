@@ -282,13 +282,19 @@ mod tests {
 
     #[test]
     fn on_one_host_fewer_rounds_win_where_overheads_do_not_count() {
-        let link = LinkCost { alpha: 8e-6, overhead: 1e-6, beta: 0.1e-9, gamma: 0.1e-9 };
+        let link = LinkCost { alpha: 8e-6, overhead: 6e-6, beta: 0.1e-9, gamma: 0.1e-9 };
         let name = |topology, bytes| {
             cheapest(CollectiveKind::AllReduce, &topology, bytes, &LinkCosts::uniform(link), |_| true).unwrap()
         };
-        let (large, middle) = (64 << 20, 4 << 20);
+        let (large, middle) = (64 << 20, 256 << 10);
         assert_eq!(name(Topology::flat(4), large).algorithm.name(), "direct-scatter");
         assert_eq!(name(Topology::flat(4), middle).algorithm.name(), "halving-doubling");
+        // What is fetched from memory is judged by bytes alone once it is large, whatever messages cost.
+        let fetched = LinkCosts { fetched: true, ..LinkCosts::uniform(LinkCost::hockney(20e-6, 0.1e-9, 0.1e-9)) };
+        let name_fetched = |bytes| {
+            cheapest(CollectiveKind::AllReduce, &Topology::flat(8), bytes, &fetched, |_| true).unwrap().algorithm.name()
+        };
+        assert_eq!([BUSY_FROM / 2, BUSY_FROM].map(name_fetched), ["halving-doubling", "direct-scatter"]);
         // Between hosts everything is on the wire, and the formulas say what that takes.
         assert_eq!(name(Topology::regular(4, 1), large).algorithm.name(), "halving-doubling");
     }
