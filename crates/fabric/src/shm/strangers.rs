@@ -132,6 +132,8 @@ fn ranks_with_different_secrets_share_nothing_and_both_say_why() {
 fn whoever_cannot_open_the_handshake_does_not_keep_the_rank_out() {
     let hosts = [host(), host()];
     let (genuine, card) = (opening(), card(&hosts[0]));
+    let peers = |rank: usize| [(rank as u32, hosts[rank].blob())];
+    let deadline = Instant::now() + PATIENCE;
     let [lower, higher] = thread::scope(|scope| {
         let strangers = scope.spawn(|| {
             let cut = (0..genuine.len()).map(|bytes| genuine[..bytes].to_vec());
@@ -146,8 +148,6 @@ fn whoever_cannot_open_the_handshake_does_not_keep_the_rank_out() {
                 assert!(answer.starts_with("the other side refuses: "), "{bytes} bytes: {answer}");
             }
         });
-        let peers = |rank: usize| [(rank as u32, hosts[rank].blob())];
-        let deadline = Instant::now() + PATIENCE;
         let lower = scope.spawn(|| hosts[0].connect(0, &peers(1), deadline).expect("works").remove(&1));
         strangers.join().expect("no panic");
         let higher = hosts[1].connect(1, &peers(0), deadline).expect("works").remove(&0);
