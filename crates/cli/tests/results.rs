@@ -15,7 +15,12 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// A small run of every command that writes a file.
 const RUNS: [&[&str]; 22] = [
-    &["program", "verify", concat!(env!("CARGO_MANIFEST_DIR"), "/../collective/tests/msccl/ring_of_three.xml")],
+    &[
+        "program",
+        "verify",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../collective/tests/msccl/ring_of_three.xml"),
+        "--cluster=10gbe:3x1",
+    ],
     &["explain", "wfbp-a2a"],
     &["tune", "--nccl-table", "2.30"],
     &["fit", "--study", "tests/data/study.csv", "--output", "/dev/null"],

@@ -133,9 +133,10 @@ fn a_torus_carries_rings_both_ways() {
     all_are(&shares(&network, &[forward, backward].concat()), 1.0);
 }
 
-/// What these programs are for: hosts that have several ports use all of them all the time.
+/// What these programs are for: hosts that have several ports use more than one all the time. (On a torus, one way round along
+/// each dimension.)
 #[test]
-fn the_programs_of_a_torus_and_of_bcube_use_all_ports() {
+fn the_programs_of_a_torus_and_of_bcube_use_several_ports() {
     let bytes = 100_000_000;
     let load = Load { bytes, tile_bytes: bytes, window: 1 };
     let seconds = |shape: &str, name: &str, hosts: usize| {
