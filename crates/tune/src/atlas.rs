@@ -101,7 +101,7 @@ fn in_words(course: &Course, choice: crate::Choice, model: &dyn CostModel) -> St
         words += &format!(", {} threads", action.threads);
     }
     if action.chunk_log2 > 0 {
-        words += &format!(", chunks of {} KiB", (1u64 << action.chunk_log2.min(40)) >> 10);
+        words += &format!(", {}", model.chunk_in_words(action.chunk_log2));
     }
     words
 }
