@@ -14,7 +14,7 @@ use crate::statistics::Tally;
 const FAMILY_DEVIATION: f64 = 0.3;
 
 /// How far arms of a family are from each other, besides.
-const ARM_DEVIATION: f64 = 0.12;
+pub(super) const ARM_DEVIATION: f64 = 0.12;
 
 /// What single calls vary before anything is known of that.
 const NOISE: f64 = 0.1;
@@ -164,6 +164,12 @@ impl Experience {
     /// How many samples of an arm count here.
     pub fn samples(&self, situation: &Situation, arm: usize) -> f64 {
         self.contexts.get(&situation.context).and_then(|seen| seen.arms.get(arm)).map_or(0.0, |tally| tally.weight)
+    }
+
+    /// How many samples of an arm's family count here.
+    pub fn family_samples(&self, situation: &Situation, arm: usize) -> f64 {
+        let seen = self.contexts.get(&situation.context).filter(|seen| seen.arms.len() == situation.arms.len());
+        seen.and_then(|seen| seen.families.get(situation.family_of[arm])).map_or(0.0, |tally| tally.weight)
     }
 
     /// How many samples of all arms count in a context.

@@ -7,17 +7,27 @@
 
 use std::collections::BTreeMap;
 
+use super::experience::ARM_DEVIATION;
 use super::features::of_state;
 use super::{Belief, Experience, FEATURES, Learner, Lesson, Ridge, lowest};
 use crate::action::{Family, Situation};
 use crate::random::Random;
 use crate::state::Context;
 
-/// Samples of a family elsewhere from which they say something about a context of which nothing is known.
-const SHARED_FROM: u64 = 16;
-
-/// What the shared regression misses of a context.
+/// What the shared regression misses of a context: however many samples there are of one, they say no more about another.
 const SHARED_DEVIATION: f64 = 0.15;
+
+/// How far a family is from its model wherever it runs, and how much that changes with each of the features: a network of another
+/// kind, ten times as many ranks.
+const EVERYWHERE: f64 = 0.25;
+const WITH_FEATURE: f64 = 0.12;
+
+/// Both, feature by feature: the first one is 1 everywhere.
+const BELIEVED: [f64; FEATURES] = {
+    let mut deviations = [WITH_FEATURE; FEATURES];
+    deviations[0] = EVERYWHERE;
+    deviations
+};
 
 /// Of the best arm, its mean and so many deviations are taken: a trial is worth more for one that was measured.
 const DOUBT: f64 = 0.5;
@@ -43,10 +53,19 @@ impl Thompson {
     /// What other contexts say of a family: how much longer it takes than is modelled, and how far that may be off. Nothing about its
     /// knobs: only the best of them are played, so that a line through them says nothing about the others.
     fn elsewhere(&self, of_state: &[f64; FEATURES], family: Family) -> Option<(f64, f64)> {
-        let ridge = self.shared.get(&family).filter(|ridge| ridge.samples >= SHARED_FROM)?;
-        let deviation = ridge.deviation(of_state) * self.experience.noise_deviation();
+        let ridge = self.shared.get(&family)?;
         // Far from everything seen, it knows no more than nobody.
-        Some((ridge.mean(of_state).clamp(-1.0, 1.0), deviation.hypot(SHARED_DEVIATION).min(0.3)))
+        let deviation = ridge.deviation(of_state).hypot(SHARED_DEVIATION).min(0.3);
+        Some((ridge.mean(of_state).clamp(-1.0, 1.0), deviation))
+    }
+
+    /// How far a sample may be off as one about other contexts, if there were so many of its family in its own: the first ones say most.
+    /// All together say as much as one number that is off by [`SHARED_DEVIATION`], or what is played most, as it is best
+    /// there, would be taken for what the family is like everywhere.
+    fn variance_elsewhere(&self, before: f64) -> f64 {
+        let sample = ARM_DEVIATION.powi(2) + self.experience.noise_deviation().powi(2);
+        let known = |samples: f64| samples / (samples * SHARED_DEVIATION.powi(2) + sample);
+        1.0 / (known(before + 1.0) - known(before))
     }
 
     /// The best of each family, and its neighbours.
@@ -89,12 +108,13 @@ impl Learner for Thompson {
     }
 
     fn observe(&mut self, situation: &Situation, arm: usize, seconds: f64) {
+        let variance = self.variance_elsewhere(self.experience.family_samples(situation, arm));
         self.experience.add(situation, arm, seconds);
         let Situation { state, arms, .. } = situation;
         // What the network has become is no property of a family.
         let residual = seconds.ln() - arms[arm].modelled_s.ln() - self.experience.level(&situation.context);
-        let ridge = self.shared.entry(arms[arm].action.family).or_default();
-        ridge.add(&of_state(state), residual.clamp(-2.0, 2.0));
+        let ridge = self.shared.entry(arms[arm].action.family).or_insert_with(|| Ridge::believing(&BELIEVED));
+        ridge.include(&of_state(state), residual.clamp(-2.0, 2.0), variance);
     }
 
     fn belief(&self, situation: &Situation, arm: usize) -> Belief {
