@@ -20,8 +20,7 @@ fn what_is_learned_in_simulation_is_what_the_plug_in_plays() {
     let (mut rules, mut bounds, mut untouched) = (0, 0, 0);
     for seed in 1..5 {
         let workload = Workload::named("data-parallel", 4, 8).expect("it is known");
-        let mut cluster =
-            SimulatedCluster::new(Box::new(model()), Misfit::USUAL, Disturbances::usual(), seed);
+        let mut cluster = SimulatedCluster::new(Box::new(model()), Misfit::USUAL, Disturbances::usual(), seed);
         let mut tuner = Tuner::shipped(seed);
         let outcome = simulation::run(&mut cluster, &workload, &mut tuner, 420, seed);
         assert!(outcome.worst_prefix <= 1.02, "seed {seed}: {}", outcome.worst_prefix);

@@ -27,7 +27,10 @@ impl Place {
     /// Wrong usage: there is no such cluster, release or communicator.
     pub fn named(name: &str, nccl: &NcclArguments) -> Result<Place, Failure> {
         let Some(version) = name.strip_prefix(NCCL) else { return Ok(Place::Own(Box::new(load_cluster(name)?))) };
-        let model = version.parse::<Version>().and_then(|version| NcclModel::new(version, nccl.communicator())).map_err(usage)?;
+        let model = version
+            .parse::<Version>()
+            .and_then(|version| NcclModel::new(version, nccl.communicator()))
+            .map_err(usage)?;
         Ok(Place::Nccl(Box::new(model)))
     }
 

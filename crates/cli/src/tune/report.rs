@@ -163,7 +163,11 @@ impl fmt::Display for Report {
         });
         row(f, "gain", gain)?;
         if !self.sets_threads {
-            row(f, "not actuable", "threads: NCCL_NTHREADS sets them for a whole process, no tuner for a call".to_owned())?;
+            row(
+                f,
+                "not actuable",
+                "threads: NCCL_NTHREADS sets them for a whole process, no tuner for a call".to_owned(),
+            )?;
         }
         if let Some(atlas) = &self.atlas {
             write!(f, "\n{atlas}")?;

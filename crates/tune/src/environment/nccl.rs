@@ -11,7 +11,8 @@ use crate::state::{Congestion, Context, State, TopologyClass, Transport};
 const HALVED: u8 = 2;
 
 /// GB/s up to which a network is taken for one of each kind; beyond, for one whose adapters do the work.
-const NETWORKS: [(f32, Transport); 3] = [(0.625, Transport::Tcp1g), (1.5, Transport::Tcp10g), (5.0, Transport::Tcp100g)];
+const NETWORKS: [(f32, Transport); 3] =
+    [(0.625, Transport::Tcp1g), (1.5, Transport::Tcp10g), (5.0, Transport::Tcp100g)];
 
 /// What is believed of NCCL's calls on a cluster.
 ///
@@ -80,7 +81,8 @@ impl NcclModel {
 
     /// All that a plug-in of this release may choose for a call.
     fn arms(&self, tables: &Tables, function: Function, bytes: u64) -> Vec<Arm> {
-        let ways = tables.algorithms().iter().flat_map(|&way| Protocol::ALL.iter().map(move |&protocol| (way, protocol)));
+        let ways =
+            tables.algorithms().iter().flat_map(|&way| Protocol::ALL.iter().map(move |&protocol| (way, protocol)));
         let mut arms = Vec::new();
         for (algorithm, protocol) in ways {
             let Some(own_us) = tables.time_us(function, algorithm, protocol, bytes, 1).map(f64::from) else { continue };
@@ -222,7 +224,8 @@ mod tests {
 
     #[test]
     fn only_what_a_release_can_do_is_tried() {
-        let chunks = |version: &str| situation(&model(version, false), 1 << 26).arms.iter().any(|arm| arm.action.chunk_log2 > 0);
+        let chunks =
+            |version: &str| situation(&model(version, false), 1 << 26).arms.iter().any(|arm| arm.action.chunk_log2 > 0);
         assert!(chunks("2.30.7") && !chunks("2.29.7"), "chunks are from interface 6 on");
         let has = |collnet: bool, algorithm: Algorithm| {
             let situation = situation(&model("2.30.7", collnet), 1 << 26);
