@@ -37,11 +37,17 @@ const DOUBT: f64 = 0.5;
 /// best-arm identification", COLT 2016). Of 0, 0.3, 0.4 and 0.5, by what was settled for on simulated clusters.
 const CHALLENGED: f64 = 0.4;
 
-/// Thompson sampling, with what contexts share in a regression for each family.
-#[derive(Clone, Debug, Default)]
+/// Thompson sampling, with what contexts share: a regression for each family, and what knobs are worth.
+#[derive(Clone, Debug)]
 pub struct Thompson {
     experience: Experience,
     shared: BTreeMap<Family, Ridge>,
+}
+
+impl Default for Thompson {
+    fn default() -> Thompson {
+        Thompson { experience: Experience::sharing(), shared: BTreeMap::new() }
+    }
 }
 
 impl Thompson {
@@ -50,8 +56,8 @@ impl Thompson {
         &self.experience
     }
 
-    /// What other contexts say of a family: how much longer it takes than is modelled, and how far that may be off. Nothing about its
-    /// knobs: only the best of them are played, so that a line through them says nothing about the others.
+    /// What other contexts say of a family, with knobs as they are in the mean: how much longer it takes than is modelled, and how far
+    /// that may be off.
     fn elsewhere(&self, of_state: &[f64; FEATURES], family: Family) -> Option<(f64, f64)> {
         let ridge = self.shared.get(&family)?;
         // Far from everything seen, it knows no more than nobody.
@@ -67,21 +73,24 @@ impl Thompson {
         let known = |samples: f64| samples / (samples * SHARED_DEVIATION.powi(2) + sample);
         1.0 / (known(before + 1.0) - known(before))
     }
+}
 
-    /// The best of each family, and its neighbours.
-    fn candidates(&self, situation: &Situation, admitted: &[bool], means: &[f64]) -> Vec<usize> {
-        let mut candidates = Vec::new();
-        for family in 0..situation.families.len() {
-            let of_it = |arm: usize| admitted[arm] && situation.family_of[arm] == family;
-            let inside: Vec<bool> = (0..situation.arms.len()).map(of_it).collect();
-            let Some(leader) = lowest(&inside, |arm| means[arm]) else { continue };
-            let centre = situation.arms[leader].action;
-            let beside = |arm: &usize| situation.arms[*arm].action.is_beside(&centre);
-            candidates.push(leader);
-            candidates.extend((0..situation.arms.len()).filter(|&arm| inside[arm]).filter(beside));
+/// Which arms are drawn: the best of each family, and its neighbours.
+fn candidates(situation: &Situation, beliefs: &[Belief], admitted: &[bool]) -> Vec<bool> {
+    let arms = || (0..situation.arms.len()).filter(|&arm| admitted[arm]);
+    let mut leaders: Vec<Option<usize>> = vec![None; situation.families.len()];
+    for arm in arms() {
+        let leader = &mut leaders[situation.family_of[arm]];
+        if leader.is_none_or(|leader| beliefs[arm].mean < beliefs[leader].mean) {
+            *leader = Some(arm);
         }
-        candidates
     }
+    let mut drawn = vec![false; situation.arms.len()];
+    for arm in arms() {
+        let leader = leaders[situation.family_of[arm]].unwrap_or(arm);
+        drawn[arm] = arm == leader || situation.arms[arm].action.is_beside(&situation.arms[leader].action);
+    }
+    drawn
 }
 
 impl Learner for Thompson {
@@ -91,15 +100,17 @@ impl Learner for Thompson {
 
     fn choose(&mut self, situation: &Situation, admitted: &[bool], random: &mut Random) -> usize {
         let beliefs = self.beliefs(situation, admitted);
-        let means: Vec<f64> = beliefs.iter().map(|belief| belief.mean).collect();
-        let mut drawn = vec![false; situation.arms.len()];
-        for arm in self.candidates(situation, admitted, &means) {
-            drawn[arm] = true;
-        }
+        let mut drawn = candidates(situation, &beliefs, admitted);
         let mut draw = |drawn: &[bool]| {
-            let values: Vec<f64> =
-                beliefs.iter().map(|belief| belief.mean + belief.deviation * random.normal()).collect();
-            (lowest(drawn, |arm| values[arm]), random.unit() <= CHALLENGED)
+            let mut best: Option<(usize, f64)> = None;
+            // Only they are drawn: rank 0 decides while all others wait.
+            for arm in (0..drawn.len()).filter(|&arm| drawn[arm]) {
+                let value = beliefs[arm].mean + beliefs[arm].deviation * random.normal();
+                if best.is_none_or(|(_, least)| value < least) {
+                    best = Some((arm, value));
+                }
+            }
+            (best.map(|(arm, _)| arm), random.unit() <= CHALLENGED)
         };
         let (Some(first), challenged) = draw(&drawn) else { return situation.default };
         drawn[first] = false;
@@ -113,6 +124,7 @@ impl Learner for Thompson {
         let Situation { state, arms, .. } = situation;
         // What the network has become is no property of a family.
         let residual = seconds.ln() - arms[arm].modelled_s.ln() - self.experience.level(&situation.context);
+        let residual = residual - self.experience.worth(&arms[arm].action);
         let ridge = self.shared.entry(arms[arm].action.family).or_insert_with(|| Ridge::believing(&BELIEVED));
         ridge.include(&of_state(state), residual.clamp(-2.0, 2.0), variance);
     }
