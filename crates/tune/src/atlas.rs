@@ -252,13 +252,19 @@ mod tests {
         // Of 1 ms 0.9 are bandwidth's: half of the bytes take 0.55 ms, two in a hundred 0.118.
         let all = saturated(0.9e-3).expect("at the limit");
         let factor = |name: &str| all.iter().find(|(known, _)| *known == name).expect("a compressor").1;
-        assert!((factor("fp16") - 1.0 / 0.55).abs() < 1e-6 && (factor("topk:0.01") - 1.0 / 0.118).abs() < 1e-6, "{all:?}");
+        assert!(
+            (factor("fp16") - 1.0 / 0.55).abs() < 1e-6 && (factor("topk:0.01") - 1.0 / 0.118).abs() < 1e-6,
+            "{all:?}"
+        );
         // Limited by something else; faster than a link can be; a call whose link is not known.
         for bandwidth_s in [0.79e-3, 0.1e-3, 1.1e-3, 0.0] {
             assert_eq!(saturated(bandwidth_s), None, "{bandwidth_s}");
         }
         let table = Table(rows(&tuner, &LIBRARY)).to_string();
-        assert!(table.contains("lossless_saturated: bandwidth decides; at best, compression would bring fp16 1.8x"), "{table}");
+        assert!(
+            table.contains("lossless_saturated: bandwidth decides; at best, compression would bring fp16 1.8x"),
+            "{table}"
+        );
     }
 
     #[test]

@@ -12,8 +12,7 @@ use paceline_tune::environment::{Disturbances, Misfit, OwnModel, SimulatedCluste
 fn a_decision_takes_a_fraction_of_a_millisecond() {
     const MEDIAN_US_MAX: f64 = 1000.0;
     let machine = Cluster::named("study-10gbe:8x4").expect("it is built in");
-    let mut cluster =
-        SimulatedCluster::new(Box::new(OwnModel::of(&machine)), Misfit::USUAL, Disturbances::usual(), 1);
+    let mut cluster = SimulatedCluster::new(Box::new(OwnModel::of(&machine)), Misfit::USUAL, Disturbances::usual(), 1);
     let workload = Workload::named("data-parallel", 8, 4).expect("it is known");
     let mut tuner = Tuner::shipped(1);
     let (mut decisions_us, mut observations_us, mut most) = (Vec::new(), Vec::new(), 0);

@@ -70,7 +70,10 @@ mod tests {
     const ELEMENTS: usize = 4096;
 
     /// On each rank: its number, and its calls, of which all add up right; then `rank` says what there is to say.
-    fn on_ranks<R: Send + 'static>(world: usize, rank: impl Fn(usize, &mut TunedCalls<'_>) -> R + Send + Copy + 'static) -> Vec<R> {
+    fn on_ranks<R: Send + 'static>(
+        world: usize,
+        rank: impl Fn(usize, &mut TunedCalls<'_>) -> R + Send + Copy + 'static,
+    ) -> Vec<R> {
         let ranks = Communicator::threads(world).unwrap().into_iter().map(|communicator| {
             thread::spawn(move || rank(communicator.rank(), &mut TunedCalls::new(&communicator, 5)))
         });
@@ -94,7 +97,9 @@ mod tests {
 
     /// The number of an algorithm of all-reduces that this world has; none of the registry has the last one.
     fn ring() -> u8 {
-        (0..u8::MAX).find(|&number| OwnModel::algorithm(CollectiveKind::AllReduce, number) == Some("ring")).expect("a ring")
+        (0..u8::MAX)
+            .find(|&number| OwnModel::algorithm(CollectiveKind::AllReduce, number) == Some("ring"))
+            .expect("a ring")
     }
 
     #[test]
@@ -108,7 +113,12 @@ mod tests {
             }
             let state = calls.state_of(CollectiveKind::AllReduce, 4 * ELEMENTS, &CALL);
             let (options, _) = calls.choose(&state, &CallOptions::default());
-            (options.algorithm, options.lanes, calls.policy().fingerprint() == policy.fingerprint(), calls.tuner().is_none())
+            (
+                options.algorithm,
+                options.lanes,
+                calls.policy().fingerprint() == policy.fingerprint(),
+                calls.tuner().is_none(),
+            )
         });
         assert!(chosen.iter().all(|chosen| *chosen == (Some("ring".to_owned()), Some(2), true, true)), "{chosen:?}");
     }

@@ -99,7 +99,8 @@ impl Policies {
 
     /// All ranks have this one, and go by it from here on.
     pub(crate) fn follow(&mut self, policy: &Policy) {
-        let plays = policy.entries().map(|(context, turns)| Plays { context: *context, turns: *turns, then: turns.at(0) });
+        let plays =
+            policy.entries().map(|(context, turns)| Plays { context: *context, turns: *turns, then: turns.at(0) });
         self.current = Version::new(policy.version(), plays);
         self.agreement = Agreement::from(policy.version());
         self.policy = policy.clone();
