@@ -42,9 +42,8 @@ struct Seen {
     /// What the arms are, and of which family each one is.
     actions: Vec<Action>,
     family_of: Vec<usize>,
-    /// Of each family, without what its knobs are worth; and how many samples there were, those of other networks included.
+    /// Of each family, without what its knobs are worth.
     families: Vec<Tally>,
-    samples: Vec<u32>,
     /// By how much all of them take longer than on the first day, as a logarithm: what the network has become. The tallies are
     /// relative to it.
     level: f64,
@@ -112,7 +111,6 @@ impl Experience {
         let says_noise = tally.weight >= 1.0;
         tally.add(residual, KEEP);
         seen.families[situation.family_of[arm]].add(residual - worth, KEEP);
-        seen.samples[situation.family_of[arm]] += 1;
         if says_noise {
             // A straggler is no noise that one could average.
             self.noise.add(square.min(4.0 * noise.powi(2).max(0.01)), 0.995);
@@ -139,7 +137,6 @@ impl Experience {
             seen.actions = situation.arms.iter().map(|arm| arm.action).collect();
             seen.family_of.clone_from(&situation.family_of);
             seen.families = vec![Tally::default(); situation.families.len()];
-            seen.samples = vec![0; situation.families.len()];
         }
         seen
     }
@@ -205,10 +202,10 @@ impl Experience {
         self.contexts.get(&situation.context).and_then(|seen| seen.arms.get(arm)).map_or(0.0, |tally| tally.weight)
     }
 
-    /// How many samples of an arm's family there were here, whatever the network was like.
-    pub fn family_samples(&self, situation: &Situation, arm: usize) -> u32 {
+    /// How many samples of an arm's family count here.
+    pub fn family_samples(&self, situation: &Situation, arm: usize) -> f64 {
         let seen = self.contexts.get(&situation.context).filter(|seen| seen.arms.len() == situation.arms.len());
-        seen.and_then(|seen| seen.samples.get(situation.family_of[arm])).copied().unwrap_or(0)
+        seen.and_then(|seen| seen.families.get(situation.family_of[arm])).map_or(0.0, |tally| tally.weight)
     }
 
     /// How many samples of all arms count in a context.
@@ -261,7 +258,11 @@ impl Here<'_> {
         let (own, of_family) = self.seen.map_or_else(Default::default, |seen| {
             (seen.arms[arm], seen.families.get(situation.family_of[arm]).copied().unwrap_or_default())
         });
-        let (elsewhere, deviation) = offset.unwrap_or((0.0, FAMILY_DEVIATION));
+        let (elsewhere, mut deviation) = offset.unwrap_or((0.0, FAMILY_DEVIATION));
+        if self.seen.is_some_and(|seen| seen.level != 0.0) {
+            // The others, and the model, speak of another network.
+            deviation = deviation.hypot(AFTER_CHANGE);
+        }
         let noise = self.noise;
         // The family: what others say, and its own samples, each of which has the noise and the distance of its arm.
         let (believed, counted) = (1.0 / deviation.powi(2), of_family.weight / (noise + ARM_DEVIATION.powi(2)));

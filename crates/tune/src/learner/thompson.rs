@@ -119,7 +119,7 @@ impl Learner for Thompson {
     }
 
     fn observe(&mut self, situation: &Situation, arm: usize, seconds: f64) {
-        let variance = self.variance_elsewhere(self.experience.family_samples(situation, arm).into());
+        let variance = self.variance_elsewhere(self.experience.family_samples(situation, arm));
         self.experience.add(situation, arm, seconds);
         let Situation { state, arms, .. } = situation;
         // What the network has become is no property of a family.
