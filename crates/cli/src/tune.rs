@@ -1,6 +1,7 @@
 //! `paceline tune`: what a collective library would choose, and what is learned of its calls.
 
 mod nccl_table;
+mod place;
 mod report;
 mod simulated;
 
@@ -35,7 +36,7 @@ pub struct TuneArguments {
 pub fn run(arguments: &TuneArguments) -> Result<ExitCode, Failure> {
     let json = arguments.json.as_deref().map(JsonFile::create).transpose()?;
     match &arguments.simulation.simulate {
-        Some(cluster) => simulated::run(cluster, &arguments.simulation, json),
+        Some(cluster) => simulated::run(cluster, &arguments.simulation, &arguments.nccl, json),
         None => nccl_table::run(&arguments.nccl, json),
     }
 }

@@ -31,6 +31,105 @@ fn nccls_tables_are_printed_as_nccl_prints_them() {
     assert_eq!(report["choices"][1]["algorithm"], "NVLS");
 }
 
+fn scratch(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("tune-{}-{name}", std::process::id()))
+}
+
+/// Seven sizes of messages: a row of the atlas and two lines of the table for each.
+#[test]
+fn what_is_learned_on_a_cluster_is_told_by_regime() {
+    let json = scratch("learned.json");
+    let file = json.to_string_lossy();
+    let job = ["tune", "--simulate", "study-100gbe:4x1", "--workload", "data-parallel", "--iterations", "300"];
+    let all = ["--atlas", "--table", "--json", &file];
+    let outcome = run(paceline(&[&job[..], &all].concat()), LIMIT).expect_code(0);
+    let report: Value = serde_json::from_str(&fs::read_to_string(&json).expect("the file")).expect("JSON");
+    fs::remove_file(&json).expect("our own file");
+    let contexts = report["contexts"].as_array().expect("a list");
+    assert_eq!(contexts.len(), 7);
+    let (_, shown) = outcome.stdout.split_once("collective      bytes").expect("the atlas");
+    let (atlas, table) = shown.split_once("\n\n").expect("two parts");
+    let rows: Vec<&str> = atlas.lines().skip(1).collect();
+    assert_eq!(rows.len(), 7, "{outcome:#?}");
+    for (row, context) in rows.iter().zip(contexts) {
+        for field in ["regime", "rule"] {
+            let words = context[field].as_str().expect("a text");
+            assert!(row.contains(words), "no `{words}`: {row}");
+        }
+        let words = context["best"].as_str().expect("a text");
+        assert!(table.contains(&format!("  {words} (")), "no `{words}`: {table}");
+    }
+    assert!(contexts.iter().any(|context| context["gain"].is_number()), "{report}");
+    assert!(contexts.iter().all(|context| context["explored"].as_u64() > Some(0)), "{report}");
+    let saturated = contexts.iter().filter(|context| context["lossless_saturated"] == true).count();
+    assert_eq!(table.matches("lossless_saturated: ").count(), saturated, "{table}");
+    let number = |field: &str| report[field].as_f64().expect("a number");
+    assert!((number("regret_s") - (number("tuned_s") - number("oracle_s"))).abs() < 1e-9);
+    assert!(number("tuned_s") < number("default_s") && number("oracle_s") < number("tuned_s"), "{report}");
+}
+
+/// What is learned of NCCL's calls is a policy for its plug-in, with what a plug-in can set and nothing else.
+#[test]
+fn what_nccls_calls_take_is_learned_by_its_own_model() {
+    let policy = scratch("policy.toml");
+    let file = policy.to_string_lossy();
+    let nccl = ["--ranks", "32", "--hosts", "4", "--intra", "40", "--inter", "24", "--nvls"];
+    let job = ["tune", "--simulate", "nccl:2.30.7", "--workload", "data-parallel", "--iterations", "420", "--table"];
+    let outcome = run(paceline(&[&job[..], &nccl, &["-o", &file]].concat()), LIMIT).expect_code(0);
+    let text = fs::read_to_string(&policy).expect("the policy");
+    fs::remove_file(&policy).expect("our own file");
+    for words in ["NCCL 2.30.7 among 32 ranks on 4 hosts", "not actuable    threads: NCCL_NTHREADS"] {
+        assert!(outcome.stdout.contains(words), "no `{words}`: {outcome:#?}");
+    }
+    assert!(!outcome.stdout.contains(" threads,") && !outcome.stdout.contains("KiB)"), "{outcome:#?}");
+    let rules = text.matches("[[call]]\nfunction = \"AllReduce\"").count();
+    let found = outcome.stdout.matches("p = ").count() - outcome.stdout.matches("of an iteration's calls").count();
+    assert!(rules > 0 && rules == found, "{rules} rules: {text}{outcome:#?}");
+    assert!(text.contains("nccl_channels = 16") && text.contains("ranks = 32\nhosts = 4"), "{text}");
+    for (arguments, words) in [
+        (&["--simulate", "nccl:2.31"][..], "2.19 to 2.30 are"),
+        (&["--simulate", "nccl:new"], "`new` is no version"),
+        (&["--simulate", "nccl:2.30", "--hosts", "3"], "hosts = 3"),
+    ] {
+        run(paceline(&[&["tune"], arguments].concat()), LIMIT).expect_code(2).expect_stderr(&[words]);
+    }
+}
+
+#[test]
+fn who_learns_and_what_is_called_must_be_known() {
+    for (arguments, words) in [
+        (&["--learner", "oracle"][..], "there is no learner `oracle`; there is: thompson"),
+        (&["--workload", "llm-4d"], "`llm-4d` is no workload"),
+        (&["--drift", "100"], "give an iteration and a factor"),
+        (&["--learner", "all", "--table"], "are for a single learner"),
+    ] {
+        let job = ["tune", "--simulate", "study-10gbe:4x1", "--iterations", "1"];
+        run(paceline(&[&job[..], arguments].concat()), LIMIT).expect_code(2).expect_stderr(&[words]);
+    }
+}
+
+/// What one run has learned, the next one on the same cluster begins with: it explores less.
+#[test]
+fn the_next_run_begins_with_what_the_last_one_has_kept() {
+    let (json, database) = (scratch("again.json"), scratch("again.sqlite"));
+    let (json_file, database_file) = (json.to_string_lossy(), database.to_string_lossy());
+    let job = ["tune", "--simulate", "study-100gbe:4x1", "--workload", "data-parallel", "--iterations", "300"];
+    let files = ["--database", &database_file, "--json", &json_file];
+    let explored: Vec<u64> = (0..2)
+        .map(|_| {
+            run(paceline(&[&job[..], &files].concat()), LIMIT).expect_code(0);
+            let report: Value = serde_json::from_str(&fs::read_to_string(&json).expect("the file")).expect("JSON");
+            let contexts = report["contexts"].as_array().expect("a list").iter();
+            contexts.map(|context| context["explored"].as_u64().expect("a number")).sum()
+        })
+        .collect();
+    assert!(3 * explored[1] < 2 * explored[0], "{explored:?}");
+    fs::remove_file(&json).expect("our own file");
+    for end in ["", "-wal", "-shm"] {
+        let _ = fs::remove_file(format!("{database_file}{end}"));
+    }
+}
+
 #[test]
 fn communicators_that_cannot_be_are_wrong_usage() {
     for (arguments, words) in [

@@ -4,10 +4,10 @@
 //! makes the next policy of them and broadcasts it, and the minimum of the ranks' versions says whether it is in force: four small
 //! collectives at most, and no other communication.
 
+mod calls;
+mod followed;
 mod learning;
 mod policies;
-
-mod calls;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -34,6 +34,8 @@ pub struct TunedCalls<'a> {
     made: Vec<Made>,
     /// Calls of each context since the last boundary, and one of them.
     numbers: BTreeMap<Context, (u64, State)>,
+    /// If a policy that was learned elsewhere is followed.
+    followed: Option<followed::Followed>,
 }
 
 /// What only rank 0 has.
@@ -60,6 +62,7 @@ impl<'a> TunedCalls<'a> {
             leader: leads.then(leader),
             made: Vec::new(),
             numbers: BTreeMap::new(),
+            followed: None,
         }
     }
 
@@ -124,7 +127,10 @@ impl<'a> TunedCalls<'a> {
             // The time of a caller's choice is neither the default's nor that of what was tried.
             return (options.clone(), Made { context, number, choice: Choice::Default, calls: 1, seconds: f64::NAN });
         }
-        let choice = self.policies.current().choice(context.key(), Some(number));
+        let mut choice = self.policies.current().choice(context.key(), Some(number));
+        if let Some(followed) = &mut self.followed {
+            choice = followed::possible(followed, &self.model, state, choice);
+        }
         (tuned_options(choice, state.collective, options), Made { context, number, choice, calls: 1, seconds: 0.0 })
     }
 

@@ -42,7 +42,7 @@ pub struct Action {
     /// Threads that reduce. NCCL lets no tuner set it.
     #[serde(default)]
     pub threads: u8,
-    /// log2 of the bytes of a chunk.
+    /// log2 of the bytes of a chunk. Of NCCL's chunks, which a tuner can only cut, log2 of the pieces.
     #[serde(default)]
     pub chunk_log2: u8,
 }

@@ -101,7 +101,7 @@ fn in_words(course: &Course, choice: crate::Choice, model: &dyn CostModel) -> St
         words += &format!(", {} threads", action.threads);
     }
     if action.chunk_log2 > 0 {
-        words += &format!(", chunks of {} KiB", (1u64 << action.chunk_log2.min(40)) >> 10);
+        words += &format!(", {}", model.chunk_in_words(action.chunk_log2));
     }
     words
 }
@@ -180,5 +180,117 @@ fn human(bytes: u64) -> String {
         0x400..0x10_0000 => format!("{} KiB", bytes >> 10),
         0x10_0000..0x4000_0000 => format!("{} MiB", bytes >> 20),
         _ => format!("{} GiB", bytes >> 30),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::action::tests::situation;
+    use crate::action::{Action, Situation};
+    use crate::environment::Call;
+    use crate::state::State;
+
+    /// A library whose calls take this long if nothing but bandwidth counts.
+    struct Library {
+        bandwidth_s: f64,
+        sets_threads: bool,
+    }
+
+    impl CostModel for Library {
+        fn name(&self) -> String {
+            "a library".to_owned()
+        }
+
+        fn state(&self, _: &Call) -> State {
+            situation().state
+        }
+
+        fn situation(&self, _: &State) -> Option<Situation> {
+            Some(situation())
+        }
+
+        fn family_name(&self, _: &State, _: &Action) -> String {
+            "ring rendezvous".to_owned()
+        }
+
+        fn bandwidth_s(&self, _: &State) -> f64 {
+            self.bandwidth_s
+        }
+
+        fn sets_threads(&self) -> bool {
+            self.sets_threads
+        }
+    }
+
+    const LIBRARY: Library = Library { bandwidth_s: 0.9e-3, sets_threads: true };
+
+    /// So many calls, of which those of arm 3 take 0.7 ms and the others 1 ms.
+    fn tuner(situation: &Situation, calls: usize) -> Tuner {
+        let mut tuner = Tuner::shipped(3);
+        for _ in 0..calls {
+            let decision = tuner.decide(situation);
+            tuner.observe(situation, decision, if decision.arm == 3 { 0.7e-3 } else { 1e-3 });
+        }
+        tuner
+    }
+
+    /// A call of which nothing can be chosen.
+    fn alone() -> Situation {
+        let Situation { state, arms, .. } = situation();
+        Situation::new(state, arms[..1].to_vec(), 0).expect("an arm")
+    }
+
+    #[test]
+    fn where_bandwidth_decides_only_fewer_bytes_help() {
+        let tuner = tuner(&alone(), 20);
+        let saturated = |bandwidth_s: f64| {
+            let rows = rows(&tuner, &Library { bandwidth_s, ..LIBRARY });
+            assert_eq!(rows.len(), 1);
+            rows.into_iter().next().and_then(|row| row.saturated)
+        };
+        // Of 1 ms 0.9 are bandwidth's: half of the bytes take 0.55 ms, two in a hundred 0.118.
+        let all = saturated(0.9e-3).expect("at the limit");
+        let factor = |name: &str| all.iter().find(|(known, _)| *known == name).expect("a compressor").1;
+        assert!(
+            (factor("fp16") - 1.0 / 0.55).abs() < 1e-6 && (factor("topk:0.01") - 1.0 / 0.118).abs() < 1e-6,
+            "{all:?}"
+        );
+        // Limited by something else; faster than a link can be; a call whose link is not known.
+        for bandwidth_s in [0.79e-3, 0.1e-3, 1.1e-3, 0.0] {
+            assert_eq!(saturated(bandwidth_s), None, "{bandwidth_s}");
+        }
+        let table = Table(rows(&tuner, &LIBRARY)).to_string();
+        assert!(
+            table.contains("lossless_saturated: bandwidth decides; at best, compression would bring fp16 1.8x"),
+            "{table}"
+        );
+    }
+
+    #[test]
+    fn what_is_not_decided_is_not_told() {
+        let row = rows(&tuner(&situation(), 20), &LIBRARY).remove(0);
+        assert_eq!((&*row.best, &*row.certainty, row.gain, row.saturated), ("not known yet", "learning", None, None));
+        assert_eq!(row.calls, 20);
+        assert!(row.default_s.is_some_and(|seconds| (seconds - 1e-3).abs() < 1e-9));
+    }
+
+    #[test]
+    fn what_stands_is_told_with_what_can_be_set() {
+        let it = situation();
+        let it = Situation::new(State { model_intensity: 100.0, local_batch: 8, ..it.state }, it.arms, it.default);
+        let tuner = tuner(&it.expect("arms"), 700);
+        let row = |sets_threads: bool| rows(&tuner, &Library { sets_threads, ..LIBRARY }).remove(0);
+        assert_eq!(row(true).best, "ring rendezvous, 2 channels, 1 threads, chunks of 64 KiB");
+        assert_eq!(row(false).best, "ring rendezvous, 2 channels, chunks of 64 KiB");
+        let row = row(true);
+        assert!(row.gain.is_some_and(|gain| (gain - 0.3).abs() < 0.01), "{row:?}");
+        assert!(row.chosen_s.is_some_and(|seconds| (seconds - 0.7e-3).abs() < 1e-6), "{row:?}");
+        assert!(row.certainty.starts_with("30.0 % ± ") && row.certainty.contains("p = "), "{}", row.certainty);
+        let atlas = Atlas(vec![row.clone()]).to_string();
+        let line = atlas.lines().nth(1).expect("a row");
+        for words in [row.why, "aggressive", "<= 1 MiB", "all-reduce", &*row.explored.to_string()] {
+            assert!(line.contains(words), "no `{words}`: {line}");
+        }
     }
 }

@@ -76,7 +76,9 @@ impl Guard {
     /// Which arms may be tried at all. The default always may.
     pub fn admitted(&self, situation: &Situation) -> Vec<bool> {
         let limit = NEVER_TRIED * situation.cheapest_s();
-        let vetoed = |action: &Action| self.is_vetoed(&situation.context, action);
+        // Looked up once: a call may have thousands of arms.
+        let of_it = self.watches.get(&situation.context).map(|watch| &watch.vetoed).filter(|vetoed| !vetoed.is_empty());
+        let vetoed = |action: &Action| of_it.is_some_and(|vetoed| vetoed.contains(action));
         let arms = situation.arms.iter().enumerate();
         arms.map(|(number, arm)| number == situation.default || arm.modelled_s <= limit && !vetoed(&arm.action))
             .collect()

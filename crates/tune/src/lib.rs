@@ -6,7 +6,8 @@
 //! - [`Policy`], [`Board`]: what was decided, read by one atomic load; [`Agreement`]: how all ranks change to another one.
 //! - [`environment`], [`simulation`]: clusters that are not there; [`comparison`]: which learner ships; [`atlas`]: what was
 //!   learned, for people.
-//! - [`nccl`]: NCCL's own cost model, by version: the tables that it prints, the times that it compares, and what it chooses.
+//! - [`nccl`]: NCCL's own cost model, by version: the tables that it prints, the times that it compares, and what it chooses;
+//!   [`nccl_policy`]: what was learned of its calls, for the plug-in.
 //!
 //! ```
 //! use paceline_plan::Cluster;
@@ -35,6 +36,7 @@ pub mod environment;
 pub mod guard;
 pub mod learner;
 pub mod nccl;
+pub mod nccl_policy;
 pub mod policy_file;
 pub mod prior;
 pub mod reward;

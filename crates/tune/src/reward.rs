@@ -1,4 +1,5 @@
-//! What a choice is judged by.
+//! What a choice is judged by. What becomes of iterations is compared in trials ([`crate::trial`]), as logarithms: twice as fast and half
+//! as fast weigh the same.
 
 /// What became of a call.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,12 +22,6 @@ impl Sample {
     }
 }
 
-/// How much better an iteration is than the usual one: the logarithm of the usual time over its own, so that twice as fast
-/// and half as fast weigh the same. This decides; the times of single calls only guide what is tried next.
-pub fn of_iteration(seconds: f64, usual_s: f64) -> f64 {
-    (usual_s / seconds).ln()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -39,11 +34,5 @@ mod tests {
         assert_eq!(Sample::of_ranks(&[], None), None);
         assert_eq!(Sample::of_ranks(&[1.0, f64::NAN], None), None);
         assert_eq!(Sample::of_ranks(&[1.0], Some(-1.0)), None);
-    }
-
-    #[test]
-    fn twice_as_fast_and_half_as_fast_weigh_the_same() {
-        assert_eq!(of_iteration(1.0, 2.0), -of_iteration(2.0, 1.0));
-        assert_eq!(of_iteration(3.0, 3.0), 0.0);
     }
 }

@@ -68,7 +68,8 @@ fn within_a_hundred_calls_after_a_change_all_is_near_the_best_again() {
 /// Others come and go all the time: alarms follow each other, and still nothing is lost to speak of.
 #[test]
 fn a_restless_network_costs_hardly_more_than_a_quiet_one() {
-    let seeds = if long() { 1..21 } else { 1..5 };
+    let seeds = if long() { 1..41 } else { 1..5 };
+    let mut worsts = Vec::new();
     for seed in seeds {
         let bursts = Bursts { steps: 40, share: 0.3, factor: 2.0, seed };
         let disturbances = Disturbances { bursts: Some(bursts), ..Disturbances::usual() };
@@ -76,7 +77,8 @@ fn a_restless_network_costs_hardly_more_than_a_quiet_one() {
         let worst = outcome.contexts.values().map(|progress| progress.worst_prefix).fold(0.0, f64::max);
         println!("seed {seed}: {drifts} alarms, at worst {worst:.4} of the default's");
         assert!(drifts > 7, "seed {seed}: bursts went unnoticed");
-        // Twice as slow for 40 calls, again and again: one seed of twenty is beyond 2 %, and none by half a percent.
-        assert!(worst <= 1.025, "seed {seed}: {worst}");
+        worsts.push(worst);
     }
+    // Twice as slow for 40 calls, again and again: one seed of twenty is beyond 2 %, and none by half a percent.
+    assert!(worsts.iter().all(|worst| *worst <= 1.025), "{worsts:.4?}");
 }

@@ -112,6 +112,23 @@ fn the_llm_mix_comes_near_the_best_fixed_configuration() {
             let (mut cluster, mut tuner) = (cluster(&machine, seed), Tuner::shipped(seed));
             let outcome = simulation::run(&mut cluster, &workload, &mut tuner, 1000, seed);
             let all = outcome.totals.last().expect("iterations");
+            for (context, progress) in &outcome.contexts {
+                // What is far from the best by then says where to look.
+                if progress.learned.over_oracle() > 0.1 {
+                    let course = tuner.courses().find(|(other, _)| *other == context).map(|(_, course)| course);
+                    let said = course.map(|course| (course.standing(), course.calls, course.explored, course.drifts));
+                    let (over, default) =
+                        (progress.learned.over_oracle(), progress.learned.default_s / progress.learned.oracle_s);
+                    println!(
+                        "  {name}, seed {seed}: {} of 2^{} among {}: {:.0} % over the best after {} calls, default {default:.2}: {said:?}",
+                        context.collective,
+                        context.size_log2,
+                        context.ranks,
+                        100.0 * over,
+                        progress.totals.calls
+                    );
+                }
+            }
             with_learning.push(all.saved_of_fixed());
             after.push(learned(&outcome).saved_of_fixed());
             println!(

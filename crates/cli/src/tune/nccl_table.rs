@@ -150,7 +150,6 @@ struct Chosen {
 /// # Errors
 /// There is no such communicator; a file cannot be written.
 pub fn run(arguments: &NcclArguments, json: Option<JsonFile>) -> Result<ExitCode, Failure> {
-    let usage = |error: NcclError| Failure::usage(error).help("docs/nccl.md says what NCCL's model knows");
     let version = arguments.nccl_table.ok_or_else(|| Failure::usage("give --nccl-table VERSION"))?;
     let tables = Tables::new(version, &arguments.communicator()).map_err(usage)?;
     let report = Report {
@@ -165,8 +164,14 @@ pub fn run(arguments: &NcclArguments, json: Option<JsonFile>) -> Result<ExitCode
     Ok(ExitCode::SUCCESS)
 }
 
+/// What NCCL does not have is asked for.
+pub fn usage(error: NcclError) -> Failure {
+    Failure::usage(error).help("docs/nccl.md says what NCCL's model knows")
+}
+
 impl NcclArguments {
-    fn communicator(&self) -> Communicator {
+    /// The communicator that is described.
+    pub fn communicator(&self) -> Communicator {
         let graph = Graph {
             channels: self.channels,
             intra_gb_s: self.intra,

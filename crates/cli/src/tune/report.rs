@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use paceline_plan::Cluster;
 use paceline_tune::atlas::{Atlas, Row, Table, rows};
 use paceline_tune::environment::SimulatedCluster;
 use paceline_tune::simulation::{Outcome, Totals};
@@ -31,6 +30,9 @@ pub struct Report {
     gain: Option<Significant>,
     trials: u32,
     contexts: Vec<Learned>,
+    /// Can a tuner set the threads of a call there?
+    #[serde(skip)]
+    sets_threads: bool,
     #[serde(skip)]
     atlas: Option<Atlas>,
     #[serde(skip)]
@@ -75,7 +77,7 @@ impl Report {
     /// Of a simulation that has ended.
     pub fn new(
         arguments: &SimulationArguments,
-        machine: &Cluster,
+        cluster_name: &str,
         tuner: &Tuner,
         cluster: &SimulatedCluster,
         outcome: &Outcome,
@@ -84,7 +86,7 @@ impl Report {
         let Totals { calls, tuned_s, default_s, oracle_s, .. } = outcome.totals.last().copied().unwrap_or_default();
         let last = outcome.last;
         Report {
-            cluster: machine.name.clone(),
+            cluster: cluster_name.to_owned(),
             model: cluster.model().name(),
             workload: arguments.workload.clone(),
             learner: arguments.learner.clone(),
@@ -105,6 +107,7 @@ impl Report {
             },
             trials: tuner.trials(),
             contexts: rows.iter().map(Learned::of).collect(),
+            sets_threads: cluster.model().sets_threads(),
             atlas: arguments.atlas.then(|| Atlas(rows.clone())),
             table: arguments.table.then_some(Table(rows)),
         }
@@ -159,6 +162,13 @@ impl fmt::Display for Report {
             format!("{:.1} % ± {:.1} of an iteration's calls, p = {probability:.0e}", 100.0 * share, 100.0 * margin)
         });
         row(f, "gain", gain)?;
+        if !self.sets_threads {
+            row(
+                f,
+                "not actuable",
+                "threads: NCCL_NTHREADS sets them for a whole process, no tuner for a call".to_owned(),
+            )?;
+        }
         if let Some(atlas) = &self.atlas {
             write!(f, "\n{atlas}")?;
         }

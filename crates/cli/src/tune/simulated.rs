@@ -5,16 +5,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use paceline_plan::Cluster;
 use paceline_tune::comparison::{Comparison, learners};
-use paceline_tune::environment::{Change, Disturbances, Misfit, OwnModel, SimulatedCluster, Workload};
+use paceline_tune::environment::{Change, Disturbances, Misfit, SimulatedCluster, Workload};
 use paceline_tune::learner::{LEARNERS, by_name};
-use paceline_tune::{Tuner, policy_file, simulation};
+use paceline_tune::{Tuner, simulation};
 
+use super::nccl_table::NcclArguments;
+use super::place::Place;
 use super::report::Report;
 use crate::arguments::at_least_one;
 use crate::bench::ResultStore as Store;
-use crate::clusters::load_cluster;
 use crate::failure::{Failure, unless_closed};
 use crate::json_file::{JsonFile, PlainFile};
 
@@ -28,7 +28,8 @@ const COMPARED: u64 = 3;
 #[derive(Args)]
 #[command(next_help_heading = "Learning on a simulated cluster")]
 pub struct SimulationArguments {
-    /// Learn on this cluster: a file (docs/clusters.md), or a built-in one such as study-10gbe or 25gbe+pcie4:8x4
+    /// Learn on this cluster: a file (docs/clusters.md), or a built-in one such as study-10gbe or 25gbe+pcie4:8x4; nccl:VERSION learns
+    /// what NCCL's calls take, by NCCL's own cost model of the communicator that the options below describe
     #[arg(long, value_name = "CLUSTER", conflicts_with = "nccl_table")]
     pub simulate: Option<String>,
 
@@ -61,7 +62,7 @@ pub struct SimulationArguments {
     #[arg(long)]
     pub table: bool,
 
-    /// Write what was learned to this file, as a policy
+    /// Write what was learned to this file, as a policy; of NCCL's calls, as one for its plug-in (docs/nccl.md)
     #[arg(short, long, value_name = "FILE.toml")]
     output: Option<PathBuf>,
 
@@ -74,34 +75,40 @@ pub struct SimulationArguments {
 ///
 /// # Errors
 /// Wrong usage: no such cluster, workload or learner; a file cannot be written.
-pub fn run(cluster: &str, arguments: &SimulationArguments, json: Option<JsonFile>) -> Result<ExitCode, Failure> {
+pub fn run(
+    cluster: &str,
+    arguments: &SimulationArguments,
+    nccl: &NcclArguments,
+    json: Option<JsonFile>,
+) -> Result<ExitCode, Failure> {
     let output = arguments.output.as_deref().map(PlainFile::create).transpose()?;
-    let machine = load_cluster(cluster)?;
-    let workload = Workload::named(&arguments.workload, machine.hosts, machine.workers_per_host);
-    let workload = workload.map_err(Failure::usage)?;
+    let place = Place::named(cluster, nccl)?;
+    let (hosts, workers_per_host) = place.shape();
+    let workload = Workload::named(&arguments.workload, hosts, workers_per_host).map_err(Failure::usage)?;
     if arguments.learner == ALL {
-        return compare(&machine, &workload, arguments, json.is_some());
+        return compare(&place, &workload, arguments, json.is_some());
     }
     let unknown = || {
         let known = LEARNERS.join(", ");
         Failure::usage(format!("there is no learner `{}`; there is: {known}, {ALL}", arguments.learner))
     };
     let mut tuner = Tuner::new(by_name(&arguments.learner).ok_or_else(unknown)?, arguments.seed);
-    let mut cluster = simulated(&machine, arguments, arguments.seed);
+    let mut cluster = simulated(&place, arguments, arguments.seed);
     let store = arguments.database.as_deref().map(Store::open).transpose()?;
     // A simulated cluster is another one than that of the same name, and each seed draws one of its own.
-    let known_as = format!("simulated:{}:{}", machine.name, arguments.seed);
+    let known_as = format!("simulated:{}:{}", place.name(), arguments.seed);
     if let Some(store) = &store {
         tuner.remember(store.lessons(&known_as)?);
     }
     let iterations = arguments.iterations as u64;
     let outcome = simulation::run(&mut cluster, &workload, &mut tuner, iterations, arguments.seed);
-    let report = Report::new(arguments, &machine, &tuner, &cluster, &outcome);
+    let report = Report::new(arguments, &place.name(), &tuner, &cluster, &outcome);
     if let Some(store) = &store {
         store.keep_lessons(&known_as, &tuner.lessons())?;
     }
     if let Some(output) = output {
-        output.write(&policy_file::write(&tuner.policy()))?;
+        let policy = tuner.policy();
+        output.write(&place.written(&policy, &tuner))?;
     }
     if let Some(json) = json {
         json.write(&report)?;
@@ -112,7 +119,7 @@ pub fn run(cluster: &str, arguments: &SimulationArguments, json: Option<JsonFile
 
 /// All learners on the same clusters, as a table.
 fn compare(
-    machine: &Cluster,
+    place: &Place,
     workload: &Workload,
     arguments: &SimulationArguments,
     has_json: bool,
@@ -124,16 +131,16 @@ fn compare(
         ));
     }
     let seeds = arguments.seed..arguments.seed.saturating_add(COMPARED);
-    let rows = learners(|seed| simulated(machine, arguments, seed), workload, arguments.iterations as u64, seeds);
+    let rows = learners(|seed| simulated(place, arguments, seed), workload, arguments.iterations as u64, seeds);
     unless_closed(write!(io::stdout().lock(), "{}", Comparison(rows)))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn simulated(machine: &Cluster, arguments: &SimulationArguments, seed: u64) -> SimulatedCluster {
+fn simulated(place: &Place, arguments: &SimulationArguments, seed: u64) -> SimulatedCluster {
     let mut changes: Vec<Change> = arguments.drift.iter().map(|&(step, factor)| Change { step, factor }).collect();
     changes.sort_by_key(|change| change.step);
     let disturbances = Disturbances { changes, ..Disturbances::usual() };
-    SimulatedCluster::new(Box::new(OwnModel::of(machine)), Misfit::USUAL, disturbances, seed)
+    SimulatedCluster::new(place.model(), Misfit::USUAL, disturbances, seed)
 }
 
 fn change(text: &str) -> Result<(u64, f64), String> {

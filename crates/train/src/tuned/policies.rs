@@ -97,6 +97,16 @@ impl Policies {
         self.agreement.active()
     }
 
+    /// All ranks have this one, and go by it from here on.
+    pub(crate) fn follow(&mut self, policy: &Policy) {
+        let plays =
+            policy.entries().map(|(context, turns)| Plays { context: *context, turns: *turns, then: turns.at(0) });
+        self.current = Version::new(policy.version(), plays);
+        self.agreement = Agreement::from(policy.version());
+        self.policy = policy.clone();
+        self.waiting.clear();
+    }
+
     /// At a boundary, where no call is under way: rank 0's next version, if it has one, goes to all ranks, and is in force
     /// afterwards if the minimum of the versions says that all have it. `told`: numbers of rank 0's that go along, and count
     /// whether it is or not. One small collective, and two more if there is a version.

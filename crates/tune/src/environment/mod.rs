@@ -3,6 +3,7 @@
 
 mod disturbance;
 mod model;
+mod nccl;
 mod own;
 mod workload;
 
@@ -17,6 +18,7 @@ use crate::reward::Sample;
 use crate::state::{Congestion, Context, State};
 pub use disturbance::{Bursts, Change, Disturbances};
 pub use model::{Call, CostModel};
+pub use nccl::NcclModel;
 pub use own::OwnModel;
 pub use workload::{Mix, UnknownWorkload, Workload};
 
@@ -180,9 +182,10 @@ impl SimulatedCluster {
             let best = middle + wanted.normal();
             self.misfit.knobs * (value - best).powi(2).min(4.0)
         };
-        let knobs = away(f64::from(action.channels.max(1)).log2(), 1.5)
-            + away(f64::from(action.threads.max(1)).log2(), 0.5)
-            + away(f64::from(action.chunk_log2), 18.0);
+        let [channels, threads, chunk] = self.model.usual_knobs();
+        let knobs = away(f64::from(action.channels.max(1)).log2(), channels)
+            + away(f64::from(action.threads.max(1)).log2(), threads)
+            + away(f64::from(action.chunk_log2), chunk);
         (family, knobs)
     }
 

@@ -30,7 +30,7 @@ pub struct Call {
     pub times: u32,
 }
 
-/// A model of what collectives cost: of our communicator ([`super::OwnModel`]), or of another library.
+/// A model of what collectives cost: of our communicator ([`super::OwnModel`]), or of NCCL ([`super::NcclModel`]).
 pub trait CostModel {
     /// What the model is of, in words.
     fn name(&self) -> String;
@@ -49,8 +49,29 @@ pub trait CostModel {
     /// counts with.
     fn bandwidth_s(&self, state: &State) -> f64;
 
+    /// Which knobs are right in the mean over contexts, as log2 of the channels and the threads, and as an [`Action`] counts chunks. What
+    /// is right in a single context, a simulation draws around them.
+    fn usual_knobs(&self) -> [f64; 3] {
+        [1.5, 0.5, 18.0]
+    }
+
     /// Can a tuner set the number of threads there? On NCCL it cannot.
     fn sets_threads(&self) -> bool {
         true
+    }
+
+    /// What an action's chunk means, in words.
+    fn chunk_in_words(&self, chunk_log2: u8) -> String {
+        format!("chunks of {} KiB", (1u64 << chunk_log2.min(40)) >> 10)
+    }
+}
+
+/// How often each byte of a call crosses a rank's link where nothing is sent in vain.
+pub(super) fn passes(state: &State) -> f64 {
+    let ranks = f64::from(state.ranks.max(1));
+    match state.collective {
+        CollectiveKind::AllReduce => 2.0 * (ranks - 1.0) / ranks,
+        CollectiveKind::AllGather | CollectiveKind::ReduceScatter => (ranks - 1.0) / ranks,
+        _ => 1.0,
     }
 }

@@ -3,7 +3,7 @@
 use paceline_collective::{Topology, registry, select};
 use paceline_plan::{Cluster, CollectiveKind, LinkClass, LinkCost, LinkCosts, NetworkModel};
 
-use super::model::{Call, CostModel};
+use super::model::{Call, CostModel, passes};
 use crate::action::{Action, Arm, Family, Situation, WireProtocol};
 use crate::state::{Congestion, State, TopologyClass, Transport};
 
@@ -213,13 +213,7 @@ impl CostModel for OwnModel {
     }
 
     fn bandwidth_s(&self, state: &State) -> f64 {
-        let ranks = f64::from(state.ranks.max(1));
-        let factor = match state.collective {
-            CollectiveKind::AllReduce => 2.0 * (ranks - 1.0) / ranks,
-            CollectiveKind::AllGather | CollectiveKind::ReduceScatter => (ranks - 1.0) / ranks,
-            _ => 1.0,
-        };
         let link = if state.hosts > 1 { &self.costs.across } else { &self.costs.within };
-        factor * state.bytes as f64 * link.beta
+        passes(state) * state.bytes as f64 * link.beta
     }
 }

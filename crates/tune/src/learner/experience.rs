@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::knobs::Knobs;
 use crate::action::{Action, Arm, Situation};
 use crate::prior::leaning;
 use crate::state::Context;
@@ -14,7 +15,7 @@ use crate::statistics::Tally;
 const FAMILY_DEVIATION: f64 = 0.3;
 
 /// How far arms of a family are from each other, besides.
-const ARM_DEVIATION: f64 = 0.12;
+pub(super) const ARM_DEVIATION: f64 = 0.12;
 
 /// What single calls vary before anything is known of that.
 const NOISE: f64 = 0.1;
@@ -31,11 +32,17 @@ pub struct Experience {
     contexts: BTreeMap<Context, Seen>,
     /// The squares of what is left between a sample and the mean of its arm, over all contexts.
     noise: Tally,
+    /// What knobs are worth everywhere, if contexts share that, and how many samples ago it was reckoned.
+    knobs: Option<(Knobs, u32)>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Seen {
     arms: Vec<Tally>,
+    /// What the arms are, and of which family each one is.
+    actions: Vec<Action>,
+    family_of: Vec<usize>,
+    /// Of each family, without what its knobs are worth.
     families: Vec<Tally>,
     /// By how much all of them take longer than on the first day, as a logarithm: what the network has become. The tallies are
     /// relative to it.
@@ -55,6 +62,9 @@ pub struct Lesson {
     /// The mean of the logarithm of its seconds over the modelled ones.
     pub mean: f64,
 }
+
+/// What knobs are worth is reckoned anew after so many samples.
+const RECKONED_AFTER: u32 = 64;
 
 /// A lesson of another day counts as so many samples at most: the network may be another.
 const RECALLED_MAX: f64 = 2.0;
@@ -78,9 +88,21 @@ pub struct Known {
 }
 
 impl Experience {
+    /// In which contexts learn from each other what knobs are worth.
+    pub fn sharing() -> Experience {
+        Experience { knobs: Some((Knobs::default(), 0)), ..Experience::default() }
+    }
+
+    /// By how much an action takes longer than others of its family, as a logarithm, by what all contexts say of its knobs.
+    pub fn worth(&self, action: &Action) -> f64 {
+        self.knobs.as_ref().map_or(0.0, |(knobs, _)| knobs.worth(action))
+    }
+
     /// Adds a time.
     pub fn add(&mut self, situation: &Situation, arm: usize, seconds: f64) {
+        self.reckon();
         let noise = self.noise_deviation();
+        let worth = self.worth(&situation.arms[arm].action);
         let seen = self.seen(situation);
         let residual = seconds.ln() - situation.arms[arm].modelled_s.ln() - seen.level;
         let tally = &mut seen.arms[arm];
@@ -88,10 +110,21 @@ impl Experience {
         let square = (residual - tally.mean).powi(2) / (1.0 + 1.0 / tally.weight);
         let says_noise = tally.weight >= 1.0;
         tally.add(residual, KEEP);
-        seen.families[situation.family_of[arm]].add(residual, KEEP);
+        seen.families[situation.family_of[arm]].add(residual - worth, KEEP);
         if says_noise {
             // A straggler is no noise that one could average.
             self.noise.add(square.min(4.0 * noise.powi(2).max(0.01)), 0.995);
+        }
+    }
+
+    /// Now and then: what knobs are worth by all that was seen.
+    fn reckon(&mut self) {
+        let noise = self.noise_deviation().powi(2);
+        let Some((knobs, since)) = &mut self.knobs else { return };
+        *since += 1;
+        if *since >= RECKONED_AFTER {
+            let groups: Vec<Vec<(Action, Tally)>> = self.contexts.values().flat_map(Seen::played).collect();
+            (*knobs, *since) = (Knobs::of(&groups, noise), 0);
         }
     }
 
@@ -101,6 +134,8 @@ impl Experience {
         if seen.arms.len() != situation.arms.len() || seen.families.len() != situation.families.len() {
             // The library has other choices now: what was learned of these means nothing.
             seen.arms = vec![Tally::default(); situation.arms.len()];
+            seen.actions = situation.arms.iter().map(|arm| arm.action).collect();
+            seen.family_of.clone_from(&situation.family_of);
             seen.families = vec![Tally::default(); situation.families.len()];
         }
         seen
@@ -158,12 +193,19 @@ impl Experience {
     /// What is known of a context, for whoever asks about many of its arms.
     pub(super) fn here(&self, situation: &Situation) -> Here<'_> {
         let seen = self.contexts.get(&situation.context).filter(|seen| seen.arms.len() == situation.arms.len());
-        Here { seen, noise: self.noise_deviation().powi(2) }
+        let knobs = self.knobs.as_ref().map(|(knobs, _)| knobs);
+        Here { seen, knobs, noise: self.noise_deviation().powi(2) }
     }
 
     /// How many samples of an arm count here.
     pub fn samples(&self, situation: &Situation, arm: usize) -> f64 {
         self.contexts.get(&situation.context).and_then(|seen| seen.arms.get(arm)).map_or(0.0, |tally| tally.weight)
+    }
+
+    /// How many samples of an arm's family count here.
+    pub fn family_samples(&self, situation: &Situation, arm: usize) -> f64 {
+        let seen = self.contexts.get(&situation.context).filter(|seen| seen.arms.len() == situation.arms.len());
+        seen.and_then(|seen| seen.families.get(situation.family_of[arm])).map_or(0.0, |tally| tally.weight)
     }
 
     /// How many samples of all arms count in a context.
@@ -188,9 +230,24 @@ impl Experience {
     }
 }
 
+impl Seen {
+    /// Of each family, what was played.
+    fn played(&self) -> Vec<Vec<(Action, Tally)>> {
+        let mut groups = vec![Vec::new(); self.families.len()];
+        for ((tally, action), family) in self.arms.iter().zip(&self.actions).zip(&self.family_of) {
+            if tally.weight > 0.5 {
+                groups[*family].push((*action, *tally));
+            }
+        }
+        groups
+    }
+}
+
 /// What is known of a context.
 pub(super) struct Here<'a> {
     seen: Option<&'a Seen>,
+    /// What knobs are worth everywhere.
+    knobs: Option<&'a Knobs>,
     /// The variance of single calls.
     noise: f64,
 }
@@ -201,15 +258,20 @@ impl Here<'_> {
         let (own, of_family) = self.seen.map_or_else(Default::default, |seen| {
             (seen.arms[arm], seen.families.get(situation.family_of[arm]).copied().unwrap_or_default())
         });
-        let (elsewhere, deviation) = offset.unwrap_or((0.0, FAMILY_DEVIATION));
+        let (elsewhere, mut deviation) = offset.unwrap_or((0.0, FAMILY_DEVIATION));
+        if self.seen.is_some_and(|seen| seen.level != 0.0) {
+            // The others, and the model, speak of another network.
+            deviation = deviation.hypot(AFTER_CHANGE);
+        }
         let noise = self.noise;
         // The family: what others say, and its own samples, each of which has the noise and the distance of its arm.
         let (believed, counted) = (1.0 / deviation.powi(2), of_family.weight / (noise + ARM_DEVIATION.powi(2)));
         let family_mean = (believed * elsewhere + counted * of_family.mean) / (believed + counted);
         let family_variance = 1.0 / (believed + counted);
-        // The arm: its family, and its own samples.
+        // The arm: its family, its knobs, and its own samples.
+        let worth = self.knobs.map_or(0.0, |knobs| knobs.worth(&situation.arms[arm].action));
         let (believed, counted) = (1.0 / (family_variance + ARM_DEVIATION.powi(2)), own.weight / noise);
-        let mean = (believed * family_mean + counted * own.mean) / (believed + counted);
+        let mean = (believed * (family_mean + worth) + counted * own.mean) / (believed + counted);
         let leaning = leaning(&situation.state, situation.arms[arm].action.family.protocol);
         let level = self.seen.map_or(0.0, |seen| seen.level);
         Known {

@@ -7,6 +7,7 @@ mod coordinate_descent;
 mod epsilon_greedy;
 mod experience;
 mod features;
+mod knobs;
 mod lin_ucb;
 mod policy_network;
 mod ridge;

@@ -6,7 +6,7 @@ use super::features::FEATURES;
 /// Sherman and Morrison (1950).
 #[derive(Clone, Debug)]
 pub struct Ridge {
-    /// The covariance of the coefficients over the noise's variance.
+    /// The covariance of the coefficients; over the noise's variance where all samples have the same.
     covariance: [[f64; FEATURES]; FEATURES],
     coefficients: [f64; FEATURES],
     /// Samples seen.
@@ -34,19 +34,31 @@ impl Ridge {
         dot(&self.coefficients, at)
     }
 
-    /// How far that may be off, in units of a sample's own noise.
+    /// About coefficients that are believed to be within these deviations of 0, in the units of the values.
+    pub fn believing(deviations: &[f64; FEATURES]) -> Ridge {
+        let mut covariance = [[0.0; FEATURES]; FEATURES];
+        deviations.iter().enumerate().for_each(|(number, deviation)| covariance[number][number] = deviation.powi(2));
+        Ridge { covariance, ..Ridge::default() }
+    }
+
+    /// How far that may be off: in units of a sample's own noise, or in those of the values if samples have come with theirs.
     pub fn deviation(&self, at: &[f64; FEATURES]) -> f64 {
         dot(&self.spread(at), at).max(0.0).sqrt()
     }
 
-    /// Adds a sample.
+    /// Adds a sample, and forgets a bit of those before it.
     pub fn add(&mut self, at: &[f64; FEATURES], value: f64) {
         let trace: f64 = (0..FEATURES).map(|number| self.covariance[number][number]).sum();
         if trace < VARIANCE_MAX * FEATURES as f64 {
             self.covariance.iter_mut().flatten().for_each(|entry| *entry /= KEEP);
         }
+        self.include(at, value, 1.0);
+    }
+
+    /// Adds a sample that may be off by this variance, and forgets nothing.
+    pub fn include(&mut self, at: &[f64; FEATURES], value: f64, variance: f64) {
         let spread = self.spread(at);
-        let scale = 1.0 + dot(&spread, at);
+        let scale = variance + dot(&spread, at);
         let error = value - self.mean(at);
         for ((coefficient, row), step) in self.coefficients.iter_mut().zip(&mut self.covariance).zip(&spread) {
             *coefficient += step / scale * error;
@@ -85,5 +97,22 @@ mod tests {
         at.iter_mut().for_each(|entry| *entry = random.normal());
         assert!((ridge.mean(&at) - truth(&at)).abs() < 0.05, "{} {}", ridge.mean(&at), truth(&at));
         assert!(ridge.deviation(&[1.0; FEATURES]) < 0.2 * before);
+    }
+
+    /// A sample of little weight moves what is believed little, and the deviation is in the units of the values.
+    #[test]
+    fn samples_count_by_their_variance() {
+        let mut at = [0.0; FEATURES];
+        at[0] = 1.0;
+        let ridge = Ridge::believing(&[0.2; FEATURES]);
+        assert!((ridge.deviation(&at) - 0.2).abs() < 1e-12);
+        let after = |variance: f64| {
+            let mut ridge = ridge.clone();
+            ridge.include(&at, 1.0, variance);
+            (ridge.mean(&at), ridge.deviation(&at))
+        };
+        let (mean, deviation) = after(0.04);
+        assert!((mean - 0.5).abs() < 1e-12 && (deviation - 0.02f64.sqrt()).abs() < 1e-12, "{mean} {deviation}");
+        assert!(after(4.0).0 < 0.02 && after(4.0).1 > 0.19);
     }
 }

@@ -1,6 +1,7 @@
 //! Every learner on the same grid of arms.
 
 use super::*;
+use crate::action::Choice;
 use crate::action::tests::situation;
 use crate::state::State;
 
@@ -66,6 +67,26 @@ fn contexts_share_what_they_learn() {
     let margin = |learner: &Thompson| learner.belief(&there, 9).mean - learner.belief(&there, 0).mean;
     assert!(margin(&fresh) > 0.0, "the model prefers the first");
     assert!(margin(&learner) < 0.0, "{} should be negative", margin(&learner));
+}
+
+/// What was learned about channels and chunks at one size is believed at another, and of another algorithm, where nothing was measured.
+#[test]
+fn contexts_share_what_knobs_are_worth() {
+    let here = situation();
+    let there = Situation::new(State { bytes: 1 << 23, ..here.state }, here.arms.clone(), here.default).expect("arms");
+    let arm = |algorithm: u8, channels: u8, chunk_log2: u8| {
+        there.arm_of(Choice::Play(crate::action::tests::action(algorithm, channels, chunk_log2)))
+    };
+    let mut learner = Thompson::default();
+    let margin = |learner: &Thompson, algorithm: u8| {
+        let mean = |arm: usize| learner.belief(&there, arm).mean;
+        mean(arm(algorithm, 4, 16)) - mean(arm(algorithm, 1, 18))
+    };
+    assert_eq!([margin(&learner, 0), margin(&learner, 1)], [0.0; 2], "the model does not tell them apart");
+    run(&mut learner, &here, 200, 3);
+    for algorithm in 0..2 {
+        assert!(margin(&learner, algorithm) < -0.05, "{algorithm}: {}", margin(&learner, algorithm));
+    }
 }
 
 /// Where everything takes five times as long, what was best is tried before what was not, and what was measured is no worse than

@@ -7,17 +7,27 @@
 
 use std::collections::BTreeMap;
 
+use super::experience::ARM_DEVIATION;
 use super::features::of_state;
 use super::{Belief, Experience, FEATURES, Learner, Lesson, Ridge, lowest};
 use crate::action::{Family, Situation};
 use crate::random::Random;
 use crate::state::Context;
 
-/// Samples of a family elsewhere from which they say something about a context of which nothing is known.
-const SHARED_FROM: u64 = 16;
-
-/// What the shared regression misses of a context.
+/// What the shared regression misses of a context: however many samples there are of one, they say no more about another.
 const SHARED_DEVIATION: f64 = 0.15;
+
+/// How far a family is from its model wherever it runs, and how much that changes with each of the features: a network of another
+/// kind, ten times as many ranks.
+const EVERYWHERE: f64 = 0.25;
+const WITH_FEATURE: f64 = 0.12;
+
+/// Both, feature by feature: the first one is 1 everywhere.
+const BELIEVED: [f64; FEATURES] = {
+    let mut deviations = [WITH_FEATURE; FEATURES];
+    deviations[0] = EVERYWHERE;
+    deviations
+};
 
 /// Of the best arm, its mean and so many deviations are taken: a trial is worth more for one that was measured.
 const DOUBT: f64 = 0.5;
@@ -27,11 +37,17 @@ const DOUBT: f64 = 0.5;
 /// best-arm identification", COLT 2016). Of 0, 0.3, 0.4 and 0.5, by what was settled for on simulated clusters.
 const CHALLENGED: f64 = 0.4;
 
-/// Thompson sampling, with what contexts share in a regression for each family.
-#[derive(Clone, Debug, Default)]
+/// Thompson sampling, with what contexts share: a regression for each family, and what knobs are worth.
+#[derive(Clone, Debug)]
 pub struct Thompson {
     experience: Experience,
     shared: BTreeMap<Family, Ridge>,
+}
+
+impl Default for Thompson {
+    fn default() -> Thompson {
+        Thompson { experience: Experience::sharing(), shared: BTreeMap::new() }
+    }
 }
 
 impl Thompson {
@@ -40,29 +56,41 @@ impl Thompson {
         &self.experience
     }
 
-    /// What other contexts say of a family: how much longer it takes than is modelled, and how far that may be off. Nothing about its
-    /// knobs: only the best of them are played, so that a line through them says nothing about the others.
+    /// What other contexts say of a family, with knobs as they are in the mean: how much longer it takes than is modelled, and how far
+    /// that may be off.
     fn elsewhere(&self, of_state: &[f64; FEATURES], family: Family) -> Option<(f64, f64)> {
-        let ridge = self.shared.get(&family).filter(|ridge| ridge.samples >= SHARED_FROM)?;
-        let deviation = ridge.deviation(of_state) * self.experience.noise_deviation();
+        let ridge = self.shared.get(&family)?;
         // Far from everything seen, it knows no more than nobody.
-        Some((ridge.mean(of_state).clamp(-1.0, 1.0), deviation.hypot(SHARED_DEVIATION).min(0.3)))
+        let deviation = ridge.deviation(of_state).hypot(SHARED_DEVIATION).min(0.3);
+        Some((ridge.mean(of_state).clamp(-1.0, 1.0), deviation))
     }
 
-    /// The best of each family, and its neighbours.
-    fn candidates(&self, situation: &Situation, admitted: &[bool], means: &[f64]) -> Vec<usize> {
-        let mut candidates = Vec::new();
-        for family in 0..situation.families.len() {
-            let of_it = |arm: usize| admitted[arm] && situation.family_of[arm] == family;
-            let inside: Vec<bool> = (0..situation.arms.len()).map(of_it).collect();
-            let Some(leader) = lowest(&inside, |arm| means[arm]) else { continue };
-            let centre = situation.arms[leader].action;
-            let beside = |arm: &usize| situation.arms[*arm].action.is_beside(&centre);
-            candidates.push(leader);
-            candidates.extend((0..situation.arms.len()).filter(|&arm| inside[arm]).filter(beside));
-        }
-        candidates
+    /// How far a sample may be off as one about other contexts, if there were so many of its family in its own: the first ones say most.
+    /// All together say as much as one number that is off by [`SHARED_DEVIATION`], or what is played most, as it is best
+    /// there, would be taken for what the family is like everywhere.
+    fn variance_elsewhere(&self, before: f64) -> f64 {
+        let sample = ARM_DEVIATION.powi(2) + self.experience.noise_deviation().powi(2);
+        let known = |samples: f64| samples / (samples * SHARED_DEVIATION.powi(2) + sample);
+        1.0 / (known(before + 1.0) - known(before))
     }
+}
+
+/// Which arms are drawn: the best of each family, and its neighbours.
+fn candidates(situation: &Situation, beliefs: &[Belief], admitted: &[bool]) -> Vec<bool> {
+    let arms = || (0..situation.arms.len()).filter(|&arm| admitted[arm]);
+    let mut leaders: Vec<Option<usize>> = vec![None; situation.families.len()];
+    for arm in arms() {
+        let leader = &mut leaders[situation.family_of[arm]];
+        if leader.is_none_or(|leader| beliefs[arm].mean < beliefs[leader].mean) {
+            *leader = Some(arm);
+        }
+    }
+    let mut drawn = vec![false; situation.arms.len()];
+    for arm in arms() {
+        let leader = leaders[situation.family_of[arm]].unwrap_or(arm);
+        drawn[arm] = arm == leader || situation.arms[arm].action.is_beside(&situation.arms[leader].action);
+    }
+    drawn
 }
 
 impl Learner for Thompson {
@@ -72,15 +100,17 @@ impl Learner for Thompson {
 
     fn choose(&mut self, situation: &Situation, admitted: &[bool], random: &mut Random) -> usize {
         let beliefs = self.beliefs(situation, admitted);
-        let means: Vec<f64> = beliefs.iter().map(|belief| belief.mean).collect();
-        let mut drawn = vec![false; situation.arms.len()];
-        for arm in self.candidates(situation, admitted, &means) {
-            drawn[arm] = true;
-        }
+        let mut drawn = candidates(situation, &beliefs, admitted);
         let mut draw = |drawn: &[bool]| {
-            let values: Vec<f64> =
-                beliefs.iter().map(|belief| belief.mean + belief.deviation * random.normal()).collect();
-            (lowest(drawn, |arm| values[arm]), random.unit() <= CHALLENGED)
+            let mut best: Option<(usize, f64)> = None;
+            // Only they are drawn: rank 0 decides while all others wait.
+            for arm in (0..drawn.len()).filter(|&arm| drawn[arm]) {
+                let value = beliefs[arm].mean + beliefs[arm].deviation * random.normal();
+                if best.is_none_or(|(_, least)| value < least) {
+                    best = Some((arm, value));
+                }
+            }
+            (best.map(|(arm, _)| arm), random.unit() <= CHALLENGED)
         };
         let (Some(first), challenged) = draw(&drawn) else { return situation.default };
         drawn[first] = false;
@@ -89,12 +119,14 @@ impl Learner for Thompson {
     }
 
     fn observe(&mut self, situation: &Situation, arm: usize, seconds: f64) {
+        let variance = self.variance_elsewhere(self.experience.family_samples(situation, arm));
         self.experience.add(situation, arm, seconds);
         let Situation { state, arms, .. } = situation;
         // What the network has become is no property of a family.
         let residual = seconds.ln() - arms[arm].modelled_s.ln() - self.experience.level(&situation.context);
-        let ridge = self.shared.entry(arms[arm].action.family).or_default();
-        ridge.add(&of_state(state), residual.clamp(-2.0, 2.0));
+        let residual = residual - self.experience.worth(&arms[arm].action);
+        let ridge = self.shared.entry(arms[arm].action.family).or_insert_with(|| Ridge::believing(&BELIEVED));
+        ridge.include(&of_state(state), residual.clamp(-2.0, 2.0), variance);
     }
 
     fn belief(&self, situation: &Situation, arm: usize) -> Belief {

@@ -23,6 +23,11 @@ impl Version {
         if major == 2 && (19..=30).contains(&minor) { Ok(version) } else { Err(NcclError::Version(version)) }
     }
 
+    /// Whether its tuners can set the bytes of a chunk: those of interface 6 and later.
+    pub fn lets_tuners_set_chunks(self) -> bool {
+        self.since(30)
+    }
+
     /// Whether this release is 2.`minor` or younger.
     pub(super) fn since(self, minor: u32) -> bool {
         self.minor >= minor

@@ -1,0 +1,159 @@
+//! Calls that take what was learned elsewhere, and of which nothing more is learned.
+
+use std::collections::BTreeMap;
+
+use paceline_comm::{CallOptions, CommError, Reduction};
+use paceline_tune::environment::{CostModel, OwnModel};
+use paceline_tune::{Choice, Context, Policy, State};
+
+use super::TunedCalls;
+
+/// What a policy's rules come to in this world, as far as they were needed.
+pub(super) type Followed = BTreeMap<Context, Choice>;
+
+impl TunedCalls<'_> {
+    /// From here on, calls take what a policy says that was learned elsewhere ([`paceline_tune::policy_file`] reads one), and nothing
+    /// more is learned. All ranks call it, where no call is under way; None: this rank has none, for it could not read it. Returns
+    /// whether it is in force: only if all ranks have the same one. Else all of them go on as they are, and the reason for which
+    /// a file cannot be read is the caller's to tell. Rules for what this world cannot do leave their calls alone.
+    ///
+    /// # Errors
+    /// As [`paceline_comm::Communicator::all_reduce`].
+    pub fn follow(&mut self, policy: Option<&Policy>) -> Result<bool, CommError> {
+        // Positive, so that it can be negated, and never that of none.
+        let seen = policy.map_or(0, |policy| (policy.fingerprint() >> 2) as i64 + 1);
+        let mut least = [seen, -seen];
+        self.communicator.all_reduce(&mut least, Reduction::Min, &CallOptions::default())?;
+        let Some(policy) = policy.filter(|_| least[0] == -least[1]) else { return Ok(false) };
+        self.policies.follow(policy);
+        (self.leader, self.followed) = (None, Some(Followed::new()));
+        Ok(true)
+    }
+}
+
+/// What a rule comes to: nothing, where this world has no such algorithm and protocol.
+pub(super) fn possible(followed: &mut Followed, model: &OwnModel, state: &State, choice: Choice) -> Choice {
+    let Choice::Play(action) = choice else { return choice };
+    let context = state.context();
+    *followed.entry(context).or_insert_with(|| {
+        let typical = State { bytes: context.typical_bytes(), ..*state };
+        let situation = model.situation(&typical);
+        let has_it = situation.is_some_and(|situation| situation.families.contains(&action.family));
+        if has_it { choice } else { Choice::Default }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use paceline_comm::Communicator;
+    use paceline_plan::CollectiveKind;
+    use paceline_tune::environment::Call;
+    use paceline_tune::{Action, Family, Parallelism, Schedule, WireProtocol, policy_file};
+
+    use super::*;
+
+    const CALL: Call = Call {
+        collective: CollectiveKind::AllReduce,
+        bytes: 0,
+        ranks: 0,
+        hosts: 0,
+        parallelism: Parallelism::Data,
+        is_pipelined_layer: true,
+        is_fused_call: false,
+        model_intensity: 100.0,
+        local_batch: 8,
+        times: 1,
+    };
+
+    const ELEMENTS: usize = 4096;
+
+    /// On each rank: its number, and its calls, of which all add up right; then `rank` says what there is to say.
+    fn on_ranks<R: Send + 'static>(
+        world: usize,
+        rank: impl Fn(usize, &mut TunedCalls<'_>) -> R + Send + Copy + 'static,
+    ) -> Vec<R> {
+        let ranks = Communicator::threads(world).unwrap().into_iter().map(|communicator| {
+            thread::spawn(move || rank(communicator.rank(), &mut TunedCalls::new(&communicator, 5)))
+        });
+        ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().unwrap()).collect()
+    }
+
+    fn adds_up(calls: &mut TunedCalls<'_>, world: usize) {
+        let mut data = vec![1.0f32; ELEMENTS];
+        calls.all_reduce(&mut data, Reduction::Sum, &CALL, &CallOptions::default()).unwrap();
+        assert!(data.iter().all(|value| *value == world as f32));
+    }
+
+    /// A policy for the call, as a file has it: an algorithm by its number, with two lanes.
+    fn policy(calls: &TunedCalls<'_>, algorithm: u8) -> Policy {
+        let context = calls.state_of(CollectiveKind::AllReduce, 4 * ELEMENTS, &CALL).context();
+        let family = Family { algorithm, protocol: WireProtocol::Simple };
+        let action = Action { family, channels: 2, threads: 0, chunk_log2: 0 };
+        let policy = Policy::new(3, [(context, Schedule::always(Choice::Play(action)))]);
+        policy_file::read(&policy_file::write(&policy)).expect("what was written")
+    }
+
+    /// The number of an algorithm of all-reduces that this world has; none of the registry has the last one.
+    fn ring() -> u8 {
+        (0..u8::MAX)
+            .find(|&number| OwnModel::algorithm(CollectiveKind::AllReduce, number) == Some("ring"))
+            .expect("a ring")
+    }
+
+    #[test]
+    fn what_all_ranks_have_is_followed_and_nothing_is_learned() {
+        let chosen = on_ranks(3, |_, calls| {
+            let policy = policy(calls, ring());
+            assert!(calls.follow(Some(&policy)).unwrap());
+            for _ in 0..20 {
+                adds_up(calls, 3);
+                calls.boundary().unwrap();
+            }
+            let state = calls.state_of(CollectiveKind::AllReduce, 4 * ELEMENTS, &CALL);
+            let (options, _) = calls.choose(&state, &CallOptions::default());
+            (
+                options.algorithm,
+                options.lanes,
+                calls.policy().fingerprint() == policy.fingerprint(),
+                calls.tuner().is_none(),
+            )
+        });
+        assert!(chosen.iter().all(|chosen| *chosen == (Some("ring".to_owned()), Some(2), true, true)), "{chosen:?}");
+    }
+
+    /// A file that one rank cannot read, or has in another version, is followed by nobody; calls go on, and tuning, too.
+    #[test]
+    fn who_has_another_one_or_none_keeps_all_as_they_are() {
+        for broken in ["channels = 200", "", "schema = 9"] {
+            let stands = on_ranks(3, move |rank, calls| {
+                let policy = policy(calls, ring());
+                let text = policy_file::write(&policy);
+                let mine = if rank == 1 { text.replacen("channels = 2", broken, 1) } else { text };
+                let followed = calls.follow(policy_file::read(&mine).ok().as_ref()).unwrap();
+                adds_up(calls, 3);
+                calls.boundary().unwrap();
+                (followed, rank == 0 && calls.tuner().is_none())
+            });
+            assert_eq!(stands, [(false, false); 3], "{broken}");
+        }
+    }
+
+    /// A rule for an algorithm that is none of all-reduces fails no call.
+    #[test]
+    fn what_this_world_cannot_do_is_left_alone() {
+        let other = (0..u8::MAX).find(|&number| OwnModel::algorithm(CollectiveKind::AllGather, number).is_some());
+        let chosen = on_ranks(2, move |_, calls| {
+            let policies = [other.expect("an algorithm"), 200].map(|number| policy(calls, number));
+            policies.map(|policy| {
+                assert!(calls.follow(Some(&policy)).unwrap());
+                adds_up(calls, 2);
+                let state = calls.state_of(CollectiveKind::AllReduce, 4 * ELEMENTS, &CALL);
+                let (options, _) = calls.choose(&state, &CallOptions::default());
+                (options.algorithm, options.lanes)
+            })
+        });
+        assert!(chosen.iter().flatten().all(|chosen| *chosen == (None, None)), "{chosen:?}");
+    }
+}
