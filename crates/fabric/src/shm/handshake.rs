@@ -7,6 +7,9 @@
 //! it has read there; the lower rank's arrive at the higher only through the memory, and the other way round. Then each
 //! tries a single copy from the other's address space.
 
+#[cfg(test)]
+mod tests;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -30,8 +30,6 @@ mod outbox;
 mod process_memory;
 mod ring;
 mod segment;
-#[cfg(test)]
-mod strangers;
 mod talk;
 #[cfg(test)]
 mod tests;

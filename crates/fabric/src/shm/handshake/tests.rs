@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::arena::Arena;
-use super::connect::{ShmHost, ShmOptions, call};
-use super::doorbell::Doorbell;
-use super::link::ShmLink;
-use super::message::{Card, Message, VERSION, receive, send, send_bytes};
 use crate::environment::Network;
 use crate::security::{Credentials, Secret};
+use crate::shm::arena::Arena;
+use crate::shm::connect::{ShmHost, ShmOptions, call};
+use crate::shm::doorbell::Doorbell;
+use crate::shm::link::ShmLink;
+use crate::shm::message::{Card, Message, VERSION, receive, send, send_bytes};
 
 /// Nothing here takes as long, unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
