@@ -44,17 +44,18 @@ fn clusters_of_every_shape_are_predicted() {
     assert!(of("tree:4:4") > 1.2 * of("tree:4:1"));
 }
 
-/// A plan for a torus is a torus's program, and one for a BCube a BCube's, wherever communication counts. (On a ring of three
-/// all are neighbours, so that a BCube's program suits a torus of them as well.)
+/// Where hosts have several ports and communication counts, a plan takes a program that uses them. (On a torus of short rings that
+/// of BCube is as good as its own: it goes both ways round, in fewer rounds.)
 #[test]
 fn plans_take_the_programs_that_suit_the_topology() {
     let profile = built_in_profile("bert-base").unwrap();
-    for (shape, hosts, name) in [("torus:4x4", 16, "2d-torus"), ("bcube:3:2", 9, "bcube")] {
+    for (shape, hosts, names) in [("torus:4x4", 16, &["2d-torus", "bcube"][..]), ("bcube:3:2", 9, &["bcube"])] {
         let flat = Cluster::of_network(NetworkModel::TEN_GBE, hosts, 1);
         let cluster = Cluster { topology: shape.to_owned(), ..flat };
         let space = Space { effort: 0, intervals: 0, ..Space::default() };
         let answer = search(&Question { cluster: &cluster, profile: &profile, workers: hosts, space: &space }).unwrap();
         let all_to_all = answer.candidates.iter().find(|candidate| candidate.strategy.arch.name == "a2a").unwrap();
-        assert_eq!(all_to_all.strategy.algorithm(), Some(name), "{shape}: {}", all_to_all.strategy);
+        let chosen = all_to_all.strategy.algorithm().unwrap_or("none");
+        assert!(names.contains(&chosen), "{shape}: {}", all_to_all.strategy);
     }
 }
