@@ -76,6 +76,10 @@ fn a_restless_network_costs_hardly_more_than_a_quiet_one() {
         let (outcome, drifts) = run(disturbances, 1200, seed);
         let worst = outcome.contexts.values().map(|progress| progress.worst_prefix).fold(0.0, f64::max);
         println!("seed {seed}: {drifts} alarms, at worst {worst:.4} of the default's");
+        for (context, progress) in outcome.contexts.iter().filter(|(_, progress)| progress.worst_prefix > 1.02) {
+            let share = progress.totals.tuned_s / progress.totals.default_s;
+            println!("  2^{}: at worst {:.4}, at last {share:.4}", context.size_log2, progress.worst_prefix);
+        }
         assert!(drifts > 7, "seed {seed}: bursts went unnoticed");
         worsts.push(worst);
     }
