@@ -85,8 +85,8 @@ fn a_restless_network_costs_hardly_more_than_a_quiet_one() {
         }
         assert!(drifts > 7, "seed {seed}: bursts went unnoticed");
     }
-    // Twice as slow for 40 calls, again and again: whoever stands by what was best in the other network loses until that is noticed. One
-    // context of seventy is beyond 2 % at some time, one by four, and all of them have gained by the end.
+    // Twice as slow for 40 calls, again and again: one context of seventy is beyond 2 % at some time, one of them by four percent more, and
+    // all of them have gained by the end.
     println!("{} of {contexts} contexts beyond 2 %: {worsts:.4?}, {last:.4} at last", worsts.len());
     assert!(worsts.len() * 40 <= contexts && worsts.iter().all(|worst| *worst <= 1.07), "{worsts:.4?} of {contexts}");
     assert!(last < 1.0, "{last} at last");
