@@ -48,7 +48,7 @@ fn train(cluster: &mut SimulatedCluster, learner: &mut dyn Learner, workload: &W
 
 /// A learner that has seen NVLink and InfiniBand is put onto PCIe and slow Ethernet, clusters of other seeds with the same library: it is
 /// worse there than one that was trained there, and no worse than the cost model alone, from which both begin: by no more than chance
-/// explains, two standard errors of the difference.
+/// explains, two standard errors of the difference. With many seeds it is better.
 #[test]
 fn what_is_learned_elsewhere_does_no_harm() {
     let seeds = if long() { 40 } else { 6 };
@@ -83,6 +83,8 @@ fn what_is_learned_elsewhere_does_no_harm() {
     let variance = harms.iter().map(|one| (one - harm).powi(2)).sum::<f64>() / (count - 1.0);
     let error = (variance / count).sqrt();
     assert!(harm < 2.0 * error, "{elsewhere:.1} % after {untrained:.1} %, with a standard error of {error:.1}");
+    // Few seeds do not tell by how much it helps.
+    assert!(!long() || harm + 2.0 * error < 0.0, "no help: {elsewhere:.1} % after {untrained:.1} % ± {error:.1}");
 }
 
 /// The two crossovers of the survey, as a truth to be found: whether calls are pipelined decides between parameter servers
