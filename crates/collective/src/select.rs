@@ -9,11 +9,11 @@ use crate::{Algorithm, Topology, registry};
 pub const TILE_BYTES: std::ops::RangeInclusive<usize> = 1 << 14..=1 << 22;
 
 /// The longest tile of what receivers fetch from shared memory on one host. Of longer ones less stays in caches until it is
-/// read. Measured: docs/benchmarking.md, "Staging".
+/// read. Measured: docs/benchmarking.md, "Whom to begin with".
 const TILE_BYTES_FETCHED: usize = 1 << 20;
 
 /// From so many bytes per block on, algorithms that fetch from shared memory are judged by bytes alone: processors are busy
-/// with those, and messages wait behind them. Measured: "Staging" there.
+/// with those, and messages wait behind them. Measured: "Whom to begin with" there.
 pub const BUSY_FROM: usize = 4 << 20;
 
 /// Formulas that say the same may differ by rounding. This much, relatively, is no difference.

@@ -30,9 +30,10 @@ const LARGE_BYTES: usize = 1 << 20;
 const CONTENDED_BYTES: usize = WINDOW as usize * LARGE_BYTES;
 const CONTENDED_ROUNDS: usize = 3;
 
-/// Where ranks that share memory far outnumber processors, this is large enough to go by reference and small enough for
-/// messages to decide.
+/// Where ranks that share memory far outnumber processors: small enough for messages to decide, and parts large enough to go
+/// by reference.
 const CROWDED_BYTES: usize = 256 << 10;
+const CROWDED_PART_BYTES: usize = 16 << 10;
 const CROWDED_ROUNDS: usize = 6;
 
 /// With up to two ranks on a processor one runs while the other waits, and messages cost what they do by themselves.
@@ -50,8 +51,9 @@ impl Communicator {
     /// at two sizes; and a small direct one, T = α + (n−2)·overhead. Between two ranks, T tiles of one instead of one
     /// cost (T−1)·overhead more. Gamma is measured on its own. Where more than two hosts can meet: how much longer than
     /// its formula says a large halving-doubling takes, in which several ranks send to one, than a ring, in which nobody
-    /// is in anybody's way; and the same within a host, if its ranks outnumber its processors and send through sockets. The
-    /// agreed values are the largest of any rank.
+    /// is in anybody's way; and the same within a host, if its ranks outnumber its processors and send through sockets. If
+    /// they share memory there, and are more than two for each processor: how much longer than its formula says an
+    /// all-reduce of many messages takes than one of few; that is the messages' overhead. The agreed values are the largest of any rank.
     ///
     /// # Errors
     /// As any collective.
@@ -137,10 +139,14 @@ impl Communicator {
             return Ok(0.0);
         };
         let shares = self.world.fetches && !self.world.keeps_time;
-        if ranks < 3 || !self.agree(shares && self.world.ranks_per_processor > CROWDED_FROM)? {
+        if ranks < 3
+            || self.topology().hosts() > 1
+            || !self.agree(shares && self.world.ranks_per_processor > CROWDED_FROM)?
+        {
             return Ok(0.0);
         }
-        let lost = self.seconds_lost([few, many], CROWDED_BYTES, CROWDED_ROUNDS, link)?;
+        let lost =
+            self.seconds_lost([few, many], CROWDED_BYTES.max(ranks * CROWDED_PART_BYTES), CROWDED_ROUNDS, link)?;
         // Of its 2(n − 1) overheads two are in alpha (docs/algorithms.md).
         Ok((lost / (2.0 * ranks as f64 - 4.0)).max(0.0))
     }

@@ -110,7 +110,7 @@ impl FlatAlgorithm for ReEncodingAllReduce {
             return TileSeconds::pipeline(kernels, kernels);
         }
         let next = peers * (busy_folding(link, part) + busy(link, self.share * part)) + kernels;
-        // Everyone waits for rank 0's message first, as in `direct-scatter`.
+        // Everyone waits for rank 0's message first.
         let skew = (peers - 1.0) * busy_folding(link, part);
         TileSeconds { first: 2.0 * link.latency() + next + skew, next, gaps: link.latency() }
     }

@@ -207,11 +207,11 @@ impl ShmHost {
                 }
                 let caller = callers.swap_remove(index - 1);
                 let Some(hello) = greeting_of(&caller, party) else { continue };
+                let Some(&secret) = expected.get(&hello.rank) else { continue };
                 match party.respond(&hello) {
                     Ok(response) => {
-                        if let Some(secret) = expected.remove(&hello.rank) {
-                            links.insert(hello.rank, answer(party, caller, hello, response, secret, deadline));
-                        }
+                        expected.remove(&hello.rank);
+                        links.insert(hello.rank, answer(party, caller, hello, response, secret, deadline));
                     }
                     // It says that it is this rank, and another may still prove it.
                     Err(error) => {
@@ -219,6 +219,10 @@ impl ShmHost {
                         turned_away.insert(hello.rank, error);
                     }
                 }
+            }
+            // Callers that never end must not keep this rank from the rest of its work.
+            if Instant::now() >= deadline {
+                break;
             }
         }
         for rank in expected.into_keys() {
@@ -228,6 +232,17 @@ impl ShmHost {
             links.insert(rank, Err(reason));
         }
         Ok(())
+    }
+
+    /// The next caller.
+    #[cfg(test)]
+    pub(super) fn accepted(&self, deadline: Instant) -> OwnedFd {
+        loop {
+            assert!(!readable(&[self.listener.as_fd()], deadline).expect("a socket").is_empty(), "nobody calls");
+            if let Some(caller) = self.accept().expect("a caller") {
+                return caller;
+            }
+        }
     }
 
     fn accept(&self) -> Result<Option<OwnedFd>, Errno> {

@@ -1,7 +1,8 @@
 //! How two ranks make sure that they share memory, and set up their link.
 //!
-//! If the job has a secret, the greetings carry the Noise handshake of the TCP links, and what follows is sealed: the
-//! lower rank believes nothing before it has opened the first sealed message.
+//! If the job has a secret, the greetings carry the Noise handshake of the TCP links, and all that follows but a refusal is
+//! sealed: there is no link before both have opened a sealed message. (What else a greeting says is not sealed; the rest of
+//! the conversation tries it out.)
 //!
 //! The lower rank makes the segment. Each writes random bytes into it and says over the socket which bytes of the other
 //! it has read there; the lower rank's arrive at the higher only through the memory, and the other way round. Then each

@@ -34,7 +34,7 @@ pub(super) struct Card {
 }
 
 /// The messages, in order: `Hello` from the higher rank and from the lower, `Proof` from the higher and from the lower,
-/// `Done` from the higher. Each may be `Refused` instead. If there is a secret, all after `Hello` are `Sealed`.
+/// `Done` from the higher. Each may be `Refused` instead. If there is a secret, all but that are `Sealed` after `Hello`.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Message {
     /// With the descriptors of the arena and the doorbell; from the lower rank of the segment, and of its attachment.

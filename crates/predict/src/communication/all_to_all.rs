@@ -244,7 +244,6 @@ impl AllToAll {
     }
 }
 
-/// The sizes of tiles that are tried, as in the runtime.
 /// The last size that is not above so many bytes: 0, then [`STEPS`] to each power of two from [`SMALLEST`] on.
 fn place(bytes: u64) -> usize {
     if bytes < SMALLEST {

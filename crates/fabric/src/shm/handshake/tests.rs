@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,11 +13,12 @@ use crate::shm::connect::{ShmHost, ShmOptions, call};
 use crate::shm::doorbell::Doorbell;
 use crate::shm::link::ShmLink;
 use crate::shm::message::{Card, Message, VERSION, receive, send, send_bytes};
+use crate::tests::Random;
 
 /// Nothing here takes as long, unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// For ranks that will not find each other.
-const SHORT: Duration = Duration::from_millis(500);
+/// For ranks that will not find each other: long enough for both to come, on a busy machine.
+const SHORT: Duration = Duration::from_secs(3);
 
 const SECRET: &str = "correct horse battery staple";
 const MEETING: [u8; 16] = [7; 16];
@@ -56,6 +58,18 @@ fn pair(hosts: &[ShmHost; 2], patience: Duration) -> [Result<ShmLink, String>; 2
     })
 }
 
+/// Calls until there is room.
+fn calling(card: &Card) -> OwnedFd {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(socket) = call(card).expect("it listens") {
+            return socket;
+        }
+        assert!(Instant::now() < deadline, "there is no room");
+        thread::yield_now();
+    }
+}
+
 /// A caller with memory of its own that says what it likes.
 struct Caller {
     arena: Arc<Arena>,
@@ -65,23 +79,30 @@ struct Caller {
 
 impl Caller {
     fn at(card: &Card) -> Caller {
+        Caller::beside(calling(card))
+    }
+
+    fn beside(socket: OwnedFd) -> Caller {
         let arena = Arena::new(Some(1 << 20)).expect("an arena");
-        let socket = call(card).expect("it listens").expect("room to call");
         Caller { arena, doorbell: Doorbell::new().expect("a doorbell"), socket }
     }
 
-    /// Greets as rank 1, knowing the card of the other side, and hears the answer.
-    fn greet(&self, card: &Card, handshake: Vec<u8>) -> Result<Message, String> {
-        let hello = Message::Hello {
+    fn hello(&self, rank: u32, secret: [u8; 16], handshake: Vec<u8>) -> Message {
+        Message::Hello {
             version: VERSION,
-            rank: 1,
-            secret: card.secret,
+            rank,
+            secret,
             ring_bytes: 1 << 14,
             arena_bytes: self.arena.bytes() as u64,
             probe: 8,
             references: true,
             handshake,
-        };
+        }
+    }
+
+    /// Greets as rank 1, knowing the card of the other side, and hears the answer.
+    fn greet(&self, card: &Card, handshake: Vec<u8>) -> Result<Message, String> {
+        let hello = self.hello(1, card.secret, handshake);
         send(self.socket.as_fd(), &hello, &[self.arena.file(), self.doorbell.bell()])?;
         receive(self.socket.as_fd(), Instant::now() + PATIENCE).map(|(message, _)| message)
     }
@@ -89,9 +110,13 @@ impl Caller {
 
 /// A genuine first message of rank 1 to rank 0.
 fn opening() -> Vec<u8> {
+    opening_of(1)
+}
+
+fn opening_of(rank: u32) -> Vec<u8> {
     let credentials =
         Credentials::for_shared_memory(&network(Some(SECRET), false), "job", &MEETING).expect("credentials");
-    credentials.initiate(credentials.claim(1, 0, 0)).expect("random").1
+    credentials.initiate(credentials.claim(rank, 0, 0)).expect("random").1
 }
 
 #[test]
@@ -114,17 +139,19 @@ fn ranks_with_different_secrets_share_nothing_and_both_say_why() {
         ("another meeting", Some(SECRET), false, "job", [8; 16], "its handshake does not fit"),
         ("no secret", None, false, "job", MEETING, "it has no shared secret and this rank has one"),
     ];
-    for (what, secret, encrypt, job, meeting, expected) in others {
-        let hosts = [host(), host_with(&network(secret, encrypt), job, meeting)];
-        let [lower, higher] = pair(&hosts, SHORT).map(|link| link.err().unwrap_or_else(|| panic!("{what}: a link")));
+    let refused = |what, hosts: &[ShmHost; 2], expected| {
+        let [lower, higher] = pair(hosts, SHORT).map(|link| link.err().unwrap_or_else(|| panic!("{what}: a link")));
         assert!(lower.contains("who called was refused: ") && lower.contains(expected), "{what}: {lower}");
         assert!(higher.contains("the other side refuses: ") && higher.contains(expected), "{what}: {higher}");
-    }
-    // The lower rank has none.
-    let hosts = [host_with(&network(None, false), "job", MEETING), host()];
-    let [lower, higher] = pair(&hosts, SHORT).map(|link| link.expect_err("no link"));
-    let expected = "it has a shared secret and this rank has none";
-    assert!(lower.contains(expected) && higher.contains(expected), "{lower}; {higher}");
+    };
+    thread::scope(|scope| {
+        for (what, secret, encrypt, job, meeting, expected) in others {
+            let hosts = [host(), host_with(&network(secret, encrypt), job, meeting)];
+            scope.spawn(move || refused(what, &hosts, expected));
+        }
+        let hosts = [host_with(&network(None, false), "job", MEETING), host()];
+        refused("no secret at the lower rank", &hosts, "it has a shared secret and this rank has none");
+    });
 }
 
 /// Even one that knows what only ranks are told at the rendezvous.
@@ -142,7 +169,10 @@ fn whoever_cannot_open_the_handshake_does_not_keep_the_rank_out() {
                 changed[bit / 8] ^= 1 << (bit % 8);
                 changed
             });
-            for handshake in cut.chain(changed) {
+            let credentials = Credentials::for_links(&network(Some(SECRET), false), "job", &MEETING).expect("a secret");
+            let for_tcp = credentials.initiate(credentials.claim(1, 0, 0)).expect("random").1;
+            let of_another_rank = opening_of(2);
+            for handshake in cut.chain(changed).chain([for_tcp, of_another_rank]) {
                 let bytes = handshake.len();
                 let answer = Caller::at(&card).greet(&card, handshake).expect_err("a refusal");
                 assert!(answer.starts_with("the other side refuses: "), "{bytes} bytes: {answer}");
@@ -182,20 +212,55 @@ fn an_opening_that_is_said_again_gives_no_link() {
     }
 }
 
+/// One that does not know the secret, and listens where a rank should.
+#[test]
+fn whoever_cannot_answer_the_handshake_is_not_believed() {
+    for handshake in [vec![0; 48], Vec::new(), opening()] {
+        let (impostor, ours) = (host(), host());
+        let own_secret = card(&ours).secret;
+        let reason = thread::scope(|scope| {
+            let link = scope.spawn(|| {
+                let peers = [(0, impostor.blob())];
+                ours.connect(1, &peers, Instant::now() + PATIENCE).expect("works").remove(&0).expect("a result")
+            });
+            let caller = impostor.accepted(Instant::now() + PATIENCE);
+            receive(caller.as_fd(), Instant::now() + PATIENCE).expect("a greeting");
+            let memory = Caller::beside(caller);
+            let hello = memory.hello(0, own_secret, handshake);
+            send(memory.socket.as_fd(), &hello, &[memory.arena.file(), memory.doorbell.bell()]).expect("it listens");
+            link.join().expect("no panic").expect_err("no link")
+        });
+        assert!(reason.contains("its handshake does not fit"), "{reason}");
+    }
+}
+
+/// Callers that come and go for ever hold a rank up no longer than until its deadline.
+#[test]
+fn a_flood_of_callers_ends_with_the_deadline() {
+    let (ours, absent) = (host(), host());
+    let (card, peers) = (card(&ours), [(1, absent.blob())]);
+    let ended = AtomicBool::new(false);
+    let (elapsed, reason) = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                drop(call(&card));
+            }
+        });
+        let start = Instant::now();
+        let link = ours.connect(0, &peers, start + SHORT).expect("works").remove(&1).expect("a result");
+        ended.store(true, Ordering::Relaxed);
+        (start.elapsed(), link.expect_err("nobody is there"))
+    });
+    assert!(elapsed < PATIENCE / 2, "{elapsed:?}");
+    assert!(reason.contains("did not call within the time"), "{reason}");
+}
+
 /// Random and changed messages, each over a connection of its own, while a rank waits for its peer.
 #[test]
 fn noise_at_the_socket_is_dropped() {
     let messages = if std::env::var_os("PACELINE_LONG_TESTS").is_some() { 100_000 } else { 3_000 };
-    let seed = std::time::UNIX_EPOCH.elapsed().map_or(1, |elapsed| elapsed.as_nanos() as u64) | 1;
-    println!("seed {seed}");
-    let mut state = seed;
-    let mut random = move |below: usize| {
-        // xorshift64 (Marsaglia 2003).
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as usize % below
-    };
+    let mut random = Random::new();
+    let mut random = |below: usize| random.below(below);
     let hosts = [host(), host()];
     let (genuine, card) = (opening(), card(&hosts[0]));
     let (arena, doorbell) = (Arena::new(Some(1 << 20)).expect("an arena"), Doorbell::new().expect("a doorbell"));
@@ -222,8 +287,7 @@ fn noise_at_the_socket_is_dropped() {
                 let bit = random(bytes.len() * 8);
                 bytes[bit / 8] ^= 1 << (bit % 8);
             }
-            // None if it has no room, as it does when all come at once.
-            let Some(socket) = call(&card).expect("it listens") else { continue };
+            let socket = calling(&card);
             let _ = send_bytes(socket.as_fd(), &bytes, &[arena.file(), doorbell.bell()][..random(3)]);
         }
         let higher = hosts[1].connect(1, &peers(0), deadline).expect("works").remove(&0);
