@@ -19,7 +19,8 @@ pub const BUSY_FROM: usize = 4 << 20;
 /// Formulas that say the same may differ by rounding. This much, relatively, is no difference.
 const TIE: f64 = 1e-9;
 
-/// What the formulas leave out on one host is worth as much as this, relatively: the overheads of large tiles are less.
+/// What the formulas leave out on one host is worth as much as this, relatively, from [`BUSY_FROM`] on: the overheads of
+/// large tiles are less.
 /// Measured: docs/benchmarking.md, "Large messages in shared memory".
 const CLOSE: f64 = 0.04;
 /// The same where receivers fetch what they are sent from shared memory: "Staging" there.
@@ -100,15 +101,19 @@ fn cheapest_in(
             let on_busy = |costs| choice.algorithm.seconds(topology, bytes, choice.tile_bytes, costs);
             Choice { seconds: busy.as_ref().map_or(choice.seconds, on_busy), ..*choice }
         };
-        let fewest = fewest_rounds(&choices.iter().map(judged).collect::<Vec<_>>(), topology, costs)?;
+        let fewest = fewest_rounds(&choices.iter().map(judged).collect::<Vec<_>>(), topology, bytes, costs)?;
         choices.into_iter().find(|choice| choice.algorithm.name() == fewest.algorithm.name())
     };
     of(&mut made_for_it()).or_else(|| of(&mut admitted()))
 }
 
 /// On one host, by which share fewer rounds may be slower by the formulas and are still preferred.
-pub fn close(costs: &LinkCosts) -> f64 {
-    if costs.fetched { CLOSE_IN_MEMORY } else { CLOSE }
+pub fn tolerated_share(costs: &LinkCosts, bytes: usize) -> f64 {
+    match costs.fetched {
+        true => CLOSE_IN_MEMORY,
+        false if bytes >= BUSY_FROM => CLOSE,
+        false => 0.0,
+    }
 }
 
 fn first_of_cheapest(mut choices: impl Iterator<Item = Choice>) -> Option<Choice> {
@@ -118,10 +123,10 @@ fn first_of_cheapest(mut choices: impl Iterator<Item = Choice>) -> Option<Choice
 
 /// Of what is about as cheap as the cheapest, that with the fewest rounds; of those, the cheapest. Between rounds results
 /// lie in memory and a rank waits for its peers' turns on the processors. The formulas count neither.
-fn fewest_rounds(choices: &[Choice], topology: &Topology, costs: &LinkCosts) -> Option<Choice> {
+fn fewest_rounds(choices: &[Choice], topology: &Topology, bytes: usize, costs: &LinkCosts) -> Option<Choice> {
     let cheapest = first_of_cheapest(choices.iter().copied())?;
     let rounds = |choice: &Choice| choice.algorithm.rounds(topology);
-    let most = cheapest.seconds * (1.0 + close(costs));
+    let most = cheapest.seconds * (1.0 + tolerated_share(costs, bytes));
     Some(choices.iter().filter(|choice| choice.seconds <= most).copied().fold(cheapest, |best, choice| {
         let better = (rounds(&choice), choice.seconds) < (rounds(&best), best.seconds * (1.0 - TIE));
         if better { choice } else { best }

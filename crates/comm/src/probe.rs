@@ -30,14 +30,16 @@ const LARGE_BYTES: usize = 1 << 20;
 const CONTENDED_BYTES: usize = WINDOW as usize * LARGE_BYTES;
 const CONTENDED_ROUNDS: usize = 3;
 
-/// Where ranks that share memory far outnumber processors: small enough for messages to decide, and parts large enough to go
+/// Where ranks far outnumber processors: small enough for messages to decide, and parts large enough to go
 /// by reference.
 const CROWDED_BYTES: usize = 256 << 10;
 const CROWDED_PART_BYTES: usize = 16 << 10;
 const CROWDED_ROUNDS: usize = 6;
 
-/// With up to two ranks on a processor one runs while the other waits, and messages cost what they do by themselves.
+/// More ranks than this on a processor are a crowd. With up to two that share memory one runs while the other waits, and
+/// messages cost what they do by themselves; through sockets the kernel works in between.
 const CROWDED_FROM: f64 = 2.0;
+const CROWDED_FROM_OVER_SOCKETS: f64 = 1.0;
 
 /// Tiles of the small all-reduce that shows how fast messages follow each other: as many as are in flight at once.
 const TILES: usize = 4;
@@ -130,19 +132,16 @@ impl Communicator {
         Ok([alpha, (overhead + more).min(alpha), beta])
     }
 
-    /// By how much a message's overhead exceeds the link's, in seconds, where ranks that share memory far outnumber their
-    /// processors: small messages are least in anybody's way just when they arrive together. So an all-reduce of many
+    /// By how much a message's overhead exceeds the link's, in seconds, where ranks far outnumber their processors: small messages are least in anybody's way just when they arrive together. So an all-reduce of many
     /// messages meets one of few.
     fn measure_crowding(&self, link: &LinkCost) -> Result<f64, CommError> {
         let (ranks, kind) = (self.world_size(), CollectiveKind::AllReduce);
         let [Ok(many), Ok(few)] = ["direct-scatter", "halving-doubling"].map(|name| find(kind, name)) else {
             return Ok(0.0);
         };
-        let shares = self.world.fetches && !self.world.keeps_time;
-        if ranks < 3
-            || self.topology().hosts() > 1
-            || !self.agree(shares && self.world.ranks_per_processor > CROWDED_FROM)?
-        {
+        let from = if self.world.fetches { CROWDED_FROM } else { CROWDED_FROM_OVER_SOCKETS };
+        let crowded = !self.world.keeps_time && self.world.ranks_per_processor > from;
+        if ranks < 3 || self.topology().hosts() > 1 || !self.agree(crowded)? {
             return Ok(0.0);
         }
         let lost =

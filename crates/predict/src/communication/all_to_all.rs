@@ -28,8 +28,8 @@ pub(crate) struct AllToAll {
     busy: Option<Vec<ClosedForm>>,
     /// The sizes of tiles that it tries.
     tiles: Vec<usize>,
-    /// On one host fewer rounds are preferred to this share of the time.
-    close: f64,
+    /// The costs by which it says how much fewer rounds are worth on one host.
+    costs: LinkCosts,
     /// Sizes rise as [`place`] says.
     entries: Vec<Entry>,
     /// Why the prediction leaves what is known.
@@ -103,7 +103,7 @@ impl AllToAll {
             counted: (counted != costs).then(|| ClosedForm::all(&world, &counted, admits)),
             busy: select::busy_costs(&counted).map(|busy| ClosedForm::all(&world, &busy, admits)),
             tiles: tile_sizes(world.hosts, &counted).collect(),
-            close: select::close(&costs),
+            costs,
             entries: Vec::new(),
             doubts: Vec::new(),
         };
@@ -157,7 +157,7 @@ impl AllToAll {
             return best;
         }
         let rounds = |entry: &Entry| forms[entry.form].rounds;
-        let most = judged(&best) * (1.0 + self.close);
+        let most = judged(&best) * (1.0 + select::tolerated_share(&self.costs, bytes as usize));
         cheapest.iter().filter(|entry| judged(entry) <= most).fold(best, |best, other| {
             let better = (rounds(other), judged(other)) < (rounds(&best), judged(&best) * (1.0 - TIE));
             if better { *other } else { best }
