@@ -85,7 +85,7 @@ fn tolerance(algorithm: &dyn Algorithm, world: usize, load: &Load, late: bool) -
     let tiled = tiles(load.bytes, load.tile_bytes) > 1;
     match (algorithm.kind(), algorithm.name()) {
         // Ports idle in a pattern that has no short formula.
-        (AllReduce, "direct-scatter") => 0.95..=1.42,
+        (AllReduce, "direct-scatter") => 0.999..=1.30,
         (AllReduce, "hierarchical") => 0.99..=1.26,
         (PushPull | Push, "hierarchical") => 0.65..=1.35,
         (AllReduce, "2d-torus") => 0.999..=1.18,
@@ -99,7 +99,6 @@ fn tolerance(algorithm: &dyn Algorithm, world: usize, load: &Load, late: bool) -
         (AllGather, "bruck") if tiled => 0.99..=1.47,
         (AllGather, "bruck") if late => 0.92..=1.001,
         (Gather, "binomial") => 0.90..=1.0001,
-        (ReduceScatter, "direct") => 0.90..=1.36,
         (ReduceScatter, "recursive-halving") if late => 0.89..=1.01,
         // The last tile is shorter, and the formula adds what it would add in the middle.
         (PushPull, _) if !load.bytes.is_multiple_of(load.tile_bytes) && tiled => 0.97..=1.01,
