@@ -63,6 +63,7 @@ mod doubling;
 mod flat;
 mod gather;
 mod host_sums;
+mod neighbours;
 mod program;
 mod push;
 mod push_pull;

@@ -2,6 +2,7 @@ use paceline_plan::{CollectiveKind, LinkCost, Rank};
 
 use crate::algorithm::{busy, busy_folding};
 use crate::arithmetic::{ahead, behind};
+use crate::neighbours::reduce_from_neighbours;
 use crate::{FlatAlgorithm, Place, RankBuilder, RankProgram, Slot, Space, TileSeconds};
 
 /// Direct reduce-scatter, then direct all-gather: rank p gets part p of everyone, combines it and sends the result to
@@ -38,10 +39,7 @@ impl FlatAlgorithm for DirectScatter {
             let to = ahead(rank, offset, world);
             builder.send(to, part(Space::Input, to));
         }
-        for offset in 1..world {
-            let partial = if offset == 1 { part(Space::Input, rank) } else { whole };
-            builder.receive_fold(behind(rank, offset, world), partial, whole, offset == world - 1);
-        }
+        reduce_from_neighbours(&mut builder, rank, world, part(Space::Input, rank), whole);
         for offset in 1..world {
             builder.send(ahead(rank, offset, world), whole);
         }

@@ -1,7 +1,8 @@
 use paceline_plan::{CollectiveKind, LinkCost, Rank};
 
 use crate::algorithm::busy_folding;
-use crate::arithmetic::{ahead, behind};
+use crate::arithmetic::ahead;
+use crate::neighbours::reduce_from_neighbours;
 use crate::{FlatAlgorithm, Place, RankBuilder, RankProgram, Space, TileSeconds};
 
 /// Direct (pairwise exchange): everyone sends block b to rank b, which combines what it is sent. One round. Each rank
@@ -33,11 +34,8 @@ impl FlatAlgorithm for Direct {
             let block = builder.tile(Space::Input, to);
             builder.send(to, block);
         }
-        let output = builder.tile(Space::Output, 0);
-        for offset in 1..world {
-            let partial = if offset == 1 { builder.tile(Space::Input, rank) } else { output };
-            builder.receive_fold(behind(rank, offset, world), partial, output, offset == world - 1);
-        }
+        let (own, output) = (builder.tile(Space::Input, rank), builder.tile(Space::Output, 0));
+        reduce_from_neighbours(&mut builder, rank, world, own, output);
         builder.finish()
     }
 

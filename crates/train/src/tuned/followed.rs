@@ -49,23 +49,10 @@ mod tests {
 
     use paceline_comm::Communicator;
     use paceline_plan::CollectiveKind;
-    use paceline_tune::environment::Call;
-    use paceline_tune::{Action, Family, Parallelism, Schedule, WireProtocol, policy_file};
+    use paceline_tune::{Action, Family, Schedule, WireProtocol, policy_file};
 
     use super::*;
-
-    const CALL: Call = Call {
-        collective: CollectiveKind::AllReduce,
-        bytes: 0,
-        ranks: 0,
-        hosts: 0,
-        parallelism: Parallelism::Data,
-        is_pipelined_layer: true,
-        is_fused_call: false,
-        model_intensity: 100.0,
-        local_batch: 8,
-        times: 1,
-    };
+    use crate::tuned::tests::CALL;
 
     const ELEMENTS: usize = 4096;
 

@@ -5,7 +5,7 @@ use paceline_tune::{Action, Family, Parallelism};
 use super::*;
 
 /// What the calls are part of; bytes, ranks and hosts are filled in.
-const CALL: Call = Call {
+pub(crate) const CALL: Call = Call {
     collective: CollectiveKind::AllReduce,
     bytes: 0,
     ranks: 0,
