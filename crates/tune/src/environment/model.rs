@@ -3,7 +3,7 @@
 use paceline_plan::CollectiveKind;
 
 use crate::action::{Action, Situation};
-use crate::state::{Parallelism, State};
+use crate::state::{Congestion, Parallelism, State, TopologyClass, Transport};
 
 /// A call of a workload, before anybody knows on what.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,6 +28,33 @@ pub struct Call {
     pub local_batch: u32,
     /// How often an iteration makes it, one after the other.
     pub times: u32,
+}
+
+impl Call {
+    /// The call on so many hosts; `between` is what links hosts, and how.
+    pub(super) fn on(&self, hosts: u32, has_nvlink: bool, between: (Transport, TopologyClass)) -> State {
+        let (transport, topology) = match (hosts, has_nvlink) {
+            (1, true) => (Transport::Nvlink, TopologyClass::OneHost),
+            (1, false) => (Transport::SharedMemory, TopologyClass::OneHost),
+            _ => between,
+        };
+        State {
+            collective: self.collective,
+            bytes: self.bytes,
+            ranks: self.ranks,
+            hosts,
+            model_intensity: self.model_intensity,
+            local_batch: self.local_batch,
+            has_nvlink,
+            transport,
+            topology,
+            is_ps_deployment: matches!(self.collective, CollectiveKind::PushPull | CollectiveKind::Push),
+            is_pipelined_layer: self.is_pipelined_layer,
+            is_fused_call: self.is_fused_call,
+            parallelism: self.parallelism,
+            congestion: Congestion::None,
+        }
+    }
 }
 
 /// A model of what collectives cost: of our communicator ([`super::OwnModel`]), or of NCCL ([`super::NcclModel`]).

@@ -5,7 +5,7 @@ use paceline_plan::CollectiveKind;
 use super::model::{Call, CostModel, passes};
 use crate::action::{Action, Arm, Family, Situation, WireProtocol};
 use crate::nccl::{self, Algorithm, Communicator, Function, NcclError, Path, Protocol, Tables, Version};
-use crate::state::{Congestion, Context, State, TopologyClass, Transport};
+use crate::state::{Context, State, TopologyClass, Transport};
 
 /// How often NCCL's own number of channels is halved, and its chunks are: more is hardly ever better, and would only be tried.
 const HALVED: u8 = 2;
@@ -123,27 +123,8 @@ impl CostModel for NcclModel {
         let has_nvlink = ring.intra <= Path::NvLinkThroughGpu;
         let rate = ring.channels as f32 * ring.inter_gb_s;
         let network = NETWORKS.iter().find(|(most, _)| rate < *most).map_or(Transport::Rdma, |(_, network)| *network);
-        let transport = match (hosts, has_nvlink) {
-            (1, true) => Transport::Nvlink,
-            (1, false) => Transport::SharedMemory,
-            _ => network,
-        };
-        State {
-            collective: call.collective,
-            bytes: call.bytes,
-            ranks: call.ranks,
-            hosts,
-            model_intensity: call.model_intensity,
-            local_batch: call.local_batch,
-            has_nvlink,
-            transport,
-            topology: if hosts == 1 { TopologyClass::OneHost } else { TopologyClass::Flat },
-            is_ps_deployment: false,
-            is_pipelined_layer: call.is_pipelined_layer,
-            is_fused_call: call.is_fused_call,
-            parallelism: call.parallelism,
-            congestion: Congestion::None,
-        }
+        // NCCL has no servers.
+        State { is_ps_deployment: false, ..call.on(hosts, has_nvlink, (network, TopologyClass::Flat)) }
     }
 
     fn situation(&self, state: &State) -> Option<Situation> {

@@ -5,7 +5,7 @@ use paceline_plan::{Cluster, CollectiveKind, LinkClass, LinkCost, LinkCosts, Net
 
 use super::model::{Call, CostModel, passes};
 use crate::action::{Action, Arm, Family, Situation, WireProtocol};
-use crate::state::{Congestion, State, TopologyClass, Transport};
+use crate::state::{State, TopologyClass, Transport};
 
 /// Lanes that are tried.
 const LANES: [u8; 4] = [1, 2, 4, 8];
@@ -154,27 +154,7 @@ impl CostModel for OwnModel {
 
     fn state(&self, call: &Call) -> State {
         let hosts = call.hosts.min(self.cluster.hosts as u32).max(1);
-        let alone = match (hosts, self.has_nvlink) {
-            (1, true) => Some(Transport::Nvlink),
-            (1, false) => Some(Transport::SharedMemory),
-            _ => None,
-        };
-        State {
-            collective: call.collective,
-            bytes: call.bytes,
-            ranks: call.ranks,
-            hosts,
-            model_intensity: call.model_intensity,
-            local_batch: call.local_batch,
-            has_nvlink: self.has_nvlink,
-            transport: alone.unwrap_or(self.transport),
-            topology: if hosts == 1 { TopologyClass::OneHost } else { self.topology },
-            is_ps_deployment: matches!(call.collective, CollectiveKind::PushPull | CollectiveKind::Push),
-            is_pipelined_layer: call.is_pipelined_layer,
-            is_fused_call: call.is_fused_call,
-            parallelism: call.parallelism,
-            congestion: Congestion::None,
-        }
+        call.on(hosts, self.has_nvlink, (self.transport, self.topology))
     }
 
     fn situation(&self, state: &State) -> Option<Situation> {
