@@ -193,7 +193,7 @@ fn patient_rank(seconds: &str, rank: &str, world_size: &str, address: &str) -> C
 const SHORT: [&str; 6] = ["perf", "all-reduce", "--max", "1KiB", "--seconds", "0"];
 
 /// Waits for the end of programs. Of what they and their children were seen to hold until then nothing is left, and none
-/// of the children runs on.
+/// of the children runs on. Who ends within milliseconds may do so between two looks.
 #[track_caller]
 fn end_with_nothing_left<const N: usize>(programs: [Running; N]) -> [Outcome; N] {
     let (mut held, mut seen) = (Held::default(), BTreeSet::new());
@@ -205,7 +205,8 @@ fn end_with_nothing_left<const N: usize>(programs: [Running; N]) -> [Outcome; N]
         !pids.iter().any(|pid| is_alive(*pid))
     });
     let outcomes = programs.map(|program| program.end_within(SOON));
-    assert!(held.is_something(false), "nothing was found while they ran: {outcomes:#?}");
+    let was_there_for_a_while = outcomes.iter().any(|outcome| outcome.elapsed > Duration::from_secs(1));
+    assert!(held.is_something(false) || !was_there_for_a_while, "nothing was found while they ran: {outcomes:#?}");
     assert!(until(SOON, || !seen.iter().any(|pid| is_alive(*pid))), "a child still runs: {outcomes:#?}");
     expect_nothing_left(&held, "no world has formed");
     outcomes
