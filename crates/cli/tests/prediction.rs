@@ -53,7 +53,7 @@ fn a_replay_on_an_emulated_network_takes_what_was_predicted() {
         arguments.extend(["--emulate", "alpha=1ms,beta=20ns", "--methods", "bsp-a2a,wfbp-a2a,wfbp-ps"]);
         arguments.extend(["--warmup", "1", "--iterations", "4", "--runs", "1"]);
         // What a machine is late by, if it is always, counts the less the longer all takes.
-        let dilation = (1 << attempt.min(3)).to_string();
+        let dilation = (1 << attempt.min(2)).to_string();
         if attempt > 0 {
             arguments.extend(["--dilate", &dilation]);
         }
