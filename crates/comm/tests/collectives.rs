@@ -178,6 +178,72 @@ fn every_type_and_reduction() {
     }
 }
 
+/// What is only moved, in every type: each element tells whose it is, and where it belongs.
+#[test]
+fn every_type_is_moved_as_it_is() {
+    for links in LINKS {
+        on_all_ranks(links, 4, |comm| {
+            moved::<f32>(&comm, f32::from);
+            moved::<f64>(&comm, f64::from);
+            moved::<f16>(&comm, f16::from);
+            moved::<bf16>(&comm, bf16::from);
+            moved::<i32>(&comm, i32::from);
+            moved::<i64>(&comm, i64::from);
+            moved::<u8>(&comm, |value| value);
+        });
+    }
+}
+
+fn moved<T: Element + PartialEq>(comm: &Communicator, make: impl Fn(u8) -> T) {
+    const LENGTH: usize = 203;
+    let (me, world, root) = (comm.rank(), comm.world_size(), 1);
+    let block = |of: usize| -> Vec<T> { (0..LENGTH).map(|index| make(((of * 61 + index * 7) % 251) as u8)).collect() };
+    let (mine, all): (Vec<T>, Vec<T>) = (block(me), (0..world).flat_map(block).collect());
+    let nothing = |length| vec![make(255); length];
+    let at_root = |length| if me == root { length } else { 0 };
+    for algorithm in algorithms(CollectiveKind::AllGather) {
+        let mut output = nothing(all.len());
+        comm.all_gather(&mine, &mut output, &options(algorithm)).unwrap();
+        assert!(output == all, "all-gather {algorithm} of {}", T::DATA_TYPE);
+    }
+    for algorithm in algorithms(CollectiveKind::Broadcast) {
+        let mut data = if me == root { mine.clone() } else { nothing(LENGTH) };
+        comm.broadcast(&mut data, root, &options(algorithm)).unwrap();
+        assert!(data == block(root), "broadcast {algorithm} of {}", T::DATA_TYPE);
+    }
+    for algorithm in algorithms(CollectiveKind::Gather) {
+        let mut output = nothing(at_root(all.len()));
+        comm.gather(&mine, &mut output, root, &options(algorithm)).unwrap();
+        assert!(output == all[..at_root(all.len())], "gather {algorithm} of {}", T::DATA_TYPE);
+    }
+    for algorithm in algorithms(CollectiveKind::Scatter) {
+        let mut output = nothing(LENGTH);
+        comm.scatter(&all[..at_root(all.len())], &mut output, root, &options(algorithm)).unwrap();
+        assert!(output == mine, "scatter {algorithm} of {}", T::DATA_TYPE);
+    }
+    let (to_all, from_all): (Vec<T>, Vec<T>) = (
+        (0..world).flat_map(|to| block(5 * me + to)).collect(),
+        (0..world).flat_map(|from| block(5 * from + me)).collect(),
+    );
+    for algorithm in algorithms(CollectiveKind::AllToAll) {
+        let mut output = nothing(all.len());
+        comm.all_to_all(&to_all, &mut output, &options(algorithm)).unwrap();
+        assert!(output == from_all, "all-to-all {algorithm} of {}", T::DATA_TYPE);
+    }
+    let (mut passed, options) = (nothing(LENGTH), CallOptions::default());
+    comm.group(|group| {
+        group.send(&mine, (me + 1) % world, 3, &options)?;
+        group.receive(&mut passed, (me + world - 1) % world, 3, &options)
+    })
+    .unwrap();
+    assert!(passed == block((me + world - 1) % world), "send and receive of {}", T::DATA_TYPE);
+    let counts = [3, 0, LENGTH, 1];
+    let mut joined = nothing(counts.iter().sum());
+    comm.all_gather_variable(&mine[..counts[me]], &mut joined, &counts, &options).unwrap();
+    let cut = |of: usize| block(of)[..counts[of]].to_vec();
+    assert!(joined == (0..world).flat_map(cut).collect::<Vec<T>>(), "variable counts of {}", T::DATA_TYPE);
+}
+
 #[test]
 fn messages_of_one_tag_keep_their_order() {
     for links in LINKS {
