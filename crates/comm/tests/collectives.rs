@@ -237,9 +237,9 @@ fn moved<T: Element + PartialEq>(comm: &Communicator, make: impl Fn(u8) -> T) {
     })
     .unwrap();
     assert!(passed == block((me + world - 1) % world), "send and receive of {}", T::DATA_TYPE);
-    let counts = [3, 0, LENGTH, 1];
+    let counts = &[3, 0, LENGTH, 1][..world];
     let mut joined = nothing(counts.iter().sum());
-    comm.all_gather_variable(&mine[..counts[me]], &mut joined, &counts, &options).unwrap();
+    comm.all_gather_variable(&mine[..counts[me]], &mut joined, counts, &options).unwrap();
     let cut = |of: usize| block(of)[..counts[of]].to_vec();
     assert!(joined == (0..world).flat_map(cut).collect::<Vec<T>>(), "variable counts of {}", T::DATA_TYPE);
 }
@@ -287,6 +287,41 @@ fn a_split_world_and_a_split_of_a_split() {
             }
             comm.barrier(&options).unwrap();
         });
+    }
+}
+
+/// The ranks of a part are others than those of the world, in another order, and lie on the hosts in another way.
+#[test]
+fn every_collective_in_a_part_of_a_part() {
+    for links in LINKS {
+        on_all_ranks(links, 8, |comm| {
+            let seven = comm.split((comm.rank() > 0).then_some(0), -(comm.rank() as i32)).unwrap();
+            if let Some(seven) = seven {
+                // Four of them, and three.
+                let part = seven.split(Some(seven.rank() as u32 % 2), 0).unwrap().unwrap();
+                assert_eq!(part.world_size(), if comm.rank() % 2 == 1 { 4 } else { 3 });
+                (0..part.world_size()).for_each(|root| rooted(&part, part.rank(), root, 300));
+                moved::<f16>(&part, f16::from);
+                reduced(&part);
+            }
+            comm.barrier(&CallOptions::default()).unwrap();
+        });
+    }
+}
+
+fn reduced(comm: &Communicator) {
+    let (me, world) = (comm.rank(), comm.world_size());
+    let sum = |index| (0..world).map(|rank| value(rank, index)).sum::<i64>();
+    let mine: Vec<i64> = (0..300 * world).map(|index| value(me, index)).collect();
+    for algorithm in algorithms(CollectiveKind::AllReduce) {
+        let mut data = mine.clone();
+        comm.all_reduce(&mut data, Reduction::Sum, &options(algorithm)).unwrap();
+        assert!((0..data.len()).all(|index| data[index] == sum(index)), "all-reduce {algorithm} of {world}");
+    }
+    for algorithm in algorithms(CollectiveKind::ReduceScatter) {
+        let mut block = [0; 300];
+        comm.reduce_scatter(&mine, &mut block, Reduction::Sum, &options(algorithm)).unwrap();
+        assert!((0..300).all(|index| block[index] == sum(300 * me + index)), "reduce-scatter {algorithm} of {world}");
     }
 }
 
