@@ -76,9 +76,9 @@ impl<'a> Claims<'a> {
         if self.party.credentials.is_none() {
             return claims == 0;
         }
-        if claims >= CLAIMS_MAX {
-            let oldest = self.answered.iter().position(|answered| answered.rank == rank);
-            oldest.map(|index| self.answered.remove(index));
+        let oldest = self.answered.iter().position(|answered| answered.rank == rank);
+        if let Some(oldest) = oldest.filter(|_| claims >= CLAIMS_MAX) {
+            self.answered.remove(oldest);
         }
         true
     }
