@@ -5,7 +5,7 @@ fn page() -> String {
     render(&[Report { study: sample_study(), panels: sample_panels() }]).expect("the template is right")
 }
 
-/// As a browser shows it: a stroke is escaped in HTML.
+/// As a browser shows it: a slash is escaped in HTML.
 fn shown(page: &str) -> String {
     page.replace("&#x2f;", "/")
 }
