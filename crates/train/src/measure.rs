@@ -196,8 +196,8 @@ pub struct FormulaInputs {
     pub elements: Vec<usize>,
     /// What an operation costs that has the network for itself; none for a single worker.
     pub communication: Option<CommunicationCost>,
-    /// Seconds of forward and backward where all workers compute at once and nobody communicates: of the slowest one, the mean
-    /// over a few passes before any iteration. None of a replay.
+    /// Seconds of forward and backward where all workers compute at once and nobody communicates: until the last one has ended,
+    /// the mean over a few passes before any iteration. None of a replay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pass_s: Option<f64>,
 }

@@ -11,14 +11,14 @@ use super::{CommunicationCost, InFlight};
 use crate::error::TrainError;
 use crate::exchange::{Carrier, Travelling};
 
-/// What is measured: from what starting costs to what bytes cost.
+/// What is measured: from what starting costs to what bytes cost. Of a shorter gradient all of it is the largest.
 const SIZES: [usize; 4] = [4 << 10, 64 << 10, 1 << 20, 8 << 20];
 
 /// So many operations of the smallest size are also measured together: what each of them takes then occupies the network, and what
 /// one takes longer by itself is latency, which others hide.
 const IN_FLIGHT: usize = 8;
 
-/// How often each; the median counts.
+/// How often each, after one that does not count: memory and servers are new to it. The median counts.
 const REPETITIONS: usize = 5;
 
 /// Measures operations of a few sizes up to about `bytes`, on all workers at the same time, through the same calls as
@@ -39,7 +39,7 @@ pub(crate) fn communication_cost_again(
     start_up: Duration,
     before: u32,
 ) -> Result<(CommunicationCost, f64), TrainError> {
-    let sizes: Vec<usize> = SIZES.into_iter().filter(|&size| size == SIZES[0] || size <= bytes).collect();
+    let sizes = sizes(bytes);
     let all = [&sizes[..], &[SIZES[0]; IN_FLIGHT]].concat();
     let plan = Plan { version: Carrier::PROBE_VERSION - before, ..plan(&all, carrier.peers().shards()) };
     let Probed { alone, together } = carrier.probe(&plan, sizes.len(), REPETITIONS)?;
@@ -55,6 +55,12 @@ pub(crate) fn communication_cost_again(
     };
     let (alpha_s, beta_s_per_byte) = fit(&points);
     Ok((CommunicationCost { alpha_s, beta_s_per_byte, points, in_flight: Some(in_flight) }, uncertain))
+}
+
+/// Those that are measured for operations up to so many bytes, ascending.
+fn sizes(bytes: usize) -> Vec<usize> {
+    let largest = bytes.next_multiple_of(size_of::<f32>()).clamp(SIZES[0], SIZES[SIZES.len() - 1]);
+    SIZES.into_iter().filter(|&size| size < largest).chain([largest]).collect()
 }
 
 /// Seconds of the slowest worker, by repetition.
@@ -92,10 +98,10 @@ impl Carrier {
     /// The version of plans that only measure, counting down: no training has so many.
     pub(crate) const PROBE_VERSION: u32 = u32::MAX;
 
-    /// Runs each of the first `alone` operations of a plan by itself, and then the others at once; so many times.
+    /// Runs each of the first `alone` operations of a plan by itself, and then the others at once; so many times that count.
     fn probe(&self, plan: &Plan, alone: usize, repetitions: usize) -> Result<Probed, TrainError> {
         let carrier = self.aggregating();
-        carrier.assign(plan, 0..repetitions as u64)?;
+        carrier.assign(plan, 0..repetitions as u64 + 1)?;
         let measured = || -> Result<Probed, CommError> {
             let workers = self.peers().workers();
             let calls = carrier.calls(plan, &[])?;
@@ -104,7 +110,7 @@ impl Carrier {
                 buffers.push(workers.alloc::<f32>(partition.elements.len())?);
             }
             let mut probed = Probed { alone: vec![Vec::new(); alone], together: Vec::new() };
-            for repetition in 0..repetitions {
+            for repetition in 0..=repetitions {
                 let mut idle = std::mem::take(&mut buffers).into_iter();
                 // Seconds of the next operations, started one after the other at once.
                 let mut timed = |operations: Range<usize>| -> Result<f64, CommError> {
@@ -124,6 +130,10 @@ impl Carrier {
                     seconds.push(timed(operation..operation + 1)?);
                 }
                 probed.together.push(timed(alone..calls.len())?);
+                if repetition == 0 {
+                    probed.alone.iter_mut().for_each(Vec::clear);
+                    probed.together.clear();
+                }
             }
             for seconds in probed.alone.iter_mut().chain([&mut probed.together]) {
                 workers.all_reduce(seconds, Reduction::Max, &CallOptions::default())?;
@@ -134,5 +144,19 @@ impl Carrier {
             doing: "measuring what operations cost",
             source: Box::new(source),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_size_is_that_of_all_gradients_if_these_are_short() {
+        assert_eq!(sizes(0), [4096]);
+        assert_eq!(sizes(4096), [4096]);
+        assert_eq!(sizes(407_080), [4096, 65_536, 407_080]);
+        assert_eq!(sizes(407_078), [4096, 65_536, 407_080], "whole elements");
+        assert_eq!(sizes(100 << 20), SIZES);
     }
 }

@@ -11,30 +11,90 @@ use crate::data::Batch;
 use crate::error::{TrainError, WhileTraining};
 use crate::profiling::Arena;
 
-/// So many passes count, as many as fit into the seconds.
+/// So many passes count, as many as fit into the seconds. Many of short ones: a scheduler lets one worker go on for some
+/// milliseconds before another of the same core has its turn.
 const PASSES_MIN: usize = 2;
-const PASSES_MAX: usize = 8;
+const PASSES_MAX: usize = 64;
 const SECONDS: f64 = 0.25;
+/// So many barriers tell what a barrier takes.
+const BARRIERS: usize = 16;
 
-/// Seconds of forward and backward without communication: of the slowest worker, the mean over a few passes that all begin
-/// together, after one that does not count. All workers call it; every one comes to the same number.
+/// Seconds of forward and backward without communication, from when all workers begin together until the last has ended: the
+/// mean over a few passes, after one that does not count. Where workers take turns on a core, each of them may have it for
+/// itself while it computes, and only the last one's end tells what that costs. All workers call it; every one comes to the
+/// same number.
 pub(super) fn pass_s(workers: &Communicator, backend: &mut dyn Backend, batch: &Batch) -> Result<f64, TrainError> {
     let sizes: Vec<usize> = backend.parameters().iter().map(TensorInfo::elements).collect();
     let sink: SharedSink = Arc::new(Mutex::new(Arena::of(&sizes)));
-    let mut pass = || -> Result<f64, TrainError> {
-        workers.barrier(&CallOptions::default()).while_training("computing together")?;
-        let began = Instant::now();
+    let mut pass = || -> Result<(), TrainError> {
         let computed = backend.gradients(batch, &mut OpenGate, &sink);
-        computed.map_err(|source| TrainError::Backend { rank: workers.rank(), source })?;
-        Ok(began.elapsed().as_secs_f64())
+        computed.map_err(|source| TrainError::Backend { rank: workers.rank(), source })
     };
-    let slowest = |mut seconds: Vec<f64>| -> Result<Vec<f64>, TrainError> {
-        let reduced = workers.all_reduce(&mut seconds, Reduction::Max, &CallOptions::default());
-        reduced.while_training("comparing the workers' times")?;
-        Ok(seconds)
-    };
-    let first = slowest(vec![pass()?])?[0];
+    let first = rounds_s(workers, 1, &mut pass)?;
     let count = ((SECONDS / first.max(f64::MIN_POSITIVE)) as usize).clamp(PASSES_MIN, PASSES_MAX);
-    let counted = slowest((0..count).map(|_| pass()).collect::<Result<_, _>>()?)?;
-    Ok(counted.iter().sum::<f64>() / count as f64)
+    let barrier_s = rounds_s(workers, BARRIERS, &mut || Ok(()))?;
+    Ok((rounds_s(workers, count, &mut pass)? - barrier_s).max(0.0))
+}
+
+/// Seconds of a round, the mean over `count`: all workers do it, and wait for each other. The largest that any of them sees.
+fn rounds_s(
+    workers: &Communicator,
+    count: usize,
+    round: &mut dyn FnMut() -> Result<(), TrainError>,
+) -> Result<f64, TrainError> {
+    let wait = || workers.barrier(&CallOptions::default()).while_training("computing together");
+    wait()?;
+    let began = Instant::now();
+    for _ in 0..count {
+        round()?;
+        wait()?;
+    }
+    let mut seconds = [began.elapsed().as_secs_f64() / count as f64];
+    let reduced = workers.all_reduce(&mut seconds, Reduction::Max, &CallOptions::default());
+    reduced.while_training("comparing the workers' times")?;
+    Ok(seconds[0])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Duration;
+
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    use rustix::time::{ClockId, clock_gettime};
+
+    use super::*;
+
+    const COMPUTES_S: f64 = 1e-3;
+
+    /// Keeps a processor busy for so long, whoever else has it in between.
+    fn compute() -> Result<(), TrainError> {
+        let cpu = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).expect("time does not run backwards");
+        let began = cpu();
+        while (cpu() - began).as_secs_f64() < COMPUTES_S {
+            std::hint::spin_loop();
+        }
+        Ok(())
+    }
+
+    /// Runs this thread on the first processor that it may use.
+    fn share_one_processor() {
+        let allowed = sched_getaffinity(None).expect("Linux says it");
+        let mut first = CpuSet::new();
+        first.set((0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).expect("it runs on one"));
+        sched_setaffinity(None, &first).expect("a smaller set");
+    }
+
+    /// Each of them has the processor for itself while it computes: no pass is longer than one alone.
+    #[test]
+    fn workers_that_take_turns_on_a_processor_take_as_long_as_all_their_turns() {
+        let ranks = Communicator::threads(3).unwrap().into_iter().map(|workers| {
+            thread::spawn(move || {
+                share_one_processor();
+                rounds_s(&workers, 20, &mut compute).unwrap()
+            })
+        });
+        let seconds: Vec<f64> = ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().unwrap()).collect();
+        assert!(seconds[0] >= 3.0 * COMPUTES_S && seconds.iter().all(|other| *other == seconds[0]), "{seconds:?}");
+    }
 }
