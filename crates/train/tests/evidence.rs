@@ -158,7 +158,7 @@ fn merged_and_at_once_take_what_their_formulas_say() {
     });
 }
 
-/// The study may take 5 us, with an optimised program on a quiet machine; here there is neither.
+/// The study may take 5 us, on a quiet machine with nothing else to do.
 #[test]
 fn deciding_what_travels_when_costs_microseconds() {
     let profile = profile(&[1_000; 200], 0.1);
@@ -166,7 +166,7 @@ fn deciding_what_travels_when_costs_microseconds() {
         eventually(|| {
             let cost_us = 1e6 * run(strategy, &profile, "alpha=100us,beta=1ns").scheduling_s_per_tensor;
             println!("{strategy}: {cost_us} us per tensor");
-            demand(cost_us <= 50.0, || format!("{strategy}: {cost_us} us per tensor"))
+            demand(cost_us <= 10.0, || format!("{strategy}: {cost_us} us per tensor"))
         });
     }
 }
