@@ -11,6 +11,7 @@ use crate::buffer::Memory;
 use crate::execute::{Trouble, execute};
 use crate::memory::{Memories, OperationMemory};
 use crate::outcome::{Outcomes, Ticket};
+use crate::parting::{LAST_WORDS, Parting};
 use crate::records::Ring;
 use crate::sink::{Arriving, PeerSink};
 use crate::staging::{PIECE_BYTES, traits_of};
@@ -38,8 +39,8 @@ pub(crate) struct Core {
     pub origin: Instant,
     /// The peer whose link is looked at first.
     first: usize,
-    /// Whom to send to first. Last comes whoever shares processors: woken, it may take them before the others are told.
-    pub order: Vec<usize>,
+    /// In which the peers are sent to.
+    order: Vec<usize>,
     arriving: Vec<Vec<Arriving>>,
     abort_reasons: Vec<Vec<u8>>,
     staging: Vec<u8>,
@@ -95,6 +96,11 @@ impl Core {
             link.iter().for_each(|link| core.engine.set_link(peer, traits_of(link.as_ref())));
         }
         core
+    }
+
+    /// Sends last to these peers, which share processors with this rank: woken, they may take them before others are told.
+    pub fn tell_last(&mut self, peers: &[usize]) {
+        self.order.sort_by_key(|peer| peers.contains(peer));
     }
 
     /// Time on the engine's clock.
@@ -436,15 +442,7 @@ impl Core {
 
     /// Goes on saying the last words, and closes each link whose peer has them.
     fn part(&mut self) {
-        for parting in self.parting.iter_mut().filter(|parting| !parting.closed) {
-            // A link that cannot flush has lost its peer, who needs no reason.
-            let lost = parting.link.flush(&mut |ticket| parting.said |= ticket == LAST_WORDS).is_err();
-            let settled = parting.link.settled() && parting.said;
-            if lost || settled {
-                parting.link.close();
-                parting.closed = true;
-            }
-        }
+        self.parting.iter_mut().for_each(Parting::go_on);
     }
 
     /// Has everything been said, and has it arrived as far as that can be known?
@@ -485,15 +483,3 @@ impl Core {
         }
     }
 }
-
-/// A link of a failed world.
-struct Parting {
-    link: Box<dyn Link>,
-    /// It has taken all that there was to say.
-    said: bool,
-    /// And the peer's side has it.
-    closed: bool,
-}
-
-/// The frame that says why this rank gives up.
-const LAST_WORDS: u64 = u64::MAX - 1;

@@ -41,6 +41,7 @@ mod memory;
 mod options;
 mod outcome;
 mod own_processor;
+mod parting;
 mod pending;
 mod prepare;
 mod probe;

@@ -89,7 +89,7 @@ impl World {
             .filter(|&(peer, _)| topology.same_host(own, peer))
             .all(|(_, link)| link.as_ref().is_none_or(|link| link.any_memory()));
         let mut core = Core::new(engine, parts.links, memories, parts.rank);
-        core.order.sort_by_key(|peer| parts.in_process.contains(peer));
+        core.tell_last(&parts.in_process);
         let failed = |doing, source| {
             let (rank, host) = (parts.rank, parts.hosts[parts.rank].clone());
             CommError::connect(Some(rank), host, ConnectError::Io { doing, source })

@@ -38,6 +38,9 @@ struct Knobs {
     broken: AtomicBool,
     /// Claims that there are bytes that it could not send.
     full: AtomicBool,
+    /// When it was last asked to send, counted over all that share the count.
+    flushed: AtomicUsize,
+    flushes: Arc<AtomicUsize>,
 }
 
 struct Hidden {
@@ -64,6 +67,7 @@ impl Link for Hidden {
     }
 
     fn flush(&mut self, sent: &mut dyn FnMut(u64)) -> Result<bool, LinkError> {
+        self.knobs.flushed.store(self.knobs.flushes.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
         self.link.flush(sent)
     }
 
@@ -369,4 +373,23 @@ fn a_wait_ends_in_time_though_something_always_moves() {
     let (context, (done, ended)) = (pair.zero.clone(), mpsc::channel());
     thread::spawn(move || done.send(context.wait(&ticket, Some(Instant::now() + Duration::from_millis(20)))));
     assert_eq!(ended.recv_timeout(Duration::from_secs(10)), Ok(false));
+}
+
+/// A shard that woke the worker beside it first would lose the processor before it has told the others.
+#[test]
+fn who_shares_a_process_is_told_last() {
+    let flushes = Arc::new(AtomicUsize::new(0));
+    let knobs = [(); 3].map(|()| Arc::new(Knobs { flushes: flushes.clone(), ..Knobs::default() }));
+    let (mut links, mut others): (Vec<Option<Box<dyn Link>>>, _) = (vec![None], Vec::new());
+    for knobs in &knobs {
+        knobs.full.store(true, Ordering::Relaxed);
+        let (link, other) = memory_pair();
+        links.push(Some(Box::new(Hidden { link, knobs: knobs.clone() })));
+        others.push(other);
+    }
+    let mut core = Core::new(Engine::new(Config::new(0, 4)), links, Memories::default(), 0);
+    core.tell_last(&[0, 2]);
+    core.progress();
+    let order = knobs.map(|knobs| knobs.flushed.load(Ordering::Relaxed));
+    assert!(order[0] < order[2] && order[2] < order[1] && order[0] > 0, "{order:?}");
 }
