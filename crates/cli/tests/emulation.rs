@@ -17,6 +17,11 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// How often a measurement is repeated that other programs may have spoilt.
 const TRIES: usize = 6;
 
+/// How far time is stretched in an attempt: what a machine is late by, if it is always, counts the less the longer it takes.
+fn further(stretched: usize, attempt: usize) -> String {
+    (stretched << attempt.min(3)).to_string()
+}
+
 /// One measurement at a time, as long as the guard lives: those of another test would be what a busy machine is.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
@@ -37,19 +42,20 @@ fn processes_measure_the_network_that_they_emulate_and_say_so() {
     let (_alone, path) = (alone(), scratch_file("10GbE"));
     let file = path.to_string_lossy();
     let size = ["--min", "1MiB", "--max", "1MiB", "--iterations", "5", "--chunk-bytes", "1MiB", "--alloc"];
-    let network = ["--emulate", "10GbE", "--dilate", "40", "--json", &file];
     for attempt in 0..TRIES {
+        let dilation = further(40, attempt);
+        let network = ["--emulate", "10GbE", "--dilate", &dilation, "--json", &file];
         let outcome = perf(&[&["send-receive", "--ranks", "2"], &size[..], &network].concat()).expect_code(0);
         assert!(
-            outcome.stdout.contains("# emulated network 10GbE, hosts 2x1, all times divided by 40"),
+            outcome.stdout.contains(&format!("# emulated network 10GbE, hosts 2x1, all times divided by {dilation}")),
             "{outcome:#?}"
         );
-        outcome.expect_stderr(&["the network is emulated: 10GbE, hosts 2x1, dilation 40"]);
+        outcome.expect_stderr(&[&format!("the network is emulated: 10GbE, hosts 2x1, dilation {dilation}")]);
         let report: Value = serde_json::from_str(&fs::read_to_string(&path).expect("the file")).expect("JSON");
         fs::remove_file(&path).expect("our own file");
         let emulated = &report["emulated"];
         assert_eq!([&emulated["network"], &emulated["hosts"]], ["10GbE", "2x1"]);
-        assert_eq!(emulated["dilation"], 40.0);
+        assert_eq!(emulated["dilation"].as_f64(), dilation.parse().ok());
         let p50_us = report["rows"][0]["p50_us"].as_f64().expect("a time");
         println!("{p50_us} us");
         assert!(p50_us > 0.95 * 1020.0, "{p50_us} us: no machine is too busy to be too fast");
@@ -70,6 +76,8 @@ fn processes_share_the_interfaces_of_their_hosts() {
     let network = ["--emulate", "alpha=1ms,beta=20ns,within-alpha=10us,within-beta=0.1ns", "--hosts", "2x2"];
     let formula_us = 1e3 + 4.0 * f64::from(1 << 20) * 20e-3;
     for attempt in 0..TRIES {
+        let dilation = further(1, attempt);
+        let network = [&network[..], &["--dilate", &dilation]].concat();
         let outcome = perf(&[&["all-to-all", "--ranks", "4"], &size[..], &network].concat()).expect_code(0);
         let measured = p50_us(&outcome.stdout);
         println!("{measured} us, by the formula {formula_us} us");
@@ -143,8 +151,11 @@ fn an_emulated_link_is_as_fast_as_one_that_the_kernel_shapes() {
             p50_us(&said[0].stdout)
         };
         let emulated = || p50_us(&run(paceline(&[&measure[..], &["--emulate", &beta]].concat()), LIMIT).stdout);
+        // Each may be slower than its network where the machine is late, and is never faster: the fastest counts.
+        let mut fastest = (f64::INFINITY, f64::INFINITY);
         let found = (0..TRIES).any(|attempt| {
-            let (lab, emulated) = (in_lab(), emulated());
+            fastest = (in_lab().min(fastest.0), emulated().min(fastest.1));
+            let (lab, emulated) = fastest;
             println!("{message}: lab {lab} us, emulated {emulated} us: {:+.2} %", (emulated / lab - 1.0) * 100.0);
             let alike = (emulated / lab - 1.0).abs() <= 0.05;
             if !alike {

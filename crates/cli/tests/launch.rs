@@ -72,7 +72,7 @@ fn survivors_of_a_killed_rank_get_time_for_their_last_words() {
     let begun = scratch_file("begun");
     let script = "[ $PACELINE_RANK = 2 ] || echo >>FILE; \
                   while [ $(wc -l 2>/dev/null <FILE || echo 0) -lt 2 ]; do sleep 0.01; done; \
-                  [ $PACELINE_RANK != 2 ] || kill -9 $$; sleep 1; echo survivor $PACELINE_RANK >&2; exit 1";
+                  [ $PACELINE_RANK != 2 ] || kill -9 $$; sleep 0.3; echo survivor $PACELINE_RANK >&2; exit 1";
     let outcome = launch("3", &[], &script.replace("FILE", &begun.to_string_lossy())).expect_code(1);
     fs::remove_file(begun).expect("our own file");
     let outcome = outcome.expect_stderr(&["error: rank 2 (pid ", "was killed by SIGKILL", "survivor 0", "survivor 1"]);

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use support::{paceline, run};
 
-const LONG: Duration = Duration::from_secs(120);
+const LONG: Duration = Duration::from_secs(240);
 const ATTEMPTS: usize = 5;
 /// By so much a prediction may be off here, where communication takes longer than computation.
 const OFF_MAX: f64 = 0.12;
@@ -52,6 +52,11 @@ fn a_replay_on_an_emulated_network_takes_what_was_predicted() {
         let mut arguments = vec!["bench", "--compute", &compute, "--workers", "2", "--hosts", "2x1"];
         arguments.extend(["--emulate", "alpha=1ms,beta=20ns", "--methods", "bsp-a2a,wfbp-a2a,wfbp-ps"]);
         arguments.extend(["--warmup", "1", "--iterations", "4", "--runs", "1"]);
+        // What a machine is late by, if it is always, counts the less the longer all takes.
+        let dilation = (1 << attempt.min(3)).to_string();
+        if attempt > 0 {
+            arguments.extend(["--dilate", &dilation]);
+        }
         arguments.extend(["--database", &database, "--json", &json, "--report", &report]);
         let outcome = run(paceline(&arguments), LONG);
         let results: Value = serde_json::from_str(&fs::read_to_string(&json).expect("the file")).expect("JSON");

@@ -4,6 +4,7 @@ mod support;
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::thread;
 use std::time::Duration;
 
@@ -16,6 +17,14 @@ const LIMIT: Duration = Duration::from_secs(90);
 
 /// How often a measurement is repeated that other programs may have spoilt.
 const TRIES: usize = 6;
+
+/// Whoever measures what must be right writes to it, all others read: their probes would be what a busy machine is.
+static MACHINE: RwLock<()> = RwLock::new(());
+
+/// Beside others that do not mind.
+fn beside() -> RwLockReadGuard<'static, ()> {
+    MACHINE.read().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn probe(arguments: &[&str]) -> Outcome {
     run(paceline(&[&["probe"], arguments].concat()), LIMIT)
@@ -37,6 +46,7 @@ fn cluster(path: &PathBuf) -> Cluster {
 /// The line through the two points of data/p2p_points.csv, between hosts.
 #[test]
 fn a_probe_finds_the_network_that_is_emulated() {
+    let _alone = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
     let path = scratch_file("10GbE.toml");
     let network = ["--emulate", "10GbE", "--hosts", "2x2", "--dilate", "60"];
     let expected = NetworkModel::TEN_GBE.across;
@@ -53,23 +63,24 @@ fn a_probe_finds_the_network_that_is_emulated() {
         let alpha = found.across.alpha_s.value / expected.alpha_s;
         let beta = found.across.beta_s_per_byte.value / expected.beta_s_per_byte;
         println!("alpha {alpha:.4} and beta {beta:.4} of the network's\n{}", outcome.stdout);
-        // Each of the two measured sizes, too.
+        // Each of the two measured sizes, too. (A message that comes late is taken for one that is too long to go on with.)
         let sizes: Vec<u64> = found.across.points.iter().map(|(bytes, _)| *bytes).collect();
-        assert!(sizes.contains(&(16 << 10)) && sizes.contains(&(1 << 20)), "{sizes:?}");
+        let has_both = sizes.contains(&(16 << 10)) && sizes.contains(&(1 << 20));
         let off =
             found.across.points.iter().map(|&(bytes, seconds)| seconds / expected.message_s(bytes as usize) - 1.0);
         assert!(off.clone().all(|off| off > -0.05), "no machine is too busy to be too fast");
         // Line and points: where only the short messages are late, the line is less steep than the network's.
-        if [alpha, beta].iter().all(|it| (0.95..1.05).contains(it)) && off.clone().all(|off| off < 0.05) {
+        if has_both && [alpha, beta].iter().all(|it| (0.95..1.05).contains(it)) && off.clone().all(|off| off < 0.05) {
             return;
         }
-        println!("attempt {attempt} is too far off; is the machine busy?");
+        println!("{sizes:?}: attempt {attempt} is too far off; is the machine busy?");
     }
     panic!("the network was never found");
 }
 
 #[test]
 fn the_table_the_file_and_the_json_agree() {
+    let _beside = beside();
     let (toml, json) = (scratch_file("here.toml"), scratch_file("here.json"));
     let files = ["-o", &toml.to_string_lossy(), "--json", &json.to_string_lossy()];
     for transport in ["shm", "tcp"] {
@@ -101,6 +112,7 @@ fn the_table_the_file_and_the_json_agree() {
 
 #[test]
 fn a_launchers_ranks_are_probed() {
+    let _beside = beside();
     let options = ["launch", "--workers", "2", "--", env!("CARGO_BIN_EXE_paceline"), "probe", "--rounds", "6"];
     let outcome = run(paceline(&options), LIMIT).expect_code(0);
     assert!(outcome.stdout.contains("2 ranks on 1 host"), "{outcome:#?}");
@@ -108,6 +120,7 @@ fn a_launchers_ranks_are_probed() {
 
 #[test]
 fn what_cannot_be_probed_is_refused() {
+    let _beside = beside();
     for (options, code, says) in [
         (&["--workers", "1"][..], 2, "a single rank has no links"),
         (&["--workers", "2", "--rounds", "5"], 2, "give 6 to 1000"),
@@ -138,6 +151,7 @@ fn threads_of(pid: u32) -> usize {
 
 #[test]
 fn a_lost_rank_and_an_interruption_end_it_with_a_sentence() {
+    let _beside = beside();
     let running = long_probe();
     let lost = children_of(running.pid())[1];
     kill_process(Pid::from_raw(lost as i32).expect("a process id"), Signal::KILL).expect("it is still there");

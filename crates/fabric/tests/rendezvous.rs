@@ -3,6 +3,7 @@
 use std::io::{Read, Write, copy};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, IntoRawFd};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -22,9 +23,22 @@ struct Place {
 }
 
 fn place() -> Place {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let port = listener.local_addr().expect("its address").port();
-    Place { port, listener: listener.into_raw_fd() }
+    let listener = listener();
+    Place { port: port(&listener), listener: listener.into_raw_fd() }
+}
+
+/// Listens where nobody else does, also once it is closed: below the ports that the kernel gives to callers, and to
+/// listeners that name none.
+fn listener() -> TcpListener {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = 10_000 + (std::process::id() % 1000) as u16 * 20;
+    let next = || Some(first + NEXT.fetch_add(1, Ordering::Relaxed) % 2000);
+    let mut free = std::iter::from_fn(next).filter_map(|port| TcpListener::bind(("127.0.0.1", port)).ok());
+    free.next().expect("a free port")
+}
+
+fn port(listener: &TcpListener) -> u16 {
+    listener.local_addr().expect("its address").port()
 }
 
 impl Place {
@@ -153,10 +167,8 @@ fn nonces_differ() {
 
 #[test]
 fn rank_zero_binds_the_meeting_point_itself() {
-    // A free port, below those that the kernel gives to callers; the others start first and are refused for a while.
-    let free = |&port: &u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    let port = (10_000 + (std::process::id() % 20_000) as u16..).find(free).expect("a free port");
-    let place = Place { port, listener: -1 };
+    // The others start first and are refused for a while.
+    let place = Place { port: port(&listener()), listener: -1 };
     let other = start(place.world(1, 2), LONG);
     thread::sleep(Duration::from_millis(50));
     let zero = start(World { listener: None, ..place.world(0, 2) }, LONG);
@@ -370,8 +382,8 @@ fn rank_zero_on_the_wrong_host_is_told_so() {
 
 #[test]
 fn an_unanswered_call_names_the_address() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let place = Place { port: listener.local_addr().expect("its address").port(), listener: -1 };
+    let listener = listener();
+    let place = Place { port: port(&listener), listener: -1 };
     let expected = format!("rank 0 at 127.0.0.1:{} did not answer within 2 s (", place.port);
     // Somebody listens and says nothing …
     let message = error(start(place.world(1, 2), SHORT));
@@ -389,8 +401,8 @@ fn an_unanswered_call_names_the_address() {
 
 #[test]
 fn another_program_in_the_place_of_rank_zero_is_recognised() {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let place = Place { port: listener.local_addr().expect("its address").port(), listener: -1 };
+    let listener = listener();
+    let place = Place { port: port(&listener), listener: -1 };
     let one = start(place.world(1, 2), LONG);
     let (mut socket, _) = listener.accept().expect("rank 1 dials");
     socket.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").expect("rank 1 reads");

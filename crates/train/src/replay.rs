@@ -273,8 +273,9 @@ mod tests {
         }
     }
 
-    /// The lateness of the second of two passes, in which backward of tensor 0 takes so long.
-    fn second(last_s: f64, sink: SlowSink, gate: &mut Gate) -> Duration {
+    /// The lateness of the second or the third of three passes, in which backward of tensor 0 takes so long: of the one that a
+    /// busy machine has held up less.
+    fn later(last_s: f64, sink: SlowSink, gate: &mut Gate) -> Duration {
         let profile = format!(
             r#"{{"schema": 1, "model": "two", "device": "none", "source": "made up",
                 "local_batch": 1, "update_s": 0,
@@ -285,26 +286,27 @@ mod tests {
         let profile: Profile = serde_json::from_str(&profile).unwrap();
         let mut replay = ReplayBackend::new(&profile, 1.0, 0, 1).unwrap();
         let sink: SharedSink = Arc::new(Mutex::new(sink));
-        for _ in 0..2 {
+        for _ in 0..3 {
             replay.gradients(&ReplayBackend::batch(), gate, &sink).unwrap();
         }
-        lock(&replay.monitor).seen[1].late
+        let seen = &lock(&replay.monitor).seen;
+        seen[1].late.min(seen[2].late)
     }
 
     #[test]
     fn what_waits_for_communication_is_not_late() {
-        let held_up = second(0.001, SlowSink(0), &mut Gate(Duration::from_millis(1)));
+        let held_up = later(0.001, SlowSink(0), &mut Gate(Duration::from_millis(1)));
         assert!(held_up < START / 2, "{held_up:?}: starting the exchange is communication");
         // Forward would have begun as long ago.
-        let open = second(0.001, SlowSink(0), &mut Gate(Duration::ZERO));
+        let open = later(0.001, SlowSink(0), &mut Gate(Duration::ZERO));
         assert!(open > START / 2, "{open:?}: nothing but this worker held it up");
     }
 
     #[test]
     fn an_announcement_that_is_made_good_before_the_end_is_not_late() {
-        let made_good = second(2.0 * START.as_secs_f64(), SlowSink(1), &mut Gate(Duration::ZERO));
+        let made_good = later(2.0 * START.as_secs_f64(), SlowSink(1), &mut Gate(Duration::ZERO));
         assert!(made_good < START / 2, "{made_good:?}: the accelerator went on meanwhile");
-        let not = second(0.001, SlowSink(1), &mut Gate(Duration::ZERO));
+        let not = later(0.001, SlowSink(1), &mut Gate(Duration::ZERO));
         assert!(not > START / 2, "{not:?}: the pass ended late");
     }
 }
