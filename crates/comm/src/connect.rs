@@ -209,7 +209,15 @@ fn join(place: &Place, config: &Config) -> Result<Parts, ConnectError> {
         watch: config.watch.clone(),
         notes,
         local_ranks: members.neighbours().count() + 1,
+        in_process: in_process(&members),
     })
+}
+
+/// The ranks of this process: a shard beside its worker.
+fn in_process(members: &Members) -> Vec<usize> {
+    let (hosts, own) = (first_of_hosts(members), members.rank as usize);
+    let process = |rank: usize| (hosts[rank], members.members[rank].process);
+    (0..hosts.len()).filter(|&rank| process(rank) == process(own)).collect()
 }
 
 /// Which ranks say that they are on one host: the same on every rank, whatever its links turn out to be.

@@ -38,6 +38,8 @@ pub(crate) struct Core {
     pub origin: Instant,
     /// The peer whose link is looked at first.
     first: usize,
+    /// Whom to send to first. Last comes whoever shares processors: woken, it may take them before the others are told.
+    pub order: Vec<usize>,
     arriving: Vec<Vec<Arriving>>,
     abort_reasons: Vec<Vec<u8>>,
     staging: Vec<u8>,
@@ -76,6 +78,7 @@ impl Core {
             background: 0,
             origin: Instant::now(),
             first: 0,
+            order: (0..world).collect(),
             arriving: (0..world).map(|_| Vec::new()).collect(),
             abort_reasons: vec![Vec::new(); world],
             staging: Vec::new(),
@@ -89,9 +92,7 @@ impl Core {
             rank,
         };
         for (peer, link) in core.links.iter().enumerate() {
-            if let Some(link) = link {
-                core.engine.set_link(peer, traits_of(link.as_ref()));
-            }
+            link.iter().for_each(|link| core.engine.set_link(peer, traits_of(link.as_ref())));
         }
         core
     }
@@ -254,7 +255,8 @@ impl Core {
     fn send(&mut self) -> bool {
         let mut moved = false;
         self.memories.staging.look();
-        for peer in 0..self.links.len() {
+        for place in 0..self.order.len() {
+            let peer = self.order[place];
             let Some(link) = &mut self.links[peer] else { continue };
             if !self.engine.wants_to_send(peer) && link.is_flushed() {
                 continue;
@@ -295,8 +297,7 @@ impl Core {
                     }
                     continue;
                 };
-                let pieces = [piece];
-                let pieces = if piece.bytes > 0 { &pieces[..] } else { &[] };
+                let pieces: &[Piece] = if piece.bytes > 0 { &[piece] } else { &[] };
                 // SAFETY: the memory is the operation's, which stays pending until the ticket has come back; that
                 // nothing writes to it before, `verify` has proved (see `Programs`).
                 unsafe { link.enqueue(&frame.header, pieces, ticket) };

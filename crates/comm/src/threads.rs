@@ -126,6 +126,7 @@ impl Communicator {
                 watch: config.watch.clone(),
                 notes: Vec::new(),
                 local_ranks: world,
+                in_process: (0..world).collect(),
             };
             Ok(Communicator::over(World::new(parts)?))
         };

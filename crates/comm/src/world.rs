@@ -71,6 +71,8 @@ pub(crate) struct Parts {
     pub notes: Vec<String>,
     /// Ranks of this world that share this machine's processors.
     pub local_ranks: usize,
+    /// Ranks of this world in this process.
+    pub in_process: Vec<usize>,
 }
 
 impl World {
@@ -86,7 +88,8 @@ impl World {
         let fetches = (parts.links.iter().enumerate())
             .filter(|&(peer, _)| topology.same_host(own, peer))
             .all(|(_, link)| link.as_ref().is_none_or(|link| link.any_memory()));
-        let core = Core::new(engine, parts.links, memories, parts.rank);
+        let mut core = Core::new(engine, parts.links, memories, parts.rank);
+        core.order.sort_by_key(|peer| parts.in_process.contains(peer));
         let failed = |doing, source| {
             let (rank, host) = (parts.rank, parts.hosts[parts.rank].clone());
             CommError::connect(Some(rank), host, ConnectError::Io { doing, source })
