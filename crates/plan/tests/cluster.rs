@@ -245,6 +245,7 @@ fn links_cost_what_the_cluster_says() {
     crowded.across.contention = Constant::exact(0.01);
     crowded.across.jitter_s = Constant::exact(1e-3);
     crowded.across.incast_s_per_byte = Constant::exact(1e-10);
+    crowded.within.incast_s_per_byte = Constant::exact(2e-10);
     crowded.combine_s_per_byte = Constant::exact(3e-10);
     for hosts in [0, 1, 2] {
         assert_eq!(crowded.link_costs_among(hosts).across.beta, costs.across.beta);
@@ -256,6 +257,7 @@ fn links_cost_what_the_cluster_says() {
     crowded.within.fetched = true;
     let found = crowded.link_costs_among(3);
     assert!(found.fetched);
+    assert_eq!((found.contention, found.contention_within), (1e-10, 2e-10));
     assert_eq!((found.contention, found.within.gamma, found.across.gamma), (1e-10, 3e-10, 3e-10));
 }
 

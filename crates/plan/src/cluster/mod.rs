@@ -98,7 +98,7 @@ pub struct LinkConstants {
     #[serde(default)]
     pub jitter_s: Constant,
     /// Seconds per byte more for every sender but the first of those whose streams meet at one receiver:
-    /// [`LinkCosts::contention`].
+    /// [`LinkCosts::contention`], within a host [`LinkCosts::contention_within`].
     #[serde(default)]
     pub incast_s_per_byte: Constant,
     /// Seconds of overhead that the runtime counts at least when it chooses an algorithm and its tiles, whatever a message
@@ -238,7 +238,7 @@ impl Cluster {
             within: self.within.cost(gamma),
             across: LinkCost { beta, ..across },
             contention: self.across.incast_s_per_byte.value,
-            contention_within: 0.0,
+            contention_within: self.within.incast_s_per_byte.value,
             fetched: self.within.fetched,
         }
     }
