@@ -122,6 +122,8 @@ pub(crate) struct Subject<'a> {
     pub profile: Cow<'a, Profile>,
     pub world: World,
     shape: Shape,
+    /// Do formulas answer alone, also where programs would be simulated?
+    by_formulas: bool,
 }
 
 impl<'a> Subject<'a> {
@@ -150,7 +152,7 @@ impl<'a> Subject<'a> {
             None => Cow::Borrowed(job.profile),
         };
         let world = World::of(job.workers, job.cluster.workers_per_host.max(1));
-        Ok(Subject { job: *job, profile, world, shape: shape_of(job.cluster, job.workers)? })
+        Ok(Subject { job: *job, profile, world, shape: shape_of(job.cluster, job.workers)?, by_formulas: false })
     }
 
     /// How the hosts are connected.
@@ -158,9 +160,10 @@ impl<'a> Subject<'a> {
         self.shape
     }
 
-    /// The same under one switch.
+    /// The same under one switch, by formulas alone.
     pub fn on_flat(&self) -> Subject<'_> {
-        Subject { job: self.job, profile: Cow::Borrowed(&self.profile), world: self.world, shape: Shape::Flat }
+        let profile = Cow::Borrowed(&*self.profile);
+        Subject { job: self.job, profile, world: self.world, shape: Shape::Flat, by_formulas: true }
     }
 
     /// Seconds of an iteration of a worker alone.
@@ -186,6 +189,7 @@ impl<'a> Subject<'a> {
                 let start_s = cluster.start_s(workers) + added_s;
                 let algorithm = strategy.algorithm().unwrap_or("auto");
                 let costs = AllToAll::of(cluster, self.world, self.shape, algorithm, bytes, start_s)?;
+                let costs = if self.by_formulas { costs } else { costs.with_shared_ports() };
                 // What the strategy adds begins when nothing travels, as in the runtime.
                 let one_by_one = !strategy.start_up(workers).is_zero();
                 Communication::AllToAll(if one_by_one { costs.one_by_one() } else { costs })

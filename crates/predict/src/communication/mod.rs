@@ -4,6 +4,7 @@ mod all_to_all;
 mod closed_forms;
 mod on_topology;
 mod servers;
+mod shared_ports;
 
 use paceline_collective::Topology;
 use paceline_plan::Plan;
