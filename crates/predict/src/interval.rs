@@ -10,8 +10,7 @@ pub(crate) fn of(subject: &Subject<'_>, plan: &Plan, iteration_s: f64) -> (f64, 
     // What a constant changes does not depend on switches and shared ports, and simulating programs each time would take long.
     let flat = subject.on_flat();
     let seconds = |cluster: &Cluster, slower: f64| {
-        let mut costs = flat.costs(cluster).ok()?;
-        costs.slowness *= slower;
+        let costs = flat.costs(cluster).ok()?.slowed(slower);
         let (traffic, outcome) = flat.play(&costs, plan, false);
         Some(outcome.iteration_s + traffic.jitter_s)
     };
