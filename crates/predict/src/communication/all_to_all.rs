@@ -73,6 +73,7 @@ impl AllToAll {
         bytes: u64,
         start_s: f64,
     ) -> Result<AllToAll, PredictError> {
+        let world = world.on(shape);
         let (mut costs, mut counted) =
             (cluster.link_costs_among(world.hosts), cluster.counted_costs_among(world.hosts));
         let within_beta = costs.within.beta;
