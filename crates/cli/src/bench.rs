@@ -54,7 +54,7 @@ use crate::supervisor::{Signals, adopt_orphans};
 use crate::tuning;
 pub use arguments::BenchArguments;
 use conduct::{StudyEnd, Worlds, conduct};
-pub use dilation::{BUSY_SHARE, CORE_BYTES_PER_S};
+pub use dilation::{CORE_BYTES_PER_S, needed_dilation};
 use identity::Identity;
 pub use judge::WorldEnd;
 use launched::Conductor;

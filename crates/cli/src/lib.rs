@@ -45,7 +45,7 @@ use clap::{Parser, Subcommand};
 /// command [`worlds::RANK_COMMAND`] and the environment of a [`worlds::WorldSpec`].
 pub use bench::worlds;
 /// What emulated clusters are slowed by, for programs that slow their own.
-pub use bench::{BUSY_SHARE, CORE_BYTES_PER_S};
+pub use bench::{CORE_BYTES_PER_S, needed_dilation};
 /// What runs say together, and what they leave open, for programs that judge other comparisons by the same rules.
 pub use bench::{Estimate, Ratio, limited_by_processors};
 use failure::Failure;

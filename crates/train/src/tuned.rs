@@ -272,4 +272,4 @@ pub fn tuned_options(choice: Choice, collective: CollectiveKind, options: &CallO
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -158,6 +158,19 @@ fn merged_and_at_once_take_what_their_formulas_say() {
     });
 }
 
+/// The study may take 5 us, with an optimised program on a quiet machine; here there is neither.
+#[test]
+fn deciding_what_travels_when_costs_microseconds() {
+    let profile = profile(&[1_000; 200], 0.1);
+    for strategy in ["wfbp-a2a,arch=a2a:ring", "wfbp-ps,arch=ps:2:100000"] {
+        eventually(|| {
+            let cost_us = 1e6 * run(strategy, &profile, "alpha=100us,beta=1ns").scheduling_s_per_tensor;
+            println!("{strategy}: {cost_us} us per tensor");
+            demand(cost_us <= 50.0, || format!("{strategy}: {cost_us} us per tensor"))
+        });
+    }
+}
+
 /// The smallest of the study's cells as it ran them: what Horovod took to start stands before each tensor's ring.
 #[test]
 fn the_study_s_wait_free_backpropagation_takes_what_its_formula_says() {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use paceline_cli::worlds::RECORDED_ITERATIONS;
-use paceline_cli::{BUSY_SHARE, shell_command_line};
+use paceline_cli::{needed_dilation, shell_command_line};
 
 use super::cells::{self, Cell};
 use crate::compare::Error;
@@ -83,7 +83,7 @@ impl Group {
     /// By how much computation and links are slowed, so that the processors keep up: a whole number.
     pub fn dilate(&self, processors: Processors) -> f64 {
         let (workers, bytes) = (self.most(), model(self.model).map_or(0.0, |model| model.1));
-        dilation(self.iteration_s(workers), workers, bytes, processors)
+        needed_dilation(workers, bytes, self.iteration_s(workers), processors.bytes_per_s)
     }
 
     /// Bytes that it takes, about: every worker holds its gradients, and so do its servers together.
@@ -168,14 +168,6 @@ impl Bench<'_> {
             _ => Err(failed(&format!("`paceline bench {}`: {status}", shell_command_line(arguments)))),
         }
     }
-}
-
-/// By how much computation and links are slowed, so that the processors keep up with an iteration of so many seconds in which
-/// so many workers move so many bytes: a whole number.
-pub fn dilation(iteration_s: f64, workers: usize, bytes: f64, processors: Processors) -> f64 {
-    // Sent, received and added, by every worker.
-    let busy_s = workers as f64 * 2.0 * bytes / processors.bytes_per_s;
-    (busy_s / (BUSY_SHARE * iteration_s)).ceil().max(1.0)
 }
 
 #[cfg(test)]

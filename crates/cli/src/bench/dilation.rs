@@ -11,7 +11,7 @@ pub const CORE_BYTES_PER_S: f64 = 1.2e9;
 /// Of all processors, so much may be busy with that, so that the replay keeps up: rounded down from 0.8. That was measured at
 /// 32 workers on 2 cores: half of the dilation that a share of 0.4 asks for gives the same throughput within 0.5 %, with no
 /// run late.
-pub const BUSY_SHARE: f64 = 0.75;
+const BUSY_SHARE: f64 = 0.75;
 /// Of the time that gradients travel, so much is behind computation, about.
 pub const HIDDEN_SHARE: f64 = 0.5;
 
@@ -33,16 +33,9 @@ impl Load {
         Load { workers, bytes, iteration_s: compute_s + (1.0 - HIDDEN_SHARE) * travel_s }
     }
 
-    /// Seconds for which these cores send, receive and add, all of them at once.
-    fn busy_s(&self, cores: usize) -> f64 {
-        self.workers as f64 * 2.0 * self.bytes / (cores.max(1) as f64 * CORE_BYTES_PER_S)
-    }
-
-    /// The factor that leaves these cores the time that they need: a whole number, 1 where they keep up as it is.
+    /// As [`needed_dilation`], on these cores.
     pub fn dilation(&self, cores: usize) -> f64 {
-        let factor = (self.busy_s(cores) / (BUSY_SHARE * self.iteration_s)).ceil();
-        // One worker sends nothing.
-        if self.workers > 1 && factor.is_finite() { factor.max(1.0) } else { 1.0 }
+        needed_dilation(self.workers, self.bytes, self.iteration_s, rate(cores))
     }
 
     /// Why it is slowed by that; None if it is not.
@@ -55,10 +48,28 @@ impl Load {
                 workers_on_cores(self.workers, cores),
                 self.bytes / 1e6,
                 self.iteration_s,
-                self.busy_s(cores)
+                busy_s(self.workers, self.bytes, rate(cores))
             )
         })
     }
+}
+
+/// What these cores send, receive and add in a second, about, all of them at once.
+fn rate(cores: usize) -> f64 {
+    cores.max(1) as f64 * CORE_BYTES_PER_S
+}
+
+/// Seconds for which processors of this rate send, receive and add the gradients of all workers.
+fn busy_s(workers: usize, bytes: f64, bytes_per_s: f64) -> f64 {
+    workers as f64 * 2.0 * bytes / bytes_per_s
+}
+
+/// The factor that leaves processors of `bytes_per_s` the time that they need, if each of the workers has gradients of so many
+/// bytes and an iteration takes so long undilated: a whole number, 1 where they keep up as it is.
+pub fn needed_dilation(workers: usize, bytes: f64, iteration_s: f64, bytes_per_s: f64) -> f64 {
+    let factor = (busy_s(workers, bytes, bytes_per_s) / (BUSY_SHARE * iteration_s)).ceil();
+    // One worker sends nothing.
+    if workers > 1 && factor.is_finite() { factor.max(1.0) } else { 1.0 }
 }
 
 #[cfg(test)]

@@ -274,9 +274,17 @@ mod tests {
             "tie: ",
             "wfbp-ps: run 3: rank 1 was killed by SIGKILL",
             ": 2 runs were repeated, because their processor was late",
-            "1903.4",
         ] {
             assert!(text.contains(words), "no `{words}` in\n{text}");
+        }
+        // However wide its columns are.
+        let lines: Vec<String> =
+            text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        for row in [
+            "method samples/s ± std predicted off speedup efficiency exposed MB sent messages",
+            "bytescheduler-ps 1903.4 7.1 – – 7.52× 94 % 25.0 % 1.00 10 wins",
+        ] {
+            assert!(lines.iter().any(|line| line == row), "no row `{row}` in\n{text}");
         }
     }
 }

@@ -217,27 +217,17 @@ pub(crate) fn beliefs(communicator: &Communicator) -> OwnModel {
 
 #[cfg(test)]
 mod tests {
-    use paceline_plan::{Cluster, CollectiveKind};
+    use paceline_plan::Cluster;
+    use paceline_tune::Random;
     use paceline_tune::environment::{Call, CostModel};
-    use paceline_tune::{Parallelism, Random};
 
     use super::*;
+    use crate::tuned::tests::CALL;
 
     /// A context with what can be done in it, on a cluster that is so many times as slow as another one.
     fn situation(slower: f64) -> Situation {
         let model = OwnModel::of(&Cluster::named("study-10gbe:4x1").unwrap());
-        let state = model.state(&Call {
-            collective: CollectiveKind::AllReduce,
-            bytes: 1 << 20,
-            ranks: 4,
-            hosts: 4,
-            parallelism: Parallelism::Data,
-            is_pipelined_layer: true,
-            is_fused_call: false,
-            model_intensity: 100.0,
-            local_batch: 8,
-            times: 1,
-        });
+        let state = model.state(&Call { bytes: 1 << 20, ranks: 4, hosts: 4, ..CALL });
         let mut situation = model.situation(&state).unwrap();
         situation.arms.iter_mut().for_each(|arm| arm.modelled_s *= slower);
         situation

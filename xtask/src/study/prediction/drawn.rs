@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::Path;
 
+use paceline_cli::needed_dilation;
 use paceline_plan::{Profile, ProfileTensor, Step};
 use serde::Serialize;
 
 use super::super::cells::Cell;
-use super::super::cluster::{Bench, Processors, WARM_UP, dilation};
+use super::super::cluster::{Bench, Processors, WARM_UP};
 use super::super::report::{Table, ms};
 use super::{AUTO, METHODS};
 use crate::compare::Error;
@@ -95,7 +96,7 @@ impl Draw {
     }
 
     fn dilate(&self, processors: Processors) -> f64 {
-        dilation(self.iteration_s(), self.workers(), self.bytes(), processors)
+        needed_dilation(self.workers(), self.bytes(), self.iteration_s(), processors.bytes_per_s)
     }
 
     /// Seconds that it takes, about.

@@ -40,11 +40,15 @@ fn no_arguments_mean_this_machine_and_a_cluster_in_a_box() {
     let workers = |panel: &PanelPlan| panel.cells.iter().map(|one| one.cell.workers).max();
     assert_eq!((workers(here), workers(there)), (Some(4), Some(8)));
     assert!(here.cells.iter().all(|one| one.cell.threads == 1), "equal cores per worker");
-    // The first method stands twice at each number of workers.
-    for workers in [1, 2, 4] {
-        let of = |arm| here.cells.iter().filter(move |one| one.cell.workers == workers && one.cell.arm == arm);
-        assert_eq!(of(Arm::Again).count(), 1);
-        assert!(of(Arm::Method).count() > 2);
+    // The seven methods of the study and what people have today, and the first once more at each number of workers.
+    let all = ["bsp-ps", "bsp-a2a", "wfbp-ps", "wfbp-a2a", "mg-wfbp", "bytescheduler-ps", "bytescheduler-a2a", "ddp"];
+    for (panel, workers) in [(here, 1), (here, 2), (here, 4), (there, 8)] {
+        let of = |arm| {
+            let cells = panel.cells.iter().map(|one| &one.cell);
+            let cells = cells.filter(move |cell| cell.workers == workers && cell.arm == arm);
+            cells.map(|cell| cell.method.as_str()).collect::<Vec<_>>()
+        };
+        assert_eq!((of(Arm::Method), of(Arm::Again)), (all.to_vec(), vec!["bsp-ps"]), "{workers} workers");
     }
     assert!(matches!(study.protocol, Protocol::Timed { seconds, .. } if seconds < 240.0), "{:?}", study.protocol);
 }

@@ -1,8 +1,9 @@
-use paceline_plan::{Cluster, CollectiveKind};
+use paceline_plan::Cluster;
+use paceline_tune::Choice;
 use paceline_tune::environment::{Call, CostModel};
-use paceline_tune::{Choice, Parallelism};
 
 use super::*;
+use crate::tuned::tests::CALL;
 
 /// Calls of the only context in an iteration.
 const ALIKE: usize = 16;
@@ -27,18 +28,7 @@ struct Job {
 impl Job {
     fn new(seed: u64) -> Job {
         let model = OwnModel::of(&Cluster::named("study-10gbe:4x1").unwrap());
-        let state = model.state(&Call {
-            collective: CollectiveKind::AllReduce,
-            bytes: 1 << 20,
-            ranks: 4,
-            hosts: 4,
-            parallelism: Parallelism::Data,
-            is_pipelined_layer: true,
-            is_fused_call: false,
-            model_intensity: 100.0,
-            local_batch: 8,
-            times: 1,
-        });
+        let state = model.state(&Call { bytes: 1 << 20, ranks: 4, hosts: 4, ..CALL });
         let context = state.context();
         Job {
             leader: Leader::new(Learning::new(Tuner::shipped(seed)), seed),
