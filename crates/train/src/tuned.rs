@@ -8,17 +8,19 @@ mod calls;
 mod followed;
 mod learning;
 mod policies;
+mod programs;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use paceline_comm::{CallOptions, CommError, Communicator, Element, Protocol, Reduction};
+use paceline_comm::{CallOptions, CommError, Communicator, Element, Protocol, Reduction, VerifiedProgram};
 use paceline_plan::{CollectiveKind, Fnv1a};
 use paceline_tune::environment::{Call, CostModel, OwnModel};
-use paceline_tune::{Choice, Context, Policy, State, Tuner, WireProtocol};
+use paceline_tune::{Action, Choice, Context, Policy, State, Tuner, WireProtocol};
 
 pub(crate) use learning::{Cost, Learning, Made, Situations, beliefs, situation_of};
 pub(crate) use policies::{Plays, Policies, Version};
+pub use programs::{TunedProgram, named, ranks_that_differ};
 
 /// A communicator's calls, tuned. Every rank makes the same ones in the same order, and calls [`TunedCalls::boundary`] after each
 /// iteration.
@@ -36,6 +38,8 @@ pub struct TunedCalls<'a> {
     numbers: BTreeMap<Context, (u64, State)>,
     /// If a policy that was learned elsewhere is followed.
     followed: Option<followed::Followed>,
+    /// That may be chosen, besides the library's algorithms.
+    programs: Vec<TunedProgram>,
 }
 
 /// What only rank 0 has.
@@ -63,6 +67,7 @@ impl<'a> TunedCalls<'a> {
             made: Vec::new(),
             numbers: BTreeMap::new(),
             followed: None,
+            programs: Vec::new(),
         }
     }
 
@@ -79,7 +84,10 @@ impl<'a> TunedCalls<'a> {
         options: &CallOptions,
     ) -> Result<(), CommError> {
         let state = self.state(CollectiveKind::AllReduce, size_of_val(data), call);
-        self.timed(&state, options, |communicator, options| communicator.all_reduce(data, reduction, options))
+        self.timed(&state, options, |communicator, options, program| match program {
+            Some(program) => communicator.run_program_in_place(program, data, reduction, options),
+            None => communicator.all_reduce(data, reduction, options),
+        })
     }
 
     /// An all-gather. As [`TunedCalls::all_reduce`].
@@ -94,7 +102,10 @@ impl<'a> TunedCalls<'a> {
         options: &CallOptions,
     ) -> Result<(), CommError> {
         let state = self.state(CollectiveKind::AllGather, size_of_val(output), call);
-        self.timed(&state, options, |communicator, options| communicator.all_gather(input, output, options))
+        self.timed(&state, options, |communicator, options, program| match program {
+            Some(program) => communicator.run_program(program, input, output, Reduction::Sum, options).map(drop),
+            None => communicator.all_gather(input, output, options),
+        })
     }
 
     /// Makes a call as it is chosen, and notes what it took.
@@ -102,11 +113,12 @@ impl<'a> TunedCalls<'a> {
         &mut self,
         state: &State,
         options: &CallOptions,
-        call: impl FnOnce(&Communicator, &CallOptions) -> Result<(), CommError>,
+        call: impl FnOnce(&Communicator, &CallOptions, Option<&VerifiedProgram>) -> Result<(), CommError>,
     ) -> Result<(), CommError> {
-        let (options, made) = self.choose(state, options);
+        let made = self.choose(state, options);
+        let (options, program) = self.played(made.choice, state.collective, options);
         let began = Instant::now();
-        call(self.communicator, &options)?;
+        call(self.communicator, &options, program)?;
         self.made.push(made.took(began.elapsed()));
         Ok(())
     }
@@ -118,20 +130,20 @@ impl<'a> TunedCalls<'a> {
     }
 
     /// What a call takes, by the policy.
-    fn choose(&mut self, state: &State, options: &CallOptions) -> (CallOptions, Made) {
+    fn choose(&mut self, state: &State, options: &CallOptions) -> Made {
         let context = state.context();
         let (next, _) = self.numbers.entry(context).or_insert((0, *state));
         let number = *next;
         *next += 1;
         if has_chosen(options) {
             // The time of a caller's choice is neither the default's nor that of what was tried.
-            return (options.clone(), Made { context, number, choice: Choice::Default, calls: 1, seconds: f64::NAN });
+            return Made { context, number, choice: Choice::Default, calls: 1, seconds: f64::NAN };
         }
         let mut choice = self.policies.current().choice(context.key(), Some(number));
         if let Some(followed) = &mut self.followed {
             choice = followed::possible(followed, &self.model, state, choice);
         }
-        (tuned_options(choice, state.collective, options), Made { context, number, choice, calls: 1, seconds: 0.0 })
+        Made { context, number, choice, calls: 1, seconds: 0.0 }
     }
 
     /// An iteration has ended: no call is under way. All ranks learn of each other's times, and change to the next policy
@@ -250,12 +262,16 @@ fn fingerprint(made: &[Made]) -> u32 {
     (value ^ value >> 32) as u32
 }
 
-/// The options of a choice, where the caller has left them open. An action of another collective changes nothing.
+/// The options of a choice, where the caller has left them open. An action of another collective, or of a program, changes nothing.
 pub fn tuned_options(choice: Choice, collective: CollectiveKind, options: &CallOptions) -> CallOptions {
+    let Choice::Play(action) = choice else { return options.clone() };
+    let Some(algorithm) = OwnModel::algorithm(collective, action.family.algorithm) else { return options.clone() };
+    CallOptions { algorithm: Some(algorithm.to_owned()), ..with_knobs(&action, options) }
+}
+
+/// The options of an action, besides its algorithm.
+fn with_knobs(action: &Action, options: &CallOptions) -> CallOptions {
     let mut options = options.clone();
-    let Choice::Play(action) = choice else { return options };
-    let Some(algorithm) = OwnModel::algorithm(collective, action.family.algorithm) else { return options };
-    options.algorithm = Some(algorithm.to_owned());
     if options.protocol == Protocol::Auto {
         options.protocol = match action.family.protocol {
             WireProtocol::LowLatency => Protocol::Inline,
