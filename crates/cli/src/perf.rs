@@ -3,6 +3,7 @@
 mod call_arguments;
 mod calls;
 mod exercise;
+mod followed;
 mod measure;
 mod overlap;
 mod pattern;
@@ -31,15 +32,31 @@ use crate::json_file::JsonFile;
 use crate::program;
 use crate::security::SecurityArguments;
 use crate::telemetry::Telemetry;
+use crate::tuning;
 use crate::workers::{self, Place};
 use call_arguments::CallArguments;
 use calls::sizes;
 use exercise::{Exercise, Subject};
+use followed::Followed;
 use measure::{Effort, measure};
 use overlap::{Overlap, OverlapArguments};
 use pattern::{Pattern, Value};
 use row::{Row, bus_factor, write_head};
 use tune::{TuneArguments, Tuned};
+
+/// Options that say themselves how calls are made, or that something is found out about it.
+const NOT_WITH_POLICY: [&str; 10] = [
+    "program",
+    "algorithm",
+    "protocol",
+    "lanes",
+    "reducing_threads",
+    "chunk_bytes",
+    "urgent",
+    "compute",
+    "tune",
+    "tune_mix",
+];
 
 /// What `perf` is told.
 #[derive(Args)]
@@ -65,6 +82,11 @@ pub struct PerfArguments {
     /// several times: programs that the tuner may choose, besides the algorithms, for calls of minBytes to maxBytes
     #[arg(long, value_name = "FILE", conflicts_with_all = ["algorithm", "root", "in_place", "urgent", "compute"])]
     program: Vec<PathBuf>,
+
+    /// Make calls as this policy says, where it has a rule for them, of a layer's gradient in data-parallel training (docs/tuning.md);
+    /// a file that cannot be used, or that is not the same on all ranks, changes nothing
+    #[arg(long, value_name = "FILE.toml", conflicts_with_all = NOT_WITH_POLICY)]
+    policy: Option<PathBuf>,
 
     /// The element type: f32, f64, f16, bf16, i32, i64 or u8
     #[arg(long, value_name = "TYPE", default_value_t = DataType::F32)]
@@ -321,8 +343,13 @@ impl PerfArguments {
             _ => sizes(self.min.0, self.max.0, self.factor),
         };
         let largest = sizes.last().copied();
+        let mut followed = self.followed(communicator)?;
         let mut rows: Vec<Row> = Vec::new();
         for bytes in sizes {
+            let subject = &match &mut followed {
+                Some(followed) => followed.subject::<T>(subject, communicator.world_size(), bytes),
+                None => subject.clone(),
+            };
             let mut exercise = Exercise::new(communicator, subject, &pattern, bytes)?;
             // Sizes that round to the same number of elements are one.
             if rows.last().is_some_and(|row| row.bytes == exercise.bytes()) {
@@ -360,11 +387,27 @@ impl PerfArguments {
             rows.push(row);
         }
         if let (Some(_), Some(bytes)) = (&self.trace, largest) {
+            let subject = match &mut followed {
+                Some(followed) => followed.subject::<T>(subject, communicator.world_size(), bytes),
+                None => subject.clone(),
+            };
             let options = CallOptions { tag: timeline::TAG, ..subject.options.clone() };
-            let subject = Subject { options, ..subject.clone() };
+            let subject = Subject { options, ..subject };
             timeline::record(&mut Exercise::new(communicator, &subject, &pattern, bytes)?, files.trace.take())?;
         }
         Ok(rows)
+    }
+
+    /// The policy that calls follow, if there is one that can be.
+    fn followed<'a>(&self, communicator: &'a Communicator) -> Result<Option<Followed<'a>>, Failure> {
+        let Some(path) = &self.policy else { return Ok(None) };
+        if tuning::is_on(true)? {
+            return Followed::new(path, communicator);
+        }
+        if communicator.rank() == 0 {
+            tuning::say_off("--policy");
+        }
+        Ok(None)
     }
 
     /// What clap cannot see of a program, either.

@@ -139,11 +139,33 @@ impl<'a> TunedCalls<'a> {
             // The time of a caller's choice is neither the default's nor that of what was tried.
             return Made { context, number, choice: Choice::Default, calls: 1, seconds: f64::NAN };
         }
-        let mut choice = self.policies.current().choice(context.key(), Some(number));
-        if let Some(followed) = &mut self.followed {
-            choice = followed::possible(followed, &self.model, state, choice);
-        }
+        let choice = self.choice_of(state, Some(number));
         Made { context, number, choice, calls: 1, seconds: 0.0 }
+    }
+
+    /// What the policy says of a call, by its number among those of its context since the boundary; None: nothing is tried in it.
+    fn choice_of(&mut self, state: &State, number: Option<u64>) -> Choice {
+        let choice = self.policies.current().choice(state.context().key(), number);
+        match &mut self.followed {
+            Some(followed) => followed::possible(followed, &self.model, state, choice),
+            None => choice,
+        }
+    }
+
+    /// How such a call is made by what stands, for whoever makes it by himself, of which nothing is learned; `bytes` as those of
+    /// [`State`]. What `options` choose stays.
+    pub fn options_for(
+        &mut self,
+        collective: CollectiveKind,
+        bytes: usize,
+        call: &Call,
+        options: &CallOptions,
+    ) -> CallOptions {
+        if has_chosen(options) {
+            return options.clone();
+        }
+        let state = self.state(collective, bytes, call);
+        tuned_options(self.choice_of(&state, None), collective, options)
     }
 
     /// An iteration has ended: no call is under way. All ranks learn of each other's times, and change to the next policy

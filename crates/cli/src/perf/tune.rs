@@ -23,6 +23,7 @@ use crate::arguments::at_least_one;
 use crate::failure::Failure;
 use crate::workers::transport_name;
 use alike::TunedAlike;
+pub use bench::CALL;
 use drift::TunedDrift;
 use mix::TunedMix;
 use size::TunedSize;

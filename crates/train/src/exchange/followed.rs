@@ -117,8 +117,7 @@ mod tests {
             thread::spawn(move || {
                 let strategy = Registry::built_in().parse(&strategy).unwrap();
                 let plan = paceline_schedule::plan(&strategy, &Workload::of_sizes(&SIZES)).unwrap();
-                let named = (strategy.arch.to_string() == "a2a:ring").then_some("ring");
-                let carrier = Carrier::new(Peers::from(&workers), named);
+                let carrier = Carrier::new(Peers::from(&workers), strategy.algorithm().map(str::to_owned));
                 let mut exchange = Exchange::new(carrier, plan, &[], &SIZES, &Handicap::default()).unwrap();
                 exchange.follow(&policy(&workers, algorithm), JOB).unwrap();
                 exchange.keep_changes();

@@ -107,6 +107,9 @@ mod tests {
             }
             let state = calls.state_of(CollectiveKind::AllReduce, 4 * ELEMENTS, &CALL);
             let options = options_of(calls, &state);
+            let plain = CallOptions::default();
+            assert_eq!(calls.options_for(state.collective, 4 * ELEMENTS, &CALL, &plain), options);
+            assert_eq!(calls.options_for(state.collective, 8 * ELEMENTS, &CALL, &plain), plain, "it has no rule");
             (
                 options.algorithm,
                 options.lanes,

@@ -74,13 +74,13 @@ impl OwnModel {
         OwnModel { cluster: cluster.clone(), costs, topology, has_nvlink, transport, programs: Arc::default() }
     }
 
-    /// Of links that were measured, with so many hosts and workers on each.
+    /// Of links that were measured, with so many hosts and workers on each. Processors have no NVLink, however fast their memory is.
     pub fn measured(costs: &LinkCosts, hosts: usize, workers_per_host: usize, transport: Transport) -> OwnModel {
         let class =
             |link: &LinkCost| LinkClass { alpha_s: link.alpha, overhead_s: link.overhead, beta_s_per_byte: link.beta };
         let network = NetworkModel { within: class(&costs.within), across: class(&costs.across) };
         let cluster = Cluster::of_network(network, hosts, workers_per_host);
-        OwnModel { costs: *costs, transport, ..OwnModel::of(&cluster) }
+        OwnModel { costs: *costs, transport, has_nvlink: false, ..OwnModel::of(&cluster) }
     }
 
     /// With programs as further algorithms, whose numbers are [`Family::PROGRAMS`] and the next ones; the first [`Admitted::MAX`] of
