@@ -26,7 +26,8 @@ fn a_policy_says_how_calls_are_made() {
     let path = |name: &str| scratch_file(name).to_string_lossy().into_owned();
     let (json, policy) = (path("policy"), path("policy.toml"));
     let kind = paceline_plan::CollectiveKind::AllReduce;
-    let tree = paceline_collective::registry::find(kind, "tree").ok().and_then(paceline_collective::registry::index_of);
+    let tree =
+        paceline_collective::registry::find(kind, "binary-tree").ok().and_then(paceline_collective::registry::index_of);
     let text = format!(
         r#"
             schema = 1
@@ -69,7 +70,7 @@ fn a_policy_says_how_calls_are_made() {
     outcome.expect_stderr(&["paceline: following ", "version 9, rules: 1"]);
     let (outcome, without) = measured(&text.replace("schema = 1", "schema = 3"));
     outcome.expect_stderr(&["the policy has schema 3", "calls are made as without a policy"]);
-    assert_eq!((&*with[0], &with[1], with.len()), ("\"tree\"", &without[1], 2));
+    assert_eq!((&*with[0], &with[1], with.len()), ("\"binary-tree\"", &without[1], 2));
     assert_ne!(without[0], with[0]);
     perf(&["all-reduce", "--policy", &policy, "--algorithm", "ring"]).expect_code(2);
     perf(&["all-reduce", "--policy", &policy, "--tune"]).expect_code(2);
