@@ -5,6 +5,7 @@
 //! collectives at most, and no other communication.
 
 mod calls;
+mod congestion;
 mod followed;
 mod learning;
 mod policies;
@@ -16,8 +17,9 @@ use std::time::{Duration, Instant};
 use paceline_comm::{CallOptions, CommError, Communicator, Element, Protocol, Reduction, VerifiedProgram};
 use paceline_plan::{CollectiveKind, Fnv1a};
 use paceline_tune::environment::{Call, CostModel, OwnModel};
-use paceline_tune::{Action, Choice, Context, Policy, State, Tuner, WireProtocol};
+use paceline_tune::{Action, Choice, Congestion, Context, Policy, State, Tuner, WireProtocol};
 
+pub(crate) use congestion::of_number;
 pub(crate) use learning::{Cost, Learning, Made, Situations, beliefs, situation_of};
 pub(crate) use policies::{Plays, Policies, Version};
 pub use programs::{TunedProgram, named, ranks_that_differ};
@@ -40,6 +42,8 @@ pub struct TunedCalls<'a> {
     followed: Option<followed::Followed>,
     /// That may be chosen, besides the library's algorithms.
     programs: Vec<TunedProgram>,
+    /// As all ranks agree.
+    congestion: Congestion,
 }
 
 /// What only rank 0 has.
@@ -68,6 +72,7 @@ impl<'a> TunedCalls<'a> {
             numbers: BTreeMap::new(),
             followed: None,
             programs: Vec::new(),
+            congestion: Congestion::None,
         }
     }
 
@@ -193,7 +198,9 @@ impl<'a> TunedCalls<'a> {
         made.iter_mut().zip(&least[2..]).for_each(|(made, least)| made.seconds = *least);
         let active = self.policies.active();
         let next = self.leader.as_mut().and_then(|leader| leader.next(active, &made, &self.numbers, &self.model));
-        self.policies.spread(self.communicator, next.as_ref(), &mut [])?;
+        let mut told = [self.leader.as_ref().map_or(0, |leader| leader.learning.congestion() as i64)];
+        self.policies.spread(self.communicator, next.as_ref(), &mut told)?;
+        self.congestion = of_number(told[0]);
         // Whose turn it is in a schedule counts from the boundary, which is the same call on all ranks.
         self.numbers.clear();
         Ok(self.policies.active())
@@ -207,6 +214,12 @@ impl<'a> TunedCalls<'a> {
     /// What was learned; on rank 0.
     pub fn tuner(&self) -> Option<&Tuner> {
         self.leader.as_ref().map(|leader| &leader.learning.tuner)
+    }
+
+    /// How much others are in the way, as all ranks have agreed at the last boundary, where they are tuned: what calls take against
+    /// what the same have taken at their best.
+    pub fn congestion(&self) -> Congestion {
+        self.congestion
     }
 
     /// A call as the tuner sees it, with this communicator's ranks and hosts.
@@ -238,6 +251,7 @@ impl Leader {
             let typical = State { bytes: context.typical_bytes(), ..*state };
             self.situations.entry(*context).or_insert_with(|| model.situation(&typical));
         }
+        self.learning.observe_congestion(made, &mut self.situations);
         self.learning.learn(made, &self.situations);
         // What was to be tried in a context that is not called any more is not tried there later, when nobody waits for it.
         self.learning.forget_all(&self.situations);

@@ -7,7 +7,7 @@ use paceline_tune::environment::CostModel;
 use paceline_tune::learner::Lesson;
 use paceline_tune::prior::Regime;
 use paceline_tune::trial::Gain;
-use paceline_tune::{Context, Tuner, atlas};
+use paceline_tune::{Congestion, Context, Tuner, atlas};
 use serde::{Deserialize, Serialize};
 
 use crate::error::TrainError;
@@ -73,6 +73,9 @@ pub struct TuningReport {
     pub regret_s: f64,
     /// Seconds for which the ranks have told each other what they measured, and rank 0 has decided.
     pub boundaries_s: f64,
+    /// How much others were in the way at last, as all ranks agreed; None: nobody has looked.
+    #[serde(default)]
+    pub congestion: Option<Congestion>,
     /// One for each context.
     pub contexts: Vec<TunedContext>,
     /// What a later job may begin with; empty where somebody else keeps it.

@@ -15,7 +15,7 @@ use paceline_comm::{CallOptions, CommError, Communicator, Record, Reduction};
 use paceline_plan::{CollectiveKind, OperationKey, OperationNumber, Plan};
 use paceline_tune::environment::OwnModel;
 use paceline_tune::learner::Lesson;
-use paceline_tune::{Choice, Context, Tuner};
+use paceline_tune::{Choice, Congestion, Context, Tuner};
 
 mod leader;
 
@@ -23,7 +23,7 @@ use super::own_times::{Span, own_times};
 use super::tunable::{Job, Operation, situation, state_of};
 use crate::agreement::Agreement;
 use crate::error::TrainError;
-use crate::tuned::{Learning, Made, Policies, Situations, beliefs};
+use crate::tuned::{Learning, Made, Policies, Situations, beliefs, of_number};
 use crate::tuning::{TuneOptions, TuningNews, TuningReport};
 use leader::{Ended, Leader};
 
@@ -57,6 +57,8 @@ pub(crate) struct Tuning {
     /// Calls are remembered because of us.
     recording: bool,
     settled: bool,
+    /// As all ranks agree.
+    congestion: Congestion,
 }
 
 /// Some iterations.
@@ -115,6 +117,7 @@ impl Tuning {
             boundaries: (Duration::ZERO, 0),
             recording: false,
             settled: false,
+            congestion: Congestion::None,
         }
     }
 
@@ -235,21 +238,23 @@ impl Tuning {
         self.workers.all_reduce(&mut least, Reduction::Min, &CallOptions::default())?;
         let iteration_s: Vec<f64> = least.split_off(made.len()).iter().map(|seconds| -seconds).collect();
         made.iter_mut().zip(&least).for_each(|(made, least)| made.seconds = *least);
-        let mut told = [0; 3];
+        let mut told = [0; 4];
         let mut version = None;
         if let Some(leader) = &mut self.leader {
+            let congestion = leader.observe_congestion(&made, &mut self.situations);
             let (situations, calls, active) = (&self.situations, &self.calls, self.policies.active());
             let (spent, count) = self.boundaries;
             let boundary_s = spent.as_secs_f64() / f64::from(count.max(1));
             let iteration_s = &iteration_s;
             let turn = leader.turn(&Ended { active, made: &made, iteration_s, boundary_s, situations, calls });
-            told = [turn.iterations as i64, turn.recorded as i64, i64::from(turn.settled)];
+            told = [turn.iterations as i64, turn.recorded as i64, i64::from(turn.settled), congestion as i64];
             version = turn.version;
         }
         self.policies.spread(&self.workers, version.as_ref(), &mut told)?;
         let count = |number: i64| usize::try_from(number).unwrap_or(0);
         self.window = Window { iterations: count(told[0]).max(1), recorded: count(told[1]), ..Window::default() };
         self.settled = told[2] != 0;
+        self.congestion = of_number(told[3]);
         Ok(())
     }
 
@@ -299,8 +304,12 @@ impl Tuning {
 
     /// On rank 0: what it has come to.
     pub(crate) fn report(&self) -> Option<TuningReport> {
-        let boundaries_s = self.boundaries.0.as_secs_f64();
-        self.leader.as_ref().map(|leader| TuningReport { boundaries_s, ..leader.report(&self.model, &self.situations) })
+        let (boundaries_s, congestion) = (self.boundaries.0.as_secs_f64(), Some(self.congestion));
+        self.leader.as_ref().map(|leader| TuningReport {
+            boundaries_s,
+            congestion,
+            ..leader.report(&self.model, &self.situations)
+        })
     }
 }
 
