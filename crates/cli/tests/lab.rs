@@ -70,6 +70,9 @@ const PERF: [&str; 8] =
 #[test]
 fn ranks_of_different_hosts_share_no_memory_and_all_reduce_over_tcp() {
     let Some(lab) = lab(2) else { return };
+    // What `cargo xtask lab` prints first.
+    let queues = "tbf rate 1gbit burst 250000 limit 1250000 (at most 10.0 ms in the queue)";
+    assert!(lab.to_string().contains(queues), "{lab}");
     let said = run(&lab, 1, true, &[&PERF[..], &["auto"]].concat());
     assert!(said[0].contains("2 ranks, transport tcp"), "{}", said[0]);
     // A mebibyte crosses a link of 1 Gbit/s, in each direction, in 8.4 ms; a burst and little more comes for free.

@@ -14,14 +14,13 @@ const TILE_BYTES_FETCHED: usize = 1 << 20;
 
 /// From so many bytes per block on, algorithms that fetch from shared memory are judged by bytes alone: processors are busy
 /// with those, and messages wait behind them. Measured: "Whom to begin with" there.
-pub const BUSY_FROM: usize = 4 << 20;
+pub const LARGE_BLOCK_BYTES_MIN: usize = 4 << 20;
 
 /// Formulas that say the same may differ by rounding. This much, relatively, is no difference.
 const TIE: f64 = 1e-9;
 
-/// What the formulas leave out on one host is worth as much as this, relatively, from [`BUSY_FROM`] on: the overheads of
-/// large tiles are less.
-/// Measured: docs/benchmarking.md, "Large messages in shared memory".
+/// What the formulas leave out on one host is worth as much as this, relatively, from [`LARGE_BLOCK_BYTES_MIN`] on: the
+/// overheads of large tiles are less. Measured: docs/benchmarking.md, "Large messages in shared memory".
 const CLOSE: f64 = 0.04;
 /// The same where receivers fetch what they are sent from shared memory: "Staging" there.
 const CLOSE_IN_MEMORY: f64 = 0.08;
@@ -96,10 +95,10 @@ fn cheapest_in(
         if topology.hosts() > 1 {
             return first_of_cheapest(choices.into_iter());
         }
-        let busy = busy_costs(costs).filter(|_| bytes >= BUSY_FROM);
+        let by_bytes = large_block_costs(costs).filter(|_| bytes >= LARGE_BLOCK_BYTES_MIN);
         let judged = |choice: &Choice| {
-            let on_busy = |costs| choice.algorithm.seconds(topology, bytes, choice.tile_bytes, costs);
-            Choice { seconds: busy.as_ref().map_or(choice.seconds, on_busy), ..*choice }
+            let seconds = |costs| choice.algorithm.seconds(topology, bytes, choice.tile_bytes, costs);
+            Choice { seconds: by_bytes.as_ref().map_or(choice.seconds, seconds), ..*choice }
         };
         let fewest = fewest_rounds(&choices.iter().map(judged).collect::<Vec<_>>(), topology, bytes, costs)?;
         choices.into_iter().find(|choice| choice.algorithm.name() == fewest.algorithm.name())
@@ -111,7 +110,7 @@ fn cheapest_in(
 pub fn tolerated_share(costs: &LinkCosts, bytes: usize) -> f64 {
     match costs.fetched {
         true => CLOSE_IN_MEMORY,
-        false if bytes >= BUSY_FROM => CLOSE,
+        false if bytes >= LARGE_BLOCK_BYTES_MIN => CLOSE,
         false => 0.0,
     }
 }
@@ -133,8 +132,8 @@ fn fewest_rounds(choices: &[Choice], topology: &Topology, bytes: usize, costs: &
     }))
 }
 
-/// By what algorithms are judged for blocks of [`BUSY_FROM`] bytes and more on one host, if not by `costs`.
-pub fn busy_costs(costs: &LinkCosts) -> Option<LinkCosts> {
+/// By what algorithms are judged for blocks of [`LARGE_BLOCK_BYTES_MIN`] bytes and more on one host, if not by `costs`.
+pub fn large_block_costs(costs: &LinkCosts) -> Option<LinkCosts> {
     let within = LinkCost { alpha: 0.0, overhead: 0.0, ..costs.within };
     costs.fetched.then_some(LinkCosts { within, ..*costs })
 }
@@ -299,7 +298,8 @@ mod tests {
         let name_fetched = |bytes| {
             cheapest(CollectiveKind::AllReduce, &Topology::flat(8), bytes, &fetched, |_| true).unwrap().algorithm.name()
         };
-        assert_eq!([BUSY_FROM / 2, BUSY_FROM].map(name_fetched), ["halving-doubling", "direct-scatter"]);
+        let around = [LARGE_BLOCK_BYTES_MIN / 2, LARGE_BLOCK_BYTES_MIN];
+        assert_eq!(around.map(name_fetched), ["halving-doubling", "direct-scatter"]);
         // Between hosts everything is on the wire, and the formulas say what that takes.
         assert_eq!(name(Topology::regular(4, 1), large).algorithm.name(), "halving-doubling");
     }

@@ -178,6 +178,72 @@ fn every_type_and_reduction() {
     }
 }
 
+/// What is only moved, in every type: each element tells whose it is, and where it belongs.
+#[test]
+fn every_type_is_moved_as_it_is() {
+    for links in LINKS {
+        on_all_ranks(links, 4, |comm| {
+            moved::<f32>(&comm, f32::from);
+            moved::<f64>(&comm, f64::from);
+            moved::<f16>(&comm, f16::from);
+            moved::<bf16>(&comm, bf16::from);
+            moved::<i32>(&comm, i32::from);
+            moved::<i64>(&comm, i64::from);
+            moved::<u8>(&comm, |value| value);
+        });
+    }
+}
+
+fn moved<T: Element + PartialEq>(comm: &Communicator, make: impl Fn(u8) -> T) {
+    const LENGTH: usize = 203;
+    let (me, world, root) = (comm.rank(), comm.world_size(), 1);
+    let block = |of: usize| -> Vec<T> { (0..LENGTH).map(|index| make(((of * 61 + index * 7) % 251) as u8)).collect() };
+    let (mine, all): (Vec<T>, Vec<T>) = (block(me), (0..world).flat_map(block).collect());
+    let nothing = |length| vec![make(255); length];
+    let at_root = |length| if me == root { length } else { 0 };
+    for algorithm in algorithms(CollectiveKind::AllGather) {
+        let mut output = nothing(all.len());
+        comm.all_gather(&mine, &mut output, &options(algorithm)).unwrap();
+        assert!(output == all, "all-gather {algorithm} of {}", T::DATA_TYPE);
+    }
+    for algorithm in algorithms(CollectiveKind::Broadcast) {
+        let mut data = if me == root { mine.clone() } else { nothing(LENGTH) };
+        comm.broadcast(&mut data, root, &options(algorithm)).unwrap();
+        assert!(data == block(root), "broadcast {algorithm} of {}", T::DATA_TYPE);
+    }
+    for algorithm in algorithms(CollectiveKind::Gather) {
+        let mut output = nothing(at_root(all.len()));
+        comm.gather(&mine, &mut output, root, &options(algorithm)).unwrap();
+        assert!(output == all[..at_root(all.len())], "gather {algorithm} of {}", T::DATA_TYPE);
+    }
+    for algorithm in algorithms(CollectiveKind::Scatter) {
+        let mut output = nothing(LENGTH);
+        comm.scatter(&all[..at_root(all.len())], &mut output, root, &options(algorithm)).unwrap();
+        assert!(output == mine, "scatter {algorithm} of {}", T::DATA_TYPE);
+    }
+    let (to_all, from_all): (Vec<T>, Vec<T>) = (
+        (0..world).flat_map(|to| block(5 * me + to)).collect(),
+        (0..world).flat_map(|from| block(5 * from + me)).collect(),
+    );
+    for algorithm in algorithms(CollectiveKind::AllToAll) {
+        let mut output = nothing(all.len());
+        comm.all_to_all(&to_all, &mut output, &options(algorithm)).unwrap();
+        assert!(output == from_all, "all-to-all {algorithm} of {}", T::DATA_TYPE);
+    }
+    let (mut passed, options) = (nothing(LENGTH), CallOptions::default());
+    comm.group(|group| {
+        group.send(&mine, (me + 1) % world, 3, &options)?;
+        group.receive(&mut passed, (me + world - 1) % world, 3, &options)
+    })
+    .unwrap();
+    assert!(passed == block((me + world - 1) % world), "send and receive of {}", T::DATA_TYPE);
+    let counts = &[3, 0, LENGTH, 1][..world];
+    let mut joined = nothing(counts.iter().sum());
+    comm.all_gather_variable(&mine[..counts[me]], &mut joined, counts, &options).unwrap();
+    let cut = |of: usize| block(of)[..counts[of]].to_vec();
+    assert!(joined == (0..world).flat_map(cut).collect::<Vec<T>>(), "variable counts of {}", T::DATA_TYPE);
+}
+
 #[test]
 fn messages_of_one_tag_keep_their_order() {
     for links in LINKS {
@@ -221,6 +287,41 @@ fn a_split_world_and_a_split_of_a_split() {
             }
             comm.barrier(&options).unwrap();
         });
+    }
+}
+
+/// The ranks of a part are others than those of the world, in another order, and lie on the hosts in another way.
+#[test]
+fn every_collective_in_a_part_of_a_part() {
+    for links in LINKS {
+        on_all_ranks(links, 8, |comm| {
+            let seven = comm.split((comm.rank() > 0).then_some(0), -(comm.rank() as i32)).unwrap();
+            if let Some(seven) = seven {
+                // Four of them, and three.
+                let part = seven.split(Some(seven.rank() as u32 % 2), 0).unwrap().unwrap();
+                assert_eq!(part.world_size(), if comm.rank() % 2 == 1 { 4 } else { 3 });
+                (0..part.world_size()).for_each(|root| rooted(&part, part.rank(), root, 300));
+                moved::<f16>(&part, f16::from);
+                reduced(&part);
+            }
+            comm.barrier(&CallOptions::default()).unwrap();
+        });
+    }
+}
+
+fn reduced(comm: &Communicator) {
+    let (me, world) = (comm.rank(), comm.world_size());
+    let sum = |index| (0..world).map(|rank| value(rank, index)).sum::<i64>();
+    let mine: Vec<i64> = (0..300 * world).map(|index| value(me, index)).collect();
+    for algorithm in algorithms(CollectiveKind::AllReduce) {
+        let mut data = mine.clone();
+        comm.all_reduce(&mut data, Reduction::Sum, &options(algorithm)).unwrap();
+        assert!((0..data.len()).all(|index| data[index] == sum(index)), "all-reduce {algorithm} of {world}");
+    }
+    for algorithm in algorithms(CollectiveKind::ReduceScatter) {
+        let mut block = [0; 300];
+        comm.reduce_scatter(&mine, &mut block, Reduction::Sum, &options(algorithm)).unwrap();
+        assert!((0..300).all(|index| block[index] == sum(300 * me + index)), "reduce-scatter {algorithm} of {world}");
     }
 }
 

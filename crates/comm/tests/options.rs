@@ -2,7 +2,9 @@
 
 mod support;
 
-use paceline_comm::{CallOptions, CommError, Protocol, Reduction};
+use std::fs::DirEntry;
+
+use paceline_comm::{CallOptions, CommError, Communicator, Protocol, Reduction};
 use support::{LINKS, Links, on_all_ranks};
 
 #[test]
@@ -49,17 +51,38 @@ fn an_eager_message_needs_no_receiver_and_a_rendezvous_waits_for_it() {
     }
 }
 
+/// The bits of an average of 3.6 MB.
+fn average(comm: &Communicator, options: &CallOptions) -> Vec<u32> {
+    let mut data = comm.alloc::<f32>(900_001).unwrap();
+    let value = |index: usize| ((index * 7919 + comm.rank() * 31) % 10_007) as f32 * 0.1;
+    data.iter_mut().enumerate().for_each(|(index, element)| *element = value(index));
+    comm.all_reduce(&mut data, Reduction::Average, options).unwrap();
+    data.iter().map(|value| value.to_bits()).collect()
+}
+
+/// The threads of this process that share additions.
+fn reducing_threads() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("threads").flatten();
+    let name = |task: &DirEntry| std::fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+    tasks.filter(|task| name(task).trim() == "paceline-reduce").count()
+}
+
 #[test]
 fn lanes_and_reducing_threads_change_no_bit() {
+    // Nobody else in this file asks for such threads: where ranks read each other's memory, each starts one if it may.
+    on_all_ranks(Links::SharedMemory, 3, |comm| {
+        let large = CallOptions { chunk_bytes: Some(1 << 22), ..CallOptions::algorithm("direct") };
+        average(&comm, &large);
+        assert_eq!(reducing_threads(), 0, "nobody has asked for any");
+        comm.barrier(&CallOptions::default()).unwrap();
+        average(&comm, &CallOptions { reducing_threads: Some(2), ..large });
+        comm.barrier(&CallOptions::default()).unwrap();
+        assert_eq!(reducing_threads(), 3);
+        comm.barrier(&CallOptions::default()).unwrap();
+    });
     for links in LINKS {
         on_all_ranks(links, 3, move |comm| {
-            let run = |options: &CallOptions| {
-                let mut data = comm.alloc::<f32>(900_001).unwrap();
-                let value = |index: usize| ((index * 7919 + comm.rank() * 31) % 10_007) as f32 * 0.1;
-                data.iter_mut().enumerate().for_each(|(index, element)| *element = value(index));
-                comm.all_reduce(&mut data, Reduction::Average, options).unwrap();
-                data.iter().map(|value| value.to_bits()).collect::<Vec<u32>>()
-            };
+            let run = |options: &CallOptions| average(&comm, options);
             for algorithm in ["ring", "direct"] {
                 let plain = CallOptions { chunk_bytes: Some(1 << 22), ..CallOptions::algorithm(algorithm) };
                 let right = run(&plain);

@@ -304,3 +304,25 @@ fn records_say_what_each_call_did_and_keep_the_latest() {
         });
     }
 }
+
+#[test]
+fn a_call_that_fails_is_recorded_as_failed() {
+    for links in [Links::Memory, Links::Tcp] {
+        on_all_ranks(links, 2, |comm| {
+            let options = CallOptions::default();
+            if comm.rank() == 1 {
+                comm.receive(&mut [0u8], 0, 0, &options).unwrap();
+                return comm.abort("as the test wants it");
+            }
+            comm.record_calls(4);
+            let pending = comm.start_all_reduce_copy(&[1f32; 10], Reduction::Sum, &options).unwrap();
+            comm.send(&[0u8], 1, 0, &options).unwrap();
+            pending.wait().unwrap_err();
+            let calls = comm.take_records().calls;
+            let ended: Vec<_> = calls.iter().map(|call| (call.collective, call.failed)).collect();
+            assert_eq!(ended, [(CollectiveKind::SendReceive, false), (CollectiveKind::AllReduce, true)], "{links:?}");
+            assert_eq!(calls[1].last_arrival, None, "nothing of rank 1 came");
+            assert!(calls[1].start < calls[0].end && calls[0].end <= calls[1].end, "{calls:?}");
+        });
+    }
+}

@@ -3,7 +3,7 @@
 //!
 //! A world begins with its links. Two ranks with one id, a rank of another job and one of another version are turned away
 //! before there are any, where ranks meet, and that is sockets and no engine: they have tests with real processes
-//! (`crates/cli/tests/faults.rs`, `crates/fabric/tests/rendezvous.rs`) and no seeds.
+//! (`crates/cli/tests/faults.rs`), and seeds of their own (`crates/fabric/tests/rendezvous_faults.rs`).
 
 use paceline_engine::{Cause, Failure, Held, Waiting};
 use paceline_plan::{CollectiveKind, DataType, Rank, Reduction};

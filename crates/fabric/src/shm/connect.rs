@@ -10,11 +10,12 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::arena::Arena;
+use super::claims::Claims;
 use super::doorbell::Doorbell;
-use super::handshake::{Hello, Party, answer, dial, refuse};
+use super::handshake::{Party, dial};
 use super::link::ShmLink;
 use super::mapping::page_bytes;
-use super::message::{Card, Nonce, VERSION, nonce, readable, same_user, try_receive};
+use super::message::{Card, Nonce, VERSION, nonce, readable, same_user};
 use super::segment::{RING_BYTES_MAX, RING_BYTES_MIN};
 use crate::LinkError;
 use crate::environment::Network;
@@ -156,7 +157,7 @@ impl ShmHost {
             let link = call_until(&card, deadline).and_then(|socket| dial(&party, socket, rank, card.secret, deadline));
             links.insert(rank, link);
         }
-        self.answer_all(&party, higher, deadline, &mut links)?;
+        links.append(&mut self.answer_all(&party, higher, deadline)?);
         Ok(links)
     }
 
@@ -179,59 +180,42 @@ impl ShmHost {
     fn answer_all(
         &self,
         party: &Party,
-        mut expected: BTreeMap<u32, Nonce>,
+        expected: BTreeMap<u32, Nonce>,
         deadline: Instant,
-        links: &mut BTreeMap<u32, Result<ShmLink, String>>,
-    ) -> Result<(), LinkError> {
+    ) -> Result<BTreeMap<u32, Result<ShmLink, String>>, LinkError> {
         let accepting = |error: Errno| LinkError::Io { doing: "accepting on a Unix socket", source: error.into() };
         let mut callers: Vec<OwnedFd> = Vec::new();
-        let mut turned_away: BTreeMap<u32, SecurityError> = BTreeMap::new();
-        while !expected.is_empty() {
-            let sockets: Vec<_> = std::iter::once(&self.listener).chain(&callers).map(AsFd::as_fd).collect();
+        let mut claims = Claims::new(party, expected, deadline);
+        while claims.is_expecting() {
+            let silent = std::iter::once(&self.listener).chain(&callers).map(AsFd::as_fd);
+            let sockets: Vec<_> = silent.chain(claims.sockets()).collect();
             let ready = readable(&sockets, deadline)
                 .map_err(|source| LinkError::Io { doing: "waiting for Unix sockets", source })?;
             if ready.is_empty() {
                 break;
             }
+            // From the last one on, so that who is taken out moves nobody whose turn is still to come.
+            let first_claim = 1 + callers.len();
             for index in ready.into_iter().rev() {
-                if index == 0 {
-                    match self.accept() {
+                match index {
+                    0 => match self.accept() {
                         // Strangers may hold all descriptors that there are.
                         Err(Errno::MFILE | Errno::NFILE) if !callers.is_empty() => _ = callers.remove(0),
                         accepted => callers.extend(accepted.map_err(accepting)?),
-                    }
-                    if callers.len() > expected.len() + SILENT_MAX {
-                        callers.remove(0);
-                    }
-                    continue;
+                    },
+                    _ if index < first_claim => claims.greeted(callers.remove(index - 1)),
+                    _ => claims.heard(index - first_claim),
                 }
-                let caller = callers.swap_remove(index - 1);
-                let Some(hello) = greeting_of(&caller, party) else { continue };
-                let Some(&secret) = expected.get(&hello.rank) else { continue };
-                match party.respond(&hello) {
-                    Ok(response) => {
-                        expected.remove(&hello.rank);
-                        links.insert(hello.rank, answer(party, caller, hello, response, secret, deadline));
-                    }
-                    // It says that it is this rank, and another may still prove it.
-                    Err(error) => {
-                        refuse(caller.as_fd(), &error.to_string());
-                        turned_away.insert(hello.rank, error);
-                    }
-                }
+            }
+            if callers.len() > claims.expected() + SILENT_MAX {
+                callers.remove(0);
             }
             // Callers that never end must not keep this rank from the rest of its work.
             if Instant::now() >= deadline {
                 break;
             }
         }
-        for rank in expected.into_keys() {
-            let refused =
-                turned_away.get(&rank).map_or(String::new(), |error| format!("; who called was refused: {error}"));
-            let reason = format!("it runs on this host, but did not call within the time{refused}");
-            links.insert(rank, Err(reason));
-        }
-        Ok(())
+        Ok(claims.into_links())
     }
 
     /// The next caller.
@@ -259,14 +243,6 @@ impl std::fmt::Debug for ShmHost {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("ShmHost").field("options", &self.options).finish_non_exhaustive()
     }
-}
-
-/// The greeting of a caller of the same user that knows our secret. (One that only looked whether we are here has hung
-/// up again.)
-fn greeting_of(caller: &OwnedFd, party: &Party) -> Option<Hello> {
-    same_user(caller.as_fd()).ok()?;
-    let hello = Hello::parse(try_receive(caller.as_fd()).ok()??).ok()?;
-    hello.is_for(party).then_some(hello)
 }
 
 /// The card of a rank that a link may be possible to. The higher rank of a pair dials; the lower one dials too, only to

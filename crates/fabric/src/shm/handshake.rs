@@ -1,8 +1,8 @@
 //! How two ranks make sure that they share memory, and set up their link.
 //!
-//! If the job has a secret, the greetings carry the Noise handshake of the TCP links, and all that follows but a refusal is
-//! sealed: there is no link before both have opened a sealed message. (What else a greeting says is not sealed; the rest of
-//! the conversation tries it out.)
+//! If the job has a secret, the greetings carry the Noise handshake of the TCP links, and all that follows is sealed, but for
+//! what the lower rank refuses: there is no link before both have opened a sealed message. (What else a greeting says is not
+//! sealed; the rest of the conversation tries it out.)
 //!
 //! The lower rank makes the segment. Each writes random bytes into it and says over the socket which bytes of the other
 //! it has read there; the lower rank's arrive at the higher only through the memory, and the other way round. Then each
@@ -17,6 +17,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use rustix::mm::{Advice, ProtFlags};
+use snow::TransportState;
 
 use super::arena::Arena;
 use super::doorbell::Doorbell;
@@ -27,9 +28,6 @@ use super::process_memory;
 use super::segment::Segment;
 use super::talk::Talk;
 use crate::security::{Credentials, Initiator, Response, SecurityError};
-
-/// Of the reason of a refusal: it fits into a message whatever its characters are.
-const REASON_CHARS_MAX: usize = 240;
 
 /// What one rank brings to every handshake.
 pub(super) struct Party {
@@ -125,7 +123,8 @@ impl Party {
     }
 }
 
-/// The higher rank's part, on a socket that it has just connected; `secret` is from the card of `rank`.
+/// The higher rank's part, on a socket that it has just connected; `secret` is from the card of `rank`. Whatever keeps the
+/// link from being established is told to the other side.
 pub(super) fn dial(
     party: &Party,
     socket: OwnedFd,
@@ -133,24 +132,56 @@ pub(super) fn dial(
     secret: Nonce,
     deadline: Instant,
 ) -> Result<ShmLink, String> {
-    refusing(party, socket, |socket| {
-        let pid = same_user(socket)?;
-        let (initiator, opening) = party.initiate(rank).map_err(|error| error.to_string())?;
-        send(socket, &greeting(party, secret, opening), &[party.arena.file(), party.doorbell.bell()])?;
-        let hello = Hello::parse(receive(socket, deadline)?)?;
-        if hello.rank != rank || !hello.is_for(party) {
-            return Err(format!("the other side is not rank {rank} of this job"));
-        }
-        let cipher = initiator.map(|initiator| initiator.finish(&hello.handshake)).transpose();
-        let mut talk = Talk { socket, cipher: cipher.map_err(|error| error.to_string())? };
-        let file = hello.segment.as_ref().ok_or("the other side sent no segment")?;
-        let segment = Segment::open(file.as_fd(), hello.ring_bytes)?;
-        let mut draft = Draft::new(segment, 1, pid, hello)?;
-        talk.send(&draft.proof())?;
-        draft.accept_proof(party, talk.receive(deadline)?)?;
-        talk.send(&Message::Done)?;
-        Ok(draft)
-    })
+    let draft = {
+        let mut talk = Talk::new(socket.as_fd());
+        introduce(party, &mut talk, rank, secret, deadline).inspect_err(|reason| talk.refuse(reason))?
+    };
+    draft.establish(party, socket)
+}
+
+fn introduce(party: &Party, talk: &mut Talk<'_>, rank: u32, secret: Nonce, deadline: Instant) -> Result<Draft, String> {
+    let pid = same_user(talk.socket)?;
+    let (initiator, opening) = party.initiate(rank).map_err(|error| error.to_string())?;
+    send(talk.socket, &greeting(party, secret, opening), &[party.arena.file(), party.doorbell.bell()])?;
+    let answer = receive(talk.socket, deadline)?;
+    // First of all, so that a refusal is sealed, too: of others nobody would know that it is this rank's.
+    if let (Some(initiator), Message::Hello { handshake, .. }) = (initiator, &answer.0) {
+        talk.cipher = Some(initiator.finish(handshake).map_err(|error| error.to_string())?);
+    }
+    let hello = Hello::parse(answer)?;
+    if hello.rank != rank || !hello.is_for(party) {
+        return Err(format!("the other side is not rank {rank} of this job"));
+    }
+    let file = hello.segment.as_ref().ok_or("the other side sent no segment")?;
+    let segment = Segment::open(file.as_fd(), hello.ring_bytes)?;
+    let mut draft = Draft::new(segment, 1, pid, hello)?;
+    talk.send(&draft.proof())?;
+    draft.accept_proof(party, talk.receive(deadline)?)?;
+    talk.send(&Message::Done)?;
+    Ok(draft)
+}
+
+/// Why a caller gets no link.
+pub(super) enum NoLink {
+    /// It has proved nothing: the rank that it claims to be may be another, who still calls.
+    Unproven(String),
+    /// There is none with this rank.
+    Final(String),
+}
+
+impl NoLink {
+    /// Of a caller that has said nothing sealed. Without a secret nobody can, and each is believed.
+    fn of_unsealed(party: &Party, reason: String) -> NoLink {
+        if party.credentials.is_some() { NoLink::Unproven(reason) } else { NoLink::Final(reason) }
+    }
+}
+
+/// A caller that was answered. It may only have said again what it has heard: what it says next tells.
+pub(super) struct Answered {
+    pub(super) rank: u32,
+    socket: OwnedFd,
+    draft: Draft,
+    cipher: Option<Box<TransportState>>,
 }
 
 /// The lower rank's part, when the greeting of a peer has arrived, and [`Party::respond`] has found the `response` to it;
@@ -161,42 +192,51 @@ pub(super) fn answer(
     hello: Hello,
     response: Option<Response>,
     secret: Nonce,
-    deadline: Instant,
-) -> Result<ShmLink, String> {
-    refusing(party, socket, |socket| {
-        let pid = same_user(socket)?;
-        let (segment, file) =
-            Segment::create(party.ring_bytes).map_err(|error| format!("making shared memory: {error}"))?;
-        let mut draft = Draft::new(segment, 0, pid, hello)?;
-        let mut fds = vec![party.arena.file(), party.doorbell.bell(), file.as_fd()];
-        fds.extend(party.attachment.as_ref().map(|attachment| attachment.as_fd()));
-        let (handshake, cipher) =
-            response.map_or((Vec::new(), None), |response| (response.message, Some(response.cipher)));
-        send(socket, &greeting(party, secret, handshake), &fds)?;
-        let mut talk = Talk { socket, cipher };
-        draft.accept_proof(party, talk.receive(deadline)?)?;
-        talk.send(&draft.proof())?;
-        match talk.receive(deadline)? {
-            Message::Done => Ok(draft),
-            _ => Err("the other side did not say that it is done".into()),
-        }
-    })
+) -> Result<Answered, NoLink> {
+    let rank = hello.rank;
+    let refused = |reason: NoLink| {
+        let (NoLink::Unproven(words) | NoLink::Final(words)) = &reason;
+        refuse(socket.as_fd(), words);
+        reason
+    };
+    let pid = same_user(socket.as_fd()).map_err(|reason| refused(NoLink::of_unsealed(party, reason)))?;
+    let own = |reason: String| refused(NoLink::Final(reason));
+    let (segment, file) =
+        Segment::create(party.ring_bytes).map_err(|error| own(format!("making shared memory: {error}")))?;
+    let draft = Draft::new(segment, 0, pid, hello).map_err(own)?;
+    let mut fds = vec![party.arena.file(), party.doorbell.bell(), file.as_fd()];
+    fds.extend(party.attachment.as_ref().map(|attachment| attachment.as_fd()));
+    let (handshake, cipher) = response.map_or((Vec::new(), None), |response| (response.message, Some(response.cipher)));
+    send(socket.as_fd(), &greeting(party, secret, handshake), &fds)
+        .map_err(|reason| refused(NoLink::of_unsealed(party, reason)))?;
+    Ok(Answered { rank, socket, draft, cipher })
 }
 
-/// Runs one side's part; whatever keeps the link from being established is told to the other side.
-fn refusing(
-    party: &Party,
-    socket: OwnedFd,
-    part: impl FnOnce(BorrowedFd<'_>) -> Result<Draft, String>,
-) -> Result<ShmLink, String> {
-    let draft = part(socket.as_fd()).inspect_err(|reason| refuse(socket.as_fd(), reason))?;
-    draft.establish(party, socket)
+impl Answered {
+    /// Readable when the caller has said more, or has hung up.
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Takes in what the caller has said, and waits for the rest of what a proven one says.
+    pub(super) fn conclude(mut self, party: &Party, deadline: Instant) -> Result<ShmLink, NoLink> {
+        let mut talk = Talk { cipher: self.cipher.take(), ..Talk::new(self.socket.as_fd()) };
+        let outcome = self.draft.exchange_proofs(party, &mut talk, deadline);
+        let is_proven = talk.is_proven;
+        match outcome {
+            Ok(()) => self.draft.establish(party, self.socket).map_err(NoLink::Final),
+            Err(reason) => {
+                refuse(self.socket.as_fd(), &reason);
+                Err(if is_proven { NoLink::Final(reason) } else { NoLink::of_unsealed(party, reason) })
+            }
+        }
+    }
 }
 
 /// Tells the other side why there is no link.
 pub(super) fn refuse(socket: BorrowedFd<'_>, reason: &str) {
     // If the socket is broken, its end is the message.
-    let _ = send(socket, &Message::Refused { reason: reason.chars().take(REASON_CHARS_MAX).collect() }, &[]);
+    let _ = send(socket, &Message::refusal(reason), &[]);
 }
 
 fn greeting(party: &Party, secret: Nonce, handshake: Vec<u8>) -> Message {
@@ -239,6 +279,16 @@ impl Draft {
         }
         let peer_reads = Err("the other side has not tried".into());
         Ok(Draft { segment, side, pid, hello, written, peer_arena, peer_maps_arena: false, peer_reads })
+    }
+
+    /// The lower rank's part once both have greeted.
+    fn exchange_proofs(&mut self, party: &Party, talk: &mut Talk<'_>, deadline: Instant) -> Result<(), String> {
+        self.accept_proof(party, talk.receive(deadline)?)?;
+        talk.send(&self.proof())?;
+        match talk.receive(deadline)? {
+            Message::Done => Ok(()),
+            _ => Err("the other side did not say that it is done".into()),
+        }
     }
 
     /// What this side can see of the other's memory.

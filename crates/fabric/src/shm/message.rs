@@ -34,7 +34,8 @@ pub(super) struct Card {
 }
 
 /// The messages, in order: `Hello` from the higher rank and from the lower, `Proof` from the higher and from the lower,
-/// `Done` from the higher. Each may be `Refused` instead. If there is a secret, all but that are `Sealed` after `Hello`.
+/// `Done` from the higher. Each may be `Refused` instead. If there is a secret, all are `Sealed` after `Hello`, but for what
+/// the lower rank refuses: the other side may be anybody.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Message {
     /// With the descriptors of the arena and the doorbell; from the lower rank of the segment, and of its attachment.
@@ -69,6 +70,21 @@ pub(super) enum Message {
     Refused { reason: String },
 }
 
+/// Of the reason of a refusal: it fits into a message whatever its characters are, sealed, too.
+const REASON_CHARS_MAX: usize = 240;
+
+impl Message {
+    /// There is no link, for this reason.
+    pub(super) fn refusal(reason: &str) -> Message {
+        Message::Refused { reason: reason.chars().take(REASON_CHARS_MAX).collect() }
+    }
+}
+
+/// What a refusal is to who hears it.
+pub(super) fn refused(reason: &str) -> String {
+    format!("the other side refuses: {reason}")
+}
+
 /// Sends a message with descriptors; the socket's buffer has room, as messages are few and short.
 pub(super) fn send(socket: BorrowedFd<'_>, message: &Message, fds: &[BorrowedFd<'_>]) -> Result<(), String> {
     let bytes = postcard::to_stdvec(message).map_err(|error| error.to_string())?;
@@ -96,7 +112,7 @@ pub(super) fn send_bytes(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd
 pub(super) fn receive(socket: BorrowedFd<'_>, deadline: Instant) -> Result<(Message, Vec<OwnedFd>), String> {
     loop {
         match try_receive(socket)? {
-            Some((Message::Refused { reason }, _)) => return Err(format!("the other side refuses: {reason}")),
+            Some((Message::Refused { reason }, _)) => return Err(refused(&reason)),
             Some(received) => return Ok(received),
             None if !readable(&[socket], deadline).map_err(|error| error.to_string())?.is_empty() => {}
             None => return Err("the other side did not answer within the time".into()),

@@ -17,6 +17,7 @@
 //! closes it the peer is gone.
 
 mod arena;
+mod claims;
 mod connect;
 mod doorbell;
 mod fetch;

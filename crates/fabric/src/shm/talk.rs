@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use snow::TransportState;
 
-use super::message::{Message, receive, send};
+use super::message::{Message, receive, refused, send};
 use crate::security::SecurityError;
 
 /// What encryption adds to a message.
@@ -14,11 +14,24 @@ const TAG_BYTES: usize = 16;
 /// A conversation over a Unix socket.
 pub(super) struct Talk<'a> {
     pub(super) socket: BorrowedFd<'a>,
-    /// None only if there is no secret.
+    /// None before the greetings, or if there is no secret.
     pub(super) cipher: Option<Box<TransportState>>,
+    /// Has the other side said something sealed? Then it knows the secret.
+    pub(super) is_proven: bool,
 }
 
-impl Talk<'_> {
+impl<'a> Talk<'a> {
+    /// In the open, to begin with.
+    pub(super) fn new(socket: BorrowedFd<'a>) -> Talk<'a> {
+        Talk { socket, cipher: None, is_proven: false }
+    }
+
+    /// Tells the other side why there is no link.
+    pub(super) fn refuse(&mut self, reason: &str) {
+        // If the socket is broken, its end is the message.
+        let _ = self.send(&Message::refusal(reason));
+    }
+
     /// Sends a message.
     pub(super) fn send(&mut self, message: &Message) -> Result<(), String> {
         let Some(cipher) = &mut self.cipher else { return send(self.socket, message, &[]) };
@@ -29,7 +42,7 @@ impl Talk<'_> {
         send(self.socket, &Message::Sealed(sealed), &[])
     }
 
-    /// Waits for a message. One that is sealed proves that its sender knows the secret.
+    /// Waits for a message. A refusal becomes an error.
     pub(super) fn receive(&mut self, deadline: Instant) -> Result<Message, String> {
         let message = receive(self.socket, deadline)?.0;
         let Some(cipher) = &mut self.cipher else { return Ok(message) };
@@ -38,6 +51,11 @@ impl Talk<'_> {
         };
         let mut plain = vec![0; sealed.len()];
         let bytes = cipher.read_message(&sealed, &mut plain).map_err(|_| SecurityError::Handshake.to_string())?;
-        postcard::from_bytes(&plain[..bytes]).map_err(|_| "the other side speaks another language".to_owned())
+        self.is_proven = true;
+        match postcard::from_bytes(&plain[..bytes]) {
+            Ok(Message::Refused { reason }) => Err(refused(&reason)),
+            Ok(message) => Ok(message),
+            Err(_) => Err("the other side speaks another language".to_owned()),
+        }
     }
 }

@@ -1,5 +1,5 @@
 use paceline_collective::Algorithm;
-use paceline_collective::select::{self, BUSY_FROM, tile_sizes};
+use paceline_collective::select::{self, LARGE_BLOCK_BYTES_MIN, tile_sizes};
 use paceline_engine::shard::Mode;
 use paceline_plan::{Cluster, LinkCosts, Plan};
 use paceline_schedule::ELEMENT_BYTES;
@@ -26,7 +26,7 @@ pub(crate) struct AllToAll {
     /// The same as the runtime counts them when it chooses; None: alike.
     counted: Option<Vec<ClosedForm>>,
     /// What it counts for large blocks, by which it chooses an algorithm; None: alike.
-    busy: Option<Vec<ClosedForm>>,
+    of_large_blocks: Option<Vec<ClosedForm>>,
     /// The sizes of tiles that it tries.
     tiles: Vec<usize>,
     /// The costs by which it says how much fewer rounds are worth on one host.
@@ -103,7 +103,7 @@ impl AllToAll {
             within_beta,
             forms,
             counted: (counted != costs).then(|| ClosedForm::all(&world, &counted, admits)),
-            busy: select::busy_costs(&counted).map(|busy| ClosedForm::all(&world, &busy, admits)),
+            of_large_blocks: select::large_block_costs(&counted).map(|costs| ClosedForm::all(&world, &costs, admits)),
             tiles: tile_sizes(world.hosts, &counted).collect(),
             costs,
             entries: Vec::new(),
@@ -167,8 +167,8 @@ impl AllToAll {
             }
             cheapest.extend(best);
         }
-        let busy = self.busy.as_ref().filter(|_| self.world.hosts == 1 && bytes >= BUSY_FROM as u64);
-        let judged = |entry: &Entry| match busy {
+        let is_large = self.world.hosts == 1 && bytes >= LARGE_BLOCK_BYTES_MIN as u64;
+        let judged = |entry: &Entry| match self.of_large_blocks.as_ref().filter(|_| is_large) {
             Some(forms) => forms[entry.form].seconds(bytes as usize, entry.tile_bytes).0,
             None => entry.alone_s,
         };

@@ -13,6 +13,7 @@ use crate::shm::connect::{ShmHost, ShmOptions, call};
 use crate::shm::doorbell::Doorbell;
 use crate::shm::link::ShmLink;
 use crate::shm::message::{Card, Message, VERSION, receive, send, send_bytes};
+use crate::shm::talk::Talk;
 use crate::tests::Random;
 
 /// Nothing here takes as long, unless it hangs.
@@ -186,30 +187,66 @@ fn whoever_cannot_open_the_handshake_does_not_keep_the_rank_out() {
     assert!(lower.expect("a result").is_ok() && higher.expect("a result").is_ok());
 }
 
-/// A genuine opening can be said again by who has heard it; what follows, only by who has made it.
+/// A genuine opening can be said again by who has heard it; what follows, only by who has made it. Nobody waits for what
+/// such callers say next, and the rank that they claim to be still has its link.
 #[test]
-fn an_opening_that_is_said_again_gives_no_link() {
-    let then: [fn() -> Message; 3] = [
-        || Message::Proof { seen: [0; 16], probed: Err(1), arena_mapped: true },
-        || Message::Sealed(vec![0; 40]),
-        || Message::Sealed(Vec::new()),
+fn an_opening_that_is_said_again_neither_gives_a_link_nor_costs_one() {
+    let then: [(fn() -> Message, &str); 4] = [
+        (|| Message::Proof { seen: [0; 16], probed: Err(1), arena_mapped: true }, "its handshake does not fit"),
+        (|| Message::Sealed(vec![0; 40]), "its handshake does not fit"),
+        (|| Message::Sealed(Vec::new()), "its handshake does not fit"),
+        (|| Message::refusal("as anybody can say"), "as anybody can say"),
     ];
-    for next in then {
-        let (ours, absent) = (host(), host());
-        let (card, peers) = (card(&ours), [(1, absent.blob())]);
-        let link = thread::scope(|scope| {
-            let link = scope.spawn(|| ours.connect(0, &peers, Instant::now() + PATIENCE).expect("works").remove(&1));
-            let caller = Caller::at(&card);
-            let answer = caller.greet(&card, opening()).expect("an opening that looks genuine");
-            assert!(matches!(answer, Message::Hello { rank: 0, .. }), "{answer:?}");
+    let hosts = [host(), host()];
+    let (card, start) = (card(&hosts[0]), Instant::now());
+    let peers = |rank: usize| [(rank as u32, hosts[rank].blob())];
+    let claim = || {
+        let caller = Caller::at(&card);
+        let answer = caller.greet(&card, opening()).expect("an opening that looks genuine");
+        assert!(matches!(answer, Message::Hello { rank: 0, .. }), "{answer:?}");
+        caller
+    };
+    let links = thread::scope(|scope| {
+        let lower = scope.spawn(|| hosts[0].connect(0, &peers(1), start + PATIENCE).expect("works").remove(&1));
+        for (next, told) in then {
+            let caller = claim();
             send(caller.socket.as_fd(), &next(), &[]).expect("it listens");
             let refusal = receive(caller.socket.as_fd(), Instant::now() + PATIENCE).expect_err("a refusal");
-            assert!(refusal.contains("its handshake does not fit"), "{refusal}");
-            link.join().expect("no panic")
-        });
-        let reason = link.expect("a result").expect_err("no link");
-        assert!(reason.contains("its handshake does not fit"), "{reason}");
+            assert!(refusal.starts_with("the other side refuses: ") && refusal.contains(told), "{refusal}");
+        }
+        // More than are kept, and they say nothing more.
+        let silent: Vec<Caller> = (0..20).map(|_| claim()).collect();
+        let oldest = receive(silent[0].socket.as_fd(), Instant::now() + PATIENCE).expect_err("it has to go");
+        assert!(oldest.contains("closed the Unix socket"), "{oldest}");
+        let higher = hosts[1].connect(1, &peers(0), start + PATIENCE).expect("works").remove(&0);
+        [lower.join().expect("no panic"), higher]
+    });
+    for link in links {
+        link.expect("a result").unwrap_or_else(|reason| panic!("{reason}"));
     }
+    assert!(start.elapsed() < PATIENCE / 2, "{:?}", start.elapsed());
+}
+
+/// What is sealed is its own: nobody waits for another one then.
+#[test]
+fn a_rank_that_refuses_the_link_itself_is_believed_at_once() {
+    let (ours, absent) = (host(), host());
+    let (card, peers, start) = (card(&ours), [(1, absent.blob())], Instant::now());
+    let credentials =
+        Credentials::for_shared_memory(&network(Some(SECRET), false), "job", &MEETING).expect("credentials");
+    let link = thread::scope(|scope| {
+        let link = scope.spawn(|| ours.connect(0, &peers, start + PATIENCE).expect("works").remove(&1));
+        let (initiator, opening) = credentials.initiate(credentials.claim(1, 0, 0)).expect("random");
+        let caller = Caller::at(&card);
+        let answer = caller.greet(&card, opening).expect("a genuine opening");
+        let Message::Hello { handshake, .. } = answer else { panic!("{answer:?}") };
+        let cipher = Some(initiator.finish(&handshake).expect("it fits"));
+        Talk { cipher, ..Talk::new(caller.socket.as_fd()) }.refuse("it cannot map the rings");
+        link.join().expect("no panic")
+    });
+    let reason = link.expect("a result").expect_err("no link");
+    assert_eq!(reason, "the other side refuses: it cannot map the rings");
+    assert!(start.elapsed() < PATIENCE / 2, "{:?}", start.elapsed());
 }
 
 /// One that does not know the secret, and listens where a rank should.
