@@ -28,7 +28,7 @@ pub(super) fn pass_s(workers: &Communicator, backend: &mut dyn Backend, batch: &
     let sink: SharedSink = Arc::new(Mutex::new(Arena::of(&sizes)));
     let mut pass = || -> Result<(), TrainError> {
         let computed = backend.gradients(batch, &mut OpenGate, &sink);
-        computed.map_err(|source| TrainError::Backend { rank: workers.rank(), source })
+        computed.map(drop).map_err(|source| TrainError::Backend { rank: workers.rank(), source })
     };
     let first = rounds_s(workers, 1, &mut pass)?;
     let count = ((SECONDS / first.max(f64::MIN_POSITIVE)) as usize).clamp(PASSES_MIN, PASSES_MAX);
