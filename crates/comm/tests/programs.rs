@@ -308,7 +308,7 @@ fn records_say_what_each_call_did_and_keep_the_latest() {
 #[test]
 fn a_call_that_fails_is_recorded_as_failed() {
     for links in [Links::Memory, Links::Tcp] {
-        on_all_ranks(links, 2, |comm| {
+        on_all_ranks(links, 2, move |comm| {
             let options = CallOptions::default();
             if comm.rank() == 1 {
                 comm.receive(&mut [0u8], 0, 0, &options).unwrap();
