@@ -137,6 +137,7 @@ pub fn named(communicator: &Communicator, ranks: &[usize]) -> String {
 #[cfg(test)]
 mod tests {
     use std::thread;
+    use std::time::Duration;
 
     use paceline_collective::{Topology, registry};
     use paceline_comm::Kernels;
@@ -198,30 +199,33 @@ mod tests {
         assert!(played.iter().all(|played| played[..] == ["program", "program", "program", "direct"]), "{played:?}");
     }
 
-    /// A tuner that learns has the programs among its choices, and sums stay right while it tries them.
+    /// A tuner that learns tries the programs like algorithms: if they take half of what all else takes, one of them stands on all
+    /// ranks, and sums are right.
     #[test]
     fn programs_are_tried_like_algorithms() {
-        let tried = on_ranks(2, |communicator, calls| {
-            calls.admit(&[program(CollectiveKind::AllReduce, "direct", 2)]).unwrap();
-            let state = calls.state_of(CollectiveKind::AllReduce, 4 * ELEMENTS, &CALL);
-            let situation = calls.model().situation(&state).unwrap();
-            let of_programs = |algorithm: u8| algorithm >= Family::PROGRAMS;
-            assert!(situation.arms.iter().any(|arm| of_programs(arm.action.family.algorithm)));
-            communicator.record_calls(16);
-            let mut programs = 0;
-            for _ in 0..30 {
+        let played = on_ranks(2, |communicator, calls| {
+            let of_name = |name: &str| program(CollectiveKind::AllReduce, name, 2);
+            calls.admit(&["direct", "ring", "halving-doubling"].map(of_name)).unwrap();
+            let (state, plain) =
+                (calls.state_of(CollectiveKind::AllReduce, 4 * ELEMENTS, &CALL), CallOptions::default());
+            let is_program =
+                |choice| matches!(choice, Choice::Play(action) if action.family.algorithm >= Family::PROGRAMS);
+            for _ in 0..60 {
                 for _ in 0..16 {
-                    let mut data = vec![1i32; ELEMENTS];
-                    calls.all_reduce(&mut data, Reduction::Sum, &CALL, &CallOptions::default()).unwrap();
-                    assert!(data.iter().all(|value| *value == 2));
+                    let made = calls.choose(&state, &plain);
+                    let micros = if is_program(made.choice) { 500 } else { 1000 };
+                    calls.made.push(made.took(Duration::from_micros(micros)));
                 }
-                let records = communicator.latest_records(16);
-                programs += records.iter().filter(|record| record.algorithm == "program").count();
                 calls.boundary().unwrap();
             }
-            programs
+            communicator.record_calls(1);
+            let mut data = vec![1i32; ELEMENTS];
+            calls.all_reduce(&mut data, Reduction::Sum, &CALL, &plain).unwrap();
+            assert!(data.iter().all(|value| *value == 2));
+            let ran = communicator.latest_records(1).iter().map(|record| record.algorithm).collect::<Vec<_>>();
+            (is_program(calls.policy().choice(state.context().key(), 0)), ran)
         });
-        assert!(tried[0] > 0 && tried[0] == tried[1], "{tried:?}");
+        assert!(played.iter().all(|(stands, ran)| *stands && ran[..] == ["program"]), "{played:?}");
     }
 
     /// Another file on one rank, or a program that nobody can run here: all ranks are told so, with names.
