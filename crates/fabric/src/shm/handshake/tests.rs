@@ -191,11 +191,11 @@ fn whoever_cannot_open_the_handshake_does_not_keep_the_rank_out() {
 /// such callers say next, and the rank that they claim to be still has its link.
 #[test]
 fn an_opening_that_is_said_again_neither_gives_a_link_nor_costs_one() {
-    let then: [(fn() -> Message, &str); 4] = [
-        (|| Message::Proof { seen: [0; 16], probed: Err(1), arena_mapped: true }, "its handshake does not fit"),
-        (|| Message::Sealed(vec![0; 40]), "its handshake does not fit"),
-        (|| Message::Sealed(Vec::new()), "its handshake does not fit"),
-        (|| Message::refusal("as anybody can say"), "as anybody can say"),
+    let then = [
+        (Message::Proof { seen: [0; 16], probed: Err(1), arena_mapped: true }, "its handshake does not fit"),
+        (Message::Sealed(vec![0; 40]), "its handshake does not fit"),
+        (Message::Sealed(Vec::new()), "its handshake does not fit"),
+        (Message::refusal("as anybody can say"), "as anybody can say"),
     ];
     let hosts = [host(), host()];
     let (card, start) = (card(&hosts[0]), Instant::now());
@@ -210,7 +210,7 @@ fn an_opening_that_is_said_again_neither_gives_a_link_nor_costs_one() {
         let lower = scope.spawn(|| hosts[0].connect(0, &peers(1), start + PATIENCE).expect("works").remove(&1));
         for (next, told) in then {
             let caller = claim();
-            send(caller.socket.as_fd(), &next(), &[]).expect("it listens");
+            send(caller.socket.as_fd(), &next, &[]).expect("it listens");
             let refusal = receive(caller.socket.as_fd(), Instant::now() + PATIENCE).expect_err("a refusal");
             assert!(refusal.starts_with("the other side refuses: ") && refusal.contains(told), "{refusal}");
         }
