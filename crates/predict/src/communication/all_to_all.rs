@@ -1,5 +1,5 @@
-use paceline_collective::Algorithm;
 use paceline_collective::select::{self, LARGE_BLOCK_BYTES_MIN, tile_sizes};
+use paceline_collective::{Algorithm, tiles};
 use paceline_engine::shard::Mode;
 use paceline_plan::{Cluster, LinkCosts, Plan};
 use paceline_schedule::ELEMENT_BYTES;
@@ -128,11 +128,11 @@ impl AllToAll {
         let Some(mut ports) = SharedPorts::of(self.world, &self.costs) else { return self };
         for entry in &mut self.entries {
             let (form, bytes) = (&self.forms[entry.form], entry.bytes as usize);
-            if !ports.concern(form.algorithm) {
+            let formula_s = form.seconds(bytes, entry.tile_bytes).0;
+            if !ports.concern(form, tiles(bytes, entry.tile_bytes), formula_s) {
                 continue;
             }
             let Some(seconds) = ports.seconds(form.algorithm, bytes, entry.tile_bytes) else { continue };
-            let formula_s = form.seconds(bytes, entry.tile_bytes).0;
             if formula_s > 0.0 {
                 let ratio = (seconds + form.lost_s(bytes)) / formula_s;
                 entry.alone_s *= ratio;
@@ -253,7 +253,7 @@ impl AllToAll {
             operations.push(self.start_s + channel_s, (alone_s - channel_s).max(0.0));
             let entry = &self.entries[place(bytes).min(self.entries.len() - 1)];
             let form = &self.forms[entry.form];
-            messages += form.messages * paceline_collective::tiles(bytes as usize, entry.tile_bytes);
+            messages += form.messages * tiles(bytes as usize, entry.tile_bytes);
             bytes_sent += form.sent * bytes as f64;
             total += bytes;
         }
