@@ -221,7 +221,7 @@ impl<'a> Subject<'a> {
         if of_study == Some("study") && has_it { 0.0 } else { added_s }
     }
 
-    /// Who computes how: those whom the cluster names, and all others, who come first.
+    /// Who computes how, the slowest first: those whom the cluster names, and all others.
     fn classes(&self, cluster: &Cluster) -> Vec<Class> {
         let (all, alone_s) = (self.job.workers, self.alone_s());
         let (more, spread) = match all {
@@ -237,7 +237,9 @@ impl<'a> Subject<'a> {
         let named: Vec<Class> = named.filter(|class| class.workers > 0).collect();
         let others = all - named.iter().map(|class| class.workers).sum::<usize>().min(all);
         let others = (others > 0).then(|| class(others, 1.0));
-        others.into_iter().chain(named).collect()
+        let mut classes: Vec<Class> = others.into_iter().chain(named).collect();
+        classes.sort_by(|one, other| other.expected_slowness().total_cmp(&one.expected_slowness()));
+        classes
     }
 
     /// In which pieces and which order gradients travel at these costs.

@@ -54,7 +54,7 @@ pub struct Prediction {
     pub extrapolated: Vec<String>,
     /// In which pieces and which order gradients travel.
     pub plan: Plan,
-    /// An iteration among many.
+    /// An iteration among many, of the slowest workers.
     pub timeline: Vec<Span>,
 }
 
@@ -208,7 +208,7 @@ pub(crate) fn point(subject: &Subject<'_>, costs: &Costs, plan: Plan, timeline: 
         bottleneck_share: if iteration_s > 0.0 { (busy_s / iteration_s).min(1.0) } else { 0.0 },
         extrapolated: extrapolated(subject, costs, &plan),
         plan,
-        timeline: outcome.spans,
+        timeline: outcome.spans.into_iter().filter(|span| span.class == 0).collect(),
     }
 }
 

@@ -7,6 +7,7 @@ use paceline_plan::{
 use paceline_strategy::Registry;
 
 use super::*;
+use crate::iteration::Lane;
 
 fn strategy(text: &str) -> paceline_strategy::Strategy {
     Registry::built_in().parse(text).expect("a strategy")
@@ -309,6 +310,15 @@ fn workers_that_the_cluster_names_hold_up_all_others() {
     cluster.unlike =
         vec![UnlikeWorkers { ranks: vec![5], slower: 1.5 }, UnlikeWorkers { ranks: vec![6], slower: 1.25 }];
     let (slow_s, _) = computing_first(&cluster, 8);
+    let (profile, bsp) = (without_update("resnet50"), strategy("bsp-a2a,arch=a2a:ring"));
+    let job = Job { cluster: &cluster, profile: &profile, strategy: &bsp, workers: 8, local_batch: None };
+    let prediction = predict(&job).expect("a prediction");
+    let backward = prediction.timeline.iter().filter(|span| span.lane == Lane::Backward);
+    let backward_s: f64 = backward.map(|span| span.end_s - span.start_s).sum();
+    assert!(
+        (backward_s / prediction.backward_s - 1.0).abs() < 1e-6,
+        "the timeline is that of the slowest: {backward_s}"
+    );
     assert!(((slow_s - alike_s) / (0.5 * computed_s) - 1.0).abs() < 1e-6, "{slow_s} {alike_s} {computed_s}");
     assert_eq!(computing_first(&cluster, 4).0, four_s, "nobody of them is there");
     cluster.unlike = vec![UnlikeWorkers { ranks: (0..8).collect(), slower: 0.5 }];
