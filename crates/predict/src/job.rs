@@ -195,7 +195,9 @@ impl<'a> Subject<'a> {
                 let start_s = cluster.start_s(workers) + added_s;
                 let algorithm = strategy.algorithm().unwrap_or("auto");
                 let costs = AllToAll::of(cluster, self.world, self.shape, algorithm, bytes, start_s)?;
-                let costs = if self.by_formulas { costs } else { costs.with_shared_ports() };
+                // On a topology it is the program already that says how much longer it takes there.
+                let one_switch = self.world.hosts == 1 || self.shape == Shape::Flat;
+                let costs = if self.by_formulas || !one_switch { costs } else { costs.with_shared_ports() };
                 // What the strategy adds begins when nothing travels, as in the runtime.
                 let one_by_one = !strategy.start_up(workers).is_zero();
                 Communication::AllToAll(if one_by_one { costs.one_by_one() } else { costs })

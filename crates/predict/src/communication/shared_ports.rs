@@ -16,7 +16,7 @@ use crate::topology::{Network, Shape, Speeds};
 const MESSAGES_MAX: usize = 256;
 
 /// From here on a pipeline runs evenly: further tiles take what the second half of these do.
-const TILES: usize = 32;
+const TILES: usize = 64;
 
 /// Where the latencies of a tile are less than this share of an operation, what its tiles do in them does not matter.
 const WAITING: f64 = 0.01;
@@ -157,7 +157,7 @@ mod tests {
     fn what_is_predicted_is_what_the_program_takes() {
         let flat = [(2, 1), (3, 1), (8, 1), (13, 1), (16, 1), (1, 8)];
         let shared = [(2, 2), (2, 8), (3, 3), (4, 4)];
-        let (mut compared, mut in_tiles) = (0, 0);
+        let (mut compared, mut in_tiles, mut apart) = (0, 0, Vec::new());
         for (hosts, (overhead_s, gamma)) in
             flat.into_iter().chain(shared).flat_map(|hosts| COSTS.map(|costs| (hosts, costs)))
         {
@@ -180,12 +180,16 @@ mod tests {
                     let load = Load { bytes, tile_bytes, window: count };
                     let found_s = simulated_s(&cluster, algorithm, &load);
                     let off = if found_s > 0.0 { predicted_s / found_s - 1.0 } else { predicted_s };
-                    assert!(off.abs() < 0.02, "{name} {hosts:?} {load:?}, overhead {overhead_s}, gamma {gamma}: {off}");
+                    if off.abs() >= 0.02 {
+                        apart
+                            .push(format!("{name} {hosts:?} {load:?}, overhead {overhead_s}, gamma {gamma}: {off:.3}"));
+                    }
                     compared += 1;
                     in_tiles += usize::from(count > TILES);
                 }
             }
         }
+        assert!(apart.is_empty(), "of {compared}:\n{}", apart.join("\n"));
         assert!(compared > 500 && in_tiles > 20, "{compared} {in_tiles}");
     }
 
