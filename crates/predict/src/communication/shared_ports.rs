@@ -15,8 +15,10 @@ use crate::topology::{Network, Shape, Speeds};
 /// Programs of more messages in a tile are left to their formulas: what is simulated here takes milliseconds.
 const MESSAGES_MAX: usize = 256;
 
-/// From here on a pipeline runs evenly: further tiles take what the second half of these do.
+/// From so many tiles on a pipeline runs evenly: further ones take what the second half of these do. Of short programs as many as
+/// have together so many messages.
 const TILES: usize = 64;
+const MESSAGES_EVEN: usize = 1 << 11;
 
 /// Where the latencies of a tile are less than this share of an operation, what its tiles do in them does not matter.
 const WAITING: f64 = 0.01;
@@ -30,7 +32,7 @@ pub(crate) struct SharedPorts {
     latency_s: f64,
     /// By the algorithm's name. None: too long.
     programs: BTreeMap<&'static str, Option<PreparedProgram>>,
-    /// By the name and the bytes of a tile: seconds of half as many tiles as [`TILES`], and of all.
+    /// By the name and the bytes of a tile: seconds of half as many tiles as [`even_from`] says, and of all.
     pipelines: BTreeMap<(&'static str, usize), (f64, f64)>,
 }
 
@@ -84,20 +86,21 @@ impl SharedPorts {
             self.programs.insert(name, self.prepared(algorithm));
         }
         let program = self.programs.get(name)?.as_ref()?;
-        if tiles(bytes, tile_bytes) <= TILES {
+        let even = even_from(program.messages());
+        if tiles(bytes, tile_bytes) <= even {
             return self.simulated(program, bytes, tile_bytes);
         }
         let (half, whole) = match self.pipelines.get(&(name, tile_bytes)) {
             Some(&known) => known,
             None => {
                 let of = |tiles: usize| self.simulated(program, tiles * tile_bytes, tile_bytes);
-                let found = (of(TILES / 2)?, of(TILES)?);
+                let found = (of(even / 2)?, of(even)?);
                 self.pipelines.insert((name, tile_bytes), found);
                 found
             }
         };
-        let further = bytes as f64 / tile_bytes as f64 - TILES as f64;
-        Some(whole + further * (whole - half) / (TILES - TILES / 2) as f64)
+        let further = bytes as f64 / tile_bytes as f64 - even as f64;
+        Some(whole + further * (whole - half) / (even - even / 2) as f64)
     }
 
     fn prepared(&self, algorithm: &dyn Algorithm) -> Option<PreparedProgram> {
@@ -112,6 +115,11 @@ impl SharedPorts {
         let machine = Machine { gamma: self.gamma, combining, ..Machine::new(&self.network) };
         simulate(program, &load, &machine).ok().map(|outcome| outcome.seconds)
     }
+}
+
+/// From how many tiles on a pipeline of so many messages in each runs evenly.
+fn even_from(messages: usize) -> usize {
+    TILES.max(MESSAGES_EVEN / messages.max(1))
 }
 
 #[cfg(test)]
@@ -185,12 +193,12 @@ mod tests {
                             .push(format!("{name} {hosts:?} {load:?}, overhead {overhead_s}, gamma {gamma}: {off:.3}"));
                     }
                     compared += 1;
-                    in_tiles += usize::from(count > TILES);
+                    in_tiles += usize::from(count > even_from(messages));
                 }
             }
         }
         assert!(apart.is_empty(), "of {compared}:\n{}", apart.join("\n"));
-        assert!(compared > 500 && in_tiles > 20, "{compared} {in_tiles}");
+        assert!(compared > 500 && in_tiles > 5, "{compared} {in_tiles}");
     }
 
     /// Without the simulation they would part: the formulas serve one message after the other.
