@@ -93,7 +93,7 @@ pub fn run(arguments: &BenchArguments, registry: &Registry) -> Result<ExitCode, 
     let asked = arguments.tune;
     let arguments = &BenchArguments { tune: tuning::is_on(asked)?, ..arguments.clone() };
     if asked && !arguments.tune {
-        tuning::say_off();
+        tuning::say_off("--tune");
     }
     let mut environment = Environment::read().map_err(|error| {
         Failure::usage("the environment does not say where this rank belongs")

@@ -20,6 +20,7 @@ mod launch;
 mod machine;
 mod perf;
 mod plan;
+mod policy;
 mod probe;
 mod profile;
 mod program;

@@ -3,6 +3,7 @@
 mod call_arguments;
 mod calls;
 mod exercise;
+mod followed;
 mod measure;
 mod overlap;
 mod pattern;
@@ -11,6 +12,7 @@ mod timeline;
 mod tune;
 
 use std::io::{self, Write};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -18,8 +20,9 @@ use clap::Args;
 use half::{bf16, f16};
 use paceline_collective::Program;
 use paceline_collective::registry::find;
-use paceline_comm::{CallOptions, Communicator, Kernels, TransportChoice, VerifiedProgram};
+use paceline_comm::{CallOptions, Communicator, Kernels, ProgramError, TransportChoice, VerifiedProgram};
 use paceline_plan::{CollectiveKind, DataType, Reduction};
+use paceline_train::TunedProgram;
 use serde::Serialize;
 
 use crate::arguments::{ByteSize, at_least_one};
@@ -29,15 +32,31 @@ use crate::json_file::JsonFile;
 use crate::program;
 use crate::security::SecurityArguments;
 use crate::telemetry::Telemetry;
+use crate::tuning;
 use crate::workers::{self, Place};
 use call_arguments::CallArguments;
 use calls::sizes;
 use exercise::{Exercise, Subject};
+use followed::Followed;
 use measure::{Effort, measure};
 use overlap::{Overlap, OverlapArguments};
 use pattern::{Pattern, Value};
 use row::{Row, bus_factor, write_head};
 use tune::{TuneArguments, Tuned};
+
+/// Options that say themselves how calls are made, or that something is found out about it.
+const NOT_WITH_POLICY: [&str; 10] = [
+    "program",
+    "algorithm",
+    "protocol",
+    "lanes",
+    "reducing_threads",
+    "chunk_bytes",
+    "urgent",
+    "compute",
+    "tune",
+    "tune_mix",
+];
 
 /// What `perf` is told.
 #[derive(Args)]
@@ -59,9 +78,15 @@ pub struct PerfArguments {
     #[arg(long, value_name = "NAME", default_value = "auto")]
     algorithm: String,
 
-    /// Run the program of this MSCCL XML file, on as many ranks as it is for, instead of an algorithm
+    /// Run the program of this MSCCL XML file, on as many ranks as it is for, instead of an algorithm; with --tune, given once or
+    /// several times: programs that the tuner may choose, besides the algorithms, for calls of minBytes to maxBytes
     #[arg(long, value_name = "FILE", conflicts_with_all = ["algorithm", "root", "in_place", "urgent", "compute"])]
-    program: Option<PathBuf>,
+    program: Vec<PathBuf>,
+
+    /// Make calls as this policy says, where it has a rule for them, of a layer's gradient in data-parallel training (docs/tuning.md);
+    /// a file that cannot be used, or that is not the same on all ranks, changes nothing
+    #[arg(long, value_name = "FILE.toml", conflicts_with_all = NOT_WITH_POLICY)]
+    policy: Option<PathBuf>,
 
     /// The element type: f32, f64, f16, bf16, i32, i64 or u8
     #[arg(long, value_name = "TYPE", default_value_t = DataType::F32)]
@@ -136,6 +161,9 @@ pub struct PerfArguments {
     json: Option<PathBuf>,
 }
 
+/// A program of a file, and the bytes of the calls that it is for.
+type ForSizes = (Program, RangeInclusive<u64>);
+
 /// What is written about calls, besides the rows.
 struct Files {
     telemetry: Option<Telemetry>,
@@ -164,17 +192,15 @@ struct Report {
 /// # Errors
 /// Wrong usage; a rank or the communication failed; an element was wrong.
 pub fn run(arguments: &PerfArguments) -> Result<ExitCode, Failure> {
-    let program = arguments.program.as_deref().map(program::read).transpose()?;
-    let place = match (Place::find(arguments.ranks, "--ranks")?, &program) {
-        (Place::Launcher { .. }, Some(program)) if arguments.ranks.is_none() => {
+    let programs: Vec<_> = arguments.program.iter().map(|path| program::read_sized(path)).collect::<Result<_, _>>()?;
+    let place = match (Place::find(arguments.ranks, "--ranks")?, programs.first()) {
+        (Place::Launcher { .. }, Some((program, _))) if arguments.ranks.is_none() => {
             Place::Launcher { ranks: program.ranks.len() }
         }
         (place, _) => place,
     };
     arguments.check(place.ranks())?;
-    if let Some(program) = &program {
-        arguments.check_program(program, place.ranks())?;
-    }
+    programs.iter().try_for_each(|(program, _)| arguments.check_program(program, place.ranks()))?;
     let emulation = arguments.emulation.of_world(place.ranks())?;
     match place {
         Place::Launcher { ranks } => workers::launch(ranks, arguments.security.for_ranks()?),
@@ -199,11 +225,11 @@ pub fn run(arguments: &PerfArguments) -> Result<ExitCode, Failure> {
             if let Some(overlap) = overlap.as_ref().filter(|_| communicator.rank() == 0) {
                 unless_closed(overlap.print(&mut io::stdout()))?;
             }
-            let tuned = arguments.tuned(&communicator)?;
+            let tuned = arguments.tuned(&communicator, &programs)?;
             let rows = if overlap.is_some() || tuned.is_some() {
                 Vec::new()
             } else {
-                let subject = arguments.subject(program)?;
+                let subject = arguments.subject(programs.into_iter().next())?;
                 arguments.measure_all(&communicator, &subject, emulated.as_ref(), &mut files)?
             };
             // The calls that no row has written: of a measurement without rows, and of a trace.
@@ -238,6 +264,11 @@ impl PerfArguments {
             )));
         }
         self.tune.check(self.collective)?;
+        if self.program.len() > 1 && !self.tune.is_asked_for() {
+            return Err(Failure::usage(
+                "only --tune chooses among several programs; give one --program, or add --tune",
+            ));
+        }
         if self.min > self.max {
             return Err(Failure::usage(format!("--min {} is more than --max {}", self.min, self.max)));
         }
@@ -262,9 +293,17 @@ impl PerfArguments {
     }
 
     /// What was to be tuned, if anything.
-    fn tuned(&self, communicator: &Communicator) -> Result<Option<Tuned>, Failure> {
+    fn tuned(&self, communicator: &Communicator, programs: &[ForSizes]) -> Result<Option<Tuned>, Failure> {
+        if !self.tune.is_asked_for() {
+            return Ok(None);
+        }
         let sizes = sizes(self.min.0, self.max.0, self.factor);
-        let tuned = self.tune.measure(communicator, &sizes, self.alloc, self.call.tcp_streams)?;
+        let prove = |(program, sizes): &ForSizes| {
+            let program = VerifiedProgram::new(program.clone(), Kernels::new())?;
+            Ok::<_, ProgramError>(TunedProgram { program, sizes: sizes.clone() })
+        };
+        let programs = programs.iter().map(prove).collect::<Result<Vec<_>, _>>().map_err(Failure::failed)?;
+        let tuned = self.tune.measure(communicator, &sizes, self.alloc, self.call.tcp_streams, &programs)?;
         if let Some(tuned) = tuned.as_ref().filter(|_| communicator.rank() == 0) {
             unless_closed(tuned.print(&mut io::stdout()))?;
         }
@@ -304,8 +343,13 @@ impl PerfArguments {
             _ => sizes(self.min.0, self.max.0, self.factor),
         };
         let largest = sizes.last().copied();
+        let mut followed = self.followed(communicator)?;
         let mut rows: Vec<Row> = Vec::new();
         for bytes in sizes {
+            let subject = &match &mut followed {
+                Some(followed) => followed.subject::<T>(subject, communicator.world_size(), bytes),
+                None => subject.clone(),
+            };
             let mut exercise = Exercise::new(communicator, subject, &pattern, bytes)?;
             // Sizes that round to the same number of elements are one.
             if rows.last().is_some_and(|row| row.bytes == exercise.bytes()) {
@@ -343,11 +387,27 @@ impl PerfArguments {
             rows.push(row);
         }
         if let (Some(_), Some(bytes)) = (&self.trace, largest) {
+            let subject = match &mut followed {
+                Some(followed) => followed.subject::<T>(subject, communicator.world_size(), bytes),
+                None => subject.clone(),
+            };
             let options = CallOptions { tag: timeline::TAG, ..subject.options.clone() };
-            let subject = Subject { options, ..subject.clone() };
+            let subject = Subject { options, ..subject };
             timeline::record(&mut Exercise::new(communicator, &subject, &pattern, bytes)?, files.trace.take())?;
         }
         Ok(rows)
+    }
+
+    /// The policy that calls follow, if there is one that can be.
+    fn followed<'a>(&self, communicator: &'a Communicator) -> Result<Option<Followed<'a>>, Failure> {
+        let Some(path) = &self.policy else { return Ok(None) };
+        if tuning::is_on(true)? {
+            return Followed::new(path, communicator);
+        }
+        if communicator.rank() == 0 {
+            tuning::say_off("--policy");
+        }
+        Ok(None)
     }
 
     /// What clap cannot see of a program, either.
@@ -362,9 +422,9 @@ impl PerfArguments {
         Ok(())
     }
 
-    fn subject(&self, program: Option<Program>) -> Result<Subject, Failure> {
-        let root = program.as_ref().map_or(self.root, |program| program.root);
-        let program = program.map(|program| VerifiedProgram::new(program, Kernels::new())).transpose();
+    fn subject(&self, program: Option<ForSizes>) -> Result<Subject, Failure> {
+        let root = program.as_ref().map_or(self.root, |(program, _)| program.root);
+        let program = program.map(|(program, _)| VerifiedProgram::new(program, Kernels::new())).transpose();
         Ok(Subject {
             kind: self.collective,
             reduction: self.op,

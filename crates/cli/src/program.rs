@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use paceline_collective::cost::Load;
+use paceline_collective::msccl::ReadError;
 use paceline_collective::registry::find;
 use paceline_collective::{Program, Proof, Topology, msccl, tiles};
 use paceline_plan::{CollectiveKind, Hosts};
@@ -139,12 +141,27 @@ pub fn read(path: &Path) -> Result<Program, Failure> {
     read_proved(path).map(|(program, _)| program)
 }
 
+/// The same, and of how many bytes it says that its calls are.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_sized(path: &Path) -> Result<(Program, RangeInclusive<u64>), Failure> {
+    let text = text_of(path)?;
+    let sized = msccl::read(&text).and_then(|program| Ok((program, msccl::sizes(&text)?)));
+    sized.map_err(|error| refused(path, &error))
+}
+
+fn text_of(path: &Path) -> Result<String, Failure> {
+    fs::read_to_string(path)
+        .map_err(|error| Failure::usage(format!("cannot read the program {}", path.display())).cause(error))
+}
+
+fn refused(path: &Path, error: &ReadError) -> Failure {
+    Failure::usage(format!("{}: {error}", path.display())).help("docs/errors.md says more about MSCCL files")
+}
+
 fn read_proved(path: &Path) -> Result<(Program, Proof), Failure> {
-    let text = fs::read_to_string(path)
-        .map_err(|error| Failure::usage(format!("cannot read the program {}", path.display())).cause(error))?;
-    msccl::read_proved(&text).map_err(|error| {
-        Failure::usage(format!("{}: {error}", path.display())).help("docs/errors.md says more about MSCCL files")
-    })
+    msccl::read_proved(&text_of(path)?).map_err(|error| refused(path, &error))
 }
 
 impl ExportArguments {

@@ -21,6 +21,7 @@ use paceline_train::{
     BatchSize, DEFAULT_EPOCHS, DataSource, ExecutedPlans, ModelName, Observer, Silent, TrainError, TrainOptions,
     TrainReport, TuneOptions, available_memory,
 };
+use paceline_tune::Policy;
 use serde::Serialize;
 
 use crate::Registry;
@@ -29,6 +30,7 @@ use crate::emulation::{Emulated, EmulationArguments};
 use crate::explain;
 use crate::failure::{Failure, unless_closed};
 use crate::json_file::JsonFile;
+use crate::policy;
 use crate::security::SecurityArguments;
 use crate::telemetry::Telemetry;
 use crate::tuning::{self, Experience};
@@ -123,6 +125,11 @@ pub struct TrainArguments {
     #[arg(long, value_name = "FILE.sqlite", requires = "tune")]
     tune_database: Option<PathBuf>,
 
+    /// Have all-reduces follow this policy, where it has a rule for them, instead of learning (docs/tuning.md); a file that cannot be
+    /// used, or that is not the same on all ranks, changes nothing
+    #[arg(long, value_name = "FILE.toml")]
+    policy: Option<PathBuf>,
+
     /// Carry out again what --dump-plan has written, instead of what the strategy gives: the same bits again
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
@@ -216,7 +223,14 @@ pub fn run(arguments: &TrainArguments, registry: &Registry) -> Result<ExitCode, 
                     Err(failure) => tuning::say_lost("tuning begins with nothing, and keeps nothing", &failure),
                 }
             } else if arguments.tune && options.tune.is_none() && is_first {
-                tuning::say_off();
+                tuning::say_off("--tune");
+            }
+            if let Some(path) = &arguments.policy {
+                match &mut options.policy {
+                    followed @ Some(_) => *followed = policy::agreed(path, communicator)?,
+                    None if is_first => tuning::say_off("--policy"),
+                    None => {}
+                }
             }
             let mut observer = Recorded::new(screen, telemetry, communicator);
             let trained = model.train(&met.peers, &options, &mut observer);
@@ -306,6 +320,8 @@ impl TrainArguments {
             seed: self.seed,
             threads: self.threads.unwrap_or((cores / local_workers).max(1)),
             tune: tuning::is_on(self.tune)?.then(TuneOptions::default),
+            // Until the ranks have read it, it says nothing.
+            policy: tuning::is_on(self.policy.is_some())?.then(Policy::default),
             plan: self.plan.as_deref().map(ExecutedPlans::read).transpose().map_err(TrainError::from)?,
             dump_plan: self.dump_plan.clone(),
             dump_parameters: self.dump_parameters.clone(),

@@ -36,9 +36,9 @@ fn decide(asked: bool, said: &str) -> Result<bool, Failure> {
     Err(Failure::usage(format!("{SWITCH}={said} is neither `on` nor `off`")).help("unset it, or set it to `off`"))
 }
 
-/// Says that what was asked for is not done.
-pub fn say_off() {
-    eprintln!("paceline: {SWITCH}=off in the environment: --tune does nothing");
+/// Says that what an option asks for is not done.
+pub fn say_off(option: &str) {
+    eprintln!("paceline: {SWITCH}=off in the environment: {option} does nothing");
 }
 
 /// Says what is wrong with a database; the job goes on without what it cannot read or keep.

@@ -19,6 +19,64 @@ fn scratch_file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("perf-{}-{name}.json", std::process::id()))
 }
 
+/// Calls are made as a policy says where it has a rule for them, and as ever elsewhere; one that cannot be used is told, and fails
+/// no call.
+#[test]
+fn a_policy_says_how_calls_are_made() {
+    let path = |name: &str| scratch_file(name).to_string_lossy().into_owned();
+    let (json, policy) = (path("policy"), path("policy.toml"));
+    let kind = paceline_plan::CollectiveKind::AllReduce;
+    let tree =
+        paceline_collective::registry::find(kind, "binary-tree").ok().and_then(paceline_collective::registry::index_of);
+    let text = format!(
+        r#"
+            schema = 1
+            state_version = {}
+            version = 9
+            [[rule]]
+            algorithm = {}
+            protocol = "simple"
+            chunk_log2 = 14
+            [rule.context]
+            collective = "all-reduce"
+            size_log2 = 16
+            ranks = 4
+            hosts = 1
+            transport = "shm"
+            topology = "one-host"
+            has_nvlink = false
+            is_ps_deployment = false
+            is_pipelined_layer = true
+            is_fused_call = false
+            parallelism = "data"
+            intensity_log2 = 6
+            inverse_ratio_log2 = 9
+            congestion = "none"
+        "#,
+        paceline_tune::STATE_VERSION,
+        tree.expect("a tree")
+    );
+    let measured = |text: &str| {
+        fs::write(&policy, text).expect("written");
+        let sizes = ["--min", "64KiB", "--max", "1MiB", "--factor", "16", "--seconds", "0.02", "--json", &json];
+        let place = ["all-reduce", "--ranks", "4", "--transport", "shm", "--policy", &policy];
+        let outcome = perf(&[&place[..], &sizes].concat()).expect_code(0);
+        let report: Value = serde_json::from_str(&fs::read_to_string(&json).expect("the file")).expect("JSON");
+        let algorithms: Vec<String> =
+            report["rows"].as_array().expect("rows").iter().map(|row| row["algorithm"].to_string()).collect();
+        (outcome, algorithms)
+    };
+    let (outcome, with) = measured(&text);
+    outcome.expect_stderr(&["paceline: following ", "version 9, rules: 1"]);
+    let (outcome, without) = measured(&text.replace("schema = 1", "schema = 3"));
+    outcome.expect_stderr(&["the policy has schema 3", "calls are made as without a policy"]);
+    assert_eq!((&*with[0], &with[1], with.len()), ("\"binary-tree\"", &without[1], 2));
+    assert_ne!(without[0], with[0]);
+    perf(&["all-reduce", "--policy", &policy, "--algorithm", "ring"]).expect_code(2);
+    perf(&["all-reduce", "--policy", &policy, "--tune"]).expect_code(2);
+    [json, policy].iter().for_each(|file| fs::remove_file(file).expect("our own file"));
+}
+
 #[test]
 fn the_table_and_the_file_agree_and_nothing_is_wrong() {
     for transport in ["shm", "tcp"] {

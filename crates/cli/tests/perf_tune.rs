@@ -54,6 +54,45 @@ fn sizes_are_searched_learned_and_compared() {
     }
 }
 
+/// Programs of files are choices like others: they are searched, tried, and give right sums. Those for other calls are refused.
+#[test]
+fn programs_of_files_are_chosen_from() {
+    let directory =
+        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("perf-tune-{}-programs", std::process::id()));
+    fs::create_dir_all(&directory).expect("a directory");
+    let export = |algorithm: &str, ranks: &str| {
+        let path = directory.join(format!("{algorithm}-{ranks}.xml")).to_string_lossy().into_owned();
+        let words = ["program", "export", "all-reduce", "--algorithm", algorithm, "--ranks", ranks, "-o", &path];
+        run(paceline(&words), LIMIT).expect_code(0);
+        path
+    };
+    let (ring, direct, three) = (export("ring", "2"), export("direct", "2"), export("ring", "3"));
+    // It says that it is for smaller calls.
+    let small = directory.join("small.xml").to_string_lossy().into_owned();
+    let text = fs::read_to_string(&direct).expect("the file").replacen("<algo ", "<algo maxBytes=\"1000\" ", 1);
+    fs::write(&small, text).expect("written");
+    let measured = |programs: &[&str]| {
+        let path = scratch_file("programs");
+        let file = path.to_string_lossy();
+        let place = ["perf", "all-reduce", "--ranks", "2", "--min", "64KiB", "--max", "64KiB", "--json", &file];
+        let tune = ["--tune", "--tune-calls", "100", "--tune-compared", "20", "--tune-search", "1"];
+        run(paceline(&[&place[..], &tune, programs].concat()), LIMIT).expect_code(0);
+        tuned(&path)["sizes"][0]["choices"].as_u64().expect("a number")
+    };
+    let without = measured(&[]);
+    assert_eq!(measured(&["--program", &small]), without, "a program for smaller calls is no choice");
+    assert!(measured(&["--program", &ring, "--program", &direct]) > without + 4, "of {without}");
+    let refused = |words: &[&str], what: &str| {
+        run(paceline(&[&["perf", "all-reduce", "--ranks", "2"], words].concat()), LIMIT)
+            .expect_code(2)
+            .expect_stderr(&[what]);
+    };
+    refused(&["--tune", "--program", &three], "the program is for 3 ranks, not 2");
+    refused(&["--program", &ring, "--program", &direct], "only --tune chooses among several programs");
+    refused(&["--tune-mix", "65536", "--program", &ring], "--program");
+    fs::remove_dir_all(directory).expect("our own directory");
+}
+
 #[test]
 fn a_mix_meets_its_best_static_configuration() {
     let path = scratch_file("mix");

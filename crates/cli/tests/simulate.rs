@@ -153,6 +153,12 @@ beta_s_per_byte = 8e-10
             ("beta_s_per_byte = 8e-10", "", "missing field `beta_s_per_byte`"),
             ("torus:2x2", "torus:3x3", "topology torus:3x3 has room for 9 hosts, exactly, and hosts is 4"),
             ("torus:2x2", "ring", "topology `ring` is no topology"),
+            (
+                "8e-10\n",
+                "8e-10\n[[workers]]\nranks = [8]\nslower = 2\n",
+                "workers[0].ranks has 8, and the last worker is 7",
+            ),
+            ("8e-10\n", "8e-10\n[computation]\ndistribution = \"gauss\"\n", "unknown variant `gauss`"),
         ] {
             fs::write(&toml, cluster.replacen(from, to, 1)).expect("a file");
             told(command, "8").expect_code(2).expect_stderr(&[&toml_path, words]);
@@ -170,6 +176,29 @@ beta_s_per_byte = 8e-10
         fs::write(&json, profile).expect("a file");
     }
     fs::remove_file(toml).and_then(|()| fs::remove_file(json)).expect("our own files");
+}
+
+#[test]
+fn slow_workers_and_stragglers_of_a_file_count() {
+    let (toml, json) = (scratch("slow.toml"), scratch("slow.json"));
+    let (toml_path, json_path) = (toml.to_string_lossy().into_owned(), json.to_string_lossy().into_owned());
+    let iteration_s = |text: &str| {
+        fs::write(&toml, text).expect("a file");
+        let cell = ["simulate", "--cluster", &toml_path, "--model", "resnet50@rtx2080ti", "--strategy", "bsp-a2a"];
+        run(paceline(&[&cell[..], &["--workers", "2", "--json", &json_path]].concat()), LIMIT).expect_code(0);
+        read(&json)["prediction"]["iteration_s"].as_f64().expect("seconds")
+    };
+    let alike = "schema = 1\nname = \"mine\"\nsource = \"by hand\"\nhosts = 2\nworkers_per_host = 1\n\
+                 [across]\nalpha_s = 5e-5\nbeta_s_per_byte = 1e-10\n";
+    let (alike_s, slow) = (iteration_s(alike), "[[workers]]\nranks = [1]\nslower = 2.0\n");
+    let slow_s = iteration_s(&format!("{alike}{slow}"));
+    // Computing takes nearly all of it.
+    assert!((1.8..2.0).contains(&(slow_s / alike_s)), "{slow_s} {alike_s}");
+    let stragglers = "[computation]\nspread = 0.2\ndistribution = \"exponential\"\ndraws = 200\n";
+    let late_s = iteration_s(&format!("{alike}{stragglers}"));
+    // The later of two: 1.5 times the mean delay of one.
+    assert!((1.2..1.4).contains(&(late_s / alike_s)), "{late_s} {alike_s}");
+    fs::remove_file(&toml).expect("our own file");
 }
 
 #[test]

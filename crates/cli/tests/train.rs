@@ -323,6 +323,74 @@ fn a_broken_database_is_told_and_training_goes_on() {
     fs::remove_dir_all(directory).expect("our own directory");
 }
 
+/// A policy for the calls of a training, as its report has them: with this algorithm, in chunks of 8 KiB.
+fn policy_for(contexts: &Value, algorithm: &str) -> String {
+    let kind = paceline_plan::CollectiveKind::AllReduce;
+    let number = paceline_collective::registry::find(kind, algorithm)
+        .ok()
+        .and_then(paceline_collective::registry::index_of)
+        .expect("an algorithm");
+    let rule = |context: &Value| {
+        let fields: BTreeMap<String, String> = context["context"]
+            .as_object()
+            .expect("an object")
+            .iter()
+            .map(|(name, value)| (name.clone(), value.to_string()))
+            .collect();
+        let fields: String = fields.iter().map(|(name, value)| format!("{name} = {value}\n")).collect();
+        let knobs = "protocol = \"simple\"\nchannels = 1\nthreads = 1\nchunk_log2 = 13\n";
+        format!("[[rule]]\nalgorithm = {number}\n{knobs}[rule.context]\n{fields}")
+    };
+    let rules: String = contexts.as_array().expect("a list").iter().map(rule).collect();
+    format!("schema = 1\nstate_version = {}\nversion = 4\n{rules}", paceline_tune::STATE_VERSION)
+}
+
+/// A policy is followed from the first iteration on; a broken one is told, and everything is as without it. Two workers: their sums
+/// have no order.
+#[test]
+fn a_policy_is_followed_or_told_why_not() {
+    let directory = scratch_directory("policy");
+    let path = |name: &str| directory.join(name).to_string_lossy().into_owned();
+    let (json, policy) = (path("tuned.json"), path("policy.toml"));
+    let job = ["--model", "mlp", "--workers", "2", "--iterations", "8", "--strategy", "wfbp-a2a"];
+    let trained = |more: &[&str]| train(&[&job[..], more].concat()).expect_code(0);
+    trained(&["--tune", "--json", &json]);
+    let text = policy_for(&report(Path::new(&json))["tuning"]["contexts"], "direct");
+    let with = |text: &str, name: &str| {
+        fs::write(&policy, text).expect("written");
+        let (plan, dump) = (path(name), path(&format!("{name}-dump")));
+        let outcome = trained(&["--policy", &policy, "--dump-plan", &plan, "--dump-parameters", &dump]);
+        let changes = report(Path::new(&plan))["stages"][0]["changes"].clone();
+        (outcome, changes, fs::read(Path::new(&dump).join("rank-0.safetensors")).expect("a dump"))
+    };
+    let (outcome, changes, followed) = with(&text, "followed");
+    assert!(outcome.stdout.contains("the policy says how"), "{outcome:#?}");
+    let all_reduces = changes[0]["all_reduces"].as_array().expect("all-reduces");
+    assert!(changes[0]["iteration"] == 0 && changes.as_array().is_some_and(|all| all.len() == 1), "{changes:#}");
+    assert!(!all_reduces.is_empty() && all_reduces.iter().all(|it| it["chunk_bytes"] == 8192), "{changes:#}");
+    let mut seen = BTreeSet::from([followed]);
+    for (old, new, why) in [
+        ("schema = 1", "schema = 2", "the policy has schema 2"),
+        ("channels = 1", "channels = 200", "rule 1 of the policy: channels is 200"),
+        ("[[rule]]", "[[rules]]", "the policy cannot be read: "),
+    ] {
+        let (outcome, changes, dump) = with(&text.replacen(old, new, 1), "broken");
+        assert!(changes.as_array().is_none_or(Vec::is_empty), "{changes:#}");
+        seen.insert(dump);
+        outcome.expect_stderr(&["paceline: rank 0 (host ", why, "calls are made as without a policy"]);
+    }
+    assert_eq!(seen.len(), 1, "other parameters");
+    fs::remove_file(&policy).expect("our own file");
+    trained(&["--policy", &policy]).expect_stderr(&["cannot read the policy: "]);
+    let mut command = paceline(&[&["train"], &job[..], &["--policy", &policy]].concat());
+    command.env("PACELINE_TUNE", "off");
+    run(command, LIMIT).expect_code(0).expect_stderr(&["PACELINE_TUNE=off in the environment: --policy does nothing"]);
+    let refused = |arguments: &[&str]| drop(train(&[&["--policy", &policy], arguments].concat()).expect_code(2));
+    refused(&["--tune"]);
+    refused(&["--strategy", "wfbp-ps"]);
+    fs::remove_dir_all(directory).expect("our own directory");
+}
+
 #[test]
 fn tuning_that_makes_no_sense_is_refused_with_the_reason() {
     let directory = scratch_directory("senseless-tuning");

@@ -8,7 +8,8 @@ use paceline_plan::Rank;
 /// How many ranks there are, and on which host each of them is. Cheap to clone.
 ///
 /// Hosts may have unequal numbers of ranks, and the ranks of a host need not be consecutive. Hosts are numbered from 0
-/// in the order of their first ranks, so two topologies are equal if the same ranks share hosts.
+/// in the order of their first ranks, so two topologies are equal if the same ranks share hosts (and the hosts stand on the same
+/// torus, or on none).
 ///
 /// ```
 /// use paceline_collective::Topology;
@@ -26,6 +27,8 @@ struct Layout {
     places: Vec<(usize, usize)>,
     /// The ranks of each host, rising.
     members: Vec<Vec<Rank>>,
+    /// The sides of the torus on which the hosts stand, if anybody has said so.
+    torus: Option<[usize; 2]>,
 }
 
 impl Topology {
@@ -52,7 +55,22 @@ impl Topology {
             places.push((number, members[number].len()));
             members[number].push(rank);
         }
-        Topology(Arc::new(Layout { places, members }))
+        Topology(Arc::new(Layout { places, members, torus: None }))
+    }
+
+    /// The same ranks, each on a host of its own, on a torus: rank r in column r mod x of row ⌊r/x⌋. Where they share hosts, or
+    /// are not x·y, nothing changes.
+    pub fn on_torus(&self, x: usize, y: usize) -> Self {
+        if self.hosts() < self.world() || x.checked_mul(y) != Some(self.world()) {
+            return self.clone();
+        }
+        let Layout { places, members, .. } = &*self.0;
+        Topology(Arc::new(Layout { places: places.clone(), members: members.clone(), torus: Some([x, y]) }))
+    }
+
+    /// The sides of the torus on which the hosts stand. None: nobody has said that they do.
+    pub fn torus(&self) -> Option<[usize; 2]> {
+        self.0.torus
     }
 
     /// The topology of some of the ranks, renumbered in the order given.
@@ -103,7 +121,7 @@ impl Topology {
 
 impl PartialEq for Topology {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || self.0.places == other.0.places
+        Arc::ptr_eq(&self.0, &other.0) || (self.0.places == other.0.places && self.0.torus == other.0.torus)
     }
 }
 
@@ -136,6 +154,20 @@ mod tests {
         assert_eq!(Topology::regular(2, 2), Topology::of_hosts(&[5, 5, 1, 1]));
         assert_eq!(Topology::regular(3, 2).subset(&[4, 0, 1]), Topology::of_hosts(&[2, 0, 0]));
         assert_eq!(format!("{:?}", Topology::of_hosts(&[1, 2, 1])), "[[0, 2], [1]]");
+    }
+
+    #[test]
+    fn a_torus_has_a_place_for_each_host() {
+        let hosts = Topology::regular(6, 1);
+        let there = hosts.on_torus(3, 2);
+        assert_eq!((there.torus(), hosts.torus()), (Some([3, 2]), None));
+        assert_ne!(there, hosts);
+        assert_ne!(there, hosts.on_torus(2, 3));
+        assert_eq!(
+            (there.subset(&[0, 1]).torus(), hosts.on_torus(4, 2), hosts.on_torus(3, usize::MAX)),
+            (None, hosts.clone(), hosts)
+        );
+        assert_eq!(Topology::regular(3, 2).on_torus(3, 2).torus(), None);
     }
 
     #[test]

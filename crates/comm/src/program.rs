@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use paceline_collective::{Action, Capacity, Combine, KernelId, Program, Refusal, blocks, verify};
 use paceline_engine::RankSchedule;
-use paceline_plan::Reduction;
+use paceline_plan::{CollectiveKind, Reduction};
 
 use crate::communicator::Communicator;
 use crate::layout::{Layout, fingerprint};
@@ -164,6 +164,16 @@ impl VerifiedProgram {
         &self.program.algorithm
     }
 
+    /// What it says, step by step.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Of everything in it: ranks with the same one have the same program.
+    pub fn fingerprint(&self) -> u32 {
+        self.fingerprint
+    }
+
     pub(crate) fn schedule(&self, rank: usize) -> Arc<RankSchedule> {
         self.schedules[rank].clone()
     }
@@ -203,6 +213,27 @@ impl Communicator {
         let spans = (Span::of(input), Span::of_mut(output));
         let (call, lengths) = self.program_call::<T>(program, None, spans, reduction, options)?;
         self.run(call).map(|()| lengths.take())
+    }
+
+    /// As [`Communicator::run_program`] for an all-reduce, in place: every rank's `data` becomes the reduction.
+    ///
+    /// # Errors
+    /// As [`Communicator::run_program`]; [`CommError::Usage`] if the program is of another collective.
+    pub fn run_program_in_place<T: Element>(
+        &self,
+        program: &VerifiedProgram,
+        data: &mut [T],
+        reduction: Reduction,
+        options: &CallOptions,
+    ) -> Result<(), CommError> {
+        let kind = program.program.kind;
+        if kind != CollectiveKind::AllReduce {
+            let what = format!("a program of {kind} has an input and an output, and not one memory for both");
+            return Err(self.usage(kind, what));
+        }
+        let data = Span::of_mut(data);
+        let (call, _) = self.program_call::<T>(program, None, (data, data), reduction, options)?;
+        self.run(call)
     }
 
     /// As [`Communicator::run_program`], where of each block of the input only the first bytes count: so many, a number

@@ -3,7 +3,9 @@
 mod support;
 
 use half::bf16;
-use paceline_collective::{KernelId, Place, Program, RankBuilder, Slot, Space, StepId, re_encoding_all_reduce};
+use paceline_collective::{
+    KernelId, Place, Program, RankBuilder, Slot, Space, StepId, Topology, re_encoding_all_reduce, registry,
+};
 use paceline_comm::{
     CallOptions, CollectiveKind, CommError, Kernels, Origin, ProgramError, Protocol, Reduction, VerifiedProgram,
 };
@@ -98,6 +100,32 @@ fn sums_that_are_scattered_are_gathered_in_another_encoding() {
                 let wrong = (0..length).find(|&index| output[index].to_bits() != right(index).to_bits());
                 assert_eq!(wrong, None, "{links:?}, {world} ranks, {length} elements, tiles of {chunk_bytes:?} bytes");
             }
+        });
+    }
+}
+
+/// The programs of our own all-reduces, given as a caller's, where input and output are one memory; and another collective has no
+/// such place.
+#[test]
+fn all_reduces_of_the_callers_run_in_place() {
+    for links in LINKS {
+        let kind = CollectiveKind::AllReduce;
+        let all = registry::of_kind(kind).filter(|algorithm| algorithm.supports(3));
+        let prove = |program| VerifiedProgram::new(program, Kernels::new()).unwrap();
+        let programs: Vec<_> = all.map(|algorithm| prove(algorithm.program(&Topology::flat(3), 0))).collect();
+        let gather = prove(registry::find(CollectiveKind::AllGather, "ring").unwrap().program(&Topology::flat(3), 0));
+        on_all_ranks(links, 3, move |comm| {
+            for program in &programs {
+                for (length, chunk_bytes) in [(0, None), (1, None), (1003, Some(1000)), (70_000, Some(9_000))] {
+                    let options = CallOptions { chunk_bytes, ..CallOptions::default() };
+                    let mut data: Vec<i32> = (0..length).map(|index| index * (comm.rank() as i32 + 1)).collect();
+                    comm.run_program_in_place(program, &mut data, Reduction::Sum, &options).unwrap();
+                    let right = (0..length).all(|index| data[index as usize] == 6 * index);
+                    assert!(right, "{links:?}, {}, {length} elements", program.algorithm());
+                }
+            }
+            let refused = comm.run_program_in_place(&gather, &mut [1i32; 6], Reduction::Sum, &CallOptions::default());
+            assert!(matches!(refused, Err(CommError::Usage { .. })), "{refused:?}");
         });
     }
 }

@@ -37,8 +37,8 @@ pub use bucket::{Bucket, OperationNumber, Partition, Plan, TensorId};
 pub use built_in::{BUILT_IN_PROFILES, built_in_profile};
 pub use check::PlanError;
 pub use cluster::{
-    BUILT_IN_CLUSTERS, Cluster, ClusterError, ClusterSet, ComputationConstants, Constant, InterferenceConstants,
-    LinkConstants, MeasuredRange, OperationConstants, ServerConstants,
+    BUILT_IN_CLUSTERS, Cluster, ClusterError, ClusterSet, ComputationConstants, Constant, Distribution,
+    InterferenceConstants, LinkConstants, MeasuredRange, OperationConstants, ServerConstants, UnlikeWorkers,
 };
 pub use data_type::{CollectiveKind, DataType, Protocol, Reduction};
 pub use emulation::{Emulation, EmulationError, Hosts};

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use paceline_plan::{
-    BUILT_IN_CLUSTERS, Cluster, ClusterError, Constant, LinkConstants, MeasuredRange, NetworkModel, PCIE_3_X16,
+    BUILT_IN_CLUSTERS, Cluster, ClusterError, Constant, Distribution, LinkConstants, MeasuredRange, NetworkModel,
+    PCIE_3_X16, UnlikeWorkers,
 };
 
 /// With every field.
@@ -22,6 +23,10 @@ fn full() -> Cluster {
     cluster.computation.overhead_s.insert("a.b \"c\"".into(), Constant::between(-1e-3, -2e-3, 0.5));
     cluster.measured = Some(MeasuredRange { workers: [2, 8], bytes: [0, u64::from(u32::MAX)] });
     cluster.price_per_host_hour = Some(3.06);
+    cluster.computation.distribution = Distribution::LogNormal;
+    (cluster.computation.draws, cluster.computation.seed) = (50, 7);
+    let unlike = |ranks: &[usize], slower| UnlikeWorkers { ranks: ranks.to_vec(), slower };
+    cluster.unlike = vec![unlike(&[0, 5], 1.5), unlike(&[7], 0.875)];
     let names: Vec<String> = cluster.constants().into_iter().map(|(name, _)| name).collect();
     for (index, name) in names.iter().enumerate().filter(|(_, name)| !name.starts_with("computation.overhead_s")) {
         // All different, and shares; and with few digits, of which serde_json drops none.
@@ -75,9 +80,33 @@ fn a_person_may_leave_out_what_does_not_matter() {
 }
 
 #[test]
+fn slow_workers_and_stragglers_are_written_by_hand() {
+    let text = "\
+        schema = 1\nname = \"mine\"\nsource = \"by hand\"\nhosts = 2\nworkers_per_host = 2\n\
+        [within]\nalpha_s = 1e-6\nbeta_s_per_byte = 1e-10\n\
+        [across]\nalpha_s = 5e-5\nbeta_s_per_byte = 1e-9\n\
+        [computation]\nspread = 0.125\ndistribution = \"exponential\"\ndraws = 100\n\
+        [[workers]]\nranks = [2, 3]\nslower = 1.5\n";
+    let cluster = Cluster::from_toml(text).unwrap();
+    assert_eq!(cluster.unlike, [UnlikeWorkers { ranks: vec![2, 3], slower: 1.5 }]);
+    let computation = &cluster.computation;
+    assert_eq!((computation.distribution, computation.draws, computation.seed), (Distribution::Exponential, 100, 0));
+    assert_eq!(Cluster::from_toml(&cluster.to_toml()), Ok(cluster));
+    for (right, wrong, words) in [
+        ("exponential", "gaussian", "unknown variant `gaussian`"),
+        ("slower = 1.5", "faster = 1.5", "unknown field `faster`"),
+        ("ranks = [2, 3]\n", "", "missing field `ranks`"),
+        ("ranks = [2, 3]", "ranks = [2, 4]", "workers[0].ranks has 4, and the last worker is 3"),
+    ] {
+        let error = Cluster::from_toml(&text.replace(right, wrong)).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_and_named() {
     type Change = fn(&mut Cluster);
-    let cases: [(Change, &str); 30] = [
+    let cases: [(Change, &str); 36] = [
         (|cluster| cluster.schema = 2, "schema 2; this version of Paceline reads schema 1"),
         (|cluster| cluster.name = " ".into(), "name is empty"),
         (|cluster| cluster.hosts = 0, "hosts is 0"),
@@ -114,6 +143,12 @@ fn what_makes_no_sense_is_refused_and_named() {
             |cluster| _ = cluster.computation.overhead_s.insert("m".into(), Constant::exact(f64::INFINITY)),
             "computation.overhead_s.m is inf",
         ),
+        (|cluster| cluster.computation.draws = 1001, "computation.draws is 1001; at most 1000"),
+        (|cluster| cluster.unlike[1].slower = 0.0, "workers[1].slower is 0; a second takes from 0.001 to 1000 s"),
+        (|cluster| cluster.unlike[0].slower = f64::NAN, "workers[0].slower is NaN"),
+        (|cluster| cluster.unlike[0].ranks.clear(), "workers[0].ranks is empty"),
+        (|cluster| cluster.unlike[0].ranks[1] = 8, "workers[0].ranks has 8, and the last worker is 7"),
+        (|cluster| cluster.unlike[1].ranks.push(5), "workers[1].ranks has 5, which was named before"),
     ];
     for (change, says) in cases {
         let mut cluster = full();
@@ -245,6 +280,7 @@ fn links_cost_what_the_cluster_says() {
     crowded.across.contention = Constant::exact(0.01);
     crowded.across.jitter_s = Constant::exact(1e-3);
     crowded.across.incast_s_per_byte = Constant::exact(1e-10);
+    crowded.within.incast_s_per_byte = Constant::exact(2e-10);
     crowded.combine_s_per_byte = Constant::exact(3e-10);
     for hosts in [0, 1, 2] {
         assert_eq!(crowded.link_costs_among(hosts).across.beta, costs.across.beta);
@@ -256,6 +292,7 @@ fn links_cost_what_the_cluster_says() {
     crowded.within.fetched = true;
     let found = crowded.link_costs_among(3);
     assert!(found.fetched);
+    assert_eq!((found.contention, found.contention_within), (1e-10, 2e-10));
     assert_eq!((found.contention, found.within.gamma, found.across.gamma), (1e-10, 3e-10, 3e-10));
 }
 
@@ -295,7 +332,8 @@ fn every_field_is_documented() {
     let value = serde_json::to_value(full()).unwrap();
     for (name, value) in value.as_object().unwrap() {
         written.insert(name.clone());
-        if let Some(table) = value.as_object().filter(|table| !table.contains_key("low")) {
+        let of_list = value.as_array().and_then(|list| list.first());
+        if let Some(table) = of_list.unwrap_or(value).as_object().filter(|table| !table.contains_key("low")) {
             written.extend(table.keys().cloned());
         }
     }

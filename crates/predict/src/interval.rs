@@ -7,11 +7,10 @@ use crate::job::Subject;
 /// its interval, root of squares.
 pub(crate) fn of(subject: &Subject<'_>, plan: &Plan, iteration_s: f64) -> (f64, f64) {
     let Job { cluster, workers, .. } = subject.job;
-    // What a constant changes does not depend on switches, and simulating programs on them each time would take long.
+    // What a constant changes does not depend on switches and shared ports, and simulating programs each time would take long.
     let flat = subject.on_flat();
     let seconds = |cluster: &Cluster, slower: f64| {
-        let mut costs = flat.costs(cluster).ok()?;
-        costs.slowness *= slower;
+        let costs = flat.costs(cluster).ok()?.slowed(slower);
         let (traffic, outcome) = flat.play(&costs, plan, false);
         Some(outcome.iteration_s + traffic.jitter_s)
     };

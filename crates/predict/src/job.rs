@@ -1,7 +1,10 @@
 use std::borrow::Cow;
 
 use paceline_collective::verify::Refusal;
-use paceline_plan::{Cluster, ClusterError, Plan, PlanError, Profile, ProfileError, Shape};
+use paceline_plan::{
+    Cluster, ClusterError, ComputationConstants, Distribution, Plan, PlanError, Profile, ProfileError, Shape,
+    UnlikeWorkers,
+};
 use paceline_schedule::{ELEMENT_BYTES, ScheduleError, Schedulers, Workload};
 use paceline_strategy::Strategy;
 
@@ -112,6 +115,9 @@ pub(crate) fn shape_of(cluster: &Cluster, workers: usize) -> Result<Shape, Predi
 /// However little a worker computes here compared to one alone, it is not less than this share.
 const SLOWNESS_MIN: f64 = 0.05;
 
+/// No mean of drawn iterations is shorter than this share of what is computed on average.
+const FASTEST: f64 = 0.5;
+
 /// A start-up that a strategy adds to be like the study's frameworks stands for what they took. A cluster whose operations
 /// take at least this share of it by themselves was measured with a framework, and has it already.
 const OF_A_FRAMEWORK: f64 = 0.1;
@@ -122,6 +128,8 @@ pub(crate) struct Subject<'a> {
     pub profile: Cow<'a, Profile>,
     pub world: World,
     shape: Shape,
+    /// Do formulas answer alone, also where programs would be simulated?
+    by_formulas: bool,
 }
 
 impl<'a> Subject<'a> {
@@ -150,7 +158,7 @@ impl<'a> Subject<'a> {
             None => Cow::Borrowed(job.profile),
         };
         let world = World::of(job.workers, job.cluster.workers_per_host.max(1));
-        Ok(Subject { job: *job, profile, world, shape: shape_of(job.cluster, job.workers)? })
+        Ok(Subject { job: *job, profile, world, shape: shape_of(job.cluster, job.workers)?, by_formulas: false })
     }
 
     /// How the hosts are connected.
@@ -158,9 +166,10 @@ impl<'a> Subject<'a> {
         self.shape
     }
 
-    /// The same under one switch.
+    /// The same under one switch, by formulas alone.
     pub fn on_flat(&self) -> Subject<'_> {
-        Subject { job: self.job, profile: Cow::Borrowed(&self.profile), world: self.world, shape: Shape::Flat }
+        let profile = Cow::Borrowed(&*self.profile);
+        Subject { job: self.job, profile, world: self.world, shape: Shape::Flat, by_formulas: true }
     }
 
     /// Seconds of an iteration of a worker alone.
@@ -186,6 +195,9 @@ impl<'a> Subject<'a> {
                 let start_s = cluster.start_s(workers) + added_s;
                 let algorithm = strategy.algorithm().unwrap_or("auto");
                 let costs = AllToAll::of(cluster, self.world, self.shape, algorithm, bytes, start_s)?;
+                // On a topology it is the program already that says how much longer it takes there.
+                let one_switch = self.world.hosts == 1 || self.shape == Shape::Flat;
+                let costs = if self.by_formulas || !one_switch { costs } else { costs.with_shared_ports() };
                 // What the strategy adds begins when nothing travels, as in the runtime.
                 let one_by_one = !strategy.start_up(workers).is_zero();
                 Communication::AllToAll(if one_by_one { costs.one_by_one() } else { costs })
@@ -193,7 +205,8 @@ impl<'a> Subject<'a> {
         };
         Ok(Costs {
             communication,
-            slowness: self.slowness(cluster),
+            classes: self.classes(cluster),
+            drawn: drawn(cluster),
             interference: Interference {
                 computation: cluster.interference.computation.value,
                 communication: cluster.interference.communication.value,
@@ -210,15 +223,25 @@ impl<'a> Subject<'a> {
         if of_study == Some("study") && has_it { 0.0 } else { added_s }
     }
 
-    /// Times what a worker alone computes: what the slowest of several does.
-    fn slowness(&self, cluster: &Cluster) -> f64 {
-        let (workers, alone_s) = (self.job.workers, self.alone_s());
-        if workers == 1 || alone_s <= 0.0 {
-            return 1.0;
-        }
-        let more = 1.0 + cluster.overhead_s(&self.profile.model) / alone_s;
-        let spread = Spread::Normal { deviation: cluster.computation.spread.value };
-        more.max(SLOWNESS_MIN) * spread.expected_slowest(workers)
+    /// Who computes how, the slowest first: those whom the cluster names, and all others.
+    fn classes(&self, cluster: &Cluster) -> Vec<Class> {
+        let (all, alone_s) = (self.job.workers, self.alone_s());
+        let (more, spread) = match all {
+            1 => (1.0, Spread::Alike),
+            _ if alone_s <= 0.0 => (1.0, Spread::Alike),
+            _ => (1.0 + cluster.overhead_s(&self.profile.model) / alone_s, spread(cluster)),
+        };
+        let class = |workers, slower: f64| Class { workers, slowness: more.max(SLOWNESS_MIN) * slower, spread };
+        let named = cluster.unlike.iter().map(|UnlikeWorkers { ranks, slower }| {
+            let here = ranks.iter().filter(|&&rank| rank < all).count();
+            class(here, *slower)
+        });
+        let named: Vec<Class> = named.filter(|class| class.workers > 0).collect();
+        let others = all - named.iter().map(|class| class.workers).sum::<usize>().min(all);
+        let others = (others > 0).then(|| class(others, 1.0));
+        let mut classes: Vec<Class> = others.into_iter().chain(named).collect();
+        classes.sort_by(|one, other| other.expected_slowness().total_cmp(&one.expected_slowness()));
+        classes
     }
 
     /// In which pieces and which order gradients travel at these costs.
@@ -228,7 +251,7 @@ impl<'a> Subject<'a> {
     pub fn plan(&self, costs: &Costs, schedulers: &Schedulers) -> Result<Plan, PredictError> {
         let seconds = |bytes: u64| costs.communication.alone_s(bytes);
         let workload = Workload::of_profile(&self.profile).with_world(self.job.workers, self.world.hosts);
-        let workload = workload.slowed(costs.slowness);
+        let workload = workload.slowed(costs.slowness());
         Ok(schedulers.plan(self.job.strategy, &workload.with_communication(&seconds))?)
     }
 
@@ -264,15 +287,15 @@ impl<'a> Subject<'a> {
             Communication::Servers(_) => costs.interference.computation,
             _ => 0.0,
         };
-        let class = WorkerClass { slowness: costs.slowness, ..WorkerClass::of(&self.profile, self.job.workers) };
-        let classes = [class];
+        let classes: Vec<WorkerClass> =
+            costs.classes.iter().map(|class| costs.worker_class(class, &self.profile)).collect();
         let training = Training {
             interference: Interference { computation, ..costs.interference },
             servers_update: self.servers_update(),
             timeline,
             ..Training::new(plan, &classes, &traffic.operations)
         };
-        let outcome = simulate(&training, Length::Steady);
+        let outcome = simulate(&training, costs.drawn.unwrap_or(Length::Steady));
         (traffic, outcome)
     }
 }
@@ -280,12 +303,74 @@ impl<'a> Subject<'a> {
 /// What a job costs at some constants.
 pub(crate) struct Costs {
     pub communication: Communication,
-    /// Times what a worker alone computes.
-    pub slowness: f64,
+    /// At least one.
+    classes: Vec<Class>,
+    /// The iterations that are drawn. None: each takes what the slowest is expected to take.
+    drawn: Option<Length>,
     interference: Interference,
 }
 
+/// Workers that compute alike.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Class {
+    workers: usize,
+    /// Times what the profile says, on average.
+    slowness: f64,
+    spread: Spread,
+}
+
+impl Class {
+    fn expected_slowness(&self) -> f64 {
+        self.slowness * self.spread.expected_slowest(self.workers)
+    }
+}
+
+/// How iterations differ on a cluster.
+fn spread(cluster: &Cluster) -> Spread {
+    let deviation = cluster.computation.spread.value;
+    match cluster.computation.distribution {
+        Distribution::Normal => Spread::Normal { deviation },
+        Distribution::LogNormal => Spread::LogNormal { deviation },
+        Distribution::Exponential => Spread::Exponential { mean: deviation },
+    }
+}
+
+/// The iterations that a cluster wants drawn.
+fn drawn(cluster: &Cluster) -> Option<Length> {
+    let ComputationConstants { draws, seed, .. } = cluster.computation;
+    (draws > 0).then_some(Length::Drawn { seed: seed.into(), iterations: draws })
+}
+
 impl Costs {
+    /// Times what a worker alone computes: what the slowest of all does, as is expected.
+    pub fn slowness(&self) -> f64 {
+        self.classes.iter().map(Class::expected_slowness).fold(0.0, f64::max)
+    }
+
+    /// No iteration is computed in less: what is drawn can be faster than what is expected.
+    pub fn slowness_min(&self) -> f64 {
+        let least = |class: &Class| match self.drawn {
+            Some(_) => class.slowness * FASTEST,
+            None => class.expected_slowness(),
+        };
+        self.classes.iter().map(least).fold(0.0, f64::max)
+    }
+
+    /// The same, but everything is computed in so many times the time.
+    pub fn slowed(mut self, times: f64) -> Costs {
+        self.classes.iter_mut().for_each(|class| class.slowness *= times);
+        self
+    }
+
+    /// As the simulator has it: with the spread where it draws, and with what is expected of it where it does not.
+    fn worker_class<'a>(&self, class: &Class, profile: &'a Profile) -> WorkerClass<'a> {
+        let of = WorkerClass::of(profile, class.workers);
+        match self.drawn {
+            Some(_) => WorkerClass { slowness: class.slowness, spread: class.spread, ..of },
+            None => WorkerClass { slowness: class.expected_slowness(), ..of },
+        }
+    }
+
     /// Why they leave what is known.
     pub fn doubts(&self) -> &[String] {
         match &self.communication {

@@ -54,7 +54,7 @@ pub struct Prediction {
     pub extrapolated: Vec<String>,
     /// In which pieces and which order gradients travel.
     pub plan: Plan,
-    /// An iteration among many.
+    /// An iteration among many, of the slowest workers.
     pub timeline: Vec<Span>,
 }
 
@@ -170,9 +170,9 @@ pub(crate) fn point(subject: &Subject<'_>, costs: &Costs, plan: Plan, timeline: 
     let (traffic, outcome) = subject.play(costs, &plan, timeline);
     let (workers, profile) = (subject.job.workers, &*subject.profile);
     let iteration_s = outcome.iteration_s + traffic.jitter_s;
-    let forward_s = profile.forward_s() * costs.slowness;
-    let backward_s = profile.backward_s() * costs.slowness;
-    let update_s = if subject.servers_update() { 0.0 } else { profile.update_s * costs.slowness };
+    let forward_s = profile.forward_s() * costs.slowness();
+    let backward_s = profile.backward_s() * costs.slowness();
+    let update_s = if subject.servers_update() { 0.0 } else { profile.update_s * costs.slowness() };
     let exposed_s = (iteration_s - forward_s - backward_s - update_s).max(0.0);
     let busiest = busiest(&traffic);
     let communication_s = match &costs.communication {
@@ -208,7 +208,7 @@ pub(crate) fn point(subject: &Subject<'_>, costs: &Costs, plan: Plan, timeline: 
         bottleneck_share: if iteration_s > 0.0 { (busy_s / iteration_s).min(1.0) } else { 0.0 },
         extrapolated: extrapolated(subject, costs, &plan),
         plan,
-        timeline: outcome.spans,
+        timeline: outcome.spans.into_iter().filter(|span| span.class == 0).collect(),
     }
 }
 

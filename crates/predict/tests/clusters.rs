@@ -44,6 +44,19 @@ fn clusters_of_every_shape_are_predicted() {
     assert!(of("tree:4:4") > 1.2 * of("tree:4:1"));
 }
 
+/// The program follows the cables, whichever side is the longer one; that of BCube does not know them.
+#[test]
+fn a_torus_may_lie_on_either_side() {
+    let of = |shape: &str, algorithm: &str| {
+        let flat = Cluster::of_network(NetworkModel::TEN_GBE, 32, 1);
+        let cluster = Cluster { topology: shape.to_owned(), name: shape.to_owned(), ..flat };
+        seconds(&cluster, &format!("schedule=none,arch=a2a:{algorithm}"))
+    };
+    let (wide, high) = (of("torus:8x4", "2d-torus"), of("torus:4x8", "2d-torus"));
+    assert!((wide / high - 1.0).abs() < 0.01, "{wide} {high}");
+    assert!(wide < of("torus:8x4", "ring"), "{wide}");
+}
+
 /// Where hosts have several ports and communication counts, a plan takes a program that uses them. (On a torus of short rings that
 /// of BCube is as good as its own: it goes both ways round, in fewer rounds.)
 #[test]

@@ -144,6 +144,12 @@ fn the_programs_of_a_torus_and_of_bcube_use_several_ports() {
         let program = PreparedProgram::of_algorithm(algorithm, &Topology::regular(hosts, 1), 0).unwrap();
         simulate(&program, &load, &Machine::new(&network(shape, hosts))).unwrap().seconds
     };
+    // The ranks of a torus that is not told lie in rows of the shorter side: on a wide one that is not along its cables.
+    let torus = registry::find(CollectiveKind::AllReduce, "2d-torus").unwrap();
+    let told = PreparedProgram::of_algorithm(torus, &Topology::regular(32, 1).on_torus(8, 4), 0).unwrap();
+    let told = simulate(&told, &load, &Machine::new(&network("torus:8x4", 32))).unwrap().seconds;
+    assert!(told < 0.8 * seconds("torus:8x4", "2d-torus", 32), "{told}");
+    assert!((told / seconds("torus:4x8", "2d-torus", 32) - 1.0).abs() < 0.01, "{told}");
     for (shape, name, hosts, ports) in [
         ("torus:3x3", "2d-torus", 9, 2.0),
         ("torus:4x4", "2d-torus", 16, 2.0),

@@ -6,26 +6,30 @@ use std::time::{Duration, Instant};
 
 use paceline_comm::CommError;
 use paceline_plan::{Plan, TensorId};
+use paceline_tune::Policy;
 
 mod carrier;
 mod changes;
+mod followed;
 mod operations;
 mod own_times;
 mod places;
 mod release;
 mod start_up;
+mod tunable;
 mod tuning;
 
 pub(crate) use carrier::{Carrier, Travelling};
 pub(crate) use start_up::NotedStartUp;
-pub(crate) use tuning::Job;
+pub(crate) use tunable::Job;
 
 use crate::backend::{GradientSink, SinkClosed};
 use crate::error::{TrainError, WhileTraining};
 use crate::executed::{AllReduce, Change};
 use crate::peers::Peers;
-use crate::tuning::TuneOptions;
+use crate::tuning::{TuneOptions, TuningNews};
 use changes::Changes;
+use followed::Followed;
 use operations::{Operations, Purpose};
 pub(crate) use places::Places;
 use release::ReleaseThread;
@@ -185,6 +189,7 @@ impl Exchange {
         self.changed = keeps.then(Vec::new);
         match changes {
             Changes::Tuned(tuning) | Changes::Idle(tuning) => self.tune_with(*tuning),
+            Changes::Followed(followed) => self.follow_with(*followed),
             // They were those of the plan before.
             Changes::Never | Changes::Given(_) => Ok(()),
         }
@@ -217,6 +222,27 @@ impl Exchange {
         Ok(())
     }
 
+    /// Has all-reduces follow a policy from here on, under this plan and later ones. As [`Exchange::tune`].
+    pub(crate) fn follow(&mut self, policy: &Policy, job: Job) -> Result<(), TrainError> {
+        let carrier = self.operations.lock().carrier().clone();
+        let workers = carrier.peers().workers();
+        if workers.world_size() == 1 {
+            return Ok(());
+        }
+        self.follow_with(Followed::new(workers, job, policy))
+    }
+
+    fn follow_with(&mut self, mut followed: Followed) -> Result<(), TrainError> {
+        let options = self.operations.lock().options();
+        let carrier = self.operations.lock().carrier().clone();
+        match carrier.peers() {
+            Peers::AllToAll(_) => followed.replanned(&self.plan, carrier.algorithm(), options)?,
+            Peers::Servers(_) => followed.rest(),
+        }
+        self.changes = Changes::Followed(Box::new(followed));
+        Ok(())
+    }
+
     /// Changes all-reduces as an earlier run did under this plan; iterations count from its first one.
     pub(crate) fn repeat(&mut self, changes: Vec<Change>) -> Result<(), TrainError> {
         let carrier = self.operations.lock().carrier().clone();
@@ -240,6 +266,11 @@ impl Exchange {
     /// What tunes, if something does.
     pub(crate) fn tuning(&mut self) -> Option<&mut Tuning> {
         self.changes.tuning_mut()
+    }
+
+    /// What a tuner has found out, or what a policy says, since this was last asked.
+    pub(crate) fn take_news(&mut self) -> Vec<TuningNews> {
+        self.changes.take_news()
     }
 
     /// The plan, and by operation how its all-reduce is done.

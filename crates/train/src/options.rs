@@ -3,6 +3,7 @@ use std::path::PathBuf;
 use paceline_plan::Plan;
 use paceline_schedule::{Schedulers, Workload};
 use paceline_strategy::Strategy;
+use paceline_tune::Policy;
 
 use crate::backend::ModelName;
 use crate::data::DataSource;
@@ -53,6 +54,8 @@ pub struct TrainOptions {
     pub threads: usize,
     /// Tune all-reduces while training runs. Sums may have other bits than without, the same on all ranks.
     pub tune: Option<TuneOptions>,
+    /// A policy that all-reduces follow, learned elsewhere; nothing more is learned. All ranks have the same one.
+    pub policy: Option<Policy>,
     /// Plans to carry out again, instead of the one that the strategy gives.
     pub plan: Option<ExecutedPlans>,
     /// Where rank 0 writes the plans that were carried out ([`ExecutedPlans`]).
@@ -92,6 +95,7 @@ impl Default for TrainOptions {
             seed: 1,
             threads: 1,
             tune: None,
+            policy: None,
             plan: None,
             dump_plan: None,
             dump_parameters: None,
@@ -158,6 +162,16 @@ impl TrainOptions {
 
     /// Is there something to tune, if it must be?
     fn check_tuning(&self, strategy: &Strategy) -> Result<(), TrainError> {
+        if self.policy.is_some() {
+            if self.tune.is_some() || self.plan.is_some() {
+                return Err(TrainError::Options(
+                    "--policy says how all-reduces are done, and --tune and --plan would do them otherwise; leave one of \
+                     them out"
+                        .into(),
+                ));
+            }
+            return refuse_servers("--policy", strategy);
+        }
         if self.tune.is_none() {
             return Ok(());
         }
@@ -166,7 +180,7 @@ impl TrainOptions {
                 "--tune tries other choices than those that --plan carries out again; leave one of them out".into(),
             ));
         }
-        refuse_servers(strategy)
+        refuse_servers("--tune", strategy)
     }
 
     /// Can this strategy clip, if it must?
@@ -257,6 +271,11 @@ mod tests {
             (TrainOptions { strategy: "wfpb-a2a".into(), ..default() }, "did you mean `wfbp-a2a`"),
             (TrainOptions { plan: Some(again()), ..tuned("ddp") }, "--plan carries out again"),
             (tuned("wfbp-ps"), "--tune chooses how all-reduces are done"),
+            (TrainOptions { policy: Some(Policy::default()), ..tuned("ddp") }, "--policy says how"),
+            (
+                TrainOptions { policy: Some(Policy::default()), strategy: "wfbp-ps".into(), ..default() },
+                "--policy chooses how all-reduces are done",
+            ),
         ];
         assert!(default().check().is_ok() && tuned("ddp").check().is_ok());
         for strategy in ["mg-wfbp", "wfbp-ps", "schedule=server-priority,arch=ps"] {

@@ -100,6 +100,9 @@ impl<'a> Stages<'a> {
         if let Some(tune) = &options.tune {
             exchange.tune(tune, job(options, peers.workers().world_size(), plan.elements()))?;
         }
+        if let Some(policy) = &options.policy {
+            exchange.follow(policy, job(options, peers.workers().world_size(), plan.elements()))?;
+        }
         if options.dump_plan.is_some() {
             exchange.keep_changes();
         }

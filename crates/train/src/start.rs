@@ -35,6 +35,8 @@ pub(crate) fn compare_ranks(
     agreement.add("the strategy", &options.strategy);
     let tune = options.tune.as_ref().map(TuneOptions::of_all_ranks);
     agreement.add("whether calls are tuned", format!("{tune:?}"));
+    let policy = options.policy.as_ref().map(|policy| format!("{:x}", policy.fingerprint()));
+    agreement.add("the policy that calls follow", format!("{policy:?}"));
     agreement.add("the plan to carry out again", format!("{:?}", options.plan));
     agreement.compare(communicator)
 }

@@ -5,20 +5,24 @@
 //! collectives at most, and no other communication.
 
 mod calls;
+mod congestion;
 mod followed;
 mod learning;
 mod policies;
+mod programs;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use paceline_comm::{CallOptions, CommError, Communicator, Element, Protocol, Reduction};
+use paceline_comm::{CallOptions, CommError, Communicator, Element, Protocol, Reduction, VerifiedProgram};
 use paceline_plan::{CollectiveKind, Fnv1a};
 use paceline_tune::environment::{Call, CostModel, OwnModel};
-use paceline_tune::{Choice, Context, Policy, State, Tuner, WireProtocol};
+use paceline_tune::{Action, Choice, Congestion, Context, Policy, State, Tuner, WireProtocol};
 
+pub(crate) use congestion::of_number;
 pub(crate) use learning::{Cost, Learning, Made, Situations, beliefs, situation_of};
 pub(crate) use policies::{Plays, Policies, Version};
+pub use programs::{TunedProgram, named, ranks_that_differ};
 
 /// A communicator's calls, tuned. Every rank makes the same ones in the same order, and calls [`TunedCalls::boundary`] after each
 /// iteration.
@@ -36,6 +40,10 @@ pub struct TunedCalls<'a> {
     numbers: BTreeMap<Context, (u64, State)>,
     /// If a policy that was learned elsewhere is followed.
     followed: Option<followed::Followed>,
+    /// That may be chosen, besides the library's algorithms.
+    programs: Vec<TunedProgram>,
+    /// As all ranks agree.
+    congestion: Congestion,
 }
 
 /// What only rank 0 has.
@@ -63,6 +71,8 @@ impl<'a> TunedCalls<'a> {
             made: Vec::new(),
             numbers: BTreeMap::new(),
             followed: None,
+            programs: Vec::new(),
+            congestion: Congestion::None,
         }
     }
 
@@ -79,7 +89,10 @@ impl<'a> TunedCalls<'a> {
         options: &CallOptions,
     ) -> Result<(), CommError> {
         let state = self.state(CollectiveKind::AllReduce, size_of_val(data), call);
-        self.timed(&state, options, |communicator, options| communicator.all_reduce(data, reduction, options))
+        self.timed(&state, options, |communicator, options, program| match program {
+            Some(program) => communicator.run_program_in_place(program, data, reduction, options),
+            None => communicator.all_reduce(data, reduction, options),
+        })
     }
 
     /// An all-gather. As [`TunedCalls::all_reduce`].
@@ -94,7 +107,10 @@ impl<'a> TunedCalls<'a> {
         options: &CallOptions,
     ) -> Result<(), CommError> {
         let state = self.state(CollectiveKind::AllGather, size_of_val(output), call);
-        self.timed(&state, options, |communicator, options| communicator.all_gather(input, output, options))
+        self.timed(&state, options, |communicator, options, program| match program {
+            Some(program) => communicator.run_program(program, input, output, Reduction::Sum, options).map(drop),
+            None => communicator.all_gather(input, output, options),
+        })
     }
 
     /// Makes a call as it is chosen, and notes what it took.
@@ -102,11 +118,12 @@ impl<'a> TunedCalls<'a> {
         &mut self,
         state: &State,
         options: &CallOptions,
-        call: impl FnOnce(&Communicator, &CallOptions) -> Result<(), CommError>,
+        call: impl FnOnce(&Communicator, &CallOptions, Option<&VerifiedProgram>) -> Result<(), CommError>,
     ) -> Result<(), CommError> {
-        let (options, made) = self.choose(state, options);
+        let made = self.choose(state, options);
+        let (options, program) = self.played(made.choice, state.collective, options);
         let began = Instant::now();
-        call(self.communicator, &options)?;
+        call(self.communicator, &options, program)?;
         self.made.push(made.took(began.elapsed()));
         Ok(())
     }
@@ -118,20 +135,42 @@ impl<'a> TunedCalls<'a> {
     }
 
     /// What a call takes, by the policy.
-    fn choose(&mut self, state: &State, options: &CallOptions) -> (CallOptions, Made) {
+    fn choose(&mut self, state: &State, options: &CallOptions) -> Made {
         let context = state.context();
         let (next, _) = self.numbers.entry(context).or_insert((0, *state));
         let number = *next;
         *next += 1;
         if has_chosen(options) {
             // The time of a caller's choice is neither the default's nor that of what was tried.
-            return (options.clone(), Made { context, number, choice: Choice::Default, calls: 1, seconds: f64::NAN });
+            return Made { context, number, choice: Choice::Default, calls: 1, seconds: f64::NAN };
         }
-        let mut choice = self.policies.current().choice(context.key(), Some(number));
-        if let Some(followed) = &mut self.followed {
-            choice = followed::possible(followed, &self.model, state, choice);
+        let choice = self.choice_of(state, Some(number));
+        Made { context, number, choice, calls: 1, seconds: 0.0 }
+    }
+
+    /// What the policy says of a call, by its number among those of its context since the boundary; None: nothing is tried in it.
+    fn choice_of(&mut self, state: &State, number: Option<u64>) -> Choice {
+        let choice = self.policies.current().choice(state.context().key(), number);
+        match &mut self.followed {
+            Some(followed) => followed::possible(followed, &self.model, state, choice),
+            None => choice,
         }
-        (tuned_options(choice, state.collective, options), Made { context, number, choice, calls: 1, seconds: 0.0 })
+    }
+
+    /// How such a call is made by what stands, for whoever makes it by himself, of which nothing is learned; `bytes` as those of
+    /// [`State`]. What `options` choose stays.
+    pub fn options_for(
+        &mut self,
+        collective: CollectiveKind,
+        bytes: usize,
+        call: &Call,
+        options: &CallOptions,
+    ) -> CallOptions {
+        if has_chosen(options) {
+            return options.clone();
+        }
+        let state = self.state(collective, bytes, call);
+        tuned_options(self.choice_of(&state, None), collective, options)
     }
 
     /// An iteration has ended: no call is under way. All ranks learn of each other's times, and change to the next policy
@@ -159,7 +198,9 @@ impl<'a> TunedCalls<'a> {
         made.iter_mut().zip(&least[2..]).for_each(|(made, least)| made.seconds = *least);
         let active = self.policies.active();
         let next = self.leader.as_mut().and_then(|leader| leader.next(active, &made, &self.numbers, &self.model));
-        self.policies.spread(self.communicator, next.as_ref(), &mut [])?;
+        let mut told = [self.leader.as_ref().map_or(0, |leader| leader.learning.congestion() as i64)];
+        self.policies.spread(self.communicator, next.as_ref(), &mut told)?;
+        self.congestion = of_number(told[0]);
         // Whose turn it is in a schedule counts from the boundary, which is the same call on all ranks.
         self.numbers.clear();
         Ok(self.policies.active())
@@ -173,6 +214,12 @@ impl<'a> TunedCalls<'a> {
     /// What was learned; on rank 0.
     pub fn tuner(&self) -> Option<&Tuner> {
         self.leader.as_ref().map(|leader| &leader.learning.tuner)
+    }
+
+    /// How much others are in the way, as all ranks have agreed at the last boundary, where they are tuned: what calls take against
+    /// what the same have taken at their best.
+    pub fn congestion(&self) -> Congestion {
+        self.congestion
     }
 
     /// A call as the tuner sees it, with this communicator's ranks and hosts.
@@ -204,6 +251,7 @@ impl Leader {
             let typical = State { bytes: context.typical_bytes(), ..*state };
             self.situations.entry(*context).or_insert_with(|| model.situation(&typical));
         }
+        self.learning.observe_congestion(made, &mut self.situations);
         self.learning.learn(made, &self.situations);
         // What was to be tried in a context that is not called any more is not tried there later, when nobody waits for it.
         self.learning.forget_all(&self.situations);
@@ -250,12 +298,16 @@ fn fingerprint(made: &[Made]) -> u32 {
     (value ^ value >> 32) as u32
 }
 
-/// The options of a choice, where the caller has left them open. An action of another collective changes nothing.
+/// The options of a choice, where the caller has left them open. An action of another collective, or of a program, changes nothing.
 pub fn tuned_options(choice: Choice, collective: CollectiveKind, options: &CallOptions) -> CallOptions {
+    let Choice::Play(action) = choice else { return options.clone() };
+    let Some(algorithm) = OwnModel::algorithm(collective, action.family.algorithm) else { return options.clone() };
+    CallOptions { algorithm: Some(algorithm.to_owned()), ..with_knobs(&action, options) }
+}
+
+/// The options of an action, besides its algorithm.
+fn with_knobs(action: &Action, options: &CallOptions) -> CallOptions {
     let mut options = options.clone();
-    let Choice::Play(action) = choice else { return options };
-    let Some(algorithm) = OwnModel::algorithm(collective, action.family.algorithm) else { return options };
-    options.algorithm = Some(algorithm.to_owned());
     if options.protocol == Protocol::Auto {
         options.protocol = match action.family.protocol {
             WireProtocol::LowLatency => Protocol::Inline,

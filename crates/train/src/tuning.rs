@@ -7,7 +7,7 @@ use paceline_tune::environment::CostModel;
 use paceline_tune::learner::Lesson;
 use paceline_tune::prior::Regime;
 use paceline_tune::trial::Gain;
-use paceline_tune::{Context, Tuner, atlas};
+use paceline_tune::{Congestion, Context, Tuner, atlas};
 use serde::{Deserialize, Serialize};
 
 use crate::error::TrainError;
@@ -33,13 +33,13 @@ impl TuneOptions {
 }
 
 /// Where gradients go to servers and back there is nothing to choose from yet.
-pub(crate) fn refuse_servers(strategy: &Strategy) -> Result<(), TrainError> {
+pub(crate) fn refuse_servers(option: &str, strategy: &Strategy) -> Result<(), TrainError> {
     if strategy.arch.name != "ps" {
         return Ok(());
     }
     Err(TrainError::Options(format!(
-        "--tune chooses how all-reduces are done, and with arch={} gradients go to servers and back, which can be done in \
-         one way only; choose arch=a2a, or leave --tune out",
+        "{option} chooses how all-reduces are done, and with arch={} gradients go to servers and back, which can be done \
+         in one way only; choose arch=a2a, or leave {option} out",
         strategy.arch
     )))
 }
@@ -73,6 +73,9 @@ pub struct TuningReport {
     pub regret_s: f64,
     /// Seconds for which the ranks have told each other what they measured, and rank 0 has decided.
     pub boundaries_s: f64,
+    /// How much others were in the way at last, as all ranks agreed; None: nobody has looked.
+    #[serde(default)]
+    pub congestion: Option<Congestion>,
     /// One for each context.
     pub contexts: Vec<TunedContext>,
     /// What a later job may begin with; empty where somebody else keeps it.
@@ -211,6 +214,13 @@ pub enum TuningNews {
     Unchanged,
     /// The network is no longer what it was, or it was decided long ago: calls are looked at again.
     Again,
+    /// A policy that was learned elsewhere is followed.
+    Followed {
+        /// All-reduces of an iteration for which it has a rule.
+        operations: usize,
+        /// All of them.
+        all: usize,
+    },
 }
 
 impl fmt::Display for TuningNews {
@@ -224,6 +234,12 @@ impl fmt::Display for TuningNews {
                 f.write_str("no significant gain for the iteration: everything stays as it was")
             }
             TuningNews::Unchanged => f.write_str("nothing is better than the default: everything stays as it was"),
+            TuningNews::Followed { operations: 0, all } => {
+                write!(f, "the policy has no rule for any of the {all} all-reduces of an iteration: all stays as it is")
+            }
+            TuningNews::Followed { operations, all } => {
+                write!(f, "the policy says how {operations} of the {all} all-reduces of an iteration are done")
+            }
             TuningNews::Again => f.write_str("learning again: the network has changed, or it is long ago"),
         }
     }

@@ -126,9 +126,9 @@ impl Worker {
         lock(&self.exchange).tuning().is_some_and(|tuning| tuning.is_learning())
     }
 
-    /// What a tuner has found out since this was last asked; on rank 0.
+    /// What a tuner has found out since this was last asked, on rank 0; or what a policy says.
     pub(crate) fn take_news(&mut self) -> Vec<TuningNews> {
-        lock(&self.exchange).tuning().map_or_else(Vec::new, |tuning| tuning.take_news())
+        lock(&self.exchange).take_news()
     }
 
     /// What a later job may begin with; on rank 0, if there is a tuner.

@@ -86,6 +86,7 @@ mod tests {
             trials: 0,
             iteration_trials: 0,
             policies: 1,
+            congestion: None,
             remembered: 0,
             measured_s: 0.0,
             regret_s: 0.0,

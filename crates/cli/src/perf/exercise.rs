@@ -66,8 +66,7 @@ impl<'a, T: Value> Exercise<'a, T> {
         bytes: usize,
     ) -> Result<Self, Failure> {
         let (rank, ranks) = (communicator.rank(), communicator.world_size());
-        let per_block = size_of::<T>() * largest_blocks(subject, ranks);
-        let block = if subject.kind == CollectiveKind::Barrier { 0 } else { (bytes / per_block).max(1) };
+        let block = block_of::<T>(subject, ranks, bytes);
         // Where input and output are one memory, it is the output.
         let (inputs, outputs) =
             if subject.one_memory() { (0, 1) } else { blocks(subject.kind, rank, subject.root, ranks) };
@@ -192,6 +191,17 @@ fn partner(communicator: &Communicator) -> Partner {
         _ if rank + 1 < communicator.world_size() => Partner::Receiver(rank + 1),
         _ => Partner::Nobody,
     }
+}
+
+/// Elements per block of data of at most so many bytes.
+fn block_of<T>(subject: &Subject, ranks: usize, bytes: usize) -> usize {
+    let per_block = size_of::<T>() * largest_blocks(subject, ranks);
+    if subject.kind == CollectiveKind::Barrier { 0 } else { (bytes / per_block).max(1) }
+}
+
+/// The bytes that [`Exercise::bytes`] says of data of at most so many.
+pub fn rounded<T>(subject: &Subject, ranks: usize, bytes: usize) -> usize {
+    block_of::<T>(subject, ranks, bytes) * size_of::<T>() * largest_blocks(subject, ranks)
 }
 
 /// The blocks of the larger of input and output, at the rank that has most: the root, where there is one.

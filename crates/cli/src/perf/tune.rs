@@ -15,6 +15,7 @@ use std::io::{self, Write};
 use clap::Args;
 use paceline_comm::{CallOptions, CommError, Communicator, Reduction};
 use paceline_plan::CollectiveKind;
+use paceline_train::TunedProgram;
 use serde::Serialize;
 
 use super::exercise::Subject;
@@ -22,13 +23,13 @@ use crate::arguments::at_least_one;
 use crate::failure::Failure;
 use crate::workers::transport_name;
 use alike::TunedAlike;
+pub use bench::CALL;
 use drift::TunedDrift;
 use mix::TunedMix;
 use size::TunedSize;
 
 /// Options that say what a tuner is to find out, or what is called otherwise.
-const FIXED: [&str; 13] = [
-    "program",
+const FIXED: [&str; 12] = [
     "urgent",
     "compute",
     "emulate",
@@ -52,7 +53,7 @@ pub struct TuneArguments {
     tune: bool,
 
     /// Tune the calls of a large language model, whose bytes are divided by this; a static configuration is searched
-    #[arg(long, value_name = "SCALE", conflicts_with = "tune", conflicts_with_all = FIXED)]
+    #[arg(long, value_name = "SCALE", conflicts_with_all = ["tune", "program"], conflicts_with_all = FIXED)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     tune_mix: Option<u64>,
 
@@ -63,7 +64,8 @@ pub struct TuneArguments {
 
     /// Let so many tuners learn, one after the other, from calls that all are the default's, whatever they choose: how many report
     /// a gain that is none?
-    #[arg(long, value_name = "N", requires = "tune", conflicts_with = "tune_drift", value_parser = at_least_one)]
+    #[arg(long, value_name = "N", requires = "tune", conflicts_with_all = ["tune_drift", "program"])]
+    #[arg(value_parser = at_least_one)]
     tune_alike: Option<usize>,
 
     /// Calls of each size while it learns; of --tune-mix, iterations
@@ -111,12 +113,14 @@ pub struct Tuned {
 
 /// What measurements need of the command line.
 #[derive(Clone, Copy, Debug)]
-struct Effort {
+struct Effort<'a> {
     calls: usize,
     compared: usize,
     search_s: f64,
     seed: u64,
     tcp_streams: u32,
+    /// That may be chosen, besides algorithms.
+    programs: &'a [TunedProgram],
 }
 
 impl TuneArguments {
@@ -149,6 +153,7 @@ impl TuneArguments {
         sizes: &[usize],
         allocated: bool,
         tcp_streams: u32,
+        programs: &[TunedProgram],
     ) -> Result<Option<Tuned>, Failure> {
         if !self.is_asked_for() {
             return Ok(None);
@@ -159,6 +164,7 @@ impl TuneArguments {
             search_s: self.tune_search,
             seed: self.tune_seed,
             tcp_streams,
+            programs,
         };
         let (kind, reduction) = (CollectiveKind::AllReduce, Reduction::Sum);
         let options = CallOptions::default();

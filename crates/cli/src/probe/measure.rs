@@ -157,6 +157,9 @@ impl<'a> Rounds<'a> {
         if self.communicator.topology().hosts() > 1 {
             self.note("across.incast_s_per_byte", costs.contention);
         }
+        if self.communicator.topology().ranks_per_host_max() > 1 {
+            self.note("within.incast_s_per_byte", costs.contention_within);
+        }
         Ok(costs)
     }
 

@@ -183,6 +183,7 @@ mod tests {
             trials: 1,
             iteration_trials: 1,
             policies: 40,
+            congestion: None,
             remembered: 0,
             measured_s: 2.0,
             regret_s: 0.05,

@@ -1,14 +1,15 @@
-use paceline_plan::{CollectiveKind, LinkCost, Rank};
+use paceline_plan::{CollectiveKind, LinkCost, LinkCosts, Rank};
 
 use crate::algorithm::side_by_side;
 use crate::arithmetic::{ahead, behind};
-use crate::{FlatAlgorithm, Place, Program, RankBuilder, RankProgram, Slot, Space, TileSeconds};
+use crate::{Algorithm, FlatAlgorithm, Place, Program, RankBuilder, RankProgram, Slot, Space, TileSeconds, Topology};
 
 /// 2-D torus: one half of every tile goes round rings along x, then along y; the other half along y, then along x. So
 /// the links of both dimensions are busy all the time, each message goes to a neighbour, and there are as many rounds as
 /// in two rings of a side each.
 ///
-/// The torus is as near a square as the world allows; if the world is prime, it has one row and this is `ring`.
+/// The torus is that of the topology, if it says one; otherwise it is as near a square as the world allows, and if the world is
+/// prime, it has one row and this is `ring`.
 ///
 /// Source: Mikami et al., "Massively distributed SGD: ImageNet/ResNet-50 training in a flash" (2018), the 2D-torus
 /// all-reduce; Sack and Gropp, "Collective algorithms for multiported torus networks" (2015), a part of the data for each
@@ -17,7 +18,62 @@ pub(crate) struct Torus;
 
 const NAME: &str = "2d-torus";
 
-impl FlatAlgorithm for Torus {
+impl Torus {
+    fn grid(topology: &Topology) -> Grid {
+        topology.torus().map_or_else(|| Grid::of(topology.world()), |sides| Grid { sides })
+    }
+}
+
+impl Algorithm for Torus {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn kind(&self) -> CollectiveKind {
+        CollectiveKind::AllReduce
+    }
+
+    fn for_network(&self) -> bool {
+        true
+    }
+
+    fn parts(&self, topology: &Topology) -> u32 {
+        Torus::grid(topology).parts()
+    }
+
+    fn rank_program(&self, rank: Rank, topology: &Topology, root: Rank) -> RankProgram {
+        Torus::grid(topology).rank_program(Place { kind: self.kind(), rank, world: topology.world(), root })
+    }
+
+    fn messages(&self, topology: &Topology) -> usize {
+        Torus::grid(topology).messages()
+    }
+
+    fn rounds(&self, topology: &Topology) -> usize {
+        Torus::grid(topology).rounds()
+    }
+
+    fn bytes_sent(&self, topology: &Topology, bytes: f64) -> f64 {
+        Algorithm::bytes_sent(&NearSquare, topology, bytes)
+    }
+
+    /// The neighbour along x and the neighbour along y.
+    fn fan_in(&self, topology: &Topology) -> usize {
+        Torus::grid(topology).orders().len()
+    }
+
+    fn tile_seconds(&self, topology: &Topology, bytes: f64, costs: &LinkCosts) -> TileSeconds {
+        match topology.torus() {
+            Some(sides) => Grid { sides }.tile_seconds(bytes, &costs.across),
+            None => Algorithm::tile_seconds(&NearSquare, topology, bytes, costs),
+        }
+    }
+}
+
+/// The same where nobody has said which torus it is.
+struct NearSquare;
+
+impl FlatAlgorithm for NearSquare {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -41,12 +97,11 @@ impl FlatAlgorithm for Torus {
     }
 
     fn rank_program(&self, rank: Rank, world: usize, root: Rank) -> RankProgram {
-        Grid::of(world).rank_program(Place { kind: self.kind(), rank, world, root })
+        Grid::of(world).rank_program(Place { kind: CollectiveKind::AllReduce, rank, world, root })
     }
 
     fn messages(&self, world: usize) -> usize {
-        let grid = Grid::of(world);
-        world * grid.orders().len() * grid.rounds()
+        Grid::of(world).messages()
     }
 
     fn rounds(&self, world: usize) -> usize {
@@ -57,18 +112,12 @@ impl FlatAlgorithm for Torus {
         2.0 * (world - 1) as f64 / world as f64 * bytes
     }
 
-    /// The neighbour along x and the neighbour along y.
     fn fan_in(&self, world: usize) -> usize {
         Grid::of(world).orders().len()
     }
 
-    /// On ranks with one port for both dimensions, as everywhere in this crate.
     fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
-        let grid = Grid::of(world);
-        let (halves, rounds) = (grid.orders().len() as f64, grid.rounds() as f64);
-        let reduced = (world - 1) as f64 / world as f64 * bytes;
-        let port = halves * rounds * link.overhead + reduced * (2.0 * link.beta + link.gamma);
-        side_by_side(halves, rounds, link, port)
+        Grid::of(world).tile_seconds(bytes, link)
     }
 }
 
@@ -110,11 +159,27 @@ impl Grid {
     }
 
     fn parts(&self) -> u32 {
-        (self.orders().len() * self.sides[0] * self.sides[1]) as u32
+        (self.orders().len() * self.world()) as u32
     }
 
     fn rounds(&self) -> usize {
         self.sides.iter().map(|side| 2 * (side - 1)).sum()
+    }
+
+    fn world(&self) -> usize {
+        self.sides[0] * self.sides[1]
+    }
+
+    fn messages(&self) -> usize {
+        self.world() * self.orders().len() * self.rounds()
+    }
+
+    /// On ranks with one port for both dimensions, as everywhere in this crate.
+    fn tile_seconds(&self, bytes: f64, link: &LinkCost) -> TileSeconds {
+        let (halves, rounds) = (self.orders().len() as f64, self.rounds() as f64);
+        let reduced = (self.world() - 1) as f64 / self.world() as f64 * bytes;
+        let port = halves * rounds * link.overhead + reduced * (2.0 * link.beta + link.gamma);
+        side_by_side(halves, rounds, link, port)
     }
 
     fn axis(&self, rank: Rank, dimension: usize) -> Axis {
@@ -245,7 +310,8 @@ mod tests {
     fn a_torus_of_one_row_is_the_ring() {
         for world in [1, 2, 3, 7, 13] {
             for rank in 0..world {
-                assert_eq!(Torus.rank_program(rank, world, 0), Ring.rank_program(rank, world, 0));
+                let of_ring = FlatAlgorithm::rank_program(&Ring, rank, world, 0);
+                assert_eq!(FlatAlgorithm::rank_program(&NearSquare, rank, world, 0), of_ring);
             }
         }
     }
@@ -260,7 +326,26 @@ mod tests {
                 assert_eq!(proof.rounds, 2 * (x - 1) + 2 * (y - 1), "{x} x {y}");
             }
         }
-        assert_eq!(torus_all_reduce([3, 4]).ranks[5], Torus.rank_program(5, 12, 0));
+        assert_eq!(torus_all_reduce([3, 4]).ranks[5], FlatAlgorithm::rank_program(&NearSquare, 5, 12, 0));
+    }
+
+    #[test]
+    fn the_sides_that_the_topology_says_are_those_of_the_program() {
+        let (hosts, link) = (
+            Topology::regular(8, 1),
+            LinkCosts::uniform(LinkCost { alpha: 1.0, overhead: 0.0, beta: 1e-3, gamma: 0.0 }),
+        );
+        for sides @ [x, y] in [[4, 2], [2, 4], [8, 1], [1, 8]] {
+            let there = hosts.on_torus(x, y);
+            let program = Torus.program(&there, 0);
+            assert_eq!(program, torus_all_reduce(sides));
+            let sent = program.ranks.iter().flat_map(|rank| &rank.steps);
+            let sent = sent.filter(|step| matches!(step.action, Action::Send { .. })).count();
+            assert_eq!(Torus.messages(&there), sent, "{sides:?}");
+        }
+        let seconds = |x, y| Torus.tile_seconds(&hosts.on_torus(x, y), 1e3, &link);
+        assert_eq!(seconds(4, 2), Torus.tile_seconds(&hosts, 1e3, &link));
+        assert!(seconds(8, 1).first > seconds(4, 2).first, "a ring has more rounds");
     }
 
     /// On a torus, every link has a port of its own: its share of the bytes is what the algorithm is for.

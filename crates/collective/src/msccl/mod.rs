@@ -23,7 +23,8 @@
 //!
 //! `<algo name proto nchannels nchunksperloop ngpus coll inplace>` holds a `<gpu id i_chunks o_chunks s_chunks>` per rank,
 //! that holds *thread blocks* `<tb id send recv chan>`, and these hold `<step s type srcbuf srcoff dstbuf dstoff cnt depid
-//! deps hasdep>`. Other attributes are ignored, other elements refused. (Source: the runtime's parser and interpreter,
+//! deps hasdep>`. Of other attributes, [`sizes`] knows `minBytes` and `maxBytes`; the rest is ignored, and other elements are
+//! refused. (Source: the runtime's parser and interpreter,
 //! `src/graph/topo.cc` and `src/collectives/device/msccl_interpreter.h` of github.com/microsoft/msccl, and
 //! `msccl/language/ir.py` of github.com/microsoft/msccl-tools; Cowan et al., "MSCCLang: Microsoft collective communication
 //! language", 2023.)
@@ -89,7 +90,7 @@ use paceline_plan::CollectiveKind;
 use crate::program::blocks;
 
 pub use error::{Fault, ReadError, WriteError};
-pub use read::{read, read_proved};
+pub use read::{read, read_proved, sizes};
 pub use write::write;
 
 /// Steps of a thread block, at most (`MSCCL_MAX_NUM_STEPS` in `src/include/msccl.h` of github.com/microsoft/msccl).

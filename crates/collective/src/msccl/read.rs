@@ -1,3 +1,5 @@
+use std::ops::RangeInclusive;
+
 use paceline_plan::Rank;
 
 use super::build::build;
@@ -7,6 +9,7 @@ use super::flow::{Policy, play};
 use super::memory::Memory;
 use super::order::rounds;
 use super::strict;
+use super::xml::{Elements, Token};
 use super::{Fault, ReadError};
 use crate::Program;
 use crate::verify::{Capacity, Proof, Reason, Refusal, verify};
@@ -51,6 +54,23 @@ pub fn read_proved(text: &str) -> Result<(Program, Proof), ReadError> {
     Err(first.map_or_else(|| unreachable!("there is a policy"), |(refusal, lines)| explain(refusal, &file, &lines)))
 }
 
+/// For calls of how many bytes a file says that it is made: from `minBytes` to `maxBytes`, both included, of the larger of input and
+/// output. What is left out is no limit. (Source: the runtime's parser, as for the rest.)
+///
+/// # Errors
+/// If the text does not begin with an element, or `minBytes` and `maxBytes` are none.
+pub fn sizes(text: &str) -> Result<RangeInclusive<u64>, ReadError> {
+    let mut elements = Elements::new(text);
+    let Token::Open(algo) = elements.next()? else {
+        return Err(elements.broken(elements.here(), "there is no element".into()));
+    };
+    let (least, most) = (algo.bytes("minBytes")?.unwrap_or(0), algo.bytes("maxBytes")?.unwrap_or(u64::MAX));
+    if least > most {
+        return Err(algo.value("minBytes", &least.to_string(), format!("at most maxBytes, {most}")));
+    }
+    Ok(least..=most)
+}
+
 fn explain(refusal: Refusal, file: &File, lines: &[Vec<usize>]) -> ReadError {
     let of_rank = |rank: Rank| file.gpus.get(rank).map_or(file.line, |gpu| gpu.line);
     let line = match refusal.step {
@@ -58,4 +78,22 @@ fn explain(refusal: Refusal, file: &File, lines: &[Vec<usize>]) -> ReadError {
         None => of_rank(refusal.rank),
     };
     ReadError { line, fault: Fault::Refused(Box::new(refusal)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_those_of_the_file() {
+        let of = |attributes: &str| sizes(&format!("<!-- a -->\n<algo name=\"x\" {attributes}></algo>"));
+        assert_eq!(of("").unwrap(), 0..=u64::MAX);
+        assert_eq!(of(r#"minBytes="1024" maxBytes="65536""#).unwrap(), 1024..=65536);
+        for (wrong, word) in [(r#"minBytes="-1""#, "minBytes"), (r#"minBytes="5" maxBytes="4""#, "at most maxBytes, 4")]
+        {
+            let error = of(wrong).unwrap_err();
+            assert!(error.line == 2 && error.to_string().contains(word), "{error}");
+        }
+        assert!(sizes("").is_err() && sizes("algo").is_err());
+    }
 }

@@ -100,6 +100,12 @@ impl Element {
         number.ok_or_else(|| self.value(attribute, text, format!("a number from {least} to {most}")))
     }
 
+    /// A number of bytes, which may be left out.
+    pub fn bytes(&self, attribute: &'static str) -> Result<Option<u64>, ReadError> {
+        let Some((_, text)) = self.attributes.iter().find(|(name, _)| name == attribute) else { return Ok(None) };
+        text.parse().map(Some).map_err(|_| self.value(attribute, text, "a number of bytes".into()))
+    }
+
     /// One of these words.
     pub fn word<T: Copy>(&self, attribute: &'static str, words: &[(&str, T)]) -> Result<T, ReadError> {
         let text = self.text(attribute)?;

@@ -1,7 +1,9 @@
 //! Does a cluster make sense?
 
+use std::collections::BTreeSet;
+
 use super::names::Sort;
-use super::{Cluster, Constant, LinkConstants, MeasuredRange};
+use super::{Cluster, Constant, LinkConstants, MeasuredRange, UnlikeWorkers};
 use crate::{Shape, ShapeError};
 
 /// Why a cluster cannot be used.
@@ -47,6 +49,10 @@ const CONSTANT_MAX: f64 = 1e6;
 const HOSTS_MAX: usize = 1 << 20;
 const WORKERS_PER_HOST_MAX: usize = 1 << 16;
 const WORKERS_MAX: usize = 1 << 26;
+/// More draws than this take longer than their mean is worth.
+const DRAWS_MAX: usize = 1000;
+/// Workers that differ by more than this, either way, are a slip of the pen.
+const SLOWER_MAX: f64 = 1000.0;
 
 impl Cluster {
     /// Does it fit together? What predictions need: no number is negative that must not be, none is beyond all reason, links
@@ -68,6 +74,11 @@ impl Cluster {
         if self.across.fetched {
             return wrong("across.fetched", "is true: nobody reads the memory of another host by itself");
         }
+        if self.computation.draws > DRAWS_MAX {
+            let problem = format!("is {}; at most {DRAWS_MAX} iterations are drawn", self.computation.draws);
+            return wrong("computation.draws", problem);
+        }
+        self.check_unlike()?;
         if let Some(range) = &self.measured {
             check_range(range)?;
         }
@@ -95,6 +106,31 @@ impl Cluster {
         }
         if self.server_hosts > HOSTS_MAX {
             return wrong("server_hosts", format!("is {}; there are at most {HOSTS_MAX}", self.server_hosts));
+        }
+        Ok(())
+    }
+
+    fn check_unlike(&self) -> Result<(), ClusterError> {
+        let mut known = BTreeSet::new();
+        for (index, UnlikeWorkers { ranks, slower }) in self.unlike.iter().enumerate() {
+            let wrong = |field: &str, problem: String| wrong(format!("workers[{index}].{field}"), problem);
+            if !(1.0 / SLOWER_MAX..=SLOWER_MAX).contains(slower) {
+                return wrong(
+                    "slower",
+                    format!("is {slower}; a second takes from {} to {SLOWER_MAX} s", 1.0 / SLOWER_MAX),
+                );
+            }
+            if ranks.is_empty() {
+                return wrong("ranks", "is empty: name those that it is about".to_owned());
+            }
+            for &rank in ranks {
+                if rank >= self.workers() {
+                    return wrong("ranks", format!("has {rank}, and the last worker is {}", self.workers() - 1));
+                }
+                if !known.insert(rank) {
+                    return wrong("ranks", format!("has {rank}, which was named before"));
+                }
+            }
         }
         Ok(())
     }

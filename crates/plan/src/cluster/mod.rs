@@ -71,6 +71,9 @@ pub struct Cluster {
     /// What workers compute otherwise than a worker alone.
     #[serde(default)]
     pub computation: ComputationConstants,
+    /// Workers that compute slower or faster than the profile says, by their ranks. All others are like it.
+    #[serde(rename = "workers", default, skip_serializing_if = "Vec::is_empty")]
+    pub unlike: Vec<UnlikeWorkers>,
     /// Between what the constants were measured: a prediction beyond it is an extrapolation. None: nobody has said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured: Option<MeasuredRange>,
@@ -98,7 +101,7 @@ pub struct LinkConstants {
     #[serde(default)]
     pub jitter_s: Constant,
     /// Seconds per byte more for every sender but the first of those whose streams meet at one receiver:
-    /// [`LinkCosts::contention`].
+    /// [`LinkCosts::contention`], within a host [`LinkCosts::contention_within`].
     #[serde(default)]
     pub incast_s_per_byte: Constant,
     /// Seconds of overhead that the runtime counts at least when it chooses an algorithm and its tiles, whatever a message
@@ -164,6 +167,36 @@ pub struct ComputationConstants {
     pub overhead_s: BTreeMap<String, Constant>,
     /// The standard deviation of what workers compute in an iteration, as a share of the mean: stragglers.
     pub spread: Constant,
+    /// How they are distributed whose deviation that is.
+    pub distribution: Distribution,
+    /// So many iterations are drawn, and their mean is the prediction. 0: none is, and each takes what the slowest of all
+    /// workers is expected to take.
+    pub draws: usize,
+    /// Where the draws begin: another seed, other draws; the same, the same.
+    pub seed: u32,
+}
+
+/// How the seconds that a worker computes differ from iteration to iteration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Distribution {
+    /// Normally.
+    #[default]
+    Normal,
+    /// Their logarithm is normally distributed: rare long delays. The spread is the deviation of the logarithm.
+    LogNormal,
+    /// Beside what is computed a delay, exponentially distributed: a machine that others use, too. The spread is its mean, too.
+    Exponential,
+}
+
+/// Workers that compute otherwise than the profile says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UnlikeWorkers {
+    /// Who they are. A prediction for fewer workers leaves out those that it has not.
+    pub ranks: Vec<usize>,
+    /// Seconds that each second of the profile takes them.
+    pub slower: f64,
 }
 
 /// Between what constants were measured.
@@ -209,6 +242,7 @@ impl Cluster {
             server: ServerConstants::default(),
             interference: InterferenceConstants::default(),
             computation: ComputationConstants::default(),
+            unlike: Vec::new(),
             measured: None,
             price_per_host_hour: None,
         }
@@ -238,7 +272,7 @@ impl Cluster {
             within: self.within.cost(gamma),
             across: LinkCost { beta, ..across },
             contention: self.across.incast_s_per_byte.value,
-            contention_within: 0.0,
+            contention_within: self.within.incast_s_per_byte.value,
             fetched: self.within.fetched,
         }
     }

@@ -143,6 +143,7 @@ fn of_links(text: &str) -> Option<Cluster> {
         server,
         interference,
         computation,
+        unlike: Vec::new(),
         measured: None,
         price_per_host_hour: None,
     };

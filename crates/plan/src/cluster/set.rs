@@ -78,10 +78,9 @@ impl ClusterSet {
             // Writing to a text does not fail.
             let _ = writeln!(text, "\n[networks.\"{name}\"]");
             for line in cluster.to_toml().lines().filter(|line| !line.starts_with('#')) {
-                let _ = match line.strip_prefix('[') {
-                    Some(table) => writeln!(text, "[networks.\"{name}\".{table}"),
-                    None => writeln!(text, "{line}"),
-                };
+                let of_list = line.strip_prefix("[[").map(|table| format!("[[networks.\"{name}\".{table}"));
+                let of_table = || line.strip_prefix('[').map(|table| format!("[networks.\"{name}\".{table}"));
+                let _ = writeln!(text, "{}", of_list.or_else(of_table).as_deref().unwrap_or(line));
             }
         }
         text
@@ -90,6 +89,7 @@ impl ClusterSet {
 
 #[cfg(test)]
 mod tests {
+    use super::super::UnlikeWorkers;
     use super::*;
 
     #[test]
@@ -98,6 +98,15 @@ mod tests {
         let set = ClusterSet::from_toml(&cluster.to_toml()).unwrap();
         assert_eq!(set.of("anything"), Some(&cluster));
         assert_eq!(set.to_toml(), cluster.to_toml());
+    }
+
+    #[test]
+    fn lists_stay_with_their_cluster() {
+        let mut cluster = Cluster::named("study-10gbe").unwrap();
+        cluster.unlike = vec![UnlikeWorkers { ranks: vec![1, 2], slower: 1.5 }];
+        let networks = ["10GbE", "100GbE"].map(|name| (name.to_owned(), cluster.clone()));
+        let set = ClusterSet { networks: networks.into() };
+        assert_eq!(ClusterSet::from_toml(&set.to_toml()), Ok(set));
     }
 
     #[test]

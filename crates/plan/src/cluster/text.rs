@@ -9,7 +9,9 @@ use std::ops::Range;
 use serde::Deserialize;
 
 use super::names::OVERHEADS;
-use super::{Cluster, ClusterError, Constant, LinkConstants, MeasuredRange};
+use super::{
+    Cluster, ClusterError, ComputationConstants, Constant, Distribution, LinkConstants, MeasuredRange, UnlikeWorkers,
+};
 
 const HEAD: &str = "\
 # A cluster. Times are in seconds, { value, low, high } is a value and its 95 % interval; what is missing is 0.
@@ -68,6 +70,10 @@ impl Cluster {
             writeln!(out, "workers = [{}, {}]", workers[0], workers[1])?;
             writeln!(out, "bytes = [{}, {}]", bytes[0], bytes[1])?;
         }
+        for UnlikeWorkers { ranks, slower } in &self.unlike {
+            let ranks: Vec<String> = ranks.iter().map(usize::to_string).collect();
+            writeln!(out, "\n[[workers]]\nranks = [{}]\nslower = {}", ranks.join(", "), number(*slower))?;
+        }
         Ok(())
     }
 
@@ -99,6 +105,10 @@ impl Cluster {
                 }
                 writeln!(out, "{key} = {}", of_constant(&constant))?;
             }
+            // The one constant of its table that is not a model's, which has a table of its own.
+            if name == "computation.spread" {
+                write_stragglers(&self.computation, &mut open, out)?;
+            }
             // The last constant of a link, whose table is open if it has anything.
             if let Some(link) = link.filter(|_| key == "incast_s_per_byte") {
                 write_others(link, out)?;
@@ -106,6 +116,27 @@ impl Cluster {
         }
         Ok(())
     }
+}
+
+/// What is said of stragglers besides their spread.
+fn write_stragglers(computation: &ComputationConstants, open: &mut String, out: &mut String) -> fmt::Result {
+    let ComputationConstants { distribution, draws, seed, .. } = *computation;
+    if (distribution, draws, seed) == Default::default() {
+        return Ok(());
+    }
+    if open.as_str() != "computation" {
+        writeln!(out, "\n[computation]")?;
+        "computation".clone_into(open);
+    }
+    match distribution {
+        Distribution::Normal => {}
+        Distribution::LogNormal => writeln!(out, "distribution = \"log-normal\"")?,
+        Distribution::Exponential => writeln!(out, "distribution = \"exponential\"")?,
+    }
+    for (name, value) in [("draws", draws), ("seed", seed as usize)].into_iter().filter(|(_, value)| *value > 0) {
+        writeln!(out, "{name} = {value}")?;
+    }
+    Ok(())
 }
 
 /// What a link has besides constants.

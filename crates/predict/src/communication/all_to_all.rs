@@ -1,10 +1,11 @@
-use paceline_collective::Algorithm;
 use paceline_collective::select::{self, LARGE_BLOCK_BYTES_MIN, tile_sizes};
+use paceline_collective::{Algorithm, tiles};
 use paceline_engine::shard::Mode;
 use paceline_plan::{Cluster, LinkCosts, Plan};
 use paceline_schedule::ELEMENT_BYTES;
 
 use super::closed_forms::ClosedForm;
+use super::shared_ports::SharedPorts;
 use super::{Traffic, World, all_reduce_factor, on_topology};
 use crate::PredictError;
 use crate::iteration::{Line, Operations};
@@ -72,6 +73,7 @@ impl AllToAll {
         bytes: u64,
         start_s: f64,
     ) -> Result<AllToAll, PredictError> {
+        let world = world.on(shape);
         let (mut costs, mut counted) =
             (cluster.link_costs_among(world.hosts), cluster.counted_costs_among(world.hosts));
         let within_beta = costs.within.beta;
@@ -118,6 +120,25 @@ impl AllToAll {
     /// next one waits only for as long as the ports are busy.
     pub fn one_by_one(mut self) -> AllToAll {
         self.one_by_one = true;
+        self
+    }
+
+    /// The same, but where ranks send several messages at once, the program decides how long they take, if it is short.
+    pub fn with_shared_ports(mut self) -> AllToAll {
+        let Some(mut ports) = SharedPorts::of(self.world, &self.costs) else { return self };
+        for entry in &mut self.entries {
+            let (form, bytes) = (&self.forms[entry.form], entry.bytes as usize);
+            let formula_s = form.seconds(bytes, entry.tile_bytes).0;
+            if !ports.concern(form, tiles(bytes, entry.tile_bytes), formula_s) {
+                continue;
+            }
+            let Some(seconds) = ports.seconds(form.algorithm, bytes, entry.tile_bytes) else { continue };
+            if formula_s > 0.0 {
+                let ratio = (seconds + form.lost_s(bytes)) / formula_s;
+                entry.alone_s *= ratio;
+                entry.busy_s *= ratio;
+            }
+        }
         self
     }
 
@@ -206,6 +227,12 @@ impl AllToAll {
         if self.one_by_one { entry.alone_s } else { entry.busy_s }
     }
 
+    /// The sizes of which it is known: bytes, bytes of a tile, seconds from start to end.
+    #[cfg(test)]
+    pub fn known(&self) -> impl Iterator<Item = (usize, usize, f64)> {
+        self.entries.iter().map(|entry| (entry.bytes as usize, entry.tile_bytes, entry.alone_s))
+    }
+
     /// Seconds of an operation that has the network for itself.
     pub fn alone_s(&self, bytes: u64) -> f64 {
         self.start_s + self.between(bytes).0
@@ -226,7 +253,7 @@ impl AllToAll {
             operations.push(self.start_s + channel_s, (alone_s - channel_s).max(0.0));
             let entry = &self.entries[place(bytes).min(self.entries.len() - 1)];
             let form = &self.forms[entry.form];
-            messages += form.messages * paceline_collective::tiles(bytes as usize, entry.tile_bytes);
+            messages += form.messages * tiles(bytes as usize, entry.tile_bytes);
             bytes_sent += form.sent * bytes as f64;
             total += bytes;
         }
@@ -282,11 +309,13 @@ mod tests {
     }
 
     /// As the runtime chooses, and what that costs: of links that take what it counts; that it counts more for, as on an
-    /// emulated network; and of memory that is shared, where fewer rounds are worth more.
+    /// emulated network; of memory that is shared, where fewer rounds are worth more; and of sockets within crowded hosts, where
+    /// streams that meet lose time.
     #[test]
     fn what_is_chosen_is_what_the_runtime_chooses() {
-        let worlds = [(2, 1), (4, 4), (8, 1), (8, 4), (13, 1), (16, 4), (32, 4)];
-        for ((workers, per_host), kind) in worlds.into_iter().flat_map(|world| [0, 1, 2].map(move |kind| (world, kind)))
+        let worlds = [(2, 1), (4, 4), (8, 8), (8, 1), (8, 4), (13, 1), (16, 4), (32, 4)];
+        for ((workers, per_host), kind) in
+            worlds.into_iter().flat_map(|world| [0, 1, 2, 3].map(move |kind| (world, kind)))
         {
             let world = World::of(workers, per_host);
             let mut cluster = Cluster::of_network(NETWORK, world.hosts, per_host);
@@ -294,6 +323,9 @@ mod tests {
                 (cluster.within.counted_overhead_s, cluster.across.counted_overhead_s) = (6e-6, 30e-6);
             }
             cluster.within.fetched = kind == 2;
+            if kind == 3 {
+                cluster.within.incast_s_per_byte = 0.2e-9.into();
+            }
             let found = AllToAll::of(&cluster, world, Shape::Flat, "auto", 1 << 30, 0.0).expect("an algorithm");
             let links = cluster.link_costs_among(found.world.hosts);
             let counted = cluster.counted_costs_among(found.world.hosts);

@@ -11,6 +11,9 @@ use super::World;
 /// Formulas of larger worlds are not evaluated rank by rank.
 const RANKS_MAX: usize = 128;
 
+/// Within a host streams that meet lose time from so many bytes on; what is smaller stays in caches.
+const CROWDED: usize = LinkCosts::CONTENTION_WITHIN_FROM;
+
 /// The one algorithm that asks who shares a host and that has a formula here.
 const HIERARCHICAL: &str = "hierarchical";
 
@@ -35,8 +38,9 @@ pub(crate) struct ClosedForm {
     pub messages: usize,
     /// Bytes that the busiest rank sends, by bytes of the operation.
     pub sent: f64,
-    /// Seconds per byte that are lost where streams meet.
+    /// Seconds per byte that are lost where streams meet, and from how many bytes on.
     lost_s_per_byte: f64,
+    lost_from: usize,
     at: [TileSeconds; POINTS],
 }
 
@@ -64,20 +68,24 @@ impl ClosedForm {
             rounds: algorithm.rounds(topology),
             messages: algorithm.messages(topology),
             sent: algorithm.bytes_sent(topology, 1.0),
-            lost_s_per_byte: algorithm.contention_seconds(topology, 1.0, costs),
+            lost_s_per_byte: algorithm.contention_seconds(topology, CROWDED as f64, costs) / CROWDED as f64,
+            lost_from: if topology.hosts() == 1 { CROWDED } else { 0 },
             at: TILES.map(|bytes| algorithm.tile_seconds(topology, bytes, costs)),
         }
     }
 
     fn symmetric(algorithm: &'static dyn Algorithm, world: &World, flat: &Topology, costs: &LinkCosts) -> ClosedForm {
         let sent = algorithm.bytes_sent(flat, 1.0);
-        let meet = if world.hosts > 1 { algorithm.fan_in(flat).saturating_sub(1) as f64 } else { 0.0 };
+        let meet = algorithm.fan_in(flat).saturating_sub(1) as f64;
+        let (contention, lost_from) =
+            if world.hosts > 1 { (costs.contention, 0) } else { (costs.contention_within, CROWDED) };
         ClosedForm {
             algorithm,
             rounds: algorithm.rounds(flat),
             messages: algorithm.messages(flat),
             sent,
-            lost_s_per_byte: meet * sent * costs.contention,
+            lost_s_per_byte: meet * sent * contention,
+            lost_from,
             at: TILES.map(|bytes| symmetric(algorithm, world, flat, bytes, costs)),
         }
     }
@@ -85,7 +93,7 @@ impl ClosedForm {
     /// Seconds of an operation alone, and those for which others that follow it must wait, in tiles of so many bytes.
     pub fn seconds(&self, bytes: usize, tile_bytes: usize) -> (f64, f64) {
         let count = tiles(bytes, tile_bytes);
-        let lost = self.lost_s_per_byte * bytes as f64;
+        let lost = self.lost_s(bytes);
         let TileSeconds { first, next, gaps } = self.tile(bytes.min(tile_bytes) as f64);
         if count == 1 {
             return (first + lost, next.min(first) + lost);
@@ -94,6 +102,11 @@ impl ClosedForm {
         let further = next * (count - 2) as f64 + rest;
         let alone = first + (further - gaps).max(0.0);
         (alone + lost, (next + further).min(alone) + lost)
+    }
+
+    /// Seconds that an operation loses where streams meet.
+    pub fn lost_s(&self, bytes: usize) -> f64 {
+        if bytes >= self.lost_from { self.lost_s_per_byte * bytes as f64 } else { 0.0 }
     }
 
     fn tile(&self, bytes: f64) -> TileSeconds {
@@ -181,6 +194,7 @@ fn hierarchical(algorithm: &'static dyn Algorithm, world: &World, costs: &LinkCo
         messages: 2 * world.workers * (world.per_host - 1) + 2 * (world.hosts - 1) * world.workers,
         sent: peers / ranks * 2.0 + 2.0 * hops / hosts / ranks,
         lost_s_per_byte: 0.0,
+        lost_from: 0,
         at: TILES.map(tile),
     }
 }
@@ -193,7 +207,7 @@ mod tests {
         within: LinkCost { alpha: 6e-6, overhead: 1e-6, beta: 0.1e-9, gamma: 0.05e-9 },
         across: LinkCost { alpha: 30e-6, overhead: 5e-6, beta: 0.8e-9, gamma: 0.05e-9 },
         contention: 0.02e-9,
-        contention_within: 0.0,
+        contention_within: 0.03e-9,
         fetched: false,
     };
 

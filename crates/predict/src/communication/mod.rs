@@ -4,9 +4,10 @@ mod all_to_all;
 mod closed_forms;
 mod on_topology;
 mod servers;
+mod shared_ports;
 
 use paceline_collective::Topology;
-use paceline_plan::Plan;
+use paceline_plan::{Plan, Shape};
 
 use crate::iteration::Operations;
 use crate::prediction::Bottleneck;
@@ -21,17 +22,29 @@ pub(crate) struct World {
     pub hosts: usize,
     /// On the fullest host.
     pub per_host: usize,
+    /// The sides of the torus on which the hosts stand, if they do.
+    pub torus: Option<[usize; 2]>,
 }
 
 impl World {
     /// So many workers on hosts that have room for `per_host`: full ones first. Both at least 1.
     pub fn of(workers: usize, per_host: usize) -> World {
-        World { workers, hosts: workers.div_ceil(per_host), per_host: per_host.min(workers) }
+        World { workers, hosts: workers.div_ceil(per_host), per_host: per_host.min(workers), torus: None }
+    }
+
+    /// The same on hosts that are connected in this way, which programs for a torus follow.
+    pub fn on(self, shape: Shape) -> World {
+        let torus = if let Shape::Torus { x, y } = shape { Some([x, y]) } else { None };
+        World { torus, ..self }
     }
 
     /// Which rank is on which host.
     pub fn topology(&self) -> Topology {
-        Topology::of_hosts(&(0..self.workers).map(|rank| rank / self.per_host).collect::<Vec<_>>())
+        let hosts = Topology::of_hosts(&(0..self.workers).map(|rank| rank / self.per_host).collect::<Vec<_>>());
+        match self.torus {
+            Some([x, y]) => hosts.on_torus(x, y),
+            None => hosts,
+        }
     }
 }
 
@@ -106,8 +119,8 @@ mod tests {
 
     #[test]
     fn hosts_are_filled_one_after_the_other() {
-        assert_eq!(World::of(8, 4), World { workers: 8, hosts: 2, per_host: 4 });
-        assert_eq!(World::of(3, 4), World { workers: 3, hosts: 1, per_host: 3 });
+        assert_eq!(World::of(8, 4), World { workers: 8, hosts: 2, per_host: 4, torus: None });
+        assert_eq!(World::of(3, 4), World { workers: 3, hosts: 1, per_host: 3, torus: None });
         let uneven = World::of(9, 4);
         assert_eq!((uneven.hosts, uneven.topology().members(2)), (3, &[8][..]));
         assert_eq!((all_reduce_factor(1), all_reduce_factor(32)), (0.0, 1.9375));

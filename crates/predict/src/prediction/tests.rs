@@ -1,9 +1,13 @@
 use std::time::Instant;
 
-use paceline_plan::{Cluster, Constant, LinkClass, NetworkModel, Profile, Step, built_in_profile};
+use paceline_plan::{
+    Cluster, ComputationConstants, Constant, Distribution, LinkClass, NetworkModel, Profile, Step, UnlikeWorkers,
+    built_in_profile,
+};
 use paceline_strategy::Registry;
 
 use super::*;
+use crate::iteration::Lane;
 
 fn strategy(text: &str) -> paceline_strategy::Strategy {
     Registry::built_in().parse(text).expect("a strategy")
@@ -288,5 +292,62 @@ fn any_number_of_workers_is_predicted_at_once() {
             assert!(found.iteration_s.is_finite() && found.iteration_s > 0.0, "{text} {workers}");
             assert!(took.as_secs_f64() < 1.0, "{text} {workers}: {took:?}");
         }
+    }
+}
+
+/// Seconds of an iteration that computes first and then adds up, and of what a worker computes of it, where all are alike.
+fn computing_first(cluster: &Cluster, workers: usize) -> (f64, f64) {
+    let (profile, strategy) = (without_update("resnet50"), strategy("bsp-a2a,arch=a2a:ring"));
+    let job = Job { cluster, profile: &profile, strategy: &strategy, workers, local_batch: None };
+    let computed_s = profile.iteration_s() + cluster.overhead_s("resnet50");
+    (estimate(&job).expect("a prediction").iteration_s, computed_s)
+}
+
+#[test]
+fn workers_that_the_cluster_names_hold_up_all_others() {
+    let mut cluster = first_fit("100GbIB");
+    let ((alike_s, computed_s), (four_s, _)) = (computing_first(&cluster, 8), computing_first(&cluster, 4));
+    cluster.unlike =
+        vec![UnlikeWorkers { ranks: vec![5], slower: 1.5 }, UnlikeWorkers { ranks: vec![6], slower: 1.25 }];
+    let (slow_s, _) = computing_first(&cluster, 8);
+    let (profile, bsp) = (without_update("resnet50"), strategy("bsp-a2a,arch=a2a:ring"));
+    let job = Job { cluster: &cluster, profile: &profile, strategy: &bsp, workers: 8, local_batch: None };
+    let prediction = predict(&job).expect("a prediction");
+    let backward = prediction.timeline.iter().filter(|span| span.lane == Lane::Backward);
+    let backward_s: f64 = backward.map(|span| span.end_s - span.start_s).sum();
+    assert!(
+        (backward_s / prediction.backward_s - 1.0).abs() < 1e-6,
+        "the timeline is that of the slowest: {backward_s}"
+    );
+    assert!(((slow_s - alike_s) / (0.5 * computed_s) - 1.0).abs() < 1e-6, "{slow_s} {alike_s} {computed_s}");
+    assert_eq!(computing_first(&cluster, 4).0, four_s, "nobody of them is there");
+    cluster.unlike = vec![UnlikeWorkers { ranks: (0..8).collect(), slower: 0.5 }];
+    let (fast_s, _) = computing_first(&cluster, 8);
+    assert!(((alike_s - fast_s) / (0.5 * computed_s) - 1.0).abs() < 1e-6, "{fast_s} {alike_s} {computed_s}");
+    cluster.unlike = vec![UnlikeWorkers { ranks: vec![0], slower: 2.0 }];
+    let alone_s = without_update("resnet50").iteration_s();
+    assert!((computing_first(&cluster, 1).0 / alone_s - 2.0).abs() < 1e-9, "also by itself");
+}
+
+/// The largest of eight lies 1.42 deviations above the mean of a normal distribution, and 2.72 means of an exponential one's
+/// delay; what is expected without draws is a bound of the former, 2.04.
+#[test]
+fn stragglers_are_drawn_from_the_distribution_that_the_cluster_names() {
+    let mut cluster = first_fit("100GbIB");
+    let (alike_s, computed_s) = computing_first(&cluster, 8);
+    cluster.computation.spread = Constant::exact(0.1);
+    let later = |cluster: &Cluster| (computing_first(cluster, 8).0 - alike_s) / computed_s;
+    assert!((later(&cluster) - 0.2039).abs() < 1e-3, "{}", later(&cluster));
+    cluster.computation.draws = 400;
+    for (distribution, expected) in
+        [(Distribution::Normal, 0.142), (Distribution::LogNormal, 0.148), (Distribution::Exponential, 0.272)]
+    {
+        cluster.computation.distribution = distribution;
+        let found = later(&cluster);
+        assert!((found - expected).abs() < 0.03, "{distribution:?}: {found}");
+        assert_eq!(later(&cluster), found, "the same seed");
+        let other =
+            Cluster { computation: ComputationConstants { seed: 1, ..cluster.computation.clone() }, ..cluster.clone() };
+        assert_ne!(later(&other), found);
     }
 }

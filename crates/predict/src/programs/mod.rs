@@ -20,7 +20,7 @@
 //! [`paceline_collective::cost::walk`] have it serve one at a time. One tile of a tree takes just that with
 //! [`Sending::InTurn`]; shared fairly, the child whose subtree is the deeper one gets its half as late as the other, and it
 //! takes up to a quarter longer. Tiles that overlap take up to a fifth longer than the formula of a tree, as they do in a
-//! walk. Direct-scatter takes up to 1.3 times as long as its formula says.
+//! walk. So predictions take from here what such operations take, as long as programs are short.
 //!
 //! Where receivers fetch within their host ([`crate::topology::Speeds::fetched`]), both depths have many fetch from one as fast as
 //! one does; the overheads of such a sender, which the formulas count one after the other, are not counted here, and

@@ -295,7 +295,7 @@ impl<'a> BoundedWay<'a> {
         let network = job.costs(cluster)?;
         let costs = Costs::of(subject, way, &network)?;
         let rate = network.communication.seconds_per_byte_min();
-        let bound_s = bound::iteration_s(subject.profile, !job.servers_update(), network.slowness, rate);
+        let bound_s = bound::iteration_s(subject.profile, !job.servers_update(), network.slowness_min(), rate);
         let samples = (workers * subject.profile.local_batch) as f64;
         Ok(BoundedWay { subject, way, job, network, costs, bound_s, samples_per_s_max: samples / bound_s })
     }
@@ -304,7 +304,7 @@ impl<'a> BoundedWay<'a> {
     fn workload<'b>(&self, cost: &'b CommunicationTime<'b>) -> Workload<'b> {
         let Question { cluster, workers, space, .. } = *self.subject.question;
         let workload = Workload::of_profile(self.subject.profile).with_world(workers, cluster.hosts_of(workers));
-        let mut workload = workload.slowed(self.network.slowness);
+        let mut workload = workload.slowed(self.network.slowness());
         workload.forward = workload.forward.filter(|_| space.forward_overlap);
         workload.with_communication(cost)
     }

@@ -25,6 +25,7 @@ pub(super) fn of_world(workers: &Communicator) -> Cluster {
     cluster.source = "measured when the ranks met, and by operations alone".to_owned();
     cluster.combine_s_per_byte = costs.within.gamma.into();
     cluster.across.incast_s_per_byte = costs.contention.into();
+    cluster.within.incast_s_per_byte = costs.contention_within.into();
     cluster
 }
 

@@ -4,9 +4,11 @@ use std::collections::VecDeque;
 
 use paceline_comm::CommError;
 
+use super::followed::Followed;
 use super::operations::Operations;
 use super::tuning::Tuning;
 use crate::executed::{Change, ChangedAllReduce};
+use crate::tuning::TuningNews;
 
 /// Where changes come from.
 #[derive(Default)]
@@ -18,6 +20,8 @@ pub(super) enum Changes {
     Given(VecDeque<Change>),
     /// From a tuner.
     Tuned(Box<Tuning>),
+    /// From a policy that was learned elsewhere.
+    Followed(Box<Followed>),
     /// Under this plan servers add up: a tuner waits for another one.
     Idle(Box<Tuning>),
 }
@@ -41,6 +45,16 @@ impl Changes {
                 let options = tuning.next_iteration(last)?;
                 Ok(operations.lock().set_options(options))
             }
+            Changes::Followed(followed) => Ok(operations.lock().set_options(followed.next_iteration())),
+        }
+    }
+
+    /// What a tuner has found out, or what a policy says, since this was last asked.
+    pub(super) fn take_news(&mut self) -> Vec<TuningNews> {
+        match self {
+            Changes::Tuned(tuning) => tuning.take_news(),
+            Changes::Followed(followed) => followed.take_news(),
+            Changes::Never | Changes::Given(_) | Changes::Idle(_) => Vec::new(),
         }
     }
 

@@ -11,29 +11,21 @@ use std::mem;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use paceline_comm::{CallOptions, CommError, Communicator, Origin, Record, Reduction};
+use paceline_comm::{CallOptions, CommError, Communicator, Record, Reduction};
 use paceline_plan::{CollectiveKind, OperationKey, OperationNumber, Plan};
-use paceline_tune::environment::{Call, CostModel, OwnModel};
+use paceline_tune::environment::OwnModel;
 use paceline_tune::learner::Lesson;
-use paceline_tune::{Arm, Choice, Context, ContextKey, Parallelism, Situation, State, Tuner};
+use paceline_tune::{Choice, Congestion, Context, Tuner};
 
 mod leader;
 
 use super::own_times::{Span, own_times};
+use super::tunable::{Job, Operation, situation, state_of};
 use crate::agreement::Agreement;
 use crate::error::TrainError;
-use crate::tuned::{Learning, Made, Policies, Situations, beliefs, tuned_options};
+use crate::tuned::{Learning, Made, Policies, Situations, beliefs, of_number};
 use crate::tuning::{TuneOptions, TuningNews, TuningReport};
 use leader::{Ended, Leader};
-
-/// What is known of the job, for the seed regimes of its calls.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Job {
-    /// I = C/D: operations per sample and parameter; 0 if unknown.
-    pub(crate) model_intensity: f64,
-    /// M: samples per worker and pass.
-    pub(crate) local_batch: usize,
-}
 
 /// Calls besides the operations of an iteration that may end in it, such as those of an evaluation.
 const CALLS_BESIDE: usize = 256;
@@ -65,17 +57,8 @@ pub(crate) struct Tuning {
     /// Calls are remembered because of us.
     recording: bool,
     settled: bool,
-}
-
-/// An operation of the plan.
-struct Operation {
-    key: ContextKey,
-    context: Context,
-    bytes: usize,
-    /// As the carrier calls it.
-    base: CallOptions,
-    /// What was chosen instead, in this iteration.
-    choice: Choice,
+    /// As all ranks agree.
+    congestion: Congestion,
 }
 
 /// Some iterations.
@@ -134,6 +117,7 @@ impl Tuning {
             boundaries: (Duration::ZERO, 0),
             recording: false,
             settled: false,
+            congestion: Congestion::None,
         }
     }
 
@@ -160,14 +144,13 @@ impl Tuning {
         self.operations.clear();
         for ((_, partition), base) in plan.partitions().zip(options) {
             let bytes = partition.elements.len() * size_of::<f32>();
-            let state = self.state(bytes, base.origin);
+            let state = state_of(&self.workers, &self.model, self.job, bytes, base.origin);
             let (context, model, fixed) = (state.context(), &self.model, self.fixed.as_deref());
             if self.leader.is_some() {
                 self.situations.entry(context).or_insert_with(|| situation(model, fixed, &state));
             }
             *self.calls.entry(context).or_insert(0) += 1;
-            let (key, choice) = (context.key(), Choice::Default);
-            self.operations.push(Operation { key, context, bytes, base, choice });
+            self.operations.push(Operation { key: context.key(), context, bytes, base, choice: Choice::Default });
         }
         self.plan_version = plan.version;
         (self.window, self.began, self.settled) = (Window::FIRST, None, false);
@@ -186,22 +169,6 @@ impl Tuning {
     /// The contexts of all operations, in short.
     fn seen(&self) -> String {
         self.operations.iter().map(|operation| format!("{:x}", operation.key.0)).collect::<Vec<_>>().join(" ")
-    }
-
-    fn state(&self, bytes: usize, origin: Origin) -> State {
-        let topology = self.workers.topology();
-        self.model.state(&Call {
-            collective: CollectiveKind::AllReduce,
-            bytes: bytes as u64,
-            ranks: topology.world() as u32,
-            hosts: topology.hosts() as u32,
-            parallelism: Parallelism::Data,
-            is_pipelined_layer: matches!(origin, Origin::Layer | Origin::Pipelined),
-            is_fused_call: origin == Origin::Fused,
-            model_intensity: self.job.model_intensity,
-            local_batch: u32::try_from(self.job.local_batch).unwrap_or(u32::MAX),
-            times: 1,
-        })
     }
 
     /// All operations of the last iteration, `last` from 0 on, have arrived, and none of the next has begun. Returns what
@@ -271,21 +238,23 @@ impl Tuning {
         self.workers.all_reduce(&mut least, Reduction::Min, &CallOptions::default())?;
         let iteration_s: Vec<f64> = least.split_off(made.len()).iter().map(|seconds| -seconds).collect();
         made.iter_mut().zip(&least).for_each(|(made, least)| made.seconds = *least);
-        let mut told = [0; 3];
+        let mut told = [0; 4];
         let mut version = None;
         if let Some(leader) = &mut self.leader {
+            let congestion = leader.observe_congestion(&made, &mut self.situations);
             let (situations, calls, active) = (&self.situations, &self.calls, self.policies.active());
             let (spent, count) = self.boundaries;
             let boundary_s = spent.as_secs_f64() / f64::from(count.max(1));
             let iteration_s = &iteration_s;
             let turn = leader.turn(&Ended { active, made: &made, iteration_s, boundary_s, situations, calls });
-            told = [turn.iterations as i64, turn.recorded as i64, i64::from(turn.settled)];
+            told = [turn.iterations as i64, turn.recorded as i64, i64::from(turn.settled), congestion as i64];
             version = turn.version;
         }
         self.policies.spread(&self.workers, version.as_ref(), &mut told)?;
         let count = |number: i64| usize::try_from(number).unwrap_or(0);
         self.window = Window { iterations: count(told[0]).max(1), recorded: count(told[1]), ..Window::default() };
         self.settled = told[2] != 0;
+        self.congestion = of_number(told[3]);
         Ok(())
     }
 
@@ -335,8 +304,12 @@ impl Tuning {
 
     /// On rank 0: what it has come to.
     pub(crate) fn report(&self) -> Option<TuningReport> {
-        let boundaries_s = self.boundaries.0.as_secs_f64();
-        self.leader.as_ref().map(|leader| TuningReport { boundaries_s, ..leader.report(&self.model, &self.situations) })
+        let (boundaries_s, congestion) = (self.boundaries.0.as_secs_f64(), Some(self.congestion));
+        self.leader.as_ref().map(|leader| TuningReport {
+            boundaries_s,
+            congestion,
+            ..leader.report(&self.model, &self.situations)
+        })
     }
 }
 
@@ -345,53 +318,6 @@ impl Drop for Tuning {
     fn drop(&mut self) {
         self.record(false);
     }
-}
-
-impl Operation {
-    /// How it is called as it was chosen, the same on all ranks.
-    fn options(&self, workers: &Communicator, fixed: Option<&str>) -> CallOptions {
-        if self.choice == Choice::Default {
-            return self.base.clone();
-        }
-        let open = CallOptions { algorithm: fixed.map(str::to_owned), chunk_bytes: None, ..self.base.clone() };
-        let options = tuned_options(self.choice, CollectiveKind::AllReduce, &open);
-        match workers.choice(CollectiveKind::AllReduce, self.bytes, &options) {
-            Ok((algorithm, chunk_bytes)) => {
-                let algorithm = Some(algorithm.to_owned());
-                CallOptions { algorithm, chunk_bytes: Some(chunk_bytes.max(1)), ..options }
-            }
-            // What cannot be done here can be done on no rank.
-            Err(_) => self.base.clone(),
-        }
-    }
-}
-
-/// What can be done about the calls of a state's context, with the algorithm that is fixed, if one is.
-fn situation(model: &OwnModel, fixed: Option<&str>, state: &State) -> Option<Situation> {
-    let typical = State { bytes: state.context().typical_bytes(), ..*state };
-    let all = model.situation(&typical)?;
-    match fixed {
-        Some(fixed) => with_algorithm(&all, fixed),
-        None => Some(all),
-    }
-}
-
-/// What can be done with one algorithm alone. The default is what is nearest to that of all.
-fn with_algorithm(all: &Situation, name: &str) -> Option<Situation> {
-    let named = |arm: &&Arm| {
-        let number = arm.action.family.algorithm;
-        OwnModel::algorithm(CollectiveKind::AllReduce, number).is_some_and(|algorithm| algorithm == name)
-    };
-    let arms: Vec<Arm> = all.arms.iter().filter(named).copied().collect();
-    let wanted = all.arms[all.default].action;
-    let distance = |arm: &Arm| {
-        let it = arm.action;
-        let protocols = it.family.protocol as i16 - wanted.family.protocol as i16;
-        let chunks = it.chunk_log2.abs_diff(wanted.chunk_log2);
-        (protocols.abs(), it.channels.abs_diff(wanted.channels), it.threads.abs_diff(wanted.threads), chunks)
-    };
-    let default = (0..arms.len()).min_by_key(|&arm| distance(&arms[arm]))?;
-    Situation::new(all.state, arms, default)
 }
 
 #[cfg(test)]

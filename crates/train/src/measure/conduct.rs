@@ -488,7 +488,7 @@ impl MeasureOptions {
         let parsed = self.schedulers.grammar().parse(&self.strategy);
         let strategy = parsed.map_err(|source| TrainError::Strategy { text: self.strategy.clone(), source })?;
         if self.tune.is_some() {
-            refuse_servers(&strategy)?;
+            refuse_servers("--tune", &strategy)?;
         }
         Ok(strategy)
     }

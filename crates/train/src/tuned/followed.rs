@@ -82,6 +82,13 @@ mod tests {
         policy_file::read(&policy_file::write(&policy)).expect("what was written")
     }
 
+    /// As a call is made.
+    fn options_of(calls: &mut TunedCalls<'_>, state: &State) -> CallOptions {
+        let plain = CallOptions::default();
+        let made = calls.choose(state, &plain);
+        calls.played(made.choice, state.collective, &plain).0
+    }
+
     /// The number of an algorithm of all-reduces that this world has; none of the registry has the last one.
     fn ring() -> u8 {
         (0..u8::MAX)
@@ -99,7 +106,10 @@ mod tests {
                 calls.boundary().unwrap();
             }
             let state = calls.state_of(CollectiveKind::AllReduce, 4 * ELEMENTS, &CALL);
-            let (options, _) = calls.choose(&state, &CallOptions::default());
+            let options = options_of(calls, &state);
+            let plain = CallOptions::default();
+            assert_eq!(calls.options_for(state.collective, 4 * ELEMENTS, &CALL, &plain), options);
+            assert_eq!(calls.options_for(state.collective, 8 * ELEMENTS, &CALL, &plain), plain, "it has no rule");
             (
                 options.algorithm,
                 options.lanes,
@@ -137,7 +147,7 @@ mod tests {
                 assert!(calls.follow(Some(&policy)).unwrap());
                 adds_up(calls, 2);
                 let state = calls.state_of(CollectiveKind::AllReduce, 4 * ELEMENTS, &CALL);
-                let (options, _) = calls.choose(&state, &CallOptions::default());
+                let options = options_of(calls, &state);
                 (options.algorithm, options.lanes)
             })
         });

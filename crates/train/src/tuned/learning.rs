@@ -1,12 +1,16 @@
 //! Rank 0's tuner, and which of its decisions wait for their times.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 
 use paceline_comm::{Communicator, Transport};
 use paceline_tune::environment::OwnModel;
 use paceline_tune::learner::Lesson;
-use paceline_tune::{Choice, Context, Course, Decision, Schedule, Situation, Standing, Transport as Carrier, Tuner};
+use paceline_tune::{
+    Choice, Congestion, Context, Course, Decision, Schedule, Situation, Standing, Transport as Carrier, Tuner,
+};
 
+use super::congestion::{Observed, tell};
 use super::policies::Plays;
 
 /// What can be done in each context; None where there is nothing to choose.
@@ -35,6 +39,7 @@ pub(crate) struct Learning {
     /// The choices of which an earlier job has told something.
     recalled: usize,
     spent: BTreeMap<Context, Spent>,
+    observed: Observed,
 }
 
 /// What the calls of a context have taken since the network has last changed.
@@ -57,7 +62,26 @@ pub(crate) struct Cost {
 
 impl Learning {
     pub(crate) fn new(tuner: Tuner) -> Learning {
-        Learning { tuner, decisions: BTreeMap::new(), remembered: BTreeMap::new(), recalled: 0, spent: BTreeMap::new() }
+        Learning {
+            tuner,
+            decisions: BTreeMap::new(),
+            remembered: BTreeMap::new(),
+            recalled: 0,
+            spent: BTreeMap::new(),
+            observed: Observed::default(),
+        }
+    }
+
+    /// Sees how much others are in the way, by calls that have been made since the last boundary, and has every situation say so.
+    pub(crate) fn observe_congestion(&mut self, made: &[Made], situations: &mut Situations) {
+        let mut observed = mem::take(&mut self.observed);
+        tell(situations, observed.observe(made, |context| self.stands(context)));
+        self.observed = observed;
+    }
+
+    /// How much others are in the way.
+    pub(crate) fn congestion(&self) -> Congestion {
+        self.observed.level()
     }
 
     /// Learns from calls that have been made since the last boundary.

@@ -132,3 +132,30 @@ fn a_choice_fills_in_what_the_caller_has_left_open() {
     assert_eq!(tuned_options(Choice::Play(action), CollectiveKind::AllGather, &plain), plain);
     assert_eq!(tuned_options(Choice::Default, CollectiveKind::AllReduce, &plain), plain);
 }
+
+/// What the network does, all ranks see alike; what is slow on one rank alone is its own affair.
+#[test]
+fn ranks_agree_how_much_others_are_in_the_way() {
+    let ranks = Communicator::threads(2).unwrap().into_iter().map(|communicator| {
+        thread::spawn(move || {
+            let mut calls = TunedCalls::new(&communicator, 5);
+            let context = calls.state_of(CollectiveKind::AllReduce, 1 << 20, &CALL).context();
+            let late = if communicator.rank() == 1 { 3.0 } else { 1.0 };
+            let mut levels = Vec::new();
+            for times in [1.0, late, 3.0, 1.0] {
+                for _ in 0..2 {
+                    let call =
+                        |number| Made { context, number, choice: Choice::Default, calls: 1, seconds: 1e-3 * times };
+                    calls.made.extend((0..16).map(call));
+                    calls.boundary().unwrap();
+                }
+                levels.push(calls.congestion());
+            }
+            levels
+        })
+    });
+    for rank in ranks.collect::<Vec<_>>() {
+        let levels = rank.join().unwrap();
+        assert_eq!(levels, [Congestion::None, Congestion::None, Congestion::Heavy, Congestion::None]);
+    }
+}

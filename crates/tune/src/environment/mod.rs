@@ -5,6 +5,7 @@ mod disturbance;
 mod model;
 mod nccl;
 mod own;
+mod programs;
 mod workload;
 
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ pub use disturbance::{Bursts, Change, Disturbances};
 pub use model::{Call, CostModel};
 pub use nccl::NcclModel;
 pub use own::OwnModel;
+pub use programs::Admitted;
 pub use workload::{Mix, UnknownWorkload, Workload};
 
 /// How far a truth is from its model.

@@ -1,9 +1,12 @@
 //! The cost model of our own communicator: the closed formulas of its algorithms, with what the per-call options change.
 
+use std::sync::Arc;
+
 use paceline_collective::{Topology, registry, select};
 use paceline_plan::{Cluster, CollectiveKind, LinkClass, LinkCost, LinkCosts, NetworkModel};
 
 use super::model::{Call, CostModel, passes};
+use super::programs::Admitted;
 use crate::action::{Action, Arm, Family, Situation, WireProtocol};
 use crate::state::{State, TopologyClass, Transport};
 
@@ -36,6 +39,8 @@ pub struct OwnModel {
     topology: TopologyClass,
     has_nvlink: bool,
     transport: Transport,
+    /// Algorithms besides those of the registry.
+    programs: Arc<[Admitted]>,
 }
 
 /// Seconds per byte of a link that one stream does not fill: from 16 Gbit/s on.
@@ -66,19 +71,25 @@ impl OwnModel {
             ..12e9 => Transport::Tcp10g,
             _ => Transport::Tcp100g,
         };
-        OwnModel { cluster: cluster.clone(), costs, topology, has_nvlink, transport }
+        OwnModel { cluster: cluster.clone(), costs, topology, has_nvlink, transport, programs: Arc::default() }
     }
 
-    /// Of links that were measured, with so many hosts and workers on each.
+    /// Of links that were measured, with so many hosts and workers on each. Processors have no NVLink, however fast their memory is.
     pub fn measured(costs: &LinkCosts, hosts: usize, workers_per_host: usize, transport: Transport) -> OwnModel {
         let class =
             |link: &LinkCost| LinkClass { alpha_s: link.alpha, overhead_s: link.overhead, beta_s_per_byte: link.beta };
         let network = NetworkModel { within: class(&costs.within), across: class(&costs.across) };
         let cluster = Cluster::of_network(network, hosts, workers_per_host);
-        OwnModel { costs: *costs, transport, ..OwnModel::of(&cluster) }
+        OwnModel { costs: *costs, transport, has_nvlink: false, ..OwnModel::of(&cluster) }
     }
 
-    /// The algorithm that an action's number means for a collective. None if it means none.
+    /// With programs as further algorithms, whose numbers are [`Family::PROGRAMS`] and the next ones; the first [`Admitted::MAX`] of
+    /// them.
+    pub fn with_programs(self, programs: Vec<Admitted>) -> OwnModel {
+        OwnModel { programs: programs.into_iter().take(Admitted::MAX).collect(), ..self }
+    }
+
+    /// The algorithm of the library that an action's number means for a collective. None if it means none.
     pub fn algorithm(collective: CollectiveKind, number: u8) -> Option<&'static str> {
         let algorithm = registry::registry().get(usize::from(number))?;
         (algorithm.kind() == collective).then(|| algorithm.name())
@@ -109,24 +120,62 @@ impl OwnModel {
 
     fn arms_of(&self, algorithm: &dyn paceline_collective::Algorithm, state: &State, arms: &mut Vec<Arm>) {
         let Some(number) = registry::index_of(algorithm) else { return };
-        let topology = OwnModel::topology_of(state);
-        let bytes = block_bytes(state);
+        let (topology, bytes) = (OwnModel::topology_of(state), block_bytes(state));
+        self.arms_with(number, state, arms, |action, costs| {
+            Some(algorithm.seconds(&topology, bytes, 1 << action.chunk_log2, costs))
+        });
+    }
+
+    /// What programs cost was found out by walking them on the plain links; knobs change parts of it.
+    fn arms_of_programs(&self, state: &State, arms: &mut Vec<Arm>) {
+        let (topology, bytes) = (OwnModel::topology_of(state), block_bytes(state));
+        let link = |costs: &LinkCosts| if state.hosts > 1 { costs.across } else { costs.within };
+        let plain = link(&self.costs);
+        let times = |cost: f64, plain: f64| if plain > 0.0 { cost / plain } else { 1.0 };
+        for (number, admitted) in (Family::PROGRAMS..=u8::MAX).zip(self.programs.iter()) {
+            if !admitted.fits(state) {
+                continue;
+            }
+            let price = |chunk_log2: u8| admitted.price(&topology, bytes, 1 << chunk_log2, &self.costs);
+            let prices: Vec<_> = chunks_of(bytes).map(price).collect();
+            self.arms_with(number, state, arms, |action, costs| {
+                let (price, with) = (prices[usize::from(action.chunk_log2 - CHUNKS.start())]?, link(costs));
+                let begin = trade(action.family.protocol).0;
+                Some(price.of(begin, times(with.beta, plain.beta), times(with.gamma, plain.gamma)))
+            });
+        }
+    }
+
+    /// All knobs of an algorithm, of which `seconds` says what it takes on links with these costs.
+    fn arms_with(
+        &self,
+        number: u8,
+        state: &State,
+        arms: &mut Vec<Arm>,
+        seconds: impl Fn(&Action, &LinkCosts) -> Option<f64>,
+    ) {
+        let start_s = self.cluster.start_s(state.ranks.max(1) as usize);
         for &protocol in WireProtocol::ALL {
             for (channels, threads) in LANES.iter().flat_map(|&lanes| THREADS.map(|threads| (lanes, threads))) {
                 let family = Family { algorithm: number, protocol };
                 let costs = self.costs_with(&Action { family, channels, threads, chunk_log2: 0 });
-                let start_s = self.cluster.start_s(topology.world()) * trade(protocol).0;
-                let knobs_s = start_s + LANE_S * f64::from(channels - 1) + THREAD_S * f64::from(threads - 1);
-                // Chunks beyond the block are one tile, all the same.
-                let longest = (bytes.max(1).next_power_of_two().ilog2() as u8).clamp(*CHUNKS.start(), *CHUNKS.end());
-                for chunk_log2 in *CHUNKS.start()..=longest {
-                    let seconds = algorithm.seconds(&topology, bytes, 1 << chunk_log2, &costs) + knobs_s;
+                let knobs_s =
+                    start_s * trade(protocol).0 + LANE_S * f64::from(channels - 1) + THREAD_S * f64::from(threads - 1);
+                for chunk_log2 in chunks_of(block_bytes(state)) {
                     let action = Action { family, channels, threads, chunk_log2 };
-                    arms.push(Arm { action, modelled_s: seconds.max(1e-9) });
+                    if let Some(seconds) = seconds(&action, &costs) {
+                        arms.push(Arm { action, modelled_s: (seconds + knobs_s).max(1e-9) });
+                    }
                 }
             }
         }
     }
+}
+
+/// Chunks that are tried of a block: beyond it they are one tile, all the same.
+fn chunks_of(bytes: usize) -> std::ops::RangeInclusive<u8> {
+    let longest = (bytes.max(1).next_power_of_two().ilog2() as u8).clamp(*CHUNKS.start(), *CHUNKS.end());
+    *CHUNKS.start()..=longest
 }
 
 /// By what a protocol multiplies alpha, and beta.
@@ -166,6 +215,7 @@ impl CostModel for OwnModel {
         for algorithm in registry::of_kind(state.collective).filter(serves) {
             self.arms_of(algorithm, state, &mut arms);
         }
+        self.arms_of_programs(state, &mut arms);
         // What the communicator does by itself: the cheapest algorithm and tile, all lanes, one thread, and the protocol that
         // suits the size.
         let choice = select::cheapest(state.collective, &topology, block_bytes(state), &self.costs, |_| true)?;
@@ -183,13 +233,16 @@ impl CostModel for OwnModel {
     }
 
     fn family_name(&self, _: &State, action: &Action) -> String {
-        let algorithm = registry::registry().get(usize::from(action.family.algorithm));
+        let number = action.family.algorithm;
+        let algorithm = registry::registry().get(usize::from(number)).map(|algorithm| algorithm.name());
+        let program = || number.checked_sub(Family::PROGRAMS).and_then(|place| self.programs.get(usize::from(place)));
         let protocol = match action.family.protocol {
             WireProtocol::LowLatency => "inline",
             WireProtocol::Middle => "eager",
             WireProtocol::Simple => "rendezvous",
         };
-        format!("{} {protocol}", algorithm.map_or("program", |algorithm| algorithm.name()))
+        let name = algorithm.or_else(|| program().map(|admitted| admitted.program.algorithm.as_str()));
+        format!("{} {protocol}", name.unwrap_or("program"))
     }
 
     fn bandwidth_s(&self, state: &State) -> f64 {

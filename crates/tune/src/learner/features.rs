@@ -1,10 +1,13 @@
 //! What contexts have in common: numbers of a call and an action on which times may depend.
 
 use crate::action::{Action, WireProtocol};
-use crate::state::{State, Transport};
+use crate::state::{Parallelism, State, TopologyClass, Transport};
 
 /// How many numbers there are.
-pub const FEATURES: usize = 14;
+pub const FEATURES: usize = 25;
+
+/// From here on: what is believed to change little, as a model counts with it already, or as it only says who calls.
+pub(super) const MINOR: usize = 14;
 
 /// Those of the numbers that an action has a part in.
 pub(super) const OF_ACTION: [usize; 5] = [5, 6, 7, 8, 13];
@@ -34,6 +37,18 @@ pub(super) fn of_state(state: &State) -> [f64; FEATURES] {
         switch(state.is_pipelined_layer),
         (log(state.model_intensity) - 8.0) / 2.0,
         0.0,
+        (log(state.bytes_per_rank() as f64) - 15.0) / 8.0,
+        log(f64::from(state.ranks_per_host())) / 3.0,
+        // With the local batch: of 1, communication is all there is.
+        (log(1.0 / state.ratio()).min(15.0) - 8.0) / 8.0,
+        switch(state.is_fused_call),
+        switch(state.parallelism == Parallelism::Tensor),
+        switch(state.parallelism == Parallelism::Pipeline),
+        switch(state.parallelism == Parallelism::Sharded),
+        switch(state.is_ps_deployment),
+        switch(!matches!(state.topology, TopologyClass::OneHost | TopologyClass::Flat)),
+        switch(state.transport == Transport::Tcp1g),
+        state.congestion as u8 as f64 / 2.0,
     ]
 }
 
@@ -46,4 +61,48 @@ pub(super) fn with_action(of_state: &[f64; FEATURES], action: &Action) -> [f64; 
     at[5..9].copy_from_slice(&[channels, channels * size, chunk, chunk * size]);
     at[13] = f64::from(u8::from(action.family.protocol == WireProtocol::LowLatency));
     at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::Congestion;
+    use crate::state::tests::CALL;
+    use paceline_plan::CollectiveKind;
+
+    /// Whatever is known of a call changes some number, and none of them is far from 1. (The collective has families of its own.)
+    #[test]
+    fn everything_that_is_known_of_a_call_is_a_number() {
+        let changed = [
+            State { bytes: 1 << 30, ..CALL },
+            State { ranks: 512, ..CALL },
+            State { hosts: 1, ..CALL },
+            State { hosts: 2, ..CALL },
+            State { model_intensity: 20.0, ..CALL },
+            State { local_batch: 1, ..CALL },
+            State { has_nvlink: true, ..CALL },
+            State { transport: Transport::Rdma, ..CALL },
+            State { transport: Transport::Tcp1g, ..CALL },
+            State { topology: TopologyClass::Tree, ..CALL },
+            State { is_ps_deployment: true, ..CALL },
+            State { is_pipelined_layer: true, ..CALL },
+            State { is_fused_call: false, ..CALL },
+            State { parallelism: Parallelism::Tensor, ..CALL },
+            State { parallelism: Parallelism::Pipeline, ..CALL },
+            State { parallelism: Parallelism::Sharded, ..CALL },
+            State { congestion: Congestion::Light, ..CALL },
+            State { congestion: Congestion::Heavy, ..CALL },
+        ];
+        let all: Vec<_> = std::iter::once(CALL).chain(changed).map(|state| of_state(&state)).collect();
+        for (number, one) in all.iter().enumerate() {
+            assert!(!all[..number].contains(one), "{number} is like another one");
+            assert!(one.iter().all(|value| value.abs() <= 2.5), "{one:?}");
+        }
+        // The same size among more ranks: less for each.
+        let few = of_state(&State { ranks: 2, hosts: 2, ..CALL });
+        assert!(few[MINOR] > of_state(&CALL)[MINOR] && few[1] == of_state(&CALL)[1]);
+        let nothing = State { bytes: 0, ranks: 1, hosts: 1, model_intensity: 0.0, local_batch: 0, ..CALL };
+        let strange = [nothing, State { collective: CollectiveKind::Barrier, model_intensity: f64::NAN, ..nothing }];
+        assert!(strange.iter().all(|state| of_state(state).iter().all(|value| value.is_finite())));
+    }
 }

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::experience::ARM_DEVIATION;
-use super::features::of_state;
+use super::features::{MINOR, of_state};
 use super::{Belief, Experience, FEATURES, Learner, Lesson, Ridge, lowest};
 use crate::action::{Family, Situation};
 use crate::random::Random;
@@ -21,11 +21,17 @@ const SHARED_DEVIATION: f64 = 0.15;
 /// kind, ten times as many ranks.
 const EVERYWHERE: f64 = 0.25;
 const WITH_FEATURE: f64 = 0.12;
+const WITH_MINOR: f64 = 0.05;
 
-/// Both, feature by feature: the first one is 1 everywhere.
+/// All of them, feature by feature: the first one is 1 everywhere.
 const BELIEVED: [f64; FEATURES] = {
     let mut deviations = [WITH_FEATURE; FEATURES];
     deviations[0] = EVERYWHERE;
+    let mut minor = MINOR;
+    while minor < FEATURES {
+        deviations[minor] = WITH_MINOR;
+        minor += 1;
+    }
     deviations
 };
 

@@ -135,6 +135,7 @@ pub fn measured(
     cluster.across = link(seen, |costs| costs.across);
     cluster.combine_s_per_byte = over(seen, |costs| costs.within.gamma);
     cluster.across.incast_s_per_byte = over(seen, |costs| costs.contention);
+    cluster.within.incast_s_per_byte = over(seen, |costs| costs.contention_within);
     cluster.within.fetched = layout.workers_per_host > 1 && seen.iter().all(|seen| seen.links.fetched);
     let mut doubts = Vec::new();
     for servers in [false, true] {

@@ -56,10 +56,10 @@ pub fn measure(
     subject: &Subject,
     bytes: usize,
     jobs: usize,
-    effort: &Effort,
+    effort: &Effort<'_>,
 ) -> Result<(TunedAlike, u64), Failure> {
     let pattern = Pattern::<f32>::new(subject.reduction, subject.kind.contributors(communicator.world_size()));
-    let mut bench = Bench::new(communicator, subject, &pattern, bytes, effort.seed)?;
+    let mut bench = Bench::new(communicator, subject, &pattern, bytes, effort)?;
     let state = bench.tuned.state_of(subject.kind, bench.bytes(), &CALL);
     let mut found = TunedAlike { bytes: bench.bytes(), calls: effort.calls, ..TunedAlike::default() };
     // Where there is no choice, there is nothing to report.
@@ -189,7 +189,7 @@ mod tests {
     /// One that is told of a gain learns of it, one that is not does not: by calls that are the same for both.
     #[test]
     fn what_a_job_is_told_is_what_it_learns() {
-        let effort = Effort { calls: 320, compared: 0, search_s: 0.0, seed: 3, tcp_streams: 1 };
+        let effort = Effort { calls: 320, compared: 0, search_s: 0.0, seed: 3, tcp_streams: 1, programs: &[] };
         let ranks = Communicator::threads(2).expect("threads connect").into_iter().map(|communicator| {
             thread::spawn(move || {
                 let (kind, reduction) = (CollectiveKind::AllReduce, Reduction::Sum);

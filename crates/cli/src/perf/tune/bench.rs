@@ -4,13 +4,14 @@ use std::time::Instant;
 
 use paceline_comm::{CallOptions, CommError, Communicator};
 use paceline_plan::CollectiveKind;
-use paceline_train::{TunedCalls, tuned_options};
+use paceline_train::TunedCalls;
 use paceline_tune::environment::Call;
 use paceline_tune::{Choice, Parallelism};
 
 use super::super::exercise::{Exercise, Subject};
 use super::super::measure::Measurable;
 use super::super::pattern::Pattern;
+use super::Effort;
 use super::turns::Playing;
 use crate::failure::Failure;
 
@@ -43,16 +44,18 @@ impl<'a> Bench<'a> {
     /// Of so many bytes.
     ///
     /// # Errors
-    /// There is not that much memory.
+    /// There is not that much memory; the ranks have other programs to choose from, or those are for other calls.
     pub fn new(
         communicator: &'a Communicator,
         subject: &'a Subject,
         pattern: &'a Pattern<f32>,
         bytes: usize,
-        seed: u64,
+        effort: &Effort<'_>,
     ) -> Result<Bench<'a>, Failure> {
         let exercise = Exercise::new(communicator, subject, pattern, bytes)?;
-        Ok(Bench { exercise, communicator, subject, tuned: TunedCalls::new(communicator, seed), wrong: 0 })
+        let mut tuned = TunedCalls::new(communicator, effort.seed);
+        tuned.admit(effort.programs)?;
+        Ok(Bench { exercise, communicator, subject, tuned, wrong: 0 })
     }
 
     /// The bytes that are reduced.
@@ -65,9 +68,9 @@ impl<'a> Bench<'a> {
     /// # Errors
     /// Those of the call.
     pub fn choice(&mut self, choice: Choice, is_checked: bool) -> Result<f64, CommError> {
-        let options = tuned_options(choice, self.subject.kind, &CallOptions::default());
         self.timed(is_checked, |bench| {
-            bench.communicator.all_reduce(bench.exercise.data().1, bench.subject.reduction, &options)
+            let (data, options) = (bench.exercise.data().1, CallOptions::default());
+            bench.tuned.all_reduce_as(choice, data, bench.subject.reduction, &options)
         })
     }
 

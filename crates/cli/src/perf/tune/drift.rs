@@ -76,10 +76,10 @@ pub fn measure(
     communicator: &Communicator,
     subject: &Subject,
     bytes: usize,
-    effort: &Effort,
+    effort: &Effort<'_>,
 ) -> Result<(TunedDrift, u64), Failure> {
     let pattern = Pattern::<f32>::new(subject.reduction, subject.kind.contributors(communicator.world_size()));
-    let mut bench = Bench::new(communicator, subject, &pattern, bytes, effort.seed)?;
+    let mut bench = Bench::new(communicator, subject, &pattern, bytes, effort)?;
     let state = bench.tuned.state_of(subject.kind, bench.bytes(), &CALL);
     let contestants = Contestants::of(&bench.tuned, &state, Links::of(communicator, effort.tcp_streams));
     let mut rivals = vec![Choice::Default];

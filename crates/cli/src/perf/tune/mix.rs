@@ -90,7 +90,7 @@ pub struct MixCall {
 ///
 /// # Errors
 /// Those of the communication.
-pub fn measure(communicator: &Communicator, scale: u64, effort: &Effort) -> Result<(TunedMix, u64), Failure> {
+pub fn measure(communicator: &Communicator, scale: u64, effort: &Effort<'_>) -> Result<(TunedMix, u64), Failure> {
     let groups = Groups::of(communicator)?;
     let calls = calls(scale);
     let mut mixed = Mixed::new(communicator, &groups, &calls, effort.seed);
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn every_kind_of_call_is_made_and_nothing_is_wrong() {
-        let effort = Effort { calls: 12, compared: 4, search_s: 0.2, seed: 3, tcp_streams: 1 };
+        let effort = Effort { calls: 12, compared: 4, search_s: 0.2, seed: 3, tcp_streams: 1, programs: &[] };
         let ranks = Communicator::threads(3).expect("threads connect").into_iter().map(|communicator| {
             thread::spawn(move || measure(&communicator, 1 << 16, &effort).expect("all ranks measure"))
         });

@@ -81,10 +81,10 @@ pub fn measure(
     communicator: &Communicator,
     subject: &Subject,
     bytes: usize,
-    effort: &Effort,
+    effort: &Effort<'_>,
 ) -> Result<(TunedSize, u64), Failure> {
     let pattern = Pattern::<f32>::new(subject.reduction, subject.kind.contributors(communicator.world_size()));
-    let mut bench = Bench::new(communicator, subject, &pattern, bytes, effort.seed)?;
+    let mut bench = Bench::new(communicator, subject, &pattern, bytes, effort)?;
     let state = bench.tuned.state_of(subject.kind, bench.bytes(), &CALL);
     let length = Length { rounds: effort.calls, between: ITERATION, seed: effort.seed };
     let learning = play(&mut bench, &[Choice::Default], &length)?;
@@ -224,7 +224,8 @@ mod tests {
 
     use super::*;
 
-    const EFFORT: Effort = Effort { calls: 120, compared: 20, search_s: 0.5, seed: 3, tcp_streams: 1 };
+    const EFFORT: Effort<'_> =
+        Effort { calls: 120, compared: 20, search_s: 0.5, seed: 3, tcp_streams: 1, programs: &[] };
 
     #[test]
     fn a_size_is_searched_learned_and_compared_and_nothing_is_wrong() {

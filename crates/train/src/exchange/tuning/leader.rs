@@ -6,7 +6,7 @@ use std::mem;
 use paceline_tune::environment::OwnModel;
 use paceline_tune::learner::Lesson;
 use paceline_tune::trial::{Errors, Gain, Side, Trial, Verdict};
-use paceline_tune::{Context, Course, Random, Schedule, Standing, Tuner};
+use paceline_tune::{Congestion, Context, Course, Random, Schedule, Standing, Tuner};
 
 use crate::tuned::{Cost, Learning, Made, Plays, Situations, Version, situation_of};
 use crate::tuning::{TuningNews, TuningReport, TuningStanding, contexts};
@@ -119,6 +119,12 @@ impl Leader {
             self.published = version.clone();
         }
         Turn { version, iterations, recorded, settled: settled(&self.whole) }
+    }
+
+    /// How much others are in the way, by the calls of a window; every situation says it from here on.
+    pub(super) fn observe_congestion(&mut self, made: &[Made], situations: &mut Situations) -> Congestion {
+        self.learning.observe_congestion(made, situations);
+        self.learning.congestion()
     }
 
     /// What is called how in the next window, how long that is, and how many of its iterations are recorded.
@@ -284,6 +290,7 @@ impl Leader {
             measured_s: costs.iter().map(|cost| cost.measured_s).sum(),
             regret_s: costs.iter().map(|cost| cost.regret_s).sum(),
             boundaries_s: 0.0,
+            congestion: None,
             contexts: contexts(&self.learning.tuner, model),
             lessons: Vec::new(),
         }

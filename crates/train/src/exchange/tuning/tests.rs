@@ -1,5 +1,6 @@
 use std::thread;
 
+use paceline_comm::Origin;
 use paceline_plan::Fnv1a;
 use paceline_schedule::Workload;
 use paceline_strategy::Registry;
@@ -213,12 +214,11 @@ fn a_rank_that_is_lost_is_noticed() {
 fn a_named_algorithm_stays() {
     let communicator = Communicator::threads(4).unwrap().remove(0);
     let model = beliefs(&communicator);
-    let tuning = Tuning::new(&communicator, Some("ring"), JOB, &TuneOptions::default());
-    let state = tuning.state(1 << 20, Origin::Layer);
+    let state = state_of(&communicator, &model, JOB, 1 << 20, Origin::Layer);
     let of = |fixed| situation(&model, fixed, &state);
     let (all, ring) = (of(None).unwrap(), of(Some("ring")).unwrap());
     assert!(ring.arms.len() > 8 && ring.arms.len() < all.arms.len());
-    let name = |arm: &Arm| OwnModel::algorithm(CollectiveKind::AllReduce, arm.action.family.algorithm);
+    let name = |arm: &paceline_tune::Arm| OwnModel::algorithm(CollectiveKind::AllReduce, arm.action.family.algorithm);
     assert!(ring.arms.iter().all(|arm| name(arm) == Some("ring")));
     let default = ring.arms[ring.default].action;
     assert_eq!((default.family.protocol, default.threads), (WireProtocol::Simple, 1));

@@ -1,0 +1,89 @@
+//! A policy of one's own that calls follow: read on every rank, and followed by all of them or by none.
+
+use std::fs;
+use std::path::Path;
+
+use paceline_comm::Communicator;
+use paceline_train::{named, ranks_that_differ};
+use paceline_tune::{Policy, policy_file};
+
+use crate::failure::Failure;
+
+/// The policy of a file, if all ranks have the same one; all of them call it. None: somebody has said why, and everything is done
+/// as without it, as a job does not fail for what it could have done better.
+///
+/// # Errors
+/// Those of the communication.
+pub fn agreed(path: &Path, communicator: &Communicator) -> Result<Option<Policy>, Failure> {
+    let read = read(path);
+    let number = read.as_ref().map_or(0, |policy| policy.fingerprint() | 1);
+    let others = ranks_that_differ(communicator, number)?;
+    let rank = communicator.rank();
+    match &read {
+        // Where all have the same trouble, one says it.
+        Err(why) if rank == 0 || others.contains(&rank) => {
+            eprintln!(
+                "paceline: rank {rank} (host {}): {}: {why}; calls are made as without a policy",
+                communicator.host(rank),
+                path.display()
+            );
+        }
+        Ok(_) if rank == 0 && !others.is_empty() => {
+            eprintln!(
+                "paceline: {} is not on all ranks what it is on rank 0: {}; calls are made as without a policy",
+                path.display(),
+                named(communicator, &others)
+            );
+        }
+        _ => {}
+    }
+    Ok(read.ok().filter(|_| others.is_empty()))
+}
+
+fn read(path: &Path) -> Result<Policy, String> {
+    let text = fs::read_to_string(path).map_err(|error| format!("cannot read the policy: {error}"))?;
+    policy_file::read(&text).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{env, thread};
+
+    use super::*;
+
+    const POLICY: &str = "schema = 1\nstate_version = 1\nversion = 7\n";
+
+    /// By rank the version that is followed, where rank r has the text of number r; None: there is no file.
+    fn followed(name: &str, texts: [Option<&str>; 3]) -> Vec<Option<u64>> {
+        let directory = env::temp_dir().join(format!("paceline-policy-{}-{name}", std::process::id()));
+        fs::create_dir_all(&directory).expect("a directory for the test");
+        for (rank, text) in texts.iter().enumerate() {
+            if let Some(text) = text {
+                fs::write(directory.join(rank.to_string()), text).expect("written");
+            }
+        }
+        let ranks = Communicator::threads(3).expect("threads connect").into_iter().map(|communicator| {
+            let path = directory.join(communicator.rank().to_string());
+            thread::spawn(move || agreed(&path, &communicator).expect("they agree").map(|policy| policy.version()))
+        });
+        let all = ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().expect("no panic")).collect();
+        fs::remove_dir_all(directory).expect("our own directory");
+        all
+    }
+
+    #[test]
+    fn a_policy_is_followed_by_all_ranks_or_by_none() {
+        let other = POLICY.replace("version = 7", "version = 8");
+        assert_eq!(followed("same", [Some(POLICY); 3]), [Some(7); 3]);
+        let cases = [
+            ("another", [Some(POLICY), Some(POLICY), Some(other.as_str())]),
+            ("missing", [Some(POLICY), None, Some(POLICY)]),
+            ("first", [None, Some(POLICY), Some(POLICY)]),
+            ("nobody", [None; 3]),
+            ("broken", [Some("schema = 2"), Some(POLICY), Some(POLICY)]),
+        ];
+        for (name, texts) in cases {
+            assert_eq!(followed(name, texts), [None; 3], "{name}");
+        }
+    }
+}

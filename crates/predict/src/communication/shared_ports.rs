@@ -1,0 +1,232 @@
+//! Operations whose programs have ranks send several messages at once: simulated, as no short formula says how those share a
+//! port.
+
+use std::collections::BTreeMap;
+
+use paceline_collective::cost::Load;
+use paceline_collective::{Algorithm, tiles};
+use paceline_plan::{Hosts, LinkClass, LinkCost, LinkCosts, NetworkModel};
+
+use super::World;
+use super::closed_forms::ClosedForm;
+use crate::programs::{Combining, Machine, PreparedProgram, simulate};
+use crate::topology::{Network, Shape, Speeds};
+
+/// Programs of more messages in a tile are left to their formulas: what is simulated here takes milliseconds.
+const MESSAGES_MAX: usize = 256;
+
+/// From so many tiles on a pipeline runs evenly: further ones take what the second half of these do. Of short programs as many as
+/// have together so many messages.
+const TILES: usize = 64;
+const MESSAGES_EVEN: usize = 1 << 11;
+
+/// Where the latencies of a tile are less than this share of an operation, what its tiles do in them does not matter.
+const WAITING: f64 = 0.01;
+
+/// The programs of a world under one switch.
+pub(crate) struct SharedPorts {
+    world: World,
+    network: Network,
+    gamma: f64,
+    /// Of a message between hosts, if there are several.
+    latency_s: f64,
+    /// By the algorithm's name. None: too long.
+    programs: BTreeMap<&'static str, Option<PreparedProgram>>,
+    /// By the name and the bytes of a tile: seconds of half as many tiles as [`even_from`] says, and of all.
+    pipelines: BTreeMap<(&'static str, usize), (f64, f64)>,
+}
+
+impl SharedPorts {
+    /// None where formulas are all there is: hosts that are not full, receivers that fetch (whose senders' overheads a
+    /// simulation does not count), links without a rate.
+    pub fn of(world: World, costs: &LinkCosts) -> Option<SharedPorts> {
+        // The shortest program that there is has a message to and from everybody.
+        let short = 2 * (world.workers - 1) <= MESSAGES_MAX;
+        let full = world.workers == world.hosts * world.per_host;
+        if world.workers == 1 || costs.fetched || !full || !short {
+            return None;
+        }
+        let class =
+            |link: &LinkCost| LinkClass { alpha_s: link.alpha, overhead_s: link.overhead, beta_s_per_byte: link.beta };
+        let [within, across] = [class(&costs.within), class(&costs.across)];
+        // A class that joins nobody may have no rate.
+        let within = if world.per_host == 1 { across } else { within };
+        let across = if world.hosts == 1 { within } else { across };
+        if within.beta_s_per_byte <= 0.0 || across.beta_s_per_byte <= 0.0 {
+            return None;
+        }
+        let speeds = Speeds::of(NetworkModel { within, across });
+        let network = Network::new(Shape::Flat, &Hosts::regular(world.hosts, world.per_host), &speeds).ok()?;
+        let (gamma, latency_s) = (costs.across.gamma, across.alpha_s - across.overhead_s);
+        Some(SharedPorts { world, network, gamma, latency_s, programs: BTreeMap::new(), pipelines: BTreeMap::new() })
+    }
+
+    /// Does the formula, which says so many seconds of so many tiles, leave out how messages share a port here? Where it is
+    /// latencies that tiles wait for, a hierarchical one is left to its formula, like a ring.
+    pub fn concern(&self, form: &ClosedForm, count: usize, formula_s: f64) -> bool {
+        let flat = self.world.hosts == 1 || self.world.per_host == 1;
+        match form.algorithm.name() {
+            "ring" | "direct" => false,
+            "recursive-doubling" | "halving-doubling" => flat && !self.world.workers.is_power_of_two(),
+            "hierarchical" if !flat => (2..=TILES).contains(&count) && self.waits(form) <= WAITING * formula_s,
+            // Where some ranks share a host, formulas of algorithms that do not ask are estimates of another kind.
+            _ => flat,
+        }
+    }
+
+    /// Seconds of a tile for which no port need be busy.
+    fn waits(&self, form: &ClosedForm) -> f64 {
+        form.rounds as f64 * self.latency_s
+    }
+
+    /// Seconds of an operation. None if its program is too long.
+    pub fn seconds(&mut self, algorithm: &'static dyn Algorithm, bytes: usize, tile_bytes: usize) -> Option<f64> {
+        let name = algorithm.name();
+        if !self.programs.contains_key(name) {
+            self.programs.insert(name, self.prepared(algorithm));
+        }
+        let program = self.programs.get(name)?.as_ref()?;
+        let even = even_from(program.messages());
+        if tiles(bytes, tile_bytes) <= even {
+            return self.simulated(program, bytes, tile_bytes);
+        }
+        let (half, whole) = match self.pipelines.get(&(name, tile_bytes)) {
+            Some(&known) => known,
+            None => {
+                let of = |tiles: usize| self.simulated(program, tiles * tile_bytes, tile_bytes);
+                let found = (of(even / 2)?, of(even)?);
+                self.pipelines.insert((name, tile_bytes), found);
+                found
+            }
+        };
+        let further = bytes as f64 / tile_bytes as f64 - even as f64;
+        Some(whole + further * (whole - half) / (even - even / 2) as f64)
+    }
+
+    fn prepared(&self, algorithm: &dyn Algorithm) -> Option<PreparedProgram> {
+        let topology = self.world.topology();
+        let short = algorithm.messages(&topology) <= MESSAGES_MAX;
+        short.then(|| PreparedProgram::of_algorithm(algorithm, &topology, 0).ok()).flatten()
+    }
+
+    fn simulated(&self, program: &PreparedProgram, bytes: usize, tile_bytes: usize) -> Option<f64> {
+        let load = Load { bytes, tile_bytes, window: tiles(bytes, tile_bytes) };
+        let combining = Combining::InsteadOfReceiving;
+        let machine = Machine { gamma: self.gamma, combining, ..Machine::new(&self.network) };
+        simulate(program, &load, &machine).ok().map(|outcome| outcome.seconds)
+    }
+}
+
+/// From how many tiles on a pipeline of so many messages in each runs evenly.
+fn even_from(messages: usize) -> usize {
+    TILES.max(MESSAGES_EVEN / messages.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use paceline_collective::registry;
+    use paceline_plan::{Cluster, CollectiveKind};
+
+    use super::super::AllToAll;
+    use super::*;
+
+    const ALPHA_S: f64 = 50e-6;
+
+    /// Overhead between hosts, and gamma.
+    const COSTS: [(f64, f64); 3] = [(0.0, 0.2e-9), (20e-6, 0.2e-9), (ALPHA_S, 0.0)];
+
+    /// Messages, of all tiles: what is longer would take the test too long.
+    const LONGEST: usize = 1 << 14;
+
+    fn cluster((hosts, per_host): (usize, usize), (overhead_s, gamma): (f64, f64)) -> Cluster {
+        let across = LinkClass { alpha_s: ALPHA_S, overhead_s, beta_s_per_byte: 1e-9 };
+        let within = LinkClass { alpha_s: ALPHA_S / 10.0, overhead_s: overhead_s / 10.0, beta_s_per_byte: 1e-10 };
+        let mut cluster = Cluster::of_network(NetworkModel { within, across }, hosts, per_host);
+        cluster.combine_s_per_byte = gamma.into();
+        cluster
+    }
+
+    /// Of what a short formula says nothing.
+    fn irregular(name: &str, world: &World) -> bool {
+        let doubling = ["recursive-doubling", "halving-doubling"].contains(&name);
+        !(["ring", "direct", "hierarchical"].contains(&name) || doubling && world.workers.is_power_of_two())
+    }
+
+    /// Message by message, independently of what was prepared above.
+    fn simulated_s(cluster: &Cluster, algorithm: &dyn Algorithm, load: &Load) -> f64 {
+        let world = World::of(cluster.workers(), cluster.workers_per_host);
+        let program = PreparedProgram::of_program(&algorithm.program(&world.topology(), 0)).expect("a program");
+        crate::programs::seconds_on(cluster, &program, load).expect("it ends")
+    }
+
+    /// Both depths say the same, to 2 %, in the tiles that the runtime would choose: of programs that are simulated, always (but a
+    /// tenth where most tiles are not, as shares settle slowly); of the others, where they go in one tile, or it is not
+    /// latencies that their tiles wait for.
+    #[test]
+    fn what_is_predicted_is_what_the_program_takes() {
+        let flat = [(2, 1), (3, 1), (8, 1), (13, 1), (16, 1), (1, 8)];
+        let shared = [(2, 2), (2, 8), (3, 3), (4, 4)];
+        let (mut compared, mut in_tiles, mut apart) = (0, 0, Vec::new());
+        for (hosts, (overhead_s, gamma)) in
+            flat.into_iter().chain(shared).flat_map(|hosts| COSTS.map(|costs| (hosts, costs)))
+        {
+            let cluster = cluster(hosts, (overhead_s, gamma));
+            let world = World::of(cluster.workers(), cluster.workers_per_host);
+            let is_flat = hosts.0 == 1 || hosts.1 == 1;
+            let of_world = |it: &&dyn Algorithm| it.supports(world.workers) && it.for_hosts() != is_flat;
+            for algorithm in registry::of_kind(CollectiveKind::AllReduce).filter(of_world) {
+                let name = algorithm.name();
+                let costs = AllToAll::of(&cluster, world, Shape::Flat, name, 64 << 20, 0.0);
+                let costs = costs.expect("costs").with_shared_ports();
+                for (bytes, tile_bytes, predicted_s) in costs.known().step_by(8) {
+                    let count = tiles(bytes, tile_bytes);
+                    let messages = algorithm.messages(&world.topology());
+                    let waits_s = algorithm.rounds(&world.topology()) as f64 * (ALPHA_S - overhead_s);
+                    let applies = irregular(name, &world) || count == 1 || waits_s < WAITING * predicted_s;
+                    if !applies || messages > MESSAGES_MAX || messages * count > LONGEST {
+                        continue;
+                    }
+                    let load = Load { bytes, tile_bytes, window: count };
+                    let found_s = simulated_s(&cluster, algorithm, &load);
+                    let off = if found_s > 0.0 { predicted_s / found_s - 1.0 } else { predicted_s };
+                    let evenly = count > even_from(messages);
+                    if off.abs() >= if evenly { 0.1 } else { 0.02 } {
+                        apart
+                            .push(format!("{name} {hosts:?} {load:?}, overhead {overhead_s}, gamma {gamma}: {off:.3}"));
+                    }
+                    compared += 1;
+                    in_tiles += usize::from(evenly);
+                }
+            }
+        }
+        assert!(apart.is_empty(), "of {compared}:\n{}", apart.join("\n"));
+        assert!(compared > 500 && in_tiles > 5, "{compared} {in_tiles}");
+    }
+
+    /// Without the simulation they would part: the formulas serve one message after the other.
+    #[test]
+    fn formulas_alone_would_say_less_of_a_tree() {
+        let cluster = cluster((8, 1), COSTS[1]);
+        let tree = registry::find(CollectiveKind::AllReduce, "binary-tree").expect("a tree");
+        let world = World::of(8, 1);
+        let costs = AllToAll::of(&cluster, world, Shape::Flat, tree.name(), 64 << 20, 0.0);
+        let costs = costs.expect("costs").with_shared_ports();
+        let off = costs.known().map(|(bytes, tile_bytes, predicted_s)| {
+            predicted_s / tree.seconds(&world.topology(), bytes, tile_bytes, &cluster.link_costs())
+        });
+        let most = off.fold(0.0, f64::max);
+        assert!(most > 1.05, "{most}");
+    }
+
+    #[test]
+    fn long_programs_and_fetched_memory_are_left_to_the_formulas() {
+        let cluster = cluster((64, 1), COSTS[0]);
+        let tree = registry::find(CollectiveKind::AllReduce, "double-binary-tree").expect("a tree");
+        let ports = |hosts| SharedPorts::of(World::of(hosts, 1), &cluster.link_costs()).expect("links");
+        assert!(ports(65).seconds(tree, 1 << 20, 1 << 18).is_some());
+        assert!(ports(66).seconds(tree, 1 << 20, 1 << 18).is_none());
+        let fetched = LinkCosts { fetched: true, ..cluster.link_costs() };
+        assert!(SharedPorts::of(World::of(4, 4), &fetched).is_none());
+        assert!(SharedPorts::of(World::of(5, 4), &cluster.link_costs()).is_none(), "hosts that are not full");
+    }
+}

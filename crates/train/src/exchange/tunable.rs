@@ -1,0 +1,92 @@
+//! All-reduces of a plan whose knobs can be chosen, by a tuner or by a policy.
+
+use paceline_comm::{CallOptions, Communicator, Origin};
+use paceline_plan::CollectiveKind;
+use paceline_tune::environment::{Call, CostModel, OwnModel};
+use paceline_tune::{Arm, Choice, Context, ContextKey, Parallelism, Situation, State};
+
+use crate::tuned::tuned_options;
+
+/// What is known of the job, for the seed regimes of its calls.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Job {
+    /// I = C/D: operations per sample and parameter; 0 if unknown.
+    pub(crate) model_intensity: f64,
+    /// M: samples per worker and pass.
+    pub(crate) local_batch: usize,
+}
+
+/// An operation of the plan.
+pub(super) struct Operation {
+    pub(super) key: ContextKey,
+    pub(super) context: Context,
+    pub(super) bytes: usize,
+    /// As the carrier calls it.
+    pub(super) base: CallOptions,
+    /// What was chosen instead, in this iteration.
+    pub(super) choice: Choice,
+}
+
+/// An all-reduce of so many bytes as a tuner sees it.
+pub(super) fn state_of(workers: &Communicator, model: &OwnModel, job: Job, bytes: usize, origin: Origin) -> State {
+    let topology = workers.topology();
+    model.state(&Call {
+        collective: CollectiveKind::AllReduce,
+        bytes: bytes as u64,
+        ranks: topology.world() as u32,
+        hosts: topology.hosts() as u32,
+        parallelism: Parallelism::Data,
+        is_pipelined_layer: matches!(origin, Origin::Layer | Origin::Pipelined),
+        is_fused_call: origin == Origin::Fused,
+        model_intensity: job.model_intensity,
+        local_batch: u32::try_from(job.local_batch).unwrap_or(u32::MAX),
+        times: 1,
+    })
+}
+
+impl Operation {
+    /// How it is called as it was chosen, the same on all ranks.
+    pub(super) fn options(&self, workers: &Communicator, fixed: Option<&str>) -> CallOptions {
+        if self.choice == Choice::Default {
+            return self.base.clone();
+        }
+        let open = CallOptions { algorithm: fixed.map(str::to_owned), chunk_bytes: None, ..self.base.clone() };
+        let options = tuned_options(self.choice, CollectiveKind::AllReduce, &open);
+        match workers.choice(CollectiveKind::AllReduce, self.bytes, &options) {
+            Ok((algorithm, chunk_bytes)) => {
+                let algorithm = Some(algorithm.to_owned());
+                CallOptions { algorithm, chunk_bytes: Some(chunk_bytes.max(1)), ..options }
+            }
+            // What cannot be done here can be done on no rank.
+            Err(_) => self.base.clone(),
+        }
+    }
+}
+
+/// What can be done about the calls of a state's context, with the algorithm that is fixed, if one is.
+pub(super) fn situation(model: &OwnModel, fixed: Option<&str>, state: &State) -> Option<Situation> {
+    let typical = State { bytes: state.context().typical_bytes(), ..*state };
+    let all = model.situation(&typical)?;
+    match fixed {
+        Some(fixed) => with_algorithm(&all, fixed),
+        None => Some(all),
+    }
+}
+
+/// What can be done with one algorithm alone. The default is what is nearest to that of all.
+fn with_algorithm(all: &Situation, name: &str) -> Option<Situation> {
+    let named = |arm: &&Arm| {
+        let number = arm.action.family.algorithm;
+        OwnModel::algorithm(CollectiveKind::AllReduce, number).is_some_and(|algorithm| algorithm == name)
+    };
+    let arms: Vec<Arm> = all.arms.iter().filter(named).copied().collect();
+    let wanted = all.arms[all.default].action;
+    let distance = |arm: &Arm| {
+        let it = arm.action;
+        let protocols = it.family.protocol as i16 - wanted.family.protocol as i16;
+        let chunks = it.chunk_log2.abs_diff(wanted.chunk_log2);
+        (protocols.abs(), it.channels.abs_diff(wanted.channels), it.threads.abs_diff(wanted.threads), chunks)
+    };
+    let default = (0..arms.len()).min_by_key(|&arm| distance(&arms[arm]))?;
+    Situation::new(all.state, arms, default)
+}
