@@ -37,7 +37,8 @@ pub(super) fn of_state(state: &State) -> [f64; FEATURES] {
         switch(state.is_pipelined_layer),
         (log(state.model_intensity) - 8.0) / 2.0,
         0.0,
-        (log(state.bytes_per_rank() as f64) - 15.0) / 8.0,
+        // One rank to a host: the size less the ranks, which stand above; a third number would say nothing more.
+        switch(state.ranks_per_host() > 1) * (log(state.bytes_per_rank() as f64) - 15.0) / 8.0,
         log(f64::from(state.ranks_per_host())) / 3.0,
         switch(state.parallelism == Parallelism::Tensor),
         switch(state.parallelism == Parallelism::Pipeline),
@@ -93,8 +94,8 @@ mod tests {
             assert!(one.iter().all(|value| value.abs() <= 2.5), "{one:?}");
         }
         // The same size among more ranks: less for each.
-        let few = of_state(&State { ranks: 2, hosts: 2, ..CALL });
-        assert!(few[MINOR] > of_state(&CALL)[MINOR] && few[1] == of_state(&CALL)[1]);
+        let [few, many] = [4, 64].map(|ranks| of_state(&State { ranks, hosts: 2, ..CALL }));
+        assert!(few[MINOR] > many[MINOR] && few[1] == many[1]);
         let nothing = State { bytes: 0, ranks: 1, hosts: 1, model_intensity: 0.0, local_batch: 0, ..CALL };
         let strange = [nothing, State { collective: CollectiveKind::Barrier, model_intensity: f64::NAN, ..nothing }];
         assert!(strange.iter().all(|state| of_state(state).iter().all(|value| value.is_finite())));
