@@ -37,7 +37,7 @@ const GRANTED_TO_ALL: f64 = 100.0;
 
 /// The allowance of a context while all together have gained: it may borrow so much of that, and of its own time no more than this.
 /// What is kept for a surprise, it must have all the same.
-const BORROWED: f64 = 1.5e-2;
+const BORROWED: f64 = 1e-2;
 
 /// Calls of the default before anything else is played in a context.
 pub const DEFAULTS_FIRST: usize = 4;
