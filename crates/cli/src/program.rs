@@ -133,18 +133,10 @@ pub fn run(arguments: &ProgramArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The program that an MSCCL XML file is, verified.
+/// The program that an MSCCL XML file is, verified, and of how many bytes it says that its calls are.
 ///
 /// # Errors
 /// The file cannot be read, or is no program: names the line.
-pub fn read(path: &Path) -> Result<Program, Failure> {
-    read_proved(path).map(|(program, _)| program)
-}
-
-/// The same, and of how many bytes it says that its calls are.
-///
-/// # Errors
-/// As [`read`].
 pub fn read_sized(path: &Path) -> Result<(Program, RangeInclusive<u64>), Failure> {
     let text = text_of(path)?;
     let sized = msccl::read(&text).and_then(|program| Ok((program, msccl::sizes(&text)?)));

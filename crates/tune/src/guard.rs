@@ -35,6 +35,10 @@ const OF_ALL: f64 = 0.01;
 /// The same of all contexts together: there, (1 + 2α) after a hundred calls, less what is kept for a surprise.
 const GRANTED_TO_ALL: f64 = 100.0;
 
+/// The allowance of a context while all together have gained: it may borrow so much of that, and of its own time no more than this.
+/// What is kept for a surprise, it must have all the same.
+const BORROWED: f64 = 1e-2;
+
 /// Calls of the default before anything else is played in a context.
 pub const DEFAULTS_FIRST: usize = 4;
 
@@ -96,7 +100,8 @@ impl Guard {
         let account = self.watches.get(&situation.context)?.account;
         let allowed = Budget::of(&situation.state).allowance();
         let of_all_s = self.all.free_s(OF_ALL, usual_s, GRANTED_TO_ALL);
-        let free_s = account.free_s(allowed, usual_s, GRANTED).min(of_all_s);
+        let lent_s = account.free_s(BORROWED, usual_s, GRANTED).min(self.all.gained_s());
+        let free_s = account.free_s(allowed, usual_s, GRANTED).max(lent_s).min(of_all_s);
         let surprise_s = account.promised_s(usual_s).min(self.all.promised_s(usual_s));
         Some(Room { usual_s, free_s, surprise_s })
     }

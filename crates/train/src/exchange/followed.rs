@@ -110,8 +110,10 @@ mod tests {
         (0..u8::MAX).find(|&number| OwnModel::algorithm(CollectiveKind::AllReduce, number) == Some(name)).expect(name)
     }
 
+    type Seen = (Vec<(String, usize)>, usize, Vec<TuningNews>);
+
     /// After three iterations, of which all sums are right: by operation its algorithm and chunk, what has changed, and the news.
-    fn followed(strategy: &str, algorithm: u8) -> Vec<(Vec<(String, usize)>, usize, Vec<TuningNews>)> {
+    fn followed(strategy: &str, algorithm: u8) -> Vec<Seen> {
         let ranks = Communicator::threads(3).unwrap().into_iter().map(|workers| {
             let strategy = strategy.to_owned();
             thread::spawn(move || {

@@ -89,6 +89,11 @@ impl Account {
         self.excess_s + self.standing_s.max(-CREDITED * self.usual_s)
     }
 
+    /// Seconds that have been gained, as far as gains count, less what is set aside of them; negative if more was lost.
+    pub(super) fn gained_s(&self) -> f64 {
+        -self.spent_s() - self.pending_s
+    }
+
     /// How many seconds more than the default's `usual_s` the next call may take, if this share is allowed.
     pub(super) fn free_s(&self, allowed: f64, usual_s: f64, granted: f64) -> f64 {
         let granted_s = granted * self.usual_s / self.calls.max(1.0);

@@ -2,6 +2,7 @@ use super::account::CAUTION;
 use super::*;
 use crate::action::Arm;
 use crate::action::tests::situation;
+use crate::state::State;
 
 const SURE: Belief = Belief { mean: -7.0, deviation: 0.01 };
 
@@ -40,6 +41,27 @@ fn nothing_is_played_before_the_default_is_known() {
     assert!(!with_defaults(&situation, 3).may_play(&situation, 0, SURE));
     assert!(with_defaults(&situation, 4).may_play(&situation, 0, SURE));
     assert!(Guard::default().may_play(&situation, situation.default, SURE));
+}
+
+/// What others have gained may be borrowed, up to a share of a context's own time; without gains, it has its own allowance alone.
+#[test]
+fn a_context_borrows_of_what_the_job_has_gained() {
+    let here = situation();
+    let conservative = State { model_intensity: 500.0, local_batch: 64, ..here.state };
+    let there = Situation { context: State { bytes: 1 << 24, ..here.state }.context(), ..here.clone() };
+    let here = Situation { state: conservative, context: conservative.context(), ..here };
+    let room_after = |chosen_s: f64| {
+        let mut guard = Guard::default();
+        for situation in [&here, &there] {
+            (0..100).for_each(|_| guard.ended(situation, situation.default, 1e-3));
+        }
+        (0..100).for_each(|_| guard.ended_chosen(&there.context, chosen_s));
+        guard.room(&here).expect("the default is known").free_s
+    };
+    let (alone_s, lent_s) = (room_after(1e-3), room_after(0.5e-3));
+    assert!((alone_s - 0.5e-2 * 131e-3).abs() < 1e-9, "{alone_s}");
+    assert!((lent_s - BORROWED * 131e-3).abs() < 1e-9, "{lent_s}");
+    assert!(room_after(1.001e-3) <= alone_s, "a job that has lost lends nothing");
 }
 
 /// In the worst case, every choice is as bad as it could be believed to be.

@@ -4,7 +4,7 @@ use crate::action::{Action, WireProtocol};
 use crate::state::{Parallelism, State, TopologyClass, Transport};
 
 /// How many numbers there are.
-pub const FEATURES: usize = 25;
+pub const FEATURES: usize = 22;
 
 /// From here on: what is believed to change little, as a model counts with it already, or as it only says who calls.
 pub(super) const MINOR: usize = 14;
@@ -37,17 +37,14 @@ pub(super) fn of_state(state: &State) -> [f64; FEATURES] {
         switch(state.is_pipelined_layer),
         (log(state.model_intensity) - 8.0) / 2.0,
         0.0,
-        (log(state.bytes_per_rank() as f64) - 15.0) / 8.0,
+        // One rank to a host: the size less the ranks, which stand above; a third number would say nothing more.
+        switch(state.ranks_per_host() > 1) * (log(state.bytes_per_rank() as f64) - 15.0) / 8.0,
         log(f64::from(state.ranks_per_host())) / 3.0,
-        // With the local batch: of 1, communication is all there is.
-        (log(1.0 / state.ratio()).min(15.0) - 8.0) / 8.0,
-        switch(state.is_fused_call),
         switch(state.parallelism == Parallelism::Tensor),
         switch(state.parallelism == Parallelism::Pipeline),
         switch(state.parallelism == Parallelism::Sharded),
         switch(state.is_ps_deployment),
         switch(!matches!(state.topology, TopologyClass::OneHost | TopologyClass::Flat)),
-        switch(state.transport == Transport::Tcp1g),
         state.congestion as u8 as f64 / 2.0,
     ]
 }
@@ -70,23 +67,21 @@ mod tests {
     use crate::state::tests::CALL;
     use paceline_plan::CollectiveKind;
 
-    /// Whatever is known of a call changes some number, and none of them is far from 1. (The collective has families of its own.)
+    /// What is known of a call changes some number, and none of them is far from 1. (The collective has families of its own; what a job
+    /// does not change, such as its batch, is left to contexts.)
     #[test]
-    fn everything_that_is_known_of_a_call_is_a_number() {
+    fn what_is_known_of_a_call_is_a_number() {
         let changed = [
             State { bytes: 1 << 30, ..CALL },
             State { ranks: 512, ..CALL },
             State { hosts: 1, ..CALL },
             State { hosts: 2, ..CALL },
             State { model_intensity: 20.0, ..CALL },
-            State { local_batch: 1, ..CALL },
             State { has_nvlink: true, ..CALL },
             State { transport: Transport::Rdma, ..CALL },
-            State { transport: Transport::Tcp1g, ..CALL },
             State { topology: TopologyClass::Tree, ..CALL },
             State { is_ps_deployment: true, ..CALL },
             State { is_pipelined_layer: true, ..CALL },
-            State { is_fused_call: false, ..CALL },
             State { parallelism: Parallelism::Tensor, ..CALL },
             State { parallelism: Parallelism::Pipeline, ..CALL },
             State { parallelism: Parallelism::Sharded, ..CALL },
@@ -99,8 +94,8 @@ mod tests {
             assert!(one.iter().all(|value| value.abs() <= 2.5), "{one:?}");
         }
         // The same size among more ranks: less for each.
-        let few = of_state(&State { ranks: 2, hosts: 2, ..CALL });
-        assert!(few[MINOR] > of_state(&CALL)[MINOR] && few[1] == of_state(&CALL)[1]);
+        let [few, many] = [4, 64].map(|ranks| of_state(&State { ranks, hosts: 2, ..CALL }));
+        assert!(few[MINOR] > many[MINOR] && few[1] == many[1]);
         let nothing = State { bytes: 0, ranks: 1, hosts: 1, model_intensity: 0.0, local_batch: 0, ..CALL };
         let strange = [nothing, State { collective: CollectiveKind::Barrier, model_intensity: f64::NAN, ..nothing }];
         assert!(strange.iter().all(|state| of_state(state).iter().all(|value| value.is_finite())));

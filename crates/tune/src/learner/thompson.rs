@@ -21,7 +21,7 @@ const SHARED_DEVIATION: f64 = 0.15;
 /// kind, ten times as many ranks.
 const EVERYWHERE: f64 = 0.25;
 const WITH_FEATURE: f64 = 0.12;
-const WITH_MINOR: f64 = 0.05;
+const WITH_MINOR: f64 = 0.03;
 
 /// All of them, feature by feature: the first one is 1 everywhere.
 const BELIEVED: [f64; FEATURES] = {
