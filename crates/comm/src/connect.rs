@@ -190,8 +190,10 @@ fn join(place: &Place, config: &Config) -> Result<Parts, ConnectError> {
     } else if let Some(rank) = others.first() {
         return Err(no_shared_memory(TRANSPORT_SHM, *rank, &notes));
     }
+    // Which ranks say that they are on one host: the same on every rank, whatever its links turn out to be.
+    let first = first_of_hosts(&members);
     let (mut hosts, mut topology) =
-        (members.members.iter().map(|member| member.host.clone()).collect(), topology(&members));
+        (members.members.iter().map(|member| member.host.clone()).collect(), Topology::of_hosts(&first));
     if let Some(emulation) = &config.emulation {
         let ports = emulated::ports(own_ports, attachment, emulation)?;
         emulated::shape(&mut links, own, emulation, &ports);
@@ -209,20 +211,15 @@ fn join(place: &Place, config: &Config) -> Result<Parts, ConnectError> {
         watch: config.watch.clone(),
         notes,
         local_ranks: members.neighbours().count() + 1,
-        in_process: in_process(&members),
+        in_process: in_process(&members, &first),
     })
 }
 
-/// The ranks of this process: a shard beside its worker.
-fn in_process(members: &Members) -> Vec<usize> {
-    let (hosts, own) = (first_of_hosts(members), members.rank as usize);
-    let process = |rank: usize| (hosts[rank], members.members[rank].process);
-    (0..hosts.len()).filter(|&rank| process(rank) == process(own)).collect()
-}
-
-/// Which ranks say that they are on one host: the same on every rank, whatever its links turn out to be.
-fn topology(members: &Members) -> Topology {
-    Topology::of_hosts(&first_of_hosts(members))
+/// The ranks of this process, by the first rank of each one's host: a shard beside its worker.
+fn in_process(members: &Members, first: &[usize]) -> Vec<usize> {
+    let own = members.rank as usize;
+    let process = |rank: usize| (first[rank], members.members[rank].process);
+    (0..first.len()).filter(|&rank| process(rank) == process(own)).collect()
 }
 
 /// Of each rank the first one that says it is on the same host.
