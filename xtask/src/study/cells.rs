@@ -49,6 +49,8 @@ pub struct Cell {
     pub prediction_error: Option<f64>,
     /// Why nothing was predicted.
     pub not_predicted: Option<String>,
+    /// The strategy that ran, where that was chosen.
+    pub chosen: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -115,6 +117,14 @@ struct RowResult {
     exposed_share: f64,
     #[serde(default)]
     processors_waiting: Option<f64>,
+    #[serde(default)]
+    decision: Option<Decision>,
+}
+
+/// What `strategy=auto` has chosen.
+#[derive(Deserialize)]
+struct Decision {
+    strategy: String,
 }
 
 /// Reads a file of `paceline bench --json`.
@@ -155,6 +165,7 @@ fn cell(setting: &Setting, group: &Group, row: &Row) -> Cell {
         predicted: row.predicted.as_ref().map(|predicted| predicted.samples_per_s),
         prediction_error: row.prediction_error,
         not_predicted: row.not_predicted.clone(),
+        chosen: result.and_then(|result| Some(result.decision.as_ref()?.strategy.clone())),
     }
 }
 
@@ -206,6 +217,7 @@ pub mod samples {
             predicted: None,
             prediction_error: None,
             not_predicted: None,
+            chosen: None,
         }
     }
 }
@@ -219,7 +231,8 @@ mod tests {
         let text = r#"{"schema": 1, "panels": [{"setting": {"model": "resnet50", "network": "10GbE", "local_batch": 64,
             "dilate": 8.0, "compute": {}}, "groups": [{"workers": 32, "noise": 0.02, "rows": [
             {"method": "wfbp-ps", "result": {"samples_per_s": {"mean": 7000.0, "std": null, "median": 7000.0, "half_width_95": null, "runs": 1}, "iteration_s": 0.29,
-             "exposed_communication_s": 0.01, "exposed_share": 0.034, "processors_waiting": 0.97}, "failures": [],
+             "exposed_communication_s": 0.01, "exposed_share": 0.034, "processors_waiting": 0.97,
+             "decision": {"strategy": "schedule=wfbp,arch=ps:2", "iteration": 0}}, "failures": [],
              "predicted": {"samples_per_s": 7140.0, "bottleneck": "computation"}, "prediction_error": 0.02,
              "occasions": [{"ended": 1795268645, "load": 0.5}, {"ended": 1795272240, "load": null}]},
             {"method": "mg-wfbp", "result": {"samples_per_s": {"mean": 6900.0, "std": null, "median": 6900.0, "half_width_95": null, "runs": 1}, "iteration_s": 0.3,
@@ -231,6 +244,7 @@ mod tests {
         assert_eq!((found.samples_per_s, found.noise, found.dilate), (Some(7000.0), Some(0.02), 8.0));
         assert_eq!(found.throughput, Estimate::of(&[7000.0]));
         assert_eq!((found.predicted, found.prediction_error), (Some(7140.0), Some(0.02)));
+        assert_eq!(found.chosen.as_deref(), Some("schedule=wfbp,arch=ps:2"));
         assert_eq!(found.measured, "2026-11-21 13:44, load 0.50; 2026-11-21 14:44");
         assert_eq!((&found.limited, found.remark()), (&None, String::new()), "hardly anybody waits");
         let limited = find(&cells, "resnet50", "10GbE", 32, "mg-wfbp").expect("it is there");

@@ -35,6 +35,18 @@ pub struct Measured {
     pub lateness: Option<Lateness>,
     /// One iteration.
     pub timeline: Option<Timeline>,
+    /// What was chosen where the strategy leaves something open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Decision>,
+}
+
+/// What `strategy=auto` has chosen, before the counted iterations.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Decision {
+    /// In full.
+    pub strategy: String,
+    /// Seconds of an iteration of it, as they were predicted when it was chosen.
+    pub predicted_iteration_s: f64,
 }
 
 /// What the formula needs, as it was measured.

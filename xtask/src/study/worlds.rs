@@ -129,7 +129,8 @@ impl Worlds {
     }
 }
 
-/// A method on one worker of each host, with its servers beside them.
+/// A method on one worker of each host, with its servers beside them. Where the arch is open each host has a shard, which serves if
+/// that is predicted to be faster.
 pub fn cell(method: &str, workload: &Workload, workers: usize) -> Result<Cell, Error> {
     let strategy = Registry::built_in().parse(method).map_err(|error| format!("{method}: {error}"))?;
     let profile = &workload.profile;
@@ -149,12 +150,13 @@ pub fn cell(method: &str, workload: &Workload, workers: usize) -> Result<Cell, E
         data: None,
         servers_on: Vec::new(),
     };
+    let open = if strategy.arch_is_open() && workers > 1 { workers } else { 0 };
     Ok(Cell {
         setting,
         method: method.to_owned(),
         strategy: strategy.to_string(),
         workers,
-        shards: strategy.servers(workers, workers).map_or(0, |servers| servers.shards),
+        shards: strategy.servers(workers, workers).map_or(open, |servers| servers.shards),
         dedicated_servers: false,
         threads: 1,
         arm: Arm::Method,

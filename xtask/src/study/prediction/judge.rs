@@ -19,6 +19,8 @@ pub enum Place {
     Servers,
     /// Links that the kernel shapes.
     Lab,
+    /// Models that are trained, over the links within this host.
+    Real,
 }
 
 /// A cell: what was predicted, and what came out.
@@ -38,6 +40,8 @@ pub struct Outcome {
     pub predicted: Option<f64>,
     /// What is missing, and why.
     pub missing: Vec<String>,
+    /// The strategy that ran, where that was chosen.
+    pub chosen: Option<String>,
 }
 
 /// What is demanded: of the median error, and of regret.
@@ -45,7 +49,7 @@ const ERROR_MAX: f64 = 0.05;
 const REGRET_MAX: f64 = 0.02;
 
 impl Place {
-    const ALL: [Place; 4] = [Place::Emulated, Place::Drawn, Place::Servers, Place::Lab];
+    const ALL: [Place; 5] = [Place::Emulated, Place::Drawn, Place::Servers, Place::Lab, Place::Real];
 
     fn name(self) -> &'static str {
         match self {
@@ -53,6 +57,7 @@ impl Place {
             Place::Drawn => "drawn cases, emulated",
             Place::Servers => "numbers of servers, emulated",
             Place::Lab => "lab, 1 Gbit/s by the kernel",
+            Place::Real => "trained models, this host",
         }
     }
 }
@@ -69,6 +74,7 @@ impl Outcome {
             measured: cell.samples_per_s,
             predicted: cell.predicted,
             missing: cell.failures.iter().cloned().chain(unpredicted).collect(),
+            chosen: cell.chosen.clone(),
         }
     }
 
@@ -138,6 +144,14 @@ impl<'a> Group<'a> {
 
     fn of_auto(&self) -> Option<f64> {
         self.regret(self.cells.iter().find(|outcome| outcome.method == AUTO)?)
+    }
+
+    /// What it ran in short: the aspects that it chooses.
+    fn ran(&self) -> Option<String> {
+        let chosen = self.cells.iter().find_map(|outcome| outcome.chosen.as_ref())?;
+        let open = |aspect: &&str| aspect.starts_with("schedule=") || aspect.starts_with("arch=");
+        let aspects = chosen.split(',').filter(open);
+        Some(aspects.collect::<Vec<_>>().join(", "))
     }
 
     fn of_method(&self, method: &str) -> Option<f64> {
@@ -262,7 +276,7 @@ fn error_row(name: &str, mut errors: Vec<f64>) -> Vec<String> {
 
 /// What was chosen in each group, and what that cost.
 pub fn group_table(outcomes: &[Outcome]) -> Table {
-    let columns = ["group", "fastest, measured", "choice", "regret", "auto, regret"];
+    let columns = ["group", "fastest, measured", "choice", "regret", "auto, regret", "auto ran"];
     let mut table = Table::new("Choices", "", &columns);
     let method = |outcome: Option<&Outcome>| outcome.map_or_else(|| "–".to_owned(), |outcome| outcome.method.clone());
     table.rows.extend(groups(outcomes).iter().filter(|group| group.workers > 1).map(|group| {
@@ -272,6 +286,7 @@ pub fn group_table(outcomes: &[Outcome]) -> Table {
             method(group.choice()),
             percent(group.of_choice()),
             percent(group.of_auto()),
+            group.ran().unwrap_or_else(|| "–".to_owned()),
         ]
     }));
     table
@@ -308,6 +323,7 @@ mod tests {
             measured: Some(measured),
             predicted: Some(predicted),
             missing: Vec::new(),
+            chosen: (method == AUTO).then(|| "sync=bsp,schedule=wfbp,arch=a2a:auto,protocol=auto".to_owned()),
         }
     }
 
@@ -366,6 +382,8 @@ mod tests {
         assert_eq!(error_row("x", vec![0.3, 0.1, 0.2])[2..], ["20.0 %", "30.0 %", "30.0 %"]);
         assert!(two_groups().iter().all(|outcome| outcome.gap().is_none()));
         assert_eq!(method_table(&two_groups()).rows.len(), METHODS.len() + 2);
-        assert_eq!((group_table(&two_groups()).rows.len(), cell_table(&two_groups()).rows.len()), (2, 16));
+        let groups = group_table(&two_groups());
+        assert_eq!((groups.rows.len(), cell_table(&two_groups()).rows.len()), (2, 16));
+        assert_eq!(groups.rows[0].last().map(String::as_str), Some("schedule=wfbp, arch=a2a:auto"));
     }
 }

@@ -11,7 +11,7 @@ use super::super::tensors::Model;
 use super::super::workload::{Computation, Workload};
 use super::super::worlds::{Effort, Worlds, cell};
 use super::judge::{Outcome, Place};
-use super::{METHODS, Skipped};
+use super::{AUTO, METHODS, Skipped};
 use crate::compare::Error;
 use crate::compare::statistics::median;
 
@@ -22,7 +22,7 @@ const COMPUTATION: Computation = Computation::Both(1.0);
 const EFFORT: Effort = Effort { warm_up: 1, iterations: 5 };
 const QUICK: Effort = Effort { warm_up: 1, iterations: 2 };
 /// A model on so many hosts that takes longer is left out, unless `--case` names it.
-const LONGEST_S: f64 = 900.0;
+const LONGEST_S: f64 = 1200.0;
 
 /// A finished run, as it is kept.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,6 +37,9 @@ struct Run {
     predicted: Option<f64>,
     /// Why it was not predicted.
     why: Option<String>,
+    /// What ran, where that was chosen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    chosen: Option<String>,
 }
 
 /// Measures what was not measured yet by this program. Where there is no lab, says so and goes on.
@@ -59,6 +62,8 @@ pub fn measure(
     if cases.is_empty() {
         return Ok(());
     }
+    let alone = MODELS.into_iter().map(|model| name(1, model)).filter(|name| !quick && place.wants(name));
+    skipped.extend(alone.map(|name| (name, "one worker sends nothing".to_owned())));
     if let Err(error) = Lab::permitted() {
         skipped.extend(cases.iter().map(|&(hosts, model)| (name(hosts, model), error.to_string())));
         eprintln!("no lab: {error}");
@@ -102,6 +107,11 @@ fn effort(quick: bool) -> Effort {
     if quick { QUICK } else { EFFORT }
 }
 
+/// Those that stay the same, and what chooses.
+fn methods() -> impl Iterator<Item = &'static str> {
+    METHODS.into_iter().chain([AUTO])
+}
+
 /// A model on so many hosts.
 struct Case<'a> {
     name: String,
@@ -114,14 +124,14 @@ impl Case<'_> {
     /// Seconds that it takes, about: as if nothing overlapped.
     fn estimate_s(&self, rounds: usize) -> f64 {
         let iteration_s = self.workload.compute_s() + self.workload.line_s;
-        (rounds * METHODS.len()) as f64 * (Effort::START_S + self.effort.seconds(iteration_s))
+        (rounds * methods().count()) as f64 * (Effort::START_S + self.effort.seconds(iteration_s))
     }
 
     /// In turns: whoever disturbs the machine for a minute disturbs one round of each method.
     fn measure(&self, rounds: usize, kept: &mut Kept<Run>, outcomes: &mut Vec<Outcome>) -> Result<(), Error> {
         let mut failures: Vec<(&str, String)> = Vec::new();
         for round in 1..=rounds {
-            for method in METHODS {
+            for method in methods() {
                 if find(kept, &self.name, method, &self.workload.fingerprint).any(|run| run.round == round) {
                     continue;
                 }
@@ -132,7 +142,7 @@ impl Case<'_> {
                 }
             }
         }
-        for method in METHODS {
+        for method in methods() {
             let runs: Vec<&Run> = find(kept, &self.name, method, &self.workload.fingerprint).collect();
             let failed = failures.iter().filter(|(of, _)| *of == method).map(|(_, why)| why.clone());
             outcomes.push(self.outcome(method, &runs, failed.collect()));
@@ -140,7 +150,8 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// One run, with what was to be expected from what its ranks measured when they met.
+    /// One run, with what was to be expected from what its ranks measured when they met; of what chooses, what it expected itself
+    /// when it had chosen.
     fn run(&self, method: &str, round: usize, measured: &Measured) -> Result<Run, Error> {
         let workers = self.worlds.workers();
         let cell = cell(method, self.workload, workers)?;
@@ -151,11 +162,14 @@ impl Case<'_> {
             operations: costs.map(|costs| costs.points.clone()).unwrap_or_default(),
             in_flight: costs.and_then(|costs| costs.in_flight),
         });
-        let predicted = match seen {
-            Some(seen) => predict_replay(&cell, profile, workers, &[seen]),
-            None => Err("its ranks did not say what their links cost".to_owned()),
-        };
         let samples = (workers * profile.local_batch) as f64;
+        let predicted = match (&measured.decision, seen) {
+            (Some(decision), _) => Ok(samples / decision.predicted_iteration_s),
+            (None, Some(seen)) => {
+                predict_replay(&cell, profile, workers, &[seen]).map(|predicted| predicted.samples_per_s)
+            }
+            (None, None) => Err("its ranks did not say what their links cost".to_owned()),
+        };
         Ok(Run {
             case: self.name.clone(),
             method: method.to_owned(),
@@ -163,7 +177,8 @@ impl Case<'_> {
             fingerprint: self.workload.fingerprint.clone(),
             measured: samples / measured.median_s(),
             why: predicted.as_ref().err().cloned(),
-            predicted: predicted.ok().map(|predicted| predicted.samples_per_s),
+            predicted: predicted.ok(),
+            chosen: measured.decision.as_ref().map(|decision| decision.strategy.clone()),
         })
     }
 
@@ -182,6 +197,7 @@ impl Case<'_> {
             measured: of(&|run| Some(run.measured)),
             predicted: of(&|run| run.predicted),
             missing: failures.into_iter().chain(unpredicted).collect(),
+            chosen: runs.iter().rev().find_map(|run| run.chosen.clone()),
         }
     }
 }
@@ -214,6 +230,7 @@ mod tests {
             measured: 1.0 / 3.0,
             predicted: Some(0.3),
             why: None,
+            chosen: None,
         }
     }
 
@@ -233,6 +250,6 @@ mod tests {
     #[test]
     fn the_methods_of_the_lab_can_all_be_named() {
         let grammar = Registry::built_in();
-        assert!(METHODS.iter().all(|method| grammar.parse(method).is_ok()));
+        assert!(methods().all(|method| grammar.parse(method).is_ok()) && methods().last() == Some(AUTO));
     }
 }

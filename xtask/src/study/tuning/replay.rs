@@ -274,6 +274,7 @@ mod tests {
             predicted: None,
             prediction_error: None,
             not_predicted: None,
+            chosen: None,
         }
     }
 
