@@ -1,10 +1,12 @@
 //! Prediction: how far is what was predicted from what was measured, and what would the predictions have chosen? On emulated
-//! networks, which share a model with the simulator, and in the lab, whose links the kernel shapes, apart from each other.
+//! networks, which share a model with the simulator, in the lab, whose links the kernel shapes, and of models that are trained on this
+//! host, apart from each other.
 
 mod drawn;
 mod emulated;
 mod judge;
 mod lab;
+mod real;
 
 use serde_json::json;
 
@@ -16,6 +18,7 @@ use super::{Part, Place, announce};
 use crate::compare::Error;
 use drawn::Draw;
 use judge::{Outcome, Place as Where};
+use real::Real;
 
 /// The seven methods of the comparative study.
 pub const METHODS: [&str; 7] =
@@ -41,39 +44,54 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
     let groups: Vec<Group> = emulated::groups(quick).into_iter().filter(wanted).filter_map(&mut fits).collect();
     let servers: Vec<Group> = emulated::servers(quick).into_iter().filter(wanted).filter_map(&mut fits).collect();
     let draws: Vec<Draw> = Draw::all(seed, quick).into_iter().filter(|draw| place.wants(&draw.name)).collect();
+    let trained: Vec<Real> = real::models(quick).into_iter().filter(|real| place.wants(&real.name)).collect();
     let methods = |groups: &[Group]| groups.iter().map(|group| group.methods.len() + 1).sum::<usize>();
-    let count = runs * (methods(&groups) + methods(&servers) + draws.len() * (METHODS.len() + 2));
+    let worlds_trained: usize = trained.iter().map(Real::worlds).sum();
+    let count = runs * (methods(&groups) + methods(&servers) + draws.len() * (METHODS.len() + 2) + worlds_trained);
     let of_groups: f64 = groups.iter().chain(&servers).map(|group| group.estimate_s(processors, runs)).sum();
     let of_draws: f64 = draws.iter().map(|draw| draw.estimate_s(processors, runs)).sum();
-    announce(Part::Prediction, count, of_groups + of_draws);
+    let of_trained: f64 = trained.iter().map(|real| real.estimate_s(runs)).sum();
+    announce(Part::Prediction, count, of_groups + of_draws + of_trained);
     let database = place.database(Part::Prediction)?;
     let bench = Bench { program: &place.program, database: &database, scratch: &place.scratch };
     let mut outcomes = Vec::new();
     for (kind, groups) in [(Where::Emulated, &groups), (Where::Servers, &servers)] {
         for group in groups {
             let measured = group.measure(bench, processors, runs);
-            take(kind, &group.name, measured, &mut outcomes, &mut skipped);
+            take(kind, &group.name, measured, |_| group.name.clone(), &mut outcomes, &mut skipped);
         }
     }
     for draw in &draws {
         let measured = draw.measure(bench, processors, runs);
-        take(Where::Drawn, &draw.name, measured, &mut outcomes, &mut skipped);
+        take(Where::Drawn, &draw.name, measured, |_| draw.name.clone(), &mut outcomes, &mut skipped);
+    }
+    for real in &trained {
+        let measured = real.measure(bench, runs).map(|cells| beside_others(&real.name, cells, &mut skipped));
+        take(Where::Real, &real.name, measured, |cell| real.group(cell), &mut outcomes, &mut skipped);
     }
     lab::measure(place, runs, &mut outcomes, &mut skipped)?;
     Ok(findings(&outcomes, &skipped, seed, &draws))
 }
 
-/// Takes in what a call has measured; if it failed, the others go on.
+/// Without the cells of one worker, with which predictions of real models begin.
+fn beside_others(name: &str, mut cells: Vec<Cell>, skipped: &mut Vec<Skipped>) -> Vec<Cell> {
+    cells.retain(|cell| cell.workers > 1);
+    skipped.push((format!("{name}-1"), "what one worker alone computes is measured, and not predicted".to_owned()));
+    cells
+}
+
+/// Takes in what a call has measured, each cell in its group; if it failed, the others go on.
 fn take(
     kind: Where,
     name: &str,
     measured: Result<Vec<Cell>, Error>,
+    group: impl Fn(&Cell) -> String,
     outcomes: &mut Vec<Outcome>,
     skipped: &mut Vec<Skipped>,
 ) {
     match measured {
         Ok(cells) => {
-            outcomes.extend(cells.iter().map(|cell| Outcome::of(kind, name, cell)));
+            outcomes.extend(cells.iter().map(|cell| Outcome::of(kind, &group(cell), cell)));
         }
         Err(error) => {
             eprintln!("{error}");
@@ -98,13 +116,14 @@ fn findings(outcomes: &[Outcome], skipped: &[Skipped], seed: u64, draws: &[Draw]
     Findings {
         title: "Predicted and measured".into(),
         text: format!(
-            "Computation is replayed. On emulated networks links are shaped in software, both are slowed by the dilation \
+            "Computation is replayed, but for the models that are trained on this host: there a prediction is made from what one \
+             worker computes and what the ranks measured when they met. On emulated networks links are shaped in software, both are slowed by the dilation \
              and divided out, and a prediction is made from the network and the profile before anything is run \
              (docs/prediction.md); the emulation shares its model of links with the simulator. In the lab the kernel shapes \
-             the links to 1 Gbit/s, and a prediction is made from what the ranks measured when they met. No prediction sees \
-             an iteration of its cell. Regret is by how much what was chosen is slower than the fastest of the seven \
-             methods: `choice` is the one with the highest predicted throughput, `auto` what chose while it ran. Tensor lists \
-             and networks are drawn from the seed {seed}."
+             the links to 1 Gbit/s, and a prediction is made from what the ranks measured when they met; of `auto` it is what \
+             it expected itself when it had chosen. No prediction sees an iteration of its cell. Regret is by how much what was \
+             chosen is slower than the fastest of the seven methods: `choice` is the one with the highest predicted throughput, \
+             `auto` what chose while it ran. Tensor lists and networks are drawn from the seed {seed}."
         ),
         targets: judge::targets(outcomes),
         tables,
