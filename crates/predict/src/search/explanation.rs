@@ -318,11 +318,24 @@ fn sentences(
         );
     }
     sentences.extend(explanation.effects.iter().map(Effect::to_string));
-    if question.workers > 1 && best.gap < INDIFFERENT {
-        let (arch, percent) = (&best.strategy.arch, 100.0 * best.gap);
-        sentences.push(format!("No plan at all on arch={arch} can be more than {percent:.1} % shorter"));
+    if question.workers > 1 {
+        sentences.extend(certainty(question, best));
     }
     sentences
+}
+
+/// Is it the best plan, or the best that was found? None where nobody has asked for other plans, and others may be shorter.
+fn certainty(question: &Question, best: &Candidate) -> Option<String> {
+    let (arch, percent) = (&best.strategy.arch, 100.0 * best.gap);
+    if best.gap < INDIFFERENT {
+        return Some(format!("No plan at all on arch={arch} can be more than {percent:.1} % shorter"));
+    }
+    (question.space.strategy.schedule.name == "auto").then(|| {
+        format!(
+            "Plans that overlap were searched by a heuristic, bucket by bucket: one on arch={arch} could be shorter, but by no more \
+             than {percent:.1} %"
+        )
+    })
 }
 
 /// What the survey says of the model.
