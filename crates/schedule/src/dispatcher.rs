@@ -30,8 +30,8 @@ use paceline_plan::{OperationNumber, Plan, TensorId};
 /// ByteScheduler lets one rank decide for all. Here nobody needs to be asked, because what is in flight stops counting
 /// against the credit as soon as the last bucket is complete. From then on every rank starts what it has left in the same
 /// order: the most urgent operation that has not ended is in flight or first in line on every rank, and nothing that
-/// counts can be before it. Until then operations that another rank has not started could take all of a rank's credit. Those that
-/// are [`overtaken`](Dispatcher::overtaken) do not; and where a rank stands still all the same, because another one is behind,
+/// counts can be before it. Until then operations that other ranks have not started may take all of a rank's credit. Those that
+/// are [`overtaken`](Dispatcher::overtaken) do not; and if a rank stands still all the same,
 /// [`renew_credit`](Dispatcher::renew_credit) helps it on.
 ///
 /// # Cost
@@ -196,10 +196,10 @@ impl Dispatcher {
         (bucket.unfinished == 0).then_some(operation.bucket)
     }
 
-    /// Lets one operation in flight count against the credit no more. To be called when a bucket has become complete to which it
-    /// [yields](Dispatcher::yields), where links serve the most urgent first, even in the middle of a message: such an operation is
-    /// not in the way. And it must not be: where a bucket becomes complete on one rank just before an operation ends, and on another
-    /// just after, the one starts it and the other the next one in line, and each would wait for the other with its credit spent.
+    /// Lets one operation in flight count against the credit no more. To be called when others that were started later have ended
+    /// instead: the network works on what is more urgent, or another rank has not started this one, and will not while there is
+    /// something more urgent. (Two ranks choose differently wherever a tensor becomes ready on one of them just before an
+    /// operation ends, and on the other just after.)
     ///
     /// # Panics
     /// If the operation is not in flight.
@@ -211,12 +211,6 @@ impl Dispatcher {
         if renewal == self.renewal {
             self.spent -= operation.bytes;
         }
-    }
-
-    /// Does a bucket go before an operation? Among those of one priority the order of the plan decides.
-    pub fn yields(&self, number: OperationNumber, bucket: usize) -> bool {
-        let before = &self.buckets[bucket];
-        (self.buckets[self.operations[number].bucket].priority, number) > (before.priority, before.operations.start)
     }
 
     /// Lets what is in flight count against the credit no more. To be called when operations [wait](Dispatcher::waits)

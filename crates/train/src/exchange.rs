@@ -11,6 +11,7 @@ use paceline_tune::Policy;
 mod carrier;
 mod changes;
 mod followed;
+mod in_flight;
 mod operations;
 mod own_times;
 mod places;

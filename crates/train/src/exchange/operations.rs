@@ -11,6 +11,7 @@ use paceline_plan::{OperationNumber, Plan, TensorId};
 use paceline_schedule::Dispatcher;
 
 use super::carrier::{Call, Carrier, Travelling};
+use super::in_flight::{InFlight, News};
 use super::start_up::StartUp;
 use crate::executed::{AllReduce, ChangedAllReduce};
 
@@ -37,13 +38,15 @@ pub(super) struct State {
     slots: Vec<Slot>,
     /// By operation, where servers have the parameters: a place for those that come back; with an operation under way.
     parameters: Vec<Option<Buffer<f32>>>,
-    in_flight: Vec<InFlight>,
+    in_flight: InFlight,
+    /// By operation: what it carries.
+    elements: Vec<usize>,
     /// May operations have to wait for the end of others? Without credit and start-up times every one is started by the
     /// trainer, as soon as it is complete.
     pub(super) deferred: bool,
     /// When one of them has ended last, or the first was started, or their credit was renewed.
     last_end: Instant,
-    /// How long one has taken at most that made way for none.
+    /// How long one has taken at most that no others went past.
     longest: Duration,
     /// Iterations so far; makes the operations' ids.
     iterations: u64,
@@ -56,15 +59,6 @@ pub(super) struct State {
     /// How long starting operations and taking their results has taken, and how long deciding which.
     pub(super) in_communicator: Duration,
     pub(super) scheduling: Duration,
-}
-
-/// An operation that travels.
-struct InFlight {
-    operation: OperationNumber,
-    /// When it was started.
-    began: Instant,
-    /// Something more urgent has become ready since.
-    overtaken: bool,
 }
 
 /// Where an operation's buffer is.
@@ -105,7 +99,8 @@ impl Operations {
             dispatcher: Dispatcher::new(plan),
             slots: gradients.split(&lengths).into_iter().map(Slot::Arrived).collect(),
             parameters: parameters.map_or(Vec::new(), |all| all.split(&lengths).into_iter().map(Some).collect()),
-            in_flight: Vec::new(),
+            in_flight: InFlight::default(),
+            elements: lengths,
             deferred: plan.credit_bytes.is_some() || start_up.is_some(),
             last_end: Instant::now(),
             longest: Duration::ZERO,
@@ -135,9 +130,7 @@ impl Operations {
     /// All of a tensor's gradient is in its buffers: starts what may start with it.
     pub(super) fn ready(&self, tensor: TensorId) -> Result<(), CommError> {
         let mut state = self.lock();
-        if let Some(bucket) = state.dispatcher.ready(tensor) {
-            state.make_way(bucket);
-        }
+        state.dispatcher.ready(tensor);
         state.start_what_may()?;
         if state.start_up.as_ref().is_some_and(|start_up| start_up.next().is_some())
             && let Some(thread) = &state.thread
@@ -359,7 +352,7 @@ impl State {
         match started {
             Ok(pending) => {
                 self.slots[operation] = Slot::Travelling(Arc::new(pending));
-                self.in_flight.push(InFlight { operation, began, overtaken: false });
+                self.in_flight.start(operation, self.elements[operation], began);
                 self.in_communicator += began.elapsed();
                 Ok(())
             }
@@ -370,22 +363,14 @@ impl State {
         }
     }
 
-    /// Links serve the most urgent first, even in the middle of another message: what travels and is less urgent than this bucket
-    /// is not in its way, and keeps no credit from it.
-    fn make_way(&mut self, bucket: usize) {
-        let State { in_flight, dispatcher, .. } = self;
-        for one in in_flight.iter_mut().filter(|one| !one.overtaken && dispatcher.yields(one.operation, bucket)) {
-            one.overtaken = true;
-            dispatcher.overtaken(one.operation);
-        }
-    }
-
-    /// Tells the dispatcher which operations have ended.
+    /// Tells the dispatcher which operations have ended, and which others have overtaken. Those keep no credit: urgent ones
+    /// would wait for what the network does not work on.
     fn report_ended(&mut self) {
         let State { in_flight, slots, dispatcher, last_end, longest, .. } = self;
-        in_flight.retain(|&InFlight { operation, began, overtaken }| {
-            let ended = !matches!(&slots[operation], Slot::Travelling(pending) if !pending.is_done());
-            if ended {
+        let has_ended =
+            |operation: OperationNumber| !matches!(&slots[operation], Slot::Travelling(pending) if !pending.is_done());
+        in_flight.look(has_ended, |news| match news {
+            News::Ended { operation, began, overtaken } => {
                 dispatcher.finished(operation);
                 *last_end = Instant::now();
                 // How long it has waited for others says nothing of how long one takes.
@@ -393,7 +378,7 @@ impl State {
                     *longest = (*longest).max(began.elapsed());
                 }
             }
-            !ended
+            News::Overtaken(operation) => dispatcher.overtaken(operation),
         });
     }
 
@@ -415,9 +400,8 @@ impl State {
     fn land(&mut self, operation: OperationNumber) -> Result<(), CommError> {
         if self.deferred {
             self.report_ended();
-        } else if let Some(place) = self.in_flight.iter().position(|one| one.operation == operation) {
+        } else if self.in_flight.remove(operation) {
             // Looking at all that are under way each time one lands costs the square of their number.
-            self.in_flight.swap_remove(place);
             self.dispatcher.finished(operation);
         }
         self.start_what_may()?;
