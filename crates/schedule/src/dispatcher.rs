@@ -30,9 +30,7 @@ use paceline_plan::{OperationNumber, Plan, TensorId};
 /// ByteScheduler lets one rank decide for all. Here nobody needs to be asked, because what is in flight stops counting
 /// against the credit as soon as the last bucket is complete. From then on every rank starts what it has left in the same
 /// order: the most urgent operation that has not ended is in flight or first in line on every rank, and nothing that
-/// counts can be before it. Until then operations that other ranks have not started may take all of a rank's credit. Those that
-/// are [`overtaken`](Dispatcher::overtaken) do not; and if a rank stands still all the same,
-/// [`renew_credit`](Dispatcher::renew_credit) helps it on.
+/// counts can be before it. Until then a rank may stand still; [`renew_credit`](Dispatcher::renew_credit) helps it on.
 ///
 /// # Cost
 /// Per tensor and per operation a few additions, and one insertion per bucket into a heap of the waiting buckets. It
@@ -76,9 +74,6 @@ struct OperationState {
     /// While it is in flight: the renewal under which it was started.
     in_flight: Option<u64>,
 }
-
-/// No renewal has this number.
-const FORGIVEN: u64 = u64::MAX;
 
 /// Ordered by what goes first. No two have the same `next`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -194,23 +189,6 @@ impl Dispatcher {
         let bucket = &mut self.buckets[operation.bucket];
         bucket.unfinished -= 1;
         (bucket.unfinished == 0).then_some(operation.bucket)
-    }
-
-    /// Lets one operation in flight count against the credit no more. To be called when others that were started later have ended
-    /// instead: the network works on what is more urgent, or another rank has not started this one, and will not while there is
-    /// something more urgent. (Two ranks choose differently wherever a tensor becomes ready on one of them just before an
-    /// operation ends, and on the other just after.)
-    ///
-    /// # Panics
-    /// If the operation is not in flight.
-    pub fn overtaken(&mut self, number: OperationNumber) {
-        let operation = &mut self.operations[number];
-        let Some(renewal) = operation.in_flight.replace(FORGIVEN) else {
-            panic!("operation {number} is not in flight")
-        };
-        if renewal == self.renewal {
-            self.spent -= operation.bytes;
-        }
     }
 
     /// Lets what is in flight count against the credit no more. To be called when operations [wait](Dispatcher::waits)

@@ -264,34 +264,6 @@ fn credit_is_renewed_when_backward_is_over_or_the_caller_says_so() {
 }
 
 #[test]
-fn what_is_overtaken_keeps_no_credit() {
-    let mut dispatcher = Dispatcher::new(&two_layers(80));
-    dispatcher.begin();
-    dispatcher.ready(0);
-    assert_eq!(started(&mut dispatcher), [0, 1], "two partitions of 40 bytes");
-    dispatcher.finished(1);
-    dispatcher.overtaken(0);
-    assert_eq!(dispatcher.spent_bytes(), 0);
-    dispatcher.overtaken(0);
-    assert_eq!(dispatcher.spent_bytes(), 0, "it gives its credit back once");
-    dispatcher.ready(1);
-    assert_eq!(started(&mut dispatcher), [2, 3]);
-    assert_eq!((dispatcher.finished(0), dispatcher.spent_bytes()), (Some(0), 80), "and when it ends it has none");
-    dispatcher.renew_credit();
-    dispatcher.overtaken(2);
-    assert_eq!((dispatcher.finished(3), dispatcher.finished(2), dispatcher.spent_bytes()), (None, Some(1), 0));
-    assert!(dispatcher.is_done());
-}
-
-#[test]
-#[should_panic(expected = "operation 1 is not in flight")]
-fn only_what_is_in_flight_is_overtaken() {
-    let mut dispatcher = Dispatcher::new(&two_layers(80));
-    dispatcher.begin();
-    dispatcher.overtaken(1);
-}
-
-#[test]
 fn a_worker_without_priorities_starts_in_the_order_of_the_plan() {
     let plan = Plan { server_priority_only: true, credit_bytes: None, ..two_layers(0) };
     let mut dispatcher = Dispatcher::new(&plan);

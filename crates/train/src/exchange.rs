@@ -11,7 +11,6 @@ use paceline_tune::Policy;
 mod carrier;
 mod changes;
 mod followed;
-mod in_flight;
 mod operations;
 mod own_times;
 mod places;

@@ -11,7 +11,6 @@ use paceline_plan::{OperationNumber, Plan, TensorId};
 use paceline_schedule::Dispatcher;
 
 use super::carrier::{Call, Carrier, Travelling};
-use super::in_flight::{InFlight, News};
 use super::start_up::StartUp;
 use crate::executed::{AllReduce, ChangedAllReduce};
 
@@ -38,15 +37,14 @@ pub(super) struct State {
     slots: Vec<Slot>,
     /// By operation, where servers have the parameters: a place for those that come back; with an operation under way.
     parameters: Vec<Option<Buffer<f32>>>,
-    in_flight: InFlight,
-    /// By operation: what it carries.
-    elements: Vec<usize>,
+    /// Operations that travel and have not been seen to end, and when they were started.
+    in_flight: Vec<(OperationNumber, Instant)>,
     /// May operations have to wait for the end of others? Without credit and start-up times every one is started by the
     /// trainer, as soon as it is complete.
     pub(super) deferred: bool,
     /// When one of them has ended last, or the first was started, or their credit was renewed.
     last_end: Instant,
-    /// How long one has taken at most that no others went past.
+    /// How long one has taken at most.
     longest: Duration,
     /// Iterations so far; makes the operations' ids.
     iterations: u64,
@@ -99,8 +97,7 @@ impl Operations {
             dispatcher: Dispatcher::new(plan),
             slots: gradients.split(&lengths).into_iter().map(Slot::Arrived).collect(),
             parameters: parameters.map_or(Vec::new(), |all| all.split(&lengths).into_iter().map(Some).collect()),
-            in_flight: InFlight::default(),
-            elements: lengths,
+            in_flight: Vec::new(),
             deferred: plan.credit_bytes.is_some() || start_up.is_some(),
             last_end: Instant::now(),
             longest: Duration::ZERO,
@@ -352,7 +349,7 @@ impl State {
         match started {
             Ok(pending) => {
                 self.slots[operation] = Slot::Travelling(Arc::new(pending));
-                self.in_flight.start(operation, self.elements[operation], began);
+                self.in_flight.push((operation, began));
                 self.in_communicator += began.elapsed();
                 Ok(())
             }
@@ -363,22 +360,17 @@ impl State {
         }
     }
 
-    /// Tells the dispatcher which operations have ended, and which others have overtaken. Those keep no credit: urgent ones
-    /// would wait for what the network does not work on.
+    /// Tells the dispatcher which operations have ended.
     fn report_ended(&mut self) {
         let State { in_flight, slots, dispatcher, last_end, longest, .. } = self;
-        let has_ended =
-            |operation: OperationNumber| !matches!(&slots[operation], Slot::Travelling(pending) if !pending.is_done());
-        in_flight.look(has_ended, |news| match news {
-            News::Ended { operation, began, overtaken } => {
+        in_flight.retain(|&(operation, began)| {
+            let ended = !matches!(&slots[operation], Slot::Travelling(pending) if !pending.is_done());
+            if ended {
                 dispatcher.finished(operation);
                 *last_end = Instant::now();
-                // How long it has waited for others says nothing of how long one takes.
-                if !overtaken {
-                    *longest = (*longest).max(began.elapsed());
-                }
+                *longest = (*longest).max(began.elapsed());
             }
-            News::Overtaken(operation) => dispatcher.overtaken(operation),
+            !ended
         });
     }
 
@@ -400,8 +392,9 @@ impl State {
     fn land(&mut self, operation: OperationNumber) -> Result<(), CommError> {
         if self.deferred {
             self.report_ended();
-        } else if self.in_flight.remove(operation) {
+        } else if let Some(place) = self.in_flight.iter().position(|&(other, _)| other == operation) {
             // Looking at all that are under way each time one lands costs the square of their number.
+            self.in_flight.swap_remove(place);
             self.dispatcher.finished(operation);
         }
         self.start_what_may()?;
