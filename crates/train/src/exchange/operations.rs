@@ -42,7 +42,7 @@ pub(super) struct State {
     /// May operations have to wait for the end of others? Without credit and start-up times every one is started by the
     /// trainer, as soon as it is complete.
     pub(super) deferred: bool,
-    /// When one of them has ended last, or the first was started, or their credit was renewed.
+    /// When one of them has ended last, or the first was started, or was overlooked.
     last_end: Instant,
     /// How long one has taken at most.
     longest: Duration,
@@ -217,16 +217,16 @@ impl Operations {
         Ok(began.map_or(Duration::ZERO, |began: Instant| began.elapsed()))
     }
 
-    /// Releases the credit of operations that have ended and starts what may start then. Where nothing has ended for
-    /// longer than `patience`, and much longer than one operation takes, the credit is renewed. Until when there is
-    /// nothing to do, if nothing ends before.
+    /// Releases the credit of operations that have ended and starts what may start then. Where start-ups wait until nothing
+    /// travels, and nothing has ended for longer than `patience`, and much longer than one operation takes, the next one does
+    /// not wait. Until when there is nothing to do, if nothing ends before.
     pub(super) fn release(&self, patience: Duration) -> Option<Instant> {
         let mut state = self.lock();
         let (began, before, in_communicator) = (Instant::now(), state.changes, state.in_communicator);
         state.report_ended();
         let patience = patience.max(PATIENCE_OPERATIONS * state.longest);
         if state.waits() && began.saturating_duration_since(state.last_end) >= patience {
-            state.renew_credit(began);
+            state.overlook(began);
         }
         // Whoever waits next is told.
         let _ = state.start_what_may();
@@ -374,14 +374,14 @@ impl State {
         });
     }
 
-    /// Is there an operation that waits for others to end?
+    /// Is there a start-up that waits for operations to end?
     fn waits(&self) -> bool {
-        !self.in_flight.is_empty() && self.dispatcher.waits()
+        let alone = self.start_up.as_ref().is_some_and(|start_up| !start_up.admits(true));
+        alone && !self.in_flight.is_empty() && self.dispatcher.waits()
     }
 
-    /// A rank is behind in backward, or two have filled their credit with different operations.
-    fn renew_credit(&mut self, now: Instant) {
-        self.dispatcher.renew_credit();
+    /// A rank is behind in backward, or two have started different operations, each of which travels alone.
+    fn overlook(&mut self, now: Instant) {
         if let Some(start_up) = &mut self.start_up {
             start_up.overlook();
         }
