@@ -4,7 +4,7 @@ use paceline_comm::Communicator;
 use paceline_plan::{Cluster, Constant, LinkClass, LinkConstants, LinkCost, MeasuredRange, NetworkModel, Profile};
 use paceline_predict::PredictError;
 use paceline_predict::search::operations_alone_s;
-use paceline_strategy::Strategy;
+use paceline_strategy::{Strategy, Value};
 
 use crate::measure::{CommunicationCost, fit};
 
@@ -69,7 +69,7 @@ pub fn calibrate(
     };
     let predicted = Predicted { strategy, profile, workers };
     let servers = strategy.arch.name == "ps";
-    let (slope, known) = (slope_of_large(&points), slope_of_large(&predicted.points(cluster, &points)?));
+    let (slope, known) = (slope_of_large(&points), predicted.slope(cluster, &points)?);
     let mut doubts = Vec::new();
     if servers && cluster.hosts == 1 {
         // Nothing is between hosts: what bytes take more is the server's processor.
@@ -100,7 +100,7 @@ pub fn calibrate(
                 }
                 adjust(cluster, 1.0, lighter, more_s)?;
                 // Of messages that occupy the network for a shorter time more of the slope is that of bytes.
-                let known = slope_of_large(&predicted.points(cluster, &points)?);
+                let known = predicted.slope(cluster, &points)?;
                 if believed(slope, known) {
                     scale(cluster, servers, slope / known, *uncertain);
                 }
@@ -145,6 +145,21 @@ impl Predicted<'_> {
     /// Of operations by themselves, of the sizes of these points.
     fn points(&self, cluster: &Cluster, points: &[(u64, f64)]) -> Result<Vec<(u64, f64)>, PredictError> {
         points.iter().map(|&(bytes, _)| Ok((bytes, self.seconds(cluster, bytes, 1)?))).collect()
+    }
+
+    /// What a byte of a large one takes.
+    ///
+    /// Tile by tile an operation is on the links within a host, across, and at its server at once. Predictions of servers take a
+    /// partition from one to the other as a whole, several at once, so there it is what one takes more of several to one server.
+    fn slope(&self, cluster: &Cluster, points: &[(u64, f64)]) -> Result<f64, PredictError> {
+        let large = points.last().map_or(1, |point| point.0.max(1));
+        if self.strategy.arch.name != "ps" || cluster.hosts == 1 {
+            return Ok(slope_of_large(&self.points(cluster, points)?));
+        }
+        let mut strategy = self.strategy.clone();
+        strategy.arch.arguments.splice(..strategy.arch.arguments.len().min(1), [Value::Count(1)]);
+        let to_one = Predicted { strategy: &strategy, ..*self };
+        Ok(to_one.occupied_s(cluster, large)? / large as f64)
     }
 
     /// Seconds that one more of several takes.
@@ -321,7 +336,12 @@ mod tests {
             let network = NetworkModel { within: met(within), across: met(across) };
             let mut cluster = Cluster::of_network(network, hosts, per_host);
             for arch in ["wfbp-a2a", "wfbp-ps,arch=ps:2"] {
-                let points = [4096, 65536, 1 << 20, 8 << 20].map(|bytes| (bytes, several(&truth, arch, bytes, 1)));
+                // Tile by tile on the way to a server.
+                let alone = |bytes: u64| match arch {
+                    "wfbp-a2a" => several(&truth, arch, bytes, 1),
+                    _ => several(&truth, "wfbp-ps,arch=ps:1", 4096, bytes as usize / 4096),
+                };
+                let points = [4096, 65536, 1 << 20, 8 << 20].map(|bytes| (bytes, alone(bytes)));
                 let all = InFlight { operations: 8, bytes: 4096, seconds: several(&truth, arch, 4096, 8) };
                 let measured =
                     CommunicationCost { in_flight: Some(all), ..CommunicationCost::of_points(points.to_vec()) };
