@@ -150,6 +150,7 @@ impl Case<'_> {
             links,
             operations: costs.map(|costs| costs.points.clone()).unwrap_or_default(),
             in_flight: costs.and_then(|costs| costs.in_flight),
+            large_in_flight: costs.and_then(|costs| costs.large_in_flight),
         });
         let predicted = match seen {
             Some(seen) => predict_replay(&cell, profile, workers, &[seen]),
