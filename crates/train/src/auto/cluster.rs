@@ -4,7 +4,7 @@ use paceline_comm::Communicator;
 use paceline_plan::{Cluster, Constant, LinkClass, LinkConstants, LinkCost, MeasuredRange, NetworkModel, Profile};
 use paceline_predict::PredictError;
 use paceline_predict::search::operations_alone_s;
-use paceline_strategy::{Strategy, Value};
+use paceline_strategy::Strategy;
 
 use crate::measure::{CommunicationCost, fit};
 
@@ -47,7 +47,8 @@ fn believed(slope: f64, known: f64) -> bool {
 }
 
 /// Makes predictions of single operations on a strategy's arch what was measured of them, with the share by which that is
-/// uncertain: the slope of the line through the large ones is that of the links' bandwidth (of servers on one host, of their processors).
+/// uncertain: what each byte occupies of several large ones, or else the slope of the line through large ones by themselves, is
+/// that of the links' bandwidth (of servers on one host, of their processors).
 ///
 /// What is then missing, or too much, of several that are in flight at once occupies the network: the start of an operation
 /// (all-to-all), or a partition's time (servers). What is missing of one by itself, or too much, only takes time: the links'
@@ -69,9 +70,18 @@ pub fn calibrate(
     };
     let predicted = Predicted { strategy, profile, workers };
     let servers = strategy.arch.name == "ps";
-    let (slope, known) = (slope_of_large(&points), predicted.slope(cluster, &points)?);
+    let processors = servers && cluster.hosts == 1;
+    let of_bytes = measured.occupied_s_per_byte().filter(|_| !processors);
+    let slope = of_bytes.map_or_else(|| slope_of_large(&points), |(_, slope)| slope);
+    let known_s_per_byte = |cluster: &Cluster| -> Result<f64, PredictError> {
+        match of_bytes {
+            Some((bytes, _)) => predicted.occupied_s_per_byte(cluster, bytes),
+            None => Ok(slope_of_large(&predicted.points(cluster, &points)?)),
+        }
+    };
+    let known = known_s_per_byte(cluster)?;
     let mut doubts = Vec::new();
-    if servers && cluster.hosts == 1 {
+    if processors {
         // Nothing is between hosts: what bytes take more is the server's processor.
         let more = (slope - known).max(0.0) / (workers.max(2) - 1) as f64;
         cluster.server.combine_s_per_byte = about(cluster.server.combine_s_per_byte.value + more, *uncertain);
@@ -100,7 +110,7 @@ pub fn calibrate(
                 }
                 adjust(cluster, 1.0, lighter, more_s)?;
                 // Of messages that occupy the network for a shorter time more of the slope is that of bytes.
-                let known = predicted.slope(cluster, &points)?;
+                let known = known_s_per_byte(cluster)?;
                 if believed(slope, known) {
                     scale(cluster, servers, slope / known, *uncertain);
                 }
@@ -147,25 +157,15 @@ impl Predicted<'_> {
         points.iter().map(|&(bytes, _)| Ok((bytes, self.seconds(cluster, bytes, 1)?))).collect()
     }
 
-    /// What a byte of a large one takes.
-    ///
-    /// Tile by tile an operation is on the links within a host, across, and at its server at once. Predictions of servers take a
-    /// partition from one to the other as a whole, several at once, so there it is what one takes more of several to one server.
-    fn slope(&self, cluster: &Cluster, points: &[(u64, f64)]) -> Result<f64, PredictError> {
-        let large = points.last().map_or(1, |point| point.0.max(1));
-        if self.strategy.arch.name != "ps" || cluster.hosts == 1 {
-            return Ok(slope_of_large(&self.points(cluster, points)?));
-        }
-        let mut strategy = self.strategy.clone();
-        strategy.arch.arguments.splice(..strategy.arch.arguments.len().min(1), [Value::Count(1)]);
-        let to_one = Predicted { strategy: &strategy, ..*self };
-        Ok(to_one.occupied_s(cluster, large)? / large as f64)
-    }
-
     /// Seconds that one more of several takes.
     fn occupied_s(&self, cluster: &Cluster, bytes: u64) -> Result<f64, PredictError> {
         let more_s = self.seconds(cluster, bytes, IN_FLIGHT)? - self.seconds(cluster, bytes, 1)?;
         Ok(more_s / (IN_FLIGHT - 1) as f64)
+    }
+
+    /// Seconds that one more byte of each takes.
+    fn occupied_s_per_byte(&self, cluster: &Cluster, [small, large]: [u64; 2]) -> Result<f64, PredictError> {
+        Ok((self.occupied_s(cluster, large)? - self.occupied_s(cluster, small)?) / (large - small) as f64)
     }
 }
 
@@ -336,15 +336,13 @@ mod tests {
             let network = NetworkModel { within: met(within), across: met(across) };
             let mut cluster = Cluster::of_network(network, hosts, per_host);
             for arch in ["wfbp-a2a", "wfbp-ps,arch=ps:2"] {
-                // Tile by tile on the way to a server.
-                let alone = |bytes: u64| match arch {
-                    "wfbp-a2a" => several(&truth, arch, bytes, 1),
-                    _ => several(&truth, "wfbp-ps,arch=ps:1", 4096, bytes as usize / 4096),
+                let points = [4096, 65536, 1 << 20, 8 << 20].map(|bytes| (bytes, several(&truth, arch, bytes, 1)));
+                let at_once = |bytes| InFlight { operations: 8, bytes, seconds: several(&truth, arch, bytes, 8) };
+                let measured = CommunicationCost {
+                    in_flight: Some(at_once(4096)),
+                    large_in_flight: Some(at_once(1 << 20)),
+                    ..CommunicationCost::of_points(points.to_vec())
                 };
-                let points = [4096, 65536, 1 << 20, 8 << 20].map(|bytes| (bytes, alone(bytes)));
-                let all = InFlight { operations: 8, bytes: 4096, seconds: several(&truth, arch, 4096, 8) };
-                let measured =
-                    CommunicationCost { in_flight: Some(all), ..CommunicationCost::of_points(points.to_vec()) };
                 assert_eq!(calibrated_on(arch, &mut cluster, measured, 0.1), Vec::<String>::new());
                 for bytes in [1 << 20, 4 << 20] {
                     let more = |cluster: &Cluster| several(cluster, arch, bytes, 17) - several(cluster, arch, bytes, 1);
