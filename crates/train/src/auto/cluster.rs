@@ -99,6 +99,11 @@ pub fn calibrate(
                     break;
                 }
                 adjust(cluster, 1.0, lighter, more_s)?;
+                // Each message of a large operation occupied its port, too, for as long as was known when the ranks met.
+                if let Some((bytes, slope)) = measured.occupied_s_per_byte() {
+                    let factor = slope / predicted.occupied_s_per_byte(cluster, bytes)?;
+                    scale(cluster, servers, factor.clamp(1.0 / FACTOR_MAX, FACTOR_MAX), *uncertain);
+                }
                 adjust(cluster, LATENCY_MAX, later, lacking_s)?;
             }
             // Links without latency cannot have more of it.
@@ -340,6 +345,27 @@ mod tests {
                 assert_eq!(cluster.check(), Ok(()));
             }
         }
+    }
+
+    /// A message that was found to occupy its port for long when the ranks met, and then does not, does not make bytes cheap.
+    #[test]
+    fn what_several_large_operations_occupy_is_bandwidth() {
+        let network = Cluster::of_network(NetworkModel::TEN_GBE, 4, 2);
+        let of = |bytes: u64| {
+            let [one, eight] = [1, 8].map(|operations| 1.15 * several(&network, "wfbp-a2a", bytes, operations));
+            (one, InFlight { operations: 8, bytes, seconds: eight })
+        };
+        let points = [4096, 65536, 1 << 20, 4 << 20, 8 << 20].map(|bytes| (bytes, of(bytes).0));
+        let measured = CommunicationCost {
+            in_flight: Some(of(4096).1),
+            large_in_flight: Some(of(4 << 20).1),
+            ..CommunicationCost::of_points(points.into())
+        };
+        let mut met = network.clone();
+        met.across.overhead_s = 75e-6.into();
+        assert_eq!(calibrated_on("wfbp-a2a", &mut met, measured, 0.05), Vec::<String>::new());
+        let [found, expected] = [&met, &network].map(|cluster| several(cluster, "wfbp-a2a", 16 << 20, 8));
+        assert!((found / (1.15 * expected) - 1.0).abs() < 0.02, "{found} of {}", 1.15 * expected);
     }
 
     /// Small operations take other algorithms, whose slopes are no bandwidth: they do not tilt what large ones take.
