@@ -41,11 +41,6 @@ pub(super) fn of_uneven_hosts(workers: &Communicator) -> Vec<String> {
 /// The measured operations are off by no more than this factor in either direction; beyond it something else was measured.
 const FACTOR_MAX: f64 = 20.0;
 
-/// Can both be what a byte takes?
-fn believed(slope: f64, known: f64) -> bool {
-    known > 0.0 && slope > 0.0 && (1.0 / FACTOR_MAX..=FACTOR_MAX).contains(&(slope / known))
-}
-
 /// Makes predictions of single operations on a strategy's arch what was measured of them, with the share by which that is
 /// uncertain: what each byte occupies of several large ones, or else the slope of the line through large ones by themselves, is
 /// that of the links' bandwidth (of servers on one host, of their processors).
@@ -71,21 +66,16 @@ pub fn calibrate(
     let predicted = Predicted { strategy, profile, workers };
     let servers = strategy.arch.name == "ps";
     let processors = servers && cluster.hosts == 1;
-    let of_bytes = measured.occupied_s_per_byte().filter(|_| !processors);
-    let slope = of_bytes.map_or_else(|| slope_of_large(&points), |(_, slope)| slope);
-    let known_s_per_byte = |cluster: &Cluster| -> Result<f64, PredictError> {
-        match of_bytes {
-            Some((bytes, _)) => predicted.occupied_s_per_byte(cluster, bytes),
-            None => Ok(slope_of_large(&predicted.points(cluster, &points)?)),
-        }
+    let (slope, known) = match measured.occupied_s_per_byte().filter(|_| !processors) {
+        Some((bytes, slope)) => (slope, predicted.occupied_s_per_byte(cluster, bytes)?),
+        None => (slope_of_large(&points), slope_of_large(&predicted.points(cluster, &points)?)),
     };
-    let known = known_s_per_byte(cluster)?;
     let mut doubts = Vec::new();
     if processors {
         // Nothing is between hosts: what bytes take more is the server's processor.
         let more = (slope - known).max(0.0) / (workers.max(2) - 1) as f64;
         cluster.server.combine_s_per_byte = about(cluster.server.combine_s_per_byte.value + more, *uncertain);
-    } else if believed(slope, known) {
+    } else if known > 0.0 && slope > 0.0 && (1.0 / FACTOR_MAX..=FACTOR_MAX).contains(&(slope / known)) {
         scale(cluster, servers, slope / known, *uncertain);
     } else if known > 0.0 || points.len() < 2 {
         doubts.push(format!(
@@ -109,10 +99,10 @@ pub fn calibrate(
                     break;
                 }
                 adjust(cluster, 1.0, lighter, more_s)?;
-                // Of messages that occupy the network for a shorter time more of the slope is that of bytes.
-                let known = known_s_per_byte(cluster)?;
-                if believed(slope, known) {
-                    scale(cluster, servers, slope / known, *uncertain);
+                // Each message of a large operation occupied its port, too, for as long as was known when the ranks met.
+                if let Some((bytes, slope)) = measured.occupied_s_per_byte() {
+                    let factor = slope / predicted.occupied_s_per_byte(cluster, bytes)?;
+                    scale(cluster, servers, factor.clamp(1.0 / FACTOR_MAX, FACTOR_MAX), *uncertain);
                 }
                 adjust(cluster, LATENCY_MAX, later, lacking_s)?;
             }
@@ -383,6 +373,27 @@ mod tests {
                 assert_eq!(cluster.check(), Ok(()));
             }
         }
+    }
+
+    /// A message that was found to occupy its port for long when the ranks met, and then does not, does not make bytes cheap.
+    #[test]
+    fn what_several_large_operations_occupy_is_bandwidth() {
+        let network = Cluster::of_network(NetworkModel::TEN_GBE, 4, 2);
+        let of = |bytes: u64| {
+            let [one, eight] = [1, 8].map(|operations| 1.15 * several(&network, "wfbp-a2a", bytes, operations));
+            (one, InFlight { operations: 8, bytes, seconds: eight })
+        };
+        let points = [4096, 65536, 1 << 20, 4 << 20, 8 << 20].map(|bytes| (bytes, of(bytes).0));
+        let measured = CommunicationCost {
+            in_flight: Some(of(4096).1),
+            large_in_flight: Some(of(4 << 20).1),
+            ..CommunicationCost::of_points(points.into())
+        };
+        let mut met = network.clone();
+        met.across.overhead_s = 75e-6.into();
+        assert_eq!(calibrated_on("wfbp-a2a", &mut met, measured, 0.05), Vec::<String>::new());
+        let [found, expected] = [&met, &network].map(|cluster| several(cluster, "wfbp-a2a", 16 << 20, 8));
+        assert!((found / (1.15 * expected) - 1.0).abs() < 0.02, "{found} of {}", 1.15 * expected);
     }
 
     /// Small operations take other algorithms, whose slopes are no bandwidth: they do not tilt what large ones take.
