@@ -10,6 +10,7 @@ use paceline_tune::Policy;
 
 mod carrier;
 mod changes;
+mod coder;
 mod followed;
 mod in_flight;
 mod operations;
@@ -65,7 +66,8 @@ pub(crate) struct Exchange {
     /// When backward began, and how long after that each tensor was announced.
     backward_began: Instant,
     ready: Vec<Duration>,
-    /// The trainer's thread in here, without copying gradients, starting operations, waiting for them and taking their results.
+    /// The trainer's thread in here, without copying gradients, starting operations, waiting for them (decompressing included) and
+    /// taking their results.
     scheduling: Duration,
     waiting: Duration,
     failure: Option<CommError>,
@@ -74,7 +76,8 @@ pub(crate) struct Exchange {
 /// What the exchange of gradients has cost the trainer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Costs {
-    /// In the communicator: starting operations, waiting for them and taking their results, on the trainer's thread.
+    /// In the communicator: starting operations, waiting for them and taking their results, on the trainer's thread; compressing
+    /// and decompressing, too.
     pub(crate) in_communicator: Duration,
     /// Deciding what travels when, on all threads.
     pub(crate) scheduling: Duration,

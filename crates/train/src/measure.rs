@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use paceline_compress::{Compression, Compressors};
 use paceline_plan::{LinkCosts, Plan};
 use paceline_schedule::Schedulers;
+use paceline_strategy::Strategy;
 use serde::{Deserialize, Serialize};
 
 mod conduct;
@@ -24,7 +26,7 @@ pub(crate) use statistics::{fit, median, relative_half_width};
 use crate::auto::Decision;
 use crate::error::TrainError;
 use crate::timeline::Timeline;
-use crate::tuning::{TuneOptions, TuningReport};
+use crate::tuning::{TuneOptions, TuningReport, refuse_without_all_reduces};
 
 /// How a cell is measured. The default is the study's protocol: 10 iterations to warm up, 100 that count.
 #[derive(Clone, Debug)]
@@ -33,6 +35,8 @@ pub struct MeasureOptions {
     pub strategy: String,
     /// What it may name: Paceline's schedules, and the caller's own.
     pub schedulers: Schedulers,
+    /// The compressors that it may name. Sums of a replay are checked only where all of a strategy is lossless.
+    pub compressors: Compressors,
     /// Samples per worker and iteration. A replayed profile is scaled to it.
     pub local_batch: usize,
     /// Iterations before those that count; at least one is made.
@@ -94,6 +98,31 @@ impl MeasureOptions {
     fn warm_up(&self) -> usize {
         self.warm_up.max(1)
     }
+
+    /// Do the options make sense? The strategy, with every aspect.
+    ///
+    /// # Errors
+    /// [`TrainError::Options`] names the option that does not; [`TrainError::Strategy`].
+    fn check(&self) -> Result<Strategy, TrainError> {
+        self.length.check_with(self.local_batch, self.threads)?;
+        if !(self.dilate.is_finite() && self.dilate >= 1.0) {
+            return Err(TrainError::Options(format!("dilate {} must be at least 1", self.dilate)));
+        }
+        let parsed = self.schedulers.grammar().parse(&self.strategy);
+        let strategy = parsed.map_err(|source| TrainError::Strategy { text: self.strategy.clone(), source })?;
+        if self.tune.is_some() {
+            refuse_without_all_reduces("--tune", &strategy)?;
+        }
+        Ok(strategy)
+    }
+
+    /// The compressor that the strategy names; nothing if it is `none`.
+    ///
+    /// # Errors
+    /// [`TrainError::Options`] if there is no such compressor.
+    fn compression(&self, strategy: &Strategy) -> Result<Option<Compression>, TrainError> {
+        self.compressors.of(strategy).map_err(|unknown| TrainError::Options(unknown.to_string()))
+    }
 }
 
 impl Default for MeasureOptions {
@@ -101,6 +130,7 @@ impl Default for MeasureOptions {
         MeasureOptions {
             strategy: "wfbp-a2a".into(),
             schedulers: Schedulers::built_in(),
+            compressors: Compressors::default(),
             local_batch: 32,
             warm_up: 10,
             length: Length::Iterations(100),

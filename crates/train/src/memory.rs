@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use paceline_compress::{Compression, Piece};
 use paceline_plan::MemoryNeed;
 
 use crate::backend::{Model, ModelName};
@@ -125,7 +126,10 @@ pub fn training_memory(
     };
     let estimate = MemoryEstimate { data: data.training.bytes() + data.test.bytes(), ..model };
     let hosts = world_size.div_ceil(workers.max(1)).max(1);
-    let servers = options.parsed_strategy().ok().and_then(|strategy| strategy.servers(world_size, hosts));
+    let strategy = options.parsed_strategy().ok();
+    let compression = strategy.as_ref().and_then(|strategy| options.compression(strategy).ok()?);
+    let estimate = compression.map_or(estimate, |compression| estimate.with_compression(&compression, world_size));
+    let servers = strategy.and_then(|strategy| strategy.servers(world_size, hosts));
     servers.map_or(estimate, |servers| {
         let here = servers.shards.div_ceil(hosts);
         let shards = ShardsHere { here, all: servers.shards, dedicated: servers.dedicated };
@@ -166,6 +170,15 @@ impl MemoryEstimate {
         let part = elements.div_ceil(shards.all.max(1) as u64).saturating_mul(shards.here as u64).min(elements);
         let processes = if shards.dedicated { shards.here as u64 } else { 0 };
         MemoryEstimate { optimizer, servers: part.saturating_add(PROCESS_BYTES * processes), ..self }
+    }
+
+    /// With gradients that are compressed: the bytes of this worker and those of all. What the compressor keeps besides, nobody
+    /// but itself knows.
+    pub fn with_compression(self, compression: &Compression, world_size: usize) -> MemoryEstimate {
+        let elements = usize::try_from(self.gradients / size_of::<f32>() as u64).unwrap_or(usize::MAX);
+        let bytes = compression.compressor(&Piece { elements, operation: 0, rank: 0 }).bytes() as u64;
+        let compressed = bytes.saturating_mul((world_size as u64).saturating_add(1));
+        MemoryEstimate { gradients: self.gradients.saturating_add(compressed), ..self }
     }
 
     fn parts(&self) -> [(&'static str, u64); 7] {

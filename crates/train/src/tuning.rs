@@ -32,8 +32,14 @@ impl TuneOptions {
     }
 }
 
-/// Where gradients go to servers and back there is nothing to choose from yet.
-pub(crate) fn refuse_servers(option: &str, strategy: &Strategy) -> Result<(), TrainError> {
+/// Where gradients go to servers and back, or are gathered because they are compressed, there is nothing to choose from yet.
+pub(crate) fn refuse_without_all_reduces(option: &str, strategy: &Strategy) -> Result<(), TrainError> {
+    if let Some(compressor) = strategy.compressor() {
+        return Err(TrainError::Options(format!(
+            "{option} chooses how all-reduces are done, and what compress={compressor} makes is gathered; choose \
+             compress=none, or leave {option} out"
+        )));
+    }
     if strategy.arch.name != "ps" {
         return Ok(());
     }

@@ -10,7 +10,8 @@ use paceline_comm::{Buffer, CallOptions, CommError};
 use paceline_plan::{OperationNumber, Plan, TensorId};
 use paceline_schedule::Dispatcher;
 
-use super::carrier::{Call, Carrier, Travelling};
+use super::carrier::{Call, Carrier, Landed, Travelling};
+use super::coder::Gathered;
 use super::in_flight::{InFlight, News};
 use super::start_up::StartUp;
 use crate::executed::{AllReduce, ChangedAllReduce};
@@ -68,6 +69,8 @@ enum Slot {
     /// The trainer reads or writes it.
     Lent,
     Travelling(Arc<Travelling>),
+    /// What all ranks have compressed has come; whoever waits decompresses it.
+    Gathered(Gathered),
     /// It holds the sums of the last iteration.
     Arrived(Buffer<f32>),
     /// Its operation has failed.
@@ -209,6 +212,18 @@ impl Operations {
                     let _ = pending.wait_timeout(SLEEP_MAX);
                     drop(pending);
                     state = self.lock();
+                }
+                Slot::Gathered(_) => {
+                    let slot = mem::replace(&mut state.slots[operation], Slot::Lent);
+                    drop(state);
+                    // That takes its time: the state is not locked, and it counts as waiting.
+                    began.get_or_insert_with(Instant::now);
+                    let slot = match slot {
+                        Slot::Gathered(gathered) => Slot::Arrived(gathered.sum()),
+                        slot => slot,
+                    };
+                    state = self.lock();
+                    state.slots[operation] = slot;
                 }
                 Slot::Here(_) => {
                     began.get_or_insert_with(Instant::now);
@@ -412,11 +427,15 @@ impl State {
         let landed = pending.wait();
         self.in_communicator += began.elapsed();
         match landed {
-            Ok((gradient, parameters)) => {
-                self.slots[operation] = Slot::Arrived(gradient);
-                if let Some(parameters) = parameters {
-                    self.parameters[operation] = Some(parameters);
-                }
+            Ok(landed) => {
+                self.slots[operation] = match landed {
+                    Landed::Sum(gradient) => Slot::Arrived(gradient),
+                    Landed::Update(gradient, parameters) => {
+                        self.parameters[operation] = Some(parameters);
+                        Slot::Arrived(gradient)
+                    }
+                    Landed::Gathered(gathered) => Slot::Gathered(gathered),
+                };
                 Ok(())
             }
             Err(failure) => {

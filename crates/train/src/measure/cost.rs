@@ -122,7 +122,7 @@ impl Carrier {
                     };
                     let travelling: Vec<Travelling> = operations.filter_map(start).collect::<Result<_, _>>()?;
                     for one in travelling {
-                        buffers.push(one.wait()?.0);
+                        buffers.push(one.wait()?.into_gradient());
                     }
                     Ok(began.elapsed().as_secs_f64())
                 };
