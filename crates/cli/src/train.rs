@@ -175,6 +175,7 @@ pub fn run(arguments: &TrainArguments, registry: &Registry) -> Result<ExitCode, 
         own_model: model.own_name(),
         model: model.name(),
         schedulers: registry.schedulers().clone(),
+        compressors: registry.compressors().clone(),
         ..arguments.options(arguments.data(), &strategy, place.local_ranks())?
     };
     options.check()?;

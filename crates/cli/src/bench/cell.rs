@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::placement::Placement;
+use crate::report::aspects::aspect;
 
 /// What is the same for all methods and worker counts of one chart.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -94,6 +95,11 @@ pub enum Arm {
 }
 
 impl Cell {
+    /// Are its gradients compressed?
+    pub fn compresses(&self) -> bool {
+        aspect(&self.strategy, "compress").iter().any(|word| *word != "none")
+    }
+
     /// Names the cell within its study: the same text, the same cell. Everything that matters stands in it.
     ///
     /// # Errors

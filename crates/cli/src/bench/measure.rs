@@ -105,6 +105,7 @@ fn options(spec: &WorldSpec, registry: &Registry) -> MeasureOptions {
     MeasureOptions {
         strategy: cell.strategy.clone(),
         schedulers: registry.schedulers().clone(),
+        compressors: registry.compressors().clone(),
         local_batch: cell.setting.local_batch,
         warm_up: effort.warm_up,
         length,

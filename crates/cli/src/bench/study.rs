@@ -376,7 +376,7 @@ fn panel(
         }
     }
     let mut cells = Vec::new();
-    let alone = |chosen: &Chosen| chosen.strategy.servers(1, 1).is_none();
+    let alone = |chosen: &Chosen| chosen.strategy.servers(1, 1).is_none() && chosen.strategy.compressor().is_none();
     let has_baseline = workers.contains(&1) && methods.iter().any(alone);
     if !setting.is_replayed() && !has_baseline {
         let strategy =

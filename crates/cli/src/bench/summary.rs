@@ -266,7 +266,8 @@ fn baseline(setting: &Setting, cells: &[&CellRecord]) -> Option<Baseline> {
     if let Some(samples_per_s) = setting.single_device() {
         return Some(Baseline { source: "one device, by the profile".to_owned(), samples_per_s, measured: None });
     }
-    let alone = |record: &&&CellRecord| record.cell.workers == 1 && record.cell.shards == 0;
+    let plain = |cell: &Cell| cell.shards == 0 && !cell.compresses();
+    let alone = |record: &&&CellRecord| record.cell.workers == 1 && plain(&record.cell);
     let measured = |record: &CellRecord| Some((record.cell.method.clone(), Estimate::of(&throughputs(record))?));
     let (method, estimate) = cells.iter().filter(alone).find_map(|record| measured(record))?;
     let source = format!("one worker here ({method})");
@@ -468,6 +469,15 @@ mod tests {
         assert!((intensity(&mlp, &setting).expect("it is known") - 2.996).abs() < 1e-3);
         let data = Some("images:photographs".to_owned());
         assert_eq!(intensity(&mlp, &Setting { data, ..setting }), None);
+    }
+
+    /// Compressing takes time, also where nobody is there to talk to.
+    #[test]
+    fn speedups_do_not_refer_to_a_worker_that_compresses() {
+        let mut cells = samples::study();
+        cells[0].cell.strategy = "sync=bsp,compress=sign,schedule=wfbp".to_owned();
+        let baseline = panels(&cells, 2)[0].baseline.clone().expect("one worker was measured");
+        assert_eq!(baseline.source, "one worker here (wfbp-a2a)");
     }
 
     #[test]
