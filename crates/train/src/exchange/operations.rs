@@ -328,6 +328,7 @@ impl State {
 
     /// Gives the memory back; there will be no more operations.
     pub(super) fn end(&mut self) -> Carrier {
+        self.calls.clear();
         self.slots.clear();
         self.parameters.clear();
         self.carrier.clone()
