@@ -5,6 +5,8 @@ use std::ops::Range;
 
 use paceline_plan::{OperationNumber, Plan, TensorId};
 
+use crate::prefix_sums::PrefixSums;
+
 /// Decides online, on one worker, which operation of a [`Plan`] starts next: of those whose bucket is complete the most
 /// urgent, in the order of the plan among equals, while the credit lasts. The runtime and the simulator both drive it.
 ///
@@ -21,22 +23,20 @@ use paceline_plan::{OperationNumber, Plan, TensorId};
 /// (A parameter that forward does not use must be waited for, too, before backward begins.)
 ///
 /// # Credit
-/// At most [`Plan::credit_bytes`] are in flight, so that an urgent operation that becomes ready late finds the network
-/// free soon. A partition that is larger than the credit goes alone. (Peng et al., "A generic communication scheduler for
-/// distributed DNN training acceleration", SOSP 2019, §4.)
+/// An operation starts when no more than [`Plan::credit_bytes`] are in flight that are at least as urgent, itself included, so
+/// that what becomes ready late and is more urgent finds the network free soon. A partition that is larger than the credit
+/// goes when nothing more urgent is in flight. (Peng et al., "A generic communication scheduler for distributed DNN training
+/// acceleration", SOSP 2019, §4.) What is less urgent does not count: it makes way on every link, chunk by chunk.
 ///
-/// An operation only ends when *all* ranks have started it. Ranks that are apart in backward choose differently, and if
-/// each had spent its whole credit on operations that the others have no credit for, all would wait for each other.
-/// ByteScheduler lets one rank decide for all. Here nobody needs to be asked, because what is in flight stops counting
-/// against the credit as soon as the last bucket is complete. From then on every rank starts what it has left in the same
-/// order: the most urgent operation that has not ended is in flight or first in line on every rank, and nothing that
-/// counts can be before it. Until then operations that other ranks have not started may take all of a rank's credit. Those that
-/// are [`overtaken`](Dispatcher::overtaken) do not; and if a rank stands still all the same,
-/// [`renew_credit`](Dispatcher::renew_credit) helps it on.
+/// If it did, ranks would hold each other up. An operation only ends when *all* ranks have started it, and ranks that are
+/// apart in backward would fill their credit with different ones; ByteScheduler lets one rank decide for all. Here nobody
+/// needs to be asked: the most urgent operation that is complete on all ranks and has not ended waits on none of them for one
+/// that is less urgent, and at most for more urgent ones that a rank behind in backward does not have yet. When backward is
+/// over everywhere there are none, so it starts, and ends.
 ///
 /// # Cost
-/// Per tensor and per operation a few additions, and one insertion per bucket into a heap of the waiting buckets. It
-/// allocates only in `new`.
+/// Per operation a few additions for each doubling of their number, and one insertion per bucket into a heap of the waiting
+/// buckets. It allocates only in `new`.
 #[derive(Clone, Debug)]
 pub struct Dispatcher {
     /// The bucket of each tensor.
@@ -48,12 +48,8 @@ pub struct Dispatcher {
     /// Complete buckets with operations that have not started; the most urgent first.
     waiting: BinaryHeap<Reverse<Waiting>>,
     credit: u64,
-    /// Bytes in flight that count against the credit.
-    spent: u64,
-    /// Operations that were started under another renewal count no more.
-    renewal: u64,
-    /// Buckets of this iteration that are not complete.
-    incomplete: usize,
+    /// Bytes in flight, the most urgent operation first.
+    in_flight: PrefixSums,
     /// Operations of this iteration that have not finished.
     unfinished: usize,
 }
@@ -73,12 +69,10 @@ struct BucketState {
 struct OperationState {
     bucket: usize,
     bytes: u64,
-    /// While it is in flight: the renewal under which it was started.
-    in_flight: Option<u64>,
+    /// How many operations are more urgent.
+    place: usize,
+    in_flight: bool,
 }
-
-/// No renewal has this number.
-const FORGIVEN: u64 = u64::MAX;
 
 /// Ordered by what goes first. No two have the same `next`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,7 +94,8 @@ impl Dispatcher {
             operations.extend(bucket.partitions.iter().map(|partition| OperationState {
                 bucket: number,
                 bytes: partition.elements.len() as u64 * crate::ELEMENT_BYTES,
-                in_flight: None,
+                place: 0,
+                in_flight: false,
             }));
             buckets.push(BucketState {
                 priority: plan.worker_priority(number),
@@ -110,17 +105,18 @@ impl Dispatcher {
                 unfinished: 0,
             });
         }
+        let mut by_urgency: Vec<OperationNumber> = (0..operations.len()).collect();
+        by_urgency.sort_by_key(|&operation| buckets[operations[operation].bucket].priority);
+        by_urgency.iter().enumerate().for_each(|(place, &operation)| operations[operation].place = place);
         Dispatcher {
             // Nothing can be announced before the first iteration.
             announced: vec![true; bucket_of.len()],
             bucket_of,
             waiting: BinaryHeap::with_capacity(buckets.len()),
             buckets,
+            in_flight: PrefixSums::zeros(operations.len()),
             operations,
             credit: plan.credit_bytes.unwrap_or(u64::MAX),
-            spent: 0,
-            renewal: 0,
-            incomplete: 0,
             unfinished: 0,
         }
     }
@@ -136,7 +132,6 @@ impl Dispatcher {
             bucket.missing = bucket.tensors;
             bucket.unfinished = bucket.operations.len();
         }
-        self.incomplete = self.buckets.len();
         self.unfinished = self.operations.len();
     }
 
@@ -154,10 +149,6 @@ impl Dispatcher {
         }
         let Range { start, end } = bucket.operations;
         self.waiting.push(Reverse(Waiting { priority: bucket.priority, next: start, end }));
-        self.incomplete -= 1;
-        if self.incomplete == 0 {
-            self.renew_credit();
-        }
         Some(number)
     }
 
@@ -167,11 +158,12 @@ impl Dispatcher {
         let mut first = self.waiting.peek_mut()?;
         let Reverse(Waiting { next: number, end, .. }) = *first;
         let operation = &mut self.operations[number];
-        if self.spent > 0 && self.spent.saturating_add(operation.bytes) > self.credit {
+        let spent = self.in_flight.before(operation.place);
+        if spent > 0 && spent.saturating_add(operation.bytes) > self.credit {
             return None;
         }
-        operation.in_flight = Some(self.renewal);
-        self.spent = self.spent.saturating_add(operation.bytes);
+        operation.in_flight = true;
+        self.in_flight.add(operation.place, operation.bytes);
         if number + 1 == end {
             PeekMut::pop(first);
         } else {
@@ -186,43 +178,22 @@ impl Dispatcher {
     /// If the operation is not in flight.
     pub fn finished(&mut self, number: OperationNumber) -> Option<usize> {
         let operation = &mut self.operations[number];
-        let Some(renewal) = operation.in_flight.take() else { panic!("operation {number} is not in flight") };
-        if renewal == self.renewal {
-            self.spent -= operation.bytes;
-        }
+        assert!(std::mem::take(&mut operation.in_flight), "operation {number} is not in flight");
+        self.in_flight.subtract(operation.place, operation.bytes);
         self.unfinished -= 1;
         let bucket = &mut self.buckets[operation.bucket];
         bucket.unfinished -= 1;
         (bucket.unfinished == 0).then_some(operation.bucket)
     }
 
-    /// Lets one operation in flight count against the credit no more. To be called when others that were started later have ended
-    /// instead: the network works on what is more urgent, or another rank has not started this one, and will not while there is
-    /// something more urgent. (Two ranks choose differently wherever a tensor becomes ready on one of them just before an
-    /// operation ends, and on the other just after.)
-    ///
-    /// # Panics
-    /// If the operation is not in flight.
-    pub fn overtaken(&mut self, number: OperationNumber) {
-        let operation = &mut self.operations[number];
-        let Some(renewal) = operation.in_flight.replace(FORGIVEN) else {
-            panic!("operation {number} is not in flight")
-        };
-        if renewal == self.renewal {
-            self.spent -= operation.bytes;
-        }
-    }
-
-    /// Lets what is in flight count against the credit no more. To be called when operations [wait](Dispatcher::waits)
-    /// and none has finished for a while, much longer than one takes: it stands for a rank that is behind in backward.
-    pub fn renew_credit(&mut self) {
-        self.renewal += 1;
-        self.spent = 0;
-    }
-
     /// Is there a complete bucket with an operation that has not started?
     pub fn waits(&self) -> bool {
         !self.waiting.is_empty()
+    }
+
+    /// How many operations of the plan are more urgent than this one.
+    pub fn place(&self, operation: OperationNumber) -> usize {
+        self.operations[operation].place
     }
 
     /// Has every operation of the iteration finished? (Also before the first one.)
@@ -233,15 +204,5 @@ impl Dispatcher {
     /// Have all operations of a bucket finished in this iteration? (Also before the first one.)
     pub fn has_arrived(&self, bucket: usize) -> bool {
         self.buckets[bucket].unfinished == 0
-    }
-
-    /// The most bytes that may be in flight; `u64::MAX` if any number may.
-    pub fn credit_bytes(&self) -> u64 {
-        self.credit
-    }
-
-    /// The bytes in flight that count against the credit.
-    pub fn spent_bytes(&self) -> u64 {
-        self.spent
     }
 }

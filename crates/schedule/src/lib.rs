@@ -29,6 +29,7 @@ mod fusion;
 mod mg_wfbp;
 mod partition;
 mod planner;
+mod prefix_sums;
 mod priority;
 mod scheduler;
 mod steady_state;

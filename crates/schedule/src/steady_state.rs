@@ -1,6 +1,7 @@
 //! What an iteration takes where iterations overlap: no closed formula, so the plan is played on one channel.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 use paceline_plan::{OperationNumber, Plan, Profile};
 
@@ -10,9 +11,9 @@ use crate::{Dispatcher, ELEMENT_BYTES};
 /// Iterations that are played. The first begins with an empty network; from the second on all are alike.
 const ITERATIONS: usize = 3;
 
-/// Seconds of one iteration among many, of workers that are all alike, on one channel that takes the operations in the
-/// order in which the plan's [`Dispatcher`] starts them, and `communication_s` seconds for each. The difference of the
-/// last two of three iterations.
+/// Seconds of one iteration among many, of workers that are all alike, on one channel that takes the most urgent of the
+/// operations that the plan's [`Dispatcher`] has started, and `communication_s` seconds for each. The difference of the last
+/// two of three iterations.
 ///
 /// If the plan overlaps with the next forward pass, a layer's parameters are updated before their first use, each tensor
 /// in its share of the optimiser's time; else everything waits for the last operation, and the result is that of
@@ -72,8 +73,8 @@ struct Channel<'a> {
     communication_s: &'a dyn Fn(u64) -> f64,
     bytes: Vec<u64>,
     dispatcher: Dispatcher,
-    /// Started, behind the one that is under way.
-    queue: VecDeque<OperationNumber>,
+    /// Started, behind the one that is under way: by place, the most urgent first.
+    queue: BinaryHeap<Reverse<(usize, OperationNumber)>>,
     /// Under way, and when it ends.
     current: Option<(OperationNumber, f64)>,
     /// By bucket: when it arrived last.
@@ -86,7 +87,7 @@ impl<'a> Channel<'a> {
             communication_s,
             bytes: plan.partitions().map(|(_, part)| part.elements.len() as u64 * ELEMENT_BYTES).collect(),
             dispatcher: Dispatcher::new(plan),
-            queue: VecDeque::new(),
+            queue: BinaryHeap::new(),
             current: None,
             arrived_s: vec![0.0; plan.buckets.len()],
         }
@@ -94,9 +95,11 @@ impl<'a> Channel<'a> {
 
     /// Lets operations start, and the first of them set off if nothing is under way.
     fn start(&mut self, now: f64) {
-        self.queue.extend(std::iter::from_fn(|| self.dispatcher.next()));
+        while let Some(operation) = self.dispatcher.next() {
+            self.queue.push(Reverse((self.dispatcher.place(operation), operation)));
+        }
         if self.current.is_none() {
-            let next = self.queue.pop_front();
+            let next = self.queue.pop().map(|Reverse((_, operation))| operation);
             self.current = next.map(|operation| (operation, now + (self.communication_s)(self.bytes[operation])));
         }
     }

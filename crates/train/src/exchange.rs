@@ -12,7 +12,6 @@ mod carrier;
 mod changes;
 mod coder;
 mod followed;
-mod in_flight;
 mod operations;
 mod own_times;
 mod places;

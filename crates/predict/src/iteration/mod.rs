@@ -38,6 +38,7 @@ mod script;
 mod server;
 #[cfg(test)]
 pub(crate) mod tests;
+mod window;
 
 use paceline_plan::{OperationNumber, Plan, Profile, TensorId};
 

@@ -1,5 +1,5 @@
 use std::cmp::{Ordering, Reverse};
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 
 use paceline_plan::{OperationNumber, TensorId};
 use paceline_schedule::Dispatcher;
@@ -8,6 +8,7 @@ use super::event::{Event, Kind, Work};
 use super::operations::Stage;
 use super::script::{Action, script};
 use super::server::Server;
+use super::window::{Queue, Window};
 use super::{Lane, Length, Line as LineKind, Outcome, Span, Training};
 
 /// Training under way.
@@ -19,6 +20,7 @@ pub(super) struct Run<'a> {
     /// By link: until when it is busy. Whatever gets on it gets on it in the order of time, so this is all there is to know.
     free_s: Vec<f64>,
     servers: Vec<Server>,
+    window: Window,
     underway: Vec<Underway>,
     events: BinaryHeap<Reverse<Event>>,
     /// Events so far.
@@ -45,7 +47,7 @@ struct Workers {
 /// A channel or a bus.
 #[derive(Default)]
 struct Line {
-    queue: VecDeque<OperationNumber>,
+    queue: Queue,
     carries: Option<(OperationNumber, Work)>,
     /// The last work's number: what was said of others before is void.
     last: u64,
@@ -93,6 +95,7 @@ impl<'a> Run<'a> {
             lines: (0..lines).map(|_| Line::default()).collect(),
             free_s: vec![0.0; operations.links()],
             servers: served.into_iter().map(|served| Server::new(operations.mode(), served)).collect(),
+            window: Window::new(training.plan),
             underway: vec![Underway { missing: classes, stage: 0 }; operations.count()],
             events: BinaryHeap::new(),
             events_count: 0,
@@ -106,13 +109,9 @@ impl<'a> Run<'a> {
         self.length = length;
         (0..self.workers.len()).for_each(|class| self.proceed(class));
         while !self.done {
-            match self.events.pop() {
-                Some(Reverse(event)) => {
-                    self.now = event.time;
-                    self.happens(event.kind);
-                }
-                None => self.renew_credit(),
-            }
+            let Reverse(event) = self.events.pop().expect("something moves as long as iterations are missing");
+            self.now = event.time;
+            self.happens(event.kind);
         }
         self.outcome()
     }
@@ -132,15 +131,6 @@ impl<'a> Run<'a> {
             }
             // Its speed has changed since.
             Kind::Carried { .. } | Kind::Computed { .. } => {}
-        }
-    }
-
-    /// Nothing moves: classes that are apart have spent their credit on different operations.
-    fn renew_credit(&mut self) {
-        assert!(self.workers.iter().any(|workers| workers.dispatcher.waits()), "nobody waits, and nothing moves");
-        for class in 0..self.workers.len() {
-            self.workers[class].dispatcher.renew_credit();
-            self.dispatch(class);
         }
     }
 
@@ -244,9 +234,10 @@ impl<'a> Run<'a> {
         if self.lines.len() == 1 { 0 } else { class }
     }
 
-    /// An operation gets on a line, behind what waits there.
+    /// An operation gets on a line, behind what is more urgent of what waits there.
     fn get_on(&mut self, line: usize, operation: OperationNumber) {
-        self.lines[line].queue.push_back(operation);
+        let place = self.place(operation);
+        self.lines[line].queue.push(Reverse((place, operation)));
         if self.lines[line].carries.is_none() {
             self.carry_next(line);
             self.line_changed(line);
@@ -254,7 +245,7 @@ impl<'a> Run<'a> {
     }
 
     fn carry_next(&mut self, line: usize) {
-        let Some(operation) = self.lines[line].queue.pop_front() else { return };
+        let Some(Reverse((_, operation))) = self.lines[line].queue.pop() else { return };
         let left_s = self.training.operations.operation(operation).line_s;
         let factor = self.hindered(line);
         let work = Work { number: 0, left_s, since: self.now, factor, began: self.now, lane: Lane::Line, tensor: None };
@@ -338,9 +329,25 @@ impl<'a> Run<'a> {
         }
         match self.training.operations.line() {
             LineKind::Channel => self.get_on(0, operation),
-            // Not at once: whoever calls is not done yet.
-            LineKind::Buses => self.at(self.now, Kind::Moved { operation }),
+            LineKind::Buses => {
+                let place = self.place(operation);
+                self.window.wait(place, operation);
+                self.let_in();
+            }
         }
+    }
+
+    /// Operations set off on the way to servers and back.
+    fn let_in(&mut self) {
+        while let Some(operation) = self.window.next() {
+            // Not at once: whoever calls is not done yet.
+            self.at(self.now, Kind::Moved { operation });
+        }
+    }
+
+    /// The place of an operation in the dispatchers' order.
+    fn place(&self, operation: OperationNumber) -> usize {
+        self.workers[0].dispatcher.place(operation)
     }
 
     /// An operation enters its next stage, or has arrived.
@@ -402,6 +409,10 @@ impl<'a> Run<'a> {
         if let Some(server) = self.training.operations.server_of(operation) {
             self.servers[server].ended(operation);
             self.serve(server);
+        }
+        if self.training.operations.line() == LineKind::Buses {
+            self.window.ended(operation);
+            self.let_in();
         }
         for class in 0..self.workers.len() {
             let workers = &mut self.workers[class];

@@ -12,7 +12,6 @@ use paceline_schedule::Dispatcher;
 
 use super::carrier::{Call, Carrier, Landed, Travelling};
 use super::coder::Gathered;
-use super::in_flight::{InFlight, News};
 use super::start_up::StartUp;
 use crate::executed::{AllReduce, ChangedAllReduce};
 
@@ -39,15 +38,14 @@ pub(super) struct State {
     slots: Vec<Slot>,
     /// By operation, where servers have the parameters: a place for those that come back; with an operation under way.
     parameters: Vec<Option<Buffer<f32>>>,
-    in_flight: InFlight,
-    /// By operation: what it carries.
-    elements: Vec<usize>,
+    /// Operations that travel and have not been seen to end, and when they were started.
+    in_flight: Vec<(OperationNumber, Instant)>,
     /// May operations have to wait for the end of others? Without credit and start-up times every one is started by the
     /// trainer, as soon as it is complete.
     pub(super) deferred: bool,
-    /// When one of them has ended last, or the first was started, or their credit was renewed.
+    /// When one of them has ended last, or the first was started, or was overlooked.
     last_end: Instant,
-    /// How long one has taken at most that no others went past.
+    /// How long one has taken at most.
     longest: Duration,
     /// Iterations so far; makes the operations' ids.
     iterations: u64,
@@ -102,8 +100,7 @@ impl Operations {
             dispatcher: Dispatcher::new(plan),
             slots: gradients.split(&lengths).into_iter().map(Slot::Arrived).collect(),
             parameters: parameters.map_or(Vec::new(), |all| all.split(&lengths).into_iter().map(Some).collect()),
-            in_flight: InFlight::default(),
-            elements: lengths,
+            in_flight: Vec::new(),
             deferred: plan.credit_bytes.is_some() || start_up.is_some(),
             last_end: Instant::now(),
             longest: Duration::ZERO,
@@ -235,16 +232,16 @@ impl Operations {
         Ok(began.map_or(Duration::ZERO, |began: Instant| began.elapsed()))
     }
 
-    /// Releases the credit of operations that have ended and starts what may start then. Where nothing has ended for
-    /// longer than `patience`, and much longer than one operation takes, the credit is renewed. Until when there is
-    /// nothing to do, if nothing ends before.
+    /// Releases the credit of operations that have ended and starts what may start then. Where start-ups wait until nothing
+    /// travels, and nothing has ended for longer than `patience`, and much longer than one operation takes, the next one does
+    /// not wait. Until when there is nothing to do, if nothing ends before.
     pub(super) fn release(&self, patience: Duration) -> Option<Instant> {
         let mut state = self.lock();
         let (began, before, in_communicator) = (Instant::now(), state.changes, state.in_communicator);
         state.report_ended();
         let patience = patience.max(PATIENCE_OPERATIONS * state.longest);
         if state.waits() && began.saturating_duration_since(state.last_end) >= patience {
-            state.renew_credit(began);
+            state.overlook(began);
         }
         // Whoever waits next is told.
         let _ = state.start_what_may();
@@ -368,7 +365,7 @@ impl State {
         match started {
             Ok(pending) => {
                 self.slots[operation] = Slot::Travelling(Arc::new(pending));
-                self.in_flight.start(operation, self.elements[operation], began);
+                self.in_flight.push((operation, began));
                 self.in_communicator += began.elapsed();
                 Ok(())
             }
@@ -379,33 +376,28 @@ impl State {
         }
     }
 
-    /// Tells the dispatcher which operations have ended, and which others have overtaken. Those keep no credit: urgent ones
-    /// would wait for what the network does not work on.
+    /// Tells the dispatcher which operations have ended.
     fn report_ended(&mut self) {
         let State { in_flight, slots, dispatcher, last_end, longest, .. } = self;
-        let has_ended =
-            |operation: OperationNumber| !matches!(&slots[operation], Slot::Travelling(pending) if !pending.is_done());
-        in_flight.look(has_ended, |news| match news {
-            News::Ended { operation, began, overtaken } => {
+        in_flight.retain(|&(operation, began)| {
+            let ended = !matches!(&slots[operation], Slot::Travelling(pending) if !pending.is_done());
+            if ended {
                 dispatcher.finished(operation);
                 *last_end = Instant::now();
-                // How long it has waited for others says nothing of how long one takes.
-                if !overtaken {
-                    *longest = (*longest).max(began.elapsed());
-                }
+                *longest = (*longest).max(began.elapsed());
             }
-            News::Overtaken(operation) => dispatcher.overtaken(operation),
+            !ended
         });
     }
 
-    /// Is there an operation that waits for others to end?
+    /// Is there a start-up that waits for operations to end?
     fn waits(&self) -> bool {
-        !self.in_flight.is_empty() && self.dispatcher.waits()
+        let alone = self.start_up.as_ref().is_some_and(|start_up| !start_up.admits(true));
+        alone && !self.in_flight.is_empty() && self.dispatcher.waits()
     }
 
-    /// A rank is behind in backward, or two have filled their credit with different operations.
-    fn renew_credit(&mut self, now: Instant) {
-        self.dispatcher.renew_credit();
+    /// A rank is behind in backward, or two have started different operations, each of which travels alone.
+    fn overlook(&mut self, now: Instant) {
         if let Some(start_up) = &mut self.start_up {
             start_up.overlook();
         }
@@ -416,8 +408,9 @@ impl State {
     fn land(&mut self, operation: OperationNumber) -> Result<(), CommError> {
         if self.deferred {
             self.report_ended();
-        } else if self.in_flight.remove(operation) {
+        } else if let Some(place) = self.in_flight.iter().position(|&(other, _)| other == operation) {
             // Looking at all that are under way each time one lands costs the square of their number.
+            self.in_flight.swap_remove(place);
             self.dispatcher.finished(operation);
         }
         self.start_what_may()?;

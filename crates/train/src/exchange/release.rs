@@ -14,7 +14,7 @@ use super::operations::Operations;
 /// No sleep is longer.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
-/// How long nothing may end before the credit is renewed, at least. A false alarm costs a little order.
+/// How long nothing may end before a start-up waits no longer, at least. A false alarm costs a little order.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 /// Dropping it ends the thread.

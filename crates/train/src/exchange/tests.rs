@@ -143,15 +143,15 @@ fn credit_is_released_while_the_trainer_computes() {
     });
 }
 
-/// One rank has spent its credit on one tensor, and the other on another one: neither can end.
+/// One rank has started one tensor, and the other another one: neither can end before both have started both.
 #[test]
-fn ranks_that_choose_differently_do_not_wait_for_ever() {
+fn ranks_that_start_differently_do_not_wait_for_each_other() {
     on_both(exchanges(one_at_a_time), |rank, mut exchange| {
         exchange.begin(ONLY);
         exchange.ready(1 + rank, None).unwrap();
         thread::sleep(Duration::from_millis(5));
         exchange.ready(2 - rank, None).unwrap();
-        // Before the last bucket is complete: only then would the dispatcher itself forgive.
+        // Backward is not over.
         assert_eq!(sums(&mut exchange, 1), [0.0; 3]);
         assert_eq!(sums(&mut exchange, 2), [0.0]);
         exchange.ready(0, None).unwrap();
