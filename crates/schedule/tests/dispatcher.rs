@@ -183,6 +183,46 @@ proptest! {
             prop_assert!(idle < 1000, "the ranks stand still");
         }
     }
+
+    /// All ranks come to the tensors in one order, each at another moment of what ends meanwhile. However little credit there is,
+    /// everything that is ready everywhere ends without the next tensor.
+    #[test]
+    fn ranks_that_are_not_apart_never_stand_still(plan in plans(), ranks in 2usize..5, seed in any::<u64>()) {
+        let mut dice = Dice(seed);
+        let mut world: Vec<Rank> = (0..ranks).map(|_| Rank::new(&plan, &mut dice)).collect();
+        world.iter_mut().for_each(|rank| rank.tensors.clear());
+        let mut tensors: Vec<usize> = (0..plan.tensors()).collect();
+        dice.shuffle(&mut tensors);
+        for announced in 1..=tensors.len() {
+            let mut order: Vec<usize> = (0..ranks).collect();
+            dice.shuffle(&mut order);
+            for rank in order {
+                for _ in 0..dice.below(10) {
+                    let other = dice.below(ranks);
+                    step_one(&mut world, other, &plan, &mut dice);
+                }
+                world[rank].dispatcher.ready(tensors[announced - 1]);
+            }
+            // If nobody waits for the network.
+            if dice.below(2) == 0 {
+                continue;
+            }
+            while (0..ranks).fold(false, |moved, rank| step_one(&mut world, rank, &plan, &mut dice) || moved) {}
+            let complete = |bucket: &Bucket| bucket.tensors.iter().all(|tensor| tensors[..announced].contains(tensor));
+            let ready = plan.partitions().enumerate().filter(|(_, (bucket, _))| complete(&plan.buckets[*bucket]));
+            for (operation, _) in ready {
+                let ended = world.iter().all(|rank| rank.finished.contains(&operation));
+                prop_assert!(ended, "operation {operation} is ready on all ranks, and the ranks stand still");
+            }
+        }
+    }
+}
+
+/// What one rank of a world does next. Returns whether it did anything.
+fn step_one(world: &mut [Rank], rank: usize, plan: &Plan, dice: &mut Dice) -> bool {
+    let started = |operation: &usize| world.iter().all(|rank| rank.started.contains(operation));
+    let everywhere: BTreeSet<usize> = (0..plan.operations()).filter(started).collect();
+    world[rank].step(&everywhere, dice)
 }
 
 /// A rank of a world in which operations end when all have started them.
