@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use paceline_plan::{Cluster, ClusterSet};
+use serde_json::Value;
 use support::{paceline, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -21,9 +22,9 @@ fn scratch(name: &str) -> PathBuf {
 
 #[test]
 fn several_networks_go_into_one_file() {
-    let path = scratch("both.toml");
-    let file = path.to_string_lossy();
-    let outcome = run(paceline(&["fit", "--study", STUDY, "-o", &file]), LIMIT).expect_code(0);
+    let (path, json) = (scratch("both.toml"), scratch("both.json"));
+    let (file, json_path) = (path.to_string_lossy(), json.to_string_lossy());
+    let outcome = run(paceline(&["fit", "--study", STUDY, "-o", &file, "--json", &json_path]), LIMIT).expect_code(0);
     for words in [
         "is not used: it has no throughput",
         "across.beta_s_per_byte",
@@ -34,13 +35,24 @@ fn several_networks_go_into_one_file() {
     ] {
         assert!(outcome.stdout.contains(words), "no `{words}`: {outcome:#?}");
     }
+    let report: Value = serde_json::from_str(&fs::read_to_string(&json).expect("the file")).expect("JSON");
+    let constants = report["constants"].as_array().expect("a list");
+    assert!((5..=20).contains(&constants.len()), "{} constants", constants.len());
+    for constant in constants {
+        let number = |name: &str| constant[name].as_f64().unwrap_or_else(|| panic!("no {name}: {constant}"));
+        assert!(number("low") <= number("value") && number("value") <= number("high"), "{constant}");
+        let unit = constant["unit"].as_str().expect("a unit");
+        assert!(["s", "s/byte", ""].contains(&unit) && constant["origin"].is_string(), "{constant}");
+        assert!(outcome.stdout.contains(constant["constant"].as_str().expect("a name")), "{constant}: {outcome:#?}");
+    }
+    assert_eq!(report["left_out"].as_array().map(Vec::len), Some(4), "two models, two networks: {report:#}");
     let set = ClusterSet::from_toml(&fs::read_to_string(&path).expect("the file")).expect("clusters");
     let beta = |network: &str| set.of(network).expect("the network").across.beta_s_per_byte.value;
     assert!(beta("10gbe") > 3.0 * beta("100GbIB"), "{} and {}", beta("10GbE"), beta("100GbIB"));
     let cluster = set.of("10GbE").expect("the network");
     assert_eq!((cluster.hosts, cluster.workers_per_host), (4, 4));
     assert!(cluster.source.ends_with(STUDY), "{}", cluster.source);
-    fs::remove_file(path).expect("our own file");
+    fs::remove_file(path).and_then(|()| fs::remove_file(json)).expect("our own files");
 }
 
 #[test]

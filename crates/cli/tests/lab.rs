@@ -15,6 +15,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use paceline_comm::{Cause, TransportChoice};
+use paceline_plan::Cluster;
 use processes::Ranks;
 use support::{Running, left_over, start, until};
 use xtask::lab::{Fault, Harm, Job, Lab, LabError, LabOptions, host_name};
@@ -88,6 +89,25 @@ fn ranks_of_one_host_share_memory() {
     let Some(lab) = lab(2) else { return };
     let said = run(&lab, 2, true, &[&PERF[..], &["auto"]].concat());
     assert!(said[0].contains("4 ranks, transport mixed"), "{}", said[0]);
+}
+
+/// Two hosts, two ranks on each: links within a host and across are told apart, and those across are as slow as they are.
+#[test]
+fn a_probe_across_hosts_finds_both_classes_of_links() {
+    let Some(lab) = lab(2) else { return };
+    let path = std::env::temp_dir().join(format!("paceline-lab-probe-{}.toml", std::process::id()));
+    let file = path.to_string_lossy().into_owned();
+    let said = run(&lab, 2, true, &[env!("CARGO_BIN_EXE_paceline"), "probe", "--rounds", "6", "-o", &file]);
+    assert!(said[0].contains("4 ranks on 2 hosts"), "{}", said[0]);
+    let text = fs::read_to_string(&path).expect("rank 0 has written it");
+    fs::remove_file(path).expect("our own file");
+    let cluster = Cluster::from_toml(&text).unwrap_or_else(|error| panic!("{error} in {text}"));
+    assert_eq!((cluster.hosts, cluster.workers_per_host), (2, 2), "{text}");
+    let (within, across) = (cluster.within.beta_s_per_byte, cluster.across.beta_s_per_byte);
+    // 8.4 ns at line rate; the first bytes after a pause are a burst, which comes for free.
+    assert!(across.low <= across.value && across.value <= across.high, "{across:?}");
+    assert!((2e-9..4e-8).contains(&across.value) && within.value < across.value, "{within:?}, {across:?}");
+    assert!(cluster.combine_s_per_byte.value > 0.0 && cluster.operation.start_s.value >= 0.0, "{text}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use paceline_plan::ClusterSet;
 use serde_json::Value;
 use support::{paceline, run};
 
@@ -96,6 +97,43 @@ fn names_of_a_study_may_be_in_any_case_and_unknown_ones_are_refused() {
         run(paceline(&["simulate", "--study", &file]), LIMIT).expect_code(2).expect_stderr(&[&file, words]);
     }
     fs::remove_file(path).expect("our own file");
+}
+
+/// `fit`, and then `simulate --study` with what it has written: that counts, and not the clusters that are built in.
+#[test]
+fn a_study_is_predicted_on_clusters_that_were_fitted() {
+    let (toml, json, csv) = (scratch("fitted.toml"), scratch("fitted.json"), scratch("fitted.csv"));
+    let [toml_path, json_path, csv_path] = [&toml, &json, &csv].map(|path| path.to_string_lossy().into_owned());
+    run(paceline(&["fit", "--study", STUDY, "-o", &toml_path, "--no-leave-out"]), LIMIT).expect_code(0);
+    let rates = || -> (Vec<(String, f64)>, f64) {
+        let arguments = ["simulate", "--study", STUDY, "--cluster", &toml_path, "--json", &json_path];
+        run(paceline(&arguments), LIMIT).expect_code(0);
+        let report = read(&json);
+        let rows = report["rows"].as_array().expect("a list").iter();
+        let rate = |row: &Value| {
+            let network = row["network"].as_str().expect("a name").to_owned();
+            (network, row["predicted_samples_per_s"].as_f64().expect("a number"))
+        };
+        let errors = report["errors"].as_array().expect("a list");
+        (rows.map(rate).collect(), errors.last().expect("of all")["median_error"].as_f64().expect("a share"))
+    };
+    let (fitted, error) = rates();
+    assert!(error <= 0.03, "{error}");
+    // The same file with a slower network.
+    let mut set = ClusterSet::from_toml(&fs::read_to_string(&toml).expect("the file")).expect("clusters");
+    let slow = set.networks.iter_mut().find(|(name, _)| name.eq_ignore_ascii_case("10GbE")).expect("it was fitted").1;
+    slow.across.beta_s_per_byte = slow.across.beta_s_per_byte.times(2.0);
+    fs::write(&toml, set.to_toml()).expect("written");
+    let (slower, _) = rates();
+    for ((network, before), (_, after)) in fitted.iter().zip(&slower) {
+        assert!(if network == "10GbE" { after <= before } else { after == before }, "{network}: {before}, {after}");
+    }
+    assert!(fitted.iter().zip(&slower).any(|(before, after)| after.1 < 0.8 * before.1), "{fitted:?} {slower:?}");
+    fs::write(&csv, "model,local_batch,network,method,workers\nbert-base,64,100GbE,BSP-PS,8\n").expect("a file");
+    let says = "line 2 of the study: --cluster has no network 100GbE; it has";
+    let unknown = ["simulate", "--study", &csv_path, "--cluster", &toml_path];
+    run(paceline(&unknown), LIMIT).expect_code(2).expect_stderr(&[&csv_path, says]);
+    fs::remove_file(toml).and_then(|()| fs::remove_file(csv)).expect("our own files");
 }
 
 #[test]
