@@ -42,7 +42,7 @@ pub(super) fn of_uneven_hosts(workers: &Communicator) -> Vec<String> {
 const FACTOR_MAX: f64 = 20.0;
 
 /// Makes predictions of single operations on a strategy's arch what was measured of them, with the share by which that is
-/// uncertain: the slope of the line through them is that of the links' bandwidth (of servers on one host, of their processors).
+/// uncertain: the slope of the line through the large ones is that of the links' bandwidth (of servers on one host, of their processors).
 ///
 /// What is then missing, or too much, of several that are in flight at once occupies the network: the start of an operation
 /// (all-to-all), or a partition's time (servers). What is missing of one by itself, or too much, only takes time: the links'
@@ -64,7 +64,7 @@ pub fn calibrate(
     };
     let predicted = Predicted { strategy, profile, workers };
     let servers = strategy.arch.name == "ps";
-    let ((_, slope), (_, known)) = (fit(&points), fit(&predicted.points(cluster, &points)?));
+    let (slope, known) = (slope_of_large(&points), slope_of_large(&predicted.points(cluster, &points)?));
     let mut doubts = Vec::new();
     if servers && cluster.hosts == 1 {
         // Nothing is between hosts: what bytes take more is the server's processor.
@@ -179,6 +179,17 @@ const UNCERTAIN_MAX: f64 = 0.9;
 fn about(value: f64, uncertain: f64) -> Constant {
     let share = uncertain.clamp(0.0, UNCERTAIN_MAX);
     Constant::between(value, value * (1.0 - share), value * (1.0 + share))
+}
+
+/// Operations of at least this share of the largest one's bytes say what a byte takes: in smaller ones latencies hide behind each
+/// other, or other algorithms are the cheapest, and a line through all would tilt.
+const LARGE: f64 = 1.0 / 16.0;
+
+/// What a byte takes, by the large ones of some operations, from the smallest to the largest.
+fn slope_of_large(points: &[(u64, f64)]) -> f64 {
+    let largest = points.last().map_or(0, |point| point.0);
+    let first = points.partition_point(|point| (point.0 as f64) < LARGE * largest as f64);
+    fit(&points[first.min(points.len().saturating_sub(2))..]).1
 }
 
 /// What predictions of operations lack, as relative errors weigh it.
@@ -318,6 +329,20 @@ mod tests {
                 assert!(!cluster.across.beta_s_per_byte.is_exact() || hosts == 1);
                 assert_eq!(cluster.check(), Ok(()));
             }
+        }
+    }
+
+    /// Small operations take other algorithms, whose slopes are no bandwidth: they do not tilt what large ones take.
+    #[test]
+    fn large_operations_take_what_their_bytes_take() {
+        let of_links = Cluster::of_network(NetworkModel::TEN_GBE, 4, 2);
+        let sizes = [4096, 65536, 1 << 20, 8 << 20];
+        let points: Vec<(u64, f64)> = sizes.map(|bytes| (bytes, seconds(&of_links, bytes) + 0.2e-3)).into();
+        for small_s in [0.2e-3, 0.5e-3, 1.5e-3] {
+            let mut cluster = of_links.clone();
+            calibrated(&mut cluster, &[vec![(4096, small_s)], points[1..].to_vec()].concat(), 0.1);
+            let (found, expected) = (seconds(&cluster, 128 << 20), seconds(&of_links, 128 << 20));
+            assert!((found / expected - 1.0).abs() < 0.03, "{small_s}: {found} of {expected}");
         }
     }
 
