@@ -300,6 +300,34 @@ mod tests {
         }
     }
 
+    /// What an arch takes for a byte where many operations are under way, once a network is known by what single ones took.
+    #[test]
+    fn what_many_large_operations_take_is_predicted_as_well() {
+        for (hosts, per_host) in [(2, 2), (4, 1), (2, 1), (4, 2)] {
+            let truth = Cluster::of_network(NetworkModel::TEN_GBE, hosts, per_host);
+            // When the ranks met, each message seemed to keep its port busy for long, as it does where links are emulated.
+            let met = |link: LinkClass| LinkClass { overhead_s: 37.5e-6, alpha_s: link.alpha_s.max(37.5e-6), ..link };
+            let NetworkModel { within, across } = NetworkModel::TEN_GBE;
+            let network = NetworkModel { within: met(within), across: met(across) };
+            let mut cluster = Cluster::of_network(network, hosts, per_host);
+            for arch in ["wfbp-a2a", "wfbp-ps,arch=ps:2"] {
+                let points = [4096, 65536, 1 << 20, 8 << 20].map(|bytes| (bytes, several(&truth, arch, bytes, 1)));
+                let all = InFlight { operations: 8, bytes: 4096, seconds: several(&truth, arch, 4096, 8) };
+                let measured = CommunicationCost { in_flight: Some(all), ..CommunicationCost::of_points(points.to_vec()) };
+                assert_eq!(calibrated_on(arch, &mut cluster, measured, 0.1), Vec::<String>::new());
+                for bytes in [1 << 20, 4 << 20] {
+                    let more = |cluster: &Cluster| several(cluster, arch, bytes, 17) - several(cluster, arch, bytes, 1);
+                    let off = more(&cluster) / more(&truth) - 1.0;
+                    println!("{hosts}x{per_host}, {arch}, {bytes}: {off:+.3}");
+                }
+                for bytes in [4096, 1 << 20, 8 << 20] {
+                    let off = several(&cluster, arch, bytes, 1) / several(&truth, arch, bytes, 1) - 1.0;
+                    println!("    alone {bytes}: {off:+.3}");
+                }
+            }
+        }
+    }
+
     /// Partitions that travel beside each other are no partitions that follow each other.
     #[test]
     fn what_partitions_occupy_is_their_start() {
