@@ -99,7 +99,7 @@ const LOCAL_STATISTICS: &str =
 fn theory(row: &Row, sharing: Sharing) -> SurveyRow {
     let of = |name| aspect(&row.strategy, name);
     let [compress, sync, schedule, arch] = ["compress", "sync", "schedule", "arch"].map(of);
-    let exact = compress == ["none"];
+    let exact = compress.iter().all(|word| *word == "none");
     let synchronous = sync == ["bsp"];
     SurveyRow {
         method: row.method.clone(),
