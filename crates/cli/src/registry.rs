@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use paceline_compress::{Compressor, Compressors, Piece};
 use paceline_schedule::{Scheduler, Schedulers};
-use paceline_strategy::{Call, Method, Preset, Registry as Grammar};
-use paceline_train::{Backend, BackendError, Dataset, Form};
+use paceline_server::ServeOptions;
+use paceline_strategy::{Call, Method, Preset, Registry as Grammar, Strategy};
+use paceline_train::{Backend, BackendError, Dataset, Form, serve_options};
 
 /// Makes a model for samples like those of the data set, with initial values drawn from the seed.
 pub type BuildModel = Arc<dyn Fn(&Dataset, u64) -> Result<Box<dyn Backend>, BackendError> + Send + Sync>;
@@ -82,6 +83,12 @@ impl Registry {
     /// The compressors.
     pub fn compressors(&self) -> &Compressors {
         &self.compressors
+    }
+
+    /// How shards serve a strategy.
+    pub(crate) fn serve_options(&self, strategy: &Strategy) -> ServeOptions {
+        // A compressor that there is not, workers miss, too.
+        ServeOptions { compression: self.compressors.of(strategy).ok().flatten(), ..serve_options() }
     }
 
     /// The names of the caller's own models.

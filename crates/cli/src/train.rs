@@ -200,7 +200,7 @@ pub fn run(arguments: &TrainArguments, registry: &Registry) -> Result<ExitCode, 
             // Before the others of this host take their part of it.
             let available = available_memory();
             let emulated = emulation.as_ref().map(Emulated::new);
-            let met = peers::meet(*environment, transport, emulation, &strategy)?;
+            let met = peers::meet(*environment, transport, emulation, &strategy, registry)?;
             let communicator = &met.world;
             if let Some(seats) = seats {
                 let checked = model.check_memory(&options, seats, available);

@@ -166,7 +166,7 @@ mod tests {
         let (grammar, _) = registries();
         let cases = [
             ("compress=fixed*onebit", "compress=fixed*onebit", "nobody can compress what `fixed:2` has made"),
-            ("wfbp-ps,compress=fixed", "compress=fixed", "servers (arch=ps:hosts"),
+            ("ddp,arch=ps:apply,compress=fixed", "compress=fixed", "choose the mode aggregate"),
             ("ddp,compress=fixed:3,arch=a2a:2d-torus", "arch=a2a:2d-torus", "what compress=fixed:3 makes is gathered"),
             ("auto,compress=fixed", "compress=fixed", "nobody can predict what compress=fixed:2 takes"),
             ("schedule=auto,compress=onebit", "compress=onebit", "name a schedule and an arch"),
@@ -175,8 +175,12 @@ mod tests {
             let error = grammar.parse(text).unwrap_err();
             assert_eq!((&text[error.span.clone()], error.to_string().contains(reason)), (blamed, true), "{error}");
         }
-        for text in ["ddp,compress=fixed,arch=a2a:ring", "mg-wfbp,compress=fixed", "bytescheduler-a2a,compress=onebit"]
-        {
+        for text in [
+            "wfbp-ps,compress=fixed",
+            "ddp,compress=fixed,arch=a2a:ring",
+            "mg-wfbp,compress=fixed",
+            "bytescheduler-a2a,compress=onebit",
+        ] {
             assert!(grammar.parse(text).is_ok(), "{text}");
         }
     }

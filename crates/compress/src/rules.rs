@@ -3,7 +3,7 @@
 use paceline_strategy::{Aspect, Rule, Senseless, Strategy};
 
 /// For the grammar of a program that has compressors.
-pub(crate) const RULES: &[Rule] = &[one_compressor, workers_decompress, bytes_are_gathered, costs_are_not_known];
+pub(crate) const RULES: &[Rule] = &[one_compressor, optimisers_take_numbers, bytes_are_gathered, costs_are_not_known];
 
 /// Algorithms of an all-gather by which `arch=a2a` can go; a test of the trainer compares them with those that there are.
 const GATHERING: [&str; 4] = ["auto", "ring", "direct", "hierarchical"];
@@ -19,13 +19,14 @@ fn one_compressor(strategy: &Strategy) -> Option<Senseless> {
     })
 }
 
-fn workers_decompress(strategy: &Strategy) -> Option<Senseless> {
-    let compressor = strategy.compressor().filter(|_| strategy.arch.name == "ps")?;
+/// Servers decompress where all they do is add up.
+fn optimisers_take_numbers(strategy: &Strategy) -> Option<Senseless> {
+    let compressor = strategy.compressor().filter(|_| strategy.servers_apply())?;
     Some(Senseless {
         aspect: Aspect::Compress,
         reason: format!(
-            "workers decompress what compress={compressor} has made, and servers (arch={}) add up plain numbers; choose \
-             arch=a2a, or compress=none",
+            "servers that have the optimiser (arch={}) take plain numbers, and compress={compressor} makes bytes; choose the \
+             mode aggregate, or compress=none",
             strategy.arch
         ),
     })

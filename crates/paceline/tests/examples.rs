@@ -52,10 +52,11 @@ fn a_schedule_of_ones_own_is_measured() {
 
 #[test]
 fn a_compressor_of_ones_own_is_measured() {
-    let (output, page) = bench("own_compressor", &["--models", "mlp", "--methods", "compress=sign;wfbp-a2a"]);
+    let methods = "compress=sign;wfbp-ps,compress=sign;wfbp-a2a";
+    let (output, page) = bench("own_compressor", &["--models", "mlp", "--methods", methods]);
     let printed = String::from_utf8_lossy(&output.stdout);
     assert!(printed.contains("compress=sign: no prediction: compress=sign is not predicted yet"), "{printed}");
-    assert!(page.contains("as its compressor sign says"));
+    assert!(page.contains("as its compressor sign says") && page.contains("what sign makes of D out and D in"));
 }
 
 /// What `train` prints and writes with an example.
@@ -94,6 +95,8 @@ fn a_compressor_of_ones_own_is_trained_with_and_explained() {
     let strategy = ["--model", "mlp", "--strategy", "wfbp-a2a,compress=sign"];
     let (_, report) = train("own_compressor", &strategy);
     assert!(report.contains("compress=sign"), "{report}");
+    let (_, report) = train("own_compressor", &["--model", "mlp", "--strategy", "wfbp-ps,compress=sign"]);
+    assert!(report.contains("compress=sign,schedule=wfbp,arch=ps"), "{report}");
     let explained = |arguments: &[&str]| {
         let output = example("own_compressor").arg("explain").args(arguments).output().expect("it was built");
         String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
@@ -101,8 +104,8 @@ fn a_compressor_of_ones_own_is_trained_with_and_explained() {
     let sentence = explained(&["compress=sign"]);
     assert!(sentence.contains("one bit for each number") && sentence.contains("It is lossy"), "{sentence}");
     assert!(explained(&[]).contains("  sign"), "it stands in the list");
-    let refused = explained(&["wfbp-ps,compress=sign"]);
-    assert!(refused.contains("workers decompress what compress=sign has made"), "{refused}");
+    let refused = explained(&["wfbp-ps,arch=ps:apply,compress=sign"]);
+    assert!(refused.contains("take plain numbers, and compress=sign makes bytes"), "{refused}");
 }
 
 #[test]

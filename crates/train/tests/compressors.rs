@@ -3,17 +3,18 @@
 mod support;
 
 use paceline_collective::registry;
-use paceline_comm::Communicator;
+use paceline_comm::{Communicator, ThreadsConfig};
 use paceline_compress::{Compressor, Compressors};
 use paceline_plan::CollectiveKind;
 use paceline_schedule::Schedulers;
+use paceline_server::{ParameterServer, Roles, ServeOptions, serve};
 use paceline_strategy::{Aspect, Kind, Method};
 use paceline_train::{
-    CellRun, Length, MeasureOptions, ModelName, Silent, Subject, TrainError, TrainOptions, TuneOptions, measure,
-    train_model,
+    CellRun, Data, ExecutedPlans, Length, MeasureOptions, ModelName, Peers, Silent, Subject, TrainError, TrainOptions,
+    TuneOptions, measure, train_model,
 };
-use support::lossless::{assert_close, single_worker_sgd, trained_with};
-use support::{backend, emulated, on_ranks, options, sample};
+use support::lossless::{assert_close, single_worker_sgd, trained_on, trained_with};
+use support::{backend, emulated, on_ranks, on_served, options, sample};
 
 /// Numbers as they are, byte by byte.
 struct Verbatim(usize);
@@ -93,6 +94,23 @@ fn measuring(strategy: &str) -> MeasureOptions {
     MeasureOptions { strategy, schedulers, compressors, length: Length::Iterations(4), ..MeasureOptions::default() }
 }
 
+/// How shards serve a strategy.
+fn serving(strategy: &str) -> ServeOptions {
+    let (schedulers, compressors) = registries();
+    let strategy = schedulers.grammar().parse(strategy).unwrap();
+    ServeOptions { compression: compressors.of(&strategy).unwrap(), ..ServeOptions::default() }
+}
+
+/// What each rank has at the end, and the plans.
+fn run(workers: usize, shards: usize, data: &Data, options: &TrainOptions) -> (Vec<Vec<u8>>, ExecutedPlans) {
+    if shards == 0 {
+        return trained_with(workers, 0, data, ModelName::Mlp, options);
+    }
+    let serving = serving(&options.strategy);
+    let world = ThreadsConfig::default();
+    trained_on(&|train| on_served(&world, &serving, workers, shards, train), workers, data, ModelName::Mlp, options)
+}
+
 /// 10 joined batches of 12 and one of a single image, so that all ranks but one have nothing to do in the last.
 const TRAINING_IMAGES: usize = 121;
 
@@ -100,17 +118,27 @@ const TRAINING_IMAGES: usize = 121;
 fn a_lossless_compressor_equals_single_worker_sgd() {
     let data = sample(TRAINING_IMAGES, 10);
     let expected = single_worker_sgd(&data, ModelName::Mlp, &options());
-    let schedules =
-        ["bsp-a2a", "wfbp-a2a,arch=a2a:ring", "mg-wfbp", "bytescheduler-a2a,schedule=bytescheduler:64KiB:64KiB"];
-    for (strategy, workers) in schedules.into_iter().flat_map(|schedule| [(schedule, 1), (schedule, 3)]) {
+    let cut = "schedule=bytescheduler:64KiB:64KiB";
+    let [cut, cut_twice] = [format!("bytescheduler-a2a,{cut}"), format!("bytescheduler-ps,{cut},arch=ps:2:64KiB")];
+    let worlds = [
+        ("bsp-a2a", 1, 0),
+        ("wfbp-a2a,arch=a2a:ring", 3, 0),
+        ("mg-wfbp", 1, 0),
+        ("mg-wfbp", 3, 0),
+        (cut.as_str(), 3, 0),
+        ("bsp-ps,arch=ps:1", 1, 1),
+        ("wfbp-ps,arch=ps:2:64KiB", 3, 2),
+        (cut_twice.as_str(), 2, 2),
+    ];
+    for (strategy, workers, shards) in worlds {
         let what = format!("{strategy}, {workers} workers");
         let options = training(&format!("{strategy},compress=verbatim"));
-        let (dumps, executed) = trained_with(workers, 0, &data, ModelName::Mlp, &options);
+        let (dumps, executed) = run(workers, shards, &data, &options);
         assert!(dumps.iter().all(|dump| *dump == dumps[0]), "{what}: the ranks have different bits");
         assert_close(&dumps[0], &expected, &what);
         assert!(executed.stages.iter().all(|stage| stage.all_reduces.is_empty()), "{what}: something was reduced");
         let again = TrainOptions { plan: Some(executed.clone()), ..options };
-        let (dumps_again, executed_again) = trained_with(workers, 0, &data, ModelName::Mlp, &again);
+        let (dumps_again, executed_again) = run(workers, shards, &data, &again);
         assert!(dumps_again == dumps && executed_again == executed, "{what}: the same plan gives something else");
     }
 }
@@ -119,13 +147,24 @@ fn a_lossless_compressor_equals_single_worker_sgd() {
 #[test]
 fn all_ranks_have_the_same_bits_of_a_lossy_compressor() {
     let data = sample(TRAINING_IMAGES, 10);
-    let run = |strategy: &str| trained_with(3, 0, &data, ModelName::Mlp, &training(strategy)).0;
-    for schedule in ["wfbp-a2a", "bytescheduler-a2a,schedule=bytescheduler:64KiB:64KiB"] {
-        let lossy = run(&format!("{schedule},compress=largest"));
-        assert!(lossy.iter().all(|dump| *dump == lossy[0]), "{schedule}: the ranks have different bits");
-        assert!(lossy == run(&format!("{schedule},compress=largest")), "{schedule}: the same run gives other bits");
-        assert!(lossy[0] != run(schedule)[0], "{schedule}: nothing was compressed");
+    let worlds =
+        [("wfbp-a2a", 0), ("bytescheduler-a2a,schedule=bytescheduler:64KiB:64KiB", 0), ("wfbp-ps,arch=ps:2:64KiB", 2)];
+    for (strategy, shards) in worlds {
+        let run = |strategy: &str| run(3, shards, &data, &training(strategy)).0;
+        let lossy = run(&format!("{strategy},compress=largest"));
+        assert!(lossy.iter().all(|dump| *dump == lossy[0]), "{strategy}: the ranks have different bits");
+        assert!(lossy == run(&format!("{strategy},compress=largest")), "{strategy}: the same run gives other bits");
+        assert!(lossy[0] != run(strategy)[0], "{strategy}: nothing was compressed");
     }
+}
+
+/// A bucket that is cut alike is added up alike, by workers as by servers.
+#[test]
+fn servers_give_the_bits_of_workers() {
+    let data = sample(40, 10);
+    let all_to_all = run(3, 0, &data, &training("wfbp-a2a,compress=largest")).0;
+    let served = run(3, 1, &data, &training("wfbp-ps,arch=ps:1:1GiB,compress=largest")).0;
+    assert!(served == all_to_all);
 }
 
 /// Sums of a lossless compressor are checked, those of a lossy one cannot be; and what travels is what it has made.
@@ -143,6 +182,13 @@ fn compressed_replays_are_measured() {
     assert!(verbatim.inputs.communication.is_some(), "compressed operations are measured as such");
     // 8 bytes for each of two tensors.
     assert_eq!(run("wfbp-a2a,compress=largest").bytes_per_iteration, 16.0);
+    let strategy = "wfbp-ps,arch=ps:1:1GiB,compress=largest";
+    let served = on_served(&ThreadsConfig::default(), &serving(strategy), 2, 1, |peers| {
+        measure(peers, Subject::Replay(&profile), &measuring(strategy))
+    });
+    // A worker pushes 8 bytes for each; the sums come from the server, or by way of the other worker.
+    let pushed = served.into_iter().next().unwrap().unwrap().bytes_per_iteration;
+    assert!((16.0..16.0 + gradients).contains(&pushed), "{pushed}");
     assert!(run("mg-wfbp,compress=largest").plan.strategy.contains("compress=largest,schedule=mg-wfbp"));
 }
 
@@ -168,10 +214,25 @@ fn what_cannot_be_is_refused() {
     assert!(refused(tuned).contains("what compress=verbatim makes is gathered"));
     let unknown = TrainOptions { compressors: Compressors::default(), ..training("ddp,compress=verbatim") };
     assert!(refused(unknown).contains("there is no compressor for compress=verbatim"));
-    assert!(refused(training("wfbp-ps,compress=verbatim")).contains("choose arch=a2a"));
+    assert!(refused(training("wfbp-ps,arch=ps:apply,compress=verbatim")).contains("choose the mode aggregate"));
     let (_, plain) = trained_with(1, 0, &data, ModelName::Mlp, &training("ddp"));
     let other = refused(TrainOptions { plan: Some(plain), ..training("ddp,compress=largest") });
     assert!(other.contains("version 1 of the plan to carry out again compresses as"), "{other}");
+}
+
+/// Shards that were started without a compressor say so to everybody.
+#[test]
+fn a_server_that_cannot_decompress_is_told_to_the_workers() {
+    let data = sample(20, 10);
+    let roles = Roles::new(1, 1).unwrap();
+    let [worker, shard] = Communicator::threads(2).unwrap().try_into().ok().unwrap();
+    let served = std::thread::spawn(move || serve(&shard, roles, &ServeOptions::default()));
+    let peers = Peers::from(ParameterServer::connect(&worker, roles).unwrap());
+    let options = training("wfbp-ps,arch=ps:1,compress=verbatim");
+    let refused = train_model(peers, backend(ModelName::Mlp, 0), &data, &options, &mut Silent).unwrap_err();
+    for message in [refused.to_string(), served.join().unwrap().unwrap_err().to_string()] {
+        assert!(message.contains("these shards were started without a compressor"), "{message}");
+    }
 }
 
 /// A name of `arch=a2a` is refused if and only if there is no all-gather of that name.

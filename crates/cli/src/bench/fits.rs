@@ -105,16 +105,11 @@ impl Needs {
         };
         let strategy = registry.grammar().parse(&cell.strategy).ok();
         let compression = strategy.as_ref().and_then(|strategy| registry.compressors().of(strategy).ok()?);
-        let estimate = match compression {
-            Some(compression) => estimate.with_compression(&compression, cell.workers),
-            None => estimate,
-        };
-        if cell.shards == 0 {
-            return estimate;
-        }
         let apply = strategy.is_some_and(|strategy| strategy.servers_apply());
         let shards = ShardsHere { here: here.shards, all: cell.shards, dedicated: cell.dedicated_servers };
-        estimate.with_servers(shards, apply)
+        let shards = (cell.shards > 0).then_some(shards);
+        let estimate = shards.map_or(estimate, |shards| estimate.with_servers(shards, apply));
+        compression.map_or(estimate, |compression| estimate.with_compression(&compression, cell.workers, shards))
     }
 }
 

@@ -7,7 +7,7 @@ use paceline_comm::Communicator;
 use paceline_fabric::environment::Environment;
 use paceline_plan::{Emulation, Hosts};
 use paceline_server::{ParameterServer, Roles, join_beside, serve};
-use paceline_train::{CellRun, Length, MeasureOptions, Peers, TuneOptions, measure as measure_cell, serve_options};
+use paceline_train::{CellRun, Length, MeasureOptions, Peers, TuneOptions, measure as measure_cell};
 
 use super::cell::Cell;
 use super::models::Loaded;
@@ -44,7 +44,7 @@ pub fn measure(spec: &WorldSpec, registry: &Registry) -> Result<Option<CellRun>,
         return work_or_serve(&world, loaded, spec, registry);
     }
     let hosts = config.hosts()?;
-    let joined = join_beside(config, &hosts, cell.shards, &serve_options())?;
+    let joined = join_beside(config, &hosts, cell.shards, &registry.serve_options(&strategy))?;
     let server = Arc::new(ParameterServer::connect(&joined.world, joined.roles)?);
     let run = work(&joined.world, (&server).into(), loaded, spec, registry)?;
     server.stop()?;
@@ -66,7 +66,8 @@ pub fn work_or_serve(
 ) -> Result<Option<CellRun>, Failure> {
     let roles = Roles::new(spec.cell.workers, spec.cell.shards).map_err(Failure::usage)?;
     if roles.shard_of(world.rank()).is_some() {
-        serve(world, roles, &serve_options())?;
+        let strategy = registry.grammar().parse(&spec.cell.strategy).map_err(Failure::usage)?;
+        serve(world, roles, &registry.serve_options(&strategy))?;
         return Ok(None);
     }
     let server = Arc::new(ParameterServer::connect(world, roles)?);

@@ -114,7 +114,7 @@ fn theory(row: &Row, sharing: Sharing) -> SurveyRow {
         ),
         traffic: match exact {
             true => traffic(&arch, row.dedicated_servers, sharing),
-            false => format!("(N−1) times what {} makes of D, per worker", compress.join(":")),
+            false => compressed_traffic(&arch, &compress.join(":")),
         },
         convergence: match (synchronous, exact) {
             (true, true) => "that of single-worker SGD on the joined batch".into(),
@@ -144,6 +144,13 @@ fn when(schedule: &[&str]) -> String {
         ["auto", ..] => "in fused tensors and pieces of tensors, as was predicted to be best".to_owned(),
         [own, ..] => format!("as its schedule {own} says"),
         [] => "as its schedule says".to_owned(),
+    }
+}
+
+fn compressed_traffic(arch: &[&str], compressor: &str) -> String {
+    match *arch {
+        ["ps", ..] => format!("what {compressor} makes of D out and D in per worker"),
+        _ => format!("(N−1) times what {compressor} makes of D, per worker"),
     }
 }
 
@@ -218,9 +225,12 @@ mod tests {
             (lossy.loss.as_str(), lossy.convergence.as_str()),
             ("as its compressor topk:0.01 says", "not that of single-worker SGD")
         );
-        let own = of_row(&Row { strategy: "sync=bsp,compress=sign,schedule=wfbp,arch=a2a:auto".into(), ..moved });
+        let own =
+            of_row(&Row { strategy: "sync=bsp,compress=sign,schedule=wfbp,arch=a2a:auto".into(), ..moved.clone() });
         assert_eq!(own.traffic, "(N−1) times what sign makes of D, per worker");
         assert!(own.convergence.ends_with("only if its compressor loses nothing"), "{own:?}");
+        let pushed = of_row(&Row { strategy: "sync=bsp,compress=sign,schedule=wfbp,arch=ps:hosts".into(), ..moved });
+        assert_eq!(pushed.traffic, "what sign makes of D out and D in per worker");
     }
     /// The sample's panels with these servers: `wfbp-ps` on this machine, `bsp-ps` on two emulated hosts.
     fn served(change: impl Fn(&mut Panel)) -> Vec<SurveyRow> {

@@ -9,7 +9,7 @@ use paceline_plan::{CollectiveKind, Plan, Reduction};
 use paceline_server::{Assignment, Mode, PendingUpdate};
 use paceline_strategy::Strategy;
 
-use super::coder::{Coder, Gathered, Gathering};
+use super::coder::{Coder, Gathered, Gathering, Pushing};
 use crate::error::TrainError;
 use crate::executed::AllReduce;
 use crate::on_server::Specification;
@@ -21,7 +21,7 @@ pub(crate) struct Carrier {
     peers: Peers,
     /// Of all-reduces. `None`: the one that is cheapest for an operation's size.
     algorithm: Option<String>,
-    /// Contributions are compressed, and gathered instead of reduced. Not with servers.
+    /// Contributions are compressed, and gathered instead of reduced: by everybody, or by servers that add up.
     compression: Option<Compression>,
     /// Of servers.
     mode: Mode,
@@ -61,6 +61,8 @@ pub(crate) enum Travelling {
     Update(PendingUpdate),
     /// What all ranks have compressed comes back.
     Gathering(Gathering),
+    /// The sum of what all ranks have compressed comes back in the gradient's place.
+    Pushing(Pushing),
 }
 
 /// What an operation that has ended has left.
@@ -90,6 +92,7 @@ impl Travelling {
             Travelling::Sum(pending) => pending.is_done(),
             Travelling::Update(pending) => pending.is_done(),
             Travelling::Gathering(pending) => pending.is_done(),
+            Travelling::Pushing(pending) => pending.is_done(),
         }
     }
 
@@ -99,6 +102,7 @@ impl Travelling {
             Travelling::Sum(pending) => pending.wait_timeout(timeout),
             Travelling::Update(pending) => pending.wait_timeout(timeout),
             Travelling::Gathering(pending) => pending.wait_timeout(timeout),
+            Travelling::Pushing(pending) => pending.wait_timeout(timeout),
         }
     }
 
@@ -108,6 +112,7 @@ impl Travelling {
             Travelling::Sum(pending) => pending.wait().map(Landed::Sum),
             Travelling::Update(pending) => pending.wait().map(|(gradient, values)| Landed::Update(gradient, values)),
             Travelling::Gathering(pending) => pending.wait().map(Landed::Gathered),
+            Travelling::Pushing(pending) => pending.wait().map(Landed::Sum),
         }
     }
 }
@@ -166,7 +171,11 @@ impl Carrier {
         match &self.peers {
             Peers::AllToAll(_) => Ok(()),
             Peers::Servers(server) => {
-                let assignment = Assignment { plan: plan.clone(), iterations, mode: self.mode.clone() };
+                let mode = match (&self.mode, &self.compression) {
+                    (Mode::Aggregate, Some(_)) => Mode::Decompress,
+                    (mode, _) => mode.clone(),
+                };
+                let assignment = Assignment { plan: plan.clone(), iterations, mode };
                 Ok(server.assign(&assignment)?)
             }
         }
@@ -188,11 +197,9 @@ impl Carrier {
                 origin,
                 ..CallOptions::default()
             };
-            let mut coder = None;
+            let elements = partition.elements.len();
+            let coder = self.coder(operation, elements)?;
             if let Peers::AllToAll(workers) = &self.peers {
-                let elements = partition.elements.len();
-                let piece = Piece { elements, operation, rank: workers.rank() };
-                coder = self.compression.as_ref().map(|it| Coder::new(workers, it, &piece)).transpose()?;
                 let chosen = chosen.get(operation);
                 options.algorithm = chosen.map(|chosen| chosen.algorithm.clone()).or_else(|| self.algorithm.clone());
                 options.chunk_bytes = chosen.map(|chosen| chosen.chunk_bytes);
@@ -207,6 +214,18 @@ impl Carrier {
             Ok(Call { shard: partition.shard.unwrap_or_default(), options, coder })
         };
         plan.partitions().enumerate().map(call).collect()
+    }
+
+    /// What compresses an operation, if something does.
+    fn coder(&self, operation: usize, elements: usize) -> Result<Option<Coder>, CommError> {
+        let Some(compression) = &self.compression else { return Ok(None) };
+        let workers = self.peers.workers();
+        let piece = Piece { elements, operation, rank: workers.rank() };
+        let gathered = match &self.peers {
+            Peers::AllToAll(_) => workers.world_size(),
+            Peers::Servers(_) => 0,
+        };
+        Coder::new(workers, compression, &piece, gathered).map(Some)
     }
 
     /// Starts an operation. `id` is the same on all ranks, which may start their operations in different orders. Where servers
@@ -224,9 +243,10 @@ impl Carrier {
                 None => workers.start_all_reduce(gradient, Reduction::Sum, &options).map(Travelling::Sum),
                 Some(coder) => coder.start(workers, gradient, &options).map(Travelling::Gathering),
             },
-            (Peers::Servers(server), None) => {
-                server.start_push_pull(call.shard, gradient, &options).map(Travelling::Sum)
-            }
+            (Peers::Servers(server), None) => match &call.coder {
+                None => server.start_push_pull(call.shard, gradient, &options).map(Travelling::Sum),
+                Some(coder) => coder.start_push(server, call.shard, gradient, &options).map(Travelling::Pushing),
+            },
             (Peers::Servers(server), Some(parameters)) => {
                 server.start_update(call.shard, gradient, parameters, &options).map(Travelling::Update)
             }

@@ -1,10 +1,11 @@
-//! Compressed contributions: how an operation's gradient becomes bytes, and the bytes of all ranks its sum.
+//! Compressed contributions: how an operation's gradient becomes bytes, and the bytes of all ranks its sum, here or on a server.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use paceline_comm::{Buffer, CallOptions, CommError, Communicator, Pending};
 use paceline_compress::{Compression, Compressor, Piece};
+use paceline_server::{ParameterServer, PendingUpdate};
 
 use crate::sync::lock;
 
@@ -14,15 +15,23 @@ pub(crate) struct Coder(Arc<Mutex<State>>);
 
 struct State {
     compressor: Box<dyn Compressor>,
+    /// Whose bytes are gathered here: everybody's, or nobody's where servers do that.
     ranks: usize,
-    /// For the bytes of this rank, and for those of all; with an operation under way.
-    memory: Option<(Buffer<u8>, Buffer<u8>)>,
+    /// For the bytes of this rank, and for those that are gathered; an operation under way has them.
+    own: Option<Buffer<u8>>,
+    all: Option<Buffer<u8>>,
 }
 
 /// An operation under way: everybody's bytes are gathered.
 pub(crate) struct Gathering {
     pending: Pending<u8>,
     gradient: Buffer<f32>,
+    coder: Coder,
+}
+
+/// An operation under way: this rank's bytes go to a server, and the sum comes back.
+pub(crate) struct Pushing {
+    pending: PendingUpdate<u8>,
     coder: Coder,
 }
 
@@ -35,12 +44,17 @@ pub(crate) struct Gathered {
 }
 
 impl Coder {
-    /// The coder of one operation, with its memory.
-    pub(super) fn new(workers: &Communicator, compression: &Compression, piece: &Piece) -> Result<Coder, CommError> {
-        let (compressor, ranks) = (compression.compressor(piece), workers.world_size());
+    /// The coder of one operation, with its memory. `ranks`: whose bytes are gathered here.
+    pub(super) fn new(
+        workers: &Communicator,
+        compression: &Compression,
+        piece: &Piece,
+        ranks: usize,
+    ) -> Result<Coder, CommError> {
+        let compressor = compression.compressor(piece);
         let bytes = compressor.bytes();
-        let memory = Some((workers.alloc(bytes)?, workers.alloc(bytes.saturating_mul(ranks))?));
-        Ok(Coder(Arc::new(Mutex::new(State { compressor, ranks, memory }))))
+        let (own, all) = (workers.alloc(bytes)?, workers.alloc(bytes.saturating_mul(ranks))?);
+        Ok(Coder(Arc::new(Mutex::new(State { compressor, ranks, own: Some(own), all: Some(all) }))))
     }
 
     /// Of one rank's contribution.
@@ -56,13 +70,37 @@ impl Coder {
         options: &CallOptions,
     ) -> Result<Gathering, CommError> {
         let mut state = lock(&self.0);
-        let Some((mut own, all)) = state.memory.take() else {
-            unreachable!("an operation is started when the one before it has been decompressed");
-        };
-        state.compressor.compress(&gradient, &mut own);
-        let pending = workers.start_all_gather(own, all, options)?;
+        let own = state.compress(&gradient);
+        let pending = workers.start_all_gather(own, taken(&mut state.all), options)?;
         Ok(Gathering { pending, gradient, coder: self.clone() })
     }
+
+    /// Compresses a gradient, and starts to push it; the sum comes back in its place.
+    pub(super) fn start_push(
+        &self,
+        server: &ParameterServer,
+        shard: usize,
+        gradient: Buffer<f32>,
+        options: &CallOptions,
+    ) -> Result<Pushing, CommError> {
+        let own = lock(&self.0).compress(&gradient);
+        let pending = server.start_compressed(shard, own, gradient, options)?;
+        Ok(Pushing { pending, coder: self.clone() })
+    }
+}
+
+impl State {
+    fn compress(&mut self, gradient: &[f32]) -> Buffer<u8> {
+        let mut own = taken(&mut self.own);
+        self.compressor.compress(gradient, &mut own);
+        own
+    }
+}
+
+fn taken(memory: &mut Option<Buffer<u8>>) -> Buffer<u8> {
+    memory
+        .take()
+        .unwrap_or_else(|| unreachable!("an operation is started when the one before it has given its memory back"))
 }
 
 impl Gathering {
@@ -93,7 +131,26 @@ impl Gathered {
         for rank in 0..state.ranks {
             state.compressor.add_decompressed(&all[rank * bytes..][..bytes], &mut gradient);
         }
-        state.memory = own.map(|own| (own, all));
+        (state.own, state.all) = (own, Some(all));
         gradient
+    }
+}
+
+impl Pushing {
+    /// Has it ended, well or not?
+    pub(super) fn is_done(&self) -> bool {
+        self.pending.is_done()
+    }
+
+    /// Waits at most so long for its end.
+    pub(super) fn wait_timeout(&self, timeout: Duration) -> Result<(), CommError> {
+        self.pending.wait_timeout(timeout)
+    }
+
+    /// Waits for the sum.
+    pub(super) fn wait(self) -> Result<Buffer<f32>, CommError> {
+        let (own, sum) = self.pending.wait()?;
+        lock(&self.coder.0).own = Some(own);
+        Ok(sum)
     }
 }
