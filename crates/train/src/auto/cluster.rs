@@ -41,9 +41,9 @@ pub(super) fn of_uneven_hosts(workers: &Communicator) -> Vec<String> {
 /// The measured operations are off by no more than this factor in either direction; beyond it something else was measured.
 const FACTOR_MAX: f64 = 20.0;
 
-/// Is that a factor by which what was measured is off? Not if it is no number.
-fn believed(factor: f64) -> bool {
-    (1.0 / FACTOR_MAX..=FACTOR_MAX).contains(&factor)
+/// Can both be what a byte takes?
+fn believed(slope: f64, known: f64) -> bool {
+    known > 0.0 && slope > 0.0 && (1.0 / FACTOR_MAX..=FACTOR_MAX).contains(&(slope / known))
 }
 
 /// Makes predictions of single operations on a strategy's arch what was measured of them, with the share by which that is
@@ -75,7 +75,7 @@ pub fn calibrate(
         // Nothing is between hosts: what bytes take more is the server's processor.
         let more = (slope - known).max(0.0) / (workers.max(2) - 1) as f64;
         cluster.server.combine_s_per_byte = about(cluster.server.combine_s_per_byte.value + more, *uncertain);
-    } else if believed(slope / known) {
+    } else if believed(slope, known) {
         scale(cluster, servers, slope / known, *uncertain);
     } else if known > 0.0 || points.len() < 2 {
         doubts.push(format!(
@@ -101,7 +101,7 @@ pub fn calibrate(
                 adjust(cluster, 1.0, lighter, more_s)?;
                 // Of messages that occupy the network for a shorter time more of the slope is that of bytes.
                 let known = slope_of_large(&predicted.points(cluster, &points)?);
-                if believed(slope / known) {
+                if believed(slope, known) {
                     scale(cluster, servers, slope / known, *uncertain);
                 }
                 adjust(cluster, LATENCY_MAX, later, lacking_s)?;
@@ -323,7 +323,8 @@ mod tests {
             for arch in ["wfbp-a2a", "wfbp-ps,arch=ps:2"] {
                 let points = [4096, 65536, 1 << 20, 8 << 20].map(|bytes| (bytes, several(&truth, arch, bytes, 1)));
                 let all = InFlight { operations: 8, bytes: 4096, seconds: several(&truth, arch, 4096, 8) };
-                let measured = CommunicationCost { in_flight: Some(all), ..CommunicationCost::of_points(points.to_vec()) };
+                let measured =
+                    CommunicationCost { in_flight: Some(all), ..CommunicationCost::of_points(points.to_vec()) };
                 assert_eq!(calibrated_on(arch, &mut cluster, measured, 0.1), Vec::<String>::new());
                 for bytes in [1 << 20, 4 << 20] {
                     let more = |cluster: &Cluster| several(cluster, arch, bytes, 17) - several(cluster, arch, bytes, 1);
