@@ -1,4 +1,5 @@
-//! A policy of one's own that calls follow: read on every rank, and followed by all of them or by none.
+//! A policy of one's own that calls follow: read on every rank, and followed by all of them or by none; and written by who has
+//! learned one.
 
 use std::fs;
 use std::path::Path;
@@ -8,6 +9,7 @@ use paceline_train::{named, ranks_that_differ};
 use paceline_tune::{Policy, policy_file};
 
 use crate::failure::Failure;
+use crate::json_file::PlainFile;
 
 /// The policy of a file, if all ranks have the same one; all of them call it. None: somebody has said why, and everything is done
 /// as without it, as a job does not fail for what it could have done better.
@@ -38,6 +40,20 @@ pub fn agreed(path: &Path, communicator: &Communicator) -> Result<Option<Policy>
         _ => {}
     }
     Ok(read.ok().filter(|_| others.is_empty()))
+}
+
+/// Writes what a tuner has decided, and says how much that is.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write(file: PlainFile, policy: &Policy) -> Result<(), Failure> {
+    let (path, text) = (file.path().to_owned(), policy_file::write(policy));
+    file.write(&text)?;
+    match text.matches("[[rule]]").count() {
+        0 => eprintln!("paceline: {} has no rule: nothing stands that is better than the default", path.display()),
+        rules => eprintln!("paceline: {} has {rules} rules, which --policy follows", path.display()),
+    }
+    Ok(())
 }
 
 fn read(path: &Path) -> Result<Policy, String> {

@@ -29,7 +29,7 @@ use crate::arguments::at_least_one;
 use crate::emulation::{Emulated, EmulationArguments};
 use crate::explain;
 use crate::failure::{Failure, unless_closed};
-use crate::json_file::JsonFile;
+use crate::json_file::{JsonFile, PlainFile};
 use crate::policy;
 use crate::security::SecurityArguments;
 use crate::telemetry::Telemetry;
@@ -125,6 +125,10 @@ pub struct TrainArguments {
     #[arg(long, value_name = "FILE.sqlite", requires = "tune")]
     tune_database: Option<PathBuf>,
 
+    /// Write what stands in the end to this file, as a policy: --policy follows it, here and in perf and bench
+    #[arg(long, value_name = "FILE.toml", requires = "tune")]
+    policy_out: Option<PathBuf>,
+
     /// Have all-reduces follow this policy, where it has a rule for them, instead of learning (docs/tuning.md); a file that cannot be
     /// used, or that is not the same on all ranks, changes nothing
     #[arg(long, value_name = "FILE.toml")]
@@ -209,6 +213,8 @@ pub fn run(arguments: &TrainArguments, registry: &Registry) -> Result<ExitCode, 
             }
             let is_first = communicator.rank() == 0;
             let json = arguments.json.as_deref().filter(|_| is_first).map(JsonFile::create).transpose()?;
+            let policy_out = arguments.policy_out.as_deref().filter(|_| is_first && options.tune.is_some());
+            let policy_out = policy_out.map(PlainFile::create).transpose()?;
             let telemetry = arguments.telemetry.as_deref();
             let telemetry = telemetry.map(|path| Telemetry::start(path, communicator)).transpose()?;
             let mut screen: Box<dyn Observer> = if is_first { Box::new(Screen::new()) } else { Box::new(Silent) };
@@ -242,6 +248,9 @@ pub fn run(arguments: &TrainArguments, registry: &Registry) -> Result<ExitCode, 
             if let Some(json) = json {
                 let transport = workers::transport_name(communicator);
                 json.write(&Report { transport, emulated, threads: options.threads, report: &report })?;
+            }
+            if let Some(file) = policy_out {
+                policy::write(file, &report.tuning.as_ref().map(|tuning| tuning.policy.clone()).unwrap_or_default())?;
             }
             if is_first {
                 unless_closed(screen::summary(&report, arguments.tune_database.is_some()))?;

@@ -252,11 +252,12 @@ fn telemetry_that_cannot_be_written_is_found_out_before_training() {
 #[test]
 fn a_tuned_training_says_what_was_decided_and_keeps_it() {
     let directory = scratch_directory("tuned");
+    let path = |name: &str| directory.join(name).to_string_lossy().into_owned();
     let (json, database) = (directory.join("tuned.json"), directory.join("learned.db"));
-    let (json_text, database_text) = (json.to_string_lossy(), database.to_string_lossy());
+    let (json_text, database_text, policy) = (path("tuned.json"), path("learned.db"), path("policy.toml"));
     let mut options =
         vec!["--model", "mlp", "--workers", "2", "--iterations", "60", "--strategy", "wfbp-a2a", "--tune"];
-    options.extend(["--tune-database", &database_text, "--json", &json_text]);
+    options.extend(["--tune-database", &database_text, "--json", &json_text, "--policy-out", &policy]);
     for begins_with_something in [false, true] {
         let outcome = train(&options).expect_code(0);
         for told in ["\ntuning: ", "\n  all-reduce from ", "\n  regret: "] {
@@ -264,6 +265,9 @@ fn a_tuned_training_says_what_was_decided_and_keeps_it() {
         }
         assert_eq!(outcome.stdout.contains("earlier jobs have learned"), begins_with_something, "{outcome:#?}");
         let tuning = &report(&json)["tuning"];
+        let rules = paceline_tune::policy_file::read(&fs::read_to_string(&policy).expect("written")).expect("a policy");
+        assert_eq!(rules.entries().count() > 0, tuning["standing"] == "tuned", "{tuning:#}");
+        outcome.expect_stderr(&["paceline: ", "policy.toml has "]);
         assert_eq!(tuning["remembered"].as_u64().is_some_and(|count| count > 0), begins_with_something, "{tuning:#}");
         assert!(tuning["tuned_iterations"].as_u64().is_some_and(|count| count > 40), "{tuning:#}");
         let contexts = tuning["contexts"].as_array().expect("a list");

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use paceline_comm::{CallOptions, CommError, Communicator, Element, Protocol, Reduction, VerifiedProgram};
 use paceline_plan::{CollectiveKind, Fnv1a};
 use paceline_tune::environment::{Call, CostModel, OwnModel};
-use paceline_tune::{Action, Choice, Congestion, Context, Policy, State, Tuner, WireProtocol};
+use paceline_tune::{Action, Choice, Congestion, Context, Policy, Schedule, State, Tuner, WireProtocol};
 
 pub(crate) use congestion::of_number;
 pub(crate) use learning::{Cost, Learning, Made, Situations, beliefs, situation_of};
@@ -209,6 +209,12 @@ impl<'a> TunedCalls<'a> {
     /// The policy under which calls are made.
     pub fn policy(&self) -> &Policy {
         self.policies.policy()
+    }
+
+    /// The same without what is only tried, and without the calls that watch the default: what stands, for a file.
+    pub fn standing(&self) -> Policy {
+        let version = self.policies.current();
+        Policy::new(version.number, version.plays().map(|plays| (plays.context, Schedule::always(plays.then))))
     }
 
     /// What was learned; on rank 0.

@@ -7,7 +7,7 @@ use paceline_tune::environment::CostModel;
 use paceline_tune::learner::Lesson;
 use paceline_tune::prior::Regime;
 use paceline_tune::trial::Gain;
-use paceline_tune::{Congestion, Context, Tuner, atlas};
+use paceline_tune::{Congestion, Context, Policy, Tuner, atlas};
 use serde::{Deserialize, Serialize};
 
 use crate::error::TrainError;
@@ -87,6 +87,10 @@ pub struct TuningReport {
     /// What a later job may begin with; empty where somebody else keeps it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lessons: Vec<Lesson>,
+    /// What stands, for jobs that follow it without learning; a file of its own form keeps it
+    /// ([`paceline_tune::policy_file`]). No rules where the default stands, or where nothing is decided.
+    #[serde(skip)]
+    pub policy: Policy,
 }
 
 /// What stands.

@@ -93,6 +93,7 @@ mod tests {
             boundaries_s: 0.0,
             contexts: Vec::new(),
             lessons,
+            policy: paceline_tune::Policy::default(),
         };
         let outcome = Ok(CellRun { tuning: Some(tuning), ..cell_run(0.1) });
         RunRecord { number: 1, outcome, occasion: Occasion::default() }

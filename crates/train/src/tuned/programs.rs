@@ -223,7 +223,7 @@ mod tests {
             calls.all_reduce(&mut data, Reduction::Sum, &CALL, &plain).unwrap();
             assert!(data.iter().all(|value| *value == 2));
             let ran = communicator.latest_records(1).iter().map(|record| record.algorithm).collect::<Vec<_>>();
-            (is_program(calls.policy().choice(state.context().key(), 0)), ran)
+            (is_program(calls.standing().choice(state.context().key(), 0)), ran)
         });
         assert!(played.iter().all(|(stands, ran)| *stands && ran[..] == ["program"]), "{played:?}");
     }

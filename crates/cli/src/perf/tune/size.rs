@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 
 use paceline_comm::{CommError, Communicator};
-use paceline_tune::{Choice, State};
+use paceline_tune::{Choice, Policy, State};
 use serde::Serialize;
 
 use super::super::exercise::Subject;
@@ -71,6 +71,9 @@ pub struct TunedSize {
     pub explored: u64,
     /// How often the network was taken for changed.
     pub drifts: u32,
+    /// What its calls take in the end.
+    #[serde(skip)]
+    pub policy: Policy,
 }
 
 /// Measures a size, all ranks together. Gives elements that were wrong, too.
@@ -131,7 +134,7 @@ fn summary(
     let fastest = after.rivals.iter().map(|rival| ratio(&after.tuned.fastest, &rival.fastest));
     let all = learning.then(after);
     let default = &all.rivals[0].slowest;
-    let context = state.context();
+    let (context, policy) = (state.context(), bench.tuned.standing());
     let course = bench.tuned.tuner().and_then(|tuner| tuner.courses().find(|(seen, _)| **seen == context));
     TunedSize {
         bytes: bench.bytes(),
@@ -140,7 +143,7 @@ fn summary(
         hopeless: finish.hopeless,
         search_ended: finish.is_complete,
         oracle: in_words(&bench.tuned, state, rivals[oracle]),
-        chosen: in_words(&bench.tuned, state, bench.tuned.policy().choice(context.key(), 0)),
+        chosen: in_words(&bench.tuned, state, policy.choice(context.key(), 0)),
         calls: learning.boundaries.len(),
         compared: after.boundaries.len(),
         default_us: median_us(&after.rivals[0].slowest),
@@ -157,6 +160,7 @@ fn summary(
         boundary_us: all.boundary_us(),
         explored: course.map_or(0, |(_, course)| course.explored),
         drifts: course.map_or(0, |(_, course)| course.drifts),
+        policy,
     }
 }
 
