@@ -125,7 +125,7 @@ pub struct TrainArguments {
     #[arg(long, value_name = "FILE.sqlite", requires = "tune")]
     tune_database: Option<PathBuf>,
 
-    /// Write what stands in the end to this file, as a policy: --policy follows it, here and in perf and bench
+    /// Write what stands in the end to this file, as a policy, which --policy follows, here and in bench
     #[arg(long, value_name = "FILE.toml", requires = "tune")]
     policy_out: Option<PathBuf>,
 
