@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
+use support::policies::policy_for;
 use support::{Outcome, paceline, run};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -325,28 +326,6 @@ fn a_broken_database_is_told_and_training_goes_on() {
     outcome.expect_stderr(&["tuning begins with nothing, and keeps nothing: ", "learned.db"]);
     assert_eq!(fs::read(&database).expect("still there"), before);
     fs::remove_dir_all(directory).expect("our own directory");
-}
-
-/// A policy for the calls of a training, as its report has them: with this algorithm, in chunks of 8 KiB.
-fn policy_for(contexts: &Value, algorithm: &str) -> String {
-    let kind = paceline_plan::CollectiveKind::AllReduce;
-    let number = paceline_collective::registry::find(kind, algorithm)
-        .ok()
-        .and_then(paceline_collective::registry::index_of)
-        .expect("an algorithm");
-    let rule = |context: &Value| {
-        let fields: BTreeMap<String, String> = context["context"]
-            .as_object()
-            .expect("an object")
-            .iter()
-            .map(|(name, value)| (name.clone(), value.to_string()))
-            .collect();
-        let fields: String = fields.iter().map(|(name, value)| format!("{name} = {value}\n")).collect();
-        let knobs = "protocol = \"simple\"\nchannels = 1\nthreads = 1\nchunk_log2 = 13\n";
-        format!("[[rule]]\nalgorithm = {number}\n{knobs}[rule.context]\n{fields}")
-    };
-    let rules: String = contexts.as_array().expect("a list").iter().map(rule).collect();
-    format!("schema = 1\nstate_version = {}\nversion = 4\n{rules}", paceline_tune::STATE_VERSION)
 }
 
 /// A policy is followed from the first iteration on; a broken one is told, and everything is as without it. Two workers: their sums

@@ -208,6 +208,28 @@ pub(crate) fn contexts(tuner: &Tuner, model: &dyn CostModel) -> Vec<TunedContext
     atlas::rows(tuner, model).into_iter().map(context).collect()
 }
 
+/// How much of an iteration a policy decides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FollowedOperations {
+    /// All-reduces for which it has a rule that can be carried out here.
+    pub operations: usize,
+    /// All of them.
+    pub all: usize,
+}
+
+/// In words.
+impl fmt::Display for FollowedOperations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let FollowedOperations { operations, all } = self;
+        match operations {
+            0 => {
+                write!(f, "the policy has no rule for any of the {all} all-reduces of an iteration: all stays as it is")
+            }
+            _ => write!(f, "the policy says how {operations} of the {all} all-reduces of an iteration are done"),
+        }
+    }
+}
+
 /// Something that a tuner has found out, as a line of a log.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TuningNews {
@@ -225,12 +247,7 @@ pub enum TuningNews {
     /// The network is no longer what it was, or it was decided long ago: calls are looked at again.
     Again,
     /// A policy that was learned elsewhere is followed.
-    Followed {
-        /// All-reduces of an iteration for which it has a rule.
-        operations: usize,
-        /// All of them.
-        all: usize,
-    },
+    Followed(FollowedOperations),
 }
 
 impl fmt::Display for TuningNews {
@@ -244,12 +261,7 @@ impl fmt::Display for TuningNews {
                 f.write_str("no significant gain for the iteration: everything stays as it was")
             }
             TuningNews::Unchanged => f.write_str("nothing is better than the default: everything stays as it was"),
-            TuningNews::Followed { operations: 0, all } => {
-                write!(f, "the policy has no rule for any of the {all} all-reduces of an iteration: all stays as it is")
-            }
-            TuningNews::Followed { operations, all } => {
-                write!(f, "the policy says how {operations} of the {all} all-reduces of an iteration are done")
-            }
+            TuningNews::Followed(followed) => write!(f, "{followed}"),
             TuningNews::Again => f.write_str("learning again: the network has changed, or it is long ago"),
         }
     }
