@@ -31,6 +31,7 @@ use crate::explain;
 use crate::failure::{Failure, unless_closed};
 use crate::json_file::{JsonFile, PlainFile};
 use crate::policy;
+use crate::program;
 use crate::security::SecurityArguments;
 use crate::telemetry::Telemetry;
 use crate::tuning::{self, Experience};
@@ -129,6 +130,11 @@ pub struct TrainArguments {
     #[arg(long, value_name = "FILE.toml", requires = "tune")]
     policy_out: Option<PathBuf>,
 
+    /// With --tune: a program that the tuner may choose, besides the algorithms: an all-reduce as an MSCCL XML file, for as many
+    /// ranks and for gradients of minBytes to maxBytes; may be repeated
+    #[arg(long, value_name = "FILE", requires = "tune", conflicts_with = "dump_plan")]
+    program: Vec<PathBuf>,
+
     /// Have all-reduces follow this policy, where it has a rule for them, instead of learning (docs/tuning.md); a file that cannot be
     /// used, or that is not the same on all ranks, changes nothing
     #[arg(long, value_name = "FILE.toml")]
@@ -182,6 +188,10 @@ pub fn run(arguments: &TrainArguments, registry: &Registry) -> Result<ExitCode, 
         compressors: registry.compressors().clone(),
         ..arguments.options(arguments.data(), &strategy, place.local_ranks())?
     };
+    if let Some(tune) = &mut options.tune {
+        let programs = arguments.program.iter().map(|path| program::to_choose(path, place.ranks()));
+        tune.programs = programs.collect::<Result<_, _>>()?;
+    }
     options.check()?;
     let emulation = arguments.emulation.of_world(place.ranks())?;
     if emulation.as_ref().is_some_and(|emulation| emulation.dilation != 1.0) {

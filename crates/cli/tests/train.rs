@@ -374,6 +374,30 @@ fn a_policy_is_followed_or_told_why_not() {
     fs::remove_dir_all(directory).expect("our own directory");
 }
 
+/// Programs of files may be chosen like algorithms, if they are for these ranks.
+#[test]
+fn a_tuned_training_may_choose_programs_of_files() {
+    let directory = scratch_directory("programs");
+    let export = |collective: &str, ranks: &str| {
+        let path = directory.join(format!("{collective}-{ranks}.xml")).to_string_lossy().into_owned();
+        let words = ["program", "export", collective, "--algorithm", "ring", "--ranks", ranks, "-o", &path];
+        run(paceline(&words), LIMIT).expect_code(0);
+        path
+    };
+    let [two, three, gather] = [("all-reduce", "2"), ("all-reduce", "3"), ("all-gather", "2")]
+        .map(|(collective, ranks)| export(collective, ranks));
+    let job = ["--model", "mlp", "--workers", "2", "--iterations", "40"];
+    let outcome = train(&[&job[..], &["--tune", "--program", &two]].concat()).expect_code(0);
+    assert!(outcome.stdout.contains("\ntuning: "), "{outcome:#?}");
+    let refused =
+        |more: &[&str], why: &str| drop(train(&[&job[..], more].concat()).expect_code(2).expect_stderr(&[why]));
+    refused(&["--tune", "--program", &three], "the program is of all-reduce for 3 ranks");
+    refused(&["--tune", "--program", &gather], "the program is of all-gather for 2 ranks");
+    refused(&["--program", &two], "--tune");
+    refused(&["--tune", "--program", &two, "--dump-plan", "plan.json"], "--dump-plan");
+    fs::remove_dir_all(directory).expect("our own directory");
+}
+
 #[test]
 fn tuning_that_makes_no_sense_is_refused_with_the_reason() {
     let directory = scratch_directory("senseless-tuning");

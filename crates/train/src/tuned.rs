@@ -22,6 +22,7 @@ use paceline_tune::{Action, Choice, Congestion, Context, Policy, Schedule, State
 pub(crate) use congestion::of_number;
 pub(crate) use learning::{Cost, Learning, Made, Situations, beliefs, situation_of};
 pub(crate) use policies::{Plays, Policies, Version};
+pub(crate) use programs::program_of;
 pub use programs::{TunedProgram, named, ranks_that_differ};
 
 /// A communicator's calls, tuned. Every rank makes the same ones in the same order, and calls [`TunedCalls::boundary`] after each

@@ -11,12 +11,16 @@ use paceline_tune::{Congestion, Context, Policy, Tuner, atlas};
 use serde::{Deserialize, Serialize};
 
 use crate::error::TrainError;
+use crate::tuned::TunedProgram;
 
 /// That all-reduces are tuned while the job runs, and what is known beforehand.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TuneOptions {
     /// What earlier jobs have learned on this cluster. Only rank 0's count.
     pub lessons: Vec<Lesson>,
+    /// All-reduces of the caller's that may be chosen besides the library's, for as many workers as there are; others are never
+    /// chosen. The same on all ranks, in the same order.
+    pub programs: Vec<TunedProgram>,
     /// Of everything left to chance.
     pub seed: u64,
 }
@@ -28,7 +32,7 @@ impl TuneOptions {
 
     /// What must be the same on all ranks.
     pub(crate) fn of_all_ranks(&self) -> TuneOptions {
-        TuneOptions { lessons: Vec::new(), ..*self }
+        TuneOptions { lessons: Vec::new(), ..self.clone() }
     }
 }
 
@@ -52,7 +56,7 @@ pub(crate) fn refuse_without_all_reduces(option: &str, strategy: &Strategy) -> R
 
 impl Default for TuneOptions {
     fn default() -> TuneOptions {
-        TuneOptions { lessons: Vec::new(), seed: 1 }
+        TuneOptions { lessons: Vec::new(), programs: Vec::new(), seed: 1 }
     }
 }
 

@@ -42,10 +42,10 @@ impl Changes {
             }
             Changes::Tuned(tuning) => {
                 let last = operations.lock().iteration();
-                let options = tuning.next_iteration(last)?;
-                Ok(operations.lock().set_options(options))
+                let ways = tuning.next_iteration(last)?;
+                Ok(operations.lock().set_ways(ways))
             }
-            Changes::Followed(followed) => Ok(operations.lock().set_options(followed.next_iteration())),
+            Changes::Followed(followed) => Ok(operations.lock().set_ways(followed.next_iteration())),
         }
     }
 

@@ -8,6 +8,7 @@ use paceline_plan::{OperationNumber, Plan};
 use paceline_tune::environment::OwnModel;
 use paceline_tune::{Choice, Policy};
 
+use super::carrier::Way;
 use super::tunable::{Job, Operation, situation, state_of};
 use crate::agreement::Agreement;
 use crate::error::TrainError;
@@ -21,7 +22,7 @@ pub(crate) struct Followed {
     model: OwnModel,
     policy: Policy,
     /// What is called otherwise than the carrier would, from the next iteration on.
-    waiting: Vec<(OperationNumber, CallOptions)>,
+    waiting: Vec<(OperationNumber, Way)>,
     /// Of the plan that is carried out.
     share: FollowedOperations,
     news: Vec<TuningNews>,
@@ -63,7 +64,7 @@ impl Followed {
             let has_it = |families: &[paceline_tune::Family]| families.contains(&action.family);
             if situation(&self.model, fixed, &state).is_some_and(|situation| has_it(&situation.families)) {
                 let operation = Operation { key, context, bytes, base, choice: Choice::Play(action) };
-                self.waiting.push((number, operation.options(&self.workers, fixed)));
+                self.waiting.push((number, operation.way(&self.workers, fixed, &[])));
             }
         }
         self.share = FollowedOperations { operations: self.waiting.len(), all: seen.len() };
@@ -84,7 +85,7 @@ impl Followed {
     }
 
     /// What is called otherwise than in the last iteration.
-    pub(super) fn next_iteration(&mut self) -> Vec<(OperationNumber, CallOptions)> {
+    pub(super) fn next_iteration(&mut self) -> Vec<(OperationNumber, Way)> {
         mem::take(&mut self.waiting)
     }
 
