@@ -397,7 +397,7 @@ fn panel(
         let once_more: Vec<PlannedCell> = once_more.collect();
         cells.extend(once_more.iter().filter(|_| arguments.tune).map(tuned));
         let policies = arguments.followed.iter();
-        cells.extend(policies.flat_map(|policy| once_more.iter().map(|planned| following(planned, policy))));
+        cells.extend(policies.flat_map(|policy| once_more.iter().map(move |planned| following(planned, policy))));
     }
     Ok(PanelPlan { setting, cells, slowed: None })
 }
