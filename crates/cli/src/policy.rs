@@ -72,7 +72,7 @@ pub fn write(file: PlainFile, policy: &Policy) -> Result<(), Failure> {
     file.write(&text)?;
     match text.matches("[[rule]]").count() {
         0 => eprintln!("paceline: {} has no rule: nothing stands that is better than the default", path.display()),
-        rules => eprintln!("paceline: {} has {rules} rules, which --policy follows", path.display()),
+        rules => eprintln!("paceline: {} has rules for --policy: {rules}", path.display()),
     }
     Ok(())
 }
