@@ -84,6 +84,22 @@ fn ranks_change_together_and_add_up_right() {
     assert!(all[0].last().unwrap().0 > 1, "nothing was ever tried: {:?}", all[0].last());
 }
 
+/// Whoever came early has waited: of calls the least time counts. The iteration takes as long as on the slowest.
+#[test]
+fn a_boundary_takes_the_last_ranks_times() {
+    let seen = on_ranks(3, |communicator| {
+        let mut exchange = exchange(&communicator);
+        exchange.tune(&TuneOptions::default(), JOB).unwrap();
+        let tuning = exchange.tuning().unwrap();
+        let (context, seconds) = (tuning.operations[0].context, [9e-3, 2e-3, 30e-3][communicator.rank()]);
+        let made = |number| Made { context, number, choice: Choice::Default, calls: 1, seconds };
+        tuning.window = Window { iterations: 4, recorded: 4, seconds: vec![0.1; 4], made: (0..4).map(made).collect() };
+        tuning.boundary().unwrap();
+        tuning.report().map(|report| report.measured_s)
+    });
+    assert!(seen[0].is_some_and(|seconds| (seconds - 4.0 * 2e-3).abs() < 1e-9), "{seen:?}");
+}
+
 /// A program of the caller's is a choice like others: where one is chosen it runs, and sums are right; what is learned of it is no
 /// lesson for a job whose programs may be others.
 #[test]
