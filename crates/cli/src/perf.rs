@@ -28,7 +28,8 @@ use serde::Serialize;
 use crate::arguments::{ByteSize, at_least_one};
 use crate::emulation::{Emulated, EmulationArguments};
 use crate::failure::{Failure, unless_closed};
-use crate::json_file::JsonFile;
+use crate::json_file::{JsonFile, PlainFile};
+use crate::policy;
 use crate::program;
 use crate::security::SecurityArguments;
 use crate::telemetry::Telemetry;
@@ -87,6 +88,10 @@ pub struct PerfArguments {
     /// a file that cannot be used, or that is not the same on all ranks, changes nothing
     #[arg(long, value_name = "FILE.toml", conflicts_with_all = NOT_WITH_POLICY)]
     policy: Option<PathBuf>,
+
+    /// With --tune: write what stands for each size in the end to this file, as a policy, which --policy follows
+    #[arg(long, value_name = "FILE.toml", requires = "tune", conflicts_with_all = ["tune_drift", "tune_alike"])]
+    policy_out: Option<PathBuf>,
 
     /// The element type: f32, f64, f16, bf16, i32, i64 or u8
     #[arg(long, value_name = "TYPE", default_value_t = DataType::F32)]
@@ -214,6 +219,8 @@ pub fn run(arguments: &PerfArguments) -> Result<ExitCode, Failure> {
                 path.map(JsonFile::create).transpose()
             };
             let (json, trace) = (file(&arguments.json)?, file(&arguments.trace)?);
+            let policy_out = arguments.policy_out.as_deref().filter(|_| communicator.rank() == 0);
+            let policy_out = policy_out.map(PlainFile::create).transpose()?;
             let telemetry = arguments.telemetry.as_deref();
             let telemetry = telemetry.map(|path| Telemetry::start(path, &communicator)).transpose()?;
             let mut files = Files { telemetry, trace };
@@ -226,6 +233,9 @@ pub fn run(arguments: &PerfArguments) -> Result<ExitCode, Failure> {
                 unless_closed(overlap.print(&mut io::stdout()))?;
             }
             let tuned = arguments.tuned(&communicator, &programs)?;
+            if let (Some(file), Some(tuned)) = (policy_out, &tuned) {
+                policy::write(file, &tuned.policy())?;
+            }
             let rows = if overlap.is_some() || tuned.is_some() {
                 Vec::new()
             } else {

@@ -29,8 +29,9 @@ use crate::arguments::at_least_one;
 use crate::emulation::{Emulated, EmulationArguments};
 use crate::explain;
 use crate::failure::{Failure, unless_closed};
-use crate::json_file::JsonFile;
+use crate::json_file::{JsonFile, PlainFile};
 use crate::policy;
+use crate::program;
 use crate::security::SecurityArguments;
 use crate::telemetry::Telemetry;
 use crate::tuning::{self, Experience};
@@ -125,6 +126,15 @@ pub struct TrainArguments {
     #[arg(long, value_name = "FILE.sqlite", requires = "tune")]
     tune_database: Option<PathBuf>,
 
+    /// Write what stands in the end to this file, as a policy, which --policy follows, here and in bench
+    #[arg(long, value_name = "FILE.toml", requires = "tune")]
+    policy_out: Option<PathBuf>,
+
+    /// With --tune: a program that the tuner may choose, besides the algorithms: an all-reduce as an MSCCL XML file, for as many
+    /// ranks and for gradients of minBytes to maxBytes; may be repeated
+    #[arg(long, value_name = "FILE", requires = "tune", conflicts_with = "dump_plan")]
+    program: Vec<PathBuf>,
+
     /// Have all-reduces follow this policy, where it has a rule for them, instead of learning (docs/tuning.md); a file that cannot be
     /// used, or that is not the same on all ranks, changes nothing
     #[arg(long, value_name = "FILE.toml")]
@@ -178,6 +188,10 @@ pub fn run(arguments: &TrainArguments, registry: &Registry) -> Result<ExitCode, 
         compressors: registry.compressors().clone(),
         ..arguments.options(arguments.data(), &strategy, place.local_ranks())?
     };
+    if let Some(tune) = &mut options.tune {
+        let programs = arguments.program.iter().map(|path| program::to_choose(path, place.ranks()));
+        tune.programs = programs.collect::<Result<_, _>>()?;
+    }
     options.check()?;
     let emulation = arguments.emulation.of_world(place.ranks())?;
     if emulation.as_ref().is_some_and(|emulation| emulation.dilation != 1.0) {
@@ -209,6 +223,8 @@ pub fn run(arguments: &TrainArguments, registry: &Registry) -> Result<ExitCode, 
             }
             let is_first = communicator.rank() == 0;
             let json = arguments.json.as_deref().filter(|_| is_first).map(JsonFile::create).transpose()?;
+            let policy_out = arguments.policy_out.as_deref().filter(|_| is_first && options.tune.is_some());
+            let policy_out = policy_out.map(PlainFile::create).transpose()?;
             let telemetry = arguments.telemetry.as_deref();
             let telemetry = telemetry.map(|path| Telemetry::start(path, communicator)).transpose()?;
             let mut screen: Box<dyn Observer> = if is_first { Box::new(Screen::new()) } else { Box::new(Silent) };
@@ -242,6 +258,9 @@ pub fn run(arguments: &TrainArguments, registry: &Registry) -> Result<ExitCode, 
             if let Some(json) = json {
                 let transport = workers::transport_name(communicator);
                 json.write(&Report { transport, emulated, threads: options.threads, report: &report })?;
+            }
+            if let Some(file) = policy_out {
+                policy::write(file, &report.tuning.as_ref().map(|tuning| tuning.policy.clone()).unwrap_or_default())?;
             }
             if is_first {
                 unless_closed(screen::summary(&report, arguments.tune_database.is_some()))?;

@@ -28,7 +28,7 @@ use crate::backend::{GradientSink, SinkClosed};
 use crate::error::{TrainError, WhileTraining};
 use crate::executed::{AllReduce, Change};
 use crate::peers::Peers;
-use crate::tuning::{TuneOptions, TuningNews};
+use crate::tuning::{FollowedOperations, TuneOptions, TuningNews};
 use changes::Changes;
 use followed::Followed;
 use operations::{Operations, Purpose};
@@ -274,6 +274,11 @@ impl Exchange {
     /// What a tuner has found out, or what a policy says, since this was last asked.
     pub(crate) fn take_news(&mut self) -> Vec<TuningNews> {
         self.changes.take_news()
+    }
+
+    /// How much of an iteration a policy decides, if one is followed.
+    pub(crate) fn followed(&self) -> Option<FollowedOperations> {
+        self.changes.followed()
     }
 
     /// The plan, and by operation how its all-reduce is done.

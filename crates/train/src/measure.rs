@@ -6,6 +6,7 @@ use paceline_compress::{Compression, Compressors};
 use paceline_plan::{LinkCosts, Plan};
 use paceline_schedule::Schedulers;
 use paceline_strategy::Strategy;
+use paceline_tune::Policy;
 use serde::{Deserialize, Serialize};
 
 mod conduct;
@@ -26,7 +27,7 @@ pub(crate) use statistics::{fit, median, relative_half_width};
 use crate::auto::Decision;
 use crate::error::TrainError;
 use crate::timeline::Timeline;
-use crate::tuning::{TuneOptions, TuningReport, refuse_without_all_reduces};
+use crate::tuning::{FollowedOperations, TuneOptions, TuningReport, refuse_without_all_reduces};
 
 /// How a cell is measured. The default is the study's protocol: 10 iterations to warm up, 100 that count.
 #[derive(Clone, Debug)]
@@ -58,6 +59,8 @@ pub struct MeasureOptions {
     /// Tune all-reduces: in iterations before those that count, until everything is decided, but in no more than
     /// [`TuneOptions::ITERATIONS_MAX`]; and in those that count.
     pub tune: Option<TuneOptions>,
+    /// A policy that all-reduces follow, learned elsewhere; nothing more is learned. All workers have the same one.
+    pub policy: Option<Policy>,
 }
 
 /// How many iterations count.
@@ -110,9 +113,8 @@ impl MeasureOptions {
         }
         let parsed = self.schedulers.grammar().parse(&self.strategy);
         let strategy = parsed.map_err(|source| TrainError::Strategy { text: self.strategy.clone(), source })?;
-        if self.tune.is_some() {
-            refuse_without_all_reduces("--tune", &strategy)?;
-        }
+        let asked = [self.tune.as_ref().map(|_| "--tune"), self.policy.as_ref().map(|_| "--policy")];
+        asked.into_iter().flatten().try_for_each(|option| refuse_without_all_reduces(option, &strategy))?;
         Ok(strategy)
     }
 
@@ -140,6 +142,7 @@ impl Default for MeasureOptions {
             late_share_max: LATE_SHARE_MAX,
             timeline: false,
             tune: None,
+            policy: None,
         }
     }
 }
@@ -208,6 +211,9 @@ pub struct CellRun {
     /// What tuning has come to, with its lessons; at worker 0, if calls were tuned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuning: Option<TuningReport>,
+    /// How much of an iteration a policy decided, if one was followed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub followed: Option<FollowedOperations>,
 }
 
 /// What a schedule's own formula needs: the mean over the counted iterations and the workers.

@@ -17,11 +17,12 @@ use std::time::{Duration, Instant};
 use paceline_comm::{CallOptions, CommError, Communicator, Element, Protocol, Reduction, VerifiedProgram};
 use paceline_plan::{CollectiveKind, Fnv1a};
 use paceline_tune::environment::{Call, CostModel, OwnModel};
-use paceline_tune::{Action, Choice, Congestion, Context, Policy, State, Tuner, WireProtocol};
+use paceline_tune::{Action, Choice, Congestion, Context, Policy, Schedule, State, Tuner, WireProtocol};
 
 pub(crate) use congestion::of_number;
 pub(crate) use learning::{Cost, Learning, Made, Situations, beliefs, situation_of};
 pub(crate) use policies::{Plays, Policies, Version};
+pub(crate) use programs::program_of;
 pub use programs::{TunedProgram, named, ranks_that_differ};
 
 /// A communicator's calls, tuned. Every rank makes the same ones in the same order, and calls [`TunedCalls::boundary`] after each
@@ -209,6 +210,12 @@ impl<'a> TunedCalls<'a> {
     /// The policy under which calls are made.
     pub fn policy(&self) -> &Policy {
         self.policies.policy()
+    }
+
+    /// The same without what is only tried, and without the calls that watch the default: what stands, for a file.
+    pub fn standing(&self) -> Policy {
+        let version = self.policies.current();
+        Policy::new(version.number, version.plays().map(|plays| (plays.context, Schedule::always(plays.then))))
     }
 
     /// What was learned; on rank 0.

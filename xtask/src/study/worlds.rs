@@ -161,6 +161,7 @@ pub fn cell(method: &str, workload: &Workload, workers: usize) -> Result<Cell, E
         threads: 1,
         arm: Arm::Method,
         tuned: false,
+        policy: None,
     })
 }
 

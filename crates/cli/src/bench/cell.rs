@@ -80,6 +80,9 @@ pub struct Cell {
     /// Its all-reduces are tuned while it runs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tuned: bool,
+    /// The policy that its all-reduces follow, as a file has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
 }
 
 /// What a cell is there for.
@@ -232,6 +235,7 @@ pub mod samples {
             threads: 1,
             arm: Arm::Method,
             tuned: false,
+            policy: None,
         }
     }
 }

@@ -8,6 +8,7 @@ use paceline_fabric::environment::Environment;
 use paceline_plan::{Emulation, Hosts};
 use paceline_server::{ParameterServer, Roles, join_beside, serve};
 use paceline_train::{CellRun, Length, MeasureOptions, Peers, TuneOptions, measure as measure_cell};
+use paceline_tune::policy_file;
 
 use super::cell::Cell;
 use super::models::Loaded;
@@ -87,13 +88,15 @@ pub fn work(
     spec: &WorldSpec,
     registry: &Registry,
 ) -> Result<Option<CellRun>, Failure> {
-    let run = measure_cell(peers, loaded.subject()?, &options(spec, registry))?;
+    let run = measure_cell(peers, loaded.subject()?, &options(spec, registry)?)?;
     Ok((world.rank() == 0).then_some(run))
 }
 
-fn options(spec: &WorldSpec, registry: &Registry) -> MeasureOptions {
+fn options(spec: &WorldSpec, registry: &Registry) -> Result<MeasureOptions, Failure> {
     let (cell, effort) = (&spec.cell, &spec.effort);
     let tune = || TuneOptions { lessons: spec.lessons.clone(), ..TuneOptions::default() };
+    let policy = cell.policy.as_deref().map(policy_file::read).transpose();
+    let policy = policy.map_err(|error| Failure::usage("the policy of this world makes no sense").cause(error))?;
     let length = match effort.seconds {
         None => Length::Iterations(effort.at_most),
         Some(seconds) => Length::Confident {
@@ -103,7 +106,7 @@ fn options(spec: &WorldSpec, registry: &Registry) -> MeasureOptions {
             budget: Duration::from_secs_f64(seconds),
         },
     };
-    MeasureOptions {
+    Ok(MeasureOptions {
         strategy: cell.strategy.clone(),
         schedulers: registry.schedulers().clone(),
         compressors: registry.compressors().clone(),
@@ -114,8 +117,9 @@ fn options(spec: &WorldSpec, registry: &Registry) -> MeasureOptions {
         threads: cell.threads,
         timeline: spec.timeline,
         tune: cell.tuned.then(tune),
+        policy,
         ..MeasureOptions::default()
-    }
+    })
 }
 
 /// Where time decides, a run ends when its mean is known so well.

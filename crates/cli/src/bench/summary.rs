@@ -9,7 +9,7 @@ use super::processors::limited_by_processors;
 use super::statistics::{Estimate, c2c, mean, spread};
 use super::store::{CellRecord, Occasion, RunRecord, StudyRecord};
 use super::verdict::{Verdict, decide};
-use paceline_train::{CellRun, Decision, ModelName, Timeline, TuningReport};
+use paceline_train::{CellRun, Decision, FollowedOperations, ModelName, Timeline, TuningReport};
 
 /// One setting: a chart.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -172,6 +172,9 @@ pub struct RowResult {
     /// What tuning has come to in the last of them, if calls were tuned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuning: Option<TuningReport>,
+    /// How much of an iteration a policy decided in the last of them, if one was followed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub followed: Option<FollowedOperations>,
     /// One iteration of all workers and shards.
     #[serde(skip)]
     pub timeline: Option<Timeline>,
@@ -340,6 +343,7 @@ fn result(record: &CellRecord, baseline: Option<&Baseline>, room: &Room<'_>) -> 
         transport: first.transport.clone(),
         iterations: runs.iter().map(|run| (run.warm_up, run.iteration_s.len())).collect(),
         tuning: runs.iter().rev().find_map(|run| run.tuning.clone()),
+        followed: runs.iter().rev().find_map(|run| run.followed),
         timeline: runs.iter().find_map(|run| run.timeline.clone()),
     })
 }

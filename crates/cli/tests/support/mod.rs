@@ -4,6 +4,7 @@
 
 #[path = "../../../comm/tests/support/left_over.rs"]
 pub mod left_over;
+pub mod policies;
 pub mod terminal;
 
 use std::fs;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use paceline_comm::{Buffer, CallOptions, CommError, Origin, Pending};
+use paceline_comm::{Buffer, CallOptions, CommError, Origin, Pending, VerifiedProgram};
 use paceline_compress::{Compression, Piece};
 use paceline_plan::{CollectiveKind, Plan, Reduction};
 use paceline_server::{Assignment, Mode, PendingUpdate};
@@ -31,14 +31,30 @@ pub(crate) struct Carrier {
 pub(crate) struct Call {
     shard: usize,
     options: CallOptions,
+    /// Of the caller's, if one is run instead of an algorithm.
+    program: Option<VerifiedProgram>,
     /// If contributions are compressed.
     coder: Option<Coder>,
+}
+
+/// How an all-reduce is done: by what its options name, or by a program of the caller's, if there is one.
+#[derive(Clone, Debug)]
+pub(crate) struct Way {
+    pub(super) options: CallOptions,
+    pub(super) program: Option<VerifiedProgram>,
+}
+
+impl From<CallOptions> for Way {
+    fn from(options: CallOptions) -> Way {
+        Way { options, program: None }
+    }
 }
 
 impl Call {
     /// How the all-reduce is done, if it is one.
     pub(crate) fn all_reduce(&self) -> Option<AllReduce> {
-        let algorithm = self.options.algorithm.clone().filter(|_| self.coder.is_none())?;
+        let program = self.program.as_ref().map(|program| program.algorithm().to_owned());
+        let algorithm = program.or_else(|| self.options.algorithm.clone()).filter(|_| self.coder.is_none())?;
         Some(AllReduce { algorithm, chunk_bytes: self.options.chunk_bytes? })
     }
 
@@ -47,9 +63,9 @@ impl Call {
         &self.options
     }
 
-    /// From here on, it is called like this.
-    pub(super) fn set_options(&mut self, options: CallOptions) {
-        self.options = options;
+    /// From here on, it is done like this.
+    pub(super) fn set(&mut self, way: Way) {
+        (self.options, self.program) = (way.options, way.program);
     }
 }
 
@@ -211,7 +227,7 @@ impl Carrier {
                 options.algorithm = Some(algorithm.to_owned());
                 options.chunk_bytes = Some(chunk_bytes.max(1));
             }
-            Ok(Call { shard: partition.shard.unwrap_or_default(), options, coder })
+            Ok(Call { shard: partition.shard.unwrap_or_default(), options, program: None, coder })
         };
         plan.partitions().enumerate().map(call).collect()
     }
@@ -239,9 +255,12 @@ impl Carrier {
     ) -> Result<Travelling, CommError> {
         let options = CallOptions { operation: Some(id), ..call.options.clone() };
         match (&self.peers, parameters) {
-            (Peers::AllToAll(workers), _) => match &call.coder {
-                None => workers.start_all_reduce(gradient, Reduction::Sum, &options).map(Travelling::Sum),
-                Some(coder) => coder.start(workers, gradient, &options).map(Travelling::Gathering),
+            (Peers::AllToAll(workers), _) => match (&call.coder, &call.program) {
+                (None, None) => workers.start_all_reduce(gradient, Reduction::Sum, &options).map(Travelling::Sum),
+                (None, Some(program)) => {
+                    workers.start_program_in_place(program, gradient, Reduction::Sum, &options).map(Travelling::Sum)
+                }
+                (Some(coder), _) => coder.start(workers, gradient, &options).map(Travelling::Gathering),
             },
             (Peers::Servers(server), None) => match &call.coder {
                 None => server.start_push_pull(call.shard, gradient, &options).map(Travelling::Sum),

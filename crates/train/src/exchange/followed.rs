@@ -8,11 +8,12 @@ use paceline_plan::{OperationNumber, Plan};
 use paceline_tune::environment::OwnModel;
 use paceline_tune::{Choice, Policy};
 
+use super::carrier::Way;
 use super::tunable::{Job, Operation, situation, state_of};
 use crate::agreement::Agreement;
 use crate::error::TrainError;
 use crate::tuned::beliefs;
-use crate::tuning::TuningNews;
+use crate::tuning::{FollowedOperations, TuningNews};
 
 /// Follows.
 pub(crate) struct Followed {
@@ -21,15 +22,24 @@ pub(crate) struct Followed {
     model: OwnModel,
     policy: Policy,
     /// What is called otherwise than the carrier would, from the next iteration on.
-    waiting: Vec<(OperationNumber, CallOptions)>,
+    waiting: Vec<(OperationNumber, Way)>,
+    /// Of the plan that is carried out.
+    share: FollowedOperations,
     news: Vec<TuningNews>,
 }
 
 impl Followed {
     /// All ranks have the same policy.
     pub(super) fn new(workers: &Communicator, job: Job, policy: &Policy) -> Followed {
-        let (waiting, news) = (Vec::new(), Vec::new());
-        Followed { workers: workers.clone(), job, model: beliefs(workers), policy: policy.clone(), waiting, news }
+        Followed {
+            workers: workers.clone(),
+            job,
+            model: beliefs(workers),
+            policy: policy.clone(),
+            waiting: Vec::new(),
+            share: FollowedOperations::default(),
+            news: Vec::new(),
+        }
     }
 
     /// Another plan is carried out from here on, whose operations the carrier calls like this; `fixed`: with this algorithm, if the
@@ -54,10 +64,11 @@ impl Followed {
             let has_it = |families: &[paceline_tune::Family]| families.contains(&action.family);
             if situation(&self.model, fixed, &state).is_some_and(|situation| has_it(&situation.families)) {
                 let operation = Operation { key, context, bytes, base, choice: Choice::Play(action) };
-                self.waiting.push((number, operation.options(&self.workers, fixed)));
+                self.waiting.push((number, operation.way(&self.workers, fixed, &[])));
             }
         }
-        self.news.push(TuningNews::Followed { operations: self.waiting.len(), all: seen.len() });
+        self.share = FollowedOperations { operations: self.waiting.len(), all: seen.len() };
+        self.news.push(TuningNews::Followed(self.share));
         agreement.add("what is seen of the calls that follow a policy", seen.join(" "));
         agreement.compare(&self.workers)
     }
@@ -65,10 +76,16 @@ impl Followed {
     /// Servers add up in one way only.
     pub(super) fn rest(&mut self) {
         self.waiting.clear();
+        self.share = FollowedOperations::default();
+    }
+
+    /// How much of an iteration it decides.
+    pub(super) fn share(&self) -> FollowedOperations {
+        self.share
     }
 
     /// What is called otherwise than in the last iteration.
-    pub(super) fn next_iteration(&mut self) -> Vec<(OperationNumber, CallOptions)> {
+    pub(super) fn next_iteration(&mut self) -> Vec<(OperationNumber, Way)> {
         mem::take(&mut self.waiting)
     }
 
@@ -147,7 +164,7 @@ mod tests {
         for (done, changed, news) in followed("wfbp-a2a", number("direct")) {
             let by_rule = done.iter().filter(|(algorithm, chunk)| algorithm == "direct" && *chunk == 4096);
             assert_eq!((by_rule.count(), changed), (2, 0), "{done:?}");
-            assert_eq!(news, [TuningNews::Followed { operations: 2, all: 3 }]);
+            assert_eq!(news, [TuningNews::Followed(FollowedOperations { operations: 2, all: 3 })]);
         }
     }
 
@@ -157,7 +174,7 @@ mod tests {
         for (strategy, algorithm) in [("wfbp-a2a", 200), ("wfbp-a2a,arch=a2a:ring", number("direct"))] {
             for (done, _, news) in followed(strategy, algorithm) {
                 assert!(done.iter().all(|(_, chunk)| *chunk != 4096), "{done:?}");
-                assert_eq!(news, [TuningNews::Followed { operations: 0, all: 3 }]);
+                assert_eq!(news, [TuningNews::Followed(FollowedOperations { operations: 0, all: 3 })]);
             }
         }
     }

@@ -10,7 +10,7 @@ use paceline_comm::{Buffer, CallOptions, CommError};
 use paceline_plan::{OperationNumber, Plan, TensorId};
 use paceline_schedule::Dispatcher;
 
-use super::carrier::{Call, Carrier, Landed, Travelling};
+use super::carrier::{Call, Carrier, Landed, Travelling, Way};
 use super::coder::Gathered;
 use super::start_up::StartUp;
 use crate::executed::{AllReduce, ChangedAllReduce};
@@ -292,27 +292,27 @@ impl State {
         self.calls.iter().map(|call| call.options().clone()).collect()
     }
 
-    /// From the next iteration on, these operations are called otherwise; none of them is under way. Those whose all-reduce
+    /// From the next iteration on, these operations are done otherwise; none of them is under way. Those whose all-reduce
     /// then is another.
-    pub(super) fn set_options(&mut self, options: Vec<(OperationNumber, CallOptions)>) -> Vec<ChangedAllReduce> {
-        let set = |(operation, options): (OperationNumber, CallOptions)| {
+    pub(super) fn set_ways(&mut self, ways: Vec<(OperationNumber, Way)>) -> Vec<ChangedAllReduce> {
+        let set = |(operation, way): (OperationNumber, Way)| {
             let call = &mut self.calls[operation];
             let before = call.all_reduce();
-            call.set_options(options);
+            call.set(way);
             let AllReduce { algorithm, chunk_bytes } = call.all_reduce().filter(|now| before.as_ref() != Some(now))?;
             Some(ChangedAllReduce { operation, algorithm, chunk_bytes })
         };
-        options.into_iter().filter_map(set).collect()
+        ways.into_iter().filter_map(set).collect()
     }
 
     /// The same for all-reduces of which only is known how they add up.
     pub(super) fn set_all_reduces(&mut self, changes: Vec<ChangedAllReduce>) -> Vec<ChangedAllReduce> {
-        let options = changes.into_iter().map(|ChangedAllReduce { operation, algorithm, chunk_bytes }| {
+        let ways = changes.into_iter().map(|ChangedAllReduce { operation, algorithm, chunk_bytes }| {
             let base = self.calls[operation].options().clone();
-            (operation, CallOptions { algorithm: Some(algorithm), chunk_bytes: Some(chunk_bytes), ..base })
+            (operation, CallOptions { algorithm: Some(algorithm), chunk_bytes: Some(chunk_bytes), ..base }.into())
         });
-        let options = options.collect();
-        self.set_options(options)
+        let ways = ways.collect();
+        self.set_ways(ways)
     }
 
     pub(super) fn start_up_mut(&mut self) -> Option<&mut StartUp> {

@@ -5,7 +5,8 @@ use paceline_plan::CollectiveKind;
 use paceline_tune::environment::{Call, CostModel, OwnModel};
 use paceline_tune::{Arm, Choice, Context, ContextKey, Parallelism, Situation, State};
 
-use crate::tuned::tuned_options;
+use super::carrier::Way;
+use crate::tuned::{TunedProgram, program_of, tuned_options};
 
 /// What is known of the job, for the seed regimes of its calls.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,20 +46,26 @@ pub(super) fn state_of(workers: &Communicator, model: &OwnModel, job: Job, bytes
 }
 
 impl Operation {
-    /// How it is called as it was chosen, the same on all ranks.
-    pub(super) fn options(&self, workers: &Communicator, fixed: Option<&str>) -> CallOptions {
+    /// How it is done as it was chosen, by one of these programs or otherwise, the same on all ranks.
+    pub(super) fn way(&self, workers: &Communicator, fixed: Option<&str>, programs: &[TunedProgram]) -> Way {
         if self.choice == Choice::Default {
-            return self.base.clone();
+            return self.base.clone().into();
         }
         let open = CallOptions { algorithm: fixed.map(str::to_owned), chunk_bytes: None, ..self.base.clone() };
+        // Where an algorithm is fixed, no program is a choice.
+        if let Some((options, program)) = program_of(programs, self.choice, CollectiveKind::AllReduce, &open)
+            && fixed.is_none()
+        {
+            return Way { options, program: Some(program.clone()) };
+        }
         let options = tuned_options(self.choice, CollectiveKind::AllReduce, &open);
         match workers.choice(CollectiveKind::AllReduce, self.bytes, &options) {
             Ok((algorithm, chunk_bytes)) => {
                 let algorithm = Some(algorithm.to_owned());
-                CallOptions { algorithm, chunk_bytes: Some(chunk_bytes.max(1)), ..options }
+                CallOptions { algorithm, chunk_bytes: Some(chunk_bytes.max(1)), ..options }.into()
             }
             // What cannot be done here can be done on no rank.
-            Err(_) => self.base.clone(),
+            Err(_) => self.base.clone().into(),
         }
     }
 }

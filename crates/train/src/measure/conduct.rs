@@ -170,6 +170,9 @@ impl<'a> Conduct<'a> {
         if let Some(tune) = &options.tune {
             exchange.tune(tune, model.job(options, plan.elements()))?;
         }
+        if let Some(policy) = &options.policy {
+            exchange.follow(policy, model.job(options, plan.elements()))?;
+        }
         let (optimizer, learning_rate) = rule.of_worker(applies, &sizes);
         let worker = Worker::new(&workers, backend, exchange, optimizer, learning_rate, None);
         let sizes_of = sizes.clone();

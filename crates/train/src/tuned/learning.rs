@@ -230,13 +230,17 @@ pub(crate) fn beliefs(communicator: &Communicator) -> OwnModel {
     let (topology, costs) = (communicator.topology(), communicator.link_costs());
     let tcp = (0..communicator.world_size()).any(|rank| communicator.transport(rank) == Some(Transport::Tcp));
     // Which of the links is TCP differs between the ranks of a host and others; what a state says must not.
-    let carrier = match costs.across.beta {
-        _ if topology.hosts() == 1 || !tcp => Carrier::SharedMemory,
+    let carrier = if topology.hosts() == 1 || !tcp { Carrier::SharedMemory } else { tcp_of(costs.across.beta) };
+    OwnModel::measured(&costs, topology.hosts(), topology.ranks_per_host_max(), carrier)
+}
+
+/// The class of TCP links that take so many seconds per byte.
+fn tcp_of(beta: f64) -> Carrier {
+    match beta {
         beta if beta > NO_TCP_10G => Carrier::Tcp1g,
         beta if beta > NO_TCP_100G => Carrier::Tcp10g,
         _ => Carrier::Tcp100g,
-    };
-    OwnModel::measured(&costs, topology.hosts(), topology.ranks_per_host_max(), carrier)
+    }
 }
 
 #[cfg(test)]
@@ -280,6 +284,15 @@ mod tests {
         let made: Vec<Made> = (0..made as u64).map(call).collect();
         learning.learn(&made, situations);
         made
+    }
+
+    /// What is measured is less than what a link is named after.
+    #[test]
+    fn links_are_of_the_class_that_they_are_nearest_to() {
+        let of = |bits_per_s: f64| tcp_of(8.0 / bits_per_s);
+        assert_eq!([0.2e9, 0.94e9, 2.5e9].map(of), [Carrier::Tcp1g; 3]);
+        assert_eq!([6e9, 9.4e9].map(of), [Carrier::Tcp10g; 2]);
+        assert_eq!([25e9, 38e9, 94e9].map(of), [Carrier::Tcp100g; 3]);
     }
 
     /// What halves the time is found all the same, so there was room for it.

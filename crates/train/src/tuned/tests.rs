@@ -52,6 +52,28 @@ fn ranks_change_together_and_sums_stay_right() {
     assert!(all[0].last().unwrap().0 > 1, "nothing was ever tried: {:?}", all[0].last());
 }
 
+/// Whoever came early has waited for the last one: a call took what it took there, and the rest is nobody's choice.
+#[test]
+fn a_call_takes_as_long_as_on_the_rank_that_came_last() {
+    const CALLS: u32 = 5;
+    let ranks = Communicator::threads(3).unwrap().into_iter().map(|communicator| {
+        thread::spawn(move || {
+            let mut calls = TunedCalls::new(&communicator, 5);
+            let state = calls.state_of(CollectiveKind::AllReduce, 1 << 20, &CALL);
+            for _ in 0..CALLS {
+                let made = calls.choose(&state, &CallOptions::default());
+                calls.made.push(made.took(Duration::from_millis([9, 2, 30][communicator.rank()])));
+            }
+            calls.boundary().unwrap();
+            let leader = calls.leader.as_ref();
+            leader.map(|leader| leader.learning.cost(&state.context(), &leader.situations).measured_s)
+        })
+    });
+    let seen: Vec<_> = ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().unwrap()).collect();
+    assert!(seen[0].is_some_and(|seconds| (seconds - f64::from(CALLS) * 2e-3).abs() < 1e-9), "{seen:?}");
+    assert_eq!(seen[1..], [None, None]);
+}
+
 /// What the caller has chosen stays, and its time says nothing of other choices.
 #[test]
 fn calls_for_which_the_caller_has_chosen_are_left_alone() {
