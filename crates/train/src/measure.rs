@@ -247,9 +247,12 @@ pub struct CommunicationCost {
     pub beta_s_per_byte: f64,
     /// What was measured, by size: bytes and seconds, the median of a few calls, each as long as the slowest worker's.
     pub points: Vec<(u64, f64)>,
-    /// What several take at once. None: that was not measured.
+    /// What several of the smallest size take at once. None: that was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<InFlight>,
+    /// What several large ones take at once. None: that was not measured, or there are not enough gradients.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub large_in_flight: Option<InFlight>,
 }
 
 /// Operations of one size that were started at once.
@@ -282,14 +285,25 @@ impl CommunicationCost {
     /// Of operations that were measured by size, and nothing else.
     pub fn of_points(points: Vec<(u64, f64)>) -> CommunicationCost {
         let (alpha_s, beta_s_per_byte) = fit(&points);
-        CommunicationCost { alpha_s, beta_s_per_byte, points, in_flight: None }
+        CommunicationCost { alpha_s, beta_s_per_byte, points, in_flight: None, large_in_flight: None }
     }
 
-    /// Seconds of its own for which each of several operations occupies the network, and the bytes of one: what many take longer
-    /// than one. Not more than one takes by itself. None: it was not measured, or makes no sense.
+    /// Seconds of its own for which each of several of the smallest operations occupies the network, and the bytes of one: what
+    /// many take longer than one. Not more than one takes by itself. None: it was not measured, or makes no sense.
     pub fn occupied_s(&self) -> Option<(u64, f64)> {
-        let InFlight { operations, bytes, seconds } = self.in_flight?;
-        let alone_s = self.points.iter().find(|(size, _)| *size == bytes)?.1;
+        self.each_occupies_s(self.in_flight?)
+    }
+
+    /// Bytes of a small and of a large operation, and for how much longer each further byte occupies the network where several
+    /// travel at once: less than what it adds to an operation by itself, which has to fill its own pipeline. None: as
+    /// [`occupied_s`](Self::occupied_s).
+    pub fn occupied_s_per_byte(&self) -> Option<([u64; 2], f64)> {
+        let ((small, small_s), (large, large_s)) = (self.occupied_s()?, self.each_occupies_s(self.large_in_flight?)?);
+        (large > small && large_s > small_s).then(|| ([small, large], (large_s - small_s) / (large - small) as f64))
+    }
+
+    fn each_occupies_s(&self, InFlight { operations, bytes, seconds }: InFlight) -> Option<(u64, f64)> {
+        let alone_s = self.seconds(bytes);
         let more_s = (seconds - alone_s) / operations.checked_sub(1).filter(|more| *more > 0)? as f64;
         // Several are not faster than one of them.
         (more_s > 0.0).then(|| (bytes, more_s.min(alone_s)))
@@ -311,11 +325,13 @@ impl CommunicationCost {
 
     /// What it would be if nothing were slowed.
     fn undilated(&self, dilate: f64) -> CommunicationCost {
+        let undilated = |all: InFlight| InFlight { seconds: all.seconds / dilate, ..all };
         CommunicationCost {
             alpha_s: self.alpha_s / dilate,
             beta_s_per_byte: self.beta_s_per_byte / dilate,
             points: self.points.iter().map(|&(bytes, seconds)| (bytes, seconds / dilate)).collect(),
-            in_flight: self.in_flight.map(|all| InFlight { seconds: all.seconds / dilate, ..all }),
+            in_flight: self.in_flight.map(undilated),
+            large_in_flight: self.large_in_flight.map(undilated),
         }
     }
 }

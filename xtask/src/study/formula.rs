@@ -82,7 +82,13 @@ mod tests {
 
     /// The first gradient was announced late by half a second.
     fn inputs(alpha_s: f64, beta_s_per_byte: f64) -> Inputs {
-        let communication = Some(Communication { alpha_s, beta_s_per_byte, points: Vec::new(), in_flight: None });
+        let communication = Some(Communication {
+            alpha_s,
+            beta_s_per_byte,
+            points: Vec::new(),
+            in_flight: None,
+            large_in_flight: None,
+        });
         Inputs { forward_s: 2.0, backward_s: 4.0, update_s: 0.5, ready_s: vec![4.0, 2.5], communication }
     }
 

@@ -74,9 +74,12 @@ pub struct Communication {
     /// Bytes and seconds: what was measured.
     #[serde(default)]
     pub points: Vec<(u64, f64)>,
-    /// What several took at once, if that was measured.
+    /// What several small ones took at once, if that was measured.
     #[serde(default)]
     pub in_flight: Option<InFlight>,
+    /// The same of large ones.
+    #[serde(default)]
+    pub large_in_flight: Option<InFlight>,
 }
 
 /// How late the replay's sleeps ended.
@@ -140,7 +143,7 @@ impl Inputs {
     pub fn without_start_up(&self) -> Inputs {
         let bytes_only = |communication: &Communication| {
             let (_, beta_s_per_byte) = communication.line();
-            Communication { alpha_s: 0.0, beta_s_per_byte, points: Vec::new(), in_flight: None }
+            Communication { alpha_s: 0.0, beta_s_per_byte, points: Vec::new(), in_flight: None, large_in_flight: None }
         };
         Inputs { communication: self.communication.as_ref().map(bytes_only), ..self.clone() }
     }
@@ -281,7 +284,8 @@ mod tests {
     fn a_full_bucket_of_the_shaper_does_not_make_bytes_cheaper() {
         let alone = |bytes: u64| (bytes, 1e-3 + 1e-8 * bytes.saturating_sub(100_000) as f64);
         let points = vec![alone(10_000), alone(1_000_000), alone(10_000_000)];
-        let communication = Communication { alpha_s: 0.0, beta_s_per_byte: 1e-9, points, in_flight: None };
+        let communication =
+            Communication { alpha_s: 0.0, beta_s_per_byte: 1e-9, points, in_flight: None, large_in_flight: None };
         let (alpha_s, beta_s_per_byte) = communication.line();
         assert!(
             (alpha_s - 0.9e-3).abs() < 1e-9 && (beta_s_per_byte - 1e-8).abs() < 1e-14,

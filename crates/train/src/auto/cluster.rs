@@ -47,7 +47,8 @@ fn believed(slope: f64, known: f64) -> bool {
 }
 
 /// Makes predictions of single operations on a strategy's arch what was measured of them, with the share by which that is
-/// uncertain: the slope of the line through the large ones is that of the links' bandwidth (of servers on one host, of their processors).
+/// uncertain: what each byte occupies of several large ones, or else the slope of the line through large ones by themselves, is
+/// that of the links' bandwidth (of servers on one host, of their processors).
 ///
 /// What is then missing, or too much, of several that are in flight at once occupies the network: the start of an operation
 /// (all-to-all), or a partition's time (servers). What is missing of one by itself, or too much, only takes time: the links'
@@ -69,9 +70,13 @@ pub fn calibrate(
     };
     let predicted = Predicted { strategy, profile, workers };
     let servers = strategy.arch.name == "ps";
-    let (slope, known) = (slope_of_large(&points), slope_of_large(&predicted.points(cluster, &points)?));
+    let processors = servers && cluster.hosts == 1;
+    let (slope, known) = match measured.occupied_s_per_byte().filter(|_| !processors) {
+        Some((bytes, slope)) => (slope, predicted.occupied_s_per_byte(cluster, bytes)?),
+        None => (slope_of_large(&points), slope_of_large(&predicted.points(cluster, &points)?)),
+    };
     let mut doubts = Vec::new();
-    if servers && cluster.hosts == 1 {
+    if processors {
         // Nothing is between hosts: what bytes take more is the server's processor.
         let more = (slope - known).max(0.0) / (workers.max(2) - 1) as f64;
         cluster.server.combine_s_per_byte = about(cluster.server.combine_s_per_byte.value + more, *uncertain);
@@ -151,6 +156,11 @@ impl Predicted<'_> {
     fn occupied_s(&self, cluster: &Cluster, bytes: u64) -> Result<f64, PredictError> {
         let more_s = self.seconds(cluster, bytes, IN_FLIGHT)? - self.seconds(cluster, bytes, 1)?;
         Ok(more_s / (IN_FLIGHT - 1) as f64)
+    }
+
+    /// Seconds that one more byte of each takes.
+    fn occupied_s_per_byte(&self, cluster: &Cluster, [small, large]: [u64; 2]) -> Result<f64, PredictError> {
+        Ok((self.occupied_s(cluster, large)? - self.occupied_s(cluster, small)?) / (large - small) as f64)
     }
 }
 

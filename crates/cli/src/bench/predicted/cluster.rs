@@ -171,24 +171,31 @@ fn closed(strategy: &Strategy) -> Strategy {
 /// By size the median of what operations took, and by which share they are uncertain: half of the 95 % interval over the worlds,
 /// the mean over the sizes. Nobody can tell of a single world.
 fn operations<'a>(seen: impl Iterator<Item = &'a Seen<'a>>) -> Option<(CommunicationCost, f64)> {
-    let (mut by_size, mut in_flight) = (BTreeMap::<u64, Vec<f64>>::new(), BTreeMap::<(u64, usize), Vec<f64>>::new());
-    for cost in seen.filter_map(|one| one.operations) {
-        for &(bytes, seconds) in &cost.points {
-            by_size.entry(bytes).or_default().push(seconds);
-        }
-        if let Some(InFlight { operations, bytes, seconds }) = cost.in_flight {
-            in_flight.entry((bytes, operations)).or_default().push(seconds);
-        }
+    let all: Vec<&CommunicationCost> = seen.filter_map(|one| one.operations).collect();
+    let mut by_size = BTreeMap::<u64, Vec<f64>>::new();
+    for &(bytes, seconds) in all.iter().flat_map(|cost| &cost.points) {
+        by_size.entry(bytes).or_default().push(seconds);
     }
     let shares = by_size.values().map(|seconds| Estimate::of(seconds)?.relative_half_width());
     let shares: Vec<f64> = shares.map(|share| share.unwrap_or(0.0)).collect();
     let uncertain = mean(&shares)?;
     let points = by_size.into_iter().filter_map(|(bytes, seconds)| Some((bytes, median(&seconds)?))).collect();
-    let together = in_flight.into_iter().next().and_then(|((bytes, operations), seconds)| {
-        let seconds = median(&seconds)?;
-        Some(InFlight { operations, bytes, seconds })
-    });
-    Some((CommunicationCost { in_flight: together, ..CommunicationCost::of_points(points) }, uncertain))
+    let cost = CommunicationCost {
+        in_flight: at_once(all.iter().filter_map(|cost| cost.in_flight)),
+        large_in_flight: at_once(all.iter().filter_map(|cost| cost.large_in_flight)),
+        ..CommunicationCost::of_points(points)
+    };
+    Some((cost, uncertain))
+}
+
+/// The median of those of the smallest size.
+fn at_once(measured: impl Iterator<Item = InFlight>) -> Option<InFlight> {
+    let mut by_size = BTreeMap::<(u64, usize), Vec<f64>>::new();
+    for InFlight { operations, bytes, seconds } in measured {
+        by_size.entry((bytes, operations)).or_default().push(seconds);
+    }
+    let ((bytes, operations), seconds) = by_size.into_iter().next()?;
+    Some(InFlight { operations, bytes, seconds: median(&seconds)? })
 }
 
 fn link(seen: &[Seen<'_>], class: fn(&LinkCosts) -> LinkCost) -> LinkConstants {

@@ -16,8 +16,10 @@ pub struct Seen {
     pub links: LinkCosts,
     /// What single operations took: bytes and seconds.
     pub operations: Vec<(u64, f64)>,
-    /// What several took at once, if that was measured.
+    /// What several small ones took at once, if that was measured.
     pub in_flight: Option<InFlight>,
+    /// The same of large ones.
+    pub large_in_flight: Option<InFlight>,
 }
 
 /// What a replayed cell is expected to do over links that are not emulated, on so many hosts, as `bench` has it. A strategy that
@@ -31,6 +33,7 @@ pub fn predict_replay(cell: &Cell, profile: &Profile, hosts: usize, seen: &[Seen
         .iter()
         .map(|one| CommunicationCost {
             in_flight: one.in_flight,
+            large_in_flight: one.large_in_flight,
             ..CommunicationCost::of_points(one.operations.clone())
         })
         .collect();
