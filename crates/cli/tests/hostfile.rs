@@ -1,6 +1,8 @@
 //! `paceline launch --hostfile` over a real sshd on loopback, with keys and configuration of its own. Where no sshd is
 //! installed, the tests say so and pass ([`needs`]). Loopback has many addresses: 127.0.0.1 and 127.0.0.2 are two hosts here.
 
+#[path = "../../fabric/tests/common/meeting.rs"]
+mod meeting;
 mod support;
 
 use std::collections::BTreeSet;
@@ -10,9 +12,10 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use meeting::free_port;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::{Outcome, SOON, free_port, is_alive, paceline, run, start, until};
+use support::{Outcome, SOON, is_alive, paceline, run, start, until};
 use xtask::needs;
 
 const LIMIT: Duration = Duration::from_secs(30);

@@ -1,5 +1,7 @@
 //! Secrets and encryption with real processes: who gets in, who does not, and that nobody sees the secret.
 
+#[path = "../../fabric/tests/common/meeting.rs"]
+mod meeting;
 mod support;
 
 use std::fs::{self, Permissions};
@@ -8,7 +10,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use support::{Outcome, Running, children_of, free_port, paceline, run, start, until};
+use meeting::free_port;
+use support::{Outcome, Running, children_of, paceline, run, start, until};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
