@@ -2,6 +2,7 @@
 // Every test file is a program of its own and uses some of this.
 #![allow(dead_code)]
 
+pub mod folder;
 #[path = "../../../comm/tests/support/left_over.rs"]
 pub mod left_over;
 pub mod policies;
