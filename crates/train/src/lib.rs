@@ -51,6 +51,8 @@ mod learning_rate;
 mod measure;
 mod memory;
 mod meter;
+#[cfg(test)]
+mod on_ranks;
 mod on_server;
 mod optimizer;
 mod options;

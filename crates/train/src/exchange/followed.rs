@@ -97,10 +97,7 @@ impl Followed {
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
-
     use paceline_comm::Origin;
-    use paceline_plan::CollectiveKind;
     use paceline_schedule::Workload;
     use paceline_strategy::Registry;
     use paceline_tune::{Action, Family, Schedule, WireProtocol};
@@ -108,7 +105,9 @@ mod tests {
     use super::super::{Carrier, Exchange, Handicap, Pass};
     use super::*;
     use crate::backend::GradientSink;
+    use crate::on_ranks::on_ranks;
     use crate::peers::Peers;
+    use crate::tuned::tests::number_of;
 
     /// Two tensors of 16 KiB and one of 64 KiB, each a call of its own.
     const SIZES: [usize; 3] = [1 << 12, 1 << 14, 1 << 12];
@@ -122,46 +121,37 @@ mod tests {
         Policy::new(3, [(state.context(), Schedule::always(Choice::Play(action)))])
     }
 
-    /// The number of an algorithm of all-reduces.
-    fn number(name: &str) -> u8 {
-        (0..u8::MAX).find(|&number| OwnModel::algorithm(CollectiveKind::AllReduce, number) == Some(name)).expect(name)
-    }
-
     type Seen = (Vec<(String, usize)>, usize, Vec<TuningNews>);
 
     /// After three iterations, of which all sums are right: by operation its algorithm and chunk, what has changed, and the news.
     fn followed(strategy: &str, algorithm: u8) -> Vec<Seen> {
-        let ranks = Communicator::threads(3).unwrap().into_iter().map(|workers| {
-            let strategy = strategy.to_owned();
-            thread::spawn(move || {
-                let strategy = Registry::built_in().parse(&strategy).unwrap();
-                let plan = paceline_schedule::plan(&strategy, &Workload::of_sizes(&SIZES)).unwrap();
-                let carrier = Carrier::new(Peers::from(&workers), strategy.algorithm().map(str::to_owned));
-                let mut exchange = Exchange::new(carrier, plan, &[], &SIZES, &Handicap::default()).unwrap();
-                exchange.follow(&policy(&workers, algorithm), JOB).unwrap();
-                exchange.keep_changes();
-                for _ in 0..3 {
-                    exchange.begin(Pass { weight: 1.0, first: true, last: true });
-                    for tensor in (0..SIZES.len()).rev() {
-                        exchange.ready(tensor, Some(&vec![1.0; SIZES[tensor]])).unwrap();
-                    }
-                    for tensor in 0..SIZES.len() {
-                        exchange.wait(tensor).unwrap();
-                        exchange.read(tensor, |_, part| assert!(part.iter().all(|value| *value == 3.0)));
-                    }
+        on_ranks(3, |workers| {
+            let strategy = Registry::built_in().parse(strategy).unwrap();
+            let plan = paceline_schedule::plan(&strategy, &Workload::of_sizes(&SIZES)).unwrap();
+            let carrier = Carrier::new(Peers::from(&workers), strategy.algorithm().map(str::to_owned));
+            let mut exchange = Exchange::new(carrier, plan, &[], &SIZES, &Handicap::default()).unwrap();
+            exchange.follow(&policy(&workers, algorithm), JOB).unwrap();
+            exchange.keep_changes();
+            for _ in 0..3 {
+                exchange.begin(Pass { weight: 1.0, first: true, last: true });
+                for tensor in (0..SIZES.len()).rev() {
+                    exchange.ready(tensor, Some(&vec![1.0; SIZES[tensor]])).unwrap();
                 }
-                let (_, all_reduces) = exchange.plan();
-                let changed = exchange.take_changes().iter().map(|change| change.iteration).sum();
-                let done = all_reduces.into_iter().map(|it| (it.algorithm, it.chunk_bytes)).collect();
-                (done, changed, exchange.take_news())
-            })
-        });
-        ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().unwrap()).collect()
+                for tensor in 0..SIZES.len() {
+                    exchange.wait(tensor).unwrap();
+                    exchange.read(tensor, |_, part| assert!(part.iter().all(|value| *value == 3.0)));
+                }
+            }
+            let (_, all_reduces) = exchange.plan();
+            let changed = exchange.take_changes().iter().map(|change| change.iteration).sum();
+            let done = all_reduces.into_iter().map(|it| (it.algorithm, it.chunk_bytes)).collect();
+            (done, changed, exchange.take_news())
+        })
     }
 
     #[test]
     fn all_reduces_are_done_as_the_policy_says_from_the_first_iteration_on() {
-        for (done, changed, news) in followed("wfbp-a2a", number("direct")) {
+        for (done, changed, news) in followed("wfbp-a2a", number_of("direct")) {
             let by_rule = done.iter().filter(|(algorithm, chunk)| algorithm == "direct" && *chunk == 4096);
             assert_eq!((by_rule.count(), changed), (2, 0), "{done:?}");
             assert_eq!(news, [TuningNews::Followed(FollowedOperations { operations: 2, all: 3 })]);
@@ -171,7 +161,7 @@ mod tests {
     /// A rule for an algorithm that is none, or for another than the strategy names, fails nothing.
     #[test]
     fn rules_for_what_is_not_there_leave_calls_alone() {
-        for (strategy, algorithm) in [("wfbp-a2a", 200), ("wfbp-a2a,arch=a2a:ring", number("direct"))] {
+        for (strategy, algorithm) in [("wfbp-a2a", 200), ("wfbp-a2a,arch=a2a:ring", number_of("direct"))] {
             for (done, _, news) in followed(strategy, algorithm) {
                 assert!(done.iter().all(|(_, chunk)| *chunk != 4096), "{done:?}");
                 assert_eq!(news, [TuningNews::Followed(FollowedOperations { operations: 0, all: 3 })]);

@@ -162,7 +162,6 @@ pub fn named(communicator: &Communicator, ranks: &[usize]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
     use std::time::Duration;
 
     use paceline_collective::{Topology, registry};
@@ -171,7 +170,7 @@ mod tests {
     use paceline_tune::{Action, Policy, Schedule, WireProtocol};
 
     use super::*;
-    use crate::tuned::tests::CALL;
+    use crate::tuned::tests::{CALL, on_tuned_ranks};
 
     const ELEMENTS: usize = 4096;
     const KINDS: [CollectiveKind; 3] =
@@ -182,22 +181,11 @@ mod tests {
         TunedProgram { program: VerifiedProgram::new(program, Kernels::new()).unwrap(), sizes: 0..=u64::MAX }
     }
 
-    fn on_ranks<R: Send + 'static>(
-        world: usize,
-        rank: impl Fn(&Communicator, &mut TunedCalls<'_>) -> R + Send + Copy + 'static,
-    ) -> Vec<R> {
-        let ranks = Communicator::threads(world)
-            .unwrap()
-            .into_iter()
-            .map(|communicator| thread::spawn(move || rank(&communicator, &mut TunedCalls::new(&communicator, 5))));
-        ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().unwrap()).collect()
-    }
-
     /// A policy that plays the programs plays them: records say so, and results are right.
     #[test]
     fn a_choice_of_a_program_runs_it() {
         const WORLD: usize = 3;
-        let played = on_ranks(WORLD, |communicator, calls| {
+        let played = on_tuned_ranks(WORLD, |communicator, calls| {
             calls.admit(&KINDS.map(|kind| program(kind, "ring", WORLD))).unwrap();
             let rules = KINDS.iter().enumerate().map(|(place, &kind)| {
                 let family = Family { algorithm: Family::PROGRAMS + place as u8, protocol: WireProtocol::Simple };
@@ -229,7 +217,7 @@ mod tests {
     /// ranks, and sums are right.
     #[test]
     fn programs_are_tried_like_algorithms() {
-        let played = on_ranks(2, |communicator, calls| {
+        let played = on_tuned_ranks(2, |communicator, calls| {
             let of_name = |name: &str| program(CollectiveKind::AllReduce, name, 2);
             calls.admit(&["direct", "ring", "halving-doubling"].map(of_name)).unwrap();
             let (state, plain) =
@@ -269,7 +257,7 @@ mod tests {
             (|_| vec![program(CollectiveKind::Broadcast, "binomial", 3)], "is of broadcast"),
         ];
         for (given, words) in cases {
-            let errors = on_ranks(3, move |communicator, calls| {
+            let errors = on_tuned_ranks(3, |communicator, calls| {
                 let refused = calls.admit(&given(communicator.rank())).unwrap_err().to_string();
                 // Nothing has changed.
                 let mut data = vec![1i32; ELEMENTS];

@@ -11,6 +11,7 @@ use super::super::{Carrier, Exchange, Handicap, Pass};
 use super::*;
 use crate::backend::GradientSink;
 use crate::executed::Change;
+use crate::on_ranks::on_ranks;
 use crate::peers::Peers;
 use crate::tuned::Version;
 
@@ -27,16 +28,6 @@ fn plan(strategy: &str) -> Plan {
 fn exchange(communicator: &Communicator) -> Exchange {
     let carrier = Carrier::new(Peers::from(communicator), None);
     Exchange::new(carrier, plan("wfbp-a2a"), &[], &SIZES, &Handicap::default()).unwrap()
-}
-
-/// Runs `rank` on each of so many ranks.
-fn on_ranks<R: Send>(world: usize, rank: impl Fn(Communicator) -> R + Sync) -> Vec<R> {
-    thread::scope(|scope| {
-        let rank = &rank;
-        let ranks = Communicator::threads(world).unwrap().into_iter();
-        let ranks: Vec<_> = ranks.map(|communicator| scope.spawn(move || rank(communicator))).collect();
-        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
-    })
 }
 
 /// An iteration with one value in all of a tensor; the sums, tensor by tensor.
