@@ -187,14 +187,9 @@ impl<'a> TunedCalls<'a> {
         let mut least: Vec<f64> = [seen, -seen].into_iter().chain(times).collect();
         self.communicator.all_reduce(&mut least, Reduction::Min, &CallOptions::default())?;
         if least[0] != -least[1] {
-            return Err(CommError::Usage {
-                rank: self.communicator.rank(),
-                host: self.communicator.host(self.communicator.rank()).to_owned(),
-                operation: "boundary of tuned calls".into(),
-                what: "the ranks have not made the same calls since the last one: sizes, and what each `Call` says, must be \
-                       the same on all of them"
-                    .into(),
-            });
+            let what = "the ranks have not made the same calls since the last one: sizes, and what each `Call` says, must be \
+                        the same on all of them";
+            return Err(self.usage("boundary of tuned calls", what.to_owned()));
         }
         made.iter_mut().zip(&least[2..]).for_each(|(made, least)| made.seconds = *least);
         let active = self.policies.active();
@@ -205,6 +200,11 @@ impl<'a> TunedCalls<'a> {
         // Whose turn it is in a schedule counts from the boundary, which is the same call on all ranks.
         self.numbers.clear();
         Ok(self.policies.active())
+    }
+
+    fn usage(&self, operation: &str, what: String) -> CommError {
+        let rank = self.communicator.rank();
+        CommError::Usage { rank, host: self.communicator.host(rank).to_owned(), operation: operation.into(), what }
     }
 
     /// The policy under which calls are made.

@@ -102,11 +102,6 @@ impl TunedCalls<'_> {
         Ok(())
     }
 
-    fn usage(&self, operation: &str, what: String) -> CommError {
-        let rank = self.communicator.rank();
-        CommError::Usage { rank, host: self.communicator.host(rank).to_owned(), operation: operation.into(), what }
-    }
-
     /// An all-reduce, in place, as a choice says, of which nothing is learned: for whoever compares choices.
     ///
     /// # Errors
