@@ -296,10 +296,9 @@ impl Communicator {
             return Err(self.usage(kind, what));
         }
         let (inputs, outputs) = blocks(kind, self.rank(), root, ranks);
-        let (input_elements, output_elements) = (elements::<T>(input), elements::<T>(output));
-        let block =
-            if inputs > 0 { input_elements / inputs as usize } else { output_elements / outputs.max(1) as usize };
-        let layout = self.layout(kind, root, input_elements, output_elements, block, None)?;
+        let (all, blocks) = if inputs > 0 { (input, inputs) } else { (output, outputs.max(1)) };
+        let block = elements::<T>(all) / blocks as usize;
+        let layout = self.layout::<T>(kind, root, (input, output), block, None)?;
         if let Some(given) = input_bytes {
             if !program.schedules[self.rank()].dynamic() {
                 let what =
