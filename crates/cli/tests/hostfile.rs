@@ -15,6 +15,7 @@ use std::time::Duration;
 use meeting::free_port;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use support::folder::scratch_file;
 use support::{Outcome, SOON, is_alive, paceline, run, start, until};
 use xtask::needs;
 
@@ -258,7 +259,7 @@ fn doctor_lets_ranks_meet_on_each_host_and_finds_where_they_share_no_memory() {
 
 #[test]
 fn this_host_needs_no_ssh() {
-    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("hosts-{}", std::process::id()));
+    let file = scratch_file("hosts");
     fs::write(&file, "localhost slots=2\n").expect("a scratch file");
     let name = file.display().to_string();
     let script = "echo $PACELINE_RANK $PACELINE_RENDEZVOUS";

@@ -1,5 +1,13 @@
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// Where a test can put a file, and there is none yet. `name`: no other test of this program has it.
+pub fn scratch_file(name: &str) -> PathBuf {
+    let name = format!("{}-{}-{name}", env!("CARGO_CRATE_NAME"), std::process::id());
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_file(&path);
+    path
+}
 
 /// A folder for one test, removed with everything in it.
 pub struct Folder(pub PathBuf);
