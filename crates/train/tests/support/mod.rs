@@ -144,6 +144,13 @@ impl Directory {
     pub fn path(&self) -> &Path {
         &self.0
     }
+
+    /// The path of a file in it, whose folder exists.
+    pub fn file(&self, name: &str) -> PathBuf {
+        let path = self.0.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        path
+    }
 }
 
 impl Drop for Directory {
