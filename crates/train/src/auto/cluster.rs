@@ -71,10 +71,15 @@ pub fn calibrate(
     let predicted = Predicted { strategy, profile, workers };
     let servers = strategy.arch.name == "ps";
     let processors = servers && cluster.hosts == 1;
-    let (slope, known) = match measured.occupied_s_per_byte().filter(|_| !processors) {
-        Some((bytes, slope)) => (slope, predicted.occupied_s_per_byte(cluster, bytes)?),
-        None => (slope_of_large(&points), slope_of_large(&predicted.points(cluster, &points)?)),
+    let of_bytes = measured.occupied_s_per_byte().filter(|_| !processors);
+    let slope = of_bytes.map_or_else(|| slope_of_large(&points), |(_, slope)| slope);
+    let known_s_per_byte = |cluster: &Cluster| -> Result<f64, PredictError> {
+        match of_bytes {
+            Some((bytes, _)) => predicted.occupied_s_per_byte(cluster, bytes),
+            None => Ok(slope_of_large(&predicted.points(cluster, &points)?)),
+        }
     };
+    let known = known_s_per_byte(cluster)?;
     let mut doubts = Vec::new();
     if processors {
         // Nothing is between hosts: what bytes take more is the server's processor.
@@ -105,7 +110,7 @@ pub fn calibrate(
                 }
                 adjust(cluster, 1.0, lighter, more_s)?;
                 // Of messages that occupy the network for a shorter time more of the slope is that of bytes.
-                let known = slope_of_large(&predicted.points(cluster, &points)?);
+                let known = known_s_per_byte(cluster)?;
                 if believed(slope, known) {
                     scale(cluster, servers, slope / known, *uncertain);
                 }
@@ -332,9 +337,12 @@ mod tests {
             let mut cluster = Cluster::of_network(network, hosts, per_host);
             for arch in ["wfbp-a2a", "wfbp-ps,arch=ps:2"] {
                 let points = [4096, 65536, 1 << 20, 8 << 20].map(|bytes| (bytes, several(&truth, arch, bytes, 1)));
-                let all = InFlight { operations: 8, bytes: 4096, seconds: several(&truth, arch, 4096, 8) };
-                let measured =
-                    CommunicationCost { in_flight: Some(all), ..CommunicationCost::of_points(points.to_vec()) };
+                let at_once = |bytes| InFlight { operations: 8, bytes, seconds: several(&truth, arch, bytes, 8) };
+                let measured = CommunicationCost {
+                    in_flight: Some(at_once(4096)),
+                    large_in_flight: Some(at_once(1 << 20)),
+                    ..CommunicationCost::of_points(points.to_vec())
+                };
                 assert_eq!(calibrated_on(arch, &mut cluster, measured, 0.1), Vec::<String>::new());
                 for bytes in [1 << 20, 4 << 20] {
                     let more = |cluster: &Cluster| several(cluster, arch, bytes, 17) - several(cluster, arch, bytes, 1);
