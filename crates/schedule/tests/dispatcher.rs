@@ -207,7 +207,7 @@ proptest! {
             if dice.below(2) == 0 {
                 continue;
             }
-            while (0..ranks).fold(false, |moved, rank| step_one(&mut world, rank, &plan, &mut dice) || moved) {}
+            while (0..ranks).filter(|&rank| step_one(&mut world, rank, &plan, &mut dice)).count() > 0 {}
             let complete = |bucket: &Bucket| bucket.tensors.iter().all(|tensor| tensors[..announced].contains(tensor));
             let ready = plan.partitions().enumerate().filter(|(_, (bucket, _))| complete(&plan.buckets[*bucket]));
             for (operation, _) in ready {
