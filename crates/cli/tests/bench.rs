@@ -3,42 +3,17 @@
 mod support;
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use image::{GrayImage, Luma};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use support::folder::Folder;
 use support::policies::policy_for;
 use support::{SOON, children_of, is_alive, paceline, run, start, until};
 
 const LONG: Duration = Duration::from_secs(120);
-
-/// A folder for one test, removed with everything in it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("paceline-bench-{}-{name}", std::process::id()));
-        fs::create_dir_all(&path).expect("a folder for the test");
-        Folder(path)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
-    }
-
-    fn read(&self, name: &str) -> String {
-        fs::read_to_string(self.0.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// A study of the smallest model, in this folder.
 fn bench(folder: &Folder, more: &[&str]) -> Command {

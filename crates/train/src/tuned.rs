@@ -20,7 +20,7 @@ use paceline_tune::environment::{Call, CostModel, OwnModel};
 use paceline_tune::{Action, Choice, Congestion, Context, Policy, Schedule, State, Tuner, WireProtocol};
 
 pub(crate) use congestion::of_number;
-pub(crate) use learning::{Cost, Learning, Made, Situations, beliefs, situation_of};
+pub(crate) use learning::{Cost, Learning, Made, Situations, beliefs, situation_of, typical_situation};
 pub(crate) use policies::{Plays, Policies, Version};
 pub(crate) use programs::program_of;
 pub use programs::{TunedProgram, named, ranks_that_differ};
@@ -255,8 +255,7 @@ impl Leader {
             return Some(self.published.clone());
         }
         for (context, (_, state)) in numbers {
-            let typical = State { bytes: context.typical_bytes(), ..*state };
-            self.situations.entry(*context).or_insert_with(|| model.situation(&typical));
+            self.situations.entry(*context).or_insert_with(|| typical_situation(model, state));
         }
         self.learning.observe_congestion(made, &mut self.situations);
         self.learning.learn(made, &self.situations);

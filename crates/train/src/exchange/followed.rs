@@ -9,7 +9,7 @@ use paceline_tune::environment::OwnModel;
 use paceline_tune::{Choice, Policy};
 
 use super::carrier::Way;
-use super::tunable::{Job, Operation, situation, state_of};
+use super::tunable::{Job, Operation, operations, seen, situation};
 use crate::agreement::Agreement;
 use crate::error::TrainError;
 use crate::tuned::beliefs;
@@ -54,22 +54,19 @@ impl Followed {
         self.waiting.clear();
         let mut agreement = Agreement::default();
         agreement.add("the policy that calls follow", format!("{:x}", self.policy.fingerprint()));
-        let mut seen = Vec::new();
-        for (number, ((_, partition), base)) in plan.partitions().zip(options).enumerate() {
-            let bytes = partition.elements.len() * size_of::<f32>();
-            let state = state_of(&self.workers, &self.model, self.job, bytes, base.origin);
-            let (context, key) = (state.context(), state.context().key());
-            seen.push(format!("{:x}", key.0));
-            let Choice::Play(action) = self.policy.choice(key, 0) else { continue };
-            let has_it = |families: &[paceline_tune::Family]| families.contains(&action.family);
-            if situation(&self.model, fixed, &state).is_some_and(|situation| has_it(&situation.families)) {
-                let operation = Operation { key, context, bytes, base, choice: Choice::Play(action) };
+        let operations = operations(&self.workers, &self.model, self.job, plan, options);
+        agreement.add("what is seen of the calls that follow a policy", seen(operations.iter().map(|(it, _)| it)));
+        let all = operations.len();
+        for (number, (operation, state)) in operations.into_iter().enumerate() {
+            let Choice::Play(action) = self.policy.choice(operation.key, 0) else { continue };
+            let situation = situation(&self.model, fixed, &state);
+            if situation.is_some_and(|situation| situation.families.contains(&action.family)) {
+                let operation = Operation { choice: Choice::Play(action), ..operation };
                 self.waiting.push((number, operation.way(&self.workers, fixed, &[])));
             }
         }
-        self.share = FollowedOperations { operations: self.waiting.len(), all: seen.len() };
+        self.share = FollowedOperations { operations: self.waiting.len(), all };
         self.news.push(TuningNews::Followed(self.share));
-        agreement.add("what is seen of the calls that follow a policy", seen.join(" "));
         agreement.compare(&self.workers)
     }
 
@@ -102,6 +99,7 @@ mod tests {
     use paceline_strategy::Registry;
     use paceline_tune::{Action, Family, Schedule, WireProtocol};
 
+    use super::super::tunable::state_of;
     use super::super::{Carrier, Exchange, Handicap, Pass};
     use super::*;
     use crate::backend::GradientSink;

@@ -21,7 +21,7 @@ mod leader;
 
 use super::carrier::Way;
 use super::own_times::{Span, own_times};
-use super::tunable::{Job, Operation, situation, state_of};
+use super::tunable::{Job, Operation, operations, seen, situation};
 use crate::agreement::Agreement;
 use crate::error::TrainError;
 use crate::tuned::{Learning, Made, Policies, Situations, TunedProgram, beliefs, of_number};
@@ -126,8 +126,7 @@ impl Tuning {
     }
 
     /// Another plan is carried out from here on, whose operations the carrier calls like this; `fixed`: with this algorithm, if the
-    /// plan's strategy names one. All ranks call it, and compare what they see of the calls: whoever saw another context would
-    /// choose otherwise.
+    /// plan's strategy names one. All ranks call it, and compare what they see of the calls.
     pub(crate) fn replanned(
         &mut self,
         plan: &Plan,
@@ -146,33 +145,26 @@ impl Tuning {
         }
         self.calls.clear();
         self.operations.clear();
-        for ((_, partition), base) in plan.partitions().zip(options) {
-            let bytes = partition.elements.len() * size_of::<f32>();
-            let state = state_of(&self.workers, &self.model, self.job, bytes, base.origin);
-            let (context, model, fixed) = (state.context(), &self.model, self.fixed.as_deref());
+        for (operation, state) in operations(&self.workers, &self.model, self.job, plan, options) {
+            let (context, model, fixed) = (operation.context, &self.model, self.fixed.as_deref());
             if self.leader.is_some() {
                 self.situations.entry(context).or_insert_with(|| situation(model, fixed, &state));
             }
             *self.calls.entry(context).or_insert(0) += 1;
-            self.operations.push(Operation { key: context.key(), context, bytes, base, choice: Choice::Default });
+            self.operations.push(operation);
         }
         self.plan_version = plan.version;
         (self.window, self.began, self.settled) = (Window::FIRST, None, false);
         // What is remembered is as long as the operations are many.
         self.record(false);
         let mut agreement = Agreement::default();
-        agreement.add("what the tuner sees of its calls", self.seen());
+        agreement.add("what the tuner sees of its calls", seen(&self.operations));
         agreement.compare(&self.workers)
     }
 
     /// There is nothing to tune until another plan comes.
     pub(crate) fn rest(&mut self) {
         self.record(false);
-    }
-
-    /// The contexts of all operations, in short.
-    fn seen(&self) -> String {
-        self.operations.iter().map(|operation| format!("{:x}", operation.key.0)).collect::<Vec<_>>().join(" ")
     }
 
     /// All operations of the last iteration, `last` from 0 on, have arrived, and none of the next has begun. Returns what

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use paceline_comm::{CallOptions, CommError, Reduction};
-use paceline_tune::environment::{CostModel, OwnModel};
+use paceline_tune::environment::OwnModel;
 use paceline_tune::{Choice, Context, Policy, State};
 
-use super::TunedCalls;
+use super::{TunedCalls, typical_situation};
 
 /// What a policy's rules come to in this world, as far as they were needed.
 pub(super) type Followed = BTreeMap<Context, Choice>;
@@ -34,10 +34,8 @@ impl TunedCalls<'_> {
 /// What a rule comes to: nothing, where this world has no such algorithm and protocol.
 pub(super) fn possible(followed: &mut Followed, model: &OwnModel, state: &State, choice: Choice) -> Choice {
     let Choice::Play(action) = choice else { return choice };
-    let context = state.context();
-    *followed.entry(context).or_insert_with(|| {
-        let typical = State { bytes: context.typical_bytes(), ..*state };
-        let situation = model.situation(&typical);
+    *followed.entry(state.context()).or_insert_with(|| {
+        let situation = typical_situation(model, state);
         let has_it = situation.is_some_and(|situation| situation.families.contains(&action.family));
         if has_it { choice } else { Choice::Default }
     })

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
 use paceline_comm::{Communicator, Transport};
-use paceline_tune::environment::OwnModel;
+use paceline_tune::environment::{CostModel, OwnModel};
 use paceline_tune::learner::Lesson;
 use paceline_tune::{
-    Choice, Congestion, Context, Course, Decision, Schedule, Situation, Standing, Transport as Carrier, Tuner,
+    Choice, Congestion, Context, Course, Decision, Schedule, Situation, Standing, State, Transport as Carrier, Tuner,
 };
 
 use super::congestion::{Observed, tell};
@@ -215,6 +215,11 @@ fn modelled_s(situation: &Situation, lesson: &Lesson) -> Option<f64> {
     situation.arms.iter().find(|arm| arm.action == lesson.action).map(|arm| arm.modelled_s)
 }
 
+/// What can be done about the calls of a state's context: about all of them what can be done about one in its middle.
+pub(crate) fn typical_situation(model: &OwnModel, state: &State) -> Option<Situation> {
+    model.situation(&State { bytes: state.context().typical_bytes(), ..*state })
+}
+
 /// What can be done in a context, if something can.
 pub(crate) fn situation_of<'a>(situations: &'a Situations, context: &Context) -> Option<&'a Situation> {
     situations.get(context).and_then(Option::as_ref)
@@ -247,7 +252,7 @@ fn tcp_of(beta: f64) -> Carrier {
 mod tests {
     use paceline_plan::Cluster;
     use paceline_tune::Random;
-    use paceline_tune::environment::{Call, CostModel};
+    use paceline_tune::environment::Call;
 
     use super::*;
     use crate::tuned::tests::CALL;

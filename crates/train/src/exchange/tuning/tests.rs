@@ -7,6 +7,7 @@ use paceline_schedule::Workload;
 use paceline_strategy::Registry;
 use paceline_tune::{Action, Policy, Random, Schedule, WireProtocol};
 
+use super::super::tunable::state_of;
 use super::super::{Carrier, Exchange, Handicap, Pass};
 use super::*;
 use crate::backend::GradientSink;
