@@ -1,6 +1,6 @@
 /// Makes the gradients of one operation smaller, iteration after iteration, on one rank.
 ///
-/// In every iteration each rank's [`Compressor::compress`] is called once, and then on every rank
+/// In every iteration each rank's [`Compressor::compress`] is called once, and then on every rank, or on a server,
 /// [`Compressor::add_decompressed`] once for each rank, in their order, with that rank's bytes and a sum that is zeros at first.
 /// The result must depend on these arguments and on how the compressor was made, and on nothing that differs between ranks: then
 /// all ranks have the same bits. A gradient is a share of the mean: its weight, the rank's part of the samples, is in it.
@@ -27,6 +27,6 @@ pub struct Piece {
     pub elements: usize,
     /// The operation's number in the plan.
     pub operation: usize,
-    /// Who compresses: ranks that draw lots should not draw the same ones.
+    /// Who compresses, or the server that only decompresses: ranks that draw lots should not draw the same ones.
     pub rank: usize,
 }

@@ -1,7 +1,7 @@
 //! How gradients are made smaller: what a `compress=` method of a strategy is, and the registry of those that a program has.
 //!
-//! Every rank compresses its contribution to an operation; the bytes of all ranks are gathered at all of them; and each rank
-//! decompresses and adds them in the order of the ranks. So all have the same sum, bit by bit, also of a lossy compressor.
+//! Every rank compresses its contribution to an operation; the bytes of all ranks are gathered at all of them, or at a server; and
+//! there they are decompressed and added in the order of the ranks. So all have the same sum, bit by bit, also of a lossy compressor.
 //! Paceline brings none along yet but `none`; a program adds its own.
 //!
 //! ```
