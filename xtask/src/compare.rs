@@ -30,7 +30,7 @@ use std::time::SystemTime;
 use clap::Args;
 
 use calls::sizes;
-use circumstances::{Commit, Load, date};
+use circumstances::{Commit, Load, command_line, date};
 pub use command::Error;
 use command::Setting;
 use contestants::{Rivals, Session};
@@ -100,7 +100,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         return compare_training(options);
     }
     // What we compile is nobody else's load.
-    let load = Load::now("before the run");
+    let load = Load::before("before the run");
     let root = root()?;
     let scratch = root.join("target/compare");
     fs::create_dir_all(&scratch).map_err(|error| format!("cannot create {}: {error}", scratch.display()))?;
@@ -168,19 +168,10 @@ pub fn root() -> Result<&'static Path, Error> {
 
 /// The circumstances, before anything is measured.
 fn begin(load: Load, rounds: usize, seconds: f64) -> Results {
-    if !load.is_quiet() {
-        eprintln!("the machine is busy (load averages {}): these numbers will be noisy", load.averages);
-    }
-    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
-    let mut command: Vec<String> = ["cargo".to_owned(), "xtask".to_owned()].into_iter().chain(words).collect();
-    // Whoever repeats it has another Python.
-    if let Some(place) = command.iter().position(|word| word == "--torch") {
-        command[place + 1..].iter_mut().take(1).for_each(|path| "PYTHON".clone_into(path));
-    }
     Results {
         schema: SCHEMA,
         date: date(SystemTime::now()),
-        command,
+        command: command_line(),
         commit: Commit::here(),
         rounds,
         seconds,

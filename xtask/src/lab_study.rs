@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use xtask::lab::{Job, Lab, LabOptions, Rate, Shaper};
 
-use crate::compare::circumstances::{Commit, Load, date};
+use crate::compare::circumstances::{Commit, Load, command_line, date};
 use crate::compare::ours::{self, Ours};
 use crate::compare::{Error, report as comparison, root};
 use cases::{Case, cases};
@@ -62,7 +62,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
     let mut study = Study {
         schema: SCHEMA,
         date: date(SystemTime::now()),
-        command: ["cargo", "xtask"].map(str::to_owned).into_iter().chain(std::env::args().skip(1)).collect(),
+        command: command_line(),
         commit: Commit::here(),
         machine: Value::Null,
         loads: vec![load],

@@ -6,6 +6,7 @@ mod compare;
 mod lab_command;
 mod lab_study;
 mod publish_study;
+mod readme;
 mod study;
 
 use std::process::ExitCode;

@@ -1,5 +1,4 @@
 //! `cargo xtask publish-study`: puts the numbers of a kept study into the README, and its chart beside the documents.
-//! Tests compare both with the run, so that no number is copied by hand or outlives its run.
 
 use std::fmt::{self, Write};
 use std::fs;
@@ -10,6 +9,7 @@ use paceline_cli::shell_command_line;
 use serde_json::Value;
 
 use crate::compare::{self, Error};
+use crate::readme::{Section, failed, run_of};
 
 /// What `publish-study` is told.
 #[derive(Args)]
@@ -18,53 +18,28 @@ pub struct Options {
     run: PathBuf,
 }
 
-const README: &str = "README.md";
+const SECTION: Section =
+    Section { begin: "<!-- study of ", end: "<!-- end of study -->\n", none: "<!-- no study is kept yet -->\n" };
 const CHART: &str = "docs/study.svg";
-const BEGIN: &str = "<!-- study of ";
-const BEGIN_END: &str = " -->\n";
-/// Where the section will be, as long as no study is kept.
-const NONE: &str = "<!-- no study is kept yet -->\n";
-const END: &str = "<!-- end of study -->\n";
 
 /// Rewrites the section, and copies the chart.
 pub fn run(options: &Options) -> Result<(), Error> {
     let root = compare::root()?;
-    let failed = |path: &Path, error: &dyn fmt::Display| Error::from(format!("{}: {error}", path.display()));
-    let run = fs::canonicalize(&options.run).map_err(|error| failed(&options.run, &error))?;
-    let name = run.strip_prefix(root).map_err(|_| failed(&run, &"lies outside of the repository"))?;
-    let section = section(root, &name.to_string_lossy())?;
-    let readme = root.join(README);
-    let text = fs::read_to_string(&readme).map_err(|error| failed(&readme, &error))?;
-    let (before, after) = match parts(&text) {
-        Some((before, _, _, after)) => (before, after),
-        None => {
-            text.split_once(NONE).ok_or_else(|| failed(&readme, &format!("no `{BEGIN}…` and no `{}`", NONE.trim())))?
-        }
-    };
-    let text = format!("{before}{BEGIN}{}{BEGIN_END}{section}{END}{after}", name.display());
-    fs::write(&readme, text).map_err(|error| failed(&readme, &error))?;
-    let (from, to) = (run.join("study.svg"), root.join(CHART));
+    let run = run_of(root, &options.run)?;
+    let readme = SECTION.write(root, &run, &section(root, &run)?)?;
+    let (from, to) = (root.join(&run).join("study.svg"), root.join(CHART));
     fs::copy(&from, &to).map_err(|error| failed(&from, &error))?;
     println!("{}\n{}", readme.display(), to.display());
     Ok(())
 }
 
-/// The README before the section, the run that it is of, the section, and the rest.
-fn parts(readme: &str) -> Option<(&str, &str, &str, &str)> {
-    let (before, rest) = readme.split_once(BEGIN)?;
-    let (run, rest) = rest.split_once(BEGIN_END)?;
-    let (section, after) = rest.split_once(END)?;
-    Some((before, run, section, after))
-}
-
 /// What the README says of the run in this folder, relative to the root.
 fn section(root: &Path, run: &str) -> Result<String, Error> {
     let path = root.join(run).join("study.json");
-    let failed = |error: &dyn fmt::Display| Error::from(format!("{}: {error}", path.display()));
-    let text = fs::read_to_string(&path).map_err(|error| failed(&error))?;
-    let study: Value = serde_json::from_str(&text).map_err(|error| failed(&error))?;
+    let text = fs::read_to_string(&path).map_err(|error| failed(&path, &error))?;
+    let study: Value = serde_json::from_str(&text).map_err(|error| failed(&path, &error))?;
     let mut out = String::new();
-    write_section(&study, run, &mut out).map_err(|error| failed(&error))?;
+    write_section(&study, run, &mut out).map_err(|error| failed(&path, &error))?;
     Ok(out)
 }
 
@@ -127,6 +102,7 @@ fn verdict(verdict: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::readme::README;
 
     #[test]
     fn a_row_says_what_its_workers_shared_and_how_it_was_decided() {
@@ -159,8 +135,11 @@ mod tests {
     fn the_readme_says_what_the_kept_study_says() {
         let root = compare::root().expect("the workspace");
         let readme = fs::read_to_string(root.join(README)).expect("a README");
-        let Some((_, run, said, _)) = parts(&readme) else {
-            assert!(readme.contains(NONE), "the README has neither a study between its marks nor a place for one");
+        let Some((run, said)) = SECTION.read(&readme) else {
+            assert!(
+                readme.contains(SECTION.none),
+                "the README has neither a study between its marks nor a place for one"
+            );
             return;
         };
         assert_eq!(said, section(root, run).expect("the run is kept"), "run `cargo xtask publish-study {run}`");

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// Crates that do no I/O, read no clock, start no threads and draw no randomness.
-const PURE: [&str; 8] = ["plan", "strategy", "schedule", "collective", "engine", "predict", "tune", "chart"];
+const PURE: [&str; 9] =
+    ["plan", "strategy", "compress", "schedule", "collective", "engine", "predict", "tune", "chart"];
 
 /// A source file that is compiled into a crate's library or program, without its tests.
 struct Source {

@@ -49,6 +49,7 @@ use crate::date::now;
 use crate::failure::{Failure, unless_closed};
 use crate::json_file::command_line;
 use crate::machine::Machine;
+use crate::policy;
 use crate::report::{self, Report};
 use crate::supervisor::{Signals, adopt_orphans};
 use crate::tuning;
@@ -127,6 +128,8 @@ fn study_here(
     worlds: MakeWorlds<'_>,
 ) -> Result<ExitCode, Failure> {
     let place = Place { cores: thread::available_parallelism().map_or(1, usize::from), launched };
+    let followed = arguments.policy.as_deref().map(policy::for_study).transpose()?.flatten();
+    let arguments = &BenchArguments { followed, ..arguments.clone() };
     let catalogue = models::catalogue(registry);
     let study = plan(arguments, &catalogue, place)?;
     fits::check(&study, registry)?;

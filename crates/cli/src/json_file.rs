@@ -102,6 +102,11 @@ impl PlainFile {
         Ok(PlainFile { path, file: File::create(&temporary)?, temporary: Some(temporary) })
     }
 
+    /// Where it will be.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Writes the text.
     ///
     /// # Errors

@@ -70,7 +70,7 @@ enum Command {
     /// Make the report of studies that were measured before
     Report(report::ReportArguments),
     /// Measure a collective, in the manner of nccl-tests
-    Perf(perf::PerfArguments),
+    Perf(Box<perf::PerfArguments>),
     /// Find the best strategy for a model on a cluster, and say why
     Plan(plan::PlanArguments),
     /// Measure what the links and processors of these ranks cost, as a cluster for predictions

@@ -8,19 +8,20 @@ mod measure;
 mod overlap;
 mod pattern;
 mod row;
+mod table;
 mod timeline;
 mod tune;
 
-use std::io::{self, Write};
+use std::io;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use half::{bf16, f16};
 use paceline_collective::Program;
 use paceline_collective::registry::find;
-use paceline_comm::{CallOptions, Communicator, Kernels, ProgramError, TransportChoice, VerifiedProgram};
+use paceline_comm::{CallOptions, Communicator, Emulation, Kernels, ProgramError, TransportChoice, VerifiedProgram};
+use paceline_fabric::environment::Environment;
 use paceline_plan::{CollectiveKind, DataType, Reduction};
 use paceline_train::TunedProgram;
 use serde::Serialize;
@@ -28,20 +29,17 @@ use serde::Serialize;
 use crate::arguments::{ByteSize, at_least_one};
 use crate::emulation::{Emulated, EmulationArguments};
 use crate::failure::{Failure, unless_closed};
-use crate::json_file::JsonFile;
+use crate::json_file::{JsonFile, PlainFile};
+use crate::policy;
 use crate::program;
 use crate::security::SecurityArguments;
 use crate::telemetry::Telemetry;
-use crate::tuning;
 use crate::workers::{self, Place};
 use call_arguments::CallArguments;
 use calls::sizes;
-use exercise::{Exercise, Subject};
-use followed::Followed;
-use measure::{Effort, measure};
+use exercise::Subject;
 use overlap::{Overlap, OverlapArguments};
-use pattern::{Pattern, Value};
-use row::{Row, bus_factor, write_head};
+use row::Row;
 use tune::{TuneArguments, Tuned};
 
 /// Options that say themselves how calls are made, or that something is found out about it.
@@ -87,6 +85,10 @@ pub struct PerfArguments {
     /// a file that cannot be used, or that is not the same on all ranks, changes nothing
     #[arg(long, value_name = "FILE.toml", conflicts_with_all = NOT_WITH_POLICY)]
     policy: Option<PathBuf>,
+
+    /// With --tune: write what stands for each size in the end to this file, as a policy, which --policy follows
+    #[arg(long, value_name = "FILE.toml", requires = "tune", conflicts_with_all = ["tune_drift", "tune_alike"])]
+    policy_out: Option<PathBuf>,
 
     /// The element type: f32, f64, f16, bf16, i32, i64 or u8
     #[arg(long, value_name = "TYPE", default_value_t = DataType::F32)]
@@ -204,50 +206,7 @@ pub fn run(arguments: &PerfArguments) -> Result<ExitCode, Failure> {
     let emulation = arguments.emulation.of_world(place.ranks())?;
     match place {
         Place::Launcher { ranks } => workers::launch(ranks, arguments.security.for_ranks()?),
-        Place::Rank(mut environment) => {
-            arguments.security.apply(&mut environment.network);
-            let streams = arguments.call.tcp_streams;
-            let emulated = emulation.as_ref().map(Emulated::new);
-            let communicator = workers::connect(*environment, arguments.transport, streams, emulation)?;
-            let file = |path: &Option<PathBuf>| {
-                let path = path.as_deref().filter(|_| communicator.rank() == 0);
-                path.map(JsonFile::create).transpose()
-            };
-            let (json, trace) = (file(&arguments.json)?, file(&arguments.trace)?);
-            let telemetry = arguments.telemetry.as_deref();
-            let telemetry = telemetry.map(|path| Telemetry::start(path, &communicator)).transpose()?;
-            let mut files = Files { telemetry, trace };
-            let (size, rounds, options) = (arguments.max, arguments.iterations, arguments.options());
-            let mut overlap = arguments.overlap.measure(&communicator, size, rounds, &options)?;
-            if let (Some(overlap), Some(emulated)) = (&mut overlap, &emulated) {
-                overlap.emulated(emulated);
-            }
-            if let Some(overlap) = overlap.as_ref().filter(|_| communicator.rank() == 0) {
-                unless_closed(overlap.print(&mut io::stdout()))?;
-            }
-            let tuned = arguments.tuned(&communicator, &programs)?;
-            let rows = if overlap.is_some() || tuned.is_some() {
-                Vec::new()
-            } else {
-                let subject = arguments.subject(programs.into_iter().next())?;
-                arguments.measure_all(&communicator, &subject, emulated.as_ref(), &mut files)?
-            };
-            // The calls that no row has written: of a measurement without rows, and of a trace.
-            files.telemetry.as_mut().map_or(Ok(()), |telemetry| telemetry.write(&communicator))?;
-            let beside = overlap.as_ref().map_or(0, |overlap| overlap.wrong);
-            let wrong =
-                rows.iter().map(|row| row.wrong).sum::<u64>() + beside + tuned.as_ref().map_or(0, |it| it.wrong);
-            if let Some(json) = json {
-                json.write(&Report { emulated, rows, overlap, tuned })?;
-            }
-            // Every rank knows; one says it.
-            match (wrong, communicator.rank()) {
-                (0, _) => Ok(ExitCode::SUCCESS),
-                (_, 0) => Err(Failure::failed(format!("{wrong} elements were wrong"))
-                    .help("this is a bug in Paceline or broken memory: please report it with the command line")),
-                _ => Ok(ExitCode::FAILURE),
-            }
-        }
+        Place::Rank(environment) => arguments.run_as_rank(*environment, emulation, programs),
     }
 }
 
@@ -292,6 +251,66 @@ impl PerfArguments {
         Ok(())
     }
 
+    /// Measures, with the programs of files.
+    fn run_as_rank(
+        &self,
+        mut environment: Environment,
+        emulation: Option<Emulation>,
+        programs: Vec<ForSizes>,
+    ) -> Result<ExitCode, Failure> {
+        self.security.apply(&mut environment.network);
+        let emulated = emulation.as_ref().map(Emulated::new);
+        let communicator = workers::connect(environment, self.transport, self.call.tcp_streams, emulation)?;
+        let is_first = communicator.rank() == 0;
+        let file = |path: &Option<PathBuf>| path.as_deref().filter(|_| is_first).map(JsonFile::create).transpose();
+        let (json, trace) = (file(&self.json)?, file(&self.trace)?);
+        let policy_out = self.policy_out.as_deref().filter(|_| is_first).map(PlainFile::create).transpose()?;
+        let telemetry = self.telemetry.as_deref();
+        let telemetry = telemetry.map(|path| Telemetry::start(path, &communicator)).transpose()?;
+        let mut files = Files { telemetry, trace };
+        let overlap = self.measure_overlap(&communicator, emulated.as_ref())?;
+        let tuned = self.tuned(&communicator, &programs)?;
+        if let (Some(file), Some(tuned)) = (policy_out, &tuned) {
+            policy::write(file, &tuned.policy())?;
+        }
+        let rows = if overlap.is_some() || tuned.is_some() {
+            Vec::new()
+        } else {
+            let subject = self.subject(programs.into_iter().next())?;
+            self.measure_all(&communicator, &subject, emulated.as_ref(), &mut files)?
+        };
+        // The calls that no row has written: of a measurement without rows, and of a trace.
+        files.telemetry.as_mut().map_or(Ok(()), |telemetry| telemetry.write(&communicator))?;
+        let beside = overlap.as_ref().map_or(0, |overlap| overlap.wrong);
+        let wrong = rows.iter().map(|row| row.wrong).sum::<u64>() + beside + tuned.as_ref().map_or(0, |it| it.wrong);
+        if let Some(json) = json {
+            json.write(&Report { emulated, rows, overlap, tuned })?;
+        }
+        // Every rank knows; one says it.
+        match (wrong, is_first) {
+            (0, _) => Ok(ExitCode::SUCCESS),
+            (_, true) => Err(Failure::failed(format!("{wrong} elements were wrong"))
+                .help("this is a bug in Paceline or broken memory: please report it with the command line")),
+            (_, false) => Ok(ExitCode::FAILURE),
+        }
+    }
+
+    /// What was to be done beside an all-reduce, if anything.
+    fn measure_overlap(
+        &self,
+        communicator: &Communicator,
+        emulated: Option<&Emulated>,
+    ) -> Result<Option<Overlap>, Failure> {
+        let mut overlap = self.overlap.measure(communicator, self.max, self.iterations, &self.options())?;
+        if let (Some(overlap), Some(emulated)) = (&mut overlap, emulated) {
+            overlap.emulated(emulated);
+        }
+        if let Some(overlap) = overlap.as_ref().filter(|_| communicator.rank() == 0) {
+            unless_closed(overlap.print(&mut io::stdout()))?;
+        }
+        Ok(overlap)
+    }
+
     /// What was to be tuned, if anything.
     fn tuned(&self, communicator: &Communicator, programs: &[ForSizes]) -> Result<Option<Tuned>, Failure> {
         if !self.tune.is_asked_for() {
@@ -308,106 +327,6 @@ impl PerfArguments {
             unless_closed(tuned.print(&mut io::stdout()))?;
         }
         Ok(tuned)
-    }
-
-    fn measure_all(
-        &self,
-        communicator: &Communicator,
-        subject: &Subject,
-        emulated: Option<&Emulated>,
-        files: &mut Files,
-    ) -> Result<Vec<Row>, Failure> {
-        match self.dtype {
-            DataType::F32 => self.measure_sizes::<f32>(communicator, subject, emulated, files),
-            DataType::F64 => self.measure_sizes::<f64>(communicator, subject, emulated, files),
-            DataType::F16 => self.measure_sizes::<f16>(communicator, subject, emulated, files),
-            DataType::Bf16 => self.measure_sizes::<bf16>(communicator, subject, emulated, files),
-            DataType::I32 => self.measure_sizes::<i32>(communicator, subject, emulated, files),
-            DataType::I64 => self.measure_sizes::<i64>(communicator, subject, emulated, files),
-            DataType::U8 => self.measure_sizes::<u8>(communicator, subject, emulated, files),
-        }
-    }
-
-    fn measure_sizes<T: Value>(
-        &self,
-        communicator: &Communicator,
-        subject: &Subject,
-        emulated: Option<&Emulated>,
-        files: &mut Files,
-    ) -> Result<Vec<Row>, Failure> {
-        let effort = Effort { seconds: self.seconds, iterations: self.iterations, warm_up: self.warmup };
-        let pattern = Pattern::<T>::new(self.op, self.collective.contributors(communicator.world_size()));
-        let mut table = Table::start(self, communicator, emulated)?;
-        let sizes = match self.collective {
-            CollectiveKind::Barrier => vec![0],
-            _ => sizes(self.min.0, self.max.0, self.factor),
-        };
-        let largest = sizes.last().copied();
-        let mut followed = self.followed(communicator)?;
-        let mut rows: Vec<Row> = Vec::new();
-        for bytes in sizes {
-            let subject = &match &mut followed {
-                Some(followed) => followed.subject::<T>(subject, communicator.world_size(), bytes),
-                None => subject.clone(),
-            };
-            let mut exercise = Exercise::new(communicator, subject, &pattern, bytes)?;
-            // Sizes that round to the same number of elements are one.
-            if rows.last().is_some_and(|row| row.bytes == exercise.bytes()) {
-                continue;
-            }
-            let (times, wrong) = measure(&mut exercise, &effort)?;
-            let times = times.divided_by(emulated.map_or(1.0, |emulated| emulated.dilation));
-            if let Some(telemetry) = &mut files.telemetry {
-                telemetry.write(communicator)?;
-            }
-            let algorithm = match &subject.program {
-                // One word, for the table.
-                Some(program) => program.algorithm().split_whitespace().collect::<Vec<_>>().join("-"),
-                None => communicator.choice(subject.kind, exercise.block_bytes(), &subject.options)?.0.to_owned(),
-            };
-            let p50_us = times.percentile_us(0.5);
-            let algbw_gbps = exercise.bytes() as f64 / p50_us / 1e3;
-            let row = Row {
-                collective: self.collective.to_string(),
-                transport: workers::transport_name(communicator).to_owned(),
-                algorithm,
-                ranks: communicator.world_size(),
-                dtype: self.dtype.to_string(),
-                bytes: exercise.bytes(),
-                iterations: times.calls(),
-                min_us: times.percentile_us(0.0),
-                p50_us,
-                p99_us: times.percentile_us(0.99),
-                max_us: times.percentile_us(1.0),
-                algbw_gbps,
-                busbw_gbps: algbw_gbps * bus_factor(subject.kind, communicator.world_size()),
-                wrong,
-            };
-            table.row(&row)?;
-            rows.push(row);
-        }
-        if let (Some(_), Some(bytes)) = (&self.trace, largest) {
-            let subject = match &mut followed {
-                Some(followed) => followed.subject::<T>(subject, communicator.world_size(), bytes),
-                None => subject.clone(),
-            };
-            let options = CallOptions { tag: timeline::TAG, ..subject.options.clone() };
-            let subject = Subject { options, ..subject };
-            timeline::record(&mut Exercise::new(communicator, &subject, &pattern, bytes)?, files.trace.take())?;
-        }
-        Ok(rows)
-    }
-
-    /// The policy that calls follow, if there is one that can be.
-    fn followed<'a>(&self, communicator: &'a Communicator) -> Result<Option<Followed<'a>>, Failure> {
-        let Some(path) = &self.policy else { return Ok(None) };
-        if tuning::is_on(true)? {
-            return Followed::new(path, communicator);
-        }
-        if communicator.rank() == 0 {
-            tuning::say_off("--policy");
-        }
-        Ok(None)
     }
 
     /// What clap cannot see of a program, either.
@@ -438,39 +357,5 @@ impl PerfArguments {
 
     fn options(&self) -> CallOptions {
         self.call.options((self.algorithm != "auto").then(|| self.algorithm.clone()))
-    }
-}
-
-/// The table on standard output, of rank 0 only.
-struct Table {
-    out: Option<io::Stdout>,
-    element_bytes: usize,
-}
-
-impl Table {
-    fn start(
-        arguments: &PerfArguments,
-        communicator: &Communicator,
-        emulated: Option<&Emulated>,
-    ) -> Result<Table, Failure> {
-        let mut table =
-            Table { out: (communicator.rank() == 0).then(io::stdout), element_bytes: arguments.dtype.size() };
-        if let Some(out) = &mut table.out {
-            let place = if arguments.in_place { "in place" } else { "out of place" };
-            let (ranks, transport) = (communicator.world_size(), workers::transport_name(communicator));
-            let head = writeln!(
-                out,
-                "# {}, {ranks} ranks, transport {transport}, {} {}, {place}; a barrier before each call, time is the \
-                 maximum over the ranks",
-                arguments.collective, arguments.dtype, arguments.op
-            );
-            let head = head.and_then(|()| emulated.map_or(Ok(()), |emulated| emulated.write(out)));
-            unless_closed(head.and_then(|()| write_head(out)))?;
-        }
-        Ok(table)
-    }
-
-    fn row(&mut self, row: &Row) -> Result<(), Failure> {
-        unless_closed(self.out.as_mut().map_or(Ok(()), |out| row.write(self.element_bytes, out)))
     }
 }

@@ -1,4 +1,5 @@
-//! A policy of one's own that calls follow: read on every rank, and followed by all of them or by none.
+//! A policy of one's own that calls follow: read on every rank, and followed by all of them or by none; and written by who has
+//! learned one.
 
 use std::fs;
 use std::path::Path;
@@ -8,6 +9,8 @@ use paceline_train::{named, ranks_that_differ};
 use paceline_tune::{Policy, policy_file};
 
 use crate::failure::Failure;
+use crate::json_file::PlainFile;
+use crate::tuning;
 
 /// The policy of a file, if all ranks have the same one; all of them call it. None: somebody has said why, and everything is done
 /// as without it, as a job does not fail for what it could have done better.
@@ -38,6 +41,40 @@ pub fn agreed(path: &Path, communicator: &Communicator) -> Result<Option<Policy>
         _ => {}
     }
     Ok(read.ok().filter(|_| others.is_empty()))
+}
+
+/// So many bytes of rules go along with a world: its ranks find them in a variable of the environment, for which Linux has 128 KiB.
+const FOR_WORLDS_MAX: usize = 100_000;
+
+/// The policy of a file that worlds of a study are to follow, which get it from who conducts them. None: it has been said why not.
+///
+/// # Errors
+/// The environment misspells that it wants none.
+pub fn for_study(path: &Path) -> Result<Option<Policy>, Failure> {
+    if !tuning::is_on(true)? {
+        tuning::say_off("--policy");
+        return Ok(None);
+    }
+    let fits = |policy: Policy| match policy_file::write(&policy).len() {
+        ..=FOR_WORLDS_MAX => Ok(policy),
+        bytes => Err(format!("{bytes} bytes of rules are more than the {FOR_WORLDS_MAX} that ranks can be told")),
+    };
+    let policy = read(path).and_then(fits);
+    Ok(policy.inspect_err(|why| eprintln!("paceline: {}: {why}; nothing is measured with it", path.display())).ok())
+}
+
+/// Writes what a tuner has decided, and says how much that is.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write(file: PlainFile, policy: &Policy) -> Result<(), Failure> {
+    let (path, text) = (file.path().to_owned(), policy_file::write(policy));
+    file.write(&text)?;
+    match text.matches("[[rule]]").count() {
+        0 => eprintln!("paceline: {} has no rule: nothing stands that is better than the default", path.display()),
+        rules => eprintln!("paceline: {} has rules for --policy: {rules}", path.display()),
+    }
+    Ok(())
 }
 
 fn read(path: &Path) -> Result<Policy, String> {

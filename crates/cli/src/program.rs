@@ -11,8 +11,10 @@ use paceline_collective::cost::Load;
 use paceline_collective::msccl::ReadError;
 use paceline_collective::registry::find;
 use paceline_collective::{Program, Proof, Topology, msccl, tiles};
+use paceline_comm::{Kernels, VerifiedProgram};
 use paceline_plan::{CollectiveKind, Hosts};
 use paceline_predict::programs::{PreparedProgram, seconds_on};
+use paceline_train::TunedProgram;
 use serde::Serialize;
 
 use crate::arguments::{ByteSize, at_least_one, at_least_one_byte};
@@ -141,6 +143,21 @@ pub fn read_sized(path: &Path) -> Result<(Program, RangeInclusive<u64>), Failure
     let text = text_of(path)?;
     let sized = msccl::read(&text).and_then(|program| Ok((program, msccl::sizes(&text)?)));
     sized.map_err(|error| refused(path, &error))
+}
+
+/// The same as an all-reduce that a tuner may choose among so many ranks, proved.
+///
+/// # Errors
+/// As [`read_sized`]; it is of another collective, or for another number of ranks.
+pub fn to_choose(path: &Path, ranks: usize) -> Result<TunedProgram, Failure> {
+    let (program, sizes) = read_sized(path)?;
+    let (kind, wanted) = (program.kind, program.ranks.len());
+    if kind != CollectiveKind::AllReduce || wanted != ranks {
+        let what = format!("{}: the program is of {kind} for {wanted} ranks", path.display());
+        return Err(Failure::usage(what).help(format!("gradients are added up by an all-reduce among {ranks}")));
+    }
+    let program = VerifiedProgram::new(program, Kernels::new()).map_err(Failure::usage)?;
+    Ok(TunedProgram { program, sizes })
 }
 
 fn text_of(path: &Path) -> Result<String, Failure> {

@@ -1,7 +1,7 @@
 //! `paceline report`, and the report that every `bench` writes: one HTML file that needs nothing from outside.
 
 mod against;
-mod aspects;
+pub mod aspects;
 mod bars;
 mod breakdown;
 mod curves;

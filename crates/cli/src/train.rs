@@ -14,8 +14,8 @@ use std::process::{Command, ExitCode};
 use std::thread;
 
 use clap::Args;
-use paceline_comm::TransportChoice;
-use paceline_fabric::environment::World;
+use paceline_comm::{Communicator, Emulation, TransportChoice};
+use paceline_fabric::environment::{Environment, World};
 use paceline_strategy::{Call, Strategy};
 use paceline_train::{
     BatchSize, DEFAULT_EPOCHS, DataSource, ExecutedPlans, ModelName, Observer, Silent, TrainError, TrainOptions,
@@ -29,8 +29,9 @@ use crate::arguments::at_least_one;
 use crate::emulation::{Emulated, EmulationArguments};
 use crate::explain;
 use crate::failure::{Failure, unless_closed};
-use crate::json_file::JsonFile;
+use crate::json_file::{JsonFile, PlainFile};
 use crate::policy;
+use crate::program;
 use crate::security::SecurityArguments;
 use crate::telemetry::Telemetry;
 use crate::tuning::{self, Experience};
@@ -125,6 +126,15 @@ pub struct TrainArguments {
     #[arg(long, value_name = "FILE.sqlite", requires = "tune")]
     tune_database: Option<PathBuf>,
 
+    /// Write what stands in the end to this file, as a policy, which --policy follows, here and in bench
+    #[arg(long, value_name = "FILE.toml", requires = "tune")]
+    policy_out: Option<PathBuf>,
+
+    /// With --tune: a program that the tuner may choose, besides the algorithms: an all-reduce as an MSCCL XML file, for as many
+    /// ranks and for gradients of minBytes to maxBytes; may be repeated
+    #[arg(long, value_name = "FILE", requires = "tune", conflicts_with = "dump_plan")]
+    program: Vec<PathBuf>,
+
     /// Have all-reduces follow this policy, where it has a rule for them, instead of learning (docs/tuning.md); a file that cannot be
     /// used, or that is not the same on all ranks, changes nothing
     #[arg(long, value_name = "FILE.toml")]
@@ -175,8 +185,13 @@ pub fn run(arguments: &TrainArguments, registry: &Registry) -> Result<ExitCode, 
         own_model: model.own_name(),
         model: model.name(),
         schedulers: registry.schedulers().clone(),
+        compressors: registry.compressors().clone(),
         ..arguments.options(arguments.data(), &strategy, place.local_ranks())?
     };
+    if let Some(tune) = &mut options.tune {
+        let programs = arguments.program.iter().map(|path| program::to_choose(path, place.ranks()));
+        tune.programs = programs.collect::<Result<_, _>>()?;
+    }
     options.check()?;
     let emulation = arguments.emulation.of_world(place.ranks())?;
     if emulation.as_ref().is_some_and(|emulation| emulation.dilation != 1.0) {
@@ -192,62 +207,108 @@ pub fn run(arguments: &TrainArguments, registry: &Registry) -> Result<ExitCode, 
             variables.push((POOL_THREADS.to_owned(), options.threads.to_string()));
             workers::launch(ranks, variables)
         }
-        Place::Rank(mut environment) => {
-            arguments.security.apply(&mut environment.network);
-            size_pools(options.threads)?;
-            let seats = to_check(environment.world.as_ref());
-            // Before the others of this host take their part of it.
-            let available = available_memory();
-            let emulated = emulation.as_ref().map(Emulated::new);
-            let met = peers::meet(*environment, transport, emulation, &strategy)?;
-            let communicator = &met.world;
-            if let Some(seats) = seats {
-                let checked = model.check_memory(&options, seats, available);
-                // The others learn the reason, instead of missing this one.
-                checked.inspect_err(|error| communicator.abort(&error.to_string()))?;
-            }
-            let is_first = communicator.rank() == 0;
-            let json = arguments.json.as_deref().filter(|_| is_first).map(JsonFile::create).transpose()?;
-            let telemetry = arguments.telemetry.as_deref();
-            let telemetry = telemetry.map(|path| Telemetry::start(path, communicator)).transpose()?;
-            let mut screen: Box<dyn Observer> = if is_first { Box::new(Screen::new()) } else { Box::new(Silent) };
-            if let (Some(tune), true) = (&mut options.tune, is_first)
-                && let Some(path) = &arguments.tune_database
-            {
-                // A job does not fail for what it could have begun with.
-                match Experience::open(path, tuning::cluster_of(communicator, emulated.as_ref())) {
-                    Ok(experience) => {
-                        tune.lessons = experience.lessons().to_vec();
-                        screen = Box::new(Learned::new(screen, experience));
-                    }
-                    Err(failure) => tuning::say_lost("tuning begins with nothing, and keeps nothing", &failure),
-                }
-            } else if arguments.tune && options.tune.is_none() && is_first {
+        Place::Rank(environment) => {
+            Job { arguments, registry, model, strategy, transport, emulation }.train(*environment, options)
+        }
+    }
+}
+
+/// What the ranks of a world train, and how they meet.
+struct Job<'a> {
+    arguments: &'a TrainArguments,
+    registry: &'a Registry,
+    model: ChosenModel,
+    strategy: Strategy,
+    transport: TransportChoice,
+    emulation: Option<Emulation>,
+}
+
+impl Job<'_> {
+    /// Trains as a rank.
+    fn train(&self, mut environment: Environment, mut options: TrainOptions) -> Result<ExitCode, Failure> {
+        let Job { arguments, registry, model, strategy, transport, emulation } = self;
+        arguments.security.apply(&mut environment.network);
+        size_pools(options.threads)?;
+        let seats = to_check(environment.world.as_ref());
+        // Before the others of this host take their part of it.
+        let available = available_memory();
+        let emulated = emulation.as_ref().map(Emulated::new);
+        let met = peers::meet(environment, *transport, emulation.clone(), strategy, registry)?;
+        let communicator = &met.world;
+        if let Some(seats) = seats {
+            let checked = model.check_memory(&options, seats, available);
+            // The others learn the reason, instead of missing this one.
+            checked.inspect_err(|error| communicator.abort(&error.to_string()))?;
+        }
+        let is_first = communicator.rank() == 0;
+        let json = arguments.json.as_deref().filter(|_| is_first).map(JsonFile::create).transpose()?;
+        let policy_out = arguments.policy_out.as_deref().filter(|_| is_first && options.tune.is_some());
+        let policy_out = policy_out.map(PlainFile::create).transpose()?;
+        let telemetry = arguments.telemetry.as_deref();
+        let telemetry = telemetry.map(|path| Telemetry::start(path, communicator)).transpose()?;
+        let screen = self.screen(communicator, emulated.as_ref(), &mut options);
+        self.follow(communicator, &mut options)?;
+        let mut observer = Recorded::new(screen, telemetry, communicator);
+        let trained = model.train(&met.peers, &options, &mut observer);
+        // Also of a training that failed: that is when one wants to know.
+        let recorded = observer.finish();
+        let report = trained?;
+        recorded?;
+        if let Some(json) = json {
+            let transport = workers::transport_name(communicator);
+            json.write(&Report { transport, emulated, threads: options.threads, report: &report })?;
+        }
+        if let Some(file) = policy_out {
+            policy::write(file, &report.tuning.as_ref().map(|tuning| tuning.policy.clone()).unwrap_or_default())?;
+        }
+        if is_first {
+            unless_closed(screen::summary(&report, arguments.tune_database.is_some()))?;
+        }
+        met.part()?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Tells people how training goes, on the first rank; with a database, tuning begins with what it has, and what is learned is
+    /// kept there.
+    fn screen(
+        &self,
+        communicator: &Communicator,
+        emulated: Option<&Emulated>,
+        options: &mut TrainOptions,
+    ) -> Box<dyn Observer> {
+        if communicator.rank() > 0 {
+            return Box::new(Silent);
+        }
+        let screen = Box::new(Screen::new());
+        let Some(tune) = &mut options.tune else {
+            if self.arguments.tune {
                 tuning::say_off("--tune");
             }
-            if let Some(path) = &arguments.policy {
-                match &mut options.policy {
-                    followed @ Some(_) => *followed = policy::agreed(path, communicator)?,
-                    None if is_first => tuning::say_off("--policy"),
-                    None => {}
-                }
+            return screen;
+        };
+        let Some(path) = &self.arguments.tune_database else { return screen };
+        // A job does not fail for what it could have begun with.
+        match Experience::open(path, tuning::cluster_of(communicator, emulated)) {
+            Ok(experience) => {
+                tune.lessons = experience.lessons().to_vec();
+                Box::new(Learned::new(screen, experience))
             }
-            let mut observer = Recorded::new(screen, telemetry, communicator);
-            let trained = model.train(&met.peers, &options, &mut observer);
-            // Also of a training that failed: that is when one wants to know.
-            let recorded = observer.finish();
-            let report = trained?;
-            recorded?;
-            if let Some(json) = json {
-                let transport = workers::transport_name(communicator);
-                json.write(&Report { transport, emulated, threads: options.threads, report: &report })?;
+            Err(failure) => {
+                tuning::say_lost("tuning begins with nothing, and keeps nothing", &failure);
+                screen
             }
-            if is_first {
-                unless_closed(screen::summary(&report, arguments.tune_database.is_some()))?;
-            }
-            met.part()?;
-            Ok(ExitCode::SUCCESS)
         }
+    }
+
+    /// Calls follow the policy that was named, if all ranks have the same one.
+    fn follow(&self, communicator: &Communicator, options: &mut TrainOptions) -> Result<(), Failure> {
+        let Some(path) = &self.arguments.policy else { return Ok(()) };
+        match &mut options.policy {
+            followed @ Some(_) => *followed = policy::agreed(path, communicator)?,
+            None if communicator.rank() == 0 => tuning::say_off("--policy"),
+            None => {}
+        }
+        Ok(())
     }
 }
 

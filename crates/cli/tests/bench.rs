@@ -3,41 +3,17 @@
 mod support;
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use image::{GrayImage, Luma};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use support::folder::Folder;
+use support::policies::policy_for;
 use support::{SOON, children_of, is_alive, paceline, run, start, until};
 
 const LONG: Duration = Duration::from_secs(120);
-
-/// A folder for one test, removed with everything in it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("paceline-bench-{}-{name}", std::process::id()));
-        fs::create_dir_all(&path).expect("a folder for the test");
-        Folder(path)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
-    }
-
-    fn read(&self, name: &str) -> String {
-        fs::read_to_string(self.0.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// A study of the smallest model, in this folder.
 fn bench(folder: &Folder, more: &[&str]) -> Command {
@@ -174,6 +150,34 @@ fn methods_are_measured_tuned_as_well() {
     assert!(lessons > 0);
     let refused = run(bench(&folder, &["--workers", "1", "--tune"]), LONG).expect_code(2);
     refused.expect_stderr(&["--tune tunes all-reduces, and nothing here makes any"]);
+    follows(&folder, &rows[3]["result"]["tuning"]["contexts"]);
+}
+
+/// With rules for those contexts, each method stands there once more; a file that cannot be used is told, and changes nothing.
+fn follows(folder: &Folder, contexts: &Value) {
+    let (json, policy) = (folder.path("followed.json"), folder.path("policy.toml"));
+    let text = policy_for(contexts, "direct");
+    let measured = |text: &str| {
+        fs::write(&policy, text).expect("written");
+        let more = ["--workers", "2", "--runs", "1", "--policy", &policy, "--json", &json];
+        let outcome = run(bench(folder, &more), LONG).expect_code(0);
+        let json: Value = serde_json::from_str(&folder.read("followed.json")).expect("JSON");
+        (outcome, json["panels"][0]["groups"][0]["rows"].as_array().expect("rows").clone())
+    };
+    let (outcome, rows) = measured(&text);
+    let methods: Vec<&str> = rows.iter().filter_map(|row| row["method"].as_str()).collect();
+    assert_eq!(methods, ["bsp-a2a", "wfbp-a2a", "bsp-a2a+policy", "wfbp-a2a+policy"]);
+    let followed = &rows[3]["result"]["followed"];
+    assert!(followed["operations"].as_u64().is_some_and(|count| count > 0), "{followed:#}");
+    assert_eq!(rows[1]["result"].get("followed"), None);
+    assert!(outcome.stdout.contains("  wfbp-a2a+policy: the policy says how "), "{outcome:#?}");
+    let (outcome, rows) = measured(&text.replacen("schema = 1", "schema = 7", 1));
+    assert_eq!(rows.len(), 2);
+    outcome.expect_stderr(&["policy.toml: the policy has schema 7", "nothing is measured with it"]);
+    fs::write(&policy, &text).expect("written");
+    let servers = ["--methods", "bsp-ps", "--workers", "2", "--policy", &policy];
+    let refused = run(bench(folder, &servers), LONG).expect_code(2);
+    refused.expect_stderr(&["--policy is for all-reduces, and nothing here makes any"]);
 }
 
 /// A finished run: its cell, its number, and its measured times.

@@ -3,10 +3,10 @@
 
 mod support;
 
-use std::fs;
 use std::time::Duration;
 
 use serde_json::Value;
+use support::folder::Folder;
 use support::{paceline, run};
 
 /// Four minutes. What tests are built with computes more slowly, and proves only that it ends.
@@ -19,16 +19,13 @@ fn the_study_that_no_arguments_mean_ends_in_time() {
         eprintln!("skipped: PACELINE_LONG_TESTS is not set");
         return;
     }
-    let folder = std::env::temp_dir().join(format!("paceline-alone-{}", std::process::id()));
-    fs::create_dir_all(&folder).expect("a folder for the test");
+    let folder = Folder::new("alone");
     // The two files that it writes without being told, and one to read.
     let mut command = paceline(&["bench", "--json", "out.json"]);
-    command.current_dir(&folder);
+    command.current_dir(&folder.0);
     let outcome = run(command, LIMIT);
-    let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
-    let (page, json) = (read("paceline-report.html"), read("out.json"));
-    assert!(folder.join("paceline-runs.db").exists());
-    fs::remove_dir_all(&folder).expect("our own folder");
+    let (page, json) = (folder.read("paceline-report.html"), folder.read("out.json"));
+    assert!(folder.0.join("paceline-runs.db").exists());
     // A machine that is busy with something else fails runs by being late, and says so; nothing else may fail.
     let late = |line: &&str| line.contains(" failed: ") && !line.contains("the processor was late by");
     let failed: Vec<&str> = outcome.stderr.lines().filter(late).collect();

@@ -2,49 +2,27 @@
 
 mod support;
 
-use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use paceline_fabric::environment::job_port;
 use rustix::process::{Pid, Signal, kill_process};
+use support::folder::Folder;
 use support::{Outcome, SOON, children_of, is_alive, paceline, run, start, until};
 use xtask::lab::LabOptions;
 use xtask::needs;
 
 const LONG: Duration = Duration::from_secs(120);
 
-/// A folder for one test, removed with everything in it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("paceline-launched-{}-{name}", std::process::id()));
-        fs::create_dir_all(&path).expect("a folder for the test");
-        Folder(path)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
-    }
-
-    /// Cells and runs of them that have ended well.
-    fn finished(&self) -> Vec<(String, i64, i64, i64)> {
-        let Ok(database) = rusqlite::Connection::open(self.0.join("runs.db")) else { return Vec::new() };
-        let query = "SELECT json_extract(key, '$.method'), json_extract(key, '$.workers'), json_extract(key, '$.shards'),
-                     number FROM run JOIN cell ON run.cell = cell.id WHERE measured IS NOT NULL ORDER BY cell.id, number";
-        let Ok(mut query) = database.prepare(query) else { return Vec::new() };
-        let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)));
-        rows.and_then(Iterator::collect).unwrap_or_default()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// Cells and runs of them that have ended well.
+fn finished(folder: &Folder) -> Vec<(String, i64, i64, i64)> {
+    let Ok(database) = rusqlite::Connection::open(folder.0.join("runs.db")) else { return Vec::new() };
+    let query = "SELECT json_extract(key, '$.method'), json_extract(key, '$.workers'), json_extract(key, '$.shards'),
+                 number FROM run JOIN cell ON run.cell = cell.id WHERE measured IS NOT NULL ORDER BY cell.id, number";
+    let Ok(mut query) = database.prepare(query) else { return Vec::new() };
+    let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)));
+    rows.and_then(Iterator::collect).unwrap_or_default()
 }
 
 /// The words of a study of the smallest model.
@@ -82,8 +60,8 @@ fn expect_the_whole(folder: &Folder, launcher: &str, outcome: Outcome) {
     for workers in [2, 4] {
         expected.extend([cell("bsp-a2a", workers, 0), cell("wfbp-ps", workers, 1), cell("bsp-a2a", workers, 0)]);
     }
-    assert_eq!(folder.finished(), expected);
-    let page = fs::read_to_string(folder.0.join("report.html")).expect("rank 0 has written it");
+    assert_eq!(finished(folder), expected);
+    let page = folder.read("report.html");
     let place = format!("{launcher} on 1 host: {} (4 ranks)", this_host());
     for part in ["<svg", &format!("links of {}", this_host()), &place, "machine of rank 0"] {
         assert!(page.contains(part), "the report does not say {part}");
@@ -179,14 +157,14 @@ fn a_killed_rank_of_a_world_fails_its_cell_and_the_study_goes_on() {
     let host = this_host();
     let victim = format!("rank 2 (pid {} on {host}) was killed by SIGKILL", victim.expect("there is one"));
     outcome.expect_stderr(&[&victim, "1 runs gave no result", "rank 0 (pid "]);
-    assert_eq!(folder.finished().len(), 1 + 3 - 1);
+    assert_eq!(finished(&folder).len(), 1 + 3 - 1);
 }
 
 #[test]
 fn a_killed_rank_of_the_launcher_ends_the_job_and_keeps_what_has_ended() {
     let folder = Folder::new("rank");
     let running = start(launched("3", &bench(&folder, &["--methods", "bsp-a2a", "--workers", "3", "--runs", "40"])));
-    assert!(until(LONG, || folder.finished().len() > 2), "{}", running.stderr_so_far());
+    assert!(until(LONG, || finished(&folder).len() > 2), "{}", running.stderr_so_far());
     let (rank, _) = ranks_of_a_world(running.pid(), 1);
     let all = children_of(running.pid());
     let worlds: Vec<u32> = all.iter().flat_map(|rank| children_of(*rank)).collect();
@@ -196,7 +174,7 @@ fn a_killed_rank_of_the_launcher_ends_the_job_and_keeps_what_has_ended() {
         outcome.stderr.contains("what has ended is kept") && outcome.stderr.contains("--resume"),
         "rank 0 says what is left: {outcome:#?}"
     );
-    assert!(folder.finished().len() > 2);
+    assert!(finished(&folder).len() > 2);
     let alive = || all.iter().chain(&worlds).any(|pid| is_alive(*pid));
     assert!(until(SOON, || !alive()), "ranks outlive their study");
 }
@@ -228,8 +206,8 @@ fn servers_live_on_real_hosts() {
         let words: Vec<std::ffi::OsString> = words.into_iter().map(Into::into).collect();
         let ranks: Vec<_> = lab.ranks(2, &words).into_iter().map(start).collect();
         ranks.into_iter().for_each(|rank| _ = rank.end_within(LONG).expect_code(0));
-        let page = fs::read_to_string(folder.0.join("report.html")).expect("rank 0 has written it");
-        (folder.finished(), page)
+        let page = folder.read("report.html");
+        (finished(&folder), page)
     };
     let (beside, page) = study("beside", &[]);
     assert_eq!(beside[1..], [("wfbp-ps".to_owned(), 4, 2, 1)]);

@@ -1,11 +1,13 @@
 //! `paceline explain` and `paceline doctor`.
 
+#[path = "../../fabric/tests/common/filter.rs"]
+mod filter;
 mod support;
 
-use std::io;
 use std::os::unix::process::CommandExt;
 use std::time::Duration;
 
+use filter::forbid_single_copies;
 use support::{paceline, run};
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -73,25 +75,6 @@ fn doctor_finds_that_single_copies_are_refused() {
         assert!(line.starts_with("SLOW ") && line.contains("no single copy"), "{outcome:#?}");
         assert!(outcome.stdout.contains("fix: allow process_vm_readv"), "{outcome:#?}");
     }
-}
-
-/// Lets `process_vm_readv` fail with EPERM in this process and in those that it starts.
-fn forbid_single_copies() -> io::Result<()> {
-    let statement = |code: u32, jump_false, k| libc::sock_filter { code: code as u16, jt: 0, jf: jump_false, k };
-    let mut program = [
-        // The number of the system call is the first word.
-        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
-        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, libc::SYS_process_vm_readv as u32),
-        statement(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
-        statement(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
-    ];
-    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: the kernel copies the filter, which is valid during the call; nothing else is touched.
-    let refused = unsafe {
-        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0
-            || libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) != 0
-    };
-    if refused { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 #[test]

@@ -3,11 +3,11 @@
 mod support;
 
 use std::fs;
-use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
+use support::folder::scratch_file;
 use support::{Outcome, paceline, run};
 use xtask::lab::LabOptions;
 use xtask::needs;
@@ -30,10 +30,6 @@ fn alone() -> MutexGuard<'static, ()> {
 
 fn perf(arguments: &[&str]) -> Outcome {
     run(paceline(&[&["perf"], arguments].concat()), LIMIT)
-}
-
-fn scratch_file(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("emulation-{}-{name}.json", std::process::id()))
 }
 
 /// 1 MiB in 1.02 ms, as measured on 10GbE, with the dilation taken out.

@@ -1,5 +1,7 @@
 //! What happens when ranks die, stay away or disagree.
 
+#[path = "../../fabric/tests/common/meeting.rs"]
+mod meeting;
 mod support;
 
 use std::collections::BTreeSet;
@@ -9,11 +11,10 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use meeting::free_port;
 use rustix::process::{Pid, Signal, kill_process};
 use support::left_over::Held;
-use support::{
-    Outcome, Running, SOON, children_of, expect_nothing_left, free_port, is_alive, paceline, run, start, until,
-};
+use support::{Outcome, Running, SOON, children_of, expect_nothing_left, is_alive, paceline, run, start, until};
 
 const LIMIT: Duration = Duration::from_secs(60);
 

@@ -3,26 +3,20 @@
 mod support;
 
 use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use paceline_plan::{Cluster, ClusterSet};
 use serde_json::Value;
+use support::folder::scratch_file;
 use support::{paceline, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// Part of data/study_calibration.csv: two models, two networks; and a row without a throughput.
 const STUDY: &str = "tests/data/study.csv";
 
-fn scratch(name: &str) -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("fit-{}-{name}", std::process::id()));
-    let _ = fs::remove_file(&path);
-    path
-}
-
 #[test]
 fn several_networks_go_into_one_file() {
-    let (path, json) = (scratch("both.toml"), scratch("both.json"));
+    let (path, json) = (scratch_file("both.toml"), scratch_file("both.json"));
     let (file, json_path) = (path.to_string_lossy(), json.to_string_lossy());
     let outcome = run(paceline(&["fit", "--study", STUDY, "-o", &file, "--json", &json_path]), LIMIT).expect_code(0);
     for words in [
@@ -57,7 +51,7 @@ fn several_networks_go_into_one_file() {
 
 #[test]
 fn each_network_gets_a_file_where_that_is_asked_for() {
-    let pattern = scratch("{network}.toml");
+    let pattern = scratch_file("{network}.toml");
     let pattern = pattern.to_string_lossy();
     let arguments = ["fit", "--study", STUDY, "-o", &pattern, "--no-leave-out", "--workers-per-host", "2"];
     run(paceline(&arguments), LIMIT).expect_code(0);
@@ -72,7 +66,7 @@ fn each_network_gets_a_file_where_that_is_asked_for() {
 
 #[test]
 fn what_cannot_be_fitted_is_refused() {
-    let study = scratch("bad.csv");
+    let study = scratch_file("bad.csv");
     let file = study.to_string_lossy();
     for (text, words) in [
         ("", "the study has no rows"),

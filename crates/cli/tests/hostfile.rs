@@ -1,6 +1,8 @@
 //! `paceline launch --hostfile` over a real sshd on loopback, with keys and configuration of its own. Where no sshd is
 //! installed, the tests say so and pass ([`needs`]). Loopback has many addresses: 127.0.0.1 and 127.0.0.2 are two hosts here.
 
+#[path = "../../fabric/tests/common/meeting.rs"]
+mod meeting;
 mod support;
 
 use std::collections::BTreeSet;
@@ -10,9 +12,11 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use meeting::free_port;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::{Outcome, SOON, free_port, is_alive, paceline, run, start, until};
+use support::folder::scratch_file;
+use support::{Outcome, SOON, is_alive, paceline, run, start, until};
 use xtask::needs;
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -255,7 +259,7 @@ fn doctor_lets_ranks_meet_on_each_host_and_finds_where_they_share_no_memory() {
 
 #[test]
 fn this_host_needs_no_ssh() {
-    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("hosts-{}", std::process::id()));
+    let file = scratch_file("hosts");
     fs::write(&file, "localhost slots=2\n").expect("a scratch file");
     let name = file.display().to_string();
     let script = "echo $PACELINE_RANK $PACELINE_RENDEZVOUS";

@@ -1,6 +1,8 @@
 //! Ranks on several hosts: network namespaces of this machine. Where there can be none, the tests say why and pass
 //! ([`needs`]).
 
+#[path = "../../fabric/tests/common/meeting.rs"]
+mod meeting;
 // What the communicator's tests of faults do with ranks that are processes of the test's own program.
 #[allow(dead_code)]
 #[path = "../../comm/tests/support/processes.rs"]

@@ -7,12 +7,12 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
+use support::folder::scratch_file;
 use support::{Outcome, SOON, is_alive, paceline, run, start, until};
 
 /// Ranks that are not ended sleep for longer.
@@ -223,10 +223,4 @@ fn assert_gone(outcome: &Outcome) {
 
 fn pids_in(text: &str) -> Vec<u32> {
     text.lines().filter_map(|line| line.parse().ok()).collect()
-}
-
-fn scratch_file(name: &str) -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("launch-{}-{name}", std::process::id()));
-    let _ = fs::remove_file(&path);
-    path
 }

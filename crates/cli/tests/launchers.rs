@@ -3,11 +3,11 @@
 mod support;
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
+use support::folder::scratch_file;
 use support::{paceline, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -19,8 +19,7 @@ fn three_ranks(launcher: &str, options: &[&str]) {
         eprintln!("skipped: {launcher} is not installed");
         return;
     }
-    let name = format!("launchers-{}-{launcher}.json", std::process::id());
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let path = scratch_file(&format!("{launcher}.json"));
     // Without the variables of whatever started this test.
     let ours = paceline(&["perf", "all-reduce", "--max", "4KiB", "--seconds", "0", "--json", &path.to_string_lossy()]);
     let mut command = Command::new(launcher);

@@ -7,16 +7,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
+use support::folder::scratch_file;
 use support::{Outcome, paceline, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn perf(arguments: &[&str]) -> Outcome {
     run(paceline(&[&["perf"], arguments].concat()), LIMIT)
-}
-
-fn scratch_file(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("perf-{}-{name}.json", std::process::id()))
 }
 
 /// Calls are made as a policy says where it has a rule for them, and as ever elsewhere; one that cannot be used is told, and fails

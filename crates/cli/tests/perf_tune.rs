@@ -31,14 +31,23 @@ fn tuned(path: &Path) -> Value {
 #[test]
 fn sizes_are_searched_learned_and_compared() {
     for (transport, streams) in [("shm", "1"), ("tcp", "2")] {
-        let path = scratch_file(transport);
-        let file = path.to_string_lossy();
+        let (path, policy) = (scratch_file(transport), scratch_file(&format!("{transport}-policy")));
+        let (file, policy_file) = (path.to_string_lossy(), policy.to_string_lossy());
         let place = ["perf", "all-reduce", "--ranks", "2", "--transport", transport, "--tcp-streams", streams];
         let sizes = ["--min", "1KiB", "--max", "64KiB", "--factor", "64", "--json", &file];
         let tune = ["--tune", "--tune-calls", "100", "--tune-compared", "20", "--tune-search", "1"];
-        let outcome = run(paceline(&[&place[..], &sizes, &tune].concat()), LIMIT).expect_code(0);
+        let written = ["--policy-out", &policy_file];
+        let outcome = run(paceline(&[&place[..], &sizes, &tune, &written].concat()), LIMIT).expect_code(0);
         assert_eq!(outcome.stdout.lines().filter(|line| !line.starts_with('#')).count(), 2, "{outcome:#?}");
         let found = tuned(&path);
+        // What stands is in a file that `--policy` takes.
+        let rules =
+            paceline_tune::policy_file::read(&fs::read_to_string(&policy).expect("the policy")).expect("a policy");
+        let sizes_tuned = found["sizes"].as_array().expect("sizes").iter().filter(|size| size["chosen"] != "default");
+        assert_eq!(rules.entries().count(), sizes_tuned.count(), "{found:#}");
+        let again = ["--min", "1KiB", "--max", "1KiB", "--iterations", "2", "--policy", &policy_file];
+        run(paceline(&[&place[..], &again].concat()), LIMIT).expect_code(0).expect_stderr(&["paceline: following "]);
+        fs::remove_file(&policy).expect("our own file");
         assert_eq!((&found["ranks"], &found["transport"]), (&Value::from(2), &Value::from(transport)));
         for (size, bytes) in found["sizes"].as_array().expect("sizes").iter().zip([1 << 10, 64 << 10]) {
             let number = |name: &str| size[name].as_f64().unwrap_or_else(|| panic!("{name} is no number in {size:#}"));

@@ -3,10 +3,11 @@
 mod support;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
+use support::folder::scratch_file;
 use support::{Outcome, paceline, run};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -17,7 +18,7 @@ fn plan(arguments: &[&str]) -> Outcome {
 
 /// The answer as JSON, and what was printed.
 fn answer(name: &str, arguments: &[&str]) -> (Value, String) {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("plan-{}-{name}.json", std::process::id()));
+    let path = scratch_file(&format!("{name}.json"));
     let outcome = plan(&[arguments, &["--json", &path.to_string_lossy()]].concat()).expect_code(0);
     let answer = serde_json::from_str(&fs::read_to_string(&path).expect("the file")).expect("JSON");
     fs::remove_file(path).expect("our own file");
@@ -124,7 +125,7 @@ fn bad_input_is_named() {
     refused(&[&base[..], &["--what-if", "speed=2"]].concat(), &["`speed=2` is no change"]);
     refused(&[&base[..], &["--strategy", "wbfp"]].concat(), &["unknown preset `wbfp`; known: bsp-ps"]);
     refused(&[&base[..], &["--price=-1", "--workers", "4"]].concat(), &["is no price"]);
-    let torus = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("plan-{}-torus.toml", std::process::id()));
+    let torus = scratch_file("torus.toml");
     let links = "alpha_s = 5e-5\nbeta_s_per_byte = 8e-10\n";
     let text = "schema = 1\nname = \"mine\"\nsource = \"by hand\"\nhosts = 8\nworkers_per_host = 1\n";
     fs::write(&torus, format!("{text}topology = \"torus:4x2\"\n[across]\n{links}")).expect("a file");
@@ -141,14 +142,13 @@ fn bad_input_is_named() {
 #[test]
 fn the_plan_that_is_found_can_be_carried_out() {
     let base = ["--cluster", "study-10gbe", "--model", "bert-base", "--workers", "8"];
-    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    let path = directory.join(format!("plan-{}-found.json", std::process::id()));
+    let path = scratch_file("found.json");
     let file = path.to_string_lossy().into_owned();
     let (found, _) = answer("written", &[&base[..], &["-o", &file]].concat());
     let written: Value = serde_json::from_str(&fs::read_to_string(&path).expect("the file")).expect("JSON");
     let stages = written["stages"].as_array().expect("stages");
     assert_eq!((stages.len(), &stages[0]["plan"]["strategy"]), (1, &found["best"]["strategy"]));
-    let again = directory.join(format!("plan-{}-again.json", std::process::id()));
+    let again = scratch_file("again.json");
     let json = again.to_string_lossy().into_owned();
     run(paceline(&[&["simulate", "--plan", &file, "--json", &json], &base[..]].concat()), LIMIT).expect_code(0);
     let predicted: Value = serde_json::from_str(&fs::read_to_string(&again).expect("the file")).expect("JSON");

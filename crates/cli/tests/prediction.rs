@@ -7,24 +7,16 @@
 mod support;
 
 use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use support::folder::Folder;
 use support::{paceline, run};
 
 const LONG: Duration = Duration::from_secs(240);
 const ATTEMPTS: usize = 5;
 /// By so much a prediction may be off here, where communication takes longer than computation.
 const OFF_MAX: f64 = 0.12;
-
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// Four tensors of two megabytes, 90 ms of computation.
 fn profile() -> Value {
@@ -40,9 +32,8 @@ fn profile() -> Value {
 
 #[test]
 fn a_replay_on_an_emulated_network_takes_what_was_predicted() {
-    let folder = Folder(std::env::temp_dir().join(format!("paceline-prediction-{}", std::process::id())));
-    fs::create_dir_all(&folder.0).expect("a folder for the test");
-    let path = |name: &str| folder.0.join(name).display().to_string();
+    let folder = Folder::new("replay");
+    let path = |name: &str| folder.path(name);
     fs::write(path("four.json"), profile().to_string()).expect("written");
     let mut last = String::new();
     for attempt in 0..ATTEMPTS {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use paceline_plan::{Cluster, NetworkModel};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use support::folder::scratch_file;
 use support::{Outcome, Running, children_of, paceline, run, start, until};
 
 const LIMIT: Duration = Duration::from_secs(90);
@@ -28,10 +29,6 @@ fn beside() -> RwLockReadGuard<'static, ()> {
 
 fn probe(arguments: &[&str]) -> Outcome {
     run(paceline(&[&["probe"], arguments].concat()), LIMIT)
-}
-
-fn scratch_file(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("probe-{}-{name}", std::process::id()))
 }
 
 /// Reads a file that `-o` has written, and removes it.

@@ -3,11 +3,11 @@
 mod support;
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use paceline_plan::Profile;
+use support::folder::{Folder, scratch_file};
 use support::{Outcome, paceline, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -16,7 +16,7 @@ const TORCH_LIMIT: Duration = Duration::from_secs(180);
 
 /// Runs `profile` with these arguments and `-o FILE`; what it says, and the profile.
 fn profile(test: &str, arguments: &[&str]) -> (Outcome, Profile) {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("profile-{}-{test}.json", std::process::id()));
+    let path = scratch_file(&format!("{test}.json"));
     let file = path.to_string_lossy();
     let outcome = run(paceline(&[&["profile"], arguments, &["-o", &file]].concat()), LIMIT).expect_code(0);
     let text = fs::read_to_string(&path).expect("the profile");
@@ -57,7 +57,7 @@ fn a_profile_is_scaled_to_a_gpu() {
 /// A file that a person has written is checked and summed up.
 #[test]
 fn a_file_is_summed_up_or_refused_by_field() {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("written-{}.json", std::process::id()));
+    let path = scratch_file("written.json");
     let file = path.to_string_lossy().into_owned();
     let good = r#"{"schema": 1, "model": "mine", "device": "h100", "source": "by hand", "local_batch": 4,
         "tensors": [{"name": "w", "elements": 20, "forward_macs_per_sample": 20}, {"name": "b", "elements": 4}],
@@ -90,7 +90,7 @@ fn a_file_is_summed_up_or_refused_by_field() {
 
 #[test]
 fn a_trace_is_read() {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("line-{}.pt.trace.json", std::process::id()));
+    let path = scratch_file("line.pt.trace.json");
     // Two iterations of a linear layer of 3 × 5 without bias; 15 us of 100 are the optimiser's.
     let event = |cat: &str, name: &str, ts: usize, dur: usize, dims: &str| {
         format!(
@@ -108,7 +108,7 @@ fn a_trace_is_read() {
     let events = [iteration(0), iteration(100)].concat().join(",");
     fs::write(&path, format!("{{\"traceEvents\":[{events}]}}")).expect("a scratch file");
     let (_, unnamed) = profile("unnamed", &["--from-trace", &path.to_string_lossy()]);
-    assert_eq!(unnamed.model, format!("line-{}", std::process::id()));
+    assert_eq!(unnamed.model, format!("profile-{}-line", std::process::id()));
     let (outcome, profile) = profile("trace", &["--from-trace", &path.to_string_lossy(), "--model", "line"]);
     fs::remove_file(path).expect("our own file");
     assert_eq!((profile.check(), &*profile.model, &*profile.device, profile.local_batch), (Ok(()), "line", "cpu", 8));
@@ -125,22 +125,21 @@ fn a_pytorch_model_is_measured_and_replayed() {
         eprintln!("skipped: PACELINE_TORCH names no Python with PyTorch");
         return;
     };
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("torch-{}", std::process::id()));
-    fs::create_dir_all(&folder).expect("a folder for the test");
-    let path = |name: &str| folder.join(name).display().to_string();
+    let folder = Folder::new("torch");
+    let path = |name: &str| folder.path(name);
     let file = path("mlp.json");
     let tool = |arguments: &[&str]| {
         let mut command = Command::new(&python);
-        command.arg(TOOL).args(arguments).current_dir(&folder);
+        command.arg(TOOL).args(arguments).current_dir(&folder.0);
         run(command, TORCH_LIMIT)
     };
     tool(&["mpl"]).expect_code(1).expect_stderr(&["MODEL is `mlp` or package.module:factory, not `mpl`"]);
     tool(&["torch.nn:Identity"]).expect_code(1).expect_stderr(&["--input says what one sample looks like"]);
     tool(&["mlp", "--batch", "many"]).expect_code(2).expect_stderr(&["--batch: invalid int value: 'many'"]);
-    assert!(!folder.join("mlp.json").exists());
+    assert!(!folder.0.join("mlp.json").exists());
     let quick = ["mlp", "--batch", "4", "--warm-up", "1", "--iterations", "3"];
     tool(&[&quick[..], &["--out", "named.json"]].concat()).expect_code(0);
-    assert!(folder.join("named.json").exists() && !folder.join("mlp.json").exists());
+    assert!(folder.0.join("named.json").exists() && !folder.0.join("mlp.json").exists());
     // MODEL.json, if nobody says where.
     assert_eq!(tool(&quick).expect_code(0).stdout.trim(), "mlp.json");
     let profile: Profile = serde_json::from_str(&fs::read_to_string(&file).expect("the profile")).expect("a profile");
@@ -153,7 +152,6 @@ fn a_pytorch_model_is_measured_and_replayed() {
     arguments.extend(["--database", &database, "--report", &report]);
     let outcome = run(paceline(&arguments), LIMIT).expect_code(0);
     assert!(outcome.stdout.contains("mlp, local batch 4") && outcome.stdout.contains("replayed: "), "{outcome:#?}");
-    fs::remove_dir_all(folder).expect("our own folder");
 }
 
 /// Isolated from installed packages, any Python is one without PyTorch.

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
+use support::folder::scratch_file;
 use support::{paceline, run, start_into};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -52,12 +53,6 @@ const RUNS: [&[&str]; 22] = [
         "--report=/dev/null",
     ],
 ];
-
-fn scratch_file(name: &str) -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("results-{}-{name}.json", std::process::id()));
-    let _ = fs::remove_file(&path);
-    path
-}
 
 /// One of these runs, with its file, and a database of its own: two tests run them at the same time.
 fn with_files(arguments: &[&str], json: &Path) -> Command {

@@ -1,14 +1,17 @@
 //! Secrets and encryption with real processes: who gets in, who does not, and that nobody sees the secret.
 
+#[path = "../../fabric/tests/common/meeting.rs"]
+mod meeting;
 mod support;
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use support::{Outcome, Running, children_of, free_port, paceline, run, start, until};
+use meeting::free_port;
+use support::folder::scratch_file;
+use support::{Outcome, Running, children_of, paceline, run, start, until};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -151,10 +154,4 @@ fn encryption_without_a_secret_is_refused() {
     let place = [("RANK", "0"), ("WORLD_SIZE", "2"), ("RENDEZVOUS", "127.0.0.1:1")];
     command.envs(place.map(|(name, value)| (format!("PACELINE_{name}"), value)));
     run(command, LIMIT).expect_code(1).expect_stderr(&["--encrypt (PACELINE_ENCRYPT=1) needs a shared secret"]);
-}
-
-fn scratch_file(name: &str) -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("security-{}-{name}", std::process::id()));
-    let _ = fs::remove_file(&path);
-    path
 }

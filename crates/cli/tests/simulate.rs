@@ -8,17 +8,12 @@ use std::time::Duration;
 
 use paceline_plan::ClusterSet;
 use serde_json::Value;
+use support::folder::scratch_file;
 use support::{paceline, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// Part of data/study_calibration.csv: two models, two networks; and a row without a throughput.
 const STUDY: &str = "tests/data/study.csv";
-
-fn scratch(name: &str) -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("simulate-{}-{name}", std::process::id()));
-    let _ = fs::remove_file(&path);
-    path
-}
 
 fn read(path: &PathBuf) -> Value {
     let value = serde_json::from_str(&fs::read_to_string(path).expect("the file")).expect("JSON");
@@ -28,7 +23,7 @@ fn read(path: &PathBuf) -> Value {
 
 #[test]
 fn one_cell_is_predicted_with_its_timeline() {
-    let (json, trace) = (scratch("cell.json"), scratch("trace.json"));
+    let (json, trace) = (scratch_file("cell.json"), scratch_file("trace.json"));
     let (json_path, trace_path) = (json.to_string_lossy(), trace.to_string_lossy());
     let cell = ["simulate", "--cluster", "study-10gbe", "--model", "resnet50@rtx2080ti", "--strategy", "mg-wfbp"];
     let files = ["--workers", "32", "--json", &json_path, "--trace", &trace_path];
@@ -57,7 +52,7 @@ fn one_cell_is_predicted_with_its_timeline() {
 
 #[test]
 fn every_row_of_a_study_is_predicted() {
-    let json = scratch("study.json");
+    let json = scratch_file("study.json");
     let outcome = run(paceline(&["simulate", "--study", STUDY, "--json", &json.to_string_lossy()]), LIMIT);
     let outcome = outcome.expect_code(0);
     assert!(outcome.stdout.contains("median error") && outcome.stdout.contains("BSP-A2A"), "{outcome:#?}");
@@ -75,7 +70,7 @@ fn every_row_of_a_study_is_predicted() {
 
 #[test]
 fn names_of_a_study_may_be_in_any_case_and_unknown_ones_are_refused() {
-    let path = scratch("case.csv");
+    let path = scratch_file("case.csv");
     let file = path.to_string_lossy();
     fs::write(&path, "MODEL,Local_Batch,network,Method,WORKERS\nbert-BASE,64,10gbe,wfbp-PS,16\n").expect("a file");
     let outcome = run(paceline(&["simulate", "--study", &file]), LIMIT).expect_code(0);
@@ -102,7 +97,7 @@ fn names_of_a_study_may_be_in_any_case_and_unknown_ones_are_refused() {
 /// `fit`, and then `simulate --study` with what it has written: that counts, and not the clusters that are built in.
 #[test]
 fn a_study_is_predicted_on_clusters_that_were_fitted() {
-    let (toml, json, csv) = (scratch("fitted.toml"), scratch("fitted.json"), scratch("fitted.csv"));
+    let (toml, json, csv) = (scratch_file("fitted.toml"), scratch_file("fitted.json"), scratch_file("fitted.csv"));
     let [toml_path, json_path, csv_path] = [&toml, &json, &csv].map(|path| path.to_string_lossy().into_owned());
     run(paceline(&["fit", "--study", STUDY, "-o", &toml_path, "--no-leave-out"]), LIMIT).expect_code(0);
     let rates = || -> (Vec<(String, f64)>, f64) {
@@ -138,12 +133,12 @@ fn a_study_is_predicted_on_clusters_that_were_fitted() {
 
 #[test]
 fn tasks_of_a_file_are_played() {
-    let json = scratch("graph.json");
+    let json = scratch_file("graph.json");
     let arguments = ["simulate", "--graph", "tests/data/graph.json", "--json", &json.to_string_lossy()];
     let outcome = run(paceline(&arguments), LIMIT).expect_code(0);
     assert!(outcome.stdout.contains("backward 1, send 1, send 0"), "{outcome:#?}");
     assert_eq!(read(&json)["seconds"], 5.5);
-    let bad = scratch("bad.json");
+    let bad = scratch_file("bad.json");
     let file = bad.to_string_lossy();
     for (text, words) in [
         (r#"{"tasks": [{"name": "a", "resource": "x"}]}"#, "missing field `seconds`"),
@@ -174,7 +169,7 @@ beta_s_per_byte = 8e-10
     let profile = r#"{"schema": 1, "model": "mine", "device": "none", "source": "by hand", "local_batch": 4,
         "tensors": [{"name": "w", "elements": 20000}],
         "forward": [{"tensor": 0, "seconds": 0.001}], "backward": [{"tensor": 0, "seconds": 0.002}], "update_s": 0}"#;
-    let (toml, json) = (scratch("mine.toml"), scratch("mine.json"));
+    let (toml, json) = (scratch_file("mine.toml"), scratch_file("mine.json"));
     let (toml_path, json_path) = (toml.to_string_lossy().into_owned(), json.to_string_lossy().into_owned());
     let told = |command: &str, workers: &str| {
         let files = [command, "--cluster", &toml_path, "--model", &json_path, "--workers", workers];
@@ -218,7 +213,7 @@ beta_s_per_byte = 8e-10
 
 #[test]
 fn slow_workers_and_stragglers_of_a_file_count() {
-    let (toml, json) = (scratch("slow.toml"), scratch("slow.json"));
+    let (toml, json) = (scratch_file("slow.toml"), scratch_file("slow.json"));
     let (toml_path, json_path) = (toml.to_string_lossy().into_owned(), json.to_string_lossy().into_owned());
     let iteration_s = |text: &str| {
         fs::write(&toml, text).expect("a file");

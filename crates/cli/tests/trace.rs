@@ -4,10 +4,10 @@ mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
+use support::folder::scratch_file;
 use support::{paceline, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -15,7 +15,7 @@ const RANKS: u64 = 3;
 
 /// The timeline of one call, with these options.
 fn timeline(name: &str, options: &[&str]) -> Value {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("trace-{}-{name}.json", std::process::id()));
+    let path = scratch_file(&format!("{name}.json"));
     let file = path.to_string_lossy();
     let sizes = ["--min", "1KiB", "--factor", "1000", "--iterations", "2", "--trace", &file];
     run(paceline(&[&["perf"], options, &sizes].concat()), LIMIT).expect_code(0);

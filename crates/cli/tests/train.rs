@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
+use support::policies::policy_for;
 use support::{Outcome, paceline, run};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -252,11 +253,12 @@ fn telemetry_that_cannot_be_written_is_found_out_before_training() {
 #[test]
 fn a_tuned_training_says_what_was_decided_and_keeps_it() {
     let directory = scratch_directory("tuned");
+    let path = |name: &str| directory.join(name).to_string_lossy().into_owned();
     let (json, database) = (directory.join("tuned.json"), directory.join("learned.db"));
-    let (json_text, database_text) = (json.to_string_lossy(), database.to_string_lossy());
+    let (json_text, database_text, policy) = (path("tuned.json"), path("learned.db"), path("policy.toml"));
     let mut options =
         vec!["--model", "mlp", "--workers", "2", "--iterations", "60", "--strategy", "wfbp-a2a", "--tune"];
-    options.extend(["--tune-database", &database_text, "--json", &json_text]);
+    options.extend(["--tune-database", &database_text, "--json", &json_text, "--policy-out", &policy]);
     for begins_with_something in [false, true] {
         let outcome = train(&options).expect_code(0);
         for told in ["\ntuning: ", "\n  all-reduce from ", "\n  regret: "] {
@@ -264,6 +266,9 @@ fn a_tuned_training_says_what_was_decided_and_keeps_it() {
         }
         assert_eq!(outcome.stdout.contains("earlier jobs have learned"), begins_with_something, "{outcome:#?}");
         let tuning = &report(&json)["tuning"];
+        let rules = paceline_tune::policy_file::read(&fs::read_to_string(&policy).expect("written")).expect("a policy");
+        assert_eq!(rules.entries().count() > 0, tuning["standing"] == "tuned", "{tuning:#}");
+        outcome.expect_stderr(&["paceline: ", "policy.toml has "]);
         assert_eq!(tuning["remembered"].as_u64().is_some_and(|count| count > 0), begins_with_something, "{tuning:#}");
         assert!(tuning["tuned_iterations"].as_u64().is_some_and(|count| count > 40), "{tuning:#}");
         let contexts = tuning["contexts"].as_array().expect("a list");
@@ -323,28 +328,6 @@ fn a_broken_database_is_told_and_training_goes_on() {
     fs::remove_dir_all(directory).expect("our own directory");
 }
 
-/// A policy for the calls of a training, as its report has them: with this algorithm, in chunks of 8 KiB.
-fn policy_for(contexts: &Value, algorithm: &str) -> String {
-    let kind = paceline_plan::CollectiveKind::AllReduce;
-    let number = paceline_collective::registry::find(kind, algorithm)
-        .ok()
-        .and_then(paceline_collective::registry::index_of)
-        .expect("an algorithm");
-    let rule = |context: &Value| {
-        let fields: BTreeMap<String, String> = context["context"]
-            .as_object()
-            .expect("an object")
-            .iter()
-            .map(|(name, value)| (name.clone(), value.to_string()))
-            .collect();
-        let fields: String = fields.iter().map(|(name, value)| format!("{name} = {value}\n")).collect();
-        let knobs = "protocol = \"simple\"\nchannels = 1\nthreads = 1\nchunk_log2 = 13\n";
-        format!("[[rule]]\nalgorithm = {number}\n{knobs}[rule.context]\n{fields}")
-    };
-    let rules: String = contexts.as_array().expect("a list").iter().map(rule).collect();
-    format!("schema = 1\nstate_version = {}\nversion = 4\n{rules}", paceline_tune::STATE_VERSION)
-}
-
 /// A policy is followed from the first iteration on; a broken one is told, and everything is as without it. Two workers: their sums
 /// have no order.
 #[test]
@@ -388,6 +371,30 @@ fn a_policy_is_followed_or_told_why_not() {
     let refused = |arguments: &[&str]| drop(train(&[&["--policy", &policy], arguments].concat()).expect_code(2));
     refused(&["--tune"]);
     refused(&["--strategy", "wfbp-ps"]);
+    fs::remove_dir_all(directory).expect("our own directory");
+}
+
+/// Programs of files may be chosen like algorithms, if they are for these ranks.
+#[test]
+fn a_tuned_training_may_choose_programs_of_files() {
+    let directory = scratch_directory("programs");
+    let export = |collective: &str, ranks: &str| {
+        let path = directory.join(format!("{collective}-{ranks}.xml")).to_string_lossy().into_owned();
+        let words = ["program", "export", collective, "--algorithm", "ring", "--ranks", ranks, "-o", &path];
+        run(paceline(&words), LIMIT).expect_code(0);
+        path
+    };
+    let [two, three, gather] = [("all-reduce", "2"), ("all-reduce", "3"), ("all-gather", "2")]
+        .map(|(collective, ranks)| export(collective, ranks));
+    let job = ["--model", "mlp", "--workers", "2", "--iterations", "40"];
+    let outcome = train(&[&job[..], &["--tune", "--program", &two]].concat()).expect_code(0);
+    assert!(outcome.stdout.contains("\ntuning: "), "{outcome:#?}");
+    let refused =
+        |more: &[&str], why: &str| drop(train(&[&job[..], more].concat()).expect_code(2).expect_stderr(&[why]));
+    refused(&["--tune", "--program", &three], "the program is of all-reduce for 3 ranks");
+    refused(&["--tune", "--program", &gather], "the program is of all-gather for 2 ranks");
+    refused(&["--program", &two], "--tune");
+    refused(&["--tune", "--program", &two, "--dump-plan", "plan.json"], "--dump-plan");
     fs::remove_dir_all(directory).expect("our own directory");
 }
 

@@ -3,17 +3,17 @@
 mod support;
 
 use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
+use support::folder::scratch_file;
 use support::{paceline, run};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[test]
 fn nccls_tables_are_printed_as_nccl_prints_them() {
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("tune-{}.json", std::process::id()));
+    let path = scratch_file("tables.json");
     let arguments = ["tune", "--nccl-table", "2.30.7", "--nvls", "--graph", "NVLS=16:20:40", "--bytes", "1KiB,1GiB"];
     let json = path.to_string_lossy();
     let outcome = run(paceline(&[&arguments[..], &["--json", &json]].concat()), LIMIT).expect_code(0);
@@ -31,14 +31,10 @@ fn nccls_tables_are_printed_as_nccl_prints_them() {
     assert_eq!(report["choices"][1]["algorithm"], "NVLS");
 }
 
-fn scratch(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("tune-{}-{name}", std::process::id()))
-}
-
 /// Seven sizes of messages: a row of the atlas and two lines of the table for each.
 #[test]
 fn what_is_learned_on_a_cluster_is_told_by_regime() {
-    let json = scratch("learned.json");
+    let json = scratch_file("learned.json");
     let file = json.to_string_lossy();
     let job = ["tune", "--simulate", "study-100gbe:4x1", "--workload", "data-parallel", "--iterations", "300"];
     let all = ["--atlas", "--table", "--json", &file];
@@ -71,7 +67,7 @@ fn what_is_learned_on_a_cluster_is_told_by_regime() {
 /// What is learned of NCCL's calls is a policy for its plug-in, with what a plug-in can set and nothing else.
 #[test]
 fn what_nccls_calls_take_is_learned_by_its_own_model() {
-    let policy = scratch("policy.toml");
+    let policy = scratch_file("policy.toml");
     let file = policy.to_string_lossy();
     let nccl = ["--ranks", "32", "--hosts", "4", "--intra", "40", "--inter", "24", "--nvls"];
     let job = ["tune", "--simulate", "nccl:2.30.7", "--workload", "data-parallel", "--iterations", "420", "--table"];
@@ -111,7 +107,7 @@ fn who_learns_and_what_is_called_must_be_known() {
 /// What one run has learned, the next one on the same cluster begins with: it explores less.
 #[test]
 fn the_next_run_begins_with_what_the_last_one_has_kept() {
-    let (json, database) = (scratch("again.json"), scratch("again.sqlite"));
+    let (json, database) = (scratch_file("again.json"), scratch_file("again.sqlite"));
     let (json_file, database_file) = (json.to_string_lossy(), database.to_string_lossy());
     let job = ["tune", "--simulate", "study-100gbe:4x1", "--workload", "data-parallel", "--iterations", "300"];
     let files = ["--database", &database_file, "--json", &json_file];

@@ -266,13 +266,6 @@ impl Communicator {
         };
         let world = members.len();
         let geometry = call.layout.geometry(call.data_type.size(), choice.tile_bytes);
-        // A buffer's owner does not tell: it may come from another world's arena, which the peers do not map.
-        let shared = |span: &Span| {
-            span.bytes == 0
-                || self.world.arena.as_ref().is_some_and(|arena| arena.offset_of(span.start, span.bytes).is_some())
-        };
-        let shared_memory = shared(&call.input) && shared(&call.output);
-        let timeout = call.settings.timeout.unwrap_or(self.world.timeout);
         let signature = Signature {
             collective: call.kind.code(),
             data_type: call.data_type.code(),
@@ -290,30 +283,16 @@ impl Communicator {
             geometry,
             group: members,
             priority: call.settings.priority,
-            deadline: timeout, // From when it is posted.
+            deadline: call.settings.timeout.unwrap_or(self.world.timeout), // From when it is posted.
             window: WINDOW,
-            shared_memory,
+            shared_memory: self.is_shared(&call.input) && self.is_shared(&call.output),
             input_lengths: call.program.as_ref().and_then(VerifiedProgram::input_lengths),
             tuning: call.settings.tuning,
         };
-        let described = self.world.recording.load(Ordering::Relaxed).then(|| {
-            Box::new(Described {
-                key,
-                collective: call.kind,
-                data_type: call.data_type,
-                bytes: call.input.bytes.max(call.output.bytes),
-                algorithm: if call.program.is_some() { "program" } else { choice.algorithm.name() },
-                chunk_bytes: request.geometry.tile_elements * request.geometry.element_bytes,
-                tuning: call.settings.tuning,
-                tag: call.settings.tag,
-                origin: call.settings.origin,
-                start: Duration::ZERO,
-            })
-        });
         let memory = OperationMemory {
             kernels: call.program.as_ref().map(VerifiedProgram::kernels),
             lengths: call.program.as_ref().map(VerifiedProgram::lengths),
-            described,
+            described: self.described(&call, &request, &choice),
             input: call.input,
             output: call.output,
             elementwise: Elementwise { data_type: call.data_type, reduction: call.reduction, divisor: 1 },
@@ -324,6 +303,31 @@ impl Communicator {
             background: call.background,
         };
         (request, memory)
+    }
+
+    /// Do the peers map it? A buffer's owner does not tell: it may come from another world's arena, which they do not.
+    fn is_shared(&self, span: &Span) -> bool {
+        span.bytes == 0
+            || self.world.arena.as_ref().is_some_and(|arena| arena.offset_of(span.start, span.bytes).is_some())
+    }
+
+    /// What records say of a call, if somebody wants them.
+    fn described(&self, call: &Call, request: &Request, choice: &Choice) -> Option<Box<Described>> {
+        let describe = || {
+            Box::new(Described {
+                key: request.key,
+                collective: call.kind,
+                data_type: call.data_type,
+                bytes: call.input.bytes.max(call.output.bytes),
+                algorithm: if call.program.is_some() { "program" } else { choice.algorithm.name() },
+                chunk_bytes: request.geometry.tile_elements * request.geometry.element_bytes,
+                tuning: call.settings.tuning,
+                tag: call.settings.tag,
+                origin: call.settings.origin,
+                start: Duration::ZERO,
+            })
+        };
+        self.world.recording.load(Ordering::Relaxed).then(describe)
     }
 
     /// Runs an operation to its end.

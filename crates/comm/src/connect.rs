@@ -77,9 +77,7 @@ impl Config {
             emulation: None,
         })
     }
-}
 
-impl Config {
     /// Which ranks share a host, found out before anything is connected: those of the emulated hosts; or all, if the
     /// launcher has said so to each of them; or those that a meeting of all ranks finds there, numbered as they come. All
     /// ranks call it, or none.
@@ -152,44 +150,20 @@ fn join(place: &Place, config: &Config) -> Result<Parts, ConnectError> {
         shm = None;
     }
     let deadline = Instant::now() + (*timeout).min(TIMEOUT_MAX);
-    let mut links: Vec<Option<Box<dyn Link>>> = members.members.iter().map(|_| None).collect();
     let own_ports = match (&config.emulation, &mut shm) {
         (Some(emulation), Some(shm)) if members.rank == 0 => Some(offer(emulation, shm)?),
         _ => None,
     };
-    let mut attachment = None;
-    if let Some(shm) = &shm {
-        // A rank that shares no memory after all must leave time for TCP.
-        let half = deadline - deadline.saturating_duration_since(Instant::now()) / 2;
-        let deadline = if config.transport == TransportChoice::Shm { deadline } else { half };
-        attachment = share(shm, &members, deadline, &mut links, &mut notes)?;
-    }
+    let links = members.members.iter().map(|_| None).collect();
+    let mut linking = Linking { config, members: &members, deadline, links, notes };
+    let attachment = shm.as_ref().map_or(Ok(None), |shm| linking.share(shm))?;
     if config.emulation.is_none() && attachment.is_some() {
         // At full speed between ranks that are slowed down, its times would be half true.
         return Err(ConnectError::Emulations { what: "rank 0 emulates a network and this rank does not".into() });
     }
+    linking.dial(acceptor)?;
+    let Linking { mut links, mut notes, .. } = linking;
     let own = members.rank as usize;
-    let missing = |rank: &usize| *rank != own && links[*rank].is_none();
-    let others: BTreeSet<u32> = (0..links.len()).filter(missing).map(|rank| rank as u32).collect();
-    let no_shared_memory = |purpose, rank: u32, notes: &[String]| {
-        let (host, why) = (members.members[rank as usize].host.clone(), notes.join("; "));
-        ConnectError::NoSharedMemory { purpose, rank, host, why }
-    };
-    if let (Some(_), Some(rank)) = (&config.emulation, others.first()) {
-        return Err(no_shared_memory(EMULATED_NETWORK, *rank, &notes));
-    }
-    if let (Some(acceptor), false) = (acceptor, others.is_empty()) {
-        notes.extend(acceptor.notes().iter().cloned());
-        let options =
-            TcpConnectOptions { streams: config.tcp_streams, network: network.clone(), ..TcpConnectOptions::default() };
-        let connected = connect_tcp(&members, acceptor, &others, &options, deadline)?;
-        notes.extend(connected.notes);
-        for (rank, link) in connected.links {
-            links[rank as usize] = Some(Box::new(link));
-        }
-    } else if let Some(rank) = others.first() {
-        return Err(no_shared_memory(TRANSPORT_SHM, *rank, &notes));
-    }
     // Which ranks say that they are on one host: the same on every rank, whatever its links turn out to be.
     let first = first_of_hosts(&members);
     let (mut hosts, mut topology) =
@@ -239,32 +213,68 @@ fn offer(emulation: &Emulation, shm: &mut ShmHost) -> Result<Arc<Ports>, Connect
     Ok(ports)
 }
 
-/// Links to the ranks that turn out to share memory with this one. Also the file that rank 0 has attached.
-fn share(
-    shm: &ShmHost,
-    members: &Members,
+/// The links of a rank that has met the others.
+struct Linking<'a> {
+    config: &'a Config,
+    members: &'a Members,
     deadline: Instant,
-    links: &mut [Option<Box<dyn Link>>],
-    notes: &mut Vec<String>,
-) -> Result<Option<OwnedFd>, paceline_fabric::LinkError> {
-    let mut attachment = None;
-    let peers: Vec<(u32, Vec<u8>)> =
-        members.neighbours().map(|rank| (rank, members.members[rank as usize].blob.clone())).collect();
-    for (rank, found) in shm.connect(members.rank, &peers, deadline)? {
-        match found {
-            Ok(mut link) => {
-                if rank == 0 {
-                    attachment = link.take_attachment();
+    /// By rank.
+    links: Vec<Option<Box<dyn Link>>>,
+    notes: Vec<String>,
+}
+
+impl Linking<'_> {
+    /// Links to the ranks that turn out to share memory with this one. Also the file that rank 0 has attached.
+    fn share(&mut self, shm: &ShmHost) -> Result<Option<OwnedFd>, paceline_fabric::LinkError> {
+        let Members { rank: own, members, .. } = self.members;
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        // A rank that shares no memory after all must leave time for TCP.
+        let reserved = if self.config.transport == TransportChoice::Shm { Duration::ZERO } else { left / 2 };
+        let mut attachment = None;
+        let peers: Vec<(u32, Vec<u8>)> =
+            self.members.neighbours().map(|rank| (rank, members[rank as usize].blob.clone())).collect();
+        for (rank, found) in shm.connect(*own, &peers, self.deadline - reserved)? {
+            match found {
+                Ok(mut link) => {
+                    if rank == 0 {
+                        attachment = link.take_attachment();
+                    }
+                    if let Err(reason) = link.single_copy() {
+                        self.notes.push(format!("no single copy between ranks {own} and {rank}: {reason}"));
+                    }
+                    self.links[rank as usize] = Some(Box::new(link));
                 }
-                if let Err(reason) = link.single_copy() {
-                    notes.push(format!("no single copy between ranks {} and {rank}: {reason}", members.rank));
-                }
-                links[rank as usize] = Some(Box::new(link));
+                Err(reason) => self.notes.push(format!("no shared memory with rank {rank}: {reason}")),
             }
-            Err(reason) => notes.push(format!("no shared memory with rank {rank}: {reason}")),
         }
+        Ok(attachment)
     }
-    Ok(attachment)
+
+    /// Links to all others over TCP, if there may be such links.
+    fn dial(&mut self, acceptor: Option<TcpAcceptor>) -> Result<(), ConnectError> {
+        let missing = |&rank: &u32| rank != self.members.rank && self.links[rank as usize].is_none();
+        let others: BTreeSet<u32> = (0..self.links.len() as u32).filter(missing).collect();
+        let Some(&first) = others.first() else { return Ok(()) };
+        let acceptor = match (acceptor, &self.config.emulation) {
+            (Some(acceptor), None) => acceptor,
+            (_, Some(_)) => return Err(self.no_shared_memory(EMULATED_NETWORK, first)),
+            (None, None) => return Err(self.no_shared_memory(TRANSPORT_SHM, first)),
+        };
+        self.notes.extend(acceptor.notes().iter().cloned());
+        let (streams, network) = (self.config.tcp_streams, self.config.environment.network.clone());
+        let options = TcpConnectOptions { streams, network, ..TcpConnectOptions::default() };
+        let connected = connect_tcp(self.members, acceptor, &others, &options, self.deadline)?;
+        self.notes.extend(connected.notes);
+        for (rank, link) in connected.links {
+            self.links[rank as usize] = Some(Box::new(link));
+        }
+        Ok(())
+    }
+
+    fn no_shared_memory(&self, purpose: &'static str, rank: u32) -> ConnectError {
+        let (host, why) = (self.members.members[rank as usize].host.clone(), self.notes.join("; "));
+        ConnectError::NoSharedMemory { purpose, rank, host, why }
+    }
 }
 
 /// This machine's name, for messages.

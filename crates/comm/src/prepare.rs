@@ -50,7 +50,7 @@ impl Communicator {
         options: &CallOptions,
     ) -> Prepared {
         let kind = CollectiveKind::AllReduce;
-        let layout = self.layout(kind, 0, elements::<T>(input), elements::<T>(output), elements::<T>(input), None)?;
+        let layout = self.layout::<T>(kind, 0, (input, output), elements::<T>(input), None)?;
         Ok(Call { reduction, ..self.call::<T>(kind, input, output, layout, options)? })
     }
 
@@ -62,8 +62,7 @@ impl Communicator {
         options: &CallOptions,
     ) -> Prepared {
         let kind = CollectiveKind::ReduceScatter;
-        let layout =
-            self.layout(kind, 0, elements::<T>(input), elements::<T>(output), elements::<T>(output), counts)?;
+        let layout = self.layout::<T>(kind, 0, (input, output), elements::<T>(output), counts)?;
         Ok(Call { reduction, ..self.call::<T>(kind, input, output, layout, options)? })
     }
 
@@ -74,7 +73,7 @@ impl Communicator {
         options: &CallOptions,
     ) -> Prepared {
         let kind = CollectiveKind::AllGather;
-        let layout = self.layout(kind, 0, elements::<T>(input), elements::<T>(output), elements::<T>(input), counts)?;
+        let layout = self.layout::<T>(kind, 0, (input, output), elements::<T>(input), counts)?;
         self.call::<T>(kind, input, output, layout, options)
     }
 
@@ -93,8 +92,7 @@ impl Communicator {
     ) -> Prepared {
         let kind = CollectiveKind::Reduce;
         self.check_rank(kind, "root", root)?;
-        let layout =
-            self.layout(kind, root, elements::<T>(input), elements::<T>(output), elements::<T>(input), None)?;
+        let layout = self.layout::<T>(kind, root, (input, output), elements::<T>(input), None)?;
         Ok(Call { reduction, root, ..self.call::<T>(kind, input, output, layout, options)? })
     }
 
@@ -111,9 +109,8 @@ impl Communicator {
         if self.world_size() < 2 {
             return Err(self.usage(kind, "the root is alone; it serves at least one other rank".to_owned()));
         }
-        let (input_elements, output_elements) = (elements::<T>(input), elements::<T>(output));
-        let block = if self.rank() == root { output_elements } else { input_elements };
-        let layout = self.layout(kind, root, input_elements, output_elements, block, None)?;
+        let block = if self.rank() == root { output } else { input };
+        let layout = self.layout::<T>(kind, root, (input, output), elements::<T>(block), None)?;
         Ok(Call { reduction, root, ..self.call::<T>(kind, input, output, layout, options)? })
     }
 
@@ -126,8 +123,7 @@ impl Communicator {
     ) -> Prepared {
         let kind = CollectiveKind::Gather;
         self.check_rank(kind, "root", root)?;
-        let block = elements::<T>(input);
-        let layout = self.layout(kind, root, elements::<T>(input), elements::<T>(output), block, counts)?;
+        let layout = self.layout::<T>(kind, root, (input, output), elements::<T>(input), counts)?;
         Ok(Call { root, ..self.call::<T>(kind, input, output, layout, options)? })
     }
 
@@ -140,15 +136,14 @@ impl Communicator {
     ) -> Prepared {
         let kind = CollectiveKind::Scatter;
         self.check_rank(kind, "root", root)?;
-        let block = elements::<T>(output);
-        let layout = self.layout(kind, root, elements::<T>(input), elements::<T>(output), block, counts)?;
+        let layout = self.layout::<T>(kind, root, (input, output), elements::<T>(output), counts)?;
         Ok(Call { root, ..self.call::<T>(kind, input, output, layout, options)? })
     }
 
     pub(crate) fn all_to_all_call<T: Element>(&self, (input, output): (Span, Span), options: &CallOptions) -> Prepared {
         let kind = CollectiveKind::AllToAll;
         let block = elements::<T>(input) / self.world_size();
-        let layout = self.layout(kind, 0, elements::<T>(input), elements::<T>(output), block, None)?;
+        let layout = self.layout::<T>(kind, 0, (input, output), block, None)?;
         self.call::<T>(kind, input, output, layout, options)
     }
 
@@ -243,16 +238,16 @@ impl Communicator {
     }
 
     /// The blocks of a collective: all of `block` elements, or as the counts say; and the buffers must be as long.
-    pub(crate) fn layout(
+    pub(crate) fn layout<T: Element>(
         &self,
         kind: CollectiveKind,
         root: usize,
-        input: usize,
-        output: usize,
+        (input, output): (Span, Span),
         block: usize,
         counts: Option<&[usize]>,
     ) -> Result<Layout, CommError> {
         let (rank, world) = (self.rank(), self.world_size());
+        let (input, output) = (elements::<T>(input), elements::<T>(output));
         let (inputs, outputs) = blocks(kind, rank, root, world);
         let Some(counts) = counts else {
             for (which, found, blocks) in [("input", input, inputs as usize), ("output", output, outputs as usize)] {

@@ -12,7 +12,7 @@ use crate::communicator::Communicator;
 use crate::layout::{Layout, fingerprint};
 use crate::memory::Span;
 use crate::prepare::{Call, elements};
-use crate::{CallOptions, CommError, Element, Group};
+use crate::{Buffer, CallOptions, CommError, Element, Group, Pending};
 
 type Map = Box<dyn Fn(&[u8], &mut [u8]) -> usize + Send + Sync>;
 type Merge = Box<dyn Fn(&[u8], &[u8], &mut [u8]) -> usize + Send + Sync>;
@@ -226,14 +226,37 @@ impl Communicator {
         reduction: Reduction,
         options: &CallOptions,
     ) -> Result<(), CommError> {
+        self.run(self.in_place_call::<T>(program, Span::of_mut(data), reduction, options)?)
+    }
+
+    /// As [`Communicator::run_program_in_place`], in the background: work on other things, then [`Pending::wait`].
+    ///
+    /// # Errors
+    /// As [`Communicator::run_program_in_place`].
+    pub fn start_program_in_place<T: Element>(
+        &self,
+        program: &VerifiedProgram,
+        mut buffer: Buffer<T>,
+        reduction: Reduction,
+        options: &CallOptions,
+    ) -> Result<Pending<T>, CommError> {
+        let call = self.in_place_call::<T>(program, Span::of_mut(&mut buffer), reduction, options)?;
+        self.start_in_background(call, None, buffer)
+    }
+
+    fn in_place_call<T: Element>(
+        &self,
+        program: &VerifiedProgram,
+        data: Span,
+        reduction: Reduction,
+        options: &CallOptions,
+    ) -> Result<Call, CommError> {
         let kind = program.program.kind;
         if kind != CollectiveKind::AllReduce {
             let what = format!("a program of {kind} has an input and an output, and not one memory for both");
             return Err(self.usage(kind, what));
         }
-        let data = Span::of_mut(data);
-        let (call, _) = self.program_call::<T>(program, None, (data, data), reduction, options)?;
-        self.run(call)
+        self.program_call::<T>(program, None, (data, data), reduction, options).map(|(call, _)| call)
     }
 
     /// As [`Communicator::run_program`], where of each block of the input only the first bytes count: so many, a number
@@ -273,10 +296,9 @@ impl Communicator {
             return Err(self.usage(kind, what));
         }
         let (inputs, outputs) = blocks(kind, self.rank(), root, ranks);
-        let (input_elements, output_elements) = (elements::<T>(input), elements::<T>(output));
-        let block =
-            if inputs > 0 { input_elements / inputs as usize } else { output_elements / outputs.max(1) as usize };
-        let layout = self.layout(kind, root, input_elements, output_elements, block, None)?;
+        let (all, blocks) = if inputs > 0 { (input, inputs) } else { (output, outputs.max(1)) };
+        let block = elements::<T>(all) / blocks as usize;
+        let layout = self.layout::<T>(kind, root, (input, output), block, None)?;
         if let Some(given) = input_bytes {
             if !program.schedules[self.rank()].dynamic() {
                 let what =

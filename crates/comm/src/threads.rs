@@ -81,27 +81,11 @@ impl Communicator {
     /// # Errors
     /// As [`Communicator::threads_over`]; also if there are more hosts than ranks, or no stream.
     pub fn threads_with(world: usize, config: &ThreadsConfig) -> Result<Vec<Communicator>, CommError> {
-        if world == 0 {
-            return Err(senseless("a world has at least one rank, not 0".into(), "ask for one or more"));
-        }
-        if config.hosts == 0 || config.hosts > world || config.tcp_streams == 0 {
-            let (hosts, streams) = (config.hosts, config.tcp_streams);
-            let what = format!("{world} ranks cannot be on {hosts} hosts, linked by {streams} TCP streams");
-            return Err(senseless(what, "give as many ranks as hosts or more, and one of each at least"));
-        }
-        let failed = |error: LinkError| CommError::connect(None, host_name(), error);
+        check(world, config)?;
         let ports = config.emulation.as_ref().map(|emulation| ports(world, config.hosts, emulation)).transpose()?;
         let host_of = |rank: usize| rank * config.hosts / world;
-        let together = |one: usize, other: usize| host_of(one) == host_of(other);
-        let (mut links, shm) = match config.transport {
-            Transport::Shm => shared(world, &config.shm, &together).map_err(failed)?,
-            _ => ((0..world).map(|_| (0..world).map(|_| None).collect()).collect(), Vec::new()),
-        };
-        match config.transport {
-            Transport::Memory => link_pairs(&mut links, together, || Ok(memory_pair())).map_err(failed)?,
-            Transport::Shm | Transport::Tcp => {}
-        }
-        link_pairs(&mut links, |_, _| true, || tcp_pair(config.tcp_streams)).map_err(failed)?;
+        let (mut links, shm) =
+            linked(world, config, &host_of).map_err(|error| CommError::connect(None, host_name(), error))?;
         for (rank, links) in links.iter_mut().enumerate() {
             if let (Some(emulation), Some(ports)) = (&config.emulation, &ports) {
                 emulated::shape(links, rank, emulation, ports);
@@ -132,6 +116,36 @@ impl Communicator {
         };
         links.into_iter().enumerate().map(over).collect()
     }
+}
+
+fn check(world: usize, config: &ThreadsConfig) -> Result<(), CommError> {
+    if world == 0 {
+        return Err(senseless("a world has at least one rank, not 0".into(), "ask for one or more"));
+    }
+    if config.hosts == 0 || config.hosts > world || config.tcp_streams == 0 {
+        let (hosts, streams) = (config.hosts, config.tcp_streams);
+        let what = format!("{world} ranks cannot be on {hosts} hosts, linked by {streams} TCP streams");
+        return Err(senseless(what, "give as many ranks as hosts or more, and one of each at least"));
+    }
+    Ok(())
+}
+
+/// The links of each rank; and by what it shares memory, if it does.
+fn linked(
+    world: usize,
+    config: &ThreadsConfig,
+    host_of: &(dyn Fn(usize) -> usize + Sync),
+) -> Result<(Vec<Links>, Vec<ShmHost>), LinkError> {
+    let together = |one: usize, other: usize| host_of(one) == host_of(other);
+    let (mut links, shm) = match config.transport {
+        Transport::Shm => shared(world, &config.shm, &together)?,
+        _ => ((0..world).map(|_| (0..world).map(|_| None).collect()).collect(), Vec::new()),
+    };
+    if config.transport == Transport::Memory {
+        link_pairs(&mut links, together, || Ok(memory_pair()))?;
+    }
+    link_pairs(&mut links, |_, _| true, || tcp_pair(config.tcp_streams))?;
+    Ok((links, shm))
 }
 
 /// The ports of an emulated network for a world of threads.

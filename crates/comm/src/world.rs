@@ -75,8 +75,17 @@ pub(crate) struct Parts {
     pub in_process: Vec<usize>,
 }
 
+impl Parts {
+    /// Can this rank fetch from the memory of all others of its host?
+    fn fetches(&self) -> bool {
+        let here = self.links.iter().enumerate().filter(|&(peer, _)| self.topology.same_host(self.rank, peer));
+        here.flat_map(|(_, link)| link).all(|link| link.any_memory())
+    }
+}
+
 impl World {
     pub fn new(parts: Parts) -> Result<Arc<World>, CommError> {
+        let fetches = parts.fetches();
         let Watch { heartbeat, heartbeat_misses, stall, on_stall } = parts.watch;
         let limits = EngineConfig::new(parts.rank, parts.links.len());
         let engine = Engine::new(EngineConfig { heartbeat, heartbeat_misses, stall, ..limits });
@@ -84,10 +93,6 @@ impl World {
         memories.local_ranks = parts.local_ranks;
         memories.arena = parts.arena.clone();
         let transports = parts.links.iter().map(|link| link.as_ref().map(|link| link.transport())).collect();
-        let (topology, own) = (&parts.topology, parts.rank);
-        let fetches = (parts.links.iter().enumerate())
-            .filter(|&(peer, _)| topology.same_host(own, peer))
-            .all(|(_, link)| link.as_ref().is_none_or(|link| link.any_memory()));
         let mut core = Core::new(engine, parts.links, memories, parts.rank);
         core.tell_last(&parts.in_process);
         let failed = |doing, source| {
@@ -106,11 +111,7 @@ impl World {
         let context = Context::new(core, parts.doorbell, patience, Box::new(report))
             .map_err(|error| failed("making an eventfd or a timer", error))?;
         let context = Arc::new(context);
-        let in_background = context.clone();
-        let thread = std::thread::Builder::new()
-            .name("paceline".into())
-            .spawn(move || in_background.run_in_background())
-            .map_err(|error| failed("starting the progress thread", error))?;
+        let thread = progress_thread(&context).map_err(|error| failed("starting the progress thread", error))?;
         Ok(Arc::new(World {
             context,
             programs: Programs::default(),
@@ -218,6 +219,12 @@ const GUESS: LinkCosts = LinkCosts::uniform(LinkCost { alpha: 20e-6, overhead: 5
 fn patience(place: Place) -> Patience {
     let (spins, yields) = if place.ranks <= processors() { (16, 2000) } else { (0, 500) };
     Patience { spins, yields, place: (place.ranks > 1).then_some(place) }
+}
+
+/// Runs what nobody waits for.
+fn progress_thread(context: &Arc<Context>) -> std::io::Result<JoinHandle<()>> {
+    let context = context.clone();
+    std::thread::Builder::new().name("paceline".into()).spawn(move || context.run_in_background())
 }
 
 fn processors() -> usize {

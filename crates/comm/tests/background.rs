@@ -4,7 +4,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use paceline_comm::{Buffer, CallOptions, CommError, Communicator, Failure, Reduction};
+use paceline_comm::{Buffer, CallOptions, CommError, Communicator, Failure, Pending, Reduction};
 use support::{LINKS, Links, on_all_ranks, random};
 
 fn filled(comm: &Communicator, elements: usize, value: impl Fn(usize) -> f32) -> Buffer<f32> {
@@ -223,19 +223,23 @@ fn abort_ends_what_is_pending_everywhere() {
     }
 }
 
+/// A parked thread may also wake for nothing, so what counts is that it wakes at all, long before it would by itself.
+fn park_until_done(pending: &Pending<f32>) {
+    const LONG: Duration = Duration::from_secs(20);
+    let until = Instant::now() + LONG;
+    while !pending.is_done() && Instant::now() < until {
+        std::thread::park_timeout(LONG);
+    }
+    assert!(Instant::now() < until, "nobody woke the thread");
+}
+
 #[test]
 fn a_parked_thread_is_woken_when_an_operation_has_ended() {
-    // A parked thread may also wake for nothing, so what counts is that it wakes at all, long before it would by itself.
-    const LONG: Duration = Duration::from_secs(20);
     on_all_ranks(Links::Memory, 2, |comm| {
         let wake = comm.wake_at_ends(std::thread::current());
         let pending =
             comm.start_all_reduce(filled(&comm, 8, |_| 1.0), Reduction::Sum, &CallOptions::default()).unwrap();
-        let until = Instant::now() + LONG;
-        while !pending.is_done() && Instant::now() < until {
-            std::thread::park_timeout(LONG);
-        }
-        assert!(Instant::now() < until, "nobody woke the thread");
+        park_until_done(&pending);
         assert_eq!(**pending.wait().as_ref().unwrap(), [2.0; 8]);
         drop(wake);
     });
@@ -244,7 +248,6 @@ fn a_parked_thread_is_woken_when_an_operation_has_ended() {
 /// As a server's thread that asks for itself, within one that has asked already.
 #[test]
 fn whoever_asked_twice_is_woken_until_both_are_dropped() {
-    const LONG: Duration = Duration::from_secs(20);
     on_all_ranks(Links::Memory, 2, |comm| {
         let kept = comm.wake_at_ends(std::thread::current());
         drop(comm.wake_at_ends(std::thread::current()));
@@ -255,11 +258,7 @@ fn whoever_asked_twice_is_woken_until_both_are_dropped() {
         }
         let pending =
             comm.start_all_reduce(filled(&comm, 8, |_| 1.0), Reduction::Sum, &CallOptions::default()).unwrap();
-        let until = Instant::now() + LONG;
-        while !pending.is_done() && Instant::now() < until {
-            std::thread::park_timeout(LONG);
-        }
-        assert!(Instant::now() < until, "nobody woke the thread");
+        park_until_done(&pending);
         drop(kept);
     });
 }

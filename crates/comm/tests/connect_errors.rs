@@ -1,16 +1,18 @@
 //! A world that does not form says so on every rank that can know it: in a type, with whom it blames, and in a sentence
 //! that ends with what to do.
 
+#[path = "../../fabric/tests/common/meeting.rs"]
+mod meeting;
+
 use std::io::Write;
-use std::net::TcpListener;
-use std::os::fd::IntoRawFd;
 use std::process::Command;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use meeting::{Place, listener, port};
 use paceline_comm::{CommError, Communicator, Config, ConnectCause, ConnectError, Transport, TransportChoice};
 use paceline_fabric::CONTROL_VERSION;
-use paceline_fabric::environment::{Environment, Launcher, MeetingPoint, Network, World};
+use paceline_fabric::environment::{Environment, Network, World};
 use paceline_fabric::rendezvous::{Refusal, RendezvousError};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -18,42 +20,15 @@ const LONG: Duration = Duration::from_secs(30);
 /// Long enough for all that come to have come, on a busy machine.
 const SHORT: Duration = Duration::from_secs(3);
 
-const JOB: &str = "a job";
-
-/// Where ranks meet; rank 0 inherits the listener.
-struct Place {
-    port: u16,
-    listener: i32,
-}
-
-impl Place {
-    fn new() -> Place {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = listener.local_addr().expect("its address").port();
-        Place { port, listener: listener.into_raw_fd() }
-    }
-
-    /// A rank that finds no world.
-    fn rank(&self, rank: u32, world_size: u32, job: &str, timeout: Duration) -> JoinHandle<CommError> {
-        let world = World {
-            launcher: Launcher::Paceline,
-            rank,
-            world_size,
-            local_rank: None,
-            local_size: None,
-            meeting_point: Some(MeetingPoint { host: "127.0.0.1".into(), port: self.port }),
-            listener: (rank == 0).then_some(self.listener),
-            job: job.into(),
-            terms: String::new(),
-        };
-        thread::spawn(move || {
-            let plain = Config::from_environment().expect("nothing launched this test");
-            let network = Network::default();
-            let environment = Environment { world: Some(world), network, timeout, heartbeat: None, stall: None };
-            let config = Config { environment, transport: TransportChoice::Tcp, ..plain };
-            Communicator::connect(config).map(|_| ()).expect_err("no world")
-        })
-    }
+/// A rank that finds no world.
+fn start(world: World, timeout: Duration) -> JoinHandle<CommError> {
+    thread::spawn(move || {
+        let plain = Config::from_environment().expect("nothing launched this test");
+        let network = Network::default();
+        let environment = Environment { world: Some(world), network, timeout, heartbeat: None, stall: None };
+        let config = Config { environment, transport: TransportChoice::Tcp, ..plain };
+        Communicator::connect(config).map(|_| ()).expect_err("no world")
+    })
 }
 
 fn here() -> String {
@@ -76,7 +51,7 @@ fn said(thread: JoinHandle<CommError>, reporting: usize) -> (ConnectCause, Optio
 #[test]
 fn two_processes_of_one_rank_are_told_to_all() {
     let place = Place::new();
-    let ranks = [0, 1, 1].map(|rank| (place.rank(rank, 3, JOB, LONG), rank));
+    let ranks = [0, 1, 1].map(|rank| (start(place.world(rank, 3), LONG), rank));
     for (thread, rank) in ranks {
         let (cause, culprit, text) = said(thread, rank as usize);
         assert_eq!((cause, culprit), (ConnectCause::Duplicate, Some((1, here()))), "{text}");
@@ -86,7 +61,7 @@ fn two_processes_of_one_rank_are_told_to_all() {
 #[test]
 fn different_world_sizes_are_told_to_both_with_both() {
     let place = Place::new();
-    let ranks = [(0, 2), (1, 3)].map(|(rank, world_size)| place.rank(rank, world_size, JOB, LONG));
+    let ranks = [(0, 2), (1, 3)].map(|(rank, world_size)| start(place.world(rank, world_size), LONG));
     for (rank, thread) in ranks.into_iter().enumerate() {
         let (cause, culprit, text) = said(thread, rank);
         assert_eq!((cause, culprit), (ConnectCause::WorldSize, Some((1, here()))), "{text}");
@@ -97,8 +72,8 @@ fn different_world_sizes_are_told_to_both_with_both() {
 #[test]
 fn a_rank_of_another_job_knows_it_and_rank_zero_misses_its_own() {
     let place = Place::new();
-    let zero = place.rank(0, 2, JOB, SHORT);
-    let (cause, culprit, text) = said(place.rank(1, 2, "another", LONG), 1);
+    let zero = start(place.world(0, 2), SHORT);
+    let (cause, culprit, text) = said(start(World { job: "another".into(), ..place.world(1, 2) }, LONG), 1);
     assert_eq!((cause, culprit), (ConnectCause::Job, Some((1, here()))), "{text}");
     let zero = zero.join().expect("no panic");
     let CommError::Connect { cause: ConnectCause::Missing, culprit: Some(culprit), error, .. } = &zero else {
@@ -114,11 +89,9 @@ fn a_rank_of_another_job_knows_it_and_rank_zero_misses_its_own() {
 
 #[test]
 fn a_rank_zero_of_another_version_and_one_that_is_not_there_are_told_apart() {
-    // Below those that the kernel gives to listeners that name none: nobody listens there later.
-    let mut ports = 10_000 + (std::process::id() % 20_000) as u16..;
-    let listener = ports.find_map(|port| TcpListener::bind(("127.0.0.1", port)).ok()).expect("a free port");
-    let place = Place { port: listener.local_addr().expect("its address").port(), listener: -1 };
-    let one = place.rank(1, 2, JOB, LONG);
+    let listener = listener();
+    let place = Place { port: port(&listener), listener: -1 };
+    let one = start(place.world(1, 2), LONG);
     let mut socket = listener.accept().expect("rank 1 dials").0;
     let refusal = [&b"PcLc"[..], &(CONTROL_VERSION + 1).to_le_bytes(), &[3, 0, 0, 0, 0, 0]].concat();
     socket.write_all(&refusal).expect("rank 1 reads");
@@ -127,7 +100,7 @@ fn a_rank_zero_of_another_version_and_one_that_is_not_there_are_told_apart() {
     assert_eq!((cause, &culprit), (ConnectCause::Version, &zero), "{text}");
     assert!(text.contains(&format!("version {} of", CONTROL_VERSION + 1)), "{text}");
     drop((socket, listener));
-    let (cause, culprit, text) = said(place.rank(1, 2, JOB, Duration::from_millis(300)), 1);
+    let (cause, culprit, text) = said(start(place.world(1, 2), Duration::from_millis(300)), 1);
     assert_eq!((cause, &culprit), (ConnectCause::Unreachable, &zero), "{text}");
 }
 
@@ -166,7 +139,7 @@ fn too_few_descriptors_are_told_with_the_limit() {
     // A rank that cannot even listen.
     let place = Place { port: 1, listener: -1 };
     limit(3);
-    let (cause, _, text) = said(place.rank(1, 2, JOB, LONG), 1);
+    let (cause, _, text) = said(start(place.world(1, 2), LONG), 1);
     assert_eq!(cause, ConnectCause::Descriptors, "{text}");
     let mut failures = 0;
     for descriptors in 3..100 {

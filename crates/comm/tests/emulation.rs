@@ -4,16 +4,18 @@
 //! delays of a quiet machine do not matter, runs alone, and repeats what a busy one has spoilt, saying so: what is short is
 //! stretched further then. What is too short is wrong, however busy the machine is, and is not repeated.
 
-use std::net::TcpListener;
-use std::os::fd::IntoRawFd;
+#[path = "../../fabric/tests/common/meeting.rs"]
+mod meeting;
+
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use meeting::Place;
 use paceline_comm::{
     CallOptions, CommError, Communicator, Config, Emulation, Reduction, ShmOptions, ThreadsConfig, Transport,
 };
-use paceline_fabric::environment::{Environment, Launcher, MeetingPoint, Network, World};
+use paceline_fabric::environment::{Environment, Network};
 use paceline_plan::{CollectiveKind, Hosts, NetworkModel};
 
 fn emulation(network: &str, hosts: &str, dilation: f64) -> Emulation {
@@ -304,24 +306,11 @@ fn hosts_and_costs_are_those_of_the_emulated_cluster() {
 
 /// What each of two ranks says when they connect as processes do, one with this emulation, one with that.
 fn connected(emulations: [Option<Emulation>; 2]) -> [Result<(), String>; 2] {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let port = listener.local_addr().expect("its address").port();
-    let listener = listener.into_raw_fd();
-    let place = |rank: u32| World {
-        launcher: Launcher::Paceline,
-        rank,
-        world_size: 2,
-        local_rank: Some(rank),
-        local_size: Some(2),
-        meeting_point: Some(MeetingPoint { host: "127.0.0.1".into(), port }),
-        listener: (rank == 0).then_some(listener),
-        job: "emulation".into(),
-        terms: String::new(),
-    };
+    let place = Place::new();
     let connect = |(rank, emulation): (u32, Option<Emulation>)| {
         let timeout = Duration::from_secs(20);
         let environment = Environment {
-            world: Some(place(rank)),
+            world: Some(place.world_of_one_host(rank, 2)),
             network: Network::default(),
             timeout,
             heartbeat: None,

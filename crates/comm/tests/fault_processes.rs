@@ -5,12 +5,15 @@
 //! `crates/cli/tests/faults.rs` has worlds that cannot form. Shared memory lies in memory files, not in a file system that
 //! could be full (`crates/cli/tests/full_shared_memory.rs`): what it can lack is memory, for a buffer or for a ring.
 
+#[path = "../../fabric/tests/common/filter.rs"]
+mod filter;
 mod support;
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::time::{Duration, Instant};
 
+use filter::{Whom, refuse_memory};
 use paceline_comm::{CallOptions, Cause, CommError, Communicator, Failure, Reduction, TransportChoice};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use support::processes::{Ranks, World, connect, part, wait_for_release};
@@ -205,40 +208,6 @@ fn a_world_that_has_formed_needs_no_more_descriptors() {
     }
 }
 
-/// Makes this process's requests for memory fail, as where there is none.
-fn refuse_memory() {
-    let statement = |code: u32, jump_true, jump_false, k: u32| libc::sock_filter {
-        code: code as u16,
-        jt: jump_true,
-        jf: jump_false,
-        k,
-    };
-    // `madvise` is asked to fill pages: its third argument, whose lower half stands at byte 32, says so.
-    let mut program = [
-        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 3, libc::SYS_madvise as u32),
-        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 32),
-        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::MADV_POPULATE_WRITE as u32),
-        statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EFAULT as u32),
-        statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
-    ];
-    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: the kernel copies the filter, which is valid during the call; nothing else is touched.
-    let results = unsafe {
-        [
-            i64::from(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)),
-            // For the progress thread, too.
-            libc::syscall(
-                libc::SYS_seccomp,
-                libc::SECCOMP_SET_MODE_FILTER,
-                libc::SECCOMP_FILTER_FLAG_TSYNC,
-                &raw const filter,
-            ),
-        ]
-    };
-    assert_eq!(results, [0, 0], "no filter: {}", std::io::Error::last_os_error());
-}
-
 #[test]
 fn a_rank_without_memory_to_share_is_to_blame_itself() {
     const TEST: &str = "a_rank_without_memory_to_share_is_to_blame_itself";
@@ -249,7 +218,8 @@ fn a_rank_without_memory_to_share_is_to_blame_itself() {
         // Its first frames have filled the first pages of each ring.
         comm.barrier(&options).expect("nothing has failed");
         if comm.rank() == ODD {
-            refuse_memory();
+            // The progress thread's, too.
+            refuse_memory(Whom::Process).expect("a filter");
             // No buffer: nothing has failed.
             let error = comm.alloc::<u8>(BYTES).unwrap_err();
             let text = error.to_string();

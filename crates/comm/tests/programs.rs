@@ -119,9 +119,13 @@ fn all_reduces_of_the_callers_run_in_place() {
                 for (length, chunk_bytes) in [(0, None), (1, None), (1003, Some(1000)), (70_000, Some(9_000))] {
                     let options = CallOptions { chunk_bytes, ..CallOptions::default() };
                     let mut data: Vec<i32> = (0..length).map(|index| index * (comm.rank() as i32 + 1)).collect();
+                    let mut buffer = comm.alloc::<i32>(data.len()).unwrap();
+                    buffer.copy_from_slice(&data);
+                    let pending = comm.start_program_in_place(program, buffer, Reduction::Sum, &options).unwrap();
                     comm.run_program_in_place(program, &mut data, Reduction::Sum, &options).unwrap();
-                    let right = (0..length).all(|index| data[index as usize] == 6 * index);
-                    assert!(right, "{links:?}, {}, {length} elements", program.algorithm());
+                    let right = |data: &[i32]| (0..length).all(|index| data[index as usize] == 6 * index);
+                    let both = [right(&data), right(&pending.wait().unwrap())];
+                    assert_eq!(both, [true; 2], "{links:?}, {}, {length} elements", program.algorithm());
                 }
             }
             let refused = comm.run_program_in_place(&gather, &mut [1i32; 6], Reduction::Sum, &CallOptions::default());

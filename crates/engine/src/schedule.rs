@@ -32,39 +32,13 @@ impl RankSchedule {
     /// If a step waits for a step that does not exist, or a message name stands twice on an edge.
     pub fn new(program: &RankProgram, parts: u32) -> RankSchedule {
         let steps = &program.steps;
-        let mut counts = vec![0u32; steps.len() + 1];
-        for step in steps {
-            for &before in &step.after {
-                counts[before as usize + 1] += 1;
-            }
-        }
-        for index in 1..counts.len() {
-            counts[index] += counts[index - 1];
-        }
-        let mut fill = counts.clone();
-        let mut successors = vec![0; counts[steps.len()] as usize];
+        let (first, successors) = successors(steps);
         let (mut receives, mut sends) = (Names::default(), Names::default());
-        let mut dynamic = false;
         for (id, step) in (0u32..).zip(steps) {
-            for &before in &step.after {
-                successors[fill[before as usize] as usize] = id;
-                fill[before as usize] += 1;
-            }
             let twice = match &step.action {
                 Action::Send { to, message, .. } => sends.insert(*to, *message, id),
-                Action::Receive { from, message, fold, .. } => {
-                    dynamic |= fold.as_ref().is_some_and(|fold| fold.combine != Combine::Reduction);
-                    receives.insert(*from, *message, id)
-                }
-                Action::Combine { combine, .. } => {
-                    dynamic |= *combine != Combine::Reduction;
-                    false
-                }
-                Action::Map { .. } => {
-                    dynamic = true;
-                    false
-                }
-                Action::Copy { .. } => false,
+                Action::Receive { from, message, .. } => receives.insert(*from, *message, id),
+                Action::Combine { .. } | Action::Map { .. } | Action::Copy { .. } => false,
             };
             assert!(!twice, "step {id} repeats the name of a message");
         }
@@ -73,12 +47,12 @@ impl RankSchedule {
             scratch_blocks: program.scratch_blocks,
             actions: steps.iter().map(|step| step.action).collect(),
             waits: steps.iter().map(|step| step.after.len() as u32).collect(),
-            first: counts,
+            first,
             successors,
             receives,
             sends,
             message_blocks: steps.iter().map(|step| message_blocks(&step.action)).max().unwrap_or(0),
-            dynamic,
+            dynamic: is_dynamic(program),
             shortcuts: shortcuts(program),
             unread: (0..steps.len()).map(|index| is_unread(&steps[index..])).collect(),
         }
@@ -89,9 +63,8 @@ impl RankSchedule {
     /// # Panics
     /// As [`RankSchedule::new`], or if there is no such rank.
     pub fn of(program: &Program, rank: Rank) -> RankSchedule {
-        let schedule = |rank: &RankProgram| RankSchedule::new(rank, program.parts);
-        let dynamic = program.ranks.iter().any(|rank| schedule(rank).dynamic);
-        RankSchedule { dynamic, ..schedule(&program.ranks[rank]) }
+        let dynamic = program.ranks.iter().any(is_dynamic);
+        RankSchedule { dynamic, ..RankSchedule::new(&program.ranks[rank], program.parts) }
     }
 
     /// The program's number of parts.
@@ -209,6 +182,36 @@ fn is_unread(steps: &[Step]) -> bool {
     let [first, later @ ..] = steps else { return false };
     let written = first.action.write().filter(|slot| slot.space == Space::Output);
     written.is_some_and(|slot| !later.iter().any(|step| step.action.reads().any(|read| read.overlaps(&slot))))
+}
+
+/// Where the successors of each step begin, and the successors of all steps: those that wait for it.
+fn successors(steps: &[Step]) -> (Vec<u32>, Vec<StepId>) {
+    let mut first = vec![0u32; steps.len() + 1];
+    for &before in steps.iter().flat_map(|step| &step.after) {
+        first[before as usize + 1] += 1;
+    }
+    for index in 1..first.len() {
+        first[index] += first[index - 1];
+    }
+    let mut fill = first.clone();
+    let mut successors = vec![0; first[steps.len()] as usize];
+    for (id, step) in (0u32..).zip(steps) {
+        for &before in &step.after {
+            successors[fill[before as usize] as usize] = id;
+            fill[before as usize] += 1;
+        }
+    }
+    (first, successors)
+}
+
+/// Has it a kernel, so that lengths may vary?
+fn is_dynamic(program: &RankProgram) -> bool {
+    program.steps.iter().any(|step| match &step.action {
+        Action::Receive { fold, .. } => fold.as_ref().is_some_and(|fold| fold.combine != Combine::Reduction),
+        Action::Combine { combine, .. } => *combine != Combine::Reduction,
+        Action::Map { .. } => true,
+        Action::Send { .. } | Action::Copy { .. } => false,
+    })
 }
 
 fn message_blocks(action: &Action) -> u32 {

@@ -25,6 +25,8 @@ pub enum Mode {
     Aggregate,
     /// It has the parameters: it applies the sum to them and gives everyone the new ones.
     Apply,
+    /// Contributions come compressed: it adds up what they stand for, and gives everyone the sum.
+    Decompress,
 }
 
 /// What a partition goes through.
@@ -36,9 +38,9 @@ pub enum Phase {
     PushPull,
     /// Contributions come.
     Push,
-    /// The optimiser makes new parameters of the sum and the old ones.
+    /// The optimiser makes new parameters of the sum and the old ones; or what came compressed is added up.
     Apply,
-    /// Parameters go.
+    /// Parameters go; or the sum of what came compressed.
     Pull,
 }
 
@@ -71,8 +73,8 @@ pub struct Task {
 
 /// The state of one shard.
 ///
-/// A partition is in one phase at a time, so a buffer for each (two in [`Mode::Apply`]) is all the memory that the shard
-/// needs. It waits for no other partition: as soon as it is through with an iteration, its next one is open.
+/// A partition is in one phase at a time, so a buffer for each (two in [`Mode::Apply`]; in [`Mode::Decompress`] that for the bytes
+/// of all workers besides) is all the memory that the shard needs. It waits for no other partition: as soon as it is through with an iteration, its next one is open.
 ///
 /// Why not fewer open operations than partitions: workers start theirs in an order of their own, and under a credit not
 /// all at once. If the shard opened others first, both sides could wait for each other for ever.
@@ -191,6 +193,6 @@ impl Shard {
 fn first_phase(mode: Mode) -> Phase {
     match mode {
         Mode::Aggregate => Phase::PushPull,
-        Mode::Apply => Phase::Push,
+        Mode::Apply | Mode::Decompress => Phase::Push,
     }
 }

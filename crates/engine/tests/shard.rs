@@ -7,7 +7,7 @@ use proptest::prelude::*;
 fn course(iterations: std::ops::Range<u64>, mode: Mode) -> Vec<(u64, Phase)> {
     let phases: &[Phase] = match mode {
         Mode::Aggregate => &[Phase::PushPull],
-        Mode::Apply => &[Phase::Push, Phase::Apply, Phase::Pull],
+        Mode::Apply | Mode::Decompress => &[Phase::Push, Phase::Apply, Phase::Pull],
     };
     let begins = (mode == Mode::Apply && iterations.start == 0).then_some((0, Phase::Initialise));
     let rest = iterations.flat_map(|iteration| phases.iter().map(move |&phase| (iteration, phase)));
@@ -15,7 +15,7 @@ fn course(iterations: std::ops::Range<u64>, mode: Mode) -> Vec<(u64, Phase)> {
 }
 
 fn modes() -> impl Strategy<Value = Mode> {
-    prop_oneof![Just(Mode::Aggregate), Just(Mode::Apply)]
+    prop_oneof![Just(Mode::Aggregate), Just(Mode::Apply), Just(Mode::Decompress)]
 }
 
 proptest! {

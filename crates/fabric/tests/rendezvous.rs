@@ -1,61 +1,23 @@
 //! Ranks meet, or every one of them learns why not.
 
+#[path = "common/meeting.rs"]
+mod meeting;
+
 use std::io::{Read, Write, copy};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsRawFd, IntoRawFd};
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::os::fd::AsRawFd;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use meeting::{Place, free_port, listener, port};
 use paceline_fabric::CONTROL_VERSION;
-use paceline_fabric::environment::{Launcher, MeetingPoint, Network, World};
+use paceline_fabric::environment::{MeetingPoint, Network, World};
 use paceline_fabric::rendezvous::{Members, Refusal, RendezvousError, meet, survey};
 use paceline_fabric::security::Secret;
 
 const LONG: Duration = Duration::from_secs(30);
 /// Long enough for all that come to have come, on a busy machine.
 const SHORT: Duration = Duration::from_secs(2);
-
-/// A meeting point with a listener that rank 0 will inherit.
-struct Place {
-    port: u16,
-    listener: i32,
-}
-
-fn place() -> Place {
-    let listener = listener();
-    Place { port: port(&listener), listener: listener.into_raw_fd() }
-}
-
-/// Listens where nobody else does, also once it is closed: below the ports that the kernel gives to callers, and to
-/// listeners that name none.
-fn listener() -> TcpListener {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = 10_000 + (std::process::id() % 1000) as u16 * 20;
-    let next = || Some(first + NEXT.fetch_add(1, Ordering::Relaxed) % 2000);
-    let mut free = std::iter::from_fn(next).filter_map(|port| TcpListener::bind(("127.0.0.1", port)).ok());
-    free.next().expect("a free port")
-}
-
-fn port(listener: &TcpListener) -> u16 {
-    listener.local_addr().expect("its address").port()
-}
-
-impl Place {
-    fn world(&self, rank: u32, world_size: u32) -> World {
-        World {
-            launcher: Launcher::Paceline,
-            rank,
-            world_size,
-            local_rank: None,
-            local_size: None,
-            meeting_point: Some(MeetingPoint { host: "127.0.0.1".into(), port: self.port }),
-            listener: (rank == 0).then_some(self.listener),
-            job: "a job".into(),
-            terms: String::new(),
-        }
-    }
-}
 
 type Outcome = Result<Members, RendezvousError>;
 
@@ -110,7 +72,7 @@ fn reason(error: RendezvousError) -> Refusal {
 #[test]
 fn ranks_meet_in_any_order_and_know_each_other() {
     for size in [1, 2, 3, 9] {
-        let place = place();
+        let place = Place::new();
         // Rank 0 comes last: the others dial until it is there. (The listener is there before, as under a launcher.)
         let threads: Vec<_> = (0..size).rev().map(|rank| start(place.world(rank, size), LONG)).collect();
         let all: Vec<Members> =
@@ -136,7 +98,7 @@ fn ranks_meet_in_any_order_and_know_each_other() {
 
 #[test]
 fn the_longest_timeout_is_no_mistake() {
-    let place = place();
+    let place = Place::new();
     let threads = [0, 1].map(|rank| start(place.world(rank, 2), Duration::MAX));
     for thread in threads {
         assert!(thread.join().expect("no panic").is_ok());
@@ -145,7 +107,7 @@ fn the_longest_timeout_is_no_mistake() {
 
 #[test]
 fn strangers_that_knock_without_end_do_not_extend_the_deadline() {
-    let place = place();
+    let place = Place::new();
     let begun = Instant::now();
     let zero = start(place.world(0, 2), Duration::from_millis(500));
     let knocking = [(); 3].map(|()| {
@@ -161,14 +123,15 @@ fn strangers_that_knock_without_end_do_not_extend_the_deadline() {
 
 #[test]
 fn nonces_differ() {
-    let nonce = || meet(&place().world(0, 1), &Network::default(), LONG, vec![], vec![]).expect("a world of one").nonce;
+    let nonce =
+        || meet(&Place::new().world(0, 1), &Network::default(), LONG, vec![], vec![]).expect("a world of one").nonce;
     assert_ne!(nonce(), nonce());
 }
 
 #[test]
 fn rank_zero_binds_the_meeting_point_itself() {
     // The others start first and are refused for a while.
-    let place = Place { port: port(&listener()), listener: -1 };
+    let place = Place { port: free_port(), listener: -1 };
     let other = start(place.world(1, 2), LONG);
     thread::sleep(Duration::from_millis(50));
     let zero = start(World { listener: None, ..place.world(0, 2) }, LONG);
@@ -178,7 +141,7 @@ fn rank_zero_binds_the_meeting_point_itself() {
 
 #[test]
 fn who_never_comes_is_named_on_every_rank() {
-    let place = place();
+    let place = Place::new();
     let threads: Vec<_> = [0, 1, 3, 4].map(|rank| start(place.world(rank, 6), SHORT)).into();
     let errors: Vec<RendezvousError> = threads.into_iter().map(failure).collect();
     let reason = "ranks 2, 5 never came within 2 s (have 0, 1, 3, 4); look at the output of ranks 2, 5, and raise \
@@ -195,7 +158,7 @@ fn who_never_comes_is_named_on_every_rank() {
 
 #[test]
 fn different_world_sizes_are_named_on_every_rank() {
-    let place = place();
+    let place = Place::new();
     let zero = start(place.world(0, 5), LONG);
     // Whoever comes when the meeting is over finds nobody who tells it why.
     let one = seated(&place, 1, 5);
@@ -208,7 +171,7 @@ fn different_world_sizes_are_named_on_every_rank() {
 
 #[test]
 fn two_processes_of_one_rank_are_named_on_every_rank() {
-    let place = place();
+    let place = Place::new();
     let zero = start(place.world(0, 3), LONG);
     let one = start(place.world(1, 3), LONG);
     let again = start(place.world(1, 3), LONG);
@@ -226,7 +189,7 @@ fn two_processes_of_one_rank_are_named_on_every_rank() {
 
 #[test]
 fn a_second_rank_zero_and_a_rank_beyond_the_world_are_named() {
-    let place = place();
+    let place = Place::new();
     let zero = start(place.world(0, 3), LONG);
     let beyond = start(place.world(7, 3), LONG);
     let message = error(zero);
@@ -234,7 +197,7 @@ fn a_second_rank_zero_and_a_rank_beyond_the_world_are_named() {
     assert!(error(beyond).ends_with(&message));
 
     // `meet` makes whoever is rank 0 listen, so a second one that dials must be made by hand.
-    let place = self::place();
+    let place = Place::new();
     let zero = start(place.world(0, 3), LONG);
     let alone = meet(&place.world(0, 1), &Network::default(), LONG, vec![], vec![]).expect("a world of one");
     let hello = postcard::to_stdvec(&("a job", 3u32, "", alone.own())).expect("a message");
@@ -246,7 +209,7 @@ fn a_second_rank_zero_and_a_rank_beyond_the_world_are_named() {
 
 #[test]
 fn a_rank_that_leaves_ends_the_wait_at_once() {
-    let place = place();
+    let place = Place::new();
     let start_time = Instant::now();
     let zero = start(place.world(0, 4), LONG);
     let one = seated(&place, 1, 4);
@@ -269,7 +232,7 @@ fn a_rank_that_leaves_ends_the_wait_at_once() {
 
 #[test]
 fn ranks_that_come_with_other_terms_are_told_both() {
-    let place = place();
+    let place = Place::new();
     let with = |rank, terms: &str| World { terms: terms.into(), ..place.world(rank, 2) };
     let zero = start(with(0, "with 2 shards beside workers on hosts 0,0"), LONG);
     let one = start(with(1, "with 2 shards beside workers on hosts 0,1"), LONG);
@@ -278,7 +241,7 @@ fn ranks_that_come_with_other_terms_are_told_both() {
     assert!(zero.contains("comes with 2 shards beside workers on hosts 0,1, rank 0 with 2 shards"), "{zero}");
     assert!(one.ends_with(&zero), "{one}");
 
-    let place = self::place();
+    let place = Place::new();
     let zero = start(place.world(0, 2), LONG);
     let asks = survey(&place.world(1, 2), &Network::default(), LONG).expect_err("rank 0 connects at once").to_string();
     assert!(asks.contains("comes only to learn who is on which host, rank 0 to connect as it is"), "{asks}");
@@ -287,7 +250,7 @@ fn ranks_that_come_with_other_terms_are_told_both() {
 
 #[test]
 fn ranks_that_have_only_asked_who_is_where_can_still_meet() {
-    let place = place();
+    let place = Place::new();
     // With an inherited listener, and with one that rank 0 opens itself.
     for listener in [place.world(0, 3).listener, None] {
         let threads = (0..3).map(|rank| {
@@ -310,7 +273,7 @@ fn ranks_that_have_only_asked_who_is_where_can_still_meet() {
 
 #[test]
 fn another_job_is_turned_away_and_this_one_goes_on() {
-    let place = place();
+    let place = Place::new();
     let zero = start(place.world(0, 2), LONG);
     let stranger = start(World { job: "other".into(), ..place.world(1, 2) }, LONG);
     let stranger = failure(stranger);
@@ -327,7 +290,7 @@ fn another_job_is_turned_away_and_this_one_goes_on() {
 
 #[test]
 fn strangers_and_stalled_connections_hold_nobody_up() {
-    let place = place();
+    let place = Place::new();
     let zero = start(place.world(0, 3), LONG);
     let connect = || TcpStream::connect(("127.0.0.1", place.port)).expect("rank 0 listens");
     let silent: Vec<TcpStream> = (0..20).map(|_| connect()).collect();

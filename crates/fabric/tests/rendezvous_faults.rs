@@ -6,15 +6,14 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::IntoRawFd;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::net::TcpStream;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use common::Random;
+use common::meeting::{JOB, Place};
 use paceline_fabric::CONTROL_VERSION;
-use paceline_fabric::environment::{Launcher, MeetingPoint, Network, World};
+use paceline_fabric::environment::{Network, World};
 use paceline_fabric::rendezvous::{Members, Refusal, RendezvousError, meet};
 
 /// Nothing here takes as long, however slow the machine is.
@@ -25,8 +24,6 @@ const SHORT: Duration = Duration::from_secs(3);
 const SPREAD_MS: usize = 60;
 /// So many meetings at a time: most of what they do is to wait, and no more fit into 1024 descriptors.
 const AT_ONCE: usize = 32;
-
-const JOB: &str = "a job";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
@@ -70,16 +67,15 @@ struct Schedule {
     odd: u32,
     /// When each rank comes, and behind them the one that is too many, in ms.
     delays: Vec<u64>,
-    port: u16,
+    place: Place,
 }
 
 impl Schedule {
-    fn draw(fault: Fault, random: &mut Random) -> (Schedule, TcpListener) {
+    fn draw(fault: Fault, random: &mut Random) -> Schedule {
         let world_size = 2 + random.below(5) as u32;
         let odd = 1 + random.below(world_size as usize - 1) as u32;
         let delays = (0..=world_size).map(|_| random.below(SPREAD_MS) as u64).collect();
-        let (listener, port) = listener();
-        (Schedule { world_size, fault, odd, delays, port }, listener)
+        Schedule { world_size, fault, odd, delays, place: Place::new() }
     }
 
     /// Can the world still form, whoever else calls?
@@ -92,19 +88,9 @@ impl Schedule {
         matches!(self.fault, Fault::None | Fault::Job | Fault::Version)
     }
 
-    /// Rank `rank` as it ought to be, `listener` being rank 0's.
-    fn world(&self, rank: u32, listener: Option<i32>) -> World {
-        World {
-            launcher: Launcher::Paceline,
-            rank,
-            world_size: self.world_size,
-            local_rank: None,
-            local_size: None,
-            meeting_point: Some(MeetingPoint { host: "127.0.0.1".into(), port: self.port }),
-            listener,
-            job: JOB.into(),
-            terms: String::new(),
-        }
+    /// Rank `rank` as it ought to be.
+    fn world(&self, rank: u32) -> World {
+        self.place.world(rank, self.world_size)
     }
 
     fn start(&self, world: World, delay: u64, timeout: Duration) -> JoinHandle<Outcome> {
@@ -114,11 +100,11 @@ impl Schedule {
         })
     }
 
-    fn run(&self, listener: TcpListener) {
+    fn run(&self) {
         // Only rank 0 can tell that somebody does not come, and waits for it.
         let zero_waits = if self.fault == Fault::Absent { SHORT } else { LONG };
         let others_wait = if self.must_form() || self.fault == Fault::Absent { LONG } else { SHORT };
-        let zero = self.start(self.world(0, Some(listener.into_raw_fd())), self.delays[0], zero_waits);
+        let zero = self.start(self.world(0), self.delays[0], zero_waits);
         let ranks: Vec<(u32, JoinHandle<Outcome>)> = (1..self.world_size)
             .filter(|rank| self.fault != Fault::Absent || *rank != self.odd)
             .map(|rank| (rank, self.start(self.own_idea(rank), self.delays[rank as usize], others_wait)))
@@ -143,7 +129,7 @@ impl Schedule {
 
     /// As a rank sees the world, which is wrong for the odd one.
     fn own_idea(&self, rank: u32) -> World {
-        let world = self.world(rank, None);
+        let world = self.world(rank);
         match self.fault {
             Fault::WorldSize if rank == self.odd => World { world_size: self.world_size + 1, ..world },
             Fault::Terms if rank == self.odd => World { terms: "with a server".into(), ..world },
@@ -156,11 +142,11 @@ impl Schedule {
         let delay = self.delays[self.world_size as usize];
         let rank = |rank: u32, world: World| Some(Extra::Rank(rank, self.start(world, delay, SHORT)));
         match self.fault {
-            Fault::Duplicate => rank(self.odd, self.world(self.odd, None)),
-            Fault::Beyond => rank(self.world_size, self.world(self.world_size, None)),
-            Fault::Job => rank(self.odd, World { job: "another".into(), ..self.world(self.odd, None) }),
+            Fault::Duplicate => rank(self.odd, self.world(self.odd)),
+            Fault::Beyond => rank(self.world_size, self.world(self.world_size)),
+            Fault::Job => rank(self.odd, World { job: "another".into(), ..self.world(self.odd) }),
             Fault::Version => {
-                let port = self.port;
+                let port = self.place.port;
                 Some(Extra::Bytes(thread::spawn(move || call_with_another_version(port, delay))))
             }
             _ => None,
@@ -243,18 +229,6 @@ fn call_with_another_version(port: u16, delay: u64) {
     assert!(answer.starts_with(&refusal) || answer.is_empty(), "{told:?}: {answer:?}");
 }
 
-/// Where rank 0 will listen, below the ports that the kernel gives to callers: none that calls in vain meets itself.
-fn listener() -> (TcpListener, u16) {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = 20_000 + (std::process::id() % 1000) as u16 * 5;
-    loop {
-        let port = first + NEXT.fetch_add(1, Ordering::Relaxed) % 5000;
-        if let Ok(listener) = TcpListener::bind(("127.0.0.1", port)) {
-            return (listener, port);
-        }
-    }
-}
-
 #[test]
 fn a_whole_world_forms_or_none_and_each_knows_why() {
     let rounds = if std::env::var_os("PACELINE_LONG_TESTS").is_some() { 20 } else { 3 };
@@ -264,8 +238,8 @@ fn a_whole_world_forms_or_none_and_each_knows_why() {
         let faults = FAULTS.into_iter().cycle().take(AT_ONCE);
         let schedules: Vec<_> = faults.map(|fault| Schedule::draw(fault, &mut random)).collect();
         thread::scope(|scope| {
-            for (schedule, listener) in schedules {
-                scope.spawn(move || schedule.run(listener));
+            for schedule in schedules {
+                scope.spawn(move || schedule.run());
             }
         });
     }

@@ -7,6 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use common::filter::{Whom, forbid_single_copies, refuse_memory};
 use common::shm::{PATIENCE, tiny};
 use common::{Random, Recorder, Want, control, data, payload, piece};
 use paceline_engine::frame::{Header, Kind};
@@ -212,41 +213,11 @@ fn references_cross() {
     assert!(link.withdrawn());
 }
 
-/// One statement of a system call filter.
-fn statement(code: u32, jump_true: u8, jump_false: u8, k: u32) -> libc::sock_filter {
-    libc::sock_filter { code: code as u16, jt: jump_true, jf: jump_false, k }
-}
-
-/// Makes a system call filter apply to this thread, for good.
-fn install_filter(program: &mut [libc::sock_filter]) {
-    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: the kernel copies the filter, which is valid during the call; nothing else is touched.
-    let results = unsafe {
-        [
-            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
-            libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter),
-        ]
-    };
-    assert_eq!(results, [0, 0], "no filter: {}", std::io::Error::last_os_error());
-}
-
-/// Forbids this thread `process_vm_readv`, as a container's seccomp filter does.
-fn forbid_single_copies() {
-    let mut program = [
-        // The number of the system call is the first word.
-        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_process_vm_readv as u32),
-        statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
-        statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
-    ];
-    install_filter(&mut program);
-}
-
 /// The peer may not copy from our memory: it says so, and only shared memory is referred to.
 #[test]
 fn refused_single_copies_are_noticed_and_explained() {
     if std::env::var(BLOB).is_ok() {
-        forbid_single_copies();
+        forbid_single_copies().expect("a filter");
     }
     let part = |_: &ShmHost, mut link: ShmLink| {
         link.single_copy().expect("the other side may copy from here");
@@ -326,20 +297,6 @@ fn a_killed_peer_is_noticed_at_once() {
     }
 }
 
-/// Makes this thread's requests for memory fail, as where there is none.
-fn refuse_memory() {
-    // `madvise` is asked to fill pages: its third argument, whose lower half stands at byte 32, says so.
-    let mut program = [
-        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 3, libc::SYS_madvise as u32),
-        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 32),
-        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::MADV_POPULATE_WRITE as u32),
-        statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EFAULT as u32),
-        statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
-    ];
-    install_filter(&mut program);
-}
-
 /// Memory is taken when it is asked for: where there is none, that is an error, and nothing dies of touching it later.
 #[test]
 fn shared_memory_that_is_not_there_is_an_error_and_no_signal() {
@@ -347,7 +304,7 @@ fn shared_memory_that_is_not_there_is_an_error_and_no_signal() {
     let arena = host.arena().clone();
     let free = arena.free_bytes();
     let refused = std::thread::spawn(move || {
-        refuse_memory();
+        refuse_memory(Whom::Thread).expect("a filter");
         arena.allocate(100_000, 64).map(|_| ()).expect_err("there is none").to_string()
     });
     let refused = refused.join().expect("no panic");
@@ -363,7 +320,7 @@ fn a_ring_without_memory_is_an_error_and_no_signal() {
     let part = |_: &ShmHost, mut link: ShmLink| {
         let bytes = payload(2, 100_000);
         send(&mut link, &data(1, 10), &payload(1, 10));
-        refuse_memory();
+        refuse_memory(Whom::Thread).expect("a filter");
         let pieces = [piece(&bytes)];
         // SAFETY: `bytes` outlives the link: it is dropped after it.
         unsafe { link.enqueue(&data(2, bytes.len()), &pieces, 1) };

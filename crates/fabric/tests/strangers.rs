@@ -5,13 +5,13 @@ mod common;
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::IntoRawFd;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use common::meeting::Place;
 use common::{Random, Recorder, Want, data, payload, piece, resident_kib};
-use paceline_fabric::environment::{Launcher, MeetingPoint, Network, World};
+use paceline_fabric::environment::{Network, World};
 use paceline_fabric::rendezvous::{HostIdentity, Member, Members, RendezvousError, meet};
 use paceline_fabric::security::Secret;
 use paceline_fabric::{
@@ -36,8 +36,7 @@ fn with_secret(secret: &str, encrypt: bool) -> Network {
 
 /// A port where ranks meet, that rank 0 will inherit.
 struct Meeting {
-    port: u16,
-    listener: i32,
+    place: Place,
     job: &'static str,
     network: Network,
     timeout: Duration,
@@ -45,34 +44,22 @@ struct Meeting {
 
 impl Meeting {
     fn new(job: &'static str, network: Network) -> Meeting {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = listener.local_addr().expect("its address").port();
-        Meeting { port, listener: listener.into_raw_fd(), job, network, timeout: LONG }
+        Meeting { place: Place::new(), job, network, timeout: LONG }
     }
 
     /// One of two ranks.
     fn start(&self, rank: u32) -> JoinHandle<Result<Members, RendezvousError>> {
-        self.start_at(rank, self.port)
+        self.start_at(rank, self.place.port)
     }
 
     fn start_at(&self, rank: u32, port: u16) -> JoinHandle<Result<Members, RendezvousError>> {
-        let world = World {
-            launcher: Launcher::Paceline,
-            rank,
-            world_size: 2,
-            local_rank: None,
-            local_size: None,
-            meeting_point: Some(MeetingPoint { host: "127.0.0.1".into(), port }),
-            listener: (rank == 0).then_some(self.listener),
-            job: self.job.into(),
-            terms: String::new(),
-        };
+        let world = World { job: self.job.into(), ..Place { port, ..self.place }.world(rank, 2) };
         let (network, timeout) = (self.network.clone(), self.timeout);
         thread::spawn(move || meet(&world, &network, timeout, Vec::new(), vec![7; 100]))
     }
 
     fn dial(&self) -> TcpStream {
-        dial(([127, 0, 0, 1], self.port).into())
+        dial(([127, 0, 0, 1], self.place.port).into())
     }
 
     /// The genuine rank 1 comes, and both are content. What rank 0 noted.
@@ -215,7 +202,7 @@ const REFUSAL: &[u8] = b"PcLc\x05\0\x03\x01\0\0\0\0";
 fn what_was_heard_at_the_rendezvous_says_nothing_and_opens_nothing() {
     let meeting = Meeting::new("a job", with_secret(SECRET, false));
     let zero = meeting.start(0);
-    let (address, heard) = eavesdrop(([127, 0, 0, 1], meeting.port).into());
+    let (address, heard) = eavesdrop(([127, 0, 0, 1], meeting.place.port).into());
     meeting.start_at(1, address.port()).join().expect("no panic").expect("it knows the secret");
     zero.join().expect("no panic").expect("rank 1 came");
     let heard = heard.lock().expect("no panic").clone();
@@ -485,16 +472,6 @@ fn random_and_changed_frames_at_the_ports_break_nothing() {
 
 impl Meeting {
     fn world_of_one(&self) -> World {
-        World {
-            launcher: Launcher::Paceline,
-            rank: 0,
-            world_size: 1,
-            local_rank: None,
-            local_size: None,
-            meeting_point: None,
-            listener: None,
-            job: self.job.into(),
-            terms: String::new(),
-        }
+        World { job: self.job.into(), meeting_point: None, listener: None, ..self.place.world(0, 1) }
     }
 }

@@ -1,13 +1,14 @@
 //! Data-parallel training that makes communication cheap: hidden behind computation, made smaller, or skipped.
 //!
-//! This crate is what a Rust user depends on. [`run`] is the whole command line; with a [`Registry`] it takes models and
-//! schedules of one's own, which `train`, `bench` and `explain` then treat like Paceline's. `examples/own_model.rs` and
-//! `examples/own_schedule.rs` are such programs:
+//! This crate is what a Rust user depends on. [`run`] is the whole command line; with a [`Registry`] it takes models,
+//! schedules and compressors of one's own, which `train`, `bench` and `explain` then treat like Paceline's.
+//! `examples/own_model.rs`, `examples/own_schedule.rs` and `examples/own_compressor.rs` are such programs:
 //!
 //! ```text
 //! cargo run --release -p paceline --example own_model -- train --model softmax --workers 2
 //! cargo run --release -p paceline --example own_model -- bench --models softmax --workers 1,2
 //! cargo run --release -p paceline --example own_schedule -- bench --models mlp --methods schedule=pieces:3,wfbp-a2a
+//! cargo run --release -p paceline --example own_compressor -- train --model mlp --workers 2 --strategy compress=sign
 //! ```
 //!
 //! Below the command line lie the crates of which it is made, each a module here.
@@ -27,6 +28,7 @@
 pub use paceline_cli::{BuildModel, OwnModel, Registry, run};
 pub use paceline_collective as collective;
 pub use paceline_comm as comm;
+pub use paceline_compress as compress;
 pub use paceline_plan as plan;
 pub use paceline_predict as predict;
 pub use paceline_schedule as schedule;

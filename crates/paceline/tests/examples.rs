@@ -1,4 +1,4 @@
-//! The examples do what they say: their models and schedules are trained and measured like Paceline's own.
+//! The examples do what they say: their models, schedules and compressors are trained and measured like Paceline's own.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -50,6 +50,15 @@ fn a_schedule_of_ones_own_is_measured() {
     assert!(page.contains("schedule=pieces:3"));
 }
 
+#[test]
+fn a_compressor_of_ones_own_is_measured() {
+    let methods = "compress=sign;wfbp-ps,compress=sign;wfbp-a2a";
+    let (output, page) = bench("own_compressor", &["--models", "mlp", "--methods", methods]);
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(printed.contains("compress=sign: no prediction: compress=sign is not predicted yet"), "{printed}");
+    assert!(page.contains("as its compressor sign says") && page.contains("what sign makes of D out and D in"));
+}
+
 /// What `train` prints and writes with an example.
 fn train(name: &str, arguments: &[&str]) -> (String, String) {
     let json = env::temp_dir().join(format!("paceline-example-{}-{name}-train.json", std::process::id()));
@@ -82,10 +91,29 @@ fn a_schedule_of_ones_own_is_trained_with_and_explained() {
 }
 
 #[test]
+fn a_compressor_of_ones_own_is_trained_with_and_explained() {
+    let strategy = ["--model", "mlp", "--strategy", "wfbp-a2a,compress=sign"];
+    let (_, report) = train("own_compressor", &strategy);
+    assert!(report.contains("compress=sign"), "{report}");
+    let (_, report) = train("own_compressor", &["--model", "mlp", "--strategy", "wfbp-ps,compress=sign"]);
+    assert!(report.contains("compress=sign,schedule=wfbp,arch=ps"), "{report}");
+    let explained = |arguments: &[&str]| {
+        let output = example("own_compressor").arg("explain").args(arguments).output().expect("it was built");
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    };
+    let sentence = explained(&["compress=sign"]);
+    assert!(sentence.contains("one bit for each number") && sentence.contains("It is lossy"), "{sentence}");
+    assert!(explained(&[]).contains("  sign"), "it stands in the list");
+    let refused = explained(&["wfbp-ps,arch=ps:apply,compress=sign"]);
+    assert!(refused.contains("take plain numbers, and compress=sign makes bytes"), "{refused}");
+}
+
+#[test]
 fn examples_are_short() {
     for (name, text) in [
         ("own_model", include_str!("../examples/own_model.rs")),
         ("own_schedule", include_str!("../examples/own_schedule.rs")),
+        ("own_compressor", include_str!("../examples/own_compressor.rs")),
     ] {
         assert!(text.lines().count() < 60, "{name}");
     }

@@ -149,7 +149,7 @@ impl<'a> Subject<'a> {
         if strategy.sync.name != "bsp" {
             return unknown("sync", &strategy.sync.name);
         }
-        if let Some(stage) = strategy.compress.iter().find(|stage| stage.name != "none") {
+        if let Some(stage) = strategy.compressor() {
             return unknown("compress", &stage.name);
         }
         let batch = job.local_batch.filter(|&batch| batch != job.profile.local_batch);

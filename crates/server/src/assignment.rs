@@ -34,6 +34,8 @@ pub enum Mode {
         /// Which optimiser, for [`crate::Optimizers::make`].
         optimizer: Vec<u8>,
     },
+    /// Workers get it, and what they push is compressed ([`crate::ServeOptions::compression`]).
+    Decompress,
 }
 
 /// Why an assignment cannot be carried out.
@@ -95,6 +97,9 @@ pub enum AssignmentError {
     /// Nobody knows optimisers here.
     #[error("it has an optimiser, and these shards were started without any; give them to `serve`")]
     NoOptimizers,
+    /// Nobody can decompress here.
+    #[error("its gradients are compressed, and these shards were started without a compressor; give it to `serve`")]
+    NoCompressor,
 }
 
 /// No assignment is longer: some millions of partitions.

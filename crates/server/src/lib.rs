@@ -64,6 +64,7 @@
 mod apply;
 mod assignment;
 mod beside;
+mod contributions;
 mod error;
 mod groups;
 mod roles;

@@ -7,12 +7,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use paceline_comm::{Buffer, CallOptions, Communicator, Pending, REDUCING_THREADS_MAX, Reduction, Transport};
+use paceline_compress::{Compression, Piece};
 use paceline_engine::shard::{Mode as ShardMode, Phase, Shard, Task};
 
 use crate::apply::{Apply, Optimizers, Update};
 use crate::assignment::{
     Assignment, AssignmentError, History, Mode, Order, give_out, in_phase, name, refused, tell_everyone,
 };
+use crate::contributions::Contributions;
 use crate::error::ServerError;
 use crate::groups::Groups;
 use crate::roles::Roles;
@@ -37,6 +39,8 @@ pub struct ServeOptions {
     pub timeout: Duration,
     /// The optimisers for [`Mode::Apply`].
     pub optimizers: Option<Arc<dyn Optimizers>>,
+    /// What workers compress with, for [`Mode::Decompress`].
+    pub compression: Option<Compression>,
 }
 
 /// An iteration of a large model on a slow machine is far from that.
@@ -50,7 +54,14 @@ const SLEEP_MAX: Duration = Duration::from_millis(100);
 
 impl Default for ServeOptions {
     fn default() -> ServeOptions {
-        ServeOptions { algorithm: None, chunk_bytes: None, reducing_threads: None, timeout: TIMEOUT, optimizers: None }
+        ServeOptions {
+            algorithm: None,
+            chunk_bytes: None,
+            reducing_threads: None,
+            timeout: TIMEOUT,
+            optimizers: None,
+            compression: None,
+        }
     }
 }
 
@@ -61,6 +72,7 @@ impl fmt::Debug for ServeOptions {
             .field("chunk_bytes", &self.chunk_bytes)
             .field("reducing_threads", &self.reducing_threads)
             .field("timeout", &self.timeout)
+            .field("compression", &self.compression)
             .finish_non_exhaustive()
     }
 }
@@ -72,7 +84,7 @@ pub struct Served {
     pub assignments: u64,
     /// Operations that have ended.
     pub operations: u64,
-    /// How long the optimiser has computed.
+    /// How long the optimiser has computed, or adding up what came compressed has taken.
     pub applying: Duration,
 }
 
@@ -131,7 +143,24 @@ struct Partition {
     priority: u32,
     sum: Option<Buffer<f32>>,
     parameters: Option<Buffer<f32>>,
-    pending: Option<(Task, Pending<f32>)>,
+    /// If they come compressed.
+    contributions: Option<Contributions>,
+    pending: Option<(Task, Travelling)>,
+}
+
+/// What an operation carries.
+enum Travelling {
+    Numbers(Pending<f32>),
+    Bytes(Pending<u8>),
+}
+
+impl Travelling {
+    fn is_done(&self) -> bool {
+        match self {
+            Travelling::Numbers(pending) => pending.is_done(),
+            Travelling::Bytes(pending) => pending.is_done(),
+        }
+    }
 }
 
 impl<'a> Server<'a> {
@@ -176,6 +205,7 @@ impl<'a> Server<'a> {
         let mode = match assignment.mode {
             Mode::Aggregate => ShardMode::Aggregate,
             Mode::Apply { .. } => ShardMode::Apply,
+            Mode::Decompress => ShardMode::Decompress,
         };
         let priorities: Vec<u32> = stock.partitions.iter().map(|partition| partition.priority).collect();
         let shard = Shard::new(&priorities, assignment.iterations.clone(), mode, 1);
@@ -216,7 +246,7 @@ impl<'a> Server<'a> {
             _ if continues && before.as_ref().is_some_and(same) => {
                 return before.ok_or(refuse(AssignmentError::Differs));
             }
-            Mode::Aggregate => None,
+            Mode::Aggregate | Mode::Decompress => None,
             Mode::Apply { .. } if continues => {
                 return Err(refuse(AssignmentError::NothingToGoOnWith(assignment.iterations.start)));
             }
@@ -227,6 +257,11 @@ impl<'a> Server<'a> {
                 Some(made.map_err(|what| refuse(AssignmentError::Optimizer(what)))?)
             }
         };
+        let compression = match (&assignment.mode, &self.options.compression) {
+            (Mode::Decompress, None) => return Err(refuse(AssignmentError::NoCompressor)),
+            (Mode::Decompress, known) => known.as_ref(),
+            _ => None,
+        };
         drop(before);
         let mut partitions = Vec::new();
         for (operation, (bucket, partition)) in assignment.plan.partitions().enumerate() {
@@ -234,12 +269,15 @@ impl<'a> Server<'a> {
                 continue;
             }
             let alloc = || self.world.alloc(partition.elements.len());
+            let piece = Piece { elements: partition.elements.len(), operation, rank: self.world.rank() };
+            let contributions = compression.map(|it| Contributions::new(&self.group, it, &piece));
             partitions.push(Partition {
                 operation,
                 elements: partition.elements.clone(),
                 priority: assignment.plan.buckets[bucket].priority,
                 sum: Some(alloc()?),
                 parameters: if optimizer.is_some() { Some(alloc()?) } else { None },
+                contributions: contributions.transpose()?,
                 pending: None,
             });
         }
@@ -257,11 +295,15 @@ impl<'a> Server<'a> {
                 continue;
             };
             open.swap_remove(next);
-            let buffer = pending.wait()?;
-            match task.phase {
-                Phase::PushPull | Phase::Push => partition.sum = Some(buffer),
-                Phase::Initialise | Phase::Pull => partition.parameters = Some(buffer),
-                Phase::Apply => unreachable!("applying is no operation of the communicator"),
+            match (pending, &mut partition.contributions) {
+                (Travelling::Numbers(pending), compressed) => match task.phase {
+                    Phase::Pull if compressed.is_some() => partition.sum = Some(pending.wait()?),
+                    Phase::PushPull | Phase::Push => partition.sum = Some(pending.wait()?),
+                    Phase::Initialise | Phase::Pull => partition.parameters = Some(pending.wait()?),
+                    Phase::Apply => unreachable!("applying is no operation of the communicator"),
+                },
+                (Travelling::Bytes(pending), Some(contributions)) => contributions.take_in(pending)?,
+                (Travelling::Bytes(_), None) => unreachable!("only contributions are bytes"),
             }
             self.served.operations += 1;
             shard.finished(index);
@@ -284,31 +326,43 @@ impl<'a> Server<'a> {
         let options = in_phase(options, task.phase);
         let here = self.group.rank();
         let (sum, parameters) = (&mut partition.sum, &mut partition.parameters);
-        let pending = match task.phase {
-            Phase::PushPull => self.group.start_push_pull(taken(sum), here, Reduction::Sum, &options),
-            Phase::Push => self.group.start_push(taken(sum), here, Reduction::Sum, &options),
-            Phase::Initialise => self.group.start_broadcast(taken(parameters), 0, &options),
-            Phase::Pull => self.group.start_broadcast(taken(parameters), here, &options),
-            Phase::Apply => unreachable!("applying is no operation of the communicator"),
+        let pending = match (task.phase, &mut partition.contributions) {
+            (Phase::Push, Some(contributions)) => {
+                let pending = contributions.start(&self.group, &options)?;
+                partition.pending = Some((task, Travelling::Bytes(pending)));
+                work.open.push(task.partition);
+                return Ok(());
+            }
+            (Phase::PushPull, _) => self.group.start_push_pull(taken(sum), here, Reduction::Sum, &options),
+            (Phase::Push, None) => self.group.start_push(taken(sum), here, Reduction::Sum, &options),
+            (Phase::Initialise, _) => self.group.start_broadcast(taken(parameters), 0, &options),
+            (Phase::Pull, None) => self.group.start_broadcast(taken(parameters), here, &options),
+            (Phase::Pull, Some(_)) => self.group.start_broadcast(taken(sum), here, &options),
+            (Phase::Apply, _) => unreachable!("applying is no operation of the communicator"),
         };
-        partition.pending = Some((task, pending?));
+        partition.pending = Some((task, Travelling::Numbers(pending?)));
         work.open.push(task.partition);
         Ok(())
     }
 
     fn apply(&mut self, task: Task, work: &mut Work) {
         let stock = &mut work.stock;
-        let Partition { operation, elements, sum, parameters, .. } = &mut stock.partitions[task.partition];
-        if let (Some(optimizer), Some(sum), Some(parameters)) = (&mut stock.optimizer, sum, parameters) {
-            let update = Update { operation: *operation, elements: elements.clone(), iteration: task.iteration };
-            let started = Instant::now();
-            optimizer.apply(&update, sum, parameters);
-            self.served.applying += started.elapsed();
-            if let Some(tracing) = &mut self.tracing {
-                let named = name(work.operations, task.iteration, *operation);
-                let bytes = size_of_val(&parameters[..]);
-                tracing.applied(work.version, named, bytes, self.world.clock_at(started), self.world.clock());
+        let Partition { operation, elements, sum, parameters, contributions, .. } =
+            &mut stock.partitions[task.partition];
+        let started = Instant::now();
+        match (contributions, &mut stock.optimizer, sum, parameters) {
+            (Some(contributions), _, Some(sum), _) => contributions.add_up(sum),
+            (None, Some(optimizer), Some(sum), Some(parameters)) => {
+                let update = Update { operation: *operation, elements: elements.clone(), iteration: task.iteration };
+                optimizer.apply(&update, sum, parameters);
             }
+            _ => {}
+        }
+        self.served.applying += started.elapsed();
+        if let Some(tracing) = &mut self.tracing {
+            let named = name(work.operations, task.iteration, *operation);
+            let bytes = elements.len() * size_of::<f32>();
+            tracing.applied(work.version, named, bytes, self.world.clock_at(started), self.world.clock());
         }
     }
 }

@@ -4,7 +4,7 @@ use std::mem::discriminant;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use paceline_comm::{Buffer, CallOptions, ClockOffset, CommError, Communicator, Pending, Reduction};
+use paceline_comm::{Buffer, CallOptions, ClockOffset, CommError, Communicator, Element, Pending, Reduction};
 use paceline_engine::shard::Phase;
 
 use crate::assignment::{Assignment, AssignmentError, History, Order, give_out, in_phase, refused, tell_everyone};
@@ -157,6 +157,28 @@ impl ParameterServer {
         Ok(PendingUpdate { push, pull })
     }
 
+    /// Starts to push what a partition's gradient was compressed to, and to pull the sum of what all workers' stand for, under
+    /// [`crate::Mode::Decompress`]. What `sum` holds is lost.
+    ///
+    /// # Errors
+    /// As [`Communicator::start_gather`].
+    ///
+    /// # Panics
+    /// If there is no such shard.
+    pub fn start_compressed(
+        &self,
+        shard: usize,
+        compressed: Buffer<u8>,
+        sum: Buffer<f32>,
+        options: &CallOptions,
+    ) -> Result<PendingUpdate<u8>, CommError> {
+        let (group, root) = (&self.shards[shard], self.roles.workers());
+        let in_phase = |phase| in_phase(options.clone(), phase);
+        let push = group.start_gather(compressed, group.alloc(0)?, root, &in_phase(Phase::Push))?;
+        let pull = group.start_broadcast(sum, root, &in_phase(Phase::Pull))?;
+        Ok(PendingUpdate { push, pull })
+    }
+
     /// Starts to give a partition's parameters of worker 0 to the shard, and to all workers: once for each partition,
     /// before iteration 0 of an assignment with [`crate::Mode::Apply`]. `options` are those of iteration 0.
     ///
@@ -177,33 +199,35 @@ impl ParameterServer {
 
 /// A push and the pull that follows it.
 #[derive(Debug)]
-#[must_use = "the parameters come from `wait`"]
-pub struct PendingUpdate {
-    push: Pending<f32>,
+#[must_use = "what was pulled comes from `wait`"]
+pub struct PendingUpdate<T: Element = f32> {
+    push: Pending<T>,
     pull: Pending<f32>,
 }
 
-impl PendingUpdate {
-    /// Are the new parameters here, or has it failed?
+impl<T: Element> PendingUpdate<T> {
+    /// Is what was pulled here, or has it failed?
     pub fn is_done(&self) -> bool {
         self.pull.is_done() && self.push.is_done()
     }
 
-    /// Waits at most so long for the new parameters.
+    /// Waits at most so long for what is pulled.
     ///
     /// # Errors
-    /// [`CommError::NotDone`] if they are still not here; otherwise as [`PendingUpdate::wait`].
+    /// [`CommError::NotDone`] if it is still not here; otherwise as [`PendingUpdate::wait`].
     pub fn wait_timeout(&self, timeout: Duration) -> Result<(), CommError> {
         let began = Instant::now();
         self.pull.wait_timeout(timeout)?;
         self.push.wait_timeout(timeout.saturating_sub(began.elapsed()))
     }
 
-    /// Waits for the new parameters. Gives both buffers back: the gradient as it was pushed, and the parameters.
+    /// Waits for what is pulled. Gives both buffers back: what was pushed, as it was; and the parameters, or the sum.
     ///
     /// # Errors
     /// If an operation failed.
-    pub fn wait(self) -> Result<(Buffer<f32>, Buffer<f32>), CommError> {
-        Ok((self.push.wait()?, self.pull.wait()?))
+    pub fn wait(self) -> Result<(Buffer<T>, Buffer<f32>), CommError> {
+        // A push works in place, what is gathered elsewhere is an input.
+        let (input, output) = self.push.wait_both()?;
+        Ok((input.unwrap_or(output), self.pull.wait()?))
     }
 }

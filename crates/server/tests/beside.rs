@@ -1,15 +1,16 @@
 //! Shards as threads beside the workers: two and more ranks in one process, which meet as processes do.
 
+#[path = "../../fabric/tests/common/meeting.rs"]
+mod meeting;
 mod support;
 
-use std::net::TcpListener;
-use std::os::fd::IntoRawFd;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use meeting::Place;
 use paceline_comm::{CallOptions, Config, TransportChoice};
-use paceline_fabric::environment::{Environment, Launcher, MeetingPoint, Network, World};
+use paceline_fabric::environment::{Environment, Network, World};
 use paceline_plan::{Emulation, Hosts, NetworkModel};
 use paceline_server::{
     Assignment, Joined, Mode, ParameterServer, Roles, ServeOptions, ServerError, join_beside, join_beside_with, serve,
@@ -32,21 +33,8 @@ fn config(world: Option<World>, transport: TransportChoice) -> Config {
 
 /// What a launcher says to each of so many workers.
 fn launched(workers: usize, transport: TransportChoice) -> Vec<Config> {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let port = listener.local_addr().expect("its address").port();
-    let listener = listener.into_raw_fd();
-    let place = |rank: u32| World {
-        launcher: Launcher::Paceline,
-        rank,
-        world_size: workers as u32,
-        local_rank: Some(rank),
-        local_size: Some(workers as u32),
-        meeting_point: Some(MeetingPoint { host: "127.0.0.1".into(), port }),
-        listener: (rank == 0).then_some(listener),
-        job: "shards beside".into(),
-        terms: String::new(),
-    };
-    (0..workers as u32).map(|rank| config(Some(place(rank)), transport)).collect()
+    let (place, workers) = (Place::new(), workers as u32);
+    (0..workers).map(|rank| config(Some(place.world_of_one_host(rank, workers)), transport)).collect()
 }
 
 /// Three iterations, and the end of the shards that live here. How many those were.

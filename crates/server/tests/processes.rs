@@ -1,13 +1,14 @@
 //! Workers and shards as processes: this program runs itself as each of them. One is killed; the others end in time.
 
+#[path = "../../fabric/tests/common/meeting.rs"]
+mod meeting;
 mod support;
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
+use meeting::free_port;
 use paceline_comm::{CallOptions, Communicator, Config, TransportChoice};
 use paceline_plan::Hosts;
 use paceline_server::{Assignment, Mode, ParameterServer, Roles, ServeOptions, ServerError, join_beside, serve};
@@ -110,19 +111,6 @@ fn start_with(transport: &str, iterations: u64, processes: usize, variables: &[(
             .expect("a process")
     };
     Ranks((0..processes).map(start).collect())
-}
-
-/// A port on which nobody listens, below those that the kernel gives to callers: no connection of another test takes it between
-/// now and its use.
-fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = 12_500 + (std::process::id() % 1000) as u16 * 10;
-    loop {
-        let port = first + NEXT.fetch_add(1, Ordering::Relaxed) % 2000;
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-            return port;
-        }
-    }
 }
 
 #[test]

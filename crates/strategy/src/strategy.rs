@@ -73,6 +73,11 @@ impl Strategy {
         }
     }
 
+    /// The first compressor that it names; `None` if it compresses nothing.
+    pub fn compressor(&self) -> Option<&Call> {
+        self.compress.iter().find(|stage| stage.name != "none")
+    }
+
     /// Does it give the parameters of single-worker SGD on the joined batch, to rounding? Only if each of its methods
     /// is registered as lossless.
     pub fn lossless(&self, registry: &Registry) -> bool {

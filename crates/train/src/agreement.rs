@@ -55,27 +55,22 @@ impl Agreement {
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
-
     use super::*;
+    use crate::on_ranks::on_ranks;
 
     /// The verdict of each rank, when rank r has `subjects[r]`.
-    fn verdicts(subjects: Vec<Vec<(&'static str, &'static str)>>) -> Vec<Result<(), TrainError>> {
-        let communicators = Communicator::threads(subjects.len()).unwrap();
-        let ranks = communicators.into_iter().zip(subjects).map(|(communicator, subjects)| {
-            thread::spawn(move || {
-                let mut agreement = Agreement::default();
-                subjects.iter().for_each(|(subject, value)| agreement.add(*subject, value));
-                agreement.compare(&communicator)
-            })
-        });
-        ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().unwrap()).collect()
+    fn verdicts(subjects: &[Vec<(&str, &str)>]) -> Vec<Result<(), TrainError>> {
+        on_ranks(subjects.len(), |communicator| {
+            let mut agreement = Agreement::default();
+            subjects[communicator.rank()].iter().for_each(|(subject, value)| agreement.add(*subject, value));
+            agreement.compare(&communicator)
+        })
     }
 
     #[test]
     fn equal_ranks_agree() {
         let subjects = vec![("seed", "1"), ("parameter 0", "w [3]")];
-        assert!(verdicts(vec![subjects; 3]).iter().all(Result::is_ok));
+        assert!(verdicts(&vec![subjects; 3]).iter().all(Result::is_ok));
     }
 
     #[test]
@@ -97,7 +92,7 @@ mod tests {
             (vec![alike, longer], "rank 1 differs from rank 0 in parameter 2: `x [1]` at rank 1, nothing at rank 0"),
         ];
         for (subjects, message) in cases {
-            for verdict in verdicts(subjects) {
+            for verdict in verdicts(&subjects) {
                 let error = verdict.unwrap_err().to_string();
                 assert!(error.starts_with(message), "`{error}` does not begin with `{message}`");
             }

@@ -10,6 +10,7 @@ use paceline_tune::Policy;
 
 mod carrier;
 mod changes;
+mod coder;
 mod followed;
 mod operations;
 mod own_times;
@@ -27,7 +28,7 @@ use crate::backend::{GradientSink, SinkClosed};
 use crate::error::{TrainError, WhileTraining};
 use crate::executed::{AllReduce, Change};
 use crate::peers::Peers;
-use crate::tuning::{TuneOptions, TuningNews};
+use crate::tuning::{FollowedOperations, TuneOptions, TuningNews};
 use changes::Changes;
 use followed::Followed;
 use operations::{Operations, Purpose};
@@ -64,7 +65,8 @@ pub(crate) struct Exchange {
     /// When backward began, and how long after that each tensor was announced.
     backward_began: Instant,
     ready: Vec<Duration>,
-    /// The trainer's thread in here, without copying gradients, starting operations, waiting for them and taking their results.
+    /// The trainer's thread in here, without copying gradients, starting operations, waiting for them (decompressing included) and
+    /// taking their results.
     scheduling: Duration,
     waiting: Duration,
     failure: Option<CommError>,
@@ -73,7 +75,8 @@ pub(crate) struct Exchange {
 /// What the exchange of gradients has cost the trainer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Costs {
-    /// In the communicator: starting operations, waiting for them and taking their results, on the trainer's thread.
+    /// In the communicator: starting operations, waiting for them and taking their results, on the trainer's thread; compressing
+    /// and decompressing, too.
     pub(crate) in_communicator: Duration,
     /// Deciding what travels when, on all threads.
     pub(crate) scheduling: Duration,
@@ -271,6 +274,11 @@ impl Exchange {
     /// What a tuner has found out, or what a policy says, since this was last asked.
     pub(crate) fn take_news(&mut self) -> Vec<TuningNews> {
         self.changes.take_news()
+    }
+
+    /// How much of an iteration a policy decides, if one is followed.
+    pub(crate) fn followed(&self) -> Option<FollowedOperations> {
+        self.changes.followed()
     }
 
     /// The plan, and by operation how its all-reduce is done.

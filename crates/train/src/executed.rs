@@ -31,8 +31,8 @@ pub struct Stage {
     pub first_iteration: usize,
     /// The plan.
     pub plan: Plan,
-    /// By operation, how its all-reduce was done at first; empty where servers add up, and of a plan that was not carried out yet:
-    /// then it is chosen when it is.
+    /// By operation, how its all-reduce was done at first; empty where servers add up or compressed gradients are gathered, and of a
+    /// plan that was not carried out yet: then it is chosen when it is.
     #[serde(default)]
     pub all_reduces: Vec<AllReduce>,
     /// How that changed, if calls were tuned.
@@ -186,7 +186,7 @@ impl Stage {
         }
     }
 
-    /// Is the optimiser where it was?
+    /// Is the optimiser where it was, and are gradients compressed as they were?
     fn check_mode(&self, strategy: &Strategy, grammar: &Registry) -> Result<(), String> {
         let planned = grammar.parse(&self.plan.strategy);
         let planned =
@@ -194,6 +194,9 @@ impl Stage {
         if planned.servers_apply() != strategy.servers_apply() {
             let (there, here) = (&planned.arch, &strategy.arch);
             return Err(self.unfit(format_args!("is for arch={there}, and this training has arch={here}")));
+        }
+        if planned.compress != strategy.compress {
+            return Err(self.unfit(format_args!("compresses as {planned}, and this training as {strategy}")));
         }
         Ok(())
     }

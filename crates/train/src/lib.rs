@@ -51,6 +51,8 @@ mod learning_rate;
 mod measure;
 mod memory;
 mod meter;
+#[cfg(test)]
+mod on_ranks;
 mod on_server;
 mod optimizer;
 mod options;
@@ -113,5 +115,7 @@ pub use tensor_list::{TensorListError, parse_tensor_list, read_tensor_list};
 pub use timeline::{Lane, Process, Span, Timeline};
 pub use trainer::{train, train_model};
 pub use tuned::{TunedCalls, TunedProgram, named, ranks_that_differ, tuned_options};
-pub use tuning::{IterationGain, TuneOptions, TunedContext, TuningNews, TuningReport, TuningStanding};
+pub use tuning::{
+    FollowedOperations, IterationGain, TuneOptions, TunedContext, TuningNews, TuningReport, TuningStanding,
+};
 pub use update_rule::UpdateRule;

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use paceline_compress::{Compression, Compressors};
 use paceline_plan::{LinkCosts, Plan};
 use paceline_schedule::Schedulers;
+use paceline_strategy::Strategy;
+use paceline_tune::Policy;
 use serde::{Deserialize, Serialize};
 
 mod conduct;
@@ -24,7 +27,7 @@ pub(crate) use statistics::{fit, median, relative_half_width};
 use crate::auto::Decision;
 use crate::error::TrainError;
 use crate::timeline::Timeline;
-use crate::tuning::{TuneOptions, TuningReport};
+use crate::tuning::{FollowedOperations, TuneOptions, TuningReport, refuse_without_all_reduces};
 
 /// How a cell is measured. The default is the study's protocol: 10 iterations to warm up, 100 that count.
 #[derive(Clone, Debug)]
@@ -33,6 +36,8 @@ pub struct MeasureOptions {
     pub strategy: String,
     /// What it may name: Paceline's schedules, and the caller's own.
     pub schedulers: Schedulers,
+    /// The compressors that it may name. Sums of a replay are checked only where all of a strategy is lossless.
+    pub compressors: Compressors,
     /// Samples per worker and iteration. A replayed profile is scaled to it.
     pub local_batch: usize,
     /// Iterations before those that count; at least one is made.
@@ -54,6 +59,8 @@ pub struct MeasureOptions {
     /// Tune all-reduces: in iterations before those that count, until everything is decided, but in no more than
     /// [`TuneOptions::ITERATIONS_MAX`]; and in those that count.
     pub tune: Option<TuneOptions>,
+    /// A policy that all-reduces follow, learned elsewhere; nothing more is learned. All workers have the same one.
+    pub policy: Option<Policy>,
 }
 
 /// How many iterations count.
@@ -94,6 +101,30 @@ impl MeasureOptions {
     fn warm_up(&self) -> usize {
         self.warm_up.max(1)
     }
+
+    /// Do the options make sense? The strategy, with every aspect.
+    ///
+    /// # Errors
+    /// [`TrainError::Options`] names the option that does not; [`TrainError::Strategy`].
+    fn check(&self) -> Result<Strategy, TrainError> {
+        self.length.check_with(self.local_batch, self.threads)?;
+        if !(self.dilate.is_finite() && self.dilate >= 1.0) {
+            return Err(TrainError::Options(format!("dilate {} must be at least 1", self.dilate)));
+        }
+        let parsed = self.schedulers.grammar().parse(&self.strategy);
+        let strategy = parsed.map_err(|source| TrainError::Strategy { text: self.strategy.clone(), source })?;
+        let asked = [self.tune.as_ref().map(|_| "--tune"), self.policy.as_ref().map(|_| "--policy")];
+        asked.into_iter().flatten().try_for_each(|option| refuse_without_all_reduces(option, &strategy))?;
+        Ok(strategy)
+    }
+
+    /// The compressor that the strategy names; nothing if it is `none`.
+    ///
+    /// # Errors
+    /// [`TrainError::Options`] if there is no such compressor.
+    fn compression(&self, strategy: &Strategy) -> Result<Option<Compression>, TrainError> {
+        self.compressors.of(strategy).map_err(|unknown| TrainError::Options(unknown.to_string()))
+    }
 }
 
 impl Default for MeasureOptions {
@@ -101,6 +132,7 @@ impl Default for MeasureOptions {
         MeasureOptions {
             strategy: "wfbp-a2a".into(),
             schedulers: Schedulers::built_in(),
+            compressors: Compressors::default(),
             local_batch: 32,
             warm_up: 10,
             length: Length::Iterations(100),
@@ -110,6 +142,7 @@ impl Default for MeasureOptions {
             late_share_max: LATE_SHARE_MAX,
             timeline: false,
             tune: None,
+            policy: None,
         }
     }
 }
@@ -178,6 +211,9 @@ pub struct CellRun {
     /// What tuning has come to, with its lessons; at worker 0, if calls were tuned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuning: Option<TuningReport>,
+    /// How much of an iteration a policy decided, if one was followed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub followed: Option<FollowedOperations>,
 }
 
 /// What a schedule's own formula needs: the mean over the counted iterations and the workers.

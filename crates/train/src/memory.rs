@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use paceline_compress::{Compression, Piece};
 use paceline_plan::MemoryNeed;
 
 use crate::backend::{Model, ModelName};
@@ -125,12 +126,16 @@ pub fn training_memory(
     };
     let estimate = MemoryEstimate { data: data.training.bytes() + data.test.bytes(), ..model };
     let hosts = world_size.div_ceil(workers.max(1)).max(1);
-    let servers = options.parsed_strategy().ok().and_then(|strategy| strategy.servers(world_size, hosts));
-    servers.map_or(estimate, |servers| {
+    let strategy = options.parsed_strategy().ok();
+    let compression = strategy.as_ref().and_then(|strategy| options.compression(strategy).ok()?);
+    let servers = strategy.and_then(|strategy| strategy.servers(world_size, hosts));
+    let shards = servers.map(|servers| {
         let here = servers.shards.div_ceil(hosts);
-        let shards = ShardsHere { here, all: servers.shards, dedicated: servers.dedicated };
-        estimate.with_servers(shards, servers.apply)
-    })
+        (ShardsHere { here, all: servers.shards, dedicated: servers.dedicated }, servers.apply)
+    });
+    let estimate = shards.map_or(estimate, |(shards, apply)| estimate.with_servers(shards, apply));
+    let shards = shards.map(|(shards, _)| shards);
+    compression.map_or(estimate, |compression| estimate.with_compression(&compression, world_size, shards))
 }
 
 /// The shards of a parameter server on this machine.
@@ -142,6 +147,13 @@ pub struct ShardsHere {
     pub all: usize,
     /// They are processes of their own, rather than threads of a worker.
     pub dedicated: bool,
+}
+
+impl ShardsHere {
+    /// Of so much that all shards have together.
+    fn part_of(self, all: u64) -> u64 {
+        all.div_ceil(self.all.max(1) as u64).saturating_mul(self.here as u64).min(all)
+    }
 }
 
 impl MemoryEstimate {
@@ -163,9 +175,25 @@ impl MemoryEstimate {
             true => (self.gradients, self.gradients.saturating_mul(2).saturating_add(self.optimizer)),
             false => (self.optimizer, self.gradients),
         };
-        let part = elements.div_ceil(shards.all.max(1) as u64).saturating_mul(shards.here as u64).min(elements);
+        let part = shards.part_of(elements);
         let processes = if shards.dedicated { shards.here as u64 } else { 0 };
         MemoryEstimate { optimizer, servers: part.saturating_add(PROCESS_BYTES * processes), ..self }
+    }
+
+    /// With gradients that are compressed: the bytes of this worker, and those of all `workers`, here or at the shards. What the
+    /// compressor keeps besides, nobody but itself knows.
+    pub fn with_compression(
+        self,
+        compression: &Compression,
+        workers: usize,
+        shards: Option<ShardsHere>,
+    ) -> MemoryEstimate {
+        let elements = usize::try_from(self.gradients / size_of::<f32>() as u64).unwrap_or(usize::MAX);
+        let bytes = compression.compressor(&Piece { elements, operation: 0, rank: 0 }).bytes() as u64;
+        let (own, all) = (bytes, bytes.saturating_mul(workers as u64));
+        let (here, served) = shards.map_or((all, 0), |shards| (0, shards.part_of(all)));
+        let gradients = self.gradients.saturating_add(own).saturating_add(here);
+        MemoryEstimate { gradients, servers: self.servers.saturating_add(served), ..self }
     }
 
     fn parts(&self) -> [(&'static str, u64); 7] {
@@ -276,7 +304,37 @@ fn group_limit(line: &str, root: &Path) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use paceline_compress::{Compressor, Compressors};
+    use paceline_strategy::{Aspect, Method, Registry};
+
     use super::*;
+
+    /// Makes a tenth of the bytes, so many.
+    struct Tenth(usize);
+
+    impl Compressor for Tenth {
+        fn bytes(&self) -> usize {
+            self.0
+        }
+
+        fn compress(&mut self, _gradient: &[f32], _bytes: &mut [u8]) {}
+
+        fn add_decompressed(&self, _bytes: &[u8], _sum: &mut [f32]) {}
+    }
+
+    fn tenth() -> Compression {
+        let (mut grammar, mut compressors) = (Registry::built_in(), Compressors::default());
+        let method = Method {
+            aspect: Aspect::Compress,
+            name: "tenth",
+            parameters: &[],
+            sentence: "a tenth of the bytes",
+            lossless: false,
+            available: true,
+        };
+        compressors.add(&mut grammar, method, |_, piece| Box::new(Tenth(4 * piece.elements / 10)));
+        compressors.of(&grammar.parse("compress=tenth").unwrap()).unwrap().expect("it was added")
+    }
 
     #[test]
     fn a_run_that_does_not_fit_is_refused_with_the_estimate() {
@@ -317,6 +375,12 @@ mod tests {
         let error = served.check("bert-large", 16_000_000_000).unwrap_err().to_string();
         assert!(error.contains("32 workers take about 1.4 GB each (gradients 1.3 GB, process 50 MB)"), "{error}");
         assert!(error.contains("parameter servers 1.4 GB") && error.ends_with("use fewer workers"), "{error}");
+        // Compressed to a tenth: a worker's own bytes, and everybody's once at the shards, or at each worker.
+        let compression = tenth();
+        let served = replay.with_servers(both, false).with_compression(&compression, 32, Some(both));
+        assert_eq!(served.total_bytes(), replay.with_servers(both, false).total_bytes() + 64 * (GRADIENTS / 10));
+        let gathered = replay.with_compression(&compression, 32, None);
+        assert_eq!(gathered.total_bytes(), replay.total_bytes() + 32 * 33 * (GRADIENTS / 10));
         // A model of one's own: parameters, their copy, gradients and a velocity at least.
         assert_eq!(memory_of_parameters(1000, Some(1), 1).worker_bytes(), 4 * 4000 + PROCESS_BYTES);
     }

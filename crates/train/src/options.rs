@@ -1,5 +1,6 @@
 use std::path::PathBuf;
 
+use paceline_compress::{Compression, Compressors};
 use paceline_plan::Plan;
 use paceline_schedule::{Schedulers, Workload};
 use paceline_strategy::Strategy;
@@ -11,7 +12,7 @@ use crate::error::TrainError;
 use crate::executed::ExecutedPlans;
 use crate::learning_rate::{LearningRate, LearningRateSchedule};
 use crate::optimizer::OptimizerSettings;
-use crate::tuning::{TuneOptions, refuse_servers};
+use crate::tuning::{TuneOptions, refuse_without_all_reduces};
 use crate::update_rule::UpdateRule;
 
 /// What to train and how. By default the cnn is trained on the sample to about 86 % test accuracy, the same way whatever
@@ -28,6 +29,8 @@ pub struct TrainOptions {
     pub strategy: String,
     /// What it may name: Paceline's schedules, and the caller's own.
     pub schedulers: Schedulers,
+    /// The compressors that it may name. Those of the caller's own must be the same on all ranks.
+    pub compressors: Compressors,
     /// Passes over the training images. With `iterations`: whichever ends first. Neither: [`DEFAULT_EPOCHS`].
     pub epochs: Option<usize>,
     /// Updates of the parameters.
@@ -84,6 +87,7 @@ impl Default for TrainOptions {
             data: DataSource::default(),
             strategy: "wfbp-a2a".into(),
             schedulers: Schedulers::built_in(),
+            compressors: Compressors::default(),
             epochs: None,
             iterations: None,
             batch: BatchSize::Global(32),
@@ -156,6 +160,7 @@ impl TrainOptions {
         }
         self.optimizer.check().map_err(TrainError::Options)?;
         let strategy = self.parsed_strategy()?;
+        self.compression(&strategy)?;
         self.check_tuning(&strategy)?;
         self.check_clipping(&strategy)
     }
@@ -170,7 +175,7 @@ impl TrainOptions {
                         .into(),
                 ));
             }
-            return refuse_servers("--policy", strategy);
+            return refuse_without_all_reduces("--policy", strategy);
         }
         if self.tune.is_none() {
             return Ok(());
@@ -180,7 +185,7 @@ impl TrainOptions {
                 "--tune tries other choices than those that --plan carries out again; leave one of them out".into(),
             ));
         }
-        refuse_servers("--tune", strategy)
+        refuse_without_all_reduces("--tune", strategy)
     }
 
     /// Can this strategy clip, if it must?
@@ -229,6 +234,14 @@ impl TrainOptions {
     pub fn parsed_strategy(&self) -> Result<Strategy, TrainError> {
         let parsed = self.schedulers.grammar().parse(&self.strategy);
         parsed.map_err(|source| TrainError::Strategy { text: self.strategy.clone(), source })
+    }
+
+    /// The compressor that it names; nothing if it is `none`.
+    ///
+    /// # Errors
+    /// [`TrainError::Options`] if there is no such compressor.
+    pub(crate) fn compression(&self, strategy: &Strategy) -> Result<Option<Compression>, TrainError> {
+        self.compressors.of(strategy).map_err(|unknown| TrainError::Options(unknown.to_string()))
     }
 }
 

@@ -107,6 +107,12 @@ impl ReplayBackend {
         })
     }
 
+    /// The same where sums are not those of the gradients: zeros lie nowhere by themselves, and are written, too.
+    pub(crate) fn over_any_sums(mut self) -> Self {
+        self.gradients.write_zeros();
+        self
+    }
+
     /// What it is given instead of samples.
     pub(crate) fn batch() -> Batch {
         Batch { samples: 1, inputs: Inputs::Values(Vec::new()), targets: Vec::new() }

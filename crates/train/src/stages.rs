@@ -89,7 +89,7 @@ impl<'a> Stages<'a> {
                 (plan, Vec::new(), Vec::new(), next)
             }
         };
-        let carrier = carrier_of(options, &strategy, peers, &plan);
+        let carrier = carrier_of(options, &strategy, peers, &plan).compressing(options.compression(&strategy)?);
         let carrier = match strategy.servers_apply() {
             true => carrier.applying(&Specification::Optimizer(rule.optimizer, rule.learning_rate)),
             false => carrier,

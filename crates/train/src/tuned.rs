@@ -17,11 +17,12 @@ use std::time::{Duration, Instant};
 use paceline_comm::{CallOptions, CommError, Communicator, Element, Protocol, Reduction, VerifiedProgram};
 use paceline_plan::{CollectiveKind, Fnv1a};
 use paceline_tune::environment::{Call, CostModel, OwnModel};
-use paceline_tune::{Action, Choice, Congestion, Context, Policy, State, Tuner, WireProtocol};
+use paceline_tune::{Action, Choice, Congestion, Context, Policy, Schedule, State, Tuner, WireProtocol};
 
 pub(crate) use congestion::of_number;
-pub(crate) use learning::{Cost, Learning, Made, Situations, beliefs, situation_of};
+pub(crate) use learning::{Cost, Learning, Made, Situations, beliefs, situation_of, typical_situation};
 pub(crate) use policies::{Plays, Policies, Version};
+pub(crate) use programs::program_of;
 pub use programs::{TunedProgram, named, ranks_that_differ};
 
 /// A communicator's calls, tuned. Every rank makes the same ones in the same order, and calls [`TunedCalls::boundary`] after each
@@ -186,14 +187,9 @@ impl<'a> TunedCalls<'a> {
         let mut least: Vec<f64> = [seen, -seen].into_iter().chain(times).collect();
         self.communicator.all_reduce(&mut least, Reduction::Min, &CallOptions::default())?;
         if least[0] != -least[1] {
-            return Err(CommError::Usage {
-                rank: self.communicator.rank(),
-                host: self.communicator.host(self.communicator.rank()).to_owned(),
-                operation: "boundary of tuned calls".into(),
-                what: "the ranks have not made the same calls since the last one: sizes, and what each `Call` says, must be \
-                       the same on all of them"
-                    .into(),
-            });
+            let what = "the ranks have not made the same calls since the last one: sizes, and what each `Call` says, must be \
+                        the same on all of them";
+            return Err(self.usage("boundary of tuned calls", what.to_owned()));
         }
         made.iter_mut().zip(&least[2..]).for_each(|(made, least)| made.seconds = *least);
         let active = self.policies.active();
@@ -206,9 +202,20 @@ impl<'a> TunedCalls<'a> {
         Ok(self.policies.active())
     }
 
+    fn usage(&self, operation: &str, what: String) -> CommError {
+        let rank = self.communicator.rank();
+        CommError::Usage { rank, host: self.communicator.host(rank).to_owned(), operation: operation.into(), what }
+    }
+
     /// The policy under which calls are made.
     pub fn policy(&self) -> &Policy {
         self.policies.policy()
+    }
+
+    /// The same without what is only tried, and without the calls that watch the default: what stands, for a file.
+    pub fn standing(&self) -> Policy {
+        let version = self.policies.current();
+        Policy::new(version.number, version.plays().map(|plays| (plays.context, Schedule::always(plays.then))))
     }
 
     /// What was learned; on rank 0.
@@ -248,8 +255,7 @@ impl Leader {
             return Some(self.published.clone());
         }
         for (context, (_, state)) in numbers {
-            let typical = State { bytes: context.typical_bytes(), ..*state };
-            self.situations.entry(*context).or_insert_with(|| model.situation(&typical));
+            self.situations.entry(*context).or_insert_with(|| typical_situation(model, state));
         }
         self.learning.observe_congestion(made, &mut self.situations);
         self.learning.learn(made, &self.situations);

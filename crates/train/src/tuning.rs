@@ -7,16 +7,20 @@ use paceline_tune::environment::CostModel;
 use paceline_tune::learner::Lesson;
 use paceline_tune::prior::Regime;
 use paceline_tune::trial::Gain;
-use paceline_tune::{Congestion, Context, Tuner, atlas};
+use paceline_tune::{Congestion, Context, Policy, Tuner, atlas};
 use serde::{Deserialize, Serialize};
 
 use crate::error::TrainError;
+use crate::tuned::TunedProgram;
 
 /// That all-reduces are tuned while the job runs, and what is known beforehand.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TuneOptions {
     /// What earlier jobs have learned on this cluster. Only rank 0's count.
     pub lessons: Vec<Lesson>,
+    /// All-reduces of the caller's that may be chosen besides the library's, for as many workers as there are; others are never
+    /// chosen. The same on all ranks, in the same order.
+    pub programs: Vec<TunedProgram>,
     /// Of everything left to chance.
     pub seed: u64,
 }
@@ -28,12 +32,18 @@ impl TuneOptions {
 
     /// What must be the same on all ranks.
     pub(crate) fn of_all_ranks(&self) -> TuneOptions {
-        TuneOptions { lessons: Vec::new(), ..*self }
+        TuneOptions { lessons: Vec::new(), ..self.clone() }
     }
 }
 
-/// Where gradients go to servers and back there is nothing to choose from yet.
-pub(crate) fn refuse_servers(option: &str, strategy: &Strategy) -> Result<(), TrainError> {
+/// Where gradients go to servers and back, or are gathered because they are compressed, there is nothing to choose from yet.
+pub(crate) fn refuse_without_all_reduces(option: &str, strategy: &Strategy) -> Result<(), TrainError> {
+    if let Some(compressor) = strategy.compressor() {
+        return Err(TrainError::Options(format!(
+            "{option} chooses how all-reduces are done, and what compress={compressor} makes is gathered; choose \
+             compress=none, or leave {option} out"
+        )));
+    }
     if strategy.arch.name != "ps" {
         return Ok(());
     }
@@ -46,7 +56,7 @@ pub(crate) fn refuse_servers(option: &str, strategy: &Strategy) -> Result<(), Tr
 
 impl Default for TuneOptions {
     fn default() -> TuneOptions {
-        TuneOptions { lessons: Vec::new(), seed: 1 }
+        TuneOptions { lessons: Vec::new(), programs: Vec::new(), seed: 1 }
     }
 }
 
@@ -81,6 +91,10 @@ pub struct TuningReport {
     /// What a later job may begin with; empty where somebody else keeps it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lessons: Vec<Lesson>,
+    /// What stands, for jobs that follow it without learning; a file of its own form keeps it
+    /// ([`paceline_tune::policy_file`]). No rules where the default stands, or where nothing is decided.
+    #[serde(skip)]
+    pub policy: Policy,
 }
 
 /// What stands.
@@ -198,6 +212,28 @@ pub(crate) fn contexts(tuner: &Tuner, model: &dyn CostModel) -> Vec<TunedContext
     atlas::rows(tuner, model).into_iter().map(context).collect()
 }
 
+/// How much of an iteration a policy decides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FollowedOperations {
+    /// All-reduces for which it has a rule that can be carried out here.
+    pub operations: usize,
+    /// All of them.
+    pub all: usize,
+}
+
+/// In words.
+impl fmt::Display for FollowedOperations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let FollowedOperations { operations, all } = self;
+        match operations {
+            0 => {
+                write!(f, "the policy has no rule for any of the {all} all-reduces of an iteration: all stays as it is")
+            }
+            _ => write!(f, "the policy says how {operations} of the {all} all-reduces of an iteration are done"),
+        }
+    }
+}
+
 /// Something that a tuner has found out, as a line of a log.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TuningNews {
@@ -215,12 +251,7 @@ pub enum TuningNews {
     /// The network is no longer what it was, or it was decided long ago: calls are looked at again.
     Again,
     /// A policy that was learned elsewhere is followed.
-    Followed {
-        /// All-reduces of an iteration for which it has a rule.
-        operations: usize,
-        /// All of them.
-        all: usize,
-    },
+    Followed(FollowedOperations),
 }
 
 impl fmt::Display for TuningNews {
@@ -234,12 +265,7 @@ impl fmt::Display for TuningNews {
                 f.write_str("no significant gain for the iteration: everything stays as it was")
             }
             TuningNews::Unchanged => f.write_str("nothing is better than the default: everything stays as it was"),
-            TuningNews::Followed { operations: 0, all } => {
-                write!(f, "the policy has no rule for any of the {all} all-reduces of an iteration: all stays as it is")
-            }
-            TuningNews::Followed { operations, all } => {
-                write!(f, "the policy says how {operations} of the {all} all-reduces of an iteration are done")
-            }
+            TuningNews::Followed(followed) => write!(f, "{followed}"),
             TuningNews::Again => f.write_str("learning again: the network has changed, or it is long ago"),
         }
     }

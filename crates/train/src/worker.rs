@@ -17,7 +17,7 @@ use crate::learning_rate::LearningRate;
 use crate::optimizer::Optimizer;
 use crate::recording::{self, PassRecord};
 use crate::sync::lock;
-use crate::tuning::{TuningNews, TuningReport};
+use crate::tuning::{FollowedOperations, TuningNews, TuningReport};
 use crate::updates::{Failure, Updates};
 
 /// What computes and communicates on one rank.
@@ -129,6 +129,11 @@ impl Worker {
     /// What a tuner has found out since this was last asked, on rank 0; or what a policy says.
     pub(crate) fn take_news(&mut self) -> Vec<TuningNews> {
         lock(&self.exchange).take_news()
+    }
+
+    /// How much of an iteration a policy decides, if one is followed.
+    pub(crate) fn followed(&self) -> Option<FollowedOperations> {
+        lock(&self.exchange).followed()
     }
 
     /// What a later job may begin with; on rank 0, if there is a tuner.

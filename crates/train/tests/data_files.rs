@@ -1,5 +1,7 @@
 //! The sample, directories of data files, and what is said about bad ones.
 
+mod support;
+
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -7,6 +9,7 @@ use std::path::{Path, PathBuf};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use paceline_train::{CLASSES, DEBIAN_FASHION_MNIST, Data, DataError, DataSource, Dataset, Images, Inputs, ModelName};
+use support::Directory;
 
 const REPOSITORY_SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/fashion-mnist");
 
@@ -42,31 +45,28 @@ fn images(source: &DataSource) -> Result<(Images, Images), DataError> {
 }
 
 /// A copy of the sample's files in a directory of its own, to be spoilt.
-struct Copy(PathBuf);
+struct Copy(Directory);
 
 impl Copy {
-    fn new(name: &str) -> Copy {
-        let directory = std::env::temp_dir().join(format!("paceline-data-{}-{name}", std::process::id()));
-        fs::create_dir_all(&directory).unwrap();
+    fn new() -> Copy {
+        let directory = Directory::new();
         for entry in fs::read_dir(REPOSITORY_SAMPLE).unwrap() {
             let path = entry.unwrap().path();
-            fs::copy(&path, directory.join(path.file_name().unwrap())).unwrap();
+            fs::copy(&path, directory.path().join(path.file_name().unwrap())).unwrap();
         }
         Copy(directory)
     }
 
     fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
+        self.0.file(name)
+    }
+
+    fn source(&self) -> DataSource {
+        DataSource::Idx(self.0.path().into())
     }
 
     fn error(&self) -> String {
-        images(&DataSource::Idx(self.0.clone())).unwrap_err().to_string()
-    }
-}
-
-impl Drop for Copy {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        images(&self.source()).unwrap_err().to_string()
     }
 }
 
@@ -108,7 +108,7 @@ fn each_bad_file_is_named_with_what_is_wrong() {
     ];
     for (case, spoil, message) in cases {
         for name in names {
-            let copy = Copy::new(&format!("{case}-{name}"));
+            let copy = Copy::new();
             spoil(&copy.file(name));
             let error = copy.error();
             let file = copy.file(name).display().to_string();
@@ -121,14 +121,14 @@ fn each_bad_file_is_named_with_what_is_wrong() {
 
 #[test]
 fn images_and_labels_must_match() {
-    let copy = Copy::new("counts");
+    let copy = Copy::new();
     write_gzip(&copy.file("t10k-labels-idx1-ubyte.gz"), &labels(&[1, 2, 3]));
     assert!(copy.error().contains("holds 3 labels, t10k-images-idx3-ubyte.gz beside it holds 1000 images"));
-    let copy = Copy::new("range");
+    let copy = Copy::new();
     write_gzip(&copy.file("t10k-images-idx3-ubyte.gz"), &image_file(3, 28, 28));
     write_gzip(&copy.file("t10k-labels-idx1-ubyte.gz"), &labels(&[1, 10, 3]));
     assert!(copy.error().contains("label 10 at position 1"));
-    let copy = Copy::new("size");
+    let copy = Copy::new();
     write_gzip(&copy.file("t10k-images-idx3-ubyte.gz"), &image_file(3, 28, 27));
     write_gzip(&copy.file("t10k-labels-idx1-ubyte.gz"), &labels(&[1, 2, 3]));
     assert!(copy.error().contains("(28, 27) pixels, the training images have (28, 28)"));
@@ -149,11 +149,11 @@ fn debians_package_is_read_or_asked_for() {
 /// Read as the full set would be, wherever it lies.
 #[test]
 fn a_directory_of_any_size_is_read() {
-    let copy = Copy::new("size-of-its-own");
+    let copy = Copy::new();
     for (prefix, count) in [("train", 70), ("t10k", 20)] {
         write_gzip(&copy.file(&format!("{prefix}-images-idx3-ubyte.gz")), &image_file(count, 16, 20));
         write_gzip(&copy.file(&format!("{prefix}-labels-idx1-ubyte.gz")), &labels(&vec![7; count as usize]));
     }
-    let (training, test) = images(&DataSource::Idx(copy.0.clone())).unwrap();
+    let (training, test) = images(&copy.source()).unwrap();
     assert_eq!((training.len(), test.len(), training.image_size), (70, 20, (16, 20)));
 }

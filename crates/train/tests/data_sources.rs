@@ -1,35 +1,13 @@
 //! Text, folders of images and synthetic samples, and what is said about bad ones.
 
+mod support;
+
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use image::{GrayImage, Luma, Rgb, RgbImage};
 use paceline_train::{Data, DataError, DataSource, Dataset, Form, Images, Inputs, ModelName, Text};
-
-/// A directory of this test's own, removed at its end.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(name: &str) -> Directory {
-        let path = std::env::temp_dir().join(format!("paceline-sources-{}-{name}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        Directory(path)
-    }
-
-    /// The path of a file in it, whose folder exists.
-    fn file(&self, name: &str) -> PathBuf {
-        let path = self.0.join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        path
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
+use support::Directory;
 
 fn grey(path: &Path, value: u8) {
     GrayImage::from_pixel(40, 30, Luma([value])).save(path).unwrap();
@@ -78,7 +56,7 @@ fn the_sample_is_the_whole_play() {
 
 #[test]
 fn bad_texts_are_named() {
-    let directory = Directory::new("texts");
+    let directory = Directory::new();
     let load =
         |file: &Path| Data::load(&DataSource::Text(file.into()), Form::Text { length: 64 }).unwrap_err().to_string();
     for (name, content) in [("empty", &b""[..]), ("short", &[b'x'; 640])] {
@@ -92,20 +70,20 @@ fn bad_texts_are_named() {
     fs::write(&enough, [b'x'; 650]).unwrap();
     assert_eq!(Data::load(&DataSource::Text(enough), Form::Text { length: 64 }).unwrap().test.len(), 1);
     assert!(load(&directory.file("missing")).contains("missing: No such file"));
-    assert!(load(&directory.0).contains("directory"));
+    assert!(load(directory.path()).contains("directory"));
 }
 
 #[test]
 fn folders_are_classes_and_every_tenth_file_is_for_testing() {
-    let directory = Directory::new("classes");
+    let directory = Directory::new();
     for (class, value) in [("dark", 10), ("light", 200)] {
         for number in 0..10 {
             grey(&directory.file(&format!("{class}/{number:02}.png")), value + number);
         }
     }
     fs::write(directory.file("dark/notes.txt"), "not an image").unwrap();
-    fs::create_dir(directory.0.join("empty")).unwrap();
-    let (training, test) = images(&directory.0, 1).unwrap();
+    fs::create_dir(directory.path().join("empty")).unwrap();
+    let (training, test) = images(directory.path(), 1).unwrap();
     assert_eq!((training.classes, training.image_size, training.len(), test.len()), (2, (8, 4), 18, 2));
     assert_eq!(training.labels, [[0; 9], [1; 9]].concat());
     assert_eq!(training.pixels[..32], [10; 32]);
@@ -114,7 +92,7 @@ fn folders_are_classes_and_every_tenth_file_is_for_testing() {
 
 #[test]
 fn colours_come_channel_by_channel_and_what_sticks_out_is_cut_off() {
-    let directory = Directory::new("colours");
+    let directory = Directory::new();
     // A third of red on both sides of the blue: twice as high as wide are left of it 8 × 4 of the middle.
     let picture =
         RgbImage::from_fn(120, 80, |x, _| if (40..80).contains(&x) { Rgb([0, 0, 250]) } else { Rgb([250, 0, 0]) });
@@ -125,7 +103,7 @@ fn colours_come_channel_by_channel_and_what_sticks_out_is_cut_off() {
         picture.save(&jpeg).unwrap();
         fs::rename(&jpeg, jpeg.with_extension("png")).unwrap();
     }
-    let (training, test) = images(&directory.0, 3).unwrap();
+    let (training, test) = images(directory.path(), 3).unwrap();
     assert_eq!((training.len(), test.len(), training.features()), (2, 2, 96));
     // The scaled pixels beside an edge are of both sides.
     let middle = |pixels: &[u8]| pixels.chunks(4).flat_map(|row| row[1..3].to_vec()).collect::<Vec<_>>();
@@ -137,23 +115,23 @@ fn colours_come_channel_by_channel_and_what_sticks_out_is_cut_off() {
 
 #[test]
 fn bad_folders_and_images_are_named() {
-    let directory = Directory::new("bad");
+    let directory = Directory::new();
     let error = |directory: &Path| images(directory, 1).unwrap_err().to_string();
-    assert!(error(&directory.0.join("nowhere")).contains("nowhere: No such file"));
-    assert!(error(&directory.0).contains("has no folder with PNG or JPEG files"));
+    assert!(error(&directory.path().join("nowhere")).contains("nowhere: No such file"));
+    assert!(error(directory.path()).contains("has no folder with PNG or JPEG files"));
     grey(&directory.file("class/0.png"), 1);
-    assert!(error(&directory.0).contains("has no test image"));
+    assert!(error(directory.path()).contains("has no test image"));
     let png = fs::read(directory.file("class/0.png")).unwrap();
     for (name, content) in [("cut", &png[..png.len() / 2]), ("empty", b""), ("text", b"hello, this is a text")] {
         let file = directory.file(&format!("class/{name}.png"));
         fs::write(&file, content).unwrap();
-        let error = error(&directory.0);
+        let error = error(directory.path());
         assert!(error.contains(&format!("{name}.png is no whole PNG or JPEG")), "{error}");
         fs::remove_file(file).unwrap();
     }
     grey(&directory.file("split/train/a/0.png"), 1);
     grey(&directory.file("split/test/b/0.png"), 1);
-    let error = error(&directory.0.join("split"));
+    let error = error(&directory.path().join("split"));
     assert!(error.contains(r#"test has the classes ["b"], the training images have ["a"]"#), "{error}");
 }
 

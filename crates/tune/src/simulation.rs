@@ -85,8 +85,7 @@ pub fn run(
             let state = cluster.state(&call, step);
             let Some(situation) = cluster.situation(&state).cloned() else { continue };
             let decision = tuner.decide(&situation);
-            let (sample, shared) = cluster.play(&situation, decision.arm, step);
-            let tuned_s = sample.call_s;
+            let (tuned_s, shared) = cluster.play(&situation, decision.arm, step);
             tuner.observe(&situation, decision, tuned_s);
             // The others meet the same disturbance, and who chooses the same has the same time.
             let best = cluster.oracle(&situation, step);
@@ -128,7 +127,7 @@ pub fn compare(
             let chosen = situation.arm_of(policy.choice(situation.context.key(), step));
             let arm = if side == Side::Candidate { chosen } else { situation.default };
             for _ in 0..call.times {
-                seconds += cluster.call(&situation, arm, step).call_s;
+                seconds += cluster.call(&situation, arm, step);
             }
         }
         trial.observe(side, block, seconds);

@@ -24,7 +24,7 @@ fn a_decision_takes_a_fraction_of_a_millisecond() {
             let began = Instant::now();
             let decision = tuner.decide(&situation);
             decisions_us.push(1e6 * began.elapsed().as_secs_f64());
-            let seconds = cluster.call(&situation, decision.arm, 0).call_s;
+            let seconds = cluster.call(&situation, decision.arm, 0);
             let began = Instant::now();
             tuner.observe(&situation, decision, seconds);
             observations_us.push(1e6 * began.elapsed().as_secs_f64());

@@ -41,7 +41,7 @@ fn train(cluster: &mut SimulatedCluster, learner: &mut dyn Learner, workload: &W
         let Some(situation) = cluster.situation(&state).cloned() else { continue };
         let admitted = paceline_tune::guard::Guard::default().admitted(&situation);
         let arm = learner.choose(&situation, &admitted, &mut random);
-        let seconds = cluster.call(&situation, arm, 0).call_s;
+        let seconds = cluster.call(&situation, arm, 0);
         learner.observe(&situation, arm, seconds);
     }
 }

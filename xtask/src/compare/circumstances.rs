@@ -46,11 +46,31 @@ impl Load {
         Load { when: when.into(), averages }
     }
 
+    /// Now, before anything is measured. Says so if somebody else needs the machine.
+    pub fn before(when: &str) -> Load {
+        let load = Load::now(when);
+        if !load.is_quiet() {
+            eprintln!("the machine is busy (load averages {}): these numbers will be noisy", load.averages);
+        }
+        load
+    }
+
     /// Did the machine have nothing else to do, in the last minute?
     pub fn is_quiet(&self) -> bool {
         let last_minute = self.averages.split(' ').next().and_then(|average| average.parse::<f64>().ok());
         last_minute.is_some_and(|average| average <= QUIET)
     }
+}
+
+/// What was called, for whoever repeats it.
+pub fn command_line() -> Vec<String> {
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    let mut command: Vec<String> = ["cargo".to_owned(), "xtask".to_owned()].into_iter().chain(words).collect();
+    // He has another Python.
+    if let Some(place) = command.iter().position(|word| word == "--torch") {
+        command[place + 1..].iter_mut().take(1).for_each(|path| "PYTHON".clone_into(path));
+    }
+    command
 }
 
 /// `YYYY-MM-DD` in UTC.

@@ -1,5 +1,4 @@
-//! `cargo xtask publish`: puts the numbers of a kept run into the README, and draws its chart. A test compares both with
-//! the run, so that no number in the README is copied by hand or outlives its run.
+//! `cargo xtask publish`: puts the numbers of a kept run into the README, and draws its chart.
 
 use std::fmt::{self, Write};
 use std::fs;
@@ -12,6 +11,7 @@ use super::command::Error;
 use super::report::{self, Report, ratio, title};
 use super::results::{OPENMPI, Verdict};
 use super::summary::{Comparison, Mean};
+use crate::readme::{Section, failed, run_of};
 
 /// What `publish` is told.
 #[derive(Args)]
@@ -22,37 +22,20 @@ pub struct Options {
 
 /// What the folder of the other collectives' run has behind the name of the all-reduces'.
 const OTHERS: &str = "-collectives";
-const README: &str = "README.md";
+const SECTION: Section =
+    Section { begin: "<!-- numbers of ", end: "<!-- end of numbers -->\n", none: "<!-- no numbers yet -->\n" };
 const CHART: &str = "docs/all-reduce.svg";
-const BEGIN: &str = "<!-- numbers of ";
-const BEGIN_END: &str = " -->\n";
-const END: &str = "<!-- end of numbers -->\n";
 
 /// Rewrites the section and the chart.
 pub fn run(options: &Options) -> Result<(), Error> {
     let root = super::root()?;
-    let run = fs::canonicalize(&options.run).map_err(|error| format!("{}: {error}", options.run.display()))?;
-    let name = run.strip_prefix(root).map_err(|_| format!("{} lies outside of {}", run.display(), root.display()))?;
-    let published = Published::of(root, &name.to_string_lossy())?;
-    let readme = root.join(README);
-    let failed = |path: &Path, error: &dyn fmt::Display| Error::from(format!("{}: {error}", path.display()));
-    let text = fs::read_to_string(&readme).map_err(|error| failed(&readme, &error))?;
-    let (before, _, _, after) =
-        parts(&text).ok_or_else(|| failed(&readme, &format!("no `{BEGIN}…` with its `{}`", END.trim())))?;
-    let text = format!("{before}{BEGIN}{}{BEGIN_END}{}{END}{after}", name.display(), published.section);
-    fs::write(&readme, text).map_err(|error| failed(&readme, &error))?;
+    let run = run_of(root, &options.run)?;
+    let published = Published::of(root, &run)?;
+    let readme = SECTION.write(root, &run, &published.section)?;
     let chart = root.join(CHART);
     fs::write(&chart, published.chart).map_err(|error| failed(&chart, &error))?;
     println!("{}\n{}", readme.display(), chart.display());
     Ok(())
-}
-
-/// The README before the numbers, the run that they are of, they themselves, and the rest.
-fn parts(readme: &str) -> Option<(&str, &str, &str, &str)> {
-    let (before, rest) = readme.split_once(BEGIN)?;
-    let (run, rest) = rest.split_once(BEGIN_END)?;
-    let (section, after) = rest.split_once(END)?;
-    Some((before, run, section, after))
 }
 
 /// What is published of a run.
@@ -174,6 +157,7 @@ fn size(bytes: usize) -> String {
 mod tests {
     use super::super::summary::summarize;
     use super::*;
+    use crate::readme::README;
 
     fn root() -> &'static Path {
         super::super::root().expect("the workspace")
@@ -182,7 +166,7 @@ mod tests {
     #[test]
     fn the_readme_and_its_chart_are_those_of_the_kept_run() {
         let readme = fs::read_to_string(root().join(README)).expect("a README");
-        let (_, run, section, _) = parts(&readme).expect("the README has numbers between its marks");
+        let (run, section) = SECTION.read(&readme).expect("the README has numbers between its marks");
         let published = Published::of(root(), run).expect("the run is kept");
         let hint = format!("run `cargo xtask publish {run}`");
         assert_eq!(section, published.section, "{hint}");
@@ -193,7 +177,7 @@ mod tests {
     #[test]
     fn what_a_kept_run_says_follows_from_what_it_measured() {
         let readme = fs::read_to_string(root().join(README)).expect("a README");
-        let (_, run, ..) = parts(&readme).expect("the README has numbers between its marks");
+        let (run, _) = SECTION.read(&readme).expect("the README has numbers between its marks");
         let report = report::read(&root().join(run)).expect("the run is kept");
         let json = |summary| serde_json::to_value(summary).expect("JSON");
         let (kept, derived) = (json(&report.summary), json(&summarize(&report.results)));

@@ -43,17 +43,8 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
     announce(Part::Crossovers, runs, groups.iter().map(estimate_s).sum());
     let database = place.database(Part::Crossovers)?;
     let bench = Bench { program: &place.program, database: &database, scratch: &place.scratch };
-    let mut cells = Vec::new();
-    for group in &groups {
-        match group.measure(bench, processors, runs_of(group)) {
-            Ok(measured) => cells.extend(measured),
-            // The others go on.
-            Err(error) => {
-                eprintln!("{error}");
-                left_out.push((group.clone(), error.to_string()));
-            }
-        }
-    }
+    let (cells, failed) = measure(&groups, |group| group.measure(bench, processors, runs_of(group)));
+    left_out.extend(failed);
     let reason = |cell: &StudyCell| left_out.iter().find(|(group, _)| group.has(cell)).map(|(_, why)| why.clone());
     let compared = calibration::compare(&study, &cells, &reason);
     let found: Vec<Found> = places(&cells).iter().flat_map(|place| judge(place, &cells)).collect();
@@ -78,6 +69,22 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
         tables,
         measured: json!({"cells": cells, "pairs": found, "calibration": compared, "refused": refused}),
     })
+}
+
+/// The cells of all groups, and the groups that gave none, with the reason.
+fn measure(groups: &[Group], of: impl Fn(&Group) -> Result<Vec<Cell>, Error>) -> (Vec<Cell>, Vec<(Group, String)>) {
+    let (mut cells, mut failed) = (Vec::new(), Vec::new());
+    for group in groups {
+        match of(group) {
+            Ok(measured) => cells.extend(measured),
+            // The others go on.
+            Err(error) => {
+                eprintln!("{error}");
+                failed.push((group.clone(), error.to_string()));
+            }
+        }
+    }
+    (cells, failed)
 }
 
 /// Why a group is not to be measured here; None: it is.
@@ -119,52 +126,51 @@ fn groups(quick: bool, study: &[StudyCell]) -> Vec<Group> {
             runs: 1,
         }];
     }
-    let mut groups = Vec::new();
-    for (model, hosts, workers_per_host) in PLACES {
-        for network in NETWORKS {
-            let workers = hosts * workers_per_host;
-            let (name, methods) = (format!("pairs-{model}-{workers}-{network}"), METHODS.to_vec());
-            let (workers, warm_up, iterations, runs) = (vec![workers], WARM_UP, 2, 3);
-            groups.push(Group {
-                name,
-                model,
-                network,
-                hosts,
-                workers_per_host,
-                workers,
-                methods,
-                warm_up,
-                iterations,
-                runs,
-            });
-        }
-    }
+    let mut groups: Vec<Group> =
+        PLACES.into_iter().flat_map(|place| NETWORKS.map(|network| of_pairs(place, network))).collect();
     // Each number of workers by itself: fewer need less dilation.
     for model in ["resnet50", "bert-base", "bert-large"] {
         for network in ["10GbE", "100GbE", "100GbIB"] {
-            for workers in [4, 8, 16, 32] {
-                let here =
-                    |cell: &&StudyCell| (&*cell.model, &*cell.network, cell.workers) == (model, network, workers);
-                let compared: Vec<&StudyCell> =
-                    study.iter().filter(here).filter(|cell| !cell.has_no_servers()).collect();
-                let methods = CALIBRATED.into_iter().filter(|name| compared.iter().any(|cell| cell.method == *name));
-                groups.push(Group {
-                    name: format!("calibration-{model}-{workers}-{network}"),
-                    model,
-                    network,
-                    hosts: workers.div_ceil(WORKERS_PER_HOST),
-                    workers_per_host: WORKERS_PER_HOST,
-                    workers: vec![workers],
-                    methods: methods.collect(),
-                    warm_up: WARM_UP,
-                    iterations: 5,
-                    runs: 1,
-                });
-            }
+            groups.extend([4, 8, 16, 32].map(|workers| of_calibration(model, network, workers, study)));
         }
     }
     groups.retain(|group| !group.methods.is_empty());
     groups
+}
+
+fn of_pairs((model, hosts, workers_per_host): (&'static str, usize, usize), network: &'static str) -> Group {
+    let workers = hosts * workers_per_host;
+    Group {
+        name: format!("pairs-{model}-{workers}-{network}"),
+        model,
+        network,
+        hosts,
+        workers_per_host,
+        workers: vec![workers],
+        methods: METHODS.to_vec(),
+        warm_up: WARM_UP,
+        iterations: 2,
+        runs: 3,
+    }
+}
+
+/// With the methods whose cell of the study can be compared.
+fn of_calibration(model: &'static str, network: &'static str, workers: usize, study: &[StudyCell]) -> Group {
+    let here = |cell: &&StudyCell| (&*cell.model, &*cell.network, cell.workers) == (model, network, workers);
+    let compared: Vec<&StudyCell> = study.iter().filter(here).filter(|cell| !cell.has_no_servers()).collect();
+    let methods = CALIBRATED.into_iter().filter(|name| compared.iter().any(|cell| cell.method == *name));
+    Group {
+        name: format!("calibration-{model}-{workers}-{network}"),
+        model,
+        network,
+        hosts: workers.div_ceil(WORKERS_PER_HOST),
+        workers_per_host: WORKERS_PER_HOST,
+        workers: vec![workers],
+        methods: methods.collect(),
+        warm_up: WARM_UP,
+        iterations: 5,
+        runs: 1,
+    }
 }
 
 /// The methods of `data/study_calibration.csv`.

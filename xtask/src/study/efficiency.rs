@@ -2,7 +2,7 @@
 //! measured inputs, and what does deciding cost?
 
 use super::report::{Findings, Table, Target, ms, percent};
-use super::rounds::measure;
+use super::rounds::{MethodSummary, Rounds, measure};
 use super::tensors::Model;
 use super::workload::Computation;
 use super::worlds::Effort;
@@ -15,6 +15,22 @@ const OVER_FORMULA_MAX: f64 = 1.03;
 const SCHEDULING_S_MAX: f64 = 5e-6;
 const METHODS: [&str; 4] = ["bsp-a2a", "wfbp-a2a", "mg-wfbp", "wfbp-ps"];
 
+const TEXT: &str = "In ms per iteration. The formula is the schedule's recursion with the profile's ready times and the costs of \
+                    operations that the same run has measured; as announced: with the ready times of the run, late or not. Alpha \
+                    and beta are of an operation that has the network for itself.";
+const COLUMNS: [&str; 10] = [
+    "method",
+    "iteration",
+    "formula",
+    "as announced",
+    "of formula",
+    "late",
+    "operations",
+    "alpha, ms",
+    "beta, ns/B",
+    "deciding, us/tensor",
+];
+
 pub fn run(place: &Place) -> Result<Findings, Error> {
     let (model, effort) = match place.options.quick {
         true => (Model::MobileNetV2, Effort { warm_up: 1, iterations: 3 }),
@@ -25,24 +41,7 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
     let seconds = METHODS.len() as f64 * (effort.seconds(workload.compute_s() + workload.line_s) + Effort::START_S);
     announce(Part::Efficiency, METHODS.len() * place.rounds, place.rounds as f64 * seconds);
     let rounds = measure(&place.worlds()?, &workload, &METHODS, None, effort, place.rounds)?;
-    let mut table = Table::new(
-        format!("{}, {} workers", rounds.model, super::HOSTS),
-        "In ms per iteration. The formula is the schedule's recursion with the profile's ready times and the costs of \
-         operations that the same run has measured; as announced: with the ready times of the run, late or not. Alpha and \
-         beta are of an operation that has the network for itself.",
-        &[
-            "method",
-            "iteration",
-            "formula",
-            "as announced",
-            "of formula",
-            "late",
-            "operations",
-            "alpha, ms",
-            "beta, ns/B",
-            "deciding, us/tensor",
-        ],
-    );
+    let mut table = Table::new(format!("{}, {} workers", rounds.model, super::HOSTS), TEXT, &COLUMNS);
     let mut targets = Vec::new();
     for method in METHODS {
         let summary = rounds.summary(method);
@@ -50,32 +49,13 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
         targets.push(Target::at_most(method, "iteration over formula", OVER_FORMULA_MAX, over));
         let deciding_us = summary.as_ref().map(|summary| summary.scheduling_s_per_tensor * 1e6);
         targets.push(Target::at_most(method, "deciding, us per tensor", SCHEDULING_S_MAX * 1e6, deciding_us));
-        let communication = rounds.ours.iter().rev().find(|run| run.method == method);
-        let communication = communication.and_then(|run| run.communication.as_ref());
-        let Some((summary, communication)) = summary.zip(communication) else { continue };
-        let (alpha_s, beta_s_per_byte) = communication.line();
-        table.rows.push(vec![
-            summary.method,
-            ms(summary.iteration_s),
-            summary.formula_s.map_or_else(|| "–".to_owned(), ms),
-            summary.formula_announced_s.map_or_else(|| "–".to_owned(), ms),
-            percent(summary.of_formula),
-            ms(summary.late_s),
-            summary.operations.to_string(),
-            format!("{:.2}", alpha_s * 1e3),
-            format!("{:.2}", beta_s_per_byte * 1e9),
-            format!("{:.2}", summary.scheduling_s_per_tensor * 1e6),
-        ]);
+        table.rows.extend(summary.and_then(|summary| row(&rounds, summary)));
     }
     Ok(Findings {
         title: "Efficiency in the lab".into(),
         text: format!(
-            "Four hosts of one worker with NICs of 1 Gbit/s; computation is slept through, communication is real; \
-             {} + {} iterations, {} rounds in turns; medians over rounds of medians over iterations, the slowest worker. \
-             Forward and backward take {} ms, an all-reduce of all gradients at line rate {} ms.",
-            effort.warm_up,
-            effort.iterations,
-            place.rounds,
+            "{} Forward and backward take {} ms, an all-reduce of all gradients at line rate {} ms.",
+            effort.protocol(place.rounds),
             ms(workload.profile.forward_s() + workload.profile.backward_s()),
             ms(workload.line_s)
         ),
@@ -83,4 +63,23 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
         tables: vec![table],
         measured: serde_json::to_value(&rounds).map_err(|error| error.to_string())?,
     })
+}
+
+/// None: none of the method's runs measured what operations cost.
+fn row(rounds: &Rounds, summary: MethodSummary) -> Option<Vec<String>> {
+    let last = rounds.ours.iter().rev().find(|run| run.method == summary.method)?;
+    let (alpha_s, beta_s_per_byte) = last.communication.as_ref()?.line();
+    let optional = |seconds: Option<f64>| seconds.map_or_else(|| "–".to_owned(), ms);
+    Some(vec![
+        summary.method,
+        ms(summary.iteration_s),
+        optional(summary.formula_s),
+        optional(summary.formula_announced_s),
+        percent(summary.of_formula),
+        ms(summary.late_s),
+        summary.operations.to_string(),
+        format!("{:.2}", alpha_s * 1e3),
+        format!("{:.2}", beta_s_per_byte * 1e9),
+        format!("{:.2}", summary.scheduling_s_per_tensor * 1e6),
+    ])
 }

@@ -16,6 +16,22 @@ use crate::compare::Error;
 const HIDDEN_MIN: f64 = 0.9;
 const METHODS: [&str; 2] = ["bsp-a2a", "wfbp-a2a"];
 
+const TEXT: &str = "In ms per iteration. Exposed: the worker waits. Late: by so much its sleeps ended late at most. In backward: from \
+                    the timeline of one iteration, how long backward went on while communication was under way; and the share of the \
+                    communication that this is.";
+const COLUMNS: [&str; 10] = [
+    "method",
+    "iteration",
+    "formula",
+    "exposed",
+    "late",
+    "by formula",
+    "without start-ups",
+    "in backward",
+    "of communication",
+    "operations",
+];
+
 pub fn run(place: &Place) -> Result<Findings, Error> {
     let (model, effort) = match place.options.quick {
         true => (Model::MobileNetV2, Effort { warm_up: 1, iterations: 3 }),
@@ -31,50 +47,26 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
     let hidden = both.and_then(|(bsp, wfbp)| Hidden::of(bsp, wfbp, wfbp.formula_exposed_s));
     let of_all = both.and_then(|(bsp, wfbp)| Hidden::of(bsp, wfbp, wfbp.least_exposed_s));
     let [share, share_of_all] = [&hidden, &of_all].map(|hidden| hidden.as_ref().map(Hidden::share));
-    let mut table = Table::new(
-        format!("{}, {} workers, backward as long as communication at line rate", rounds.model, super::HOSTS),
-        "In ms per iteration. Exposed: the worker waits. Late: by so much its sleeps ended late at most. In backward: from the \
-         timeline of one iteration, how long backward went on while communication was under way; and the share of the \
-         communication that this is.",
-        &[
-            "method",
-            "iteration",
-            "formula",
-            "exposed",
-            "late",
-            "by formula",
-            "without start-ups",
-            "in backward",
-            "of communication",
-            "operations",
-        ],
-    );
+    let title = format!("{}, {} workers, backward as long as communication at line rate", rounds.model, super::HOSTS);
+    let mut table = Table::new(title, TEXT, &COLUMNS);
     table.rows.extend([bsp, wfbp].iter().flatten().map(row));
     if let Some(hidden) = &hidden {
         let text =
             format!("WFBP can hide {} ms and hides {} ms: {}.", ms(hidden.can_s), ms(hidden.does_s), percent(share));
         table.text = format!("{} {text}", table.text);
     }
+    let target = |what, share| Target::at_least(format!("WFBP on {}", rounds.model), what, HIDDEN_MIN, share);
     Ok(Findings {
         title: "Overlap in the lab".into(),
         text: format!(
-            "Four hosts of one worker with NICs of 1 Gbit/s; computation is slept through, communication is real; \
-             {} + {} iterations, {} rounds in turns; medians over rounds of medians over iterations, the slowest worker. \
-             Backward takes {} ms, an all-reduce of all gradients at line rate {} ms.",
-            effort.warm_up,
-            effort.iterations,
-            place.rounds,
+            "{} Backward takes {} ms, an all-reduce of all gradients at line rate {} ms.",
+            effort.protocol(place.rounds),
             ms(workload.profile.backward_s()),
             ms(workload.line_s)
         ),
         targets: vec![
-            Target::at_least(format!("WFBP on {}", rounds.model), "hidden of what its formula can", HIDDEN_MIN, share),
-            Target::at_least(
-                format!("WFBP on {}", rounds.model),
-                "hidden of what could be without start-ups",
-                HIDDEN_MIN,
-                share_of_all,
-            ),
+            target("hidden of what its formula can", share),
+            target("hidden of what could be without start-ups", share_of_all),
         ],
         tables: vec![table],
         measured: serde_json::to_value(&rounds).map_err(|error| error.to_string())?,

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::compare::Error;
-use crate::compare::circumstances::{Commit, Load, date};
+use crate::compare::circumstances::{Commit, Load, command_line, date};
 use crate::compare::report::machine_name;
 
 /// The version of the JSON's form. Raised when a field is renamed or removed, or its meaning or unit changes.
@@ -104,25 +104,15 @@ impl Target {
 impl Circumstances {
     /// Before anything is measured. Says so if somebody else needs the machine.
     pub fn begin(part: &str, machine: Value) -> Circumstances {
-        let load = Load::now("before");
-        if !load.is_quiet() {
-            eprintln!("the machine is busy (load averages {}): these numbers will be noisy", load.averages);
-        }
-        let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
-        let mut command: Vec<String> = ["cargo".to_owned(), "xtask".to_owned()].into_iter().chain(words).collect();
-        // Whoever repeats it has another Python.
-        if let Some(place) = command.iter().position(|word| word == "--torch") {
-            command[place + 1..].iter_mut().take(1).for_each(|path| "PYTHON".clone_into(path));
-        }
         Circumstances {
             schema: SCHEMA,
             part: part.to_owned(),
             date: date(SystemTime::now()),
-            command,
+            command: command_line(),
             commit: Commit::here(),
             machine,
             versions: Vec::new(),
-            loads: vec![load],
+            loads: vec![Load::before("before")],
             seconds: 0.0,
             begun: Instant::now(),
         }

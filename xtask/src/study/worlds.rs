@@ -38,6 +38,15 @@ pub struct Effort {
 }
 
 impl Effort {
+    /// How methods are measured in so many rounds, for people.
+    pub fn protocol(&self, rounds: usize) -> String {
+        format!(
+            "Four hosts of one worker with NICs of 1 Gbit/s; computation is slept through, communication is real; \
+             {} + {} iterations, {rounds} rounds in turns; medians over rounds of medians over iterations, the slowest worker.",
+            self.warm_up, self.iterations
+        )
+    }
+
     /// About what starting a world of ours, measuring its network and ending it takes, in seconds.
     pub const START_S: f64 = 4.0;
 
@@ -161,6 +170,7 @@ pub fn cell(method: &str, workload: &Workload, workers: usize) -> Result<Cell, E
         threads: 1,
         arm: Arm::Method,
         tuned: false,
+        policy: None,
     })
 }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
+use paceline_tune::Policy;
 
 use crate::arguments::at_least_one;
 use crate::security::SecurityArguments;
@@ -76,6 +77,15 @@ pub struct BenchArguments {
     /// for later runs (docs/tuning.md). PACELINE_TUNE=off in the environment switches it off
     #[arg(long)]
     pub tune: bool,
+
+    /// Measure all-to-all methods once more with their all-reduces as this policy says, where it has a rule for them, as
+    /// METHOD+policy (docs/tuning.md); a file that cannot be used changes nothing
+    #[arg(long, value_name = "FILE.toml")]
+    pub policy: Option<PathBuf>,
+
+    /// What stands in that file, if it can be used.
+    #[arg(skip)]
+    pub followed: Option<Policy>,
 
     /// The hosts that do nothing but serve, by name or number from 0: of a launcher, or of --hosts
     #[arg(long, value_name = "HOST,…", value_delimiter = ',')]

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::placement::Placement;
+use crate::report::aspects::aspect;
 
 /// What is the same for all methods and worker counts of one chart.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -79,6 +80,9 @@ pub struct Cell {
     /// Its all-reduces are tuned while it runs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tuned: bool,
+    /// The policy that its all-reduces follow, as a file has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
 }
 
 /// What a cell is there for.
@@ -94,6 +98,11 @@ pub enum Arm {
 }
 
 impl Cell {
+    /// Are its gradients compressed?
+    pub fn compresses(&self) -> bool {
+        aspect(&self.strategy, "compress").iter().any(|word| *word != "none")
+    }
+
     /// Names the cell within its study: the same text, the same cell. Everything that matters stands in it.
     ///
     /// # Errors
@@ -226,6 +235,7 @@ pub mod samples {
             threads: 1,
             arm: Arm::Method,
             tuned: false,
+            policy: None,
         }
     }
 }

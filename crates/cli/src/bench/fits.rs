@@ -103,12 +103,13 @@ impl Needs {
                 MemoryEstimate { data, ..memory_of_parameters(parameters, Some(copies), workers) }
             }
         };
-        if cell.shards == 0 {
-            return estimate;
-        }
-        let apply = registry.grammar().parse(&cell.strategy).is_ok_and(|strategy| strategy.servers_apply());
+        let strategy = registry.grammar().parse(&cell.strategy).ok();
+        let compression = strategy.as_ref().and_then(|strategy| registry.compressors().of(strategy).ok()?);
+        let apply = strategy.is_some_and(|strategy| strategy.servers_apply());
         let shards = ShardsHere { here: here.shards, all: cell.shards, dedicated: cell.dedicated_servers };
-        estimate.with_servers(shards, apply)
+        let shards = (cell.shards > 0).then_some(shards);
+        let estimate = shards.map_or(estimate, |shards| estimate.with_servers(shards, apply));
+        compression.map_or(estimate, |compression| estimate.with_compression(&compression, cell.workers, shards))
     }
 }
 

@@ -7,7 +7,8 @@ use paceline_comm::Communicator;
 use paceline_fabric::environment::Environment;
 use paceline_plan::{Emulation, Hosts};
 use paceline_server::{ParameterServer, Roles, join_beside, serve};
-use paceline_train::{CellRun, Length, MeasureOptions, Peers, TuneOptions, measure as measure_cell, serve_options};
+use paceline_train::{CellRun, Length, MeasureOptions, Peers, TuneOptions, measure as measure_cell};
+use paceline_tune::policy_file;
 
 use super::cell::Cell;
 use super::models::Loaded;
@@ -44,7 +45,7 @@ pub fn measure(spec: &WorldSpec, registry: &Registry) -> Result<Option<CellRun>,
         return work_or_serve(&world, loaded, spec, registry);
     }
     let hosts = config.hosts()?;
-    let joined = join_beside(config, &hosts, cell.shards, &serve_options())?;
+    let joined = join_beside(config, &hosts, cell.shards, &registry.serve_options(&strategy))?;
     let server = Arc::new(ParameterServer::connect(&joined.world, joined.roles)?);
     let run = work(&joined.world, (&server).into(), loaded, spec, registry)?;
     server.stop()?;
@@ -66,7 +67,8 @@ pub fn work_or_serve(
 ) -> Result<Option<CellRun>, Failure> {
     let roles = Roles::new(spec.cell.workers, spec.cell.shards).map_err(Failure::usage)?;
     if roles.shard_of(world.rank()).is_some() {
-        serve(world, roles, &serve_options())?;
+        let strategy = registry.grammar().parse(&spec.cell.strategy).map_err(Failure::usage)?;
+        serve(world, roles, &registry.serve_options(&strategy))?;
         return Ok(None);
     }
     let server = Arc::new(ParameterServer::connect(world, roles)?);
@@ -86,13 +88,15 @@ pub fn work(
     spec: &WorldSpec,
     registry: &Registry,
 ) -> Result<Option<CellRun>, Failure> {
-    let run = measure_cell(peers, loaded.subject()?, &options(spec, registry))?;
+    let run = measure_cell(peers, loaded.subject()?, &options(spec, registry)?)?;
     Ok((world.rank() == 0).then_some(run))
 }
 
-fn options(spec: &WorldSpec, registry: &Registry) -> MeasureOptions {
+fn options(spec: &WorldSpec, registry: &Registry) -> Result<MeasureOptions, Failure> {
     let (cell, effort) = (&spec.cell, &spec.effort);
     let tune = || TuneOptions { lessons: spec.lessons.clone(), ..TuneOptions::default() };
+    let policy = cell.policy.as_deref().map(policy_file::read).transpose();
+    let policy = policy.map_err(|error| Failure::usage("the policy of this world makes no sense").cause(error))?;
     let length = match effort.seconds {
         None => Length::Iterations(effort.at_most),
         Some(seconds) => Length::Confident {
@@ -102,9 +106,10 @@ fn options(spec: &WorldSpec, registry: &Registry) -> MeasureOptions {
             budget: Duration::from_secs_f64(seconds),
         },
     };
-    MeasureOptions {
+    Ok(MeasureOptions {
         strategy: cell.strategy.clone(),
         schedulers: registry.schedulers().clone(),
+        compressors: registry.compressors().clone(),
         local_batch: cell.setting.local_batch,
         warm_up: effort.warm_up,
         length,
@@ -112,8 +117,9 @@ fn options(spec: &WorldSpec, registry: &Registry) -> MeasureOptions {
         threads: cell.threads,
         timeline: spec.timeline,
         tune: cell.tuned.then(tune),
+        policy,
         ..MeasureOptions::default()
-    }
+    })
 }
 
 /// Where time decides, a run ends when its mean is known so well.

@@ -140,6 +140,9 @@ pub fn tables(panels: &[Panel], out: &mut dyn Write) -> io::Result<()> {
                 if let Some(tuning) = row.result.as_ref().and_then(|result| result.tuning.as_ref()) {
                     writeln!(out, "  {}: {tuning}", row.method)?;
                 }
+                if let Some(followed) = row.result.as_ref().and_then(|result| result.followed.as_ref()) {
+                    writeln!(out, "  {}: {followed}", row.method)?;
+                }
             }
         }
         writeln!(out)?;

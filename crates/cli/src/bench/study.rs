@@ -6,7 +6,6 @@ use std::fmt::Display;
 
 use paceline_plan::NetworkModel;
 use paceline_strategy::Strategy;
-use paceline_train::TuneOptions;
 
 use super::arguments::{BenchArguments, ComputeChoice, split_methods};
 use super::budget::{Pace, Protocol, STUDY};
@@ -16,6 +15,7 @@ use super::dilation::{HIDDEN_SHARE, Load};
 use super::placement::Placement;
 use super::stage::Stage;
 use super::statistics::{VALUES_MIN, traffic_factor};
+use super::tuned::{following, tuned};
 use usual::{BUDGET_S, spare, wanted};
 
 /// Everything that is to be measured.
@@ -110,12 +110,15 @@ pub fn plan(arguments: &BenchArguments, catalogue: &Catalogue<'_>, place: Place)
             panels.push(PanelPlan { slowed, ..panel(setting, &methods, one, catalogue, place)? });
         }
     }
-    let tunes = |panel: &PanelPlan| panel.cells.iter().any(|planned| planned.cell.tuned);
-    if arguments.tune && !panels.iter().any(tunes) {
+    let asked = [("--tune tunes", arguments.tune), ("--policy is for", arguments.followed.is_some())];
+    let changes = |panel: &PanelPlan| panel.cells.iter().any(|one| one.cell.tuned || one.cell.policy.is_some());
+    if let Some((option, _)) = asked.iter().find(|(_, asked)| *asked && !panels.iter().any(changes)) {
         return refuse(
-            "--tune tunes all-reduces, and nothing here makes any: servers add up in one way only, and one worker alone \
-             does not communicate",
-            "name a method with arch=a2a and more than one worker, or leave --tune out",
+            format!(
+                "{option} all-reduces, and nothing here makes any: servers add up in one way only, and one worker alone \
+                 does not communicate"
+            ),
+            "name a method with arch=a2a and more than one worker, or leave it out",
         );
     }
     let runs = arguments.runs.unwrap_or(RUNS);
@@ -363,6 +366,7 @@ fn panel(
             threads,
             arm,
             tuned: false,
+            policy: None,
         };
         PlannedCell { pace: pace(&cell, model, place), cell }
     };
@@ -376,7 +380,7 @@ fn panel(
         }
     }
     let mut cells = Vec::new();
-    let alone = |chosen: &Chosen| chosen.strategy.servers(1, 1).is_none();
+    let alone = |chosen: &Chosen| chosen.strategy.servers(1, 1).is_none() && chosen.strategy.compressor().is_none();
     let has_baseline = workers.contains(&1) && methods.iter().any(alone);
     if !setting.is_replayed() && !has_baseline {
         let strategy =
@@ -388,19 +392,14 @@ fn panel(
         if methods.len() > 1 {
             cells.push(cell(&methods[0], workers, Arm::Again));
         }
-        let tunes = |chosen: &&Chosen| arguments.tune && workers > 1 && alone(chosen);
-        cells.extend(methods.iter().filter(tunes).map(|chosen| tuned(cell(chosen, workers, Arm::Method))));
+        let all_reduces = |chosen: &&Chosen| workers > 1 && alone(chosen);
+        let once_more = methods.iter().filter(all_reduces).map(|chosen| cell(chosen, workers, Arm::Method));
+        let once_more: Vec<PlannedCell> = once_more.collect();
+        cells.extend(once_more.iter().filter(|_| arguments.tune).map(tuned));
+        let policies = arguments.followed.iter();
+        cells.extend(policies.flat_map(|policy| once_more.iter().map(move |planned| following(planned, policy))));
     }
     Ok(PanelPlan { setting, cells, slowed: None })
-}
-
-/// The same with its calls tuned, which is learned before the iterations that count.
-fn tuned(PlannedCell { cell, pace }: PlannedCell) -> PlannedCell {
-    let learning_s = TuneOptions::ITERATIONS_MAX as f64 * pace.iteration_s;
-    PlannedCell {
-        cell: Cell { method: format!("{}+tune", cell.method), tuned: true, ..cell },
-        pace: Pace { overhead_s: pace.overhead_s + learning_s, ..pace },
-    }
 }
 
 /// Refuses more workers than there is room for.

@@ -9,7 +9,7 @@ use super::processors::limited_by_processors;
 use super::statistics::{Estimate, c2c, mean, spread};
 use super::store::{CellRecord, Occasion, RunRecord, StudyRecord};
 use super::verdict::{Verdict, decide};
-use paceline_train::{CellRun, Decision, ModelName, Timeline, TuningReport};
+use paceline_train::{CellRun, Decision, FollowedOperations, ModelName, Timeline, TuningReport};
 
 /// One setting: a chart.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -172,6 +172,9 @@ pub struct RowResult {
     /// What tuning has come to in the last of them, if calls were tuned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuning: Option<TuningReport>,
+    /// How much of an iteration a policy decided in the last of them, if one was followed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub followed: Option<FollowedOperations>,
     /// One iteration of all workers and shards.
     #[serde(skip)]
     pub timeline: Option<Timeline>,
@@ -266,7 +269,8 @@ fn baseline(setting: &Setting, cells: &[&CellRecord]) -> Option<Baseline> {
     if let Some(samples_per_s) = setting.single_device() {
         return Some(Baseline { source: "one device, by the profile".to_owned(), samples_per_s, measured: None });
     }
-    let alone = |record: &&&CellRecord| record.cell.workers == 1 && record.cell.shards == 0;
+    let plain = |cell: &Cell| cell.shards == 0 && !cell.compresses();
+    let alone = |record: &&&CellRecord| record.cell.workers == 1 && plain(&record.cell);
     let measured = |record: &CellRecord| Some((record.cell.method.clone(), Estimate::of(&throughputs(record))?));
     let (method, estimate) = cells.iter().filter(alone).find_map(|record| measured(record))?;
     let source = format!("one worker here ({method})");
@@ -339,6 +343,7 @@ fn result(record: &CellRecord, baseline: Option<&Baseline>, room: &Room<'_>) -> 
         transport: first.transport.clone(),
         iterations: runs.iter().map(|run| (run.warm_up, run.iteration_s.len())).collect(),
         tuning: runs.iter().rev().find_map(|run| run.tuning.clone()),
+        followed: runs.iter().rev().find_map(|run| run.followed),
         timeline: runs.iter().find_map(|run| run.timeline.clone()),
     })
 }
@@ -468,6 +473,15 @@ mod tests {
         assert!((intensity(&mlp, &setting).expect("it is known") - 2.996).abs() < 1e-3);
         let data = Some("images:photographs".to_owned());
         assert_eq!(intensity(&mlp, &Setting { data, ..setting }), None);
+    }
+
+    /// Compressing takes time, also where nobody is there to talk to.
+    #[test]
+    fn speedups_do_not_refer_to_a_worker_that_compresses() {
+        let mut cells = samples::study();
+        cells[0].cell.strategy = "sync=bsp,compress=sign,schedule=wfbp".to_owned();
+        let baseline = panels(&cells, 2)[0].baseline.clone().expect("one worker was measured");
+        assert_eq!(baseline.source, "one worker here (wfbp-a2a)");
     }
 
     #[test]

@@ -1,12 +1,17 @@
-//! Cells whose calls are tuned: what a run has learned is kept for the next one on the same cluster.
+//! Cells whose calls are tuned: what a run has learned is kept for the next one on the same cluster. And cells whose calls follow a
+//! policy that was learned elsewhere.
 
 use std::mem;
 
+use paceline_train::TuneOptions;
 use paceline_tune::learner::Lesson;
+use paceline_tune::{Policy, policy_file};
 
+use super::budget::Pace;
 use super::cell::Cell;
 use super::placement::Placement;
 use super::store::{RunRecord, Store};
+use super::study::PlannedCell;
 use crate::failure::Failure;
 use crate::machine::Machine;
 use crate::tuning::{cluster_name, joined, say_lost};
@@ -14,6 +19,21 @@ use crate::tuning::{cluster_name, joined, say_lost};
 /// So many lessons go along with a world, those of the most samples. The ranks find them in a variable of the environment, for which
 /// Linux has 128 KiB, and a lesson takes about 450 bytes.
 const LESSONS_MAX: usize = 200;
+
+/// The same cell with its calls tuned, which is learned before the iterations that count.
+pub fn tuned(PlannedCell { cell, pace }: &PlannedCell) -> PlannedCell {
+    let learning_s = TuneOptions::ITERATIONS_MAX as f64 * pace.iteration_s;
+    PlannedCell {
+        cell: Cell { method: format!("{}+tune", cell.method), tuned: true, ..cell.clone() },
+        pace: Pace { overhead_s: pace.overhead_s + learning_s, ..*pace },
+    }
+}
+
+/// The same cell with calls that follow a policy.
+pub fn following(PlannedCell { cell, pace }: &PlannedCell, policy: &Policy) -> PlannedCell {
+    let (method, policy) = (format!("{}+policy", cell.method), Some(policy_file::write(policy)));
+    PlannedCell { cell: Cell { method, policy, ..cell.clone() }, pace: *pace }
+}
 
 /// What a run of a cell begins with; nothing, if it is not tuned, or if what there is cannot be read.
 pub fn lessons(store: &Store, cell: &Cell, placement: Option<&Placement>) -> Vec<Lesson> {
@@ -93,6 +113,7 @@ mod tests {
             boundaries_s: 0.0,
             contexts: Vec::new(),
             lessons,
+            policy: paceline_tune::Policy::default(),
         };
         let outcome = Ok(CellRun { tuning: Some(tuning), ..cell_run(0.1) });
         RunRecord { number: 1, outcome, occasion: Occasion::default() }

@@ -293,63 +293,86 @@ fn judge_used(
     candidates.iter().zip(paths).map(report).collect()
 }
 
+/// What findings about the choice of a path are called.
+const PATH: &str = "path";
+
 /// What the paths of one host to the first one say.
 fn judge(first: &str, is_same: bool, paths: &[PathReport], why: &[String]) -> Vec<Finding> {
-    const SUBJECT: &str = "path";
-    let rate = |path: &PathReport| path.measured_mbit_per_s.unwrap_or(0.0);
     let Some(used) = paths.iter().find(|path| path.used) else {
         let found = format!(
             "links cannot reach {first}: {}",
             if why.is_empty() { "no address".into() } else { why.join("; ") }
         );
         let fix = "PACELINE_INTERFACE names the network that all hosts share; let firewalls pass TCP between them";
-        return vec![Finding::broken(SUBJECT, found, fix)];
+        return vec![Finding::broken(PATH, found, fix)];
     };
-    let here = used.interface.as_deref().unwrap_or("an unknown NIC");
-    let measured = format!("{:.0} Mbit/s", rate(used));
     if is_same {
-        return vec![Finding::good(SUBJECT, format!("on the machine of {first}: loopback carries {measured}"))];
+        let found = format!("on the machine of {first}: loopback carries {:.0} Mbit/s", used.rate());
+        return vec![Finding::good(PATH, found)];
     }
-    let way = format!("links to {first} take {here} to {} ({})", used.address, used.first_host_interface);
-    let mut findings = Vec::new();
-    let best = paths.iter().max_by(|one, other| rate(one).total_cmp(&rate(other))).unwrap_or(used);
-    if rate(best) > FASTER * rate(used) {
-        let other = best.interface.as_deref().unwrap_or("an unknown NIC");
-        let found = format!(
-            "{way} with {measured}; {other} to {} ({}) carries {:.0} Mbit/s, {:.1} times as much",
-            best.address,
-            best.first_host_interface,
-            rate(best),
-            rate(best) / rate(used)
-        );
-        let fix = if other == best.first_host_interface {
-            format!("PACELINE_INTERFACE={other} paceline launch --hostfile …")
-        } else {
-            format!(
-                "unset PACELINE_INTERFACE here, and set it to {other} in the environment that ssh gives on {}, and to {} on \
-                 {first}",
-                best.host, best.first_host_interface
-            )
-        };
-        findings.push(Finding::slow(SUBJECT, found, fix));
+    let way = format!("links to {first} take {} to {} ({})", used.nic(), used.address, used.first_host_interface);
+    let best = paths.iter().max_by(|one, other| one.rate().total_cmp(&other.rate())).unwrap_or(used);
+    let choice = if best.rate() > FASTER * used.rate() {
+        slower_than(best, used, &way, first)
     } else {
-        findings.push(Finding::good(SUBJECT, format!("{way}, the fastest of {}: {measured}", paths.len())));
-    }
-    let back = used.measured_back_mbit_per_s.unwrap_or(0.0);
-    if rate(used).min(back) < SHARE_OF_OTHER_DIRECTION * rate(used).max(back) {
-        let found = format!("{way} with {measured}, and {back:.0} Mbit/s the other way");
+        Finding::good(PATH, format!("{way}, the fastest of {}: {:.0} Mbit/s", paths.len(), used.rate()))
+    };
+    [Some(choice), uneven(used, &way), against_stated(used, first)].into_iter().flatten().collect()
+}
+
+/// Another path carries more than the one that links take.
+fn slower_than(best: &PathReport, used: &PathReport, way: &str, first: &str) -> Finding {
+    let other = best.nic();
+    let found = format!(
+        "{way} with {:.0} Mbit/s; {other} to {} ({}) carries {:.0} Mbit/s, {:.1} times as much",
+        used.rate(),
+        best.address,
+        best.first_host_interface,
+        best.rate(),
+        best.rate() / used.rate()
+    );
+    let fix = if other == best.first_host_interface {
+        format!("PACELINE_INTERFACE={other} paceline launch --hostfile …")
+    } else {
+        format!(
+            "unset PACELINE_INTERFACE here, and set it to {other} in the environment that ssh gives on {}, and to {} on \
+             {first}",
+            best.host, best.first_host_interface
+        )
+    };
+    Finding::slow(PATH, found, fix)
+}
+
+/// Does one direction carry much less than the other?
+fn uneven(used: &PathReport, way: &str) -> Option<Finding> {
+    let (rate, back) = (used.rate(), used.measured_back_mbit_per_s.unwrap_or(0.0));
+    (rate.min(back) < SHARE_OF_OTHER_DIRECTION * rate.max(back)).then(|| {
+        let found = format!("{way} with {rate:.0} Mbit/s, and {back:.0} Mbit/s the other way");
         let fix = "look at cable, duplex and firewall of both; ranks send as much one way as the other";
-        findings.push(Finding::slow("direction", found, fix));
+        Finding::slow("direction", found, fix)
+    })
+}
+
+/// Is the path as fast as its NICs state?
+fn against_stated(used: &PathReport, first: &str) -> Option<Finding> {
+    let (stated, here) = (used.stated_mbit_per_s?, used.nic());
+    let found = format!("{here} carries {:.0} Mbit/s to {first}, the NICs state {stated} Mbit/s", used.rate());
+    if used.rate() >= SHARE_OF_STATED * stated.min(EXPECTED_MBIT_MAX) as f64 {
+        return Some(Finding::good("rate", found));
     }
-    findings.extend(used.stated_mbit_per_s.map(|stated| {
-        let found = format!("{here} carries {measured} to {first}, the NICs state {stated} Mbit/s");
-        if rate(used) >= SHARE_OF_STATED * stated.min(EXPECTED_MBIT_MAX) as f64 {
-            return Finding::good("rate", found);
-        }
-        let fix = format!("look at cable, switch port and `ethtool {here}`; something else may use the network now");
-        Finding::slow("rate", found, fix)
-    }));
-    findings
+    let fix = format!("look at cable, switch port and `ethtool {here}`; something else may use the network now");
+    Some(Finding::slow("rate", found, fix))
+}
+
+impl PathReport {
+    /// Mbit/s to the first host; 0 if nothing came through.
+    fn rate(&self) -> f64 {
+        self.measured_mbit_per_s.unwrap_or(0.0)
+    }
+
+    fn nic(&self) -> &str {
+        self.interface.as_deref().unwrap_or("an unknown NIC")
+    }
 }
 
 /// Nobody else can know it.

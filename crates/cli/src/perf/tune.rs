@@ -16,6 +16,7 @@ use clap::Args;
 use paceline_comm::{CallOptions, CommError, Communicator, Reduction};
 use paceline_plan::CollectiveKind;
 use paceline_train::TunedProgram;
+use paceline_tune::Policy;
 use serde::Serialize;
 
 use super::exercise::Subject;
@@ -206,6 +207,12 @@ impl TuneArguments {
 }
 
 impl Tuned {
+    /// What stands for the sizes, as a policy.
+    pub fn policy(&self) -> Policy {
+        let rules = self.sizes.iter().flat_map(|size| size.policy.entries());
+        Policy::new(1, rules.map(|(context, schedule)| (*context, *schedule)))
+    }
+
     /// For people.
     ///
     /// # Errors

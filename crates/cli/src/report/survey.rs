@@ -99,21 +99,27 @@ const LOCAL_STATISTICS: &str =
 fn theory(row: &Row, sharing: Sharing) -> SurveyRow {
     let of = |name| aspect(&row.strategy, name);
     let [compress, sync, schedule, arch] = ["compress", "sync", "schedule", "arch"].map(of);
-    let exact = compress == ["none"];
+    let exact = compress.iter().all(|word| *word == "none");
     let synchronous = sync == ["bsp"];
     SurveyRow {
         method: row.method.clone(),
-        loss: if exact { "none: the gradient is exact".into() } else { format!("by {}", compress.join(":")) },
+        loss: match exact {
+            true => "none: the gradient is exact".into(),
+            false => format!("as its compressor {} says", compress.join(":")),
+        },
         frequency: format!(
             "{}, {}",
             if synchronous { "every iteration".into() } else { sync.join(":") },
             when(&schedule)
         ),
-        traffic: traffic(&arch, row.dedicated_servers, sharing),
-        convergence: if exact && synchronous {
-            "that of single-worker SGD on the joined batch".into()
-        } else {
-            "not that of single-worker SGD".into()
+        traffic: match exact {
+            true => traffic(&arch, row.dedicated_servers, sharing),
+            false => compressed_traffic(&arch, &compress.join(":")),
+        },
+        convergence: match (synchronous, exact) {
+            (true, true) => "that of single-worker SGD on the joined batch".into(),
+            (true, false) => "that of single-worker SGD only if its compressor loses nothing".into(),
+            (false, _) => "not that of single-worker SGD".into(),
         },
         megabytes: String::new(),
         messages: String::new(),
@@ -138,6 +144,13 @@ fn when(schedule: &[&str]) -> String {
         ["auto", ..] => "in fused tensors and pieces of tensors, as was predicted to be best".to_owned(),
         [own, ..] => format!("as its schedule {own} says"),
         [] => "as its schedule says".to_owned(),
+    }
+}
+
+fn compressed_traffic(arch: &[&str], compressor: &str) -> String {
+    match *arch {
+        ["ps", ..] => format!("what {compressor} makes of D out and D in per worker"),
+        _ => format!("(N−1) times what {compressor} makes of D, per worker"),
     }
 }
 
@@ -210,8 +223,14 @@ mod tests {
         let lossy = of_row(&Row { strategy: "sync=ssp:3,compress=topk:0.01,schedule=wfbp,arch=ps".into(), ..sample });
         assert_eq!(
             (lossy.loss.as_str(), lossy.convergence.as_str()),
-            ("by topk:0.01", "not that of single-worker SGD")
+            ("as its compressor topk:0.01 says", "not that of single-worker SGD")
         );
+        let own =
+            of_row(&Row { strategy: "sync=bsp,compress=sign,schedule=wfbp,arch=a2a:auto".into(), ..moved.clone() });
+        assert_eq!(own.traffic, "(N−1) times what sign makes of D, per worker");
+        assert!(own.convergence.ends_with("only if its compressor loses nothing"), "{own:?}");
+        let pushed = of_row(&Row { strategy: "sync=bsp,compress=sign,schedule=wfbp,arch=ps:hosts".into(), ..moved });
+        assert_eq!(pushed.traffic, "what sign makes of D out and D in per worker");
     }
     /// The sample's panels with these servers: `wfbp-ps` on this machine, `bsp-ps` on two emulated hosts.
     fn served(change: impl Fn(&mut Panel)) -> Vec<SurveyRow> {

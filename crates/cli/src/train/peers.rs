@@ -6,8 +6,9 @@ use paceline_comm::{Communicator, Config, Emulation, TransportChoice};
 use paceline_fabric::environment::Environment;
 use paceline_server::{Joined, ParameterServer, ServerError, ShardThread, join_beside};
 use paceline_strategy::Strategy;
-use paceline_train::{Peers, TrainError, serve_options};
+use paceline_train::{Peers, TrainError};
 
+use crate::Registry;
 use crate::failure::Failure;
 use crate::workers;
 
@@ -44,6 +45,7 @@ pub fn meet(
     transport: TransportChoice,
     emulation: Option<Emulation>,
     strategy: &Strategy,
+    registry: &Registry,
 ) -> Result<Met, Failure> {
     if strategy.servers(1, 1).is_none() && !strategy.arch_is_open() {
         let world = workers::connect(environment, transport, 1, emulation)?;
@@ -58,7 +60,7 @@ pub fn meet(
         let world = Communicator::connect(config)?;
         return Ok(Met { peers: Peers::from(&world), world, shards: Vec::new() });
     }
-    let joined = join_beside(config, &hosts, shards, &serve_options()).map_err(failed)?;
+    let joined = join_beside(config, &hosts, shards, &registry.serve_options(strategy)).map_err(failed)?;
     let Joined { world, roles, shards } = joined;
     let server = Arc::new(ParameterServer::connect(&world, roles).map_err(failed)?);
     Ok(Met { peers: Peers::from(&server), world, shards })

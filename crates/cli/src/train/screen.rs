@@ -190,6 +190,7 @@ mod tests {
             boundaries_s: 0.25,
             contexts: vec![chosen, default],
             lessons: Vec::new(),
+            policy: paceline_tune::Policy::default(),
         };
         let expected = "tuning: iterations take 8.0 % ± 1.0 less time (p = 2e-5) with what was found
   all-reduce from 2 MiB (aggressive, 320 iterations): ring rendezvous, 2 lanes (12.0 % ± 1.1, p = 3e-6), 1.210 ms instead of 1.375 ms

@@ -2,34 +2,21 @@
 // Every test file is a program of its own and uses some of this.
 #![allow(dead_code)]
 
+pub mod folder;
 #[path = "../../../comm/tests/support/left_over.rs"]
 pub mod left_over;
+pub mod policies;
 pub mod terminal;
 
 use std::fs;
 use std::io::Read;
-use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-
-/// A port on which nobody listens. It lies below those that the kernel gives to callers, so that no connection of another
-/// test takes it between now and its use.
-pub fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = 10_000 + (std::process::id() % 1000) as u16 * 20;
-    loop {
-        let port = first + NEXT.fetch_add(1, Ordering::Relaxed) % 2000;
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-            return port;
-        }
-    }
-}
 
 /// What a run of the program left.
 #[derive(Debug)]

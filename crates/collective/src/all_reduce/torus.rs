@@ -18,12 +18,6 @@ pub(crate) struct Torus;
 
 const NAME: &str = "2d-torus";
 
-impl Torus {
-    fn grid(topology: &Topology) -> Grid {
-        topology.torus().map_or_else(|| Grid::of(topology.world()), |sides| Grid { sides })
-    }
-}
-
 impl Algorithm for Torus {
     fn name(&self) -> &'static str {
         NAME
@@ -38,86 +32,31 @@ impl Algorithm for Torus {
     }
 
     fn parts(&self, topology: &Topology) -> u32 {
-        Torus::grid(topology).parts()
+        Algorithm::parts(&Grid::of(topology), topology)
     }
 
     fn rank_program(&self, rank: Rank, topology: &Topology, root: Rank) -> RankProgram {
-        Torus::grid(topology).rank_program(Place { kind: self.kind(), rank, world: topology.world(), root })
+        Algorithm::rank_program(&Grid::of(topology), rank, topology, root)
     }
 
     fn messages(&self, topology: &Topology) -> usize {
-        Torus::grid(topology).messages()
+        Algorithm::messages(&Grid::of(topology), topology)
     }
 
     fn rounds(&self, topology: &Topology) -> usize {
-        Torus::grid(topology).rounds()
+        Algorithm::rounds(&Grid::of(topology), topology)
     }
 
     fn bytes_sent(&self, topology: &Topology, bytes: f64) -> f64 {
-        Algorithm::bytes_sent(&NearSquare, topology, bytes)
+        Algorithm::bytes_sent(&Grid::of(topology), topology, bytes)
     }
 
-    /// The neighbour along x and the neighbour along y.
     fn fan_in(&self, topology: &Topology) -> usize {
-        Torus::grid(topology).orders().len()
+        Algorithm::fan_in(&Grid::of(topology), topology)
     }
 
     fn tile_seconds(&self, topology: &Topology, bytes: f64, costs: &LinkCosts) -> TileSeconds {
-        match topology.torus() {
-            Some(sides) => Grid { sides }.tile_seconds(bytes, &costs.across),
-            None => Algorithm::tile_seconds(&NearSquare, topology, bytes, costs),
-        }
-    }
-}
-
-/// The same where nobody has said which torus it is.
-struct NearSquare;
-
-impl FlatAlgorithm for NearSquare {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn kind(&self) -> CollectiveKind {
-        CollectiveKind::AllReduce
-    }
-
-    fn for_network(&self) -> bool {
-        true
-    }
-
-    fn peers(&self, rank: Rank, world: usize) -> Option<Vec<Rank>> {
-        let grid = Grid::of(world);
-        let axes = [0, 1].map(|dimension| grid.axis(rank, dimension));
-        Some(axes.iter().filter(|axis| axis.length > 1).map(|axis| axis.next).collect())
-    }
-
-    fn parts(&self, world: usize) -> u32 {
-        Grid::of(world).parts()
-    }
-
-    fn rank_program(&self, rank: Rank, world: usize, root: Rank) -> RankProgram {
-        Grid::of(world).rank_program(Place { kind: CollectiveKind::AllReduce, rank, world, root })
-    }
-
-    fn messages(&self, world: usize) -> usize {
-        Grid::of(world).messages()
-    }
-
-    fn rounds(&self, world: usize) -> usize {
-        Grid::of(world).rounds()
-    }
-
-    fn bytes_sent(&self, world: usize, bytes: f64) -> f64 {
-        2.0 * (world - 1) as f64 / world as f64 * bytes
-    }
-
-    fn fan_in(&self, world: usize) -> usize {
-        Grid::of(world).orders().len()
-    }
-
-    fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
-        Grid::of(world).tile_seconds(bytes, link)
+        Algorithm::tile_seconds(&Grid::of(topology), topology, bytes, costs)
     }
 }
 
@@ -133,21 +72,22 @@ impl FlatAlgorithm for NearSquare {
 /// # Ok::<(), paceline_collective::Refusal>(())
 /// ```
 pub fn torus_all_reduce(sides: [usize; 2]) -> Program {
-    let (grid, kind, world) = (Grid { sides }, CollectiveKind::AllReduce, sides[0] * sides[1]);
-    let rank_program = |rank| grid.rank_program(Place { kind, rank, world, root: 0 });
-    let ranks = (0..world).map(rank_program).collect();
-    Program { algorithm: NAME.to_owned(), kind, root: 0, parts: grid.parts(), ranks }
+    Grid { sides }.program(&Topology::flat(sides[0] * sides[1]), 0)
 }
 
-/// How ranks lie on a torus: row by row, x first.
+/// The same on a torus that is known: how ranks lie on it, row by row, x first.
 #[derive(Clone, Copy)]
 struct Grid {
     sides: [usize; 2],
 }
 
 impl Grid {
+    fn of(topology: &Topology) -> Self {
+        topology.torus().map_or_else(|| Grid::near_square(topology.world()), |sides| Grid { sides })
+    }
+
     /// As near a square as can be; x is the shorter side.
-    fn of(world: usize) -> Self {
+    fn near_square(world: usize) -> Self {
         let short = (1..=world.isqrt()).rev().find(|&side| world.is_multiple_of(side)).unwrap_or(1);
         Grid { sides: [short, world / short] }
     }
@@ -158,46 +98,42 @@ impl Grid {
         if self.sides.contains(&1) { &[[0, 1]] } else { &[[0, 1], [1, 0]] }
     }
 
-    fn parts(&self) -> u32 {
-        (self.orders().len() * self.world()) as u32
-    }
-
-    fn rounds(&self) -> usize {
-        self.sides.iter().map(|side| 2 * (side - 1)).sum()
-    }
-
-    fn world(&self) -> usize {
-        self.sides[0] * self.sides[1]
-    }
-
-    fn messages(&self) -> usize {
-        self.world() * self.orders().len() * self.rounds()
-    }
-
-    /// On ranks with one port for both dimensions, as everywhere in this crate.
-    fn tile_seconds(&self, bytes: f64, link: &LinkCost) -> TileSeconds {
-        let (halves, rounds) = (self.orders().len() as f64, self.rounds() as f64);
-        let reduced = (self.world() - 1) as f64 / self.world() as f64 * bytes;
-        let port = halves * rounds * link.overhead + reduced * (2.0 * link.beta + link.gamma);
-        side_by_side(halves, rounds, link, port)
-    }
-
     fn axis(&self, rank: Rank, dimension: usize) -> Axis {
         let (stride, length) = ([1, self.sides[0]][dimension], self.sides[dimension]);
         let index = rank / stride % length;
         let at = |other: usize| rank - index * stride + other * stride;
         Axis { index, length, previous: at(behind(index, 1, length)), next: at(ahead(index, 1, length)) }
     }
+}
 
-    fn rank_program(&self, place: Place) -> RankProgram {
-        let mut builder = RankBuilder::new(place, self.parts());
-        if place.world == 1 {
+impl FlatAlgorithm for Grid {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn kind(&self) -> CollectiveKind {
+        CollectiveKind::AllReduce
+    }
+
+    fn peers(&self, rank: Rank, _world: usize) -> Option<Vec<Rank>> {
+        let axes = [0, 1].map(|dimension| self.axis(rank, dimension));
+        Some(axes.iter().filter(|axis| axis.length > 1).map(|axis| axis.next).collect())
+    }
+
+    fn parts(&self, world: usize) -> u32 {
+        (self.orders().len() * world) as u32
+    }
+
+    fn rank_program(&self, rank: Rank, world: usize, root: Rank) -> RankProgram {
+        let place = Place { kind: CollectiveKind::AllReduce, rank, world, root };
+        let mut builder = RankBuilder::new(place, FlatAlgorithm::parts(self, world));
+        if world == 1 {
             return builder.alone();
         }
         let half = |(number, &[first, second]): (usize, &[usize; 2])| Half {
-            part: number * place.world,
-            first: self.axis(place.rank, first),
-            second: self.axis(place.rank, second),
+            part: number * world,
+            first: self.axis(rank, first),
+            second: self.axis(rank, second),
         };
         let halves: Vec<Half> = self.orders().iter().enumerate().map(half).collect();
         // Phase by phase: in each phase the halves use different links.
@@ -205,6 +141,31 @@ impl Grid {
         halves.iter().for_each(|half| half.all_reduce(&mut builder));
         halves.iter().for_each(|half| half.all_gather(&mut builder));
         builder.finish()
+    }
+
+    fn messages(&self, world: usize) -> usize {
+        world * self.orders().len() * FlatAlgorithm::rounds(self, world)
+    }
+
+    fn rounds(&self, _world: usize) -> usize {
+        self.sides.iter().map(|side| 2 * (side - 1)).sum()
+    }
+
+    fn bytes_sent(&self, world: usize, bytes: f64) -> f64 {
+        2.0 * (world - 1) as f64 / world as f64 * bytes
+    }
+
+    /// The neighbour along x and the neighbour along y.
+    fn fan_in(&self, _world: usize) -> usize {
+        self.orders().len()
+    }
+
+    /// On ranks with one port for both dimensions, as everywhere in this crate.
+    fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
+        let (halves, rounds) = (self.orders().len() as f64, FlatAlgorithm::rounds(self, world) as f64);
+        let reduced = (world - 1) as f64 / world as f64 * bytes;
+        let port = halves * rounds * link.overhead + reduced * (2.0 * link.beta + link.gamma);
+        side_by_side(halves, rounds, link, port)
     }
 }
 
@@ -301,7 +262,7 @@ mod tests {
     #[test]
     fn a_torus_is_as_near_a_square_as_can_be() {
         assert_eq!(
-            [1, 2, 4, 6, 12, 16, 48].map(|world| Grid::of(world).sides),
+            [1, 2, 4, 6, 12, 16, 48].map(|world| Grid::near_square(world).sides),
             [[1, 1], [1, 2], [2, 2], [2, 3], [3, 4], [4, 4], [6, 8]]
         );
     }
@@ -311,7 +272,7 @@ mod tests {
         for world in [1, 2, 3, 7, 13] {
             for rank in 0..world {
                 let of_ring = FlatAlgorithm::rank_program(&Ring, rank, world, 0);
-                assert_eq!(FlatAlgorithm::rank_program(&NearSquare, rank, world, 0), of_ring);
+                assert_eq!(FlatAlgorithm::rank_program(&Grid::near_square(world), rank, world, 0), of_ring);
             }
         }
     }
@@ -326,7 +287,7 @@ mod tests {
                 assert_eq!(proof.rounds, 2 * (x - 1) + 2 * (y - 1), "{x} x {y}");
             }
         }
-        assert_eq!(torus_all_reduce([3, 4]).ranks[5], FlatAlgorithm::rank_program(&NearSquare, 5, 12, 0));
+        assert_eq!(torus_all_reduce([3, 4]).ranks[5], FlatAlgorithm::rank_program(&Grid::near_square(12), 5, 12, 0));
     }
 
     #[test]

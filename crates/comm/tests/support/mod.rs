@@ -2,15 +2,16 @@
 #![allow(dead_code)] // Each test program uses some of it.
 
 pub mod left_over;
+#[path = "../../../fabric/tests/common/meeting.rs"]
+pub mod meeting;
 pub mod processes;
 pub mod reports;
 
-use std::net::TcpListener;
-use std::os::fd::IntoRawFd;
 use std::time::Duration;
 
+use meeting::Place;
 use paceline_comm::{Communicator, Config, Emulation, ShmOptions, ThreadsConfig, Transport, TransportChoice};
-use paceline_fabric::environment::{Environment, Launcher, MeetingPoint, Network, World};
+use paceline_fabric::environment::{Environment, Network};
 use paceline_fabric::security::Secret;
 use paceline_plan::Hosts;
 
@@ -71,25 +72,13 @@ pub fn world_of(links: Links, world: usize) -> Vec<Communicator> {
 
 /// Ranks that share a secret, and encrypt all that they say.
 fn encrypted(world: usize) -> Vec<Communicator> {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let port = listener.local_addr().expect("its address").port();
-    let listener = listener.into_raw_fd();
+    let place = Place::new();
     let secret = Secret::generate().expect("random numbers");
-    let place = |rank: usize| World {
-        launcher: Launcher::Paceline,
-        rank: rank as u32,
-        world_size: world as u32,
-        local_rank: Some(rank as u32),
-        local_size: Some(world as u32),
-        meeting_point: Some(MeetingPoint { host: "127.0.0.1".into(), port }),
-        listener: (rank == 0).then_some(listener),
-        job: "encrypted".into(),
-        terms: String::new(),
-    };
     let connect = |rank: usize| {
         let network = Network { secret: Some(secret.clone()), encrypt: true, ..Network::default() };
         let timeout = Duration::from_secs(30);
-        let environment = Environment { world: Some(place(rank)), network, timeout, heartbeat: None, stall: None };
+        let world = Some(place.world_of_one_host(rank as u32, world as u32));
+        let environment = Environment { world, network, timeout, heartbeat: None, stall: None };
         let plain = Config::from_environment().expect("nothing launched this test");
         let config = Config { environment, transport: TransportChoice::Tcp, tcp_streams: 2, probe: false, ..plain };
         Communicator::connect(config).expect("a world of ranks that share a secret")

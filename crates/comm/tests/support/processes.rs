@@ -3,9 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, ChildStderr, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -14,6 +12,7 @@ use paceline_comm::{Communicator, Config, ShmOptions, StallReport, TransportChoi
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::left_over::Held;
+use super::meeting::free_port;
 
 /// In a rank's environment: what it is to do.
 const PART: &str = "PACELINE_TEST_PART";
@@ -222,17 +221,5 @@ fn collect(stderr: ChildStderr, into: &Mutex<String>) {
     while let Ok(1..) = stderr.read_until(b'\n', &mut line) {
         into.lock().expect("no test panics under it").push_str(&String::from_utf8_lossy(&line));
         line.clear();
-    }
-}
-
-/// A port on which nobody listens, below those that the kernel gives to callers.
-fn free_port() -> u16 {
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = 12_500 + (std::process::id() % 1000) as u16 * 10;
-    loop {
-        let port = first + NEXT.fetch_add(1, Ordering::Relaxed) % 2000;
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-            return port;
-        }
     }
 }

@@ -8,15 +8,10 @@ use serde::de::DeserializeOwned;
 use snow::TransportState;
 
 use super::message::{Kind, MessageError, decode, receive_frame, send_frame};
-use crate::security::{Claim, Credentials, Mode, SecurityError};
+use crate::security::{Claim, Credentials, Mode, PLAIN_BYTES_MAX, RECORD_BYTES_MAX, SecurityError, TAG_BYTES};
 
 /// Bytes of an opening or an acceptance at most: what a stranger can make us keep.
 pub(super) const HANDSHAKE_BYTES_MAX: usize = 128;
-
-/// Noise has no longer messages.
-const RECORD_BYTES_MAX: usize = 65535;
-const TAG_BYTES: usize = 16;
-const PLAIN_BYTES_MAX: usize = RECORD_BYTES_MAX - TAG_BYTES;
 
 /// A connection, and what seals its messages.
 pub(crate) struct Channel {

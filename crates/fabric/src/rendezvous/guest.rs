@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use super::{Answer, Hello, MEMBER_BYTES_MAX, Members, Party, RendezvousError};
+use super::{Answer, Hello, MEMBER_BYTES_MAX, Member, Members, Party, RendezvousError};
 use crate::control::{Channel, MessageError, VERSION, dial};
 use crate::environment::World;
 use crate::interfaces::{Interface, admission, interfaces};
@@ -81,29 +81,12 @@ fn attempt(party: &Party<'_>, interfaces: &[Interface]) -> Result<Outcome, Rende
 }
 
 fn converse(party: &Party<'_>, socket: TcpStream) -> Result<Outcome, RendezvousError> {
-    let World { job, world_size, terms, .. } = party.world;
-    let (job_name, member) = (job.clone(), party.own.clone());
-    let hello = Hello { job: job_name, world_size: *world_size, terms: terms.clone(), member };
-    let bytes_max = MEMBER_BYTES_MAX * *world_size as usize;
-    let claim = party.credentials.claim(party.world.rank, 0, 0);
-    let answer = Channel::open(socket, &party.credentials, claim, party.deadline()).and_then(|mut channel| {
-        channel.send(&hello, party.deadline())?;
-        Ok((channel.receive(bytes_max, party.deadline())?, channel))
-    });
-    let meeting_point = || party.meeting_point.clone();
-    let (answer, mut channel) = match answer {
-        Ok(answer) => answer,
-        Err(MessageError::Security(source)) => {
-            return Err(RendezvousError::Security { meeting_point: meeting_point(), source });
-        }
-        Err(MessageError::Version { theirs }) => {
-            return Err(RendezvousError::Version { meeting_point: meeting_point(), theirs, ours: VERSION });
-        }
-        Err(error @ MessageError::Malformed(_)) => {
-            return Err(RendezvousError::NotPaceline { meeting_point: meeting_point(), what: error.to_string() });
-        }
-        Err(error) => return Ok(Outcome::Again(error.to_string())),
+    let bytes_max = MEMBER_BYTES_MAX * party.world.world_size as usize;
+    let (answer, mut channel) = match greet(party, socket, bytes_max) {
+        Ok(answered) => answered,
+        Err(error) => return unanswered(party, error),
     };
+    let meeting_point = || party.meeting_point.clone();
     let patience = match answer {
         Answer::Welcome { patience_ms } => {
             Duration::from_millis(patience_ms).min(party.timeout.max(PATIENCE_MAX)) + GRACE
@@ -117,16 +100,43 @@ fn converse(party: &Party<'_>, socket: TcpStream) -> Result<Outcome, RendezvousE
         }
     };
     match channel.receive(bytes_max, Instant::now() + patience) {
-        Ok(Answer::Table { nonce, members }) => {
-            let in_order = members.iter().zip(0..).all(|(member, rank)| member.rank == rank);
-            if members.len() != *world_size as usize || !in_order {
-                let what = "its table is not that of this world".into();
-                return Err(RendezvousError::NotPaceline { meeting_point: meeting_point(), what });
-            }
-            let (rank, world_size, job) = (party.world.rank, *world_size, job.clone());
-            Ok(Outcome::Table(Members { rank, world_size, job, nonce, members, notes: Vec::new() }))
-        }
+        Ok(Answer::Table { nonce, members }) => seated(party, nonce, members).map(Outcome::Table),
         Ok(Answer::Refused { reason }) => Err(RendezvousError::Refused { meeting_point: meeting_point(), reason }),
         Ok(Answer::Welcome { .. }) | Err(_) => Err(RendezvousError::RankZeroLeft { meeting_point: meeting_point() }),
     }
+}
+
+/// Says who is here, and hears rank 0's first answer.
+fn greet(party: &Party<'_>, socket: TcpStream, bytes_max: usize) -> Result<(Answer, Channel), MessageError> {
+    let World { rank, job, world_size, terms, .. } = party.world;
+    let (job, terms, member) = (job.clone(), terms.clone(), party.own.clone());
+    let claim = party.credentials.claim(*rank, 0, 0);
+    let mut channel = Channel::open(socket, &party.credentials, claim, party.deadline())?;
+    channel.send(&Hello { job, world_size: *world_size, terms, member }, party.deadline())?;
+    Ok((channel.receive(bytes_max, party.deadline())?, channel))
+}
+
+/// What it means that there is no answer: the end, or that it is tried again.
+fn unanswered(party: &Party<'_>, error: MessageError) -> Result<Outcome, RendezvousError> {
+    let meeting_point = party.meeting_point.clone();
+    match error {
+        MessageError::Security(source) => Err(RendezvousError::Security { meeting_point, source }),
+        MessageError::Version { theirs } => Err(RendezvousError::Version { meeting_point, theirs, ours: VERSION }),
+        error @ MessageError::Malformed(_) => {
+            Err(RendezvousError::NotPaceline { meeting_point, what: error.to_string() })
+        }
+        error => Ok(Outcome::Again(error.to_string())),
+    }
+}
+
+/// The table must be that of this world.
+fn seated(party: &Party<'_>, nonce: [u8; 16], members: Vec<Member>) -> Result<Members, RendezvousError> {
+    let World { rank, job, world_size, .. } = party.world;
+    let in_order = members.iter().zip(0..).all(|(member, rank)| member.rank == rank);
+    if members.len() != *world_size as usize || !in_order {
+        let what = "its table is not that of this world".into();
+        return Err(RendezvousError::NotPaceline { meeting_point: party.meeting_point.clone(), what });
+    }
+    let (rank, world_size, job) = (*rank, *world_size, job.clone());
+    Ok(Members { rank, world_size, job, nonce, members, notes: Vec::new() })
 }

@@ -16,8 +16,15 @@ const PROTOCOL: &str = "Noise_NNpsk0_25519_AESGCM_BLAKE2s";
 /// Separates this use of the secret from every other.
 const DOMAIN: &[u8] = b"paceline noise psk 1";
 
+/// Noise has no longer messages.
+pub(crate) const RECORD_BYTES_MAX: usize = 65535;
+/// What encryption adds to a message.
+pub(crate) const TAG_BYTES: usize = 16;
+/// What fits into one.
+pub(crate) const PLAIN_BYTES_MAX: usize = RECORD_BYTES_MAX - TAG_BYTES;
+
 /// An ephemeral key and the tag of an empty payload.
-const HANDSHAKE_BYTES: usize = 32 + 16;
+const HANDSHAKE_BYTES: usize = 32 + TAG_BYTES;
 
 /// How a connection is protected. Both ends must say the same; it is bound by the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,6 +5,8 @@ mod handshake;
 mod secret;
 
 pub use handshake::SecurityError;
-pub(crate) use handshake::{Claim, Credentials, Initiator, Mode, Response};
+pub(crate) use handshake::{
+    Claim, Credentials, Initiator, Mode, PLAIN_BYTES_MAX, RECORD_BYTES_MAX, Response, TAG_BYTES,
+};
 pub(crate) use secret::random;
 pub use secret::{Secret, SecretError};

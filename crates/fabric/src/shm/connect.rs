@@ -15,11 +15,11 @@ use super::doorbell::Doorbell;
 use super::handshake::{Party, dial};
 use super::link::ShmLink;
 use super::mapping::page_bytes;
-use super::message::{Card, Nonce, VERSION, nonce, readable, same_user};
+use super::message::{Card, Nonce, VERSION, readable, same_user};
 use super::segment::{RING_BYTES_MAX, RING_BYTES_MIN};
 use crate::LinkError;
 use crate::environment::Network;
-use crate::security::{Credentials, Mode, SecurityError};
+use crate::security::{Credentials, Mode, SecurityError, random};
 
 /// Connections that wait to be accepted; the kernel lowers it to net.core.somaxconn.
 const BACKLOG: i32 = 4096;
@@ -76,8 +76,8 @@ impl ShmHost {
         let failed = |doing| move |source: std::io::Error| LinkError::Io { doing, source };
         let arena = Arena::new(options.arena_bytes).map_err(failed("making a shared arena"))?;
         let doorbell = Doorbell::new().map_err(failed("making a doorbell"))?;
-        let random = || nonce().map_err(failed("drawing random bytes"));
-        let card = Card { version: VERSION, name: random()?, secret: random()? };
+        let nonce = || random().map_err(failed("drawing random bytes"));
+        let card = Card { version: VERSION, name: nonce()?, secret: nonce()? };
         let listener = listen(card.name).map_err(failed("listening on an abstract Unix socket"))?;
         if options.single_copy && options.admit_siblings {
             admit_siblings();
@@ -88,7 +88,7 @@ impl ShmHost {
             options,
             arena,
             doorbell: Arc::new(doorbell),
-            probe: Arc::new(random()?),
+            probe: Arc::new(nonce()?),
             card,
             listener,
             attachment: None,

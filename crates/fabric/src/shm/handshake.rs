@@ -23,11 +23,11 @@ use super::arena::Arena;
 use super::doorbell::Doorbell;
 use super::link::{Established, ShmLink};
 use super::mapping::{Mapping, check_sealed};
-use super::message::{Message, Nonce, VERSION, nonce, receive, same_user, send};
+use super::message::{Message, Nonce, VERSION, receive, same_user, send};
 use super::process_memory;
 use super::segment::Segment;
 use super::talk::Talk;
-use crate::security::{Credentials, Initiator, Response, SecurityError};
+use crate::security::{Credentials, Initiator, Response, SecurityError, random};
 
 /// What one rank brings to every handshake.
 pub(super) struct Party {
@@ -267,7 +267,7 @@ struct Draft {
 
 impl Draft {
     fn new(segment: Arc<Segment>, side: usize, pid: i32, hello: Hello) -> Result<Draft, String> {
-        let written = nonce().map_err(|error| format!("drawing random bytes: {error}"))?;
+        let written = random().map_err(|error| format!("drawing random bytes: {error}"))?;
         segment.side(side).write_nonce(written);
         let alignment = 2 << 20;
         let peer_arena = check_sealed(hello.arena.as_fd(), hello.arena_bytes)

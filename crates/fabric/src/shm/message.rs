@@ -166,19 +166,6 @@ fn timespec(duration: Duration) -> Timespec {
     }
 }
 
-/// Random bytes from the system.
-pub(super) fn nonce() -> std::io::Result<Nonce> {
-    let mut bytes = Nonce::default();
-    let mut filled = 0;
-    while filled < bytes.len() {
-        filled += match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
-            Err(Errno::INTR) => 0,
-            result => result?,
-        };
-    }
-    Ok(bytes)
-}
-
 /// Checks that the process behind a socket runs as the same user, and says which process it is: 0 if it is in a PID
 /// namespace that cannot be seen from here.
 pub(super) fn same_user(socket: BorrowedFd<'_>) -> Result<i32, String> {

@@ -6,10 +6,7 @@ use std::time::Instant;
 use snow::TransportState;
 
 use super::message::{Message, receive, refused, send};
-use crate::security::SecurityError;
-
-/// What encryption adds to a message.
-const TAG_BYTES: usize = 16;
+use crate::security::{SecurityError, TAG_BYTES};
 
 /// A conversation over a Unix socket.
 pub(super) struct Talk<'a> {

@@ -8,12 +8,10 @@ use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use snow::TransportState;
 
 use crate::control::Channel;
+use crate::security::{PLAIN_BYTES_MAX, RECORD_BYTES_MAX, TAG_BYTES};
 
-/// Noise has no longer messages. Each is preceded by its length, two bytes, the most significant first.
-const RECORD_BYTES_MAX: usize = 65535;
+/// Each record is preceded by its length, the most significant byte first.
 const LENGTH_BYTES: usize = 2;
-const TAG_BYTES: usize = 16;
-const PLAIN_BYTES_MAX: usize = RECORD_BYTES_MAX - TAG_BYTES;
 
 /// Records that are sealed, or read, at a time: enough for one system call, few enough for an urgent frame to wait for.
 const BATCH_RECORDS: usize = 2;

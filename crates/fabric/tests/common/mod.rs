@@ -1,6 +1,8 @@
-//! What the tests of links share: frames, a sink that remembers, pairs of links, random numbers from a seed.
+//! What the tests of links share: frames, a sink that remembers, pairs of links, meeting points, random numbers from a seed.
 #![allow(dead_code, reason = "each test program uses some of it")]
 
+pub mod filter;
+pub mod meeting;
 pub mod random;
 pub mod shm;
 

@@ -35,7 +35,7 @@ impl Server {
         let partition = self.partition(operation);
         match self.mode {
             Mode::Aggregate => self.waiting.push(Reverse((self.priorities[partition], partition))),
-            Mode::Apply => self.finished(partition),
+            Mode::Apply | Mode::Decompress => self.finished(partition),
         }
     }
 
@@ -44,7 +44,7 @@ impl Server {
         if self.working.is_none() {
             self.working = match self.mode {
                 Mode::Aggregate => self.waiting.pop().map(|Reverse((_, partition))| partition),
-                Mode::Apply => self.given.take(),
+                Mode::Apply | Mode::Decompress => self.given.take(),
             };
             return self.working.map(|partition| self.operations[partition]);
         }

@@ -3,11 +3,13 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use paceline_comm::{Buffer, CallOptions, CommError, Origin, Pending};
+use paceline_comm::{Buffer, CallOptions, CommError, Origin, Pending, VerifiedProgram};
+use paceline_compress::{Compression, Piece};
 use paceline_plan::{CollectiveKind, Plan, Reduction};
 use paceline_server::{Assignment, Mode, PendingUpdate};
 use paceline_strategy::Strategy;
 
+use super::coder::{Coder, Gathered, Gathering, Pushing};
 use crate::error::TrainError;
 use crate::executed::AllReduce;
 use crate::on_server::Specification;
@@ -19,6 +21,8 @@ pub(crate) struct Carrier {
     peers: Peers,
     /// Of all-reduces. `None`: the one that is cheapest for an operation's size.
     algorithm: Option<String>,
+    /// Contributions are compressed, and gathered instead of reduced: by everybody, or by servers that add up.
+    compression: Option<Compression>,
     /// Of servers.
     mode: Mode,
 }
@@ -27,12 +31,30 @@ pub(crate) struct Carrier {
 pub(crate) struct Call {
     shard: usize,
     options: CallOptions,
+    /// Of the caller's, if one is run instead of an algorithm.
+    program: Option<VerifiedProgram>,
+    /// If contributions are compressed.
+    coder: Option<Coder>,
+}
+
+/// How an all-reduce is done: by what its options name, or by a program of the caller's, if there is one.
+#[derive(Clone, Debug)]
+pub(crate) struct Way {
+    pub(super) options: CallOptions,
+    pub(super) program: Option<VerifiedProgram>,
+}
+
+impl From<CallOptions> for Way {
+    fn from(options: CallOptions) -> Way {
+        Way { options, program: None }
+    }
 }
 
 impl Call {
     /// How the all-reduce is done, if it is one.
     pub(crate) fn all_reduce(&self) -> Option<AllReduce> {
-        let algorithm = self.options.algorithm.clone()?;
+        let program = self.program.as_ref().map(|program| program.algorithm().to_owned());
+        let algorithm = program.or_else(|| self.options.algorithm.clone()).filter(|_| self.coder.is_none())?;
         Some(AllReduce { algorithm, chunk_bytes: self.options.chunk_bytes? })
     }
 
@@ -41,9 +63,9 @@ impl Call {
         &self.options
     }
 
-    /// From here on, it is called like this.
-    pub(super) fn set_options(&mut self, options: CallOptions) {
-        self.options = options;
+    /// From here on, it is done like this.
+    pub(super) fn set(&mut self, way: Way) {
+        (self.options, self.program) = (way.options, way.program);
     }
 }
 
@@ -53,6 +75,30 @@ pub(crate) enum Travelling {
     Sum(Pending<f32>),
     /// New parameters come back beside the gradient.
     Update(PendingUpdate),
+    /// What all ranks have compressed comes back.
+    Gathering(Gathering),
+    /// The sum of what all ranks have compressed comes back in the gradient's place.
+    Pushing(Pushing),
+}
+
+/// What an operation that has ended has left.
+pub(crate) enum Landed {
+    /// The sum.
+    Sum(Buffer<f32>),
+    /// The gradient, and new parameters.
+    Update(Buffer<f32>, Buffer<f32>),
+    /// What is to be decompressed.
+    Gathered(Gathered),
+}
+
+impl Landed {
+    /// The gradient's place, with the sum in it if that came back.
+    pub(crate) fn into_gradient(self) -> Buffer<f32> {
+        match self {
+            Landed::Sum(gradient) | Landed::Update(gradient, _) => gradient,
+            Landed::Gathered(gathered) => gathered.sum(),
+        }
+    }
 }
 
 impl Travelling {
@@ -61,6 +107,8 @@ impl Travelling {
         match self {
             Travelling::Sum(pending) => pending.is_done(),
             Travelling::Update(pending) => pending.is_done(),
+            Travelling::Gathering(pending) => pending.is_done(),
+            Travelling::Pushing(pending) => pending.is_done(),
         }
     }
 
@@ -69,21 +117,30 @@ impl Travelling {
         match self {
             Travelling::Sum(pending) => pending.wait_timeout(timeout),
             Travelling::Update(pending) => pending.wait_timeout(timeout),
+            Travelling::Gathering(pending) => pending.wait_timeout(timeout),
+            Travelling::Pushing(pending) => pending.wait_timeout(timeout),
         }
     }
 
-    /// Waits for its end: the gradient's buffer, and that of the parameters if it had one.
-    pub(crate) fn wait(self) -> Result<(Buffer<f32>, Option<Buffer<f32>>), CommError> {
+    /// Waits for its end.
+    pub(crate) fn wait(self) -> Result<Landed, CommError> {
         match self {
-            Travelling::Sum(pending) => Ok((pending.wait()?, None)),
-            Travelling::Update(pending) => pending.wait().map(|(gradient, parameters)| (gradient, Some(parameters))),
+            Travelling::Sum(pending) => pending.wait().map(Landed::Sum),
+            Travelling::Update(pending) => pending.wait().map(|(gradient, values)| Landed::Update(gradient, values)),
+            Travelling::Gathering(pending) => pending.wait().map(Landed::Gathered),
+            Travelling::Pushing(pending) => pending.wait().map(Landed::Sum),
         }
     }
 }
 
 impl Carrier {
     pub(crate) fn new(peers: Peers, algorithm: Option<String>) -> Carrier {
-        Carrier { peers, algorithm, mode: Mode::Aggregate }
+        Carrier { peers, algorithm, compression: None, mode: Mode::Aggregate }
+    }
+
+    /// The same, with contributions that are compressed, if there is a compression.
+    pub(crate) fn compressing(self, compression: Option<Compression>) -> Carrier {
+        Carrier { compression, ..self }
     }
 
     /// What carries the operations of a strategy whose arch is not open, where `peers` may have shards that do not serve it.
@@ -130,7 +187,11 @@ impl Carrier {
         match &self.peers {
             Peers::AllToAll(_) => Ok(()),
             Peers::Servers(server) => {
-                let assignment = Assignment { plan: plan.clone(), iterations, mode: self.mode.clone() };
+                let mode = match (&self.mode, &self.compression) {
+                    (Mode::Aggregate, Some(_)) => Mode::Decompress,
+                    (mode, _) => mode.clone(),
+                };
+                let assignment = Assignment { plan: plan.clone(), iterations, mode };
                 Ok(server.assign(&assignment)?)
             }
         }
@@ -152,18 +213,35 @@ impl Carrier {
                 origin,
                 ..CallOptions::default()
             };
+            let elements = partition.elements.len();
+            let coder = self.coder(operation, elements)?;
             if let Peers::AllToAll(workers) = &self.peers {
                 let chosen = chosen.get(operation);
                 options.algorithm = chosen.map(|chosen| chosen.algorithm.clone()).or_else(|| self.algorithm.clone());
                 options.chunk_bytes = chosen.map(|chosen| chosen.chunk_bytes);
-                let bytes = partition.elements.len() * size_of::<f32>();
-                let (algorithm, chunk_bytes) = workers.choice(CollectiveKind::AllReduce, bytes, &options)?;
+                let (kind, bytes) = match &coder {
+                    None => (CollectiveKind::AllReduce, elements * size_of::<f32>()),
+                    Some(coder) => (CollectiveKind::AllGather, coder.bytes()),
+                };
+                let (algorithm, chunk_bytes) = workers.choice(kind, bytes, &options)?;
                 options.algorithm = Some(algorithm.to_owned());
                 options.chunk_bytes = Some(chunk_bytes.max(1));
             }
-            Ok(Call { shard: partition.shard.unwrap_or_default(), options })
+            Ok(Call { shard: partition.shard.unwrap_or_default(), options, program: None, coder })
         };
         plan.partitions().enumerate().map(call).collect()
+    }
+
+    /// What compresses an operation, if something does.
+    fn coder(&self, operation: usize, elements: usize) -> Result<Option<Coder>, CommError> {
+        let Some(compression) = &self.compression else { return Ok(None) };
+        let workers = self.peers.workers();
+        let piece = Piece { elements, operation, rank: workers.rank() };
+        let gathered = match &self.peers {
+            Peers::AllToAll(_) => workers.world_size(),
+            Peers::Servers(_) => 0,
+        };
+        Coder::new(workers, compression, &piece, gathered).map(Some)
     }
 
     /// Starts an operation. `id` is the same on all ranks, which may start their operations in different orders. Where servers
@@ -177,12 +255,17 @@ impl Carrier {
     ) -> Result<Travelling, CommError> {
         let options = CallOptions { operation: Some(id), ..call.options.clone() };
         match (&self.peers, parameters) {
-            (Peers::AllToAll(workers), _) => {
-                workers.start_all_reduce(gradient, Reduction::Sum, &options).map(Travelling::Sum)
-            }
-            (Peers::Servers(server), None) => {
-                server.start_push_pull(call.shard, gradient, &options).map(Travelling::Sum)
-            }
+            (Peers::AllToAll(workers), _) => match (&call.coder, &call.program) {
+                (None, None) => workers.start_all_reduce(gradient, Reduction::Sum, &options).map(Travelling::Sum),
+                (None, Some(program)) => {
+                    workers.start_program_in_place(program, gradient, Reduction::Sum, &options).map(Travelling::Sum)
+                }
+                (Some(coder), _) => coder.start(workers, gradient, &options).map(Travelling::Gathering),
+            },
+            (Peers::Servers(server), None) => match &call.coder {
+                None => server.start_push_pull(call.shard, gradient, &options).map(Travelling::Sum),
+                Some(coder) => coder.start_push(server, call.shard, gradient, &options).map(Travelling::Pushing),
+            },
             (Peers::Servers(server), Some(parameters)) => {
                 server.start_update(call.shard, gradient, parameters, &options).map(Travelling::Update)
             }

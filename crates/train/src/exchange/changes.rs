@@ -8,7 +8,7 @@ use super::followed::Followed;
 use super::operations::Operations;
 use super::tuning::Tuning;
 use crate::executed::{Change, ChangedAllReduce};
-use crate::tuning::TuningNews;
+use crate::tuning::{FollowedOperations, TuningNews};
 
 /// Where changes come from.
 #[derive(Default)]
@@ -42,10 +42,10 @@ impl Changes {
             }
             Changes::Tuned(tuning) => {
                 let last = operations.lock().iteration();
-                let options = tuning.next_iteration(last)?;
-                Ok(operations.lock().set_options(options))
+                let ways = tuning.next_iteration(last)?;
+                Ok(operations.lock().set_ways(ways))
             }
-            Changes::Followed(followed) => Ok(operations.lock().set_options(followed.next_iteration())),
+            Changes::Followed(followed) => Ok(operations.lock().set_ways(followed.next_iteration())),
         }
     }
 
@@ -55,6 +55,14 @@ impl Changes {
             Changes::Tuned(tuning) => tuning.take_news(),
             Changes::Followed(followed) => followed.take_news(),
             Changes::Never | Changes::Given(_) | Changes::Idle(_) => Vec::new(),
+        }
+    }
+
+    /// How much of an iteration a policy decides, if one is followed.
+    pub(super) fn followed(&self) -> Option<FollowedOperations> {
+        match self {
+            Changes::Followed(followed) => Some(followed.share()),
+            _ => None,
         }
     }
 

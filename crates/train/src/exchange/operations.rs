@@ -10,7 +10,8 @@ use paceline_comm::{Buffer, CallOptions, CommError};
 use paceline_plan::{OperationNumber, Plan, TensorId};
 use paceline_schedule::Dispatcher;
 
-use super::carrier::{Call, Carrier, Travelling};
+use super::carrier::{Call, Carrier, Landed, Travelling, Way};
+use super::coder::Gathered;
 use super::start_up::StartUp;
 use crate::executed::{AllReduce, ChangedAllReduce};
 
@@ -66,6 +67,8 @@ enum Slot {
     /// The trainer reads or writes it.
     Lent,
     Travelling(Arc<Travelling>),
+    /// What all ranks have compressed has come; whoever waits decompresses it.
+    Gathered(Gathered),
     /// It holds the sums of the last iteration.
     Arrived(Buffer<f32>),
     /// Its operation has failed.
@@ -207,6 +210,18 @@ impl Operations {
                     drop(pending);
                     state = self.lock();
                 }
+                Slot::Gathered(_) => {
+                    let slot = mem::replace(&mut state.slots[operation], Slot::Lent);
+                    drop(state);
+                    // That takes its time: the state is not locked, and it counts as waiting.
+                    began.get_or_insert_with(Instant::now);
+                    let slot = match slot {
+                        Slot::Gathered(gathered) => Slot::Arrived(gathered.sum()),
+                        slot => slot,
+                    };
+                    state = self.lock();
+                    state.slots[operation] = slot;
+                }
                 Slot::Here(_) => {
                     began.get_or_insert_with(Instant::now);
                     (state, _) = self.changed.wait_timeout(state, SLEEP_MAX).unwrap_or_else(PoisonError::into_inner);
@@ -277,27 +292,27 @@ impl State {
         self.calls.iter().map(|call| call.options().clone()).collect()
     }
 
-    /// From the next iteration on, these operations are called otherwise; none of them is under way. Those whose all-reduce
+    /// From the next iteration on, these operations are done otherwise; none of them is under way. Those whose all-reduce
     /// then is another.
-    pub(super) fn set_options(&mut self, options: Vec<(OperationNumber, CallOptions)>) -> Vec<ChangedAllReduce> {
-        let set = |(operation, options): (OperationNumber, CallOptions)| {
+    pub(super) fn set_ways(&mut self, ways: Vec<(OperationNumber, Way)>) -> Vec<ChangedAllReduce> {
+        let set = |(operation, way): (OperationNumber, Way)| {
             let call = &mut self.calls[operation];
             let before = call.all_reduce();
-            call.set_options(options);
+            call.set(way);
             let AllReduce { algorithm, chunk_bytes } = call.all_reduce().filter(|now| before.as_ref() != Some(now))?;
             Some(ChangedAllReduce { operation, algorithm, chunk_bytes })
         };
-        options.into_iter().filter_map(set).collect()
+        ways.into_iter().filter_map(set).collect()
     }
 
     /// The same for all-reduces of which only is known how they add up.
     pub(super) fn set_all_reduces(&mut self, changes: Vec<ChangedAllReduce>) -> Vec<ChangedAllReduce> {
-        let options = changes.into_iter().map(|ChangedAllReduce { operation, algorithm, chunk_bytes }| {
+        let ways = changes.into_iter().map(|ChangedAllReduce { operation, algorithm, chunk_bytes }| {
             let base = self.calls[operation].options().clone();
-            (operation, CallOptions { algorithm: Some(algorithm), chunk_bytes: Some(chunk_bytes), ..base })
+            (operation, CallOptions { algorithm: Some(algorithm), chunk_bytes: Some(chunk_bytes), ..base }.into())
         });
-        let options = options.collect();
-        self.set_options(options)
+        let ways = ways.collect();
+        self.set_ways(ways)
     }
 
     pub(super) fn start_up_mut(&mut self) -> Option<&mut StartUp> {
@@ -310,6 +325,7 @@ impl State {
 
     /// Gives the memory back; there will be no more operations.
     pub(super) fn end(&mut self) -> Carrier {
+        self.calls.clear();
         self.slots.clear();
         self.parameters.clear();
         self.carrier.clone()
@@ -405,11 +421,15 @@ impl State {
         let landed = pending.wait();
         self.in_communicator += began.elapsed();
         match landed {
-            Ok((gradient, parameters)) => {
-                self.slots[operation] = Slot::Arrived(gradient);
-                if let Some(parameters) = parameters {
-                    self.parameters[operation] = Some(parameters);
-                }
+            Ok(landed) => {
+                self.slots[operation] = match landed {
+                    Landed::Sum(gradient) => Slot::Arrived(gradient),
+                    Landed::Update(gradient, parameters) => {
+                        self.parameters[operation] = Some(parameters);
+                        Slot::Arrived(gradient)
+                    }
+                    Landed::Gathered(gathered) => Slot::Gathered(gathered),
+                };
                 Ok(())
             }
             Err(failure) => {

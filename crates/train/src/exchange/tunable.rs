@@ -1,11 +1,12 @@
 //! All-reduces of a plan whose knobs can be chosen, by a tuner or by a policy.
 
 use paceline_comm::{CallOptions, Communicator, Origin};
-use paceline_plan::CollectiveKind;
+use paceline_plan::{CollectiveKind, Partition, Plan};
 use paceline_tune::environment::{Call, CostModel, OwnModel};
 use paceline_tune::{Arm, Choice, Context, ContextKey, Parallelism, Situation, State};
 
-use crate::tuned::tuned_options;
+use super::carrier::Way;
+use crate::tuned::{TunedProgram, program_of, tuned_options, typical_situation};
 
 /// What is known of the job, for the seed regimes of its calls.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,29 +45,56 @@ pub(super) fn state_of(workers: &Communicator, model: &OwnModel, job: Job, bytes
     })
 }
 
+/// The operations of a plan, which the carrier calls like this, each as a tuner sees it.
+pub(super) fn operations(
+    workers: &Communicator,
+    model: &OwnModel,
+    job: Job,
+    plan: &Plan,
+    options: Vec<CallOptions>,
+) -> Vec<(Operation, State)> {
+    let operation = |((_, partition), base): ((usize, &Partition), CallOptions)| {
+        let bytes = partition.elements.len() * size_of::<f32>();
+        let state = state_of(workers, model, job, bytes, base.origin);
+        let context = state.context();
+        (Operation { key: context.key(), context, bytes, base, choice: Choice::Default }, state)
+    };
+    plan.partitions().zip(options).map(operation).collect()
+}
+
+/// The contexts of operations, in short, which ranks compare: whoever saw another one would choose otherwise.
+pub(super) fn seen<'a>(operations: impl IntoIterator<Item = &'a Operation>) -> String {
+    operations.into_iter().map(|operation| format!("{:x}", operation.key.0)).collect::<Vec<_>>().join(" ")
+}
+
 impl Operation {
-    /// How it is called as it was chosen, the same on all ranks.
-    pub(super) fn options(&self, workers: &Communicator, fixed: Option<&str>) -> CallOptions {
+    /// How it is done as it was chosen, by one of these programs or otherwise, the same on all ranks.
+    pub(super) fn way(&self, workers: &Communicator, fixed: Option<&str>, programs: &[TunedProgram]) -> Way {
         if self.choice == Choice::Default {
-            return self.base.clone();
+            return self.base.clone().into();
         }
         let open = CallOptions { algorithm: fixed.map(str::to_owned), chunk_bytes: None, ..self.base.clone() };
+        // Where an algorithm is fixed, no program is a choice.
+        if let Some((options, program)) = program_of(programs, self.choice, CollectiveKind::AllReduce, &open)
+            && fixed.is_none()
+        {
+            return Way { options, program: Some(program.clone()) };
+        }
         let options = tuned_options(self.choice, CollectiveKind::AllReduce, &open);
         match workers.choice(CollectiveKind::AllReduce, self.bytes, &options) {
             Ok((algorithm, chunk_bytes)) => {
                 let algorithm = Some(algorithm.to_owned());
-                CallOptions { algorithm, chunk_bytes: Some(chunk_bytes.max(1)), ..options }
+                CallOptions { algorithm, chunk_bytes: Some(chunk_bytes.max(1)), ..options }.into()
             }
             // What cannot be done here can be done on no rank.
-            Err(_) => self.base.clone(),
+            Err(_) => self.base.clone().into(),
         }
     }
 }
 
 /// What can be done about the calls of a state's context, with the algorithm that is fixed, if one is.
 pub(super) fn situation(model: &OwnModel, fixed: Option<&str>, state: &State) -> Option<Situation> {
-    let typical = State { bytes: state.context().typical_bytes(), ..*state };
-    let all = model.situation(&typical)?;
+    let all = typical_situation(model, state)?;
     match fixed {
         Some(fixed) => with_algorithm(&all, fixed),
         None => Some(all),

@@ -15,15 +15,16 @@ use paceline_comm::{CallOptions, CommError, Communicator, Record, Reduction};
 use paceline_plan::{CollectiveKind, OperationKey, OperationNumber, Plan};
 use paceline_tune::environment::OwnModel;
 use paceline_tune::learner::Lesson;
-use paceline_tune::{Choice, Congestion, Context, Tuner};
+use paceline_tune::{Choice, Congestion, Context, Family, Tuner};
 
 mod leader;
 
+use super::carrier::Way;
 use super::own_times::{Span, own_times};
-use super::tunable::{Job, Operation, situation, state_of};
+use super::tunable::{Job, Operation, operations, seen, situation};
 use crate::agreement::Agreement;
 use crate::error::TrainError;
-use crate::tuned::{Learning, Made, Policies, Situations, beliefs, of_number};
+use crate::tuned::{Learning, Made, Policies, Situations, TunedProgram, beliefs, of_number};
 use crate::tuning::{TuneOptions, TuningNews, TuningReport};
 use leader::{Ended, Leader};
 
@@ -37,6 +38,8 @@ pub(crate) struct Tuning {
     model: OwnModel,
     /// The algorithm that the strategy names: it stays, and the rest is tuned.
     fixed: Option<String>,
+    /// That may be chosen, besides the library's algorithms.
+    programs: Vec<TunedProgram>,
     /// What can be done about calls; on rank 0, which decides.
     situations: Situations,
     policies: Policies,
@@ -97,14 +100,15 @@ impl Tuning {
         let leads = workers.rank() == 0;
         let leader = || {
             let mut learning = Learning::new(Tuner::shipped(options.seed));
-            learning.remember(options.lessons.iter().copied());
+            learning.remember(options.lessons.iter().copied().filter(is_of_algorithm));
             Leader::new(learning, options.seed)
         };
         Tuning {
             workers: workers.clone(),
             job,
-            model: beliefs(workers),
+            model: beliefs(workers).with_programs(options.programs.iter().map(TunedProgram::admitted).collect()),
             fixed: fixed.map(str::to_owned),
+            programs: options.programs.clone(),
             situations: Situations::new(),
             policies: Policies::default(),
             leader: leads.then(leader),
@@ -122,8 +126,7 @@ impl Tuning {
     }
 
     /// Another plan is carried out from here on, whose operations the carrier calls like this; `fixed`: with this algorithm, if the
-    /// plan's strategy names one. All ranks call it, and compare what they see of the calls: whoever saw another context would
-    /// choose otherwise.
+    /// plan's strategy names one. All ranks call it, and compare what they see of the calls.
     pub(crate) fn replanned(
         &mut self,
         plan: &Plan,
@@ -142,22 +145,20 @@ impl Tuning {
         }
         self.calls.clear();
         self.operations.clear();
-        for ((_, partition), base) in plan.partitions().zip(options) {
-            let bytes = partition.elements.len() * size_of::<f32>();
-            let state = state_of(&self.workers, &self.model, self.job, bytes, base.origin);
-            let (context, model, fixed) = (state.context(), &self.model, self.fixed.as_deref());
+        for (operation, state) in operations(&self.workers, &self.model, self.job, plan, options) {
+            let (context, model, fixed) = (operation.context, &self.model, self.fixed.as_deref());
             if self.leader.is_some() {
                 self.situations.entry(context).or_insert_with(|| situation(model, fixed, &state));
             }
             *self.calls.entry(context).or_insert(0) += 1;
-            self.operations.push(Operation { key: context.key(), context, bytes, base, choice: Choice::Default });
+            self.operations.push(operation);
         }
         self.plan_version = plan.version;
         (self.window, self.began, self.settled) = (Window::FIRST, None, false);
         // What is remembered is as long as the operations are many.
         self.record(false);
         let mut agreement = Agreement::default();
-        agreement.add("what the tuner sees of its calls", self.seen());
+        agreement.add("what the tuner sees of its calls", seen(&self.operations));
         agreement.compare(&self.workers)
     }
 
@@ -166,14 +167,9 @@ impl Tuning {
         self.record(false);
     }
 
-    /// The contexts of all operations, in short.
-    fn seen(&self) -> String {
-        self.operations.iter().map(|operation| format!("{:x}", operation.key.0)).collect::<Vec<_>>().join(" ")
-    }
-
     /// All operations of the last iteration, `last` from 0 on, have arrived, and none of the next has begun. Returns what
     /// is called otherwise in it.
-    pub(crate) fn next_iteration(&mut self, last: u64) -> Result<Vec<(OperationNumber, CallOptions)>, CommError> {
+    pub(crate) fn next_iteration(&mut self, last: u64) -> Result<Vec<(OperationNumber, Way)>, CommError> {
         if let Some(began) = self.began.take() {
             self.end_iteration(began.elapsed(), last);
         }
@@ -270,13 +266,13 @@ impl Tuning {
 
     /// What the policy says of each operation in the iteration that begins: what is called otherwise than in the last one. Things
     /// are tried where calls are timed.
-    fn take_turns(&mut self) -> Vec<(OperationNumber, CallOptions)> {
+    fn take_turns(&mut self) -> Vec<(OperationNumber, Way)> {
         let (version, number) = (self.policies.current(), self.window.recorded_number());
         let mut changed = Vec::new();
         for (place, operation) in self.operations.iter_mut().enumerate() {
             let choice = version.choice(operation.key, number);
             if mem::replace(&mut operation.choice, choice) != choice {
-                changed.push((place, operation.options(&self.workers, self.fixed.as_deref())));
+                changed.push((place, operation.way(&self.workers, self.fixed.as_deref(), &self.programs)));
             }
         }
         changed
@@ -299,7 +295,8 @@ impl Tuning {
 
     /// On rank 0: what a later job may begin with.
     pub(crate) fn lessons(&self) -> Option<Vec<Lesson>> {
-        self.leader.as_ref().map(|leader| leader.lessons(&self.situations))
+        let lessons = self.leader.as_ref().map(|leader| leader.lessons(&self.situations))?;
+        Some(lessons.into_iter().filter(is_of_algorithm).collect())
     }
 
     /// On rank 0: what it has come to.
@@ -311,6 +308,11 @@ impl Tuning {
             ..leader.report(&self.model, &self.situations)
         })
     }
+}
+
+/// Is it about an algorithm of the library? A later job's programs may be others, in another order.
+fn is_of_algorithm(lesson: &Lesson) -> bool {
+    lesson.action.family.algorithm < Family::PROGRAMS
 }
 
 /// Nobody needs the memory any more.

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use paceline_comm::{CallOptions, Communicator, Reduction};
 use paceline_plan::{Plan, Profile};
-use paceline_strategy::Strategy;
 
 use super::cost::communication_cost;
 use super::statistics::relative_half_width;
@@ -26,7 +25,7 @@ use crate::planning::{Known, MEASURING, MEASURING_WARM_UP, Planning};
 use crate::replay::{Checker, Findings, Monitor, ReplayBackend};
 use crate::start::broadcast_model;
 use crate::sync::lock;
-use crate::tuning::{TuneOptions, TuningReport, refuse_servers};
+use crate::tuning::{TuneOptions, TuningReport};
 use crate::worker::Worker;
 
 /// Iterations between two looks at whether a tuner has decided everything.
@@ -138,7 +137,8 @@ impl<'a> Conduct<'a> {
     fn prepare(peers: Peers, subject: Subject<'a>, options: &'a MeasureOptions) -> Result<Self, TrainError> {
         let workers = peers.workers().clone();
         let strategy = options.check()?;
-        let (model, mut backend, rule) = Model::new(subject, &workers, options)?;
+        let exact = strategy.lossless(options.schedulers.grammar());
+        let (model, mut backend, rule) = Model::new(subject, &workers, options, exact)?;
         let sizes: Vec<usize> = backend.parameters().iter().map(TensorInfo::elements).collect();
         model.compare(&workers, options, backend.as_ref())?;
         if model.replay.is_none() {
@@ -150,6 +150,7 @@ impl<'a> Conduct<'a> {
             true => Carrier::of_strategy(&peers, &strategy),
             false => Carrier::new(peers.clone(), strategy.algorithm().map(str::to_owned)),
         };
+        let carrier = carrier.compressing(options.compression(&strategy)?);
         let applies = strategy.servers_apply();
         let carrier = if applies { carrier.applying(&rule.specification()) } else { carrier };
         let planning = Planning {
@@ -168,6 +169,9 @@ impl<'a> Conduct<'a> {
         let mut exchange = Exchange::new(carrier.clone(), plan.clone(), &[], &sizes, &handicap)?;
         if let Some(tune) = &options.tune {
             exchange.tune(tune, model.job(options, plan.elements()))?;
+        }
+        if let Some(policy) = &options.policy {
+            exchange.follow(policy, model.job(options, plan.elements()))?;
         }
         let (optimizer, learning_rate) = rule.of_worker(applies, &sizes);
         let worker = Worker::new(&workers, backend, exchange, optimizer, learning_rate, None);
@@ -398,10 +402,12 @@ impl<'a> Conduct<'a> {
 }
 
 impl<'a> Model<'a> {
+    /// `exact`: the sums are those of the gradients.
     fn new(
         subject: Subject<'a>,
         workers: &Communicator,
         options: &MeasureOptions,
+        exact: bool,
     ) -> Result<(Model<'a>, Box<dyn Backend>, Rule), TrainError> {
         match subject {
             Subject::Replay(profile) => {
@@ -409,8 +415,9 @@ impl<'a> Model<'a> {
                 let profile = profile.for_batch(options.local_batch);
                 let backend = ReplayBackend::new(&profile, options.dilate, workers.rank(), count);
                 let backend = backend.map_err(|error| TrainError::Options(error.to_string()))?;
+                let backend = if exact { backend } else { backend.over_any_sums() };
                 let (monitor, found) = (backend.monitor(), Arc::<Mutex<Findings>>::default());
-                let checker = Checker::new(&profile.sizes(), count, found.clone());
+                let checker = Checker::new(&profile.sizes(), count, exact, found.clone());
                 let (name, feed) = (profile.model.clone(), Feed::Nothing(ReplayBackend::batch()));
                 let model = Model { name, feed, replay: Some(Replay { profile, monitor, found }) };
                 Ok((model, Box::new(backend), Rule::Check(checker)))
@@ -472,24 +479,5 @@ impl<'a> Model<'a> {
         let Some(replay) = &self.replay else { return Known::default() };
         let ready_s = replay.profile.ready_s().iter().map(|ready| ready * options.dilate).collect();
         Known { used: Some(replay.profile.use_order()), ready_s: Some(ready_s) }
-    }
-}
-
-impl MeasureOptions {
-    /// Do the options make sense? The strategy, with every aspect.
-    ///
-    /// # Errors
-    /// [`TrainError::Options`] names the option that does not; [`TrainError::Strategy`].
-    fn check(&self) -> Result<Strategy, TrainError> {
-        self.length.check_with(self.local_batch, self.threads)?;
-        if !(self.dilate.is_finite() && self.dilate >= 1.0) {
-            return Err(TrainError::Options(format!("dilate {} must be at least 1", self.dilate)));
-        }
-        let parsed = self.schedulers.grammar().parse(&self.strategy);
-        let strategy = parsed.map_err(|source| TrainError::Strategy { text: self.strategy.clone(), source })?;
-        if self.tune.is_some() {
-            refuse_servers("--tune", &strategy)?;
-        }
-        Ok(strategy)
     }
 }

@@ -132,7 +132,7 @@ impl Carrier {
                     };
                     let travelling: Vec<Travelling> = group.clone().filter_map(start).collect::<Result<_, _>>()?;
                     for one in travelling {
-                        buffers.push(one.wait()?.0);
+                        buffers.push(one.wait()?.into_gradient());
                     }
                     // The first time does not count.
                     if repetition > 0 {

@@ -25,61 +25,90 @@ pub(super) struct PassTimes {
 /// parameter that it asks for to the next, and from one gradient to the next. A replay computes what its profile says,
 /// while its gates and announcements take no time from it.
 pub(super) fn own_thread(passes: &[PassTimes], replay: Option<&Profile>) -> Vec<Lane> {
-    let mut lanes = ["forward", "backward", "waiting", "update", "ready"]
-        .map(|name| Lane { name: name.to_owned(), spans: Vec::new() });
-    let [forward, backward, waiting, update, ready] = &mut lanes;
+    let mut spans = OwnSpans::default();
     for pass in passes {
-        let of = |tensor: Option<usize>, start_s: f64, end_s: f64| {
-            let iteration = pass.iteration;
-            Span { start_s, end_s: end_s.max(start_s), iteration, tensor, ..Span::default() }
-        };
-        // Steps of tensor and seconds, and from when to when each of them went on.
-        let replayed = |steps: &[(usize, f64)], parts: Vec<(f64, f64)>| -> Vec<Span> {
-            let took_time = steps.iter().zip(parts).filter(|(step, _)| step.1 > 0.0);
-            took_time.map(|(&(tensor, _), (start_s, end_s))| of(Some(tensor), start_s, end_s)).collect()
-        };
-        let others_min_s = OTHERS_MIN * (pass.ended_s - pass.began_s);
-        let others = |start_s: f64, end_s: f64| (end_s - start_s > others_min_s).then(|| of(None, start_s, end_s));
+        spans.add_forward(pass, replay);
+        spans.add_backward(pass, replay);
+    }
+    let OwnSpans { forward, backward, waiting, update, ready } = spans;
+    let lane = |(name, spans): (&str, Vec<Span>)| Lane { name: name.to_owned(), spans };
+    let all =
+        [("forward", forward), ("backward", backward), ("waiting", waiting), ("update", update), ("ready", ready)];
+    all.map(lane).into()
+}
+
+/// What the worker's own thread did, lane by lane.
+#[derive(Default)]
+struct OwnSpans {
+    forward: Vec<Span>,
+    backward: Vec<Span>,
+    waiting: Vec<Span>,
+    update: Vec<Span>,
+    ready: Vec<Span>,
+}
+
+impl OwnSpans {
+    fn add_forward(&mut self, pass: &PassTimes, replay: Option<&Profile>) {
+        let first_s = pass.gates.first().map_or(pass.backward_began_s, |gate| gate.1[0]);
+        self.forward.extend(pass.others(pass.began_s, first_s));
         let ends = pass.gates.iter().skip(1).map(|(_, [asked_s, ..])| *asked_s).chain([pass.backward_began_s]);
-        forward.spans.extend(others(pass.began_s, pass.gates.first().map_or(pass.backward_began_s, |gate| gate.1[0])));
         for (index, (&(parameter, [asked_s, waited_s, updated_s]), end_s)) in pass.gates.iter().zip(ends).enumerate() {
             if waited_s > asked_s {
-                waiting.spans.push(of(Some(parameter), asked_s, waited_s));
+                self.waiting.push(pass.span(Some(parameter), asked_s, waited_s));
             }
             match replay {
                 None => {
-                    update.spans.push(of(Some(parameter), waited_s, updated_s));
-                    forward.spans.push(of(Some(parameter), updated_s, end_s));
+                    self.update.push(pass.span(Some(parameter), waited_s, updated_s));
+                    self.forward.push(pass.span(Some(parameter), updated_s, end_s));
                 }
                 Some(profile) => {
                     let (update_s, steps) = forward_steps(profile, index);
                     let weights: Vec<f64> = [update_s].into_iter().chain(steps.iter().map(|step| step.1)).collect();
                     let mut parts = shares(waited_s, end_s, &weights);
                     let (start_s, end_s) = parts.remove(0);
-                    update.spans.extend((update_s > 0.0).then(|| of(Some(parameter), start_s, end_s)));
-                    forward.spans.extend(replayed(&steps, parts));
+                    self.update.extend((update_s > 0.0).then(|| pass.span(Some(parameter), start_s, end_s)));
+                    self.forward.extend(pass.replayed(&steps, parts));
                 }
             }
         }
+    }
+
+    fn add_backward(&mut self, pass: &PassTimes, replay: Option<&Profile>) {
         let mut start_s = pass.backward_began_s;
         for (index, &(tensor, [at_s, until_s])) in pass.announced.iter().enumerate() {
-            ready.spans.push(of(Some(tensor), at_s, at_s));
+            self.ready.push(pass.span(Some(tensor), at_s, at_s));
             match replay {
                 None => {
-                    backward.spans.push(of(Some(tensor), start_s, at_s));
+                    self.backward.push(pass.span(Some(tensor), start_s, at_s));
                     start_s = until_s;
                 }
                 Some(profile) => {
                     let steps = backward_steps(profile, index);
                     let parts = shares(start_s, at_s, &steps.iter().map(|step| step.1).collect::<Vec<_>>());
-                    backward.spans.extend(replayed(&steps, parts));
+                    self.backward.extend(pass.replayed(&steps, parts));
                     start_s = at_s;
                 }
             }
         }
-        backward.spans.extend(others(start_s, pass.ended_s));
+        self.backward.extend(pass.others(start_s, pass.ended_s));
     }
-    lanes.into()
+}
+
+impl PassTimes {
+    fn span(&self, tensor: Option<usize>, start_s: f64, end_s: f64) -> Span {
+        Span { start_s, end_s: end_s.max(start_s), iteration: self.iteration, tensor, ..Span::default() }
+    }
+
+    /// What belongs to no tensor, if it is long enough.
+    fn others(&self, start_s: f64, end_s: f64) -> Option<Span> {
+        (end_s - start_s > OTHERS_MIN * (self.ended_s - self.began_s)).then(|| self.span(None, start_s, end_s))
+    }
+
+    /// Steps of tensor and seconds, and from when to when each of them went on.
+    fn replayed(&self, steps: &[(usize, f64)], parts: Vec<(f64, f64)>) -> Vec<Span> {
+        let took_time = steps.iter().zip(parts).filter(|(step, _)| step.1 > 0.0);
+        took_time.map(|(&(tensor, _), (start_s, end_s))| self.span(Some(tensor), start_s, end_s)).collect()
+    }
 }
 
 /// What belongs to no tensor is left out if it takes less than this share of the pass.

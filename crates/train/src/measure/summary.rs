@@ -140,6 +140,7 @@ impl Conduct<'_> {
             decision,
             timeline: None,
             tuning: None,
+            followed: self.worker.followed(),
         })
     }
 

@@ -57,13 +57,13 @@ fn rounds_s(
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
     use std::time::Duration;
 
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     use rustix::time::{ClockId, clock_gettime};
 
     use super::*;
+    use crate::on_ranks::on_ranks;
 
     const COMPUTES_S: f64 = 1e-3;
 
@@ -88,13 +88,10 @@ mod tests {
     /// Each of them has the processor for itself while it computes: no pass is longer than one alone.
     #[test]
     fn workers_that_take_turns_on_a_processor_take_as_long_as_all_their_turns() {
-        let ranks = Communicator::threads(3).unwrap().into_iter().map(|workers| {
-            thread::spawn(move || {
-                share_one_processor();
-                rounds_s(&workers, 20, &mut compute).unwrap()
-            })
+        let seconds = on_ranks(3, |workers| {
+            share_one_processor();
+            rounds_s(&workers, 20, &mut compute).unwrap()
         });
-        let seconds: Vec<f64> = ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().unwrap()).collect();
         assert!(seconds[0] >= 3.0 * COMPUTES_S && seconds.iter().all(|other| *other == seconds[0]), "{seconds:?}");
     }
 }

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use paceline_comm::{CallOptions, CommError, Reduction};
-use paceline_tune::environment::{CostModel, OwnModel};
+use paceline_tune::environment::OwnModel;
 use paceline_tune::{Choice, Context, Policy, State};
 
-use super::TunedCalls;
+use super::{TunedCalls, typical_situation};
 
 /// What a policy's rules come to in this world, as far as they were needed.
 pub(super) type Followed = BTreeMap<Context, Choice>;
@@ -34,10 +34,8 @@ impl TunedCalls<'_> {
 /// What a rule comes to: nothing, where this world has no such algorithm and protocol.
 pub(super) fn possible(followed: &mut Followed, model: &OwnModel, state: &State, choice: Choice) -> Choice {
     let Choice::Play(action) = choice else { return choice };
-    let context = state.context();
-    *followed.entry(context).or_insert_with(|| {
-        let typical = State { bytes: context.typical_bytes(), ..*state };
-        let situation = model.situation(&typical);
+    *followed.entry(state.context()).or_insert_with(|| {
+        let situation = typical_situation(model, state);
         let has_it = situation.is_some_and(|situation| situation.families.contains(&action.family));
         if has_it { choice } else { Choice::Default }
     })
@@ -45,27 +43,13 @@ pub(super) fn possible(followed: &mut Followed, model: &OwnModel, state: &State,
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
-
-    use paceline_comm::Communicator;
     use paceline_plan::CollectiveKind;
     use paceline_tune::{Action, Family, Schedule, WireProtocol, policy_file};
 
     use super::*;
-    use crate::tuned::tests::CALL;
+    use crate::tuned::tests::{CALL, number_of, on_tuned_ranks};
 
     const ELEMENTS: usize = 4096;
-
-    /// On each rank: its number, and its calls, of which all add up right; then `rank` says what there is to say.
-    fn on_ranks<R: Send + 'static>(
-        world: usize,
-        rank: impl Fn(usize, &mut TunedCalls<'_>) -> R + Send + Copy + 'static,
-    ) -> Vec<R> {
-        let ranks = Communicator::threads(world).unwrap().into_iter().map(|communicator| {
-            thread::spawn(move || rank(communicator.rank(), &mut TunedCalls::new(&communicator, 5)))
-        });
-        ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().unwrap()).collect()
-    }
 
     fn adds_up(calls: &mut TunedCalls<'_>, world: usize) {
         let mut data = vec![1.0f32; ELEMENTS];
@@ -89,17 +73,10 @@ mod tests {
         calls.played(made.choice, state.collective, &plain).0
     }
 
-    /// The number of an algorithm of all-reduces that this world has; none of the registry has the last one.
-    fn ring() -> u8 {
-        (0..u8::MAX)
-            .find(|&number| OwnModel::algorithm(CollectiveKind::AllReduce, number) == Some("ring"))
-            .expect("a ring")
-    }
-
     #[test]
     fn what_all_ranks_have_is_followed_and_nothing_is_learned() {
-        let chosen = on_ranks(3, |_, calls| {
-            let policy = policy(calls, ring());
+        let chosen = on_tuned_ranks(3, |_, calls| {
+            let policy = policy(calls, number_of("ring"));
             assert!(calls.follow(Some(&policy)).unwrap());
             for _ in 0..20 {
                 adds_up(calls, 3);
@@ -124,8 +101,9 @@ mod tests {
     #[test]
     fn who_has_another_one_or_none_keeps_all_as_they_are() {
         for broken in ["channels = 200", "", "schema = 9"] {
-            let stands = on_ranks(3, move |rank, calls| {
-                let policy = policy(calls, ring());
+            let stands = on_tuned_ranks(3, |communicator, calls| {
+                let rank = communicator.rank();
+                let policy = policy(calls, number_of("ring"));
                 let text = policy_file::write(&policy);
                 let mine = if rank == 1 { text.replacen("channels = 2", broken, 1) } else { text };
                 let followed = calls.follow(policy_file::read(&mine).ok().as_ref()).unwrap();
@@ -141,7 +119,7 @@ mod tests {
     #[test]
     fn what_this_world_cannot_do_is_left_alone() {
         let other = (0..u8::MAX).find(|&number| OwnModel::algorithm(CollectiveKind::AllGather, number).is_some());
-        let chosen = on_ranks(2, move |_, calls| {
+        let chosen = on_tuned_ranks(2, |_, calls| {
             let policies = [other.expect("an algorithm"), 200].map(|number| policy(calls, number));
             policies.map(|policy| {
                 assert!(calls.follow(Some(&policy)).unwrap());

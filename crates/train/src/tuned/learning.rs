@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
 use paceline_comm::{Communicator, Transport};
-use paceline_tune::environment::OwnModel;
+use paceline_tune::environment::{CostModel, OwnModel};
 use paceline_tune::learner::Lesson;
 use paceline_tune::{
-    Choice, Congestion, Context, Course, Decision, Schedule, Situation, Standing, Transport as Carrier, Tuner,
+    Choice, Congestion, Context, Course, Decision, Schedule, Situation, Standing, State, Transport as Carrier, Tuner,
 };
 
 use super::congestion::{Observed, tell};
@@ -215,6 +215,11 @@ fn modelled_s(situation: &Situation, lesson: &Lesson) -> Option<f64> {
     situation.arms.iter().find(|arm| arm.action == lesson.action).map(|arm| arm.modelled_s)
 }
 
+/// What can be done about the calls of a state's context: about all of them what can be done about one in its middle.
+pub(crate) fn typical_situation(model: &OwnModel, state: &State) -> Option<Situation> {
+    model.situation(&State { bytes: state.context().typical_bytes(), ..*state })
+}
+
 /// What can be done in a context, if something can.
 pub(crate) fn situation_of<'a>(situations: &'a Situations, context: &Context) -> Option<&'a Situation> {
     situations.get(context).and_then(Option::as_ref)
@@ -230,20 +235,24 @@ pub(crate) fn beliefs(communicator: &Communicator) -> OwnModel {
     let (topology, costs) = (communicator.topology(), communicator.link_costs());
     let tcp = (0..communicator.world_size()).any(|rank| communicator.transport(rank) == Some(Transport::Tcp));
     // Which of the links is TCP differs between the ranks of a host and others; what a state says must not.
-    let carrier = match costs.across.beta {
-        _ if topology.hosts() == 1 || !tcp => Carrier::SharedMemory,
+    let carrier = if topology.hosts() == 1 || !tcp { Carrier::SharedMemory } else { tcp_of(costs.across.beta) };
+    OwnModel::measured(&costs, topology.hosts(), topology.ranks_per_host_max(), carrier)
+}
+
+/// The class of TCP links that take so many seconds per byte.
+fn tcp_of(beta: f64) -> Carrier {
+    match beta {
         beta if beta > NO_TCP_10G => Carrier::Tcp1g,
         beta if beta > NO_TCP_100G => Carrier::Tcp10g,
         _ => Carrier::Tcp100g,
-    };
-    OwnModel::measured(&costs, topology.hosts(), topology.ranks_per_host_max(), carrier)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use paceline_plan::Cluster;
     use paceline_tune::Random;
-    use paceline_tune::environment::{Call, CostModel};
+    use paceline_tune::environment::Call;
 
     use super::*;
     use crate::tuned::tests::CALL;
@@ -280,6 +289,15 @@ mod tests {
         let made: Vec<Made> = (0..made as u64).map(call).collect();
         learning.learn(&made, situations);
         made
+    }
+
+    /// What is measured is less than what a link is named after.
+    #[test]
+    fn links_are_of_the_class_that_they_are_nearest_to() {
+        let of = |bits_per_s: f64| tcp_of(8.0 / bits_per_s);
+        assert_eq!([0.2e9, 0.94e9, 2.5e9].map(of), [Carrier::Tcp1g; 3]);
+        assert_eq!([6e9, 9.4e9].map(of), [Carrier::Tcp10g; 2]);
+        assert_eq!([25e9, 38e9, 94e9].map(of), [Carrier::Tcp100g; 3]);
     }
 
     /// What halves the time is found all the same, so there was room for it.

@@ -170,12 +170,11 @@ fn decoded(bytes: &[u8]) -> Option<Version> {
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
-
     use paceline_plan::CollectiveKind;
     use paceline_tune::{Action, Congestion, Family, Parallelism, State, TopologyClass, Transport, WireProtocol};
 
     use super::*;
+    use crate::on_ranks::on_ranks;
 
     fn context() -> Context {
         state().context()
@@ -238,23 +237,21 @@ mod tests {
     /// Rank 1 cannot read the first policies: nobody is under them, and nobody waits. When they are sent again, all are.
     #[test]
     fn a_rank_that_lacks_a_policy_holds_all_others_back() {
-        let ranks = Communicator::threads(3).unwrap().into_iter().map(|communicator| {
-            thread::spawn(move || {
-                let (rank, mut policies, mut seen) = (communicator.rank(), Policies::default(), Vec::new());
-                for (round, number) in [1, 1, 2, 1, 2].into_iter().enumerate() {
-                    policies.read = if rank == 1 && round < 3 { lost } else { decoded };
-                    let next = version(number);
-                    let mut told = [if rank == 0 { round as i64 + 7 } else { 0 }];
-                    policies.spread(&communicator, Some(&next).filter(|_| rank == 0), &mut told).unwrap();
-                    assert_eq!(policies.current().number, policies.policy().version());
-                    seen.push((policies.active(), policies.policy().version(), told[0]));
-                }
-                policies.spread(&communicator, None, &mut []).unwrap();
-                seen
-            })
+        let all = on_ranks(3, |communicator| {
+            let (rank, mut policies, mut seen) = (communicator.rank(), Policies::default(), Vec::new());
+            for (round, number) in [1, 1, 2, 1, 2].into_iter().enumerate() {
+                policies.read = if rank == 1 && round < 3 { lost } else { decoded };
+                let next = version(number);
+                let mut told = [if rank == 0 { round as i64 + 7 } else { 0 }];
+                policies.spread(&communicator, Some(&next).filter(|_| rank == 0), &mut told).unwrap();
+                assert_eq!(policies.current().number, policies.policy().version());
+                seen.push((policies.active(), policies.policy().version(), told[0]));
+            }
+            policies.spread(&communicator, None, &mut []).unwrap();
+            seen
         });
-        for rank in ranks.collect::<Vec<_>>() {
-            assert_eq!(rank.join().unwrap(), [(0, 0, 7), (0, 0, 8), (0, 0, 9), (1, 1, 10), (2, 2, 11)]);
+        for rank in all {
+            assert_eq!(rank, [(0, 0, 7), (0, 0, 8), (0, 0, 9), (1, 1, 10), (2, 2, 11)]);
         }
     }
 }

@@ -1,16 +1,17 @@
 //! Programs of the caller's, as algorithms that a tuner may choose, the same on all ranks.
 
+use std::fmt;
 use std::ops::RangeInclusive;
 
 use paceline_comm::{CallOptions, CommError, Communicator, Element, Reduction, VerifiedProgram};
 use paceline_plan::{CollectiveKind, Fnv1a};
 use paceline_tune::environment::Admitted;
-use paceline_tune::{Action, Choice, Family};
+use paceline_tune::{Choice, Family};
 
 use super::{TunedCalls, tuned_options, with_knobs};
 
-/// A program that a tuner may choose.
-#[derive(Clone, Debug)]
+/// A program that a tuner may choose. Equal if what it says and its sizes are.
+#[derive(Clone)]
 pub struct TunedProgram {
     /// What is run.
     pub program: VerifiedProgram,
@@ -22,6 +23,38 @@ impl TunedProgram {
     fn kind(&self) -> CollectiveKind {
         self.program.program().kind
     }
+
+    /// For whoever prices it.
+    pub(crate) fn admitted(&self) -> Admitted {
+        Admitted { program: self.program.program().clone(), sizes: self.sizes.clone() }
+    }
+}
+
+impl PartialEq for TunedProgram {
+    fn eq(&self, other: &TunedProgram) -> bool {
+        self.program.fingerprint() == other.program.fingerprint() && self.sizes == other.sizes
+    }
+}
+
+/// In short: ranks compare it.
+impl fmt::Debug for TunedProgram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TunedProgram { program, sizes } = self;
+        write!(f, "{} ({:08x}) for {sizes:?} bytes", program.algorithm(), program.fingerprint())
+    }
+}
+
+/// The options and the program of a choice, if it is one of these.
+pub(crate) fn program_of<'a>(
+    programs: &'a [TunedProgram],
+    choice: Choice,
+    collective: CollectiveKind,
+    options: &CallOptions,
+) -> Option<(CallOptions, &'a VerifiedProgram)> {
+    let Choice::Play(action) = choice else { return None };
+    let place = action.family.algorithm.checked_sub(Family::PROGRAMS)?;
+    let it = programs.get(usize::from(place)).filter(|it| it.kind() == collective)?;
+    Some((with_knobs(&action, options), &it.program))
 }
 
 impl TunedCalls<'_> {
@@ -39,8 +72,7 @@ impl TunedCalls<'_> {
         }
         let others = ranks_that_differ(self.communicator, digest.value())?;
         self.check(programs, &others).map_err(|what| self.usage("programs to choose from", what))?;
-        let admitted = |it: &TunedProgram| Admitted { program: it.program.program().clone(), sizes: it.sizes.clone() };
-        self.model = self.model.clone().with_programs(programs.iter().map(admitted).collect());
+        self.model = self.model.clone().with_programs(programs.iter().map(TunedProgram::admitted).collect());
         self.programs = programs.to_vec();
         Ok(())
     }
@@ -70,11 +102,6 @@ impl TunedCalls<'_> {
         Ok(())
     }
 
-    fn usage(&self, operation: &str, what: String) -> CommError {
-        let rank = self.communicator.rank();
-        CommError::Usage { rank, host: self.communicator.host(rank).to_owned(), operation: operation.into(), what }
-    }
-
     /// An all-reduce, in place, as a choice says, of which nothing is learned: for whoever compares choices.
     ///
     /// # Errors
@@ -100,16 +127,10 @@ impl TunedCalls<'_> {
         collective: CollectiveKind,
         options: &CallOptions,
     ) -> (CallOptions, Option<&VerifiedProgram>) {
-        let of_action = |action: Action| {
-            let place = action.family.algorithm.checked_sub(Family::PROGRAMS)?;
-            let it = self.programs.get(usize::from(place)).filter(|it| it.kind() == collective)?;
-            Some((with_knobs(&action, options), Some(&it.program)))
-        };
-        let program = match choice {
-            Choice::Play(action) => of_action(action),
-            Choice::Default => None,
-        };
-        program.unwrap_or_else(|| (tuned_options(choice, collective, options), None))
+        match program_of(&self.programs, choice, collective, options) {
+            Some((options, program)) => (options, Some(program)),
+            None => (tuned_options(choice, collective, options), None),
+        }
     }
 }
 
@@ -136,16 +157,15 @@ pub fn named(communicator: &Communicator, ranks: &[usize]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::thread;
     use std::time::Duration;
 
     use paceline_collective::{Topology, registry};
     use paceline_comm::Kernels;
     use paceline_tune::environment::CostModel;
-    use paceline_tune::{Policy, Schedule, WireProtocol};
+    use paceline_tune::{Action, Policy, Schedule, WireProtocol};
 
     use super::*;
-    use crate::tuned::tests::CALL;
+    use crate::tuned::tests::{CALL, on_tuned_ranks};
 
     const ELEMENTS: usize = 4096;
     const KINDS: [CollectiveKind; 3] =
@@ -156,22 +176,11 @@ mod tests {
         TunedProgram { program: VerifiedProgram::new(program, Kernels::new()).unwrap(), sizes: 0..=u64::MAX }
     }
 
-    fn on_ranks<R: Send + 'static>(
-        world: usize,
-        rank: impl Fn(&Communicator, &mut TunedCalls<'_>) -> R + Send + Copy + 'static,
-    ) -> Vec<R> {
-        let ranks = Communicator::threads(world)
-            .unwrap()
-            .into_iter()
-            .map(|communicator| thread::spawn(move || rank(&communicator, &mut TunedCalls::new(&communicator, 5))));
-        ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().unwrap()).collect()
-    }
-
     /// A policy that plays the programs plays them: records say so, and results are right.
     #[test]
     fn a_choice_of_a_program_runs_it() {
         const WORLD: usize = 3;
-        let played = on_ranks(WORLD, |communicator, calls| {
+        let played = on_tuned_ranks(WORLD, |communicator, calls| {
             calls.admit(&KINDS.map(|kind| program(kind, "ring", WORLD))).unwrap();
             let rules = KINDS.iter().enumerate().map(|(place, &kind)| {
                 let family = Family { algorithm: Family::PROGRAMS + place as u8, protocol: WireProtocol::Simple };
@@ -203,7 +212,7 @@ mod tests {
     /// ranks, and sums are right.
     #[test]
     fn programs_are_tried_like_algorithms() {
-        let played = on_ranks(2, |communicator, calls| {
+        let played = on_tuned_ranks(2, |communicator, calls| {
             let of_name = |name: &str| program(CollectiveKind::AllReduce, name, 2);
             calls.admit(&["direct", "ring", "halving-doubling"].map(of_name)).unwrap();
             let (state, plain) =
@@ -223,7 +232,7 @@ mod tests {
             calls.all_reduce(&mut data, Reduction::Sum, &CALL, &plain).unwrap();
             assert!(data.iter().all(|value| *value == 2));
             let ran = communicator.latest_records(1).iter().map(|record| record.algorithm).collect::<Vec<_>>();
-            (is_program(calls.policy().choice(state.context().key(), 0)), ran)
+            (is_program(calls.standing().choice(state.context().key(), 0)), ran)
         });
         assert!(played.iter().all(|(stands, ran)| *stands && ran[..] == ["program"]), "{played:?}");
     }
@@ -243,7 +252,7 @@ mod tests {
             (|_| vec![program(CollectiveKind::Broadcast, "binomial", 3)], "is of broadcast"),
         ];
         for (given, words) in cases {
-            let errors = on_ranks(3, move |communicator, calls| {
+            let errors = on_tuned_ranks(3, |communicator, calls| {
                 let refused = calls.admit(&given(communicator.rank())).unwrap_err().to_string();
                 // Nothing has changed.
                 let mut data = vec![1i32; ELEMENTS];

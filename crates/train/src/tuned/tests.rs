@@ -1,8 +1,7 @@
-use std::thread;
-
 use paceline_tune::{Action, Family, Parallelism};
 
 use super::*;
+use crate::on_ranks::on_ranks;
 
 /// What the calls are part of; bytes, ranks and hosts are filled in.
 pub(crate) const CALL: Call = Call {
@@ -18,108 +17,123 @@ pub(crate) const CALL: Call = Call {
     times: 1,
 };
 
+/// Runs `rank` on each of the ranks of a new world, with its calls.
+pub(crate) fn on_tuned_ranks<R: Send>(
+    world: usize,
+    rank: impl Fn(&Communicator, &mut TunedCalls<'_>) -> R + Sync,
+) -> Vec<R> {
+    on_ranks(world, |communicator| rank(&communicator, &mut TunedCalls::new(&communicator, 5)))
+}
+
+/// The number of an algorithm of all-reduces.
+pub(crate) fn number_of(name: &str) -> u8 {
+    let is_it = |&number: &u8| OwnModel::algorithm(CollectiveKind::AllReduce, number) == Some(name);
+    (0..=u8::MAX).find(is_it).expect(name)
+}
+
 /// All ranks add up right while choices change, and all change at the same time.
 #[test]
 fn ranks_change_together_and_sums_stay_right() {
     const WORLD: usize = 4;
-    let ranks = Communicator::threads(WORLD).unwrap().into_iter().map(|communicator| {
-        thread::spawn(move || {
-            let mut calls = TunedCalls::new(&communicator, 5);
-            let options = CallOptions::default();
-            let mut fingerprints = Vec::new();
-            for iteration in 0..60 {
-                for elements in [64, 1 << 12, 1 << 16] {
-                    let mut data = vec![(communicator.rank() + iteration) as f64; elements];
-                    calls.all_reduce(&mut data, Reduction::Sum, &CALL, &options).unwrap();
-                    let sum = (0..WORLD).map(|rank| (rank + iteration) as f64).sum::<f64>();
-                    assert!(data.iter().all(|value| *value == sum), "iteration {iteration}, {elements} elements");
-                }
-                let input = vec![communicator.rank() as u8; 100];
-                let mut output = vec![0; 100 * WORLD];
-                calls.all_gather(&input, &mut output, &CALL, &options).unwrap();
-                assert!(output.iter().enumerate().all(|(place, value)| usize::from(*value) == place / 100));
-                let (all, mut own) = ([1.0f32; 50 * WORLD], [0.0; 50]);
-                calls.reduce_scatter(&all, &mut own, Reduction::Sum, &CALL, &options).unwrap();
-                assert!(own.iter().all(|value| *value == WORLD as f32));
-                let version = calls.boundary().unwrap();
-                fingerprints.push((version, calls.policy().fingerprint()));
+    let all = on_tuned_ranks(WORLD, |communicator, calls| {
+        let options = CallOptions::default();
+        let mut fingerprints = Vec::new();
+        for iteration in 0..60 {
+            for elements in [64, 1 << 12, 1 << 16] {
+                let mut data = vec![(communicator.rank() + iteration) as f64; elements];
+                calls.all_reduce(&mut data, Reduction::Sum, &CALL, &options).unwrap();
+                let sum = (0..WORLD).map(|rank| (rank + iteration) as f64).sum::<f64>();
+                assert!(data.iter().all(|value| *value == sum), "iteration {iteration}, {elements} elements");
             }
-            fingerprints
-        })
+            let input = vec![communicator.rank() as u8; 100];
+            let mut output = vec![0; 100 * WORLD];
+            calls.all_gather(&input, &mut output, &CALL, &options).unwrap();
+            assert!(output.iter().enumerate().all(|(place, value)| usize::from(*value) == place / 100));
+            let (all, mut own) = ([1.0f32; 50 * WORLD], [0.0; 50]);
+            calls.reduce_scatter(&all, &mut own, Reduction::Sum, &CALL, &options).unwrap();
+            assert!(own.iter().all(|value| *value == WORLD as f32));
+            let version = calls.boundary().unwrap();
+            fingerprints.push((version, calls.policy().fingerprint()));
+        }
+        fingerprints
     });
-    let all: Vec<_> = ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().unwrap()).collect();
     assert!(all.iter().all(|rank| *rank == all[0]), "ranks were under different policies");
     assert!(all[0].last().unwrap().0 > 1, "nothing was ever tried: {:?}", all[0].last());
+}
+
+/// Whoever came early has waited for the last one: a call took what it took there, and the rest is nobody's choice.
+#[test]
+fn a_call_takes_as_long_as_on_the_rank_that_came_last() {
+    const CALLS: u32 = 5;
+    let seen = on_tuned_ranks(3, |communicator, calls| {
+        let state = calls.state_of(CollectiveKind::AllReduce, 1 << 20, &CALL);
+        for _ in 0..CALLS {
+            let made = calls.choose(&state, &CallOptions::default());
+            calls.made.push(made.took(Duration::from_millis([9, 2, 30][communicator.rank()])));
+        }
+        calls.boundary().unwrap();
+        let leader = calls.leader.as_ref();
+        leader.map(|leader| leader.learning.cost(&state.context(), &leader.situations).measured_s)
+    });
+    assert!(seen[0].is_some_and(|seconds| (seconds - f64::from(CALLS) * 2e-3).abs() < 1e-9), "{seen:?}");
+    assert_eq!(seen[1..], [None, None]);
 }
 
 /// What the caller has chosen stays, and its time says nothing of other choices.
 #[test]
 fn calls_for_which_the_caller_has_chosen_are_left_alone() {
-    let ranks = Communicator::threads(2).unwrap().into_iter().map(|communicator| {
-        thread::spawn(move || {
-            let mut calls = TunedCalls::new(&communicator, 5);
-            // One rank alone may choose how its messages travel.
-            let first = CallOptions { lanes: (communicator.rank() == 1).then_some(1), ..CallOptions::default() };
-            for _ in 0..20 {
-                calls.all_reduce(&mut [1.0f64; 512], Reduction::Sum, &CALL, &CallOptions::algorithm("ring")).unwrap();
-                calls.all_reduce(&mut [1.0f64; 1 << 14], Reduction::Sum, &CALL, &first).unwrap();
-                calls.boundary().unwrap();
-            }
-            let known = calls.tuner().map(|tuner| (tuner.courses().count(), tuner.lessons()));
-            (communicator.rank(), known)
-        })
+    let all = on_tuned_ranks(2, |communicator, calls| {
+        // One rank alone may choose how its messages travel.
+        let first = CallOptions { lanes: (communicator.rank() == 1).then_some(1), ..CallOptions::default() };
+        for _ in 0..20 {
+            calls.all_reduce(&mut [1.0f64; 512], Reduction::Sum, &CALL, &CallOptions::algorithm("ring")).unwrap();
+            calls.all_reduce(&mut [1.0f64; 1 << 14], Reduction::Sum, &CALL, &first).unwrap();
+            calls.boundary().unwrap();
+        }
+        let known = calls.tuner().map(|tuner| (tuner.courses().count(), tuner.lessons()));
+        (communicator.rank(), known)
     });
-    for rank in ranks.collect::<Vec<_>>() {
-        let (rank, known) = rank.join().unwrap();
+    for (rank, known) in all {
         assert_eq!(known, (rank == 0).then(|| (2, Vec::new())), "times were learned that are nobody's");
     }
 }
 
 #[test]
 fn ranks_that_make_other_calls_are_told_so() {
-    let ranks = Communicator::threads(2).unwrap().into_iter().map(|communicator| {
-        thread::spawn(move || {
-            let mut calls = TunedCalls::new(&communicator, 5);
-            let local_batch = if communicator.rank() == 0 { 1 } else { 1 << 12 };
-            let call = Call { local_batch, ..CALL };
-            calls.all_reduce(&mut [1.0f64; 64], Reduction::Sum, &call, &CallOptions::default()).unwrap();
-            calls.boundary().unwrap_err().to_string()
-        })
+    let all = on_tuned_ranks(2, |communicator, calls| {
+        let local_batch = if communicator.rank() == 0 { 1 } else { 1 << 12 };
+        let call = Call { local_batch, ..CALL };
+        calls.all_reduce(&mut [1.0f64; 64], Reduction::Sum, &call, &CallOptions::default()).unwrap();
+        calls.boundary().unwrap_err().to_string()
     });
-    for rank in ranks.collect::<Vec<_>>() {
-        let error = rank.join().unwrap();
+    for error in all {
         assert!(error.contains("have not made the same calls"), "{error}");
     }
 }
 
 #[test]
 fn a_message_is_one_call_to_both_of_its_ranks() {
-    let ranks = Communicator::threads(2).unwrap().into_iter().map(|communicator| {
-        thread::spawn(move || {
-            let mut calls = TunedCalls::new(&communicator, 5);
-            let options = CallOptions::default();
-            for iteration in 0..40i32 {
-                let mut data = vec![iteration; 1 << 14];
-                if communicator.rank() == 0 {
-                    calls.send(&data, 1, &CALL, &options).unwrap();
-                } else {
-                    data.fill(i32::MAX);
-                    calls.receive(&mut data, 0, &CALL, &options).unwrap();
-                    assert!(data.iter().all(|value| *value == iteration));
-                }
-                calls.boundary().unwrap();
+    let all = on_tuned_ranks(2, |communicator, calls| {
+        let options = CallOptions::default();
+        for iteration in 0..40i32 {
+            let mut data = vec![iteration; 1 << 14];
+            if communicator.rank() == 0 {
+                calls.send(&data, 1, &CALL, &options).unwrap();
+            } else {
+                data.fill(i32::MAX);
+                calls.receive(&mut data, 0, &CALL, &options).unwrap();
+                assert!(data.iter().all(|value| *value == iteration));
             }
-            calls.policy().fingerprint()
-        })
+            calls.boundary().unwrap();
+        }
+        calls.policy().fingerprint()
     });
-    let all: Vec<_> = ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().unwrap()).collect();
     assert_eq!(all[0], all[1]);
 }
 
 #[test]
 fn a_choice_fills_in_what_the_caller_has_left_open() {
-    let ring = (0..=u8::MAX).find(|&number| OwnModel::algorithm(CollectiveKind::AllReduce, number) == Some("ring"));
-    let family = Family { algorithm: ring.unwrap(), protocol: WireProtocol::LowLatency };
+    let family = Family { algorithm: number_of("ring"), protocol: WireProtocol::LowLatency };
     let action = Action { family, channels: 2, threads: 0, chunk_log2: 17 };
     let plain = CallOptions::default();
     let options = tuned_options(Choice::Play(action), CollectiveKind::AllReduce, &plain);
@@ -136,26 +150,21 @@ fn a_choice_fills_in_what_the_caller_has_left_open() {
 /// What the network does, all ranks see alike; what is slow on one rank alone is its own affair.
 #[test]
 fn ranks_agree_how_much_others_are_in_the_way() {
-    let ranks = Communicator::threads(2).unwrap().into_iter().map(|communicator| {
-        thread::spawn(move || {
-            let mut calls = TunedCalls::new(&communicator, 5);
-            let context = calls.state_of(CollectiveKind::AllReduce, 1 << 20, &CALL).context();
-            let late = if communicator.rank() == 1 { 3.0 } else { 1.0 };
-            let mut levels = Vec::new();
-            for times in [1.0, late, 3.0, 1.0] {
-                for _ in 0..2 {
-                    let call =
-                        |number| Made { context, number, choice: Choice::Default, calls: 1, seconds: 1e-3 * times };
-                    calls.made.extend((0..16).map(call));
-                    calls.boundary().unwrap();
-                }
-                levels.push(calls.congestion());
+    let all = on_tuned_ranks(2, |communicator, calls| {
+        let context = calls.state_of(CollectiveKind::AllReduce, 1 << 20, &CALL).context();
+        let late = if communicator.rank() == 1 { 3.0 } else { 1.0 };
+        let mut levels = Vec::new();
+        for times in [1.0, late, 3.0, 1.0] {
+            for _ in 0..2 {
+                let call = |number| Made { context, number, choice: Choice::Default, calls: 1, seconds: 1e-3 * times };
+                calls.made.extend((0..16).map(call));
+                calls.boundary().unwrap();
             }
-            levels
-        })
+            levels.push(calls.congestion());
+        }
+        levels
     });
-    for rank in ranks.collect::<Vec<_>>() {
-        let levels = rank.join().unwrap();
+    for levels in all {
         assert_eq!(levels, [Congestion::None, Congestion::None, Congestion::Heavy, Congestion::None]);
     }
 }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::{fs, process, thread};
 
 use paceline_comm::{Communicator, ThreadsConfig};
-use paceline_server::{ParameterServer, Roles, serve};
+use paceline_server::{ParameterServer, Roles, ServeOptions, serve};
 use paceline_train::{
     Backend, Batch, BatchSize, CandleBackend, Cnn, Data, DataSource, Dataset, GradientSink, Images, Mlp, ModelName,
     Normalise, OpenGate, OptimizerSettings, Peers, SgdSettings, SharedSink, SinkClosed, TrainOptions, serve_options,
@@ -52,6 +52,17 @@ pub fn on_hosts<R: Send>(
     shards: usize,
     worker: impl Fn(&Peers) -> R + Sync,
 ) -> Vec<R> {
+    on_served(config, &serve_options(), workers, shards, worker)
+}
+
+/// The same with shards that serve like this.
+pub fn on_served<R: Send>(
+    config: &ThreadsConfig,
+    serving: &ServeOptions,
+    workers: usize,
+    shards: usize,
+    worker: impl Fn(&Peers) -> R + Sync,
+) -> Vec<R> {
     let _world = one_world();
     let roles = Roles::new(workers, shards).unwrap();
     let mut ranks = Communicator::threads_with(roles.world_size(), config).unwrap();
@@ -59,7 +70,7 @@ pub fn on_hosts<R: Send>(
     thread::scope(|scope| {
         let worker = &worker;
         for world in servers {
-            scope.spawn(move || serve(&world, roles, &serve_options()).unwrap());
+            scope.spawn(move || serve(&world, roles, serving).unwrap());
         }
         let of_worker = |world: Communicator| {
             scope.spawn(move || {
@@ -132,6 +143,13 @@ impl Directory {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.0
+    }
+
+    /// The path of a file in it, whose folder exists.
+    pub fn file(&self, name: &str) -> PathBuf {
+        let path = self.0.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        path
     }
 }
 

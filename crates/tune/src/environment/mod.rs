@@ -15,7 +15,7 @@ use paceline_plan::Fnv1a;
 
 use crate::action::{Action, Family, Situation, WireProtocol};
 use crate::random::Random;
-use crate::reward::Sample;
+use crate::reward;
 use crate::state::{Congestion, Context, State};
 pub use disturbance::{Bursts, Change, Disturbances};
 pub use model::{Call, CostModel};
@@ -139,20 +139,20 @@ impl SimulatedCluster {
         best
     }
 
-    /// Makes a call. `iteration_s` is left open: single calls make no iteration.
-    pub fn call(&mut self, situation: &Situation, arm: usize, step: u64) -> Sample {
+    /// Makes a call; its seconds.
+    pub fn call(&mut self, situation: &Situation, arm: usize, step: u64) -> f64 {
         self.play(situation, arm, step).0
     }
 
-    /// Makes a call, and says by which factor every other arm would have taken longer in its place: what is left is the arm's own.
-    pub fn play(&mut self, situation: &Situation, arm: usize, step: u64) -> (Sample, f64) {
+    /// Makes a call; its seconds, and by which factor every other arm would have taken longer in its place: what is left is the arm's own.
+    pub fn play(&mut self, situation: &Situation, arm: usize, step: u64) -> (f64, f64) {
         let shared = self.disturbances.noise(&mut self.random);
         let tail = self.tail(&situation.context, situation.arms[arm].action.family);
         let seconds = self.truth_s(situation, arm, step) * shared * tail;
         // Each rank waits for the last one to come; that one's own time is the call's.
         let late_s = self.disturbances.lateness_s(&mut self.random);
         let ranks = [seconds + late_s, seconds];
-        (Sample::of_ranks(&ranks, None).unwrap_or(Sample { call_s: seconds, iteration_s: None }), shared)
+        (reward::call_s(&ranks).unwrap_or(seconds), shared)
     }
 
     /// By what a call of a family takes longer than its mean, for reasons of its own.

@@ -66,7 +66,7 @@ fn the_truth_is_the_same_whenever_it_is_asked() {
     let situation = one.situation(&state).expect("choices").clone();
     let before: Vec<f64> = (0..situation.arms.len()).map(|arm| one.truth_s(&situation, arm, 0)).collect();
     for call in 0..100 {
-        assert!(one.call(&situation, call % situation.arms.len(), 0).call_s > 0.0);
+        assert!(one.call(&situation, call % situation.arms.len(), 0) > 0.0);
     }
     let after: Vec<f64> = (0..situation.arms.len()).map(|arm| one.truth_s(&situation, arm, 0)).collect();
     assert_eq!(before, after);
@@ -90,7 +90,7 @@ fn networks_drift_and_ranks_come_late() {
     assert_eq!(cluster.state(&call, 20).congestion, Congestion::None);
     let state = cluster.state(&call, 0);
     let situation = cluster.situation(&state).expect("choices").clone();
-    let times = [9, 10, 20].map(|step| cluster.call(&situation, 0, step).call_s / situation.arms[0].modelled_s);
+    let times = [9, 10, 20].map(|step| cluster.call(&situation, 0, step) / situation.arms[0].modelled_s);
     // A rank that is late makes the others wait, and is not charged to the call.
     assert!([times[0], times[2]].iter().all(|time| (time - 1.0).abs() < 1e-9) && times[1] > 1.1, "{times:?}");
 }
@@ -133,7 +133,7 @@ fn tails_belong_to_an_arm_and_leave_its_mean_alone() {
     for (number, _) in situation.families.iter().enumerate() {
         let arm = situation.family_of.iter().position(|&family| family == number).expect("an arm");
         let truth = cluster.truth_s(&situation, arm, 0);
-        let calls: Vec<f64> = (0..4000).map(|_| cluster.play(&situation, arm, 0).0.call_s / truth).collect();
+        let calls: Vec<f64> = (0..4000).map(|_| cluster.play(&situation, arm, 0).0 / truth).collect();
         let mean = calls.iter().sum::<f64>() / calls.len() as f64;
         let middle = crate::statistics::median(&calls).expect("calls");
         assert!((mean - 1.0).abs() < 0.05, "{mean}");

@@ -129,14 +129,15 @@ pub fn run(place: &Place, all: &[Replay], database: &Path, left_out: &mut Table)
         eprintln!("{}: {} runs", replay.name, replay.runs);
         match replay.measure(place, database) {
             Ok((cells, report)) => {
-                let pairs = pairs(&cells);
+                let tuning = tuning(&report);
+                let pairs = pairs(&cells, &tuning);
                 section.targets.extend(pairs.iter().map(Pair::target));
                 section.tables[0].rows.extend(pairs.iter().map(Pair::row));
                 let unmeasured = cells.iter().filter(|cell| !cell.failures.is_empty());
                 left_out.rows.extend(
                     unmeasured.map(|cell| vec![format!("{} {}", replay.name, cell.method), cell.failures.join("; ")]),
                 );
-                measured.push(json!({"case": replay.name, "cells": cells, "tuning": tuning(&report)}));
+                measured.push(json!({"case": replay.name, "cells": cells, "tuning": tuning}));
             }
             Err(error) => {
                 eprintln!("{error}");
@@ -163,15 +164,28 @@ struct Pair<'a> {
     tuned: &'a Cell,
     /// The time of an iteration with the tuner over that without, and what chance leaves open of it.
     ratio: Option<Ratio>,
+    /// What the last run's own trial has found, in which iterations with and without what was learned take turns.
+    trial: String,
 }
 
-fn pairs(cells: &[Cell]) -> Vec<Pair<'_>> {
+fn pairs<'a>(cells: &'a [Cell], tuning: &Value) -> Vec<Pair<'a>> {
     let plain_of = |tuned: &Cell| -> Option<usize> {
         let method = tuned.method.strip_suffix(TUNED)?;
         cells.iter().position(|cell| cell.method == method && cell.workers == tuned.workers)
     };
     let with_plain = cells.iter().filter_map(|tuned| Some((&cells[plain_of(tuned)?], tuned)));
-    with_plain.map(|(plain, tuned)| Pair { plain, tuned, ratio: ratio(plain, tuned) }).collect()
+    let trial = |tuned: &Cell| trial(tuning, &tuned.method);
+    with_plain.map(|(plain, tuned)| Pair { plain, tuned, ratio: ratio(plain, tuned), trial: trial(tuned) }).collect()
+}
+
+/// By how much iterations were shorter, or what stands instead.
+fn trial(tuning: &Value, method: &str) -> String {
+    let of_method = tuning.as_array().and_then(|all| all.iter().find(|it| it["method"] == method));
+    let Some(found) = of_method.map(|it| &it["tuning"]) else { return "–".to_owned() };
+    match (found["gain"]["share"].as_f64(), found["gain"]["share_margin"].as_f64()) {
+        (Some(share), Some(margin)) => format!("{} ± {} less", percent(Some(share)), percent(Some(margin))),
+        _ => found["standing"].as_str().unwrap_or("–").replace('-', " "),
+    }
 }
 
 fn ratio(plain: &Cell, tuned: &Cell) -> Option<Ratio> {
@@ -219,6 +233,7 @@ impl Pair<'_> {
             time(plain.exposed_communication_s),
             time(tuned.exposed_communication_s),
             self.in_words(),
+            self.trial.clone(),
             percent(plain.noise),
         ]
     }
@@ -231,7 +246,8 @@ fn table() -> Table {
             "Times in ms, of an iteration on NICs of 1 Gbit/s; computation is replayed, half as long as communication at line rate. \
              Runs without a tuner and with one take turns, {RUNS} of each; a tuned run learns for at most {LEARNING_MAX} iterations before \
              the {ITERATIONS} that count, beginning with what earlier runs have learned. \"Exposed\": of an iteration, waiting for \
-             communication. \"Noise\": the first method against itself."
+             communication. \"Its own trial\": iterations with and without what was learned, by turns within the last run. \
+             \"Noise\": the first method against itself."
         ),
         &[
             "model",
@@ -242,6 +258,7 @@ fn table() -> Table {
             "exposed without",
             "exposed with",
             "with over without",
+            "its own trial",
             "noise",
         ],
     )
@@ -288,14 +305,18 @@ mod tests {
             cell("ddp+tune", &[80.0, 80.5, 79.5]),
             cell("bsp-a2a+tune", &[80.0]),
         ];
-        let pairs = pairs(&cells);
+        let tuning = json!([{"method": "ddp+tune", "tuning": {"standing": "no-significant-gain", "gain": null}},
+            {"method": "wfbp-a2a+tune", "tuning": {"standing": "tuned", "gain": {"share": 0.08, "share_margin": 0.01}}}]);
+        let pairs = pairs(&cells, &tuning);
+        let trials: Vec<&str> = pairs.iter().map(|pair| pair.trial.as_str()).collect();
+        assert_eq!(trials, ["8.0 % ± 1.0 % less", "no significant gain"]);
         let found: Vec<(&str, Option<bool>)> = pairs.iter().map(|pair| (&*pair.plain.method, pair.met())).collect();
         assert_eq!(found, [("wfbp-a2a", Some(true)), ("ddp", Some(false))]);
         assert!(pairs.iter().all(|pair| pair.row().len() == table().columns.len()));
         assert!(pairs[0].target().found.starts_with("0.909 (open: "), "{}", pairs[0].target().found);
         // A single run of each leaves everything open.
         let cells = [cell("ddp", &[100.0]), cell("ddp+tune", &[90.0])];
-        assert_eq!(super::pairs(&cells)[0].met(), None);
+        assert_eq!(super::pairs(&cells, &Value::Null)[0].met(), None);
     }
 
     #[test]

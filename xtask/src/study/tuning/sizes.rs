@@ -19,6 +19,8 @@ const COUNTED: [(&str, &str, &str); 2] = [
 /// No more runs are made when the mean over the oracle is known so well.
 const KNOWN: f64 = 0.01;
 const RUNS_MIN: usize = 3;
+/// Of calls that take this long, in microseconds, a run is minutes: one is enough that knows it so well by its own rounds.
+const LONG_US: f64 = 50e3;
 /// Calls while it learns, and afterwards; fewer afterwards if one takes longer than this.
 const LEARNING: usize = 300;
 const COMPARED: [usize; 2] = [100, 40];
@@ -69,10 +71,20 @@ pub fn size(bytes: f64) -> String {
     if bytes >= 1 << 20 { format!("{}MiB", bytes >> 20) } else { format!("{}KiB", bytes >> 10) }
 }
 
-/// At least three runs, whose mean is known to 1 %.
+/// At least three runs, whose mean is known to 1 %; of long calls, one.
 fn is_enough(runs: &[Value]) -> bool {
-    let over = Over::of(&numbers(sizes(runs), "tuned_over_oracle"));
-    runs.len() >= RUNS_MIN && over.is_some_and(|over| over.half_width.is_some_and(|half| half <= KNOWN * over.mean))
+    let sizes = sizes(runs);
+    let is_long = sizes.first().and_then(|run| number(run, "default_us")).is_some_and(|us| us >= LONG_US);
+    let least = if is_long { 1 } else { RUNS_MIN };
+    let is_known = |over: Over| over.half_width.is_some_and(|half| half <= KNOWN * over.mean);
+    runs.len() >= least && over_oracle(&sizes, "tuned_over_oracle").is_some_and(is_known)
+}
+
+/// A ratio to the oracle's; of a single run, with the interval that its rounds leave open.
+fn over_oracle(runs: &[&Value], name: &str) -> Option<Over> {
+    let over = Over::of(&numbers(runs.iter().copied(), name))?;
+    let of_rounds = runs.first().and_then(|run| number(run, "over_oracle_half_width"));
+    Some(Over { half_width: over.half_width.or(of_rounds), ..over })
 }
 
 /// What each run has found of its size.
@@ -108,7 +120,8 @@ fn table() -> Table {
         "Sizes",
         "Times in us: medians of calls, afterwards, of the slowest rank. \"Boundary\": what the ranks take to learn of each other's \
          times, after every 16 calls; the tuner's totals include it, but where \"calls\" stands. \"Over best\": its total after \
-         it has learned over that of the best choice that the search has found, by turns; mean over the runs. \"Rewarded\": its calls over \
+         it has learned over that of the best choice that the search has found, by turns; mean over the runs, with its 95 % interval: of \
+         a single run (enough where calls take 50 ms and more, if it is within 1 %), by its rounds. \"Rewarded\": its calls over \
          the best's by the fastest rank's time, which is what it learns from; where that is 1 and \"calls\" is more, the reward \
          misleads. \"While learning\": its total over the default's in its first calls, with all that a choice must prepare when it is \
          first tried; \"that over best\": times the default's over the best's, so all that finding out has cost is in it. \
@@ -160,7 +173,7 @@ impl Found<'_> {
         let over = |name: &str| Over::of(&numbers(runs.iter().copied(), name));
         Found {
             size: runs.first().and_then(|run| run["bytes"].as_f64()).map_or_else(|| "?".to_owned(), size),
-            over_oracle: COUNTED.map(|(_, over_oracle, _)| over(over_oracle)),
+            over_oracle: COUNTED.map(|(_, name, _)| over_oracle(&runs, name)),
             prefix: COUNTED.map(|(_, _, prefix)| over(prefix)),
             noise: over("default_over_itself"),
             measured,
@@ -240,6 +253,14 @@ mod tests {
             "learning_over_default": 0.9}]})
     }
 
+    /// The same of calls of so many microseconds, with what its rounds leave open.
+    fn long_run(us: f64, half_width: f64) -> Value {
+        let mut run = run(1.0, 1.0, 1.0);
+        run["sizes"][0]["default_us"] = json!(us);
+        run["sizes"][0]["over_oracle_half_width"] = json!(half_width);
+        run
+    }
+
     fn measured(runs: Vec<Value>) -> Measured {
         Measured { case: case(Links::Tcp, 4, 65536, &[], 1.0), runs, failures: Vec::new() }
     }
@@ -258,6 +279,16 @@ mod tests {
         assert!(!is_enough(&[run(1.0, 1.0, 1.0), run(1.0, 1.0, 1.0)]));
         assert!(is_enough(&[run(1.0, 1.0, 1.0), run(1.001, 1.0, 1.0), run(1.0, 1.0, 1.0)]));
         assert!(!is_enough(&[run(1.0, 1.0, 1.0), run(1.1, 1.0, 1.0), run(1.0, 1.0, 1.0)]));
+    }
+
+    #[test]
+    fn one_run_of_long_calls_is_enough_if_its_rounds_agree() {
+        assert!(is_enough(&[long_run(60e3, 0.01)]));
+        assert!(!is_enough(&[long_run(60e3, 0.02)]) && !is_enough(&[long_run(40e3, 0.01)]) && !is_enough(&[]));
+        assert!(is_enough(&[long_run(60e3, 0.02), long_run(60e3, 0.02)]), "runs agree, whatever their rounds do");
+        // Calls alone are at the best, give or take what rounds leave open.
+        let met = |half_width| judge(&[measured(vec![long_run(60e3, half_width)])]).targets[2].met;
+        assert_eq!([met(0.02), met(0.04)], [Some(true), None]);
     }
 
     #[test]

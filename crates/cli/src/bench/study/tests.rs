@@ -5,6 +5,7 @@ use super::super::models;
 use super::*;
 use clap::Parser;
 use paceline_strategy::Registry;
+use paceline_tune::Policy;
 
 const PLACE: Place<'static> = Place { cores: 2, launched: None };
 
@@ -182,6 +183,25 @@ fn methods_with_all_reduces_are_measured_tuned_as_well() {
     // Studies of earlier versions go on: a cell that is not tuned is called as it always was.
     let keys = [&plain.cell, &tuned.cell].map(|cell| cell.key().expect("JSON").contains("tuned"));
     assert_eq!(keys, [false, true]);
+}
+
+/// A policy is part of what is measured: with another one it is another cell.
+#[test]
+fn methods_with_all_reduces_are_measured_with_a_policy_as_well() {
+    let with = |version| {
+        let study = planned(|arguments| {
+            arguments.models = vec!["mlp".to_owned()];
+            arguments.methods = Some("ddp,wfbp-ps,wfbp-a2a".to_owned());
+            arguments.workers = vec![1, 2];
+            arguments.followed = Some(Policy::new(version, []));
+        });
+        let cells = study.expect("it makes sense").panels[0].cells.clone();
+        cells.into_iter().map(|planned| planned.cell).filter(|cell| cell.policy.is_some()).collect::<Vec<_>>()
+    };
+    let (cells, others) = (with(1), with(2));
+    let what: Vec<_> = cells.iter().map(|cell| (cell.method.as_str(), cell.workers, cell.tuned)).collect();
+    assert_eq!(what, [("ddp+policy", 2, false), ("wfbp-a2a+policy", 2, false)]);
+    assert_ne!(cells[0].key().expect("JSON"), others[0].key().expect("JSON"));
 }
 
 #[test]

@@ -60,6 +60,7 @@ pub fn spare(arguments: &BenchArguments, panels: &mut [PanelPlan], runs: usize) 
 fn is_left_to_us(arguments: &BenchArguments) -> bool {
     let what = arguments.models.is_empty() && arguments.compute.is_none() && arguments.methods.is_none();
     let times = arguments.budget.is_none() && arguments.dilate.is_none();
-    let counts = !arguments.full && !arguments.tune && arguments.iterations.is_none() && arguments.runs.is_none();
-    what && times && counts
+    let counts = !arguments.full && arguments.iterations.is_none() && arguments.runs.is_none();
+    let twice = arguments.tune || arguments.followed.is_some();
+    what && times && counts && !twice
 }

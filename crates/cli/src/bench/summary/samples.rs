@@ -43,6 +43,7 @@ pub fn cell_run(iteration_s: f64) -> CellRun {
         decision: None,
         timeline: None,
         tuning: None,
+        followed: None,
     }
 }
 

@@ -98,7 +98,7 @@ pub fn measure(
         let length = Length { rounds, between: ITERATION, seed: effort.seed.wrapping_add(place as u64) };
         let turns = play(&mut bench, &rivals, &length)?;
         let words = |choice: Choice| in_words(&bench.tuned, &state, choice);
-        let chosen = words(bench.tuned.policy().choice(state.context().key(), 0));
+        let chosen = words(bench.tuned.standing().choice(state.context().key(), 0));
         let drifts: u32 = bench.tuned.tuner().map_or(0, |tuner| tuner.courses().map(|(_, course)| course.drifts).sum());
         let best = turns.best(grace(&turns));
         phases.push(DriftPhase { oracle: words(rivals[best]), chosen, drifts, ..phase(network, &turns, best) });

@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 
 use paceline_comm::{CommError, Communicator};
-use paceline_tune::{Choice, State};
+use paceline_tune::{Choice, Policy, State};
 use serde::Serialize;
 
 use super::super::exercise::Subject;
@@ -13,7 +13,7 @@ use super::Effort;
 use super::bench::{Bench, CALL};
 use super::contestants::{Contestants, Links, in_words};
 use super::race::{Finish, race};
-use super::turns::{Length, Turns, median_us, over_itself, play, ratio, worst_prefix};
+use super::turns::{Length, Turns, median_us, over_itself, play, ratio, ratio_half_width, worst_prefix};
 use crate::failure::Failure;
 
 /// Calls between two boundaries, as in an iteration.
@@ -55,6 +55,8 @@ pub struct TunedSize {
     pub tuned_over_default: f64,
     /// Totals afterwards: the tuner's, boundaries included, over those of the best that was found.
     pub tuned_over_oracle: f64,
+    /// What its rounds leave open of that: half of the 95 % interval.
+    pub over_oracle_half_width: Option<f64>,
     /// The largest total over the default's, from 100 calls on, boundaries included.
     pub worst_prefix: Option<f64>,
     /// The tuner's calls alone over those of the best that was found.
@@ -71,6 +73,9 @@ pub struct TunedSize {
     pub explored: u64,
     /// How often the network was taken for changed.
     pub drifts: u32,
+    /// What its calls take in the end.
+    #[serde(skip)]
+    pub policy: Policy,
 }
 
 /// Measures a size, all ranks together. Gives elements that were wrong, too.
@@ -131,7 +136,7 @@ fn summary(
     let fastest = after.rivals.iter().map(|rival| ratio(&after.tuned.fastest, &rival.fastest));
     let all = learning.then(after);
     let default = &all.rivals[0].slowest;
-    let context = state.context();
+    let (context, policy) = (state.context(), bench.tuned.standing());
     let course = bench.tuned.tuner().and_then(|tuner| tuner.courses().find(|(seen, _)| **seen == context));
     TunedSize {
         bytes: bench.bytes(),
@@ -140,7 +145,7 @@ fn summary(
         hopeless: finish.hopeless,
         search_ended: finish.is_complete,
         oracle: in_words(&bench.tuned, state, rivals[oracle]),
-        chosen: in_words(&bench.tuned, state, bench.tuned.policy().choice(context.key(), 0)),
+        chosen: in_words(&bench.tuned, state, policy.choice(context.key(), 0)),
         calls: learning.boundaries.len(),
         compared: after.boundaries.len(),
         default_us: median_us(&after.rivals[0].slowest),
@@ -149,6 +154,7 @@ fn summary(
         learning_over_default: ratio(&learning.tuned_whole(), &learning.rivals[0].slowest),
         tuned_over_default: ratio(&after.tuned_whole(), &after.rivals[0].slowest),
         tuned_over_oracle: ratio(&after.tuned_whole(), &best.slowest),
+        over_oracle_half_width: ratio_half_width(&after.tuned_whole(), &best.slowest),
         worst_prefix: worst_prefix(&all.tuned_whole(), default),
         calls_over_oracle: ratio(&after.tuned.slowest, &best.slowest),
         reward_over_oracle: fastest.fold(0.0, f64::max),
@@ -157,6 +163,7 @@ fn summary(
         boundary_us: all.boundary_us(),
         explored: course.map_or(0, |(_, course)| course.explored),
         drifts: course.map_or(0, |(_, course)| course.drifts),
+        policy,
     }
 }
 
@@ -248,6 +255,7 @@ mod tests {
         assert_eq!((&leader.oracle, &leader.chosen), (&follower.oracle, &follower.chosen));
         assert_eq!(leader.tuned_us, follower.tuned_us);
         assert!(leader.calls_over_oracle > 0.0 && leader.boundary_us > 0.0, "{leader:?}");
+        assert!(leader.over_oracle_half_width.is_some_and(|half| half > 0.0), "{leader:?}");
         // What boundaries take is in the tuner's total.
         assert!(leader.tuned_over_oracle > leader.calls_over_oracle, "{leader:?}");
         assert!(leader.reward_over_oracle > 0.0 && leader.default_over_itself.is_some_and(|noise| noise >= 1.0));

@@ -5,6 +5,7 @@
 use std::time::Instant;
 
 use paceline_comm::{CallOptions, CommError, Communicator};
+use paceline_train::student_t_975;
 use paceline_tune::Random;
 use paceline_tune::statistics::median;
 
@@ -155,6 +156,19 @@ pub fn ratio(of: &[f64], over: &[f64]) -> f64 {
     of.iter().sum::<f64>() / over.iter().sum::<f64>()
 }
 
+/// Half of the 95 % interval of [`ratio`] of what took turns: what rounds leave open of it. None: there are too few.
+pub fn ratio_half_width(of: &[f64], over: &[f64]) -> Option<f64> {
+    let (count, ratio) = (of.len().min(over.len()), ratio(of, over));
+    if count < 2 {
+        return None;
+    }
+    // What a round takes more than in proportion is noise (the estimator of a ratio: Cochran, "Sampling Techniques", section 6.4).
+    let squares: f64 = of.iter().zip(over).map(|(one, other)| (one - ratio * other).powi(2)).sum();
+    let mean_over = over.iter().sum::<f64>() / count as f64;
+    let deviation = (squares / (count - 1) as f64 / count as f64).sqrt();
+    Some(student_t_975(count - 1) * deviation / mean_over).filter(|half| half.is_finite())
+}
+
 /// The largest ratio of totals up to any call from the [`PREFIX`]th on. None: there are not so many.
 pub fn worst_prefix(of: &[f64], over: &[f64]) -> Option<f64> {
     let (mut total, mut total_over) = (0.0, 0.0);
@@ -206,6 +220,20 @@ mod tests {
         assert_eq!(over_itself(&[1.0; 90]), None);
         let by_turns: Vec<f64> = (0..200).map(|call| if call % 2 == 0 { 1.0 } else { 1.1 }).collect();
         assert!(over_itself(&by_turns).is_some_and(|worst| (worst - 1.1).abs() < 1e-9));
+    }
+
+    #[test]
+    fn a_ratio_is_known_as_far_as_rounds_agree() {
+        let over: Vec<f64> = (0..100).map(|round| 1.0 + 0.5 * f64::from(round % 3)).collect();
+        let of = |noise: f64| -> Vec<f64> {
+            let signs = [1.0, -1.0].into_iter().cycle();
+            over.iter().zip(signs).map(|(seconds, sign)| 1.2 * seconds + sign * noise).collect()
+        };
+        let [exact, known, open] =
+            [0.0, 0.01, 0.3].map(|noise| ratio_half_width(&of(noise), &over).expect("there are enough"));
+        // 1.98 · noise / sqrt(100) of a mean of 1.5.
+        assert!(exact < 1e-9 && (known - 1.98 * 0.001 / 1.5).abs() < 3e-5 && open > 0.03, "{exact} {known} {open}");
+        assert_eq!(ratio_half_width(&[1.0], &[1.0]), None);
     }
 
     fn times(slowest: &[f64]) -> Times {

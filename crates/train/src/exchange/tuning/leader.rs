@@ -6,7 +6,7 @@ use std::mem;
 use paceline_tune::environment::OwnModel;
 use paceline_tune::learner::Lesson;
 use paceline_tune::trial::{Errors, Gain, Side, Trial, Verdict};
-use paceline_tune::{Congestion, Context, Course, Random, Schedule, Standing, Tuner};
+use paceline_tune::{Congestion, Context, Course, Policy, Random, Schedule, Standing, Tuner};
 
 use crate::tuned::{Cost, Learning, Made, Plays, Situations, Version, situation_of};
 use crate::tuning::{TuningNews, TuningReport, TuningStanding, contexts};
@@ -293,7 +293,17 @@ impl Leader {
             congestion: None,
             contexts: contexts(&self.learning.tuner, model),
             lessons: Vec::new(),
+            policy: self.policy(),
         }
+    }
+
+    /// What stands, and shortens iterations: what is on trial, or was found in vain, is nothing to follow.
+    fn policy(&self) -> Policy {
+        let stands = match &self.whole {
+            Whole::Stands { chosen, .. } => chosen.as_slice(),
+            _ => &[],
+        };
+        Policy::new(self.published.number, stands.iter().map(|plays| (plays.context, Schedule::always(plays.then))))
     }
 }
 

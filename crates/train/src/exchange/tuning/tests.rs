@@ -1,15 +1,18 @@
 use std::thread;
 
-use paceline_comm::Origin;
+use paceline_collective::{Topology, registry};
+use paceline_comm::{Kernels, Origin, VerifiedProgram};
 use paceline_plan::Fnv1a;
 use paceline_schedule::Workload;
 use paceline_strategy::Registry;
-use paceline_tune::{Random, WireProtocol};
+use paceline_tune::{Action, Policy, Random, Schedule, WireProtocol};
 
+use super::super::tunable::state_of;
 use super::super::{Carrier, Exchange, Handicap, Pass};
 use super::*;
 use crate::backend::GradientSink;
 use crate::executed::Change;
+use crate::on_ranks::on_ranks;
 use crate::peers::Peers;
 use crate::tuned::Version;
 
@@ -26,16 +29,6 @@ fn plan(strategy: &str) -> Plan {
 fn exchange(communicator: &Communicator) -> Exchange {
     let carrier = Carrier::new(Peers::from(communicator), None);
     Exchange::new(carrier, plan("wfbp-a2a"), &[], &SIZES, &Handicap::default()).unwrap()
-}
-
-/// Runs `rank` on each of so many ranks.
-fn on_ranks<R: Send>(world: usize, rank: impl Fn(Communicator) -> R + Sync) -> Vec<R> {
-    thread::scope(|scope| {
-        let rank = &rank;
-        let ranks = Communicator::threads(world).unwrap().into_iter();
-        let ranks: Vec<_> = ranks.map(|communicator| scope.spawn(move || rank(communicator))).collect();
-        ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
-    })
 }
 
 /// An iteration with one value in all of a tensor; the sums, tensor by tensor.
@@ -81,6 +74,59 @@ fn ranks_change_together_and_add_up_right() {
     });
     assert!(all.iter().all(|rank| *rank == all[0]), "ranks were under different policies");
     assert!(all[0].last().unwrap().0 > 1, "nothing was ever tried: {:?}", all[0].last());
+}
+
+/// Whoever came early has waited: of calls the least time counts. The iteration takes as long as on the slowest.
+#[test]
+fn a_boundary_takes_the_last_ranks_times() {
+    let seen = on_ranks(3, |communicator| {
+        let mut exchange = exchange(&communicator);
+        exchange.tune(&TuneOptions::default(), JOB).unwrap();
+        let tuning = exchange.tuning().unwrap();
+        let (context, seconds) = (tuning.operations[0].context, [9e-3, 2e-3, 30e-3][communicator.rank()]);
+        let made = |number| Made { context, number, choice: Choice::Default, calls: 1, seconds };
+        tuning.window = Window { iterations: 4, recorded: 4, seconds: vec![0.1; 4], made: (0..4).map(made).collect() };
+        tuning.boundary().unwrap();
+        tuning.report().map(|report| report.measured_s)
+    });
+    assert!(seen[0].is_some_and(|seconds| (seconds - 4.0 * 2e-3).abs() < 1e-9), "{seen:?}");
+}
+
+/// A program of the caller's is a choice like others: where one is chosen it runs, and sums are right; what is learned of it is no
+/// lesson for a job whose programs may be others.
+#[test]
+fn a_program_that_is_chosen_runs() {
+    const WORLD: usize = 3;
+    let kind = CollectiveKind::AllReduce;
+    let ring = registry::find(kind, "ring").unwrap().program(&Topology::flat(WORLD), 0);
+    let program = VerifiedProgram::new(ring, Kernels::new()).unwrap();
+    let programs = vec![TunedProgram { program, sizes: 0..=u64::MAX }];
+    let ran = on_ranks(WORLD, |communicator| {
+        let mut exchange = exchange(&communicator);
+        let (programs, lessons) = (programs.clone(), Vec::new());
+        exchange.tune(&TuneOptions { programs, lessons, seed: 1 }, JOB).unwrap();
+        let tuning = exchange.tuning().unwrap();
+        let context = tuning.operations[0].context;
+        if communicator.rank() == 0 {
+            let arms = &tuning.situations[&context].as_ref().unwrap().arms;
+            assert!(arms.iter().any(|arm| arm.action.family.algorithm == Family::PROGRAMS), "it is no choice");
+        }
+        let family = Family { algorithm: Family::PROGRAMS, protocol: WireProtocol::Simple };
+        let action = Action { family, channels: 1, threads: 1, chunk_log2: 12 };
+        tuning.policies.follow(&Policy::new(1, [(context, Schedule::always(Choice::Play(action)))]));
+        communicator.record_calls(64);
+        let sums = iterate(&mut exchange, |tensor| (communicator.rank() + tensor) as f32);
+        let right = |(tensor, sums): (usize, &Vec<f32>)| sums.iter().all(|sum| *sum == (3 + 3 * tensor) as f32);
+        assert!(sums.iter().enumerate().all(right));
+        (context, communicator.latest_records(64).iter().filter(|record| record.algorithm == "program").count())
+    });
+    assert!(ran.iter().all(|(_, calls)| *calls == SIZES.len()), "{ran:?}");
+    let is_kept = |algorithm| {
+        let family = Family { algorithm, protocol: WireProtocol::Simple };
+        let action = Action { family, channels: 1, threads: 1, chunk_log2: 12 };
+        is_of_algorithm(&Lesson { context: ran[0].0, action, samples: 1.0, mean: 0.0 })
+    };
+    assert_eq!([Family::PROGRAMS - 1, Family::PROGRAMS].map(is_kept), [true, false]);
 }
 
 fn lost(_: &[u8]) -> Option<Version> {

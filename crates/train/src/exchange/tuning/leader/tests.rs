@@ -77,9 +77,13 @@ impl Job {
         panic!("nothing is decided after {} iterations", self.leader.iterations);
     }
 
-    fn standing(&self) -> TuningStanding {
+    fn report(&self) -> TuningReport {
         let model = OwnModel::of(&Cluster::named("study-10gbe:4x1").unwrap());
-        self.leader.report(&model, &self.situations).standing
+        self.leader.report(&model, &self.situations)
+    }
+
+    fn standing(&self) -> TuningStanding {
+        self.report().standing
     }
 
     fn plays_default(&self) -> bool {
@@ -100,6 +104,9 @@ fn what_shortens_iterations_stands() {
         let iterations = job.until_settled(halved, |calls_s| COMPUTATION_S + calls_s);
         assert_eq!(job.standing(), TuningStanding::Tuned, "seed {seed}");
         assert!(!job.plays_default(), "seed {seed}: {:?}", job.active);
+        let written = job.report().policy;
+        let context = *job.situations.keys().next().unwrap();
+        assert_eq!(written.choice(context.key(), 0), job.active.choice(context.key(), None), "seed {seed}");
         assert!(iterations < 400, "seed {seed}: {iterations} iterations");
         let news = job.leader.take_news();
         let [TuningNews::Trial { contexts: 1 }, TuningNews::Tuned(gain)] = news[..] else {
@@ -123,7 +130,7 @@ fn what_shortens_calls_only_does_not() {
         let mut job = Job::new(seed);
         job.until_settled(halved, |calls_s| calls_s.max(50e-3));
         assert_eq!(job.standing(), TuningStanding::NoSignificantGain, "seed {seed}");
-        assert!(job.plays_default(), "seed {seed}");
+        assert!(job.plays_default() && job.report().policy.entries().next().is_none(), "seed {seed}");
         let news = job.leader.take_news();
         assert_eq!(news[news.len() - 1], TuningNews::NoSignificantGain, "seed {seed}");
     }
