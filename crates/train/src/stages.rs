@@ -10,8 +10,8 @@ use paceline_strategy::Strategy;
 use crate::auto::{Choosing, Chosen, Course, Decision, History, Judgement, Predicted, WINDOW, Watch};
 use crate::computed::{Computed, measured_profile};
 use crate::error::{TrainError, WhileTraining};
-use crate::exchange::{Carrier, Exchange, Handicap, Job};
-use crate::executed::{AllReduce, ExecutedPlans, Stage};
+use crate::exchange::{Carrier, Exchange, Job};
+use crate::executed::{AllReduce, Change, ExecutedPlans, Stage};
 use crate::measure::communication_cost;
 use crate::on_server::Specification;
 use crate::options::{BatchSize, TrainOptions};
@@ -56,6 +56,37 @@ enum Next {
     },
 }
 
+/// The first stage, and what comes next.
+struct First {
+    plan: Plan,
+    all_reduces: Vec<AllReduce>,
+    changes: Vec<Change>,
+    next: Next,
+}
+
+impl First {
+    /// That of an earlier run, or what the strategy gives.
+    fn of(options: &TrainOptions, rule: &UpdateRule, planning: &Planning<'_>) -> Result<First, TrainError> {
+        let Some(given) = &options.plan else {
+            let (plan, measured) = planning.first(&Known::default(), None)?;
+            let next = match (planning.strategy.is_open(), measured) {
+                (true, _) => Next::Chosen,
+                (false, true) => Next::Nothing,
+                (false, false) => Next::Measured,
+            };
+            return Ok(First { plan, all_reduces: Vec::new(), changes: Vec::new(), next });
+        };
+        let checked = given.check(planning.sizes, planning.strategy, planning.schedulers.grammar(), rule);
+        checked.map_err(TrainError::Options)?;
+        let mut stages: VecDeque<Stage> = given.stages.iter().cloned().collect();
+        let Some(Stage { plan, all_reduces, changes, .. }) = stages.pop_front() else {
+            unreachable!("checked above");
+        };
+        planning.agree(&plan)?;
+        Ok(First { plan, all_reduces, changes, next: Next::Given(stages) })
+    }
+}
+
 impl<'a> Stages<'a> {
     /// Plans the first stage, for so many updates in all. All workers come to the same plan.
     pub(crate) fn begin(
@@ -68,40 +99,21 @@ impl<'a> Stages<'a> {
         let strategy = options.parsed_strategy()?;
         let schedulers = &options.schedulers;
         let planning = Planning { strategy: &strategy, schedulers, peers, sizes, slowed: 1.0 };
-        let (plan, chosen, changes, next) = match &options.plan {
-            Some(given) => {
-                let checked = given.check(sizes, &strategy, schedulers.grammar(), &rule);
-                checked.map_err(TrainError::Options)?;
-                let mut stages: VecDeque<Stage> = given.stages.iter().cloned().collect();
-                let Some(Stage { plan, all_reduces, changes, .. }) = stages.pop_front() else {
-                    unreachable!("checked above");
-                };
-                planning.agree(&plan)?;
-                (plan, all_reduces, changes, Next::Given(stages))
-            }
-            None => {
-                let (plan, measured) = planning.first(&Known::default(), None)?;
-                let next = match (strategy.is_open(), measured) {
-                    (true, _) => Next::Chosen,
-                    (false, true) => Next::Nothing,
-                    (false, false) => Next::Measured,
-                };
-                (plan, Vec::new(), Vec::new(), next)
-            }
-        };
+        let First { plan, all_reduces, changes, next } = First::of(options, &rule, &planning)?;
         let carrier = carrier_of(options, &strategy, peers, &plan).compressing(options.compression(&strategy)?);
         let carrier = match strategy.servers_apply() {
             true => carrier.applying(&Specification::Optimizer(rule.optimizer, rule.learning_rate)),
             false => carrier,
         };
         options.check_clipping_under(&plan)?;
-        let mut exchange = Exchange::new(carrier.clone(), plan.clone(), &chosen, sizes, &planning.handicap())?;
+        let mut exchange = Exchange::new(carrier.clone(), plan.clone(), &all_reduces, sizes, &planning.handicap())?;
         exchange.repeat(counted_from(&changes, 0))?;
+        let job = job(options, peers.workers().world_size(), plan.elements());
         if let Some(tune) = &options.tune {
-            exchange.tune(tune, job(options, peers.workers().world_size(), plan.elements()))?;
+            exchange.tune(tune, job)?;
         }
         if let Some(policy) = &options.policy {
-            exchange.follow(policy, job(options, peers.workers().world_size(), plan.elements()))?;
+            exchange.follow(policy, job)?;
         }
         if options.dump_plan.is_some() {
             exchange.keep_changes();
@@ -187,58 +199,44 @@ impl<'a> Stages<'a> {
 
     /// Goes on to the next stage. Whether there is another plan.
     fn advance(&mut self, worker: &mut Worker) -> Result<bool, TrainError> {
-        if let Next::Chosen | Next::Watched { .. } = self.next {
-            return self.advance_open(worker);
-        }
-        // Measurements want the network for themselves.
-        worker.finish()?;
-        let planning = Planning {
-            strategy: &self.strategy,
-            schedulers: &self.options.schedulers,
-            peers: &self.peers,
-            sizes: &self.sizes,
-            slowed: 1.0,
-        };
-        let mut repeated = None;
-        let (plan, chosen) = match &mut self.next {
+        match &mut self.next {
+            Next::Nothing => return Ok(false),
+            Next::Chosen | Next::Watched { .. } => return self.advance_open(worker),
             Next::Given(stages) => {
                 let Some(stage) = stages.pop_front() else { return Ok(false) };
-                repeated = Some((stage.changes, stage.first_iteration));
-                (stage.plan, stage.all_reduces)
+                worker.finish()?;
+                self.replan(worker, stage.plan, &stage.all_reduces)?;
+                worker.repeat(&stage.changes, stage.first_iteration)?;
             }
-            Next::Nothing | Next::Chosen | Next::Watched { .. } => return Ok(false),
             Next::Measured => {
-                let bytes = self.sizes.iter().sum::<usize>() * size_of::<f32>();
-                let alone = self.carrier.peers().workers().world_size() == 1;
-                let cost = (!alone).then(|| communication_cost(&self.carrier, bytes, planning.start_up()));
-                let computed = computed(worker, &self.peers, &self.sizes)?;
-                let known = Known { ready_s: Some(computed.ready_s), used: None };
-                let plan = planning.again(&self.plan, &known, cost.transpose()?.as_ref())?;
+                // Measurements want the network for themselves.
+                worker.finish()?;
+                let plan = self.planned_from_measurements(worker)?;
                 self.next = Next::Nothing;
-                (plan, Vec::new())
+                self.replan(worker, plan, &[])?;
             }
-        };
-        self.options.check_clipping_under(&plan)?;
-        let handicap = planning.handicap();
-        self.replan(worker, plan, &chosen, &handicap)?;
-        if let Some((changes, first_iteration)) = repeated {
-            worker.repeat(&changes, first_iteration)?;
         }
         Ok(true)
     }
 
-    fn replan(
-        &mut self,
-        worker: &mut Worker,
-        plan: Plan,
-        chosen: &[AllReduce],
-        handicap: &Handicap,
-    ) -> Result<(), TrainError> {
+    fn planned_from_measurements(&self, worker: &mut Worker) -> Result<Plan, TrainError> {
+        let planning = self.planning();
+        let bytes = self.sizes.iter().sum::<usize>() * size_of::<f32>();
+        let alone = self.carrier.peers().workers().world_size() == 1;
+        let cost = (!alone).then(|| communication_cost(&self.carrier, bytes, planning.start_up()));
+        let computed = computed(worker, &self.peers, &self.sizes)?;
+        let known = Known { ready_s: Some(computed.ready_s), used: None };
+        planning.again(&self.plan, &known, cost.transpose()?.as_ref())
+    }
+
+    fn replan(&mut self, worker: &mut Worker, plan: Plan, chosen: &[AllReduce]) -> Result<(), TrainError> {
+        self.options.check_clipping_under(&plan)?;
+        let handicap = self.planning().handicap();
         // Only where the arch is open another carrier can be needed; the one that is there may have servers with parameters.
         let carrier =
             self.strategy.arch_is_open().then(|| carrier_of(self.options, &self.strategy, &self.peers, &plan));
         self.end_stage(worker);
-        worker.replan(carrier.clone(), plan.clone(), chosen, &self.sizes, handicap)?;
+        worker.replan(carrier.clone(), plan.clone(), chosen, &self.sizes, &handicap)?;
         self.carrier = carrier.unwrap_or_else(|| self.carrier.clone());
         self.plan = plan;
         Ok(())
@@ -376,9 +374,7 @@ impl<'a> Stages<'a> {
     fn change(&mut self, worker: &mut Worker, plan: Plan) -> Result<(), TrainError> {
         let plan = Plan { version: self.plan.version + 1, ..plan };
         self.planning().agree(&plan)?;
-        self.options.check_clipping_under(&plan)?;
-        let handicap = self.planning().handicap();
-        self.replan(worker, plan, &[], &handicap)
+        self.replan(worker, plan, &[])
     }
 
     fn planning(&self) -> Planning<'_> {

@@ -5,7 +5,7 @@
 
 use serde_json::json;
 
-use super::report::{Circumstances, Findings, Table, Target, ms, percent};
+use super::report::{Circumstances, Findings, Table, Target, ms, ms_if_any, percent};
 use super::rounds::{Rounds, measure};
 use super::tensors::Model;
 use super::workload::{Computation, Workload};
@@ -201,7 +201,7 @@ fn table(case: &Case, workload: &Workload, found: &Rounds) -> Table {
             ms(summary.iteration_s),
             percent(Some(summary.spread - 1.0)),
             summary.ddp_ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}")),
-            summary.formula_s.map_or_else(|| "–".to_owned(), ms),
+            ms_if_any(summary.formula_s),
             percent(summary.of_formula),
             ms(summary.exposed_communication_s),
             ms(summary.late_s),

@@ -1,7 +1,7 @@
 //! Efficiency: BERT-Base in the lab. How much longer does an iteration take than its schedule's formula says with
 //! measured inputs, and what does deciding cost?
 
-use super::report::{Findings, Table, Target, ms, percent};
+use super::report::{Findings, Table, Target, ms, ms_if_any, percent};
 use super::rounds::{MethodSummary, Rounds, measure};
 use super::tensors::Model;
 use super::workload::Computation;
@@ -69,12 +69,11 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
 fn row(rounds: &Rounds, summary: MethodSummary) -> Option<Vec<String>> {
     let last = rounds.ours.iter().rev().find(|run| run.method == summary.method)?;
     let (alpha_s, beta_s_per_byte) = last.communication.as_ref()?.line();
-    let optional = |seconds: Option<f64>| seconds.map_or_else(|| "–".to_owned(), ms);
     Some(vec![
         summary.method,
         ms(summary.iteration_s),
-        optional(summary.formula_s),
-        optional(summary.formula_announced_s),
+        ms_if_any(summary.formula_s),
+        ms_if_any(summary.formula_announced_s),
         percent(summary.of_formula),
         ms(summary.late_s),
         summary.operations.to_string(),

@@ -4,7 +4,7 @@
 //! what WFBP exposes. Both BSP's and WFBP's are measured; only the remainder comes from the formula. By how much BSP's sleeps
 //! ended late may be part of what it seems to expose: that much WFBP has not hidden.
 
-use super::report::{Findings, Table, Target, ms, percent};
+use super::report::{Findings, Table, Target, ms, ms_if_any, percent};
 use super::rounds::{MethodSummary, measure};
 use super::tensors::Model;
 use super::workload::Computation;
@@ -74,16 +74,15 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
 }
 
 fn row(summary: &MethodSummary) -> Vec<String> {
-    let optional = |seconds: Option<f64>| seconds.map_or_else(|| "–".to_owned(), ms);
     vec![
         summary.method.clone(),
         ms(summary.iteration_s),
-        optional(summary.formula_s),
+        ms_if_any(summary.formula_s),
         ms(summary.exposed_communication_s),
         ms(summary.late_s),
-        optional(summary.formula_exposed_s),
-        optional(summary.least_exposed_s),
-        optional(summary.in_backward_s),
+        ms_if_any(summary.formula_exposed_s),
+        ms_if_any(summary.least_exposed_s),
+        ms_if_any(summary.in_backward_s),
         percent(summary.share_in_backward),
         summary.operations.to_string(),
     ]

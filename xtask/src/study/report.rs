@@ -207,6 +207,11 @@ pub fn ms(seconds: f64) -> String {
     format!("{:.1}", seconds * 1e3)
 }
 
+/// The same; a dash if there is no number.
+pub fn ms_if_any(seconds: Option<f64>) -> String {
+    seconds.map_or_else(|| "–".to_owned(), ms)
+}
+
 /// Per cent, for a table; a dash if there is no number.
 pub fn percent(share: Option<f64>) -> String {
     share.filter(|share| share.is_finite()).map_or_else(|| "–".to_owned(), |share| format!("{:.1} %", share * 100.0))

@@ -1,7 +1,6 @@
 //! What numbers that were measured several times say. Pure.
 
 use paceline_train::student_t_975;
-pub use paceline_tune::statistics::median;
 use serde::{Deserialize, Serialize};
 
 /// A quantity that was measured several times.
@@ -40,6 +39,18 @@ impl Estimate {
 /// The arithmetic mean; None of nothing.
 pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+}
+
+/// The value in the middle; None of nothing. What is no number counts, unlike in the tuner's: whoever measured it shall see it.
+pub fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        count if count % 2 == 1 => Some(sorted[middle]),
+        _ => Some((sorted[middle - 1] + sorted[middle]) / 2.0),
+    }
 }
 
 /// The geometric mean of positive values; None of nothing.

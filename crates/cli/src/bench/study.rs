@@ -347,38 +347,12 @@ fn panel(
         Some(launched) => launched.placement.cores_of_rank(),
         None => (place.cores / most).max(1),
     };
+    check_servers(methods, &setting, place)?;
     let model = catalogue.model(&setting.model).ok();
     let cell = |chosen: &Chosen, workers: usize, arm| {
-        let hosts = match (&stage, setting.workers_per_host) {
-            (Some(stage), _) => stage.hosts_of(workers, &setting.servers_on),
-            (None, on_each) => on_each.map_or(1, |on_each| workers.div_ceil(on_each)),
-        };
-        let servers = chosen.strategy.servers(workers, hosts);
-        // Where the arch is open, each host has a shard, which serves if that is predicted to be faster.
-        let open = if chosen.strategy.arch_is_open() && workers > 1 { hosts } else { 0 };
-        let cell = Cell {
-            setting: setting.clone(),
-            method: chosen.name.clone(),
-            strategy: chosen.strategy.to_string(),
-            workers,
-            shards: servers.map_or(open, |servers| servers.shards),
-            dedicated_servers: servers.is_some_and(|servers| servers.dedicated || !setting.servers_on.is_empty()),
-            threads,
-            arm,
-            tuned: false,
-            policy: None,
-        };
+        let cell = Cell { arm, ..cell_of(&setting, stage.as_ref(), chosen, workers, threads) };
         PlannedCell { pace: pace(&cell, model, place), cell }
     };
-    if let (Some(launched), true) = (place.launched, setting.servers_on.is_empty()) {
-        let dedicated = |chosen: &&Chosen| chosen.strategy.servers(1, 1).is_some_and(|servers| servers.dedicated);
-        if let Some(chosen) = methods.iter().find(dedicated) {
-            return refuse(
-                format!("{} has servers on hosts of their own, and nothing says which hosts serve", chosen.name),
-                format!("--servers-on HOST,…; the hosts are {}", launched.stage.list()),
-            );
-        }
-    }
     let mut cells = Vec::new();
     let alone = |chosen: &Chosen| chosen.strategy.servers(1, 1).is_none() && chosen.strategy.compressor().is_none();
     let has_baseline = workers.contains(&1) && methods.iter().any(alone);
@@ -400,6 +374,41 @@ fn panel(
         cells.extend(policies.flat_map(|policy| once_more.iter().map(move |planned| following(planned, policy))));
     }
     Ok(PanelPlan { setting, cells, slowed: None })
+}
+
+/// Servers on hosts of their own must be told which.
+fn check_servers(methods: &[Chosen], setting: &Setting, place: Place) -> Result<(), Refusal> {
+    let dedicated = |chosen: &&Chosen| chosen.strategy.servers(1, 1).is_some_and(|servers| servers.dedicated);
+    match (place.launched, methods.iter().find(dedicated)) {
+        (Some(launched), Some(chosen)) if setting.servers_on.is_empty() => refuse(
+            format!("{} has servers on hosts of their own, and nothing says which hosts serve", chosen.name),
+            format!("--servers-on HOST,…; the hosts are {}", launched.stage.list()),
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// A method on so many workers.
+fn cell_of(setting: &Setting, stage: Option<&Stage>, chosen: &Chosen, workers: usize, threads: usize) -> Cell {
+    let hosts = match (stage, setting.workers_per_host) {
+        (Some(stage), _) => stage.hosts_of(workers, &setting.servers_on),
+        (None, on_each) => on_each.map_or(1, |on_each| workers.div_ceil(on_each)),
+    };
+    let servers = chosen.strategy.servers(workers, hosts);
+    // Where the arch is open, each host has a shard, which serves if that is predicted to be faster.
+    let open = if chosen.strategy.arch_is_open() && workers > 1 { hosts } else { 0 };
+    Cell {
+        setting: setting.clone(),
+        method: chosen.name.clone(),
+        strategy: chosen.strategy.to_string(),
+        workers,
+        shards: servers.map_or(open, |servers| servers.shards),
+        dedicated_servers: servers.is_some_and(|servers| servers.dedicated || !setting.servers_on.is_empty()),
+        threads,
+        arm: Arm::Method,
+        tuned: false,
+        policy: None,
+    }
 }
 
 /// Refuses more workers than there is room for.

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use paceline_comm::{CallOptions, Communicator, Reduction};
 use paceline_plan::{Plan, Profile};
+use paceline_strategy::Strategy;
 
 use super::cost::communication_cost;
 use super::statistics::relative_half_width;
@@ -120,6 +121,21 @@ impl Rule {
     }
 }
 
+/// What carries a strategy's operations; all-to-all until it is chosen, if the arch is open.
+fn carrier_of(
+    strategy: &Strategy,
+    peers: &Peers,
+    options: &MeasureOptions,
+    rule: &Rule,
+) -> Result<Carrier, TrainError> {
+    let carrier = match strategy.arch_is_open() {
+        true => Carrier::of_strategy(peers, strategy),
+        false => Carrier::new(peers.clone(), strategy.algorithm().map(str::to_owned)),
+    };
+    let carrier = carrier.compressing(options.compression(strategy)?);
+    Ok(if strategy.servers_apply() { carrier.applying(&rule.specification()) } else { carrier })
+}
+
 /// What the worker computes on.
 enum Feed<'a> {
     Nothing(Batch),
@@ -145,14 +161,7 @@ impl<'a> Conduct<'a> {
             broadcast_model(&workers, backend.as_mut())?;
         }
         let pass_s = model.pass_s(&workers, backend.as_mut())?;
-        let carrier = match strategy.arch_is_open() {
-            // All-to-all until it is chosen.
-            true => Carrier::of_strategy(&peers, &strategy),
-            false => Carrier::new(peers.clone(), strategy.algorithm().map(str::to_owned)),
-        };
-        let carrier = carrier.compressing(options.compression(&strategy)?);
-        let applies = strategy.servers_apply();
-        let carrier = if applies { carrier.applying(&rule.specification()) } else { carrier };
+        let carrier = carrier_of(&strategy, &peers, options, &rule)?;
         let planning = Planning {
             strategy: &strategy,
             schedulers: &options.schedulers,
@@ -167,33 +176,23 @@ impl<'a> Conduct<'a> {
         let (plan, measured) = planning.first(&known, cost.as_ref())?;
         let handicap = planning.handicap();
         let mut exchange = Exchange::new(carrier.clone(), plan.clone(), &[], &sizes, &handicap)?;
+        let job = model.job(options, plan.elements());
         if let Some(tune) = &options.tune {
-            exchange.tune(tune, model.job(options, plan.elements()))?;
+            exchange.tune(tune, job)?;
         }
         if let Some(policy) = &options.policy {
-            exchange.follow(policy, model.job(options, plan.elements()))?;
+            exchange.follow(policy, job)?;
         }
-        let (optimizer, learning_rate) = rule.of_worker(applies, &sizes);
+        let (optimizer, learning_rate) = rule.of_worker(strategy.servers_apply(), &sizes);
         let worker = Worker::new(&workers, backend, exchange, optimizer, learning_rate, None);
-        let sizes_of = sizes.clone();
-        let mut conduct = Conduct {
-            worker,
-            carrier,
-            options,
-            plan,
-            model,
-            cost,
-            sizes: sizes_of,
-            decision: None,
-            pass_s,
-            iterations: 0,
-        };
+        let (sizes, decision, iterations) = (planning.sizes.to_vec(), None, 0);
+        let mut conduct = Conduct { worker, carrier, options, plan, model, cost, sizes, decision, pass_s, iterations };
         if strategy.is_open() {
             conduct.choose(&planning)?;
         } else if !measured {
             let known = Known { ready_s: Some(conduct.ready_s()?), ..known };
             let plan = planning.again(&conduct.plan, &known, conduct.cost.as_ref())?;
-            conduct.worker.replan(None, plan.clone(), &[], &sizes, &handicap)?;
+            conduct.worker.replan(None, plan.clone(), &[], planning.sizes, &handicap)?;
             conduct.plan = plan;
         }
         Ok(conduct)

@@ -13,7 +13,14 @@ pub(crate) fn relative_half_width(values: &[f64]) -> f64 {
 
 /// The middle value, or the mean of the two in the middle; 0 if there is none.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
-    paceline_tune::statistics::median(&values.into_iter().collect::<Vec<_>>()).unwrap_or(0.0)
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => 0.0,
+        count if count % 2 == 1 => values[middle],
+        _ => (values[middle - 1] + values[middle]) / 2.0,
+    }
 }
 
 /// The 97.5 % quantile of Student's t with so many degrees of freedom: the 95 % confidence interval of a mean reaches so many

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use paceline_comm::{CallOptions, LinkCost, LinkCosts, Reduction, Traffic, Transport};
+use paceline_plan::Profile;
 
 use super::conduct::Conduct;
 use super::{CellRun, FormulaInputs, Lateness, median};
@@ -47,9 +48,50 @@ impl Tally {
         self.sending += iterations;
     }
 
+    /// Seconds by which sleeps have ended late, in an iteration.
+    fn late_s(&self) -> f64 {
+        let late: Duration = self.seen.iter().flatten().map(|seen| seen.late).sum();
+        late.as_secs_f64() / self.seconds.len() as f64
+    }
+
+    /// Seconds of deciding, in an iteration.
+    fn scheduling_s_per_tensor(&self) -> f64 {
+        let each = (self.seconds.len() * self.phases.ready.len().max(1)) as f64;
+        self.costs.scheduling.as_secs_f64() / each
+    }
+
     /// By tensor: seconds from the start of backward until its gradient was announced; the mean over the iterations.
     pub(super) fn ready_s(&self) -> Vec<f64> {
         self.phases.ready.iter().map(|ready| ready.as_secs_f64() / self.seconds.len() as f64).collect()
+    }
+}
+
+/// What an iteration takes in the mean, of one worker or of all.
+struct Means {
+    /// Seconds of forward, backward and update.
+    computed_s: [f64; 3],
+    /// Seconds in which the worker does not wait for communication, and in which it does.
+    compute_s: f64,
+    exposed_s: f64,
+    bytes: f64,
+    messages: f64,
+    /// By tensor.
+    ready_s: Vec<f64>,
+}
+
+impl Means {
+    fn into_values(self) -> Vec<f64> {
+        let Means { computed_s, compute_s, exposed_s, bytes, messages, ready_s } = self;
+        [&computed_s[..], &[compute_s, exposed_s, bytes, messages], &ready_s].concat()
+    }
+
+    fn of_values(values: Vec<f64>) -> Means {
+        let [forward_s, backward_s, update_s, compute_s, exposed_s, bytes, messages, ref ready_s @ ..] = values[..]
+        else {
+            unreachable!("as many values as there were")
+        };
+        let computed_s = [forward_s, backward_s, update_s];
+        Means { computed_s, compute_s, exposed_s, bytes, messages, ready_s: ready_s.to_vec() }
     }
 }
 
@@ -68,33 +110,13 @@ impl Conduct<'_> {
 
     /// Puts the workers' tallies together; the same on each.
     pub(super) fn summarise(&self, tally: Tally, confident: bool) -> Result<CellRun, TrainError> {
-        let (iterations, dilate) = (tally.seconds.len() as f64, self.options.dilate);
+        let dilate = self.options.dilate;
         let iteration_s: Vec<f64> = self.iterations(&tally)?.iter().map(|seconds| seconds / dilate).collect();
-        let per_iteration = |duration: Duration| duration.as_secs_f64() / iterations;
-        let own_s = tally.seconds.iter().sum::<f64>() / iterations;
-        // A replay computes as long as its profile says; everything else is communication.
-        let profile = self.model.replay.as_ref().map(|replay| &replay.profile);
-        let (forward_s, backward_s, update_s) = match profile {
-            Some(profile) => (profile.forward_s() * dilate, profile.backward_s() * dilate, profile.update_s * dilate),
-            None => {
-                let Phases { forward, backward, update, .. } = tally.phases;
-                (per_iteration(forward), per_iteration(backward), per_iteration(update))
-            }
-        };
-        let exposed_s = match profile {
-            Some(_) => own_s - (forward_s + backward_s + update_s),
-            None => per_iteration(tally.costs.in_communicator),
-        };
-        let mut means = vec![forward_s, backward_s, update_s, own_s - exposed_s, exposed_s];
-        let sent = |count: u64| count as f64 / tally.sending as f64;
-        means.extend([sent(tally.traffic.bytes), sent(tally.traffic.messages)]);
-        means.extend(tally.ready_s());
-        let means = self.mean(means)?;
-        let tensors = tally.phases.ready.len();
-        let scheduling_s = per_iteration(tally.costs.scheduling) / tensors.max(1) as f64;
-        let late_s = per_iteration(tally.seen.iter().flatten().map(|seen| seen.late).sum());
-        let late_share = late_s / (forward_s + backward_s + update_s);
-        let worst = self.slowest(&[scheduling_s, late_share])?;
+        let own = self.own_means(&tally);
+        let worst =
+            self.slowest(&[tally.scheduling_s_per_tensor(), tally.late_s() / own.computed_s.iter().sum::<f64>()])?;
+        let means = Means::of_values(self.mean(own.into_values())?);
+        let profile = self.replayed();
         let processors_busy = profile.map(|_| self.processors_busy(&tally)).transpose()?.flatten();
         let decision = self.decision.clone();
         let decision = decision.map(|decision| decision.undilated(dilate, median(iteration_s.iter().copied())));
@@ -103,7 +125,7 @@ impl Conduct<'_> {
         Ok(CellRun {
             model: self.model.name.clone(),
             parameters: self.plan.elements(),
-            tensors,
+            tensors: tally.phases.ready.len(),
             forward_macs_per_sample: (macs > 0).then_some(macs),
             replayed: profile.map(|profile| format!("{}: {}", profile.device, profile.source)),
             strategy: self.plan.strategy.clone(),
@@ -118,16 +140,16 @@ impl Conduct<'_> {
             warm_up: self.options.warm_up(),
             iteration_s,
             confident,
-            compute_s: means[3] / dilate,
-            exposed_communication_s: means[4] / dilate,
-            bytes_per_iteration: means[5],
-            messages_per_iteration: means[6],
+            compute_s: means.compute_s / dilate,
+            exposed_communication_s: means.exposed_s / dilate,
+            bytes_per_iteration: means.bytes,
+            messages_per_iteration: means.messages,
             scheduling_s_per_tensor: worst[0],
             inputs: FormulaInputs {
-                forward_s: means[0] / dilate,
-                backward_s: means[1] / dilate,
-                update_s: means[2] / dilate,
-                ready_s: means[7..].iter().map(|ready| ready / dilate).collect(),
+                forward_s: means.computed_s[0] / dilate,
+                backward_s: means.computed_s[1] / dilate,
+                update_s: means.computed_s[2] / dilate,
+                ready_s: means.ready_s.iter().map(|ready| ready / dilate).collect(),
                 elements: self.sizes.clone(),
                 communication: self.cost.as_ref().map(|cost| cost.undilated(dilate)),
                 pass_s: self.pass_s,
@@ -142,6 +164,39 @@ impl Conduct<'_> {
             tuning: None,
             followed: self.worker.followed(),
         })
+    }
+
+    /// The profile that is replayed, if one is.
+    fn replayed(&self) -> Option<&Profile> {
+        self.model.replay.as_ref().map(|replay| &replay.profile)
+    }
+
+    /// Of this worker's iterations.
+    fn own_means(&self, tally: &Tally) -> Means {
+        let iterations = tally.seconds.len() as f64;
+        let per_iteration = |duration: Duration| duration.as_secs_f64() / iterations;
+        let own_s = tally.seconds.iter().sum::<f64>() / iterations;
+        let (computed_s, exposed_s) = match self.replayed() {
+            // It computes as long as its profile says; everything else is communication.
+            Some(profile) => {
+                let computed_s = [profile.forward_s(), profile.backward_s(), profile.update_s];
+                let computed_s = computed_s.map(|seconds| seconds * self.options.dilate);
+                (computed_s, own_s - computed_s.iter().sum::<f64>())
+            }
+            None => {
+                let Phases { forward, backward, update, .. } = tally.phases;
+                ([forward, backward, update].map(per_iteration), per_iteration(tally.costs.in_communicator))
+            }
+        };
+        let sent = |count: u64| count as f64 / tally.sending as f64;
+        Means {
+            computed_s,
+            compute_s: own_s - exposed_s,
+            exposed_s,
+            bytes: sent(tally.traffic.bytes),
+            messages: sent(tally.traffic.messages),
+            ready_s: tally.ready_s(),
+        }
     }
 
     /// The mean over the workers.
