@@ -63,88 +63,131 @@ pub fn calibrate(
     let (Some(&(small, _)), Some(&(large, _))) = (points.first(), points.last()) else {
         return Ok(vec![format!("what operations on {} take could not be measured", strategy.arch)]);
     };
-    let predicted = Predicted { strategy, profile, workers };
     let servers = strategy.arch.name == "ps";
-    let processors = servers && cluster.hosts == 1;
-    let (slope, known) = match measured.occupied_s_per_byte().filter(|_| !processors) {
-        Some((bytes, slope)) => (slope, predicted.occupied_s_per_byte(cluster, bytes)?),
-        None => (slope_of_large(&points), slope_of_large(&predicted.points(cluster, &points)?)),
-    };
-    let mut doubts = Vec::new();
-    if processors {
-        // Nothing is between hosts: what bytes take more is the server's processor.
-        let more = (slope - known).max(0.0) / (workers.max(2) - 1) as f64;
-        cluster.server.combine_s_per_byte = about(cluster.server.combine_s_per_byte.value + more, *uncertain);
-    } else if known > 0.0 && slope > 0.0 && (1.0 / FACTOR_MAX..=FACTOR_MAX).contains(&(slope / known)) {
-        scale(cluster, servers, slope / known, *uncertain);
-    } else if known > 0.0 || points.len() < 2 {
-        doubts.push(format!(
-            "operations of {small} to {large} bytes on {} do not say what a byte takes: {slope:.1e} s, and {known:.1e} s by \
-             what was measured when the ranks met, which is used",
-            strategy.arch
-        ));
-    }
-    let lacking_s = |cluster: &Cluster| -> Result<f64, PredictError> {
-        Ok(missing_s(&points, &predicted.points(cluster, &points)?))
-    };
+    let uncertain = *uncertain;
+    let calibration = Calibration { strategy, profile, workers, measured, points, servers, uncertain };
+    let doubt = calibration.fit_bandwidth(cluster)?;
     match measured.occupied_s() {
-        Some((bytes, each_s)) => {
-            let more_s =
-                |cluster: &Cluster| -> Result<f64, PredictError> { Ok(each_s - predicted.occupied_s(cluster, bytes)?) };
-            // With other latencies other algorithms are the cheapest, and they occupy the network otherwise.
-            for _ in 0..ROUNDS {
-                start_later(cluster, servers, more_s(cluster)?, *uncertain);
-                // Latency of links is all-to-all's, which was measured first.
-                if servers {
-                    break;
-                }
-                adjust(cluster, 1.0, lighter, more_s)?;
-                // Each message of a large operation occupied its port, too, for as long as was known when the ranks met.
-                if let Some((bytes, slope)) = measured.occupied_s_per_byte() {
-                    let factor = slope / predicted.occupied_s_per_byte(cluster, bytes)?;
-                    scale(cluster, servers, factor.clamp(1.0 / FACTOR_MAX, FACTOR_MAX), *uncertain);
-                }
-                adjust(cluster, LATENCY_MAX, later, lacking_s)?;
-            }
-            // Links without latency cannot have more of it.
-            let rest_s = if servers { 0.0 } else { lacking_s(cluster)?.max(0.0) };
-            start_later(cluster, servers, rest_s, *uncertain);
-        }
+        Some(occupied) => calibration.fit_starts_and_latencies(cluster, occupied, doubt.is_none())?,
         None => {
-            let more_s = lacking_s(cluster)?;
-            start_later(cluster, servers, more_s, *uncertain);
-            if more_s < 0.0 && !servers {
-                adjust(cluster, 1.0, quicker, lacking_s)?;
+            let missing_s = calibration.missing_s(cluster)?;
+            start_later(cluster, servers, missing_s, uncertain);
+            if missing_s < 0.0 && !servers {
+                adjust(cluster, 1.0, quicker, |cluster| calibration.missing_s(cluster))?;
             }
         }
     }
     // Of several archs what all of them were measured for.
     let bytes = cluster.measured.map_or([small, large], |range| [range.bytes[0].max(small), range.bytes[1].min(large)]);
     cluster.measured = Some(MeasuredRange { workers: [workers, workers], bytes });
-    Ok(doubts)
+    Ok(doubt.into_iter().collect())
 }
 
 /// So often starts and latencies are made to fit each other.
 const ROUNDS: usize = 2;
 
-/// What is predicted of operations where nothing is computed.
-struct Predicted<'a> {
+/// What was measured of operations where nothing is computed, and what is predicted of the same.
+struct Calibration<'a> {
     strategy: &'a Strategy,
     profile: &'a Profile,
     workers: usize,
+    measured: &'a CommunicationCost,
+    /// Of operations by themselves: bytes and seconds that make sense, from the smallest to the largest.
+    points: Vec<(u64, f64)>,
+    /// Is the arch one of servers?
+    servers: bool,
+    /// By which share what was measured is uncertain.
+    uncertain: f64,
 }
 
 /// From one operation to so many in flight.
 const IN_FLIGHT: usize = 8;
 
-impl Predicted<'_> {
+impl Calibration<'_> {
+    /// Makes a byte cost what was measured. Why not, if that cannot be believed.
+    fn fit_bandwidth(&self, cluster: &mut Cluster) -> Result<Option<String>, PredictError> {
+        let (slope, known) = self.slopes(cluster)?;
+        if self.bound_by_processors(cluster) {
+            // Nothing is between hosts: what bytes take more is the server's processor.
+            let more = (slope - known).max(0.0) / (self.workers.max(2) - 1) as f64;
+            let combine = &mut cluster.server.combine_s_per_byte;
+            *combine = about(combine.value + more, self.uncertain);
+        } else if known > 0.0 && slope > 0.0 && (1.0 / FACTOR_MAX..=FACTOR_MAX).contains(&(slope / known)) {
+            scale(cluster, self.servers, slope / known, self.uncertain);
+        } else if known > 0.0 || self.points.len() < 2 {
+            return Ok(Some(self.disbelieved(slope, known)));
+        }
+        Ok(None)
+    }
+
+    fn disbelieved(&self, slope: f64, known: f64) -> String {
+        let [small, large] = [self.points.first(), self.points.last()].map(|point| point.map_or(0, |point| point.0));
+        format!(
+            "operations of {small} to {large} bytes on {} do not say what a byte takes: {slope:.1e} s, and {known:.1e} s by \
+             what was measured when the ranks met, which is used",
+            self.strategy.arch
+        )
+    }
+
+    /// Where all are on one host, servers are bound by their processors.
+    fn bound_by_processors(&self, cluster: &Cluster) -> bool {
+        self.servers && cluster.hosts == 1
+    }
+
+    /// What a byte takes, as measured and as predicted.
+    fn slopes(&self, cluster: &Cluster) -> Result<(f64, f64), PredictError> {
+        match self.measured.occupied_s_per_byte().filter(|_| !self.bound_by_processors(cluster)) {
+            Some((bytes, slope)) => Ok((slope, self.occupied_s_per_byte(cluster, bytes)?)),
+            None => Ok((slope_of_large(&self.points), slope_of_large(&self.predicted(cluster)?))),
+        }
+    }
+
+    /// Makes each of several small operations occupy the network for `each_s`, and those by themselves take what was measured.
+    /// With other latencies other algorithms are the cheapest, and they occupy the network otherwise. `bytes_too`: bandwidth was
+    /// believed, and is fitted again.
+    fn fit_starts_and_latencies(
+        &self,
+        cluster: &mut Cluster,
+        (bytes, each_s): (u64, f64),
+        bytes_too: bool,
+    ) -> Result<(), PredictError> {
+        let more_s = |cluster: &Cluster| -> Result<f64, PredictError> { Ok(each_s - self.occupied_s(cluster, bytes)?) };
+        if self.servers {
+            // Latency of links is all-to-all's, which was measured first.
+            start_later(cluster, true, more_s(cluster)?, self.uncertain);
+            return Ok(());
+        }
+        for _ in 0..ROUNDS {
+            start_later(cluster, false, more_s(cluster)?, self.uncertain);
+            adjust(cluster, 1.0, lighter, more_s)?;
+            if bytes_too && self.measured.occupied_s_per_byte().is_some() {
+                // Each message of a large operation occupied its port, too, for as long as was known when the ranks met. What
+                // makes no sense any more changes nothing.
+                let _ = self.fit_bandwidth(cluster)?;
+            }
+            adjust(cluster, LATENCY_MAX, later, |cluster| self.missing_s(cluster))?;
+        }
+        // Links without latency cannot have more of it.
+        start_later(cluster, false, self.missing_s(cluster)?.max(0.0), self.uncertain);
+        Ok(())
+    }
+
     fn seconds(&self, cluster: &Cluster, bytes: u64, operations: usize) -> Result<f64, PredictError> {
         operations_alone_s(cluster, self.profile, self.workers, self.strategy, bytes, operations)
     }
 
-    /// Of operations by themselves, of the sizes of these points.
-    fn points(&self, cluster: &Cluster, points: &[(u64, f64)]) -> Result<Vec<(u64, f64)>, PredictError> {
-        points.iter().map(|&(bytes, _)| Ok((bytes, self.seconds(cluster, bytes, 1)?))).collect()
+    /// Of operations by themselves, of the sizes that were measured.
+    fn predicted(&self, cluster: &Cluster) -> Result<Vec<(u64, f64)>, PredictError> {
+        self.points.iter().map(|&(bytes, _)| Ok((bytes, self.seconds(cluster, bytes, 1)?))).collect()
+    }
+
+    /// What predictions of operations by themselves lack, as relative errors weigh it.
+    fn missing_s(&self, cluster: &Cluster) -> Result<f64, PredictError> {
+        let predicted = self.predicted(cluster)?;
+        let weights = || self.points.iter().map(|(_, seconds)| 1.0 / (seconds * seconds));
+        let lacking =
+            self.points.iter().zip(&predicted).map(|((_, measured_s), (_, predicted_s))| measured_s - predicted_s);
+        Ok(weights().zip(lacking).map(|(weight, seconds)| weight * seconds).sum::<f64>() / weights().sum::<f64>())
     }
 
     /// Seconds that one more of several takes.
@@ -205,13 +248,6 @@ fn slope_of_large(points: &[(u64, f64)]) -> f64 {
     let largest = points.last().map_or(0, |point| point.0);
     let first = points.partition_point(|point| (point.0 as f64) < LARGE * largest as f64);
     fit(&points[first.min(points.len().saturating_sub(2))..]).1
-}
-
-/// What predictions of operations lack, as relative errors weigh it.
-fn missing_s(measured: &[(u64, f64)], predicted: &[(u64, f64)]) -> f64 {
-    let weights = || measured.iter().map(|(_, seconds)| 1.0 / (seconds * seconds));
-    let lacking = measured.iter().zip(predicted).map(|((_, measured_s), (_, predicted_s))| measured_s - predicted_s);
-    weights().zip(lacking).map(|(weight, seconds)| weight * seconds).sum::<f64>() / weights().sum::<f64>()
 }
 
 /// Changes the links by the factor, at most `most`, at which nothing is missing any more: the less is missing, the larger it is.
