@@ -1,33 +1,15 @@
 //! Shards that decompress: every worker gets the sum from left to right, to the bit.
 
 mod support;
+#[path = "../../compress/tests/support/verbatim.rs"]
+mod verbatim;
 
 use paceline_comm::CallOptions;
 use paceline_compress::{Compression, Compressor, Compressors};
 use paceline_server::{Assignment, Mode, ParameterServer, Roles, ServeOptions};
 use paceline_strategy::{Aspect, Method, Registry};
 use support::{LINKS, assert_bits, filled, gradient, plan, sum, world_with_shards};
-
-/// Numbers as they are, so many.
-struct Verbatim(usize);
-
-impl Compressor for Verbatim {
-    fn bytes(&self) -> usize {
-        4 * self.0
-    }
-
-    fn compress(&mut self, gradient: &[f32], bytes: &mut [u8]) {
-        for (place, value) in bytes.chunks_exact_mut(4).zip(gradient) {
-            place.copy_from_slice(&value.to_le_bytes());
-        }
-    }
-
-    fn add_decompressed(&self, bytes: &[u8], sum: &mut [f32]) {
-        for (number, value) in bytes.chunks_exact(4).zip(sum) {
-            *value += f32::from_le_bytes(number.try_into().unwrap());
-        }
-    }
-}
+use verbatim::Verbatim;
 
 fn compression() -> Compression {
     let (mut grammar, mut compressors) = (Registry::built_in(), Compressors::default());

@@ -1,6 +1,8 @@
 //! Gradients that are compressed: by a lossless compressor training is that on one worker; by any, all ranks have the same bits.
 
 mod support;
+#[path = "../../compress/tests/support/verbatim.rs"]
+mod verbatim;
 
 use paceline_collective::registry;
 use paceline_comm::{Communicator, ThreadsConfig};
@@ -15,27 +17,7 @@ use paceline_train::{
 };
 use support::lossless::{assert_close, single_worker_sgd, trained_on, trained_with};
 use support::{backend, emulated, on_ranks, on_served, options, sample};
-
-/// Numbers as they are, byte by byte.
-struct Verbatim(usize);
-
-impl Compressor for Verbatim {
-    fn bytes(&self) -> usize {
-        4 * self.0
-    }
-
-    fn compress(&mut self, gradient: &[f32], bytes: &mut [u8]) {
-        for (place, value) in bytes.chunks_exact_mut(4).zip(gradient) {
-            place.copy_from_slice(&value.to_le_bytes());
-        }
-    }
-
-    fn add_decompressed(&self, bytes: &[u8], sum: &mut [f32]) {
-        for (number, value) in bytes.chunks_exact(4).zip(sum) {
-            *value += f32::from_le_bytes(number.try_into().unwrap());
-        }
-    }
-}
+use verbatim::Verbatim;
 
 /// The largest number of all and its place; what is left out waits for the next time, and every rank has a whim of its own.
 struct Largest {
