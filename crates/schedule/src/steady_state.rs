@@ -68,17 +68,26 @@ pub(crate) fn played_s(
     ends[ITERATIONS - 1] - ends[ITERATIONS - 2]
 }
 
-/// Carries one operation after the other.
+/// Carries the most urgent of the operations that have started: what is less urgent makes way, and the rest of it comes later.
 struct Channel<'a> {
     communication_s: &'a dyn Fn(u64) -> f64,
     bytes: Vec<u64>,
     dispatcher: Dispatcher,
-    /// Started, behind the one that is under way: by place, the most urgent first.
-    queue: BinaryHeap<Reverse<(usize, OperationNumber)>>,
-    /// Under way, and when it ends.
-    current: Option<(OperationNumber, f64)>,
+    /// Started, and not under way, by place: the most urgent first.
+    waiting: BinaryHeap<Reverse<(usize, OperationNumber)>>,
+    /// Seconds that are left of those that wait.
+    left_s: Vec<f64>,
+    current: Option<Current>,
     /// By bucket: when it arrived last.
     arrived_s: Vec<f64>,
+}
+
+/// The operation that is under way, and when it ends.
+#[derive(Clone, Copy)]
+struct Current {
+    place: usize,
+    operation: OperationNumber,
+    end_s: f64,
 }
 
 impl<'a> Channel<'a> {
@@ -87,39 +96,49 @@ impl<'a> Channel<'a> {
             communication_s,
             bytes: plan.partitions().map(|(_, part)| part.elements.len() as u64 * ELEMENT_BYTES).collect(),
             dispatcher: Dispatcher::new(plan),
-            queue: BinaryHeap::new(),
+            waiting: BinaryHeap::new(),
+            left_s: vec![0.0; plan.operations()],
             current: None,
             arrived_s: vec![0.0; plan.buckets.len()],
         }
     }
 
-    /// Lets operations start, and the first of them set off if nothing is under way.
+    /// Lets operations start, and the most urgent of all set off.
     fn start(&mut self, now: f64) {
         while let Some(operation) = self.dispatcher.next() {
-            self.queue.push(Reverse((self.dispatcher.place(operation), operation)));
+            self.left_s[operation] = (self.communication_s)(self.bytes[operation]);
+            self.waiting.push(Reverse((self.dispatcher.place(operation), operation)));
+        }
+        let Some(&Reverse((first, _))) = self.waiting.peek() else { return };
+        if let Some(Current { place, operation, end_s }) = self.current.take_if(|current| first < current.place) {
+            self.left_s[operation] = end_s - now;
+            self.waiting.push(Reverse((place, operation)));
         }
         if self.current.is_none() {
-            let next = self.queue.pop().map(|Reverse((_, operation))| operation);
-            self.current = next.map(|operation| (operation, now + (self.communication_s)(self.bytes[operation])));
+            let next = self.waiting.pop();
+            self.current = next.map(|Reverse((place, operation))| Current {
+                place,
+                operation,
+                end_s: now + self.left_s[operation],
+            });
         }
     }
 
     /// Lets everything happen that happens until then.
     fn advance(&mut self, until: f64) {
-        while let Some((operation, end)) = self.current.filter(|&(_, end)| end <= until) {
-            self.current = None;
+        while let Some(Current { operation, end_s, .. }) = self.current.take_if(|current| current.end_s <= until) {
             if let Some(bucket) = self.dispatcher.finished(operation) {
-                self.arrived_s[bucket] = end;
+                self.arrived_s[bucket] = end_s;
             }
-            self.start(end);
+            self.start(end_s);
         }
     }
 
     /// When a bucket of the last iteration arrives, or did.
     fn arrival_s(&mut self, bucket: usize) -> f64 {
         while !self.dispatcher.has_arrived(bucket) {
-            let Some((_, end)) = self.current else { break };
-            self.advance(end);
+            let Some(Current { end_s, .. }) = self.current else { break };
+            self.advance(end_s);
         }
         self.arrived_s[bucket]
     }

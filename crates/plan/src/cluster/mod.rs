@@ -59,7 +59,7 @@ pub struct Cluster {
     /// Gamma: seconds in which a worker adds a byte to another.
     #[serde(default)]
     pub combine_s_per_byte: Constant,
-    /// What an all-to-all operation costs besides its messages.
+    /// What an operation costs besides its messages.
     #[serde(default)]
     pub operation: OperationConstants,
     /// What a parameter server costs besides its messages.
@@ -117,8 +117,8 @@ pub struct LinkConstants {
     pub points: Vec<(u64, f64)>,
 }
 
-/// What an all-to-all operation costs in front of its messages: negotiation and launch. Operations start one after the
-/// other, so it adds up.
+/// What an operation costs besides its messages. The start of all-to-all operations is negotiation and launch: they start one
+/// after the other, so it adds up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OperationConstants {
@@ -126,6 +126,9 @@ pub struct OperationConstants {
     pub start_s: Constant,
     /// Seconds more for each doubling of the workers beyond four.
     pub start_per_doubling_s: Constant,
+    /// Seconds for which each round of an operation that overtakes less urgent ones waits for bytes of theirs that links have
+    /// taken in; servers are reached and left in two rounds.
+    pub overtaking_s: Constant,
 }
 
 /// What a parameter server costs.

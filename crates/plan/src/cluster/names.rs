@@ -50,6 +50,7 @@ impl Cluster {
         let fields = [
             ("operation.start_s", Amount, &mut operation.start_s),
             ("operation.start_per_doubling_s", Amount, &mut operation.start_per_doubling_s),
+            ("operation.overtaking_s", Amount, &mut operation.overtaking_s),
             ("server.partition_s", Amount, &mut server.partition_s),
             ("server.local_partition_s", Amount, &mut server.local_partition_s),
             ("server.copy_s_per_byte", Amount, &mut server.copy_s_per_byte),

@@ -17,6 +17,8 @@ pub(crate) struct AllToAll {
     world: World,
     /// Seconds in front of each, on the channel.
     start_s: f64,
+    /// More for each round of one that overtakes others.
+    overtaking_s: f64,
     /// Does none start before the one in front of it has arrived?
     one_by_one: bool,
     jitter_s: f64,
@@ -98,6 +100,7 @@ impl AllToAll {
         let mut found = AllToAll {
             world,
             start_s,
+            overtaking_s: cluster.operation.overtaking_s.value,
             one_by_one: false,
             jitter_s: cluster.jitter_s(world.hosts),
             within_beta,
@@ -238,6 +241,11 @@ impl AllToAll {
         self.start_s + self.between(bytes).0
     }
 
+    /// How many messages of an operation wait for each other, in tiles that do not.
+    pub fn rounds(&self, bytes: u64) -> usize {
+        self.forms[self.entries[place(bytes).min(self.entries.len() - 1)].form].rounds
+    }
+
     /// Between two entries the time on the channel is a line, and a line over its bytes is least at one of its ends.
     pub fn seconds_per_byte_min(&self) -> f64 {
         let sizes = self.entries.iter().filter(|entry| entry.bytes > 0.0);
@@ -253,6 +261,7 @@ impl AllToAll {
             operations.push(self.start_s + channel_s, (alone_s - channel_s).max(0.0));
             let entry = &self.entries[place(bytes).min(self.entries.len() - 1)];
             let form = &self.forms[entry.form];
+            operations.later_if_it_overtakes(self.overtaking_s * form.rounds as f64);
             messages += form.messages * tiles(bytes as usize, entry.tile_bytes);
             bytes_sent += form.sent * bytes as f64;
             total += bytes;

@@ -13,7 +13,7 @@ use crate::iteration::Operations;
 use crate::prediction::Bottleneck;
 
 pub(crate) use all_to_all::AllToAll;
-pub(crate) use servers::ServerCosts;
+pub(crate) use servers::{ROUNDS as ROUNDS_OF_SERVERS, ServerCosts};
 
 /// Workers on hosts, as many on each but perhaps the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +83,15 @@ impl Communication {
             Communication::None => 0.0,
             Communication::AllToAll(costs) => costs.alone_s(bytes),
             Communication::Servers(costs) => costs.alone_s(bytes),
+        }
+    }
+
+    /// How many messages of an operation of so many bytes wait for each other.
+    pub fn rounds(&self, bytes: u64) -> usize {
+        match self {
+            Communication::None => 0,
+            Communication::AllToAll(costs) => costs.rounds(bytes),
+            Communication::Servers(_) => ROUNDS_OF_SERVERS,
         }
     }
 

@@ -32,10 +32,15 @@ pub(crate) struct ServerCosts {
     /// On an interface: seconds of each partition, of each message, and per byte.
     partition_s: f64,
     link: LinkCost,
+    /// If it overtakes others.
+    overtaking_s: f64,
     /// On a server's processor: seconds per byte, of all contributions; and of the optimiser.
     combine_s_per_byte: f64,
     apply_s_per_byte: f64,
 }
+
+/// To a server and back.
+pub(crate) const ROUNDS: usize = 2;
 
 /// Where servers have hosts of their own, as many as the workers, and bytes spread over them as evenly as this, workers'
 /// interfaces bound them: partitions are on their way to several servers at once.
@@ -92,6 +97,7 @@ impl ServerCosts {
                 (false, false) => local,
             },
             link,
+            overtaking_s: ROUNDS as f64 * cluster.operation.overtaking_s.value,
             combine_s_per_byte: (contributions - 1.0) * constants.combine_s_per_byte.value,
             apply_s_per_byte: if servers.apply { update_s_per_byte } else { 0.0 },
         }
@@ -133,7 +139,7 @@ impl ServerCosts {
     pub fn alone_s(&self, bytes: u64) -> f64 {
         let there_and_back = if self.leaves_host() {
             let own = self.carries(Interface::Server(0), 0).max(1.0);
-            self.busy_s(bytes, own) + self.server_busy_s(bytes) + 2.0 * self.link.latency()
+            self.busy_s(bytes, own) + self.server_busy_s(bytes) + ROUNDS as f64 * self.link.latency()
         } else {
             0.0
         };
@@ -197,10 +203,11 @@ impl ServerCosts {
         let starting = usize::from(self.start_s > 0.0);
         let mode = if self.servers.apply { Mode::Apply } else { Mode::Aggregate };
         let mut operations = Operations::new(Line::Buses, interfaces.len() + starting, servers, mode);
-        let latency_s = if self.leaves_host() { 2.0 * self.link.latency() } else { 0.0 };
+        let latency_s = if self.leaves_host() { ROUNDS as f64 * self.link.latency() } else { 0.0 };
         let mut total = 0;
         for (bytes, shard) in parts() {
             operations.push(self.bus_busy_s(bytes), latency_s);
+            operations.later_if_it_overtakes(self.overtaking_s);
             if starting > 0 {
                 operations.then_links([Part { link: interfaces.len(), busy_s: self.start_s }]);
             }

@@ -46,9 +46,14 @@ impl Work {
         if factor == self.factor {
             return false;
         }
-        self.left_s = (self.left_s - (now - self.since) / self.factor).max(0.0);
+        self.left_s = self.left_at(now);
         (self.since, self.factor) = (now, factor);
         true
+    }
+
+    /// Seconds left at full speed.
+    pub fn left_at(&self, now: f64) -> f64 {
+        (self.left_s - (now - self.since) / self.factor).max(0.0)
     }
 }
 

@@ -5,9 +5,9 @@
 //! it announces gradients to the [`paceline_schedule::Dispatcher`] of the plan, the same one that the runtime asks, and
 //! starts what that gives. What an operation goes through then is data ([`Operations`]):
 //!
-//! - the *line*, which carries one operation after the other: the channel of all-to-all operations, on which one begins
-//!   when every class has started it; or the bus of a class's hosts, on the way to servers;
-//! - *links*, several at once: each carries one operation after the other, and the last of them ends the stage;
+//! - the *line*, which carries the most urgent operation that is on it: the channel of all-to-all operations, on which one
+//!   is when every class has started it; or the bus of a class's hosts, on the way to servers;
+//! - *links*, several at once: each carries the most urgent operation, and the last of them to be through ends the stage;
 //! - a *server*, whose processor takes what [`paceline_engine::shard::Shard`] says, the most urgent first.
 //!
 //! While the line is busy computation is slower, and the other way round ([`Interference`]).
@@ -31,6 +31,8 @@
 //! ```
 
 mod event;
+mod line;
+mod links;
 mod operations;
 mod pace;
 mod run;
@@ -38,7 +40,6 @@ mod script;
 mod server;
 #[cfg(test)]
 pub(crate) mod tests;
-mod window;
 
 use paceline_plan::{OperationNumber, Plan, Profile, TensorId};
 

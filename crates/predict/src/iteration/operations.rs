@@ -36,6 +36,8 @@ pub(super) struct Operation {
     pub stages: Range<usize>,
     /// Seconds after the last stage until it has arrived; they keep nothing busy.
     pub latency_s: f64,
+    /// Seconds more if it overtakes others.
+    pub overtaking_s: f64,
 }
 
 /// What comes after the line.
@@ -85,7 +87,7 @@ impl Operations {
     pub fn push(&mut self, line_s: f64, latency_s: f64) {
         let end = self.stages.len();
         self.on_line |= line_s > 0.0;
-        self.operations.push(Operation { line_s, stages: end..end, latency_s });
+        self.operations.push(Operation { line_s, stages: end..end, latency_s, overtaking_s: 0.0 });
     }
 
     /// The operation that was pushed last is then on these links, all at once.
@@ -97,6 +99,14 @@ impl Operations {
         self.parts.extend(parts);
         assert!(self.parts[start..].iter().all(|part| part.link < self.links), "there are {} links", self.links);
         self.then(Stage::Links(start..self.parts.len()));
+    }
+
+    /// It arrives so many seconds later if it overtakes others, on the channel or on a link.
+    ///
+    /// # Panics
+    /// If there is no operation.
+    pub fn later_if_it_overtakes(&mut self, overtaking_s: f64) {
+        self.last().overtaking_s = overtaking_s;
     }
 
     /// It is then on a server's processor for so long. At most once in an operation.
@@ -111,8 +121,12 @@ impl Operations {
     fn then(&mut self, stage: Stage) {
         self.stages.push(stage);
         let end = self.stages.len();
+        self.last().stages.end = end;
+    }
+
+    fn last(&mut self) -> &mut Operation {
         let Some(last) = self.operations.last_mut() else { panic!("there is no operation yet") };
-        last.stages.end = end;
+        last
     }
 
     /// How many there are.

@@ -5,11 +5,12 @@ use paceline_plan::{OperationNumber, TensorId};
 use paceline_schedule::Dispatcher;
 
 use super::event::{Event, Kind, Work};
+use super::line::{Line, Load};
+use super::links::{Delivered, Links};
 use super::operations::Stage;
 use super::script::{Action, script};
 use super::server::Server;
-use super::window::{Queue, Window};
-use super::{Lane, Length, Line as LineKind, Outcome, Span, Training};
+use super::{Lane, Length, Line as LineKind, Outcome, Part, Span, Training};
 
 /// Training under way.
 pub(super) struct Run<'a> {
@@ -17,10 +18,10 @@ pub(super) struct Run<'a> {
     now: f64,
     workers: Vec<Workers>,
     lines: Vec<Line>,
-    /// By link: until when it is busy. Whatever gets on it gets on it in the order of time, so this is all there is to know.
-    free_s: Vec<f64>,
+    links: Links,
+    /// The operations in the dispatchers' order.
+    by_place: Vec<OperationNumber>,
     servers: Vec<Server>,
-    window: Window,
     underway: Vec<Underway>,
     events: BinaryHeap<Reverse<Event>>,
     /// Events so far.
@@ -44,15 +45,6 @@ struct Workers {
     began: Vec<f64>,
 }
 
-/// A channel or a bus.
-#[derive(Default)]
-struct Line {
-    queue: Queue,
-    carries: Option<(OperationNumber, Work)>,
-    /// The last work's number: what was said of others before is void.
-    last: u64,
-}
-
 /// Where an operation is.
 #[derive(Clone, Copy)]
 struct Underway {
@@ -60,6 +52,15 @@ struct Underway {
     missing: usize,
     /// The next of its stages.
     stage: usize,
+    /// Has it overtaken another one?
+    overtakes: bool,
+}
+
+impl Underway {
+    /// That nobody of so many classes has started.
+    fn of(classes: usize) -> Underway {
+        Underway { missing: classes, stage: 0, overtakes: false }
+    }
 }
 
 /// Iterations that overlap are alike when they differ by less than this …
@@ -81,6 +82,9 @@ impl<'a> Run<'a> {
             pace: 1.0,
             began: Vec::new(),
         });
+        let workers: Vec<Workers> = workers.collect();
+        let mut by_place = vec![0; operations.count()];
+        (0..operations.count()).for_each(|operation| by_place[workers[0].dispatcher.place(operation)] = operation);
         let mut served = vec![Vec::new(); operations.servers()];
         for (operation, (bucket, _)) in training.plan.partitions().enumerate() {
             if let Some(server) = operations.server_of(operation) {
@@ -91,12 +95,12 @@ impl<'a> Run<'a> {
         Run {
             training,
             now: 0.0,
-            workers: workers.collect(),
+            workers,
             lines: (0..lines).map(|_| Line::default()).collect(),
-            free_s: vec![0.0; operations.links()],
+            links: Links::new(operations.links(), operations.count()),
+            by_place,
             servers: served.into_iter().map(|served| Server::new(operations.mode(), served)).collect(),
-            window: Window::new(training.plan),
-            underway: vec![Underway { missing: classes, stage: 0 }; operations.count()],
+            underway: vec![Underway::of(classes); operations.count()],
             events: BinaryHeap::new(),
             events_count: 0,
             spans: Vec::new(),
@@ -109,9 +113,18 @@ impl<'a> Run<'a> {
         self.length = length;
         (0..self.workers.len()).for_each(|class| self.proceed(class));
         while !self.done {
-            let Reverse(event) = self.events.pop().expect("something moves as long as iterations are missing");
-            self.now = event.time;
-            self.happens(event.kind);
+            let next_s = self.events.peek().map_or(f64::INFINITY, |Reverse(event)| event.time);
+            match self.links.next_end() {
+                Some((link, end)) if end <= next_s => {
+                    self.now = end;
+                    self.delivered(link);
+                }
+                _ => {
+                    let Reverse(event) = self.events.pop().expect("something moves as long as iterations are missing");
+                    self.now = event.time;
+                    self.happens(event.kind);
+                }
+            }
         }
         self.outcome()
     }
@@ -234,22 +247,35 @@ impl<'a> Run<'a> {
         if self.lines.len() == 1 { 0 } else { class }
     }
 
-    /// An operation gets on a line, behind what is more urgent of what waits there.
+    /// An operation gets on a line, behind what is more urgent of what waits there. What it finds under way and is less urgent
+    /// makes way.
     fn get_on(&mut self, line: usize, operation: OperationNumber) {
-        let place = self.place(operation);
-        self.lines[line].queue.push(Reverse((place, operation)));
-        if self.lines[line].carries.is_none() {
-            self.carry_next(line);
-            self.line_changed(line);
+        let left_s = self.training.operations.operation(operation).line_s;
+        let load = Load { place: self.place(operation), operation, left_s };
+        let now = self.now;
+        let of = &mut self.lines[line];
+        match of.carries.take_if(|(carried, _)| *carried < load) {
+            Some((overtaken, work)) => {
+                self.underway[operation].overtakes = true;
+                of.waiting.extend([load, Load { left_s: work.left_at(now), ..overtaken }]);
+                self.span(line, Lane::Line, work.began, now, None, Some(overtaken.operation));
+                self.carry_next(line);
+            }
+            None if of.carries.is_some() => of.waiting.push(load),
+            None => {
+                of.waiting.push(load);
+                self.carry_next(line);
+                self.line_changed(line);
+            }
         }
     }
 
     fn carry_next(&mut self, line: usize) {
-        let Some(Reverse((_, operation))) = self.lines[line].queue.pop() else { return };
-        let left_s = self.training.operations.operation(operation).line_s;
+        let Some(load) = self.lines[line].waiting.pop() else { return };
         let factor = self.hindered(line);
+        let Load { left_s, .. } = load;
         let work = Work { number: 0, left_s, since: self.now, factor, began: self.now, lane: Lane::Line, tensor: None };
-        self.lines[line].carries = Some((operation, work));
+        self.lines[line].carries = Some((load, work));
         self.time_line(line);
     }
 
@@ -263,7 +289,7 @@ impl<'a> Run<'a> {
     }
 
     fn carried(&mut self, line: usize) {
-        let Some((operation, work)) = self.lines[line].carries.take() else { return };
+        let Some((Load { operation, .. }, work)) = self.lines[line].carries.take() else { return };
         self.span(line, Lane::Line, work.began, self.now, None, Some(operation));
         match self.training.operations.line() {
             LineKind::Channel => self.moved(operation),
@@ -329,19 +355,8 @@ impl<'a> Run<'a> {
         }
         match self.training.operations.line() {
             LineKind::Channel => self.get_on(0, operation),
-            LineKind::Buses => {
-                let place = self.place(operation);
-                self.window.wait(place, operation);
-                self.let_in();
-            }
-        }
-    }
-
-    /// Operations set off on the way to servers and back.
-    fn let_in(&mut self) {
-        while let Some(operation) = self.window.next() {
             // Not at once: whoever calls is not done yet.
-            self.at(self.now, Kind::Moved { operation });
+            LineKind::Buses => self.at(self.now, Kind::Moved { operation }),
         }
     }
 
@@ -358,35 +373,42 @@ impl<'a> Run<'a> {
         self.underway[operation].stage += 1;
         match content.stages.len().cmp(&stage) {
             Ordering::Greater => match operations.stage(content.stages.start + stage) {
-                Stage::Links(parts) => {
-                    let (begin, end) = self.get_on_links(operations.parts(parts));
-                    self.span(0, Lane::Links, begin, end, None, Some(operation));
-                    self.at(end, Kind::Moved { operation });
-                }
+                Stage::Links(parts) => self.get_on_links(operation, operations.parts(parts)),
                 &Stage::Server { server, .. } => {
                     self.servers[server].arrived(operation);
                     self.serve(server);
                 }
             },
-            Ordering::Equal if content.latency_s > 0.0 => {
-                self.at(self.now + content.latency_s, Kind::Moved { operation });
+            Ordering::Equal => {
+                let overtaking_s = if self.underway[operation].overtakes { content.overtaking_s } else { 0.0 };
+                match content.latency_s + overtaking_s {
+                    0.0 => self.arrived(operation),
+                    later_s => self.at(self.now + later_s, Kind::Moved { operation }),
+                }
             }
-            _ => self.arrived(operation),
+            Ordering::Less => self.arrived(operation),
         }
     }
 
-    /// Each link carries one after the other. When the part that ends last begins and ends.
-    fn get_on_links(&mut self, parts: &[super::Part]) -> (f64, f64) {
-        let mut last = (self.now, self.now);
-        for part in parts {
-            let begin = self.free_s[part.link].max(self.now);
-            let end = begin + part.busy_s;
-            self.free_s[part.link] = end;
-            if end > last.1 {
-                last = (begin, end);
-            }
+    fn get_on_links(&mut self, operation: OperationNumber, parts: &[Part]) {
+        let place = self.place(operation);
+        let busy = || parts.iter().filter(|part| part.busy_s > 0.0);
+        for part in busy() {
+            self.underway[operation].overtakes |= self.links.get_on(part.link, place, part.busy_s, self.now);
         }
-        last
+        if busy().next().is_none() {
+            self.at(self.now, Kind::Moved { operation });
+        }
+    }
+
+    /// A link is through with what it carries.
+    fn delivered(&mut self, link: usize) {
+        let Delivered { place, began_s, by_all } = self.links.end(link);
+        if by_all {
+            let operation = self.by_place[place];
+            self.span(0, Lane::Links, began_s, self.now, None, Some(operation));
+            self.moved(operation);
+        }
     }
 
     /// A server takes up what it has to do, if it is idle.
@@ -405,14 +427,10 @@ impl<'a> Run<'a> {
 
     /// All workers have the result.
     fn arrived(&mut self, operation: OperationNumber) {
-        self.underway[operation] = Underway { missing: self.workers.len(), stage: 0 };
+        self.underway[operation] = Underway::of(self.workers.len());
         if let Some(server) = self.training.operations.server_of(operation) {
             self.servers[server].ended(operation);
             self.serve(server);
-        }
-        if self.training.operations.line() == LineKind::Buses {
-            self.window.ended(operation);
-            self.let_in();
         }
         for class in 0..self.workers.len() {
             let workers = &mut self.workers[class];

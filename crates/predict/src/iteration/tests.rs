@@ -101,8 +101,8 @@ fn three_tensors_by_way_of_servers() {
     assert_eq!(operations.busy_s(), (2.0, vec![8.0, 4.0], vec![4.0]));
 }
 
-/// Two layers. By partitions of 1 KiB, one in flight: half of layer 1 from 3 to 4 s, layer 0, ready at 3.5 s, until 6 s, the
-/// rest of layer 1 until 7 s, while layer 0 computes forward; layer 1 then computes until 8 s, backward until 9.5 s.
+/// Two layers. By partitions of 1 KiB: of layer 1 a quarter from 3 to 3.5 s, when layer 0 is ready and overtakes it, until 5.5 s,
+/// the rest of layer 1 until 7 s, while layer 0 computes forward; layer 1 then computes until 8 s, backward until 9.5 s.
 #[test]
 fn priorities_let_the_first_layer_overtake() {
     let profile = profile(&[(512, 1.0, 0.5), (512, 1.0, 1.0)], 0.0);
@@ -112,6 +112,34 @@ fn priorities_let_the_first_layer_overtake() {
     // Blind workers send what is ready first, and wait for everything.
     let blind = Plan { server_priority_only: true, forward_overlap: false, credit_bytes: None, ..plan };
     assert_eq!(simulated(&profile, &blind, &Operations::on_channel(&blind, by_bytes)).iteration_s, 7.0);
+}
+
+/// The same. What overtakes waits for what is on the wire in front of it: the first half of layer 0 arrives 2 s after it is
+/// through, at 6.5 s; the other half follows it, and has overtaken nothing. Layer 0 computes until 7.5 s, layer 1, which is there
+/// at 7 s, until 8.5 s, backward until 10 s.
+#[test]
+fn whoever_overtakes_waits_for_what_is_on_the_wire() {
+    let profile = profile(&[(512, 1.0, 0.5), (512, 1.0, 1.0)], 0.0);
+    let channel = plan_of("schedule=bytescheduler:1KiB", &profile, &by_bytes);
+    let servers = plan_of("schedule=bytescheduler:1KiB,arch=ps:1", &profile, &by_bytes);
+    for (plan, line) in [(channel, Line::Channel), (servers, Line::Buses)] {
+        let seconds = |overtaking_s: f64| {
+            let mut operations = Operations::new(line, 1, 0, Mode::Aggregate);
+            for (_, partition) in plan.partitions() {
+                let kib = partition.elements.len() as f64 / 256.0;
+                match line {
+                    Line::Channel => operations.push(kib, 0.0),
+                    Line::Buses => {
+                        operations.push(0.0, 0.0);
+                        operations.then_links([Part { link: 0, busy_s: kib }]);
+                    }
+                }
+                operations.later_if_it_overtakes(overtaking_s);
+            }
+            simulated(&profile, &plan, &operations).iteration_s
+        };
+        assert_eq!((seconds(0.0), seconds(2.0)), (6.0, 6.5), "{line:?}");
+    }
 }
 
 /// What computes while the channel is busy takes twice as long. Layer 1 (2 KiB) is ready at 3 s and on the channel until

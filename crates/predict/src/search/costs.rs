@@ -107,6 +107,21 @@ pub fn operations_alone_s(
     Ok(estimate_plan(&job, &plan)?.iteration_s)
 }
 
+/// How many messages of an operation of so many bytes wait for each other: a round is what each of those takes that it waits for.
+///
+/// # Errors
+/// As [`estimate_plan`].
+pub fn operation_rounds(
+    cluster: &Cluster,
+    profile: &Profile,
+    workers: usize,
+    strategy: &Strategy,
+    bytes: u64,
+) -> Result<usize, PredictError> {
+    let job = Job { cluster, profile, strategy, workers, local_batch: None };
+    Ok(job::Subject::new(&job)?.costs(cluster)?.communication.rounds(bytes))
+}
+
 /// So many tensors that are ready at once, each an operation of its own.
 fn operations_alone(profile: &Profile, way: &Way, operations: usize, elements: usize) -> (Profile, Plan) {
     let tensor = |number: usize| ProfileTensor { name: number.to_string(), elements, forward_macs_per_sample: 0 };

@@ -41,7 +41,7 @@ use crate::{Job, PredictError, Prediction, job, predict_plan};
 use costs::Costs;
 use ways::Way;
 
-pub use costs::{operation_alone_s, operations_alone_s};
+pub use costs::{operation_alone_s, operation_rounds, operations_alone_s};
 pub use ddp::{DdpSettings, ddp_settings};
 pub use explanation::{Effect, Explanation, Verdict, explain};
 pub use what_if::{Change, ChangeError, apply_changes, without_effect};

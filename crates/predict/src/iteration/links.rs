@@ -1,0 +1,166 @@
+/// Links of which each carries one operation at a time, the most urgent of those that are on it: what becomes ready late and
+/// is more urgent overtakes, as messages do, and the rest of what it interrupts comes later.
+///
+/// Operations go by their place in the dispatchers' order. What a link does next is found by looking at all of them, which are
+/// few; what it carries next costs a look at a 64th of the operations.
+pub(super) struct Links {
+    links: Vec<Link>,
+    /// By link: when it is through with what it carries, unless something overtakes that. Infinite: it carries nothing.
+    ends_s: Vec<f64>,
+    /// By place: links that are not through with it.
+    missing: Vec<usize>,
+}
+
+struct Link {
+    /// By place.
+    loads: Vec<Load>,
+    waiting: Places,
+    carries: Option<usize>,
+    /// Since when it carries that.
+    since_s: f64,
+}
+
+/// What a link has of an operation.
+#[derive(Clone, Copy, Default)]
+struct Load {
+    left_s: f64,
+    /// When the link first carried it, if it has.
+    began_s: Option<f64>,
+}
+
+/// What a link is through with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Delivered {
+    pub place: usize,
+    /// When the link first carried it.
+    pub began_s: f64,
+    /// No other link has anything of it left.
+    pub by_all: bool,
+}
+
+impl Links {
+    /// So many links for so many operations.
+    pub fn new(links: usize, operations: usize) -> Links {
+        let link = || Link {
+            loads: vec![Load::default(); operations],
+            waiting: Places::up_to(operations),
+            carries: None,
+            since_s: 0.0,
+        };
+        Links {
+            links: (0..links).map(|_| link()).collect(),
+            ends_s: vec![f64::INFINITY; links],
+            missing: vec![0; operations],
+        }
+    }
+
+    /// The operation at a place gets on a link for `busy_s` seconds. Does it overtake what the link carries?
+    pub fn get_on(&mut self, link: usize, place: usize, busy_s: f64, now: f64) -> bool {
+        self.missing[place] += 1;
+        let of = &mut self.links[link];
+        of.loads[place] = Load { left_s: busy_s, began_s: None };
+        of.waiting.insert(place);
+        if of.carries.is_some_and(|carried| carried < place) {
+            return false;
+        }
+        let overtaken = of.carries.take();
+        if let Some(overtaken) = overtaken {
+            let load = &mut of.loads[overtaken];
+            load.left_s = (load.left_s - (now - of.since_s)).max(0.0);
+            of.waiting.insert(overtaken);
+        }
+        self.ends_s[link] = of.carry_next(now);
+        overtaken.is_some()
+    }
+
+    /// The link that is the first to be through with something, and when. None: none carries anything.
+    pub fn next_end(&self) -> Option<(usize, f64)> {
+        let ends = self.ends_s.iter().copied().enumerate();
+        let first = ends.fold((0, f64::INFINITY), |first, next| if next.1 < first.1 { next } else { first });
+        first.1.is_finite().then_some(first)
+    }
+
+    /// That has come: a link is through with what it carries, and takes up the most urgent of what waits.
+    ///
+    /// # Panics
+    /// If it carries nothing.
+    pub fn end(&mut self, link: usize) -> Delivered {
+        let (of, now) = (&mut self.links[link], self.ends_s[link]);
+        let Some(place) = of.carries.take() else { panic!("link {link} carries nothing") };
+        self.ends_s[link] = of.carry_next(now);
+        self.missing[place] -= 1;
+        let began_s = of.loads[place].began_s.unwrap_or(now);
+        Delivered { place, began_s, by_all: self.missing[place] == 0 }
+    }
+}
+
+impl Link {
+    /// Takes up the most urgent of what waits. When it will be through with that.
+    fn carry_next(&mut self, now: f64) -> f64 {
+        self.carries = self.waiting.take_first();
+        self.since_s = now;
+        let Some(place) = self.carries else { return f64::INFINITY };
+        let load = &mut self.loads[place];
+        load.began_s.get_or_insert(now);
+        now + load.left_s
+    }
+}
+
+/// A set of places.
+struct Places(Vec<u64>);
+
+impl Places {
+    /// An empty one, of those below `end`.
+    fn up_to(end: usize) -> Places {
+        Places(vec![0; end.div_ceil(64)])
+    }
+
+    fn insert(&mut self, place: usize) {
+        self.0[place / 64] |= 1 << (place % 64);
+    }
+
+    fn take_first(&mut self) -> Option<usize> {
+        let index = self.0.iter().position(|&word| word != 0)?;
+        let word = &mut self.0[index];
+        let place = index * 64 + word.trailing_zeros() as usize;
+        // Without its lowest bit.
+        *word &= *word - 1;
+        Some(place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delivered(place: usize, began_s: f64, by_all: bool) -> Delivered {
+        Delivered { place, began_s, by_all }
+    }
+
+    #[test]
+    fn what_is_more_urgent_overtakes_and_the_rest_comes_later() {
+        let mut links = Links::new(1, 200);
+        assert_eq!(links.next_end(), None);
+        assert!(!links.get_on(0, 100, 4.0, 0.0));
+        assert_eq!(links.next_end(), Some((0, 4.0)));
+        assert!(links.get_on(0, 30, 2.0, 1.0));
+        assert_eq!(links.next_end(), Some((0, 3.0)), "after a second of the first");
+        assert!(!links.get_on(0, 199, 1.0, 2.0));
+        assert_eq!(links.end(0), delivered(30, 1.0, true));
+        assert_eq!(links.next_end(), Some((0, 6.0)), "three seconds of the first are left");
+        assert_eq!(links.end(0), delivered(100, 0.0, true));
+        assert_eq!((links.next_end(), links.end(0)), (Some((0, 7.0)), delivered(199, 6.0, true)));
+        assert_eq!(links.next_end(), None);
+    }
+
+    #[test]
+    fn an_operation_is_through_when_all_its_links_are() {
+        let mut links = Links::new(2, 2);
+        links.get_on(0, 0, 1.0, 0.0);
+        links.get_on(1, 0, 2.0, 0.0);
+        links.get_on(1, 1, 1.0, 0.0);
+        assert_eq!((links.next_end(), links.end(0)), (Some((0, 1.0)), delivered(0, 0.0, false)));
+        assert_eq!((links.next_end(), links.end(1)), (Some((1, 2.0)), delivered(0, 0.0, true)));
+        assert_eq!((links.next_end(), links.end(1)), (Some((1, 3.0)), delivered(1, 2.0, true)));
+    }
+}
