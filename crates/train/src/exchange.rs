@@ -20,7 +20,7 @@ mod start_up;
 mod tunable;
 mod tuning;
 
-pub(crate) use carrier::{Carrier, Travelling};
+pub(crate) use carrier::{Call, Carrier, Travelling};
 pub(crate) use start_up::NotedStartUp;
 pub(crate) use tunable::Job;
 

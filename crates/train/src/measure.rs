@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 mod conduct;
 mod cost;
 mod lanes;
+mod probe;
 mod processors;
 mod record;
 mod statistics;
@@ -253,6 +254,10 @@ pub struct CommunicationCost {
     /// What several large ones take at once. None: that was not measured, or there are not enough gradients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub large_in_flight: Option<InFlight>,
+    /// What one takes that is of middle size, more urgent, and started while those large ones are in flight: the fastest
+    /// worker's time, as none knows how much earlier than the others it starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overtaking: Option<InFlight>,
 }
 
 /// Operations of one size that were started at once.
@@ -285,13 +290,20 @@ impl CommunicationCost {
     /// Of operations that were measured by size, and nothing else.
     pub fn of_points(points: Vec<(u64, f64)>) -> CommunicationCost {
         let (alpha_s, beta_s_per_byte) = fit(&points);
-        CommunicationCost { alpha_s, beta_s_per_byte, points, in_flight: None, large_in_flight: None }
+        CommunicationCost { alpha_s, beta_s_per_byte, points, in_flight: None, large_in_flight: None, overtaking: None }
     }
 
     /// Seconds of its own for which each of several of the smallest operations occupies the network, and the bytes of one: what
     /// many take longer than one. Not more than one takes by itself. None: it was not measured, or makes no sense.
     pub fn occupied_s(&self) -> Option<(u64, f64)> {
         self.each_occupies_s(self.in_flight?)
+    }
+
+    /// Bytes of an operation, and for how much longer it takes where it overtakes others that are in flight. None: it was not
+    /// measured.
+    pub fn overtaking_s(&self) -> Option<(u64, f64)> {
+        let InFlight { bytes, seconds, .. } = self.overtaking?;
+        Some((bytes, (seconds - self.seconds(bytes)).max(0.0)))
     }
 
     /// Bytes of a small and of a large operation, and for how much longer each further byte occupies the network where several
@@ -332,6 +344,7 @@ impl CommunicationCost {
             points: self.points.iter().map(|&(bytes, seconds)| (bytes, seconds / dilate)).collect(),
             in_flight: self.in_flight.map(undilated),
             large_in_flight: self.large_in_flight.map(undilated),
+            overtaking: self.overtaking.map(undilated),
         }
     }
 }

@@ -104,6 +104,24 @@ fn servers_serve_a_replay() {
     }
 }
 
+/// Ten million bytes of gradients: enough that large operations are measured together, and small ones that overtake them, which
+/// are not more than an eighth of one of them.
+#[test]
+fn large_operations_are_measured_together_and_overtaken() {
+    let mut large = profile();
+    large.tensors[2].elements = 2_500_000;
+    for (strategy, shards) in [("wfbp-a2a", 0), ("wfbp-ps,arch=ps:2", 2)] {
+        let runs = on_workers(2, shards, |peers| measure(peers, Subject::Replay(&large), &options(strategy)));
+        let run = runs.into_iter().next().unwrap().unwrap();
+        let cost = run.inputs.communication.unwrap();
+        let (at_once, overtaking) = (cost.large_in_flight.unwrap(), cost.overtaking.unwrap());
+        assert_eq!((at_once.operations, at_once.bytes), (8, 1_270_004), "{strategy}");
+        assert_eq!((overtaking.operations, overtaking.bytes), (1, 65_536), "{strategy}");
+        assert!(overtaking.seconds > 0.0 && overtaking.seconds < at_once.seconds, "{strategy}: {cost:?}");
+        assert!(cost.overtaking_s().is_some_and(|(bytes, seconds)| bytes == 65_536 && seconds >= 0.0), "{cost:?}");
+    }
+}
+
 #[test]
 fn times_of_a_slowed_run_are_those_of_the_real_one() {
     let options = MeasureOptions { dilate: 4.0, ..options("wfbp-a2a") };

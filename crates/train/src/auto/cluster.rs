@@ -3,7 +3,7 @@
 use paceline_comm::Communicator;
 use paceline_plan::{Cluster, Constant, LinkClass, LinkConstants, LinkCost, MeasuredRange, NetworkModel, Profile};
 use paceline_predict::PredictError;
-use paceline_predict::search::operations_alone_s;
+use paceline_predict::search::{operation_rounds, operations_alone_s};
 use paceline_strategy::Strategy;
 
 use crate::measure::{CommunicationCost, fit};
@@ -77,6 +77,7 @@ pub fn calibrate(
             }
         }
     }
+    calibration.fit_overtaking(cluster)?;
     // Of several archs what all of them were measured for.
     let bytes = cluster.measured.map_or([small, large], |range| [range.bytes[0].max(small), range.bytes[1].min(large)]);
     cluster.measured = Some(MeasuredRange { workers: [workers, workers], bytes });
@@ -134,11 +135,19 @@ impl Calibration<'_> {
         self.servers && cluster.hosts == 1
     }
 
-    /// What a byte takes, as measured and as predicted.
+    /// What a byte takes, as measured and as predicted: by several large operations at once if they were measured, or else by
+    /// single ones. Of all-to-all operations what each one more of several takes longer: a single one fills its own pipeline. Of
+    /// servers', which share links with each other from the start, what all take longer than as many small ones.
     fn slopes(&self, cluster: &Cluster) -> Result<(f64, f64), PredictError> {
-        match self.measured.occupied_s_per_byte().filter(|_| !self.bound_by_processors(cluster)) {
-            Some((bytes, slope)) => Ok((slope, self.occupied_s_per_byte(cluster, bytes)?)),
-            None => Ok((slope_of_large(&self.points), slope_of_large(&self.predicted(cluster)?))),
+        let bytes_at_once = self.measured.occupied_s_per_byte().filter(|_| !self.bound_by_processors(cluster));
+        match (bytes_at_once, self.measured.in_flight, self.measured.large_in_flight) {
+            (Some(_), Some(small), Some(large)) if self.servers => {
+                let [small_s, large_s] = [small, large].map(|all| self.seconds(cluster, all.bytes, all.operations));
+                let bytes = (large.bytes - small.bytes) as f64;
+                Ok(((large.seconds - small.seconds) / bytes, (large_s? - small_s?) / bytes))
+            }
+            (Some((bytes, slope)), ..) => Ok((slope, self.occupied_s_per_byte(cluster, bytes)?)),
+            (None, ..) => Ok((slope_of_large(&self.points), slope_of_large(&self.predicted(cluster)?))),
         }
     }
 
@@ -169,6 +178,18 @@ impl Calibration<'_> {
         }
         // Links without latency cannot have more of it.
         start_later(cluster, false, self.missing_s(cluster)?.max(0.0), self.uncertain);
+        Ok(())
+    }
+
+    /// Makes each round of an operation that overtakes others wait as one was measured to. Links are the same for all archs, of
+    /// which all-to-all comes first.
+    fn fit_overtaking(&self, cluster: &mut Cluster) -> Result<(), PredictError> {
+        let Some((bytes, more_s)) = self.measured.overtaking_s() else { return Ok(()) };
+        if self.servers && cluster.operation.overtaking_s.value > 0.0 {
+            return Ok(());
+        }
+        let rounds = operation_rounds(cluster, self.profile, self.workers, self.strategy, bytes)?;
+        cluster.operation.overtaking_s = about(more_s / rounds.max(1) as f64, self.uncertain);
         Ok(())
     }
 
@@ -294,178 +315,4 @@ fn scale(cluster: &mut Cluster, servers: bool, factor: f64, uncertain: f64) {
 }
 
 #[cfg(test)]
-mod tests {
-    use paceline_plan::built_in_profile;
-    use paceline_strategy::Registry;
-
-    use super::*;
-    use crate::InFlight;
-
-    fn calibrated_on(arch: &str, cluster: &mut Cluster, measured: CommunicationCost, uncertain: f64) -> Vec<String> {
-        let profile = built_in_profile("resnet50").unwrap();
-        let strategy = Registry::built_in().parse(arch).unwrap();
-        calibrate(cluster, &strategy, &profile, cluster.workers(), &(measured, uncertain)).unwrap()
-    }
-
-    fn calibrated(cluster: &mut Cluster, points: &[(u64, f64)], uncertain: f64) -> Vec<String> {
-        calibrated_on("wfbp-a2a", cluster, CommunicationCost::of_points(points.to_vec()), uncertain)
-    }
-
-    fn several(cluster: &Cluster, arch: &str, bytes: u64, operations: usize) -> f64 {
-        let profile = built_in_profile("resnet50").unwrap();
-        let strategy = Registry::built_in().parse(arch).unwrap();
-        operations_alone_s(cluster, &profile, cluster.workers(), &strategy, bytes, operations).unwrap()
-    }
-
-    fn seconds(cluster: &Cluster, bytes: u64) -> f64 {
-        several(cluster, "wfbp-a2a", bytes, 1)
-    }
-
-    /// Operations of which one takes `alone_s` by itself and occupies the network for `each_s` of it.
-    fn in_flight(alone_s: f64, each_s: f64) -> CommunicationCost {
-        let points = [4096, 1 << 20, 8 << 20].map(|bytes| (bytes, alone_s + 3e-9 * bytes as f64)).to_vec();
-        let seconds = points[0].1 + 15.0 * each_s;
-        let all = InFlight { operations: 16, bytes: 4096, seconds };
-        CommunicationCost { in_flight: Some(all), ..CommunicationCost::of_points(points) }
-    }
-
-    /// What several take at once says what of an operation's time others have to wait for: little of a long latency, or all of a
-    /// long start.
-    #[test]
-    fn starts_and_latencies_are_told_apart() {
-        for (hosts, per_host) in [(4, 1), (2, 2), (1, 4)] {
-            for (alone_s, each_s) in [(0.9e-3, 0.1e-3), (0.9e-3, 0.85e-3), (0.9e-3, 5e-6), (60e-6, 50e-6)] {
-                let mut cluster = Cluster::of_network(NetworkModel::TEN_GBE, hosts, per_host);
-                assert_eq!(
-                    calibrated_on("wfbp-a2a", &mut cluster, in_flight(alone_s, each_s), 0.1),
-                    Vec::<String>::new()
-                );
-                let what = format!("{hosts}x{per_host}, {alone_s}, {each_s}: {cluster:?}");
-                let alone = seconds(&cluster, 4096);
-                assert!((alone / (alone_s + 12e-6) - 1.0).abs() < 0.1, "{alone}, {what}");
-                let each = (several(&cluster, "wfbp-a2a", 4096, 9) - alone) / 8.0;
-                // Bytes occupy the network, whatever is measured: of two ranks a host's interface may send all to two others.
-                assert!((each / each_s - 1.0).abs() < 0.1 || each_s < each && each < 60e-6, "{each}, {what}");
-                assert_eq!(cluster.check(), Ok(()), "{what}");
-            }
-        }
-    }
-
-    /// What an arch takes for a byte where many operations are under way, once a network is known by what single ones took.
-    #[test]
-    fn what_many_large_operations_take_is_predicted_as_well() {
-        for (hosts, per_host) in [(2, 2), (4, 1), (2, 1), (4, 2)] {
-            let truth = Cluster::of_network(NetworkModel::TEN_GBE, hosts, per_host);
-            // When the ranks met, each message seemed to keep its port busy for long, as it does where links are emulated.
-            let met = |link: LinkClass| LinkClass { overhead_s: 37.5e-6, alpha_s: link.alpha_s.max(37.5e-6), ..link };
-            let NetworkModel { within, across } = NetworkModel::TEN_GBE;
-            let network = NetworkModel { within: met(within), across: met(across) };
-            let mut cluster = Cluster::of_network(network, hosts, per_host);
-            for arch in ["wfbp-a2a", "wfbp-ps,arch=ps:2"] {
-                let points = [4096, 65536, 1 << 20, 8 << 20].map(|bytes| (bytes, several(&truth, arch, bytes, 1)));
-                let at_once = |bytes| InFlight { operations: 8, bytes, seconds: several(&truth, arch, bytes, 8) };
-                let measured = CommunicationCost {
-                    in_flight: Some(at_once(4096)),
-                    large_in_flight: Some(at_once(1 << 20)),
-                    ..CommunicationCost::of_points(points.to_vec())
-                };
-                assert_eq!(calibrated_on(arch, &mut cluster, measured, 0.1), Vec::<String>::new());
-                for bytes in [1 << 20, 4 << 20] {
-                    let more = |cluster: &Cluster| several(cluster, arch, bytes, 17) - several(cluster, arch, bytes, 1);
-                    let off = more(&cluster) / more(&truth) - 1.0;
-                    assert!(off.abs() < 0.02, "{hosts}x{per_host}, {arch}, {bytes}: off by {off}");
-                }
-            }
-        }
-    }
-
-    /// Partitions that travel beside each other are no partitions that follow each other.
-    #[test]
-    fn what_partitions_occupy_is_their_start() {
-        for hosts in [1, 4] {
-            let mut cluster = Cluster::of_network(NetworkModel::TEN_GBE, hosts, 4 / hosts);
-            let arch = "wfbp-ps,arch=ps:1";
-            calibrated_on(arch, &mut cluster, in_flight(2e-3, 0.2e-3), 0.1);
-            let each = (several(&cluster, arch, 4096, 9) - several(&cluster, arch, 4096, 1)) / 8.0;
-            assert!((each / 0.2e-3 - 1.0).abs() < 0.1, "{hosts}: {each}");
-        }
-    }
-
-    /// After calibration single operations take what was measured, whether the links' latencies are too short or too long.
-    #[test]
-    fn what_was_measured_is_predicted() {
-        for (hosts, per_host) in [(4, 1), (2, 2), (1, 4)] {
-            for start_s in [0.9e-3, 10e-6] {
-                let mut cluster = Cluster::of_network(NetworkModel::TEN_GBE, hosts, per_host);
-                let points = [4096, 1 << 20, 8 << 20].map(|bytes| (bytes, start_s + 3e-9 * bytes as f64));
-                assert_eq!(calibrated(&mut cluster, &points, 0.1), Vec::<String>::new());
-                for (bytes, measured_s) in [points[0], points[2]] {
-                    let predicted = seconds(&cluster, bytes);
-                    let off = (predicted / measured_s - 1.0).abs();
-                    assert!(off < 0.25, "{hosts}x{per_host}, {start_s}, {bytes}: {predicted} of {measured_s}");
-                }
-                assert_eq!(cluster.measured.unwrap().bytes, [4096, 8 << 20]);
-                assert!(!cluster.across.beta_s_per_byte.is_exact() || hosts == 1);
-                assert_eq!(cluster.check(), Ok(()));
-            }
-        }
-    }
-
-    /// A message that was found to occupy its port for long when the ranks met, and then does not, does not make bytes cheap.
-    #[test]
-    fn what_several_large_operations_occupy_is_bandwidth() {
-        let network = Cluster::of_network(NetworkModel::TEN_GBE, 4, 2);
-        let of = |bytes: u64| {
-            let [one, eight] = [1, 8].map(|operations| 1.15 * several(&network, "wfbp-a2a", bytes, operations));
-            (one, InFlight { operations: 8, bytes, seconds: eight })
-        };
-        let points = [4096, 65536, 1 << 20, 4 << 20, 8 << 20].map(|bytes| (bytes, of(bytes).0));
-        let measured = CommunicationCost {
-            in_flight: Some(of(4096).1),
-            large_in_flight: Some(of(4 << 20).1),
-            ..CommunicationCost::of_points(points.into())
-        };
-        let mut met = network.clone();
-        met.across.overhead_s = 75e-6.into();
-        assert_eq!(calibrated_on("wfbp-a2a", &mut met, measured, 0.05), Vec::<String>::new());
-        let [found, expected] = [&met, &network].map(|cluster| several(cluster, "wfbp-a2a", 16 << 20, 8));
-        assert!((found / (1.15 * expected) - 1.0).abs() < 0.02, "{found} of {}", 1.15 * expected);
-    }
-
-    /// Small operations take other algorithms, whose slopes are no bandwidth: they do not tilt what large ones take.
-    #[test]
-    fn large_operations_take_what_their_bytes_take() {
-        let of_links = Cluster::of_network(NetworkModel::TEN_GBE, 4, 2);
-        let sizes = [4096, 65536, 1 << 20, 8 << 20];
-        let points: Vec<(u64, f64)> = sizes.map(|bytes| (bytes, seconds(&of_links, bytes) + 0.2e-3)).into();
-        for small_s in [0.2e-3, 0.5e-3, 1.5e-3] {
-            let mut cluster = of_links.clone();
-            calibrated(&mut cluster, &[vec![(4096, small_s)], points[1..].to_vec()].concat(), 0.1);
-            let (found, expected) = (seconds(&cluster, 128 << 20), seconds(&of_links, 128 << 20));
-            assert!((found / expected - 1.0).abs() < 0.03, "{small_s}: {found} of {expected}");
-        }
-    }
-
-    /// Larger operations that take no longer, or nothing like what the links carry: the links' own constants stay.
-    #[test]
-    fn noise_is_no_bandwidth() {
-        let untouched = Cluster::of_network(NetworkModel::TEN_GBE, 4, 1);
-        for points in [
-            vec![(4096, 2e-3), (65536, 1e-3)],
-            vec![(4096, 1e-3)],
-            vec![(4096, 1e-3), (65536, f64::NAN)],
-            vec![(4096, 1e-3), (8 << 20, 10.0)],
-        ] {
-            let mut cluster = untouched.clone();
-            let doubts = calibrated(&mut cluster, &points, 0.5);
-            assert_eq!(cluster.across.beta_s_per_byte, untouched.across.beta_s_per_byte, "{points:?}");
-            assert!(
-                doubts.iter().any(|doubt| doubt.contains("do not say what a byte takes")),
-                "{points:?}: {doubts:?}"
-            );
-        }
-        let mut cluster = untouched.clone();
-        assert!(calibrated(&mut cluster, &[], 0.5)[0].contains("could not be measured"));
-        assert_eq!(cluster, untouched);
-    }
-}
+mod tests;

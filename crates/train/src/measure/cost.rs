@@ -1,16 +1,16 @@
 //! What an operation costs that has the network for itself.
 
 use std::iter;
-use std::ops::{Range, RangeInclusive};
-use std::time::{Duration, Instant};
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
-use paceline_comm::{CallOptions, CommError, Reduction};
 use paceline_plan::{Bucket, Partition, Plan};
 
+use super::probe::{Group, Probed};
 use super::statistics::{fit, median, relative_half_width};
 use super::{CommunicationCost, InFlight};
 use crate::error::TrainError;
-use crate::exchange::{Carrier, Travelling};
+use crate::exchange::Carrier;
 
 /// What is measured: from what starting costs to what bytes cost. Of a shorter gradient all of it is the largest.
 const SIZES: [usize; 4] = [4 << 10, 64 << 10, 1 << 20, 8 << 20];
@@ -22,6 +22,13 @@ const IN_FLIGHT: usize = 8;
 /// Bytes of those large ones: an eighth of all gradients, if that is much, as no more are ever in flight; and no more than a
 /// partition usually has.
 const LARGE_IN_FLIGHT: RangeInclusive<usize> = 1 << 20..=4 << 20;
+
+/// Bytes of what overtakes the large ones: as much as the last tensors that backward gives often have, and cut into blocks as
+/// larger ones are, whose rounds wait for each other.
+const OVERTAKING: usize = 64 << 10;
+
+/// So many of them, one after the other: how long each waits is chance.
+const OVERTAKING_EACH: usize = 3;
 
 /// How often each, after one that does not count: memory and servers are new to it. The median counts.
 const REPETITIONS: usize = 5;
@@ -46,27 +53,34 @@ pub(crate) fn communication_cost_again(
 ) -> Result<(CommunicationCost, f64), TrainError> {
     let (sizes, large) = (sizes(bytes), large_in_flight(bytes));
     let together: Vec<usize> = iter::once(SIZES[0]).chain(large).collect();
-    let all = sizes.iter().copied().chain(together.iter().flat_map(|&size| [size; IN_FLIGHT]));
-    let all: Vec<usize> = all.collect();
-    let plan = Plan { version: Carrier::PROBE_VERSION - before, ..plan(&all, carrier.peers().shards()) };
+    let at_once = together.iter().flat_map(|&size| [size; IN_FLIGHT]);
+    let mut all: Vec<usize> = sizes.iter().copied().chain(at_once).collect();
     let alone = (0..sizes.len()).map(|operation| operation..operation + 1);
     let at_once = (sizes.len()..all.len()).step_by(IN_FLIGHT).map(|first| first..first + IN_FLIGHT);
-    let groups: Vec<Range<usize>> = alone.chain(at_once).collect();
-    let probed = carrier.probe(&plan, &groups, REPETITIONS)?;
-    let (alone, at_once) = probed.split_at(sizes.len());
+    let mut groups: Vec<Group> = alone.chain(at_once).map(Group::of).collect();
+    let urgent = all.len();
+    if let (Some(_), Some(last)) = (large, groups.last_mut()) {
+        all.extend([OVERTAKING; OVERTAKING_EACH]);
+        last.overtaken_by = urgent..all.len();
+    }
+    let plan = plan(&all, carrier.peers().shards(), urgent);
+    let plan = Plan { version: Carrier::PROBE_VERSION - before, ..plan };
+    let Probed { groups, overtaking } = carrier.probe(&plan, &groups, REPETITIONS)?;
+    let (alone, at_once) = groups.split_at(sizes.len());
     let uncertain = alone.iter().map(|seconds| relative_half_width(seconds)).sum::<f64>() / sizes.len() as f64;
-    let seconds = |seconds: &Vec<f64>| median(seconds.iter().copied());
     let start_up_s = start_up.as_secs_f64();
-    let points: Vec<(u64, f64)> =
-        sizes.iter().zip(alone).map(|(&bytes, all)| (bytes as u64, seconds(all) + start_up_s)).collect();
-    let mut in_flight = together.iter().zip(at_once).map(|(&bytes, all)| InFlight {
-        operations: IN_FLIGHT,
+    let of = |operations: usize, bytes: usize, seconds: &[f64]| InFlight {
+        operations,
         bytes: bytes as u64,
-        seconds: seconds(all) + IN_FLIGHT as f64 * start_up_s,
-    });
+        seconds: median(seconds.iter().copied()) + operations as f64 * start_up_s,
+    };
+    let points: Vec<(u64, f64)> =
+        sizes.iter().zip(alone).map(|(&bytes, all)| (bytes as u64, of(1, bytes, all).seconds)).collect();
+    let mut in_flight = together.iter().zip(at_once).map(|(&bytes, all)| of(IN_FLIGHT, bytes, all));
     let (in_flight, large_in_flight) = (in_flight.next(), in_flight.next());
+    let overtaking = (!overtaking.is_empty()).then(|| of(1, OVERTAKING, &overtaking));
     let (alpha_s, beta_s_per_byte) = fit(&points);
-    Ok((CommunicationCost { alpha_s, beta_s_per_byte, points, in_flight, large_in_flight }, uncertain))
+    Ok((CommunicationCost { alpha_s, beta_s_per_byte, points, in_flight, large_in_flight, overtaking }, uncertain))
 }
 
 /// Those that are measured for operations up to so many bytes, ascending.
@@ -81,8 +95,8 @@ fn large_in_flight(bytes: usize) -> Option<usize> {
     LARGE_IN_FLIGHT.contains(&each).then_some(each)
 }
 
-/// An operation for each size; they take turns at the shards.
-fn plan(sizes: &[usize], shards: usize) -> Plan {
+/// An operation for each size; they take turns at the shards. From one of them on they are more urgent than those before.
+fn plan(sizes: &[usize], shards: usize, urgent: usize) -> Plan {
     let mut end = 0;
     let bucket = |(tensor, &bytes): (usize, &usize)| {
         let elements = end..end + bytes / size_of::<f32>();
@@ -90,6 +104,7 @@ fn plan(sizes: &[usize], shards: usize) -> Plan {
         let shard = (shards > 0).then(|| tensor % shards);
         Bucket {
             partitions: vec![Partition { elements: elements.clone(), shard }],
+            priority: u32::from(tensor < urgent),
             ..Bucket::whole(vec![tensor], elements)
         }
     };
@@ -101,54 +116,6 @@ fn plan(sizes: &[usize], shards: usize) -> Plan {
         credit_bytes: None,
         forward_overlap: false,
         server_priority_only: false,
-    }
-}
-
-impl Carrier {
-    /// The version of plans that only measure, counting down: no training has so many.
-    pub(crate) const PROBE_VERSION: u32 = u32::MAX;
-
-    /// Runs the operations of each group at once, one group after the other; so many times that count. By group and repetition
-    /// the seconds of the slowest worker. The groups are all operations of the plan, in its order.
-    fn probe(&self, plan: &Plan, groups: &[Range<usize>], repetitions: usize) -> Result<Vec<Vec<f64>>, TrainError> {
-        let carrier = self.aggregating();
-        carrier.assign(plan, 0..repetitions as u64 + 1)?;
-        let measured = || -> Result<Vec<Vec<f64>>, CommError> {
-            let workers = self.peers().workers();
-            let calls = carrier.calls(plan, &[])?;
-            let mut buffers = Vec::new();
-            for (_, partition) in plan.partitions() {
-                buffers.push(workers.alloc::<f32>(partition.elements.len())?);
-            }
-            let mut probed = vec![Vec::new(); groups.len()];
-            for repetition in 0..=repetitions {
-                let mut idle = std::mem::take(&mut buffers).into_iter();
-                for (group, probed) in groups.iter().zip(&mut probed) {
-                    workers.barrier(&CallOptions::default())?;
-                    let began = Instant::now();
-                    let start = |operation: usize| {
-                        let id = (repetition * calls.len() + operation) as u64;
-                        idle.next().map(|buffer| carrier.start(&calls[operation], id, buffer, None))
-                    };
-                    let travelling: Vec<Travelling> = group.clone().filter_map(start).collect::<Result<_, _>>()?;
-                    for one in travelling {
-                        buffers.push(one.wait()?.into_gradient());
-                    }
-                    // The first time does not count.
-                    if repetition > 0 {
-                        probed.push(began.elapsed().as_secs_f64());
-                    }
-                }
-            }
-            for seconds in &mut probed {
-                workers.all_reduce(seconds, Reduction::Max, &CallOptions::default())?;
-            }
-            Ok(probed)
-        };
-        measured().map_err(|source| TrainError::Communication {
-            doing: "measuring what operations cost",
-            source: Box::new(source),
-        })
     }
 }
 

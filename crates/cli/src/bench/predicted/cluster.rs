@@ -183,6 +183,7 @@ fn operations<'a>(seen: impl Iterator<Item = &'a Seen<'a>>) -> Option<(Communica
     let cost = CommunicationCost {
         in_flight: at_once(all.iter().filter_map(|cost| cost.in_flight)),
         large_in_flight: at_once(all.iter().filter_map(|cost| cost.large_in_flight)),
+        overtaking: at_once(all.iter().filter_map(|cost| cost.overtaking)),
         ..CommunicationCost::of_points(points)
     };
     Some((cost, uncertain))

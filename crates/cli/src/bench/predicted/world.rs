@@ -20,6 +20,8 @@ pub struct Seen {
     pub in_flight: Option<InFlight>,
     /// The same of large ones.
     pub large_in_flight: Option<InFlight>,
+    /// What a small one took that overtook those.
+    pub overtaking: Option<InFlight>,
 }
 
 /// What a replayed cell is expected to do over links that are not emulated, on so many hosts, as `bench` has it. A strategy that
@@ -34,6 +36,7 @@ pub fn predict_replay(cell: &Cell, profile: &Profile, hosts: usize, seen: &[Seen
         .map(|one| CommunicationCost {
             in_flight: one.in_flight,
             large_in_flight: one.large_in_flight,
+            overtaking: one.overtaking,
             ..CommunicationCost::of_points(one.operations.clone())
         })
         .collect();

@@ -1,0 +1,132 @@
+//! Runs operations where nothing is computed, and takes their times.
+
+use std::ops::Range;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use paceline_comm::{Buffer, CallOptions, CommError, Reduction};
+use paceline_plan::{OperationNumber, Plan};
+
+use crate::error::TrainError;
+use crate::exchange::{Call, Carrier, Travelling};
+
+/// Operations of a plan that are started at once.
+pub(super) struct Group {
+    operations: Range<OperationNumber>,
+    /// Operations that are started later, one after the other, and awaited before.
+    pub overtaken_by: Range<OperationNumber>,
+}
+
+impl Group {
+    /// Operations that nothing overtakes.
+    pub fn of(operations: Range<OperationNumber>) -> Group {
+        Group { overtaken_by: operations.end..operations.end, operations }
+    }
+}
+
+/// Seconds.
+#[derive(Default)]
+pub(super) struct Probed {
+    /// By group and repetition those of the slowest worker.
+    pub groups: Vec<Vec<f64>>,
+    /// Of each that overtook a group, those of the fastest: none knows how much earlier than the others it started.
+    pub overtaking: Vec<f64>,
+}
+
+impl Carrier {
+    /// The version of plans that only measure, counting down: no training has so many.
+    pub(crate) const PROBE_VERSION: u32 = u32::MAX;
+
+    /// Runs the operations of each group at once, one group after the other; so many times that count. The operations of the
+    /// groups, and of each what overtakes it, are those of the plan, in its order.
+    pub(super) fn probe(&self, plan: &Plan, groups: &[Group], repetitions: usize) -> Result<Probed, TrainError> {
+        let carrier = self.aggregating();
+        carrier.assign(plan, 0..repetitions as u64 + 1)?;
+        let probed = Probe::new(&carrier, plan, groups).and_then(|probe| probe.run(repetitions));
+        probed.map_err(|source| TrainError::Communication {
+            doing: "measuring what operations cost",
+            source: Box::new(source),
+        })
+    }
+}
+
+struct Probe<'a> {
+    carrier: &'a Carrier,
+    groups: &'a [Group],
+    calls: Vec<Call>,
+    /// By operation.
+    buffers: Vec<Buffer<f32>>,
+    /// Of each group the least that it took here.
+    shortest: Vec<Duration>,
+}
+
+impl<'a> Probe<'a> {
+    fn new(carrier: &'a Carrier, plan: &Plan, groups: &'a [Group]) -> Result<Probe<'a>, CommError> {
+        let workers = carrier.peers().workers();
+        let buffers = plan.partitions().map(|(_, partition)| workers.alloc::<f32>(partition.elements.len()));
+        Ok(Probe {
+            carrier,
+            groups,
+            calls: carrier.calls(plan, &[])?,
+            buffers: buffers.collect::<Result<_, _>>()?,
+            shortest: vec![Duration::MAX; groups.len()],
+        })
+    }
+
+    fn run(mut self, repetitions: usize) -> Result<Probed, CommError> {
+        let workers = self.carrier.peers().workers();
+        let mut probed = Probed { groups: vec![Vec::new(); self.groups.len()], overtaking: Vec::new() };
+        for repetition in 0..=repetitions {
+            let mut idle = std::mem::take(&mut self.buffers).into_iter();
+            for number in 0..self.groups.len() {
+                workers.barrier(&CallOptions::default())?;
+                let (took, overtaking) = self.run_group(number, repetition, &mut idle)?;
+                self.shortest[number] = took.min(self.shortest[number]);
+                // The first time does not count.
+                if repetition > 0 {
+                    probed.groups[number].push(took.as_secs_f64());
+                    probed.overtaking.extend(overtaking.iter().map(Duration::as_secs_f64));
+                }
+            }
+        }
+        for seconds in &mut probed.groups {
+            workers.all_reduce(seconds, Reduction::Max, &CallOptions::default())?;
+        }
+        if !probed.overtaking.is_empty() {
+            workers.all_reduce(&mut probed.overtaking, Reduction::Min, &CallOptions::default())?;
+        }
+        Ok(probed)
+    }
+
+    /// How long a group took, and each that overtook it. Takes buffers in the order of the plan, and gives them back in it.
+    fn run_group(
+        &mut self,
+        number: usize,
+        repetition: usize,
+        idle: &mut impl Iterator<Item = Buffer<f32>>,
+    ) -> Result<(Duration, Vec<Duration>), CommError> {
+        let Group { operations, overtaken_by } = &self.groups[number];
+        let began = Instant::now();
+        let mut start = |operation: OperationNumber| {
+            let id = (repetition * self.calls.len() + operation) as u64;
+            idle.next().map(|buffer| self.carrier.start(&self.calls[operation], id, buffer, None))
+        };
+        let travelling: Vec<Travelling> = operations.clone().filter_map(&mut start).collect::<Result<_, _>>()?;
+        let (mut overtook, mut overtaking) = (Vec::new(), Vec::new());
+        for operation in overtaken_by.clone() {
+            // All of them begin in the first half of the time, and spread over it: links are full then, and will be for a while.
+            if repetition > 0 {
+                thread::sleep(self.shortest[number] / (2 * overtaken_by.len() as u32));
+            }
+            let began = Instant::now();
+            overtook.extend(start(operation).transpose()?.map(Travelling::wait).transpose()?);
+            overtaking.push(began.elapsed());
+        }
+        for one in travelling {
+            self.buffers.push(one.wait()?.into_gradient());
+        }
+        let took = began.elapsed();
+        self.buffers.extend(overtook.into_iter().map(|one| one.into_gradient()));
+        Ok((took, overtaking))
+    }
+}
