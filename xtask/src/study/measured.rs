@@ -80,6 +80,9 @@ pub struct Communication {
     /// The same of large ones.
     #[serde(default)]
     pub large_in_flight: Option<InFlight>,
+    /// What a small one took that overtook those.
+    #[serde(default)]
+    pub overtaking: Option<InFlight>,
 }
 
 /// How late the replay's sleeps ended.
@@ -143,7 +146,14 @@ impl Inputs {
     pub fn without_start_up(&self) -> Inputs {
         let bytes_only = |communication: &Communication| {
             let (_, beta_s_per_byte) = communication.line();
-            Communication { alpha_s: 0.0, beta_s_per_byte, points: Vec::new(), in_flight: None, large_in_flight: None }
+            Communication {
+                alpha_s: 0.0,
+                beta_s_per_byte,
+                points: Vec::new(),
+                in_flight: None,
+                large_in_flight: None,
+                overtaking: None,
+            }
         };
         Inputs { communication: self.communication.as_ref().map(bytes_only), ..self.clone() }
     }
@@ -284,8 +294,14 @@ mod tests {
     fn a_full_bucket_of_the_shaper_does_not_make_bytes_cheaper() {
         let alone = |bytes: u64| (bytes, 1e-3 + 1e-8 * bytes.saturating_sub(100_000) as f64);
         let points = vec![alone(10_000), alone(1_000_000), alone(10_000_000)];
-        let communication =
-            Communication { alpha_s: 0.0, beta_s_per_byte: 1e-9, points, in_flight: None, large_in_flight: None };
+        let communication = Communication {
+            alpha_s: 0.0,
+            beta_s_per_byte: 1e-9,
+            points,
+            in_flight: None,
+            large_in_flight: None,
+            overtaking: None,
+        };
         let (alpha_s, beta_s_per_byte) = communication.line();
         assert!(
             (alpha_s - 0.9e-3).abs() < 1e-9 && (beta_s_per_byte - 1e-8).abs() < 1e-14,

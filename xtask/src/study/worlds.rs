@@ -59,6 +59,7 @@ impl Effort {
 /// A lab, and what runs in it.
 pub struct Worlds {
     lab: Lab,
+    per_host: usize,
     program: PathBuf,
     scratch: PathBuf,
 }
@@ -66,12 +67,22 @@ pub struct Worlds {
 impl Worlds {
     /// In this lab, with this program; `scratch` takes what ranks say.
     pub fn new(lab: Lab, program: PathBuf, scratch: PathBuf) -> Worlds {
-        Worlds { lab, program, scratch }
+        Worlds { lab, per_host: 1, program, scratch }
     }
 
-    /// Workers of a world: one on every host.
-    pub fn workers(&self) -> usize {
+    /// The same with so many workers on every host, of which DDP knows nothing.
+    pub fn with_workers_per_host(self, per_host: usize) -> Worlds {
+        Worlds { per_host, ..self }
+    }
+
+    /// Hosts of the lab.
+    pub fn hosts(&self) -> usize {
         self.lab.hosts()
+    }
+
+    /// Workers of a world.
+    pub fn workers(&self) -> usize {
+        self.hosts() * self.per_host
     }
 
     /// One run of a method of ours.
@@ -79,14 +90,13 @@ impl Worlds {
     /// # Errors
     /// A rank failed.
     pub fn ours(&self, method: &str, workload: &Workload, effort: Effort) -> Result<Measured, Error> {
-        let workers = self.workers();
         let Effort { warm_up, iterations } = effort;
         let length = paceline_cli::worlds::Effort { warm_up, at_least: iterations, at_most: iterations, seconds: None };
-        let cell = cell(method, workload, workers)?;
+        let cell = cell(method, workload, self.workers(), self.hosts())?;
         let specification = WorldSpec { cell, effort: length, timeline: true, lessons: Vec::new() };
         let environment = specification.environment().map_err(|error| format!("{method}: {error}"))?;
         let command: [OsString; 2] = [self.program.clone().into(), RANK_COMMAND.into()];
-        let mut ranks = self.lab.ranks(1, &command);
+        let mut ranks = self.lab.ranks(self.per_host, &command);
         ranks.iter_mut().for_each(|rank| _ = rank.envs(environment.iter().map(|(name, value)| (name, value))));
         let expected = effort.seconds(workload.compute_s() + 2.0 * workload.line_s);
         let limit = Duration::from_secs_f64(PATIENCE * expected).max(PATIENCE_MIN);
@@ -138,9 +148,9 @@ impl Worlds {
     }
 }
 
-/// A method on one worker of each host, with its servers beside them. Where the arch is open each host has a shard, which serves if
+/// A method on workers of so many hosts, with its servers beside them. Where the arch is open each host has a shard, which serves if
 /// that is predicted to be faster.
-pub fn cell(method: &str, workload: &Workload, workers: usize) -> Result<Cell, Error> {
+pub fn cell(method: &str, workload: &Workload, workers: usize, hosts: usize) -> Result<Cell, Error> {
     let strategy = Registry::built_in().parse(method).map_err(|error| format!("{method}: {error}"))?;
     let profile = &workload.profile;
     let compute = Compute::Replay {
@@ -159,13 +169,13 @@ pub fn cell(method: &str, workload: &Workload, workers: usize) -> Result<Cell, E
         data: None,
         servers_on: Vec::new(),
     };
-    let open = if strategy.arch_is_open() && workers > 1 { workers } else { 0 };
+    let open = if strategy.arch_is_open() && workers > 1 { hosts } else { 0 };
     Ok(Cell {
         setting,
         method: method.to_owned(),
         strategy: strategy.to_string(),
         workers,
-        shards: strategy.servers(workers, workers).map_or(open, |servers| servers.shards),
+        shards: strategy.servers(workers, hosts).map_or(open, |servers| servers.shards),
         dedicated_servers: false,
         threads: 1,
         arm: Arm::Method,
