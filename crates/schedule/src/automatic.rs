@@ -1,6 +1,6 @@
 //! Fuse or partition, tensor by tensor: the schedule that no fixed rule gives.
 //!
-//! Two families are compared, on one channel that takes one operation after the other:
+//! Two families are compared, on one channel that carries the most urgent operation that has started:
 //!
 //! - without overlap with the next forward pass: the best merge of neighbours ([`merge`](crate::mg_wfbp::merge)), exact by
 //!   dynamic programming;

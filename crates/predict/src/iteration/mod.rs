@@ -10,6 +10,9 @@
 //! - *links*, several at once: each carries the most urgent operation, and the last of them to be through ends the stage;
 //! - a *server*, whose processor takes what [`paceline_engine::shard::Shard`] says, the most urgent first.
 //!
+//! What is more urgent than what a line or a link carries overtakes that, whose rest comes later. The one that overtakes arrives
+//! later, too: bytes that links have taken in already hold it up ([`Operations::later_if_it_overtakes`]).
+//!
 //! While the line is busy computation is slower, and the other way round ([`Interference`]).
 //!
 //! ```

@@ -13,7 +13,8 @@ pub enum Line {
     Buses,
 }
 
-/// What the operations of a plan go through: the line, then stage after stage, then a latency.
+/// What the operations of a plan go through: the line, then stage after stage, then a latency, which is longer for those that
+/// have overtaken others.
 #[derive(Clone, Debug)]
 pub struct Operations {
     line: Line,
@@ -74,7 +75,7 @@ impl Operations {
         }
     }
 
-    /// All-to-all operations of a plan on one channel, one after the other, `seconds` for so many bytes.
+    /// All-to-all operations of a plan on one channel, one at a time, `seconds` for so many bytes.
     pub fn on_channel(plan: &Plan, seconds: impl Fn(u64) -> f64) -> Operations {
         let mut operations = Operations::new(Line::Channel, 0, 0, Mode::Aggregate);
         for (_, partition) in plan.partitions() {
