@@ -4,7 +4,8 @@
 //!    iterations run as wait-free backpropagation, all-to-all unless the arch is fixed. Lossless like everything that follows;
 //!    lossy methods are chosen only where the strategy itself names them.
 //! 2. *Measure.* Of the last of these iterations it is noted when each gradient was final and how long forward and the
-//!    optimiser took ([`measured_profile`](crate::measured_profile)); then operations of a few sizes are timed alone, through the same calls as gradients, all-to-all
+//!    optimiser took ([`measured_profile`](crate::measured_profile)); then operations are timed while
+//!    nothing is computed: alone, several at once, and some that overtake others; through the same calls as gradients, all-to-all
 //!    and, where shards have been met, over all of these ([`cluster`]).
 //! 3. *Plan.* Rank 0 searches (`paceline_predict::search`) and sends what it has found to the others, who compare its
 //!    fingerprint, as with every plan ([`choose`]).

@@ -240,6 +240,7 @@ pub struct FormulaInputs {
 }
 
 /// What an operation costs that has the network for itself: alpha + beta · bytes, fitted to measured calls.
+/// Besides what several take at once, and what one takes that overtakes them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CommunicationCost {
     /// Seconds per operation, the artificial start-up time included.

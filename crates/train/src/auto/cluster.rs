@@ -42,12 +42,13 @@ pub(super) fn of_uneven_hosts(workers: &Communicator) -> Vec<String> {
 const FACTOR_MAX: f64 = 20.0;
 
 /// Makes predictions of single operations on a strategy's arch what was measured of them, with the share by which that is
-/// uncertain: what each byte occupies of several large ones, or else the slope of the line through large ones by themselves, is
+/// uncertain: what a byte takes in several large ones at once, or else the slope of the line through large ones by themselves, is
 /// that of the links' bandwidth (of servers on one host, of their processors).
 ///
 /// What is then missing, or too much, of several that are in flight at once occupies the network: the start of an operation
 /// (all-to-all), or a partition's time (servers). What is missing of one by itself, or too much, only takes time: the links'
-/// latency. Where several were not measured, all that is missing counts as start. What was measured and cannot be believed is
+/// latency. Where several were not measured, all that is missing counts as start. What one takes longer that overtakes others is,
+/// over its rounds, what each of these waits for bytes that links have taken in. What was measured and cannot be believed is
 /// not used, but told: the links' own constants, of when the ranks met, stay.
 ///
 /// # Errors

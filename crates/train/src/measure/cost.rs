@@ -1,4 +1,4 @@
-//! What an operation costs that has the network for itself.
+//! What an operation costs that has the network for itself, shares it with others, or overtakes them.
 
 use std::iter;
 use std::ops::RangeInclusive;
