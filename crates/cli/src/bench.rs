@@ -72,7 +72,7 @@ pub mod worlds {
     pub use super::models::fingerprint as profile_fingerprint;
     pub use super::predicted::{Predicted, Seen, predict_replay};
     pub use super::rank::{RANK_COMMAND, WorldSpec, result_text};
-    pub use paceline_train::{InFlight, RECORDED_ITERATIONS};
+    pub use paceline_train::{InFlight, Overtaking, RECORDED_ITERATIONS};
 }
 use screen::Screen;
 pub use statistics::{Estimate, Ratio, VALUES_MIN, geometric_mean, median};

@@ -27,7 +27,7 @@ const FUSED_BYTES: [u64; 7] = [0, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 2
 /// Above these sizes buckets are cut; the last one cuts nothing.
 const PARTITION_BYTES: [u64; 5] = [512 << 10, 2 << 20, 8 << 20, 32 << 20, u64::MAX];
 
-/// So many partitions may be in flight: one, so that what is urgent waits for one only; four, as in the default of
+/// So many partitions may be in flight: one, so that links hold little when something urgent becomes ready; four, as in the default of
 /// ByteScheduler here, so that the channel never idles.
 const CREDIT_PARTITIONS: [u64; 2] = [1, 4];
 

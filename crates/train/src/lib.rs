@@ -95,8 +95,8 @@ pub use executed::{AllReduce, Change, ChangedAllReduce, ExecutedPlans, PlanFileE
 pub use kineto::{TraceError, TraceOptions, TracedProfile, profile_of_trace, read_trace};
 pub use learning_rate::{LearningRate, LearningRateSchedule, ScheduleTextError};
 pub use measure::{
-    CellRun, CommunicationCost, FormulaInputs, InFlight, Lateness, Length, MeasureOptions, RECORDED_ITERATIONS,
-    Subject, measure, student_t_975,
+    CellRun, CommunicationCost, FormulaInputs, InFlight, Lateness, Length, MeasureOptions, Overtaking,
+    RECORDED_ITERATIONS, Subject, measure, student_t_975,
 };
 pub use memory::{
     MemoryError, MemoryEstimate, ShardsHere, available_memory, memory_estimate, memory_need, memory_of_parameters,

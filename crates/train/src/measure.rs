@@ -255,10 +255,9 @@ pub struct CommunicationCost {
     /// What several large ones take at once. None: that was not measured, or there are not enough gradients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub large_in_flight: Option<InFlight>,
-    /// What one takes that is of middle size, more urgent, and started while those large ones are in flight: the fastest
-    /// worker's time, as none knows how much earlier than the others it starts.
+    /// What it takes to overtake such large ones. None: as these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub overtaking: Option<InFlight>,
+    pub overtaking: Option<Overtaking>,
 }
 
 /// Operations of one size that were started at once.
@@ -270,6 +269,16 @@ pub struct InFlight {
     pub bytes: u64,
     /// Seconds until all have ended, as of `points`.
     pub seconds: f64,
+}
+
+/// An operation that is more urgent than others, and started when they are in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Overtaking {
+    /// Its bytes.
+    pub bytes: u64,
+    /// Seconds that it takes longer than by itself: the difference of medians, each time that of the fastest worker, as none
+    /// knows how much earlier than the others it starts.
+    pub longer_s: f64,
 }
 
 /// How well the processors kept up with a replay: its sleeps end later than the profile says when they are busy, and
@@ -298,13 +307,6 @@ impl CommunicationCost {
     /// many take longer than one. Not more than one takes by itself. None: it was not measured, or makes no sense.
     pub fn occupied_s(&self) -> Option<(u64, f64)> {
         self.each_occupies_s(self.in_flight?)
-    }
-
-    /// Bytes of an operation, and for how much longer it takes where it overtakes others that are in flight. None: it was not
-    /// measured.
-    pub fn overtaking_s(&self) -> Option<(u64, f64)> {
-        let InFlight { bytes, seconds, .. } = self.overtaking?;
-        Some((bytes, (seconds - self.seconds(bytes)).max(0.0)))
     }
 
     /// Bytes of a small and of a large operation, and for how much longer each further byte occupies the network where several
@@ -345,7 +347,7 @@ impl CommunicationCost {
             points: self.points.iter().map(|&(bytes, seconds)| (bytes, seconds / dilate)).collect(),
             in_flight: self.in_flight.map(undilated),
             large_in_flight: self.large_in_flight.map(undilated),
-            overtaking: self.overtaking.map(undilated),
+            overtaking: self.overtaking.map(|of| Overtaking { longer_s: of.longer_s / dilate, ..of }),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! One run of one cell as a world of ours gives it: the part of it that is judged here.
 
-use paceline_cli::worlds::InFlight;
+use paceline_cli::worlds::{InFlight, Overtaking};
 use paceline_plan::{LinkCosts, Plan};
 use serde::{Deserialize, Serialize};
 
@@ -80,9 +80,9 @@ pub struct Communication {
     /// The same of large ones.
     #[serde(default)]
     pub large_in_flight: Option<InFlight>,
-    /// What a small one took that overtook those.
+    /// What it took to overtake those.
     #[serde(default)]
-    pub overtaking: Option<InFlight>,
+    pub overtaking: Option<Overtaking>,
 }
 
 /// How late the replay's sleeps ended.

@@ -19,7 +19,7 @@ pub(crate) struct AllToAll {
     start_s: f64,
     /// More for each round of one that overtakes others.
     overtaking_s: f64,
-    /// Does none start before the one in front of it has arrived?
+    /// Does none start, and so overtake, before the one in front of it has arrived?
     one_by_one: bool,
     jitter_s: f64,
     /// Seconds per byte on the bus of a host.
@@ -243,7 +243,12 @@ impl AllToAll {
 
     /// How many messages of an operation wait for each other, in tiles that do not.
     pub fn rounds(&self, bytes: u64) -> usize {
-        self.forms[self.entries[place(bytes).min(self.entries.len() - 1)].form].rounds
+        self.forms[self.entry_of(bytes).form].rounds
+    }
+
+    /// The last entry that is not larger.
+    fn entry_of(&self, bytes: u64) -> &Entry {
+        &self.entries[place(bytes).min(self.entries.len() - 1)]
     }
 
     /// Between two entries the time on the channel is a line, and a line over its bytes is least at one of its ends.
@@ -259,12 +264,15 @@ impl AllToAll {
             let bytes = partition.elements.len() as u64 * ELEMENT_BYTES;
             let (alone_s, channel_s) = self.between(bytes);
             operations.push(self.start_s + channel_s, (alone_s - channel_s).max(0.0));
-            let entry = &self.entries[place(bytes).min(self.entries.len() - 1)];
+            let entry = self.entry_of(bytes);
             let form = &self.forms[entry.form];
             operations.later_if_it_overtakes(self.overtaking_s * form.rounds as f64);
             messages += form.messages * tiles(bytes as usize, entry.tile_bytes);
             bytes_sent += form.sent * bytes as f64;
             total += bytes;
+        }
+        if self.one_by_one {
+            operations = operations.in_order();
         }
         let starts = self.start_s * operations.count() as f64;
         let moving = operations.line_busy_s() - starts;

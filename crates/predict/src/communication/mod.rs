@@ -13,7 +13,7 @@ use crate::iteration::Operations;
 use crate::prediction::Bottleneck;
 
 pub(crate) use all_to_all::AllToAll;
-pub(crate) use servers::{ROUNDS as ROUNDS_OF_SERVERS, ServerCosts};
+pub(crate) use servers::ServerCosts;
 
 /// Workers on hosts, as many on each but perhaps the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl Communication {
         match self {
             Communication::None => 0,
             Communication::AllToAll(costs) => costs.rounds(bytes),
-            Communication::Servers(_) => ROUNDS_OF_SERVERS,
+            Communication::Servers(costs) => costs.rounds(),
         }
     }
 

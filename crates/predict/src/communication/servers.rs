@@ -40,7 +40,7 @@ pub(crate) struct ServerCosts {
 }
 
 /// To a server and back.
-pub(crate) const ROUNDS: usize = 2;
+const ROUNDS: usize = 2;
 
 /// Where servers have hosts of their own, as many as the workers, and bytes spread over them as evenly as this, workers'
 /// interfaces bound them: partitions are on their way to several servers at once.
@@ -101,6 +101,11 @@ impl ServerCosts {
             combine_s_per_byte: (contributions - 1.0) * constants.combine_s_per_byte.value,
             apply_s_per_byte: if servers.apply { update_s_per_byte } else { 0.0 },
         }
+    }
+
+    /// How many messages of an operation wait for each other.
+    pub fn rounds(&self) -> usize {
+        ROUNDS
     }
 
     /// Do the bytes of an iteration pass through servers at all? Not where the only host's workers have added up everything
@@ -209,7 +214,7 @@ impl ServerCosts {
             operations.push(self.bus_busy_s(bytes), latency_s);
             operations.later_if_it_overtakes(self.overtaking_s);
             if starting > 0 {
-                operations.then_links([Part { link: interfaces.len(), busy_s: self.start_s }]);
+                operations.then_link_in_order(Part { link: interfaces.len(), busy_s: self.start_s });
             }
             if !interfaces.is_empty() {
                 let place = place_of(shard);

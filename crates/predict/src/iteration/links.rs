@@ -13,7 +13,7 @@ pub(super) struct Links {
 
 struct Link {
     /// By place.
-    loads: Vec<Load>,
+    loads: Vec<OnLink>,
     waiting: Places,
     carries: Option<usize>,
     /// Since when it carries that.
@@ -22,7 +22,7 @@ struct Link {
 
 /// What a link has of an operation.
 #[derive(Clone, Copy, Default)]
-struct Load {
+struct OnLink {
     left_s: f64,
     /// When the link first carried it, if it has.
     began_s: Option<f64>,
@@ -42,7 +42,7 @@ impl Links {
     /// So many links for so many operations.
     pub fn new(links: usize, operations: usize) -> Links {
         let link = || Link {
-            loads: vec![Load::default(); operations],
+            loads: vec![OnLink::default(); operations],
             waiting: Places::up_to(operations),
             carries: None,
             since_s: 0.0,
@@ -54,23 +54,29 @@ impl Links {
         }
     }
 
-    /// The operation at a place gets on a link for `busy_s` seconds. Does it overtake what the link carries?
-    pub fn get_on(&mut self, link: usize, place: usize, busy_s: f64, now: f64) -> bool {
-        self.missing[place] += 1;
+    /// The operation at a place gets on a link for `busy_s` seconds; `in_order`: behind what the link carries. Does it overtake
+    /// something of which the link has carried a part?
+    ///
+    /// # Panics
+    /// If the link carries that operation.
+    pub fn get_on(&mut self, (link, in_order): (usize, bool), place: usize, busy_s: f64, now: f64) -> bool {
         let of = &mut self.links[link];
-        of.loads[place] = Load { left_s: busy_s, began_s: None };
+        assert_ne!(of.carries, Some(place), "an operation is on link {link} twice");
+        self.missing[place] += 1;
+        of.loads[place] = OnLink { left_s: busy_s, began_s: None };
         of.waiting.insert(place);
-        if of.carries.is_some_and(|carried| carried < place) {
+        if of.carries.is_some_and(|carried| in_order || carried < place) {
             return false;
         }
+        let carried_s = now - of.since_s;
         let overtaken = of.carries.take();
         if let Some(overtaken) = overtaken {
             let load = &mut of.loads[overtaken];
-            load.left_s = (load.left_s - (now - of.since_s)).max(0.0);
+            load.left_s = (load.left_s - carried_s).max(0.0);
             of.waiting.insert(overtaken);
         }
         self.ends_s[link] = of.carry_next(now);
-        overtaken.is_some()
+        overtaken.is_some() && carried_s > 0.0
     }
 
     /// The link that is the first to be through with something, and when. None: none carries anything.
@@ -141,11 +147,11 @@ mod tests {
     fn what_is_more_urgent_overtakes_and_the_rest_comes_later() {
         let mut links = Links::new(1, 200);
         assert_eq!(links.next_end(), None);
-        assert!(!links.get_on(0, 100, 4.0, 0.0));
+        assert!(!links.get_on((0, false), 100, 4.0, 0.0));
         assert_eq!(links.next_end(), Some((0, 4.0)));
-        assert!(links.get_on(0, 30, 2.0, 1.0));
+        assert!(links.get_on((0, false), 30, 2.0, 1.0));
         assert_eq!(links.next_end(), Some((0, 3.0)), "after a second of the first");
-        assert!(!links.get_on(0, 199, 1.0, 2.0));
+        assert!(!links.get_on((0, false), 199, 1.0, 2.0));
         assert_eq!(links.end(0), delivered(30, 1.0, true));
         assert_eq!(links.next_end(), Some((0, 6.0)), "three seconds of the first are left");
         assert_eq!(links.end(0), delivered(100, 0.0, true));
@@ -154,11 +160,22 @@ mod tests {
     }
 
     #[test]
+    fn what_is_in_order_waits_and_what_has_sent_nothing_is_not_overtaken() {
+        let mut links = Links::new(1, 9);
+        links.get_on((0, false), 5, 4.0, 0.0);
+        assert!(!links.get_on((0, true), 2, 1.0, 1.0));
+        assert_eq!(links.next_end(), Some((0, 4.0)));
+        assert_eq!((links.end(0), links.next_end()), (delivered(5, 0.0, true), Some((0, 5.0))));
+        assert!(!links.get_on((0, false), 1, 1.0, 4.0), "the other one has just begun");
+        assert_eq!((links.next_end(), links.end(0)), (Some((0, 5.0)), delivered(1, 4.0, true)));
+    }
+
+    #[test]
     fn an_operation_is_through_when_all_its_links_are() {
         let mut links = Links::new(2, 2);
-        links.get_on(0, 0, 1.0, 0.0);
-        links.get_on(1, 0, 2.0, 0.0);
-        links.get_on(1, 1, 1.0, 0.0);
+        links.get_on((0, false), 0, 1.0, 0.0);
+        links.get_on((1, false), 0, 2.0, 0.0);
+        links.get_on((1, false), 1, 1.0, 0.0);
         assert_eq!((links.next_end(), links.end(0)), (Some((0, 1.0)), delivered(0, 0.0, false)));
         assert_eq!((links.next_end(), links.end(1)), (Some((1, 2.0)), delivered(0, 0.0, true)));
         assert_eq!((links.next_end(), links.end(1)), (Some((1, 3.0)), delivered(1, 2.0, true)));

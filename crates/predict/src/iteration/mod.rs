@@ -191,7 +191,7 @@ pub enum Lane {
     Update,
     /// On the channel of all-to-all operations, or the bus of a host.
     Line,
-    /// On the links that took longest of those that carried it at once.
+    /// On the links, from when the first of those that were through last carried it, interruptions included.
     Links,
     /// On a server's processor.
     Server,

@@ -26,6 +26,8 @@ pub struct Operations {
     mode: Mode,
     /// Takes any operation time on the line?
     on_line: bool,
+    /// None on the line overtakes another one.
+    in_order: bool,
 }
 
 /// One operation.
@@ -45,7 +47,11 @@ pub(super) struct Operation {
 #[derive(Clone, Debug)]
 pub(super) enum Stage {
     /// All these parts at once.
-    Links(Range<usize>),
+    Links {
+        parts: Range<usize>,
+        /// None of them overtakes another one.
+        in_order: bool,
+    },
     /// A server's processor.
     Server { server: usize, busy_s: f64 },
 }
@@ -72,6 +78,7 @@ impl Operations {
             servers,
             mode,
             on_line: false,
+            in_order: false,
         }
     }
 
@@ -99,7 +106,18 @@ impl Operations {
         let start = self.parts.len();
         self.parts.extend(parts);
         assert!(self.parts[start..].iter().all(|part| part.link < self.links), "there are {} links", self.links);
-        self.then(Stage::Links(start..self.parts.len()));
+        self.then(Stage::Links { parts: start..self.parts.len(), in_order: false });
+    }
+
+    /// It is then on this link, where it does not overtake what has begun.
+    ///
+    /// # Panics
+    /// As [`then_links`](Self::then_links).
+    pub fn then_link_in_order(&mut self, part: Part) {
+        self.then_links([part]);
+        if let Some(Stage::Links { in_order, .. }) = self.stages.last_mut() {
+            *in_order = true;
+        }
     }
 
     /// It arrives so many seconds later if it overtakes others, on the channel or on a link.
@@ -130,6 +148,11 @@ impl Operations {
         last
     }
 
+    /// The same, but none on the line overtakes what has begun.
+    pub fn in_order(self) -> Operations {
+        Operations { in_order: true, ..self }
+    }
+
     /// How many there are.
     pub fn count(&self) -> usize {
         self.operations.len()
@@ -150,6 +173,10 @@ impl Operations {
     /// Seconds for which the line is busy in an iteration.
     pub fn line_busy_s(&self) -> f64 {
         self.operations.iter().map(|operation| operation.line_s).sum()
+    }
+
+    pub(super) fn is_in_order(&self) -> bool {
+        self.in_order
     }
 
     pub(super) fn line(&self) -> Line {
@@ -189,7 +216,7 @@ impl Operations {
     pub(super) fn server_of(&self, number: usize) -> Option<usize> {
         self.stages[self.operations[number].stages.clone()].iter().find_map(|stage| match stage {
             Stage::Server { server, .. } => Some(*server),
-            Stage::Links(_) => None,
+            Stage::Links { .. } => None,
         })
     }
 }

@@ -5,7 +5,7 @@ use paceline_plan::{OperationNumber, TensorId};
 use paceline_schedule::Dispatcher;
 
 use super::event::{Event, Kind, Work};
-use super::line::{Line, Load};
+use super::line::{Line, OnLine};
 use super::links::{Delivered, Links};
 use super::operations::Stage;
 use super::script::{Action, script};
@@ -251,13 +251,18 @@ impl<'a> Run<'a> {
     /// makes way.
     fn get_on(&mut self, line: usize, operation: OperationNumber) {
         let left_s = self.training.operations.operation(operation).line_s;
-        let load = Load { place: self.place(operation), operation, left_s };
+        let load = OnLine { place: self.place(operation), operation, left_s };
         let now = self.now;
+        let in_order = self.training.operations.is_in_order();
         let of = &mut self.lines[line];
-        match of.carries.take_if(|(carried, _)| *carried < load) {
+        // What is through makes room by itself, at this time.
+        let makes_way = |carried: &OnLine, work: &Work| !in_order && *carried < load && work.left_at(now) > 0.0;
+        match of.carries.take_if(|(carried, work)| makes_way(carried, work)) {
             Some((overtaken, work)) => {
-                self.underway[operation].overtakes = true;
-                of.waiting.extend([load, Load { left_s: work.left_at(now), ..overtaken }]);
+                // On a bus nothing waits for what is on a wire, nor behind what has sent nothing.
+                self.underway[operation].overtakes |=
+                    self.training.operations.line() == LineKind::Channel && now > work.began;
+                of.waiting.extend([load, OnLine { left_s: work.left_at(now), ..overtaken }]);
                 self.span(line, Lane::Line, work.began, now, None, Some(overtaken.operation));
                 self.carry_next(line);
             }
@@ -273,7 +278,7 @@ impl<'a> Run<'a> {
     fn carry_next(&mut self, line: usize) {
         let Some(load) = self.lines[line].waiting.pop() else { return };
         let factor = self.hindered(line);
-        let Load { left_s, .. } = load;
+        let OnLine { left_s, .. } = load;
         let work = Work { number: 0, left_s, since: self.now, factor, began: self.now, lane: Lane::Line, tensor: None };
         self.lines[line].carries = Some((load, work));
         self.time_line(line);
@@ -289,7 +294,7 @@ impl<'a> Run<'a> {
     }
 
     fn carried(&mut self, line: usize) {
-        let Some((Load { operation, .. }, work)) = self.lines[line].carries.take() else { return };
+        let Some((OnLine { operation, .. }, work)) = self.lines[line].carries.take() else { return };
         self.span(line, Lane::Line, work.began, self.now, None, Some(operation));
         match self.training.operations.line() {
             LineKind::Channel => self.moved(operation),
@@ -373,7 +378,9 @@ impl<'a> Run<'a> {
         self.underway[operation].stage += 1;
         match content.stages.len().cmp(&stage) {
             Ordering::Greater => match operations.stage(content.stages.start + stage) {
-                Stage::Links(parts) => self.get_on_links(operation, operations.parts(parts)),
+                Stage::Links { parts, in_order } => {
+                    self.get_on_links(operation, operations.parts(parts), *in_order);
+                }
                 &Stage::Server { server, .. } => {
                     self.servers[server].arrived(operation);
                     self.serve(server);
@@ -390,11 +397,12 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn get_on_links(&mut self, operation: OperationNumber, parts: &[Part]) {
+    fn get_on_links(&mut self, operation: OperationNumber, parts: &[Part], in_order: bool) {
         let place = self.place(operation);
         let busy = || parts.iter().filter(|part| part.busy_s > 0.0);
         for part in busy() {
-            self.underway[operation].overtakes |= self.links.get_on(part.link, place, part.busy_s, self.now);
+            let overtakes = self.links.get_on((part.link, in_order), place, part.busy_s, self.now);
+            self.underway[operation].overtakes |= overtakes;
         }
         if busy().next().is_none() {
             self.at(self.now, Kind::Moved { operation });
@@ -418,7 +426,7 @@ impl<'a> Run<'a> {
         let stages = operations.operation(operation).stages.clone();
         let busy_s = stages.map(|stage| operations.stage(stage)).find_map(|stage| match stage {
             Stage::Server { busy_s, .. } => Some(*busy_s),
-            Stage::Links(_) => None,
+            Stage::Links { .. } => None,
         });
         let end = self.now + busy_s.unwrap_or(0.0);
         self.span(0, Lane::Server, self.now, end, None, Some(operation));

@@ -259,7 +259,7 @@ proptest! {
         }
     }
 
-    /// Links that are served one after the other, each for itself: the bound of the formula is reached but for what an
+    /// Links that serve each for itself: the bound of the formula is reached but for what an
     /// operation's parts wait for each other, which is nothing where they have no other stage.
     #[test]
     fn on_links_it_is_the_bound_of_servers(profile in profiles(), hosts in 2usize..6, beta in 1e-5f64..1e-3) {

@@ -6,7 +6,7 @@ use paceline_predict::PredictError;
 use paceline_predict::search::{operation_rounds, operations_alone_s};
 use paceline_strategy::Strategy;
 
-use crate::measure::{CommunicationCost, fit};
+use crate::measure::{CommunicationCost, Overtaking, fit};
 
 /// Seconds per byte where nobody has measured links, as between threads: about what copying takes.
 const OF_MEMORY: f64 = 1e-10;
@@ -142,9 +142,9 @@ impl Calibration<'_> {
     fn slopes(&self, cluster: &Cluster) -> Result<(f64, f64), PredictError> {
         let bytes_at_once = self.measured.occupied_s_per_byte().filter(|_| !self.bound_by_processors(cluster));
         match (bytes_at_once, self.measured.in_flight, self.measured.large_in_flight) {
-            (Some(_), Some(small), Some(large)) if self.servers => {
+            (Some(_), Some(small), Some(large)) if self.servers && small.operations == large.operations => {
                 let [small_s, large_s] = [small, large].map(|all| self.seconds(cluster, all.bytes, all.operations));
-                let bytes = (large.bytes - small.bytes) as f64;
+                let bytes = (large.operations as u64 * (large.bytes - small.bytes)) as f64;
                 Ok(((large.seconds - small.seconds) / bytes, (large_s? - small_s?) / bytes))
             }
             (Some((bytes, slope)), ..) => Ok((slope, self.occupied_s_per_byte(cluster, bytes)?)),
@@ -185,12 +185,16 @@ impl Calibration<'_> {
     /// Makes each round of an operation that overtakes others wait as one was measured to. Links are the same for all archs, of
     /// which all-to-all comes first.
     fn fit_overtaking(&self, cluster: &mut Cluster) -> Result<(), PredictError> {
-        let Some((bytes, more_s)) = self.measured.overtaking_s() else { return Ok(()) };
-        if self.servers && cluster.operation.overtaking_s.value > 0.0 {
+        let Some(Overtaking { bytes, longer_s }) = self.measured.overtaking else { return Ok(()) };
+        let is_known = cluster.measured.is_some();
+        if self.servers && is_known {
             return Ok(());
         }
-        let rounds = operation_rounds(cluster, self.profile, self.workers, self.strategy, bytes)?;
-        cluster.operation.overtaking_s = about(more_s / rounds.max(1) as f64, self.uncertain);
+        let rounds = operation_rounds(cluster, self.profile, self.workers, self.strategy, bytes)?.max(1) as f64;
+        // A difference of two times that are as uncertain as any.
+        let off_s = self.uncertain * (longer_s + 2.0 * self.measured.seconds(bytes)) / rounds;
+        let each_s = longer_s / rounds;
+        cluster.operation.overtaking_s = Constant::between(each_s, (each_s - off_s).max(0.0), each_s + off_s);
         Ok(())
     }
 

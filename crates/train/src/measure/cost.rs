@@ -8,7 +8,7 @@ use paceline_plan::{Bucket, Partition, Plan};
 
 use super::probe::{Group, Probed};
 use super::statistics::{fit, median, relative_half_width};
-use super::{CommunicationCost, InFlight};
+use super::{CommunicationCost, InFlight, Overtaking};
 use crate::error::TrainError;
 use crate::exchange::Carrier;
 
@@ -25,9 +25,9 @@ const LARGE_IN_FLIGHT: RangeInclusive<usize> = 1 << 20..=4 << 20;
 
 /// Bytes of what overtakes the large ones: as much as the last tensors that backward gives often have, and cut into blocks as
 /// larger ones are, whose rounds wait for each other.
-const OVERTAKING: usize = 64 << 10;
+const OVERTAKING: usize = SIZES[1];
 
-/// So many of them, one after the other: how long each waits is chance.
+/// So many of them while the same large ones are in flight, one after the other: how long each waits is chance.
 const OVERTAKING_EACH: usize = 3;
 
 /// How often each, after one that does not count: memory and servers are new to it. The median counts.
@@ -58,15 +58,17 @@ pub(crate) fn communication_cost_again(
     let alone = (0..sizes.len()).map(|operation| operation..operation + 1);
     let at_once = (sizes.len()..all.len()).step_by(IN_FLIGHT).map(|first| first..first + IN_FLIGHT);
     let mut groups: Vec<Group> = alone.chain(at_once).map(Group::of).collect();
-    let urgent = all.len();
-    if let (Some(_), Some(last)) = (large, groups.last_mut()) {
-        all.extend([OVERTAKING; OVERTAKING_EACH]);
-        last.overtaken_by = urgent..all.len();
+    let mut urgent = all.len();
+    if let Some(large) = large {
+        let overtaken = urgent..urgent + IN_FLIGHT;
+        urgent = overtaken.end;
+        all.extend([large; IN_FLIGHT].into_iter().chain([OVERTAKING; OVERTAKING_EACH]));
+        groups.push(Group { operations: overtaken, overtaken_by: urgent..all.len() });
     }
     let plan = plan(&all, carrier.peers().shards(), urgent);
     let plan = Plan { version: Carrier::PROBE_VERSION - before, ..plan };
-    let Probed { groups, overtaking } = carrier.probe(&plan, &groups, REPETITIONS)?;
-    let (alone, at_once) = groups.split_at(sizes.len());
+    let Probed { slowest, fastest, overtaking } = carrier.probe(&plan, &groups, REPETITIONS)?;
+    let (alone, at_once) = slowest.split_at(sizes.len());
     let uncertain = alone.iter().map(|seconds| relative_half_width(seconds)).sum::<f64>() / sizes.len() as f64;
     let start_up_s = start_up.as_secs_f64();
     let of = |operations: usize, bytes: usize, seconds: &[f64]| InFlight {
@@ -78,7 +80,10 @@ pub(crate) fn communication_cost_again(
         sizes.iter().zip(alone).map(|(&bytes, all)| (bytes as u64, of(1, bytes, all).seconds)).collect();
     let mut in_flight = together.iter().zip(at_once).map(|(&bytes, all)| of(IN_FLIGHT, bytes, all));
     let (in_flight, large_in_flight) = (in_flight.next(), in_flight.next());
-    let overtaking = (!overtaking.is_empty()).then(|| of(1, OVERTAKING, &overtaking));
+    let overtaking = sizes.iter().position(|&size| size == OVERTAKING).filter(|_| large.is_some()).map(|alone| {
+        let [alone_s, overtaking_s] = [&fastest[alone], &overtaking].map(|seconds| median(seconds.iter().copied()));
+        Overtaking { bytes: OVERTAKING as u64, longer_s: (overtaking_s - alone_s).max(0.0) }
+    });
     let (alpha_s, beta_s_per_byte) = fit(&points);
     Ok((CommunicationCost { alpha_s, beta_s_per_byte, points, in_flight, large_in_flight, overtaking }, uncertain))
 }

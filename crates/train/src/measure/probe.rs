@@ -12,7 +12,7 @@ use crate::exchange::{Call, Carrier, Travelling};
 
 /// Operations of a plan that are started at once.
 pub(super) struct Group {
-    operations: Range<OperationNumber>,
+    pub operations: Range<OperationNumber>,
     /// Operations that are started later, one after the other, and awaited before.
     pub overtaken_by: Range<OperationNumber>,
 }
@@ -24,12 +24,13 @@ impl Group {
     }
 }
 
-/// Seconds.
-#[derive(Default)]
+/// What operations took, in seconds.
 pub(super) struct Probed {
     /// By group and repetition those of the slowest worker.
-    pub groups: Vec<Vec<f64>>,
-    /// Of each that overtook a group, those of the fastest: none knows how much earlier than the others it started.
+    pub slowest: Vec<Vec<f64>>,
+    /// And of the fastest.
+    pub fastest: Vec<Vec<f64>>,
+    /// Of each that overtook a group, by repetition, those of the fastest worker.
     pub overtaking: Vec<f64>,
 }
 
@@ -75,27 +76,29 @@ impl<'a> Probe<'a> {
 
     fn run(mut self, repetitions: usize) -> Result<Probed, CommError> {
         let workers = self.carrier.peers().workers();
-        let mut probed = Probed { groups: vec![Vec::new(); self.groups.len()], overtaking: Vec::new() };
+        let mut slowest = vec![Vec::new(); self.groups.len()];
+        let mut all_overtaking = Vec::new();
         for repetition in 0..=repetitions {
             let mut idle = std::mem::take(&mut self.buffers).into_iter();
-            for number in 0..self.groups.len() {
+            for (number, slowest) in slowest.iter_mut().enumerate() {
                 workers.barrier(&CallOptions::default())?;
                 let (took, overtaking) = self.run_group(number, repetition, &mut idle)?;
                 self.shortest[number] = took.min(self.shortest[number]);
                 // The first time does not count.
                 if repetition > 0 {
-                    probed.groups[number].push(took.as_secs_f64());
-                    probed.overtaking.extend(overtaking.iter().map(Duration::as_secs_f64));
+                    slowest.push(took.as_secs_f64());
+                    all_overtaking.extend(overtaking.iter().map(Duration::as_secs_f64));
                 }
             }
         }
-        for seconds in &mut probed.groups {
-            workers.all_reduce(seconds, Reduction::Max, &CallOptions::default())?;
-        }
-        if !probed.overtaking.is_empty() {
-            workers.all_reduce(&mut probed.overtaking, Reduction::Min, &CallOptions::default())?;
-        }
-        Ok(probed)
+        let agree = |seconds: &mut Vec<f64>, reduction| match seconds.is_empty() {
+            true => Ok(()),
+            false => workers.all_reduce(seconds, reduction, &CallOptions::default()).map(drop),
+        };
+        let mut fastest = slowest.clone();
+        slowest.iter_mut().try_for_each(|all| agree(all, Reduction::Max))?;
+        fastest.iter_mut().chain([&mut all_overtaking]).try_for_each(|all| agree(all, Reduction::Min))?;
+        Ok(Probed { slowest, fastest, overtaking: all_overtaking })
     }
 
     /// How long a group took, and each that overtook it. Takes buffers in the order of the plan, and gives them back in it.
@@ -113,10 +116,11 @@ impl<'a> Probe<'a> {
         };
         let travelling: Vec<Travelling> = operations.clone().filter_map(&mut start).collect::<Result<_, _>>()?;
         let (mut overtook, mut overtaking) = (Vec::new(), Vec::new());
-        for operation in overtaken_by.clone() {
-            // All of them begin in the first half of the time, and spread over it: links are full then, and will be for a while.
+        for (index, operation) in overtaken_by.clone().enumerate() {
+            // Spread over the first half of the time: links are full then, and will be for a while.
             if repetition > 0 {
-                thread::sleep(self.shortest[number] / (2 * overtaken_by.len() as u32));
+                let due = self.shortest[number] * (index as u32 + 1) / (2 * overtaken_by.len() as u32);
+                thread::sleep(due.saturating_sub(began.elapsed()));
             }
             let began = Instant::now();
             overtook.extend(start(operation).transpose()?.map(Travelling::wait).transpose()?);

@@ -2,11 +2,12 @@
 //! measured when they met. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 
 use paceline_comm::OVERHEAD_EMULATED_S;
 use paceline_plan::{Cluster, Constant, LinkClass, LinkConstants, LinkCost, LinkCosts, NetworkModel, Profile};
 use paceline_strategy::{Call, Strategy};
-use paceline_train::{CommunicationCost, InFlight, calibrate};
+use paceline_train::{CommunicationCost, InFlight, Overtaking, calibrate};
 
 use super::super::cell::Cell;
 use super::super::placement::Placement;
@@ -183,7 +184,7 @@ fn operations<'a>(seen: impl Iterator<Item = &'a Seen<'a>>) -> Option<(Communica
     let cost = CommunicationCost {
         in_flight: at_once(all.iter().filter_map(|cost| cost.in_flight)),
         large_in_flight: at_once(all.iter().filter_map(|cost| cost.large_in_flight)),
-        overtaking: at_once(all.iter().filter_map(|cost| cost.overtaking)),
+        overtaking: overtaking(all.iter().filter_map(|cost| cost.overtaking)),
         ..CommunicationCost::of_points(points)
     };
     Some((cost, uncertain))
@@ -197,6 +198,14 @@ fn at_once(measured: impl Iterator<Item = InFlight>) -> Option<InFlight> {
     }
     let ((bytes, operations), seconds) = by_size.into_iter().next()?;
     Some(InFlight { operations, bytes, seconds: median(&seconds)? })
+}
+
+/// The median of those of as many bytes as the first.
+fn overtaking(mut measured: impl Iterator<Item = Overtaking>) -> Option<Overtaking> {
+    let first = measured.next()?;
+    let others = measured.filter(|other| other.bytes == first.bytes).map(|other| other.longer_s);
+    let longer_s: Vec<f64> = iter::once(first.longer_s).chain(others).collect();
+    Some(Overtaking { longer_s: median(&longer_s)?, ..first })
 }
 
 fn link(seen: &[Seen<'_>], class: fn(&LinkCosts) -> LinkCost) -> LinkConstants {

@@ -3,7 +3,7 @@
 use paceline_plan::{LinkCosts, Profile};
 use paceline_predict::{Job, predict};
 use paceline_strategy::Registry;
-use paceline_train::{CommunicationCost, InFlight};
+use paceline_train::{CommunicationCost, InFlight, Overtaking};
 
 use super::super::cell::Cell;
 use super::Predicted;
@@ -20,8 +20,8 @@ pub struct Seen {
     pub in_flight: Option<InFlight>,
     /// The same of large ones.
     pub large_in_flight: Option<InFlight>,
-    /// What a small one took that overtook those.
-    pub overtaking: Option<InFlight>,
+    /// What it took to overtake those.
+    pub overtaking: Option<Overtaking>,
 }
 
 /// What a replayed cell is expected to do over links that are not emulated, on so many hosts, as `bench` has it. A strategy that

@@ -171,24 +171,25 @@ fn noise_is_no_bandwidth() {
 #[test]
 fn whoever_overtakes_waits_as_was_measured() {
     let points = vec![(4096, 1e-3), (65536, 2e-3), (1 << 20, 9e-3)];
-    let overtaking = |seconds| InFlight { operations: 1, bytes: 65536, seconds };
-    let measured = |seconds| CommunicationCost {
-        overtaking: Some(overtaking(seconds)),
+    let measured = |longer_s| CommunicationCost {
+        overtaking: Some(Overtaking { bytes: 65536, longer_s }),
         ..CommunicationCost::of_points(points.clone())
     };
     let waits_s = |cluster: &Cluster| cluster.operation.overtaking_s.value;
     // Six rounds of a ring of four.
     let mut cluster = Cluster::of_network(NetworkModel::TEN_GBE, 4, 1);
-    calibrated_on("wfbp-a2a,arch=a2a:ring", &mut cluster, measured(14e-3), 0.1);
+    calibrated_on("wfbp-a2a,arch=a2a:ring", &mut cluster, measured(12e-3), 0.1);
     assert!((waits_s(&cluster) - 2e-3).abs() < 1e-12, "{}", waits_s(&cluster));
-    calibrated_on("wfbp-ps,arch=ps:2", &mut cluster, measured(5e-3), 0.1);
+    calibrated_on("wfbp-ps,arch=ps:2", &mut cluster, measured(3e-3), 0.1);
     assert!((waits_s(&cluster) - 2e-3).abs() < 1e-12, "{}", waits_s(&cluster));
     // There and back.
     let mut cluster = Cluster::of_network(NetworkModel::TEN_GBE, 4, 1);
-    calibrated_on("wfbp-ps,arch=ps:2", &mut cluster, measured(5e-3), 0.1);
+    calibrated_on("wfbp-ps,arch=ps:2", &mut cluster, measured(3e-3), 0.1);
     assert!((waits_s(&cluster) - 1.5e-3).abs() < 1e-12, "{}", waits_s(&cluster));
-    // By chance it took no longer.
+    // It took no longer, by chance perhaps: servers do not know better.
     let mut cluster = Cluster::of_network(NetworkModel::TEN_GBE, 4, 1);
-    calibrated_on("wfbp-a2a", &mut cluster, measured(1.9e-3), 0.1);
-    assert_eq!(waits_s(&cluster), 0.0);
+    calibrated_on("wfbp-a2a", &mut cluster, measured(0.0), 0.1);
+    calibrated_on("wfbp-ps,arch=ps:2", &mut cluster, measured(3e-3), 0.1);
+    let Constant { value, high, .. } = cluster.operation.overtaking_s;
+    assert!(value == 0.0 && high > 1e-5, "{value} {high}");
 }
