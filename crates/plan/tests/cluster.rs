@@ -19,6 +19,7 @@ fn full() -> Cluster {
     }
     (cluster.within.fetched, cluster.across.counted_overhead_s) = (true, 2e-4);
     cluster.server.beta_s_per_byte = Some(Constant::ZERO);
+    cluster.operation.overtaking_small_s = Some(Constant::ZERO);
     cluster.computation.overhead_s.insert("*".into(), Constant::ZERO);
     cluster.computation.overhead_s.insert("a.b \"c\"".into(), Constant::between(-1e-3, -2e-3, 0.5));
     cluster.measured = Some(MeasuredRange { workers: [2, 8], bytes: [0, u64::from(u32::MAX)] });
@@ -315,7 +316,7 @@ fn every_constant_has_a_name_of_its_own() {
     let mut cluster = full();
     let constants = cluster.constants();
     let names: BTreeSet<&String> = constants.iter().map(|(name, _)| name).collect();
-    assert_eq!((names.len(), constants.len()), (27, 27), "{names:?}");
+    assert_eq!((names.len(), constants.len()), (28, 28), "{names:?}");
     for (name, constant) in &constants {
         assert_eq!(cluster.constant_mut(name), Some(&mut constant.clone()), "{name}");
     }
@@ -381,4 +382,16 @@ fn nvlink_hosts_scale_as_the_study_says() {
     let speedup = |beta: f64| 4.0 * 1.53 / (1.53 + 1.5 * 1.344_929_032e9 * beta);
     assert!((speedup(beta.value) / 3.82 - 1.0).abs() < 0.01, "{}", speedup(beta.value));
     assert!(speedup(beta.high) < 3.82 && speedup(beta.low) > 3.82);
+}
+
+#[test]
+fn rounds_that_overtake_wait_by_their_bytes() {
+    let mut operation = Cluster::of_network(NetworkModel::TEN_GBE, 2, 1).operation;
+    operation.overtaking_s = Constant::exact(3e-3);
+    assert_eq!([1, 4096, 1 << 30].map(|bytes| operation.overtaking_round_s(bytes)), [3e-3; 3]);
+    operation.overtaking_small_s = Some(Constant::exact(1e-3));
+    let waits_s = [0, 4096, 16384, 65536, 1 << 30].map(|bytes| operation.overtaking_round_s(bytes));
+    for (waits_s, expected_s) in waits_s.into_iter().zip([1e-3, 1e-3, 2e-3, 3e-3, 3e-3]) {
+        assert!((waits_s - expected_s).abs() < 1e-12, "{waits_s} {expected_s}");
+    }
 }

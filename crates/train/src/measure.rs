@@ -255,9 +255,9 @@ pub struct CommunicationCost {
     /// What several large ones take at once. None: that was not measured, or there are not enough gradients.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub large_in_flight: Option<InFlight>,
-    /// What it takes to overtake such large ones. None: as these.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub overtaking: Option<Overtaking>,
+    /// What it takes a small one and a larger one to overtake such large ones. Empty: as none of these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overtaking: Vec<Overtaking>,
 }
 
 /// Operations of one size that were started at once.
@@ -300,7 +300,14 @@ impl CommunicationCost {
     /// Of operations that were measured by size, and nothing else.
     pub fn of_points(points: Vec<(u64, f64)>) -> CommunicationCost {
         let (alpha_s, beta_s_per_byte) = fit(&points);
-        CommunicationCost { alpha_s, beta_s_per_byte, points, in_flight: None, large_in_flight: None, overtaking: None }
+        CommunicationCost {
+            alpha_s,
+            beta_s_per_byte,
+            points,
+            in_flight: None,
+            large_in_flight: None,
+            overtaking: Vec::new(),
+        }
     }
 
     /// Seconds of its own for which each of several of the smallest operations occupies the network, and the bytes of one: what
@@ -341,13 +348,14 @@ impl CommunicationCost {
     /// What it would be if nothing were slowed.
     fn undilated(&self, dilate: f64) -> CommunicationCost {
         let undilated = |all: InFlight| InFlight { seconds: all.seconds / dilate, ..all };
+        let overtaking = |of: &Overtaking| Overtaking { longer_s: of.longer_s / dilate, ..*of };
         CommunicationCost {
             alpha_s: self.alpha_s / dilate,
             beta_s_per_byte: self.beta_s_per_byte / dilate,
             points: self.points.iter().map(|&(bytes, seconds)| (bytes, seconds / dilate)).collect(),
             in_flight: self.in_flight.map(undilated),
             large_in_flight: self.large_in_flight.map(undilated),
-            overtaking: self.overtaking.map(|of| Overtaking { longer_s: of.longer_s / dilate, ..of }),
+            overtaking: self.overtaking.iter().map(overtaking).collect(),
         }
     }
 }

@@ -88,7 +88,7 @@ mod tests {
             points: Vec::new(),
             in_flight: None,
             large_in_flight: None,
-            overtaking: None,
+            overtaking: Vec::new(),
         });
         Inputs { forward_s: 2.0, backward_s: 4.0, update_s: 0.5, ready_s: vec![4.0, 2.5], communication }
     }

@@ -82,7 +82,7 @@ pub struct Communication {
     pub large_in_flight: Option<InFlight>,
     /// What it took to overtake those.
     #[serde(default)]
-    pub overtaking: Option<Overtaking>,
+    pub overtaking: Vec<Overtaking>,
 }
 
 /// How late the replay's sleeps ended.
@@ -152,7 +152,7 @@ impl Inputs {
                 points: Vec::new(),
                 in_flight: None,
                 large_in_flight: None,
-                overtaking: None,
+                overtaking: Vec::new(),
             }
         };
         Inputs { communication: self.communication.as_ref().map(bytes_only), ..self.clone() }
@@ -300,7 +300,7 @@ mod tests {
             points,
             in_flight: None,
             large_in_flight: None,
-            overtaking: None,
+            overtaking: Vec::new(),
         };
         let (alpha_s, beta_s_per_byte) = communication.line();
         assert!(

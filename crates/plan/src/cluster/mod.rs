@@ -127,8 +127,12 @@ pub struct OperationConstants {
     /// Seconds more for each doubling of the workers beyond four.
     pub start_per_doubling_s: Constant,
     /// Seconds for which each round of an operation that overtakes less urgent ones waits for bytes of theirs that links have
-    /// taken in; servers are reached and left in two rounds.
+    /// taken in; servers are reached and left in two rounds. Of operations of 64 KiB and more.
     pub overtaking_s: Constant,
+    /// The same of operations of 4 KiB and less, whose messages go to other ranks and by other ways than those of larger ones;
+    /// between the two sizes by the logarithm. None: as larger ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub overtaking_small_s: Option<Constant>,
 }
 
 /// What a parameter server costs.
@@ -312,9 +316,22 @@ impl Cluster {
     }
 }
 
+/// Bytes up to which an operation that overtakes others is a small one, and from which on it is a large one.
+pub const OVERTAKING_BYTES: [u64; 2] = [4 << 10, 64 << 10];
+
 /// hosts² − 4, and 0 up to two hosts: how much more hosts are in each other's way than two.
 fn crowding(hosts: usize) -> f64 {
     (hosts as f64 * hosts as f64 - 4.0).max(0.0)
+}
+
+impl OperationConstants {
+    /// Seconds for which each round of an operation of so many bytes waits if it overtakes others.
+    pub fn overtaking_round_s(&self, bytes: u64) -> f64 {
+        let (large, small) = (self.overtaking_s, self.overtaking_small_s.unwrap_or(self.overtaking_s));
+        let [from, to] = OVERTAKING_BYTES.map(|bytes| (bytes as f64).ln());
+        let share = ((bytes.max(1) as f64).ln() - from) / (to - from);
+        small.value + share.clamp(0.0, 1.0) * (large.value - small.value)
+    }
 }
 
 impl LinkConstants {

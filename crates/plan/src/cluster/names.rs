@@ -58,6 +58,9 @@ impl Cluster {
             ("server.combine_s_per_byte", Amount, &mut server.combine_s_per_byte),
         ];
         all.extend(fields.map(|(name, sort, constant)| (name.to_owned(), sort, constant)));
+        if let Some(small) = &mut operation.overtaking_small_s {
+            all.push(("operation.overtaking_small_s".to_owned(), Amount, small));
+        }
         if let Some(beta) = &mut server.beta_s_per_byte {
             all.push(("server.beta_s_per_byte".to_owned(), Amount, beta));
         }

@@ -1,7 +1,7 @@
 use paceline_collective::select::{self, LARGE_BLOCK_BYTES_MIN, tile_sizes};
 use paceline_collective::{Algorithm, tiles};
 use paceline_engine::shard::Mode;
-use paceline_plan::{Cluster, LinkCosts, Plan};
+use paceline_plan::{Cluster, LinkCosts, OperationConstants, Plan};
 use paceline_schedule::ELEMENT_BYTES;
 
 use super::closed_forms::ClosedForm;
@@ -17,8 +17,8 @@ pub(crate) struct AllToAll {
     world: World,
     /// Seconds in front of each, on the channel.
     start_s: f64,
-    /// More for each round of one that overtakes others.
-    overtaking_s: f64,
+    /// What one costs that overtakes others.
+    operation: OperationConstants,
     /// Does none start, and so overtake, before the one in front of it has arrived?
     one_by_one: bool,
     jitter_s: f64,
@@ -100,7 +100,7 @@ impl AllToAll {
         let mut found = AllToAll {
             world,
             start_s,
-            overtaking_s: cluster.operation.overtaking_s.value,
+            operation: cluster.operation,
             one_by_one: false,
             jitter_s: cluster.jitter_s(world.hosts),
             within_beta,
@@ -266,7 +266,7 @@ impl AllToAll {
             operations.push(self.start_s + channel_s, (alone_s - channel_s).max(0.0));
             let entry = self.entry_of(bytes);
             let form = &self.forms[entry.form];
-            operations.later_if_it_overtakes(self.overtaking_s * form.rounds as f64);
+            operations.later_if_it_overtakes(self.operation.overtaking_round_s(bytes) * form.rounds as f64);
             messages += form.messages * tiles(bytes as usize, entry.tile_bytes);
             bytes_sent += form.sent * bytes as f64;
             total += bytes;

@@ -8,7 +8,7 @@
 //! clusters" (BytePS), OSDI 2020, §3 and §4.
 
 use paceline_engine::shard::Mode;
-use paceline_plan::{Cluster, LinkCost, Plan};
+use paceline_plan::{Cluster, LinkCost, OperationConstants, Plan};
 use paceline_schedule::ELEMENT_BYTES;
 use paceline_strategy::Servers;
 
@@ -32,8 +32,8 @@ pub(crate) struct ServerCosts {
     /// On an interface: seconds of each partition, of each message, and per byte.
     partition_s: f64,
     link: LinkCost,
-    /// If it overtakes others.
-    overtaking_s: f64,
+    /// What one costs that overtakes others.
+    operation: OperationConstants,
     /// On a server's processor: seconds per byte, of all contributions; and of the optimiser.
     combine_s_per_byte: f64,
     apply_s_per_byte: f64,
@@ -97,7 +97,7 @@ impl ServerCosts {
                 (false, false) => local,
             },
             link,
-            overtaking_s: ROUNDS as f64 * cluster.operation.overtaking_s.value,
+            operation: cluster.operation,
             combine_s_per_byte: (contributions - 1.0) * constants.combine_s_per_byte.value,
             apply_s_per_byte: if servers.apply { update_s_per_byte } else { 0.0 },
         }
@@ -212,7 +212,7 @@ impl ServerCosts {
         let mut total = 0;
         for (bytes, shard) in parts() {
             operations.push(self.bus_busy_s(bytes), latency_s);
-            operations.later_if_it_overtakes(self.overtaking_s);
+            operations.later_if_it_overtakes(ROUNDS as f64 * self.operation.overtaking_round_s(bytes));
             if starting > 0 {
                 operations.then_link_in_order(Part { link: interfaces.len(), busy_s: self.start_s });
             }

@@ -1,7 +1,9 @@
 //! This world as a cluster, with the constants that were measured here.
 
 use paceline_comm::Communicator;
-use paceline_plan::{Cluster, Constant, LinkClass, LinkConstants, LinkCost, MeasuredRange, NetworkModel, Profile};
+use paceline_plan::{
+    Cluster, Constant, LinkClass, LinkConstants, LinkCost, MeasuredRange, NetworkModel, OVERTAKING_BYTES, Profile,
+};
 use paceline_predict::PredictError;
 use paceline_predict::search::{operation_rounds, operations_alone_s};
 use paceline_strategy::Strategy;
@@ -185,16 +187,21 @@ impl Calibration<'_> {
     /// Makes each round of an operation that overtakes others wait as one was measured to. Links are the same for all archs, of
     /// which all-to-all comes first.
     fn fit_overtaking(&self, cluster: &mut Cluster) -> Result<(), PredictError> {
-        let Some(Overtaking { bytes, longer_s }) = self.measured.overtaking else { return Ok(()) };
         let is_known = cluster.measured.is_some();
         if self.servers && is_known {
             return Ok(());
         }
-        let rounds = operation_rounds(cluster, self.profile, self.workers, self.strategy, bytes)?.max(1) as f64;
-        // A difference of two times that are as uncertain as any.
-        let off_s = self.uncertain * (longer_s + 2.0 * self.measured.seconds(bytes)) / rounds;
-        let each_s = longer_s / rounds;
-        cluster.operation.overtaking_s = Constant::between(each_s, (each_s - off_s).max(0.0), each_s + off_s);
+        for &Overtaking { bytes, longer_s } in &self.measured.overtaking {
+            let rounds = operation_rounds(cluster, self.profile, self.workers, self.strategy, bytes)?.max(1) as f64;
+            // A difference of two times that are as uncertain as any.
+            let off_s = self.uncertain * (longer_s + 2.0 * self.measured.seconds(bytes)) / rounds;
+            let each_s = longer_s / rounds;
+            let each_s = Constant::between(each_s, (each_s - off_s).max(0.0), each_s + off_s);
+            match bytes <= OVERTAKING_BYTES[0] {
+                true => cluster.operation.overtaking_small_s = Some(each_s),
+                false => cluster.operation.overtaking_s = each_s,
+            }
+        }
         Ok(())
     }
 

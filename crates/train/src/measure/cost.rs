@@ -23,11 +23,11 @@ const IN_FLIGHT: usize = 8;
 /// partition usually has.
 const LARGE_IN_FLIGHT: RangeInclusive<usize> = 1 << 20..=4 << 20;
 
-/// Bytes of what overtakes the large ones: as much as the last tensors that backward gives often have, and cut into blocks as
-/// larger ones are, whose rounds wait for each other.
-const OVERTAKING: usize = SIZES[1];
+/// Bytes of what overtakes the large ones: a single tensor that backward gives last, whole, and several fused, which are cut into
+/// blocks as larger ones are, whose rounds wait for each other.
+const OVERTAKING: [usize; 2] = [SIZES[0], SIZES[1]];
 
-/// So many of them while the same large ones are in flight, one after the other: how long each waits is chance.
+/// So many of each size while the same large ones are in flight, in turns: how long each waits is chance.
 const OVERTAKING_EACH: usize = 3;
 
 /// How often each, after one that does not count: memory and servers are new to it. The median counts.
@@ -62,7 +62,7 @@ pub(crate) fn communication_cost_again(
     if let Some(large) = large {
         let overtaken = urgent..urgent + IN_FLIGHT;
         urgent = overtaken.end;
-        all.extend([large; IN_FLIGHT].into_iter().chain([OVERTAKING; OVERTAKING_EACH]));
+        all.extend([large; IN_FLIGHT].into_iter().chain([OVERTAKING; OVERTAKING_EACH].concat()));
         groups.push(Group { operations: overtaken, overtaken_by: urgent..all.len() });
     }
     let plan = plan(&all, carrier.peers().shards(), urgent);
@@ -80,10 +80,15 @@ pub(crate) fn communication_cost_again(
         sizes.iter().zip(alone).map(|(&bytes, all)| (bytes as u64, of(1, bytes, all).seconds)).collect();
     let mut in_flight = together.iter().zip(at_once).map(|(&bytes, all)| of(IN_FLIGHT, bytes, all));
     let (in_flight, large_in_flight) = (in_flight.next(), in_flight.next());
-    let overtaking = sizes.iter().position(|&size| size == OVERTAKING).filter(|_| large.is_some()).map(|alone| {
-        let [alone_s, overtaking_s] = [&fastest[alone], &overtaking].map(|seconds| median(seconds.iter().copied()));
-        Overtaking { bytes: OVERTAKING as u64, longer_s: (overtaking_s - alone_s).max(0.0) }
-    });
+    // In turns.
+    let overtook = |index: usize| median(overtaking.iter().copied().skip(index).step_by(OVERTAKING.len()));
+    // They are the first of the sizes that were measured alone.
+    let overtaking =
+        OVERTAKING.iter().zip(&fastest).enumerate().filter(|_| large.is_some()).map(|(index, (&bytes, alone))| {
+            let longer_s = (overtook(index) - median(alone.iter().copied())).max(0.0);
+            Overtaking { bytes: bytes as u64, longer_s }
+        });
+    let overtaking = overtaking.collect();
     let (alpha_s, beta_s_per_byte) = fit(&points);
     Ok((CommunicationCost { alpha_s, beta_s_per_byte, points, in_flight, large_in_flight, overtaking }, uncertain))
 }

@@ -165,7 +165,7 @@ impl Case<'_> {
             operations: costs.map(|costs| costs.points.clone()).unwrap_or_default(),
             in_flight: costs.and_then(|costs| costs.in_flight),
             large_in_flight: costs.and_then(|costs| costs.large_in_flight),
-            overtaking: costs.and_then(|costs| costs.overtaking),
+            overtaking: costs.map(|costs| costs.overtaking.clone()).unwrap_or_default(),
         });
         let samples = (workers * profile.local_batch) as f64;
         let predicted = match (&measured.decision, seen) {

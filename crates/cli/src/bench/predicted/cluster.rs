@@ -2,7 +2,6 @@
 //! measured when they met. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::iter;
 
 use paceline_comm::OVERHEAD_EMULATED_S;
 use paceline_plan::{Cluster, Constant, LinkClass, LinkConstants, LinkCost, LinkCosts, NetworkModel, Profile};
@@ -184,7 +183,7 @@ fn operations<'a>(seen: impl Iterator<Item = &'a Seen<'a>>) -> Option<(Communica
     let cost = CommunicationCost {
         in_flight: at_once(all.iter().filter_map(|cost| cost.in_flight)),
         large_in_flight: at_once(all.iter().filter_map(|cost| cost.large_in_flight)),
-        overtaking: overtaking(all.iter().filter_map(|cost| cost.overtaking)),
+        overtaking: overtaking(all.iter().flat_map(|cost| &cost.overtaking)),
         ..CommunicationCost::of_points(points)
     };
     Some((cost, uncertain))
@@ -200,12 +199,11 @@ fn at_once(measured: impl Iterator<Item = InFlight>) -> Option<InFlight> {
     Some(InFlight { operations, bytes, seconds: median(&seconds)? })
 }
 
-/// The median of those of as many bytes as the first.
-fn overtaking(mut measured: impl Iterator<Item = Overtaking>) -> Option<Overtaking> {
-    let first = measured.next()?;
-    let others = measured.filter(|other| other.bytes == first.bytes).map(|other| other.longer_s);
-    let longer_s: Vec<f64> = iter::once(first.longer_s).chain(others).collect();
-    Some(Overtaking { longer_s: median(&longer_s)?, ..first })
+/// By size the median.
+fn overtaking<'a>(measured: impl Iterator<Item = &'a Overtaking>) -> Vec<Overtaking> {
+    let mut by_size = BTreeMap::<u64, Vec<f64>>::new();
+    measured.for_each(|one| by_size.entry(one.bytes).or_default().push(one.longer_s));
+    by_size.into_iter().filter_map(|(bytes, all)| Some(Overtaking { bytes, longer_s: median(&all)? })).collect()
 }
 
 fn link(seen: &[Seen<'_>], class: fn(&LinkCosts) -> LinkCost) -> LinkConstants {

@@ -21,7 +21,7 @@ pub struct Seen {
     /// The same of large ones.
     pub large_in_flight: Option<InFlight>,
     /// What it took to overtake those.
-    pub overtaking: Option<Overtaking>,
+    pub overtaking: Vec<Overtaking>,
 }
 
 /// What a replayed cell is expected to do over links that are not emulated, on so many hosts, as `bench` has it. A strategy that
@@ -36,7 +36,7 @@ pub fn predict_replay(cell: &Cell, profile: &Profile, hosts: usize, seen: &[Seen
         .map(|one| CommunicationCost {
             in_flight: one.in_flight,
             large_in_flight: one.large_in_flight,
-            overtaking: one.overtaking,
+            overtaking: one.overtaking.clone(),
             ..CommunicationCost::of_points(one.operations.clone())
         })
         .collect();

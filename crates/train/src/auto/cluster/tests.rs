@@ -172,7 +172,7 @@ fn noise_is_no_bandwidth() {
 fn whoever_overtakes_waits_as_was_measured() {
     let points = vec![(4096, 1e-3), (65536, 2e-3), (1 << 20, 9e-3)];
     let measured = |longer_s| CommunicationCost {
-        overtaking: Some(Overtaking { bytes: 65536, longer_s }),
+        overtaking: vec![Overtaking { bytes: 4096, longer_s: longer_s / 2.0 }, Overtaking { bytes: 65536, longer_s }],
         ..CommunicationCost::of_points(points.clone())
     };
     let waits_s = |cluster: &Cluster| cluster.operation.overtaking_s.value;
@@ -182,6 +182,8 @@ fn whoever_overtakes_waits_as_was_measured() {
     assert!((waits_s(&cluster) - 2e-3).abs() < 1e-12, "{}", waits_s(&cluster));
     calibrated_on("wfbp-ps,arch=ps:2", &mut cluster, measured(3e-3), 0.1);
     assert!((waits_s(&cluster) - 2e-3).abs() < 1e-12, "{}", waits_s(&cluster));
+    let small = cluster.operation.overtaking_small_s.unwrap();
+    assert!((small.value - 1e-3).abs() < 1e-12 && cluster.operation.overtaking_round_s(16384) == 1.5e-3, "{small:?}");
     // There and back.
     let mut cluster = Cluster::of_network(NetworkModel::TEN_GBE, 4, 1);
     calibrated_on("wfbp-ps,arch=ps:2", &mut cluster, measured(3e-3), 0.1);
