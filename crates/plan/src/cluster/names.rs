@@ -51,6 +51,12 @@ impl Cluster {
             ("operation.start_s", Amount, &mut operation.start_s),
             ("operation.start_per_doubling_s", Amount, &mut operation.start_per_doubling_s),
             ("operation.overtaking_s", Amount, &mut operation.overtaking_s),
+        ];
+        all.extend(fields.map(|(name, sort, constant)| (name.to_owned(), sort, constant)));
+        if let Some(small) = &mut operation.overtaking_small_s {
+            all.push(("operation.overtaking_small_s".to_owned(), Amount, small));
+        }
+        let fields = [
             ("server.partition_s", Amount, &mut server.partition_s),
             ("server.local_partition_s", Amount, &mut server.local_partition_s),
             ("server.copy_s_per_byte", Amount, &mut server.copy_s_per_byte),
@@ -58,9 +64,6 @@ impl Cluster {
             ("server.combine_s_per_byte", Amount, &mut server.combine_s_per_byte),
         ];
         all.extend(fields.map(|(name, sort, constant)| (name.to_owned(), sort, constant)));
-        if let Some(small) = &mut operation.overtaking_small_s {
-            all.push(("operation.overtaking_small_s".to_owned(), Amount, small));
-        }
         if let Some(beta) = &mut server.beta_s_per_byte {
             all.push(("server.beta_s_per_byte".to_owned(), Amount, beta));
         }
