@@ -1,3 +1,5 @@
+use super::places::Places;
+
 /// Links of which each carries one operation at a time, the most urgent of those that are on it: what becomes ready late and
 /// is more urgent overtakes, as messages do, and the rest of what it interrupts comes later.
 ///
@@ -109,29 +111,6 @@ impl Link {
         let load = &mut self.loads[place];
         load.began_s.get_or_insert(now);
         now + load.left_s
-    }
-}
-
-/// A set of places.
-struct Places(Vec<u64>);
-
-impl Places {
-    /// An empty one, of those below `end`.
-    fn up_to(end: usize) -> Places {
-        Places(vec![0; end.div_ceil(64)])
-    }
-
-    fn insert(&mut self, place: usize) {
-        self.0[place / 64] |= 1 << (place % 64);
-    }
-
-    fn take_first(&mut self) -> Option<usize> {
-        let index = self.0.iter().position(|&word| word != 0)?;
-        let word = &mut self.0[index];
-        let place = index * 64 + word.trailing_zeros() as usize;
-        // Without its lowest bit.
-        *word &= *word - 1;
-        Some(place)
     }
 }
 

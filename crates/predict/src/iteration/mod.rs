@@ -38,6 +38,7 @@ mod line;
 mod links;
 mod operations;
 mod pace;
+mod places;
 mod run;
 mod script;
 mod server;

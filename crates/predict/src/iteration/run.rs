@@ -5,7 +5,7 @@ use paceline_plan::{OperationNumber, TensorId};
 use paceline_schedule::Dispatcher;
 
 use super::event::{Event, Kind, Work};
-use super::line::{Line, OnLine};
+use super::line::Line;
 use super::links::{Delivered, Links};
 use super::operations::Stage;
 use super::script::{Action, script};
@@ -96,7 +96,7 @@ impl<'a> Run<'a> {
             training,
             now: 0.0,
             workers,
-            lines: (0..lines).map(|_| Line::default()).collect(),
+            lines: (0..lines).map(|_| Line::new(operations.count())).collect(),
             links: Links::new(operations.links(), operations.count()),
             by_place,
             servers: served.into_iter().map(|served| Server::new(operations.mode(), served)).collect(),
@@ -250,25 +250,23 @@ impl<'a> Run<'a> {
     /// An operation gets on a line, behind what is more urgent of what waits there. What it finds under way and is less urgent
     /// makes way.
     fn get_on(&mut self, line: usize, operation: OperationNumber) {
-        let left_s = self.training.operations.operation(operation).line_s;
-        let load = OnLine { place: self.place(operation), operation, left_s };
-        let now = self.now;
-        let in_order = self.training.operations.is_in_order();
+        let (place, now) = (self.place(operation), self.now);
+        let operations = self.training.operations;
         let of = &mut self.lines[line];
+        of.wait(place, operations.operation(operation).line_s);
         // What is through makes room by itself, at this time.
-        let makes_way = |carried: &OnLine, work: &Work| !in_order && *carried < load && work.left_at(now) > 0.0;
-        match of.carries.take_if(|(carried, work)| makes_way(carried, work)) {
+        let makes_way =
+            |carried: usize, work: &Work| !operations.is_in_order() && carried > place && work.left_at(now) > 0.0;
+        match of.carries.take_if(|(carried, work)| makes_way(*carried, work)) {
             Some((overtaken, work)) => {
+                of.wait(overtaken, work.left_at(now));
                 // On a bus nothing waits for what is on a wire, nor behind what has sent nothing.
-                self.underway[operation].overtakes |=
-                    self.training.operations.line() == LineKind::Channel && now > work.began;
-                of.waiting.extend([load, OnLine { left_s: work.left_at(now), ..overtaken }]);
-                self.span(line, Lane::Line, work.began, now, None, Some(overtaken.operation));
+                self.underway[operation].overtakes |= operations.line() == LineKind::Channel && now > work.began;
+                self.span(line, Lane::Line, work.began, now, None, Some(self.by_place[overtaken]));
                 self.carry_next(line);
             }
-            None if of.carries.is_some() => of.waiting.push(load),
+            None if of.carries.is_some() => {}
             None => {
-                of.waiting.push(load);
                 self.carry_next(line);
                 self.line_changed(line);
             }
@@ -276,11 +274,10 @@ impl<'a> Run<'a> {
     }
 
     fn carry_next(&mut self, line: usize) {
-        let Some(load) = self.lines[line].waiting.pop() else { return };
+        let Some((place, left_s)) = self.lines[line].take_next() else { return };
         let factor = self.hindered(line);
-        let OnLine { left_s, .. } = load;
         let work = Work { number: 0, left_s, since: self.now, factor, began: self.now, lane: Lane::Line, tensor: None };
-        self.lines[line].carries = Some((load, work));
+        self.lines[line].carries = Some((place, work));
         self.time_line(line);
     }
 
@@ -294,7 +291,8 @@ impl<'a> Run<'a> {
     }
 
     fn carried(&mut self, line: usize) {
-        let Some((OnLine { operation, .. }, work)) = self.lines[line].carries.take() else { return };
+        let Some((place, work)) = self.lines[line].carries.take() else { return };
+        let operation = self.by_place[place];
         self.span(line, Lane::Line, work.began, self.now, None, Some(operation));
         match self.training.operations.line() {
             LineKind::Channel => self.moved(operation),
