@@ -56,6 +56,8 @@ struct Watch {
     vetoed: BTreeSet<Action>,
     /// The default's last seconds.
     default_s: VecDeque<f64>,
+    /// What follows of them: [`Watch::reckon_usual_s`].
+    usual_s: Option<f64>,
     /// All calls.
     calls: u64,
     /// The last calls of other choices: their numbers, their seconds, and how much more than the default's that was.
@@ -131,9 +133,10 @@ impl Guard {
         watch.calls += 1;
         if arm == situation.default {
             push(&mut watch.default_s, seconds, REMEMBERED);
+            watch.usual_s = watch.reckon_usual_s();
             self.accounts(&situation.context).into_iter().for_each(|account| account.add(seconds));
             self.settle(&situation.context);
-        } else if let Some(usual_s) = watch.known_s() {
+        } else if let Some(usual_s) = watch.usual_s {
             let excess_s = seconds - usual_s;
             watch.remember(seconds, excess_s);
             if seconds > VETO * usual_s {
@@ -152,7 +155,7 @@ impl Guard {
     /// What calls since a change of the network took more than the default takes now is charged to those who chose them.
     fn settle(&mut self, context: &Context) {
         let Some(watch) = self.watches.get_mut(context) else { return };
-        let Some(usual_s) = watch.known_s().filter(|_| !watch.unsettled.is_empty()) else { return };
+        let Some(usual_s) = watch.usual_s else { return };
         for seconds in std::mem::take(&mut watch.unsettled) {
             for account in self.accounts(context) {
                 account.add(usual_s);
@@ -167,7 +170,7 @@ impl Guard {
     pub fn ended_chosen(&mut self, context: &Context, seconds: f64) {
         let watch = self.watches.entry(*context).or_default();
         watch.calls += 1;
-        if let Some(usual_s) = watch.known_s() {
+        if let Some(usual_s) = watch.usual_s {
             let excess_s = seconds - usual_s;
             watch.remember(seconds, excess_s);
             for account in self.accounts(context) {
@@ -213,7 +216,7 @@ impl Guard {
 
     /// Seconds of the default; None until it was played [`DEFAULTS_FIRST`] times.
     pub fn default_seconds(&self, context: &Context) -> Option<f64> {
-        self.watches.get(context)?.known_s()
+        self.watches.get(context)?.usual_s
     }
 
     /// How many calls of a context have ended.
@@ -261,11 +264,14 @@ impl Guard {
 }
 
 impl Watch {
-    /// Seconds of the default, at the lower end of what its last calls say: gains are counted against it, and were it 3 % too high,
-    /// thirty calls that gain nothing would make room for a try that takes twice as long. It is the mean that counts, as promises
-    /// are about sums; but a straggler says little about it, and then the median is the better lower end (by ranks: David and
-    /// Nagaraja, "Order statistics", 2003, section 7.1), as times lean to the slow side.
-    fn usual_s(&self) -> Option<f64> {
+    /// Seconds of the default, once it was played [`DEFAULTS_FIRST`] times, at the lower end of what its last calls say: gains are
+    /// counted against it, and were it 3 % too high, thirty calls that gain nothing would make room for a try that takes twice as
+    /// long. It is the mean that counts, as promises are about sums; but a straggler says little about it, and then the median is the
+    /// better lower end (by ranks: David and Nagaraja, "Order statistics", 2003, section 7.1), as times lean to the slow side.
+    fn reckon_usual_s(&self) -> Option<f64> {
+        if self.default_s.len() < DEFAULTS_FIRST {
+            return None;
+        }
         let mut sorted: Vec<f64> = self.default_s.iter().copied().collect();
         sorted.sort_by(f64::total_cmp);
         let count = sorted.len() as f64;
@@ -273,11 +279,6 @@ impl Watch {
         let median = sorted.get(rank as usize).copied()?;
         let mean = mean_and_error(&sorted).filter(|_| sorted.len() >= MANY).map(|(mean, error)| mean - DOUBTED * error);
         Some(mean.map_or(median, |mean| mean.max(median)))
-    }
-
-    /// The same, once it was played [`DEFAULTS_FIRST`] times.
-    fn known_s(&self) -> Option<f64> {
-        if self.default_s.len() >= DEFAULTS_FIRST { self.usual_s() } else { None }
     }
 
     fn remember(&mut self, seconds: f64, excess_s: f64) {

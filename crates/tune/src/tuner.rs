@@ -13,7 +13,7 @@ pub use course::{Course, Reason, Standing};
 
 use crate::action::{Choice, Situation};
 use crate::guard::{Guard, Risk};
-use crate::learner::{Learner, Lesson, Thompson};
+use crate::learner::{Belief, Learner, Lesson, Thompson, on};
 use crate::policy::{Policy, Schedule};
 use crate::random::Random;
 use crate::state::Context;
@@ -75,6 +75,19 @@ enum Role {
     Sentinel,
 }
 
+/// What calls in a row are decided by: nothing is observed between them. None before something is to be tried.
+type Row = Option<Tryable>;
+
+/// What may be tried of a situation's arms, and what is believed of them.
+struct Tryable {
+    admitted: Vec<usize>,
+    worth_a_look: Vec<usize>,
+    /// By arm.
+    believed: Vec<Belief>,
+    /// By arm, in seconds.
+    means_s: Vec<f64>,
+}
+
 impl Tuner {
     /// With a learner, and a seed for everything that is left to chance.
     pub fn new(learner: Box<dyn Learner>, seed: u64) -> Tuner {
@@ -120,8 +133,12 @@ impl Tuner {
 
     /// What a call takes. Calls may be decided before the times of earlier ones are known.
     pub fn decide(&mut self, situation: &Situation) -> Decision {
-        let known = self.courses.remove(&situation.context);
-        let mut course = known.unwrap_or_else(|| self.begin(situation));
+        self.decide_in(situation, &mut None)
+    }
+
+    fn decide_in(&mut self, situation: &Situation, row: &mut Row) -> Decision {
+        let begun = self.courses.remove(&situation.context);
+        let mut course = begun.unwrap_or_else(|| self.begin(situation));
         course.calls += 1;
         let suspicious = course.drift.is_suspicious();
         let (arm, role) = match &mut course.phase {
@@ -130,7 +147,7 @@ impl Tuner {
                 *calls += 1;
                 // Others are new, and tell nobody whether the network has changed.
                 let looks = suspicious || *calls % LOOKED_AFTER == 0;
-                (if looks { situation.default } else { self.explore(situation) }, Role::Ordinary)
+                (if looks { situation.default } else { self.explore(situation, row) }, Role::Ordinary)
             }
             Phase::Trial(tried) => self.of_trial(situation, tried),
             Phase::Chosen(..) if course.sentinel.is_due() => (situation.default, Role::Sentinel),
@@ -160,36 +177,36 @@ impl Tuner {
     /// What is tried next. If there is no room for what the learner wishes, something that is believed to be better than the
     /// default even at the upper end takes its turn, or the default, until there is room: what costs a little and tells
     /// nothing would use up what is saved for the wish.
-    fn explore(&mut self, situation: &Situation) -> usize {
-        let mut admitted = self.guard.admitted(situation);
-        let wish = self.learner.choose(situation, &admitted, &mut self.random);
+    fn explore(&mut self, situation: &Situation, row: &mut Row) -> usize {
+        let Tryable { admitted, worth_a_look, believed, means_s } =
+            row.get_or_insert_with(|| tryable(&self.guard, &*self.learner, situation));
+        let wish = self.learner.choose_of(situation, worth_a_look, believed, &mut self.random);
         let Some(room) = self.guard.room(situation) else { return situation.default };
-        if wish == situation.default || room.has_for(self.learner.belief(situation, wish)) {
+        if wish == situation.default || room.has_for(believed[wish]) {
             return wish;
         }
-        for (arm, belief) in self.learner.beliefs(situation, &admitted).into_iter().enumerate() {
-            admitted[arm] &= arm == situation.default || room.is_free(belief);
-        }
-        self.learner.choose(situation, &admitted, &mut self.random)
+        let may_be = |arm: usize| arm == situation.default || room.is_free(means_s[arm], believed[arm]);
+        let free: Vec<usize> = admitted.iter().copied().filter(|&arm| may_be(arm)).collect();
+        let free = self.learner.worth_a_look(situation, &free, believed);
+        self.learner.choose_of(situation, &free, believed, &mut self.random)
     }
 
     /// The guard has the last word.
     fn admit(&mut self, situation: &Situation, course: &mut Course, arm: usize, role: Role) -> Decision {
-        let belief = self.learner.belief(situation, arm);
-        let chosen = matches!(course.phase, Phase::Chosen(..));
         let default = situation.default;
-        if arm != default && !chosen {
-            if !self.guard.may_play(situation, arm, belief) {
-                if let (Phase::Trial(tried), Role::OfTrial(_, side, _)) = (&mut course.phase, role) {
-                    tried.trial.give_back(side);
-                    tried.refused += 1;
-                }
-                return Decision { arm: default, risk: Risk::default(), role: Role::Ordinary };
-            }
-            course.explored += 1;
+        if arm == default || matches!(course.phase, Phase::Chosen(..)) {
+            return Decision { arm, risk: Risk::default(), role };
         }
-        let risk = if chosen { Risk::default() } else { self.guard.began(situation, arm, belief) };
-        Decision { arm, risk, role }
+        let belief = self.learner.belief(situation, arm);
+        if !self.guard.may_play(situation, arm, belief) {
+            if let (Phase::Trial(tried), Role::OfTrial(_, side, _)) = (&mut course.phase, role) {
+                tried.trial.give_back(side);
+                tried.refused += 1;
+            }
+            return Decision { arm: default, risk: Risk::default(), role: Role::Ordinary };
+        }
+        course.explored += 1;
+        Decision { arm, risk: self.guard.began(situation, arm, belief), role }
     }
 
     /// A call took so many seconds. What is no time is not learned from.
@@ -416,10 +433,20 @@ impl Tuner {
     /// The next calls of a context as a schedule for all ranks, with the decisions behind it in the same order.
     pub fn schedule(&mut self, situation: &Situation, calls: usize) -> (Schedule, Vec<Decision>) {
         let count = calls.clamp(1, Schedule::LENGTH_MAX);
-        let decisions: Vec<Decision> = (0..count).map(|_| self.decide(situation)).collect();
+        let mut row = None;
+        let decisions: Vec<Decision> = (0..count).map(|_| self.decide_in(situation, &mut row)).collect();
         let choices: Vec<Choice> = decisions.iter().map(|decision| situation.choice(decision.arm)).collect();
         (Schedule::of(&choices).unwrap_or_else(|| Schedule::always(Choice::Default)), decisions)
     }
+}
+
+fn tryable(guard: &Guard, learner: &dyn Learner, situation: &Situation) -> Tryable {
+    let switches = guard.admitted(situation);
+    let believed = learner.beliefs(situation, &switches);
+    let admitted = on(&switches);
+    let worth_a_look = learner.worth_a_look(situation, &admitted, &believed);
+    let means_s = believed.iter().map(|belief| belief.mean.exp()).collect();
+    Tryable { admitted, worth_a_look, believed, means_s }
 }
 
 #[cfg(test)]

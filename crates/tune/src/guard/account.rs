@@ -64,9 +64,9 @@ pub struct Risk {
 }
 
 impl Room {
-    /// Is there room for it, and is it better than the default as far as is known?
-    pub fn is_free(&self, belief: Belief) -> bool {
-        self.has_for(belief) && belief.mean.exp() <= self.usual_s
+    /// Is there room for it, and is it better than the default as far as is known? `mean_s`: the mean of the belief, in seconds.
+    pub fn is_free(&self, mean_s: f64, belief: Belief) -> bool {
+        mean_s <= self.usual_s && self.has_for(belief)
     }
 
     /// Is there room for an arm of which so much is known?

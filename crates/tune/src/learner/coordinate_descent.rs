@@ -1,7 +1,7 @@
 //! One knob after the other, to whatever is better, until none is: the search of AutoCCL (Xu et al., "AutoCCL: automated
 //! collective communication tuning for accelerating distributed and parallel DNN training", NSDI 2025), family by family.
 
-use super::{Belief, Experience, Learner, lowest};
+use super::{Belief, Experience, Learner, lowest, switches};
 use crate::action::Situation;
 use crate::random::Random;
 use crate::state::Context;
@@ -21,10 +21,11 @@ impl Learner for CoordinateDescent {
         "coordinate-descent"
     }
 
-    fn choose(&mut self, situation: &Situation, admitted: &[bool], _: &mut Random) -> usize {
+    fn choose_of(&mut self, situation: &Situation, arms: &[usize], _: &[Belief], _: &mut Random) -> usize {
+        let admitted = switches(situation, arms);
         let families = 0..situation.families.len();
-        let next = families.filter_map(|family| self.next(situation, admitted, family)).next();
-        next.unwrap_or_else(|| self.best(situation, admitted))
+        let next = families.filter_map(|family| self.next(situation, &admitted, family)).next();
+        next.unwrap_or_else(|| self.best(situation, &admitted))
     }
 
     fn observe(&mut self, situation: &Situation, arm: usize, seconds: f64) {

@@ -1,6 +1,6 @@
 //! Mostly the best so far, and sometimes any (Sutton and Barto, "Reinforcement Learning", §2.2).
 
-use super::{Belief, Experience, Learner};
+use super::{Belief, Experience, Learner, least};
 use crate::action::Situation;
 use crate::random::Random;
 use crate::state::Context;
@@ -24,13 +24,12 @@ impl Learner for EpsilonGreedy {
         "epsilon-greedy"
     }
 
-    fn choose(&mut self, situation: &Situation, admitted: &[bool], random: &mut Random) -> usize {
+    fn choose_of(&mut self, situation: &Situation, arms: &[usize], believed: &[Belief], random: &mut Random) -> usize {
         if random.unit() > self.epsilon {
-            return self.best(situation, admitted);
+            return least(arms.iter().copied(), |arm| believed[arm].mean).unwrap_or(situation.default);
         }
-        let count = admitted.iter().filter(|admitted| **admitted).count();
-        let number = random.below(count);
-        (0..admitted.len()).filter(|&arm| admitted[arm]).nth(number).unwrap_or(situation.default)
+        let number = random.below(arms.len());
+        arms.get(number).copied().unwrap_or(situation.default)
     }
 
     fn observe(&mut self, situation: &Situation, arm: usize, seconds: f64) {

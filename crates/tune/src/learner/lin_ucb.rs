@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Belief, Learner, Ridge, features, lowest};
+use super::{Belief, Learner, Ridge, features, least};
 use crate::action::{Family, Situation};
 use crate::random::Random;
 use crate::state::Context;
@@ -29,12 +29,9 @@ impl Learner for LinUcb {
         "linucb"
     }
 
-    fn choose(&mut self, situation: &Situation, admitted: &[bool], _: &mut Random) -> usize {
-        let bound = |arm| {
-            let belief = self.belief(situation, arm);
-            belief.mean - self.optimism * belief.deviation
-        };
-        lowest(admitted, bound).unwrap_or(situation.default)
+    fn choose_of(&mut self, situation: &Situation, arms: &[usize], believed: &[Belief], _: &mut Random) -> usize {
+        let bound = |arm: usize| believed[arm].mean - self.optimism * believed[arm].deviation;
+        least(arms.iter().copied(), bound).unwrap_or(situation.default)
     }
 
     fn observe(&mut self, situation: &Situation, arm: usize, seconds: f64) {

@@ -48,7 +48,20 @@ pub trait Learner: Send {
     fn name(&self) -> &'static str;
 
     /// The arm to play next: one of those that are `admitted` (one switch for each arm, at least one of them on).
-    fn choose(&mut self, situation: &Situation, admitted: &[bool], random: &mut Random) -> usize;
+    fn choose(&mut self, situation: &Situation, admitted: &[bool], random: &mut Random) -> usize {
+        let believed = self.beliefs(situation, admitted);
+        let arms = self.worth_a_look(situation, &on(admitted), &believed);
+        self.choose_of(situation, &arms, &believed, random)
+    }
+
+    /// Those of the admitted arms, ascending, among which the next one is chosen. `believed`: what [`Learner::beliefs`] says of them.
+    /// Calls that are decided in a row need both only once.
+    fn worth_a_look(&self, _situation: &Situation, admitted: &[usize], _believed: &[Belief]) -> Vec<usize> {
+        admitted.to_vec()
+    }
+
+    /// [`Learner::choose`] for whoever knows [`Learner::worth_a_look`], as nothing was observed since: one of these arms.
+    fn choose_of(&mut self, situation: &Situation, arms: &[usize], believed: &[Belief], random: &mut Random) -> usize;
 
     /// An arm took so many seconds, which are positive.
     fn observe(&mut self, situation: &Situation, arm: usize, seconds: f64);
@@ -100,10 +113,27 @@ pub fn by_name(name: &str) -> Option<Box<dyn Learner>> {
 pub const LEARNERS: [&str; 6] =
     ["thompson", "linucb", "epsilon-greedy", "ucb1", "coordinate-descent", "policy-network"];
 
+/// The numbers of the switches that are on.
+pub(crate) fn on(switches: &[bool]) -> Vec<usize> {
+    (0..switches.len()).filter(|&number| switches[number]).collect()
+}
+
+/// Switches of a situation's arms, of which these are on.
+pub(crate) fn switches(situation: &Situation, on: &[usize]) -> Vec<bool> {
+    let mut switches = vec![false; situation.arms.len()];
+    on.iter().for_each(|&arm| switches[arm] = true);
+    switches
+}
+
 /// The admitted arm with the least value; of equals the first.
 pub(crate) fn lowest(admitted: &[bool], value: impl Fn(usize) -> f64) -> Option<usize> {
+    least((0..admitted.len()).filter(|&arm| admitted[arm]), value)
+}
+
+/// The arm with the least value; of equals the first.
+pub(crate) fn least(arms: impl IntoIterator<Item = usize>, value: impl Fn(usize) -> f64) -> Option<usize> {
     let mut best: Option<(usize, f64)> = None;
-    for arm in (0..admitted.len()).filter(|&arm| admitted[arm]) {
+    for arm in arms {
         let value = value(arm);
         if best.is_none_or(|(_, least)| value < least) {
             best = Some((arm, value));

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::features::{OF_ACTION, of_state, with_action};
-use super::{Belief, FEATURES, Learner, features};
+use super::{Belief, FEATURES, Learner, features, switches};
 use crate::action::{Family, Situation};
 use crate::random::Random;
 use crate::state::{Context, State};
@@ -86,7 +86,8 @@ impl Learner for PolicyNetwork {
         "policy-network"
     }
 
-    fn choose(&mut self, situation: &Situation, admitted: &[bool], random: &mut Random) -> usize {
+    fn choose_of(&mut self, situation: &Situation, arms: &[usize], _: &[Belief], random: &mut Random) -> usize {
+        let admitted = &switches(situation, arms);
         let mut left = random.unit();
         for (arm, probability) in self.probabilities(situation, admitted).into_iter().enumerate() {
             left -= probability;

@@ -81,46 +81,41 @@ impl Thompson {
     }
 }
 
-/// Which arms are drawn: the best of each family, and its neighbours.
-fn candidates(situation: &Situation, beliefs: &[Belief], admitted: &[bool]) -> Vec<bool> {
-    let arms = || (0..situation.arms.len()).filter(|&arm| admitted[arm]);
-    let mut leaders: Vec<Option<usize>> = vec![None; situation.families.len()];
-    for arm in arms() {
-        let leader = &mut leaders[situation.family_of[arm]];
-        if leader.is_none_or(|leader| beliefs[arm].mean < beliefs[leader].mean) {
-            *leader = Some(arm);
-        }
-    }
-    let mut drawn = vec![false; situation.arms.len()];
-    for arm in arms() {
-        let leader = leaders[situation.family_of[arm]].unwrap_or(arm);
-        drawn[arm] = arm == leader || situation.arms[arm].action.is_beside(&situation.arms[leader].action);
-    }
-    drawn
-}
-
 impl Learner for Thompson {
     fn name(&self) -> &'static str {
         "thompson"
     }
 
-    fn choose(&mut self, situation: &Situation, admitted: &[bool], random: &mut Random) -> usize {
-        let beliefs = self.beliefs(situation, admitted);
-        let mut drawn = candidates(situation, &beliefs, admitted);
-        let mut draw = |drawn: &[bool]| {
+    /// The best of each family, and its neighbours.
+    fn worth_a_look(&self, situation: &Situation, admitted: &[usize], believed: &[Belief]) -> Vec<usize> {
+        let mut leaders: Vec<Option<usize>> = vec![None; situation.families.len()];
+        for &arm in admitted {
+            let leader = &mut leaders[situation.family_of[arm]];
+            if leader.is_none_or(|leader| believed[arm].mean < believed[leader].mean) {
+                *leader = Some(arm);
+            }
+        }
+        let is_worth_it = |arm: usize| {
+            let leader = leaders[situation.family_of[arm]].unwrap_or(arm);
+            arm == leader || situation.arms[arm].action.is_beside(&situation.arms[leader].action)
+        };
+        admitted.iter().copied().filter(|&arm| is_worth_it(arm)).collect()
+    }
+
+    fn choose_of(&mut self, situation: &Situation, arms: &[usize], believed: &[Belief], random: &mut Random) -> usize {
+        let mut draw = |but: Option<usize>| {
             let mut best: Option<(usize, f64)> = None;
             // Only they are drawn: rank 0 decides while all others wait.
-            for arm in (0..drawn.len()).filter(|&arm| drawn[arm]) {
-                let value = beliefs[arm].mean + beliefs[arm].deviation * random.normal();
+            for &arm in arms.iter().filter(|&&arm| Some(arm) != but) {
+                let value = believed[arm].mean + believed[arm].deviation * random.normal();
                 if best.is_none_or(|(_, least)| value < least) {
                     best = Some((arm, value));
                 }
             }
             (best.map(|(arm, _)| arm), random.unit() <= CHALLENGED)
         };
-        let (Some(first), challenged) = draw(&drawn) else { return situation.default };
-        drawn[first] = false;
-        let challenger = if challenged { draw(&drawn).0 } else { None };
+        let (Some(first), challenged) = draw(None) else { return situation.default };
+        let challenger = if challenged { draw(Some(first)).0 } else { None };
         challenger.unwrap_or(first)
     }
 
@@ -136,9 +131,9 @@ impl Learner for Thompson {
     }
 
     fn belief(&self, situation: &Situation, arm: usize) -> Belief {
-        let mut only = vec![false; situation.arms.len()];
-        only[arm] = true;
-        self.beliefs(situation, &only)[arm]
+        let elsewhere = self.elsewhere(&of_state(&situation.state), situation.arms[arm].action.family);
+        let known = self.experience.known(situation, arm, elsewhere);
+        Belief { mean: known.mean, deviation: known.deviation }
     }
 
     fn beliefs(&self, situation: &Situation, admitted: &[bool]) -> Vec<Belief> {

@@ -1,7 +1,7 @@
 //! Every arm once, then the one with the best bound (Auer, Cesa-Bianchi and Fischer, "Finite-time analysis of the
 //! multiarmed bandit problem", 2002).
 
-use super::{Belief, Experience, Learner, lowest};
+use super::{Belief, Experience, Learner, least};
 use crate::action::Situation;
 use crate::random::Random;
 use crate::state::Context;
@@ -20,16 +20,15 @@ impl Learner for Ucb1 {
         "ucb1"
     }
 
-    fn choose(&mut self, situation: &Situation, admitted: &[bool], _: &mut Random) -> usize {
+    fn choose_of(&mut self, situation: &Situation, arms: &[usize], believed: &[Belief], _: &mut Random) -> usize {
         let samples = |arm: usize| self.experience.samples(situation, arm);
-        let untried: Vec<bool> = (0..admitted.len()).map(|arm| admitted[arm] && samples(arm) < 0.5).collect();
-        if let Some(next) = lowest(&untried, |arm| situation.arms[arm].modelled_s) {
+        let untried = arms.iter().copied().filter(|&arm| samples(arm) < 0.5);
+        if let Some(next) = least(untried, |arm| situation.arms[arm].modelled_s) {
             return next;
         }
         let total = self.experience.samples_in(&situation.context).max(1.0).ln();
-        let bound =
-            |arm: usize| self.belief(situation, arm).mean - RANGE * (2.0 * total / samples(arm).max(1.0)).sqrt();
-        lowest(admitted, bound).unwrap_or(situation.default)
+        let bound = |arm: usize| believed[arm].mean - RANGE * (2.0 * total / samples(arm).max(1.0)).sqrt();
+        least(arms.iter().copied(), bound).unwrap_or(situation.default)
     }
 
     fn observe(&mut self, situation: &Situation, arm: usize, seconds: f64) {
