@@ -1,13 +1,14 @@
 //! Calls of a communicator that are tuned while the job runs.
 //!
-//! Rank 0 learns. At each iteration boundary the ranks take the minimum of the times of all calls since the last one, rank 0
-//! makes the next policy of them and broadcasts it, and the minimum of the ranks' versions says whether it is in force: four small
-//! collectives at most, and no other communication.
+//! Rank 0 learns. The ranks meet at iteration boundaries, as often as is worth it: they take the minimum of the times of the calls
+//! since the last time, rank 0 makes the next policy of them and broadcasts it, and the minimum of the ranks' versions says whether
+//! it is in force: four small collectives at most, and no other communication.
 
 mod calls;
 mod congestion;
 mod followed;
 mod learning;
+mod meetings;
 mod policies;
 mod programs;
 
@@ -21,6 +22,7 @@ use paceline_tune::{Action, Choice, Congestion, Context, Policy, Schedule, State
 
 pub(crate) use congestion::of_number;
 pub(crate) use learning::{Cost, Learning, Made, Situations, beliefs, situation_of, typical_situation};
+use meetings::{Calls, Meetings, is_recorded};
 pub(crate) use policies::{Plays, Policies, Version};
 pub(crate) use programs::program_of;
 pub use programs::{TunedProgram, named, ranks_that_differ};
@@ -35,9 +37,12 @@ pub struct TunedCalls<'a> {
     policies: Policies,
     /// On rank 0.
     leader: Option<Leader>,
-    /// Since the last boundary.
+    meetings: Meetings,
+    /// The first calls of each context since the ranks have met.
     made: Vec<Made>,
-    /// Calls of each context since the last boundary, and one of them.
+    /// Which calls were made since then, in which order.
+    seen: Fnv1a,
+    /// Calls of each context since then, and one of them.
     numbers: BTreeMap<Context, (u64, State)>,
     /// If a policy that was learned elsewhere is followed.
     followed: Option<followed::Followed>,
@@ -64,12 +69,15 @@ impl<'a> TunedCalls<'a> {
             situations: Situations::new(),
             published: Version::default(),
         };
+        let (topology, costs) = (communicator.topology(), communicator.link_costs());
         TunedCalls {
             communicator,
             model: beliefs(communicator),
             policies: Policies::default(),
             leader: leads.then(leader),
+            meetings: Meetings::new(&costs, topology.hosts(), topology.world()),
             made: Vec::new(),
+            seen: Fnv1a::default(),
             numbers: BTreeMap::new(),
             followed: None,
             programs: Vec::new(),
@@ -123,6 +131,9 @@ impl<'a> TunedCalls<'a> {
     ) -> Result<(), CommError> {
         let made = self.choose(state, options);
         let (options, program) = self.played(made.choice, state.collective, options);
+        if !is_recorded(made.number) {
+            return call(self.communicator, &options, program);
+        }
         let began = Instant::now();
         call(self.communicator, &options, program)?;
         self.made.push(made.took(began.elapsed()));
@@ -138,6 +149,8 @@ impl<'a> TunedCalls<'a> {
     /// What a call takes, by the policy.
     fn choose(&mut self, state: &State, options: &CallOptions) -> Made {
         let context = state.context();
+        self.seen.number(context.key().0);
+        self.meetings.called(state.bytes);
         let (next, _) = self.numbers.entry(context).or_insert((0, *state));
         let number = *next;
         *next += 1;
@@ -149,7 +162,7 @@ impl<'a> TunedCalls<'a> {
         Made { context, number, choice, calls: 1, seconds: 0.0 }
     }
 
-    /// What the policy says of a call, by its number among those of its context since the boundary; None: nothing is tried in it.
+    /// What the policy says of a call, by its number among those of its context since the ranks have met; None: nothing is tried in it.
     fn choice_of(&mut self, state: &State, number: Option<u64>) -> Choice {
         let choice = self.policies.current().choice(state.context().key(), number);
         match &mut self.followed {
@@ -174,32 +187,54 @@ impl<'a> TunedCalls<'a> {
         tuned_options(self.choice_of(&state, None), collective, options)
     }
 
-    /// An iteration has ended: no call is under way. All ranks learn of each other's times, and change to the next policy
-    /// together, if there is one. Returns the version under which they go on.
+    /// An iteration has ended: no call is under way. Where the ranks meet here, they learn of each other's times, and change to the
+    /// next policy together, if there is one. Returns the version under which they go on.
+    ///
+    /// Meetings take about a hundredth of the time of the calls between them, however short these are: at most boundaries of short
+    /// calls nothing is sent.
     ///
     /// # Errors
     /// As [`Communicator::all_reduce`]; the ranks have not made the same calls.
     pub fn boundary(&mut self) -> Result<u64, CommError> {
+        // Of calls that follow a policy nothing is learned.
+        if self.followed.is_none() && self.meetings.is_due(self.numbers.len()) {
+            let began = Instant::now();
+            let every = self.meet()?;
+            self.meetings.met(began.elapsed(), every);
+        }
+        Ok(self.policies.active())
+    }
+
+    /// In how many boundaries they meet again.
+    fn meet(&mut self) -> Result<u64, CommError> {
         let mut made = std::mem::take(&mut self.made);
-        let seen = f64::from(fingerprint(&made));
+        let seen = std::mem::take(&mut self.seen).value();
+        // As a number that an `f64` holds exactly.
+        let seen = f64::from((seen ^ seen >> 32) as u32);
         // The last to come has waited for nobody: its time is the call's. What is no time on one rank is none.
         let times = made.iter().map(|made| made.seconds);
-        let mut least: Vec<f64> = [seen, -seen].into_iter().chain(times).collect();
+        let mut least: Vec<f64> = [seen, -seen, self.meetings.last_here_s()].into_iter().chain(times).collect();
         self.communicator.all_reduce(&mut least, Reduction::Min, &CallOptions::default())?;
+        // All are here.
+        let together = Instant::now();
         if least[0] != -least[1] {
-            let what = "the ranks have not made the same calls since the last one: sizes, and what each `Call` says, must be \
+            let what = "the ranks have not made the same calls since they met: sizes, and what each `Call` says, must be \
                         the same on all of them";
             return Err(self.usage("boundary of tuned calls", what.to_owned()));
         }
-        made.iter_mut().zip(&least[2..]).for_each(|(made, least)| made.seconds = *least);
-        let active = self.policies.active();
-        let next = self.leader.as_mut().and_then(|leader| leader.next(active, &made, &self.numbers, &self.model));
-        let mut told = [self.leader.as_ref().map_or(0, |leader| leader.learning.congestion() as i64)];
+        made.iter_mut().zip(&least[3..]).for_each(|(made, least)| made.seconds = *least);
+        let (mut told, mut next) = ([0; 2], None);
+        if let Some(leader) = &mut self.leader {
+            next = leader.next(self.policies.active(), &made, &self.numbers, &self.model);
+            let calls = taken(&made, &self.numbers, |bytes| self.meetings.call_s(bytes));
+            let every = self.meetings.plan(least[2], together.elapsed(), calls);
+            told = [leader.learning.congestion() as i64, i64::try_from(every).unwrap_or(i64::MAX)];
+        }
         self.policies.spread(self.communicator, next.as_ref(), &mut told)?;
         self.congestion = of_number(told[0]);
-        // Whose turn it is in a schedule counts from the boundary, which is the same call on all ranks.
+        // Whose turn it is in a schedule counts from here, which is behind the same call on all ranks.
         self.numbers.clear();
-        Ok(self.policies.active())
+        Ok(u64::try_from(told[1]).unwrap_or(1))
     }
 
     fn usage(&self, operation: &str, what: String) -> CommError {
@@ -223,7 +258,7 @@ impl<'a> TunedCalls<'a> {
         self.leader.as_ref().map(|leader| &leader.learning.tuner)
     }
 
-    /// How much others are in the way, as all ranks have agreed at the last boundary, where they are tuned: what calls take against
+    /// How much others are in the way, as all ranks have agreed when they last met, where they are tuned: what calls take against
     /// what the same have taken at their best.
     pub fn congestion(&self) -> Congestion {
         self.congestion
@@ -294,14 +329,20 @@ fn has_chosen(options: &CallOptions) -> bool {
         || options.chunk_bytes.is_some()
 }
 
-/// Which calls were made, in which order, as a number that an `f64` holds exactly.
-fn fingerprint(made: &[Made]) -> u32 {
-    let mut fingerprint = Fnv1a::default();
-    for made in made {
-        fingerprint.number(made.context.key().0);
+/// What calls have taken, those that were not timed as long as others of their context, or as they are believed to take.
+fn taken(made: &[Made], numbers: &BTreeMap<Context, (u64, State)>, believed_s: impl Fn(u64) -> f64) -> Calls {
+    let mut timed: BTreeMap<Context, (f64, f64)> = BTreeMap::new();
+    for made in made.iter().filter(|made| made.seconds.is_finite()) {
+        let (seconds, calls) = timed.entry(made.context).or_default();
+        *seconds += made.seconds;
+        *calls += 1.0;
     }
-    let value = fingerprint.value();
-    (value ^ value >> 32) as u32
+    let of_context = |(context, (count, state)): (&Context, &(u64, State))| {
+        let each_s = timed.get(context).map_or_else(|| believed_s(state.bytes), |(seconds, calls)| seconds / calls);
+        each_s * *count as f64
+    };
+    let most = numbers.values().map(|(count, _)| *count).max().unwrap_or(0);
+    Calls { seconds: numbers.iter().map(of_context).sum(), most }
 }
 
 /// The options of a choice, where the caller has left them open. An action of another collective, or of a program, changes nothing.

@@ -20,7 +20,7 @@ pub(crate) type Situations = BTreeMap<Context, Option<Situation>>;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Made {
     pub(crate) context: Context,
-    /// Its number among those of its context since the last boundary: whose turn it was.
+    /// Its number among those of its context since the ranks have met: whose turn it was.
     pub(crate) number: u64,
     pub(crate) choice: Choice,
     /// As many calls as it stands for.
@@ -72,7 +72,7 @@ impl Learning {
         }
     }
 
-    /// Sees how much others are in the way, by calls that have been made since the last boundary, and has every situation say so.
+    /// Sees how much others are in the way, by calls that have been made since the ranks last met, and has every situation say so.
     pub(crate) fn observe_congestion(&mut self, made: &[Made], situations: &mut Situations) {
         let mut observed = mem::take(&mut self.observed);
         tell(situations, observed.observe(made, |context| self.stands(context)));
@@ -84,7 +84,7 @@ impl Learning {
         self.observed.level()
     }
 
-    /// Learns from calls that have been made since the last boundary.
+    /// Learns from calls that have been made since the ranks last met.
     pub(crate) fn learn(&mut self, made: &[Made], situations: &Situations) {
         let mut called = BTreeSet::new();
         for made in made {

@@ -47,7 +47,7 @@ impl Version {
         Version { number, plays: plays.into_iter().map(|plays| (plays.context.key(), plays)).collect() }
     }
 
-    /// What a call takes, by its number among the recorded ones of its context since the boundary; None: it is not recorded.
+    /// What a call takes, by its number among the recorded ones of its context since the ranks have met; None: it is not recorded.
     pub(crate) fn choice(&self, context: ContextKey, number: Option<u64>) -> Choice {
         let Some(plays) = self.plays.get(&context) else { return Choice::Default };
         let turn = number.and_then(|number| plays.turns.turns().get(usize::try_from(number).ok()?));

@@ -17,12 +17,16 @@ pub(crate) const CALL: Call = Call {
     times: 1,
 };
 
-/// Runs `rank` on each of the ranks of a new world, with its calls.
+/// Runs `rank` on each of the ranks of a new world, with its calls; they meet at each boundary.
 pub(crate) fn on_tuned_ranks<R: Send>(
     world: usize,
     rank: impl Fn(&Communicator, &mut TunedCalls<'_>) -> R + Sync,
 ) -> Vec<R> {
-    on_ranks(world, |communicator| rank(&communicator, &mut TunedCalls::new(&communicator, 5)))
+    on_ranks(world, |communicator| {
+        let mut calls = TunedCalls::new(&communicator, 5);
+        calls.meetings = calls.meetings.clone().always();
+        rank(&communicator, &mut calls)
+    })
 }
 
 /// The number of an algorithm of all-reduces.
@@ -145,6 +149,35 @@ fn a_choice_fills_in_what_the_caller_has_left_open() {
     // Numbers of another collective, and the default, change nothing.
     assert_eq!(tuned_options(Choice::Play(action), CollectiveKind::AllGather, &plain), plain);
     assert_eq!(tuned_options(Choice::Default, CollectiveKind::AllReduce, &plain), plain);
+}
+
+/// Short calls: the ranks meet at few of their boundaries, and those calls that follow what is tried take what stands.
+#[test]
+fn short_calls_meet_seldom_and_change_together() {
+    const BOUNDARIES: usize = 1000;
+    let all = on_ranks(2, |communicator| {
+        let mut calls = TunedCalls::new(&communicator, 5);
+        let (mut versions, mut meetings) = (Vec::new(), 0);
+        for boundary in 0..BOUNDARIES {
+            for _ in 0..8 {
+                let mut data = [(communicator.rank() + boundary) as i64; 16];
+                calls.all_reduce(&mut data, Reduction::Sum, &CALL, &CallOptions::default()).unwrap();
+                assert_eq!(data, [2 * boundary as i64 + 1; 16]);
+            }
+            assert!(calls.made.len() <= Schedule::LENGTH_MAX, "{} calls are remembered", calls.made.len());
+            versions.push(calls.boundary().unwrap());
+            // After a meeting nothing is counted.
+            meetings += usize::from(calls.numbers.is_empty());
+        }
+        let state = calls.state_of(CollectiveKind::AllReduce, 128, &CALL);
+        let stands = calls.policies.current().choice(state.context().key(), None);
+        let choices: Vec<Choice> =
+            (0..64).map(|_| calls.choose(&state, &CallOptions::default()).choice).skip(Schedule::LENGTH_MAX).collect();
+        assert!(choices.iter().all(|choice| *choice == stands), "{choices:?}");
+        (versions, meetings)
+    });
+    assert_eq!(all[0], all[1], "ranks were under different policies");
+    assert!((1..BOUNDARIES / 4).contains(&all[0].1), "{} meetings", all[0].1);
 }
 
 /// What the network does, all ranks see alike; what is slow on one rank alone is its own affair.

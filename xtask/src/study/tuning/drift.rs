@@ -70,7 +70,7 @@ fn judge(all: &[Measured]) -> Section {
             "All-reduces in the lab, whose NICs fall from 1 Gbit/s to 200 Mbit/s while the world lives, and come back. The best of \
              the default and of what a search in each of the two networks has found takes turns with the tuner. \"Recovered\": \
              calls after the change until 20 together took at most 5 % longer than the best, run by run. \"Over best\": totals \
-             from the 100th call on, boundaries after every 16 calls included or not, mean over the runs (≤ {OVER_ORACLE_MAX} is demanded)."
+             from the 100th call on, boundaries after every 4 calls included or not, mean over the runs (≤ {OVER_ORACLE_MAX} is demanded)."
         ),
         &[
             "hosts",

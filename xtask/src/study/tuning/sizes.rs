@@ -118,8 +118,8 @@ fn judge(all: &[Measured]) -> Section {
 fn table() -> Table {
     Table::new(
         "Sizes",
-        "Times in us: medians of calls, afterwards, of the slowest rank. \"Boundary\": what the ranks take to learn of each other's \
-         times, after every 16 calls; the tuner's totals include it, but where \"calls\" stands. \"Over best\": its total after \
+        "Times in us: medians of calls, afterwards, of the slowest rank. \"Boundary\": what one takes in the mean, after every 4 \
+         calls, where the ranks learn of each other's times, or go on if that is not worth it yet; the tuner's totals include it, but where \"calls\" stands. \"Over best\": its total after \
          it has learned over that of the best choice that the search has found, by turns; mean over the runs, with its 95 % interval: of \
          a single run (enough where calls take 50 ms and more, if it is within 1 %), by its rounds. \"Rewarded\": its calls over \
          the best's by the fastest rank's time, which is what it learns from; where that is 1 and \"calls\" is more, the reward \

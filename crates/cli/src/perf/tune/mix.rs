@@ -67,7 +67,7 @@ pub struct TunedMix {
     pub worst_prefix: Option<f64>,
     /// The same measure of the default against itself: noise.
     pub default_over_itself: Option<f64>,
-    /// What the ranks take to learn of each other's times, after each iteration.
+    /// What a boundary takes in the mean, after each iteration, whether the ranks meet at it or not.
     pub boundary_us: f64,
 }
 

@@ -17,7 +17,7 @@ use super::turns::{Length, Turns, median_us, over_itself, play, ratio, ratio_hal
 use crate::failure::Failure;
 
 /// Calls between two boundaries, as in an iteration.
-pub const ITERATION: usize = 16;
+pub const ITERATION: usize = 4;
 
 /// The best of a search and the runner-up meet the tuner: whichever is better then is the oracle.
 const RIVALS: usize = 2;
@@ -67,7 +67,7 @@ pub struct TunedSize {
     pub calls_worst_prefix: Option<f64>,
     /// The same measure of the default against itself: noise.
     pub default_over_itself: Option<f64>,
-    /// What the ranks take to learn of each other's times, every 16 calls.
+    /// What a boundary takes in the mean, whether the ranks meet at it or not; there is one after every [`ITERATION`] calls.
     pub boundary_us: f64,
     /// Calls of choices that were tried.
     pub explored: u64,

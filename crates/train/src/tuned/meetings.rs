@@ -1,0 +1,225 @@
+//! When the ranks meet: no more often than is worth it. A boundary at which they do not is a number that is counted.
+
+use std::time::Duration;
+
+use paceline_plan::LinkCosts;
+use paceline_tune::Schedule;
+
+/// Meetings take no more than this share of the time of the calls between them.
+const SHARE: f64 = 0.01;
+
+/// The least number of turns of the context that is called most, from one meeting to the next.
+const TURNS: u64 = 4;
+
+/// What rank 0 is believed to need for its decisions about a context, in seconds, until a meeting has been timed.
+const DECIDING_S: f64 = 50e-6;
+
+/// Collectives of a meeting, at most.
+const COLLECTIVES: f64 = 4.0;
+
+/// Before the first meeting, so many calls at most: however little links were measured to cost.
+const CALLS_MAX: u64 = 1 << 20;
+
+/// From one meeting to the next, there are at most so many times as many boundaries as before: a process that was stopped for a minute
+/// is no reason to meet in an hour.
+const GROWS: f64 = 16.0;
+
+/// When the ranks meet next. The same on all of them: it follows from what they have agreed on, and from calls that all of them make.
+#[derive(Clone, Debug)]
+pub(super) struct Meetings {
+    /// [`SHARE`] and [`TURNS`], but for tests, which meet at each boundary.
+    share: f64,
+    turns: u64,
+    /// What links were measured to cost, and the rounds of a call.
+    link: (f64, f64),
+    rounds: f64,
+    /// From one meeting to the next, in boundaries, as rank 0 has told; before the first one it is not known.
+    every: Option<u64>,
+    /// Boundaries since the last one.
+    passed: u64,
+    /// Until the first, calls, and the seconds that they are believed to have taken.
+    before: (u64, f64),
+    /// What the last one took on this rank; infinite if there was none.
+    last_here_s: f64,
+    /// What one takes, on average of the last ones; on rank 0.
+    mean_s: Option<f64>,
+}
+
+/// The calls since the ranks have met.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Calls {
+    /// What they have taken.
+    pub(super) seconds: f64,
+    /// How many there were of one context, at most.
+    pub(super) most: u64,
+}
+
+impl Meetings {
+    /// Of a world whose links cost so much.
+    pub(super) fn new(costs: &LinkCosts, hosts: usize, world: usize) -> Meetings {
+        let link = if hosts > 1 { costs.across } else { costs.within };
+        Meetings {
+            share: SHARE,
+            turns: TURNS,
+            link: (link.alpha, link.beta),
+            rounds: world.next_power_of_two().ilog2().into(),
+            every: None,
+            passed: 0,
+            before: (0, 0.0),
+            last_here_s: f64::INFINITY,
+            mean_s: None,
+        }
+    }
+
+    /// At each boundary, whatever that takes.
+    #[cfg(test)]
+    pub(super) fn always(self) -> Meetings {
+        Meetings { share: f64::INFINITY, turns: 0, ..self }
+    }
+
+    /// A call of so many bytes was made.
+    pub(super) fn called(&mut self, bytes: u64) {
+        if self.every.is_none() {
+            let (calls, seconds) = self.before;
+            self.before = (calls + 1, seconds + self.call_s(bytes));
+        }
+    }
+
+    /// About what a call takes: an all-reduce of two phases. Sums and products only, which are the same on all machines.
+    pub(super) fn call_s(&self, bytes: u64) -> f64 {
+        let (alpha, beta) = self.link;
+        2.0 * (self.rounds * alpha + bytes as f64 * beta)
+    }
+
+    /// About what a meeting takes, of so many contexts.
+    fn believed_s(&self, contexts: usize) -> f64 {
+        COLLECTIVES * self.call_s(0) + DECIDING_S * contexts as f64
+    }
+
+    /// A boundary: do the ranks meet? `contexts` have been called since they did.
+    pub(super) fn is_due(&mut self, contexts: usize) -> bool {
+        self.passed += 1;
+        match (self.every, self.before) {
+            (Some(every), _) => self.passed >= every,
+            (None, (calls, seconds)) => calls >= CALLS_MAX || seconds >= self.believed_s(contexts) / self.share,
+        }
+    }
+
+    /// What the last one took here. Of all ranks the least counts, that of the one which came last and waited for nobody.
+    pub(super) fn last_here_s(&self) -> f64 {
+        self.last_here_s
+    }
+
+    /// On rank 0: how many boundaries there are until the next meeting. `last_s`: what the last one took; infinite before there was one.
+    /// `so_far`: what this one has, since all were there.
+    pub(super) fn plan(&mut self, last_s: f64, so_far: Duration, calls: Calls) -> u64 {
+        let known = self.mean_s.filter(|_| last_s.is_finite());
+        let mean_s = known.map_or_else(|| so_far.as_secs_f64() + self.believed_s(0), |mean_s| 0.5 * (mean_s + last_s));
+        self.mean_s = Some(mean_s);
+        let passed = self.passed.max(1) as f64;
+        if calls.most == 0 {
+            // Nobody has called anything, and nothing follows.
+            return passed as u64;
+        }
+        let for_turns = self.turns as f64 * passed / calls.most as f64;
+        let for_share = mean_s * passed / (self.share * calls.seconds);
+        // Of calls that have taken no time, or none that is known, nothing follows; and what is cast saturates.
+        let every = if for_share.is_finite() { for_turns.max(for_share) } else { for_turns };
+        every.min(GROWS * passed).ceil().max(1.0) as u64
+    }
+
+    /// They have met, which took so long here, and meet again after so many boundaries.
+    pub(super) fn met(&mut self, took: Duration, every: u64) {
+        (self.every, self.passed, self.last_here_s) = (Some(every.max(1)), 0, took.as_secs_f64());
+    }
+}
+
+/// Is a call of this number timed? What follows after the turns that can be decided ahead takes what stands.
+pub(super) fn is_recorded(number: u64) -> bool {
+    number < Schedule::LENGTH_MAX as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use paceline_plan::LinkCost;
+
+    use super::*;
+
+    fn meetings(alpha: f64) -> Meetings {
+        Meetings::new(&LinkCosts::uniform(LinkCost::hockney(alpha, 1e-10, 0.0)), 1, 4)
+    }
+
+    /// Boundaries of `calls` calls until the first meeting.
+    fn first(meetings: &mut Meetings, calls: u64, bytes: u64) -> u64 {
+        for boundary in 1..1_000_000 {
+            (0..calls).for_each(|_| meetings.called(bytes));
+            if meetings.is_due(1) {
+                return boundary;
+            }
+        }
+        panic!("they never meet: {meetings:?}");
+    }
+
+    #[test]
+    fn short_calls_are_made_more_often_before_the_ranks_meet() {
+        let [short, middle, long] = [1 << 10, 1 << 20, 1 << 30].map(|bytes| first(&mut meetings(1e-6), 16, bytes));
+        assert!(short > 50 && middle < short && long == 1, "{short} {middle} {long}");
+        let believed_s = 16.0 * short as f64 * meetings(1e-6).call_s(1 << 10);
+        assert!(believed_s * SHARE >= COLLECTIVES * meetings(1e-6).call_s(0) + DECIDING_S, "{believed_s}");
+    }
+
+    #[test]
+    fn meetings_take_their_share_at_most() {
+        for (call_s, takes_s) in [(1e-6, 1e-4), (1e-4, 1e-4), (1e-2, 1e-4), (1e-5, 3e-2)] {
+            let mut meetings = meetings(1e-6);
+            let (mut calls_s, mut all_s, mut last_s, mut since) = (0.0, 0.0, f64::INFINITY, Calls::default());
+            for _ in 0..200_000 {
+                (0..4).for_each(|_| meetings.called(1 << 10));
+                calls_s += 4.0 * call_s;
+                since = Calls { seconds: since.seconds + 4.0 * call_s, most: since.most + 4 };
+                if meetings.is_due(1) {
+                    let took = Duration::from_secs_f64(takes_s);
+                    let every = meetings.plan(last_s, took, since);
+                    meetings.met(took, every);
+                    assert_eq!(meetings.last_here_s(), takes_s);
+                    (last_s, all_s, since) = (takes_s, all_s + takes_s, Calls::default());
+                }
+            }
+            // Where the first one was far off what was believed, it takes two more until that is made up for.
+            assert!(all_s <= 1.05 * SHARE * calls_s + 3.0 * takes_s, "calls of {call_s} s: {}", all_s / calls_s);
+            assert!(all_s >= 0.5 * SHARE * calls_s || call_s >= 1e-2, "calls of {call_s} s: {}", all_s / calls_s);
+        }
+    }
+
+    #[test]
+    fn one_that_was_held_up_is_made_up_for() {
+        let (mut meetings, calls) = (meetings(1e-6), Calls { seconds: 1e-2, most: 16 });
+        assert!(meetings.plan(f64::INFINITY, Duration::from_micros(100), calls) <= 4);
+        meetings.met(Duration::from_secs(60), 1);
+        meetings.is_due(1);
+        assert_eq!(meetings.plan(60.0, Duration::from_secs(60), calls), GROWS as u64);
+    }
+
+    #[test]
+    fn of_no_time_and_no_calls_nothing_follows() {
+        for seconds in [0.0, f64::NAN, f64::INFINITY] {
+            let every = meetings(1e-6).plan(f64::INFINITY, Duration::from_millis(1), Calls { seconds, most: 1 });
+            assert!(every <= 4, "{seconds}: {every}");
+        }
+        let mut idle = meetings(1e-6);
+        idle.met(Duration::from_millis(1), 5);
+        for _ in 0..3 {
+            while !idle.is_due(0) {}
+            let every = idle.plan(1e-3, Duration::from_millis(1), Calls::default());
+            idle.met(Duration::from_millis(1), every);
+            assert_eq!(every, 5);
+        }
+    }
+
+    /// Links that cost nothing, as nobody has measured them.
+    #[test]
+    fn they_meet_sooner_or_later() {
+        let mut meetings = Meetings::new(&LinkCosts::uniform(LinkCost::hockney(0.0, 0.0, 0.0)), 1, 2);
+        assert_eq!(first(&mut meetings, 16, 4), CALLS_MAX / 16);
+    }
+}
