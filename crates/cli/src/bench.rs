@@ -62,7 +62,7 @@ use launched::Conductor;
 pub use models::usual_batch;
 pub use predicted::{Curve, Errors, Outlook, errors_by_method};
 use predicted::{Sources, attach};
-pub use processors::limited_by_processors;
+pub use processors::{busy_processors, limited_by_processors};
 use rank::WorldSpec;
 pub use rank::run as run_rank;
 /// What stands behind [`crate::worlds`].

@@ -1,5 +1,9 @@
 //! One run of one cell as a world of ours gives it: the part of it that is judged here.
 
+use std::num::NonZero;
+use std::thread;
+
+use paceline_cli::busy_processors;
 use paceline_cli::worlds::{InFlight, Overtaking};
 use paceline_plan::{LinkCosts, Plan};
 use serde::{Deserialize, Serialize};
@@ -38,6 +42,9 @@ pub struct Measured {
     /// What was chosen where the strategy leaves something open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<Decision>,
+    /// What was chosen before that, and left as iterations took something else.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub abandoned: Vec<Decision>,
 }
 
 /// What `strategy=auto` has chosen, before the counted iterations.
@@ -92,6 +99,9 @@ pub struct Lateness {
     pub share: f64,
     /// More than was allowed: [`Measured::punctual`] refuses the run.
     pub overrun: bool,
+    /// Processors that were busy while workers waited.
+    #[serde(default)]
+    pub processors_busy: Option<f64>,
 }
 
 /// One iteration on all workers and shards.
@@ -202,7 +212,7 @@ impl Measured {
     /// Refused if the replay could not keep up.
     pub fn punctual(self) -> Result<Measured, Error> {
         match self.lateness {
-            Some(Lateness { share, overrun: true }) => Err(format!(
+            Some(Lateness { share, overrun: true, .. }) => Err(format!(
                 "the replay of {} could not keep up: it was late by {:.1} % of its computation",
                 self.strategy,
                 share * 100.0
@@ -210,6 +220,16 @@ impl Measured {
             .into()),
             _ => Ok(self),
         }
+    }
+
+    /// What is to be said of it if the processors of this one machine were slower than the links of its lab.
+    pub fn limited(&self) -> Option<String> {
+        let processors = thread::available_parallelism().map_or(1, NonZero::get) as f64;
+        let busy = self.lateness.as_ref().and_then(|lateness| lateness.processors_busy);
+        let exposed_share =
+            self.exposed_communication_s / self.iteration_s.iter().sum::<f64>() * self.iteration_s.len() as f64;
+        busy_processors(busy.map(|busy| busy / processors), exposed_share)
+            .map(|busy| format!("{:.0} % of the processors were busy while workers waited", 100.0 * busy))
     }
 
     /// The median over the iterations.

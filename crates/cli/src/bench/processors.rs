@@ -10,11 +10,16 @@ const EXPOSED_SHARE_THAT_MATTERS: f64 = 0.05;
 /// What must stand beside a throughput that processors have limited, not the links that they emulate: if so large a share of
 /// them was busy while workers waited, and workers waited for this share of an iteration.
 pub fn limited_by_processors(busy_share: Option<f64>, exposed_share: f64) -> Option<String> {
-    let busy = busy_share.filter(|busy| *busy >= THE_LIMIT && exposed_share >= EXPOSED_SHARE_THAT_MATTERS)?;
-    let busy = 100.0 * busy.min(1.0);
+    let busy = 100.0 * busy_processors(busy_share, exposed_share)?;
     Some(format!(
         "its links were slower than they should be: {busy:.0} % of the processors were busy while workers waited; raise --dilate"
     ))
+}
+
+/// That share of them, at most 1, if it says that they were the limit.
+pub fn busy_processors(busy_share: Option<f64>, exposed_share: f64) -> Option<f64> {
+    let busy = busy_share.filter(|busy| *busy >= THE_LIMIT && exposed_share >= EXPOSED_SHARE_THAT_MATTERS)?;
+    Some(busy.min(1.0))
 }
 
 #[cfg(test)]

@@ -42,6 +42,8 @@ pub struct Outcome {
     pub missing: Vec<String>,
     /// The strategy that ran, where that was chosen.
     pub chosen: Option<String>,
+    /// If processors were slower than the links that they carry.
+    pub limited: Option<String>,
 }
 
 /// What is demanded: of the median error, and of regret.
@@ -75,6 +77,7 @@ impl Outcome {
             predicted: cell.predicted,
             missing: cell.failures.iter().cloned().chain(unpredicted).collect(),
             chosen: cell.chosen.clone(),
+            limited: cell.limited.clone(),
         }
     }
 
@@ -233,6 +236,12 @@ pub fn error_table(outcomes: &[Outcome]) -> Table {
         if !of.is_empty() {
             table.rows.push(error_row(place.name(), of));
         }
+        let limited = errors(outcomes, |outcome| outcome.place == place && outcome.limited.is_some());
+        if !limited.is_empty() {
+            let by_links = errors(outcomes, |outcome| outcome.place == place && outcome.limited.is_none());
+            table.rows.push(error_row(&format!("{}: links were the limit", place.name()), by_links));
+            table.rows.push(error_row(&format!("{}: processors were", place.name()), limited));
+        }
     }
     table
 }
@@ -304,7 +313,7 @@ pub fn cell_table(outcomes: &[Outcome]) -> Table {
             rate(outcome.predicted),
             rate(outcome.measured),
             percent(outcome.error()),
-            outcome.missing.join("; "),
+            outcome.missing.iter().chain(&outcome.limited).cloned().collect::<Vec<_>>().join("; "),
         ]
     }));
     table
@@ -323,6 +332,7 @@ mod tests {
             measured: Some(measured),
             predicted: Some(predicted),
             missing: Vec::new(),
+            limited: None,
             chosen: (method == AUTO).then(|| "sync=bsp,schedule=wfbp,arch=a2a:auto,protocol=auto".to_owned()),
         }
     }

@@ -42,6 +42,9 @@ struct Run {
     /// What ran, where that was chosen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     chosen: Option<String>,
+    /// If processors were the limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    limited: Option<String>,
 }
 
 /// Measures what was not measured yet by this program. Where there is no lab, says so and goes on.
@@ -168,7 +171,8 @@ impl Case<'_> {
             overtaking: costs.map(|costs| costs.overtaking.clone()).unwrap_or_default(),
         });
         let samples = (workers * profile.local_batch) as f64;
-        let predicted = match (&measured.decision, seen) {
+        // Of several decisions the first one saw no iteration of the cell.
+        let predicted = match (measured.abandoned.first().or(measured.decision.as_ref()), seen) {
             (Some(decision), _) => Ok(samples / decision.predicted_iteration_s),
             (None, Some(seen)) => {
                 predict_replay(&cell, profile, hosts, &[seen]).map(|predicted| predicted.samples_per_s)
@@ -184,6 +188,7 @@ impl Case<'_> {
             why: predicted.as_ref().err().cloned(),
             predicted: predicted.ok(),
             chosen: measured.decision.as_ref().map(|decision| decision.strategy.clone()),
+            limited: measured.limited(),
         })
     }
 
@@ -203,6 +208,7 @@ impl Case<'_> {
             predicted: of(&|run| run.predicted),
             missing: failures.into_iter().chain(unpredicted).collect(),
             chosen: runs.iter().rev().find_map(|run| run.chosen.clone()),
+            limited: runs.iter().rev().find_map(|run| run.limited.clone()),
         }
     }
 }
@@ -236,6 +242,7 @@ mod tests {
             predicted: Some(0.3),
             why: None,
             chosen: None,
+            limited: None,
         }
     }
 
