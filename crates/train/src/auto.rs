@@ -19,13 +19,15 @@
 //!    by. Each time it takes twice as long until the next attempt, until the expectation has held for long.
 //!
 //! What was chosen, why, and whether it came true is a [`Decision`](crate::Decision), told to the observer and kept in the
-//! report. A measurement of iterations (`paceline bench`) chooses once, before those that count.
+//! report. A measurement of iterations (`paceline bench`) chooses before those that count, and does 2 and 3 again
+//! where none of its first ones takes what was expected; if another plan runs then, those do not count.
 
 mod choose;
 mod cluster;
 mod decision;
 mod experience;
 mod history;
+mod step;
 mod watch;
 
 pub(crate) use choose::{Choosing, Chosen, Predicted};
@@ -34,4 +36,5 @@ pub use decision::Decision;
 pub(crate) use decision::Decisions;
 pub(crate) use experience::{Course, Experience};
 pub(crate) use history::History;
-pub(crate) use watch::{Judgement, WINDOW, Watch};
+pub(crate) use step::Step;
+pub(crate) use watch::{Judgement, WINDOW, Watch, holds};

@@ -9,6 +9,7 @@ use paceline_strategy::Strategy;
 use paceline_tune::Policy;
 use serde::{Deserialize, Serialize};
 
+mod choice;
 mod conduct;
 mod cost;
 mod lanes;
@@ -207,6 +208,9 @@ pub struct CellRun {
     pub lateness: Option<Lateness>,
     /// What `strategy=auto` chose before the measured iterations, why, and whether it came true.
     pub decision: Option<Decision>,
+    /// What it had chosen before that, with what iterations took under it: so much else than was expected that it chose again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub abandoned: Vec<Decision>,
     /// One more iteration, on all workers and shards; at worker 0, if it was asked for.
     pub timeline: Option<Timeline>,
     /// What tuning has come to, with its lessons; at worker 0, if calls were tuned.

@@ -7,7 +7,7 @@ use paceline_comm::{CallOptions, Reduction};
 use paceline_plan::Plan;
 use paceline_strategy::Strategy;
 
-use crate::auto::{Choosing, Chosen, Course, Decision, History, Judgement, Predicted, WINDOW, Watch};
+use crate::auto::{Choosing, Chosen, Decision, History, Judgement, Step, WINDOW, Watch};
 use crate::computed::{Computed, measured_profile};
 use crate::error::{TrainError, WhileTraining};
 use crate::exchange::{Carrier, Exchange, Job};
@@ -311,34 +311,12 @@ impl<'a> Stages<'a> {
                 return Ok((measured_s, false));
             }
         };
-        let seconds: Vec<Option<f64>> = chosen.tried.iter().map(|tried| Some(tried.as_ref()?.seconds)).collect();
-        let found_s = chosen.predicted.seconds;
-        let course = self.history.experience.course(&self.plan, &seconds, &chosen.plan, found_s);
-        let (plan, predicted, expected_s, reasons) = match (measured_s, course) {
-            // The first plan was not chosen, and its few iterations say little.
-            (None, _) => (Some(chosen.plan.clone()), Some(chosen.predicted), found_s, chosen.why()),
-            (_, Course::Take(expected_s)) => {
-                (Some(chosen.plan.clone()), Some(chosen.predicted), expected_s, chosen.why())
-            }
-            (_, Course::GoBack(place, expected_s)) => {
-                let reasons = vec!["it was faster than what ran since".to_owned()];
-                (Some(tried[place].clone()), chosen.tried[place], expected_s, [reasons, chosen.doubts.clone()].concat())
-            }
-            (Some(measured_s), Course::Stay) => {
-                let place = self.history.experience.place(&self.plan);
-                let predicted = place.and_then(|place| chosen.tried[place]);
-                (None, predicted, measured_s, why_stay(&self.plan, &chosen))
-            }
-        };
-        let changed = plan.is_some();
-        if let Some(plan) = plan {
+        let step = Step::after(&chosen, &mut self.history.experience, &self.plan, measured_s);
+        if let Some(plan) = step.plan.clone() {
             self.change(worker, plan)?;
         }
-        // What cannot be predicted is expected all the same.
-        let exactly = Predicted { seconds: expected_s, low_s: expected_s, high_s: expected_s };
-        let predicted = (predicted.unwrap_or(exactly), expected_s);
-        self.history.decisions.add(Decision::of(iteration, &self.plan, changed, predicted, reasons));
-        Ok((expected_s, changed))
+        self.history.decisions.add(step.decision(iteration, &self.plan));
+        Ok((step.expected_s, step.plan.is_some()))
     }
 
     /// Measures what operations cost, and searches; with what it predicts of plans that were tried. Or why it cannot.
@@ -386,16 +364,6 @@ impl<'a> Stages<'a> {
             slowed: 1.0,
         }
     }
-}
-
-/// Why a plan stays: what the best other one would take.
-fn why_stay(running: &Plan, chosen: &Chosen) -> Vec<String> {
-    let ms = 1e3 * chosen.predicted.seconds;
-    let why = match chosen.plan.buckets == running.buckets && chosen.plan.strategy == running.strategy {
-        true => "no other plan is predicted to be faster".to_owned(),
-        false => format!("the best other one, {}, is predicted to take {ms:.2} ms", chosen.plan.strategy),
-    };
-    [vec![why], chosen.doubts.clone()].concat()
 }
 
 /// What carries a plan: where the arch is open what its own strategy says, all-to-all if that leaves it open, too.

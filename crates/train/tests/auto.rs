@@ -210,7 +210,8 @@ fn a_replay_is_planned_from_its_profile() {
         let runs: Vec<CellRun> = runs.into_iter().map(Result::unwrap).collect();
         assert!(runs.iter().all(|run| *run == runs[0]), "the workers tell different numbers");
         let run = &runs[0];
-        assert_eq!(run.plan.version, 2);
+        // Where the machine is busy, it may have been chosen again.
+        assert_eq!(run.plan.version as usize, 2 + run.abandoned.len());
         assert!(!run.strategy.contains("arch=auto"), "{}", run.strategy);
         let decision = run.decision.as_ref().expect("a decision");
         assert_eq!((&decision.strategy, &decision.plan_hash), (&run.strategy, &run.plan_hash));

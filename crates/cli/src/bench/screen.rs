@@ -64,11 +64,12 @@ impl Watcher for Screen {
         let Some(RunRecord { number, outcome, .. }) = run else { return };
         match outcome {
             Err(why) => self.bar.suspend(|| eprintln!("paceline: run {number} of {cell} failed: {why}")),
-            Ok(CellRun { decision: Some(decision), .. }) => {
-                let outcome = decision.outcome().map_or_else(String::new, |outcome| format!("; {outcome}"));
-                self.bar.suspend(|| eprintln!("paceline: run {number} of {cell}: {decision}{outcome}"));
+            Ok(CellRun { decision, abandoned, .. }) => {
+                for decision in abandoned.iter().chain(decision) {
+                    let outcome = decision.outcome().map_or_else(String::new, |outcome| format!("; {outcome}"));
+                    self.bar.suspend(|| eprintln!("paceline: run {number} of {cell}: {decision}{outcome}"));
+                }
             }
-            Ok(_) => {}
         }
     }
 }

@@ -159,6 +159,9 @@ pub struct RowResult {
     /// Of `auto`: what it chose in the first run, and whether that came true.
     #[serde(default)]
     pub decision: Option<Decision>,
+    /// What that run had chosen before, and left as iterations took something else.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub abandoned: Vec<Decision>,
     /// Buckets of the plan.
     pub buckets: usize,
     /// Operations per iteration.
@@ -337,6 +340,7 @@ fn result(record: &CellRecord, baseline: Option<&Baseline>, room: &Room<'_>) -> 
         processors_waiting: mean(&busy).map(of_all).filter(|_| on_one_machine),
         plan_hash: first.plan_hash.clone(),
         decision: first.decision.clone(),
+        abandoned: first.abandoned.clone(),
         buckets: first.plan.buckets.len(),
         operations: first.plan.operations(),
         scheduling_s_per_tensor: average(|run| run.scheduling_s_per_tensor),

@@ -183,14 +183,27 @@ impl Chosen {
 /// Servers beside the workers must be predicted to save this share: what their processors cost the workers is in no constant.
 const WORTH_SERVERS: f64 = 0.03;
 
-/// The answer; or the best all-to-all, if servers would hardly be faster.
+/// A plan that leaves what was measured, as one whose operations are larger than those that were timed, must be predicted to save
+/// this share beside one that does not: its prediction is off by more.
+const WORTH_LEAVING: f64 = 0.02;
+
+/// The answer; or the best all-to-all, if servers would hardly be faster; or the best of which more is known, if it would hardly be
+/// slower.
 fn taken(answer: &Answer) -> &Candidate {
-    let best = answer.best();
-    let hardly = |other: &&Candidate| {
-        let saved = 1.0 - best.prediction.iteration_s / other.prediction.iteration_s;
-        other.strategy.arch.name == "a2a" && saved <= WORTH_SERVERS
+    let saves_at_most = |best: &Candidate, share: f64, other: &Candidate| {
+        1.0 - best.prediction.iteration_s / other.prediction.iteration_s <= share
     };
-    answer.candidates.iter().find(hardly).filter(|_| best.strategy.arch.name == "ps").unwrap_or(best)
+    let candidates = || answer.candidates.iter();
+    let best = answer.best();
+    let all_to_all =
+        candidates().find(|other| other.strategy.arch.name == "a2a" && saves_at_most(best, WORTH_SERVERS, other));
+    let best = all_to_all.filter(|_| best.strategy.arch.name == "ps").unwrap_or(best);
+    let doubts = |of: &Candidate| of.prediction.extrapolated.len();
+    let known = candidates().find(|other| {
+        let same_arch = other.strategy.arch.name == best.strategy.arch.name;
+        same_arch && doubts(other) < doubts(best) && saves_at_most(best, WORTH_LEAVING, other)
+    });
+    known.unwrap_or(best)
 }
 
 /// So many runners-up are named.
@@ -213,6 +226,15 @@ fn reasons(answer: &Answer) -> Vec<String> {
         "the best of {} predicted plans, limited by {} ({percent:.0} % of the iteration)",
         answer.predictions, best.bottleneck
     )];
+    let first = answer.best();
+    if first.prediction.extrapolated.len() > best.extrapolated.len() && first.prediction.iteration_s < best.iteration_s
+    {
+        let Strategy { schedule, arch, .. } = &first.strategy;
+        let faster = 100.0 * (1.0 - first.prediction.iteration_s / best.iteration_s);
+        reasons.push(format!(
+            "{schedule} on {arch} would be {faster:.1} % faster, if that holds beyond what was measured"
+        ));
+    }
     let (as_fast, slower): (Vec<&Candidate>, Vec<&Candidate>) = answer
         .candidates
         .iter()
@@ -238,4 +260,54 @@ fn share(workers: &Communicator, text: Option<String>) -> Result<String, TrainEr
     bytes.resize(usize::try_from(length[0]).unwrap_or(0), 0);
     workers.broadcast(&mut bytes, 0, &CallOptions::default()).while_training(doing)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use paceline_plan::{ProfileTensor, Step};
+    use paceline_strategy::Registry;
+
+    use super::*;
+
+    /// Four layers of 1 MB.
+    fn profile() -> Profile {
+        let tensor =
+            |number| ProfileTensor { name: format!("layer {number}"), elements: 250_000, forward_macs_per_sample: 10 };
+        let step = |tensor| Step { tensor, seconds: 0.001 };
+        Profile {
+            schema: Profile::SCHEMA,
+            model: "layers".into(),
+            local_batch: 4,
+            tensors: (0..4).map(tensor).collect(),
+            forward: (0..4).map(step).collect(),
+            backward: (0..4).rev().map(step).collect(),
+            update_s: 0.000_1,
+            ..Profile::default()
+        }
+    }
+
+    /// Of plans that are hardly apart, one of which all was measured is taken; what saves more is taken all the same.
+    #[test]
+    fn a_plan_that_leaves_what_was_measured_must_be_worth_it() {
+        let (profile, schedulers) = (profile(), Schedulers::built_in());
+        let strategy = Registry::built_in().parse("schedule=auto,arch=a2a").unwrap();
+        let cluster = Cluster::named("study-10gbe:4x1").unwrap();
+        let archs = vec![Call::all_to_all("auto")];
+        let space = Space { archs, effort: EFFORT, intervals: 0, ..Space::of(schedulers, strategy) };
+        let mut answer = search(&Question { cluster: &cluster, profile: &profile, workers: 4, space: &space }).unwrap();
+        assert!(answer.candidates.len() > 2, "{answer:?}");
+        let told = |answer: &Answer| reasons(answer).iter().any(|it| it.ends_with("beyond what was measured"));
+        for (longer, doubts, place) in [(1.01, [1, 0], 1), (1.01, [0, 0], 0), (1.01, [1, 1], 0), (1.03, [1, 0], 0)] {
+            for (candidate, doubts) in answer.candidates.iter_mut().zip(doubts) {
+                candidate.prediction.extrapolated = vec!["larger than what was measured".to_owned(); doubts];
+            }
+            let best_s = answer.candidates[0].prediction.iteration_s;
+            for (place, candidate) in answer.candidates.iter_mut().enumerate().skip(1) {
+                candidate.prediction.iteration_s = best_s * longer * 1.1f64.powi(place as i32 - 1);
+            }
+            let expected = &answer.candidates[place].prediction.plan;
+            assert_eq!(&taken(&answer).prediction.plan, expected, "{longer} {doubts:?}");
+            assert_eq!(told(&answer), place == 1, "{longer} {doubts:?}: {:?}", reasons(&answer));
+        }
+    }
 }

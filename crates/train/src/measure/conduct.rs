@@ -7,14 +7,13 @@ use paceline_comm::{CallOptions, Communicator, Reduction};
 use paceline_plan::{Plan, Profile};
 use paceline_strategy::Strategy;
 
+use super::choice::Choice;
 use super::cost::communication_cost;
 use super::statistics::relative_half_width;
 use super::summary::Tally;
 use super::{CellRun, CommunicationCost, Length, MeasureOptions, together};
 use crate::agreement::Agreement;
-use crate::auto::{Choosing, Decision};
 use crate::backend::{Backend, ModelName, TensorInfo};
-use crate::computed::{measured_profile, slowed_profile};
 use crate::data::{Batch, Data, Sharding};
 use crate::error::{TrainError, WhileTraining};
 use crate::exchange::{Carrier, Exchange, Job, Pass};
@@ -73,17 +72,20 @@ pub fn measure(peers: impl Into<Peers>, subject: Subject<'_>, options: &MeasureO
 pub(super) struct Conduct<'a> {
     pub(super) carrier: Carrier,
     pub(super) options: &'a MeasureOptions,
+    strategy: Strategy,
+    /// With all shards that have been met, also those that do not serve.
+    peers: Peers,
     pub(super) plan: Plan,
     pub(super) model: Model<'a>,
     pub(super) cost: Option<CommunicationCost>,
     /// Elements of each tensor.
     pub(super) sizes: Vec<usize>,
     pub(super) worker: Worker,
-    /// What `strategy=auto` has chosen, in the time of this machine.
-    pub(super) decision: Option<Decision>,
+    /// Of `strategy=auto`.
+    pub(super) choice: Option<Choice>,
     /// What computation takes where all compute.
     pub(super) pass_s: Option<f64>,
-    iterations: usize,
+    pub(super) iterations: usize,
 }
 
 /// What is measured, without the backend and the optimiser, which the worker has.
@@ -150,7 +152,7 @@ pub(super) struct Replay {
 
 impl<'a> Conduct<'a> {
     /// Compares the workers, measures the network, and plans.
-    fn prepare(peers: Peers, subject: Subject<'a>, options: &'a MeasureOptions) -> Result<Self, TrainError> {
+    pub(super) fn prepare(peers: Peers, subject: Subject<'a>, options: &'a MeasureOptions) -> Result<Self, TrainError> {
         let workers = peers.workers().clone();
         let strategy = options.check()?;
         let exact = strategy.lossless(options.schedulers.grammar());
@@ -185,53 +187,28 @@ impl<'a> Conduct<'a> {
         }
         let (optimizer, learning_rate) = rule.of_worker(strategy.servers_apply(), &sizes);
         let worker = Worker::new(&workers, backend, exchange, optimizer, learning_rate, None);
-        let (sizes, decision, iterations) = (planning.sizes.to_vec(), None, 0);
-        let mut conduct = Conduct { worker, carrier, options, plan, model, cost, sizes, decision, pass_s, iterations };
-        if strategy.is_open() {
-            conduct.choose(&planning)?;
+        let (choice, iterations) = (None, 0);
+        let mut conduct =
+            Conduct { carrier, options, strategy, peers, plan, model, cost, sizes, worker, choice, pass_s, iterations };
+        if conduct.strategy.is_open() {
+            conduct.choose()?;
         } else if !measured {
             let known = Known { ready_s: Some(conduct.ready_s()?), ..known };
-            let plan = planning.again(&conduct.plan, &known, conduct.cost.as_ref())?;
-            conduct.worker.replan(None, plan.clone(), &[], planning.sizes, &handicap)?;
+            let plan = conduct.planning().again(&conduct.plan, &known, conduct.cost.as_ref())?;
+            conduct.worker.replan(None, plan.clone(), &[], &conduct.sizes, &handicap)?;
             conduct.plan = plan;
         }
         Ok(conduct)
     }
 
-    /// What `strategy=auto` finds here, from the profile that is replayed or from a few iterations that do not count. In the time of
-    /// this machine: everything is as slow as everything else.
-    fn choose(&mut self, planning: &Planning<'_>) -> Result<(), TrainError> {
-        let profile = match &self.model.replay {
-            Some(replay) => slowed_profile(&replay.profile, self.options.dilate),
-            None => {
-                let mut tally = Tally::default();
-                self.block(MEASURING_WARM_UP, MEASURING, &mut tally)?;
-                let computed = self.computed(&tally, planning.sizes)?;
-                let uncertain = relative_half_width(&self.slowest(&tally.seconds)?);
-                measured_profile(&self.model.name, self.options.local_batch, &computed, uncertain)
-            }
-        };
-        let choosing = Choosing {
-            strategy: planning.strategy,
-            schedulers: planning.schedulers,
-            peers: planning.peers,
-            may_overlap: true,
-            start_up: planning.start_up().mul_f64(self.options.dilate),
-        };
-        // What operations cost has been measured once for the formulas.
-        let chosen = choosing.choose(&profile, &[], 1)?.map_err(TrainError::Options)?;
-        let plan = Plan { version: self.plan.version + 1, ..chosen.plan.clone() };
-        let predicted = (chosen.predicted, chosen.predicted.seconds);
-        self.decision = Some(Decision::of(self.iterations, &plan, true, predicted, chosen.why()));
-        planning.agree(&plan)?;
-        if planning.strategy.arch_is_open() {
-            let planned = planning.schedulers.grammar().parse(&plan.strategy);
-            self.carrier = Carrier::of_strategy(planning.peers, planned.as_ref().unwrap_or(planning.strategy));
+    pub(super) fn planning(&self) -> Planning<'_> {
+        Planning {
+            strategy: &self.strategy,
+            schedulers: &self.options.schedulers,
+            peers: &self.peers,
+            sizes: &self.sizes,
+            slowed: self.options.dilate,
         }
-        let handicap = planning.handicap();
-        self.worker.replan(Some(self.carrier.clone()), plan.clone(), &[], planning.sizes, &handicap)?;
-        self.plan = plan;
-        Ok(())
     }
 
     /// When gradients become final, from a few iterations that do not count.
@@ -251,7 +228,7 @@ impl<'a> Conduct<'a> {
         Ok(())
     }
 
-    fn run(mut self) -> Result<CellRun, TrainError> {
+    pub(super) fn run(mut self) -> Result<CellRun, TrainError> {
         self.learn()?;
         let mut tally = Tally::default();
         let (first, most) = match self.options.length {
@@ -265,6 +242,11 @@ impl<'a> Conduct<'a> {
             // The first iteration after a pause is not like the others.
             pause = 1;
             let seconds = self.iterations(&tally)?;
+            if self.choose_again(&seconds, &tally)? {
+                self.learn()?;
+                (tally, pause, next) = (tally.anew(), self.options.warm_up(), first);
+                continue;
+            }
             let (enough, over) = self.enough(&seconds, tally.began)?;
             confident = enough;
             let more = (seconds.len() / 2).max(5).min(most - seconds.len());
@@ -278,7 +260,7 @@ impl<'a> Conduct<'a> {
     }
 
     /// Some iterations that do not count, and some that do.
-    fn block(&mut self, before: usize, count: usize, tally: &mut Tally) -> Result<(), TrainError> {
+    pub(super) fn block(&mut self, before: usize, count: usize, tally: &mut Tally) -> Result<(), TrainError> {
         self.worker.assign(before + count)?;
         self.workers().barrier(&CallOptions::default()).while_training("starting together")?;
         let together = Instant::now();
@@ -344,7 +326,7 @@ impl<'a> Conduct<'a> {
     }
 
     /// A wrong sum closes the gate like one that is not finite.
-    fn explain(&self, error: TrainError) -> TrainError {
+    pub(super) fn explain(&self, error: TrainError) -> TrainError {
         let wrong = self.model.replay.as_ref().and_then(|replay| lock(&replay.found).wrong.clone());
         match wrong {
             Some(wrong) => TrainError::WrongSum {

@@ -34,6 +34,11 @@ pub(super) struct Tally {
 }
 
 impl Tally {
+    /// Without what was counted; the time goes on.
+    pub(super) fn anew(&self) -> Tally {
+        Tally { began: self.began, ..Tally::default() }
+    }
+
     /// Adds what some iterations have cost.
     pub(super) fn add(&mut self, costs: Costs, phases: Phases) {
         self.costs.in_communicator += costs.in_communicator;
@@ -118,8 +123,9 @@ impl Conduct<'_> {
         let means = Means::of_values(self.mean(own.into_values())?);
         let profile = self.replayed();
         let processors_busy = profile.map(|_| self.processors_busy(&tally)).transpose()?.flatten();
-        let decision = self.decision.clone();
-        let decision = decision.map(|decision| decision.undilated(dilate, median(iteration_s.iter().copied())));
+        let measured_s = median(iteration_s.iter().copied());
+        let decided = self.choice.as_ref().map(|choice| choice.undilated(dilate, measured_s));
+        let (decision, abandoned) = decided.map_or((None, Vec::new()), |(last, before)| (Some(last), before));
         let macs: u64 =
             profile.map_or(0, |profile| profile.tensors.iter().map(|tensor| tensor.forward_macs_per_sample).sum());
         Ok(CellRun {
@@ -160,6 +166,7 @@ impl Conduct<'_> {
                 processors_busy,
             }),
             decision,
+            abandoned,
             timeline: None,
             tuning: None,
             followed: self.worker.followed(),

@@ -41,6 +41,7 @@ pub fn cell_run(iteration_s: f64) -> CellRun {
         inputs: FormulaInputs::default(),
         lateness: None,
         decision: None,
+        abandoned: Vec::new(),
         timeline: None,
         tuning: None,
         followed: None,

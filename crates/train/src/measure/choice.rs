@@ -1,0 +1,263 @@
+//! What `strategy=auto` runs in a cell: chosen before anything counts, and chosen again where iterations take other than was expected.
+
+use std::mem;
+
+use paceline_plan::{Plan, Profile};
+
+use super::conduct::Conduct;
+use super::summary::Tally;
+use super::{median, relative_half_width};
+use crate::auto::{Choosing, Chosen, Decision, Experience, Step, holds};
+use crate::computed::{measured_profile, slowed_profile};
+use crate::error::TrainError;
+use crate::exchange::Carrier;
+use crate::planning::{MEASURING, MEASURING_WARM_UP};
+
+/// Searches after the first, at most: each measures the network anew, and what was counted before is lost.
+const AGAIN_MAX: u32 = 2;
+
+/// What was chosen, in the time of this machine.
+pub(super) struct Choice {
+    /// Of the plan that runs.
+    decision: Decision,
+    /// Those before it, which did not come true.
+    abandoned: Vec<Decision>,
+    experience: Experience,
+    /// Searches so far.
+    searches: u32,
+}
+
+impl Choice {
+    /// The decision that stands and those before it, with what was measured of the last one, in seconds of a machine that is not slowed.
+    pub(super) fn undilated(&self, dilate: f64, measured_s: f64) -> (Decision, Vec<Decision>) {
+        let before = |decision: &Decision| {
+            let measured_s = decision.measured_iteration_s.unwrap_or(f64::NAN) / dilate;
+            decision.clone().undilated(dilate, measured_s)
+        };
+        (self.decision.clone().undilated(dilate, measured_s), self.abandoned.iter().map(before).collect())
+    }
+}
+
+impl Conduct<'_> {
+    /// What `strategy=auto` finds here, from the profile that is replayed or from a few iterations that do not count.
+    pub(super) fn choose(&mut self) -> Result<(), TrainError> {
+        let mut tally = Tally::default();
+        if self.model.replay.is_none() {
+            self.block(MEASURING_WARM_UP, MEASURING, &mut tally)?;
+        }
+        let chosen = self.search(&tally, &[], 1)?.map_err(TrainError::Options)?;
+        let mut experience = Experience::default();
+        let step = crate::auto::Step::after(&chosen, &mut experience, &self.plan, None);
+        if let Some(plan) = step.plan.clone() {
+            self.go_on_under(plan)?;
+        }
+        let decision = step.decision(self.iterations, &self.plan);
+        self.choice = Some(Choice { decision, abandoned: Vec::new(), experience, searches: 1 });
+        Ok(())
+    }
+
+    /// The iterations that count have taken so long. Where all of them are off what was expected, the network is measured and plans are
+    /// searched once more. True if another plan runs from here on, of which nothing was measured yet.
+    pub(super) fn choose_again(&mut self, seconds: &[f64], tally: &Tally) -> Result<bool, TrainError> {
+        let Some(mut choice) = self.choice.take_if(|choice| choice.is_off(seconds)) else { return Ok(false) };
+        let measured_s = median(seconds.iter().copied());
+        choice.experience.measured(&self.plan, measured_s);
+        choice.searches += 1;
+        let found = self.search(tally, &choice.experience.plans(), choice.searches)?;
+        let step = found.map(|chosen| Step::after(&chosen, &mut choice.experience, &self.plan, Some(measured_s)));
+        let changed = match step {
+            Ok(step) => match step.plan.clone() {
+                Some(plan) => {
+                    self.go_on_under(plan)?;
+                    let before = mem::replace(&mut choice.decision, step.decision(self.iterations, &self.plan));
+                    choice.abandoned.push(Decision { measured_iteration_s: Some(measured_s), ..before });
+                    true
+                }
+                None => {
+                    choice.stays(step.reasons);
+                    false
+                }
+            },
+            // What runs, runs.
+            Err(reason) => {
+                choice.stays(vec![reason]);
+                false
+            }
+        };
+        self.choice = Some(choice);
+        Ok(changed)
+    }
+
+    /// Measures what operations cost, and searches, from the computation of these iterations, if it is not replayed.
+    fn search(&self, tally: &Tally, tried: &[Plan], round: u32) -> Result<Result<Chosen, String>, TrainError> {
+        let profile = self.profile(tally)?;
+        let planning = self.planning();
+        let choosing = Choosing {
+            strategy: planning.strategy,
+            schedulers: planning.schedulers,
+            peers: planning.peers,
+            may_overlap: true,
+            start_up: planning.start_up().mul_f64(planning.slowed),
+        };
+        choosing.choose(&profile, tried, round)
+    }
+
+    /// In the time of this machine: everything is as slow as everything else.
+    fn profile(&self, tally: &Tally) -> Result<Profile, TrainError> {
+        if let Some(replay) = &self.model.replay {
+            return Ok(slowed_profile(&replay.profile, self.options.dilate));
+        }
+        let computed = self.computed(tally, &self.sizes)?;
+        let uncertain = relative_half_width(&self.slowest(&tally.seconds)?);
+        Ok(measured_profile(&self.model.name, self.options.local_batch, &computed, uncertain))
+    }
+
+    /// Carries out another plan, on which all workers agree.
+    fn go_on_under(&mut self, plan: Plan) -> Result<(), TrainError> {
+        let plan = Plan { version: self.plan.version + 1, ..plan };
+        let planning = self.planning();
+        planning.agree(&plan)?;
+        let handicap = planning.handicap();
+        if planning.strategy.arch_is_open() {
+            let planned = planning.schedulers.grammar().parse(&plan.strategy);
+            self.carrier = Carrier::of_strategy(planning.peers, planned.as_ref().unwrap_or(planning.strategy));
+        }
+        let replanned = self.worker.replan(Some(self.carrier.clone()), plan.clone(), &[], &self.sizes, &handicap);
+        // The update that is on its way arrives first, and its sums are checked.
+        replanned.map_err(|error| self.explain(error))?;
+        self.plan = plan;
+        Ok(())
+    }
+}
+
+impl Choice {
+    /// Did none of these iterations take what was expected, and is it worth another search?
+    fn is_off(&self, seconds: &[f64]) -> bool {
+        let expected_s = self.decision.expected_iteration_s;
+        self.searches <= AGAIN_MAX && !seconds.iter().any(|&seconds| holds(expected_s, seconds))
+    }
+
+    /// The plan stays, for these reasons: a further search would find nothing else.
+    fn stays(&mut self, reasons: Vec<String>) {
+        self.decision.reasons.extend(reasons);
+        self.searches = AGAIN_MAX + 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use paceline_plan::{ProfileTensor, Step};
+
+    use super::*;
+    use crate::auto::Predicted;
+    use crate::measure::{CellRun, Length, MeasureOptions, Subject};
+    use crate::on_ranks::on_ranks;
+    use crate::peers::Peers;
+
+    const ELEMENTS: [usize; 3] = [20_000, 7, 50_000];
+
+    fn profile() -> Profile {
+        let tensor = |elements: &usize| ProfileTensor {
+            name: format!("of {elements}"),
+            elements: *elements,
+            forward_macs_per_sample: 10,
+        };
+        let steps = |tensors: [usize; 3]| tensors.map(|tensor| Step { tensor, seconds: 0.001 }).to_vec();
+        Profile {
+            schema: Profile::SCHEMA,
+            model: "three".into(),
+            local_batch: 4,
+            tensors: ELEMENTS.iter().map(tensor).collect(),
+            forward: steps([0, 1, 2]),
+            backward: steps([2, 1, 0]),
+            update_s: 0.000_1,
+            ..Profile::default()
+        }
+    }
+
+    const PREDICTED: Predicted = Predicted { seconds: 1.0, low_s: 1.0, high_s: 1.0 };
+
+    fn plan() -> Plan {
+        let strategy = paceline_strategy::Registry::built_in().parse("wfbp-a2a").unwrap();
+        paceline_schedule::plan(&strategy, &paceline_schedule::Workload::of_sizes(&ELEMENTS)).unwrap()
+    }
+
+    /// Runs where what was expected has been changed in between: as if the network had.
+    fn runs(change: impl Fn(&mut Choice) + Sync) -> Vec<CellRun> {
+        let length = Length::Iterations(3);
+        let options =
+            MeasureOptions { strategy: "auto".into(), local_batch: 4, warm_up: 1, length, ..MeasureOptions::default() };
+        let runs = on_ranks(2, |communicator| {
+            let profile = profile();
+            let mut conduct =
+                Conduct::prepare(Peers::from(&communicator), Subject::Replay(&profile), &options).unwrap();
+            change(conduct.choice.as_mut().expect("a choice"));
+            conduct.run().unwrap()
+        });
+        assert_eq!(runs[0], runs[1], "the workers tell different numbers");
+        runs
+    }
+
+    /// Nothing takes what was expected, and another plan is known to be better: it runs, only its iterations count, and both
+    /// decisions are told.
+    #[test]
+    fn what_does_not_come_true_is_chosen_again() {
+        let plan_of = |strategy: &str| {
+            let strategy = paceline_strategy::Registry::built_in().parse(strategy).unwrap();
+            paceline_schedule::plan(&strategy, &paceline_schedule::Workload::of_sizes(&ELEMENTS)).unwrap()
+        };
+        let runs = runs(|choice| {
+            let other = ["wfbp-a2a", "bsp-a2a"].map(plan_of);
+            let other = other.iter().find(|plan| plan.strategy != choice.decision.strategy).expect("one of two");
+            choice.decision.expected_iteration_s = 1e-6;
+            choice.experience.measured(other, 1e-6);
+        });
+        let CellRun { iteration_s, plan, abandoned, decision, strategy, .. } = &runs[0];
+        let (first, last) = (&abandoned[0], decision.as_ref().expect("a decision"));
+        assert!(first.measured_iteration_s.is_some_and(|seconds| seconds > 1e-3), "{first:?}");
+        assert!(first.iteration == 0 && first.came_true().is_some(), "{first:?}");
+        assert!(last.iteration >= 4 && last.strategy == *strategy && last.changed, "{last:?}");
+        assert_eq!((iteration_s.len(), plan.version as usize), (3, 2 + abandoned.len()));
+        assert!(abandoned.len() <= AGAIN_MAX as usize, "{abandoned:?}");
+    }
+
+    /// No search may follow any more: what was measured counts, whatever was expected.
+    #[test]
+    fn it_is_not_chosen_again_for_ever() {
+        let runs = runs(|choice| {
+            choice.decision.expected_iteration_s = 1e-6;
+            choice.searches = AGAIN_MAX + 1;
+        });
+        let CellRun { iteration_s, plan, abandoned, decision, .. } = &runs[0];
+        assert_eq!((iteration_s.len(), plan.version, abandoned.len()), (3, 2, 0));
+        assert!(decision.as_ref().is_some_and(|decision| decision.iteration == 0), "{decision:?}");
+    }
+
+    /// The plan that runs is the best that is known: it goes on, what was measured counts, and the reason is told.
+    #[test]
+    fn a_plan_that_stays_says_why() {
+        let mut choice = Choice {
+            decision: Decision::of(0, &plan(), true, (PREDICTED, 1.0), vec!["it was the best".to_owned()]),
+            abandoned: Vec::new(),
+            experience: Experience::default(),
+            searches: 1,
+        };
+        assert!(!choice.is_off(&[1.1, 0.9]) && !choice.is_off(&[2.0, 1.1, 2.0]) && choice.is_off(&[2.0, 1.2]));
+        choice.experience.measured(&plan(), 2.0);
+        let chosen = Chosen {
+            plan: plan(),
+            predicted: PREDICTED,
+            tried: vec![Some(PREDICTED)],
+            reasons: Vec::new(),
+            doubts: vec!["nobody knows".to_owned()],
+        };
+        let step = crate::auto::Step::after(&chosen, &mut choice.experience, &plan(), Some(2.0));
+        assert!(step.plan.is_none() && step.expected_s == 2.0, "{step:?}");
+        choice.stays(step.reasons);
+        let told = ["it was the best", "no other plan is predicted to be faster", "nobody knows"];
+        assert_eq!(choice.decision.reasons, told);
+        assert!(!choice.is_off(&[2.0]), "a further search would find nothing else");
+        let (slowed, _) = choice.undilated(4.0, 0.5);
+        assert_eq!((slowed.predicted_iteration_s, slowed.came_true()), (0.25, Some(false)));
+    }
+}
