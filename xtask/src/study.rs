@@ -69,7 +69,7 @@ pub struct Options {
     #[arg(long)]
     pub quick: bool,
 
-    /// Only the cases whose names contain this
+    /// Only the cases whose names contain this, or one of several texts with commas between
     #[arg(long, value_name = "TEXT")]
     pub case: Option<String>,
 
@@ -212,7 +212,7 @@ impl Place {
 
     /// Is this case asked for?
     fn wants(&self, case: &str) -> bool {
-        self.options.case.as_ref().is_none_or(|text| case.contains(text.as_str()))
+        self.options.case.as_ref().is_none_or(|texts| texts.split(',').any(|text| case.contains(text)))
     }
 
     /// Of the program that is measured, behind the commit that is checked out.
