@@ -235,8 +235,14 @@ impl Found<'_> {
             percent(excess),
             format!("{} of {}", of("called"), of("choices")),
             last_text(runs, "oracle"),
-            last_text(runs, "chosen"),
+            self.chosen(),
         ]
+    }
+
+    /// What the tuner has come to in the last run.
+    fn chosen(&self) -> String {
+        let decided = self.runs.last().is_none_or(|run| run["decided"] != false);
+        format!("{}{}", last_text(&self.runs, "chosen"), if decided { "" } else { ", not decided" })
     }
 }
 

@@ -37,8 +37,10 @@ pub struct TunedSize {
     pub search_ended: bool,
     /// The best that was found; the default without a search.
     pub oracle: String,
-    /// What the tuner has settled for.
+    /// What the tuner calls in the end, where nothing is tried.
     pub chosen: String,
+    /// It has settled for that. Of short calls it needs more, as ranks meet no more often than these pay for. Known to rank 0.
+    pub decided: bool,
     /// Calls while it learned.
     pub calls: usize,
     /// Calls afterwards, and as many of every rival.
@@ -146,6 +148,7 @@ fn summary(
         search_ended: finish.is_complete,
         oracle: in_words(&bench.tuned, state, rivals[oracle]),
         chosen: in_words(&bench.tuned, state, policy.choice(context.key(), 0)),
+        decided: course.is_some_and(|(_, course)| course.is_decided()),
         calls: learning.boundaries.len(),
         compared: after.boundaries.len(),
         default_us: median_us(&after.rivals[0].slowest),
@@ -203,7 +206,7 @@ impl TunedSize {
         let times = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"));
         writeln!(
             out,
-            " {:>11} {:>11} {:>11} {:>11} {:>9.3} {:>9.3} {:>9.3} {:>9} {:>9} {:>11.1}  {}; {} ({} of {} called)",
+            " {:>11} {:>11} {:>11} {:>11} {:>9.3} {:>9.3} {:>9.3} {:>9} {:>9} {:>11.1}  {}{}; {} ({} of {} called)",
             self.bytes,
             us(self.default_us),
             us(self.tuned_us),
@@ -215,6 +218,7 @@ impl TunedSize {
             times(self.default_over_itself),
             self.boundary_us,
             self.chosen,
+            if self.decided { "" } else { ", not decided" },
             self.oracle,
             self.called,
             self.choices
