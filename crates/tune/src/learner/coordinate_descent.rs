@@ -33,8 +33,7 @@ impl Learner for CoordinateDescent {
     }
 
     fn belief(&self, situation: &Situation, arm: usize) -> Belief {
-        let known = self.experience.known(situation, arm, None);
-        Belief { mean: known.mean, deviation: known.deviation }
+        self.experience.known(situation, arm, None).into()
     }
 
     fn best(&self, situation: &Situation, admitted: &[bool]) -> usize {

@@ -37,8 +37,7 @@ impl Learner for EpsilonGreedy {
     }
 
     fn belief(&self, situation: &Situation, arm: usize) -> Belief {
-        let known = self.experience.known(situation, arm, None);
-        Belief { mean: known.mean, deviation: known.deviation }
+        self.experience.known(situation, arm, None).into()
     }
 
     fn changed(&mut self, context: &Context, shift: f64) {

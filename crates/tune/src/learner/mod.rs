@@ -36,6 +36,12 @@ pub struct Belief {
     pub deviation: f64,
 }
 
+impl From<Known> for Belief {
+    fn from(known: Known) -> Belief {
+        Belief { mean: known.mean, deviation: known.deviation }
+    }
+}
+
 impl Belief {
     /// Of what is not to be played.
     pub const NEVER: Belief = Belief { mean: f64::INFINITY, deviation: 0.0 };
@@ -131,7 +137,7 @@ pub(crate) fn lowest(admitted: &[bool], value: impl Fn(usize) -> f64) -> Option<
 }
 
 /// The arm with the least value; of equals the first.
-pub(crate) fn least(arms: impl IntoIterator<Item = usize>, value: impl Fn(usize) -> f64) -> Option<usize> {
+pub(crate) fn least(arms: impl IntoIterator<Item = usize>, mut value: impl FnMut(usize) -> f64) -> Option<usize> {
     let mut best: Option<(usize, f64)> = None;
     for arm in arms {
         let value = value(arm);

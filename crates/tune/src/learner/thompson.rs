@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use super::experience::ARM_DEVIATION;
 use super::features::{MINOR, of_state};
-use super::{Belief, Experience, FEATURES, Learner, Lesson, Ridge, lowest};
+use super::{Belief, Experience, FEATURES, Learner, Lesson, Ridge, least, lowest};
 use crate::action::{Family, Situation};
 use crate::random::Random;
 use crate::state::Context;
@@ -104,15 +104,10 @@ impl Learner for Thompson {
 
     fn choose_of(&mut self, situation: &Situation, arms: &[usize], believed: &[Belief], random: &mut Random) -> usize {
         let mut draw = |but: Option<usize>| {
-            let mut best: Option<(usize, f64)> = None;
             // Only they are drawn: rank 0 decides while all others wait.
-            for &arm in arms.iter().filter(|&&arm| Some(arm) != but) {
-                let value = believed[arm].mean + believed[arm].deviation * random.normal();
-                if best.is_none_or(|(_, least)| value < least) {
-                    best = Some((arm, value));
-                }
-            }
-            (best.map(|(arm, _)| arm), random.unit() <= CHALLENGED)
+            let drawn = arms.iter().copied().filter(|&arm| Some(arm) != but);
+            let best = least(drawn, |arm| believed[arm].mean + believed[arm].deviation * random.normal());
+            (best, random.unit() <= CHALLENGED)
         };
         let (Some(first), challenged) = draw(None) else { return situation.default };
         let challenger = if challenged { draw(Some(first)).0 } else { None };
@@ -132,8 +127,7 @@ impl Learner for Thompson {
 
     fn belief(&self, situation: &Situation, arm: usize) -> Belief {
         let elsewhere = self.elsewhere(&of_state(&situation.state), situation.arms[arm].action.family);
-        let known = self.experience.known(situation, arm, elsewhere);
-        Belief { mean: known.mean, deviation: known.deviation }
+        self.experience.known(situation, arm, elsewhere).into()
     }
 
     fn beliefs(&self, situation: &Situation, admitted: &[bool]) -> Vec<Belief> {
@@ -145,8 +139,7 @@ impl Learner for Thompson {
             if !admitted[arm] {
                 return Belief::NEVER;
             }
-            let known = here.known(situation, arm, elsewhere[situation.family_of[arm]]);
-            Belief { mean: known.mean, deviation: known.deviation }
+            here.known(situation, arm, elsewhere[situation.family_of[arm]]).into()
         };
         (0..situation.arms.len()).map(belief).collect()
     }
