@@ -44,6 +44,11 @@ impl Step {
         }
     }
 
+    /// The plan that runs stays, of which nothing is predicted: no other one could be looked for.
+    pub(crate) fn staying(measured_s: f64, reasons: Vec<String>) -> Step {
+        Step { plan: None, predicted: None, expected_s: measured_s, reasons }
+    }
+
     /// For the record. `plan`: what runs from this iteration on.
     pub(crate) fn decision(&self, iteration: usize, plan: &Plan) -> Decision {
         let expected_s = self.expected_s;

@@ -13,28 +13,24 @@ use crate::error::TrainError;
 use crate::exchange::Carrier;
 use crate::planning::{MEASURING, MEASURING_WARM_UP};
 
-/// Searches after the first, at most: each measures the network anew, and what was counted before is lost.
-const AGAIN_MAX: u32 = 2;
+/// Plans that are left, at most: each further search measures the network anew, and what was counted before is lost.
+const ABANDONED_MAX: usize = 2;
 
-/// What was chosen, in the time of this machine.
+/// What was chosen.
 pub(super) struct Choice {
-    /// Of the plan that runs.
+    /// Of the plan that runs, in the time of this machine.
     decision: Decision,
-    /// Those before it, which did not come true.
-    abandoned: Vec<Decision>,
+    /// Those before it, which did not come true, in the time of a machine that is not slowed.
+    pub(super) abandoned: Vec<Decision>,
     experience: Experience,
-    /// Searches so far.
-    searches: u32,
+    /// The last search has found nothing better: a further one would not, either.
+    stays: bool,
 }
 
 impl Choice {
-    /// The decision that stands and those before it, with what was measured of the last one, in seconds of a machine that is not slowed.
-    pub(super) fn undilated(&self, dilate: f64, measured_s: f64) -> (Decision, Vec<Decision>) {
-        let before = |decision: &Decision| {
-            let measured_s = decision.measured_iteration_s.unwrap_or(f64::NAN) / dilate;
-            decision.clone().undilated(dilate, measured_s)
-        };
-        (self.decision.clone().undilated(dilate, measured_s), self.abandoned.iter().map(before).collect())
+    /// What has become of the decision that stands, on a machine that is not slowed.
+    pub(super) fn undilated(&self, dilate: f64, measured_s: f64) -> Decision {
+        self.decision.clone().undilated(dilate, measured_s)
     }
 }
 
@@ -47,12 +43,12 @@ impl Conduct<'_> {
         }
         let chosen = self.search(&tally, &[], 1)?.map_err(TrainError::Options)?;
         let mut experience = Experience::default();
-        let step = crate::auto::Step::after(&chosen, &mut experience, &self.plan, None);
+        let step = Step::after(&chosen, &mut experience, &self.plan, None);
         if let Some(plan) = step.plan.clone() {
             self.go_on_under(plan)?;
         }
         let decision = step.decision(self.iterations, &self.plan);
-        self.choice = Some(Choice { decision, abandoned: Vec::new(), experience, searches: 1 });
+        self.choice = Some(Choice { decision, abandoned: Vec::new(), experience, stays: false });
         Ok(())
     }
 
@@ -62,28 +58,22 @@ impl Conduct<'_> {
         let Some(mut choice) = self.choice.take_if(|choice| choice.is_off(seconds)) else { return Ok(false) };
         let measured_s = median(seconds.iter().copied());
         choice.experience.measured(&self.plan, measured_s);
-        choice.searches += 1;
-        let found = self.search(tally, &choice.experience.plans(), choice.searches)?;
-        let step = found.map(|chosen| Step::after(&chosen, &mut choice.experience, &self.plan, Some(measured_s)));
-        let changed = match step {
-            Ok(step) => match step.plan.clone() {
-                Some(plan) => {
-                    self.go_on_under(plan)?;
-                    let before = mem::replace(&mut choice.decision, step.decision(self.iterations, &self.plan));
-                    choice.abandoned.push(Decision { measured_iteration_s: Some(measured_s), ..before });
-                    true
-                }
-                None => {
-                    choice.stays(step.reasons);
-                    false
-                }
-            },
+        let searches = 1 + choice.abandoned.len() as u32;
+        let found = self.search(tally, &choice.experience.plans(), searches + 1)?;
+        let step = match found {
+            Ok(chosen) => Step::after(&chosen, &mut choice.experience, &self.plan, Some(measured_s)),
             // What runs, runs.
-            Err(reason) => {
-                choice.stays(vec![reason]);
-                false
-            }
+            Err(reason) => Step::staying(measured_s, vec![reason]),
         };
+        let changed = step.plan.is_some();
+        if let Some(plan) = step.plan.clone() {
+            self.go_on_under(plan)?;
+            let before = mem::replace(&mut choice.decision, step.decision(self.iterations, &self.plan));
+            let dilate = self.options.dilate;
+            choice.abandoned.push(before.undilated(dilate, measured_s / dilate));
+        } else {
+            choice.stay(step.reasons);
+        }
         self.choice = Some(choice);
         Ok(changed)
     }
@@ -134,13 +124,14 @@ impl Choice {
     /// Did none of these iterations take what was expected, and is it worth another search?
     fn is_off(&self, seconds: &[f64]) -> bool {
         let expected_s = self.decision.expected_iteration_s;
-        self.searches <= AGAIN_MAX && !seconds.iter().any(|&seconds| holds(expected_s, seconds))
+        let may_search = !self.stays && self.abandoned.len() < ABANDONED_MAX;
+        may_search && !seconds.iter().any(|&seconds| holds(expected_s, seconds))
     }
 
-    /// The plan stays, for these reasons: a further search would find nothing else.
-    fn stays(&mut self, reasons: Vec<String>) {
+    /// The plan stays, for these reasons.
+    fn stay(&mut self, reasons: Vec<String>) {
         self.decision.reasons.extend(reasons);
-        self.searches = AGAIN_MAX + 1;
+        self.stays = true;
     }
 }
 
@@ -218,7 +209,7 @@ mod tests {
         assert!(first.iteration == 0 && first.came_true().is_some(), "{first:?}");
         assert!(last.iteration >= 4 && last.strategy == *strategy && last.changed, "{last:?}");
         assert_eq!((iteration_s.len(), plan.version as usize), (3, 2 + abandoned.len()));
-        assert!(abandoned.len() <= AGAIN_MAX as usize, "{abandoned:?}");
+        assert!(abandoned.len() <= ABANDONED_MAX, "{abandoned:?}");
     }
 
     /// No search may follow any more: what was measured counts, whatever was expected.
@@ -226,7 +217,7 @@ mod tests {
     fn it_is_not_chosen_again_for_ever() {
         let runs = runs(|choice| {
             choice.decision.expected_iteration_s = 1e-6;
-            choice.searches = AGAIN_MAX + 1;
+            choice.stays = true;
         });
         let CellRun { iteration_s, plan, abandoned, decision, .. } = &runs[0];
         assert_eq!((iteration_s.len(), plan.version, abandoned.len()), (3, 2, 0));
@@ -240,7 +231,7 @@ mod tests {
             decision: Decision::of(0, &plan(), true, (PREDICTED, 1.0), vec!["it was the best".to_owned()]),
             abandoned: Vec::new(),
             experience: Experience::default(),
-            searches: 1,
+            stays: false,
         };
         assert!(!choice.is_off(&[1.1, 0.9]) && !choice.is_off(&[2.0, 1.1, 2.0]) && choice.is_off(&[2.0, 1.2]));
         choice.experience.measured(&plan(), 2.0);
@@ -253,11 +244,11 @@ mod tests {
         };
         let step = crate::auto::Step::after(&chosen, &mut choice.experience, &plan(), Some(2.0));
         assert!(step.plan.is_none() && step.expected_s == 2.0, "{step:?}");
-        choice.stays(step.reasons);
+        choice.stay(step.reasons);
         let told = ["it was the best", "no other plan is predicted to be faster", "nobody knows"];
         assert_eq!(choice.decision.reasons, told);
         assert!(!choice.is_off(&[2.0]), "a further search would find nothing else");
-        let (slowed, _) = choice.undilated(4.0, 0.5);
+        let slowed = choice.undilated(4.0, 0.5);
         assert_eq!((slowed.predicted_iteration_s, slowed.came_true()), (0.25, Some(false)));
     }
 }

@@ -124,8 +124,8 @@ impl Conduct<'_> {
         let profile = self.replayed();
         let processors_busy = profile.map(|_| self.processors_busy(&tally)).transpose()?.flatten();
         let measured_s = median(iteration_s.iter().copied());
-        let decided = self.choice.as_ref().map(|choice| choice.undilated(dilate, measured_s));
-        let (decision, abandoned) = decided.map_or((None, Vec::new()), |(last, before)| (Some(last), before));
+        let decision = self.choice.as_ref().map(|choice| choice.undilated(dilate, measured_s));
+        let abandoned = self.choice.as_ref().map_or_else(Vec::new, |choice| choice.abandoned.clone());
         let macs: u64 =
             profile.map_or(0, |profile| profile.tensors.iter().map(|tensor| tensor.forward_macs_per_sample).sum());
         Ok(CellRun {

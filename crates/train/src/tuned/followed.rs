@@ -13,7 +13,8 @@ pub(super) type Followed = BTreeMap<Context, Choice>;
 
 impl TunedCalls<'_> {
     /// From here on, calls take what a policy says that was learned elsewhere ([`paceline_tune::policy_file`] reads one), and nothing
-    /// more is learned: boundaries do nothing. All ranks call it, where no call is under way; None: this rank has none, for it could not read it. Returns
+    /// more is learned: boundaries do nothing. All ranks call it, where no call is under way; None: this rank has none, for it could
+    /// not read it. Returns
     /// whether it is in force: only if all ranks have the same one. Else all of them go on as they are, and the reason for which
     /// a file cannot be read is the caller's to tell. Rules for what this world cannot do leave their calls alone.
     ///

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use paceline_plan::LinkCosts;
+use paceline_plan::{LinkCost, LinkCosts};
 use paceline_tune::Schedule;
 
 /// Meetings take no more than this share of the time of the calls between them.
-const SHARE: f64 = 0.01;
+pub(crate) const SHARE: f64 = 0.01;
 
 /// The least number of turns of the context that is called most, from one meeting to the next.
-const TURNS: u64 = 4;
+pub(crate) const TURNS: u64 = 4;
 
 /// What rank 0 is believed to need for its decisions about a context, in seconds, until a meeting has been timed.
 const DECIDING_S: f64 = 50e-6;
@@ -31,7 +31,7 @@ pub(super) struct Meetings {
     share: f64,
     turns: u64,
     /// What links were measured to cost, and the rounds of a call.
-    link: (f64, f64),
+    link: LinkCost,
     rounds: f64,
     /// From one meeting to the next, in boundaries, as rank 0 has told; before the first one it is not known.
     every: Option<u64>,
@@ -61,7 +61,7 @@ impl Meetings {
         Meetings {
             share: SHARE,
             turns: TURNS,
-            link: (link.alpha, link.beta),
+            link,
             rounds: world.next_power_of_two().ilog2().into(),
             every: None,
             passed: 0,
@@ -87,8 +87,7 @@ impl Meetings {
 
     /// About what a call takes: an all-reduce of two phases. Sums and products only, which are the same on all machines.
     pub(super) fn call_s(&self, bytes: u64) -> f64 {
-        let (alpha, beta) = self.link;
-        2.0 * (self.rounds * alpha + bytes as f64 * beta)
+        2.0 * (self.rounds * self.link.alpha + bytes as f64 * self.link.beta)
     }
 
     /// About what a meeting takes, of so many contexts.
@@ -141,8 +140,6 @@ pub(super) fn is_recorded(number: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use paceline_plan::LinkCost;
-
     use super::*;
 
     fn meetings(alpha: f64) -> Meetings {

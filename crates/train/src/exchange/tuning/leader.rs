@@ -8,14 +8,11 @@ use paceline_tune::learner::Lesson;
 use paceline_tune::trial::{Errors, Gain, Side, Trial, Verdict};
 use paceline_tune::{Congestion, Context, Course, Policy, Random, Schedule, Standing, Tuner};
 
-use crate::tuned::{Cost, Learning, Made, Plays, Situations, Version, situation_of};
+use crate::tuned::{Cost, Learning, Made, Plays, SHARE, Situations, TURNS, Version, situation_of};
 use crate::tuning::{TuningNews, TuningReport, TuningStanding, contexts};
 
-/// Iterations of a window while something is open, at least: four turns of each context.
-const LEARNING: usize = 4;
-
-/// Windows grow until a boundary takes no more than this share of them, as far as decisions can be made that far ahead.
-const BOUNDARY: f64 = 0.01;
+/// Iterations of a window while something is open, at least: each is a turn of each context.
+const LEARNING: usize = TURNS as usize;
 
 /// Iterations of a window while nothing is: a network that changes is noticed within so many and a few.
 const DECIDED: usize = 32;
@@ -307,12 +304,13 @@ impl Leader {
     }
 }
 
-/// Iterations of the next window, while something is open.
+/// Iterations of the next window, while something is open: windows grow until a boundary takes no more than its share of them, as far
+/// as decisions can be made that far ahead.
 fn learning_window(ended: &Ended<'_>) -> usize {
     let shortest_s =
         ended.iteration_s.iter().copied().filter(|seconds| seconds.is_finite()).fold(f64::INFINITY, f64::min);
     // Of a time that is none, or infinite, nothing follows; and what is cast saturates.
-    ((ended.boundary_s / (BOUNDARY * shortest_s)).ceil() as usize).clamp(LEARNING, Schedule::LENGTH_MAX)
+    ((ended.boundary_s / (SHARE * shortest_s)).ceil() as usize).clamp(LEARNING, Schedule::LENGTH_MAX)
 }
 
 #[cfg(test)]
