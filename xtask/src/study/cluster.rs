@@ -4,6 +4,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread;
 
 use paceline_cli::worlds::RECORDED_ITERATIONS;
 use paceline_cli::{needed_dilation, shell_command_line};
@@ -58,11 +59,15 @@ pub struct Processors {
     pub bytes_per_s: f64,
 }
 
+/// How many there are.
+pub fn cores() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
 impl Processors {
     /// All of this machine, each with so many bytes per second.
     pub fn here(core_bytes_per_s: f64) -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { bytes_per_s: core_bytes_per_s * cores as f64 }
+        Self { bytes_per_s: core_bytes_per_s * cores() as f64 }
     }
 }
 

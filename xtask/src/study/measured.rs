@@ -1,13 +1,11 @@
 //! One run of one cell as a world of ours gives it: the part of it that is judged here.
 
-use std::num::NonZero;
-use std::thread;
-
 use paceline_cli::busy_processors;
 use paceline_cli::worlds::{InFlight, Overtaking};
 use paceline_plan::{LinkCosts, Plan};
 use serde::{Deserialize, Serialize};
 
+use super::cluster::cores;
 use crate::compare::Error;
 use crate::compare::statistics::median;
 
@@ -224,7 +222,7 @@ impl Measured {
 
     /// What is to be said of it if the processors of this one machine were slower than the links of its lab.
     pub fn limited(&self) -> Option<String> {
-        let processors = thread::available_parallelism().map_or(1, NonZero::get) as f64;
+        let processors = cores() as f64;
         let busy = self.lateness.as_ref().and_then(|lateness| lateness.processors_busy);
         let exposed_share =
             self.exposed_communication_s / self.iteration_s.iter().sum::<f64>() * self.iteration_s.len() as f64;

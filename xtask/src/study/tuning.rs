@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use xtask::lab::Lab;
 
+use super::cluster::cores;
 use super::kept::Kept;
 use super::report::{Findings, Table, Target};
 use super::{Part, Place, announce};
@@ -101,7 +102,7 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
 
 /// Each with as many runs as it is to have.
 fn questions(place: &Place) -> Vec<Question> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = cores();
     let quick = place.options.quick;
     let all = [
         sizes::question(quick, cores),

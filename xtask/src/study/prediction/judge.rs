@@ -239,7 +239,9 @@ pub fn error_table(outcomes: &[Outcome]) -> Table {
         let limited = errors(outcomes, |outcome| outcome.place == place && outcome.limited.is_some());
         if !limited.is_empty() {
             let by_links = errors(outcomes, |outcome| outcome.place == place && outcome.limited.is_none());
-            table.rows.push(error_row(&format!("{}: links were the limit", place.name()), by_links));
+            if !by_links.is_empty() {
+                table.rows.push(error_row(&format!("{}: links were the limit", place.name()), by_links));
+            }
             table.rows.push(error_row(&format!("{}: processors were", place.name()), limited));
         }
     }
