@@ -180,20 +180,20 @@ fn join(place: &Place, config: &Config) -> Result<Parts, ConnectError> {
         hosts,
         topology,
         arena: shm.as_ref().map(|shm| shm.arena().clone()),
-        doorbell: shm.as_ref().map(|shm| shm.doorbell().clone()),
         timeout: config.timeout,
         watch: config.watch.clone(),
         notes,
         local_ranks: members.neighbours().count() + 1,
-        in_process: in_process(&members, &first),
+        processes: processes(&members, &first),
+        dilation: config.emulation.as_ref().map_or(1.0, |emulation| emulation.dilation),
     })
 }
 
-/// The ranks of this process, by the first rank of each one's host: a shard beside its worker.
-fn in_process(members: &Members, first: &[usize]) -> Vec<usize> {
-    let own = members.rank as usize;
-    let process = |rank: usize| (first[rank], members.members[rank].process);
-    (0..first.len()).filter(|&rank| process(rank) == process(own)).collect()
+/// By rank, the process of those that are on this rank's host, by the first rank of each one's host.
+fn processes(members: &Members, first: &[usize]) -> Vec<Option<u32>> {
+    let here = first[members.rank as usize];
+    let process = |rank: usize| (first[rank] == here).then_some(members.members[rank].process);
+    (0..first.len()).map(process).collect()
 }
 
 /// Of each rank the first one that says it is on the same host.

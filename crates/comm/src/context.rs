@@ -10,13 +10,12 @@ mod poll;
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use paceline_engine::{Failure, Request, Stall};
 use paceline_fabric::Descriptor;
-use paceline_fabric::shm::Doorbell;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::alarm::Alarm;
@@ -63,7 +62,6 @@ pub(crate) struct Context {
     wanted: Condvar,
     /// Wakes the driver.
     wake: OwnedFd,
-    doorbell: Option<Arc<Doorbell>>,
     /// Wakes the driver when time lets something happen on a link, more precisely than the timeout of a poll, which the
     /// kernel rounds up by 50 us and more. None if no link is like that.
     alarm: Option<Alarm>,
@@ -99,12 +97,7 @@ struct Guarded {
 
 impl Context {
     /// A context for a core. `patience` is that of callers; `report` is called by the progress thread, without the lock.
-    pub fn new(
-        core: Core,
-        doorbell: Option<Arc<Doorbell>>,
-        patience: Patience,
-        report: Box<Report>,
-    ) -> std::io::Result<Context> {
+    pub fn new(core: Core, patience: Patience, report: Box<Report>) -> std::io::Result<Context> {
         let alarm = if core.keeps_time() { Some(Alarm::new()?) } else { None };
         Ok(Context {
             guarded: Mutex::new(Guarded {
@@ -123,7 +116,6 @@ impl Context {
             changed: Condvar::new(),
             wanted: Condvar::new(),
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-            doorbell,
             alarm,
             stop: AtomicBool::new(false),
             patience,
@@ -362,16 +354,25 @@ impl Context {
         }
     }
 
-    /// A thread does not drive any more: what it leaves unsent has to be sent by the driver, who perhaps sleeps until
-    /// something arrives. Returns whether the thread is `done`.
+    /// A thread does not drive any more: another one has to, if any waits; and what it leaves unsent has to be sent by the driver, who
+    /// perhaps sleeps until something arrives. Returns whether the thread is `done`.
     fn leave(&self, guarded: &mut Guarded, done: bool) -> bool {
+        self.hand_over(guarded);
         if guarded.driver && guarded.core.links.iter().flatten().any(|link| !link.is_flushed()) {
             self.tell_driver(guarded);
         }
         done
     }
 
-    /// Sleeps as the driver until something happens on a link, or the next deadline.
+    /// If nobody drives, those who wait see who does.
+    fn hand_over(&self, guarded: &Guarded) {
+        if guarded.waiters > 0 && !guarded.driver {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Sleeps as the driver until something happens on a link, or the next deadline. Others who wait are left asleep if this
+    /// thread goes on driving: with two threads of a rank, each message would else wake both.
     fn sleep<'a>(
         &'a self,
         mut guarded: MutexGuard<'a, Guarded>,
@@ -407,8 +408,8 @@ impl Context {
             guarded.awaited = None;
         }
         guarded.core.prepare_sleep(false);
-        if guarded.waiters > 0 {
-            self.changed.notify_all();
+        if done(&guarded.core) || until.is_some_and(|until| Instant::now() >= until) {
+            self.hand_over(&guarded);
         }
     }
 

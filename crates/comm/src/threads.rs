@@ -105,12 +105,12 @@ impl Communicator {
                 hosts: hosts.clone(),
                 topology: topology.clone(),
                 arena: shm.as_ref().map(|shm| shm.arena().clone()),
-                doorbell: shm.as_ref().map(|shm| shm.doorbell().clone()),
                 timeout: crate::connect::TIMEOUT,
                 watch: config.watch.clone(),
                 notes: Vec::new(),
                 local_ranks: world,
-                in_process: (0..world).collect(),
+                processes: vec![Some(std::process::id()); world],
+                dilation: emulation.map_or(1.0, |emulation| emulation.dilation),
             };
             Ok(Communicator::over(World::new(parts)?))
         };

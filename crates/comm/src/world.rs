@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use paceline_collective::Topology;
 use paceline_collective::registry::UnknownAlgorithm;
 use paceline_engine::{Cause, Config as EngineConfig, Engine, Failure, Stall};
-use paceline_fabric::shm::{Arena, Doorbell};
+use paceline_fabric::shm::Arena;
 use paceline_fabric::{Link, Transport};
 use paceline_plan::{LinkCost, LinkCosts, OperationKey};
 
@@ -44,6 +44,8 @@ pub(crate) struct World {
     /// Do messages take their time by the clock, on an emulated network?
     pub keeps_time: bool,
     pub arena: Option<Arc<Arena>>,
+    /// By rank, the process of those that run on this machine.
+    pub processes: Vec<Option<u32>>,
     /// Are calls to be remembered?
     pub recording: AtomicBool,
     /// The deadline of calls that name none.
@@ -65,17 +67,26 @@ pub(crate) struct Parts {
     pub hosts: Vec<String>,
     pub topology: Topology,
     pub arena: Option<Arc<Arena>>,
-    pub doorbell: Option<Arc<Doorbell>>,
     pub timeout: Duration,
     pub watch: Watch,
     pub notes: Vec<String>,
     /// Ranks of this world that share this machine's processors.
     pub local_ranks: usize,
-    /// Ranks of this world in this process.
-    pub in_process: Vec<usize>,
+    /// By rank, the process of those that run on this machine.
+    pub processes: Vec<Option<u32>>,
+    /// Messages take so many times as long as they should, all of them: on an emulated network that is slowed down.
+    pub dilation: f64,
 }
 
 impl Parts {
+    /// Ranks of this world in this process: a shard beside its worker.
+    fn in_process(&self) -> Vec<usize> {
+        let own = self.processes[self.rank];
+        (0..self.processes.len())
+            .filter(|&rank| rank == self.rank || own.is_some() && self.processes[rank] == own)
+            .collect()
+    }
+
     /// Can this rank fetch from the memory of all others of its host?
     fn fetches(&self) -> bool {
         let here = self.links.iter().enumerate().filter(|&(peer, _)| self.topology.same_host(self.rank, peer));
@@ -85,16 +96,17 @@ impl Parts {
 
 impl World {
     pub fn new(parts: Parts) -> Result<Arc<World>, CommError> {
-        let fetches = parts.fetches();
+        let (fetches, in_process) = (parts.fetches(), parts.in_process());
         let Watch { heartbeat, heartbeat_misses, stall, on_stall } = parts.watch;
         let limits = EngineConfig::new(parts.rank, parts.links.len());
-        let engine = Engine::new(EngineConfig { heartbeat, heartbeat_misses, stall, ..limits });
+        let nudge = limits.nudge.mul_f64(parts.dilation);
+        let engine = Engine::new(EngineConfig { heartbeat, heartbeat_misses, stall, nudge, ..limits });
         let mut memories = Memories::default();
         memories.local_ranks = parts.local_ranks;
         memories.arena = parts.arena.clone();
         let transports = parts.links.iter().map(|link| link.as_ref().map(|link| link.transport())).collect();
         let mut core = Core::new(engine, parts.links, memories, parts.rank);
-        core.tell_last(&parts.in_process);
+        core.tell_last(&in_process);
         let failed = |doing, source| {
             let (rank, host) = (parts.rank, parts.hosts[parts.rank].clone());
             CommError::connect(Some(rank), host, ConnectError::Io { doing, source })
@@ -108,7 +120,7 @@ impl World {
         let keeps_time = core.keeps_time();
         let patience =
             if keeps_time { ASLEEP } else { patience(Place::of(parts.rank, parts.local_ranks, &parts.topology)) };
-        let context = Context::new(core, parts.doorbell, patience, Box::new(report))
+        let context = Context::new(core, patience, Box::new(report))
             .map_err(|error| failed("making an eventfd or a timer", error))?;
         let context = Arc::new(context);
         let thread = progress_thread(&context).map_err(|error| failed("starting the progress thread", error))?;
@@ -124,6 +136,7 @@ impl World {
             ranks_per_processor: (parts.local_ranks as f64 / processors() as f64).max(1.0),
             keeps_time,
             arena: parts.arena,
+            processes: parts.processes,
             recording: AtomicBool::new(false),
             timeout: parts.timeout,
             link_costs: RwLock::new(GUESS),

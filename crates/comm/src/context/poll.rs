@@ -16,30 +16,27 @@ impl Context {
         // SAFETY: the descriptors belong to links, which are kept open as long as the core.
         let watch = |fd: RawFd, flags| PollFd::from_borrowed_fd(unsafe { BorrowedFd::borrow_raw(fd) }, flags);
         let wake = watch(self.wake.as_raw_fd(), PollFlags::IN);
-        let bell = watch(self.doorbell.as_ref().map_or(self.wake.as_raw_fd(), |bell| bell.fd()), PollFlags::IN);
         let links = descriptors.iter().map(|descriptor| {
             let write = if descriptor.write { PollFlags::OUT } else { PollFlags::empty() };
             watch(descriptor.fd, PollFlags::IN | write)
         });
         let time = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() };
         // An interrupted or refused poll is a short sleep: the caller looks at everything again.
-        if descriptors.len() + 2 <= INLINE {
+        let rung = if descriptors.len() < INLINE {
             let mut list = [const { None }; INLINE];
             let mut count = 0;
-            for fd in [wake, bell].into_iter().chain(links) {
+            for fd in [wake].into_iter().chain(links) {
                 list[count] = Some(fd);
                 count += 1;
             }
             let mut list = list.map(|fd| fd.unwrap_or_else(|| watch(self.wake.as_raw_fd(), PollFlags::IN)));
-            let _ = poll(&mut list[..count], Some(&time));
+            poll(&mut list[..count], Some(&time)).is_ok() && !list[0].revents().is_empty()
         } else {
-            let mut list: Vec<PollFd<'_>> = [wake, bell].into_iter().chain(links).collect();
-            let _ = poll(&mut list, Some(&time));
-        }
-        // Would block if nobody rang.
-        let _ = rustix::io::read(self.wake.as_fd(), &mut [0u8; 8]);
-        if let Some(doorbell) = &self.doorbell {
-            let _ = doorbell.drain();
+            let mut list: Vec<PollFd<'_>> = [wake].into_iter().chain(links).collect();
+            poll(&mut list, Some(&time)).is_ok() && !list[0].revents().is_empty()
+        };
+        if rung {
+            let _ = rustix::io::read(self.wake.as_fd(), &mut [0u8; 8]);
         }
     }
 

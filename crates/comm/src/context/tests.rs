@@ -1,6 +1,7 @@
 //! Threads of one rank that wait at once: whoever can go on is woken. The link hides
 //! its descriptors, so that nothing but the other threads can wake a sleeper.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
@@ -41,6 +42,8 @@ struct Knobs {
     /// When it was last asked to send, counted over all that share the count.
     flushed: AtomicUsize,
     flushes: Arc<AtomicUsize>,
+    /// How often it was looked at.
+    looked: AtomicUsize,
 }
 
 struct Hidden {
@@ -73,6 +76,7 @@ impl Link for Hidden {
 
     fn receive(&mut self, sink: &mut dyn Sink) -> Result<bool, LinkError> {
         assert!(!self.knobs.broken.load(Ordering::Relaxed), "a bug");
+        self.knobs.looked.fetch_add(1, Ordering::Relaxed);
         Ok(self.link.receive(sink)? || self.knobs.restless.load(Ordering::Relaxed))
     }
 
@@ -119,7 +123,7 @@ fn pair_that_sleeps_for(sleep_max: Duration) -> Pair {
         let engine = Engine::new(Config { nudge: never, heartbeat: Duration::ZERO, ..Config::new(rank, 2) });
         let core = Core::new(engine, links, Memories::default(), rank);
         let patience = Patience { spins: 0, yields: 0, place: None };
-        let context = Context::new(core, None, patience, Box::new(|_| ())).expect("an eventfd");
+        let context = Context::new(core, patience, Box::new(|_| ())).expect("an eventfd");
         Arc::new(Context { sleep_max, ..context })
     };
     let (link, other) = memory_pair();
@@ -307,6 +311,59 @@ fn threads_that_wait_without_a_change_let_each_other_sleep() {
     pair.zero.with(|core| core.fail(Failure::Cancelled { reason: "enough".into() }));
     first.join().map(|_| ()).and_then(|()| second.join().map(|_| ())).expect("they only wait");
     assert!(asked < 20, "they woke each other {asked} times");
+}
+
+/// With two threads of a rank each message would else wake both.
+#[test]
+fn a_driver_that_is_woken_and_goes_on_leaves_others_asleep() {
+    const RINGS: usize = 20;
+    let pair = pair();
+    let first = pair.sleeper(0);
+    let count = |what: &AtomicUsize| what.load(Ordering::Relaxed);
+    let looks = || {
+        let before = count(&pair.knobs.looked);
+        for _ in 0..RINGS {
+            let asked = count(&pair.knobs.asked);
+            pair.zero.ring();
+            until(|| count(&pair.knobs.asked) > asked);
+        }
+        thread::sleep(Duration::from_millis(20));
+        count(&pair.knobs.looked) - before
+    };
+    let alone = looks();
+    let ticket = pair.message(0, 1, false);
+    let context = pair.zero.clone();
+    let second = thread::spawn(move || context.wait(&ticket, None));
+    until(|| pair.zero.lock().waiters > 0);
+    let with_another = looks();
+    pair.zero.with(|core| core.fail(Failure::Cancelled { reason: "enough".into() }));
+    first.join().map(|_| ()).and_then(|()| second.join().map(|_| ())).expect("they only wait");
+    assert!(alone >= RINGS && with_another < alone + RINGS / 2, "{alone} looks alone, {with_another} with another");
+}
+
+#[test]
+fn a_driver_whose_time_is_over_hands_over_to_another() {
+    let pair = pair();
+    let took = longest(|round| {
+        let asked = || pair.knobs.asked.load(Ordering::Relaxed);
+        let (ticket, before, context) = (pair.message(0, 2 * round, false), asked(), pair.zero.clone());
+        let first = thread::spawn(move || context.wait(&ticket, Some(Instant::now() + Duration::from_millis(300))));
+        until(|| asked() > before);
+        let (ticket, context) = (pair.message(0, 2 * round + 1, false), pair.zero.clone());
+        let second = thread::spawn(move || context.wait(&ticket, None));
+        until(|| pair.zero.lock().waiters > 0);
+        let before = asked();
+        assert!(!first.join().expect("it only waits"), "its message was not sent");
+        let start = Instant::now();
+        let took = until(|| asked() > before) - start;
+        for operation in [2 * round, 2 * round + 1] {
+            pair.message(1, operation, false);
+        }
+        pair.look();
+        assert!(second.join().expect("it only waits"));
+        took
+    });
+    assert!(took < AWAKE, "{took:?}");
 }
 
 #[test]

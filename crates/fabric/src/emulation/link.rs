@@ -9,7 +9,7 @@ use paceline_plan::{Emulation, Rank};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::ports::{Nanoseconds, Ports};
-use super::shaper::{Path, Shaper};
+use super::shaper::{AHEAD_S, Path, Shaper};
 use crate::{Descriptor, Link, LinkError, NO_TICKET, Piece, Sink, Transport};
 
 /// Any link, on which messages take as long as over an emulated network. Both sides must be shaped.
@@ -51,7 +51,7 @@ impl ShapedLink {
     /// If the emulation has no such ranks, or the ports belong to another one.
     pub fn new(inner: Box<dyn Link>, ports: Arc<Ports>, emulation: &Emulation, from: Rank, to: Rank) -> ShapedLink {
         let (out, into) = ports.between(emulation, from, to);
-        let path = Path { out, into, class: emulation.link(from, to) };
+        let path = Path { out, into, class: emulation.link(from, to), ahead_s: AHEAD_S * emulation.dilation };
         ShapedLink {
             inner,
             ports,

@@ -8,8 +8,8 @@ use paceline_plan::LinkClass;
 use super::ports::{Nanoseconds, PortNumber, Ports};
 
 /// A message is announced at its receiver's port when it begins to leave, or so little before that nobody else could
-/// have come in between: a wake-up is saved.
-const AHEAD: Nanoseconds = 50_000;
+/// have come in between: a wake-up is saved. In the time of the undilated network.
+pub(super) const AHEAD_S: f64 = 50e-6;
 
 /// What a link costs and which ports it leads through.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +17,8 @@ pub(super) struct Path {
     pub(super) out: PortNumber,
     pub(super) into: PortNumber,
     pub(super) class: LinkClass,
+    /// [`AHEAD_S`], dilated like the rest.
+    pub(super) ahead_s: f64,
 }
 
 impl Path {
@@ -101,7 +103,8 @@ impl<F> Shaper<F> {
 
     /// Takes the receiver's port for a message that begins to leave.
     pub(super) fn announce(&mut self, now: Nanoseconds, ports: &Ports) {
-        let begun = |queued: &mut Queued<F>| queued.start <= now.saturating_add(AHEAD);
+        let ahead = nanoseconds(self.path.ahead_s);
+        let begun = |queued: &mut Queued<F>| queued.start <= now.saturating_add(ahead);
         if let Some(Queued { message, start, busy }) = self.queued.take_if(begun) {
             let start = ports.port(self.path.into).reserve(start, busy);
             self.clear = start.saturating_add(busy);
@@ -127,7 +130,7 @@ impl<F> Shaper<F> {
     /// When there is something to do next: a message begins to leave, or arrives, or there is room again. Arrivals only
     /// if `arrivals`.
     pub(super) fn next_event(&self, arrivals: bool) -> Option<Nanoseconds> {
-        let queued = self.queued.as_ref().map(|queued| queued.start.saturating_sub(AHEAD));
+        let queued = self.queued.as_ref().map(|queued| queued.start.saturating_sub(nanoseconds(self.path.ahead_s)));
         let arrival = self.next_arrival().filter(|_| arrivals);
         let room = (self.wanted.get() && self.queued.is_none()).then_some(self.clear);
         [queued, arrival, room].into_iter().flatten().min()

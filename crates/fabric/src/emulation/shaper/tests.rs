@@ -34,7 +34,7 @@ impl World {
         let ports = Ports::create(&emulation).expect("memory");
         let sender = |(from, to, waiting): &(usize, usize, Vec<usize>)| {
             let (out, into) = ports.between(&emulation, *from, *to);
-            let shaper = Shaper::new(Path { out, into, class });
+            let shaper = Shaper::new(Path { out, into, class, ahead_s: AHEAD_S });
             Sender { shaper, waiting: waiting.iter().copied().collect(), sent: 0, arrivals: Vec::new(), looks: 0 }
         };
         let senders = links.iter().map(sender).collect();
