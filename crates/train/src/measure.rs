@@ -294,7 +294,7 @@ pub struct Lateness {
     pub share: f64,
     /// More than was allowed: the run does not count.
     pub overrun: bool,
-    /// Processors that the workers' processes kept busy, all of them together, while a worker waited for communication; the
+    /// Processors that the processes of workers and servers kept busy, all of them together, while a worker waited for communication; the
     /// mean over all that workers waited. None if none had to wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processors_busy: Option<f64>,

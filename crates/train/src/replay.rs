@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use paceline_comm::ProcessorTime;
 use paceline_plan::{Profile, ProfileError, TensorId};
-use rustix::time::{ClockId, clock_gettime};
 
 mod synthetic;
 
@@ -34,6 +34,8 @@ pub(crate) struct ReplayBackend {
     gradients: Synthetic,
     dilate: f64,
     monitor: Arc<Mutex<Monitor>>,
+    /// Of the processes whose use of the processors is looked at.
+    processors: ProcessorTime,
     /// What this pass has shown so far.
     seen: Seen,
 }
@@ -60,17 +62,15 @@ pub(crate) struct Seen {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     pub(crate) at: Instant,
-    /// What all threads of this process had had of the processors.
+    /// What this worker's process had had of the processors, and the servers' that it looks at.
     pub(crate) processor: Duration,
     /// Since the moment before, forward has waited for communication.
     pub(crate) has_waited: bool,
 }
 
 impl Moment {
-    fn now(has_waited: bool) -> Moment {
-        let time = clock_gettime(ClockId::ProcessCPUTime);
-        let processor = Duration::new(time.tv_sec as u64, time.tv_nsec as u32);
-        Moment { at: Instant::now(), processor, has_waited }
+    fn now(has_waited: bool, processors: &ProcessorTime) -> Moment {
+        Moment { at: Instant::now(), processor: processors.now(), has_waited }
     }
 }
 
@@ -103,8 +103,14 @@ impl ReplayBackend {
             last,
             dilate,
             monitor: Arc::default(),
+            processors: ProcessorTime::default(),
             seen: Seen::default(),
         })
+    }
+
+    /// The same, looking at what these processes have of the processors.
+    pub(crate) fn watching(self, processors: ProcessorTime) -> Self {
+        ReplayBackend { processors, ..self }
     }
 
     /// The same where sums are not those of the gradients: zeros lie nowhere by themselves, and are written, too.
@@ -150,7 +156,7 @@ impl ReplayBackend {
             if self.first[index] {
                 let late = self.seen.late;
                 self.catch_up(*clock);
-                let before = Moment::now(false);
+                let before = Moment::now(false, &self.processors);
                 let mut updated = false;
                 let held_up = gate.need(step.tensor, &mut |access| {
                     updated = true;
@@ -160,7 +166,7 @@ impl ReplayBackend {
                 if !held_up.is_zero() {
                     // It would have had to wait here in any case.
                     (self.seen.late, *clock) = (late, Instant::now());
-                    self.seen.moments.extend([before, Moment::now(true)]);
+                    self.seen.moments.extend([before, Moment::now(true, &self.processors)]);
                 }
                 if updated {
                     let share = self.profile.tensors[step.tensor].elements as f64 / elements;
@@ -232,9 +238,9 @@ impl Backend for ReplayBackend {
         let mut clock = lock(&self.monitor).clock.unwrap_or_else(Instant::now);
         self.forward(gate, &mut clock)?;
         lock(sink).backward_begins();
-        self.seen.moments.push(Moment::now(false));
+        self.seen.moments.push(Moment::now(false, &self.processors));
         self.backward(sink, &mut clock)?;
-        self.seen.moments.push(Moment::now(false));
+        self.seen.moments.push(Moment::now(false, &self.processors));
         let mut monitor = lock(&self.monitor);
         monitor.clock = Some(clock);
         monitor.seen.push(std::mem::take(&mut self.seen));

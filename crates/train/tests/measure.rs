@@ -144,6 +144,19 @@ fn a_replay_says_what_processors_did_while_it_waited() {
     assert!(busy > 0.1 && busy <= 2.2 * cores, "{busy} of {cores} processors");
 }
 
+/// Sleeps always end a little late; by how much is too late, the options say.
+#[test]
+fn a_replay_whose_processor_is_later_than_it_may_be_has_overrun() {
+    for (late_share_max, overrun) in [(0.0, true), (f64::INFINITY, false)] {
+        let options = MeasureOptions { late_share_max, ..options("bsp-a2a") };
+        let runs = on_ranks(2, |world| measure(world, Subject::Replay(&profile()), &options));
+        for run in runs.into_iter().map(Result::unwrap) {
+            let lateness = run.lateness.expect("it is a replay");
+            assert!(lateness.share > 0.0 && lateness.overrun == overrun && run.overrun() == overrun, "{lateness:?}");
+        }
+    }
+}
+
 #[test]
 fn a_larger_batch_takes_longer() {
     let options = MeasureOptions { local_batch: 8, ..options("wfbp-a2a") };

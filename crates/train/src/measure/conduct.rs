@@ -396,6 +396,7 @@ impl<'a> Model<'a> {
                 let profile = profile.for_batch(options.local_batch);
                 let backend = ReplayBackend::new(&profile, options.dilate, workers.rank(), count);
                 let backend = backend.map_err(|error| TrainError::Options(error.to_string()))?;
+                let backend = backend.watching(workers.processor_time());
                 let backend = if exact { backend } else { backend.over_any_sums() };
                 let (monitor, found) = (backend.monitor(), Arc::<Mutex<Findings>>::default());
                 let checker = Checker::new(&profile.sizes(), count, exact, found.clone());

@@ -15,7 +15,7 @@ use crate::replay::Moment;
 const PARTS: usize = 256;
 
 impl Conduct<'_> {
-    /// Processors that the workers' processes kept busy, all of them together, while a worker waited for communication; the mean
+    /// Processors that the workers' processes kept busy, and servers' that are processes of their own, all of them together, while a worker waited for communication; the mean
     /// over all that workers waited. None if none had to wait. The same on all workers, which all call it.
     pub(super) fn processors_busy(&self, tally: &Tally) -> Result<Option<f64>, TrainError> {
         let ends_s = self.slowest(&tally.ends_s.concat())?;
