@@ -72,7 +72,7 @@ impl Files {
 fn table(panels: &[Panel]) -> String {
     let mut out = "model,compute,network,workers_per_host,local_batch,dilate,workers,method,shards,runs,\
                    samples_per_s,std_samples_per_s,median_samples_per_s,half_width_95_samples_per_s,speedup,efficiency,\
-                   iteration_s,compute_s,exposed_communication_s,late_share,bytes_per_iteration,messages_per_iteration,plan_hash,\
+                   iteration_s,compute_s,exposed_communication_s,late_share,processors_waiting,bytes_per_iteration,messages_per_iteration,plan_hash,\
                    best,failures,predicted_samples_per_s,samples_per_s_low,samples_per_s_high,predicted_iteration_s,\
                    predicted_exposed_communication_s,prediction_error\n"
         .to_owned();
@@ -115,6 +115,7 @@ fn line(panel: &Panel, workers: usize, row: &Row, best: bool) -> String {
         of(|result| result.compute_s),
         of(|result| result.exposed_communication_s),
         number(result.and_then(|result| result.late_share)),
+        number(result.and_then(|result| result.processors_waiting)),
         of(|result| result.bytes_per_iteration),
         of(|result| result.messages_per_iteration),
         result.map(|result| result.plan_hash.clone()).unwrap_or_default(),

@@ -77,9 +77,12 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// Among the methods that were both predicted and measured; None if there are not two.
+    /// Among the methods that were both predicted and measured, and not limited by the processors; None if there are not two.
     pub fn among(rows: &[Row]) -> Option<Choice> {
-        let both = |row: &Row| Some((row.predicted.as_ref()?.samples_per_s, row.result.as_ref()?.samples_per_s.mean));
+        let both = |row: &Row| {
+            let result = row.result.as_ref().filter(|result| result.limited().is_none())?;
+            Some((row.predicted.as_ref()?.samples_per_s, result.samples_per_s.mean))
+        };
         let known: Vec<(&Row, (f64, f64))> = rows.iter().filter_map(|row| Some((row, both(row)?))).collect();
         if known.len() < 2 {
             return None;

@@ -1,5 +1,7 @@
 //! From runs to what is said about them: throughput, speedup, efficiency, winner or tie. Pure.
 
+mod baseline;
+
 use serde::{Deserialize, Serialize};
 
 use super::cell::{Arm, Cell, Setting};
@@ -9,7 +11,10 @@ use super::processors::limited_by_processors;
 use super::statistics::{Estimate, c2c, mean, spread};
 use super::store::{CellRecord, Occasion, RunRecord, StudyRecord};
 use super::verdict::{Verdict, decide};
-use paceline_train::{CellRun, Decision, FollowedOperations, ModelName, Timeline, TuningReport};
+use paceline_train::{CellRun, Decision, FollowedOperations, Timeline, TuningReport};
+
+pub use baseline::Baseline;
+use baseline::{baseline, intensity};
 
 /// One setting: a chart.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -45,18 +50,6 @@ impl Panel {
         let real = || self.placement.as_ref().map_or_else(|| "this machine".to_owned(), Placement::place);
         self.setting.network.clone().unwrap_or_else(real)
     }
-}
-
-/// The throughput that a speedup of 1 is.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Baseline {
-    /// Where it comes from.
-    pub source: String,
-    /// Samples per second.
-    pub samples_per_s: f64,
-    /// Where it was measured, with what its runs leave open.
-    #[serde(default)]
-    pub measured: Option<Estimate>,
 }
 
 /// The methods that compete at one number of workers.
@@ -120,8 +113,7 @@ impl Row {
             1 => "1 run was repeated, because its processor was late".to_owned(),
             more => format!("{more} runs were repeated, because their processor was late"),
         });
-        let limited =
-            self.result.as_ref().and_then(|found| limited_by_processors(found.processors_waiting, found.exposed_share));
+        let limited = self.result.as_ref().and_then(RowResult::limited);
         self.failures.iter().cloned().chain(repeated).chain(limited)
     }
 }
@@ -181,6 +173,14 @@ pub struct RowResult {
     /// One iteration of all workers and shards.
     #[serde(skip)]
     pub timeline: Option<Timeline>,
+}
+
+impl RowResult {
+    /// If the processors, and not the links, have limited it: in words. Such a throughput says nothing of the method, and decides
+    /// nothing.
+    pub fn limited(&self) -> Option<String> {
+        limited_by_processors(self.processors_waiting, self.exposed_share)
+    }
 }
 
 /// Orders the cells of a study into panels.
@@ -255,29 +255,6 @@ fn oversubscribed(cell: &Cell, room: &Room<'_>) -> Option<String> {
         Some(placement) => placement.oversubscribed(cell),
         None => (workers * threads > room.cores).then(|| workers_on_cores(workers, room.cores)),
     }
-}
-
-/// The model's intensity I = C/D: operations per parameter and sample. The study's published numbers fit three operations
-/// for each multiply-accumulate of forward: one forward and two backward, a multiply-accumulate counted as one. None where
-/// nobody has counted them: models and sizes of inputs of the user's own.
-fn intensity(run: &CellRun, setting: &Setting) -> Option<f64> {
-    let own_size = setting.data.as_ref().is_some_and(|data| data.starts_with("idx:") || data.starts_with("images:"));
-    let counted = || run.model.parse::<ModelName>().ok().filter(|_| !own_size).map(ModelName::forward_macs_per_sample);
-    let macs = run.forward_macs_per_sample.or_else(counted).filter(|_| run.parameters > 0)?;
-    Some(3.0 * macs as f64 / run.parameters as f64)
-}
-
-/// The profile's device, or one worker here without anybody to talk to.
-fn baseline(setting: &Setting, cells: &[&CellRecord]) -> Option<Baseline> {
-    if let Some(samples_per_s) = setting.single_device() {
-        return Some(Baseline { source: "one device, by the profile".to_owned(), samples_per_s, measured: None });
-    }
-    let plain = |cell: &Cell| cell.shards == 0 && !cell.compresses();
-    let alone = |record: &&&CellRecord| record.cell.workers == 1 && plain(&record.cell);
-    let measured = |record: &CellRecord| Some((record.cell.method.clone(), Estimate::of(&throughputs(record))?));
-    let (method, estimate) = cells.iter().filter(alone).find_map(|record| measured(record))?;
-    let source = format!("one worker here ({method})");
-    Some(Baseline { source, samples_per_s: estimate.mean, measured: Some(estimate) })
 }
 
 fn row(record: &CellRecord, baseline: Option<&Baseline>, room: &Room<'_>) -> Row {

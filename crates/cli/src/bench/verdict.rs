@@ -54,8 +54,8 @@ impl Verdict {
 
 /// The verdict on the rows of a group, and the reason in words. The difference of two methods counts if it exceeds the
 /// noise and the 95 % confidence interval that the runs leave open. The winner must be ahead of every other method by that
-/// measure, so that choosing it among many makes no winner by chance. Methods with too few runs take no part, and nobody wins
-/// against one that looks faster.
+/// measure, so that choosing it among many makes no winner by chance. Methods with too few runs, and those that the processors
+/// have limited and not the links, take no part, and nobody wins against one that looks faster.
 pub fn decide(rows: &[Row], noise: Option<f64>, c2c: Option<f64>, workers: usize) -> (Verdict, String) {
     let mut results: Vec<(&Row, &RowResult)> =
         rows.iter().filter_map(|row| Some((row, row.result.as_ref()?))).collect();
@@ -67,14 +67,24 @@ pub fn decide(rows: &[Row], noise: Option<f64>, c2c: Option<f64>, workers: usize
     let Some(noise) = noise else {
         return undecided("no method was measured twice, so the noise is unknown".to_owned());
     };
-    let is_known = |result: &RowResult| result.samples_per_s.runs >= VALUES_MIN;
-    let few: Vec<&str> =
-        results.iter().filter(|(_, result)| !is_known(result)).map(|(row, _)| row.method.as_str()).collect();
-    let fastest_is_known = is_known(results[0].1);
+    let has_few = |result: &RowResult| result.samples_per_s.runs < VALUES_MIN;
+    let is_limited = |result: &RowResult| result.limited().is_some();
+    let names = |wanted: &dyn Fn(&RowResult) -> bool| -> Vec<&str> {
+        results.iter().filter(|(_, result)| wanted(result)).map(|(row, _)| row.method.as_str()).collect()
+    };
+    let (few, limited) = (names(&has_few), names(&|result| !has_few(result) && is_limited(result)));
     let needs = format!("a comparison needs {VALUES_MIN} runs of each method");
+    let (fastest, result) = results[0];
+    if is_limited(result) {
+        return undecided(format!("the processors, and not the links, limited {}; raise --dilate", fastest.method));
+    }
+    let is_known = |result: &RowResult| !has_few(result) && !is_limited(result);
     let known: Vec<(&Row, &RowResult)> = results.iter().copied().filter(|(_, result)| is_known(result)).collect();
-    let [(first, best), (second, next), ..] = known[..] else { return undecided(needs) };
-    if !fastest_is_known {
+    let [(first, best), (second, next), ..] = known[..] else {
+        let others = format!("{needs} with links that kept up: the processors limited {}", limited.join(", "));
+        return undecided(if limited.is_empty() { needs } else { others });
+    };
+    if has_few(result) {
         return undecided(format!("{needs}, and {} has fewer", few[0]));
     }
     let ahead = |other: &RowResult| {
@@ -90,8 +100,12 @@ pub fn decide(rows: &[Row], noise: Option<f64>, c2c: Option<f64>, workers: usize
         Verdict::Winner { method, runner_up, margin }
     };
     let mut reason = reason(&verdict, &known, noise, c2c, workers);
-    if !few.is_empty() {
-        reason.push_str(&format!("; not compared, with fewer than {VALUES_MIN} runs: {}", few.join(", ")));
+    for (names, why) in
+        [(few, format!("with fewer than {VALUES_MIN} runs")), (limited, "limited by the processors".into())]
+    {
+        if !names.is_empty() {
+            reason.push_str(&format!("; not compared, {why}: {}", names.join(", ")));
+        }
     }
     (verdict, reason)
 }
@@ -137,6 +151,8 @@ fn reason(verdict: &Verdict, known: &[(&Row, &RowResult)], noise: f64, c2c: Opti
 
 #[cfg(test)]
 mod tests {
+    use paceline_train::Lateness;
+
     use super::super::summary::{panels, samples};
     use super::*;
 
@@ -198,6 +214,37 @@ mod tests {
         let (verdict, reason) = of(&three, &[0.2, 0.2], &three);
         assert!(verdict.headline().starts_with("mg-wfbp wins"), "{verdict:?}");
         assert!(reason.contains("fewer than 3 runs: wfbp-a2a"), "{reason}");
+    }
+
+    #[test]
+    fn what_processors_have_limited_neither_wins_nor_loses() {
+        use super::super::cell::samples::{cell, setting};
+        use super::super::cell::{Arm, Cell};
+        let here = setting("cnn");
+        let of = |limited: &str| {
+            let three = |seconds: f64| [seconds, 1.001 * seconds, 0.999 * seconds];
+            let again = Cell { arm: Arm::Again, ..cell(&here, "bsp-a2a", 2) };
+            let mut records = [
+                samples::record(cell(&here, "bsp-a2a", 2), &three(0.1)),
+                samples::record(cell(&here, "mg-wfbp", 2), &three(0.09)),
+                samples::record(cell(&here, "wfbp-a2a", 2), &three(0.2)),
+                samples::record(again, &three(0.1)),
+            ];
+            for record in records.iter_mut().filter(|record| record.cell.method == limited) {
+                for run in record.runs.iter_mut().filter_map(|run| run.outcome.as_mut().ok()) {
+                    run.exposed_communication_s = 0.5 * run.mean_iteration_s();
+                    run.lateness = Some(Lateness { processors_busy: Some(1.96), ..Lateness::default() });
+                }
+            }
+            let group = panels(&records, 2)[0].groups[0].clone();
+            (group.verdict.headline(), group.reason)
+        };
+        let (headline, _) = of("mg-wfbp");
+        assert!(headline.starts_with("undecided: the processors, and not the links, limited mg-wfbp"), "{headline}");
+        let (headline, reason) = of("wfbp-a2a");
+        assert!(headline.starts_with("mg-wfbp wins"), "{headline}");
+        assert!(reason.ends_with("; not compared, limited by the processors: wfbp-a2a"), "{reason}");
+        assert!(!of("none").1.contains("not compared"));
     }
 
     /// Each number belongs to the method whose name stands beside it.

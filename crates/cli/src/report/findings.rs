@@ -113,8 +113,9 @@ fn throughput<'a>(group: &'a Group, method: &str) -> Option<&'a Estimate> {
     of_row(group.rows.iter().find(|row| row.method == method)?)
 }
 
+/// What processors have limited says nothing of its method.
 fn of_row(row: &Row) -> Option<&Estimate> {
-    row.result.as_ref().map(|result| &result.samples_per_s)
+    row.result.as_ref().filter(|result| result.limited().is_none()).map(|result| &result.samples_per_s)
 }
 
 /// The fastest method's throughput.
@@ -213,6 +214,17 @@ mod tests {
         assert_eq!(finding(&panels, "in all cases").verdict, Outcome::Undecidable);
         panels[1].groups[0].noise = None;
         assert_eq!(finding(&panels, "in all cases").verdict, Outcome::Undecidable, "noise that nobody measured");
+    }
+
+    #[test]
+    fn what_processors_have_limited_holds_nothing() {
+        let claim = "in all cases";
+        let mut panels = sample_panels();
+        assert_eq!(finding(&panels, claim).verdict, Outcome::Holds);
+        let row = panels[1].groups[0].rows.iter_mut().find(|row| row.method == "bsp-ps").expect("it is there");
+        let result = row.result.as_mut().expect("it ran");
+        (result.processors_waiting, result.exposed_share) = (Some(0.97), 0.5);
+        assert_eq!(finding(&panels, claim).verdict, Outcome::Undecidable);
     }
 
     /// Tied everywhere is neither winning nor being beaten.
