@@ -341,6 +341,7 @@ impl<'a> Stages<'a> {
             peers: &self.peers,
             may_overlap: self.options.clip_norm.is_none(),
             start_up: self.planning().start_up(),
+            threads: Some(self.options.threads),
         };
         let chosen = choosing.choose(&profile, tried, round)?;
         // Only the last pass of an update communicates.

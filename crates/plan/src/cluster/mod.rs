@@ -298,6 +298,17 @@ impl Cluster {
         NetworkModel { within: self.within.class(), across: self.across.class() }
     }
 
+    /// Workers that really compute, with so many threads each and on no more cores: within a host the same cores move the bytes and
+    /// add them up, so what one of them communicates it does not compute, and the other way round. If both are under way each gets
+    /// its share of the time. (Of several cores one communicates.) The interval goes to where others do it, that nobody knows of.
+    pub fn share_cores(&mut self, threads: usize) {
+        let share = 1.0 / threads.max(1) as f64;
+        self.interference.computation = Constant::between(share, 0.0, share);
+        if self.hosts == 1 {
+            self.interference.communication = Constant::between(share, 0.0, share);
+        }
+    }
+
     /// Seconds that an iteration of so many hosts loses to streams that come late.
     pub fn jitter_s(&self, hosts: usize) -> f64 {
         self.across.jitter_s.value * crowding(hosts)

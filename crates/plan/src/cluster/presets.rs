@@ -91,11 +91,18 @@ impl Cluster {
     /// [`ClusterError::Unknown`].
     pub fn with_link(&self, name: &str) -> Result<Cluster, ClusterError> {
         let lower = name.trim().to_lowercase();
-        let preset = presets().link.remove(&lower).ok_or_else(|| unknown(name))?;
+        let Presets { server, mut link, .. } = presets();
+        let preset = link.remove(&lower).ok_or_else(|| unknown(name))?;
         let mut cluster = self.clone();
         cluster.name = format!("{} with {lower}", self.name);
         cluster.source = format!("{}; {lower}: {}", self.source, preset.source);
         cluster.set_link(&preset);
+        if preset.place == Place::Across {
+            // What was fitted to the old links, or measured on them, says nothing of these.
+            cluster.server.duplex_loss = server.duplex_loss;
+            cluster.operation.overtaking_s = Constant::ZERO;
+            cluster.operation.overtaking_small_s = None;
+        }
         cluster.check()?;
         Ok(cluster)
     }
@@ -212,7 +219,16 @@ mod tests {
         assert_eq!((scaled.hosts, scaled.name.as_str()), (16, "study-10gbe:16x4"));
         let faster = scaled.with_link("100GbE").unwrap();
         assert!(faster.across.beta_s_per_byte.value < scaled.across.beta_s_per_byte.value);
-        assert_eq!((faster.within, faster.server.beta_s_per_byte), (scaled.within, None));
+        assert_eq!((&faster.within, faster.server.beta_s_per_byte), (&scaled.within, None));
+        // What the old links lost is not what the new ones lose.
+        assert_eq!(faster.server.duplex_loss, presets().server.duplex_loss);
+        assert_ne!(faster.server.duplex_loss, scaled.server.duplex_loss);
+        let measured = Constant::exact(1e-3);
+        let mut overtaken = scaled.clone();
+        (overtaken.operation.overtaking_s, overtaken.operation.overtaking_small_s) = (measured, Some(measured));
+        let [network, inside] = ["100gbe", "nvlink3"].map(|name| overtaken.with_link(name).unwrap().operation);
+        assert_eq!((network.overtaking_s, network.overtaking_small_s), (Constant::ZERO, None));
+        assert_eq!(inside, overtaken.operation);
     }
 
     #[test]

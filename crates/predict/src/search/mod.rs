@@ -414,10 +414,36 @@ impl Candidate {
     }
 }
 
+/// Servers beside the workers must be predicted to save this share: what their processors cost the workers is in no constant.
+const WORTH_SERVERS: f64 = 0.03;
+
+/// A plan that leaves what was measured, as one whose operations are larger than those that were timed, must be predicted to save
+/// this share beside one that does not: its prediction is off by more.
+const WORTH_LEAVING: f64 = 0.02;
+
 impl Answer {
     /// The highest throughput.
     pub fn best(&self) -> &Candidate {
         &self.candidates[0]
+    }
+
+    /// What is run where the constants were measured just now: the answer; or the best all-to-all, if servers would hardly be faster; or
+    /// the best of which more is known, if it would hardly be slower.
+    pub fn taken(&self) -> &Candidate {
+        let saves_at_most = |best: &Candidate, share: f64, other: &Candidate| {
+            1.0 - best.prediction.iteration_s / other.prediction.iteration_s <= share
+        };
+        let candidates = || self.candidates.iter();
+        let best = self.best();
+        let all_to_all =
+            candidates().find(|other| other.strategy.arch.name == "a2a" && saves_at_most(best, WORTH_SERVERS, other));
+        let best = all_to_all.filter(|_| best.strategy.arch.name == "ps").unwrap_or(best);
+        let doubts = |of: &Candidate| of.prediction.extrapolated.len();
+        let known = candidates().find(|other| {
+            let same_arch = other.strategy.arch.name == best.strategy.arch.name;
+            same_arch && doubts(other) < doubts(best) && saves_at_most(best, WORTH_LEAVING, other)
+        });
+        known.unwrap_or(best)
     }
 
     /// Of each kind of arch (all-to-all, servers beside the workers, servers on hosts of their own), each schedule and each

@@ -29,6 +29,8 @@ pub(crate) struct Choosing<'a> {
     pub(crate) may_overlap: bool,
     /// In real time: what the strategy adds to the start of an operation.
     pub(crate) start_up: Duration,
+    /// Threads with which each worker computes; None: it sleeps through a profile.
+    pub(crate) threads: Option<usize>,
 }
 
 /// What was found; the same on every worker.
@@ -115,7 +117,21 @@ impl Choosing<'_> {
             let calibrated = calibrate(&mut cluster, &strategy, profile, workers.world_size(), &measured);
             doubts.extend(calibrated.map_err(|error| TrainError::Options(error.to_string()))?);
         }
+        // What was measured was measured while nobody computed.
+        if let Some(threads) = self.threads.filter(|threads| self.fill_the_cores(*threads)) {
+            cluster.share_cores(threads);
+        }
         Ok((cluster, doubts))
+    }
+
+    /// Do the workers of this host, with so many threads each, leave no core to communication alone? (A worker that is confined to
+    /// some cores knows of no others.)
+    fn fill_the_cores(&self, threads: usize) -> bool {
+        let workers = self.peers.workers();
+        let topology = workers.topology();
+        let here = topology.members(topology.host(workers.rank())).len();
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        threads * here >= cores
     }
 
     /// On rank 0.
@@ -139,7 +155,7 @@ impl Choosing<'_> {
         let workers = self.peers.workers().world_size();
         let question = Question { cluster, profile, workers, space: &space };
         let answer = search(&question).map_err(|error| error.to_string())?;
-        let plan = taken(&answer).prediction.plan.clone();
+        let plan = answer.taken().prediction.plan.clone();
         let predicted = |plan: &Plan| {
             let prediction = self.predicted(cluster, profile, plan);
             prediction.ok().and_then(|prediction| Predicted::of(&prediction))
@@ -149,7 +165,7 @@ impl Choosing<'_> {
             predicted: predicted(&plan).ok_or_else(nonsense)?,
             tried: tried.iter().map(predicted).collect(),
             reasons: reasons(&answer),
-            doubts: [doubts, taken(&answer).prediction.extrapolated.clone()].concat(),
+            doubts: [doubts, answer.taken().prediction.extrapolated.clone()].concat(),
             plan,
         })
     }
@@ -180,32 +196,6 @@ impl Chosen {
     }
 }
 
-/// Servers beside the workers must be predicted to save this share: what their processors cost the workers is in no constant.
-const WORTH_SERVERS: f64 = 0.03;
-
-/// A plan that leaves what was measured, as one whose operations are larger than those that were timed, must be predicted to save
-/// this share beside one that does not: its prediction is off by more.
-const WORTH_LEAVING: f64 = 0.02;
-
-/// The answer; or the best all-to-all, if servers would hardly be faster; or the best of which more is known, if it would hardly be
-/// slower.
-fn taken(answer: &Answer) -> &Candidate {
-    let saves_at_most = |best: &Candidate, share: f64, other: &Candidate| {
-        1.0 - best.prediction.iteration_s / other.prediction.iteration_s <= share
-    };
-    let candidates = || answer.candidates.iter();
-    let best = answer.best();
-    let all_to_all =
-        candidates().find(|other| other.strategy.arch.name == "a2a" && saves_at_most(best, WORTH_SERVERS, other));
-    let best = all_to_all.filter(|_| best.strategy.arch.name == "ps").unwrap_or(best);
-    let doubts = |of: &Candidate| of.prediction.extrapolated.len();
-    let known = candidates().find(|other| {
-        let same_arch = other.strategy.arch.name == best.strategy.arch.name;
-        same_arch && doubts(other) < doubts(best) && saves_at_most(best, WORTH_LEAVING, other)
-    });
-    known.unwrap_or(best)
-}
-
 /// So many runners-up are named.
 const NAMED: usize = 3;
 
@@ -214,7 +204,7 @@ const AS_FAST: f64 = 0.005;
 
 /// How many plans there were, what bounds the best one, and what others would take that differ from it by more than nothing.
 fn reasons(answer: &Answer) -> Vec<String> {
-    let best = &taken(answer).prediction;
+    let best = &answer.taken().prediction;
     let named = |candidate: &Candidate| {
         let Strategy { schedule, arch, .. } = &candidate.strategy;
         // Not in seconds: a decision is also told of a run that everything is slowed in.
@@ -306,7 +296,7 @@ mod tests {
                 candidate.prediction.iteration_s = best_s * longer * 1.1f64.powi(place as i32 - 1);
             }
             let expected = &answer.candidates[place].prediction.plan;
-            assert_eq!(&taken(&answer).prediction.plan, expected, "{longer} {doubts:?}");
+            assert_eq!(&answer.taken().prediction.plan, expected, "{longer} {doubts:?}");
             assert_eq!(told(&answer), place == 1, "{longer} {doubts:?}: {:?}", reasons(&answer));
         }
     }

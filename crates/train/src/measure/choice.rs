@@ -88,6 +88,7 @@ impl Conduct<'_> {
             peers: planning.peers,
             may_overlap: true,
             start_up: planning.start_up().mul_f64(planning.slowed),
+            threads: self.model.replay.is_none().then_some(self.options.threads),
         };
         choosing.choose(&profile, tried, round)
     }

@@ -166,7 +166,7 @@ impl<'a> Sources<'a> {
         let (mut cluster, doubts) = cluster.ok_or("no run says what its links cost")?;
         cluster.server_hosts = server_hosts(cell);
         if !cell.setting.is_replayed() {
-            share_cores(&mut cluster, cell.threads);
+            cluster.share_cores(cell.threads);
         }
         Ok((cluster, doubts))
     }
@@ -196,19 +196,7 @@ impl<'a> Sources<'a> {
         };
         let answer =
             search(&Question { cluster, profile, workers, space: &space }).map_err(|error| error.to_string())?;
-        Ok(answer.best().prediction.clone())
-    }
-}
-
-/// Within a host the cores of the workers move the bytes and add them up, and a worker is confined to as many as it computes
-/// with: what one of them communicates it does not compute, and the other way round. If both are under way each gets its share
-/// of the time. (Where a worker has several, one of them communicates.)
-fn share_cores(cluster: &mut Cluster, threads: usize) {
-    let share = 1.0 / threads.max(1) as f64;
-    // A system that lets nobody choose may have other cores to spare.
-    cluster.interference.computation = Constant::between(share, 0.0, share);
-    if cluster.hosts == 1 {
-        cluster.interference.communication = Constant::between(share, 0.0, share);
+        Ok(answer.taken().prediction.clone())
     }
 }
 
@@ -414,7 +402,7 @@ mod tests {
         let exposed = |threads: Option<usize>| {
             let mut cluster = Cluster::of_network(NetworkModel::TEN_GBE, 1, 4);
             if let Some(threads) = threads {
-                share_cores(&mut cluster, threads);
+                cluster.share_cores(threads);
             }
             let job = Job { cluster: &cluster, profile: &profile, strategy: &strategy, workers: 4, local_batch: None };
             let prediction = predict_scheduled(&job, &Schedulers::built_in()).expect("a prediction");
