@@ -8,7 +8,8 @@ use crate::bench::Curve;
 
 /// What the lines are.
 pub const LEGEND: &str = "Predicted samples/s of all workers together, one thing changed at a time. Solid: all-to-all; \
-    dashed: parameter server. The upright dashed line is what was measured on.";
+    dashed: parameter server. The upright dashed line is what was measured on. Hollow points are beyond what the constants were \
+    measured for.";
 
 const HEIGHT: f64 = 250.0;
 const TOP: f64 = 22.0;
@@ -47,8 +48,12 @@ pub fn draw(curve: &Curve, served: &dyn Fn(&str) -> bool, width: f64) -> Svg {
         let class_of_line = format!("curve {class}{}", if served { " served" } else { "" });
         svg.path(&path, &class_of_line);
         for &(point, rate) in &known {
-            let title = format!("{}, {} {}: {} samples/s", line.method, curve.what, curve.points[point], number(rate));
-            svg.circle([plane.x(point), plane.y(rate), RADIUS], class, &title);
+            let beyond = line.is_extrapolated(point);
+            let (class, doubt) =
+                if beyond { (format!("curve {class} hollow"), ", extrapolated") } else { (class.to_owned(), "") };
+            let (method, name) = (&line.method, &curve.points[point]);
+            let title = format!("{method}, {} {name}: {} samples/s{doubt}", curve.what, number(rate));
+            svg.circle([plane.x(point), plane.y(rate), RADIUS], &class, &title);
         }
         names.extend(known.last().map(|&(_, rate)| (plane.y(rate) + 4.0, (line.method.as_str(), class_of_line))));
     }
@@ -134,6 +139,18 @@ pub mod tests {
             assert_eq!((path.matches('M').count(), path.matches('L').count()), (2, 0), "{path}");
             assert!(page.contains(">bsp-a2a<") && page.contains("workers 4: 4.00 samples/s") && !page.contains("NaN"));
         }
+    }
+
+    #[test]
+    fn extrapolated_points_are_hollow() {
+        let mut curve = curve();
+        curve.lines[0].extrapolated = vec![false, false, true];
+        let page = draw(&curve, &|_| false, WIDE).in_page("", "x");
+        assert_eq!(
+            (page.matches(" hollow\"").count(), page.matches("samples/s, extrapolated").count()),
+            (1, 1),
+            "{page}"
+        );
     }
 
     #[test]

@@ -29,13 +29,34 @@ pub struct CurveLine {
     pub method: String,
     /// Samples per second of all workers, by point; null where it cannot be predicted.
     pub samples_per_s: Vec<Option<f64>>,
+    /// By point: beyond what the constants were measured for. Empty: nowhere.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub extrapolated: Vec<bool>,
+}
+
+impl CurveLine {
+    fn of(method: String, points: Vec<Option<(f64, bool)>>) -> CurveLine {
+        let extrapolated: Vec<bool> = points.iter().map(|point| point.is_some_and(|point| point.1)).collect();
+        CurveLine {
+            method,
+            samples_per_s: points.into_iter().map(|point| Some(point?.0)).collect(),
+            extrapolated: if extrapolated.contains(&true) { extrapolated } else { Vec::new() },
+        }
+    }
+
+    /// Is a point beyond what the constants were measured for?
+    pub fn is_extrapolated(&self, point: usize) -> bool {
+        self.extrapolated.get(point) == Some(&true)
+    }
 }
 
 #[cfg(test)]
 impl Curve {
     /// For tests of what is made of it.
     pub fn of(what: &str, points: Vec<String>, today: usize, lines: Vec<(String, Vec<Option<f64>>)>) -> Curve {
-        let line = |(method, samples_per_s)| CurveLine { method, samples_per_s };
+        let line = |(method, rates): (String, Vec<Option<f64>>)| {
+            CurveLine::of(method, rates.into_iter().map(|rate| Some((rate?, false))).collect())
+        };
         Curve { what: what.to_owned(), points, today, lines: lines.into_iter().map(line).collect() }
     }
 }
@@ -91,9 +112,8 @@ impl Subject<'_> {
     }
 
     fn curve(&self, what: String, points: Vec<(Point, bool)>) -> Curve {
-        let line = |(method, strategy): &(String, Strategy)| CurveLine {
-            method: method.clone(),
-            samples_per_s: points.iter().map(|(point, _)| self.samples_per_s(strategy, point)).collect(),
+        let line = |(method, strategy): &(String, Strategy)| {
+            CurveLine::of(method.clone(), points.iter().map(|(point, _)| self.predicted(strategy, point)).collect())
         };
         Curve {
             what,
@@ -156,28 +176,33 @@ impl Subject<'_> {
         batches
     }
 
-    fn samples_per_s(&self, strategy: &Strategy, point: &Point) -> Option<f64> {
+    /// Samples per second, and whether that is beyond what was measured.
+    fn predicted(&self, strategy: &Strategy, point: &Point) -> Option<(f64, bool)> {
         let profile = self.profile.for_batch(point.local_batch);
         let cluster = self.ground.crowded(point.cluster.clone(), point.workers, &profile);
         let job = Job { cluster: &cluster, profile: &profile, strategy, workers: point.workers, local_batch: None };
-        estimate(&job).ok().map(|prediction| prediction.samples_per_s).filter(|rate| rate.is_finite())
+        let prediction = estimate(&job).ok().filter(|prediction| prediction.samples_per_s.is_finite())?;
+        Some((prediction.samples_per_s, !prediction.extrapolated.is_empty()))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use paceline_plan::{NetworkModel, built_in_profile};
+    use paceline_plan::{MeasuredRange, NetworkModel, built_in_profile};
     use paceline_strategy::Registry;
 
     use super::*;
 
     fn curves(hosts: usize, workers_per_host: usize, busy: f64) -> Vec<Curve> {
         let cluster = Cluster::of_network(NetworkModel::TEN_GBE, hosts, workers_per_host);
+        curves_on(cluster, hosts * workers_per_host, busy)
+    }
+
+    fn curves_on(cluster: Cluster, workers: usize, busy: f64) -> Vec<Curve> {
         let ground = Ground { cluster, busy, together: None, doubts: Vec::new() };
         let profile = built_in_profile("resnet50").expect("it is built in");
         let methods = ["bsp-a2a", "wfbp-ps"]
             .map(|method| (method.to_owned(), Registry::built_in().parse(method).expect("a preset")));
-        let workers = hosts * workers_per_host;
         Subject { ground: &ground, profile: &profile, workers, methods: &methods }.curves()
     }
 
@@ -199,6 +224,20 @@ mod tests {
         // The same point of all three.
         let today: Vec<f64> = all.iter().map(|curve| curve.lines[0].samples_per_s[curve.today].expect("it")).collect();
         assert!(today.iter().all(|rate| (rate / today[0] - 1.0).abs() < 1e-9), "{today:?}");
+    }
+
+    #[test]
+    fn points_beyond_what_was_measured_say_so() {
+        assert!(curves(2, 3, 0.0).iter().flat_map(|curve| &curve.lines).all(|line| line.extrapolated.is_empty()));
+        let range = MeasuredRange { workers: [2, 8], bytes: [4, u64::MAX] };
+        let cluster = Cluster { measured: Some(range), ..Cluster::of_network(NetworkModel::TEN_GBE, 2, 3) };
+        let workers = &curves_on(cluster, 6, 0.0)[1];
+        assert_eq!(workers.points, ["1", "2", "4", "6", "8", "16"]);
+        let marked = |line: &CurveLine| (0..6).map(|point| line.is_extrapolated(point)).collect::<Vec<_>>();
+        assert!(
+            workers.lines.iter().all(|line| marked(line)[1..] == [false, false, false, false, true]),
+            "{workers:?}"
+        );
     }
 
     #[test]
