@@ -55,7 +55,7 @@ use crate::supervisor::{Signals, adopt_orphans};
 use crate::tuning;
 pub use arguments::BenchArguments;
 use conduct::{StudyEnd, Worlds, conduct};
-pub use dilation::{CORE_BYTES_PER_S, needed_dilation};
+pub use dilation::{CORE_BYTES_PER_S, Processors};
 use identity::Identity;
 pub use judge::WorldEnd;
 use launched::Conductor;

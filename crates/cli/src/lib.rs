@@ -46,7 +46,7 @@ use clap::{Parser, Subcommand};
 /// command [`worlds::RANK_COMMAND`] and the environment of a [`worlds::WorldSpec`].
 pub use bench::worlds;
 /// What emulated clusters are slowed by, for programs that slow their own.
-pub use bench::{CORE_BYTES_PER_S, needed_dilation};
+pub use bench::{CORE_BYTES_PER_S, Processors};
 /// What runs say together, and what they leave open, for programs that judge other comparisons by the same rules.
 pub use bench::{Estimate, Ratio, busy_processors, limited_by_processors};
 use failure::Failure;

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 
 use paceline_cli::worlds::RECORDED_ITERATIONS;
-use paceline_cli::{needed_dilation, shell_command_line};
+use paceline_cli::{Processors, shell_command_line};
 
 use super::cells::{self, Cell};
 use crate::compare::Error;
@@ -52,23 +52,14 @@ const NETWORKS: [(&str, f64); 3] = [("10GbE", 1.13e9), ("100GbE", 2.15e9), ("100
 /// About what starting a world takes and ending it, for each worker, in seconds.
 const START_S: f64 = 0.4;
 
-/// What communicates: all processors of this machine.
-#[derive(Clone, Copy, Debug)]
-pub struct Processors {
-    /// What they send, receive and add in a second.
-    pub bytes_per_s: f64,
-}
-
 /// How many there are.
 pub fn cores() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-impl Processors {
-    /// All of this machine, each with so many bytes per second.
-    pub fn here(core_bytes_per_s: f64) -> Self {
-        Self { bytes_per_s: core_bytes_per_s * cores() as f64 }
-    }
+/// All processors of this machine, each of which moves so many bytes per second.
+pub fn processors_here(core_bytes_per_s: f64) -> Processors {
+    Processors { cores: cores(), core_bytes_per_s }
 }
 
 impl Group {
@@ -88,7 +79,7 @@ impl Group {
     /// By how much computation and links are slowed, so that the processors keep up: a whole number.
     pub fn dilate(&self, processors: Processors) -> f64 {
         let (workers, bytes) = (self.most(), model(self.model).map_or(0.0, |model| model.1));
-        needed_dilation(workers, bytes, self.iteration_s(workers), processors.bytes_per_s)
+        processors.needed_dilation(workers, bytes, self.iteration_s(workers))
     }
 
     /// Bytes that it takes, about: every worker holds its gradients, and so do its servers together.
@@ -205,7 +196,7 @@ mod tests {
     #[test]
     fn more_workers_or_fewer_cores_need_more_dilation() {
         let (few, many) = (group(&[8]), group(&[8, 32]));
-        let of = |cores: f64| Processors { bytes_per_s: cores * CORE_BYTES_PER_S };
+        let of = |cores: f64| Processors { cores: 2, core_bytes_per_s: 0.5 * cores * CORE_BYTES_PER_S };
         assert!(many.dilate(of(2.0)) > few.dilate(of(2.0)) && many.dilate(of(2.0)) > many.dilate(of(16.0)));
         assert_eq!(few.dilate(of(1000.0)), 1.0);
         assert!(many.estimate_s(of(2.0), 1) > few.estimate_s(of(2.0), 1));
@@ -224,7 +215,7 @@ mod tests {
         let outcome = {
             let bench =
                 Bench { program: Path::new("/bin/false"), database: &scratch.join("runs.db"), scratch: &scratch };
-            group(&[8]).measure(bench, Processors::here(CORE_BYTES_PER_S), 1)
+            group(&[8]).measure(bench, processors_here(CORE_BYTES_PER_S), 1)
         };
         let (is_left, _) = (left.exists(), fs::remove_dir_all(&scratch));
         assert!(!is_left && outcome.is_err_and(|error| error.to_string().contains("exit status: 1")));
@@ -232,7 +223,7 @@ mod tests {
 
     #[test]
     fn methods_in_full_are_separated_so_that_bench_tells_them_apart() {
-        let words = group(&[8, 32]).arguments(Processors::here(CORE_BYTES_PER_S), 1).join(" ");
+        let words = group(&[8, 32]).arguments(processors_here(CORE_BYTES_PER_S), 1).join(" ");
         assert!(words.contains("--methods wfbp-ps;schedule=wfbp,arch=a2a:ring --workers 8,32 --hosts 8x4"), "{words}");
     }
 }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::calibration::{self, Comparison, GAP_MAX, StudyCell};
 use super::cells::Cell;
-use super::cluster::{Bench, Group, Processors, WARM_UP, WORKERS_PER_HOST};
+use super::cluster::{Bench, Group, WARM_UP, WORKERS_PER_HOST, processors_here};
 use super::pairs::{self, Found, METHODS, judge, places};
 use super::report::{Findings, Table, Target, ms, percent};
 use super::{Part, Place, announce};
@@ -20,7 +20,7 @@ const MEMORY_SHARE: f64 = 0.9;
 const LONGEST_S: f64 = 600.0;
 
 pub fn run(place: &Place) -> Result<Findings, Error> {
-    let processors = Processors::here(place.options.core_rate);
+    let processors = processors_here(place.options.core_rate);
     let study = calibration::read(place.root)?;
     let runs_of =
         |group: &Group| place.options.rounds.unwrap_or(if place.options.quick { 1 } else { group.runs }).max(1);

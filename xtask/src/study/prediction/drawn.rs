@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-use paceline_cli::needed_dilation;
+use paceline_cli::Processors;
 use paceline_plan::{Profile, ProfileTensor, Step};
 use serde::Serialize;
 
 use super::super::cells::Cell;
-use super::super::cluster::{Bench, Processors, WARM_UP};
+use super::super::cluster::{Bench, WARM_UP};
 use super::super::report::{Table, ms};
 use super::{AUTO, METHODS};
 use crate::compare::Error;
@@ -96,7 +96,7 @@ impl Draw {
     }
 
     fn dilate(&self, processors: Processors) -> f64 {
-        needed_dilation(self.workers(), self.bytes(), self.iteration_s(), processors.bytes_per_s)
+        processors.needed_dilation(self.workers(), self.bytes(), self.iteration_s())
     }
 
     /// Seconds that it takes, about.
@@ -229,7 +229,7 @@ mod tests {
             assert!(draw.bytes() <= 4.1 * ELEMENTS_MAX && draw.workers() >= 2, "{}", draw.name);
             let computed = draw.profile().forward_s() + draw.profile().backward_s();
             assert!((computed / draw.compute_s - 1.0).abs() < 1e-3, "{}", draw.name);
-            let processors = Processors { bytes_per_s: 2.4e9 };
+            let processors = Processors { cores: 2, core_bytes_per_s: 1.2e9 };
             assert!(draw.dilate(processors) >= 1.0 && draw.estimate_s(processors, 1).is_finite());
         }
     }
