@@ -46,9 +46,11 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
     for method in METHODS {
         let summary = rounds.summary(method);
         let over = summary.as_ref().and_then(|summary| Some(1.0 / summary.of_formula?));
-        targets.push(Target::at_most(method, "iteration over formula", OVER_FORMULA_MAX, over));
+        let target = Target::at_most(method, "iteration over formula", OVER_FORMULA_MAX, over);
+        targets.push(rounds.judged(method, place.rounds, target));
         let deciding_us = summary.as_ref().map(|summary| summary.scheduling_s_per_tensor * 1e6);
-        targets.push(Target::at_most(method, "deciding, us per tensor", SCHEDULING_S_MAX * 1e6, deciding_us));
+        let target = Target::at_most(method, "deciding, us per tensor", SCHEDULING_S_MAX * 1e6, deciding_us);
+        targets.push(rounds.judged(method, place.rounds, target));
         table.rows.extend(summary.and_then(|summary| row(&rounds, summary)));
     }
     Ok(Findings {
@@ -60,7 +62,7 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
             ms(workload.line_s)
         ),
         targets,
-        tables: vec![table],
+        tables: [table].into_iter().chain(rounds.remarks()).collect(),
         measured: serde_json::to_value(&rounds).map_err(|error| error.to_string())?,
     })
 }

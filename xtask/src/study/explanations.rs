@@ -15,8 +15,12 @@ use paceline_strategy::Registry;
 use super::calibration::{GAP_MAX, StudyCell};
 use super::cells::Cell;
 
+/// Of the logarithm of a gap, what the model must say.
+const MODELLED_MIN: f64 = 0.5;
+
 /// Explains the gap of a cell with servers, if it follows from them: the model with what servers took must give the study's
-/// time, the model of the emulated network ours, and what remains of the gap must be small. None: it does not.
+/// time, the model of the emulated network ours, what remains of the gap must be small, and at least half of the gap must be
+/// modelled. None: it does not.
 pub fn explanation(study: &StudyCell, ours: &Cell) -> Option<String> {
     if !study.method.ends_with("-ps") {
         return None;
@@ -30,7 +34,9 @@ pub fn explanation(study: &StudyCell, ours: &Cell) -> Option<String> {
     let (there_s, here_s) = (iteration_s(study, &there)?, iteration_s(study, &here)?);
     let is_near = |one_s: f64, other_s: f64| (one_s / other_s - 1.0).abs() <= GAP_MAX;
     let ours_s = ours.iteration_s?;
-    let explains = is_near(study.iteration_s(), there_s)
+    let (gap, modelled) = ((study.iteration_s() / ours_s).ln(), (there_s / here_s).ln());
+    let explains = modelled / gap >= MODELLED_MIN
+        && is_near(study.iteration_s(), there_s)
         && is_near(ours_s, here_s)
         // What is left when the modelled part is taken off.
         && is_near(study.iteration_s() * here_s, ours_s * there_s);

@@ -44,6 +44,7 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
     let rounds = measure(&place.worlds()?, &workload, &METHODS, None, effort, place.rounds)?;
     let [bsp, wfbp] = METHODS.map(|method| rounds.summary(method));
     let both = bsp.as_ref().zip(wfbp.as_ref());
+    let in_trace = wfbp.as_ref().and_then(|wfbp| wfbp.share_in_backward);
     let hidden = both.and_then(|(bsp, wfbp)| Hidden::of(bsp, wfbp, wfbp.formula_exposed_s));
     let of_all = both.and_then(|(bsp, wfbp)| Hidden::of(bsp, wfbp, wfbp.least_exposed_s));
     let [share, share_of_all] = [&hidden, &of_all].map(|hidden| hidden.as_ref().map(Hidden::share));
@@ -55,7 +56,10 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
             format!("WFBP can hide {} ms and hides {} ms: {}.", ms(hidden.can_s), ms(hidden.does_s), percent(share));
         table.text = format!("{} {text}", table.text);
     }
-    let target = |what, share| Target::at_least(format!("WFBP on {}", rounds.model), what, HIDDEN_MIN, share);
+    let target = |what, share| {
+        let target = Target::at_least(format!("WFBP on {}", rounds.model), what, HIDDEN_MIN, share);
+        METHODS.into_iter().fold(target, |target, method| rounds.judged(method, place.rounds, target))
+    };
     Ok(Findings {
         title: "Overlap in the lab".into(),
         text: format!(
@@ -67,8 +71,9 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
         targets: vec![
             target("hidden of what its formula can", share),
             target("hidden of what could be without start-ups", share_of_all),
+            target("of the communication in the trace, within backward", in_trace),
         ],
-        tables: vec![table],
+        tables: [table].into_iter().chain(rounds.remarks()).collect(),
         measured: serde_json::to_value(&rounds).map_err(|error| error.to_string())?,
     })
 }

@@ -8,10 +8,12 @@ mod judge;
 mod lab;
 mod real;
 
+use std::cell::RefCell;
+
 use serde_json::json;
 
 use super::cells::Cell;
-use super::cluster::{Bench, Group, Processors};
+use super::cluster::{Bench, Group, processors_here};
 use super::crossovers::{available_bytes, unfit};
 use super::report::{Findings, Table};
 use super::{Part, Place, announce};
@@ -29,10 +31,13 @@ pub const AUTO: &str = "auto";
 /// Something that is not measured, and why.
 pub type Skipped = (String, String);
 
+/// Why something is missing that `--case` does not name.
+const NOT_ASKED: &str = "not asked for by --case";
+
 pub fn run(place: &Place) -> Result<Findings, Error> {
     let (quick, seed) = (place.options.quick, place.options.seed);
     eprintln!("seed {seed}");
-    let processors = Processors::here(place.options.core_rate);
+    let processors = processors_here(place.options.core_rate);
     let runs = place.options.rounds.unwrap_or(1).max(1);
     let mut skipped: Vec<Skipped> = Vec::new();
     let mut fits = |group: Group| {
@@ -40,17 +45,27 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
         skipped.extend(why.clone().map(|why| (group.name.clone(), why)));
         why.is_none().then_some(group)
     };
-    let wanted = |group: &Group| place.wants(&group.name);
+    let asked: RefCell<Vec<Skipped>> = RefCell::default();
+    let wants = |name: &str| {
+        let wanted = place.wants(name);
+        if !wanted {
+            asked.borrow_mut().push((name.to_owned(), NOT_ASKED.to_owned()));
+        }
+        wanted
+    };
+    let wanted = |group: &Group| wants(&group.name);
     let groups: Vec<Group> = emulated::groups(quick).into_iter().filter(wanted).filter_map(&mut fits).collect();
     let servers: Vec<Group> = emulated::servers(quick).into_iter().filter(wanted).filter_map(&mut fits).collect();
-    let draws: Vec<Draw> = Draw::all(seed, quick).into_iter().filter(|draw| place.wants(&draw.name)).collect();
-    let trained: Vec<Real> = real::models(quick).into_iter().filter(|real| place.wants(&real.name)).collect();
+    let draws: Vec<Draw> = Draw::all(seed, quick).into_iter().filter(|draw| wants(&draw.name)).collect();
+    let trained: Vec<Real> = real::models(quick).into_iter().filter(|real| wants(&real.name)).collect();
+    let runs_trained = place.options.rounds.unwrap_or(if quick { 1 } else { real::RUNS }).max(1);
     let methods = |groups: &[Group]| groups.iter().map(|group| group.methods.len() + 1).sum::<usize>();
     let worlds_trained: usize = trained.iter().map(Real::worlds).sum();
-    let count = runs * (methods(&groups) + methods(&servers) + draws.len() * (METHODS.len() + 2) + worlds_trained);
+    let worlds = methods(&groups) + methods(&servers) + draws.len() * (METHODS.len() + 2);
+    let count = runs * worlds + runs_trained * worlds_trained;
     let of_groups: f64 = groups.iter().chain(&servers).map(|group| group.estimate_s(processors, runs)).sum();
     let of_draws: f64 = draws.iter().map(|draw| draw.estimate_s(processors, runs)).sum();
-    let of_trained: f64 = trained.iter().map(|real| real.estimate_s(runs)).sum();
+    let of_trained: f64 = trained.iter().map(|real| real.estimate_s(runs_trained)).sum();
     announce(Part::Prediction, count, of_groups + of_draws + of_trained);
     let database = place.database(Part::Prediction)?;
     let bench = Bench { program: &place.program, database: &database, scratch: &place.scratch };
@@ -66,10 +81,11 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
         take(Where::Drawn, &draw.name, measured, |_| draw.name.clone(), &mut outcomes, &mut skipped);
     }
     for real in &trained {
-        let measured = real.measure(bench, runs).map(|cells| beside_others(&real.name, cells, &mut skipped));
+        let measured = real.measure(bench, runs_trained).map(|cells| beside_others(&real.name, cells, &mut skipped));
         take(Where::Real, &real.name, measured, |cell| real.group(cell), &mut outcomes, &mut skipped);
     }
     lab::measure(place, runs, &mut outcomes, &mut skipped)?;
+    skipped.extend(asked.into_inner());
     Ok(findings(&outcomes, &skipped, seed, &draws))
 }
 

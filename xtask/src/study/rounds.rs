@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::formula;
 use super::measured::{Communication, Measured, Seen, Timeline};
+use super::report::{Table, Target};
 use super::workload::Workload;
 use super::worlds::{Ddp, DdpMeasured, Effort, Worlds};
 use crate::compare::Error;
@@ -63,6 +64,8 @@ pub struct OurRun {
     pub scheduling_s_per_tensor: f64,
     /// As a share of the computation.
     pub late: Option<f64>,
+    /// If the processors were slower than the links.
+    pub limited: Option<String>,
     /// What an operation cost that had the network for itself.
     pub communication: Option<Communication>,
 }
@@ -182,6 +185,7 @@ impl OurRun {
             exposed_communication_s: measured.exposed_communication_s,
             scheduling_s_per_tensor: measured.scheduling_s_per_tensor,
             late: measured.lateness.map(|lateness| lateness.share),
+            limited: measured.limited(),
             communication: inputs.communication.clone(),
         }
     }
@@ -211,6 +215,26 @@ impl Rounds {
             ddp_ratio: of(&|run| Some(self.ddp_s(run.round)? / run.median_s)),
             operations: last.operations,
         })
+    }
+
+    /// What is to be known of single runs: of those that gave nothing, and whose processors were slower than the links.
+    pub fn remarks(&self) -> Option<Table> {
+        let of_run = |run: &OurRun| Some(format!("round {}: {}: {}", run.round, run.method, run.limited.as_ref()?));
+        let said = self.failures.iter().cloned().chain(self.ours.iter().filter_map(of_run));
+        let mut table =
+            Table::new("Remarks", "Of runs that gave nothing, and of those whose processors were the limit.", &["run"]);
+        table.rows = said.map(|remark| vec![remark]).collect();
+        (!table.rows.is_empty()).then_some(table)
+    }
+
+    /// By fewer rounds than were asked for no target is met: those that failed may have missed it.
+    pub fn judged(&self, method: &str, rounds: usize, target: Target) -> Target {
+        let counted = self.ours.iter().filter(|run| run.method == method).count();
+        if counted >= rounds {
+            return target;
+        }
+        let found = format!("{}, by {counted} of {rounds} rounds", target.found);
+        Target { found, met: target.met.filter(|met| !met), ..target }
     }
 
     /// DDP's time in a round: the geometric mean of before and after.
@@ -261,6 +285,7 @@ mod tests {
             exposed_communication_s: 0.25,
             scheduling_s_per_tensor: 1e-6 * round as f64,
             late: None,
+            limited: None,
             communication: None,
         }
     }
@@ -301,5 +326,14 @@ mod tests {
         assert_eq!((summary.in_backward_s, summary.share_in_backward), (Some(0.2), Some(0.4)));
         assert_eq!(rounds.ddp_noise(), Some(1.0));
         assert!(rounds.summary("b").is_none());
+        let met = |rounds: &Rounds, asked| rounds.judged("a", asked, Target::at_most("it", "x", 1.0, Some(0.5))).met;
+        assert_eq!((met(&rounds, 3), met(&rounds, 4)), (Some(true), None));
+        let missed = rounds.judged("a", 4, Target::at_most("it", "x", 1.0, Some(2.0)));
+        assert_eq!((missed.met, &*missed.found), (Some(false), "2.000, by 3 of 4 rounds"));
+        assert!(rounds.remarks().is_none());
+        let limited = OurRun { limited: Some("97 % of the processors were busy".into()), ..run(1, "a", 1.0) };
+        let told = Rounds { ours: vec![limited], failures: vec!["round 2: late".into()], ..rounds };
+        let table = told.remarks().expect("there is something to say");
+        assert_eq!(table.rows, [["round 2: late"], ["round 1: a: 97 % of the processors were busy"]]);
     }
 }

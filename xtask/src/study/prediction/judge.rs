@@ -1,5 +1,6 @@
 //! What predictions are worth: errors, and what it costs to do what they say. Pure.
 
+use paceline_cli::{Estimate, Ratio};
 use serde::Serialize;
 
 use super::super::cells::Cell;
@@ -38,6 +39,10 @@ pub struct Outcome {
     pub measured: Option<f64>,
     /// Samples per second. None: it could not be predicted.
     pub predicted: Option<f64>,
+    /// What was measured, with how it scatters over the runs.
+    pub throughput: Option<Estimate>,
+    /// How far two measurements of the same thing lay apart in its group, as a share, if there were two.
+    pub noise: Option<f64>,
     /// What is missing, and why.
     pub missing: Vec<String>,
     /// The strategy that ran, where that was chosen.
@@ -75,6 +80,8 @@ impl Outcome {
             method: cell.method.clone(),
             measured: cell.samples_per_s,
             predicted: cell.predicted,
+            throughput: cell.throughput,
+            noise: cell.noise,
             missing: cell.failures.iter().cloned().chain(unpredicted).collect(),
             chosen: cell.chosen.clone(),
             limited: cell.limited.clone(),
@@ -99,6 +106,45 @@ struct Group<'a> {
     place: Place,
     workers: usize,
     cells: Vec<&'a Outcome>,
+}
+
+/// By how much something is slower than the fastest method of its group; below 0 if it is faster.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Regret {
+    value: f64,
+    /// It is larger or smaller by so much at most. None: unknown, of one or two runs without another of the same thing.
+    open: Option<f64>,
+}
+
+impl Regret {
+    /// Of something beside the fastest one. Open is the larger of how far two measurements of the same thing lay apart and of the
+    /// 95 % interval of the runs' ratio ([`Ratio`]), as far as they are known.
+    fn of(chosen: &Outcome, fastest: &Outcome) -> Option<Regret> {
+        let value = 1.0 - chosen.measured? / fastest.measured?;
+        if std::ptr::eq(chosen, fastest) {
+            return Some(Regret { value, open: Some(0.0) });
+        }
+        let scatter = chosen
+            .throughput
+            .zip(fastest.throughput)
+            .map(|(chosen, fastest)| Ratio::of(&[(&chosen, 1.0), (&fastest, -1.0)], &[]));
+        let known = [chosen.noise, scatter.filter(Ratio::is_known).map(|ratio| ratio.open)];
+        Some(Regret { value, open: known.into_iter().flatten().reduce(f64::max) })
+    }
+
+    /// Is it small enough? Nothing is said if that lies within what is open.
+    fn target(regret: Option<Regret>, case: String) -> Target {
+        let target = Target::at_most(case, "regret", REGRET_MAX, regret.map(|regret| regret.value));
+        let Some(Regret { value, open: Some(open) }) = regret else { return target };
+        let hidden = (value - REGRET_MAX).abs() < open;
+        let found = if open > 0.0 { format!("{} ± {open:.3}", target.found) } else { target.found };
+        Target { found, met: target.met.filter(|_| !hidden), ..target }
+    }
+
+    fn in_words(self) -> String {
+        let open = self.open.filter(|open| *open > 0.0).map(|open| format!(" ± {}", percent(Some(open))));
+        percent(Some(self.value)) + &open.unwrap_or_default()
+    }
 }
 
 /// The groups in the order in which they were measured.
@@ -136,17 +182,12 @@ impl<'a> Group<'a> {
         best(self.fixed(), |outcome| outcome.predicted).filter(|_| choices)
     }
 
-    /// By how much this one is slower than the fastest; below 0 if it is faster.
-    fn regret(&self, chosen: &Outcome) -> Option<f64> {
-        Some(1.0 - chosen.measured? / self.fastest()?.measured?)
+    fn of_choice(&self) -> Option<Regret> {
+        Regret::of(self.choice()?, self.fastest()?)
     }
 
-    fn of_choice(&self) -> Option<f64> {
-        self.regret(self.choice()?)
-    }
-
-    fn of_auto(&self) -> Option<f64> {
-        self.regret(self.cells.iter().find(|outcome| outcome.method == AUTO)?)
+    fn of_auto(&self) -> Option<Regret> {
+        self.of_method(AUTO)
     }
 
     /// What it ran in short: the aspects that it chooses.
@@ -157,8 +198,8 @@ impl<'a> Group<'a> {
         Some(aspects.collect::<Vec<_>>().join(", "))
     }
 
-    fn of_method(&self, method: &str) -> Option<f64> {
-        self.regret(self.cells.iter().find(|outcome| outcome.method == method)?)
+    fn of_method(&self, method: &str) -> Option<Regret> {
+        Regret::of(self.cells.iter().find(|outcome| outcome.method == method)?, self.fastest()?)
     }
 }
 
@@ -180,9 +221,9 @@ pub fn targets(outcomes: &[Outcome]) -> Vec<Target> {
     let groups: Vec<Group<'_>> = groups(outcomes).into_iter().filter(|group| group.workers > 1).collect();
     for group in &groups {
         let case = |what: &str| format!("{what} in {}", group.name);
-        targets.push(Target::at_most(case("choice"), "regret", REGRET_MAX, group.of_choice()));
+        targets.push(Regret::target(group.of_choice(), case("choice")));
         if group.cells.iter().any(|outcome| outcome.method == AUTO) {
-            targets.push(Target::at_most(case(AUTO), "regret", REGRET_MAX, group.of_auto()));
+            targets.push(Regret::target(group.of_auto(), case(AUTO)));
         }
     }
     targets.push(on_average(&groups, "choice", |group| group.of_choice()));
@@ -191,11 +232,12 @@ pub fn targets(outcomes: &[Outcome]) -> Vec<Target> {
 }
 
 /// Is the mean regret of what chooses below that of every method that stays the same? Over the groups that have all of them.
-fn on_average(groups: &[Group<'_>], chooser: &str, of: fn(&Group<'_>) -> Option<f64>) -> Target {
+fn on_average(groups: &[Group<'_>], chooser: &str, of: fn(&Group<'_>) -> Option<Regret>) -> Target {
     let mut rows: Vec<(f64, Vec<f64>)> = Vec::new();
     for group in groups {
-        let fixed: Option<Vec<f64>> = METHODS.iter().map(|method| group.of_method(method)).collect();
-        rows.extend(of(group).zip(fixed));
+        let value = |regret: Option<Regret>| regret.map(|regret| regret.value);
+        let fixed: Option<Vec<f64>> = METHODS.iter().map(|method| value(group.of_method(method))).collect();
+        rows.extend(value(of(group)).zip(fixed));
     }
     let count = rows.len() as f64;
     let chosen = rows.iter().map(|row| row.0).sum::<f64>() / count;
@@ -290,13 +332,14 @@ pub fn group_table(outcomes: &[Outcome]) -> Table {
     let columns = ["group", "fastest, measured", "choice", "regret", "auto, regret", "auto ran"];
     let mut table = Table::new("Choices", "", &columns);
     let method = |outcome: Option<&Outcome>| outcome.map_or_else(|| "–".to_owned(), |outcome| outcome.method.clone());
+    let regret = |regret: Option<Regret>| regret.map_or_else(|| "–".to_owned(), Regret::in_words);
     table.rows.extend(groups(outcomes).iter().filter(|group| group.workers > 1).map(|group| {
         vec![
             group.name.to_owned(),
             method(group.fastest()),
             method(group.choice()),
-            percent(group.of_choice()),
-            percent(group.of_auto()),
+            regret(group.of_choice()),
+            regret(group.of_auto()),
             group.ran().unwrap_or_else(|| "–".to_owned()),
         ]
     }));
@@ -333,6 +376,8 @@ mod tests {
             method: method.to_owned(),
             measured: Some(measured),
             predicted: Some(predicted),
+            throughput: Estimate::of(&[measured]),
+            noise: None,
             missing: Vec::new(),
             limited: None,
             chosen: (method == AUTO).then(|| "sync=bsp,schedule=wfbp,arch=a2a:auto,protocol=auto".to_owned()),
@@ -375,11 +420,43 @@ mod tests {
         outcomes[2].predicted = Some(500.0);
         let groups = groups(&outcomes);
         assert_eq!(groups[0].choice().map(|outcome| outcome.method.as_str()), Some(METHODS[2]));
-        assert!((groups[0].of_choice().expect("a regret") - 0.2).abs() < 1e-12);
+        let regret = groups[0].of_choice().expect("a regret");
+        assert!((regret.value - 0.2).abs() < 1e-12 && regret.open.is_none(), "{regret:?}");
         assert_eq!(target(&targets(&outcomes), "choice in a").met, Some(false));
         // Whoever could not be predicted may be the best one.
         outcomes[2].predicted = None;
         assert!(super::groups(&outcomes)[0].choice().is_none());
+    }
+
+    #[test]
+    fn regret_that_two_measurements_of_the_same_thing_hide_is_undecided() {
+        let of = |rates: &[f64], noise| {
+            let throughput = Estimate::of(rates);
+            let measured = throughput.map(|estimate| estimate.mean);
+            Outcome { measured, throughput, noise, ..outcome("a", AUTO, 100.0, 100.0) }
+        };
+        let judged = |chosen: &Outcome, fastest: &Outcome| {
+            let regret = Regret::of(chosen, fastest).expect("both were measured");
+            (Regret::target(Some(regret), "it".to_owned()).met, regret.open.is_some())
+        };
+        let one = |rate, noise| of(&[rate], noise);
+        let fastest = one(100.0, Some(0.03));
+        let cases = [(99.5, None), (96.0, None), (94.0, Some(false)), (102.0, Some(true))];
+        for (rate, met) in cases {
+            assert_eq!(judged(&one(rate, Some(0.03)), &fastest), (met, true), "{rate}");
+        }
+        assert_eq!(judged(&fastest, &fastest), (Some(true), true), "the fastest one has none, whatever the noise");
+        assert_eq!(
+            judged(&one(97.0, None), &one(100.0, None)),
+            (Some(false), false),
+            "of one run nothing else is known"
+        );
+        // Runs that scatter by a tenth leave 3 % open, and runs that do not leave nothing.
+        let (calm, wild) = (of(&[97.0; 3], None), of(&[87.0, 97.0, 107.0], None));
+        let fastest = of(&[100.0; 3], None);
+        assert_eq!((judged(&calm, &fastest), judged(&wild, &fastest)), ((Some(false), true), (None, true)));
+        let target = Regret::target(Regret::of(&one(96.0, Some(0.03)), &one(100.0, None)), "it".to_owned());
+        assert_eq!((&*target.found, target.met), ("0.040 ± 0.030", None));
     }
 
     #[test]

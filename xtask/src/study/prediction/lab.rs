@@ -1,5 +1,6 @@
 //! The same in the lab, whose links the kernel shapes to 1 Gbit/s.
 
+use paceline_cli::Estimate;
 use paceline_cli::worlds::{Seen, predict_replay};
 use serde::{Deserialize, Serialize};
 use xtask::lab::Lab;
@@ -63,7 +64,10 @@ pub fn measure(
     if quick {
         cases = vec![(2, Model::MobileNetV2)];
     }
-    cases.retain(|&(workers, model)| place.wants(&name(workers, model)));
+    let (wanted, others) = cases.into_iter().partition(|&(workers, model)| place.wants(&name(workers, model)));
+    let others: Vec<(usize, Model)> = others;
+    skipped.extend(others.into_iter().map(|(workers, model)| (name(workers, model), super::NOT_ASKED.to_owned())));
+    let cases: Vec<(usize, Model)> = wanted;
     if cases.is_empty() {
         return Ok(());
     }
@@ -206,6 +210,8 @@ impl Case<'_> {
             method: method.to_owned(),
             measured: of(&|run| Some(run.measured)),
             predicted: of(&|run| run.predicted),
+            throughput: Estimate::of(&runs.iter().map(|run| run.measured).collect::<Vec<_>>()),
+            noise: None,
             missing: failures.into_iter().chain(unpredicted).collect(),
             chosen: runs.iter().rev().find_map(|run| run.chosen.clone()),
             limited: runs.iter().rev().find_map(|run| run.limited.clone()),

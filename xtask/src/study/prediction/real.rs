@@ -9,8 +9,10 @@ const MODELS: [&str; 3] = ["mlp", "cnn", "transformer-lm"];
 /// Predictions begin with what one worker measured.
 const WORKERS: &str = "1,2,4,8";
 const WORKERS_QUICK: &str = "1,2";
-/// Seconds that a round of a model is to take: about as many iterations fit in it as decide.
-const BUDGET_S: f64 = 240.0;
+/// Rounds if nobody says how many: where processes share cores, worlds of the same thing differ by a tenth and more.
+pub const RUNS: usize = 5;
+/// Seconds that a round of a model is to take: some iterations of each world.
+const BUDGET_S: f64 = 90.0;
 const BUDGET_QUICK_S: f64 = 20.0;
 
 /// A model with all methods on all numbers of workers: one call of `paceline bench`.
@@ -89,7 +91,7 @@ mod tests {
         let methods: Vec<&str> = value("--methods").split(';').collect();
         assert!(METHODS.iter().chain([&AUTO]).all(|method| methods.contains(method)), "{methods:?}");
         assert!(methods.iter().all(|method| Registry::built_in().parse(method).is_ok()));
-        assert_eq!((all[0].worlds(), all[0].estimate_s(2)), (36, 480.0));
+        assert_eq!((all[0].worlds(), all[0].estimate_s(2)), (36, 2.0 * BUDGET_S));
         assert_eq!((models(true).len(), models(true)[0].workers), (1, "1,2"));
     }
 }
