@@ -221,8 +221,12 @@ impl Rounds {
     pub fn remarks(&self) -> Option<Table> {
         let of_run = |run: &OurRun| Some(format!("round {}: {}: {}", run.round, run.method, run.limited.as_ref()?));
         let said = self.failures.iter().cloned().chain(self.ours.iter().filter_map(of_run));
-        let mut table =
-            Table::new("Remarks", "Of runs that gave nothing, and of those whose processors were the limit.", &["run"]);
+        let mut table = Table::new(
+            "Remarks",
+            "Of runs that gave nothing, and of those whose waiting workers kept the processors busy: with what they need, or with looking \
+             for messages again and again before they sleep.",
+            &["run"],
+        );
         table.rows = said.map(|remark| vec![remark]).collect();
         (!table.rows.is_empty()).then_some(table)
     }

@@ -57,57 +57,83 @@ impl Verdict {
 /// measure, so that choosing it among many makes no winner by chance. Methods with too few runs, and those that the processors
 /// have limited and not the links, take no part, and nobody wins against one that looks faster.
 pub fn decide(rows: &[Row], noise: Option<f64>, c2c: Option<f64>, workers: usize) -> (Verdict, String) {
-    let mut results: Vec<(&Row, &RowResult)> =
-        rows.iter().filter_map(|row| Some((row, row.result.as_ref()?))).collect();
-    results.sort_by(|a, b| b.1.samples_per_s.mean.total_cmp(&a.1.samples_per_s.mean));
     let undecided = |why: String| (Verdict::Undecided { why }, String::new());
-    if results.len() < 2 {
-        return undecided("fewer than two methods gave a result".to_owned());
-    }
+    let field = match Field::of(rows) {
+        Ok(field) => field,
+        Err(why) => return undecided(why),
+    };
     let Some(noise) = noise else {
         return undecided("no method was measured twice, so the noise is unknown".to_owned());
     };
-    let has_few = |result: &RowResult| result.samples_per_s.runs < VALUES_MIN;
-    let is_limited = |result: &RowResult| result.limited().is_some();
-    let names = |wanted: &dyn Fn(&RowResult) -> bool| -> Vec<&str> {
-        results.iter().filter(|(_, result)| wanted(result)).map(|(row, _)| row.method.as_str()).collect()
-    };
-    let (few, limited) = (names(&has_few), names(&|result| !has_few(result) && is_limited(result)));
-    let needs = format!("a comparison needs {VALUES_MIN} runs of each method");
-    let (fastest, result) = results[0];
-    if is_limited(result) {
-        return undecided(format!("the processors, and not the links, limited {}; raise --dilate", fastest.method));
+    let verdict = field.verdict(noise);
+    let reason = reason(&verdict, &field.compared, noise, c2c, workers) + &field.left_out();
+    (verdict, reason)
+}
+
+/// Who is compared with whom.
+struct Field<'a> {
+    /// The fastest first; two at least.
+    compared: Vec<(&'a Row, &'a RowResult)>,
+    /// Those with too few runs.
+    few: Vec<&'a str>,
+    /// Those that the processors have limited.
+    limited: Vec<&'a str>,
+}
+
+impl<'a> Field<'a> {
+    /// Of the rows that have a result; or why nothing can be said of them.
+    fn of(rows: &'a [Row]) -> Result<Field<'a>, String> {
+        let mut results: Vec<(&Row, &RowResult)> =
+            rows.iter().filter_map(|row| Some((row, row.result.as_ref()?))).collect();
+        results.sort_by(|a, b| b.1.samples_per_s.mean.total_cmp(&a.1.samples_per_s.mean));
+        let [(fastest, first), _, ..] = results[..] else {
+            return Err("fewer than two methods gave a result".to_owned());
+        };
+        if first.limited().is_some() {
+            return Err(format!("the processors, and not the links, limited {}; raise --dilate", fastest.method));
+        }
+        let has_few = |result: &RowResult| result.samples_per_s.runs < VALUES_MIN;
+        let mut field = Field { compared: Vec::new(), few: Vec::new(), limited: Vec::new() };
+        for (row, result) in results {
+            match (has_few(result), result.limited().is_some()) {
+                (true, _) => field.few.push(&row.method),
+                (_, true) => field.limited.push(&row.method),
+                _ => field.compared.push((row, result)),
+            }
+        }
+        let needs = format!("a comparison needs {VALUES_MIN} runs of each method");
+        match (field.compared.len() < 2, &field.limited[..]) {
+            (true, []) => Err(needs),
+            (true, limited) => Err(format!("{needs}, and the processors limited {}", limited.join(", "))),
+            _ if has_few(first) => Err(format!("{needs}, and {} has fewer", fastest.method)),
+            _ => Ok(field),
+        }
     }
-    let is_known = |result: &RowResult| !has_few(result) && !is_limited(result);
-    let known: Vec<(&Row, &RowResult)> = results.iter().copied().filter(|(_, result)| is_known(result)).collect();
-    let [(first, best), (second, next), ..] = known[..] else {
-        let others = format!("{needs} with links that kept up: the processors limited {}", limited.join(", "));
-        return undecided(if limited.is_empty() { needs } else { others });
-    };
-    if has_few(result) {
-        return undecided(format!("{needs}, and {} has fewer", few[0]));
-    }
-    let ahead = |other: &RowResult| {
-        Ratio::of(&[(&best.samples_per_s, 1.0), (&other.samples_per_s, -1.0)], &[Some(noise)]).is_above(1.0)
-    };
-    let tied: Vec<String> =
-        known.iter().filter(|(_, result)| !ahead(result)).map(|(row, _)| row.method.clone()).collect();
-    let verdict = if tied.len() > 1 {
-        Verdict::Tie { methods: tied }
-    } else {
+
+    fn verdict(&self, noise: f64) -> Verdict {
+        let ((first, best), (second, next)) = (self.compared[0], self.compared[1]);
+        let ahead = |other: &RowResult| {
+            Ratio::of(&[(&best.samples_per_s, 1.0), (&other.samples_per_s, -1.0)], &[Some(noise)]).is_above(1.0)
+        };
+        let tied: Vec<String> =
+            self.compared.iter().filter(|(_, result)| !ahead(result)).map(|(row, _)| row.method.clone()).collect();
+        if tied.len() > 1 {
+            return Verdict::Tie { methods: tied };
+        }
         let (method, runner_up) = (first.method.clone(), second.method.clone());
         let margin = best.samples_per_s.mean / next.samples_per_s.mean - 1.0;
         Verdict::Winner { method, runner_up, margin }
-    };
-    let mut reason = reason(&verdict, &known, noise, c2c, workers);
-    for (names, why) in
-        [(few, format!("with fewer than {VALUES_MIN} runs")), (limited, "limited by the processors".into())]
-    {
-        if !names.is_empty() {
-            reason.push_str(&format!("; not compared, {why}: {}", names.join(", ")));
-        }
     }
-    (verdict, reason)
+
+    /// Who takes no part, and why, as the end of a sentence.
+    fn left_out(&self) -> String {
+        let few = format!("with fewer than {VALUES_MIN} runs");
+        let named = |names: &[&str], why: &str| match names {
+            [] => String::new(),
+            names => format!("; not compared, {why}: {}", names.join(", ")),
+        };
+        named(&self.few, &few) + &named(&self.limited, "limited by the processors")
+    }
 }
 
 /// Of the methods that were compared, the fastest first.
