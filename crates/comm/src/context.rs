@@ -408,7 +408,8 @@ impl Context {
             guarded.awaited = None;
         }
         guarded.core.prepare_sleep(false);
-        if done(&guarded.core) || until.is_some_and(|until| Instant::now() >= until) {
+        // Whoever finds that leaves without the lock; who leaves for another reason hands over then.
+        if awaited.is_some_and(Ticket::ended) {
             self.hand_over(&guarded);
         }
     }

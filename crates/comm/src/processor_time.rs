@@ -90,6 +90,7 @@ mod tests {
         let ranks = Communicator::threads(2).expect("threads");
         let own = ranks[0].processor_time();
         assert_eq!(own.clocks.len(), 1);
+        assert_eq!(ranks[1].processor_time().clocks, own.clocks);
         let before = own.now();
         let mut sum = 0u64;
         while own.now() < before + Duration::from_millis(2) {

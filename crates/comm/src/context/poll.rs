@@ -30,10 +30,10 @@ impl Context {
                 count += 1;
             }
             let mut list = list.map(|fd| fd.unwrap_or_else(|| watch(self.wake.as_raw_fd(), PollFlags::IN)));
-            poll(&mut list[..count], Some(&time)).is_ok() && !list[0].revents().is_empty()
+            is_rung(&mut list[..count], &time)
         } else {
             let mut list: Vec<PollFd<'_>> = [wake].into_iter().chain(links).collect();
-            poll(&mut list, Some(&time)).is_ok() && !list[0].revents().is_empty()
+            is_rung(&mut list, &time)
         };
         if rung {
             let _ = rustix::io::read(self.wake.as_fd(), &mut [0u8; 8]);
@@ -45,4 +45,9 @@ impl Context {
         // Fails only when the counter is full, and then the driver wakes anyway.
         let _ = rustix::io::write(self.wake.as_fd(), &1u64.to_ne_bytes());
     }
+}
+
+/// Sleeps until something happens on any of them, or the time is over. Did it happen on the first?
+fn is_rung(list: &mut [PollFd<'_>], time: &Timespec) -> bool {
+    poll(list, Some(time)).is_ok() && !list[0].revents().is_empty()
 }

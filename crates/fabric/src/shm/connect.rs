@@ -101,11 +101,6 @@ impl ShmHost {
         &self.arena
     }
 
-    /// What this rank sleeps on.
-    pub fn doorbell(&self) -> &Arc<Doorbell> {
-        &self.doorbell
-    }
-
     /// Attaches a file to the greeting of all peers of higher ranks that connect from now on
     /// ([`ShmLink::take_attachment`]).
     pub fn attach(&mut self, file: OwnedFd) {

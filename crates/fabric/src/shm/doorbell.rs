@@ -66,7 +66,7 @@ impl Doorbell {
 
     /// Makes it unreadable again and tells the links whose peers have hung up. Poll the links after it: what happens
     /// after this call makes the doorbell readable anew. One system call. True if anything had happened.
-    pub fn drain(&self) -> io::Result<bool> {
+    fn drain(&self) -> io::Result<bool> {
         let mut happened = false;
         loop {
             let mut events = [const { std::mem::MaybeUninit::<epoll::Event>::uninit() }; 16];

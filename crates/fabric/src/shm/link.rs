@@ -54,7 +54,7 @@ pub(super) struct Established {
 
 /// A link to a rank of the same host: two rings in shared memory for frames, references for long messages.
 ///
-/// All links of a host sleep on its one [`Doorbell`]: [`Link::descriptors`] adds it once.
+/// All links of a host sleep on its one doorbell: [`Link::descriptors`] adds it once.
 pub struct ShmLink {
     outbox: Outbox,
     inbox: Inbox,

@@ -37,5 +37,4 @@ mod tests;
 
 pub use arena::{Allocation, Arena, ArenaError};
 pub use connect::{ShmHost, ShmOptions};
-pub use doorbell::Doorbell;
 pub use link::ShmLink;
