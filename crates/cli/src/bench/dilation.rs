@@ -37,7 +37,7 @@ impl Load {
         Load { workers, bytes, iteration_s: compute_s + (1.0 - HIDDEN_SHARE) * travel_s }
     }
 
-    /// As [`needed_dilation`], on these cores.
+    /// As [`Processors::needed_dilation`], on these cores.
     pub fn dilation(&self, cores: usize) -> f64 {
         Processors::usual(cores).needed_dilation(self.workers, self.bytes, self.iteration_s)
     }

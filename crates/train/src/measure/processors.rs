@@ -15,8 +15,8 @@ use crate::replay::Moment;
 const PARTS: usize = 256;
 
 impl Conduct<'_> {
-    /// Processors that the workers' processes kept busy, and servers' that are processes of their own, all of them together, while a worker waited for communication; the mean
-    /// over all that workers waited. None if none had to wait. The same on all workers, which all call it.
+    /// Processors that the processes of workers and servers kept busy, all of them together, while a worker waited for
+    /// communication; the mean over all that workers waited. None if none had to wait. The same on all workers, which all call it.
     pub(super) fn processors_busy(&self, tally: &Tally) -> Result<Option<f64>, TrainError> {
         let ends_s = self.slowest(&tally.ends_s.concat())?;
         let (mut rest, mut lengths_s, mut own) = (&ends_s[..], Vec::new(), Vec::new());

@@ -91,7 +91,7 @@ mod tests {
         let methods: Vec<&str> = value("--methods").split(';').collect();
         assert!(METHODS.iter().chain([&AUTO]).all(|method| methods.contains(method)), "{methods:?}");
         assert!(methods.iter().all(|method| Registry::built_in().parse(method).is_ok()));
-        assert_eq!((all[0].worlds(), all[0].estimate_s(2)), (36, 2.0 * BUDGET_S));
+        assert_eq!((all[0].worlds(), all[0].estimate_s(2)), (36, 180.0));
         assert_eq!((models(true).len(), models(true)[0].workers), (1, "1,2"));
     }
 }
