@@ -5,6 +5,7 @@ use std::time::Instant;
 use paceline_collective::Algorithm;
 use paceline_collective::kernels::Elementwise;
 use paceline_collective::registry::find;
+use paceline_fabric::Transport;
 use paceline_plan::{CollectiveKind, DataType, LinkCost, LinkCosts, Reduction};
 
 use crate::communicator::WINDOW;
@@ -22,6 +23,12 @@ const ROUNDS_EMULATED: usize = 2;
 /// whatever the network's own overhead is, and as many times as much as ranks share each processor. As small as that of
 /// most networks is, tiles would be too many to keep up with. Measured: docs/emulation.md.
 pub const OVERHEAD_EMULATED_S: f64 = 50e-6;
+
+/// No message keeps a processor busy for less, in seconds: through sockets two system calls and the protocols' turn, in memory a few
+/// lines that change caches. The measured overhead is a difference of small times, which scheduling makes nothing or less now and
+/// then: tiles would seem to cost nothing, and thousands of small ones take twice as long as a few large ones.
+const OVERHEAD_SOCKETS_S: f64 = 1e-6;
+const OVERHEAD_MEMORY_S: f64 = 0.2e-6;
 
 /// The large one is far beyond eager messages and caches of one core, so it shows the bandwidth.
 const LARGE_BYTES: usize = 1 << 20;
@@ -51,7 +58,7 @@ impl Communicator {
     ///
     /// From the times of all-reduces of S bytes (`docs/algorithms.md`): a ring, T = 2(n−1)α + 2(n−1)/n·Sβ + (n−1)/n·Sγ,
     /// at two sizes; and a small direct one, T = α + (n−2)·overhead. Between two ranks, T tiles of one instead of one
-    /// cost (T−1)·overhead more. Gamma is measured on its own. Where more than two hosts can meet: how much longer than
+    /// cost (T−1)·overhead more; and no overhead is less than what a processor needs for a message. Gamma is measured on its own. Where more than two hosts can meet: how much longer than
     /// its formula says a large halving-doubling takes, in which several ranks send to one, than a ring, in which nobody
     /// is in anybody's way; and the same within a host, if its ranks outnumber its processors and send through sockets. If
     /// they share memory there, and are more than two for each processor: how much longer than its formula says an
@@ -126,10 +133,18 @@ impl Communicator {
         };
         let part = LARGE_BYTES as f64 / ranks as f64;
         let beta = ((large - ring) / (steps * part) - gamma / 2.0).max(1e-12);
-        let least = if self.world.keeps_time { OVERHEAD_EMULATED_S * self.world.ranks_per_processor } else { 0.0 };
-        let overhead = overhead.max(least).min(alpha);
+        let overhead = overhead.max(self.overhead_min_s()).min(alpha);
         let more = self.measure_crowding(&link_cost(&[alpha, overhead, beta], gamma))?;
         Ok([alpha, (overhead + more).min(alpha), beta])
+    }
+
+    /// Seconds for which a message between ranks of this group keeps a port busy at least.
+    fn overhead_min_s(&self) -> f64 {
+        if self.world.keeps_time {
+            return OVERHEAD_EMULATED_S * self.world.ranks_per_processor;
+        }
+        let sockets = (0..self.world_size()).any(|rank| self.transport(rank) == Some(Transport::Tcp));
+        if sockets { OVERHEAD_SOCKETS_S } else { OVERHEAD_MEMORY_S }
     }
 
     /// By how much a message's overhead exceeds the link's, in seconds, where ranks far outnumber their processors: small messages are least in anybody's way just when they arrive together. So an all-reduce of many

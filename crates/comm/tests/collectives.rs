@@ -353,7 +353,9 @@ fn the_measured_link_cost_is_the_same_everywhere_and_decides() {
         });
         let (cost, ..) = costs[0];
         for cost in [cost.within, cost.across] {
-            assert!(0.0 <= cost.overhead && cost.overhead <= cost.alpha && 0.0 < cost.alpha, "{cost:?}");
+            // However the threads were scheduled: who believes that messages cost nothing takes thousands of tiles.
+            let least = cost.alpha.min(0.2e-6);
+            assert!(least <= cost.overhead && cost.overhead <= cost.alpha && 0.0 < cost.alpha, "{cost:?}");
             assert!(cost.alpha < 1.0 && cost.beta > 0.0 && cost.gamma > 0.0, "{cost:?}");
         }
         assert!(costs.iter().all(|other| *other == costs[0]), "{costs:?}");
