@@ -116,6 +116,8 @@ struct Predicted {
     bytes: usize,
     chunk_bytes: usize,
     predicted_s: f64,
+    /// Where that leaves what the cluster's constants were measured for.
+    extrapolated: Vec<String>,
 }
 
 /// Tiles in flight, as in the runtime.
@@ -247,16 +249,18 @@ impl VerifyArguments {
         let load = Load { bytes, tile_bytes: chunk_bytes, window: WINDOW };
         let predicted_s =
             seconds_on(&cluster, &prepared, &load).map_err(|error| Failure::usage(blamed(source, &error.into())))?;
-        Ok(Predicted { cluster: cluster.name, bytes, chunk_bytes, predicted_s })
+        let extrapolated = cluster.measured.map_or_else(Vec::new, |measured| measured.left_by(ranks, bytes as u64));
+        Ok(Predicted { cluster: cluster.name, bytes, chunk_bytes, predicted_s, extrapolated })
     }
 }
 
 impl Predicted {
-    /// As a further line.
+    /// As further lines.
     fn in_words(&self) -> String {
-        let Predicted { cluster, bytes, chunk_bytes, predicted_s } = self;
+        let Predicted { cluster, bytes, chunk_bytes, predicted_s, extrapolated } = self;
         let (block, tile) = (ByteSize(*bytes), ByteSize(*chunk_bytes));
         let in_tiles = if bytes == chunk_bytes { String::new() } else { format!(" in tiles of {tile}") };
-        format!("\non {cluster}, a block of {block}{in_tiles} would take {:.3} ms", 1e3 * predicted_s)
+        let doubts: String = extrapolated.iter().map(|doubt| format!("\nextrapolated: {doubt}")).collect();
+        format!("\non {cluster}, a block of {block}{in_tiles} would take {:.3} ms{doubts}", 1e3 * predicted_s)
     }
 }

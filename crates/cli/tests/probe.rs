@@ -64,7 +64,7 @@ fn a_probe_finds_the_network_that_is_emulated() {
         let sizes: Vec<u64> = found.across.points.iter().map(|(bytes, _)| *bytes).collect();
         let has_both = sizes.contains(&(16 << 10)) && sizes.contains(&(1 << 20));
         let off =
-            found.across.points.iter().map(|&(bytes, seconds)| seconds / expected.message_s(bytes as usize) - 1.0);
+            found.across.points.iter().map(|(bytes, took)| took.value / expected.message_s(*bytes as usize) - 1.0);
         assert!(off.clone().all(|off| off > -0.05), "no machine is too busy to be too fast");
         // Line and points: where only the short messages are late, the line is less steep than the network's.
         if has_both && [alpha, beta].iter().all(|it| (0.95..1.05).contains(it)) && off.clone().all(|off| off < 0.05) {
@@ -91,6 +91,7 @@ fn the_table_the_file_and_the_json_agree() {
         for constant in [within.alpha_s, within.beta_s_per_byte, found.combine_s_per_byte] {
             assert!(0.0 < constant.low && constant.high < 1.0, "{found:?}");
         }
+        assert!(within.points.iter().all(|(_, took)| took.low <= took.value && took.value <= took.high), "{within:?}");
         assert!(within.points.len() >= 4 && within.overhead_s.value <= within.alpha_s.value, "{within:?}");
         let report: Value = serde_json::from_str(&fs::read_to_string(&json).expect("the file")).expect("JSON");
         fs::remove_file(&json).expect("our own file");

@@ -70,6 +70,12 @@ fn a_file_is_simulated_on_a_cluster() {
     let answer: Value = serde_json::from_str(&fs::read_to_string(json.path()).expect("the file")).expect("JSON");
     let seconds = answer["predicted"]["predicted_s"].as_f64().expect("seconds");
     assert!((seconds / 0.187_506 - 1.0).abs() < 1e-3, "{answer:#}");
+    assert_eq!(answer["predicted"]["extrapolated"], Value::Array(Vec::new()), "nobody says what was measured");
+    fs::write(&toml.0, format!("{cluster}[measured]\nworkers = [2, 3]\nbytes = [4, 1000]\n")).expect("our own file");
+    let outcome = run(paceline(&verify), LIMIT).expect_code(0);
+    for doubt in ["extrapolated: 4 workers, and constants", "extrapolated: operations of 104857600 bytes, and"] {
+        assert!(outcome.stdout.contains(doubt), "{outcome:#?}");
+    }
     // Fewer workers than ranks; a topology that would have empty places; a size without a cluster.
     fs::write(&toml.0, cluster.replace("hosts = 4", "hosts = 2")).expect("our own file");
     run(paceline(&verify), LIMIT).expect_code(2).expect_stderr(&[toml.path(), "has room for 2"]);

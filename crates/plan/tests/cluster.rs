@@ -15,7 +15,7 @@ fn full() -> Cluster {
     cluster.server_hosts = 3;
     cluster.topology = "torus:2x2".into();
     for class in [&mut cluster.within, &mut cluster.across] {
-        class.points = vec![(1, 1.5e-5), (1 << 20, 0.1), (1 << 40, 1e3)];
+        class.points = vec![(1, 1.5e-5.into()), (1 << 20, Constant::between(0.1, 0.0625, 0.25)), (1 << 40, 1e3.into())];
     }
     (cluster.within.fetched, cluster.across.counted_overhead_s) = (true, 2e-4);
     cluster.server.beta_s_per_byte = Some(Constant::ZERO);
@@ -107,7 +107,7 @@ fn slow_workers_and_stragglers_are_written_by_hand() {
 #[test]
 fn what_makes_no_sense_is_refused_and_named() {
     type Change = fn(&mut Cluster);
-    let cases: [(Change, &str); 36] = [
+    let cases: [(Change, &str); 37] = [
         (|cluster| cluster.schema = 2, "schema 2; this version of Paceline reads schema 1"),
         (|cluster| cluster.name = " ".into(), "name is empty"),
         (|cluster| cluster.hosts = 0, "hosts is 0"),
@@ -136,7 +136,8 @@ fn what_makes_no_sense_is_refused_and_named() {
         (|cluster| cluster.within.counted_overhead_s = -1e-6, "within.counted_overhead_s is -0.000001; it is not"),
         (|cluster| cluster.across.counted_overhead_s = f64::NAN, "across.counted_overhead_s is NaN"),
         (|cluster| cluster.within.points[1].0 = 0, "within.points[1] has no more bytes"),
-        (|cluster| cluster.within.points[2].1 = -1.0, "within.points[2] takes -1 s"),
+        (|cluster| cluster.within.points[2].1 = (-1.0).into(), "within.points[2] is -1, from -1; it is not negative"),
+        (|cluster| cluster.within.points[1].1.low = 0.2, "within.points[1] is 0.1, and its interval is from 0.2"),
         (|cluster| cluster.measured = Some(MeasuredRange { workers: [0, 4], bytes: [1, 2] }), "measured.workers is"),
         (|cluster| cluster.measured = Some(MeasuredRange { workers: [2, 4], bytes: [2, 1] }), "measured.bytes is"),
         (|cluster| cluster.price_per_host_hour = Some(f64::NAN), "price_per_host_hour is NaN"),
@@ -369,7 +370,7 @@ fn the_study_is_what_the_study_measured() {
         }
         assert!(least.len() >= 2, "{name}");
         for ((bytes, seconds), (known, stated)) in least.into_iter().zip(&cluster.across.points) {
-            assert!(bytes == *known && (stated / seconds - 1.0).abs() < 1e-9, "{name}: {bytes} bytes");
+            assert!(bytes == *known && (stated.value / seconds - 1.0).abs() < 1e-9, "{name}: {bytes} bytes");
         }
     }
 }

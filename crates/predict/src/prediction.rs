@@ -1,6 +1,6 @@
 use std::fmt;
 
-use paceline_plan::{MeasuredRange, Plan, Shape};
+use paceline_plan::{Plan, Shape};
 use paceline_schedule::{ELEMENT_BYTES, Schedulers};
 use serde::Serialize;
 
@@ -236,26 +236,8 @@ fn extrapolated(subject: &Subject<'_>, costs: &Costs, plan: &Plan) -> Vec<String
     if workers > 1
         && let Some(measured) = &cluster.measured
     {
-        found.extend(beyond(measured, workers, plan));
-    }
-    found
-}
-
-/// Where workers or operations leave what constants were measured with. Smaller operations beside those that were measured take
-/// no longer than these, and are not told.
-fn beyond(measured: &MeasuredRange, workers: usize, plan: &Plan) -> Vec<String> {
-    let MeasuredRange { workers: [least, most], bytes: [smallest, largest] } = *measured;
-    let mut found = Vec::new();
-    if !(least..=most).contains(&workers) {
-        found.push(format!("{workers} workers, and constants were measured with {least} to {most}"));
-    }
-    let bytes = plan.partitions().map(|(_, part)| part.elements.len() as u64 * ELEMENT_BYTES);
-    let bytes = bytes.max().unwrap_or(0);
-    if !(smallest..=largest).contains(&bytes) {
-        let at_most = if bytes < smallest { "at most " } else { "" };
-        found.push(format!(
-            "operations of {at_most}{bytes} bytes, and constants were measured with {smallest} to {largest}"
-        ));
+        let bytes = plan.partitions().map(|(_, part)| part.elements.len() as u64 * ELEMENT_BYTES);
+        found.extend(measured.left_by(workers, bytes.max().unwrap_or(0)));
     }
     found
 }

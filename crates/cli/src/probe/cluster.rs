@@ -115,7 +115,7 @@ impl Probed {
                 let message_s = rounded(constant(values).times(1.0 / origin.dilation));
                 let line = link.alpha_s.value + link.beta_s_per_byte.value * bytes as f64;
                 points.push(Point { class, bytes, message_s, line_off: line / message_s.value.max(1e-12) - 1.0 });
-                link.points.push((bytes as u64, message_s.value));
+                link.points.push((bytes as u64, message_s));
             }
             if *link != LinkConstants::default() {
                 mend(link);
@@ -166,7 +166,7 @@ mod tests {
             found.constants.insert(name, (0..9).map(|step| value * (1.0 + f64::from(step) / 100.0)).collect());
         }
         found.constants.insert("interference.computation", vec![0.5; 9]);
-        found.messages.insert((class, 100), vec![1.1e-3; 9]);
+        found.messages.insert((class, 100), (0..9).map(|step| 1.1e-3 + 1e-5 * f64::from(step)).collect());
         found.messages.insert((class, 100_000), vec![2.2e-3; 9]);
         found
     }
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(cluster.interference.computation, Constant::exact(0.5), "a share knows no dilation");
         assert_eq!((cluster.across.clone(), cluster.workers()), (LinkConstants::default(), 4));
         assert_eq!(points.iter().map(|point| point.bytes).collect::<Vec<_>>(), [100, 100_000]);
-        assert_eq!(cluster.within.points, [(100, 1.1e-4), (100_000, 2.2e-4)]);
+        assert_eq!(cluster.within.points, [(100, points[0].message_s), (100_000, Constant::exact(2.2e-4))]);
         assert!((points[1].line_off - (2.08e-4 / 2.2e-4 - 1.0)).abs() < 1e-3, "{points:?}");
         assert_eq!(Cluster::from_toml(&cluster.to_toml()), Ok(cluster));
     }

@@ -180,10 +180,8 @@ fn check_link(class: &str, link: &LinkConstants, used: bool) -> Result<(), Clust
         return wrong(format!("{class}.beta_s_per_byte"), problem);
     }
     let mut last = None;
-    for (index, &(bytes, seconds)) in link.points.iter().enumerate() {
-        if !(seconds.is_finite() && seconds >= 0.0) {
-            return wrong(format!("{class}.points[{index}]"), format!("takes {seconds} s, which is no time"));
-        }
+    for (index, (bytes, seconds)) in link.points.iter().enumerate() {
+        check_constant(&format!("{class}.points[{index}]"), Sort::Amount, seconds)?;
         if last.is_some_and(|last| last >= bytes) {
             return wrong(format!("{class}.points[{index}]"), "has no more bytes than the one before");
         }

@@ -114,7 +114,7 @@ pub struct LinkConstants {
     /// Times of single messages as they were measured: bytes, and seconds to their arrival; sizes rising. For those who
     /// want to see how far alpha and beta are from them; nothing is predicted from it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub points: Vec<(u64, f64)>,
+    pub points: Vec<(u64, Constant)>,
 }
 
 /// What an operation costs besides its messages. The start of all-to-all operations is negotiation and launch: they start one
@@ -333,6 +333,25 @@ pub const OVERTAKING_BYTES: [u64; 2] = [4 << 10, 64 << 10];
 /// hosts² − 4, and 0 up to two hosts: how much more hosts are in each other's way than two.
 fn crowding(hosts: usize) -> f64 {
     (hosts as f64 * hosts as f64 - 4.0).max(0.0)
+}
+
+impl MeasuredRange {
+    /// Where so many workers, or operations of which the largest has so many bytes, leave what was measured: in words, empty
+    /// where they do not. (Smaller operations beside those that were measured take no longer than these.)
+    pub fn left_by(&self, workers: usize, bytes: u64) -> Vec<String> {
+        let MeasuredRange { workers: [least, most], bytes: [smallest, largest] } = *self;
+        let mut found = Vec::new();
+        if !(least..=most).contains(&workers) {
+            found.push(format!("{workers} workers, and constants were measured with {least} to {most}"));
+        }
+        if !(smallest..=largest).contains(&bytes) {
+            let at_most = if bytes < smallest { "at most " } else { "" };
+            found.push(format!(
+                "operations of {at_most}{bytes} bytes, and constants were measured with {smallest} to {largest}"
+            ));
+        }
+        found
+    }
 }
 
 impl OperationConstants {

@@ -151,7 +151,7 @@ fn write_others(link: &LinkConstants, out: &mut String) -> fmt::Result {
         return Ok(());
     }
     let points: Vec<String> =
-        link.points.iter().map(|(bytes, seconds)| format!("[{bytes}, {}]", number(*seconds))).collect();
+        link.points.iter().map(|(bytes, seconds)| format!("[{bytes}, {}]", of_constant(seconds))).collect();
     writeln!(out, "points = [{}]", points.join(", "))
 }
 
