@@ -20,10 +20,15 @@ last one. A parameter that is only used so has no step, and the model is refused
 
 Multiply-accumulates are those of products of matrices and of convolutions with a parameter, in whatever module, counted in
 a forward pass of their own. If there are some that cannot be counted, none are written.
+
+Memory is the most that was taken: on a GPU by PyTorch, else by the process. In proportion to the batch goes on a GPU what is
+beyond parameters, buffers, gradients and the optimizer's state, else what autograd keeps between forward and backward.
 """
 import argparse
 import importlib
 import json
+import os
+import resource
 import statistics
 import sys
 import time
@@ -192,6 +197,46 @@ def forward_macs(model, names, inputs):
     return {name: round(macs / len(inputs)) for name, macs in products.macs.items() if macs}
 
 
+def kept_by_autograd(model, inputs):
+    """Bytes of a batch, and of what autograd keeps of it between forward and backward."""
+    own = {memory(tensor) for tensor in (*model.parameters(), *model.buffers())}
+    kept = {memory(inputs): inputs.untyped_storage().nbytes()}
+
+    def keep(tensor):
+        if memory(tensor) not in own | {0}:
+            kept[memory(tensor)] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        # As long as the output lives, all of it stays where it is.
+        output = model(inputs)
+    del output
+    return sum(kept.values())
+
+
+def available_bytes(device):
+    """What the device has; of a processor's memory, what this process may take."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[1]
+    available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit = Path("/sys/fs/cgroup/memory.max")
+    text = limit.read_text().strip() if limit.exists() else "max"
+    return min(available, int(text)) if text.isdigit() else available
+
+
+def memory_need(model, optimizer, inputs, kept):
+    """After the iterations: what does a worker take, and what of it for each sample?"""
+    state = [value for values in optimizer.state.values() for value in values.values()]
+    gradients = [parameter.grad for parameter in model.parameters()]
+    lasting = sum(tensor.nbytes for tensor in tensors([*model.parameters(), *model.buffers(), *gradients, *state]))
+    if inputs.device.type == "cuda":
+        fixed, samples = lasting, torch.cuda.max_memory_allocated(inputs.device) - lasting
+    else:
+        fixed, samples = max(lasting, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - kept), kept
+    per_sample = max(0, round(samples / len(inputs)))
+    return {"fixed_bytes": fixed, "bytes_per_sample": per_sample, "available_bytes": available_bytes(inputs.device)}
+
+
 def measure(model, clock, inputs, optimizer, warm_up, iterations):
     """For each iteration: steps of forward, steps of backward ((names, seconds) each), seconds of the update."""
     runs = []
@@ -255,6 +300,9 @@ def main():
     optimizer = (torch.optim.SGD(model.parameters(), 1e-3, momentum=0.9) if sgd else torch.optim.AdamW(model.parameters(), 1e-4))
     inputs = inputs.to(device)
     macs = forward_macs(model, clock.names, inputs)
+    kept = kept_by_autograd(model, inputs)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
     runs = measure(model, clock, inputs, optimizer, arguments.warm_up, arguments.iterations)
     forward, backward = (median_steps([run[phase] for run in runs], numbers) for phase in (0, 1))
     for phase, steps in ("forward", forward), ("backward", backward):
@@ -275,6 +323,7 @@ def main():
         "forward": forward,
         "backward": backward,
         "update_s": statistics.median(run[2] for run in runs),
+        "memory": memory_need(model, optimizer, inputs, kept),
     }
     out = arguments.out or Path(f"{arguments.model}.json")
     out.write_text(json.dumps(profile, indent=1) + "\n")

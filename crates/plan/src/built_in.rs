@@ -7,7 +7,7 @@
 //! two unknowns). It is 84 bytes of memory traffic per parameter, what PyTorch's separate elementwise operations of AdamW
 //! move, at 84 % of the device's 616 GB/s. Momentum SGD moves 44 bytes, so it takes 44/84 of that time.
 
-use crate::scale::GIVEN_UNCERTAINTY;
+use crate::scale::{GIVEN_UNCERTAINTY, device_memory_bytes};
 use crate::{MemoryNeed, Profile, ProfileTensor, Step};
 
 /// The names of the built-in profiles.
@@ -61,11 +61,12 @@ fn bert(model: &str, batch: usize, samples_per_s: f64, csv: &str) -> Profile {
     Profile { memory, ..profile(model, batch, samples_per_s, ADAMW_S_PER_PARAMETER, tensors, forward) }
 }
 
-/// Counted, and not measured: without the program, temporary tensors, and what allocators keep. What the device has is left
-/// open, so that no batch is refused for it.
+/// Counted, and not measured: without the program, temporary tensors, and what allocators keep, for which a part of the device's
+/// memory is set aside.
 fn memory(tensors: &[ProfileTensor], bytes_per_parameter: u64, bytes_per_sample: u64) -> Option<MemoryNeed> {
     let parameters: u64 = tensors.iter().map(|tensor| tensor.elements as u64).sum();
-    Some(MemoryNeed { fixed_bytes: parameters * bytes_per_parameter, bytes_per_sample, available_bytes: None })
+    let available_bytes = device_memory_bytes(DEVICE);
+    Some(MemoryNeed { fixed_bytes: parameters * bytes_per_parameter, bytes_per_sample, available_bytes })
 }
 
 /// What is kept of a sample for backward by convolutions whose normalisation follows: their outputs, which the normalisation
@@ -182,9 +183,7 @@ mod tests {
         // 12 layers of 768 numbers and 12 heads, 64 tokens; a vocabulary of 30,528.
         assert_eq!(bert.bytes_per_sample, 12 * (66 * 64 * 768 + 9 * 12 * 64 * 64) + 8 * 64 * 30_528);
         for (name, batch) in [("resnet50", 64), ("bert-base", 64), ("bert-large", 8)] {
-            let need = need(name);
-            assert!(need.worker_bytes(batch) < 11 << 30, "{name}: {need:?}");
-            assert_eq!(need.largest_local_batch(), None, "{name}");
+            assert!(need(name).largest_local_batch() >= Some(batch), "{name}: {:?}", need(name));
         }
     }
 
