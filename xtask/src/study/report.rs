@@ -60,9 +60,12 @@ pub struct Target {
     pub demanded: String,
     /// And what was found.
     pub found: String,
-    /// None: it could not be measured.
+    /// None: it could not be measured, or what was found leaves it open.
     pub met: Option<bool>,
 }
+
+/// What was found of a target that could not be measured.
+pub const NOT_MEASURED: &str = "not measured";
 
 /// A table for people.
 pub struct Table {
@@ -96,7 +99,7 @@ impl Target {
     }
 
     fn of(case: impl Into<String>, demanded: String, found: Option<f64>, met: impl Fn(f64) -> bool) -> Target {
-        let text = found.map_or_else(|| "not measured".to_owned(), |found| format!("{found:.3}"));
+        let text = found.map_or_else(|| NOT_MEASURED.to_owned(), |found| format!("{found:.3}"));
         Target { case: case.into(), demanded, found: text, met: found.map(met) }
     }
 }
@@ -198,7 +201,8 @@ fn verdict(target: &Target) -> &'static str {
     match target.met {
         Some(true) => "met",
         Some(false) => "**missed**",
-        None => "**not measured**",
+        None if target.found == NOT_MEASURED => "**not measured**",
+        None => "**undecided**",
     }
 }
 
@@ -232,6 +236,7 @@ mod tests {
                 Target::at_least("one", "share", 0.9, Some(0.95)),
                 Target::at_most("two", "ratio", 1.03, Some(1.1)),
                 Target::at_least("three", "share", 0.9, None),
+                Target { met: None, ..Target::at_least("four", "share", 0.9, Some(0.91)) },
             ],
             tables: vec![table],
             measured: serde_json::json!({"runs": [1, 2]}),
@@ -247,6 +252,7 @@ mod tests {
             "| one | share ≥ 0.9 | 0.950 | met |",
             "| two | ratio ≤ 1.03 | 1.100 | **missed** |",
             "| three | share ≥ 0.9 | not measured | **not measured** |",
+            "| four | share ≥ 0.9 | 0.910 | **undecided** |",
             "| a/b | 12.5 |",
         ] {
             assert!(page.contains(line), "{page}");

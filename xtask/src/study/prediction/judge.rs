@@ -4,7 +4,7 @@ use paceline_cli::{Estimate, Ratio};
 use serde::Serialize;
 
 use super::super::cells::Cell;
-use super::super::report::{Table, Target, percent};
+use super::super::report::{NOT_MEASURED, Table, Target, percent};
 use super::{AUTO, METHODS};
 use crate::compare::statistics::median;
 
@@ -246,7 +246,7 @@ fn on_average(groups: &[Group<'_>], chooser: &str, of: fn(&Group<'_>) -> Option<
     let least = fixed.reduce(|best, other| if other.1 < best.1 { other } else { best });
     let (case, demanded) = (format!("{chooser}, mean over groups"), "less regret than any fixed method".to_owned());
     match least.filter(|_| !rows.is_empty()) {
-        None => Target { case, demanded, found: "not measured".to_owned(), met: None },
+        None => Target { case, demanded, found: NOT_MEASURED.to_owned(), met: None },
         Some((method, regret)) => Target {
             case,
             demanded,

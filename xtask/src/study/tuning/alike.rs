@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::report::{Table, Target, percent};
+use super::super::report::{NOT_MEASURED, Table, Target, percent};
 use super::sizes::size;
 use super::world::{Case, Links};
 use super::{Measured, Question, Section, median_us, number};
@@ -102,7 +102,7 @@ fn judge(all: &[Measured]) -> Section {
         let share = counted.share(counted.reported);
         let found = match share {
             Some(share) => format!("{} of {} jobs, in {} trials", percent(Some(share)), counted.jobs, counted.trials),
-            None => "not measured".to_owned(),
+            None => NOT_MEASURED.to_owned(),
         };
         targets.push(Target {
             case: format!("calls that are all alike, {}, {} ranks", one.case.links.name(), one.case.ranks),

@@ -13,7 +13,7 @@ use xtask::lab::{Lab, LabOptions, Rate, Shaper};
 
 use super::super::cells::{self, Cell};
 use super::super::ranks::Ranks;
-use super::super::report::{Table, Target, ms, percent};
+use super::super::report::{NOT_MEASURED, Table, Target, ms, percent};
 use super::super::tensors::Model;
 use super::super::workload::{Computation, Workload};
 use super::super::{HOSTS, Place};
@@ -203,7 +203,7 @@ impl Pair<'_> {
 
     fn in_words(&self) -> String {
         self.ratio.as_ref().map_or_else(
-            || "not measured".to_owned(),
+            || NOT_MEASURED.to_owned(),
             |ratio| {
                 let open = if ratio.is_known() { percent(Some(ratio.open)) } else { "unknown".to_owned() };
                 format!("{:.3} (open: {open})", ratio.value)
