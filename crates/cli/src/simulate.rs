@@ -14,7 +14,7 @@ use std::time::Instant;
 use clap::Args;
 use paceline_plan::Plan;
 use paceline_predict::search::{Question, SearchError, Space, search};
-use paceline_predict::{Job, Prediction, estimate, predict_plan, predict_scheduled};
+use paceline_predict::{Job, Prediction, estimate, estimate_plan, predict_plan, predict_scheduled};
 use paceline_strategy::Strategy;
 use paceline_train::{ExecutedPlans, TrainError, load_profile};
 
@@ -105,7 +105,7 @@ pub fn run(arguments: &SimulateArguments, registry: &Registry) -> Result<ExitCod
     };
     let (strategy, prediction) = found.map_err(|error| refused(blamed(source, &error)))?;
     let job = Job { strategy: &strategy, ..open };
-    let elapsed_us = timed(&job);
+    let elapsed_us = timed(&job, plan.as_ref());
     let report = Report::new(&job, &prediction, elapsed_us);
     if let Some(trace) = trace {
         trace.write(&timeline::trace_events(&job, &prediction).to_string())?;
@@ -136,12 +136,13 @@ fn predicted(job: &Job<'_>, registry: &Registry) -> Result<(Strategy, Prediction
     Ok((best.strategy.clone(), best.prediction.clone()))
 }
 
-/// Microseconds that a prediction takes, from cluster, profile and strategy to the time of an iteration: the least of three,
-/// as what else the machine does only adds to it. None if a schedule of the caller's own is in the way.
-fn timed(job: &Job<'_>) -> Option<f64> {
+/// Microseconds that a prediction takes, from cluster, profile and strategy, or plan, to the time of an iteration: the least of
+/// three, as what else the machine does only adds to it. None if a schedule of the caller's own is in the way.
+fn timed(job: &Job<'_>, plan: Option<&Plan>) -> Option<f64> {
     let once = |_| {
         let began = Instant::now();
-        estimate(job).ok().map(|_| 1e6 * began.elapsed().as_secs_f64())
+        let estimated = plan.map_or_else(|| estimate(job), |plan| estimate_plan(job, plan));
+        estimated.ok().map(|_| 1e6 * began.elapsed().as_secs_f64())
     };
     (0..3).filter_map(once).reduce(f64::min)
 }

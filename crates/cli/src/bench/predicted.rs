@@ -20,7 +20,7 @@ use super::statistics::median;
 use super::summary::{Panel, Row};
 
 pub use attach::{Sources, attach};
-pub use curves::Curve;
+pub use curves::{Curve, CurveLine};
 pub use outlook::Outlook;
 pub use world::{Seen, predict_replay};
 

@@ -7,7 +7,7 @@ use super::against::{self, Mark};
 use super::bars::{colour, number, title};
 use super::curves;
 use super::page::Figure;
-use crate::bench::{Curve, Errors, Group, Outlook, Panel, Row, errors_by_method};
+use crate::bench::{Curve, CurveLine, Errors, Group, Outlook, Panel, Row, errors_by_method};
 
 /// The part of the page.
 #[derive(Serialize)]
@@ -265,7 +265,10 @@ impl OutlookView {
 impl CurveView {
     fn of(curve: &Curve, served: &dyn Fn(&str) -> bool, place: &str) -> CurveView {
         let points = curve.points.iter().enumerate();
-        let rate = |rate: &Option<f64>| rate.map_or_else(|| "–".to_owned(), number);
+        let rate = |line: &CurveLine, point: usize, rate: Option<f64>| {
+            let Some(rate) = rate else { return "–".to_owned() };
+            if line.is_extrapolated(point) { format!("{} *", number(rate)) } else { number(rate) }
+        };
         CurveView {
             what: curve.what.clone(),
             figure: Figure::drawn(
@@ -278,7 +281,7 @@ impl CurveView {
                 .iter()
                 .map(|line| LineView {
                     method: line.method.clone(),
-                    numbers: line.samples_per_s.iter().map(rate).collect(),
+                    numbers: line.samples_per_s.iter().enumerate().map(|(at, found)| rate(line, at, *found)).collect(),
                 })
                 .collect(),
         }
@@ -313,16 +316,20 @@ mod tests {
     #[test]
     fn what_if_is_drawn_and_told_in_numbers() {
         let mut panels = sample_predicted_panels();
+        let curve = curves::tests::curve();
+        let mut extrapolated = curve.lines.clone();
+        extrapolated[1].extrapolated = vec![false, false, true];
         panels[1].outlook = Some(Outlook {
             workers: 8,
             strategy: "sync=bsp,schedule=auto".to_owned(),
             samples_per_s: 2000.0,
             reasons: vec!["What limits it is computation".to_owned()],
-            curves: vec![curves::tests::curve()],
+            curves: vec![Curve { lines: extrapolated, ..curve }],
         });
         let view = PredictionView::of(&panels).expect("all were predicted");
         let curve = &view.outlooks[0].curves[0];
-        assert_eq!(curve.lines[1].numbers, ["1.50", "–", "4.00"]);
+        assert_eq!(curve.lines[0].numbers, ["1.00", "2.00", "4.00"]);
+        assert_eq!(curve.lines[1].numbers, ["1.50", "–", "4.00 *"]);
         assert!(curve.points[1].today && !curve.points[0].today && curve.figure.narrow.contains("<svg"));
         assert_eq!(view.outlooks[0].reasons.len(), 1);
     }

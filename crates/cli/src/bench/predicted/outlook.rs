@@ -20,7 +20,7 @@ pub struct Outlook {
     pub strategy: String,
     /// Its predicted throughput.
     pub samples_per_s: f64,
-    /// Why it is the best, and what would bring more: sentences without a full stop.
+    /// Why it is the best, what would bring more, and what of it is extrapolated: sentences without a full stop.
     pub reasons: Vec<String>,
     /// What if.
     pub curves: Vec<Curve>,
@@ -76,7 +76,9 @@ fn best(
     let cluster = ground.crowded(ground.cluster.clone(), workers, profile);
     let question = Question { cluster: &cluster, profile, workers, space: &space };
     let answer = search(&question).ok()?;
-    let reasons = explain(&question, &answer).sentences;
     let found = answer.best();
+    let mut reasons = explain(&question, &answer).sentences;
+    let doubts = &found.prediction.extrapolated;
+    reasons.extend(doubts.iter().map(|doubt| format!("This leaves what was measured: {doubt}")));
     Some((found.strategy.to_string(), found.prediction.samples_per_s, reasons))
 }

@@ -169,3 +169,89 @@ fn two_messages(_: &Data<'_>) -> (Outcome, String) {
     };
     (verdict, format!("not measured here; by the study's own times (data/p2p_points.csv) {}", told.join("; or ")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::{Panel, sample_panels};
+    use crate::report::findings::tests::finding;
+
+    /// The second sample panel, ResNet-50 with 8 workers on 10GbE, with these methods alone, and their samples per second.
+    fn panel(rates: &[(&str, f64)]) -> Vec<Panel> {
+        let mut panels = vec![sample_panels().remove(1)];
+        let group = &mut panels[0].groups[0];
+        let sample = group.rows[0].clone();
+        let row = |(method, rate): &(&str, f64)| {
+            let mut row = sample.clone();
+            row.method = (*method).to_owned();
+            let samples_per_s = &mut row.result.as_mut().expect("it ran").samples_per_s;
+            let factor = rate / samples_per_s.mean;
+            samples_per_s.mean *= factor;
+            samples_per_s.std = samples_per_s.std.map(|std| std * factor);
+            row
+        };
+        group.rows = rates.iter().map(row).collect();
+        panels
+    }
+
+    #[test]
+    fn a_pair_of_methods_decides_by_who_is_faster() {
+        for (claim, faster, slower) in [
+            ("beats the parameter server in most cells", "bsp-a2a", "bsp-ps"),
+            ("beats the parameter server in all cases", "bsp-a2a", "bsp-ps"),
+            ("With WFBP, the parameter server beats", "wfbp-ps", "wfbp-a2a"),
+            ("mends all-to-all's WFBP", "mg-wfbp", "wfbp-a2a"),
+        ] {
+            let outcome = |rates: &[(&str, f64)]| finding(&panel(rates), claim).verdict;
+            assert_eq!(outcome(&[(faster, 2000.0), (slower, 1000.0)]), Outcome::Holds, "{claim}");
+            assert_eq!(outcome(&[(faster, 1000.0), (slower, 2000.0)]), Outcome::Refuted, "{claim}");
+            assert_eq!(outcome(&[(faster, 1000.0), (slower, 1000.0)]), Outcome::Undecidable, "{claim}: a tie");
+            assert_eq!(outcome(&[(faster, 2000.0)]), Outcome::Undecidable, "{claim}: alone");
+        }
+    }
+
+    /// Half of the cells are not most, and fewer that are slower refute nothing.
+    #[test]
+    fn most_are_more_than_half() {
+        let rates = |ratio: f64| panel(&[("bsp-a2a", 1000.0 * ratio), ("bsp-ps", 1000.0)]).remove(0);
+        let outcome = |ratios: &[f64]| {
+            let panels: Vec<Panel> = ratios.iter().map(|ratio| rates(*ratio)).collect();
+            ["in most cells", "in all cases"].map(|claim| finding(&panels, claim).verdict)
+        };
+        assert_eq!(outcome(&[2.0, 2.0, 2.0]), [Outcome::Holds, Outcome::Holds]);
+        assert_eq!(outcome(&[2.0, 2.0, 0.5]), [Outcome::Holds, Outcome::Refuted]);
+        assert_eq!(outcome(&[2.0, 2.0, 1.0]), [Outcome::Holds, Outcome::Undecidable]);
+        assert_eq!(outcome(&[2.0, 1.0]), [Outcome::Undecidable, Outcome::Undecidable]);
+        assert_eq!(outcome(&[2.0, 0.5]), [Outcome::Undecidable, Outcome::Refuted]);
+        assert_eq!(outcome(&[2.0, 0.5, 0.5]), [Outcome::Refuted, Outcome::Refuted]);
+    }
+
+    /// WFBP's claim is of high latency and of many workers.
+    #[test]
+    fn low_latency_and_few_workers_say_nothing_of_wfbp_on_servers() {
+        let mut panels = panel(&[("wfbp-ps", 2000.0), ("wfbp-a2a", 1000.0)]);
+        let mut outcome = |network: &str, workers| {
+            panels[0].setting.network = Some(network.into());
+            panels[0].groups[0].workers = workers;
+            finding(&panels, "With WFBP").verdict
+        };
+        assert_eq!(outcome("100GbIB", 8), Outcome::Undecidable);
+        assert_eq!(outcome("100GbIB", 16), Outcome::Holds);
+        assert_eq!(outcome("10GbE", 8), Outcome::Holds);
+    }
+
+    #[test]
+    fn bytescheduler_must_help_servers_and_hurt_all_to_all() {
+        let outcome = |servers: f64, all_to_all: f64| {
+            let mut rates = vec![("wfbp-ps", 1000.0), ("wfbp-a2a", 1000.0)];
+            rates.extend([("bytescheduler-ps", servers), ("bytescheduler-a2a", all_to_all)]);
+            finding(&panel(&rates), "ByteScheduler beats WFBP").verdict
+        };
+        assert_eq!(outcome(2000.0, 500.0), Outcome::Holds);
+        assert_eq!(outcome(2000.0, 2000.0), Outcome::Refuted, "it helps both");
+        assert_eq!(outcome(500.0, 500.0), Outcome::Refuted, "it helps neither");
+        assert_eq!(outcome(2000.0, 1000.0), Outcome::Undecidable, "a tie among workers");
+        let missing = panel(&[("wfbp-ps", 1000.0), ("bytescheduler-ps", 2000.0)]);
+        assert_eq!(finding(&missing, "ByteScheduler beats WFBP").verdict, Outcome::Undecidable);
+    }
+}
