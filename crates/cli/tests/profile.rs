@@ -146,8 +146,9 @@ fn a_pytorch_model_is_measured_and_replayed() {
     assert_eq!((profile.check(), &*profile.model, profile.local_batch, profile.tensors.len()), (Ok(()), "mlp", 4, 7));
     let memory = profile.memory.expect("it says what a worker takes");
     let parameters: u64 = profile.tensors.iter().map(|tensor| 4 * tensor.elements as u64).sum();
-    // The hidden activation before and behind ReLU alone: 16 places of 256 numbers.
-    assert!(memory.fixed_bytes > 3 * parameters && memory.bytes_per_sample > 2 * 16 * 256 * 4, "{memory:?}");
+    // At 16 places the 256 numbers behind ReLU, and the 64 behind the embedding, the second layer and the normalisation.
+    let kept = 16 * (256 + 3 * 64) * 4;
+    assert!(memory.fixed_bytes > 3 * parameters && memory.bytes_per_sample >= kept, "{memory:?}");
     assert!(memory.bytes_per_sample < 1 << 20 && memory.largest_local_batch() > Some(100), "{memory:?}");
     // Slowed until a sleep that ends late is short beside it.
     let dilation = (0.2 / profile.iteration_s()).ceil().max(1.0).to_string();
