@@ -199,11 +199,12 @@ def forward_macs(model, names, inputs):
 
 def kept_by_autograd(model, inputs):
     """Bytes of a batch, and of what autograd keeps of it between forward and backward."""
-    own = {memory(tensor) for tensor in (*model.parameters(), *model.buffers())}
+    # What has no memory of its own lies at 0.
+    left_out = {0, *(memory(tensor) for tensor in (*model.parameters(), *model.buffers()))}
     kept = {memory(inputs): inputs.untyped_storage().nbytes()}
 
     def keep(tensor):
-        if memory(tensor) not in own | {0}:
+        if memory(tensor) not in left_out:
             kept[memory(tensor)] = tensor.untyped_storage().nbytes()
         return tensor
 

@@ -58,11 +58,12 @@ impl Communicator {
     ///
     /// From the times of all-reduces of S bytes (`docs/algorithms.md`): a ring, T = 2(n−1)α + 2(n−1)/n·Sβ + (n−1)/n·Sγ,
     /// at two sizes; and a small direct one, T = α + (n−2)·overhead. Between two ranks, T tiles of one instead of one
-    /// cost (T−1)·overhead more; and no overhead is less than what a processor needs for a message. Gamma is measured on its own. Where more than two hosts can meet: how much longer than
-    /// its formula says a large halving-doubling takes, in which several ranks send to one, than a ring, in which nobody
-    /// is in anybody's way; and the same within a host, if its ranks outnumber its processors and send through sockets. If
-    /// they share memory there, and are more than two for each processor: how much longer than its formula says an
-    /// all-reduce of many messages takes than one of few; that is the messages' overhead. The agreed values are the largest of any rank.
+    /// cost (T−1)·overhead more; and no overhead is less than what a processor needs for a message. Gamma is measured on its own.
+    /// Where more than two hosts can meet: how much longer than its formula says a large halving-doubling takes, in which several
+    /// ranks send to one, than a ring, in which nobody is in anybody's way; and the same within a host, if its ranks outnumber its
+    /// processors and send through sockets. If they share memory there, and are more than two for each processor: how much longer
+    /// than its formula says an all-reduce of many messages takes than one of few; that is the messages' overhead. The agreed values
+    /// are the largest of any rank.
     ///
     /// # Errors
     /// As any collective.

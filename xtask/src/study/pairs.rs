@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::calibration::GAP_MAX;
 use super::cells::{Cell, find};
-use super::report::{Table, Target, percent};
+use super::report::{NOT_MEASURED, Table, Target, percent};
 
 /// Partitions as large as anything: none.
 const UNCUT_PS: &str = "schedule=wfbp,arch=ps:hosts:2GiB";
@@ -96,7 +96,7 @@ impl Found {
         let least =
             self.open.map_or_else(|| "1, less what is open".to_owned(), |open| format!("{:.3}", 1.0 / (1.0 + open)));
         let found = match (self.ratio, self.open) {
-            (None, _) => "not measured".to_owned(),
+            (None, _) => NOT_MEASURED.to_owned(),
             (Some(ratio), _) if !self.limited.is_empty() => format!("{ratio:.3}, {}", self.limits()),
             (Some(ratio), None) => format!("{ratio:.3}, noise unknown"),
             (Some(ratio), Some(_)) if self.outcome() == Outcome::Open => format!("{ratio:.3}, too much is open"),

@@ -181,9 +181,10 @@ fn check_link(class: &str, link: &LinkConstants, used: bool) -> Result<(), Clust
     }
     let mut last = None;
     for (index, (bytes, seconds)) in link.points.iter().enumerate() {
-        check_constant(&format!("{class}.points[{index}]"), Sort::Amount, seconds)?;
+        let field = format!("{class}.points[{index}]");
+        check_constant(&field, Sort::Amount, seconds)?;
         if last.is_some_and(|last| last >= bytes) {
-            return wrong(format!("{class}.points[{index}]"), "has no more bytes than the one before");
+            return wrong(field, "has no more bytes than the one before");
         }
         last = Some(bytes);
     }
