@@ -10,7 +10,7 @@ use std::time::Instant;
 use clap::Args;
 use paceline_plan::{Cluster, ClusterError, Plan};
 use paceline_predict::search::{
-    Change, ChangeError, Question, Space, apply_changes, ddp_settings, explain, search, without_effect,
+    Change, ChangeError, Question, Space, apply_changes, ddp_settings, explain, search, unmeasured, without_effect,
 };
 use paceline_train::{ExecutedPlans, TrainError, load_profile};
 
@@ -102,6 +102,7 @@ pub fn run(arguments: &PlanArguments, registry: &Registry) -> Result<ExitCode, F
     let question = Question { cluster: &cluster, profile: &profile, workers, space: &space };
     let (mut report, best) = report(arguments, &question)?;
     report.reasons.extend(without_effect(&cluster, workers, &arguments.what_if));
+    report.extrapolated.extend(unmeasured(&asked, &arguments.what_if));
     if cluster.hosts > asked.hosts {
         let more = cluster.hosts - asked.hosts;
         report.extrapolated.push(format!("{more} hosts more than {} has, which are taken to be like them", asked.name));

@@ -12,7 +12,7 @@ use paceline_collective::msccl::ReadError;
 use paceline_collective::registry::find;
 use paceline_collective::{Program, Proof, Topology, msccl, tiles};
 use paceline_comm::{Kernels, VerifiedProgram};
-use paceline_plan::{CollectiveKind, Hosts};
+use paceline_plan::{CollectiveKind, Hosts, Shape};
 use paceline_predict::programs::{PreparedProgram, seconds_on};
 use paceline_train::TunedProgram;
 use serde::Serialize;
@@ -56,6 +56,11 @@ struct ExportArguments {
     #[arg(long, value_name = "HOSTS")]
     hosts: Option<Hosts>,
 
+    /// The network that the algorithm follows, a rank at each of its places: torus:XxY for 2d-torus, bcube:PORTS:LEVELS for bcube
+    /// [default: as near a square, or as few levels, as the ranks allow]
+    #[arg(long, value_name = "SHAPE")]
+    topology: Option<Shape>,
+
     /// The rank that has or gets the whole, in rooted collectives
     #[arg(long, value_name = "RANK", default_value_t = 0)]
     root: usize,
@@ -71,8 +76,8 @@ struct VerifyArguments {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Also predict how long it takes on this cluster, a rank on each worker: a file (docs/clusters.md), or a built-in one such as
-    /// 25gbe+pcie4:8x4
+    /// Also predict how long it takes on this cluster, a rank on each worker: a file (docs/clusters.md; of several networks
+    /// FILE:NETWORK), or a built-in one such as 25gbe+pcie4:8x4
     #[arg(long, value_name = "CLUSTER")]
     cluster: Option<String>,
 
@@ -196,12 +201,42 @@ impl ExportArguments {
     }
 
     fn topology(&self) -> Result<Topology, Failure> {
-        let Some(hosts) = &self.hosts else { return Ok(Topology::flat(self.ranks)) };
-        if hosts.ranks() != self.ranks {
-            return Err(Failure::usage(format!("--hosts {hosts} has {} ranks, not {}", hosts.ranks(), self.ranks)));
+        let ranks = self.ranks;
+        let hosts = match (&self.hosts, self.topology) {
+            (Some(hosts), _) if hosts.ranks() != ranks => {
+                return Err(Failure::usage(format!("--hosts {hosts} has {} ranks, not {ranks}", hosts.ranks())));
+            }
+            (Some(hosts), _) => Topology::of_hosts(hosts.by_rank()),
+            (None, Some(_)) => Topology::regular(ranks, 1),
+            (None, None) => Topology::flat(ranks),
+        };
+        match self.topology {
+            Some(shape) => self.on(shape, &hosts),
+            None => Ok(hosts),
         }
-        let hosts: Vec<_> = (0..self.ranks).map(|rank| hosts.host(rank)).collect();
-        Ok(Topology::of_hosts(&hosts))
+    }
+
+    /// The hosts on a network that the algorithm follows.
+    fn on(&self, shape: Shape, hosts: &Topology) -> Result<Topology, Failure> {
+        let (ranks, algorithm) = (self.ranks, &self.algorithm);
+        let refused = |why: String| Err(Failure::usage(format!("--topology {shape} {why}")));
+        let (follower, there) = match shape {
+            Shape::Torus { x, y } => ("2d-torus", hosts.on_torus(x, y)),
+            Shape::BCube { ports, levels } => ("bcube", hosts.on_bcube(ports, levels)),
+            Shape::Flat | Shape::Tree(_) | Shape::FatTree { .. } => {
+                return refused("changes no program: torus:XxY and bcube:PORTS:LEVELS do".to_owned());
+            }
+        };
+        if algorithm != follower {
+            return refused(format!("is for the algorithm {follower}, and {algorithm} does not ask for it"));
+        }
+        if hosts.hosts() < hosts.world() {
+            return refused("has a place for each rank, and in --hosts some share a host".to_owned());
+        }
+        match shape.hosts() {
+            Some(places) if places != ranks => refused(format!("has room for {places} ranks, exactly, not {ranks}")),
+            _ => Ok(there),
+        }
     }
 }
 
@@ -262,5 +297,46 @@ impl Predicted {
         let in_tiles = if bytes == chunk_bytes { String::new() } else { format!(" in tiles of {tile}") };
         let doubts: String = extrapolated.iter().map(|doubt| format!("\nextrapolated: {doubt}")).collect();
         format!("\non {cluster}, a block of {block}{in_tiles} would take {:.3} ms{doubts}", 1e3 * predicted_s)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn export(algorithm: &str, ranks: usize, hosts: Option<&str>, topology: &str) -> ExportArguments {
+        ExportArguments {
+            collective: CollectiveKind::AllReduce,
+            algorithm: algorithm.to_owned(),
+            ranks,
+            hosts: hosts.map(|hosts| hosts.parse().expect("hosts")),
+            topology: Some(topology.parse().expect("a shape")),
+            root: 0,
+            output: None,
+        }
+    }
+
+    #[test]
+    fn an_export_follows_the_sides_of_a_torus_and_the_levels_of_a_bcube() {
+        let there = |arguments: ExportArguments| arguments.topology().expect("it fits");
+        assert_eq!(there(export("2d-torus", 8, None, "torus:4x2")).torus(), Some([4, 2]));
+        assert_eq!(there(export("bcube", 16, None, "bcube:2:4")).bcube(), Some((2, 4)));
+        assert_eq!(there(export("bcube", 16, Some("16x1"), "bcube:4:2")).bcube(), Some((4, 2)));
+    }
+
+    #[test]
+    fn a_network_that_does_not_fit_is_refused() {
+        for (algorithm, ranks, hosts, topology, says) in [
+            ("2d-torus", 8, None, "torus:3x3", "--topology torus:3x3 has room for 9 ranks, exactly, not 8"),
+            ("bcube", 8, None, "bcube:2:4", "--topology bcube:2:4 has room for 16 ranks, exactly, not 8"),
+            ("bcube", 16, Some("8x2"), "bcube:2:4", "in --hosts some share a host"),
+            ("bcube", 8, Some("16x1"), "bcube:2:3", "--hosts 16x1 has 16 ranks, not 8"),
+            ("ring", 8, None, "torus:4x2", "is for the algorithm 2d-torus, and ring does not ask for it"),
+            ("2d-torus", 8, None, "bcube:2:3", "is for the algorithm bcube, and 2d-torus does not"),
+            ("2d-torus", 8, None, "tree:4:2", "--topology tree:4:2 changes no program: torus:XxY and"),
+        ] {
+            let refusal = export(algorithm, ranks, hosts, topology).topology().expect_err(says).in_one_line();
+            assert!(refusal.contains(says), "{refusal}");
+        }
     }
 }

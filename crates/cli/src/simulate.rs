@@ -29,8 +29,8 @@ use report::Report;
 /// What `simulate` is told.
 #[derive(Args)]
 pub struct SimulateArguments {
-    /// The cluster: a file (docs/clusters.md), or a built-in one such as study-10gbe or 25gbe+pcie4:8x4; of a study, instead of
-    /// study-NETWORK for all its rows or for each network
+    /// The cluster: a file (docs/clusters.md; of several networks FILE:NETWORK), or a built-in one such as study-10gbe or
+    /// 25gbe+pcie4:8x4; of a study, instead of study-NETWORK for all its rows or for each network
     #[arg(long, value_name = "CLUSTER", required_unless_present_any = ["study", "graph"])]
     cluster: Option<String>,
 

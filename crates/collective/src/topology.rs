@@ -8,8 +8,8 @@ use paceline_plan::Rank;
 /// How many ranks there are, and on which host each of them is. Cheap to clone.
 ///
 /// Hosts may have unequal numbers of ranks, and the ranks of a host need not be consecutive. Hosts are numbered from 0
-/// in the order of their first ranks, so two topologies are equal if the same ranks share hosts (and the hosts stand on the same
-/// torus, or on none).
+/// in the order of their first ranks, so two topologies are equal if the same ranks share hosts (and the hosts stand in the same
+/// torus or BCube, or in none).
 ///
 /// ```
 /// use paceline_collective::Topology;
@@ -27,8 +27,17 @@ struct Layout {
     places: Vec<(usize, usize)>,
     /// The ranks of each host, rising.
     members: Vec<Vec<Rank>>,
-    /// The sides of the torus on which the hosts stand, if anybody has said so.
-    torus: Option<[usize; 2]>,
+    /// How the hosts are wired, if anybody has said so.
+    wiring: Option<Wiring>,
+}
+
+/// A network that gives each host several ports, which programs can follow.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wiring {
+    /// Its sides.
+    Torus([usize; 2]),
+    /// The ports of a switch, and the levels.
+    BCube { ports: usize, levels: usize },
 }
 
 impl Topology {
@@ -39,7 +48,19 @@ impl Topology {
 
     /// So many hosts with so many ranks each, one host after the other.
     pub fn regular(hosts: usize, ranks_per_host: usize) -> Self {
-        Topology::of_hosts(&(0..hosts * ranks_per_host).map(|rank| rank / ranks_per_host).collect::<Vec<_>>())
+        Topology::filled(hosts * ranks_per_host, ranks_per_host)
+    }
+
+    /// So many ranks on hosts with room for so many each, one host after the other: the last one may have fewer. Takes no
+    /// longer than its ranks, where [`Topology::of_hosts`] compares hosts with each other.
+    ///
+    /// # Panics
+    /// If there are ranks, and no room for any.
+    pub fn filled(world: usize, ranks_per_host: usize) -> Self {
+        let places = (0..world).map(|rank| (rank / ranks_per_host, rank % ranks_per_host)).collect();
+        let ranks: Vec<Rank> = (0..world).collect();
+        let members = ranks.chunks(ranks_per_host.max(1)).map(<[Rank]>::to_vec).collect();
+        Topology(Arc::new(Layout { places, members, wiring: None }))
     }
 
     /// The host of each rank, by any numbers that differ between hosts.
@@ -55,22 +76,43 @@ impl Topology {
             places.push((number, members[number].len()));
             members[number].push(rank);
         }
-        Topology(Arc::new(Layout { places, members, torus: None }))
+        Topology(Arc::new(Layout { places, members, wiring: None }))
     }
 
     /// The same ranks, each on a host of its own, on a torus: rank r in column r mod x of row ⌊r/x⌋. Where they share hosts, or
     /// are not x·y, nothing changes.
     pub fn on_torus(&self, x: usize, y: usize) -> Self {
-        if self.hosts() < self.world() || x.checked_mul(y) != Some(self.world()) {
+        self.wired(Wiring::Torus([x, y]), x.checked_mul(y))
+    }
+
+    /// The same ranks, each on a host of its own, in a BCube: the switches of level l, of so many `ports`, join the ranks whose
+    /// numbers, written in base `ports`, differ in digit l only, the lowest digit being that of level 0. Where they share hosts, or
+    /// are not `ports` to the power of `levels`, nothing changes.
+    pub fn on_bcube(&self, ports: usize, levels: usize) -> Self {
+        let places = u32::try_from(levels).ok().and_then(|levels| ports.checked_pow(levels));
+        // Switches of one port join nobody.
+        self.wired(Wiring::BCube { ports, levels }, places.filter(|_| ports > 1))
+    }
+
+    fn wired(&self, wiring: Wiring, places: Option<usize>) -> Self {
+        if self.hosts() < self.world() || places != Some(self.world()) {
             return self.clone();
         }
         let Layout { places, members, .. } = &*self.0;
-        Topology(Arc::new(Layout { places: places.clone(), members: members.clone(), torus: Some([x, y]) }))
+        Topology(Arc::new(Layout { places: places.clone(), members: members.clone(), wiring: Some(wiring) }))
     }
 
     /// The sides of the torus on which the hosts stand. None: nobody has said that they do.
     pub fn torus(&self) -> Option<[usize; 2]> {
-        self.0.torus
+        if let Some(Wiring::Torus(sides)) = self.0.wiring { Some(sides) } else { None }
+    }
+
+    /// The ports of a switch and the levels of the BCube in which the hosts stand. None: nobody has said that they do.
+    pub fn bcube(&self) -> Option<(usize, usize)> {
+        match self.0.wiring {
+            Some(Wiring::BCube { ports, levels }) => Some((ports, levels)),
+            _ => None,
+        }
     }
 
     /// The topology of some of the ranks, renumbered in the order given.
@@ -121,7 +163,7 @@ impl Topology {
 
 impl PartialEq for Topology {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0) || (self.0.places == other.0.places && self.0.torus == other.0.torus)
+        Arc::ptr_eq(&self.0, &other.0) || (self.0.places == other.0.places && self.0.wiring == other.0.wiring)
     }
 }
 
@@ -153,6 +195,8 @@ mod tests {
         assert_ne!(Topology::of_hosts(&[0, 1, 0]), Topology::of_hosts(&[0, 0, 1]));
         assert_eq!(Topology::regular(2, 2), Topology::of_hosts(&[5, 5, 1, 1]));
         assert_eq!(Topology::regular(3, 2).subset(&[4, 0, 1]), Topology::of_hosts(&[2, 0, 0]));
+        assert_eq!(Topology::filled(5, 2), Topology::of_hosts(&[0, 0, 1, 1, 2]));
+        assert_eq!((Topology::filled(5, 2).members(2), Topology::flat(0).hosts()), (&[4][..], 0));
         assert_eq!(format!("{:?}", Topology::of_hosts(&[1, 2, 1])), "[[0, 2], [1]]");
     }
 
@@ -168,6 +212,17 @@ mod tests {
             (None, hosts.clone(), hosts)
         );
         assert_eq!(Topology::regular(3, 2).on_torus(3, 2).torus(), None);
+    }
+
+    #[test]
+    fn a_bcube_has_a_place_for_each_host() {
+        let hosts = Topology::regular(16, 1);
+        let there = hosts.on_bcube(2, 4);
+        assert_eq!((there.bcube(), there.torus(), hosts.bcube()), (Some((2, 4)), None, None));
+        assert!(there != hosts && there != hosts.on_bcube(4, 2) && there != hosts.on_torus(4, 4));
+        assert_eq!((hosts.on_bcube(2, 3), hosts.on_bcube(2, usize::MAX)), (hosts.clone(), hosts));
+        assert_eq!(Topology::flat(1).on_bcube(1, 9).bcube(), None);
+        assert_eq!(Topology::regular(4, 2).on_bcube(2, 3).bcube(), None);
     }
 
     #[test]

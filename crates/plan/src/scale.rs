@@ -161,8 +161,22 @@ pub(crate) fn device_memory_bytes(device: &str) -> Option<u64> {
     known(device).map(|known| (known.memory_gib << 30) / 100 * MEMORY_PERCENT)
 }
 
+/// Words of drivers' names that say nothing of the chip.
+const MAKERS: [&str; 4] = ["nvidia", "geforce", "quadro", "tesla"];
+/// How a device may be mounted, which its name here leaves out where it makes no difference.
+const MOUNTED: [&str; 4] = ["", "sxm2", "sxm3", "pcie"];
+
+/// By its name here, or by its driver's: "rtx2080ti" or "NVIDIA GeForce RTX 2080 Ti"; one with another memory is another device.
 fn known(device: &str) -> Option<&'static Device> {
-    DEVICES.iter().find(|known| known.name == device)
+    let name = device.to_lowercase();
+    let words = || name.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty() && !MAKERS.contains(word));
+    let gib = |word: &str| word.strip_suffix("gb").and_then(|number| number.parse::<u64>().ok());
+    let memory_gib = words().find_map(gib);
+    let chip: String = words().filter(|word| gib(word).is_none()).collect();
+    DEVICES.iter().find(|known| {
+        let rest = chip.strip_prefix(&known.name.replace('-', ""));
+        rest.is_some_and(|rest| MOUNTED.contains(&rest)) && memory_gib.is_none_or(|gib| gib == known.memory_gib)
+    })
 }
 
 fn scaled(profile: &Profile, device: &str, [computation, update]: [f64; 2], uncertainty: f64, what: &str) -> Profile {
@@ -213,6 +227,30 @@ mod tests {
         }
         let uncertainty = |target| scaled_profile(&base("resnet50"), target).expect(target).uncertainty;
         assert_eq!((uncertainty("v100=405"), uncertainty("v100=405:5%")), (Some(GIVEN_UNCERTAINTY), Some(0.05)));
+    }
+
+    #[test]
+    fn devices_are_known_by_their_drivers_names_too() {
+        let name = |device| known(device).map(|known| known.name);
+        for (device, expected) in [
+            ("NVIDIA GeForce RTX 2080 Ti", "rtx2080ti"),
+            ("V100", "v100"),
+            ("Tesla V100-SXM2-32GB", "v100"),
+            ("NVIDIA TITAN RTX", "titanrtx"),
+            ("Quadro RTX 8000", "rtx8000"),
+            ("NVIDIA RTX A6000", "rtxa6000"),
+            ("NVIDIA A100-SXM4-40GB", "a100-sxm4"),
+            ("NVIDIA A100-PCIE-40GB", "a100-pcie"),
+        ] {
+            assert_eq!(name(device), Some(expected), "{device}");
+        }
+        // Other chips, and other memories of the same.
+        for device in ["NVIDIA GeForce RTX 2080", "Tesla V100-SXM2-16GB", "NVIDIA A100-SXM4-80GB", "a100", "cpu", ""] {
+            assert_eq!(name(device), None, "{device}");
+        }
+        let measured = Profile { device: "NVIDIA GeForce RTX 2080 Ti".into(), ..base("resnet50") };
+        let scaled = scaled_profile(&measured, "V100").expect("both are known");
+        assert!(scaled.memory.is_some() && near(scaled.update_s, measured.update_s * 616.0 / 900.0));
     }
 
     /// The tensors are the same; another kind of device is another program.

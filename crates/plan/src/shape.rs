@@ -2,7 +2,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// How the hosts of a cluster are connected. As text: `flat`, `tree:HOSTS:OVERSUBSCRIPTION`,
-/// `fat-tree:HOSTS:OVERSUBSCRIPTION`, `torus:XxY`, `bcube:PORTS:LEVELS`.
+/// `fat-tree:HOSTS:OVERSUBSCRIPTION` or the same with `:hash` behind it, `torus:XxY`, `bcube:PORTS:LEVELS`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Shape {
     /// Every host's network interface at one switch that is never in the way.
@@ -13,7 +13,13 @@ pub enum Shape {
     /// folded Clos network of two tiers.
     ///
     /// Source: Al-Fares, Loukissas and Vahdat, "A scalable, commodity data center network architecture" (SIGCOMM 2008).
-    FatTree(Switches),
+    FatTree {
+        /// Its lower tier.
+        switches: Switches,
+        /// Does a hash of sender and receiver say over which spine a flow goes, as equal-cost multi-path routing does? If not, the
+        /// receiver's number.
+        hashed: bool,
+    },
     /// A grid whose rows and columns are rings. Each host has a port to each of its (up to four) neighbours. Host h stands
     /// in column h mod x of row ⌊h/x⌋.
     Torus {
@@ -49,7 +55,7 @@ pub struct Switches {
 pub enum ShapeError {
     /// No topology can be read from this.
     #[error(
-        "`{text}` is no topology: give flat, tree:HOSTS:OVERSUBSCRIPTION, fat-tree:HOSTS:OVERSUBSCRIPTION, torus:XxY or bcube:PORTS:LEVELS"
+        "`{text}` is no topology: give flat, tree:HOSTS:OVERSUBSCRIPTION, fat-tree:HOSTS:OVERSUBSCRIPTION[:hash], torus:XxY or bcube:PORTS:LEVELS"
     )]
     Unknown {
         /// What was given.
@@ -90,7 +96,7 @@ impl Shape {
     /// How many hosts it has. None if it has as many as one likes.
     pub fn hosts(&self) -> Option<usize> {
         match *self {
-            Shape::Flat | Shape::Tree(_) | Shape::FatTree(_) => None,
+            Shape::Flat | Shape::Tree(_) | Shape::FatTree { .. } => None,
             Shape::Torus { x, y } => Some(x.saturating_mul(y)),
             Shape::BCube { ports, levels } => Some(ports.saturating_pow(u32::try_from(levels).unwrap_or(u32::MAX))),
         }
@@ -113,7 +119,7 @@ impl Shape {
         match *self {
             Shape::Flat => Ok(()),
             Shape::Tree(Switches { hosts, oversubscription })
-            | Shape::FatTree(Switches { hosts, oversubscription }) => {
+            | Shape::FatTree { switches: Switches { hosts, oversubscription }, .. } => {
                 require((1..=HOSTS_MAX).contains(&hosts), SWITCHES)?;
                 require((1.0..=1e6).contains(&oversubscription), OVERSUBSCRIPTION)?;
                 let uplinks = hosts as f64 / oversubscription;
@@ -144,18 +150,25 @@ impl FromStr for Shape {
     }
 }
 
+/// Behind a fat-tree whose flows go over the spines by a hash.
+const HASH: &str = "hash";
+
 fn read(text: &str) -> Option<Shape> {
     let (name, arguments) = text.split_once(':').unwrap_or((text, ""));
     let two = |separator| arguments.split_once(separator);
     let number = |text: &str| text.trim().parse::<usize>().ok();
-    let switches = || {
-        let (hosts, oversubscription) = two(':')?;
+    let switches = |text: &str| {
+        let (hosts, oversubscription) = text.split_once(':')?;
         Some(Switches { hosts: number(hosts)?, oversubscription: oversubscription.trim().parse().ok()? })
     };
     match name {
         "flat" => (text == name).then_some(Shape::Flat),
-        "tree" => switches().map(Shape::Tree),
-        "fat-tree" => switches().map(Shape::FatTree),
+        "tree" => switches(arguments).map(Shape::Tree),
+        "fat-tree" => {
+            let hashed = arguments.rsplit_once(':').filter(|(_, word)| word.trim() == HASH);
+            let switches = switches(hashed.map_or(arguments, |(switches, _)| switches))?;
+            Some(Shape::FatTree { switches, hashed: hashed.is_some() })
+        }
         "torus" => two('x').and_then(|(x, y)| Some(Shape::Torus { x: number(x)?, y: number(y)? })),
         "bcube" => {
             two(':').and_then(|(ports, levels)| Some(Shape::BCube { ports: number(ports)?, levels: number(levels)? }))
@@ -170,7 +183,10 @@ impl fmt::Display for Shape {
         match self {
             Shape::Flat => f.write_str("flat"),
             Shape::Tree(Switches { hosts, oversubscription }) => write!(f, "tree:{hosts}:{oversubscription}"),
-            Shape::FatTree(Switches { hosts, oversubscription }) => write!(f, "fat-tree:{hosts}:{oversubscription}"),
+            Shape::FatTree { switches: Switches { hosts, oversubscription }, hashed } => {
+                write!(f, "fat-tree:{hosts}:{oversubscription}")?;
+                if *hashed { write!(f, ":{HASH}") } else { Ok(()) }
+            }
             Shape::Torus { x, y } => write!(f, "torus:{x}x{y}"),
             Shape::BCube { ports, levels } => write!(f, "bcube:{ports}:{levels}"),
         }
@@ -186,6 +202,11 @@ mod tests {
         for text in ["flat", "tree:8:2", "tree:8:3", "fat-tree:8:2", "fat-tree:3:1.5", "torus:4x8", "bcube:4:2"] {
             assert_eq!(text.parse::<Shape>().unwrap().to_string(), text);
         }
+        for text in ["fat-tree:8:2:hash", "fat-tree:3:1.5:hash"] {
+            let shape: Shape = text.parse().unwrap();
+            assert!(shape.to_string() == text && matches!(shape, Shape::FatTree { hashed: true, .. }), "{shape:?}");
+        }
+        assert_eq!("fat-tree: 8 : 2 : hash".parse::<Shape>(), "fat-tree:8:2:hash".parse::<Shape>());
         assert_eq!(" torus: 4 x 8 ".parse(), Ok(Shape::Torus { x: 4, y: 8 }));
         assert_eq!("bcube:4:2".parse::<Shape>().unwrap().hosts(), Some(16));
     }
@@ -200,6 +221,9 @@ mod tests {
             ("torus:4", "is no topology"),
             ("torus:4x-1", "is no topology"),
             ("bcube:4:2:1", "is no topology"),
+            ("fat-tree:4:2:spines", "is no topology"),
+            ("fat-tree:4:hash", "is no topology"),
+            ("tree:4:2:hash", "is no topology"),
             ("tree:0:1", "at least one host"),
             ("tree:8:0.5", "from 1"),
             ("tree:8:NaN", "from 1"),

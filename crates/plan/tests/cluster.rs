@@ -80,6 +80,30 @@ fn a_person_may_leave_out_what_does_not_matter() {
     assert_eq!(Cluster::from_toml(&cluster.to_toml()), Ok(cluster));
 }
 
+/// Within a host there is none.
+#[test]
+fn what_a_switch_adds_is_a_constant_between_hosts() {
+    let read = |within: &str, across: &str| {
+        Cluster::from_toml(&format!(
+            "schema = 1\nname = \"mine\"\nsource = \"by hand\"\nhosts = 8\nworkers_per_host = 2\n\
+             topology = \"tree:4:2\"\n\
+             [within]\nalpha_s = 1e-6\nbeta_s_per_byte = 1e-10\n{within}\
+             [across]\nalpha_s = 5e-5\nbeta_s_per_byte = 1e-9\n{across}"
+        ))
+    };
+    let mut cluster = read("", "hop_s = { value = 1e-6, low = 0.0, high = 2e-6 }\n").unwrap();
+    assert_eq!(cluster.across.hop_s, Constant::between(1e-6, 0.0, 2e-6));
+    assert_eq!(cluster.constant_mut("across.hop_s"), Some(&mut Constant::between(1e-6, 0.0, 2e-6)));
+    assert_eq!(Cluster::from_toml(&cluster.to_toml()), Ok(cluster));
+    assert_eq!(read("", "").unwrap().across.hop_s, Constant::ZERO);
+    for (within, across, says) in
+        [("hop_s = 1e-6\n", "", "within.hop_s is given"), ("", "hop_s = -1.0\n", "across.hop_s is -1")]
+    {
+        let error = read(within, across).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    }
+}
+
 #[test]
 fn slow_workers_and_stragglers_are_written_by_hand() {
     let text = "\
@@ -317,7 +341,7 @@ fn every_constant_has_a_name_of_its_own() {
     let mut cluster = full();
     let constants = cluster.constants();
     let names: BTreeSet<&String> = constants.iter().map(|(name, _)| name).collect();
-    assert_eq!((names.len(), constants.len()), (28, 28), "{names:?}");
+    assert_eq!((names.len(), constants.len()), (29, 29), "{names:?}");
     for (name, constant) in &constants {
         assert_eq!(cluster.constant_mut(name), Some(&mut constant.clone()), "{name}");
     }

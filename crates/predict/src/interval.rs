@@ -42,8 +42,10 @@ fn matters(subject: &Subject<'_>, name: &str) -> bool {
     let has_servers = subject.job.strategy.arch.name == "ps";
     match group {
         "server" => has_servers,
-        "operation" => !has_servers,
-        "across" => subject.world.hosts > 1,
+        // Also what overtakes on its way to servers arrives later.
+        "operation" => !has_servers || name.starts_with("operation.overtaking"),
+        // Intervals are those under one switch, where nothing is beyond it.
+        "across" => subject.world.hosts > 1 && name != "across.hop_s",
         "computation" => match name.strip_prefix("computation.overhead_s.") {
             Some(model) => model == subject.profile.model || model == "*",
             None => true,

@@ -127,7 +127,6 @@ pub(crate) struct Subject<'a> {
     pub job: Job<'a>,
     pub profile: Cow<'a, Profile>,
     pub world: World,
-    shape: Shape,
     /// Do formulas answer alone, also where programs would be simulated?
     by_formulas: bool,
 }
@@ -158,18 +157,14 @@ impl<'a> Subject<'a> {
             None => Cow::Borrowed(job.profile),
         };
         let world = World::of(job.workers, job.cluster.workers_per_host.max(1));
-        Ok(Subject { job: *job, profile, world, shape: shape_of(job.cluster, job.workers)?, by_formulas: false })
-    }
-
-    /// How the hosts are connected.
-    pub fn shape(&self) -> Shape {
-        self.shape
+        let world = world.on(shape_of(job.cluster, job.workers)?);
+        Ok(Subject { job: *job, profile, world, by_formulas: false })
     }
 
     /// The same under one switch, by formulas alone.
     pub fn on_flat(&self) -> Subject<'_> {
         let profile = Cow::Borrowed(&*self.profile);
-        Subject { job: self.job, profile, world: self.world, shape: Shape::Flat, by_formulas: true }
+        Subject { job: self.job, profile, world: self.world.on(Shape::Flat), by_formulas: true }
     }
 
     /// Seconds of an iteration of a worker alone.
@@ -194,9 +189,9 @@ impl<'a> Subject<'a> {
             None => {
                 let start_s = cluster.start_s(workers) + added_s;
                 let algorithm = strategy.algorithm().unwrap_or("auto");
-                let costs = AllToAll::of(cluster, self.world, self.shape, algorithm, bytes, start_s)?;
+                let costs = AllToAll::of(cluster, self.world, algorithm, bytes, start_s)?;
                 // On a topology it is the program already that says how much longer it takes there.
-                let one_switch = self.world.hosts == 1 || self.shape == Shape::Flat;
+                let one_switch = self.world.hosts == 1 || self.world.shape == Shape::Flat;
                 let costs = if self.by_formulas || !one_switch { costs } else { costs.with_shared_ports() };
                 // What the strategy adds begins when nothing travels, as in the runtime.
                 let one_by_one = !strategy.start_up(workers).is_zero();
@@ -231,7 +226,12 @@ impl<'a> Subject<'a> {
             _ if alone_s <= 0.0 => (1.0, Spread::Alike),
             _ => (1.0 + cluster.overhead_s(&self.profile.model) / alone_s, spread(cluster)),
         };
-        let class = |workers, slower: f64| Class { workers, slowness: more.max(SLOWNESS_MIN) * slower, spread };
+        let class = |workers, slower: f64| Class {
+            workers,
+            slowness: more.max(SLOWNESS_MIN) * slower,
+            spread,
+            slowest: spread.expected_slowest(workers),
+        };
         let named = cluster.unlike.iter().map(|UnlikeWorkers { ranks, slower }| {
             let here = ranks.iter().filter(|&&rank| rank < all).count();
             class(here, *slower)
@@ -281,12 +281,15 @@ impl<'a> Subject<'a> {
     /// Plays the plan. What it costs, and how an iteration goes.
     pub fn play(&self, costs: &Costs, plan: &Plan, timeline: bool) -> (Traffic, Outcome) {
         let traffic = costs.communication.traffic(plan);
-        let line_s = traffic.operations.line_busy_s();
-        let computation = match &costs.communication {
-            Communication::AllToAll(_) if line_s > 0.0 => costs.interference.computation * traffic.within_s / line_s,
-            Communication::Servers(_) => costs.interference.computation,
-            _ => 0.0,
+        // Seconds for which what is in computation's way is busy, link by link; None: with nothing but bytes that move within the host.
+        let busy_s = match (&costs.communication, traffic.operations.disturbing_links()) {
+            (Communication::None, _) => Some(0.0),
+            (Communication::AllToAll(_), _) => Some(traffic.operations.line_busy_s()),
+            (Communication::Servers(_), 0) => None,
+            (Communication::Servers(_), links) => Some(traffic.operations.busy_s().1[..links].iter().sum()),
         };
+        let share = busy_s.map_or(1.0, |busy_s| if busy_s > 0.0 { traffic.within_s / busy_s } else { 0.0 });
+        let computation = costs.interference.computation * share;
         let classes: Vec<WorkerClass> =
             costs.classes.iter().map(|class| costs.worker_class(class, &self.profile)).collect();
         let training = Training {
@@ -317,11 +320,13 @@ struct Class {
     /// Times what the profile says, on average.
     slowness: f64,
     spread: Spread,
+    /// Times that, what the slowest of them is expected to take.
+    slowest: f64,
 }
 
 impl Class {
     fn expected_slowness(&self) -> f64 {
-        self.slowness * self.spread.expected_slowest(self.workers)
+        self.slowness * self.slowest
     }
 }
 
@@ -371,11 +376,8 @@ impl Costs {
         }
     }
 
-    /// Why they leave what is known.
-    pub fn doubts(&self) -> &[String] {
-        match &self.communication {
-            Communication::AllToAll(costs) => &costs.doubts,
-            _ => &[],
-        }
+    /// Why what a plan takes leaves what is known.
+    pub fn doubts(&self, plan: &Plan) -> Vec<String> {
+        self.communication.doubts(plan)
     }
 }

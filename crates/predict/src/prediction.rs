@@ -1,6 +1,6 @@
 use std::fmt;
 
-use paceline_plan::{Plan, Shape};
+use paceline_plan::Plan;
 use paceline_schedule::{ELEMENT_BYTES, Schedulers};
 use serde::Serialize;
 
@@ -221,14 +221,11 @@ fn busiest(traffic: &Traffic) -> (Bottleneck, f64) {
 /// Where a prediction leaves what the cluster's constants were measured for, or what the profile was.
 fn extrapolated(subject: &Subject<'_>, costs: &Costs, plan: &Plan) -> Vec<String> {
     let Job { cluster, workers, profile, .. } = subject.job;
-    let mut found = costs.doubts().to_vec();
+    let mut found = costs.doubts(plan);
     let needed = subject.world.hosts;
     if needed > cluster.hosts {
         let has = cluster.hosts;
         found.push(format!("{needed} hosts, and the cluster has {has}: the others are taken to be like them"));
-    }
-    if matches!(costs.communication, Communication::Servers(_)) && needed > 1 && subject.shape() != Shape::Flat {
-        found.push(format!("the topology {} is taken for flat between workers and servers", subject.shape()));
     }
     if subject.profile.local_batch != profile.local_batch {
         found.push(format!("computation is scaled from a batch of {}", profile.local_batch));

@@ -44,7 +44,7 @@ fn clusters_of_every_shape_are_predicted() {
     assert!(of("tree:4:4") > 1.2 * of("tree:4:1"));
 }
 
-/// The program follows the cables, whichever side is the longer one; that of BCube does not know them.
+/// The program follows the cables, whichever side is the longer one.
 #[test]
 fn a_torus_may_lie_on_either_side() {
     let of = |shape: &str, algorithm: &str| {

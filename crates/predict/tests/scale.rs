@@ -1,6 +1,6 @@
 //! How long it takes to predict and to plan. `cargo test --release -p paceline-predict --test scale -- --nocapture
-//! --test-threads 1` shows it beside what it is meant to take. The bounds are generous: the machine may be doing something else,
-//! and not optimise.
+//! --test-threads 1` shows it beside what it is meant to take, and fails if it takes twice as long. Without optimisation, and beside
+//! other tests, bounds are generous: the machine may be doing something else.
 
 use std::time::Instant;
 
@@ -22,7 +22,7 @@ const SYMMETRIC_S: f64 = 10e-3;
 const PLANNED_S: f64 = 10.0;
 const BYTES_MAX: u64 = 1 << 30;
 /// A test fails when it takes so many times as long.
-const SLACK: f64 = 30.0;
+const SLACK: f64 = if cfg!(debug_assertions) { 10.0 } else { 2.0 };
 
 /// The predicted time, after the wall-clock time of preparing and simulating was printed and checked.
 fn seconds(name: &str, shape: &str, tile_bytes: usize) -> f64 {

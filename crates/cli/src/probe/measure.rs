@@ -185,7 +185,9 @@ impl<'a> Rounds<'a> {
         world.barrier(&CallOptions::default())?;
         let of_few = self.few.as_ref().map(|few| start_s(few, CollectiveKind::AllReduce)).transpose()?;
         let [all, served, of_few] = self.agree([all, served, of_few.unwrap_or_default()])?;
-        self.note("server.partition_s", served);
+        // Between hosts a partition occupies an interface; on one host the links within it.
+        let on_one = world.topology().hosts() == 1;
+        self.note(if on_one { "server.local_partition_s" } else { "server.partition_s" }, served);
         if world.world_size() < GROWING {
             self.note("operation.start_s", all);
             self.note("operation.start_per_doubling_s", 0.0);
@@ -310,6 +312,8 @@ mod tests {
             assert!(constants[name].len() == 2 && constants[name].iter().all(|&value| value > 0.0), "{constants:?}");
         }
         assert!(!constants.contains_key("across.alpha_s"), "all are on one host");
+        let on_servers = ["server.local_partition_s", "server.partition_s"].map(|name| constants.contains_key(name));
+        assert_eq!(on_servers, [true, false], "what servers cost beside their workers");
         let known = paceline_plan::Cluster::of_network(paceline_plan::NetworkModel::TEN_GBE, 1, 1);
         let known: Vec<String> = known.constants().into_iter().map(|(name, _)| name).collect();
         assert!(constants.keys().all(|name| known.iter().any(|known| known == name)), "{constants:?}");

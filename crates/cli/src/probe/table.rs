@@ -43,7 +43,9 @@ fn constants(probed: &Probed, out: &mut dyn Write) -> io::Result<()> {
     if *per_doubling != Constant::ZERO {
         line("", "per doubling of workers", per_doubling, MICROSECONDS, out)?;
     }
-    line("each partition", "on a server", &cluster.server.partition_s, MICROSECONDS, out)?;
+    let server = &cluster.server;
+    let partition_s = if cluster.hosts > 1 { &server.partition_s } else { &server.local_partition_s };
+    line("each partition", "on a server", partition_s, MICROSECONDS, out)?;
     if cluster.hosts > 1 {
         line("", "both ways at once", &cluster.server.duplex_loss, PERCENT, out)?;
     }

@@ -1,15 +1,16 @@
-use paceline_plan::{CollectiveKind, LinkCost, Rank};
+use paceline_plan::{CollectiveKind, LinkCost, LinkCosts, Rank};
 
 use crate::algorithm::side_by_side;
-use crate::{FlatAlgorithm, Place, Program, RankBuilder, RankProgram, Slot, Space, TileSeconds};
+use crate::{Algorithm, FlatAlgorithm, Place, Program, RankBuilder, RankProgram, Slot, Space, TileSeconds, Topology};
 
 /// BCube: ranks are numbers of k digits, and a switch joins those that differ in one digit, so that each has k network
 /// interfaces. Every tile is cut into k slices. A slice is reduce-scattered digit by digit, directly among the ranks of a
 /// switch, and gathered the same way back; each slice begins with another digit, so that in every round every
 /// interface is busy, each with another slice.
 ///
-/// A world of pᵏ ranks has k levels of switches with p ports; of several k it takes the smallest from 2 on. Another world
-/// has two levels with different ports, a prime one a single level; that is `direct-scatter` in another order.
+/// The BCube is that of the topology, if it says one. Otherwise a world of pᵏ ranks has k levels of switches with p ports; of
+/// several k it takes the smallest from 2 on. Another world has two levels with different ports, a prime one a single level;
+/// that is `direct-scatter` in another order.
 ///
 /// Source: Guo et al., "BCube: a high performance, server-centric network architecture for modular data centers" (2009);
 /// Wang et al., "BML: a high-performance, low-cost gradient synchronization algorithm for DML training" (2018).
@@ -17,7 +18,7 @@ pub(crate) struct BCube;
 
 const NAME: &str = "bcube";
 
-impl FlatAlgorithm for BCube {
+impl Algorithm for BCube {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -30,50 +31,38 @@ impl FlatAlgorithm for BCube {
         true
     }
 
-    fn peers(&self, rank: Rank, world: usize) -> Option<Vec<Rank>> {
-        let cube = Cube::of(world);
-        Some((0..cube.levels()).flat_map(|level| cube.switch(rank, level).others()).collect())
+    fn parts(&self, topology: &Topology) -> u32 {
+        Algorithm::parts(&Cube::of(topology), topology)
     }
 
-    fn parts(&self, world: usize) -> u32 {
-        Cube::of(world).parts()
+    fn rank_program(&self, rank: Rank, topology: &Topology, root: Rank) -> RankProgram {
+        Algorithm::rank_program(&Cube::of(topology), rank, topology, root)
     }
 
-    fn rank_program(&self, rank: Rank, world: usize, root: Rank) -> RankProgram {
-        Cube::of(world).rank_program(Place { kind: self.kind(), rank, world, root })
+    fn messages(&self, topology: &Topology) -> usize {
+        Algorithm::messages(&Cube::of(topology), topology)
     }
 
-    fn messages(&self, world: usize) -> usize {
-        let cube = Cube::of(world);
-        world * 2 * cube.levels() * cube.neighbours()
+    fn rounds(&self, topology: &Topology) -> usize {
+        Algorithm::rounds(&Cube::of(topology), topology)
     }
 
-    fn rounds(&self, world: usize) -> usize {
-        2 * Cube::of(world).levels()
+    fn bytes_sent(&self, topology: &Topology, bytes: f64) -> f64 {
+        Algorithm::bytes_sent(&Cube::of(topology), topology, bytes)
     }
 
-    fn bytes_sent(&self, world: usize, bytes: f64) -> f64 {
-        2.0 * (world - 1) as f64 / world as f64 * bytes
+    fn fan_in(&self, topology: &Topology) -> usize {
+        Algorithm::fan_in(&Cube::of(topology), topology)
     }
 
-    /// Every neighbour sends in every round.
-    fn fan_in(&self, world: usize) -> usize {
-        Cube::of(world).neighbours()
-    }
-
-    /// On ranks with one port for all levels, as everywhere in this crate.
-    fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
-        let cube = Cube::of(world);
-        let (levels, neighbours) = (cube.levels() as f64, cube.neighbours() as f64);
-        let reduced = (world - 1) as f64 / world as f64 * bytes;
-        let port = 2.0 * levels * neighbours * link.overhead + reduced * (2.0 * link.beta + link.gamma);
-        side_by_side(levels, 2.0 * levels, link, port)
+    fn tile_seconds(&self, topology: &Topology, bytes: f64, costs: &LinkCosts) -> TileSeconds {
+        Algorithm::tile_seconds(&Cube::of(topology), topology, bytes, costs)
     }
 }
 
 /// The all-reduce `bcube` on switches with so many ports at each level, from that of the lowest digit of a rank on: p
 /// repeated k times is BCube(p, k). A level whose switches have one port joins nobody and is left out. The registry's
-/// chooses the levels itself.
+/// takes the levels of the topology, or chooses them itself.
 ///
 /// ```
 /// use paceline_collective::{Capacity, bcube_all_reduce, verify};
@@ -85,10 +74,7 @@ impl FlatAlgorithm for BCube {
 /// ```
 pub fn bcube_all_reduce(ports: &[usize]) -> Program {
     let cube = Cube { ports: ports.iter().copied().filter(|&ports| ports != 1).collect() };
-    let (kind, world) = (CollectiveKind::AllReduce, cube.world());
-    let rank_program = |rank| cube.rank_program(Place { kind, rank, world, root: 0 });
-    let ranks = (0..world).map(rank_program).collect();
-    Program { algorithm: NAME.to_owned(), kind, root: 0, parts: cube.parts(), ranks }
+    cube.program(&Topology::flat(cube.world()), 0)
 }
 
 /// The levels of switches.
@@ -98,7 +84,13 @@ struct Cube {
 }
 
 impl Cube {
-    fn of(world: usize) -> Self {
+    fn of(topology: &Topology) -> Self {
+        let of_world = || Cube::of_world(topology.world());
+        topology.bcube().map_or_else(of_world, |(ports, levels)| Cube { ports: vec![ports; levels] })
+    }
+
+    /// With few levels, but more than one if that can be.
+    fn of_world(world: usize) -> Self {
         let power = |levels: u32| {
             let not_above = |ports: &usize| ports.checked_pow(levels).is_some_and(|power| power <= world);
             let ports = (2..).take_while(not_above).find(|ports: &usize| ports.pow(levels) == world)?;
@@ -124,29 +116,9 @@ impl Cube {
         self.ports.iter().map(|ports| ports - 1).sum()
     }
 
-    /// In every slice one for each rank.
-    fn parts(&self) -> u32 {
-        (self.levels().max(1) * self.world()) as u32
-    }
-
     fn switch(&self, rank: Rank, level: usize) -> Switch {
         let stride: usize = self.ports[..level].iter().product();
         Switch { rank, stride, ports: self.ports[level], own: rank / stride % self.ports[level] }
-    }
-
-    fn rank_program(&self, place: Place) -> RankProgram {
-        let mut builder = RankBuilder::new(place, self.parts());
-        if place.world == 1 {
-            return builder.alone();
-        }
-        // Round by round: in each round the slices use different levels.
-        for round in 0..self.levels() {
-            (0..self.levels()).for_each(|slice| self.reduce_scatter(&mut builder, place.rank, slice, round));
-        }
-        for round in (0..self.levels()).rev() {
-            (0..self.levels()).for_each(|slice| self.all_gather(&mut builder, place.rank, slice, round));
-        }
-        builder.finish()
     }
 
     /// Each rank of a switch gets its piece of what they all have from the others.
@@ -189,6 +161,66 @@ impl Cube {
     }
 }
 
+impl FlatAlgorithm for Cube {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn kind(&self) -> CollectiveKind {
+        CollectiveKind::AllReduce
+    }
+
+    fn peers(&self, rank: Rank, _world: usize) -> Option<Vec<Rank>> {
+        Some((0..self.levels()).flat_map(|level| self.switch(rank, level).others()).collect())
+    }
+
+    /// In every slice one for each rank.
+    fn parts(&self, world: usize) -> u32 {
+        (self.levels().max(1) * world) as u32
+    }
+
+    fn rank_program(&self, rank: Rank, world: usize, root: Rank) -> RankProgram {
+        let place = Place { kind: CollectiveKind::AllReduce, rank, world, root };
+        let mut builder = RankBuilder::new(place, FlatAlgorithm::parts(self, world));
+        if world == 1 {
+            return builder.alone();
+        }
+        // Round by round: in each round the slices use different levels.
+        for round in 0..self.levels() {
+            (0..self.levels()).for_each(|slice| self.reduce_scatter(&mut builder, rank, slice, round));
+        }
+        for round in (0..self.levels()).rev() {
+            (0..self.levels()).for_each(|slice| self.all_gather(&mut builder, rank, slice, round));
+        }
+        builder.finish()
+    }
+
+    fn messages(&self, world: usize) -> usize {
+        world * 2 * self.levels() * self.neighbours()
+    }
+
+    fn rounds(&self, _world: usize) -> usize {
+        2 * self.levels()
+    }
+
+    fn bytes_sent(&self, world: usize, bytes: f64) -> f64 {
+        2.0 * (world - 1) as f64 / world as f64 * bytes
+    }
+
+    /// Every neighbour sends in every round.
+    fn fan_in(&self, _world: usize) -> usize {
+        self.neighbours()
+    }
+
+    /// On ranks with one port for all levels, as everywhere in this crate.
+    fn tile_seconds(&self, world: usize, bytes: f64, link: &LinkCost) -> TileSeconds {
+        let (levels, neighbours) = (self.levels() as f64, self.neighbours() as f64);
+        let reduced = (world - 1) as f64 / world as f64 * bytes;
+        let port = 2.0 * levels * neighbours * link.overhead + reduced * (2.0 * link.beta + link.gamma);
+        side_by_side(levels, 2.0 * levels, link, port)
+    }
+}
+
 /// The ranks that differ in one digit only, as one of them sees them.
 struct Switch {
     rank: Rank,
@@ -228,11 +260,11 @@ mod tests {
 
     #[test]
     fn a_world_has_few_levels_and_more_than_one_if_it_can() {
-        let levels = |world| Cube::of(world).ports;
+        let levels = |world| Cube::of_world(world).ports;
         assert_eq!([4, 8, 9, 16].map(levels), [vec![2, 2], vec![2, 2, 2], vec![3, 3], vec![4, 4]]);
         assert_eq!([27, 32, 64].map(levels), [vec![3, 3, 3], vec![2; 5], vec![8, 8]]);
         assert_eq!([1, 2, 12, 13, 48].map(levels), [vec![], vec![2], vec![3, 4], vec![13], vec![6, 8]]);
-        assert!((1..2000).all(|world| Cube::of(world).world() == world));
+        assert!((1..2000).all(|world| Cube::of_world(world).world() == world));
     }
 
     #[test]
@@ -243,7 +275,22 @@ mod tests {
                     .unwrap_or_else(|refusal| panic!("{ports:?}, {capacity:?}: {refusal}"));
             }
         }
-        assert_eq!(bcube_all_reduce(&[3, 4]).ranks[5], BCube.rank_program(5, 12, 0));
+        assert_eq!(bcube_all_reduce(&[3, 4]).ranks[5], BCube.rank_program(5, &Topology::flat(12), 0));
+    }
+
+    #[test]
+    fn the_levels_that_the_topology_says_are_those_of_the_program() {
+        let hosts = Topology::regular(16, 1);
+        for (ports, levels) in [(2, 4), (4, 2), (16, 1)] {
+            let there = hosts.on_bcube(ports, levels);
+            let program = BCube.program(&there, 0);
+            assert_eq!(program, bcube_all_reduce(&vec![ports; levels]));
+            let sent = program.ranks.iter().flat_map(|rank| &rank.steps);
+            let sent = sent.filter(|step| matches!(step.action, Action::Send { .. })).count();
+            assert_eq!((BCube.messages(&there), BCube.rounds(&there)), (sent, 2 * levels), "BCube({ports}, {levels})");
+        }
+        // Whoever is told nothing takes the fewest levels.
+        assert_eq!(BCube.program(&hosts, 0), bcube_all_reduce(&[4, 4]));
     }
 
     /// With an interface for each level: 2k(p − 1) messages and 2(N − 1)/(kN) of the bytes through each.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::names::Sort;
+use super::set::ALL;
 use super::{Cluster, Constant, LinkConstants, MeasuredRange, UnlikeWorkers};
 use crate::{Shape, ShapeError};
 
@@ -30,6 +31,14 @@ pub enum ClusterError {
         /// What is wrong there.
         problem: String,
     },
+    /// One of several networks is meant, and none that there is was named.
+    #[error("{}", which_network(.choice, .networks))]
+    Network {
+        /// What was given; empty: nothing.
+        choice: String,
+        /// Those that there are.
+        networks: Vec<String>,
+    },
     /// No cluster and no links have this name.
     #[error(
         "`{name}` is no cluster that is built in: give {clusters}, or links within and between hosts, as in 25gbe+pcie4:8x4; links are {links}"
@@ -42,6 +51,33 @@ pub enum ClusterError {
         /// The links that there are.
         links: String,
     },
+}
+
+impl ClusterError {
+    /// The same of the cluster of one of several networks.
+    pub(super) fn in_network(self, network: &str) -> ClusterError {
+        let (field, problem) = match self {
+            ClusterError::Field { field, problem } => (field, problem),
+            ClusterError::Schema(schema) => {
+                let read = Cluster::SCHEMA;
+                ("schema".to_owned(), format!("is {schema}; this version of Paceline reads {read}"))
+            }
+            other => return other,
+        };
+        ClusterError::Field { field: format!("networks.{network}.{field}"), problem }
+    }
+}
+
+fn which_network(choice: &str, networks: &[String]) -> String {
+    let known = networks.join(", ");
+    match (choice, networks) {
+        (_, []) => "it has no network".to_owned(),
+        ("", [first, ..]) => format!("it has the networks {known}: give one of them, as in FILE:{first}"),
+        (choice, [only]) if only == ALL => {
+            format!("it is one cluster, whatever the network, and `{choice}` is no size such as 8x4")
+        }
+        (choice, _) => format!("it has no network `{choice}`, but {known}: give FILE:NETWORK, or FILE:NETWORK:8x4"),
+    }
 }
 
 /// More than this of anything is a slip of the pen: seconds, seconds per byte, shares.
@@ -73,6 +109,9 @@ impl Cluster {
         check_link("across", &self.across, self.hosts + self.server_hosts > 1)?;
         if self.across.fetched {
             return wrong("across.fetched", "is true: nobody reads the memory of another host by itself");
+        }
+        if self.within.hop_s != Constant::ZERO {
+            return wrong("within.hop_s", "is given, and it is about switches, of which there is none within a host");
         }
         if self.computation.draws > DRAWS_MAX {
             let problem = format!("is {}; at most {DRAWS_MAX} iterations are drawn", self.computation.draws);

@@ -46,7 +46,7 @@ pub struct Cluster {
     /// Further hosts, which may serve and do nothing else.
     #[serde(default)]
     pub server_hosts: usize,
-    /// How hosts are connected: `flat`, `tree:HOSTS:OVERSUBSCRIPTION`, `fat-tree:HOSTS:OVERSUBSCRIPTION`, `torus:XxY` or
+    /// How hosts are connected: `flat`, `tree:HOSTS:OVERSUBSCRIPTION`, `fat-tree:HOSTS:OVERSUBSCRIPTION[:hash]`, `torus:XxY` or
     /// `bcube:PORTS:LEVELS`.
     #[serde(default = "flat")]
     pub topology: String,
@@ -100,6 +100,9 @@ pub struct LinkConstants {
     /// Seconds that an iteration loses for each (hosts² − 4), from the third host on, to streams that come late.
     #[serde(default)]
     pub jitter_s: Constant,
+    /// Between hosts: seconds that each switch beyond the first adds to the latency of a message, where the topology has such.
+    #[serde(default)]
+    pub hop_s: Constant,
     /// Seconds per byte more for every sender but the first of those whose streams meet at one receiver:
     /// [`LinkCosts::contention`], within a host [`LinkCosts::contention_within`].
     #[serde(default)]

@@ -35,16 +35,27 @@ impl Cluster {
         let Cluster { within, across, combine_s_per_byte, operation, server, interference, computation, .. } = self;
         let mut all = vec![("combine_s_per_byte".to_owned(), Amount, combine_s_per_byte)];
         for (class, link) in [("within", within), ("across", across)] {
-            let LinkConstants { alpha_s, overhead_s, beta_s_per_byte, contention, jitter_s, incast_s_per_byte, .. } =
-                link;
+            let LinkConstants {
+                alpha_s,
+                overhead_s,
+                beta_s_per_byte,
+                contention,
+                jitter_s,
+                hop_s,
+                incast_s_per_byte,
+                ..
+            } = link;
             let fields = [
                 ("alpha_s", alpha_s),
                 ("overhead_s", overhead_s),
                 ("beta_s_per_byte", beta_s_per_byte),
                 ("contention", contention),
                 ("jitter_s", jitter_s),
+                ("hop_s", hop_s),
                 ("incast_s_per_byte", incast_s_per_byte),
             ];
+            // Within a host there is no switch.
+            let fields = fields.into_iter().filter(|(name, _)| class == "across" || *name != "hop_s");
             all.extend(fields.map(|(name, constant)| (format!("{class}.{name}"), Amount, constant)));
         }
         let fields = [

@@ -75,12 +75,17 @@ impl Cluster {
             None => of_links(base).ok_or_else(|| unknown(name))?,
         };
         if let Some(size) = size {
-            let (hosts, workers) = size.split_once('x').ok_or_else(|| unknown(name))?;
-            let number = |text: &str| text.parse::<usize>().map_err(|_| unknown(name));
-            cluster.hosts = number(hosts)?;
-            cluster.workers_per_host = number(workers)?;
+            (cluster.hosts, cluster.workers_per_host) = hosts_and_workers(size).ok_or_else(|| unknown(name))?;
             lower.clone_into(&mut cluster.name);
         }
+        cluster.check()?;
+        Ok(cluster)
+    }
+
+    /// The same cluster with other hosts and workers on each.
+    pub(super) fn sized(&self, hosts: usize, workers_per_host: usize) -> Result<Cluster, ClusterError> {
+        let name = format!("{}:{hosts}x{workers_per_host}", self.name);
+        let cluster = Cluster { name, hosts, workers_per_host, ..self.clone() };
         cluster.check()?;
         Ok(cluster)
     }
@@ -122,6 +127,12 @@ impl Cluster {
             }
         }
     }
+}
+
+/// `8x4`: eight hosts with four workers each.
+pub(super) fn hosts_and_workers(text: &str) -> Option<(usize, usize)> {
+    let (hosts, workers) = text.split_once('x')?;
+    Some((hosts.parse().ok()?, workers.parse().ok()?))
 }
 
 /// `25gbe+pcie4`, `25gbe`, `pcie4`: at most one of each place.

@@ -6,6 +6,7 @@ use std::fmt::Write;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use super::presets::hosts_and_workers;
 use super::text::in_line;
 use super::{Cluster, ClusterError};
 
@@ -28,7 +29,7 @@ pub struct ClusterSet {
 }
 
 /// The network of a cluster that is whatever the network.
-const ALL: &str = "*";
+pub(super) const ALL: &str = "*";
 
 const HEAD: &str = "\
 # Clusters that differ in their network. Times are in seconds, { value, low, high } is a value and its 95 % interval; what is
@@ -55,7 +56,9 @@ impl ClusterSet {
             return Ok(ClusterSet { networks });
         }
         let Form { networks } = toml::from_str(text).map_err(|error| in_line(text, error.span(), error.message()))?;
-        networks.values().try_for_each(Cluster::check)?;
+        for (name, cluster) in &networks {
+            cluster.check().map_err(|error| error.in_network(name))?;
+        }
         Ok(ClusterSet { networks })
     }
 
@@ -63,6 +66,36 @@ impl ClusterSet {
     pub fn of(&self, network: &str) -> Option<&Cluster> {
         let named = self.networks.iter().find(|(name, _)| name.eq_ignore_ascii_case(network));
         named.map(|(_, cluster)| cluster).or_else(|| self.networks.get(ALL))
+    }
+
+    /// The one cluster that is meant by what stands behind the name of a file: nothing, where there is only one network;
+    /// `NETWORK`, in any case; `HOSTSxWORKERS`, as behind the name of a cluster that is built in; or both, `NETWORK:HOSTSxWORKERS`.
+    ///
+    /// # Errors
+    /// [`ClusterError::Network`]; of a size that the cluster does not bear, [`ClusterError::Field`].
+    pub fn choose(&self, choice: &str) -> Result<Cluster, ClusterError> {
+        if let Some(cluster) = self.one(choice) {
+            return Ok(cluster.clone());
+        }
+        // A network may be called like a size: what is a name as a whole is no size.
+        let (network, size) = choice.rsplit_once(':').unwrap_or(("", choice));
+        match (self.one(network), hosts_and_workers(size)) {
+            (Some(cluster), Some((hosts, workers_per_host))) => cluster.sized(hosts, workers_per_host),
+            _ => {
+                let networks = self.networks.keys().cloned().collect();
+                Err(ClusterError::Network { choice: choice.to_owned(), networks })
+            }
+        }
+    }
+
+    /// That of a name; of none, the only one.
+    fn one(&self, network: &str) -> Option<&Cluster> {
+        let mut all = self.networks.iter();
+        let found = match network {
+            "" if all.len() == 1 => all.next(),
+            _ => all.find(|(name, _)| name.eq_ignore_ascii_case(network)),
+        };
+        found.map(|(_, cluster)| cluster)
     }
 
     /// The text that [`ClusterSet::from_toml`] reads as the same set.
@@ -119,5 +152,50 @@ mod tests {
         assert!(error.contains("hosts is 0"), "{error}");
         let error = ClusterSet::from_toml(&text.replace("\ntopology =", "\nmisspelt =")).unwrap_err().to_string();
         assert!(error.contains("misspelt"), "{error}");
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_network() {
+        let names = ["study-10gbe", "study-100gbe"];
+        let networks = names.map(|name| (name.to_owned(), Cluster::named(name).unwrap()));
+        let refused = |change: fn(&mut Cluster)| {
+            let mut set = ClusterSet { networks: networks.clone().into() };
+            change(set.networks.get_mut("study-10gbe").expect("it is there"));
+            ClusterSet::from_toml(&set.to_toml()).expect_err("it is wrong").to_string()
+        };
+        let error = refused(|cluster| cluster.hosts = 0);
+        assert!(error.contains("networks.study-10gbe.hosts is 0"), "{error}");
+        let error = refused(|cluster| cluster.schema = 2);
+        assert!(error.contains("networks.study-10gbe.schema is 2; this version of Paceline reads 1"), "{error}");
+    }
+
+    #[test]
+    fn one_of_several_is_chosen_by_its_name_and_perhaps_a_size() {
+        let networks = ["10GbE", "100GbE"].map(|name| (name.to_owned(), Cluster::named(name).unwrap()));
+        let of = |networks: &[(String, Cluster)]| ClusterSet { networks: networks.iter().cloned().collect() };
+        let (both, only) = (of(&networks), of(&networks[..1]));
+        assert_eq!(both.choose("100gbe").as_ref(), Ok(&networks[1].1));
+        assert_eq!((only.choose("").as_ref(), only.choose("10GbE")), (Ok(&networks[0].1), only.choose("")));
+        let sized = both.choose("10gbe:16x1").unwrap();
+        assert_eq!((sized.hosts, sized.workers_per_host, &*sized.name), (16, 1, "10gbe:16x1"));
+        assert_eq!(only.choose("16x1"), Ok(sized));
+        let any = of(&[(ALL.to_owned(), networks[0].1.clone())]);
+        assert_eq!(any.choose("3x1").map(|cluster| cluster.hosts), Ok(3));
+        // What is called like a size is a network, and a network may have a colon.
+        let odd = of(&[("2x1".to_owned(), networks[0].1.clone()), ("a:b".to_owned(), networks[1].1.clone())]);
+        assert_eq!(odd.choose("2x1").as_ref(), Ok(&networks[0].1));
+        assert_eq!((odd.choose("A:B").as_ref(), odd.choose("a:b:2x1").unwrap().hosts), (Ok(&networks[1].1), 2));
+        for (set, choice, says) in [
+            (&both, "", "it has the networks 100GbE, 10GbE: give one of them, as in FILE:100GbE"),
+            (&both, "11GbE", "it has no network `11GbE`, but 100GbE, 10GbE"),
+            (&both, "16x4", "it has no network `16x4`, but 100GbE"),
+            (&only, "10GbE:16", "it has no network `10GbE:16`, but 10GbE"),
+            (&any, "10GbE", "it is one cluster, whatever the network, and `10GbE` is no size"),
+            (&both, "10GbE:0x4", "hosts is 0"),
+            (&of(&[]), "", "it has no network"),
+        ] {
+            let error = set.choose(choice).unwrap_err().to_string();
+            assert!(error.contains(says), "{choice}: {error}");
+        }
     }
 }

@@ -5,8 +5,9 @@ use paceline_plan::{Cluster, LinkCosts, OperationConstants, Plan};
 use paceline_schedule::ELEMENT_BYTES;
 
 use super::closed_forms::ClosedForm;
+use super::on_topology::{self, RANKS_MAX, Simulated, TILE_MESSAGES_MAX};
 use super::shared_ports::SharedPorts;
-use super::{Traffic, World, all_reduce_factor, on_topology};
+use super::{Traffic, World, all_reduce_factor};
 use crate::PredictError;
 use crate::iteration::{Line, Operations};
 use crate::prediction::Bottleneck;
@@ -35,8 +36,6 @@ pub(crate) struct AllToAll {
     costs: LinkCosts,
     /// Sizes rise as [`place`] says.
     entries: Vec<Entry>,
-    /// Why the prediction leaves what is known.
-    pub doubts: Vec<String>,
 }
 
 /// An operation of one size.
@@ -49,6 +48,17 @@ struct Entry {
     /// Which algorithm, in tiles of so many bytes.
     form: usize,
     tile_bytes: usize,
+    /// Why that may be wrong.
+    doubt: Option<Doubt>,
+}
+
+/// Why what an operation takes may be wrong: its program is too long to be simulated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doubt {
+    /// So what its switches do to it is not known.
+    Topology,
+    /// So how its messages share ports is not.
+    SharedPorts,
 }
 
 /// Formulas that say the same may differ by rounding. As in [`paceline_collective::select`], which decides in the runtime.
@@ -70,12 +80,10 @@ impl AllToAll {
     pub fn of(
         cluster: &Cluster,
         world: World,
-        shape: Shape,
         algorithm: &str,
         bytes: u64,
         start_s: f64,
     ) -> Result<AllToAll, PredictError> {
-        let world = world.on(shape);
         let (mut costs, mut counted) =
             (cluster.link_costs_among(world.hosts), cluster.counted_costs_among(world.hosts));
         let within_beta = costs.within.beta;
@@ -110,11 +118,10 @@ impl AllToAll {
             tiles: tile_sizes(world.hosts, &counted).collect(),
             costs,
             entries: Vec::new(),
-            doubts: Vec::new(),
         };
         found.entries = (0..=place(bytes) + 1).map(|place| found.entry(size(place))).collect();
-        if shape != Shape::Flat && world.hosts > 1 {
-            found.leave_flat(shape, &costs, cluster)?;
+        if world.shape != Shape::Flat && world.hosts > 1 {
+            found.leave_flat(&costs, cluster)?;
         }
         Ok(found)
     }
@@ -135,7 +142,10 @@ impl AllToAll {
             if !ports.concern(form, tiles(bytes, entry.tile_bytes), formula_s) {
                 continue;
             }
-            let Some(seconds) = ports.seconds(form.algorithm, bytes, entry.tile_bytes) else { continue };
+            let Some(seconds) = ports.seconds(form, bytes, entry.tile_bytes) else {
+                entry.doubt = ports.doubts(form).then_some(Doubt::SharedPorts);
+                continue;
+            };
             if formula_s > 0.0 {
                 let ratio = (seconds + form.lost_s(bytes)) / formula_s;
                 entry.alone_s *= ratio;
@@ -161,7 +171,7 @@ impl AllToAll {
             for &tile_bytes in &self.tiles {
                 let (alone_s, busy_s) = closed.seconds(bytes as usize, tile_bytes);
                 if best.is_none_or(|best| alone_s < best.alone_s * (1.0 - TIE)) {
-                    best = Some(Entry { bytes: bytes as f64, alone_s, busy_s, form, tile_bytes });
+                    best = Some(Entry { bytes: bytes as f64, alone_s, busy_s, form, tile_bytes, doubt: None });
                 }
                 // One tile is one tile.
                 if tile_bytes as u64 >= bytes {
@@ -188,32 +198,62 @@ impl AllToAll {
         })
     }
 
-    /// Where links between switches may be in the way: the program decides, and not the formula.
-    fn leave_flat(&mut self, shape: Shape, costs: &LinkCosts, cluster: &Cluster) -> Result<(), PredictError> {
-        if self.world.workers > on_topology::RANKS_MAX {
-            let most = on_topology::RANKS_MAX;
-            self.doubts
-                .push(format!("the topology {shape} is taken for flat, as it is simulated up to {most} workers only"));
-            return Ok(());
-        }
-        let world = self.world;
-        let simulated = on_topology::Simulated::new(shape, &world, costs, cluster);
+    /// Where links between switches may be in the way: the program decides, and not the formula. All programs or none, as what is
+    /// simulated takes longer than what is not.
+    fn leave_flat(&mut self, costs: &LinkCosts, cluster: &Cluster) -> Result<(), PredictError> {
+        let taken = |form: usize| self.entries.iter().any(|entry| entry.form == form);
+        let all_fit = (0..self.forms.len()).all(|form| !taken(form) || on_topology::admits(self.forms[form].messages));
+        let simulated = Simulated::new(&self.world, costs, cluster).filter(|_| all_fit);
         // The largest first: there the links count most.
         let mut known: Option<(usize, f64)> = None;
-        for index in (0..self.entries.len()).rev() {
-            let entry = self.entries[index];
-            let algorithm = self.forms[entry.form].algorithm;
+        for (index, entry) in self.entries.iter_mut().enumerate().rev() {
+            let ClosedForm { algorithm, messages, .. } = &self.forms[entry.form];
+            let Some(simulated) = &simulated else {
+                entry.doubt = Some(Doubt::Topology);
+                continue;
+            };
             // One of many: what links cost changes slowly with the size.
-            let due = index % SIMULATED == 0 && !simulated.once(algorithm);
+            let due = index % SIMULATED == 0 && !on_topology::once(*messages);
             let ratio = match known {
                 Some((form, ratio)) if form == entry.form && !due => ratio,
-                _ => simulated.ratio(algorithm, entry.bytes as usize, entry.tile_bytes)?,
+                _ => simulated.ratio(*algorithm, entry.bytes as usize, entry.tile_bytes)?,
             };
             known = Some((entry.form, ratio));
-            self.entries[index].alone_s *= ratio;
-            self.entries[index].busy_s *= ratio;
+            entry.alone_s *= ratio;
+            entry.busy_s *= ratio;
         }
         Ok(())
+    }
+
+    /// Why operations of a plan may take something else, in words.
+    pub fn doubts(&self, plan: &Plan) -> Vec<String> {
+        let mut found = Vec::new();
+        for (_, partition) in plan.partitions() {
+            // What it takes lies between two sizes.
+            let place = place(partition.elements.len() as u64 * ELEMENT_BYTES).min(self.entries.len() - 2);
+            for entry in &self.entries[place..place + 2] {
+                let Some(doubt) = entry.doubt.map(|doubt| (entry.form, doubt)) else { continue };
+                if !found.contains(&doubt) {
+                    found.push(doubt);
+                }
+            }
+        }
+        found.into_iter().map(|(form, doubt)| self.in_words(&self.forms[form], doubt)).collect()
+    }
+
+    fn in_words(&self, form: &ClosedForm, doubt: Doubt) -> String {
+        let World { workers, shape, .. } = self.world;
+        let (name, messages) = (form.algorithm.name(), form.messages);
+        match doubt {
+            Doubt::Topology => format!(
+                "the topology {shape} is taken for flat by {name}: programs of up to {TILE_MESSAGES_MAX} messages a tile and \
+                 {RANKS_MAX} workers are simulated, if all that there are to choose from are; this one has {messages}"
+            ),
+            Doubt::SharedPorts => format!(
+                "{name} of {workers} workers takes what its formula says, in which ranks send one message after the \
+                 other: its program is too long to be simulated"
+            ),
+        }
     }
 
     /// From the start to the end, and on the channel; between the two sizes that are known.
@@ -343,7 +383,7 @@ mod tests {
             if kind == 3 {
                 cluster.within.incast_s_per_byte = 0.2e-9.into();
             }
-            let found = AllToAll::of(&cluster, world, Shape::Flat, "auto", 1 << 30, 0.0).expect("an algorithm");
+            let found = AllToAll::of(&cluster, world, "auto", 1 << 30, 0.0).expect("an algorithm");
             let links = cluster.link_costs_among(found.world.hosts);
             let counted = cluster.counted_costs_among(found.world.hosts);
             for entry in found.entries.iter().step_by(3) {
@@ -367,7 +407,7 @@ mod tests {
     fn tiles_are_as_large_as_the_runtime_makes_them() {
         let mut cluster = Cluster::of_network(NetworkModel::TEN_GBE, 8, 1);
         let of = |cluster: &Cluster| {
-            let tree = AllToAll::of(cluster, World::of(8, 1), Shape::Flat, "double-binary-tree", 64 << 20, 0.0);
+            let tree = AllToAll::of(cluster, World::of(8, 1), "double-binary-tree", 64 << 20, 0.0);
             let tree = tree.expect("a tree");
             let entry = tree.entries[place(64 << 20)];
             (entry.tile_bytes, entry.alone_s)
@@ -386,7 +426,7 @@ mod tests {
         let profile = profile(&[(64, 0.0, 0.0), (64, 0.0, 0.0), (64, 0.0, 0.0)], 0.0);
         let plan = plan_of("wfbp-a2a", &profile, &|_| 0.0);
         let cluster = Cluster::of_network(NETWORK, 2, 4);
-        let ring = || AllToAll::of(&cluster, World::of(8, 4), Shape::Flat, "ring", 1 << 20, 0.4e-3).expect("a ring");
+        let ring = || AllToAll::of(&cluster, World::of(8, 4), "ring", 1 << 20, 0.4e-3).expect("a ring");
         let classes = [WorkerClass::of(&profile, 8)];
         let three_s = |costs: &AllToAll| {
             let operations = costs.traffic(&plan).operations;
@@ -409,7 +449,7 @@ mod tests {
         let class = |beta_s_per_byte| LinkClass { alpha_s: 0.0, overhead_s: 0.0, beta_s_per_byte };
         let network = NetworkModel { within: class(0.2e-9), across: class(0.9e-9) };
         let cluster = Cluster::of_network(network, 8, 4);
-        let ring = AllToAll::of(&cluster, world, Shape::Flat, "ring", 1 << 30, 0.4e-3).expect("a ring");
+        let ring = AllToAll::of(&cluster, world, "ring", 1 << 30, 0.4e-3).expect("a ring");
         for bytes in [0, 4, 1000, 123_456, 4_096_000, 102_228_128, 1_344_929_032] {
             let expected = 0.4e-3 + 1.9375 * bytes as f64 * 0.9e-9;
             assert!((ring.alone_s(bytes) / expected - 1.0).abs() < 1e-9, "{bytes}: {} {expected}", ring.alone_s(bytes));
@@ -423,8 +463,7 @@ mod tests {
         let network = NetworkModel { within: class(0.22e-9), across: class(0.20e-9) };
         for (workers, beta) in [(4, 0.22e-9), (8, 0.20e-9), (32, 0.20e-9)] {
             let cluster = Cluster::of_network(network, 8, 4);
-            let ring =
-                AllToAll::of(&cluster, World::of(workers, 4), Shape::Flat, "ring", 1 << 30, 0.0).expect("a ring");
+            let ring = AllToAll::of(&cluster, World::of(workers, 4), "ring", 1 << 30, 0.0).expect("a ring");
             let expected = all_reduce_factor(workers) * 1e8 * beta;
             assert!(
                 (ring.alone_s(100_000_000) / expected - 1.0).abs() < 1e-9,
@@ -437,7 +476,7 @@ mod tests {
     #[test]
     fn an_unknown_algorithm_is_refused() {
         let cluster = Cluster::of_network(NETWORK, 2, 1);
-        let error = AllToAll::of(&cluster, World::of(2, 1), Shape::Flat, "rign", 1, 0.0).err().expect("a refusal");
+        let error = AllToAll::of(&cluster, World::of(2, 1), "rign", 1, 0.0).err().expect("a refusal");
         assert!(error.to_string().contains("rign"), "{error}");
     }
 
@@ -448,7 +487,7 @@ mod tests {
         let cluster = Cluster::of_network(NETWORK, 8, 1);
         let alone = |shape: &str, algorithm: &str| {
             let shape = shape.parse().expect("a shape");
-            AllToAll::of(&cluster, world, shape, algorithm, 16 << 20, 0.0).expect("costs").alone_s(16 << 20)
+            AllToAll::of(&cluster, world.on(shape), algorithm, 16 << 20, 0.0).expect("costs").alone_s(16 << 20)
         };
         assert!((alone("tree:4:4", "ring") / alone("flat", "ring") - 1.0).abs() < 0.02);
         let slower = alone("tree:4:4", "halving-doubling") / alone("flat", "halving-doubling");

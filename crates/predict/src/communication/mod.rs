@@ -4,6 +4,7 @@ mod all_to_all;
 mod closed_forms;
 mod on_topology;
 mod servers;
+mod servers_on_topology;
 mod shared_ports;
 
 use paceline_collective::Topology;
@@ -13,37 +14,38 @@ use crate::iteration::Operations;
 use crate::prediction::Bottleneck;
 
 pub(crate) use all_to_all::AllToAll;
+pub(crate) use on_topology::COMPARED_HOSTS_MAX;
 pub(crate) use servers::ServerCosts;
 
 /// Workers on hosts, as many on each but perhaps the last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct World {
     pub workers: usize,
     pub hosts: usize,
     /// On the fullest host.
     pub per_host: usize,
-    /// The sides of the torus on which the hosts stand, if they do.
-    pub torus: Option<[usize; 2]>,
+    /// How the hosts are connected.
+    pub shape: Shape,
 }
 
 impl World {
-    /// So many workers on hosts that have room for `per_host`: full ones first. Both at least 1.
+    /// So many workers on hosts that have room for `per_host`: full ones first, under one switch. Both at least 1.
     pub fn of(workers: usize, per_host: usize) -> World {
-        World { workers, hosts: workers.div_ceil(per_host), per_host: per_host.min(workers), torus: None }
+        World { workers, hosts: workers.div_ceil(per_host), per_host: per_host.min(workers), shape: Shape::Flat }
     }
 
-    /// The same on hosts that are connected in this way, which programs for a torus follow.
+    /// The same on hosts that are connected in this way, which programs for a torus or a BCube follow.
     pub fn on(self, shape: Shape) -> World {
-        let torus = if let Shape::Torus { x, y } = shape { Some([x, y]) } else { None };
-        World { torus, ..self }
+        World { shape, ..self }
     }
 
     /// Which rank is on which host.
     pub fn topology(&self) -> Topology {
-        let hosts = Topology::of_hosts(&(0..self.workers).map(|rank| rank / self.per_host).collect::<Vec<_>>());
-        match self.torus {
-            Some([x, y]) => hosts.on_torus(x, y),
-            None => hosts,
+        let hosts = Topology::filled(self.workers, self.per_host);
+        match self.shape {
+            Shape::Torus { x, y } => hosts.on_torus(x, y),
+            Shape::BCube { ports, levels } => hosts.on_bcube(ports, levels),
+            Shape::Flat | Shape::Tree(_) | Shape::FatTree { .. } => hosts,
         }
     }
 }
@@ -105,6 +107,15 @@ impl Communication {
         }
     }
 
+    /// Why the operations of a plan leave what is known, in words.
+    pub fn doubts(&self, plan: &Plan) -> Vec<String> {
+        match self {
+            Communication::None => Vec::new(),
+            Communication::AllToAll(costs) => costs.doubts(plan),
+            Communication::Servers(costs) => costs.doubt.iter().cloned().collect(),
+        }
+    }
+
     /// What the operations of a plan cost.
     pub fn traffic(&self, plan: &Plan) -> Traffic {
         match self {
@@ -128,10 +139,20 @@ mod tests {
 
     #[test]
     fn hosts_are_filled_one_after_the_other() {
-        assert_eq!(World::of(8, 4), World { workers: 8, hosts: 2, per_host: 4, torus: None });
-        assert_eq!(World::of(3, 4), World { workers: 3, hosts: 1, per_host: 3, torus: None });
+        assert_eq!(World::of(8, 4), World { workers: 8, hosts: 2, per_host: 4, shape: Shape::Flat });
+        assert_eq!(World::of(3, 4), World { workers: 3, hosts: 1, per_host: 3, shape: Shape::Flat });
         let uneven = World::of(9, 4);
         assert_eq!((uneven.hosts, uneven.topology().members(2)), (3, &[8][..]));
         assert_eq!((all_reduce_factor(1), all_reduce_factor(32)), (0.0, 1.9375));
+    }
+
+    #[test]
+    fn programs_are_told_of_the_torus_or_the_bcube() {
+        let on = |shape: &str| World::of(16, 1).on(shape.parse().expect("a shape")).topology();
+        assert_eq!((on("torus:8x2").torus(), on("bcube:2:4").bcube()), (Some([8, 2]), Some((2, 4))));
+        assert_eq!((on("flat"), on("tree:4:2"), on("fat-tree:4:2")), (on("flat"), on("flat"), on("flat")));
+        // Where ranks share hosts, programs do not know their way.
+        let shared = World::of(16, 4).on(Shape::BCube { ports: 2, levels: 2 });
+        assert_eq!(shared.topology().bcube(), None);
     }
 }

@@ -1,5 +1,5 @@
 use paceline_collective::cost::Load;
-use paceline_collective::{Algorithm, tiles};
+use paceline_collective::{Algorithm, Topology, tiles};
 use paceline_plan::{Cluster, Hosts, LinkCosts};
 
 use super::World;
@@ -7,8 +7,15 @@ use crate::PredictError;
 use crate::programs::{Combining, Machine, PreparedProgram, simulate};
 use crate::topology::{Network, Shape, Speeds};
 
-/// Programs of more ranks are not simulated.
-pub(crate) const RANKS_MAX: usize = 1024;
+/// Programs of more messages in a tile are not simulated. A ring of 1,024 ranks has not quite so many, and takes a second; a
+/// tree of [`RANKS_MAX`] has fewer.
+pub(crate) const TILE_MESSAGES_MAX: usize = 1 << 21;
+
+/// Nor are those of more ranks.
+pub(crate) const RANKS_MAX: usize = 1 << 13;
+
+/// Up to so many hosts every program and all servers are compared on their topology; of more only what is named is simulated.
+pub(crate) const COMPARED_HOSTS_MAX: usize = 1 << 10;
 
 /// Messages of a simulated operation, at most, unless one tile has more: what takes a quarter of a second.
 const MESSAGES_MAX: usize = 1 << 18;
@@ -17,21 +24,33 @@ const MESSAGES_MAX: usize = 1 << 18;
 const WINDOW: usize = 4;
 
 /// Programs on a cluster's topology.
-pub(crate) struct Simulated<'a> {
+pub(crate) struct Simulated {
     shape: Shape,
-    world: &'a World,
-    cluster: &'a Cluster,
+    topology: Topology,
+    hosts: Hosts,
+    speeds: Speeds,
     gamma: f64,
 }
 
-impl<'a> Simulated<'a> {
-    pub fn new(shape: Shape, world: &'a World, costs: &LinkCosts, cluster: &'a Cluster) -> Simulated<'a> {
-        Simulated { shape, world, cluster, gamma: costs.across.gamma }
-    }
+/// Is an algorithm of so many messages in a tile simulated at all?
+pub(crate) fn admits(messages: usize) -> bool {
+    messages <= TILE_MESSAGES_MAX
+}
 
-    /// Is one simulation of an algorithm enough, because it is as long as all may be together?
-    pub fn once(&self, algorithm: &dyn Algorithm) -> bool {
-        algorithm.messages(&self.world.topology()) > MESSAGES_MAX
+/// Is one simulation of an algorithm of so many messages in a tile enough, because it is as long as all may be together?
+pub(crate) fn once(messages: usize) -> bool {
+    messages > MESSAGES_MAX
+}
+
+impl Simulated {
+    /// None if there are more than [`RANKS_MAX`].
+    pub fn new(world: &World, costs: &LinkCosts, cluster: &Cluster) -> Option<Simulated> {
+        if world.workers > RANKS_MAX {
+            return None;
+        }
+        let hosts = Hosts::of_ranks((0..world.workers).map(|rank| rank / world.per_host).collect())?;
+        let (speeds, gamma) = (Speeds::of_cluster(cluster), costs.across.gamma);
+        Some(Simulated { shape: world.shape, topology: world.topology(), hosts, speeds, gamma })
     }
 
     /// How many times longer an operation takes on the topology than under one switch, by simulation of its program on both.
@@ -39,22 +58,92 @@ impl<'a> Simulated<'a> {
     /// # Errors
     /// The topology has no room for so many hosts, or the program would never end.
     pub fn ratio(&self, algorithm: &dyn Algorithm, bytes: usize, tile_bytes: usize) -> Result<f64, PredictError> {
-        let topology = self.world.topology();
-        let program = PreparedProgram::of_algorithm(algorithm, &topology, 0)?;
+        let program = PreparedProgram::of_algorithm(algorithm, &self.topology, 0)?;
         // Fewer and larger tiles where there would be too many messages.
-        let tiles_max = (MESSAGES_MAX / algorithm.messages(&topology).max(1)).max(1);
+        let tiles_max = (MESSAGES_MAX / program.messages().max(1)).max(1);
         let tile_bytes = if tiles(bytes, tile_bytes) > tiles_max { bytes.div_ceil(tiles_max) } else { tile_bytes };
         let load = Load { bytes, tile_bytes, window: WINDOW };
-        let by_rank = (0..self.world.workers).map(|rank| rank / self.world.per_host).collect();
-        let Some(hosts) = Hosts::of_ranks(by_rank) else { return Ok(1.0) };
-        let speeds = Speeds { fetched: self.cluster.within.fetched, ..Speeds::of(self.cluster.network()) };
         let seconds = |shape: Shape| -> Result<f64, PredictError> {
-            let network = Network::new(shape, &hosts, &speeds)?;
+            let network = Network::new(shape, &self.hosts, &self.speeds)?;
             let combining = Combining::InsteadOfReceiving;
             let machine = Machine { gamma: self.gamma, combining, ..Machine::new(&network) };
             Ok(simulate(&program, &load, &machine)?.seconds)
         };
         let (there, flat) = (seconds(self.shape)?, seconds(Shape::Flat)?);
         Ok(if flat > 0.0 { there / flat } else { 1.0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use paceline_plan::{Constant, LinkClass, NetworkModel};
+
+    use super::super::AllToAll;
+    use super::*;
+    use crate::iteration::tests::{plan_of, profile};
+
+    const BETA: f64 = 1e-9;
+
+    /// With one worker on each host, whose links have this latency.
+    fn cluster(hosts: usize, alpha_s: f64) -> Cluster {
+        let class = LinkClass { alpha_s, overhead_s: 0.0, beta_s_per_byte: BETA };
+        Cluster::of_network(NetworkModel { within: class, across: class }, hosts, 1)
+    }
+
+    /// What operations of up to so many bytes take there.
+    fn costs(cluster: &Cluster, shape: &str, algorithm: &str, bytes: u64) -> AllToAll {
+        let shape = shape.parse().expect("a shape");
+        AllToAll::of(cluster, World::of(cluster.hosts, 1).on(shape), algorithm, bytes, 0.0).expect("costs")
+    }
+
+    #[test]
+    fn programs_of_thousands_of_ranks_are_simulated_or_in_doubt() {
+        let (cluster, bytes) = (cluster(2048, 0.0), 1 << 14);
+        let profile = profile(&[(1 << 12, 0.0, 0.0)], 0.0);
+        let plan = plan_of("wfbp-a2a", &profile, &|_| 0.0);
+        let on = |shape: &str, algorithm: &str| {
+            let costs = costs(&cluster, shape, algorithm, bytes);
+            (costs.alone_s(bytes), costs.doubts(&plan))
+        };
+        // Nearly all bytes of halving and doubling cross between switches, which have a quarter of the links upwards.
+        let (flat_s, there) = (on("flat", "halving-doubling").0, on("tree:64:4", "halving-doubling"));
+        assert!(there.0 > 3.0 * flat_s && there.1.is_empty(), "{there:?}, {flat_s} s on a flat network");
+        let (flat_s, (seconds, doubts)) = (on("flat", "ring").0, on("tree:64:4", "ring"));
+        let says = "the topology tree:64:4 is taken for flat by ring: ";
+        assert!(seconds == flat_s && doubts.len() == 1 && doubts[0].starts_with(says), "{seconds}, {doubts:?}");
+        assert!(doubts[0].ends_with("this one has 8384512"), "{doubts:?}");
+    }
+
+    /// 2(N − 1)/N · Sβ/K, with the K ports of each host of BCube(P, K), however many levels a program chooses by itself.
+    #[test]
+    fn the_program_of_a_bcube_uses_all_ports_that_the_cluster_has() {
+        for (shape, hosts, ports) in [("bcube:2:4", 16, 4.0), ("bcube:4:2", 16, 2.0), ("bcube:2:3", 8, 3.0)] {
+            let bytes = 1 << 20;
+            let seconds = costs(&cluster(hosts, 0.0), shape, "bcube", bytes).alone_s(bytes);
+            let expected = 2.0 * (hosts - 1) as f64 / hosts as f64 * bytes as f64 * BETA / ports;
+            assert!((seconds / expected - 1.0).abs() < 0.05, "{shape}: {seconds} {expected}");
+        }
+    }
+
+    /// Of six messages that wait for each other in eight hosts two cross between switches of four, through two more each.
+    #[test]
+    fn switches_add_their_latency() {
+        let mut cluster = cluster(8, 1e-3);
+        let seconds = |cluster: &Cluster, shape| costs(cluster, shape, "halving-doubling", 1 << 10).alone_s(1 << 10);
+        let flat_s = seconds(&cluster, "flat");
+        assert!((seconds(&cluster, "tree:4:1") / flat_s - 1.0).abs() < 1e-6);
+        cluster.across.hop_s = Constant::exact(1e-3);
+        let there_s = seconds(&cluster, "tree:4:1");
+        assert!(((there_s - flat_s) / 4e-3 - 1.0).abs() < 0.01, "{there_s} {flat_s}");
+        assert_eq!(seconds(&cluster, "flat"), flat_s);
+    }
+
+    #[test]
+    fn flows_that_meet_by_their_hash_take_longer() {
+        let cluster = cluster(64, 0.0);
+        let on = |shape| costs(&cluster, shape, "halving-doubling", 1 << 13).alone_s(1 << 13);
+        let [flat_s, by_receiver_s, by_hash_s] = ["flat", "fat-tree:8:1", "fat-tree:8:1:hash"].map(on);
+        assert!((by_receiver_s / flat_s - 1.0).abs() < 1e-6, "{by_receiver_s} {flat_s}");
+        assert!(by_hash_s > 1.5 * flat_s, "{by_hash_s} {flat_s}");
     }
 }

@@ -12,6 +12,7 @@ use paceline_plan::{Cluster, LinkCost, OperationConstants, Plan};
 use paceline_schedule::ELEMENT_BYTES;
 use paceline_strategy::Servers;
 
+use super::servers_on_topology::on_topology;
 use super::{Traffic, World, all_reduce_factor};
 use crate::iteration::{Line, Operations, Part};
 use crate::prediction::Bottleneck;
@@ -27,6 +28,8 @@ pub(crate) struct ServerCosts {
     /// On the bus of a host: seconds of each partition, and per byte.
     bus_s: f64,
     bus_s_per_byte: f64,
+    /// Do workers add up anything there among themselves?
+    adds_up: bool,
     /// Seconds per byte of a transfer between ranks of a host.
     within_beta: f64,
     /// On an interface: seconds of each partition, of each message, and per byte.
@@ -37,6 +40,8 @@ pub(crate) struct ServerCosts {
     /// On a server's processor: seconds per byte, of all contributions; and of the optimiser.
     combine_s_per_byte: f64,
     apply_s_per_byte: f64,
+    /// Why what the topology does to the links may be wrong.
+    pub doubt: Option<String>,
 }
 
 /// To a server and back.
@@ -71,6 +76,7 @@ impl ServerCosts {
         } else {
             costs.within
         };
+        let (link, doubt) = on_topology(link, cluster, &world, &servers, places);
         // Whoever is alone on a host, or beside the servers, adds up nothing there.
         let gathers = between || dedicated;
         let (copy, local) = (constants.copy_s_per_byte.value, constants.local_partition_s.value);
@@ -89,6 +95,7 @@ impl ServerCosts {
             start_s,
             bus_s: if gathers { local + 2.0 * (world.per_host - 1) as f64 * costs.within.overhead } else { 0.0 },
             bus_s_per_byte: factor * costs.within.beta + if between { copy.max(own_host) } else { 0.0 },
+            adds_up: factor > 0.0,
             within_beta: costs.within.beta,
             partition_s: match (between, gathers) {
                 (true, _) => constants.partition_s.value,
@@ -100,6 +107,7 @@ impl ServerCosts {
             operation: cluster.operation,
             combine_s_per_byte: (contributions - 1.0) * constants.combine_s_per_byte.value,
             apply_s_per_byte: if servers.apply { update_s_per_byte } else { 0.0 },
+            doubt,
         }
     }
 
@@ -228,6 +236,8 @@ impl ServerCosts {
             }
             total += bytes;
         }
+        // Where nothing is added up on a bus, workers are disturbed while bytes are on their way.
+        let operations = if self.adds_up { operations } else { operations.disturbing_on_links(interfaces.len()) };
         let (bus, links, processors) = operations.busy_s();
         let link = if self.world.hosts > 1 { Bottleneck::LinkBetweenHosts } else { Bottleneck::LinkWithinHost };
         let kind = |interface: &Interface| match interface {
@@ -241,13 +251,18 @@ impl ServerCosts {
         let pushing = if self.world.hosts > 1 { self.world.hosts } else { self.world.workers };
         let remote = if self.leaves_host() { 2 * pushing } else { 0 };
         let local = if self.world.hosts > 1 { 2 * (self.world.workers - self.world.hosts) } else { 0 };
+        let moved = match (self.adds_up, self.servers.dedicated) {
+            (true, _) => all_reduce_factor(self.world.per_host),
+            (false, true) => ROUNDS as f64,
+            (false, false) => all_reduce_factor(pushing),
+        };
         Traffic {
             messages: operations.count() * (remote + local),
             operations,
             jitter_s: 0.0,
             bytes_sent: total as f64,
             busy,
-            within_s: all_reduce_factor(self.world.per_host) * total as f64 * self.within_beta,
+            within_s: moved * total as f64 * self.within_beta,
         }
     }
 }

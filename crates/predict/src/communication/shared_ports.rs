@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use paceline_collective::cost::Load;
-use paceline_collective::{Algorithm, tiles};
+use paceline_collective::tiles;
 use paceline_plan::{Hosts, LinkClass, LinkCost, LinkCosts, NetworkModel};
 
 use super::World;
@@ -26,7 +26,8 @@ const WAITING: f64 = 0.01;
 /// The programs of a world under one switch.
 pub(crate) struct SharedPorts {
     world: World,
-    network: Network,
+    /// None: there are so many workers that every program is too long.
+    network: Option<Network>,
     gamma: f64,
     /// Of a message between hosts, if there are several.
     latency_s: f64,
@@ -43,7 +44,7 @@ impl SharedPorts {
         // The shortest program that there is has a message to and from everybody.
         let short = 2 * (world.workers - 1) <= MESSAGES_MAX;
         let full = world.workers == world.hosts * world.per_host;
-        if world.workers == 1 || costs.fetched || !full || !short {
+        if world.workers == 1 || costs.fetched || !full {
             return None;
         }
         let class =
@@ -56,7 +57,8 @@ impl SharedPorts {
             return None;
         }
         let speeds = Speeds::of(NetworkModel { within, across });
-        let network = Network::new(Shape::Flat, &Hosts::regular(world.hosts, world.per_host), &speeds).ok()?;
+        let network = || Network::new(Shape::Flat, &Hosts::regular(world.hosts, world.per_host), &speeds).ok();
+        let network = if short { Some(network()?) } else { None };
         let (gamma, latency_s) = (costs.across.gamma, across.alpha_s - across.overhead_s);
         Some(SharedPorts { world, network, gamma, latency_s, programs: BTreeMap::new(), pipelines: BTreeMap::new() })
     }
@@ -74,16 +76,21 @@ impl SharedPorts {
         }
     }
 
+    /// Is a prediction in doubt whose program is too long? A hierarchical one takes what its formula says, to a few percent.
+    pub fn doubts(&self, form: &ClosedForm) -> bool {
+        form.algorithm.name() != "hierarchical"
+    }
+
     /// Seconds of a tile for which no port need be busy.
     fn waits(&self, form: &ClosedForm) -> f64 {
         form.rounds as f64 * self.latency_s
     }
 
     /// Seconds of an operation. None if its program is too long.
-    pub fn seconds(&mut self, algorithm: &'static dyn Algorithm, bytes: usize, tile_bytes: usize) -> Option<f64> {
-        let name = algorithm.name();
+    pub fn seconds(&mut self, form: &ClosedForm, bytes: usize, tile_bytes: usize) -> Option<f64> {
+        let name = form.algorithm.name();
         if !self.programs.contains_key(name) {
-            self.programs.insert(name, self.prepared(algorithm));
+            self.programs.insert(name, self.prepared(form));
         }
         let program = self.programs.get(name)?.as_ref()?;
         let even = even_from(program.messages());
@@ -103,16 +110,15 @@ impl SharedPorts {
         Some(whole + further * (whole - half) / (even - even / 2) as f64)
     }
 
-    fn prepared(&self, algorithm: &dyn Algorithm) -> Option<PreparedProgram> {
-        let topology = self.world.topology();
-        let short = algorithm.messages(&topology) <= MESSAGES_MAX;
-        short.then(|| PreparedProgram::of_algorithm(algorithm, &topology, 0).ok()).flatten()
+    fn prepared(&self, form: &ClosedForm) -> Option<PreparedProgram> {
+        let short = self.network.is_some() && form.messages <= MESSAGES_MAX;
+        short.then(|| PreparedProgram::of_algorithm(form.algorithm, &self.world.topology(), 0).ok()).flatten()
     }
 
     fn simulated(&self, program: &PreparedProgram, bytes: usize, tile_bytes: usize) -> Option<f64> {
         let load = Load { bytes, tile_bytes, window: tiles(bytes, tile_bytes) };
         let combining = Combining::InsteadOfReceiving;
-        let machine = Machine { gamma: self.gamma, combining, ..Machine::new(&self.network) };
+        let machine = Machine { gamma: self.gamma, combining, ..Machine::new(self.network.as_ref()?) };
         simulate(program, &load, &machine).ok().map(|outcome| outcome.seconds)
     }
 }
@@ -124,11 +130,12 @@ fn even_from(messages: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use paceline_collective::registry;
+    use paceline_collective::{Algorithm, registry};
     use paceline_plan::{Cluster, CollectiveKind};
 
     use super::super::AllToAll;
     use super::*;
+    use crate::iteration::tests::{plan_of, profile};
 
     const ALPHA_S: f64 = 50e-6;
 
@@ -176,7 +183,7 @@ mod tests {
             let of_world = |it: &&dyn Algorithm| it.supports(world.workers) && it.for_hosts() != is_flat;
             for algorithm in registry::of_kind(CollectiveKind::AllReduce).filter(of_world) {
                 let name = algorithm.name();
-                let costs = AllToAll::of(&cluster, world, Shape::Flat, name, 64 << 20, 0.0);
+                let costs = AllToAll::of(&cluster, world, name, 64 << 20, 0.0);
                 let costs = costs.expect("costs").with_shared_ports();
                 for (bytes, tile_bytes, predicted_s) in costs.known().step_by(8) {
                     let count = tiles(bytes, tile_bytes);
@@ -209,7 +216,7 @@ mod tests {
         let cluster = cluster((8, 1), COSTS[1]);
         let tree = registry::find(CollectiveKind::AllReduce, "binary-tree").expect("a tree");
         let world = World::of(8, 1);
-        let costs = AllToAll::of(&cluster, world, Shape::Flat, tree.name(), 64 << 20, 0.0);
+        let costs = AllToAll::of(&cluster, world, tree.name(), 64 << 20, 0.0);
         let costs = costs.expect("costs").with_shared_ports();
         let off = costs.known().map(|(bytes, tile_bytes, predicted_s)| {
             predicted_s / tree.seconds(&world.topology(), bytes, tile_bytes, &cluster.link_costs())
@@ -220,13 +227,43 @@ mod tests {
 
     #[test]
     fn long_programs_and_fetched_memory_are_left_to_the_formulas() {
-        let cluster = cluster((64, 1), COSTS[0]);
-        let tree = registry::find(CollectiveKind::AllReduce, "double-binary-tree").expect("a tree");
-        let ports = |hosts| SharedPorts::of(World::of(hosts, 1), &cluster.link_costs()).expect("links");
-        assert!(ports(65).seconds(tree, 1 << 20, 1 << 18).is_some());
-        assert!(ports(66).seconds(tree, 1 << 20, 1 << 18).is_none());
-        let fetched = LinkCosts { fetched: true, ..cluster.link_costs() };
+        let costs = cluster((64, 1), COSTS[0]).link_costs();
+        let seconds = |hosts| {
+            let world = World::of(hosts, 1);
+            let tree = ClosedForm::all(&world, &costs, |known| known.name() == "double-binary-tree");
+            SharedPorts::of(world, &costs).expect("links").seconds(&tree[0], 1 << 20, 1 << 18)
+        };
+        assert!(seconds(65).is_some());
+        assert!(seconds(66).is_none() && seconds(1000).is_none());
+        let fetched = LinkCosts { fetched: true, ..costs };
         assert!(SharedPorts::of(World::of(4, 4), &fetched).is_none());
-        assert!(SharedPorts::of(World::of(5, 4), &cluster.link_costs()).is_none(), "hosts that are not full");
+        assert!(SharedPorts::of(World::of(5, 4), &costs).is_none(), "hosts that are not full");
+    }
+
+    /// Whoever reads a prediction is told that a formula stands in it which is far off elsewhere.
+    #[test]
+    fn formulas_of_long_programs_are_in_doubt() {
+        let profile = profile(&[(1 << 18, 0.0, 0.0), (1 << 18, 0.0, 0.0)], 0.0);
+        let plan = plan_of("wfbp-a2a", &profile, &|_| 0.0);
+        let doubts = |hosts: (usize, usize), name: &str| {
+            let cluster = cluster(hosts, COSTS[0]);
+            let world = World::of(cluster.workers(), cluster.workers_per_host);
+            let costs = AllToAll::of(&cluster, world, name, 2 << 20, 0.0).expect("costs");
+            costs.with_shared_ports().doubts(&plan)
+        };
+        for (hosts, name) in [((130, 1), "binary-tree"), ((12, 1), "direct-scatter"), ((99, 1), "recursive-doubling")] {
+            let found = doubts(hosts, name);
+            let says = format!("{name} of {} workers takes what its formula says", hosts.0);
+            assert!(found.len() == 1 && found[0].starts_with(&says), "{found:?}");
+        }
+        for (hosts, name) in [
+            ((129, 1), "binary-tree"),
+            ((11, 1), "direct-scatter"),
+            ((256, 1), "recursive-doubling"),
+            ((200, 1), "ring"),
+            ((8, 4), "hierarchical"),
+        ] {
+            assert_eq!(doubts(hosts, name), Vec::<String>::new(), "{name} on {hosts:?}");
+        }
     }
 }

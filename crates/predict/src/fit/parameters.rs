@@ -149,6 +149,7 @@ fn shared() -> Vec<Parameter> {
         Parameter::of("operation.start_per_doubling_s", "s", (0.08 * MILLI, 0.05 * MILLI), Concerns::Doublings)
             .because("negotiation waits for the last of the workers: a tenth of a millisecond for each doubling"),
         Parameter::of("interference.computation", "", (0.6, 0.3), Concerns::Overlapping)
+            .between(0.0, 1.0)
             .because("speed-ups of 31.6, 23.2 and 3.1 in the text of arXiv 2005.13247; at most all of it"),
         Parameter::of("server.copy_s_per_byte", "s/byte", (0.05 * NANO, 0.05 * NANO), Concerns::ServersAcross)
             .because("PCIe 3.0 x16 copies a byte in 0.08 ns, partly beside other copies"),

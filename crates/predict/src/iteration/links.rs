@@ -18,8 +18,11 @@ struct Link {
     loads: Vec<OnLink>,
     waiting: Places,
     carries: Option<usize>,
-    /// Since when it carries that.
+    /// Since when it carries that, and since when at its pace.
+    taken_s: f64,
     since_s: f64,
+    /// Seconds that a second of what it carries takes.
+    pace: f64,
 }
 
 /// What a link has of an operation.
@@ -47,7 +50,9 @@ impl Links {
             loads: vec![OnLink::default(); operations],
             waiting: Places::up_to(operations),
             carries: None,
+            taken_s: 0.0,
             since_s: 0.0,
+            pace: 1.0,
         };
         Links {
             links: (0..links).map(|_| link()).collect(),
@@ -70,15 +75,30 @@ impl Links {
         if of.carries.is_some_and(|carried| in_order || carried < place) {
             return false;
         }
-        let carried_s = now - of.since_s;
-        let overtaken = of.carries.take();
+        let (begun, overtaken) = (now > of.taken_s, of.left_behind(now));
         if let Some(overtaken) = overtaken {
-            let load = &mut of.loads[overtaken];
-            load.left_s = (load.left_s - carried_s).max(0.0);
+            of.carries = None;
             of.waiting.insert(overtaken);
         }
         self.ends_s[link] = of.carry_next(now);
-        overtaken.is_some() && carried_s > 0.0
+        overtaken.is_some() && begun
+    }
+
+    /// How many of the first so many links carry something.
+    pub fn carrying(&self, links: usize) -> usize {
+        self.links[..links].iter().filter(|link| link.carries.is_some()).count()
+    }
+
+    /// From now on the first so many links take `pace` seconds for each second of what they carry.
+    pub fn change_pace(&mut self, links: usize, pace: f64, now: f64) {
+        for (link, end_s) in self.links[..links].iter_mut().zip(&mut self.ends_s).filter(|(link, _)| link.pace != pace)
+        {
+            let carried = link.left_behind(now);
+            (link.since_s, link.pace) = (now, pace);
+            if let Some(place) = carried {
+                *end_s = now + link.loads[place].left_s * pace;
+            }
+        }
     }
 
     /// The link that is the first to be through with something, and when. None: none carries anything.
@@ -103,14 +123,22 @@ impl Links {
 }
 
 impl Link {
+    /// What it carries, of which it has now done what it could since it was last looked at.
+    fn left_behind(&mut self, now: f64) -> Option<usize> {
+        let place = self.carries?;
+        let left_s = &mut self.loads[place].left_s;
+        *left_s = (*left_s - (now - self.since_s) / self.pace).max(0.0);
+        Some(place)
+    }
+
     /// Takes up the most urgent of what waits. When it will be through with that.
     fn carry_next(&mut self, now: f64) -> f64 {
         self.carries = self.waiting.take_first();
-        self.since_s = now;
+        (self.taken_s, self.since_s) = (now, now);
         let Some(place) = self.carries else { return f64::INFINITY };
         let load = &mut self.loads[place];
         load.began_s.get_or_insert(now);
-        now + load.left_s
+        now + load.left_s * self.pace
     }
 }
 
@@ -147,6 +175,22 @@ mod tests {
         assert_eq!((links.end(0), links.next_end()), (delivered(5, 0.0, true), Some((0, 5.0))));
         assert!(!links.get_on((0, false), 1, 1.0, 4.0), "the other one has just begun");
         assert_eq!((links.next_end(), links.end(0)), (Some((0, 5.0)), delivered(1, 4.0, true)));
+    }
+
+    #[test]
+    fn what_is_under_way_goes_on_at_another_pace() {
+        let mut links = Links::new(2, 2);
+        links.get_on((0, false), 1, 4.0, 0.0);
+        links.get_on((1, false), 1, 4.0, 0.0);
+        assert_eq!([links.carrying(1), links.carrying(2)], [1, 2]);
+        links.change_pace(1, 2.0, 1.0);
+        assert_eq!(links.next_end(), Some((1, 4.0)), "the second link is as it was");
+        assert!(links.get_on((0, false), 0, 1.0, 3.0), "it overtakes what the link has carried, whatever its pace");
+        assert_eq!((links.end(1), links.end(0)), (delivered(1, 0.0, false), delivered(0, 3.0, true)));
+        // Of four seconds one has passed, and two more at half the pace: at 5 s two are left, of which one passes until 7.
+        links.change_pace(1, 1.0, 7.0);
+        assert_eq!((links.next_end(), links.end(0)), (Some((0, 8.0)), delivered(1, 0.0, true)));
+        assert_eq!(links.carrying(2), 0);
     }
 
     #[test]

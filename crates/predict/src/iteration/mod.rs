@@ -73,7 +73,7 @@ impl<'a> WorkerClass<'a> {
 /// What communication and computation cost each other while both are under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Interference {
-    /// Seconds that a second of computation takes longer while its line is busy.
+    /// Seconds that a second of computation takes longer while its line is busy, or for each link that is.
     pub computation: f64,
     /// Seconds that a second of the line takes longer while a class computes that it serves.
     pub communication: f64,

@@ -28,6 +28,8 @@ pub struct Operations {
     on_line: bool,
     /// None on the line overtakes another one.
     in_order: bool,
+    /// So many of the links, the first ones, are in computation's way, and not the line. 0: the line is.
+    disturbing_links: usize,
 }
 
 /// One operation.
@@ -79,6 +81,7 @@ impl Operations {
             mode,
             on_line: false,
             in_order: false,
+            disturbing_links: 0,
         }
     }
 
@@ -153,6 +156,11 @@ impl Operations {
         Operations { in_order: true, ..self }
     }
 
+    /// The same, but what computes is in the way of so many links, the first ones, and each of these in its way; not the line.
+    pub fn disturbing_on_links(self, links: usize) -> Operations {
+        Operations { disturbing_links: links.min(self.links), ..self }
+    }
+
     /// How many there are.
     pub fn count(&self) -> usize {
         self.operations.len()
@@ -177,6 +185,11 @@ impl Operations {
 
     pub(super) fn is_in_order(&self) -> bool {
         self.in_order
+    }
+
+    /// How many of the links, the first ones, are in computation's way; 0: the line is.
+    pub fn disturbing_links(&self) -> usize {
+        self.disturbing_links
     }
 
     pub(super) fn line(&self) -> Line {

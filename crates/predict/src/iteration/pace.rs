@@ -34,14 +34,14 @@ const ONE_BY_ONE: usize = 64;
 impl Spread {
     /// Times the mean: what the slowest of so many workers is expected to take.
     ///
-    /// Normal: 1 + σ√(2 ln N), a bound that is nearly reached (docs/prediction.md). Exponential: the N-th harmonic number.
+    /// Normal: 1 + σ√(2 ln N), a bound that is nearly reached (docs/prediction.md). Log-normal: the expected value itself,
+    /// integrated numerically. Exponential: the N-th harmonic number.
     pub fn expected_slowest(self, workers: usize) -> f64 {
         let workers = workers.max(1) as f64;
-        let quantile = (2.0 * workers.ln()).sqrt();
         match self {
             Spread::Alike => 1.0,
-            Spread::Normal { deviation } => 1.0 + deviation * quantile,
-            Spread::LogNormal { deviation } => (deviation * quantile - deviation * deviation / 2.0).exp().max(1.0),
+            Spread::Normal { deviation } => 1.0 + deviation * (2.0 * workers.ln()).sqrt(),
+            Spread::LogNormal { deviation } => largest_log_normal(deviation, workers),
             // Euler's constant: H(N) is within 1/(2N) of this.
             Spread::Exponential { mean } => 1.0 + mean * (workers.ln() + 0.577_215_664_9 + 0.5 / workers),
         }
@@ -61,6 +61,34 @@ impl Spread {
         factor.max(FASTEST)
     }
 }
+
+/// The expected value of the largest of so many numbers whose logarithms are normally distributed with this deviation, over
+/// the mean of one of them.
+///
+/// The largest of N has the density N·Φ(x)^(N−1)·φ(x) (David and Nagaraja, "Order statistics", 3rd edition, 2003, §2.1), and
+/// e^(σx − σ²/2)·φ(x) is φ(x − σ). So what is sought is the integral of N·Φ(x)^(N−1)·φ(x − σ), which the trapezoidal rule
+/// finds to many digits, as the integrand is smooth and vanishes at both ends.
+fn largest_log_normal(deviation: f64, workers: f64) -> f64 {
+    let density = |x: f64| (-x * x / 2.0).exp() / TAU.sqrt();
+    // Beyond, the largest is worth N times the mean already.
+    let deviation = deviation.clamp(0.0, 2.0 * TAIL);
+    // 1 − Φ(x), from above: Simpson's rule, step by step.
+    let (mut above, mut sum, mut upper) = (0.0, 0.0, density(deviation + TAIL));
+    for step in 1..=(2.0 * TAIL / STEP) as usize {
+        let x = deviation + TAIL - STEP * step as f64;
+        let lower = density(x);
+        above += STEP / 6.0 * (upper + 4.0 * density(x + STEP / 2.0) + lower);
+        sum += f64::max(1.0 - above, 0.0).powf(workers - 1.0) * density(x - deviation);
+        upper = lower;
+    }
+    f64::max(workers * STEP * sum, 1.0)
+}
+
+/// So many deviations away the normal distribution has nothing left that counts, also of millions of workers: 1e-19.
+const TAIL: f64 = 9.0;
+
+/// Of the integral, in deviations. Also of millions of workers the integrand is more than twice as wide.
+const STEP: f64 = 1.0 / 16.0;
 
 /// Numbers that come from a seed: Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (2014).
 struct Draws(u64);
@@ -128,6 +156,23 @@ mod tests {
             }
         }
         assert_eq!(Spread::Alike.drawn_slowest(9, 1, 1), 1.0);
+    }
+
+    /// Of two it is known: 2·Φ(σ/√2) = 1 + erf(σ/2). Of 32 it is what draws are on average.
+    #[test]
+    fn rare_long_delays_cost_what_their_distribution_says() {
+        let slowest = |deviation, workers| Spread::LogNormal { deviation }.expected_slowest(workers);
+        for (deviation, expected) in [(0.0, 1.0), (0.05, 1.028_203_603), (0.5, 1.276_326_390), (2.0, 1.842_700_793)] {
+            assert!((slowest(deviation, 2) - expected).abs() < 1e-6, "{deviation}: {}", slowest(deviation, 2));
+        }
+        for (deviation, tolerance) in [(0.05, 0.001), (0.5, 0.01), (2.0, 0.05)] {
+            let spread = Spread::LogNormal { deviation };
+            let drawn = (0..100_000).map(|iteration| spread.drawn_slowest(32, 7, iteration));
+            let (drawn, expected) = (drawn.sum::<f64>() / 1e5, slowest(deviation, 32));
+            assert!((drawn / expected - 1.0).abs() < tolerance, "{deviation}: {drawn} {expected}");
+        }
+        // However rare and long, the longest of 32 is worth no more than all of them together.
+        assert!((slowest(100.0, 32) - 32.0).abs() < 1e-6 && slowest(2.0, 1 << 26).is_finite());
     }
 
     /// The two ways to draw the largest meet.

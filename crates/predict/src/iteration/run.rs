@@ -1,3 +1,7 @@
+//! One training, event by event.
+
+mod disturbance;
+
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
@@ -212,7 +216,7 @@ impl<'a> Run<'a> {
         let work = Work { number: 0, left_s, since: self.now, factor, began: self.now, lane, tensor };
         self.workers[class].work = Some(work);
         self.time_work(class);
-        self.retime_line(self.line_of(class));
+        self.computation_changed(class);
     }
 
     fn computed(&mut self, class: usize) {
@@ -221,7 +225,7 @@ impl<'a> Run<'a> {
         }
         self.proceed(class);
         if self.workers[class].work.is_none() {
-            self.retime_line(self.line_of(class));
+            self.computation_changed(class);
         }
     }
 
@@ -233,12 +237,6 @@ impl<'a> Run<'a> {
             let end = work.since + work.left_s * work.factor;
             self.at(end, Kind::Computed { class, work: number });
         }
-    }
-
-    /// Seconds that a second of a class's computation takes now.
-    fn slowed(&self, class: usize) -> f64 {
-        let busy = self.lines[self.line_of(class)].carries.is_some();
-        1.0 + if busy { self.training.interference.computation } else { 0.0 }
     }
 
     // ---- what a line carries
@@ -302,39 +300,6 @@ impl<'a> Run<'a> {
             self.carry_next(line);
         }
         self.line_changed(line);
-    }
-
-    /// Seconds that a second of a line takes now.
-    fn hindered(&self, line: usize) -> f64 {
-        let mut served = (0..self.workers.len()).filter(|&class| self.line_of(class) == line);
-        let computing =
-            self.training.interference.communication > 0.0 && served.any(|class| self.workers[class].work.is_some());
-        1.0 + if computing { self.training.interference.communication } else { 0.0 }
-    }
-
-    /// A line has become busy or idle.
-    fn line_changed(&mut self, line: usize) {
-        if self.training.interference.computation == 0.0 {
-            return;
-        }
-        for class in 0..self.workers.len() {
-            let (factor, now) = (self.slowed(class), self.now);
-            let served = self.line_of(class) == line;
-            if served && self.workers[class].work.as_mut().is_some_and(|work| work.change(factor, now)) {
-                self.time_work(class);
-            }
-        }
-    }
-
-    /// A class has begun or ended to compute.
-    fn retime_line(&mut self, line: usize) {
-        if self.training.interference.communication == 0.0 {
-            return;
-        }
-        let (factor, now) = (self.hindered(line), self.now);
-        if self.lines[line].carries.as_mut().is_some_and(|(_, work)| work.change(factor, now)) {
-            self.time_line(line);
-        }
     }
 
     // ---- the way of an operation
@@ -405,11 +370,13 @@ impl<'a> Run<'a> {
         if busy().next().is_none() {
             self.at(self.now, Kind::Moved { operation });
         }
+        self.links_changed();
     }
 
     /// A link is through with what it carries.
     fn delivered(&mut self, link: usize) {
         let Delivered { place, began_s, by_all } = self.links.end(link);
+        self.links_changed();
         if by_all {
             let operation = self.by_place[place];
             self.span(0, Lane::Links, began_s, self.now, None, Some(operation));

@@ -161,6 +161,48 @@ fn a_busy_channel_slows_computation() {
     assert_eq!(seconds(0.0, 1.0), 2.0 + 1.0 + 1.5 + 1.25 + 2.0);
 }
 
+/// The same where a bus that nothing takes time on is followed by links, of which the first is in the way and the second is not.
+#[test]
+fn busy_links_slow_computation_where_the_bus_carries_nothing() {
+    let profile = profile(&[(512, 1.0, 1.5), (512, 1.0, 1.0)], 0.0);
+    let plan = plan_of("schedule=wfbp,arch=ps:1", &profile, &by_bytes);
+    let classes = [WorkerClass::of(&profile, 1)];
+    let seconds = |on_first: f64, computation, communication| {
+        let mut operations = Operations::new(Line::Buses, 2, 0, Mode::Aggregate);
+        for (_, partition) in plan.partitions() {
+            let kib = partition.elements.len() as f64 / 256.0;
+            operations.push(0.0, 0.0);
+            let busy = [on_first, 1.0 - on_first].map(|share| share * kib);
+            operations.then_links((0..).zip(busy).map(|(link, busy_s)| Part { link, busy_s }));
+        }
+        let operations = operations.disturbing_on_links(1);
+        let interference = Interference { computation, communication };
+        let training = Training { interference, ..Training::new(&plan, &classes, &operations) };
+        simulate(&training, Length::Steady).iteration_s
+    };
+    assert_eq!([seconds(1.0, 0.0, 0.0), seconds(1.0, 1.0, 0.0)], [7.0, 7.5]);
+    assert_eq!(seconds(1.0, 0.0, 1.0), 2.0 + 1.0 + 1.5 + 1.25 + 2.0);
+    assert_eq!([seconds(0.0, 1.0, 0.0), seconds(0.0, 0.0, 1.0)], [7.0; 2]);
+    // Two that carry half of it at once are in the way as much as one that carries all, twice as much for half of the time; and links
+    // that carry one after the other are in the way for as long as each does.
+    let both = |parts: [f64; 2]| {
+        let mut operations = Operations::new(Line::Buses, 2, 0, Mode::Aggregate);
+        for (number, (_, partition)) in plan.partitions().enumerate() {
+            let kib = partition.elements.len() as f64 / 256.0;
+            operations.push(0.0, 0.0);
+            let busy = if number == 0 { parts } else { [parts[1], parts[0]] };
+            operations.then_links((0..).zip(busy).map(|(link, share)| Part { link, busy_s: share * kib }));
+        }
+        let operations = operations.disturbing_on_links(2);
+        let interference = Interference { computation: 1.0, communication: 0.0 };
+        let training = Training { interference, ..Training::new(&plan, &classes, &operations) };
+        simulate(&training, Length::Steady).iteration_s
+    };
+    // 1.5 s of backward: a second beside both, at a third, leaves 1.17 s; layer 0 then takes a second. Or two beside one, and half a second.
+    assert!((both([0.5, 0.5]) - (3.0 + 1.0 + 7.0 / 6.0 + 1.0)).abs() < 1e-9, "{}", both([0.5, 0.5]));
+    assert_eq!(both([1.0, 0.0]), 7.5);
+}
+
 /// Compression is work of the one who computes: layer 1's delays layer 0's backward.
 #[test]
 fn compression_takes_time_of_computation() {

@@ -220,10 +220,14 @@ fn extrapolation_is_said() {
     };
     assert_eq!(said(&cluster, "bsp-a2a", Some(16)), ["computation is scaled from a batch of 8"]);
     assert_eq!(said(&cluster, "bsp-a2a", Some(8)), Vec::<String>::new());
-    // A ring is simulated on the switches, servers are not.
-    let tree = Cluster { topology: "tree:4:2".into(), ..cluster.clone() };
-    assert_eq!(said(&tree, "bsp-a2a", None), Vec::<String>::new());
-    assert_eq!(said(&tree, "wfbp-ps", None), ["the topology tree:4:2 is taken for flat between workers and servers"]);
+    // What switches do to a ring is simulated, and what they do to servers counted; hosts that only serve have no place in a torus.
+    let on = |topology: &str| Cluster { topology: topology.into(), ..cluster.clone() };
+    for strategy in ["bsp-a2a", "wfbp-ps", "study-wfbp-ps"] {
+        assert_eq!(said(&on("tree:4:2"), strategy, None), Vec::<String>::new(), "{strategy}");
+    }
+    let torus = said(&on("torus:4x2"), "study-wfbp-ps", None);
+    assert_eq!(torus.len(), 1, "{torus:?}");
+    assert!(torus[0].starts_with("the topology torus:4x2 is taken for flat between workers and servers"), "{torus:?}");
     // All of them smaller, or one of them larger, than what was measured.
     let measured = |bytes| Cluster { measured: Some(MeasuredRange { workers: [4, 32], bytes }), ..cluster.clone() };
     let whole = said(&measured([2 << 30, 4 << 30]), "bsp-a2a", None);
@@ -350,4 +354,47 @@ fn stragglers_are_drawn_from_the_distribution_that_the_cluster_names() {
             Cluster { computation: ComputationConstants { seed: 1, ..cluster.computation.clone() }, ..cluster.clone() };
         assert_ne!(later(&other), found);
     }
+}
+
+/// On one host no bus gathers what servers beside the workers get: what interferes does so while it is on its way.
+#[test]
+fn servers_beside_the_workers_disturb_computation_on_a_single_host() {
+    let profile = built_in_profile("resnet50").expect("it is built in");
+    let class = |beta_s_per_byte| LinkClass { alpha_s: 0.0, overhead_s: 0.0, beta_s_per_byte };
+    let mut cluster = Cluster::of_network(NetworkModel { within: class(0.5e-9), across: class(0.5e-9) }, 1, 4);
+    let seconds = |cluster: &Cluster, text: &str| {
+        let strategy = strategy(text);
+        let job = Job { cluster, profile: &profile, strategy: &strategy, workers: 4, local_batch: None };
+        estimate(&job).expect("a prediction").iteration_s
+    };
+    let archs = ["schedule=wfbp,arch=a2a:ring", "schedule=wfbp,arch=ps:4"];
+    let free = archs.map(|text| seconds(&cluster, text));
+    cluster.interference.computation = Constant::exact(0.5);
+    let disturbed = archs.map(|text| seconds(&cluster, text));
+    // Of 3/2 times the parameters' bytes each, most of which travel while backward computes.
+    let moved_s = 1.5 * 0.5e-9 * 4.0 * profile.parameters() as f64;
+    for (free, disturbed) in free.into_iter().zip(disturbed) {
+        let lost = (disturbed - free) / (0.5 * moved_s);
+        assert!((0.5..=1.05).contains(&lost), "{lost} of {free} s and {disturbed} s");
+    }
+    // And communication, which is otherwise hidden, beside computation.
+    cluster.interference.computation = Constant::ZERO;
+    cluster.interference.communication = Constant::exact(2.0);
+    let slower = archs.map(|text| seconds(&cluster, text));
+    assert!(free.into_iter().zip(slower).all(|(free, slower)| slower > 1.01 * free), "{free:?} {slower:?}");
+}
+
+/// What overtakes on its way to servers is later by a constant that has an interval.
+#[test]
+fn intervals_of_servers_know_that_overtaking_is_uncertain() {
+    let profile = Profile { uncertainty: None, ..built_in_profile("resnet50").expect("it is built in") };
+    let mut cluster = first_fit("10GbE");
+    let strategy = strategy("schedule=bytescheduler:1MiB,arch=ps:hosts");
+    let width = |cluster: &Cluster| {
+        let found = predict(&job(cluster, &profile, &strategy)).expect("a prediction");
+        found.high_s - found.low_s
+    };
+    assert_eq!(width(&cluster), 0.0);
+    cluster.operation.overtaking_s = Constant::between(2e-3, 0.0, 20e-3);
+    assert!(width(&cluster) > 0.0);
 }

@@ -151,7 +151,7 @@ pub fn seconds_on(cluster: &Cluster, program: &PreparedProgram, load: &Load) -> 
     let shape = if cluster.hosts_of(ranks) > 1 { shape_of(cluster, ranks)? } else { Shape::Flat };
     let by_rank = (0..ranks).map(|rank| rank / cluster.workers_per_host).collect();
     let Some(hosts) = Hosts::of_ranks(by_rank) else { return Err(PredictError::Nobody) };
-    let speeds = Speeds { fetched: cluster.within.fetched, ..Speeds::of(cluster.network()) };
+    let speeds = Speeds::of_cluster(cluster);
     let network = Network::new(shape, &hosts, &speeds)?;
     let gamma = cluster.combine_s_per_byte.value;
     let machine = Machine { gamma, combining: Combining::InsteadOfReceiving, ..Machine::new(&network) };

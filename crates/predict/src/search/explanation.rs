@@ -45,8 +45,12 @@ pub struct Explanation {
     /// C2C = f(N)/(M·I): numbers that are communicated for each multiply-accumulate that is computed. NaN if the profile has
     /// none.
     pub c2c: f64,
+    /// f(N) = 2(N − 1)/N: how often an all-reduce moves each number, at least.
+    pub all_reduce_factor: f64,
     /// Model intensity I: multiply-accumulates of an iteration per parameter and sample; None if the profile has none.
     pub intensity: Option<f64>,
+    /// What the survey publishes as the model's intensity, if it does.
+    pub published_intensity: Option<f64>,
     /// What is busiest, and for which share of the iteration.
     pub bottleneck: String,
     /// That share.
@@ -81,6 +85,7 @@ pub fn explain(question: &Question, answer: &Answer) -> Explanation {
     asked.alike_samples_per_s = alike.map_or(prediction.samples_per_s, |alike| alike.samples_per_s);
     let fewer = asked.fewer_workers(alone_samples_per_s);
     let mut effects = asked.effects();
+    effects.extend(asked.servers_instead(answer));
     effects.sort_by(|one, other| other.gain.total_cmp(&one.gain));
     let enough = asked.alike_samples_per_s * (1.0 - INDIFFERENT);
     // The most that fewer workers reach; of those that reach it the fewest.
@@ -96,7 +101,9 @@ pub fn explain(question: &Question, answer: &Answer) -> Explanation {
         verdict,
         communication_bound: asked.communication_bound(),
         c2c: prediction.c2c,
+        all_reduce_factor: prediction.all_reduce_factor,
         intensity: prediction.intensity,
+        published_intensity: published_intensity(&question.profile.model),
         bottleneck: prediction.bottleneck.to_string(),
         bottleneck_share: prediction.bottleneck_share,
         plain_samples_per_s,
@@ -178,7 +185,8 @@ impl Asked<'_> {
         };
         if workers > 1 {
             for (change, other) in faster(cluster, workers) {
-                tell(change, self.found(&other, workers, self.profile, None), None);
+                let doubt = cluster.measured.map(|_| "nothing like that was measured here".to_owned());
+                tell(change, self.found(&other, workers, self.profile, None), doubt);
             }
             if let Some((shards, arch)) = one_more_shard(&self.best.strategy.arch) {
                 let mut other = cluster.clone();
@@ -205,6 +213,28 @@ impl Asked<'_> {
             tell(format!("{doubled} workers"), self.found(&larger, doubled, self.profile, None), doubt);
         }
         effects
+    }
+
+    /// What the best servers would bring, where the answer has none and they were searched.
+    fn servers_instead(&self, answer: &Answer) -> Option<Effect> {
+        if self.best.strategy.arch.name == "ps" {
+            return None;
+        }
+        let served = |candidate: &&Candidate| {
+            candidate.strategy.arch.name == "ps" && candidate.local_batch == self.best.local_batch
+        };
+        let Candidate { strategy, prediction, .. } = answer.candidates.iter().find(served)?;
+        let shards = prediction.plan.shards;
+        let place =
+            if strategy.arch.word(2) == Some("dedicated") { "on hosts of their own" } else { "beside the workers" };
+        let known = &self.best.prediction.extrapolated;
+        Some(Effect {
+            change: format!("{shards} {} {place}", if shards == 1 { "shard" } else { "shards" }),
+            samples_per_s: prediction.samples_per_s,
+            // Both are the best that the whole search has found.
+            gain: prediction.samples_per_s / self.best.prediction.samples_per_s - 1.0,
+            extrapolated: prediction.extrapolated.iter().filter(|doubt| !known.contains(doubt)).cloned().collect(),
+        })
     }
 
     /// The best strategy on the arch of the answer or a plain all-to-all; or on this arch besides.
@@ -259,6 +289,7 @@ fn faster(cluster: &Cluster, workers: usize) -> Vec<(String, Cluster)> {
         &mut other.within.overhead_s,
         &mut other.across.alpha_s,
         &mut other.across.overhead_s,
+        &mut other.across.hop_s,
         &mut other.operation.start_s,
         &mut other.operation.start_per_doubling_s,
         &mut other.server.partition_s,
@@ -301,11 +332,12 @@ fn sentences(
     }
     if let Some(intensity) = explanation.intensity.filter(|_| question.workers > 1) {
         sentences.push(format!(
-            "In an all-reduce each worker sends at least {:.3} numbers for each thousand multiply-accumulates (C2C = {:.2e}), as the model computes \
-             {intensity:.0} of them per parameter and sample (I{})",
+            "In an all-reduce each worker sends at least {:.3} numbers for each thousand multiply-accumulates (C2C = f(N)/(M·I) = \
+             {:.2e}, with f(N) = {:.3}), as the model computes {intensity:.0} of them per parameter and sample (I{})",
             1e3 * explanation.c2c,
             explanation.c2c,
-            published(&question.profile.model)
+            explanation.all_reduce_factor,
+            explanation.published_intensity.map_or_else(String::new, |known| format!("; published: {known:.0}"))
         ));
     }
     let percent = 100.0 * explanation.bottleneck_share;
@@ -336,11 +368,6 @@ fn certainty(question: &Question, best: &Candidate) -> Option<String> {
              than {percent:.1} %"
         )
     })
-}
-
-/// What the survey says of the model.
-fn published(model: &str) -> String {
-    published_intensity(model).map_or_else(String::new, |published| format!("; published: {published:.0}"))
 }
 
 fn verdict_sentence(

@@ -44,7 +44,7 @@ use ways::Way;
 pub use costs::{operation_alone_s, operation_rounds, operations_alone_s};
 pub use ddp::{DdpSettings, ddp_settings};
 pub use explanation::{Effect, Explanation, Verdict, explain};
-pub use what_if::{Change, ChangeError, apply_changes, without_effect};
+pub use what_if::{Change, ChangeError, apply_changes, unmeasured, without_effect};
 
 /// A job of which something is left open.
 #[derive(Clone, Copy, Debug)]

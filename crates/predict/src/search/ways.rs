@@ -1,10 +1,11 @@
 //! The ways to communicate: between whom, by which algorithm, over how many shards where.
 
-use paceline_collective::{Algorithm, Topology, registry};
-use paceline_plan::CollectiveKind;
+use paceline_collective::{Algorithm, registry};
+use paceline_plan::{CollectiveKind, Shape};
 use paceline_strategy::{Call, Strategy, Value};
 
 use super::Question;
+use crate::communication::COMPARED_HOSTS_MAX;
 
 /// A strategy whose arch is not open.
 #[derive(Clone, Debug)]
@@ -80,10 +81,13 @@ pub(crate) fn ways(question: &Question) -> Vec<Way> {
 
 /// By the cheapest algorithm for each size, and by each algorithm for all sizes.
 fn all_to_all(question: &Question) -> Vec<Call> {
-    let (workers, per_host) = (question.workers, question.cluster.workers_per_host);
-    let topology = Topology::of_hosts(&(0..workers).map(|rank| rank / per_host.max(1)).collect::<Vec<_>>());
+    let (workers, cluster) = (question.workers, question.cluster);
+    let hosts = cluster.hosts_of(workers);
+    let is_flat = hosts == 1 || cluster.workers_per_host <= 1;
+    // Beyond that some programs would be simulated on the topology and others, which are longer, not.
+    let is_compared = hosts <= COMPARED_HOSTS_MAX || cluster.topology == Shape::Flat.to_string();
     let makes_sense =
-        |algorithm: &&dyn Algorithm| algorithm.supports(workers) && !(algorithm.for_hosts() && topology.is_flat());
+        |algorithm: &&dyn Algorithm| is_compared && algorithm.supports(workers) && !(algorithm.for_hosts() && is_flat);
     let named = registry::of_kind(CollectiveKind::AllReduce).filter(makes_sense).map(|algorithm| algorithm.name());
     let all: Vec<Call> = ["auto"].into_iter().chain(named).map(Call::all_to_all).collect();
     // One worker sends nothing.

@@ -110,6 +110,14 @@ pub fn without_effect(changed: &Cluster, workers: usize, changes: &[Change]) -> 
     (!idle.is_empty()).then(|| format!("{all} on one host, so {} changes nothing", idle.join(",")))
 }
 
+/// What of the changes the constants of a cluster that was measured know nothing of, in words; empty where nothing was measured.
+/// (Hosts and workers that it does not have are told where they are predicted.)
+pub fn unmeasured(cluster: &Cluster, changes: &[Change]) -> Vec<String> {
+    let of_links = |change: &&Change| matches!(change, Change::Network(_) | Change::Faster(_));
+    let all = changes.iter().filter(of_links).filter(|_| cluster.measured.is_some());
+    all.map(|change| format!("{change}: such links were not measured here")).collect()
+}
+
 /// As it is written.
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -162,6 +170,16 @@ mod tests {
         assert_eq!(told(4, &[network.clone(), Change::Workers(8)]), None);
         assert_eq!(told(8, &[network]), None);
         assert_eq!(told(4, &[Change::Network("pcie4".into())]), None);
+    }
+
+    #[test]
+    fn links_that_nobody_has_measured_are_told() {
+        let preset = Cluster::of_network(paceline_plan::NetworkModel::TEN_GBE, 8, 4);
+        let range = paceline_plan::MeasuredRange { workers: [2, 32], bytes: [4, 1 << 26] };
+        let measured = Cluster { measured: Some(range), ..preset.clone() };
+        let changes = [Change::Faster(2.0), Change::Workers(8)];
+        assert_eq!(unmeasured(&measured, &changes), ["network=2x: such links were not measured here"]);
+        assert_eq!(unmeasured(&preset, &changes), Vec::<String>::new());
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod bcube;
 mod switched;
 mod torus;
 
-use paceline_plan::{Hosts, LinkClass, NetworkModel, Rank, ShapeError};
+use paceline_plan::{Cluster, Hosts, LinkClass, NetworkModel, Rank, ShapeError};
 pub use paceline_plan::{Shape, Switches};
 
 use bcube::BCube;
@@ -62,8 +62,8 @@ pub struct Speeds {
     pub fetched: bool,
 }
 
-/// Which of several routes between two ranks. What does not matter in a shape is ignored. The default is what hardware
-/// does that was told nothing.
+/// Which of several routes between two ranks. What does not matter in a shape is ignored. The default is what the shape says,
+/// and otherwise what hardware does that was told nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathChoice {
     /// How the traffic between two switches of a fat-tree spreads over the spines.
@@ -78,12 +78,14 @@ pub struct PathChoice {
 /// How the traffic between two switches of a fat-tree spreads over the spines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spines {
+    /// As the shape says: where it is `hashed` by a hash with seed 0, otherwise by the receiver.
+    #[default]
+    OfShape,
     /// By the receiver's number, modulo the number of spines: the shifts of a ring never meet where all switches are full and
     /// have a spine for each of their hosts.
     ///
     /// Source: D-mod-K in Zahavi, "Fat-tree routing and node ordering providing contention free traffic for MPI global
     /// collectives" (2012).
-    #[default]
     ByReceiver,
     /// By a hash of sender and receiver, as equal-cost multi-path routing does: flows may meet although there is room.
     ///
@@ -153,6 +155,11 @@ impl Speeds {
         Speeds { network, hop_s: 0.0, fetched: false }
     }
 
+    /// Of a cluster's links.
+    pub fn of_cluster(cluster: &Cluster) -> Speeds {
+        Speeds { network: cluster.network(), hop_s: cluster.across.hop_s.value, fetched: cluster.within.fetched }
+    }
+
     fn check(&self) -> Result<(), TopologyError> {
         let error = |class: &str, name: &str, value: f64, reason| {
             Err(TopologyError::Speed { field: format!("{class}{name}"), value: value.to_string(), reason })
@@ -206,7 +213,9 @@ impl Network {
         let wiring = match shape {
             Shape::Flat => Wiring::Switched(Switched::flat(count, speeds, &mut links)),
             Shape::Tree(switches) => Wiring::Switched(Switched::tree(count, &switches, speeds, &mut links)),
-            Shape::FatTree(switches) => Wiring::Switched(Switched::fat_tree(count, &switches, speeds, &mut links)),
+            Shape::FatTree { switches, hashed } => {
+                Wiring::Switched(Switched::fat_tree(count, &switches, hashed, speeds, &mut links))
+            }
             Shape::Torus { x, y } => Wiring::Torus(Torus::new(x, y, speeds, &mut links)),
             Shape::BCube { ports, levels } => Wiring::BCube(BCube::new(ports, levels, speeds, &mut links)),
         };

@@ -11,6 +11,8 @@ pub(super) struct Switched {
     first_up: LinkId,
     hosts_per_switch: usize,
     spines: usize,
+    /// Does a hash choose the spine where nobody says another way?
+    hashed: bool,
 }
 
 impl Switched {
@@ -23,9 +25,16 @@ impl Switched {
         Switched::new(hosts, switches.hosts, 1, up, speeds, links)
     }
 
-    pub fn fat_tree(hosts: usize, switches: &Switches, speeds: &Speeds, links: &mut Vec<Link>) -> Switched {
+    pub fn fat_tree(
+        hosts: usize,
+        switches: &Switches,
+        hashed: bool,
+        speeds: &Speeds,
+        links: &mut Vec<Link>,
+    ) -> Switched {
         let spines = (switches.hosts as f64 / switches.oversubscription).round() as usize;
-        Switched::new(hosts, switches.hosts, spines, capacity(&speeds.network.across), speeds, links)
+        let up = capacity(&speeds.network.across);
+        Switched { hashed, ..Switched::new(hosts, switches.hosts, spines, up, speeds, links) }
     }
 
     fn new(
@@ -53,7 +62,7 @@ impl Switched {
                 links.push(Link { from: to, to: from, capacity: up, latency_s: speeds.hop_s });
             }
         }
-        Switched { first, first_up, hosts_per_switch, spines }
+        Switched { first, first_up, hosts_per_switch, spines, hashed: false }
     }
 
     /// From a host's switch to the host.
@@ -67,7 +76,8 @@ impl Switched {
         if above != below {
             let spine = match choice.spines {
                 _ if self.spines == 1 => 0,
-                Spines::ByReceiver => to % self.spines,
+                Spines::OfShape if self.hashed => spread(0, from, to) as usize % self.spines,
+                Spines::OfShape | Spines::ByReceiver => to % self.spines,
                 Spines::Hash { seed } => spread(seed, from, to) as usize % self.spines,
             };
             let up = |switch: usize| self.first_up + 2 * (switch * self.spines + spine) as LinkId;

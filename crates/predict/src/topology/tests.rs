@@ -11,12 +11,13 @@ const SPEEDS: Speeds = Speeds {
     fetched: false,
 };
 
-const SHAPES: [&str; 11] = [
+const SHAPES: [&str; 12] = [
     "flat",
     "tree:4:4",
     "tree:5:1.5",
     "fat-tree:4:2",
     "fat-tree:4:1",
+    "fat-tree:4:2:hash",
     "torus:4x4",
     "torus:2x8",
     "torus:16x1",
@@ -142,6 +143,30 @@ fn shifts_never_meet_on_spines_that_are_chosen_by_the_receiver_and_do_by_a_hash(
     let routes = |seed| (0..16).map(|rank| network.route(rank, (rank + 4) % 16, &hash(seed))).collect::<Vec<_>>();
     assert_eq!(routes(7), routes(7));
     assert_ne!(routes(7), routes(8));
+}
+
+#[test]
+fn a_fat_tree_whose_shape_says_so_goes_by_a_hash() {
+    let [plain, hashed] = ["fat-tree:4:1", "fat-tree:4:1:hash"].map(|shape| network(shape, 16, 1));
+    let by = |spines| PathChoice { spines, ..PathChoice::default() };
+    let pairs = || (0..16).flat_map(|from| (0..16).map(move |to| (from, to)));
+    for (from, to) in pairs() {
+        let [by_default, by_hash] = [by(Spines::OfShape), by(Spines::Hash { seed: 0 })];
+        assert_eq!(hashed.route(from, to, &by_default), hashed.route(from, to, &by_hash));
+        assert_eq!(plain.route(from, to, &by_default), plain.route(from, to, &by(Spines::ByReceiver)));
+    }
+    let ways = |network: &Network| -> Vec<Route> {
+        pairs().map(|(from, to)| network.route(from, to, &by(Spines::OfShape))).collect()
+    };
+    assert_ne!(ways(&plain), ways(&hashed));
+}
+
+#[test]
+fn what_a_cluster_says_of_its_switches_and_links_counts() {
+    let mut cluster = Cluster::of_network(SPEEDS.network, 8, 1);
+    assert_eq!(Speeds::of_cluster(&cluster), Speeds::of(SPEEDS.network));
+    (cluster.across.hop_s, cluster.within.fetched) = (2e-6.into(), true);
+    assert_eq!(Speeds::of_cluster(&cluster), Speeds { fetched: true, ..SPEEDS });
 }
 
 #[test]

@@ -86,6 +86,8 @@ struct Point {
     cluster: Cluster,
     workers: usize,
     local_batch: usize,
+    /// Has nobody measured links like these, where some were?
+    other_links: bool,
 }
 
 impl Subject<'_> {
@@ -94,7 +96,8 @@ impl Subject<'_> {
         let place = if self.hosts() > 1 { "between hosts" } else { "within the host" };
         let speed = |&factor: &f64| {
             let cluster = self.faster(factor)?;
-            Some((Point { name: format!("{factor}×"), cluster, ..self.today() }, factor == 1.0))
+            let other_links = factor != 1.0 && cluster.measured.is_some();
+            Some((Point { name: format!("{factor}×"), cluster, other_links, ..self.today() }, factor == 1.0))
         };
         let workers = |&workers: &usize| {
             let cluster = self.grown(workers)?;
@@ -130,6 +133,7 @@ impl Subject<'_> {
             cluster: self.ground.cluster.clone(),
             workers: self.workers,
             local_batch: self.profile.local_batch,
+            other_links: false,
         }
     }
 
@@ -182,7 +186,7 @@ impl Subject<'_> {
         let cluster = self.ground.crowded(point.cluster.clone(), point.workers, &profile);
         let job = Job { cluster: &cluster, profile: &profile, strategy, workers: point.workers, local_batch: None };
         let prediction = estimate(&job).ok().filter(|prediction| prediction.samples_per_s.is_finite())?;
-        Some((prediction.samples_per_s, !prediction.extrapolated.is_empty()))
+        Some((prediction.samples_per_s, point.other_links || !prediction.extrapolated.is_empty()))
     }
 }
 
@@ -231,9 +235,13 @@ mod tests {
         assert!(curves(2, 3, 0.0).iter().flat_map(|curve| &curve.lines).all(|line| line.extrapolated.is_empty()));
         let range = MeasuredRange { workers: [2, 8], bytes: [4, u64::MAX] };
         let cluster = Cluster { measured: Some(range), ..Cluster::of_network(NetworkModel::TEN_GBE, 2, 3) };
-        let workers = &curves_on(cluster, 6, 0.0)[1];
-        assert_eq!(workers.points, ["1", "2", "4", "6", "8", "16"]);
+        let all = curves_on(cluster, 6, 0.0);
         let marked = |line: &CurveLine| (0..6).map(|point| line.is_extrapolated(point)).collect::<Vec<_>>();
+        // No links but today's were measured.
+        let others = [true, true, false, true, true, true];
+        assert!(all[0].lines.iter().all(|line| marked(line) == others), "{:?}", all[0]);
+        let workers = &all[1];
+        assert_eq!(workers.points, ["1", "2", "4", "6", "8", "16"]);
         assert!(
             workers.lines.iter().all(|line| marked(line)[1..] == [false, false, false, false, true]),
             "{workers:?}"

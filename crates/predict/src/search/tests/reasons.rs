@@ -21,6 +21,8 @@ fn bert_large_is_bound_by_communication_and_resnet_is_not() {
     let resnet = explained(&cluster, "resnet50", 4);
     assert!(!resnet.communication_bound, "{resnet:#?}");
     assert!(resnet.c2c < bert.c2c);
+    assert_eq!((resnet.published_intensity, resnet.all_reduce_factor), (Some(470.0), 1.5));
+    assert!(resnet.sentences.iter().any(|sentence| sentence.contains("with f(N) = 1.500")), "{resnet:#?}");
 }
 
 /// Proved by the bound, or found by a heuristic; where the schedule is fixed no other plan was asked for.
@@ -65,10 +67,30 @@ fn communication_bounds_a_cluster_and_not_a_strategy() {
 /// A further server that has a host of its own gets one.
 #[test]
 fn one_shard_more_does_not_halve_the_throughput() {
+    let (cluster, profile) = (Cluster::named("study-10gbe").unwrap(), built_in_profile("bert-large").unwrap());
+    let shards = cluster.server_hosts;
+    let text = format!("schedule=wfbp,arch=ps:{shards}:4096000:dedicated");
+    let space = Space::of(Schedulers::built_in(), Registry::built_in().parse(&text).unwrap());
+    let question = Question { cluster: &cluster, profile: &profile, workers: 32, space: &space };
+    let explanation = explain(&question, &search(&question).unwrap());
+    let more = format!("{} shards instead of {shards}, on one host more,", shards + 1);
+    let shard = explanation.effects.iter().find(|effect| effect.change == more).expect("it is told");
+    assert!(shard.gain > -0.05, "{shard:?}");
+}
+
+/// Whoever needs no servers is told what they would bring.
+#[test]
+fn servers_are_told_of_where_none_are_chosen() {
     let cluster = Cluster::named("study-10gbe").unwrap();
-    let bert = explained(&cluster, "bert-large", 32);
-    let shard = bert.effects.iter().find(|effect| effect.change.contains("shards"));
-    assert!(shard.is_none_or(|shard| shard.gain > -0.05), "{shard:?}");
+    let profile = built_in_profile("resnet50").unwrap();
+    let question = Question { cluster: &cluster, profile: &profile, workers: 4, space: &Space::default() };
+    let answer = search(&question).unwrap();
+    let served = answer.candidates.iter().find(|candidate| candidate.strategy.arch.name == "ps").expect("a candidate");
+    let effects = explain(&question, &answer).effects;
+    let told = effects.iter().find(|effect| effect.change.contains("shard") && !effect.change.contains("instead"));
+    assert_eq!(answer.best().strategy.arch.name, "a2a");
+    let told = told.expect("it is told");
+    assert!((told.samples_per_s / served.prediction.samples_per_s - 1.0).abs() < 1e-9 && told.gain <= 0.0, "{told:?}");
 }
 
 /// Eight GPUs on two hosts have half of the throughput of four on one, in the study.
