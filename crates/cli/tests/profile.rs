@@ -144,6 +144,7 @@ fn a_pytorch_model_is_measured_and_replayed() {
     assert_eq!(tool(&quick).expect_code(0).stdout.trim(), "mlp.json");
     let profile: Profile = serde_json::from_str(&fs::read_to_string(&file).expect("the profile")).expect("a profile");
     assert_eq!((profile.check(), &*profile.model, profile.local_batch, profile.tensors.len()), (Ok(()), "mlp", 4, 7));
+    assert!(profile.uncertainty.is_some_and(|share| share > 0.0), "{:?}", profile.uncertainty);
     let memory = profile.memory.expect("it says what a worker takes");
     let parameters: u64 = profile.tensors.iter().map(|tensor| 4 * tensor.elements as u64).sum();
     // At 16 places the 256 numbers behind ReLU, and the 64 behind the embedding, the second layer and the normalisation.

@@ -12,7 +12,8 @@
 //!
 //! So the gradients, read backwards, are the parameters in the order of their first use; walking forward's operations with
 //! them tells which operation uses which ([`parameters`]). Where a gradient fits no operation, the trace is refused.
-//! Computation on a GPU is timed by its kernels ([`clock`]).
+//! Computation on a GPU is timed by its kernels ([`clock`]); what it takes of its memory is told by the allocator ([`memory`]), if that was
+//! recorded (profile_memory=True).
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -26,6 +27,7 @@ mod arithmetic;
 mod clock;
 mod events;
 mod iteration;
+mod memory;
 mod parameters;
 
 use crate::iteration_times::{IterationTimes, typical};
@@ -51,7 +53,7 @@ pub struct TraceOptions {
 /// A profile that was read from a trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TracedProfile {
-    /// With the times; what the worker takes in memory is not said.
+    /// With the times; and with what the worker takes of a GPU's memory, if that was recorded.
     pub profile: Profile,
     /// How many iterations it is made of.
     pub iterations: usize,
@@ -156,7 +158,8 @@ pub fn profile_of_trace(text: &[u8], options: &TraceOptions) -> Result<TracedPro
         (false, None) => return Err(TraceError::NoShapes),
     };
     let local_batch = options.local_batch.or(reading.samples).ok_or(TraceError::NoBatch)?;
-    let profile = reading.profile(&trace, &clock, options, local_batch, all.len());
+    let mut profile = reading.profile(&trace, &clock, options, local_batch, all.len());
+    profile.memory = memory::memory_need(&trace, &all, local_batch);
     profile.check().and_then(|()| profile.check_pace()).map_err(TraceError::Inconsistent)?;
     let ends: Vec<f64> = all.iter().map(|iteration| clock.at(iteration.update_us.1)).collect();
     let between = ends.windows(2).map(|ends| (ends[1] - ends[0]) * S_PER_US);

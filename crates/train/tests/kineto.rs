@@ -6,7 +6,7 @@ use std::path::Path;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use paceline_plan::{Profile, ProfileTensor};
+use paceline_plan::{MemoryNeed, Profile, ProfileTensor};
 use paceline_train::{TraceError, TraceOptions, TracedProfile, profile_of_trace, read_trace};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -24,10 +24,19 @@ struct Recording {
     frozen_us: Option<f64>,
     /// Calls of modules.
     stacks: bool,
+    /// What is allocated on the GPU.
+    memory: bool,
 }
 
-const PLAIN: Recording =
-    Recording { iterations: 3, shapes: true, gpu_us: None, late_us: 0.0, frozen_us: None, stacks: false };
+const PLAIN: Recording = Recording {
+    iterations: 3,
+    shapes: true,
+    gpu_us: None,
+    late_us: 0.0,
+    frozen_us: None,
+    stacks: false,
+    memory: false,
+};
 
 /// Writes events.
 struct Recorder {
@@ -84,6 +93,16 @@ impl Recorder {
         self.now_us = end_us;
     }
 
+    fn allocated(&mut self, bytes: u64) {
+        if self.recording.memory {
+            // And something small on another GPU.
+            for (device, bytes) in [(0, bytes), (1, 8)] {
+                let args = json!({ "Total Allocated": bytes, "Device Id": device, "Device Type": 1 });
+                self.events.push(json!({ "ph": "i", "s": "t", "name": "[memory]", "ts": self.now_us, "args": args }));
+            }
+        }
+    }
+
     fn module(&mut self, name: &str, us: f64) {
         if self.recording.stacks {
             self.event("python_function", &format!("nn.Module: {name}"), us, json!({ "Python id": 3 }));
@@ -93,6 +112,9 @@ impl Recorder {
     /// An embedding of 100 × 8 that is also the last layer, and a linear layer of 8 × 8 between. The batch is 4 × 6.
     fn iteration(&mut self, number: usize, slower: f64) {
         let began_us = self.now_us;
+        // The optimiser's state comes with the first iteration.
+        let lasting = if number == 0 { 10_000 } else { 30_000 };
+        self.allocated(lasting);
         self.operation("aten::zeros", 5.0, json!([[], [], []]));
         self.now_us += self.recording.late_us;
         if let Some(frozen_us) = self.recording.frozen_us {
@@ -105,6 +127,7 @@ impl Recorder {
         self.operation("aten::relu", 10.0, json!([[4, 6, 8]]));
         self.operation("aten::linear", 100.0, json!([[4, 6, 8], [100, 8], []]));
         self.operation("aten::mean", 10.0, json!([[4, 6, 100]]));
+        self.allocated(lasting + 4_001);
         self.node("MeanBackward0", 10.0);
         self.node("MmBackward0", 200.0);
         self.node("ReluBackward0", 10.0);
@@ -114,6 +137,7 @@ impl Recorder {
         self.gradient(json!([8, 8]));
         self.node("EmbeddingDenseBackward0", 50.0);
         self.gradient(json!([100, 8]));
+        self.allocated(lasting + 3_488);
         // Clipping is neither backward nor the optimiser.
         self.operation("aten::norm", 30.0, json!([[100, 8]]));
         self.event("user_annotation", "Optimizer.step#AdamW.step", 60.0, json!({}));
@@ -239,6 +263,16 @@ fn a_gpu_is_timed_by_its_kernels() {
         (idle.forward_s() - near.forward_s()).abs() < 10e-6 && (idle.backward_s() - near.backward_s()).abs() < 10e-6
     );
     assert!((far.update_s * 1e6 - 60.0).abs() < 5.0 && (far.forward_s() - near.forward_s()).abs() < 10e-6);
+}
+
+#[test]
+fn a_gpus_memory_is_told_where_it_was_recorded() {
+    let recorded = Recording { memory: true, gpu_us: Some(0.5), ..PLAIN };
+    let need = MemoryNeed { fixed_bytes: 30_000, bytes_per_sample: 1_001, available_bytes: Some(1) };
+    assert_eq!(read(recorded, &options()).profile.memory, Some(need));
+    // Without it, and where the first iteration may make what stays.
+    assert_eq!(read(PLAIN, &options()).profile.memory, None);
+    assert_eq!(read(Recording { iterations: 1, ..recorded }, &options()).profile.memory, None);
 }
 
 fn list(sizes: &[usize]) -> Vec<ProfileTensor> {

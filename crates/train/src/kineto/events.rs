@@ -11,8 +11,22 @@ use serde_json::Value;
 /// What is kept of a trace.
 pub(super) struct Trace {
     pub(super) events: Vec<Event>,
+    /// In the order in which they were written.
+    pub(super) allocated: Vec<Allocated>,
     /// The name of the first GPU.
     pub(super) device: Option<String>,
+    /// What the memory of each GPU has, by its number.
+    pub(super) device_bytes: HashMap<u64, u64>,
+}
+
+/// What was allocated on a GPU after something was taken or given back.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Allocated {
+    pub(super) at_us: f64,
+    /// The GPU's number.
+    pub(super) device: u64,
+    /// Of all its tensors.
+    pub(super) bytes: u64,
 }
 
 /// Something that took a while.
@@ -49,9 +63,12 @@ pub(super) enum Kind {
 /// It is no JSON of this form.
 pub(super) fn parse(text: &[u8]) -> Result<Trace, serde_json::Error> {
     let file: RawTrace = serde_json::from_slice(text)?;
-    let device = file.devices.get(0).and_then(|device| device.get("name")).and_then(Value::as_str);
-    let device = device.map(str::to_owned).filter(|name| !name.is_empty());
-    Ok(Trace { events: file.events.0, device })
+    let first = |field: &str| file.devices.get(0).and_then(|device| device.get(field));
+    let device = first("name").and_then(Value::as_str).map(str::to_owned).filter(|name| !name.is_empty());
+    let bytes_of = |device: &Value| Some((device.get("id")?.as_u64()?, device.get("totalGlobalMem")?.as_u64()?));
+    let device_bytes = file.devices.as_array().into_iter().flatten().filter_map(bytes_of).collect();
+    let Events { events, allocated } = file.events;
+    Ok(Trace { events, allocated, device, device_bytes })
 }
 
 #[derive(Deserialize)]
@@ -63,7 +80,10 @@ struct RawTrace {
 }
 
 /// Keeps what matters while it reads the rest.
-struct Events(Vec<Event>);
+struct Events {
+    events: Vec<Event>,
+    allocated: Vec<Allocated>,
+}
 
 impl<'de> Deserialize<'de> for Events {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -76,11 +96,12 @@ impl<'de> Deserialize<'de> for Events {
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Events, A::Error> {
-                let (mut events, mut threads) = (Vec::new(), HashMap::new());
+                let (mut events, mut allocated, mut threads) = (Vec::new(), Vec::new(), HashMap::new());
                 while let Some(raw) = list.next_element::<RawEvent<'de>>()? {
+                    allocated.extend(allocated_after(&raw));
                     events.extend(event(raw, &mut threads));
                 }
-                Ok(Events(events))
+                Ok(Events { events, allocated })
             }
         }
         deserializer.deserialize_seq(Keep)
@@ -116,6 +137,22 @@ struct Arguments {
     concrete: Value,
     #[serde(default)]
     correlation: Value,
+    #[serde(rename = "Total Allocated", default)]
+    allocated: Value,
+    #[serde(rename = "Device Type", default)]
+    device_type: Value,
+    #[serde(rename = "Device Id", default)]
+    device: Value,
+}
+
+/// The number that PyTorch gives to processors. Of their memory it counts only what is taken while it records.
+const PROCESSOR: u64 = 0;
+
+/// None: it says nothing of a GPU's memory.
+fn allocated_after(raw: &RawEvent<'_>) -> Option<Allocated> {
+    let arguments = raw.args.as_ref().filter(|_| raw.name == "[memory]")?;
+    arguments.device_type.as_u64().filter(|kind| *kind != PROCESSOR)?;
+    Some(Allocated { at_us: raw.ts?, device: arguments.device.as_u64()?, bytes: arguments.allocated.as_u64()? })
 }
 
 /// None: it does not matter here.
@@ -235,8 +272,28 @@ mod tests {
 
     #[test]
     fn the_gpu_is_named() {
-        let text = br#"{"deviceProperties": [{"id": 0, "name": "NVIDIA X"}], "traceEvents": []}"#;
-        assert_eq!(parse(text).unwrap().device.as_deref(), Some("NVIDIA X"));
+        let text = br#"{"deviceProperties": [{"id": 0, "name": "NVIDIA X", "totalGlobalMem": 7}], "traceEvents": []}"#;
+        let trace = parse(text).unwrap();
+        assert_eq!((trace.device.as_deref(), trace.device_bytes), (Some("NVIDIA X"), HashMap::from([(0, 7)])));
+    }
+
+    #[test]
+    fn what_is_allocated_on_a_gpu_is_kept() {
+        let event = |ts: f64, args: &str| {
+            format!(
+                r#"{{"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "ts": {ts}, "args": {args}}}"#
+            )
+        };
+        let of_gpu =
+            event(1.5, r#"{"Total Reserved": 9, "Total Allocated": 5, "Bytes": -3, "Device Id": 0, "Device Type": 1}"#);
+        let others = [
+            event(2.0, r#"{"Total Allocated": 6, "Device Id": -1, "Device Type": 0}"#),
+            event(2.0, r#"{"Total Allocated": -6, "Device Id": 0, "Device Type": 1}"#),
+            event(2.0, r#"{"Bytes": 6, "Device Id": 0, "Device Type": 1}"#),
+            event(2.0, r#"{"Total Allocated": 6, "Device Type": 1}"#),
+        ];
+        let trace = events(&[&[of_gpu][..], &others].concat().join(",")).unwrap();
+        assert_eq!((trace.allocated, trace.events.len()), (vec![Allocated { at_us: 1.5, device: 0, bytes: 5 }], 0));
     }
 
     #[test]

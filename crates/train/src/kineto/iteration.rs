@@ -133,7 +133,7 @@ mod tests {
     }
 
     fn trace(events: Vec<Event>) -> Trace {
-        Trace { events, device: None }
+        Trace { events, allocated: Vec::new(), device: None, device_bytes: Default::default() }
     }
 
     fn one(start_us: f64) -> Vec<Event> {
