@@ -34,6 +34,7 @@ use crate::policy;
 use crate::program;
 use crate::security::SecurityArguments;
 use crate::telemetry::Telemetry;
+use crate::tuning;
 use crate::workers::{self, Place};
 use call_arguments::CallArguments;
 use calls::sizes;
@@ -223,6 +224,8 @@ impl PerfArguments {
             )));
         }
         self.tune.check(self.collective)?;
+        // Whoever misspells the switch is told so before anything is started.
+        tuning::is_on(self.tune.is_asked_for() || self.policy.is_some())?;
         if self.program.len() > 1 && !self.tune.is_asked_for() {
             return Err(Failure::usage(
                 "only --tune chooses among several programs; give one --program, or add --tune",
@@ -314,6 +317,12 @@ impl PerfArguments {
     /// What was to be tuned, if anything.
     fn tuned(&self, communicator: &Communicator, programs: &[ForSizes]) -> Result<Option<Tuned>, Failure> {
         if !self.tune.is_asked_for() {
+            return Ok(None);
+        }
+        if !tuning::is_on(true)? {
+            if communicator.rank() == 0 {
+                tuning::say_off("--tune");
+            }
             return Ok(None);
         }
         let sizes = sizes(self.min.0, self.max.0, self.factor);

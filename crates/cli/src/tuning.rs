@@ -12,7 +12,6 @@ use crate::bench::ResultStore as Store;
 use crate::emulation::Emulated;
 use crate::failure::Failure;
 use crate::machine::Machine;
-use crate::workers::transport_name;
 
 /// The variable of the environment that switches all tuning off.
 const SWITCH: &str = "PACELINE_TUNE";
@@ -82,11 +81,17 @@ impl Experience {
 /// About so many samples of a choice count in a tuner.
 const SAMPLES_MAX: f64 = 50.0;
 
-/// What was learned now, with what was known before of the same choices: those samples count half, as the network may be another.
+/// What was learned now, with what was known before of the same choices: those samples count half, as the network may be another. A
+/// lesson to which nobody has added comes back as it was, and stays so.
 pub fn joined(before: &[Lesson], learned: &[Lesson]) -> Vec<Lesson> {
     let known: BTreeMap<_, &Lesson> = before.iter().map(|lesson| ((lesson.context, lesson.action), lesson)).collect();
     let join = |lesson: &Lesson| {
         let Some(known) = known.get(&(lesson.context, lesson.action)) else { return *lesson };
+        // On its way through JSON, a number may have lost its last digit.
+        let is_same = |one: f64, other: f64| (one - other).abs() <= 1e-9 * one.abs();
+        if is_same(known.samples, lesson.samples) && is_same(known.mean, lesson.mean) {
+            return **known;
+        }
         let (older, samples) = (0.5 * known.samples, 0.5 * known.samples + lesson.samples);
         let mean = (older * known.mean + lesson.samples * lesson.mean) / samples;
         // What is damaged is not taken over.
@@ -103,17 +108,21 @@ pub fn cluster_name(machine: &Machine, links: &str, workers: usize) -> String {
     format!("{kind:016x}:{links}:{workers}")
 }
 
+/// The links among workers on so many hosts, in words for [`cluster_name`]; emulated ones by their network, the workers on each host and
+/// by how much all is slowed. (Whether memory or TCP carries what is said on a host, and how fast TCP is, is part of each lesson.)
+pub fn links(hosts: usize, emulated: Option<(&str, usize, f64)>) -> String {
+    match emulated {
+        Some((network, on_each, dilation)) => format!("{network}, {on_each} on each host, dilated {dilation}"),
+        None if hosts == 1 => "one host".to_owned(),
+        None => format!("{hosts} hosts"),
+    }
+}
+
 /// The cluster of a world that has met.
 pub fn cluster_of(world: &Communicator, emulated: Option<&Emulated>) -> String {
-    let links = match emulated {
-        Some(Emulated { network, hosts, .. }) => format!("{network} on {hosts}"),
-        None => {
-            let mut hosts: Vec<&str> = (0..world.world_size()).map(|rank| world.host(rank)).collect();
-            hosts.dedup();
-            format!("{} on {}", transport_name(world), hosts.join(","))
-        }
-    };
-    cluster_name(&Machine::this(), &links, world.world_size())
+    let topology = world.topology();
+    let network = emulated.map(|it| (it.network.as_str(), topology.ranks_per_host_max(), it.dilation));
+    cluster_name(&Machine::this(), &links(topology.hosts(), network), world.world_size())
 }
 
 #[cfg(test)]
@@ -150,9 +159,10 @@ mod tests {
             samples,
             mean,
         };
-        let before = [of(1, 20.0, 1.0), of(2, 3.0, f64::NAN), of(4, 90.0, 2.0)];
-        let learned = [of(1, 5.0, 4.0), of(2, 1.0, 5.0), of(4, 40.0, 2.0), of(8, 1.0, 7.0)];
-        let expected = [of(1, 15.0, 2.0), of(2, 1.0, 5.0), of(4, SAMPLES_MAX, 2.0), of(8, 1.0, 7.0)];
+        let before = [of(1, 20.0, 1.0), of(2, 3.0, f64::NAN), of(4, 90.0, 2.0), of(16, 7.0, -3.0)];
+        let untouched = of(16, 7.0, -3.0 - 1e-15);
+        let learned = [of(1, 5.0, 4.0), of(2, 1.0, 5.0), of(4, 40.0, 2.0), of(8, 1.0, 7.0), untouched];
+        let expected = [of(1, 15.0, 2.0), of(2, 1.0, 5.0), of(4, SAMPLES_MAX, 2.0), of(8, 1.0, 7.0), of(16, 7.0, -3.0)];
         assert_eq!(joined(&before, &learned), expected);
     }
 
@@ -183,12 +193,15 @@ mod tests {
     #[test]
     fn a_cluster_is_its_machines_links_and_workers() {
         let machine = Machine::this();
-        let here = cluster_name(&machine, "shm on here", 4);
-        assert_eq!(cluster_name(&Machine { kernel: "another".to_owned(), ..machine.clone() }, "shm on here", 4), here);
+        let one_host = links(1, None);
+        let here = cluster_name(&machine, &one_host, 4);
+        assert_eq!(cluster_name(&Machine { kernel: "another".to_owned(), ..machine.clone() }, &one_host, 4), here);
         let others = [
-            cluster_name(&machine, "tcp on here", 4),
-            cluster_name(&machine, "shm on here", 8),
-            cluster_name(&Machine { processor: "another".to_owned(), ..machine }, "shm on here", 4),
+            cluster_name(&machine, &links(2, None), 4),
+            cluster_name(&machine, &links(2, Some(("10GbE", 2, 1.0))), 4),
+            cluster_name(&machine, &links(2, Some(("10GbE", 2, 8.0))), 4),
+            cluster_name(&machine, &one_host, 8),
+            cluster_name(&Machine { processor: "another".to_owned(), ..machine }, &one_host, 4),
         ];
         assert!(others.iter().all(|other| *other != here), "{here}: {others:?}");
     }

@@ -63,6 +63,21 @@ fn sizes_are_searched_learned_and_compared() {
     }
 }
 
+/// Whatever the command line says; and whoever misspells it is not tuned.
+#[test]
+fn the_environment_switches_tuning_off() {
+    let words = ["perf", "all-reduce", "--ranks", "2", "--min", "1KiB", "--max", "1KiB", "--iterations", "2", "--tune"];
+    let switched = |switch: &str| {
+        let mut command = paceline(&words);
+        command.env("PACELINE_TUNE", switch);
+        run(command, LIMIT)
+    };
+    let off = switched("off").expect_code(0);
+    assert_eq!(off.stderr.matches("PACELINE_TUNE=off in the environment: --tune does nothing").count(), 1, "{off:#?}");
+    assert!(off.stdout.contains("all-reduce") && !off.stdout.contains("tuned"), "{off:#?}");
+    switched("of").expect_code(2).expect_stderr(&["PACELINE_TUNE=of is neither `on` nor `off`"]);
+}
+
 /// Programs of files are choices like others: they are searched, tried, and give right sums. Those for other calls are refused.
 #[test]
 fn programs_of_files_are_chosen_from() {

@@ -55,12 +55,16 @@ pub enum Origin {
     /// The caller did not say.
     #[default]
     Unspecified,
-    /// Several tensors, fused.
+    /// Several tensors, fused: all that an iteration exchanges, after backward.
     Fused,
+    /// Several tensors, fused, in one of several operations, which set off while backward still runs.
+    FusedPipelined,
     /// A partition of a tensor, one of several in a pipeline.
     Pipelined,
-    /// One layer's tensor, as it is.
+    /// One layer's tensor, as it is, in one of several operations.
     Layer,
+    /// One tensor, which is all that an iteration exchanges.
+    Lone,
     /// A kind of parallelism, which needs the result to go on.
     Parallelism(Parallelism),
 }
@@ -125,14 +129,26 @@ impl Origin {
         match self {
             Origin::Unspecified => "unspecified",
             Origin::Fused => "fused",
+            Origin::FusedPipelined => "fused-pipelined",
             Origin::Pipelined => "pipelined",
             Origin::Layer => "layer",
+            Origin::Lone => "lone",
             Origin::Parallelism(Parallelism::Data) => "data-parallelism",
             Origin::Parallelism(Parallelism::Tensor) => "tensor-parallelism",
             Origin::Parallelism(Parallelism::Pipeline) => "pipeline-parallelism",
             Origin::Parallelism(Parallelism::Expert) => "expert-parallelism",
             Origin::Parallelism(Parallelism::Sequence) => "sequence-parallelism",
         }
+    }
+
+    /// Is it one of several operations of an iteration, which are under way while others are computed or sent?
+    pub const fn is_pipelined(self) -> bool {
+        matches!(self, Origin::FusedPipelined | Origin::Pipelined | Origin::Layer)
+    }
+
+    /// Does it carry several tensors?
+    pub const fn is_fused(self) -> bool {
+        matches!(self, Origin::Fused | Origin::FusedPipelined)
     }
 }
 
@@ -155,4 +171,24 @@ pub(crate) struct Settings {
 pub(crate) enum Refused {
     Algorithm(UnknownAlgorithm),
     Usage(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_may_be_pipelined_and_fused_and_neither() {
+        let both = |origin: Origin| (origin.name(), origin.is_pipelined(), origin.is_fused());
+        let gradients = [Origin::Lone, Origin::Fused, Origin::Layer, Origin::Pipelined, Origin::FusedPipelined];
+        let expected = [
+            ("lone", false, false),
+            ("fused", false, true),
+            ("layer", true, false),
+            ("pipelined", true, false),
+            ("fused-pipelined", true, true),
+        ];
+        assert_eq!(gradients.map(both), expected);
+        assert_eq!(both(Origin::default()), ("unspecified", false, false));
+    }
 }

@@ -21,6 +21,7 @@ use paceline_tune::environment::{Call, CostModel, OwnModel};
 use paceline_tune::{Action, Choice, Congestion, Context, Policy, Schedule, State, Tuner, WireProtocol};
 
 pub(crate) use congestion::of_number;
+pub(crate) use followed::rules_elsewhere;
 pub(crate) use learning::{Cost, Learning, Made, Situations, beliefs, situation_of, typical_situation};
 use meetings::{Calls, Meetings, is_recorded};
 pub(crate) use meetings::{SHARE, TURNS};

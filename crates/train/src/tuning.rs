@@ -187,8 +187,15 @@ pub struct TunedContext {
     pub default_s: Option<f64>,
     /// The same of what is best.
     pub chosen_s: Option<f64>,
-    /// Does bandwidth decide, so that only fewer bytes help?
+    /// How many times as long a call takes with what is best as bandwidth alone would, which is what the C2C ratio counts with; None if
+    /// unknown.
+    #[serde(default)]
+    pub over_bandwidth: Option<f64>,
+    /// Is it decided, and would only fewer bytes make it much faster?
     pub lossless_saturated: bool,
+    /// If so, some compressors, and how many times as fast each would make it at best.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub compression: Vec<(String, f64)>,
 }
 
 /// Everything that a tuner has learned, context by context.
@@ -207,7 +214,9 @@ pub(crate) fn contexts(tuner: &Tuner, model: &dyn CostModel) -> Vec<TunedContext
         gain: row.gain,
         default_s: row.default_s,
         chosen_s: row.chosen_s,
+        over_bandwidth: row.over_bandwidth,
         lossless_saturated: row.saturated.is_some(),
+        compression: row.saturated.into_iter().flatten().map(|(name, faster)| (name.to_owned(), faster)).collect(),
     };
     atlas::rows(tuner, model).into_iter().map(context).collect()
 }
@@ -219,17 +228,25 @@ pub struct FollowedOperations {
     pub operations: usize,
     /// All of them.
     pub all: usize,
+    /// Rules of the policy that say nothing in this world: for other ranks, hosts or links, or for what cannot be done here.
+    #[serde(default)]
+    pub rules_elsewhere: usize,
 }
 
 /// In words.
 impl fmt::Display for FollowedOperations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let FollowedOperations { operations, all } = self;
+        let FollowedOperations { operations, all, rules_elsewhere } = self;
         match operations {
             0 => {
                 write!(f, "the policy has no rule for any of the {all} all-reduces of an iteration: all stays as it is")
             }
             _ => write!(f, "the policy says how {operations} of the {all} all-reduces of an iteration are done"),
+        }?;
+        match rules_elsewhere {
+            0 => Ok(()),
+            1 => f.write_str("; one rule is not for this world"),
+            rules => write!(f, "; {rules} rules are not for this world"),
         }
     }
 }
@@ -268,5 +285,41 @@ impl fmt::Display for TuningNews {
             TuningNews::Followed(followed) => write!(f, "{followed}"),
             TuningNews::Again => f.write_str("learning again: the network has changed, or it is long ago"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use paceline_plan::Cluster;
+    use paceline_tune::Situation;
+    use paceline_tune::environment::{Call, OwnModel};
+
+    use super::*;
+    use crate::tuned::tests::CALL;
+
+    #[test]
+    fn what_only_fewer_bytes_would_help_is_told_with_what_they_bring() {
+        let model = OwnModel::of(&Cluster::named("study-10gbe:4x1").unwrap());
+        let state = model.state(&Call { bytes: 1 << 20, ranks: 4, hosts: 4, ..CALL });
+        // A call of which nothing can be chosen, and which takes twice what bandwidth alone would.
+        let arms = model.situation(&state).unwrap().arms[..1].to_vec();
+        let (alone, mut tuner) = (Situation::new(state, arms, 0).unwrap(), Tuner::shipped(1));
+        for _ in 0..20 {
+            let decision = tuner.decide(&alone);
+            tuner.observe(&alone, decision, 2.0 * model.bandwidth_s(&state));
+        }
+        let told = contexts(&tuner, &model).remove(0);
+        let over = told.over_bandwidth.unwrap();
+        assert!(told.lossless_saturated && (over - 2.0).abs() < 1e-6, "{told:?}");
+        let (name, faster) = &told.compression[0];
+        assert!(name == "fp16" && (faster - 1.0 / 0.75).abs() < 1e-6, "{told:?}");
+    }
+
+    #[test]
+    fn rules_for_other_worlds_are_told() {
+        let told = |rules_elsewhere| FollowedOperations { operations: 2, all: 3, rules_elsewhere }.to_string();
+        let words = "the policy says how 2 of the 3 all-reduces of an iteration are done";
+        let expected = ["", "; one rule is not for this world", "; 5 rules are not for this world"];
+        assert_eq!([0, 1, 5].map(told), expected.map(|more| format!("{words}{more}")));
     }
 }

@@ -10,7 +10,6 @@
 //! training loop is the place for it.)
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
 
 use crate::policy::Policy;
 
@@ -42,8 +41,8 @@ impl Agreement {
     /// So many versions may wait: a leader that runs ahead costs no more memory.
     pub const WAITING_MAX: u64 = 64;
 
-    /// From a version that all ranks have. What a split communicator begins with is the version that was active in its
-    /// parent at the split, which is a collective call: all of its ranks have made it under the same.
+    /// From a version that all ranks have, such as a policy that all of them follow. A communicator that was split off begins with none, as
+    /// any other does: its calls are others than its parent's, and have versions of their own.
     pub fn from(active: u64) -> Agreement {
         Agreement { active, waiting: BTreeMap::new(), promised: active }
     }
@@ -97,11 +96,6 @@ impl Agreement {
         self.waiting.retain(|version, _| *version > lowest);
         Some(policy)
     }
-
-    /// For the leader: which versions somebody lacks, by the last minimum. They are to be sent again, to all.
-    pub fn to_repeat(lowest: u64, published: u64) -> Option<RangeInclusive<u64>> {
-        (lowest < published).then_some(lowest + 1..=published)
-    }
 }
 
 #[cfg(test)]
@@ -134,7 +128,6 @@ mod tests {
         assert_eq!(here.receive(policy(1)), Received::Kept);
         let lowest = here.ballot().min(there.ballot());
         assert_eq!((lowest, here.decide(lowest), there.decide(lowest)), (0, None, None));
-        assert_eq!(Agreement::to_repeat(lowest, 1), Some(1..=1));
         there.receive(policy(1));
         there.receive(policy(2));
         let lowest = here.ballot().min(there.ballot());
@@ -144,7 +137,6 @@ mod tests {
             assert_eq!(agreement.active(), 1);
         }
         assert_eq!(there.ballot(), 2, "what came early is kept");
-        assert_eq!(Agreement::to_repeat(1, 1), None);
     }
 
     #[test]

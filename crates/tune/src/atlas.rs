@@ -7,13 +7,13 @@ use crate::prior::{Budget, Regime};
 use crate::state::{Context, SizeClass};
 use crate::tuner::{Course, Standing, Tuner};
 
-/// From this many times the time that bandwidth alone would take, a call is limited by something else. What lies below is
-/// at the limit of everything that loses nothing.
-const SATURATED: f64 = 1.25;
+/// A call that is at the limit takes what bandwidth alone would take, and by noise and by what measured links are off a bit less. What
+/// takes less than this share of it has not the link that is believed.
+const AT_LEAST: f64 = 0.97;
 
-/// A communication of which the best choice still takes more than so many times what the C2C ratio predicts is one that only
-/// fewer bytes help.
-const MARGIN: f64 = 1.0;
+/// Where even the fewest bytes would make a call less than so many times as fast, it takes what it takes for latency: compression
+/// would cost more than it brings.
+const BRINGS: f64 = 1.1;
 
 /// What some compressors leave of the bytes: a format of half the width, 1 % of the values with their places, and a
 /// sign for each value.
@@ -48,7 +48,10 @@ pub struct Row {
     pub default_s: Option<f64>,
     /// The same of what stands.
     pub chosen_s: Option<f64>,
-    /// What only fewer bytes would help, and how many times as fast which compressor would make it.
+    /// How many times as long it takes as bandwidth alone would, what the C2C ratio counts with; None if unknown.
+    pub over_bandwidth: Option<f64>,
+    /// Of a call that is decided and that only fewer bytes would make much faster: how many times as fast which compressor would make
+    /// it at best.
     pub saturated: Option<Vec<(&'static str, f64)>>,
 }
 
@@ -72,6 +75,8 @@ fn row(context: &Context, course: &Course, model: &dyn CostModel) -> Row {
     };
     let default_s = seconds(&course.default);
     let chosen_s = if gain.is_some() { seconds(&course.chosen) } else { default_s };
+    let bandwidth_s = model.bandwidth_s(&course.state);
+    let over_bandwidth = chosen_s.filter(|_| bandwidth_s > 0.0).map(|seconds| seconds / bandwidth_s);
     Row {
         context: *context,
         size: SizeClass::of(1 << context.size_log2.min(62)),
@@ -86,7 +91,8 @@ fn row(context: &Context, course: &Course, model: &dyn CostModel) -> Row {
         gain,
         default_s,
         chosen_s,
-        saturated: chosen_s.filter(|_| course.is_decided()).and_then(|seconds| saturated(course, model, seconds)),
+        over_bandwidth,
+        saturated: over_bandwidth.filter(|_| course.is_decided()).and_then(saturated),
     }
 }
 
@@ -106,12 +112,14 @@ fn in_words(course: &Course, choice: crate::Choice, model: &dyn CostModel) -> St
     words
 }
 
-/// What compression would bring where bandwidth decides: the time that is not bandwidth's stays as it is.
-fn saturated(course: &Course, model: &dyn CostModel, seconds: f64) -> Option<Vec<(&'static str, f64)>> {
-    let bandwidth_s = model.bandwidth_s(&course.state);
-    let at_the_limit = bandwidth_s > 0.0 && seconds > MARGIN * bandwidth_s && seconds <= SATURATED * bandwidth_s;
-    let faster = |share: f64| seconds / (seconds - bandwidth_s * (1.0 - share)).max(1e-12);
-    at_the_limit.then(|| COMPRESSED.iter().map(|&(name, share)| (name, faster(share))).collect())
+/// What compression would bring to a call that takes so many times what bandwidth alone would: the time that is not bandwidth's stays
+/// as it is. None if that is little, or if the call is faster than its link.
+fn saturated(over_bandwidth: f64) -> Option<Vec<(&'static str, f64)>> {
+    let (bandwidth, rest) = (over_bandwidth.min(1.0), (over_bandwidth - 1.0).max(0.0));
+    let all: Vec<_> =
+        COMPRESSED.iter().map(|&(name, share)| (name, over_bandwidth / (rest + share * bandwidth))).collect();
+    let most = all.iter().map(|(_, faster)| *faster).fold(0.0, f64::max);
+    (over_bandwidth >= AT_LEAST && most >= BRINGS).then_some(all)
 }
 
 /// The regimes: which there are, why, and what was spent on them.
@@ -164,10 +172,14 @@ impl fmt::Display for Table {
                 time(row.default_s),
                 time(row.chosen_s)
             )?;
-            if let Some(compressors) = &row.saturated {
+            if let (Some(compressors), Some(times)) = (&row.saturated, row.over_bandwidth) {
                 let all = compressors.iter().map(|(name, factor)| format!("{name} {factor:.1}x"));
                 let all = all.collect::<Vec<_>>().join(", ");
-                writeln!(f, "  lossless_saturated: bandwidth decides; at best, compression would bring {all}")?;
+                writeln!(
+                    f,
+                    "  lossless_saturated: takes {times:.1} times what bandwidth alone would; at best, compression \
+                     would bring {all}"
+                )?;
             }
         }
         Ok(())
@@ -244,27 +256,34 @@ mod tests {
     #[test]
     fn where_bandwidth_decides_only_fewer_bytes_help() {
         let tuner = tuner(&alone(), 20);
-        let saturated = |bandwidth_s: f64| {
-            let rows = rows(&tuner, &Library { bandwidth_s, ..LIBRARY });
+        let row = |bandwidth_s: f64| {
+            let mut rows = rows(&tuner, &Library { bandwidth_s, ..LIBRARY });
             assert_eq!(rows.len(), 1);
-            rows.into_iter().next().and_then(|row| row.saturated)
+            rows.remove(0)
+        };
+        let factor = |bandwidth_s: f64, name: &str| {
+            let all = row(bandwidth_s).saturated.expect("only fewer bytes help");
+            all.iter().find(|(known, _)| *known == name).expect("a compressor").1
         };
         // Of 1 ms 0.9 are bandwidth's: half of the bytes take 0.55 ms, two in a hundred 0.118.
-        let all = saturated(0.9e-3).expect("at the limit");
-        let factor = |name: &str| all.iter().find(|(known, _)| *known == name).expect("a compressor").1;
-        assert!(
-            (factor("fp16") - 1.0 / 0.55).abs() < 1e-6 && (factor("topk:0.01") - 1.0 / 0.118).abs() < 1e-6,
-            "{all:?}"
-        );
-        // Limited by something else; faster than a link can be; a call whose link is not known.
-        for bandwidth_s in [0.79e-3, 0.1e-3, 1.1e-3, 0.0] {
-            assert_eq!(saturated(bandwidth_s), None, "{bandwidth_s}");
+        let fp16 = factor(0.9e-3, "fp16");
+        let topk = factor(0.9e-3, "topk:0.01");
+        assert!((fp16 - 1.0 / 0.55).abs() < 1e-6 && (topk - 1.0 / 0.118).abs() < 1e-6, "{fp16} {topk}");
+        // Exactly at the limit, and by noise a bit below it: half of the bytes take half of the time, and no less.
+        for bandwidth_s in [1e-3, 1.02e-3] {
+            assert!((factor(bandwidth_s, "fp16") - 2.0).abs() < 1e-6, "{bandwidth_s}");
         }
-        let table = Table(rows(&tuner, &LIBRARY)).to_string();
-        assert!(
-            table.contains("lossless_saturated: bandwidth decides; at best, compression would bring fp16 1.8x"),
-            "{table}"
-        );
+        // Twice as long as predicted: what exceeds it stays.
+        assert!((factor(0.5e-3, "fp16") - 1.0 / 0.75).abs() < 1e-6);
+        assert!(row(0.5e-3).over_bandwidth.is_some_and(|times| (times - 2.0).abs() < 1e-6));
+        // A call that takes what it takes for latency; faster than a link can be; a call whose link is not known.
+        for bandwidth_s in [0.05e-3, 1.1e-3, 0.0] {
+            assert_eq!(row(bandwidth_s).saturated, None, "{bandwidth_s}");
+        }
+        assert_eq!(row(0.0).over_bandwidth, None);
+        let table = Table(vec![row(0.5e-3)]).to_string();
+        let words = "takes 2.0 times what bandwidth alone would; at best, compression would bring fp16 1.3x";
+        assert!(table.contains(&format!("lossless_saturated: {words}")), "{table}");
     }
 
     #[test]

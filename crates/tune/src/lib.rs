@@ -3,7 +3,8 @@
 //! - [`State`], [`Context`]: what is known of a call, the same on all ranks; [`Action`], [`Situation`]: what can be done.
 //! - [`Tuner`]: decides on the leading rank, and learns from the times. Below it: [`prior`], [`learner`], [`guard`], [`trial`],
 //!   [`drift`].
-//! - [`Policy`], [`Board`]: what was decided, read by one atomic load; [`Agreement`]: how all ranks change to another one.
+//! - [`Policy`]: what was decided; [`Swap`]: where it stands, read by one atomic load; [`Agreement`]: how all ranks change to another
+//!   one.
 //! - [`environment`], [`simulation`]: clusters that are not there; [`comparison`]: which learner ships; [`atlas`]: what was
 //!   learned, for people.
 //! - [`nccl`]: NCCL's own cost model, by version: the tables that it prints, the times that it compares, and what it chooses;
@@ -55,7 +56,7 @@ mod tuner;
 
 pub use action::{Action, Arm, Choice, Family, Situation, WireProtocol};
 pub use agreement::{Agreement, Received};
-pub use policy::{Board, Policy, Schedule};
+pub use policy::{Policy, Schedule};
 pub use random::Random;
 pub use state::{
     Congestion, Context, ContextKey, Parallelism, STATE_VERSION, SizeClass, State, TopologyClass, Transport,

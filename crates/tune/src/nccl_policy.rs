@@ -20,24 +20,11 @@ type Cut = (Function, Algorithm, Protocol, u32);
 /// Writes what a policy says of these contexts, which are all that there were. NCCL does not say who calls, nor of which layer:
 /// where contexts that differ in no more than that take different choices, nothing is written, and NCCL's own stays. So it is with
 /// chunks, of which the plug-in does not know the communicator.
+///
+/// The plug-in can hold one choice for a call, and none in turn: how often NCCL asks is no number that ranks agree on. So of a
+/// schedule with several turns the first one is written.
 pub fn write<'a>(policy: &Policy, contexts: impl IntoIterator<Item = &'a Context>, model: &NcclModel) -> String {
-    let mut calls: BTreeMap<Asked, (Context, Option<Choice>)> = BTreeMap::new();
-    let mut chunks: BTreeMap<Cut, Option<u8>> = BTreeMap::new();
-    for context in contexts {
-        let Some(function) = NcclModel::function(context.collective) else { continue };
-        let choice = policy.choice(context.key(), 0);
-        if let Some((cut, pieces_log2)) = cut_of(function, context, choice, model) {
-            let said = chunks.entry(cut).or_insert(Some(pieces_log2));
-            *said = said.filter(|said| *said == pieces_log2);
-        }
-        let knobs = match choice {
-            Choice::Play(action) => Choice::Play(Action { chunk_log2: 0, ..action }),
-            Choice::Default => Choice::Default,
-        };
-        let asked = (function, context.size_log2, context.ranks, context.hosts);
-        let (_, said) = calls.entry(asked).or_insert((*context, Some(knobs)));
-        *said = said.filter(|said| *said == knobs);
-    }
+    let Said { calls, chunks } = Said::of(policy, contexts, model);
     let mut text = format!(
         "# What paceline tune has found of NCCL's calls, for its plug-in. docs/nccl.md says what the fields mean.\nschema = \
          {SCHEMA}\nversion = {}\nnccl_channels = {}\n",
@@ -55,6 +42,61 @@ pub fn write<'a>(policy: &Policy, contexts: impl IntoIterator<Item = &'a Context
         }
     }
     text
+}
+
+/// What the plug-in plays of these contexts by the file that [`write`] makes of the same: the default where no rule could be
+/// written, and whole chunks where contexts want others.
+pub fn played<'a>(
+    policy: &Policy,
+    contexts: impl IntoIterator<Item = &'a Context>,
+    model: &NcclModel,
+) -> BTreeMap<Context, Choice> {
+    let contexts: Vec<&Context> = contexts.into_iter().collect();
+    let said = Said::of(policy, contexts.iter().copied(), model);
+    contexts.into_iter().map(|context| (*context, said.choice(context, model).unwrap_or_default())).collect()
+}
+
+/// What can be said of calls and of chunks; None where contexts that are not told apart want different things.
+struct Said {
+    calls: BTreeMap<Asked, (Context, Option<Choice>)>,
+    chunks: BTreeMap<Cut, Option<u8>>,
+}
+
+impl Said {
+    fn of<'a>(policy: &Policy, contexts: impl IntoIterator<Item = &'a Context>, model: &NcclModel) -> Said {
+        let mut calls: BTreeMap<Asked, (Context, Option<Choice>)> = BTreeMap::new();
+        let mut chunks: BTreeMap<Cut, Option<u8>> = BTreeMap::new();
+        for context in contexts {
+            let Some(function) = NcclModel::function(context.collective) else { continue };
+            let choice = policy.choice(context.key(), 0);
+            if let Some((cut, pieces_log2)) = cut_of(function, context, choice, model) {
+                let said = chunks.entry(cut).or_insert(Some(pieces_log2));
+                *said = said.filter(|said| *said == pieces_log2);
+            }
+            let knobs = match choice {
+                Choice::Play(action) => Choice::Play(Action { chunk_log2: 0, ..action }),
+                Choice::Default => Choice::Default,
+            };
+            let (_, said) = calls.entry(asked(function, context)).or_insert((*context, Some(knobs)));
+            *said = said.filter(|said| *said == knobs);
+        }
+        Said { calls, chunks }
+    }
+
+    /// What the rules have a context take. None: nothing.
+    fn choice(&self, context: &Context, model: &NcclModel) -> Option<Choice> {
+        let function = NcclModel::function(context.collective)?;
+        let (_, said) = self.calls.get(&asked(function, context))?;
+        let Some(Choice::Play(knobs)) = *said else { return None };
+        let (cut, _) = cut_of(function, context, Choice::Play(knobs), model)?;
+        let pieces_log2 = self.chunks.get(&cut).copied().flatten().unwrap_or(0);
+        Some(Choice::Play(Action { chunk_log2: pieces_log2, ..knobs }))
+    }
+}
+
+/// As the plug-in is asked about the calls of a context.
+fn asked(function: Function, context: &Context) -> Asked {
+    (function, context.size_log2, context.ranks, context.hosts)
 }
 
 /// Which chunks a context has, and into how many pieces its choice cuts them, as a logarithm: NCCL's own choice into none.
@@ -166,5 +208,23 @@ mod tests {
         assert_eq!((text.matches("[[call]]").count(), text.matches("[[chunk]]").count()), (2, 0), "{text}");
         let text = written(&[(data, ring(8, 1)), (context(1 << 25, Parallelism::Data), ring(4, 1))]);
         assert_eq!(text.matches("[[chunk]]").count(), 1, "{text}");
+    }
+
+    /// Whoever learns from what was played must know what was: not what it wished.
+    #[test]
+    fn what_the_plug_in_plays_is_what_was_written() {
+        let (large, middle) = (context(1 << 26, Parallelism::Data), context(1 << 25, Parallelism::Data));
+        let sharded = context(1 << 26, Parallelism::Sharded);
+        let played_of = |entries: &[(Context, Choice)]| {
+            let policy = Policy::new(4, entries.iter().map(|(context, choice)| (*context, Schedule::always(*choice))));
+            played(&policy, entries.iter().map(|(context, _)| context), &model())
+        };
+        let alone = played_of(&[(large, ring(8, 1)), (middle, Choice::Default)]);
+        assert_eq!(alone, BTreeMap::from([(large, ring(8, 1)), (middle, Choice::Default)]));
+        // Of the same bytes of a channel one wants halves: they stay whole.
+        let chunks = played_of(&[(large, ring(8, 1)), (middle, ring(4, 0))]);
+        assert_eq!(chunks, BTreeMap::from([(large, ring(8, 0)), (middle, ring(4, 0))]));
+        let alike = played_of(&[(large, ring(8, 1)), (sharded, ring(4, 1))]);
+        assert_eq!(alike, BTreeMap::from([(large, Choice::Default), (sharded, Choice::Default)]));
     }
 }

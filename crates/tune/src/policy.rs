@@ -4,7 +4,6 @@ use paceline_plan::Fnv1a;
 
 use crate::action::Choice;
 use crate::state::{Context, ContextKey};
-use crate::swap::{Full, Swap};
 
 /// The choices of a context, call by call: they repeat after the last. One for what is decided, several while something is
 /// tried.
@@ -22,9 +21,6 @@ pub struct Policy {
     /// By key, rising.
     entries: Vec<(ContextKey, Context, Schedule)>,
 }
-
-/// Where a rank reads its policy, while another one may come.
-pub struct Board(Swap<Policy>);
 
 impl Schedule {
     /// A schedule has at most so many choices.
@@ -103,32 +99,6 @@ impl Policy {
     }
 }
 
-impl Board {
-    /// With a first policy.
-    pub fn new(policy: Policy) -> Board {
-        Board(Swap::new(policy))
-    }
-
-    /// The policy now: one atomic load.
-    pub fn policy(&self) -> &Policy {
-        self.0.current()
-    }
-
-    /// Puts up another one. At an iteration boundary, when [`crate::Agreement::decide`] says so.
-    ///
-    /// # Errors
-    /// There have been too many: the one that is there stays, on all ranks alike, as all have counted the same.
-    pub fn replace(&self, policy: Policy) -> Result<(), Full> {
-        self.0.replace(policy)
-    }
-}
-
-impl Default for Board {
-    fn default() -> Board {
-        Board::new(Policy::default())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,13 +140,5 @@ mod tests {
             assert!(!all[..number].contains(one), "{number}");
         }
         assert_eq!(with(1, Choice::Default), all[0]);
-    }
-
-    #[test]
-    fn a_board_shows_the_last_policy() {
-        let board = Board::default();
-        let before = board.policy();
-        board.replace(Policy::new(1, [])).expect("there is room");
-        assert_eq!((before.version(), board.policy().version()), (0, 1));
     }
 }

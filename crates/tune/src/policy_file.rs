@@ -1,10 +1,12 @@
 //! Policies as files: what was learned on one day or by somebody else, in TOML that a person can read and write.
 
+use paceline_plan::CollectiveKind;
 use serde::{Deserialize, Serialize};
 
 use crate::action::{Action, Choice, Family, WireProtocol};
+use crate::environment::OwnModel;
 use crate::policy::{Policy, Schedule};
-use crate::state::{Context, STATE_VERSION};
+use crate::state::{Context, STATE_VERSION, TopologyClass};
 
 /// The version of the form.
 pub const SCHEMA: u32 = 1;
@@ -39,6 +41,28 @@ pub enum PolicyError {
         value: u64,
         /// What may stand there.
         allowed: &'static str,
+    },
+    /// The collective has no such algorithm, whatever the world.
+    #[error("rule {rule} of the policy: {collective} has no algorithm {algorithm}; it has: {known}")]
+    Algorithm {
+        /// Counts from 1.
+        rule: usize,
+        /// What is called.
+        collective: CollectiveKind,
+        /// The number that stands there.
+        algorithm: u8,
+        /// Those that it has, with their names.
+        known: String,
+    },
+    /// One host is a topology of its own, and no other has one host.
+    #[error("rule {rule} of the policy: topology is {topology} and hosts is {hosts}; one host alone is one-host")]
+    Topology {
+        /// Counts from 1.
+        rule: usize,
+        /// What stands there.
+        topology: TopologyClass,
+        /// How many hosts.
+        hosts: u16,
     },
     /// The same context stands there twice.
     #[error("rule {rule} of the policy has the context of rule {before}; which one is meant?")]
@@ -97,7 +121,7 @@ pub fn read(text: &str) -> Result<Policy, PolicyError> {
 }
 
 fn check(rule: usize, it: &Rule) -> Result<(), PolicyError> {
-    let Context { ranks, hosts, size_log2, intensity_log2, inverse_ratio_log2, .. } = it.context;
+    let Context { collective, topology, ranks, hosts, size_log2, intensity_log2, inverse_ratio_log2, .. } = it.context;
     let fields: [(&'static str, u64, bool, &'static str); 7] = [
         ("channels", it.channels.into(), it.channels <= 64, "0 (keep) to 64"),
         ("threads", it.threads.into(), it.threads <= 64, "0 (keep) to 64"),
@@ -117,10 +141,25 @@ fn check(rule: usize, it: &Rule) -> Result<(), PolicyError> {
             "0 to 15, as inverse_ratio_log2",
         ),
     ];
-    match fields.into_iter().find(|(_, _, fits, _)| !fits) {
-        Some((field, value, _, allowed)) => Err(PolicyError::Value { rule, field, value, allowed }),
-        None => Ok(()),
+    if let Some((field, value, _, allowed)) = fields.into_iter().find(|(_, _, fits, _)| !fits) {
+        return Err(PolicyError::Value { rule, field, value, allowed });
     }
+    if (hosts == 1) != (topology == TopologyClass::OneHost) {
+        return Err(PolicyError::Topology { rule, topology, hosts });
+    }
+    if exists(collective, it.algorithm) {
+        return Ok(());
+    }
+    let named = |number: u8| Some(format!("{number} {}", OwnModel::algorithm(collective, number)?));
+    let known: Vec<String> = (0..Family::PROGRAMS).filter_map(named).collect();
+    Err(PolicyError::Algorithm { rule, collective, algorithm: it.algorithm, known: known.join(", ") })
+}
+
+/// Is it an algorithm of the collective, or the number of a program? Which programs there are, the world says.
+fn exists(collective: CollectiveKind, algorithm: u8) -> bool {
+    use CollectiveKind::{AllGather, AllReduce, ReduceScatter};
+    let may_be_program = matches!(collective, AllReduce | AllGather | ReduceScatter);
+    OwnModel::algorithm(collective, algorithm).is_some() || may_be_program && algorithm >= Family::PROGRAMS
 }
 
 /// Writes what a policy always does; what is still tried is left out. `read` gives the same policy.
@@ -188,6 +227,10 @@ mod tests {
             ("\"simple\"", "\"fast\"", "fast"),
             ("transport = \"tcp10g\"", "carrier = \"pigeons\"", "carrier"),
             ("algorithm = 3", "algorithm = -3", "cannot be read"),
+            ("algorithm = 3", "algorithm = 99", "rule 1 of the policy: all-reduce has no algorithm 99; it has: 0 ring"),
+            ("algorithm = 3", "algorithm = 9", "all-reduce has no algorithm 9;"),
+            ("\"all-reduce\"", "\"broadcast\"", "broadcast has no algorithm 3;"),
+            ("\"flat\"", "\"one-host\"", "topology is one-host and hosts is 8"),
         ] {
             let changed = text.replacen(old, new, 1);
             assert_ne!(changed, text, "{old}");

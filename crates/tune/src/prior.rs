@@ -1,6 +1,6 @@
 //! What is believed before anything was measured: how much there is to gain, and which protocols suit a size.
 
-use paceline_plan::named_enum;
+use paceline_plan::{CollectiveKind, named_enum};
 
 use crate::action::WireProtocol;
 use crate::state::{State, Transport};
@@ -55,7 +55,7 @@ impl Budget {
         if high && state.local_batch >= LARGE_BATCH {
             return conservative("high intensity and a large batch: communication is hidden, whatever the scale");
         }
-        if state.is_pipelined_layer && state.ranks >= MANY_RANKS {
+        if state.is_pipelined_layer && !state.is_fused_call && state.ranks >= MANY_RANKS {
             return aggressive("one call for each tensor among many ranks: rounds add up");
         }
         if low && state.local_batch < LARGE_BATCH {
@@ -64,7 +64,7 @@ impl Budget {
         if state.transport != Transport::Nvlink && !state.has_nvlink && state.ranks_per_host() > 1 {
             return aggressive("PCIe without NVLink: links within hosts are slow");
         }
-        if !state.is_pipelined_layer && state.is_fused_call {
+        if !state.is_pipelined_layer && state.collective == CollectiveKind::AllReduce {
             return conservative("one all-reduce after backward: its bandwidth decides");
         }
         if state.ratio() >= DOMINATES { aggressive("V is high") } else { conservative("V is low") }
@@ -80,7 +80,9 @@ impl Budget {
 }
 
 /// What is added to the logarithm of the modelled time before data says otherwise: below 64 KiB what begins at once is
-/// favoured, above 1 MiB what moves bytes at the full rate. A tenth: the model is wrong by more than that, and three or four
+/// favoured, above 1 MiB what moves bytes at the full rate. (Among algorithms, nothing: here they are numbers, whose meaning only the
+/// library knows. That a ring sends fewer bytes than a tree, its cost model counts already, and what sends as few in fewer rounds is no
+/// worse than a ring for all that is known.) A tenth: the model is wrong by more than that, and three or four
 /// samples outweigh it.
 pub fn leaning(state: &State, protocol: WireProtocol) -> f64 {
     const DISFAVOUR: f64 = 0.1;
@@ -106,14 +108,24 @@ mod tests {
         for bytes in [1, 1 << 14, State { bytes: 1 << 14, ..CALL }.context().typical_bytes()] {
             assert_eq!(regime(State { bytes, ..CALL }), Regime::Aggressive, "16 KiB");
         }
-        let many = State { ranks: 32, hosts: 32, is_pipelined_layer: true, ..CALL };
+        let many = State { ranks: 32, hosts: 32, is_pipelined_layer: true, is_fused_call: false, ..CALL };
         assert_eq!(regime(many), Regime::Conservative, "at any scale");
         let many = State { model_intensity: 249.0, local_batch: 64, ..many };
         assert_eq!(regime(many), Regime::Aggressive, "one call for each tensor, many ranks");
+        assert_eq!(regime(State { is_fused_call: true, ..many }), Regime::Conservative, "a bucket of several is none");
         let medium = State { model_intensity: 249.0, local_batch: 64, ..CALL };
         assert_eq!(regime(medium), Regime::Conservative, "not pipelined");
         assert_eq!(regime(State { hosts: 2, ..medium }), Regime::Aggressive, "PCIe");
         assert_eq!(regime(State { hosts: 2, has_nvlink: true, ..medium }), Regime::Conservative, "NVLink");
+        // V alone would say that communication decides.
+        let after_backward = State { model_intensity: 20.0, ..medium };
+        for is_fused_call in [false, true] {
+            let all_reduce = State { is_fused_call, ..after_backward };
+            assert_eq!(regime(all_reduce), Regime::Conservative, "one all-reduce after backward");
+            let gathers = State { collective: CollectiveKind::AllGather, ..all_reduce };
+            assert_eq!(regime(gathers), Regime::Aggressive, "an all-gather is none");
+        }
+        assert_eq!(regime(State { is_pipelined_layer: true, ..after_backward }), Regime::Aggressive, "one of several");
     }
 
     #[test]

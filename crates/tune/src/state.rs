@@ -89,7 +89,7 @@ pub struct State {
     pub topology: TopologyClass,
     /// Does the job exchange gradients through parameter servers? Somebody else has decided that.
     pub is_ps_deployment: bool,
-    /// Is it the call of one layer, under way while others are computed?
+    /// Is it one call of several in an iteration, a layer's or a bucket's, under way while others are computed or sent?
     pub is_pipelined_layer: bool,
     /// Does it carry several tensors, fused?
     pub is_fused_call: bool,
@@ -119,7 +119,7 @@ pub struct Context {
     pub has_nvlink: bool,
     /// Parameter servers?
     pub is_ps_deployment: bool,
-    /// The call of one layer, among others?
+    /// One call of several in an iteration?
     pub is_pipelined_layer: bool,
     /// Several tensors, fused?
     pub is_fused_call: bool,

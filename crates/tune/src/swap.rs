@@ -9,8 +9,8 @@ use crate::sync::{AtomicPtr, Mutex, Ordering};
 /// thread would have to clean up (a library that a process may unload must not leave such things behind; that is why this
 /// is not `arc-swap`).
 ///
-/// Values that were replaced are kept until the whole is dropped, as somebody may still read them. So it is for what
-/// changes rarely: a policy is some KiB, and a job has some hundreds of them.
+/// Values that were replaced are kept, as somebody may still read them, until the whole is dropped or somebody has it for himself alone
+/// ([`Swap::release`]). So it is for what changes rarely: a policy is some KiB, and a job has some hundreds of them.
 pub struct Swap<T> {
     current: AtomicPtr<T>,
     kept: Mutex<Vec<Owned<T>>>,
@@ -18,14 +18,14 @@ pub struct Swap<T> {
     shared: PhantomData<T>,
 }
 
-/// A value that was made by `Box`, and is freed by [`Swap`]'s drop.
+/// A value that was made by `Box`, and is freed by [`Swap`].
 struct Owned<T>(*mut T);
 
 // SAFETY: the pointer is the only owner of what it points to, like a `Box`; references to it are given out by `Swap` only,
 // which demands `Sync` for that by its marker.
 unsafe impl<T: Send> Send for Owned<T> {}
 
-/// There have been too many values: the one that is there stays.
+/// There are too many values: the one that is there stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
@@ -43,14 +43,14 @@ impl<T> Swap<T> {
     pub fn current(&self) -> &T {
         let pointer = self.current.load(Ordering::Acquire);
         // SAFETY: every pointer that is ever stored comes from `Box::into_raw`, is written before it is stored (release and
-        // acquire), never written through afterwards, and freed only by `drop`, which needs `self` alone.
+        // acquire), never written through afterwards, and freed only by `release` and `drop`, which need `self` alone.
         unsafe { &*pointer }
     }
 
     /// Replaces the value. Readers see the old one or the new one.
     ///
     /// # Errors
-    /// There have been [`Swap::KEPT_MAX`].
+    /// There are [`Swap::KEPT_MAX`], as nobody has released any.
     pub fn replace(&self, value: T) -> Result<(), Full> {
         // Who panicked under the lock left a complete list.
         let mut kept = self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -61,6 +61,21 @@ impl<T> Swap<T> {
         kept.push(Owned(pointer));
         self.current.store(pointer, Ordering::Release);
         Ok(())
+    }
+
+    /// Frees the values that were replaced. Nobody reads them any more: a reference to one of them would have kept `self` borrowed.
+    pub fn release(&mut self) {
+        let current = self.current.load(Ordering::Acquire);
+        let mut kept = self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let (shown, replaced): (Vec<Owned<T>>, Vec<Owned<T>>) =
+            kept.drain(..).partition(|Owned(pointer)| *pointer == current);
+        *kept = shown;
+        // Whatever a value does when it is dropped, none of them stands in the list any more.
+        for Owned(pointer) in replaced {
+            // SAFETY: it comes from `Box::into_raw`, stood in the list once, is not the current one, and nobody reads it any more:
+            // `release` has `self` alone.
+            drop(unsafe { Box::from_raw(pointer) });
+        }
     }
 }
 

@@ -118,7 +118,7 @@ impl Tuner {
         }
     }
 
-    /// What a later job may begin with.
+    /// What a later job may begin with: what was measured by this one. What it was told itself ([`Tuner::remember`]) is not in it.
     pub fn lessons(&self) -> Vec<Lesson> {
         self.situations.values().flat_map(|situation| self.learner.lessons(situation)).collect()
     }
@@ -256,6 +256,21 @@ impl Tuner {
             if !course.is_measured_anew() {
                 self.learner.observe(situation, arm, seconds);
             }
+        }
+        self.courses.insert(situation.context, course);
+    }
+
+    /// A choice turns out to be none: the library does not do it. It is out until the network changes, also where it stands or is tried.
+    pub fn veto(&mut self, situation: &Situation, arm: usize) {
+        let Some(action) = situation.arms.get(arm).filter(|_| arm != situation.default).map(|it| it.action) else {
+            return;
+        };
+        self.guard.veto(&situation.context, action);
+        let Some(mut course) = self.courses.remove(&situation.context) else { return };
+        if let Phase::Chosen(chosen, choice) = course.phase
+            && chosen == arm
+        {
+            self.revert(situation, &mut course, choice);
         }
         self.courses.insert(situation.context, course);
     }

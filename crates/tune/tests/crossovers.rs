@@ -162,7 +162,7 @@ fn whether_tensors_go_off_at_once_flips_servers_and_all_to_all() {
     assert!(of(false).all(|case| more(case) < 0.0), "all-to-all without overlap");
     let servers: Vec<f64> = of(true).map(more).filter(|more| *more > 0.01).collect();
     println!("with overlap, servers are better in {} of {} cells: {servers:.3?}", servers.len(), of(true).count());
-    assert!((4..=18).contains(&servers.len()), "{servers:?}");
+    assert!((3..=18).contains(&servers.len()), "{servers:?}");
 }
 
 /// Where communication decides, fusing saves start-ups; where computation takes about as long, partitions let the first tensors of the

@@ -72,3 +72,29 @@ fn two_who_replace_leave_one_of_the_two() {
         assert!([1, 2].contains(&board.current().read()));
     });
 }
+
+/// What a running job does: one replaces while others read, and frees what was replaced as soon as it has the whole for itself alone.
+#[test]
+fn what_was_replaced_is_freed_when_nobody_can_read_it() {
+    loom::model(|| {
+        let alive = std::sync::Arc::new(());
+        let board = Arc::new(Swap::new((Parts::new(0), alive.clone())));
+        let reader = {
+            let board = Arc::clone(&board);
+            thread::spawn(move || board.current().0.read())
+        };
+        for version in 1..3 {
+            assert!(board.replace((Parts::new(version), alive.clone())).is_ok());
+        }
+        assert!(reader.join().expect("it ended well") < 3);
+        // The reader's handle is gone with it.
+        let Ok(mut board) = Arc::try_unwrap(board) else { panic!("somebody else has it") };
+        board.release();
+        assert_eq!((board.current().0.read(), std::sync::Arc::strong_count(&alive)), (2, 2), "one value, and our own");
+        assert!(board.replace((Parts::new(3), alive.clone())).is_ok());
+        board.release();
+        assert_eq!((board.current().0.read(), std::sync::Arc::strong_count(&alive)), (3, 2));
+        drop(board);
+        assert_eq!(std::sync::Arc::strong_count(&alive), 1);
+    });
+}

@@ -1,6 +1,7 @@
 //! Where a launcher has placed the ranks of a study, and the cores that it gave them: kept with the study, as its numbers
 //! mean nothing without. Pure.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use paceline_plan::{Hosts, Rank};
@@ -90,6 +91,13 @@ impl Placement {
         crowds.max_by(|one, other| one.busy.total_cmp(&other.busy))
     }
 
+    /// How many hosts the cell's workers are on.
+    pub fn hosts_of(&self, cell: &Cell) -> usize {
+        let stage = self.stage();
+        let workers = stage.workers(&cell.setting.servers_on).into_iter().take(cell.workers);
+        workers.map(|rank| stage.hosts.host(rank)).collect::<BTreeSet<usize>>().len()
+    }
+
     /// As a place: the only host's name, or how many there are.
     pub fn place(&self) -> String {
         match &self.hosts[..] {
@@ -166,6 +174,11 @@ mod tests {
         let servers_on = vec![ServerHost { number: 0, name: "a".to_owned() }];
         let served = cell(&Setting { servers_on, ..setting("mlp") }, "wfbp-ps", 2);
         assert_eq!(label("2x2", &[1, 2], &served), None);
+        let hosts = |hosts: &str, cell: &Cell| placement(hosts, &[2, 2]).hosts_of(cell);
+        assert_eq!(
+            [hosts("0,1,0,1", &two), hosts("2x2", &two), hosts("2x4", &eight), hosts("2x2", &served)],
+            [2, 1, 2, 1]
+        );
     }
 
     #[test]

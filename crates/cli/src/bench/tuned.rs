@@ -14,9 +14,10 @@ use super::store::{RunRecord, Store};
 use super::study::PlannedCell;
 use crate::failure::Failure;
 use crate::machine::Machine;
-use crate::tuning::{cluster_name, joined, say_lost};
+use crate::tuning::{cluster_name, joined, links, say_lost};
 
-/// So many lessons go along with a world, those of the most samples. The ranks find them in a variable of the environment, for which
+/// So many lessons go along with a world: those of calls among as many ranks and hosts as it has, and of these and of the others those of
+/// the most samples. The ranks find them in a variable of the environment, for which
 /// Linux has 128 KiB, and a lesson takes about 450 bytes.
 const LESSONS_MAX: usize = 200;
 
@@ -45,7 +46,9 @@ pub fn lessons(store: &Store, cell: &Cell, placement: Option<&Placement>) -> Vec
         say_lost("tuning begins with nothing", &failure);
         Vec::new()
     });
-    lessons.sort_by(|one, other| other.samples.total_cmp(&one.samples));
+    let hosts = hosts(cell, placement);
+    let fits = |it: &Lesson| usize::from(it.context.ranks) == cell.workers && usize::from(it.context.hosts) == hosts;
+    lessons.sort_by(|one, other| fits(other).cmp(&fits(one)).then(other.samples.total_cmp(&one.samples)));
     lessons.truncate(LESSONS_MAX);
     lessons
 }
@@ -64,18 +67,21 @@ pub fn keep(store: &Store, cell: &Cell, placement: Option<&Placement>, run: &mut
     }
 }
 
-/// The cluster that the cell's ranks run on. A network that is slowed down is another one.
+/// How many hosts the cell's workers are on, emulated ones or real ones.
+fn hosts(cell: &Cell, placement: Option<&Placement>) -> usize {
+    match cell.setting.network {
+        Some(_) => cell.workers.div_ceil(cell.setting.workers_per_host.unwrap_or(1).max(1)),
+        None => placement.map_or(1, |placement| placement.hosts_of(cell)),
+    }
+}
+
+/// The cluster that the cell's ranks run on, as `train` calls it. A network that is slowed down is another one.
 fn cluster(cell: &Cell, placement: Option<&Placement>) -> String {
     let setting = &cell.setting;
-    let links = match (&setting.network, placement) {
-        (Some(network), _) => {
-            let on_each = setting.workers_per_host.unwrap_or(1);
-            format!("{network}, {on_each} on each host, dilated {}", setting.dilate)
-        }
-        (None, Some(placement)) => placement.place(),
-        (None, None) => "this host".to_owned(),
-    };
-    cluster_name(&Machine::this(), &links, cell.workers)
+    let on_each = setting.workers_per_host.unwrap_or(1).min(cell.workers);
+    let network = setting.network.as_deref().map(|network| (network, on_each, setting.dilate));
+    let hosts = placement.map_or(1, |placement| placement.hosts_of(cell));
+    cluster_name(&Machine::this(), &links(hosts, network), cell.workers)
 }
 
 #[cfg(test)]
@@ -134,9 +140,16 @@ mod tests {
         assert_eq!((known.len(), known[0].samples), (LESSONS_MAX, 250.0), "those of the most samples");
         let bytes = serde_json::to_string(&known).expect("JSON").len();
         assert!(bytes < 120_000, "{bytes} bytes do not fit in a variable of the environment");
+        // Of calls like its own, however few samples there are of them.
+        let context = paceline_tune::Context { ranks: 2, hosts: 1, ..known[0].context };
+        let fits = Lesson { context, ..lesson(7, 1.0) };
+        keep(&store, &tuned, None, &mut run(vec![fits]));
+        assert_eq!(lessons(&store, &tuned, None)[..2], [fits, known[0]]);
         assert!(lessons(&store, &plain, None).is_empty(), "it is not tuned");
         let others = Cell { workers: 4, ..tuned };
         assert!(lessons(&store, &others, None).is_empty(), "another cluster");
+        // `train` calls two workers on one host the same.
+        assert_eq!(cluster(&plain, None), cluster_name(&Machine::this(), &links(1, None), 2));
         std::fs::remove_dir_all(path).expect("our own directory");
     }
 }

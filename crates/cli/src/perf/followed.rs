@@ -27,7 +27,11 @@ impl<'a> Followed<'a> {
         let is_followed = calls.follow(Some(&policy))?;
         if communicator.rank() == 0 {
             let (version, rules) = (policy.version(), policy.entries().count());
-            eprintln!("paceline: following {}: version {version}, rules: {rules}", path.display());
+            let elsewhere = match calls.rules_elsewhere(&policy) {
+                0 => String::new(),
+                rules => format!(", of which not for this world: {rules}"),
+            };
+            eprintln!("paceline: following {}: version {version}, rules: {rules}{elsewhere}", path.display());
         }
         Ok(is_followed.then_some(Followed { calls }))
     }

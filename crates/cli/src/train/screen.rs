@@ -132,7 +132,9 @@ fn of_context(it: &TunedContext) -> String {
         (None, Some(default_s), _) => format!(", {}", ms(default_s)),
         _ => String::new(),
     };
-    let saturated = if it.lossless_saturated { "; bandwidth decides: only fewer bytes would help" } else { "" };
+    let saturated = it.over_bandwidth.filter(|_| it.lossless_saturated).map_or_else(String::new, |times| {
+        format!("; {times:.1} times what bandwidth alone would take: only fewer bytes would help much")
+    });
     format!("{head}: {} ({}){times}{saturated}\n", it.best, it.certainty)
 }
 
@@ -172,7 +174,9 @@ mod tests {
             gain: Some(0.12),
             default_s: Some(1.375e-3),
             chosen_s: Some(1.21e-3),
+            over_bandwidth: None,
             lossless_saturated: false,
+            compression: Vec::new(),
         };
         let certainty = "nothing looked better by 3 %".to_owned();
         let default = TunedContext { best: "default".to_owned(), certainty, gain: None, ..chosen.clone() };

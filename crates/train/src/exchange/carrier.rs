@@ -200,11 +200,16 @@ impl Carrier {
     /// How each operation of the plan is called. The algorithm is chosen here, once, so that every iteration adds up in
     /// the same order; or it was chosen before, by operation.
     pub(crate) fn calls(&self, plan: &Plan, chosen: &[AllReduce]) -> Result<Vec<Call>, CommError> {
+        // Then they are under way together, and but for the last ones while backward still runs.
+        let is_one_of_several = plan.operations() > 1;
         let call = |(operation, (bucket, partition)): (usize, (usize, &paceline_plan::Partition))| {
-            let origin = match &plan.buckets[bucket] {
-                whole if whole.partitions.len() > 1 => Origin::Pipelined,
-                fused if fused.tensors.len() > 1 => Origin::Fused,
-                _ => Origin::Layer,
+            let whole = &plan.buckets[bucket];
+            let origin = match (is_one_of_several, whole.tensors.len() > 1) {
+                (true, true) => Origin::FusedPipelined,
+                (true, false) if whole.partitions.len() > 1 => Origin::Pipelined,
+                (true, false) => Origin::Layer,
+                (false, true) => Origin::Fused,
+                (false, false) => Origin::Lone,
             };
             let mut options = CallOptions {
                 priority: plan.worker_priority(bucket),

@@ -12,7 +12,7 @@ use super::carrier::Way;
 use super::tunable::{Job, Operation, operations, seen, situation};
 use crate::agreement::Agreement;
 use crate::error::TrainError;
-use crate::tuned::beliefs;
+use crate::tuned::{beliefs, rules_elsewhere};
 use crate::tuning::{FollowedOperations, TuningNews};
 
 /// Follows.
@@ -65,7 +65,8 @@ impl Followed {
                 self.waiting.push((number, operation.way(&self.workers, fixed, &[])));
             }
         }
-        self.share = FollowedOperations { operations: self.waiting.len(), all };
+        let rules_elsewhere = rules_elsewhere(&self.workers, &self.model, &self.policy);
+        self.share = FollowedOperations { operations: self.waiting.len(), all, rules_elsewhere };
         self.news.push(TuningNews::Followed(self.share));
         agreement.compare(&self.workers)
     }
@@ -152,7 +153,8 @@ mod tests {
         for (done, changed, news) in followed("wfbp-a2a", number_of("direct")) {
             let by_rule = done.iter().filter(|(algorithm, chunk)| algorithm == "direct" && *chunk == 4096);
             assert_eq!((by_rule.count(), changed), (2, 0), "{done:?}");
-            assert_eq!(news, [TuningNews::Followed(FollowedOperations { operations: 2, all: 3 })]);
+            let share = FollowedOperations { operations: 2, all: 3, rules_elsewhere: 0 };
+            assert_eq!(news, [TuningNews::Followed(share)]);
         }
     }
 
@@ -162,7 +164,10 @@ mod tests {
         for (strategy, algorithm) in [("wfbp-a2a", 200), ("wfbp-a2a,arch=a2a:ring", number_of("direct"))] {
             for (done, _, news) in followed(strategy, algorithm) {
                 assert!(done.iter().all(|(_, chunk)| *chunk != 4096), "{done:?}");
-                assert_eq!(news, [TuningNews::Followed(FollowedOperations { operations: 0, all: 3 })]);
+                // That the strategy names another one is no fault of the rule.
+                let rules_elsewhere = usize::from(algorithm == 200);
+                let share = FollowedOperations { operations: 0, all: 3, rules_elsewhere };
+                assert_eq!(news, [TuningNews::Followed(share)]);
             }
         }
     }

@@ -37,8 +37,10 @@ pub(super) fn state_of(workers: &Communicator, model: &OwnModel, job: Job, bytes
         ranks: topology.world() as u32,
         hosts: topology.hosts() as u32,
         parallelism: Parallelism::Data,
-        is_pipelined_layer: matches!(origin, Origin::Layer | Origin::Pipelined),
-        is_fused_call: origin == Origin::Fused,
+        is_pipelined_layer: origin.is_pipelined(),
+        is_fused_call: origin.is_fused(),
+        // Where gradients go to servers, nothing is tuned.
+        is_ps_deployment: false,
         model_intensity: job.model_intensity,
         local_batch: u32::try_from(job.local_batch).unwrap_or(u32::MAX),
         times: 1,
@@ -117,4 +119,60 @@ fn with_algorithm(all: &Situation, name: &str) -> Option<Situation> {
     };
     let default = (0..arms.len()).min_by_key(|&arm| distance(&arms[arm]))?;
     Situation::new(all.state, arms, default)
+}
+
+#[cfg(test)]
+mod tests {
+    use paceline_plan::Bucket;
+    use paceline_schedule::Workload;
+    use paceline_strategy::Registry;
+
+    use super::super::Carrier;
+    use super::*;
+    use crate::on_ranks::on_ranks;
+    use crate::peers::Peers;
+    use crate::tuned::beliefs;
+
+    /// Four tensors of 1 MiB, at which the first bucket of DDP is full.
+    const SIZES: [usize; 4] = [1 << 18; 4];
+
+    fn plan(strategy: &str) -> Plan {
+        let strategy = Registry::built_in().parse(strategy).unwrap();
+        paceline_schedule::plan(&strategy, &Workload::of_sizes(&SIZES)).unwrap()
+    }
+
+    /// Of each operation of a plan its origin, and whether a tuner sees it pipelined, and fused.
+    fn seen(plan: &Plan) -> Vec<(Origin, bool, bool)> {
+        let of_ranks = on_ranks(2, |workers| {
+            let calls = Carrier::new(Peers::from(&workers), None).calls(plan, &[]).unwrap();
+            let options = calls.iter().map(|call| call.options().clone()).collect();
+            let job = Job { model_intensity: 100.0, local_batch: 8 };
+            let all = operations(&workers, &beliefs(&workers), job, plan, options);
+            let flags = |(operation, state): &(Operation, State)| {
+                assert!(!state.is_ps_deployment);
+                (operation.base.origin, state.is_pipelined_layer, state.is_fused_call)
+            };
+            all.iter().map(flags).collect::<Vec<_>>()
+        });
+        assert_eq!(of_ranks[0], of_ranks[1]);
+        of_ranks[0].clone()
+    }
+
+    #[test]
+    fn whether_calls_are_pipelined_follows_from_the_plan_and_not_from_a_bucket_alone() {
+        assert_eq!(seen(&plan("bsp-a2a")), [(Origin::Fused, false, true)]);
+        assert_eq!(seen(&plan("wfbp-a2a")), [(Origin::Layer, true, false); 4]);
+        assert_eq!(seen(&plan("ddp")), [(Origin::Layer, true, false), (Origin::FusedPipelined, true, true)]);
+        let of_one = |partitions: usize| {
+            let whole = 0..SIZES[0];
+            let part = |number: usize| Partition {
+                elements: number * whole.end / partitions..(number + 1) * whole.end / partitions,
+                shard: None,
+            };
+            let partitions = (0..partitions).map(part).collect();
+            Plan { buckets: vec![Bucket { partitions, ..Bucket::whole(vec![0], whole.clone()) }], ..plan("bsp-a2a") }
+        };
+        assert_eq!(seen(&of_one(1)), [(Origin::Lone, false, false)]);
+        assert_eq!(seen(&of_one(2)), [(Origin::Pipelined, true, false); 2]);
+    }
 }

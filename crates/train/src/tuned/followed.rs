@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use paceline_comm::{CallOptions, CommError, Reduction};
-use paceline_tune::environment::OwnModel;
-use paceline_tune::{Choice, Context, Policy, State};
+use paceline_comm::{CallOptions, CommError, Communicator, Reduction};
+use paceline_tune::environment::{Call, CostModel, OwnModel};
+use paceline_tune::{Choice, Context, Policy, Schedule, State};
 
 use super::{TunedCalls, typical_situation};
 
@@ -30,6 +30,42 @@ impl TunedCalls<'_> {
         (self.leader, self.followed) = (None, Some(Followed::new()));
         Ok(true)
     }
+
+    /// How many of a policy's rules say nothing here: they are for calls among other ranks or hosts or over other links, or for what
+    /// cannot be done here.
+    pub fn rules_elsewhere(&self, policy: &Policy) -> usize {
+        rules_elsewhere(self.communicator, &self.model, policy)
+    }
+}
+
+/// The same for whoever makes calls by himself, of which this is believed.
+pub(crate) fn rules_elsewhere(communicator: &Communicator, model: &OwnModel, policy: &Policy) -> usize {
+    let topology = communicator.topology();
+    let is_here = |&(context, schedule): &(&Context, &Schedule)| {
+        // As the rule's calls would be here. What the model computes and in which batch, costs do not depend on.
+        let state = model.state(&Call {
+            collective: context.collective,
+            bytes: context.typical_bytes(),
+            ranks: topology.world() as u32,
+            hosts: topology.hosts() as u32,
+            parallelism: context.parallelism,
+            is_pipelined_layer: context.is_pipelined_layer,
+            is_fused_call: context.is_fused_call,
+            is_ps_deployment: context.is_ps_deployment,
+            model_intensity: 1.0,
+            local_batch: 1,
+            times: 1,
+        });
+        let world = |it: &Context| (it.ranks, it.hosts, it.transport, it.topology, it.has_nvlink, it.congestion);
+        if world(&state.context()) != world(context) {
+            return false;
+        }
+        match schedule.at(0) {
+            Choice::Default => true,
+            Choice::Play(action) => model.situation(&state).is_some_and(|it| it.families.contains(&action.family)),
+        }
+    };
+    policy.entries().filter(|rule| !is_here(rule)).count()
 }
 
 /// What a rule comes to: nothing, where this world has no such algorithm and protocol.
@@ -45,7 +81,7 @@ pub(super) fn possible(followed: &mut Followed, model: &OwnModel, state: &State,
 #[cfg(test)]
 mod tests {
     use paceline_plan::CollectiveKind;
-    use paceline_tune::{Action, Family, Schedule, WireProtocol, policy_file};
+    use paceline_tune::{Action, Family, TopologyClass, Transport, WireProtocol, policy_file};
 
     use super::*;
     use crate::tuned::tests::{CALL, number_of, on_tuned_ranks};
@@ -58,13 +94,17 @@ mod tests {
         assert!(data.iter().all(|value| *value == world as f32));
     }
 
-    /// A policy for the call, as a file has it: an algorithm by its number, with two lanes.
-    fn policy(calls: &TunedCalls<'_>, algorithm: u8) -> Policy {
+    /// A policy for the call: an algorithm by its number, with two lanes.
+    fn rule(calls: &TunedCalls<'_>, algorithm: u8) -> Policy {
         let context = calls.state_of(CollectiveKind::AllReduce, 4 * ELEMENTS, &CALL).context();
         let family = Family { algorithm, protocol: WireProtocol::Simple };
         let action = Action { family, channels: 2, threads: 0, chunk_log2: 0 };
-        let policy = Policy::new(3, [(context, Schedule::always(Choice::Play(action)))]);
-        policy_file::read(&policy_file::write(&policy)).expect("what was written")
+        Policy::new(3, [(context, Schedule::always(Choice::Play(action)))])
+    }
+
+    /// The same, as a file has it.
+    fn policy(calls: &TunedCalls<'_>, algorithm: u8) -> Policy {
+        policy_file::read(&policy_file::write(&rule(calls, algorithm))).expect("what was written")
     }
 
     /// As a call is made.
@@ -116,13 +156,17 @@ mod tests {
         }
     }
 
-    /// A rule for an algorithm that is none of all-reduces fails no call.
+    /// A rule for an algorithm that is none of all-reduces, or not of this world's, fails no call. Files with the first are refused, and
+    /// of the others it is known that they say nothing here.
     #[test]
     fn what_this_world_cannot_do_is_left_alone() {
         let other = (0..u8::MAX).find(|&number| OwnModel::algorithm(CollectiveKind::AllGather, number).is_some());
         let chosen = on_tuned_ranks(2, |_, calls| {
-            let policies = [other.expect("an algorithm"), 200].map(|number| policy(calls, number));
+            let gather = rule(calls, other.expect("an algorithm"));
+            assert!(policy_file::read(&policy_file::write(&gather)).is_err());
+            let policies = [gather, policy(calls, 200), policy(calls, number_of("hierarchical"))];
             policies.map(|policy| {
+                assert_eq!(calls.rules_elsewhere(&policy), 1);
                 assert!(calls.follow(Some(&policy)).unwrap());
                 adds_up(calls, 2);
                 let state = calls.state_of(CollectiveKind::AllReduce, 4 * ELEMENTS, &CALL);
@@ -131,5 +175,19 @@ mod tests {
             })
         });
         assert!(chosen.iter().flatten().all(|chosen| *chosen == (None, None)), "{chosen:?}");
+    }
+
+    /// Of three rules, one is for these ranks.
+    #[test]
+    fn rules_for_other_worlds_are_counted() {
+        let counted = on_tuned_ranks(2, |_, calls| {
+            let here = policy(calls, number_of("ring"));
+            let (context, schedule) = here.entries().next().map(|(context, schedule)| (*context, *schedule)).unwrap();
+            let more_ranks = Context { ranks: 64, ..context };
+            let slower = Context { hosts: 2, topology: TopologyClass::Flat, transport: Transport::Tcp1g, ..context };
+            let all = Policy::new(3, [context, more_ranks, slower].map(|context| (context, schedule)));
+            [calls.rules_elsewhere(&here), calls.rules_elsewhere(&all)]
+        });
+        assert_eq!(counted, [[0, 2]; 2]);
     }
 }

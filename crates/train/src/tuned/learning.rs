@@ -5,7 +5,7 @@ use std::mem;
 
 use paceline_comm::{Communicator, Transport};
 use paceline_tune::environment::{CostModel, OwnModel};
-use paceline_tune::learner::Lesson;
+use paceline_tune::learner::{Lesson, Remembered};
 use paceline_tune::{
     Choice, Congestion, Context, Course, Decision, Schedule, Situation, Standing, State, Transport as Carrier, Tuner,
 };
@@ -34,10 +34,8 @@ pub(crate) struct Learning {
     pub(crate) tuner: Tuner,
     /// What a context's turns came from, in their order.
     decisions: BTreeMap<Context, Vec<Option<Decision>>>,
-    /// What earlier jobs have learned of contexts that have not come yet, in seconds.
-    remembered: BTreeMap<Context, Vec<Lesson>>,
-    /// The choices of which an earlier job has told something.
-    recalled: usize,
+    /// What earlier jobs have learned.
+    remembered: Remembered,
     spent: BTreeMap<Context, Spent>,
     observed: Observed,
 }
@@ -65,8 +63,7 @@ impl Learning {
         Learning {
             tuner,
             decisions: BTreeMap::new(),
-            remembered: BTreeMap::new(),
-            recalled: 0,
+            remembered: Remembered::default(),
             spent: BTreeMap::new(),
             observed: Observed::default(),
         }
@@ -172,47 +169,25 @@ impl Learning {
         Cost { measured_s, regret_s: best.map_or(0.0, |best| (measured_s - as_best_s(best)).max(0.0)) }
     }
 
-    /// What a later job may begin with. Lessons are kept in seconds: what the model expects depends on what this job's links were
-    /// measured to cost, and the next job's will be measured anew.
+    /// What a later job may begin with, in seconds: what was measured here, and what earlier jobs have told and this one has not measured
+    /// again, as they have told it.
     pub(crate) fn lessons(&self, situations: &Situations) -> Vec<Lesson> {
-        let learned = self.tuner.lessons().into_iter().filter_map(|lesson| {
-            let modelled_s = modelled_s(situation_of(situations, &lesson.context)?, &lesson)?;
-            Some(Lesson { mean: lesson.mean + modelled_s.ln(), ..lesson })
-        });
-        let waiting = self.remembered.values().flatten().copied();
-        learned.chain(waiting).collect()
+        self.remembered.lessons(self.tuner.lessons(), |context| situation_of(situations, context))
     }
 
     /// What an earlier job has kept.
     pub(crate) fn remember(&mut self, lessons: impl IntoIterator<Item = Lesson>) {
-        for lesson in lessons {
-            self.remembered.entry(lesson.context).or_default().push(lesson);
-        }
+        self.remembered.add(lessons);
     }
 
     /// Of how many choices an earlier job has told something.
     pub(crate) fn recalled(&self) -> usize {
-        self.recalled
+        self.remembered.recalled()
     }
 
     fn recall(&mut self, situation: &Situation) {
-        let lessons = self.remembered.remove(&situation.context).unwrap_or_default();
-        let known: Vec<Lesson> = lessons
-            .into_iter()
-            .filter_map(|lesson| {
-                let mean = lesson.mean - modelled_s(situation, &lesson)?.ln();
-                // What is no time of a call is none of these.
-                mean.is_finite().then_some(Lesson { mean, ..lesson })
-            })
-            .collect();
-        self.recalled += known.len();
-        self.tuner.remember(known);
+        self.tuner.remember(self.remembered.recall(situation));
     }
-}
-
-/// Seconds that the model expects of a lesson's choice; None if there is no such choice here.
-fn modelled_s(situation: &Situation, lesson: &Lesson) -> Option<f64> {
-    situation.arms.iter().find(|arm| arm.action == lesson.action).map(|arm| arm.modelled_s)
 }
 
 /// What can be done about the calls of a state's context: about all of them what can be done about one in its middle.
@@ -351,6 +326,37 @@ mod tests {
         let again = next.lessons(&there);
         assert_eq!(again.len(), lessons.len());
         assert!(again.iter().all(close), "{again:?}");
+    }
+
+    /// A job that measures nothing tells on what it was told, to the bit; one that does tells what it has measured, and not once more
+    /// what it was told.
+    #[test]
+    fn lessons_that_nobody_has_added_to_stay_as_they_are() {
+        let (here, mut learning) = (situations(), Learning::new(Tuner::shipped(5)));
+        for _ in 0..20 {
+            round(&mut learning, &here, 16, 16, |choice| if choice == Choice::Default { 2e-3 } else { 1e-3 });
+        }
+        let sorted = |mut lessons: Vec<Lesson>| {
+            lessons.sort_by_key(Lesson::subject);
+            lessons
+        };
+        let (lessons, situation) = (sorted(learning.lessons(&here)), here.values().flatten().next().unwrap());
+        let default = situation.arms[situation.default].action;
+        assert!(lessons.len() > 1 && lessons.iter().any(|lesson| lesson.action == default), "{lessons:?}");
+        let mut next = Learning::new(Tuner::shipped(6));
+        next.remember(lessons.clone());
+        assert_eq!(sorted(next.lessons(&here)), lessons, "its context has not come");
+        next.plays(situation, 16);
+        assert_eq!(sorted(next.lessons(&here)), lessons, "nothing was measured");
+        round(&mut next, &here, 16, 16, |_| 1e-3);
+        for (lesson, told) in sorted(next.lessons(&here)).iter().zip(&lessons) {
+            assert_eq!(lesson.subject(), told.subject());
+            if lesson.action == default {
+                assert!(lesson.samples <= 16.0 && (lesson.mean - 1e-3f64.ln()).abs() < 1e-9, "{lesson:?}");
+            } else {
+                assert_eq!(lesson, told);
+            }
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::iter;
 
 use paceline_comm::{CallOptions, CommError, Communicator, Reduction};
-use paceline_tune::{Agreement, Choice, Context, ContextKey, Policy, Received, Schedule};
+use paceline_tune::{Agreement, Choice, Context, ContextKey, Policy, Received, Schedule, Swap};
 
 /// What the calls of a context take from a boundary on: `turns`, each of them once, and then always the same. What is tried was
 /// admitted once, and must not be repeated before its time is known.
@@ -25,14 +25,21 @@ pub(crate) struct Version {
 
 /// A rank's versions: the one in force, and those that wait until everybody has them.
 pub(crate) struct Policies {
-    current: Version,
-    /// The same, for whoever asks.
-    policy: Policy,
+    /// Whoever makes a call reads one pointer.
+    current: Swap<InForce>,
     agreement: Agreement,
     /// Those that the agreement keeps.
     waiting: BTreeMap<u64, Version>,
     /// Reads what has come. None: it is as if it had not.
     pub(crate) read: fn(&[u8]) -> Option<Version>,
+}
+
+/// What calls take.
+#[derive(Default)]
+struct InForce {
+    version: Version,
+    /// The same, for whoever asks.
+    policy: Policy,
 }
 
 impl Plays {
@@ -72,8 +79,7 @@ impl Version {
 impl Default for Policies {
     fn default() -> Policies {
         Policies {
-            current: Version::default(),
-            policy: Policy::default(),
+            current: Swap::new(InForce::default()),
             agreement: Agreement::default(),
             waiting: BTreeMap::new(),
             read: decoded,
@@ -84,12 +90,12 @@ impl Default for Policies {
 impl Policies {
     /// What calls take.
     pub(crate) fn current(&self) -> &Version {
-        &self.current
+        &self.current.current().version
     }
 
     /// The same as a policy.
     pub(crate) fn policy(&self) -> &Policy {
-        &self.policy
+        &self.current.current().policy
     }
 
     /// The number of the version in force.
@@ -101,10 +107,9 @@ impl Policies {
     pub(crate) fn follow(&mut self, policy: &Policy) {
         let plays =
             policy.entries().map(|(context, turns)| Plays { context: *context, turns: *turns, then: turns.at(0) });
-        self.current = Version::new(policy.version(), plays);
         self.agreement = Agreement::from(policy.version());
-        self.policy = policy.clone();
         self.waiting.clear();
+        self.put_up(Version::new(policy.version(), plays), policy.clone());
     }
 
     /// At a boundary, where no call is under way: rank 0's next version, if it has one, goes to all ranks, and is in force
@@ -129,26 +134,37 @@ impl Policies {
             return Ok(());
         }
         communicator.broadcast(&mut bytes, 0, &plain)?;
-        // What cannot be read is not there; then this rank holds the others on the version before.
-        if let Some(version) = (self.read)(&bytes)
+        self.receive(&bytes);
+        let mut lowest = [self.agreement.ballot() as i64];
+        communicator.all_reduce(&mut lowest, Reduction::Min, &plain)?;
+        self.decide(lowest[0].max(0) as u64);
+        Ok(())
+    }
+
+    /// A version has come. What cannot be read is not there; then this rank holds the others on the version before.
+    fn receive(&mut self, bytes: &[u8]) {
+        if let Some(version) = (self.read)(bytes)
             && self.agreement.receive(version.policy()) == Received::Kept
         {
             self.waiting.insert(version.number, version);
         }
-        let mut lowest = [self.agreement.ballot() as i64];
-        communicator.all_reduce(&mut lowest, Reduction::Min, &plain)?;
-        if let Some(policy) = self.agreement.decide(lowest[0].max(0) as u64) {
-            self.put_up(policy);
-        }
-        Ok(())
     }
 
-    fn put_up(&mut self, policy: Policy) {
+    /// The least of what all ranks have is in force from here on, if it is new.
+    fn decide(&mut self, lowest: u64) {
+        let Some(policy) = self.agreement.decide(lowest) else { return };
         let later = self.waiting.split_off(&(policy.version() + 1));
         if let Some(version) = self.waiting.remove(&policy.version()) {
-            (self.current, self.policy) = (version, policy);
+            self.put_up(version, policy);
         }
         self.waiting = later;
+    }
+
+    fn put_up(&mut self, version: Version, policy: Policy) {
+        // Whoever changes this rank's policies reads none of them: what was there before can go, so that there is always room.
+        if self.current.replace(InForce { version, policy }).is_ok() {
+            self.current.release();
+        }
     }
 }
 
@@ -169,6 +185,9 @@ fn decoded(bytes: &[u8]) -> Option<Version> {
 }
 
 #[cfg(test)]
+mod agreed;
+
+#[cfg(test)]
 mod tests {
     use paceline_plan::CollectiveKind;
     use paceline_tune::{Action, Congestion, Family, Parallelism, State, TopologyClass, Transport, WireProtocol};
@@ -180,7 +199,7 @@ mod tests {
         state().context()
     }
 
-    fn state() -> State {
+    pub(super) fn state() -> State {
         State {
             collective: CollectiveKind::AllReduce,
             bytes: 4096,

@@ -18,10 +18,12 @@ pub struct Call {
     pub hosts: u32,
     /// Who calls.
     pub parallelism: Parallelism,
-    /// Is it the call of one layer, under way while others are computed?
+    /// Is it one call of several in an iteration, a layer's or a bucket's, under way while others are computed or sent?
     pub is_pipelined_layer: bool,
     /// Does it carry several tensors, fused?
     pub is_fused_call: bool,
+    /// Does the job exchange gradients through parameter servers? Whoever calls knows; it does not follow from what is called.
+    pub is_ps_deployment: bool,
     /// I = C/D of the model.
     pub model_intensity: f64,
     /// M of the job.
@@ -48,7 +50,7 @@ impl Call {
             has_nvlink,
             transport,
             topology,
-            is_ps_deployment: matches!(self.collective, CollectiveKind::PushPull | CollectiveKind::Push),
+            is_ps_deployment: self.is_ps_deployment,
             is_pipelined_layer: self.is_pipelined_layer,
             is_fused_call: self.is_fused_call,
             parallelism: self.parallelism,

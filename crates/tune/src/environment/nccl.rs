@@ -61,6 +61,17 @@ impl NcclModel {
         }
     }
 
+    /// The collective that NCCL calls so.
+    pub fn collective(function: Function) -> CollectiveKind {
+        match function {
+            Function::AllReduce => CollectiveKind::AllReduce,
+            Function::AllGather => CollectiveKind::AllGather,
+            Function::ReduceScatter => CollectiveKind::ReduceScatter,
+            Function::Broadcast => CollectiveKind::Broadcast,
+            Function::Reduce => CollectiveKind::Reduce,
+        }
+    }
+
     /// What NCCL itself chooses for a typical call of a context.
     pub fn own_choice(&self, context: &Context) -> Option<nccl::Choice> {
         let tables = self.tables(context.ranks.into(), context.hosts.into())?;
@@ -219,6 +230,13 @@ mod tests {
         // Every knob has a neighbour, so that a search gets everywhere.
         for arm in &of_all.arms {
             assert!(of_all.arms.iter().any(|other| arm.action.is_beside(&other.action)), "{:?}", arm.action);
+        }
+    }
+
+    #[test]
+    fn functions_are_collectives() {
+        for &function in Function::ALL {
+            assert_eq!(NcclModel::function(NcclModel::collective(function)), Some(function));
         }
     }
 

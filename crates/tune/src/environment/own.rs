@@ -50,6 +50,12 @@ const FAST: f64 = 8.0 / 16e9;
 const ADAPTERS: f64 = 8.0 / 40e9;
 
 impl OwnModel {
+    /// Lanes that the communicator takes by itself, where the model has them.
+    pub const LANES_BY_ITSELF: u8 = LANES[LANES.len() - 1];
+
+    /// Bytes of a call from which on the communicator takes rendezvous by itself, and eager below.
+    pub const RENDEZVOUS_FROM: u64 = 1 << 16;
+
     /// Of a cluster. Whether it has NVLink and RDMA, its constants tell: links within hosts from 20 GB/s on are taken for
     /// NVLink; links between hosts from 5 GB/s on, for RDMA.
     pub fn of(cluster: &Cluster) -> OwnModel {
@@ -220,11 +226,12 @@ impl CostModel for OwnModel {
         // suits the size.
         let choice = select::cheapest(state.collective, &topology, block_bytes(state), &self.costs, |_| true)?;
         let chunk_log2 = choice.tile_bytes.ilog2() as u8;
-        let protocol = if state.bytes < 1 << 16 { WireProtocol::Middle } else { WireProtocol::Simple };
+        let is_small = state.bytes < OwnModel::RENDEZVOUS_FROM;
+        let protocol = if is_small { WireProtocol::Middle } else { WireProtocol::Simple };
         let family = Family { algorithm: registry::index_of(choice.algorithm)?, protocol };
         let of_it = |arm: &&Arm| arm.action.family == family && arm.action.threads == 1;
         let nearest = arms.iter().filter(of_it).min_by_key(|arm| {
-            let lanes = u32::from(arm.action.channels.abs_diff(LANES[LANES.len() - 1]));
+            let lanes = u32::from(arm.action.channels.abs_diff(OwnModel::LANES_BY_ITSELF));
             lanes * 64 + u32::from(arm.action.chunk_log2.abs_diff(chunk_log2))
         });
         let action = nearest?.action;

@@ -58,6 +58,37 @@ fn protocols_trade_latency_against_bandwidth() {
     assert_eq!((best(1 << 10), best(1 << 26)), (LowLatency, Simple));
 }
 
+/// Who calls says whether the job has servers: an all-reduce of one that has is another context, and a push alone does not make it
+/// so.
+#[test]
+fn whether_there_are_servers_is_the_callers_to_say() {
+    let model = OwnModel::of(&cluster());
+    for collective in [CollectiveKind::AllReduce, CollectiveKind::PushPull] {
+        for is_ps_deployment in [false, true] {
+            let call = Call { collective, is_ps_deployment, ..Workload::data_parallel(8, 8).calls[0] };
+            assert_eq!(model.state(&call).is_ps_deployment, is_ps_deployment, "{collective}");
+        }
+    }
+}
+
+/// What prior.rs relies on: where bandwidth decides, the cost model itself puts rings before what sends all bytes in each round.
+#[test]
+fn rings_come_before_trees_where_bandwidth_decides() {
+    let model = OwnModel::of(&Cluster { workers_per_host: 1, ..cluster() });
+    let call = Call { bytes: 1 << 26, ..Workload::data_parallel(8, 8).calls[0] };
+    let situation = model.situation(&model.state(&call)).expect("choices");
+    let least = |name: &str| {
+        let is_it = |arm: &&crate::action::Arm| {
+            OwnModel::algorithm(CollectiveKind::AllReduce, arm.action.family.algorithm) == Some(name)
+        };
+        situation.arms.iter().filter(is_it).map(|arm| arm.modelled_s).fold(f64::INFINITY, f64::min)
+    };
+    let ring = least("ring");
+    for other in ["binary-tree", "recursive-doubling"] {
+        assert!(ring < least(other) && least(other).is_finite(), "{other}: {ring} {}", least(other));
+    }
+}
+
 #[test]
 fn the_truth_is_the_same_whenever_it_is_asked() {
     let mut one = quiet(11);

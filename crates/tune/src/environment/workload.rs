@@ -95,6 +95,7 @@ impl Mix {
             parallelism,
             is_pipelined_layer: !matches!(parallelism, Parallelism::Data),
             is_fused_call: matches!(parallelism, Parallelism::Data),
+            is_ps_deployment: false,
             model_intensity,
             local_batch,
             times,
@@ -142,7 +143,8 @@ impl Workload {
         }
     }
 
-    /// Data-parallel training: gradients in buckets of every size from 16 KiB to 64 MiB.
+    /// Data-parallel training: gradients of every size from 16 KiB to 64 MiB, which set off while backward goes on: tensors by
+    /// themselves, and from 4 MiB on buckets of several.
     pub fn data_parallel(hosts: u32, workers: u32) -> Workload {
         let call = |size: u32| Call {
             collective: CollectiveKind::AllReduce,
@@ -150,8 +152,9 @@ impl Workload {
             ranks: workers,
             hosts,
             parallelism: Parallelism::Data,
-            is_pipelined_layer: size < 22,
+            is_pipelined_layer: true,
             is_fused_call: size >= 22,
+            is_ps_deployment: false,
             model_intensity: 249.0,
             local_batch: 8,
             times: 1,

@@ -39,6 +39,8 @@ pub struct Experience {
 #[derive(Clone, Debug, Default)]
 struct Seen {
     arms: Vec<Tally>,
+    /// The same without what an earlier job has told: what this one has found out by itself.
+    own: Vec<Tally>,
     /// What the arms are, and of which family each one is.
     actions: Vec<Action>,
     family_of: Vec<usize>,
@@ -110,6 +112,7 @@ impl Experience {
         let square = (residual - tally.mean).powi(2) / (1.0 + 1.0 / tally.weight);
         let says_noise = tally.weight >= 1.0;
         tally.add(residual, KEEP);
+        seen.own[arm].add(residual, KEEP);
         seen.families[situation.family_of[arm]].add(residual - worth, KEEP);
         if says_noise {
             // A straggler is no noise that one could average.
@@ -134,6 +137,7 @@ impl Experience {
         if seen.arms.len() != situation.arms.len() || seen.families.len() != situation.families.len() {
             // The library has other choices now: what was learned of these means nothing.
             seen.arms = vec![Tally::default(); situation.arms.len()];
+            seen.own.clone_from(&seen.arms);
             seen.actions = situation.arms.iter().map(|arm| arm.action).collect();
             seen.family_of.clone_from(&situation.family_of);
             seen.families = vec![Tally::default(); situation.families.len()];
@@ -146,10 +150,11 @@ impl Experience {
         self.contexts.get(context).map_or(0.0, |seen| seen.level)
     }
 
-    /// What is known of the arms of a situation.
+    /// What was found out of the arms of a situation since this began: what an earlier job has told is not told again as if it had been
+    /// measured twice.
     pub fn lessons(&self, situation: &Situation) -> Vec<Lesson> {
         let Some(seen) = self.contexts.get(&situation.context) else { return Vec::new() };
-        let known = seen.arms.iter().zip(&situation.arms).filter(|(tally, _)| tally.weight >= 1.0);
+        let known = seen.own.iter().zip(&situation.arms).filter(|(tally, _)| tally.weight >= 1.0);
         let lesson = |(tally, arm): (&Tally, &Arm)| Lesson {
             context: situation.context,
             action: arm.action,
@@ -226,6 +231,7 @@ impl Experience {
             }
         };
         weaken(&mut seen.arms, noise);
+        weaken(&mut seen.own, noise);
         weaken(&mut seen.families, noise + ARM_DEVIATION.powi(2));
     }
 }
@@ -327,6 +333,25 @@ mod tests {
         }
         let strange = [Lesson { mean: 1e9, ..first.lessons(&situation)[0] }];
         assert_eq!(Experience::default().recall(&situation, &strange), 0);
+    }
+
+    /// An earlier job has told its lessons already: an arm that is measured again has the samples of this job, and one that is not has
+    /// none.
+    #[test]
+    fn what_was_told_is_not_told_again() {
+        let situation = situation();
+        let told = experience(|_, _| 1e-3).lessons(&situation);
+        let mut experience = Experience::default();
+        assert_eq!(experience.recall(&situation, &told), 6);
+        assert_eq!(experience.lessons(&situation), []);
+        (0..3).for_each(|_| experience.add(&situation, 2, 4e-3));
+        let lessons = experience.lessons(&situation);
+        assert_eq!(lessons.len(), 1, "{lessons:?}");
+        let (lesson, mean) = (lessons[0], (4e-3 / situation.arms[2].modelled_s).ln());
+        assert_eq!(lesson.action, situation.arms[2].action);
+        assert!((2.9..=3.0).contains(&lesson.samples) && (lesson.mean - mean).abs() < 1e-9, "{lesson:?}");
+        // It is believed, all the same.
+        assert!(experience.samples(&situation, 2) > 4.0 && experience.samples(&situation, 1) > 1.0);
     }
 
     #[test]

@@ -4,10 +4,10 @@ use crate::action::{Action, WireProtocol};
 use crate::state::{Parallelism, State, TopologyClass, Transport};
 
 /// How many numbers there are.
-pub const FEATURES: usize = 22;
+pub const FEATURES: usize = 23;
 
 /// From here on: what is believed to change little, as a model counts with it already, or as it only says who calls.
-pub(super) const MINOR: usize = 14;
+pub(super) const MINOR: usize = 15;
 
 /// Those of the numbers that an action has a part in.
 pub(super) const OF_ACTION: [usize; 5] = [5, 6, 7, 8, 13];
@@ -37,6 +37,7 @@ pub(super) fn of_state(state: &State) -> [f64; FEATURES] {
         switch(state.is_pipelined_layer),
         (log(state.model_intensity) - 8.0) / 2.0,
         0.0,
+        rate(state.transport),
         // One rank to a host: the size less the ranks, which stand above; a third number would say nothing more.
         switch(state.ranks_per_host() > 1) * (log(state.bytes_per_rank() as f64) - 15.0) / 8.0,
         log(f64::from(state.ranks_per_host())) / 3.0,
@@ -47,6 +48,18 @@ pub(super) fn of_state(state: &State) -> [f64; FEATURES] {
         switch(!matches!(state.topology, TopologyClass::OneHost | TopologyClass::Flat)),
         state.congestion as u8 as f64 / 2.0,
     ]
+}
+
+/// The class of the links that carry the bytes, as the logarithm of their rate, give or take: 10 Gbit/s is the middle. Memory and
+/// adapters are as fast as the fastest TCP; in what else they differ, other numbers say.
+fn rate(transport: Transport) -> f64 {
+    let gbit_per_s: f64 = match transport {
+        Transport::Tcp1g => 1.0,
+        Transport::Tcp10g => 10.0,
+        Transport::Tcp100g | Transport::Rdma | Transport::SharedMemory => 100.0,
+        Transport::Nvlink => 1000.0,
+    };
+    (gbit_per_s.log10() - 1.0) / 2.0
 }
 
 /// The numbers of a call, with those of an action.
@@ -79,6 +92,8 @@ mod tests {
             State { model_intensity: 20.0, ..CALL },
             State { has_nvlink: true, ..CALL },
             State { transport: Transport::Rdma, ..CALL },
+            State { transport: Transport::Tcp1g, ..CALL },
+            State { transport: Transport::Tcp100g, ..CALL },
             State { topology: TopologyClass::Tree, ..CALL },
             State { is_ps_deployment: true, ..CALL },
             State { is_pipelined_layer: true, ..CALL },
@@ -93,6 +108,8 @@ mod tests {
             assert!(!all[..number].contains(one), "{number} is like another one");
             assert!(one.iter().all(|value| value.abs() <= 2.5), "{one:?}");
         }
+        let rates = [Transport::Tcp1g, Transport::Tcp10g, Transport::Tcp100g, Transport::Nvlink].map(rate);
+        assert!(rates.is_sorted() && rates[0] < rates[1] && rates[1] < rates[2], "{rates:?}");
         // The same size among more ranks: less for each.
         let [few, many] = [4, 64].map(|ranks| of_state(&State { ranks, hosts: 2, ..CALL }));
         assert!(few[MINOR] > many[MINOR] && few[1] == many[1]);

@@ -3,15 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use super::{Belief, Learner, Ridge, features, least};
-use crate::action::{Family, Situation};
+use super::{Belief, Kind, Learner, Ridge, features, least};
+use crate::action::Situation;
 use crate::random::Random;
 use crate::state::Context;
 
-/// LinUCB with one regression for each family of arms, over all contexts.
+/// LinUCB with one regression for each family of arms of a collective, over all contexts.
 #[derive(Clone, Debug)]
 pub struct LinUcb {
-    regressions: BTreeMap<Family, Ridge>,
+    regressions: BTreeMap<Kind, Ridge>,
     /// How many deviations better than its mean an arm may be.
     optimism: f64,
     /// The deviation of a sample from the regression.
@@ -37,14 +37,14 @@ impl Learner for LinUcb {
     fn observe(&mut self, situation: &Situation, arm: usize, seconds: f64) {
         let Situation { state, arms, .. } = situation;
         let residual = seconds.ln() - arms[arm].modelled_s.ln();
-        let regression = self.regressions.entry(arms[arm].action.family).or_default();
+        let regression = self.regressions.entry((state.collective, arms[arm].action.family)).or_default();
         regression.add(&features(state, &arms[arm].action), residual.clamp(-2.0, 2.0));
     }
 
     fn belief(&self, situation: &Situation, arm: usize) -> Belief {
         let action = &situation.arms[arm].action;
         let at = features(&situation.state, action);
-        let regression = self.regressions.get(&action.family);
+        let regression = self.regressions.get(&(situation.state.collective, action.family));
         let (mean, deviation) = regression.map_or((0.0, 1.0), |it| (it.mean(&at), it.deviation(&at).min(1.0)));
         Belief { mean: situation.arms[arm].modelled_s.ln() + mean, deviation: self.scale * deviation }
     }

@@ -10,11 +10,14 @@ mod features;
 mod knobs;
 mod lin_ucb;
 mod policy_network;
+mod remembered;
 mod ridge;
 mod thompson;
 mod ucb1;
 
-use crate::action::Situation;
+use paceline_plan::CollectiveKind;
+
+use crate::action::{Family, Situation};
 use crate::random::Random;
 use crate::state::Context;
 pub use coordinate_descent::CoordinateDescent;
@@ -23,9 +26,13 @@ pub use experience::{Experience, Known, Lesson};
 pub use features::{FEATURES, features};
 pub use lin_ucb::LinUcb;
 pub use policy_network::PolicyNetwork;
+pub use remembered::Remembered;
 pub use ridge::Ridge;
 pub use thompson::Thompson;
 pub use ucb1::Ucb1;
+
+/// A family of a collective. The numbers of algorithms alone would not tell: NCCL has one for the rings of all collectives.
+type Kind = (CollectiveKind, Family);
 
 /// What a learner believes of an arm: a normal distribution of the logarithm of its mean seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -87,7 +94,8 @@ pub trait Learner: Send {
         lowest(admitted, |arm| beliefs[arm].mean).unwrap_or(situation.default)
     }
 
-    /// What it knows of the arms of a situation, for a later job. Nothing, for those who keep no samples.
+    /// What it has observed of the arms of a situation, for a later job, without what it has recalled. Nothing, for those who keep no
+    /// samples.
     fn lessons(&self, _situation: &Situation) -> Vec<Lesson> {
         Vec::new()
     }

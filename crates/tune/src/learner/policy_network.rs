@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use super::features::{OF_ACTION, of_state, with_action};
-use super::{Belief, FEATURES, Learner, features, switches};
-use crate::action::{Family, Situation};
+use super::{Belief, FEATURES, Kind, Learner, features, switches};
+use crate::action::Situation;
 use crate::random::Random;
 use crate::state::{Context, State};
 
@@ -19,12 +19,12 @@ const STEP: f64 = 0.05;
 const SHARPNESS: f64 = 10.0;
 
 /// The network: features → 16 tanh → one number for each arm, which is added to what the cost model says, and a number
-/// of its own for each family.
+/// of its own for each family of a collective.
 #[derive(Clone, Debug)]
 pub struct PolicyNetwork {
     inner: [[f64; FEATURES]; HIDDEN],
     outer: [f64; HIDDEN],
-    families: BTreeMap<Family, f64>,
+    families: BTreeMap<Kind, f64>,
     /// What is expected of a context: the critic.
     expected: BTreeMap<Context, f64>,
 }
@@ -65,7 +65,8 @@ impl PolicyNetwork {
             let it = &situation.arms[arm];
             let hidden = self.hidden(&of_call, &with_action(&of_state, &it.action));
             let learned: f64 = hidden.iter().zip(&self.outer).map(|(unit, weight)| unit * weight).sum();
-            let of_family = self.families.get(&it.action.family).copied().unwrap_or(0.0);
+            let kind = (situation.state.collective, it.action.family);
+            let of_family = self.families.get(&kind).copied().unwrap_or(0.0);
             learned + of_family - SHARPNESS * (it.modelled_s / cheapest_s).ln()
         };
         (0..situation.arms.len()).map(preference).collect()
@@ -116,7 +117,7 @@ impl Learner for PolicyNetwork {
             *outer += gain * unit;
             inner.iter_mut().zip(&at).for_each(|(weight, value)| *weight += back * value);
         }
-        *self.families.entry(action.family).or_insert(0.0) += gain;
+        *self.families.entry((situation.state.collective, action.family)).or_insert(0.0) += gain;
     }
 
     fn belief(&self, situation: &Situation, arm: usize) -> Belief {

@@ -69,6 +69,23 @@ fn contexts_share_what_they_learn() {
     assert!(margin(&learner) < 0.0, "{} should be negative", margin(&learner));
 }
 
+/// Numbers of algorithms alone do not tell: NCCL has one for the rings of all-reduces and of all-gathers.
+#[test]
+fn collectives_learn_nothing_of_each_others_families() {
+    let here = situation();
+    let state = State { collective: CollectiveKind::AllGather, ..here.state };
+    let there = Situation::new(state, here.arms.clone(), here.default).expect("arms");
+    for name in ["thompson", "linucb"] {
+        let mut learner = by_name(name).expect("it is known");
+        // The same knobs, so that only the families differ.
+        let margin = |learner: &dyn Learner, at: &Situation| learner.belief(at, 9).mean - learner.belief(at, 0).mean;
+        let before = margin(&*learner, &there);
+        run(&mut *learner, &here, 200, 3);
+        assert!(margin(&*learner, &here) < before - 0.1, "{name} has learned nothing");
+        assert!((margin(&*learner, &there) - before).abs() < 1e-9, "{name}");
+    }
+}
+
 /// What was learned about channels and chunks at one size is believed at another, and of another algorithm, where nothing was measured.
 #[test]
 fn contexts_share_what_knobs_are_worth() {

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use super::experience::ARM_DEVIATION;
 use super::features::{MINOR, of_state};
-use super::{Belief, Experience, FEATURES, Learner, Lesson, Ridge, least, lowest};
-use crate::action::{Family, Situation};
+use super::{Belief, Experience, FEATURES, Kind, Learner, Lesson, Ridge, least, lowest};
+use crate::action::Situation;
 use crate::random::Random;
 use crate::state::Context;
 
@@ -43,11 +43,11 @@ const DOUBT: f64 = 0.5;
 /// best-arm identification", COLT 2016). Of 0, 0.3, 0.4 and 0.5, by what was settled for on simulated clusters.
 const CHALLENGED: f64 = 0.4;
 
-/// Thompson sampling, with what contexts share: a regression for each family, and what knobs are worth.
+/// Thompson sampling, with what contexts share: a regression for each family of a collective, and what knobs are worth.
 #[derive(Clone, Debug)]
 pub struct Thompson {
     experience: Experience,
-    shared: BTreeMap<Family, Ridge>,
+    shared: BTreeMap<Kind, Ridge>,
 }
 
 impl Default for Thompson {
@@ -64,8 +64,8 @@ impl Thompson {
 
     /// What other contexts say of a family, with knobs as they are in the mean: how much longer it takes than is modelled, and how far
     /// that may be off.
-    fn elsewhere(&self, of_state: &[f64; FEATURES], family: Family) -> Option<(f64, f64)> {
-        let ridge = self.shared.get(&family)?;
+    fn elsewhere(&self, of_state: &[f64; FEATURES], kind: Kind) -> Option<(f64, f64)> {
+        let ridge = self.shared.get(&kind)?;
         // Far from everything seen, it knows no more than nobody.
         let deviation = ridge.deviation(of_state).hypot(SHARED_DEVIATION).min(0.3);
         Some((ridge.mean(of_state).clamp(-1.0, 1.0), deviation))
@@ -121,19 +121,21 @@ impl Learner for Thompson {
         // What the network has become is no property of a family.
         let residual = seconds.ln() - arms[arm].modelled_s.ln() - self.experience.level(&situation.context);
         let residual = residual - self.experience.worth(&arms[arm].action);
-        let ridge = self.shared.entry(arms[arm].action.family).or_insert_with(|| Ridge::believing(&BELIEVED));
+        let kind = (state.collective, arms[arm].action.family);
+        let ridge = self.shared.entry(kind).or_insert_with(|| Ridge::believing(&BELIEVED));
         ridge.include(&of_state(state), residual.clamp(-2.0, 2.0), variance);
     }
 
     fn belief(&self, situation: &Situation, arm: usize) -> Belief {
-        let elsewhere = self.elsewhere(&of_state(&situation.state), situation.arms[arm].action.family);
+        let Situation { state, arms, .. } = situation;
+        let elsewhere = self.elsewhere(&of_state(state), (state.collective, arms[arm].action.family));
         self.experience.known(situation, arm, elsewhere).into()
     }
 
     fn beliefs(&self, situation: &Situation, admitted: &[bool]) -> Vec<Belief> {
-        let of_state = of_state(&situation.state);
+        let (of_state, collective) = (of_state(&situation.state), situation.state.collective);
         let elsewhere: Vec<Option<(f64, f64)>> =
-            situation.families.iter().map(|&family| self.elsewhere(&of_state, family)).collect();
+            situation.families.iter().map(|&family| self.elsewhere(&of_state, (collective, family))).collect();
         let here = self.experience.here(situation);
         let belief = |arm: usize| {
             if !admitted[arm] {

@@ -56,6 +56,23 @@ fn the_default_comes_first_and_the_best_stands_at_last() {
     }
 }
 
+/// The library turns out not to do it: it is out where it stands, and nobody tries it again.
+#[test]
+fn what_is_no_choice_does_not_stand_and_is_not_tried() {
+    let mut tuner = Tuner::shipped(1);
+    play(&mut tuner, 600, 1, third);
+    assert!(matches!(standing(&tuner), Standing::Chosen(..)));
+    tuner.veto(&situation(), situation().default);
+    assert!(matches!(standing(&tuner), Standing::Chosen(..)), "the default is always one");
+    tuner.veto(&situation(), 3);
+    assert_eq!(standing(&tuner), Standing::Settled(Reason::Reverted));
+    assert!(!play(&mut tuner, 2000, 2, third).contains(&3));
+    // And before anything was called.
+    let mut tuner = Tuner::shipped(1);
+    tuner.veto(&situation(), 3);
+    assert!(!play(&mut tuner, 600, 1, third).contains(&3));
+}
+
 #[test]
 fn where_nothing_is_better_the_default_stays() {
     for seed in 0..5 {

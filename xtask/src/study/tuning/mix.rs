@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::report::{Table, Target, ms};
+use super::sizes::{cut_off, search_ended};
 use super::world::{Case, Links};
 use super::{Measured, Over, Question, Section, in_words, last_text, numbers};
 use crate::compare::statistics::median;
@@ -77,7 +78,8 @@ fn judge(all: &[Measured]) -> Section {
          there are more than 8 made an eighth as often. In the lab, tensors are split within hosts, and all else crosses them. \
          Times in ms: medians of iterations, after 300 to learn. The best static configuration is the same for all calls: \
          algorithm, protocol, lanes, threads and chunk; it is searched when the tuner has learned. \"Boundary\": after each \
-         iteration; the tuner's totals include it, but where \"calls\" stands.",
+         iteration; the tuner's totals include it, but where \"calls\" stands. \"Cut off\": in some run the search's time was over before all \
+         were called, so that a better one may have been missed: a tuner that is better than what was found is undecided then.",
         &[
             "links",
             "ranks",
@@ -106,17 +108,19 @@ fn judge(all: &[Measured]) -> Section {
         for (counted, name) in [("boundaries included", "tuned_over_static"), ("calls alone", "calls_over_static")] {
             let over_static = over(name);
             let met = over_static.as_ref().and_then(|over| beats(over, noise));
+            // Of a search that was cut off, nobody knows what it has missed: only a miss is certain then.
+            let met = met.filter(|met| !met || search_ended(&runs));
             let open = if met.is_none() && !runs.is_empty() { ", undecided" } else { "" };
             targets.push(Target {
                 case: format!("{place}, {counted}"),
                 demanded: format!("total over the best static configuration's < {OVER_STATIC_MAX}"),
-                found: in_words(over_static.as_ref()) + open,
+                found: in_words(over_static.as_ref()) + open + cut_off(&runs),
                 met,
             });
         }
         table.rows.push(row(one, &runs));
         measured.push(json!({"case": one.case.name, "links": one.case.links, "ranks": one.case.ranks,
-            "over_static": over("tuned_over_static"), "runs": one.runs}));
+            "over_static": over("tuned_over_static"), "search_ended": search_ended(&runs), "runs": one.runs}));
     }
     Section { targets, tables: vec![table], measured: Value::Array(measured) }
 }
@@ -144,7 +148,7 @@ fn row(one: &Measured, runs: &[&Value]) -> Vec<String> {
         in_words(over("tuned_over_default").as_ref()),
         worst("worst_prefix"),
         worst("default_over_itself"),
-        format!("{} of {}", of("called"), of("choices")),
+        format!("{} of {}{}", of("called"), of("choices"), cut_off(runs)),
         last_text(runs, "best_static"),
     ]
 }
@@ -174,5 +178,23 @@ mod tests {
         // A single run is judged by what the default differs from itself.
         assert_eq!([met(&[0.97]), met(&[0.99]), met(&[1.03])], [Some(true), None, Some(false)]);
         assert_eq!(met(&[]), None);
+    }
+
+    /// It may have missed a better one: to beat what it has found proves nothing then, and not to beat that is a miss all the same.
+    #[test]
+    fn a_search_that_was_cut_off_proves_no_success() {
+        let judged = |over_static: f64| {
+            let runs = [0.999, 1.0, 1.001].map(|times| {
+                let mut run = run(over_static * times);
+                run["mix"]["search_ended"] = json!(times != 1.0);
+                run
+            });
+            let case = case(Links::Shm, 8, 1, 256, [300, 100], 1.0);
+            let section = judge(&[Measured { case, runs: runs.into(), failures: Vec::new() }]);
+            (section.targets[0].met, section.targets[0].found.clone(), section.tables[0].rows[0][14].clone())
+        };
+        let (met, found, called) = judged(0.9);
+        assert!(met.is_none() && found.ends_with(", undecided, cut off") && called.ends_with(", cut off"), "{found}");
+        assert_eq!(judged(1.1).0, Some(false));
     }
 }

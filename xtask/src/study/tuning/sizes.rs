@@ -87,6 +87,16 @@ fn over_oracle(runs: &[&Value], name: &str) -> Option<Over> {
     Some(Over { half_width: over.half_width.or(of_rounds), ..over })
 }
 
+/// Has every run's search ended before its time? If not, something may be better than the best that was found.
+pub fn search_ended(runs: &[&Value]) -> bool {
+    runs.iter().all(|run| run["search_ended"] != false)
+}
+
+/// For the table, if it has not.
+pub fn cut_off(runs: &[&Value]) -> &'static str {
+    if search_ended(runs) { "" } else { ", cut off" }
+}
+
 /// What each run has found of its size.
 fn sizes(runs: &[Value]) -> Vec<&Value> {
     runs.iter().map(|run| &run["sizes"][0]).collect()
@@ -130,7 +140,9 @@ fn table() -> Table {
          warm-up (once, if that took 20 ms); then, by turns, a third goes on each time with twice as many calls, and the last six are \
          called 10 to 100 times, until the fastest one's median is known to 1 %. \"Called\": in the search of the last run; what was \
          not called is modelled ten times slower than the best, belongs to an algorithm and protocol of which four choices took twice \
-         as long as the best, or came when the search's time (60 s, or 120 s where calls are long) was over.",
+         as long as the best, or came when the search's time (60 s, or 120 s where calls are long) was over: \"cut off\", in some run. What \
+         it has missed may be better than the best, and whether the tuner is near enough is undecided then, if it does not miss what was \
+         found.",
         &[
             "links",
             "ranks",
@@ -183,7 +195,9 @@ impl Found<'_> {
 
     fn keeps_near(&self, place: usize) -> Option<(String, f64, Option<bool>)> {
         let over = self.over_oracle[place].as_ref()?;
-        Some((self.size.clone(), over.mean, over.is_at_most(OVER_ORACLE_MAX)))
+        // Of a search that was cut off, nobody knows what it has missed: only a miss is certain then.
+        let met = over.is_at_most(OVER_ORACLE_MAX).filter(|met| !met || search_ended(&self.runs));
+        Some((self.size.clone(), over.mean, met))
     }
 
     /// Undecided: the default differs from itself by as much.
@@ -201,7 +215,8 @@ impl Found<'_> {
         let Measured { case, runs, .. } = self.measured;
         json!({"case": case.name, "links": case.links, "ranks": case.ranks, "over_oracle": self.over_oracle[0],
             "calls_over_oracle": self.over_oracle[1], "worst_prefix": self.prefix[0],
-            "calls_worst_prefix": self.prefix[1], "default_over_itself": self.noise, "runs": runs})
+            "calls_worst_prefix": self.prefix[1], "default_over_itself": self.noise,
+            "search_ended": search_ended(&self.runs), "runs": runs})
     }
 
     fn row(&self) -> Vec<String> {
@@ -233,7 +248,7 @@ impl Found<'_> {
             worst(self.prefix[1].as_ref()),
             worst(self.noise.as_ref()),
             percent(excess),
-            format!("{} of {}", of("called"), of("choices")),
+            format!("{} of {}{}", of("called"), of("choices"), cut_off(runs)),
             last_text(runs, "oracle"),
             self.chosen(),
         ]
@@ -295,6 +310,28 @@ mod tests {
         // Calls alone are at the best, give or take what rounds leave open.
         let met = |half_width| judge(&[measured(vec![long_run(60e3, half_width)])]).targets[2].met;
         assert_eq!([met(0.02), met(0.04)], [Some(true), None]);
+    }
+
+    /// What the search has missed may be better: being near what it has found proves nothing then, and missing that is a miss all the same.
+    #[test]
+    fn a_search_that_was_cut_off_proves_no_success() {
+        let cut = |over_oracle: f64| {
+            let mut run = run(over_oracle, 0.9, 1.01);
+            run["sizes"][0]["search_ended"] = json!(false);
+            run
+        };
+        let judged = |runs: Vec<Value>| {
+            let section = judge(&[measured(runs)]);
+            let met: Vec<Option<bool>> = section.targets.iter().map(|target| target.met).collect();
+            (met, section.tables[0].rows[0][17].clone())
+        };
+        let (yes, no) = (Some(true), Some(false));
+        assert_eq!(judged(vec![cut(0.9)]), (vec![None, yes, None, yes], "80 of 90, cut off".to_owned()));
+        assert_eq!(judged(vec![run(0.9, 0.9, 1.01), cut(0.9)]).0, [None, yes, None, yes], "one of two");
+        assert_eq!(judged(vec![cut(1.09)]).0, [no, yes, no, yes]);
+        let mut ended = cut(0.9);
+        ended["sizes"][0]["search_ended"] = json!(true);
+        assert_eq!(judged(vec![ended]), (vec![yes; 4], "80 of 90".to_owned()));
     }
 
     #[test]

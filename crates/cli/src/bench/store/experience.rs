@@ -17,32 +17,89 @@ PRAGMA user_version = 4;
 
 const STATE_VERSION: i64 = paceline_tune::STATE_VERSION as i64;
 
+/// What an error says was being done.
+const DOING: &str = "keeping what was learned";
+
+/// The key of a row that holds no lesson: under this name a job has begun.
+const BEGUN: &str = "";
+
+/// What so many jobs began with is kept; of those before, nobody asks any more.
+const BEGINNINGS: i64 = 16;
+
 impl Store {
     /// Keeps what was learned on a cluster, in the place of what was known of the same choices.
     ///
     /// # Errors
     /// It cannot be written; then nothing of it is.
     pub fn keep_lessons(&self, cluster: &str, lessons: &[Lesson]) -> Result<(), StoreError> {
-        let doing = "keeping what was learned";
+        self.together(|| self.keep_each(cluster, lessons))
+    }
+
+    /// Keeps what a job begins with under a name of its own, also if that is nothing, and forgets what all but the last jobs began with
+    /// whose names begin with the same words.
+    ///
+    /// # Errors
+    /// It cannot be written; then nothing of it is.
+    pub fn keep_beginning(&self, words: &str, name: &str, lessons: &[Lesson]) -> Result<(), StoreError> {
+        self.together(|| {
+            self.keep_row(name, BEGUN, BEGUN)?;
+            self.keep_each(name, lessons)?;
+            // Rows are numbered in the order in which they came.
+            self.change(
+                DOING,
+                "DELETE FROM experience WHERE substr(cluster, 1, length(?1)) = ?1 AND cluster NOT IN (SELECT cluster FROM \
+                 experience WHERE substr(cluster, 1, length(?1)) = ?1 GROUP BY cluster ORDER BY max(rowid) DESC LIMIT ?2)",
+                params![words, BEGINNINGS],
+            )
+        })
+    }
+
+    /// What a job began with. None: it has not begun.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub fn beginning(&self, name: &str) -> Result<Option<Vec<Lesson>>, StoreError> {
+        let query = "SELECT count(*) FROM experience WHERE cluster = ?1 AND state_version = ?2";
+        let rows: Vec<i64> = self.rows(query, params![name, STATE_VERSION], |row| row.get(0))?;
+        if rows == [0] { Ok(None) } else { self.lessons(name).map(Some) }
+    }
+
+    fn keep_each(&self, cluster: &str, lessons: &[Lesson]) -> Result<(), StoreError> {
+        lessons.iter().try_for_each(|lesson| {
+            let key = self.encode(&(lesson.context, lesson.action), "lesson")?;
+            self.keep_row(cluster, &key, &self.encode(lesson, "lesson")?)
+        })
+    }
+
+    fn keep_row(&self, cluster: &str, key: &str, lesson: &str) -> Result<(), StoreError> {
+        self.change(
+            DOING,
+            "INSERT OR REPLACE INTO experience (cluster, state_version, key, lesson) VALUES (?1, ?2, ?3, ?4)",
+            params![cluster, STATE_VERSION, key, lesson],
+        )
+    }
+
+    /// All of it is written, or nothing.
+    fn together(&self, write: impl FnOnce() -> Result<(), StoreError>) -> Result<(), StoreError> {
         let batch = |statement: &str| {
-            self.connection.execute_batch(statement).map_err(|error| database(&self.path, doing, error))
+            self.connection.execute_batch(statement).map_err(|error| database(&self.path, DOING, error))
         };
         batch("BEGIN IMMEDIATE")?;
-        let kept = lessons.iter().try_for_each(|lesson| {
-            let key = self.encode(&(lesson.context, lesson.action), "lesson")?;
-            let lesson = self.encode(lesson, "lesson")?;
-            self.change(
-                doing,
-                "INSERT OR REPLACE INTO experience (cluster, state_version, key, lesson) VALUES (?1, ?2, ?3, ?4)",
-                params![cluster, STATE_VERSION, key, lesson],
-            )
-        });
-        let kept = kept.and_then(|()| batch("COMMIT"));
+        let kept = write().and_then(|()| batch("COMMIT"));
         if kept.is_err() {
             // Also where it could not be brought to an end: the connection would stay in it. SQLite may have rolled back itself.
             let _ = batch("ROLLBACK");
         }
         kept
+    }
+
+    /// The clusters of which something is known.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub fn clusters(&self) -> Result<Vec<String>, StoreError> {
+        let query = "SELECT DISTINCT cluster FROM experience WHERE state_version = ?1 ORDER BY cluster";
+        self.rows(query, params![STATE_VERSION], |row| row.get(0))
     }
 
     /// What is known of a cluster. What other versions have learned means nothing here, and is left alone, and so is a lesson that

@@ -178,4 +178,5 @@ fn lessons_are_kept_by_cluster() {
     assert_eq!(here, [newer, other]);
     assert_eq!(store.lessons("there").expect("read"), [other]);
     assert_eq!(store.lessons("elsewhere").expect("read"), []);
+    assert_eq!(store.clusters().expect("read"), ["here", "there"]);
 }

@@ -25,6 +25,7 @@ pub const CALL: Call = Call {
     parallelism: Parallelism::Data,
     is_pipelined_layer: true,
     is_fused_call: false,
+    is_ps_deployment: false,
     model_intensity: 100.0,
     local_batch: 8,
     times: 1,

@@ -29,6 +29,11 @@ struct Row {
     there: Option<Over>,
     elsewhere: Option<Over>,
     untrained: Option<Over>,
+    /// The regret of who was trained elsewhere, and of who was not trained, over that of who was trained there.
+    elsewhere_over_there: Option<Over>,
+    untrained_over_there: Option<Over>,
+    /// The one over the other, seed by seed: below 1, what was learned elsewhere helps.
+    elsewhere_over_untrained: Option<Over>,
     /// All calls of a job there, which learns from the first one on: begun untrained, and trained elsewhere.
     job_untrained: Option<Over>,
     job_elsewhere: Option<Over>,
@@ -53,10 +58,26 @@ pub fn run(quick: bool) -> Result<Section, Error> {
                 value.extend(outcome.totals.last().map(|totals| 1.0 + totals.over_oracle()));
             }
         }
+        let ratio = |one: usize, other: usize| {
+            Over::of(&values[one].iter().zip(&values[other]).map(|(one, other)| one / other).collect::<Vec<f64>>())
+        };
+        let (elsewhere_over_there, untrained_over_there) = (ratio(1, 0), ratio(2, 0));
+        let elsewhere_over_untrained = ratio(1, 2);
         let [there, elsewhere, untrained, job_untrained, job_elsewhere] = values.map(|values| Over::of(&values));
-        rows.push(Row { cluster: name, seeds, there, elsewhere, untrained, job_untrained, job_elsewhere });
+        rows.push(Row {
+            cluster: name,
+            seeds,
+            there,
+            elsewhere,
+            untrained,
+            elsewhere_over_there,
+            untrained_over_there,
+            elsewhere_over_untrained,
+            job_untrained,
+            job_elsewhere,
+        });
     }
-    let targets = if quick { Vec::new() } else { rows.iter().map(target).collect() };
+    let targets = if quick { Vec::new() } else { rows.iter().flat_map(targets).collect() };
     Ok(Section { targets, tables: vec![table(&rows)], measured: json!(rows) })
 }
 
@@ -84,11 +105,27 @@ fn regret(cluster: &mut SimulatedCluster, learner: &dyn Learner, workload: &Work
     (logs.iter().sum::<f64>() / logs.len().max(1) as f64).exp()
 }
 
-/// Who was trained there must be better than who was not; what was learned elsewhere is shown.
-fn target(row: &Row) -> Target {
+/// Who was trained there must be better than who was not. Who was trained elsewhere is compared with who was trained there: what that
+/// leaves must be less than what no training leaves, by more than seeds leave open.
+fn targets(row: &Row) -> [Target; 2] {
     let ratio = row.there.as_ref().zip(row.untrained.as_ref()).map(|(there, untrained)| there.mean / untrained.mean);
-    let case = format!("simulated: trained on {}", row.cluster);
-    Target::at_most(case, "regret ratio over that of an untrained agent", 1.0, ratio)
+    let there = Target::at_most(
+        format!("simulated: trained on {}", row.cluster),
+        "regret ratio over that of an untrained agent",
+        1.0,
+        ratio,
+    );
+    let elsewhere = Target {
+        case: format!("simulated: trained on {}, asked on {}", TRAINED.join(" and "), row.cluster),
+        demanded: "regret ratio over that of an agent trained there: below an untrained agent's".into(),
+        found: format!(
+            "{}, untrained {}",
+            in_words(row.elsewhere_over_there.as_ref()),
+            in_words(row.untrained_over_there.as_ref())
+        ),
+        met: row.elsewhere_over_untrained.as_ref().and_then(|over| over.is_at_most(1.0)),
+    };
+    [there, elsewhere]
 }
 
 fn table(rows: &[Row]) -> Table {
@@ -107,16 +144,57 @@ fn table(rows: &[Row]) -> Table {
             "trained there",
             "trained elsewhere",
             "untrained",
+            "elsewhere over there",
+            "untrained over there",
             "a job, begun untrained",
             "a job, begun with what was learned elsewhere",
         ],
     );
     table.rows.extend(rows.iter().map(|row| {
-        let Row { cluster, seeds, there, elsewhere, untrained, job_untrained, job_elsewhere } = row;
-        let mut texts = vec![(*cluster).to_owned(), seeds.to_string()];
-        let over = [there, elsewhere, untrained, job_untrained, job_elsewhere];
+        let mut texts = vec![row.cluster.to_owned(), row.seeds.to_string()];
+        let over = [
+            &row.there,
+            &row.elsewhere,
+            &row.untrained,
+            &row.elsewhere_over_there,
+            &row.untrained_over_there,
+            &row.job_untrained,
+            &row.job_elsewhere,
+        ];
         texts.extend(over.map(|over| in_words(over.as_ref())));
         texts
     }));
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_learned_elsewhere_must_help_by_more_than_seeds_leave_open() {
+        let met = |there: f64, elsewhere_over_untrained: &[f64]| {
+            let over = |value: f64| Over::of(&[value]);
+            let row = Row {
+                cluster: UNSEEN[0],
+                seeds: 3,
+                there: over(there),
+                elsewhere: over(1.2),
+                untrained: over(1.3),
+                elsewhere_over_there: over(1.2 / there),
+                untrained_over_there: over(1.3 / there),
+                elsewhere_over_untrained: Over::of(elsewhere_over_untrained),
+                job_untrained: None,
+                job_elsewhere: None,
+            };
+            let targets = targets(&row);
+            assert_eq!(targets[1].found, format!("{:.3}, untrained {:.3}", 1.2 / there, 1.3 / there));
+            assert_eq!(table(&[row]).rows[0].len(), table(&[]).columns.len());
+            targets.map(|target| target.met)
+        };
+        assert_eq!(met(1.1, &[0.9, 0.91, 0.92]), [Some(true); 2]);
+        assert_eq!(met(1.4, &[1.1, 1.11, 1.12]), [Some(false); 2]);
+        assert_eq!(met(1.1, &[0.9, 1.0, 1.1]), [Some(true), None]);
+        assert_eq!(met(1.1, &[]), [Some(true), None]);
+    }
 }

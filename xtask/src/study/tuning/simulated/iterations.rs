@@ -148,6 +148,7 @@ fn call(bucket: &Bucket, profile: &Profile, machine: &Cluster, workers: usize) -
         parallelism: Parallelism::Data,
         is_pipelined_layer: true,
         is_fused_call: bucket.tensors > 1,
+        is_ps_deployment: false,
         model_intensity: profile.intensity().unwrap_or(0.0),
         local_batch: profile.local_batch as u32,
         times: 1,
