@@ -1,9 +1,16 @@
 //! `paceline tune`: what a collective library would choose, and what is learned of its calls.
 
+mod disturbed;
+mod job;
+mod known;
+mod learning;
+mod nccl_samples;
 mod nccl_table;
 mod place;
 mod report;
+mod samples;
 mod simulated;
+mod task;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,8 +19,11 @@ use clap::Args;
 
 use crate::failure::Failure;
 use crate::json_file::JsonFile;
+use learning::LearningArguments;
+use nccl_samples::SamplesArguments;
 use nccl_table::NcclArguments;
 use simulated::SimulationArguments;
+use task::Task;
 
 /// What `tune` is told.
 #[derive(Args)]
@@ -23,7 +33,13 @@ pub struct TuneArguments {
     json: Option<PathBuf>,
 
     #[command(flatten)]
+    learning: LearningArguments,
+
+    #[command(flatten)]
     simulation: SimulationArguments,
+
+    #[command(flatten)]
+    samples: SamplesArguments,
 
     #[command(flatten)]
     nccl: NcclArguments,
@@ -32,11 +48,15 @@ pub struct TuneArguments {
 /// Tunes.
 ///
 /// # Errors
-/// Wrong usage; a file cannot be written.
+/// Wrong usage; a file cannot be read or written.
 pub fn run(arguments: &TuneArguments) -> Result<ExitCode, Failure> {
+    let task = Task::of(arguments)?;
     let json = arguments.json.as_deref().map(JsonFile::create).transpose()?;
-    match &arguments.simulation.simulate {
-        Some(cluster) => simulated::run(cluster, &arguments.simulation, &arguments.nccl, json),
-        None => nccl_table::run(&arguments.nccl, json),
+    let TuneArguments { learning, simulation, samples, nccl, .. } = arguments;
+    match task {
+        Task::Tables => nccl_table::run(nccl, json),
+        Task::Simulated | Task::SimulatedNccl => simulated::run(simulation, learning, nccl, json),
+        Task::Samples => nccl_samples::run(samples, learning, nccl, json),
+        Task::Known => known::run(learning, json),
     }
 }

@@ -19,6 +19,7 @@ struct paceline_nccl_sample {
     uint64_t bytes;        /* as rules count: of the larger buffer; with all-gather and reduce-scatter of all ranks together */
     uint64_t longest_ns;   /* the longest of the channels' times, of the GPU's clock */
     uint64_t span_ns;      /* from the first channel's start to the last one's end */
+    uint64_t policy;       /* version of the policy that decided when it began, or 0 */
     int32_t rank;
     uint32_t ranks; /* of the communicator */
     uint32_t hosts;
@@ -29,7 +30,7 @@ struct paceline_nccl_sample {
     uint32_t threads;  /* of each channel */
 };
 
-/* 2 in this header; raised when a function or the sample changes. */
+/* 3 in this header; raised when a function or the sample changes. */
 uint32_t paceline_nccl_interface(void);
 
 /* Checks a policy (TOML or CSV, UTF-8, not terminated) and keeps it. 0: done. 1: refused, and the reason stands in message,

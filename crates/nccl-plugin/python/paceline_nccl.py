@@ -19,8 +19,15 @@ Only the standard library is needed.
 """
 
 import ctypes
+import json
+import os
 
-_INTERFACE = 2
+_INTERFACE = 3
+
+# NCCL's names, in the order of its numbers.
+_FUNCTIONS = ("Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce")
+_ALGORITHMS = ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
+_PROTOCOLS = ("LL", "LL128", "Simple")
 
 
 class PolicyError(ValueError):
@@ -37,6 +44,7 @@ class Sample(ctypes.Structure):
         ("bytes", ctypes.c_uint64),
         ("longest_ns", ctypes.c_uint64),
         ("span_ns", ctypes.c_uint64),
+        ("policy", ctypes.c_uint64),
         ("rank", ctypes.c_int32),
         ("ranks", ctypes.c_uint32),
         ("hosts", ctypes.c_uint32),
@@ -72,6 +80,10 @@ class Tuner:
         for name, (result, arguments) in signatures.items():
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments
+        # Rounds of samples that were written, whether their file is ours, and what they have said of lost ones.
+        self._rounds, self._begun, self._lost = 0, False, 0
+        # Samples for the next round, and how many there were by kind.
+        self._kept, self._seen = [], {}
         found = library.paceline_nccl_interface()
         if found != _INTERFACE:
             raise OSError(f"{path} has interface {found}, this module {_INTERFACE}: take both from one Paceline")
@@ -131,9 +143,68 @@ class Tuner:
         samples = (Sample * 1024)()
         return list(samples[: self._library.paceline_nccl_samples(samples, len(samples))])
 
+    def collect(self, most=16):
+        """Takes what was recorded since the last time out of the library, for `write_samples`, which does it, too: the library has room
+        for 1024 samples, so call it after every iteration that is recorded, on every rank. Of calls of one kind (communicator,
+        function, power of two of bytes) the first `most` of a round are kept, and none that was made under an earlier policy.
+        """
+        policy = self.version
+        while fetched := self.samples():
+            for sample in fetched:
+                kind = (sample.communicator, sample.instance, sample.function, sample.bytes.bit_length())
+                if sample.policy != policy or not 0 <= sample.function < len(_FUNCTIONS):
+                    continue
+                self._seen[kind] = self._seen.get(kind, 0) + 1
+                if self._seen[kind] <= most:
+                    self._kept.append(Sample.from_buffer_copy(sample))
+
+    def write_samples(self, path, most=16):
+        """Appends what was recorded since the last time to this rank's own file, as a round; `paceline tune --nccl-samples` reads
+        the files of all ranks. Every rank calls it equally often, before the policy changes: a round is of one policy, and what was
+        called under an earlier one is left out. `most` is that of `collect`.
+
+        The first time the file must not be there: rounds count from 1 in each job. Returns how many samples were written, and how many
+        calls were lost since the last round with samples. Where it raises, nothing is written, and the round and its samples are kept
+        for the next time.
+        """
+        with open(path, "ab" if self._begun else "xb", buffering=0) as file:
+            self._begun = True
+            self.collect(most)
+            number, lost = self._rounds + 1, self.samples_lost() - self._lost
+            # A policy that has changed since a sample was kept would make two of one round.
+            kept = [sample for sample in self._kept if sample.policy == self.version]
+            data = "".join(_line(sample, number, lost) for sample in kept).encode()
+            size = file.seek(0, os.SEEK_END)
+            try:
+                rest = memoryview(data)
+                while rest:
+                    rest = rest[file.write(rest) :]
+            except BaseException:
+                file.truncate(size)
+                raise
+        self._rounds = number
+        # Without a line that says so, the next round does.
+        self._lost += lost if kept else 0
+        self._kept, self._seen = [], {}
+        return len(kept), lost
+
     def samples_lost(self):
         """How many collectives were recorded and became no sample."""
         return self._library.paceline_nccl_samples_lost()
+
+
+def _line(sample, number, lost):
+    """A sample of a round in which so many were lost, as docs/json.md has it."""
+
+    def name(names, place):
+        return names[place] if 0 <= place < len(names) else None
+
+    fields = {"schema": 1, "round": number, "lost": lost}
+    fields.update((field, getattr(sample, field)) for field, _ in Sample._fields_)
+    fields["function"] = name(_FUNCTIONS, sample.function)
+    fields["algorithm"] = name(_ALGORITHMS, sample.algorithm)
+    fields["protocol"] = name(_PROTOCOLS, sample.protocol)
+    return json.dumps(fields) + "\n"
 
 
 def agree_and_activate(tuner, text, exchange, finish_calls=None):

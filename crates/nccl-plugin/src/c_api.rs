@@ -21,7 +21,7 @@ const REFUSED: c_int = 1;
 /// What these functions have as results. Raised when one of them, or [`Sample`], changes.
 #[unsafe(no_mangle)]
 pub extern "C" fn paceline_nccl_interface() -> u32 {
-    2
+    3
 }
 
 /// Checks a policy (TOML or CSV, UTF-8, not terminated) and keeps it for [`paceline_nccl_policy_activate`]. 0: done. 1: refused;

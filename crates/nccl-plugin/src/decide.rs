@@ -4,13 +4,19 @@
 //! an entry of 0; channels are a bound that NCCL applies unchecked to some algorithms and keeps in eight bits with a sign; a
 //! chunk below its protocol's grain is a division by zero.
 
+use paceline_tune::guard::NEVER_TRIED;
 use paceline_tune::nccl::{Algorithm, Function, Protocol};
 
 use crate::policy::Choice;
 
-/// What costs so many times the cheapest is as good as unavailable. NCCL itself puts ways that lose precision (a ring of
-/// more than eight ranks, with floats of eight bits) behind all others by a factor of 1024.
-const FAR_BEHIND: f32 = 64.0;
+/// What costs so many times another way is not chosen, as the tuner never tries it. NCCL's own table says what a call costs, which
+/// knows more than a policy: it puts ways that lose precision (a ring of more than eight ranks, with floats of eight bits) behind
+/// all others by a factor of 1024.
+///
+/// Ways are compared with each other, and not with NCCL's own choice. Where every way is put behind, by the same factor, none is
+/// behind another. Where all others cost infinitely much, or what is no number, NCCL's own choice among them, there is nothing to be
+/// behind of: what has a time stands.
+const FAR_BEHIND: f32 = NEVER_TRIED as f32;
 
 /// Writes the choice into a table of costs whose rows are `protocols` long. Returns whether the choice stands: false means
 /// that it is unavailable for this call, and nothing was written.
@@ -107,9 +113,25 @@ mod tests {
         assert!(prefer(&mut costs, 3, &ring));
         let mut costs = [-1.0, -1.0, 30.0, 40960.0, -1.0, 20480.0];
         assert!(!prefer(&mut costs, 3, &ring) && costs[5] == 20480.0);
-        // Where all ways are rings, one of them is taken.
+        // Where every way is put behind, one of them is taken, unless it is behind the others besides.
         let mut costs = [-1.0, -1.0, -1.0, 40960.0, -1.0, 20480.0];
         assert!(prefer(&mut costs, 3, &ring));
+        let mut costs = [-1.0, -1.0, -1.0, 5000.0, -1.0, 20480.0];
+        assert!(!prefer(&mut costs, 3, &ring) && costs[5] == 20480.0);
+    }
+
+    /// What the tuner never tries is not played either, whatever a policy says: four times as long as another way.
+    #[test]
+    fn what_costs_four_times_as_much_is_not_chosen() {
+        let mut costs = [10.0, -1.0, -1.0, 40.0, -1.0, 41.0];
+        assert!(!prefer(&mut costs, 3, &Choice::new(Some((Algorithm::Ring, Protocol::Simple)), 0)));
+        assert!(prefer(&mut costs, 3, &Choice::new(Some((Algorithm::Ring, Protocol::Ll)), 0)));
+        assert_eq!(costs, [10.0, -1.0, -1.0, 0.0, -1.0, 41.0]);
+        // What is no time is nothing to be behind of, be it all else that there is.
+        for other in [f32::INFINITY, f32::NAN, -1.0] {
+            let mut costs = [1e6, other, other, other, other, other];
+            assert!(prefer(&mut costs, 3, &TREE_LL) && costs[0] == 0.0, "{other}");
+        }
     }
 
     #[test]

@@ -277,6 +277,7 @@ impl Event {
             communicator: context.communicator,
             instance: context.instance,
             sequence: self.number(24),
+            policy: state::version(),
             bytes: bytes(function, self.number(56), bytes_of(self.name(72))?, context.ranks),
             rank: context.rank,
             ranks: context.ranks,

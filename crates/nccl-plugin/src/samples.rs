@@ -30,6 +30,9 @@ pub struct Sample {
     pub longest_ns: u64,
     /// From the first channel's start to the last one's end, ns.
     pub span_ns: u64,
+    /// The version of the policy that decided when it began, or 0. A sample may come after the policy has changed; the same on all
+    /// ranks. (Replays of a CUDA graph have what was decided when it was captured, whatever stands here.)
+    pub policy: u64,
     /// This process's rank.
     pub rank: i32,
     /// Ranks of the communicator.
@@ -61,6 +64,7 @@ const NONE: Sample = Sample {
     bytes: 0,
     longest_ns: 0,
     span_ns: 0,
+    policy: 0,
     rank: 0,
     ranks: 0,
     hosts: 0,
@@ -250,7 +254,8 @@ mod tests {
         // Where NCCL names no channels, their ends would not be the end.
         assert_eq!(begin(NONE), None);
 
-        // Nothing is made of more than there is room for.
+        // Nothing is made of more than there is room for, and that is counted; so is what was given up in every slot.
+        let before = lost();
         for sequence in 0..2 * WAITING as u64 {
             let collective = begin(Sample { sequence, channels: 1, ..NONE }).expect("a slot");
             begin_channel(collective, 0, 10);
@@ -259,6 +264,7 @@ mod tests {
         let mut samples = vec![NONE; 2 * WAITING];
         assert_eq!(fetch(&mut samples), WAITING);
         assert_eq!((samples[0].sequence, samples[WAITING - 1].sequence), (0, WAITING as u64 - 1));
+        assert_eq!(lost() - before, (WAITING + COLLECTIVES) as u64);
         // Numbers that NCCL never had are nobody's.
         end_channel(Collective::of_number(u64::MAX), 3, 9);
     }

@@ -31,6 +31,8 @@ const MAX_FILE_BYTES: u64 = 64 << 20;
 
 /// The policy that decides; null: NCCL does.
 static POLICY: Published<Policy> = Published { pointer: AtomicPtr::new(ptr::null_mut()) };
+/// Its version, or 0: what samples are marked with, by threads that must not wait.
+static VERSION: AtomicU64 = AtomicU64::new(0);
 static STATE: Mutex<State> =
     Mutex::new(State { communicators: Vec::new(), prepared: None, retired: Retired(Vec::new()) });
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
@@ -161,7 +163,9 @@ impl Communicator {
 
 impl State {
     fn replace(&mut self, policy: Option<Box<Policy>>) {
+        let version = policy.as_ref().map_or(0, |policy| policy.version());
         POLICY.replace(policy, &mut self.retired);
+        VERSION.store(version, Release);
         let readers = self.communicators.iter().map(|communicator| &communicator.reader);
         // SAFETY: whoever reads policies is in the list, and stays there.
         drop(unsafe { self.retired.release(readers) });
@@ -216,6 +220,11 @@ pub fn active() -> Option<(u64, u64)> {
     // SAFETY: policies are replaced and freed under the lock that is held.
     let policy = unsafe { POLICY.pointer.load(Acquire).as_ref() };
     policy.map(|policy| (policy.version(), policy.fingerprint()))
+}
+
+/// The version of the policy that decides, or 0: for those who must neither wait nor read a file.
+pub fn version() -> u64 {
+    VERSION.load(Acquire)
 }
 
 /// Version and fingerprint of the policy that waits to be activated.
@@ -359,10 +368,11 @@ mod tests {
         // Every decision had a policy, a whole one; what is looked up besides is not counted.
         communicators[0].look(|_| true);
         assert_eq!(decisions(), (answered, answered));
+        assert_eq!(active().map(|(version, _)| version), Some(version()));
         nobody_waits(communicators[0]);
         // With nobody reading, nothing old is kept.
         clear();
-        assert!(active().is_none() && state().retired.0.is_empty());
+        assert!(active().is_none() && version() == 0 && state().retired.0.is_empty());
         communicators.iter().for_each(|communicator| communicator.close());
         assert!(ptr::eq(Communicator::open(2, 1), communicators[0]), "a closed one is used again");
     }

@@ -14,57 +14,64 @@ use crate::arguments::ByteSize;
 use crate::failure::{Failure, unless_closed};
 use crate::json_file::JsonFile;
 
-/// A communicator of NCCL's.
+/// Ranks and hosts of a communicator, where nothing says how many.
+pub const WORLD: (u32, u32) = (8, 1);
+
+/// Channels that NCCL's graph search finds, and GB/s of each, where nothing says how many.
+const CHANNELS: u32 = 16;
+const CHANNEL_GB_S: f32 = 20.0;
+
+/// A communicator of NCCL's. What was not given is none, so that it can be told from what would be ignored.
 #[derive(Args)]
-#[command(next_help_heading = "NCCL's cost model")]
+#[command(next_help_heading = "NCCL's communicator")]
 pub struct NcclArguments {
     /// Print the latencies and bandwidths that this NCCL compares, as its own log has them, and what it chooses (docs/nccl.md)
-    #[arg(long, value_name = "VERSION", required_unless_present = "simulate")]
-    nccl_table: Option<Version>,
+    #[arg(long, value_name = "VERSION")]
+    pub nccl_table: Option<Version>,
 
-    /// Ranks of the communicator
-    #[arg(long, value_name = "N", default_value_t = 8)]
-    ranks: u32,
+    /// Ranks of the communicator [default: 8; of --nccl-samples, as many as the largest one has]
+    #[arg(long, value_name = "N")]
+    ranks: Option<u32>,
 
-    /// Hosts that they are on, as many on each
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    hosts: u32,
+    /// Hosts that they are on, as many on each [default: 1; of --nccl-samples, as many as the largest one has]
+    #[arg(long, value_name = "N")]
+    hosts: Option<u32>,
 
-    /// Channels that NCCL's graph search found (NCCL_DEBUG_SUBSYS=GRAPH prints them)
-    #[arg(long, value_name = "N", default_value_t = 16)]
-    channels: u32,
+    /// Channels that NCCL's graph search found (NCCL_DEBUG_SUBSYS=GRAPH prints them) [default: 16]
+    #[arg(long, value_name = "N")]
+    channels: Option<u32>,
 
-    /// Bandwidth of a channel within a host, in GB/s
-    #[arg(long, value_name = "GB/S", default_value_t = 20.0)]
-    intra: f32,
+    /// Bandwidth of a channel within a host, in GB/s [default: 20]
+    #[arg(long, value_name = "GB/S")]
+    intra: Option<f32>,
 
-    /// Bandwidth of a channel between hosts, in GB/s
-    #[arg(long, value_name = "GB/S", default_value_t = 20.0)]
-    inter: f32,
+    /// Bandwidth of a channel between hosts, in GB/s [default: 20]
+    #[arg(long, value_name = "GB/S")]
+    inter: Option<f32>,
 
     /// Another algorithm's channels and bandwidths, such as NVLS=16:40:40; may stand several times
     #[arg(long = "graph", value_name = "ALGORITHM=CHANNELS:INTRA:INTER")]
     graphs: Vec<OwnGraph>,
 
-    /// The worst path between GPUs of a host: NVL, NVB, C2C, PIX, PXB, PHB, SYS
-    #[arg(long, value_name = "LINK", default_value = "NVL")]
-    intra_link: Path,
+    /// The worst path between GPUs of a host: NVL, NVB, C2C, PIX, PXB, PHB, SYS [default: NVL]
+    #[arg(long, value_name = "LINK")]
+    intra_link: Option<Path>,
 
-    /// The worst path between a GPU and its network interface: PIX, PXB, P2C, PXN, PHB, SYS
-    #[arg(long, value_name = "LINK", default_value = "PXB")]
-    inter_link: Path,
+    /// The worst path between a GPU and its network interface: PIX, PXB, P2C, PXN, PHB, SYS [default: PXB]
+    #[arg(long, value_name = "LINK")]
+    inter_link: Option<Path>,
 
-    /// Latency of the network beyond what the model has, in microseconds
-    #[arg(long, value_name = "US", default_value_t = 0.0)]
-    latency: f32,
+    /// Latency of the network beyond what the model has, in microseconds [default: 0]
+    #[arg(long, value_name = "US")]
+    latency: Option<f32>,
 
-    /// The smallest compute capability of the GPUs, such as 8.0 or 9.0
-    #[arg(long, value_name = "MAJOR.MINOR", default_value = "9.0", value_parser = compute_capability)]
-    compute_capability: u32,
+    /// The smallest compute capability of the GPUs, such as 8.0 or 9.0 [default: 9.0]
+    #[arg(long, value_name = "MAJOR.MINOR", value_parser = compute_capability)]
+    compute_capability: Option<u32>,
 
-    /// The processors: intel, amd, mixed, other or arm
-    #[arg(long, value_name = "VENDOR", default_value = "intel")]
-    cpu: CpuVendor,
+    /// The processors: intel, amd, mixed, other or arm [default: intel]
+    #[arg(long, value_name = "VENDOR")]
+    cpu: Option<CpuVendor>,
 
     /// What a step over the network costs a processor, in microseconds [default: 1, of AMD 2]
     #[arg(long, value_name = "US")]
@@ -74,13 +81,13 @@ pub struct NcclArguments {
     #[arg(long)]
     nvls: bool,
 
-    /// The network adds up (CollNet), through so many interfaces of a host
-    #[arg(long, value_name = "INTERFACES", default_value_t = 0)]
-    collnet: u32,
+    /// The network adds up (CollNet), through so many interfaces of a host [default: 0]
+    #[arg(long, value_name = "INTERFACES")]
+    collnet: Option<u32>,
 
-    /// What is chosen for all-reduces of these sizes [default: 1KiB, 4KiB, … 1GiB]
+    /// With --nccl-table: what is chosen for all-reduces of these sizes [default: 1KiB, 4KiB, … 1GiB]
     #[arg(long, value_name = "BYTES", value_delimiter = ',')]
-    bytes: Vec<ByteSize>,
+    pub bytes: Vec<ByteSize>,
 }
 
 /// A graph of an algorithm, where it is not as the others.
@@ -151,7 +158,7 @@ struct Chosen {
 /// There is no such communicator; a file cannot be written.
 pub fn run(arguments: &NcclArguments, json: Option<JsonFile>) -> Result<ExitCode, Failure> {
     let version = arguments.nccl_table.ok_or_else(|| Failure::usage("give --nccl-table VERSION"))?;
-    let tables = Tables::new(version, &arguments.communicator()).map_err(usage)?;
+    let tables = Tables::new(version, &arguments.communicator(WORLD)).map_err(usage)?;
     let report = Report {
         nccl: version.to_string(),
         entries: entries(&tables),
@@ -170,25 +177,52 @@ pub fn usage(error: NcclError) -> Failure {
 }
 
 impl NcclArguments {
-    /// The communicator that is described.
-    pub fn communicator(&self) -> Communicator {
+    /// The options that describe a communicator and were given.
+    pub fn given(&self) -> Vec<&'static str> {
+        let all = [
+            (self.ranks.is_some(), "--ranks"),
+            (self.hosts.is_some(), "--hosts"),
+            (self.channels.is_some(), "--channels"),
+            (self.intra.is_some(), "--intra"),
+            (self.inter.is_some(), "--inter"),
+            (!self.graphs.is_empty(), "--graph"),
+            (self.intra_link.is_some(), "--intra-link"),
+            (self.inter_link.is_some(), "--inter-link"),
+            (self.latency.is_some(), "--latency"),
+            (self.compute_capability.is_some(), "--compute-capability"),
+            (self.cpu.is_some(), "--cpu"),
+            (self.net_overhead.is_some(), "--net-overhead"),
+            (self.nvls, "--nvls"),
+            (self.collnet.is_some(), "--collnet"),
+        ];
+        all.into_iter().filter_map(|(given, name)| given.then_some(name)).collect()
+    }
+
+    /// Is it said how many ranks and hosts there are?
+    pub fn says_world(&self) -> bool {
+        self.ranks.is_some() && self.hosts.is_some()
+    }
+
+    /// The communicator that is described, with so many ranks and hosts where it is not said how many.
+    pub fn communicator(&self, (ranks, hosts): (u32, u32)) -> Communicator {
         let graph = Graph {
-            channels: self.channels,
-            intra_gb_s: self.intra,
-            inter_gb_s: self.inter,
-            latency_inter_us: self.latency,
-            intra: self.intra_link,
-            inter: self.inter_link,
+            channels: self.channels.unwrap_or(CHANNELS),
+            intra_gb_s: self.intra.unwrap_or(CHANNEL_GB_S),
+            inter_gb_s: self.inter.unwrap_or(CHANNEL_GB_S),
+            latency_inter_us: self.latency.unwrap_or(0.0),
+            intra: self.intra_link.unwrap_or(Path::NvLink),
+            inter: self.inter_link.unwrap_or(Path::Pxb),
             ..Graph::default()
         };
+        let collnet = self.collnet.unwrap_or(0);
         let mut communicator = Communicator {
-            ranks: self.ranks,
-            hosts: self.hosts,
-            compute_capability: self.compute_capability,
-            cpu: self.cpu,
+            ranks: self.ranks.unwrap_or(ranks),
+            hosts: self.hosts.unwrap_or(hosts),
+            compute_capability: self.compute_capability.unwrap_or(90),
+            cpu: self.cpu.unwrap_or_default(),
             net_overhead_us: self.net_overhead,
-            collnet: self.collnet > 0,
-            collnet_heads: self.collnet,
+            collnet: collnet > 0,
+            collnet_heads: collnet,
             nvswitch: self.nvls,
             nvls: self.nvls,
             ..Communicator::of_graph(graph)

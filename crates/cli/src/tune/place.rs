@@ -5,7 +5,7 @@ use paceline_tune::environment::{CostModel, NcclModel, OwnModel};
 use paceline_tune::nccl::Version;
 use paceline_tune::{Policy, Tuner, nccl_policy, policy_file};
 
-use super::nccl_table::{NcclArguments, usage};
+use super::nccl_table::{NcclArguments, WORLD, usage};
 use crate::clusters::load_cluster;
 use crate::failure::Failure;
 
@@ -21,6 +21,11 @@ pub enum Place {
 }
 
 impl Place {
+    /// Does a name mean NCCL?
+    pub fn is_nccl(name: &str) -> bool {
+        name.starts_with(NCCL)
+    }
+
     /// A cluster by name or from a file; `nccl:VERSION` with the communicator that the arguments describe.
     ///
     /// # Errors
@@ -29,7 +34,7 @@ impl Place {
         let Some(version) = name.strip_prefix(NCCL) else { return Ok(Place::Own(Box::new(load_cluster(name)?))) };
         let model = version
             .parse::<Version>()
-            .and_then(|version| NcclModel::new(version, nccl.communicator()))
+            .and_then(|version| NcclModel::new(version, nccl.communicator(WORLD)))
             .map_err(usage)?;
         Ok(Place::Nccl(Box::new(model)))
     }

@@ -9,6 +9,7 @@ use paceline_tune::trial::{Gain, Verdict};
 use paceline_tune::{Context, Tuner};
 use serde::Serialize;
 
+use super::learning::LearningArguments;
 use super::simulated::SimulationArguments;
 
 /// What stands in the file, besides machine and command line.
@@ -57,7 +58,7 @@ struct Significant {
 
 /// What was learned of a context.
 #[derive(Serialize)]
-struct Learned {
+pub struct Learned {
     context: Context,
     regime: &'static str,
     rule: &'static str,
@@ -77,6 +78,7 @@ impl Report {
     /// Of a simulation that has ended.
     pub fn new(
         arguments: &SimulationArguments,
+        learning: &LearningArguments,
         cluster_name: &str,
         tuner: &Tuner,
         cluster: &SimulatedCluster,
@@ -88,10 +90,10 @@ impl Report {
         Report {
             cluster: cluster_name.to_owned(),
             model: cluster.model().name(),
-            workload: arguments.workload.clone(),
-            learner: arguments.learner.clone(),
-            seed: arguments.seed,
-            iterations: arguments.iterations,
+            workload: arguments.workload().to_owned(),
+            learner: learning.learner().to_owned(),
+            seed: learning.seed(),
+            iterations: arguments.iterations(),
             calls,
             tuned_s,
             default_s,
@@ -108,14 +110,15 @@ impl Report {
             trials: tuner.trials(),
             contexts: rows.iter().map(Learned::of).collect(),
             sets_threads: cluster.model().sets_threads(),
-            atlas: arguments.atlas.then(|| Atlas(rows.clone())),
-            table: arguments.table.then_some(Table(rows)),
+            atlas: learning.atlas.then(|| Atlas(rows.clone())),
+            table: learning.table.then_some(Table(rows)),
         }
     }
 }
 
 impl Learned {
-    fn of(row: &Row) -> Learned {
+    /// Of a context.
+    pub fn of(row: &Row) -> Learned {
         Learned {
             context: row.context,
             regime: row.regime.name(),

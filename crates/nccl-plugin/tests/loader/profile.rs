@@ -8,6 +8,7 @@ use nccl_tuner_paceline::samples::Sample;
 
 use crate::alone;
 use crate::library::{Library, Opened};
+use crate::plugin::install;
 
 type ProfilerInit =
     unsafe extern "C" fn(*mut *mut c_void, u64, *mut c_int, *const c_char, c_int, c_int, c_int, *const c_void) -> c_int;
@@ -20,6 +21,7 @@ type RecordState = unsafe extern "C" fn(*mut c_void, c_int, *mut c_void) -> c_in
 fn a_profile_is_what_ran() {
     let _alone = alone();
     let opened = Opened::plugin();
+    install(&opened);
     let symbol = opened.symbol("ncclProfiler_v6").cast::<*const c_void>();
     assert!(!symbol.is_null());
     // SAFETY: a profiler is a name and five functions.
@@ -87,6 +89,7 @@ fn a_profile_is_what_ran() {
             bytes: 4000,
             longest_ns: 4400,
             span_ns: 4900,
+            policy: 5,
             rank: 3,
             ranks: 16,
             hosts: 2,

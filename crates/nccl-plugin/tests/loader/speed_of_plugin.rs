@@ -1,4 +1,5 @@
-//! What decisions cost. Allocations are counted in the copy of the code that is linked into this program.
+//! What decisions cost. Allocations are counted in the copy of the code that is linked into this program: the library has an
+//! allocator of its own, whose calls nobody here sees.
 
 use crate::alone;
 use crate::library::{Library, Linked, Opened};
@@ -6,27 +7,30 @@ use crate::plugin::{clear, install, release};
 use crate::releases::RELEASES;
 use crate::speed;
 
-/// Whole rounds of 10^7 calls, with PACELINE_LONG_TESTS: one of three must have a median of at most 60 ns, since a machine may be
-/// busy for the length of one; twice that where debug assertions are compiled in. Else 10^6, whose median is printed.
+/// Rounds of 10^7 calls, one of three of which must have a median of at most 60 ns, since a machine may be busy for the length of
+/// one: in a release build always, with debug assertions compiled in where PACELINE_LONG_TESTS is set, and then twice that. Else
+/// 10^6 calls, whose median is printed.
 #[test]
 fn a_decision_is_cheap() {
-    const MEDIAN_NS_MAX: f64 = if cfg!(debug_assertions) { 120.0 } else { 60.0 };
+    const IS_RELEASE: bool = !cfg!(debug_assertions);
+    const MEDIAN_NS_MAX: f64 = if IS_RELEASE { 60.0 } else { 120.0 };
     let _alone = alone();
     let opened = Opened::plugin();
     install(&opened);
     install(&Linked);
-    let long = std::env::var_os("PACELINE_LONG_TESTS").is_some();
-    let calls = if long { 10_000_000 } else { 1_000_000 };
-    for (name, library) in [("library", &opened as &dyn Library), ("linked copy", &Linked)] {
+    let is_judged = IS_RELEASE || std::env::var_os("PACELINE_LONG_TESTS").is_some();
+    let calls = if is_judged { 10_000_000 } else { 1_000_000 };
+    // Of the library nothing but its time is known: its allocations would be none, however many there were.
+    for (name, library, is_counted) in [("library", &opened as &dyn Library, false), ("linked copy", &Linked, true)] {
         let mut medians_ns = Vec::new();
         while medians_ns.len() < 3 && medians_ns.iter().all(|median_ns| *median_ns > MEDIAN_NS_MAX) {
             let cost = speed::measure(library, release("2.30"), calls);
             println!("{name}: a decision takes {:.1} ns, one batch in 1000 over {:.0}", cost.median_ns, cost.slow_ns);
-            assert!(cost.decided && cost.allocations == 0, "{name}: {cost:?}");
+            assert!(cost.decided && (cost.allocations == 0 || !is_counted), "{name}: {cost:?}");
             medians_ns.push(cost.median_ns);
         }
         let holds = medians_ns.iter().any(|median_ns| *median_ns <= MEDIAN_NS_MAX);
-        assert!(holds || !long, "{name}: {calls} calls, three times: {medians_ns:.1?} ns each");
+        assert!(holds || !is_judged, "{name}: {calls} calls, three times: {medians_ns:.1?} ns each");
     }
 }
 
