@@ -60,3 +60,16 @@ pub fn run(arguments: &TuneArguments) -> Result<ExitCode, Failure> {
         Task::Known => known::run(learning, json),
     }
 }
+
+/// What a command line asks for, without the first word.
+#[cfg(test)]
+fn parsed<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<TuneArguments, String> {
+    #[derive(clap::Parser)]
+    struct Program {
+        #[command(flatten)]
+        arguments: TuneArguments,
+    }
+    let words = ["tune"].into_iter().chain(words);
+    let program: Program = clap::Parser::try_parse_from(words).map_err(|error| error.to_string())?;
+    Ok(program.arguments)
+}

@@ -250,16 +250,8 @@ impl fmt::Display for Report {
 mod tests {
     use std::fs;
 
-    use clap::Parser;
-
-    use super::super::TuneArguments;
+    use super::super::parsed;
     use super::*;
-
-    #[derive(Parser)]
-    struct Program {
-        #[command(flatten)]
-        arguments: TuneArguments,
-    }
 
     /// A call of all-reduce of two ranks, in each of so many rounds.
     fn samples(rank: u32, rounds: u64) -> String {
@@ -284,11 +276,10 @@ mod tests {
         let tune = |more: &[&str]| {
             let files = [path("0.jsonl"), path("1.jsonl")];
             let (policy, database, json) = (path("policy.toml"), path("learned.db"), path("out.json"));
-            let mut words = vec!["tune", "--nccl-samples", &files[0], &files[1], "--nccl-version", "2.30.7"];
+            let mut words = vec!["--nccl-samples", &*files[0], &files[1], "--nccl-version", "2.30.7"];
             words.extend(["-o", &policy, "--database", &database, "--json", &json, "--table"]);
             words.extend(more);
-            let arguments = Program::try_parse_from(words).expect("a command line").arguments;
-            super::super::run(&arguments).map_err(|failure| failure.in_one_line())?;
+            super::super::run(&parsed(words)?).map_err(|failure| failure.in_one_line())?;
             Ok::<_, String>((fs::read_to_string(&policy).expect("a policy"), fs::read_to_string(&json).expect("JSON")))
         };
         let write = |rounds: u64| {

@@ -113,20 +113,11 @@ fn given(arguments: &TuneArguments) -> Vec<(&'static str, For)> {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
+    use super::super::parsed;
     use super::*;
 
-    #[derive(Parser)]
-    struct Program {
-        #[command(flatten)]
-        arguments: TuneArguments,
-    }
-
     fn task(arguments: &[&str]) -> Result<Task, String> {
-        let words = ["tune"].iter().chain(arguments);
-        let program = Program::try_parse_from(words).map_err(|error| error.to_string())?;
-        Task::of(&program.arguments).map_err(|failure| failure.in_one_line())
+        Task::of(&parsed(arguments.iter().copied())?).map_err(|failure| failure.in_one_line())
     }
 
     #[test]
