@@ -316,13 +316,7 @@ impl PerfArguments {
 
     /// What was to be tuned, if anything.
     fn tuned(&self, communicator: &Communicator, programs: &[ForSizes]) -> Result<Option<Tuned>, Failure> {
-        if !self.tune.is_asked_for() {
-            return Ok(None);
-        }
-        if !tuning::is_on(true)? {
-            if communicator.rank() == 0 {
-                tuning::say_off("--tune");
-            }
+        if !self.tune.is_asked_for() || !tuning::is_on_for("--tune", communicator)? {
             return Ok(None);
         }
         let sizes = sizes(self.min.0, self.max.0, self.factor);

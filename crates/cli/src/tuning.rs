@@ -35,6 +35,18 @@ fn decide(asked: bool, said: &str) -> Result<bool, Failure> {
     Err(Failure::usage(format!("{SWITCH}={said} is neither `on` nor `off`")).help("unset it, or set it to `off`"))
 }
 
+/// The same for what an option asks for, on every rank of a world; the first one says if nothing comes of it.
+///
+/// # Errors
+/// As [`is_on`].
+pub fn is_on_for(option: &str, world: &Communicator) -> Result<bool, Failure> {
+    let is_on = is_on(true)?;
+    if !is_on && world.rank() == 0 {
+        say_off(option);
+    }
+    Ok(is_on)
+}
+
 /// Says that what an option asks for is not done.
 pub fn say_off(option: &str) {
     eprintln!("paceline: {SWITCH}=off in the environment: {option} does nothing");

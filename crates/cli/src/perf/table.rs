@@ -121,13 +121,7 @@ impl PerfArguments {
     /// The policy that calls follow, if there is one that can be.
     fn followed<'a>(&self, communicator: &'a Communicator) -> Result<Option<Followed<'a>>, Failure> {
         let Some(path) = &self.policy else { return Ok(None) };
-        if tuning::is_on(true)? {
-            return Followed::new(path, communicator);
-        }
-        if communicator.rank() == 0 {
-            tuning::say_off("--policy");
-        }
-        Ok(None)
+        if tuning::is_on_for("--policy", communicator)? { Followed::new(path, communicator) } else { Ok(None) }
     }
 }
 

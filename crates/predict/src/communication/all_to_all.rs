@@ -201,8 +201,7 @@ impl AllToAll {
     /// Where links between switches may be in the way: the program decides, and not the formula. All programs or none, as what is
     /// simulated takes longer than what is not.
     fn leave_flat(&mut self, costs: &LinkCosts, cluster: &Cluster) -> Result<(), PredictError> {
-        let taken = |form: usize| self.entries.iter().any(|entry| entry.form == form);
-        let all_fit = (0..self.forms.len()).all(|form| !taken(form) || on_topology::admits(self.forms[form].messages));
+        let all_fit = self.entries.iter().all(|entry| on_topology::admits(self.forms[entry.form].messages));
         let simulated = Simulated::new(&self.world, costs, cluster).filter(|_| all_fit);
         // The largest first: there the links count most.
         let mut known: Option<(usize, f64)> = None;

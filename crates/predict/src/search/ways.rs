@@ -85,7 +85,7 @@ fn all_to_all(question: &Question) -> Vec<Call> {
     let hosts = cluster.hosts_of(workers);
     let is_flat = hosts == 1 || cluster.workers_per_host <= 1;
     // Beyond that some programs would be simulated on the topology and others, which are longer, not.
-    let is_compared = hosts <= COMPARED_HOSTS_MAX || cluster.topology == Shape::Flat.to_string();
+    let is_compared = hosts <= COMPARED_HOSTS_MAX || matches!(cluster.topology.parse(), Ok(Shape::Flat));
     let makes_sense =
         |algorithm: &&dyn Algorithm| is_compared && algorithm.supports(workers) && !(algorithm.for_hosts() && is_flat);
     let named = registry::of_kind(CollectiveKind::AllReduce).filter(makes_sense).map(|algorithm| algorithm.name());

@@ -10,10 +10,9 @@ use super::iteration::Iteration;
 /// each iteration, are not; while most of them are there, little else is.) None: recorded without profile_memory, or of a
 /// single iteration, in which the optimiser may have made its state.
 pub(super) fn memory_need(trace: &Trace, all: &[Iteration<'_>], local_batch: usize) -> Option<MemoryNeed> {
-    let [begin_us, .., end_us] = all.iter().map(|iteration| iteration.update_us.1).collect::<Vec<f64>>()[..] else {
-        return None;
-    };
-    let within = trace.allocated.iter().filter(|allocated| (begin_us..=end_us).contains(&allocated.at_us));
+    let [first, .., last] = all else { return None };
+    let counted = first.update_us.1..=last.update_us.1;
+    let within = trace.allocated.iter().filter(|allocated| counted.contains(&allocated.at_us));
     // A process may hold something on another GPU, too.
     let device = within.clone().max_by_key(|allocated| allocated.bytes)?.device;
     let bytes = within.filter(|allocated| allocated.device == device).map(|allocated| allocated.bytes);
