@@ -200,7 +200,7 @@ impl Chosen {
 const NAMED: usize = 3;
 
 /// Below this share nobody asks which of two is faster.
-const AS_FAST: f64 = 0.005;
+pub(super) const AS_FAST: f64 = 0.005;
 
 /// How many plans there were, what bounds the best one, and what others would take that differ from it by more than nothing.
 fn reasons(answer: &Answer) -> Vec<String> {

@@ -2,6 +2,7 @@
 
 use paceline_plan::Plan;
 
+use super::choose::AS_FAST;
 use super::{Chosen, Course, Decision, Experience, Predicted};
 
 /// What runs next, and why.
@@ -62,13 +63,16 @@ impl Step {
 /// Why a plan stays, of which so much is predicted: what the best other one would save. Not in seconds: a decision is also told of a
 /// run that everything is slowed in.
 fn why_stay(running: &Plan, predicted: Option<Predicted>, chosen: &Chosen) -> Vec<String> {
-    let why = match (chosen.plan.buckets == running.buckets && chosen.plan.strategy == running.strategy, predicted) {
-        (true, _) => "no other plan is predicted to be faster".to_owned(),
-        (false, Some(predicted)) => {
-            let saved = 100.0 * (1.0 - chosen.predicted.seconds / predicted.seconds);
-            format!("the best other one, {}, is predicted to save {saved:.1} %", chosen.plan.strategy)
+    let is_same = chosen.plan.buckets == running.buckets && chosen.plan.strategy == running.strategy;
+    let saved = predicted.map(|predicted| 1.0 - chosen.predicted.seconds / predicted.seconds);
+    let why = match saved {
+        _ if is_same || saved.is_some_and(|saved| saved < AS_FAST) => {
+            "no other plan is predicted to be faster".to_owned()
         }
-        (false, None) => format!("what runs cannot be predicted; the best other one is {}", chosen.plan.strategy),
+        Some(saved) => {
+            format!("the best other one, {}, is predicted to save {:.1} %", chosen.plan.strategy, 100.0 * saved)
+        }
+        None => format!("what runs cannot be predicted; the best other one is {}", chosen.plan.strategy),
     };
     [vec![why], chosen.doubts.clone()].concat()
 }
