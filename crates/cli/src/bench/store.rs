@@ -38,6 +38,12 @@ pub enum StoreError {
         /// Why it failed.
         source: rusqlite::Error,
     },
+    /// Something is to be read, and there is no such file.
+    #[error("there is no database {}", path.display())]
+    Missing {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
     /// There is no room for a run that has just ended.
     #[error("the disk of the database {} is full; what ended before this run is kept", path.display())]
     Full {
@@ -75,7 +81,11 @@ pub enum StoreError {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Failure {
         let advice = error.advice();
-        Failure::failed("the results cannot be kept").cause(error).help(advice)
+        let what = match error {
+            StoreError::Missing { .. } => "nothing can be read",
+            _ => "the results cannot be kept",
+        };
+        Failure::failed(what).cause(error).help(advice)
     }
 }
 
@@ -84,6 +94,9 @@ impl StoreError {
     pub fn advice(&self) -> &'static str {
         match self {
             StoreError::Database { .. } => "name another file by --database, in a directory that you may write to",
+            StoreError::Missing { .. } => {
+                "name one that `paceline bench`, or `train` with --tune-database, has written"
+            }
             StoreError::Full { .. } => "make room and go on with --resume",
             StoreError::Foreign { .. } => "name another file by --database",
             StoreError::Newer { .. } => "use the newer paceline, or name another file by --database",
@@ -182,6 +195,9 @@ impl Store {
     /// # Errors
     /// As [`Store::open`]; or there is no such file.
     pub fn open_existing(path: &Path) -> Result<Store, StoreError> {
+        if !path.exists() {
+            return Err(StoreError::Missing { path: path.to_owned() });
+        }
         let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE;
         let opened = Connection::open_with_flags(path, flags);
         let store = Store { path: path.to_owned(), connection: opened.map_err(|e| database(path, "opening it", e))? };

@@ -301,7 +301,9 @@ fn computations(
             ),
         };
     }
-    let names = if arguments.models.is_empty() { vec!["resnet50".to_owned()] } else { arguments.models.clone() };
+    // As the two panels of a study without arguments have them: what is computed here is small.
+    let usual = if arguments.compute == Some(ComputeChoice::Real) { "mlp" } else { "resnet50" };
+    let names = if arguments.models.is_empty() { vec![usual.to_owned()] } else { arguments.models.clone() };
     let one = |name: &String| {
         let model = catalogue.model(name).map_err(|what| Refusal { what, help: None })?;
         match (&arguments.compute, &model.profile) {

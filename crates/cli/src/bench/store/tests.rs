@@ -102,7 +102,7 @@ fn files_of_others_are_refused_and_not_touched() {
     let newer = "DROP TABLE theirs; PRAGMA application_id = 0x5061636c; PRAGMA user_version = 99";
     foreign.execute_batch(newer).expect("changed");
     assert!(matches!(open(), Err(StoreError::Newer { found: 99, .. })));
-    assert!(matches!(Store::open_existing(&scratch.0.join("none.db")), Err(StoreError::Database { .. })));
+    assert!(matches!(Store::open_existing(&scratch.0.join("none.db")), Err(StoreError::Missing { .. })));
     assert!(!scratch.0.join("none.db").exists());
 }
 
