@@ -29,8 +29,12 @@ pub enum Protocol {
 /// The study's own: 10 warm-up and 100 measured iterations, 5 runs.
 pub const STUDY: Protocol = Protocol::Fixed { warm_up: 10, iterations: 100, runs: 5 };
 
-/// Warm-up iterations where time decides: the first one makes connections busy and memory present.
+/// Warm-up iterations at least where time decides: the first one makes connections busy and memory present.
 pub const WARM_UP: usize = 1;
+/// And at most, as in the study: what is really computed gets faster by some percent until about then.
+const WARM_UP_MAX: usize = 10;
+/// Of the time that is left over at most this share is for more than the least of them.
+const WARM_UP_SHARE: f64 = 0.25;
 /// Measured iterations of a cell at least, over all its runs: a run is one value of several, and its iterations only make that
 /// value steadier.
 const OF_CELL_MIN: usize = 5;
@@ -140,8 +144,10 @@ pub fn effort(protocol: &Protocol, pace: &Pace, left: Left) -> Effort {
         Protocol::Timed { .. } => {
             let share = (left.seconds - left.least_s).max(0.0) / left.runs.max(1) as f64;
             let at_least = protocol.at_least();
-            let seconds = Some(at_least as f64 * pace.iteration_s + share);
-            Effort { warm_up: WARM_UP, at_least, at_most: ITERATIONS_MAX, seconds }
+            let more = (WARM_UP_SHARE * share / pace.iteration_s.max(1e-9)) as usize;
+            let more = more.min(WARM_UP_MAX - WARM_UP);
+            let seconds = Some((at_least as f64 - more as f64) * pace.iteration_s + share);
+            Effort { warm_up: WARM_UP + more, at_least, at_most: ITERATIONS_MAX, seconds }
         }
     }
 }
@@ -201,10 +207,17 @@ mod tests {
     fn each_run_has_what_it_needs_and_an_equal_share_of_the_rest() {
         let of = |iteration_s, seconds| {
             let left = Left { seconds, least_s: 15.0, runs: 10 };
-            effort(&TIMED, &pace(iteration_s), left).seconds.expect("time decides")
+            let effort = effort(&TIMED, &pace(iteration_s), left);
+            (effort.warm_up, effort.seconds.expect("time decides"))
         };
-        assert!((of(0.1, 25.0) - (0.3 + 1.0)).abs() < 1e-9);
-        assert!((of(0.1, -5.0) - 0.3).abs() < 1e-9);
+        // A quarter of the rest is for warming up, as far as that takes.
+        for (iteration_s, seconds, warm_up, measured_s) in
+            [(0.1, 25.0, 3, 0.3 + 0.8), (0.01, 25.0, 10, 0.03 + 0.91), (1.0, 25.0, 1, 3.0 + 1.0), (0.1, -5.0, 1, 0.3)]
+        {
+            let (warmed_up, timed_s) = of(iteration_s, seconds);
+            assert_eq!(warmed_up, warm_up, "{iteration_s} s");
+            assert!((timed_s - measured_s).abs() < 1e-9, "{iteration_s} s: {timed_s} s");
+        }
     }
 
     #[test]

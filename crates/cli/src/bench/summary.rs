@@ -94,6 +94,9 @@ pub struct Row {
     /// When its runs were made, and beside what.
     #[serde(default)]
     pub occasions: Vec<Occasion>,
+    /// Samples per second by the number of the run, so that rounds can be compared; None: it was not made, or did not count.
+    #[serde(default)]
+    pub samples_per_s_of_runs: Vec<Option<f64>>,
     /// What was to be expected, from what was known before its first iteration.
     #[serde(default)]
     pub predicted: Option<Predicted>,
@@ -267,6 +270,7 @@ fn row(record: &CellRecord, baseline: Option<&Baseline>, room: &Room<'_>) -> Row
         result: result(record, baseline, room),
         failures: record.runs.iter().filter_map(failure).collect(),
         occasions: record.runs.iter().map(|run| run.occasion).collect(),
+        samples_per_s_of_runs: by_number(record),
         predicted: None,
         prediction_error: None,
         not_predicted: None,
@@ -331,12 +335,24 @@ fn result(record: &CellRecord, baseline: Option<&Baseline>, room: &Room<'_>) -> 
 
 /// The runs that count: those that ended, and whose processor kept up.
 fn counted(record: &CellRecord) -> impl Iterator<Item = &CellRun> {
-    let ended = record.runs.iter().filter_map(|run| run.outcome.as_ref().ok());
-    ended.filter(|measured| !measured.overrun() && !measured.iteration_s.is_empty())
+    record.runs.iter().filter_map(of_run)
+}
+
+/// What a run gave, if it counts.
+fn of_run(run: &RunRecord) -> Option<&CellRun> {
+    let measured = run.outcome.as_ref().ok();
+    measured.filter(|measured| !measured.overrun() && !measured.iteration_s.is_empty())
 }
 
 fn throughputs(record: &CellRecord) -> Vec<f64> {
     counted(record).map(CellRun::samples_per_s).collect()
+}
+
+/// The throughputs of runs 1, 2, …
+fn by_number(record: &CellRecord) -> Vec<Option<f64>> {
+    let last = record.runs.iter().map(|run| run.number).max().unwrap_or(0);
+    let of = |number| of_run(record.runs.iter().find(|run| run.number == number)?).map(CellRun::samples_per_s);
+    (1..=last).map(of).collect()
 }
 
 #[cfg(test)]
@@ -377,6 +393,8 @@ mod tests {
         let killed = &panels[0].groups[1].rows[2];
         assert_eq!(killed.failures, ["run 3: rank 1 was killed by SIGKILL"]);
         assert_eq!(killed.result.as_ref().map(|result| result.samples_per_s.runs), Some(2));
+        let counts = |row: &Row| row.samples_per_s_of_runs.iter().map(Option::is_some).collect::<Vec<_>>();
+        assert_eq!((counts(killed), counts(&panels[1].groups[0].rows[1])[1]), (vec![true, true, false], false));
         let late = &panels[1].groups[0].rows[1];
         assert_eq!(
             late.failures,
