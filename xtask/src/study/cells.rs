@@ -41,6 +41,8 @@ pub struct Cell {
     pub measured: String,
     /// The same throughput, with how it scatters over the runs.
     pub throughput: Option<Estimate>,
+    /// Of each run; None: it did not count.
+    pub rounds: Vec<Option<f64>>,
     /// Why runs gave nothing.
     pub failures: Vec<String>,
     /// Throughput, from what was known before the first iteration.
@@ -87,6 +89,8 @@ struct Row {
     failures: Vec<String>,
     #[serde(default)]
     occasions: Vec<Occasion>,
+    #[serde(default)]
+    samples_per_s_of_runs: Vec<Option<f64>>,
     #[serde(default)]
     predicted: Option<Predicted>,
     #[serde(default)]
@@ -161,6 +165,7 @@ fn cell(setting: &Setting, group: &Group, row: &Row) -> Cell {
         noise: group.noise,
         measured: row.occasions.iter().map(Occasion::in_words).collect::<Vec<_>>().join("; "),
         throughput: result.map(|result| result.samples_per_s),
+        rounds: row.samples_per_s_of_runs.clone(),
         failures: row.failures.clone(),
         predicted: row.predicted.as_ref().map(|predicted| predicted.samples_per_s),
         prediction_error: row.prediction_error,
@@ -213,6 +218,7 @@ pub mod samples {
             noise: Some(0.01),
             measured: "2026-11-21 12:00, load 0.10".into(),
             throughput: Estimate::of(&[samples_per_s; 3]),
+            rounds: vec![Some(samples_per_s); 3],
             failures: Vec::new(),
             predicted: None,
             prediction_error: None,
@@ -234,7 +240,8 @@ mod tests {
              "exposed_communication_s": 0.01, "exposed_share": 0.034, "processors_waiting": 0.97,
              "decision": {"strategy": "schedule=wfbp,arch=ps:2", "iteration": 0}}, "failures": [],
              "predicted": {"samples_per_s": 7140.0, "bottleneck": "computation"}, "prediction_error": 0.02,
-             "occasions": [{"ended": 1795268645, "load": 0.5}, {"ended": 1795272240, "load": null}]},
+             "occasions": [{"ended": 1795268645, "load": 0.5}, {"ended": 1795272240, "load": null}],
+             "samples_per_s_of_runs": [7000.0, null]},
             {"method": "mg-wfbp", "result": {"samples_per_s": {"mean": 6900.0, "std": null, "median": 6900.0, "half_width_95": null, "runs": 1}, "iteration_s": 0.3,
              "exposed_communication_s": 0.03, "exposed_share": 0.1, "processors_waiting": 0.97}, "failures": ["run 2: late"]},
             {"method": "bsp-a2a", "result": null, "failures": ["run 1: late"]}]}]}]}"#;
@@ -242,7 +249,7 @@ mod tests {
         assert_eq!(cells.len(), 3);
         let found = find(&cells, "resnet50", "10GbE", 32, "wfbp-ps").expect("it is there");
         assert_eq!((found.samples_per_s, found.noise, found.dilate), (Some(7000.0), Some(0.02), 8.0));
-        assert_eq!(found.throughput, Estimate::of(&[7000.0]));
+        assert_eq!((found.throughput, &*found.rounds), (Estimate::of(&[7000.0]), &[Some(7000.0), None][..]));
         assert_eq!((found.predicted, found.prediction_error), (Some(7140.0), Some(0.02)));
         assert_eq!(found.chosen.as_deref(), Some("schedule=wfbp,arch=ps:2"));
         assert_eq!(found.measured, "2026-11-21 13:44, load 0.50; 2026-11-21 14:44");

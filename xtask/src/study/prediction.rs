@@ -7,6 +7,7 @@ mod emulated;
 mod judge;
 mod lab;
 mod real;
+mod regret;
 
 use std::cell::RefCell;
 

@@ -1,10 +1,11 @@
 //! What predictions are worth: errors, and what it costs to do what they say. Pure.
 
-use paceline_cli::{Estimate, Ratio};
+use paceline_cli::Estimate;
 use serde::Serialize;
 
 use super::super::cells::Cell;
 use super::super::report::{NOT_MEASURED, Table, Target, percent};
+use super::regret::Regret;
 use super::{AUTO, METHODS};
 use crate::compare::statistics::median;
 
@@ -41,6 +42,8 @@ pub struct Outcome {
     pub predicted: Option<f64>,
     /// What was measured, with how it scatters over the runs.
     pub throughput: Option<Estimate>,
+    /// The same by rounds, in each of which all of its group are measured; None: that one did not count.
+    pub rounds: Vec<Option<f64>>,
     /// How far two measurements of the same thing lay apart in its group, as a share, if there were two.
     pub noise: Option<f64>,
     /// What is missing, and why.
@@ -51,9 +54,8 @@ pub struct Outcome {
     pub limited: Option<String>,
 }
 
-/// What is demanded: of the median error, and of regret.
+/// What is demanded of the median error.
 const ERROR_MAX: f64 = 0.05;
-const REGRET_MAX: f64 = 0.02;
 
 impl Place {
     const ALL: [Place; 5] = [Place::Emulated, Place::Drawn, Place::Servers, Place::Lab, Place::Real];
@@ -81,6 +83,7 @@ impl Outcome {
             measured: cell.samples_per_s,
             predicted: cell.predicted,
             throughput: cell.throughput,
+            rounds: cell.rounds.clone(),
             noise: cell.noise,
             missing: cell.failures.iter().cloned().chain(unpredicted).collect(),
             chosen: cell.chosen.clone(),
@@ -106,45 +109,6 @@ struct Group<'a> {
     place: Place,
     workers: usize,
     cells: Vec<&'a Outcome>,
-}
-
-/// By how much something is slower than the fastest method of its group; below 0 if it is faster.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Regret {
-    value: f64,
-    /// It is larger or smaller by so much at most. None: unknown, of one or two runs without another of the same thing.
-    open: Option<f64>,
-}
-
-impl Regret {
-    /// Of something beside the fastest one. Open is the larger of how far two measurements of the same thing lay apart and of the
-    /// 95 % interval of the runs' ratio ([`Ratio`]), as far as they are known.
-    fn of(chosen: &Outcome, fastest: &Outcome) -> Option<Regret> {
-        let value = 1.0 - chosen.measured? / fastest.measured?;
-        if std::ptr::eq(chosen, fastest) {
-            return Some(Regret { value, open: Some(0.0) });
-        }
-        let scatter = chosen
-            .throughput
-            .zip(fastest.throughput)
-            .map(|(chosen, fastest)| Ratio::of(&[(&chosen, 1.0), (&fastest, -1.0)], &[]));
-        let known = [chosen.noise, scatter.filter(Ratio::is_known).map(|ratio| ratio.open)];
-        Some(Regret { value, open: known.into_iter().flatten().reduce(f64::max) })
-    }
-
-    /// Is it small enough? Nothing is said if that lies within what is open.
-    fn target(regret: Option<Regret>, case: String) -> Target {
-        let target = Target::at_most(case, "regret", REGRET_MAX, regret.map(|regret| regret.value));
-        let Some(Regret { value, open: Some(open) }) = regret else { return target };
-        let hidden = (value - REGRET_MAX).abs() < open;
-        let found = if open > 0.0 { format!("{} ± {open:.3}", target.found) } else { target.found };
-        Target { found, met: target.met.filter(|_| !hidden), ..target }
-    }
-
-    fn in_words(self) -> String {
-        let open = self.open.filter(|open| *open > 0.0).map(|open| format!(" ± {}", percent(Some(open))));
-        percent(Some(self.value)) + &open.unwrap_or_default()
-    }
 }
 
 /// The groups in the order in which they were measured.
@@ -182,12 +146,17 @@ impl<'a> Group<'a> {
         best(self.fixed(), |outcome| outcome.predicted).filter(|_| choices)
     }
 
+    /// What chose while it ran.
+    fn auto(&self) -> Option<&'a Outcome> {
+        self.method(AUTO)
+    }
+
     fn of_choice(&self) -> Option<Regret> {
-        Regret::of(self.choice()?, self.fastest()?)
+        self.regret(self.choice()?)
     }
 
     fn of_auto(&self) -> Option<Regret> {
-        self.of_method(AUTO)
+        self.regret(self.auto()?)
     }
 
     /// What it ran in short: the aspects that it chooses.
@@ -198,8 +167,12 @@ impl<'a> Group<'a> {
         Some(aspects.collect::<Vec<_>>().join(", "))
     }
 
-    fn of_method(&self, method: &str) -> Option<Regret> {
-        Regret::of(self.cells.iter().find(|outcome| outcome.method == method)?, self.fastest()?)
+    fn method(&self, method: &str) -> Option<&'a Outcome> {
+        self.cells.iter().copied().find(|outcome| outcome.method == method)
+    }
+
+    fn regret(&self, chosen: &Outcome) -> Option<Regret> {
+        Regret::of(chosen, self.fastest()?)
     }
 }
 
@@ -226,38 +199,56 @@ pub fn targets(outcomes: &[Outcome]) -> Vec<Target> {
             targets.push(Regret::target(group.of_auto(), case(AUTO)));
         }
     }
-    targets.push(on_average(&groups, "choice", |group| group.of_choice()));
-    targets.push(on_average(&groups, AUTO, |group| group.of_auto()));
+    targets.push(on_average(&groups, "choice", Group::choice));
+    targets.push(on_average(&groups, AUTO, Group::auto));
     targets
 }
 
-/// Is the mean regret of what chooses below that of every method that stays the same? Over the groups that have all of them.
-fn on_average(groups: &[Group<'_>], chooser: &str, of: fn(&Group<'_>) -> Option<Regret>) -> Target {
-    let mut rows: Vec<(f64, Vec<f64>)> = Vec::new();
-    for group in groups {
-        let value = |regret: Option<Regret>| regret.map(|regret| regret.value);
-        let fixed: Option<Vec<f64>> = METHODS.iter().map(|method| value(group.of_method(method))).collect();
-        rows.extend(value(of(group)).zip(fixed));
+/// The regret of what chose, and of each method that stays the same; and what is open of the first beside each of these, 0 if
+/// nothing is known of that.
+struct Chosen {
+    regret: f64,
+    fixed: Vec<(f64, f64)>,
+}
+
+impl Chosen {
+    /// None of a group that lacks a method.
+    fn of(group: &Group<'_>, chosen: &Outcome) -> Option<Chosen> {
+        let beside = |method: &&str| -> Option<(f64, f64)> {
+            let fixed = group.method(method)?;
+            Some((group.regret(fixed)?.value, Regret::of(chosen, fixed)?.open.unwrap_or(0.0)))
+        };
+        let fixed = METHODS.iter().map(beside).collect::<Option<_>>()?;
+        Some(Chosen { regret: group.regret(chosen)?.value, fixed })
     }
-    let count = rows.len() as f64;
-    let chosen = rows.iter().map(|row| row.0).sum::<f64>() / count;
-    let mean = |method: usize| rows.iter().map(|row| row.1[method]).sum::<f64>() / count;
-    let fixed = (0..METHODS.len()).map(|method| (METHODS[method], mean(method)));
-    let least = fixed.reduce(|best, other| if other.1 < best.1 { other } else { best });
+}
+
+/// Is the mean regret of what chooses below that of every method that stays the same? Over the groups that have all of them. What
+/// is open of the groups, which were measured apart, adds up as independent errors of a mean do.
+fn on_average<'a>(groups: &[Group<'a>], chooser: &str, of: fn(&Group<'a>) -> Option<&'a Outcome>) -> Target {
+    let rows: Vec<Chosen> = groups.iter().filter_map(|group| Chosen::of(group, of(group)?)).collect();
     let (case, demanded) = (format!("{chooser}, mean over groups"), "less regret than any fixed method".to_owned());
-    match least.filter(|_| !rows.is_empty()) {
-        None => Target { case, demanded, found: NOT_MEASURED.to_owned(), met: None },
-        Some((method, regret)) => Target {
-            case,
-            demanded,
-            found: format!(
-                "{:.2} %, and the best fixed one, {method}, {:.2} % ({} groups)",
-                100.0 * chosen,
-                100.0 * regret,
-                rows.len()
-            ),
-            met: Some(chosen < regret),
-        },
+    let count = rows.len() as f64;
+    let mean = |method: usize| rows.iter().map(|row| row.fixed[method].0).sum::<f64>() / count;
+    let fixed = (0..METHODS.len()).map(|method| (method, mean(method)));
+    let least = fixed.reduce(|best, other| if other.1 < best.1 { other } else { best });
+    let Some((method, regret)) = least.filter(|_| !rows.is_empty()) else {
+        return Target { case, demanded, found: NOT_MEASURED.to_owned(), met: None };
+    };
+    let chosen = rows.iter().map(|row| row.regret).sum::<f64>() / count;
+    let open = rows.iter().map(|row| row.fixed[method].1.powi(2)).sum::<f64>().sqrt() / count;
+    let apart = if open > 0.0 { format!(", apart ± {:.2} %", 100.0 * open) } else { String::new() };
+    Target {
+        case,
+        demanded,
+        found: format!(
+            "{:.2} %, and the best fixed one, {}, {:.2} %{apart} ({} groups)",
+            100.0 * chosen,
+            METHODS[method],
+            100.0 * regret,
+            rows.len()
+        ),
+        met: Some(chosen < regret).filter(|_| (chosen - regret).abs() >= open),
     }
 }
 
@@ -365,10 +356,12 @@ pub fn cell_table(outcomes: &[Outcome]) -> Table {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
+pub mod samples {
+    use super::super::AUTO;
+    use super::{Estimate, Outcome, Place};
 
-    fn outcome(group: &str, method: &str, predicted: f64, measured: f64) -> Outcome {
+    /// Measured once.
+    pub fn outcome(group: &str, method: &str, predicted: f64, measured: f64) -> Outcome {
         Outcome {
             place: Place::Emulated,
             group: group.to_owned(),
@@ -377,12 +370,19 @@ mod tests {
             measured: Some(measured),
             predicted: Some(predicted),
             throughput: Estimate::of(&[measured]),
+            rounds: Vec::new(),
             noise: None,
             missing: Vec::new(),
             limited: None,
             chosen: (method == AUTO).then(|| "sync=bsp,schedule=wfbp,arch=a2a:auto,protocol=auto".to_owned()),
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::samples::outcome;
+    use super::*;
 
     /// In each group the seven methods, of which one is fast; and `auto`, which is 1 % slower than that.
     fn two_groups() -> Vec<Outcome> {
@@ -426,37 +426,6 @@ mod tests {
         // Whoever could not be predicted may be the best one.
         outcomes[2].predicted = None;
         assert!(super::groups(&outcomes)[0].choice().is_none());
-    }
-
-    #[test]
-    fn regret_that_two_measurements_of_the_same_thing_hide_is_undecided() {
-        let of = |rates: &[f64], noise| {
-            let throughput = Estimate::of(rates);
-            let measured = throughput.map(|estimate| estimate.mean);
-            Outcome { measured, throughput, noise, ..outcome("a", AUTO, 100.0, 100.0) }
-        };
-        let judged = |chosen: &Outcome, fastest: &Outcome| {
-            let regret = Regret::of(chosen, fastest).expect("both were measured");
-            (Regret::target(Some(regret), "it".to_owned()).met, regret.open.is_some())
-        };
-        let one = |rate, noise| of(&[rate], noise);
-        let fastest = one(100.0, Some(0.03));
-        let cases = [(99.5, None), (96.0, None), (94.0, Some(false)), (102.0, Some(true))];
-        for (rate, met) in cases {
-            assert_eq!(judged(&one(rate, Some(0.03)), &fastest), (met, true), "{rate}");
-        }
-        assert_eq!(judged(&fastest, &fastest), (Some(true), true), "the fastest one has none, whatever the noise");
-        assert_eq!(
-            judged(&one(97.0, None), &one(100.0, None)),
-            (Some(false), false),
-            "of one run nothing else is known"
-        );
-        // Runs that scatter by a tenth leave 3 % open, and runs that do not leave nothing.
-        let (calm, wild) = (of(&[97.0; 3], None), of(&[87.0, 97.0, 107.0], None));
-        let fastest = of(&[100.0; 3], None);
-        assert_eq!((judged(&calm, &fastest), judged(&wild, &fastest)), ((Some(false), true), (None, true)));
-        let target = Regret::target(Regret::of(&one(96.0, Some(0.03)), &one(100.0, None)), "it".to_owned());
-        assert_eq!((&*target.found, target.met), ("0.040 ± 0.030", None));
     }
 
     #[test]

@@ -202,6 +202,7 @@ impl Case<'_> {
             let values: Vec<f64> = runs.iter().filter_map(|run| value(run)).collect();
             (!values.is_empty()).then(|| median(&values))
         };
+        let rounds = runs.iter().map(|run| run.round).max().unwrap_or(0);
         let unpredicted = runs.iter().filter_map(|run| run.why.as_ref()).map(|why| format!("no prediction: {why}"));
         Outcome {
             place: Place::Lab,
@@ -211,6 +212,7 @@ impl Case<'_> {
             measured: of(&|run| Some(run.measured)),
             predicted: of(&|run| run.predicted),
             throughput: Estimate::of(&runs.iter().map(|run| run.measured).collect::<Vec<_>>()),
+            rounds: (1..=rounds).map(|round| Some(runs.iter().find(|run| run.round == round)?.measured)).collect(),
             noise: None,
             missing: failures.into_iter().chain(unpredicted).collect(),
             chosen: runs.iter().rev().find_map(|run| run.chosen.clone()),

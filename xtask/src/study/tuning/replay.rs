@@ -287,6 +287,7 @@ mod tests {
             noise: Some(0.01),
             measured: String::new(),
             throughput,
+            rounds: samples_per_s.iter().copied().map(Some).collect(),
             failures: Vec::new(),
             predicted: None,
             prediction_error: None,
