@@ -4,9 +4,9 @@
 mod experience;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -24,6 +24,9 @@ const APPLICATION: i64 = 0x5061_636c;
 
 /// How long another process that writes to the same file is waited for.
 const BUSY: Duration = Duration::from_secs(5);
+
+/// After how long it is tried again where SQLite does not wait by itself.
+const AGAIN: Duration = Duration::from_millis(5);
 
 /// Why results could not be kept or read.
 #[derive(Debug, thiserror::Error)]
@@ -205,15 +208,29 @@ impl Store {
         Ok(store)
     }
 
+    /// SQLite waits for most locks by itself, but not for one that the last user of a file holds while it closes it, nor for
+    /// one that is needed to begin writing ahead (its documentation: wal.html, section 9).
     fn prepare(&self) -> Result<(), StoreError> {
         let error = |e| database(&self.path, "preparing its tables", e);
         self.connection.busy_timeout(BUSY).map_err(error)?;
+        let deadline = Instant::now() + BUSY;
+        loop {
+            match self.prepare_once() {
+                Err(StoreError::Database { source, .. }) if is_busy(&source) && Instant::now() < deadline => {
+                    std::thread::sleep(AGAIN);
+                }
+                prepared => return prepared,
+            }
+        }
+    }
+
+    fn prepare_once(&self) -> Result<(), StoreError> {
+        let error = |e| database(&self.path, "preparing its tables", e);
         // Looked at and made in one transaction: somebody else may open it for the first time, too.
         if self.found().map_err(error)? != Found::Ours(SCHEMA) {
-            self.connection.execute_batch("BEGIN IMMEDIATE").map_err(error)?;
-            let made = self.make();
-            self.connection.execute_batch(if made.is_ok() { "COMMIT" } else { "ROLLBACK" }).map_err(error)?;
-            made?;
+            let all = Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate).map_err(error)?;
+            self.make()?;
+            all.commit().map_err(error)?;
         }
         // Readers go on while a run is committed, and a commit survives the death of this process and of the machine.
         self.connection.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;").map_err(error)?;
@@ -437,6 +454,10 @@ enum Found {
 
 fn database(path: &Path, doing: &'static str, source: rusqlite::Error) -> StoreError {
     StoreError::Database { path: path.to_owned(), doing, source }
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
 /// A limit on file sizes (`ulimit -f`) and a quota show as a failed write.

@@ -125,15 +125,18 @@ fn tables_of_the_first_version_are_brought_to_todays() {
     assert_eq!(store.found().expect("read"), Found::Ours(SCHEMA));
 }
 
+/// Often, as the moments at which they get into each other's way are short.
 #[test]
 fn many_may_open_a_new_file_at_once() {
-    let scratch = Scratch::new("race");
-    let open = || Store::open(&scratch.file()).map(drop).map_err(|error| error.to_string());
-    let opened = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..8).map(|_| scope.spawn(open)).collect();
-        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Vec<_>>()
-    });
-    assert!(opened.iter().all(Result::is_ok), "{opened:?}");
+    for round in 0..50 {
+        let scratch = Scratch::new(&format!("race-{round}"));
+        let open = || Store::open(&scratch.file()).map(drop).map_err(|error| format!("{error:?}"));
+        let opened = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(open)).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).collect::<Vec<_>>()
+        });
+        assert!(opened.iter().all(Result::is_ok), "round {round}: {opened:?}");
+    }
 }
 
 #[test]
