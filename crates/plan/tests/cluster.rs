@@ -18,6 +18,7 @@ fn full() -> Cluster {
         class.points = vec![(1, 1.5e-5.into()), (1 << 20, Constant::between(0.1, 0.0625, 0.25)), (1 << 40, 1e3.into())];
     }
     (cluster.within.fetched, cluster.across.counted_overhead_s) = (true, 2e-4);
+    cluster.server.own_ports = true;
     cluster.server.beta_s_per_byte = Some(Constant::ZERO);
     cluster.operation.overtaking_small_s = Some(Constant::ZERO);
     cluster.computation.overhead_s.insert("*".into(), Constant::ZERO);

@@ -181,7 +181,7 @@ impl<'a> Subject<'a> {
         let bytes = self.profile.parameters() as u64 * ELEMENT_BYTES;
         let added_s = self.added_start_s(cluster);
         let communication = match strategy.servers(workers, self.world.hosts) {
-            _ if workers == 1 => Communication::None,
+            _ if workers == 1 && !self.pushes_alone() => Communication::None,
             Some(servers) => {
                 let update_s_per_byte = self.profile.update_s / bytes.max(1) as f64;
                 Communication::Servers(ServerCosts::of(cluster, self.world, servers, added_s, update_s_per_byte))
@@ -275,7 +275,14 @@ impl<'a> Subject<'a> {
 
     /// Do servers have the optimiser?
     pub fn servers_update(&self) -> bool {
-        self.job.workers > 1 && self.job.strategy.servers_apply()
+        (self.job.workers > 1 || self.pushes_alone()) && self.job.strategy.servers_apply()
+    }
+
+    /// Would a worker alone push what it computes to servers? If they have ports of their own.
+    fn pushes_alone(&self) -> bool {
+        let Job { strategy, cluster, .. } = self.job;
+        let servers = strategy.servers(1, 1);
+        servers.is_some_and(|servers| !servers.dedicated) && cluster.server.own_ports
     }
 
     /// Plays the plan. What it costs, and how an iteration goes.

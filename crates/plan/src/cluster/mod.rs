@@ -156,6 +156,10 @@ pub struct ServerConstants {
     /// has other connections than a ring. None: it does not differ.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub beta_s_per_byte: Option<Constant>,
+    /// On one host, has a server beside the workers ports of its own, as on emulated networks? All workers push to it then, the
+    /// one beside whom it lives as well. If not, it shares that worker's ports, and the two reach each other in memory.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub own_ports: bool,
 }
 
 /// What communication and computation cost each other where they run at the same time.

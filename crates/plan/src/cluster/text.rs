@@ -99,15 +99,16 @@ impl Cluster {
                 || table == OVERHEADS.trim_end_matches('.')
                 || (table, &*key) == ("server", "beta_s_per_byte");
             if constant != Constant::ZERO || needed {
-                if table != open {
-                    writeln!(out, "\n[{table}]")?;
-                    table.clone_into(&mut open);
-                }
+                open_table(table, &mut open, out)?;
                 writeln!(out, "{key} = {}", of_constant(&constant))?;
             }
             // The one constant of its table that is not a model's, which has a table of its own.
             if name == "computation.spread" {
                 write_stragglers(&self.computation, &mut open, out)?;
+            }
+            if name == "server.combine_s_per_byte" && self.server.own_ports {
+                open_table("server", &mut open, out)?;
+                writeln!(out, "own_ports = true")?;
             }
             // The last constant of a link, whose table is open if it has anything.
             if let Some(link) = link.filter(|_| key == "incast_s_per_byte") {
@@ -118,16 +119,22 @@ impl Cluster {
     }
 }
 
+/// Begins a table, unless it is the one that is open.
+fn open_table(table: &str, open: &mut String, out: &mut String) -> fmt::Result {
+    if open.as_str() != table {
+        writeln!(out, "\n[{table}]")?;
+        table.clone_into(open);
+    }
+    Ok(())
+}
+
 /// What is said of stragglers besides their spread.
 fn write_stragglers(computation: &ComputationConstants, open: &mut String, out: &mut String) -> fmt::Result {
     let ComputationConstants { distribution, draws, seed, .. } = *computation;
     if (distribution, draws, seed) == Default::default() {
         return Ok(());
     }
-    if open.as_str() != "computation" {
-        writeln!(out, "\n[computation]")?;
-        "computation".clone_into(open);
-    }
+    open_table("computation", open, out)?;
     match distribution {
         Distribution::Normal => {}
         Distribution::LogNormal => writeln!(out, "distribution = \"log-normal\"")?,

@@ -57,7 +57,7 @@ pub(crate) fn all_reduce_factor(ranks: usize) -> f64 {
 
 /// How operations travel between workers, and what that costs.
 pub(crate) enum Communication {
-    /// There is one worker.
+    /// There is one worker, and no server with ports of its own.
     None,
     AllToAll(AllToAll),
     Servers(ServerCosts),

@@ -23,6 +23,8 @@ pub(crate) struct ServerCosts {
     servers: Servers,
     /// How many places there are at which servers may be: hosts, or on one host ranks.
     places: usize,
+    /// Have servers interfaces that nobody else uses?
+    of_their_own: bool,
     /// Seconds in front of each operation, one after the other.
     start_s: f64,
     /// On the bus of a host: seconds of each partition, and per byte.
@@ -47,7 +49,7 @@ pub(crate) struct ServerCosts {
 /// To a server and back.
 const ROUNDS: usize = 2;
 
-/// Where servers have hosts of their own, as many as the workers, and bytes spread over them as evenly as this, workers'
+/// Where servers have interfaces of their own, as many as push to them, and bytes spread over them as evenly as this, workers'
 /// interfaces bound them: partitions are on their way to several servers at once.
 const EVEN: f64 = 1.1;
 
@@ -63,12 +65,13 @@ impl ServerCosts {
         let constants = &cluster.server;
         let between = world.hosts > 1;
         let (workers_hosts, dedicated) = (world.hosts, servers.dedicated);
+        let of_their_own = dedicated || (!between && constants.own_ports);
         let places = match (between, dedicated) {
             (true, true) if cluster.server_hosts > 0 => cluster.server_hosts,
             (true, _) => workers_hosts,
-            // The processes of the servers, or the workers beside whom they are.
-            (false, true) => servers.shards,
-            (false, false) => world.workers,
+            // The processes of the servers or their own ports, or the workers beside whom they are.
+            (false, _) if of_their_own => servers.shards.max(1),
+            (false, _) => world.workers,
         };
         let link = if between {
             let beta = constants.beta_s_per_byte.map_or(costs.across.beta, |beta| beta.value);
@@ -92,6 +95,7 @@ impl ServerCosts {
             world,
             servers,
             places,
+            of_their_own,
             start_s,
             bus_s: if gathers { local + 2.0 * (world.per_host - 1) as f64 * costs.within.overhead } else { 0.0 },
             bus_s_per_byte: factor * costs.within.beta + if between { copy.max(own_host) } else { 0.0 },
@@ -122,12 +126,17 @@ impl ServerCosts {
         self.world.hosts > 1 || !self.servers.dedicated
     }
 
+    /// How many push each partition: hosts, which have added it up, or the workers of the only one.
+    fn pushing(&self) -> usize {
+        if self.world.hosts > 1 { self.world.hosts } else { self.world.workers }
+    }
+
     /// How often an interface carries a partition that goes to the server at `place`: those of workers, and of servers.
     fn carries(&self, interface: Interface, place: usize) -> f64 {
-        let pushing = if self.world.hosts > 1 { self.world.hosts } else { self.world.workers } as f64;
+        let pushing = self.pushing() as f64;
         match interface {
             Interface::Workers => 1.0,
-            Interface::Server(own) if self.servers.dedicated => f64::from(u8::from(own == place)) * pushing,
+            Interface::Server(own) if self.of_their_own => f64::from(u8::from(own == place)) * pushing,
             Interface::Server(own) if own == place => pushing - 1.0,
             // Beside the workers, who push to the others.
             Interface::Server(_) => 1.0,
@@ -171,32 +180,32 @@ impl ServerCosts {
             places.dedup();
         }
         let serving = places.into_iter().map(Interface::Server);
-        if !self.servers.dedicated {
+        if !self.of_their_own {
             // One beside which a server is carries all that another one does.
             return serving.collect();
         }
         let total: u64 = bytes_at.iter().sum();
         let fullest = bytes_at.iter().max().copied().unwrap_or(0);
-        let even = fullest as f64 * self.world.hosts as f64 <= EVEN * total as f64;
+        let even = fullest as f64 * self.pushing() as f64 <= EVEN * total as f64;
         let workers = std::iter::once(Interface::Workers);
         if even { workers.collect() } else { workers.chain(serving).collect() }
     }
 
     /// The busiest stage's, with bytes spread as evenly as can be: of n hosts that push to k places with B/k bytes each, a
-    /// server on a host of its own takes in n/k of them; one beside workers n − 1 of its own share and once what goes to the
-    /// others. The fullest place of any plan, and of any part of it, has at least the mean.
+    /// server with an interface of its own takes in n/k of them; one beside workers n − 1 of its own share and once what goes to
+    /// the others. The fullest place of any plan, and of any part of it, has at least the mean.
     pub fn seconds_per_byte_min(&self) -> f64 {
         if !self.leaves_host() {
             return self.bus_s_per_byte;
         }
-        let pushing = if self.world.hosts > 1 { self.world.hosts } else { self.world.workers } as f64;
+        let pushing = self.pushing() as f64;
         let shards = self.servers.shards.max(1) as f64;
         let places = shards.min(self.places as f64);
         // Where only some are simulated, they need not be those that are fullest at any time; where the workers' interfaces
         // bound, no server is.
         let some = places > 2.0 * INTERFACES as f64;
         let even = pushing <= EVEN * places;
-        let times = match self.servers.dedicated {
+        let times = match self.of_their_own {
             _ if some => 1.0,
             true if even => 1.0,
             true => (pushing / places).max(1.0),
@@ -248,13 +257,12 @@ impl ServerCosts {
         busy.extend(links[interfaces.len()..].iter().map(|&busy_s| (Bottleneck::OperationStart, busy_s)));
         busy.push((Bottleneck::LinkWithinHost, bus));
         busy.extend(processors.into_iter().map(|busy_s| (Bottleneck::ServerProcessor, busy_s)));
-        let pushing = if self.world.hosts > 1 { self.world.hosts } else { self.world.workers };
-        let remote = if self.leaves_host() { 2 * pushing } else { 0 };
+        let remote = if self.leaves_host() { 2 * self.pushing() } else { 0 };
         let local = if self.world.hosts > 1 { 2 * (self.world.workers - self.world.hosts) } else { 0 };
         let moved = match (self.adds_up, self.servers.dedicated) {
             (true, _) => all_reduce_factor(self.world.per_host),
             (false, true) => ROUNDS as f64,
-            (false, false) => all_reduce_factor(pushing),
+            (false, false) => all_reduce_factor(self.pushing()),
         };
         Traffic {
             messages: operations.count() * (remote + local),
@@ -343,6 +351,25 @@ mod tests {
         let (beside, plan) = costs(&cluster, 4, "schedule=wfbp,arch=ps:workers:1MiB");
         let (_, busy_s) = fullest(&beside.traffic(&plan));
         assert!((busy_s / (1.5 * 256e6 * BETA / 4.0) - 1.0).abs() < 1e-9, "{busy_s}");
+    }
+
+    /// n workers of one host and k servers with their own ports: each worker sends everything, to the server beside it as well,
+    /// and a server takes in its k-th part from all n.
+    #[test]
+    fn all_workers_push_to_servers_with_ports_of_their_own() {
+        let mut cluster = cluster(8);
+        cluster.server.own_ports = true;
+        let all = 256e6 * BETA / 4.0;
+        for (workers, shards, expected) in
+            [(4, 4, 1.0), (4, 2, 2.0), (4, 1, 4.0), (2, 1, 2.0), (2, 4, 1.0), (1, 1, 1.0)]
+        {
+            let (costs, plan) = costs(&cluster, workers, &format!("schedule=wfbp,arch=ps:{shards}:1MiB"));
+            let (place, busy_s) = fullest(&costs.traffic(&plan));
+            assert!((busy_s / (expected * all) - 1.0).abs() < 0.01, "{workers} {shards}: {busy_s}");
+            assert_eq!(place, Bottleneck::LinkWithinHost);
+            let of_bound = costs.seconds_per_byte_min() * 256e6 / busy_s;
+            assert!((0.9..=1.0 + 1e-9).contains(&of_bound), "{workers} {shards}: {of_bound}");
+        }
     }
 
     /// Two hosts of four and a fast network. A worker sends three quarters to the others and three quarters of the sum; and its

@@ -178,6 +178,28 @@ fn a_worker_alone_waits_for_nobody() {
     }
 }
 
+/// As on emulated networks: once over a port there and once back, at the same time.
+#[test]
+fn a_worker_alone_pushes_to_servers_with_ports_of_their_own() {
+    let profile = built_in_profile("resnet50").expect("it is built in");
+    let class = |beta_s_per_byte| LinkClass { alpha_s: 0.0, overhead_s: 0.0, beta_s_per_byte };
+    let mut cluster = Cluster::of_network(NetworkModel { within: class(1e-9), across: class(1e-9) }, 1, 1);
+    cluster.server.own_ports = true;
+    let iteration_s = |text: &str| {
+        let strategy = strategy(text);
+        predict(&Job { workers: 1, ..job(&cluster, &profile, &strategy) }).expect("a prediction").iteration_s
+    };
+    let alone_s = profile.forward_s() + profile.backward_s() + profile.update_s;
+    let moved_s = 4e-9 * profile.parameters() as f64;
+    let more_s = iteration_s("schedule=none,arch=ps:1:4MiB") - alone_s;
+    assert!((more_s / moved_s - 1.0).abs() < 0.02, "{more_s} {moved_s}");
+    for text in ["schedule=none,arch=a2a:ring", "schedule=none,arch=ps:1:4MiB:dedicated"] {
+        assert!((iteration_s(text) / alone_s - 1.0).abs() < 1e-9, "{text}");
+    }
+    // The optimiser, too, goes where the bytes go.
+    assert!(iteration_s("schedule=none,arch=ps:1:4MiB:colocated:apply") < alone_s + 1.1 * moved_s);
+}
+
 #[test]
 fn what_it_says_besides_adds_up() {
     let profile = built_in_profile("resnet50").expect("it is built in");

@@ -68,7 +68,7 @@ impl<'a> Sources<'a> {
                 Err(why) => row.not_predicted = Some(why),
             }
         }
-        // One worker communicates with nobody, however it does.
+        // One worker has nothing to gain from any of them.
         group.choice = Choice::among(&group.rows).filter(|_| group.workers > 1);
     }
 

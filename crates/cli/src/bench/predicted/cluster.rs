@@ -108,6 +108,7 @@ pub fn emulated(cell: &Cell, network: NetworkModel, machine: Machine) -> Cluster
     let combine = Constant::between(alone, alone, alone * shared);
     cluster.combine_s_per_byte = combine;
     cluster.server.combine_s_per_byte = combine;
+    cluster.server.own_ports = true;
     cluster
 }
 
