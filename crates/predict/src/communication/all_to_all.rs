@@ -100,10 +100,16 @@ impl AllToAll {
             "auto" => !(known.for_network() || flat && known.for_hosts()),
             name => known.name() == name,
         };
-        let forms = ClosedForm::all(&world, &costs, admits);
+        let mut forms = ClosedForm::all(&world, &costs, admits);
         if forms.is_empty() {
             let (algorithm, workers) = (algorithm.to_owned(), world.workers);
             return Err(PredictError::Algorithm { algorithm, workers });
+        }
+        let mut alike = counted == costs;
+        for form in &mut forms {
+            if let Some(past_ranks) = form.past_ranks(&world, &costs) {
+                (*form, alike) = (past_ranks, false);
+            }
         }
         let mut found = AllToAll {
             world,
@@ -113,7 +119,7 @@ impl AllToAll {
             jitter_s: cluster.jitter_s(world.hosts),
             within_beta,
             forms,
-            counted: (counted != costs).then(|| ClosedForm::all(&world, &counted, admits)),
+            counted: (!alike).then(|| ClosedForm::all(&world, &counted, admits)),
             of_large_blocks: select::large_block_costs(&counted).map(|costs| ClosedForm::all(&world, &costs, admits)),
             tiles: tile_sizes(world.hosts, &counted).collect(),
             costs,
