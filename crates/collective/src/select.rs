@@ -42,7 +42,8 @@ pub struct Choice {
 /// A pure function: ranks that agree about the costs of the links choose the same. Of equals it takes the first in the
 /// registry, and the smallest tile. On one host it prefers fewer rounds to a twenty-fifth of the time, in shared memory to a
 /// twelfth. Where workers share hosts, servers add up host by host whatever it costs, so that the bits do not depend on
-/// measurements. What is made for a network of a certain shape it takes only if nothing else is admitted.
+/// measurements. What is made for a network of a certain shape it takes only if nothing else is admitted. One rank alone, for which
+/// all tiles cost nothing, has the longest: each is a step.
 pub fn cheapest(
     kind: CollectiveKind,
     topology: &Topology,
@@ -50,7 +51,11 @@ pub fn cheapest(
     costs: &LinkCosts,
     admits: impl Fn(&dyn Algorithm) -> bool,
 ) -> Option<Choice> {
-    cheapest_in(tile_sizes(topology.hosts(), costs), kind, topology, bytes, costs, admits)
+    let tile_sizes = tile_sizes(topology.hosts(), costs);
+    if topology.world() == 1 {
+        return cheapest_in(tile_sizes.last().into_iter(), kind, topology, bytes, costs, admits);
+    }
+    cheapest_in(tile_sizes, kind, topology, bytes, costs, admits)
 }
 
 /// [`cheapest`] for blocks that are cut into tiles of `tile_bytes`, as somebody has decided.
@@ -179,6 +184,14 @@ mod tests {
         let choice = cheapest(CollectiveKind::Broadcast, &Topology::flat(8), 1 << 24, &COSTS, |_| true).unwrap();
         // The optimum of (n − 2 + S/c)(alpha + c·beta) is c = √(S·alpha/((n − 2)·beta)): 236 KiB.
         assert_eq!(choice.tile_bytes, 1 << 18, "{choice:?}");
+    }
+
+    #[test]
+    fn a_rank_alone_does_not_cut_its_data_into_small_tiles() {
+        for kind in [CollectiveKind::AllReduce, CollectiveKind::Broadcast] {
+            let choice = cheapest(kind, &Topology::flat(1), 1 << 30, &COSTS, |_| true).unwrap();
+            assert_eq!(choice.tile_bytes, *TILE_BYTES.end(), "{choice:?}");
+        }
     }
 
     /// A chain lives by its tiles: what travels whole takes another way.

@@ -78,14 +78,21 @@ impl Group {
 
     /// By how much computation and links are slowed, so that the processors keep up: a whole number.
     pub fn dilate(&self, processors: Processors) -> f64 {
-        let (workers, bytes) = (self.most(), model(self.model).map_or(0.0, |model| model.1));
+        let workers = self.most();
+        // One alone sends to servers only.
+        let sends = workers > 1 || self.has_servers();
+        let bytes = model(self.model).filter(|_| sends).map_or(0.0, |model| model.1);
         processors.needed_dilation(workers, bytes, self.iteration_s(workers))
+    }
+
+    fn has_servers(&self) -> bool {
+        self.methods.iter().any(|method| method.contains("ps"))
     }
 
     /// Bytes that it takes, about: every worker holds its gradients, and so do its servers together.
     pub fn memory_bytes(&self) -> f64 {
         let (_, bytes) = model(self.model).unwrap_or((0.0, 0.0));
-        let served = if self.methods.iter().any(|method| method.contains("ps")) { bytes } else { 0.0 };
+        let served = if self.has_servers() { bytes } else { 0.0 };
         self.most() as f64 * (bytes + PROCESS_BYTES) + served
     }
 
@@ -199,6 +206,10 @@ mod tests {
         let of = |cores: f64| Processors { cores: 2, core_bytes_per_s: 0.5 * cores * CORE_BYTES_PER_S };
         assert!(many.dilate(of(2.0)) > few.dilate(of(2.0)) && many.dilate(of(2.0)) > many.dilate(of(16.0)));
         assert_eq!(few.dilate(of(1000.0)), 1.0);
+        // One alone sends to the servers beside it.
+        let alone = |methods| Group { methods, ..group(&[1]) }.dilate(of(0.2));
+        assert_eq!(alone(vec!["bsp-a2a", "mg-wfbp"]), 1.0);
+        assert!(alone(vec!["bsp-a2a", "bsp-ps"]) > 1.0);
         assert!(many.estimate_s(of(2.0), 1) > few.estimate_s(of(2.0), 1));
         // Only the first run of a cell records iterations.
         let [one, two, three] = [1, 2, 3].map(|runs| many.estimate_s(of(2.0), runs));

@@ -31,7 +31,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Of workers that compute for so long, and have so many bytes of gradients.
+    /// Of workers that compute for so long, and send so many bytes of gradients.
     pub fn of(workers: usize, bytes: f64, compute_s: f64, network: &NetworkModel) -> Load {
         let travel_s = traffic_factor(workers) * bytes * network.across.beta_s_per_byte;
         Load { workers, bytes, iteration_s: compute_s + (1.0 - HIDDEN_SHARE) * travel_s }
@@ -79,12 +79,11 @@ impl Processors {
         crowd * workers as f64 * 2.0 * bytes / (cores * self.core_bytes_per_s)
     }
 
-    /// The factor that leaves them the time that they need, if each of the workers has gradients of so many bytes and an iteration
+    /// The factor that leaves them the time that they need, if each of the workers sends gradients of so many bytes and an iteration
     /// takes so long undilated: a whole number, 1 where they keep up as it is.
     pub fn needed_dilation(self, workers: usize, bytes: f64, iteration_s: f64) -> f64 {
         let factor = (self.busy_s(workers, bytes) / (BUSY_SHARE * iteration_s)).ceil();
-        // One worker sends nothing.
-        if workers > 1 && factor.is_finite() { factor.max(1.0) } else { 1.0 }
+        if factor.is_finite() { factor.max(1.0) } else { 1.0 }
     }
 }
 
@@ -99,6 +98,8 @@ mod tests {
     #[test]
     fn more_workers_fewer_cores_and_less_computation_need_more_dilation() {
         let usual = load(8, 0.253);
+        // Alone, with servers beside it.
+        assert_eq!((load(1, 0.253).dilation(2), load(1, 0.0253).dilation(2)), (1.0, 5.0));
         assert_eq!([1, 2, 4, 16].map(|cores| usual.dilation(cores)), [6.0, 3.0, 2.0, 1.0]);
         assert_eq!((load(2, 0.253).dilation(2), load(32, 0.253).dilation(2)), (1.0, 18.0));
         assert!(load(8, 0.03).dilation(2) > 8.0);
@@ -106,7 +107,6 @@ mod tests {
 
     #[test]
     fn what_moves_nothing_or_cannot_be_told_is_not_slowed() {
-        assert_eq!(load(1, 0.0).dilation(1), 1.0);
         let mut free = NetworkModel::TEN_GBE;
         free.across.beta_s_per_byte = 0.0;
         assert_eq!(Load::of(8, 102e6, 0.0, &free).dilation(2), 1.0);

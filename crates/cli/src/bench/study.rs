@@ -106,7 +106,7 @@ pub fn plan(arguments: &BenchArguments, catalogue: &Catalogue<'_>, place: Place)
     let wanted = wanted(arguments, place);
     let mut panels = Vec::new();
     for one in &wanted {
-        for (setting, slowed) in settings(one, catalogue, place)? {
+        for (setting, slowed) in settings(one, &methods, catalogue, place)? {
             panels.push(PanelPlan { slowed, ..panel(setting, &methods, one, catalogue, place)? });
         }
     }
@@ -218,10 +218,15 @@ fn methods(arguments: &BenchArguments, catalogue: &Catalogue<'_>) -> Result<Vec<
 type Slowed = (Setting, Option<String>);
 
 /// Every combination of model, batch and network.
-fn settings(arguments: &BenchArguments, catalogue: &Catalogue<'_>, place: Place) -> Result<Vec<Slowed>, Refusal> {
+fn settings(
+    arguments: &BenchArguments,
+    methods: &[Chosen],
+    catalogue: &Catalogue<'_>,
+    place: Place,
+) -> Result<Vec<Slowed>, Refusal> {
     let servers_on = servers_on(arguments, place)?;
-    let workers = workers(arguments, stage(arguments, place).as_ref(), &servers_on);
-    let most = workers.last().copied().unwrap_or(1);
+    let most = workers(arguments, stage(arguments, place).as_ref(), &servers_on).last().copied().unwrap_or(1);
+    let sends = most > 1 || methods.iter().any(|method| method.strategy.servers(most, 1).is_some());
     let mut settings = Vec::new();
     for (model, profile, batch) in computations(arguments, catalogue)? {
         let batches = if arguments.local_batch.is_empty() { vec![batch] } else { arguments.local_batch.clone() };
@@ -229,7 +234,7 @@ fn settings(arguments: &BenchArguments, catalogue: &Catalogue<'_>, place: Place)
             for &local_batch in &batches {
                 let load = profile.as_ref().zip(network.as_ref());
                 let load = load.and_then(|(profile, network)| load_of(profile, local_batch, network, most));
-                let unsaid = load.filter(|_| arguments.dilate.is_none());
+                let unsaid = load.filter(|_| sends && arguments.dilate.is_none());
                 let setting = Setting {
                     model: model.clone(),
                     compute: compute(profile.as_ref(), local_batch),

@@ -53,7 +53,9 @@ impl ClosedForm {
             .filter(|algorithm| algorithm.supports(world.workers) && admits(*algorithm))
             .filter_map(|algorithm| match (world.workers <= RANKS_MAX, algorithm.name()) {
                 (true, _) => Some(ClosedForm::exact(algorithm, &topology, costs)),
-                (false, HIERARCHICAL) if world.hosts > 1 => Some(hierarchical(algorithm, world, costs, Leaving::ThroughRanks)),
+                (false, HIERARCHICAL) if world.hosts > 1 => {
+                    Some(hierarchical(algorithm, world, costs, Leaving::ThroughRanks))
+                }
                 // What is made for a network is asked for by name only, and may take its time.
                 (false, _) if algorithm.for_network() => Some(ClosedForm::exact(algorithm, &world.topology(), costs)),
                 (false, _) if algorithm.for_hosts() => None,
@@ -186,12 +188,7 @@ enum Leaving {
 
 /// Reduce-scatter within hosts, a ring of every column across, all-gather within: the formula of docs/algorithms.md for
 /// hosts that have as many ranks each.
-fn hierarchical(
-    algorithm: &'static dyn Algorithm,
-    world: &World,
-    costs: &LinkCosts,
-    leaving: Leaving,
-) -> ClosedForm {
+fn hierarchical(algorithm: &'static dyn Algorithm, world: &World, costs: &LinkCosts, leaving: Leaving) -> ClosedForm {
     let LinkCosts { within, across, .. } = *costs;
     let (hosts, ranks) = (world.hosts as f64, world.per_host as f64);
     let (hops, peers) = (hosts - 1.0, ranks - 1.0);
