@@ -48,7 +48,7 @@ pub use bench::worlds;
 /// What emulated clusters are slowed by, for programs that slow their own.
 pub use bench::{CORE_BYTES_PER_S, Processors};
 /// What runs say together, and what they leave open, for programs that judge other comparisons by the same rules.
-pub use bench::{Estimate, Ratio, busy_processors, limited_by_processors};
+pub use bench::{Estimate, Ratio, VALUES_MIN, busy_processors, limited_by_processors};
 use failure::Failure;
 pub use registry::{BuildModel, OwnModel, Registry};
 pub use shell::command_line as shell_command_line;

@@ -4,7 +4,7 @@ use paceline_engine::shard::Mode;
 use paceline_plan::{Cluster, LinkCosts, OperationConstants, Plan};
 use paceline_schedule::ELEMENT_BYTES;
 
-use super::closed_forms::ClosedForm;
+use super::closed_forms::{self, ClosedForm};
 use super::on_topology::{self, RANKS_MAX, Simulated, TILE_MESSAGES_MAX};
 use super::shared_ports::SharedPorts;
 use super::{Traffic, World, all_reduce_factor};
@@ -105,12 +105,7 @@ impl AllToAll {
             let (algorithm, workers) = (algorithm.to_owned(), world.workers);
             return Err(PredictError::Algorithm { algorithm, workers });
         }
-        let mut alike = counted == costs;
-        for form in &mut forms {
-            if let Some(past_ranks) = form.past_ranks(&world, &costs) {
-                (*form, alike) = (past_ranks, false);
-            }
-        }
+        let past_ranks = closed_forms::go_past_ranks(&mut forms, &world, &costs);
         let mut found = AllToAll {
             world,
             start_s,
@@ -119,7 +114,7 @@ impl AllToAll {
             jitter_s: cluster.jitter_s(world.hosts),
             within_beta,
             forms,
-            counted: (!alike).then(|| ClosedForm::all(&world, &counted, admits)),
+            counted: (past_ranks || counted != costs).then(|| ClosedForm::all(&world, &counted, admits)),
             of_large_blocks: select::large_block_costs(&counted).map(|costs| ClosedForm::all(&world, &costs, admits)),
             tiles: tile_sizes(world.hosts, &counted).collect(),
             costs,

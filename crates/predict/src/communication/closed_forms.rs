@@ -64,16 +64,6 @@ impl ClosedForm {
             .collect()
     }
 
-    /// The same where the network is faster than the ports of the ranks of a host: then what leaves it evidently goes past them,
-    /// as it does where messages are simulated ([`crate::topology::Network::route`]). The runtime, when it chooses, has every
-    /// rank send one message at a time. None: nothing differs.
-    pub fn past_ranks(&self, world: &World, costs: &LinkCosts) -> Option<ClosedForm> {
-        let full = world.workers == world.hosts * world.per_host;
-        let faster = world.hosts > 1 && world.per_host > 1 && costs.across.beta < costs.within.beta;
-        let differs = full && faster && self.algorithm.name() == HIERARCHICAL;
-        differs.then(|| hierarchical(self.algorithm, world, costs, Leaving::PastRanks))
-    }
-
     fn exact(algorithm: &'static dyn Algorithm, topology: &Topology, costs: &LinkCosts) -> ClosedForm {
         ClosedForm {
             algorithm,
@@ -175,6 +165,20 @@ fn crossing(algorithm: &str, world: &World) -> (f64, f64) {
         // To everybody, or to ranks far away.
         _ => (per_host * (1.0 - (per_host - 1.0) / (world.workers as f64 - 1.0)), 1.0),
     }
+}
+
+/// Where the network is faster than the ports of the ranks of a host, what leaves it evidently goes past them, as it does where
+/// messages are simulated ([`crate::topology::Network::route`]). The runtime, when it chooses, has every rank send one message at a
+/// time. Whether any formula now says something else.
+pub(crate) fn go_past_ranks(forms: &mut [ClosedForm], world: &World, costs: &LinkCosts) -> bool {
+    let full = world.workers == world.hosts * world.per_host;
+    let shared = full && world.hosts > 1 && world.per_host > 1;
+    let concerned = forms.iter_mut().find(|form| form.algorithm.name() == HIERARCHICAL);
+    match concerned.filter(|_| shared && costs.across.beta < costs.within.beta) {
+        Some(form) => *form = hierarchical(form.algorithm, world, costs, Leaving::PastRanks),
+        None => return false,
+    }
+    true
 }
 
 /// How what leaves a host gets there.

@@ -1,15 +1,12 @@
 //! By how much one thing is slower than another, and how much of that chance leaves open. Pure.
 
-use paceline_cli::{Estimate, Ratio};
+use paceline_cli::{Estimate, Ratio, VALUES_MIN};
 
 use super::super::report::{Target, percent};
 use super::judge::Outcome;
 
 /// What is demanded.
 const REGRET_MAX: f64 = 0.02;
-
-/// Rounds that two things must have in common to be compared round by round.
-const ROUNDS_MIN: usize = 3;
 
 /// By how much something is slower than the fastest method of its group; below 0 if it is faster.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,7 +43,7 @@ impl Regret {
         let logarithms: Vec<f64> = both.map(|(chosen, fastest)| (chosen / fastest).ln()).collect();
         let Estimate { mean, half_width_95, runs, .. } = Estimate::of(&logarithms)?;
         let ratio = mean.exp();
-        (runs >= ROUNDS_MIN).then(|| Regret { value: 1.0 - ratio, open: half_width_95.map(|half| ratio * half) })
+        (runs >= VALUES_MIN).then(|| Regret { value: 1.0 - ratio, open: half_width_95.map(|half| ratio * half) })
     }
 
     /// Is it small enough? Nothing is said if that lies within what is open.
