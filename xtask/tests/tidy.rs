@@ -128,14 +128,35 @@ fn every_page_is_linked() {
     }
 }
 
+/// The pages, from the root.
+fn pages() -> impl Iterator<Item = String> {
+    let docs = fs::read_dir(Path::new(ROOT).join("docs")).expect("the pages").flatten();
+    let docs = docs.map(|entry| format!("docs/{}", entry.file_name().to_string_lossy()));
+    docs.filter(|path| path.ends_with(".md")).chain(["README.md".to_owned()])
+}
+
+/// A heading that stands twice has two anchors of which links reach one, or is a part of the page that was pasted twice.
+#[test]
+fn no_page_repeats_a_heading() {
+    for path in pages() {
+        let text = page(&path);
+        // What is between fences is code, of which a comment may begin like a heading.
+        let prose = text.split("```").step_by(2);
+        let (mut seen, mut repeated) = (BTreeSet::new(), Vec::new());
+        for heading in prose.flat_map(str::lines).filter(|line| line.starts_with('#')) {
+            if !seen.insert(heading) {
+                repeated.push(heading);
+            }
+        }
+        assert!(!seen.is_empty() && repeated.is_empty(), "{path}: {repeated:#?}");
+    }
+}
+
 /// Whatever a page links or names among the kept runs is there.
 #[test]
 fn what_pages_link_exists() {
-    let docs = fs::read_dir(Path::new(ROOT).join("docs")).expect("the pages").flatten();
-    let docs = docs.map(|entry| format!("docs/{}", entry.file_name().to_string_lossy()));
-    let pages = docs.filter(|path| path.ends_with(".md")).chain(["README.md".to_owned()]);
     let (mut targets, mut missing) = (0, Vec::new());
-    for path in pages {
+    for path in pages() {
         let text = page(&path);
         let folder = Path::new(ROOT).join(&path).parent().expect("a folder").to_owned();
         // What stands in brackets before parentheses may be a formula, too: no file is called (n−1)·β.
