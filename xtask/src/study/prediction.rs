@@ -83,7 +83,7 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
     }
     for real in &trained {
         let measured = real.measure(bench, runs_trained).map(|cells| beside_others(&real.name, cells, &mut skipped));
-        take(Where::Real, &real.name, measured, |cell| real.group(cell), &mut outcomes, &mut skipped);
+        take(real.place(), &real.name, measured, |cell| real.group(cell), &mut outcomes, &mut skipped);
     }
     lab::measure(place, runs, &mut outcomes, &mut skipped)?;
     skipped.extend(asked.into_inner());
@@ -133,8 +133,8 @@ fn findings(outcomes: &[Outcome], skipped: &[Skipped], seed: u64, draws: &[Draw]
     Findings {
         title: "Predicted and measured".into(),
         text: format!(
-            "Computation is replayed, but for the models that are trained on this host: there a prediction is made from what one \
-             worker computes and what the ranks measured when they met. On emulated networks links are shaped in software, both are slowed by the dilation \
+            "Computation is replayed, but for the models that are trained on this host, over its shared memory and over TCP: there a \
+             prediction is made from what one worker computes and what the ranks measured when they met. On emulated networks links are shaped in software, both are slowed by the dilation \
              and divided out, and a prediction is made from the network and the profile before anything is run \
              (docs/prediction.md); the emulation shares its model of links with the simulator. In the lab the kernel shapes \
              the links to 1 Gbit/s, and a prediction is made from what the ranks measured when they met; of `auto` it is what \

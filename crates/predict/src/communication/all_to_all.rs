@@ -105,7 +105,7 @@ impl AllToAll {
             let (algorithm, workers) = (algorithm.to_owned(), world.workers);
             return Err(PredictError::Algorithm { algorithm, workers });
         }
-        let past_ranks = closed_forms::go_past_ranks(&mut forms, &world, &costs);
+        let past_ports = closed_forms::go_past_ports(&mut forms, &world, &costs);
         let mut found = AllToAll {
             world,
             start_s,
@@ -114,7 +114,7 @@ impl AllToAll {
             jitter_s: cluster.jitter_s(world.hosts),
             within_beta,
             forms,
-            counted: (past_ranks || counted != costs).then(|| ClosedForm::all(&world, &counted, admits)),
+            counted: (past_ports || counted != costs).then(|| ClosedForm::all(&world, &counted, admits)),
             of_large_blocks: select::large_block_costs(&counted).map(|costs| ClosedForm::all(&world, &costs, admits)),
             tiles: tile_sizes(world.hosts, &counted).collect(),
             costs,

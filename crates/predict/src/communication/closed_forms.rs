@@ -54,7 +54,7 @@ impl ClosedForm {
             .filter_map(|algorithm| match (world.workers <= RANKS_MAX, algorithm.name()) {
                 (true, _) => Some(ClosedForm::exact(algorithm, &topology, costs)),
                 (false, HIERARCHICAL) if world.hosts > 1 => {
-                    Some(hierarchical(algorithm, world, costs, Leaving::ThroughRanks))
+                    Some(hierarchical(algorithm, world, costs, Leaving::ThroughPorts))
                 }
                 // What is made for a network is asked for by name only, and may take its time.
                 (false, _) if algorithm.for_network() => Some(ClosedForm::exact(algorithm, &world.topology(), costs)),
@@ -170,12 +170,12 @@ fn crossing(algorithm: &str, world: &World) -> (f64, f64) {
 /// Where the network is faster than the ports of the ranks of a host, what leaves it evidently goes past them, as it does where
 /// messages are simulated ([`crate::topology::Network::route`]). The runtime, when it chooses, has every rank send one message at a
 /// time. Whether any formula now says something else.
-pub(crate) fn go_past_ranks(forms: &mut [ClosedForm], world: &World, costs: &LinkCosts) -> bool {
+pub(crate) fn go_past_ports(forms: &mut [ClosedForm], world: &World, costs: &LinkCosts) -> bool {
     let full = world.workers == world.hosts * world.per_host;
     let shared = full && world.hosts > 1 && world.per_host > 1;
     let concerned = forms.iter_mut().find(|form| form.algorithm.name() == HIERARCHICAL);
     match concerned.filter(|_| shared && costs.across.beta < costs.within.beta) {
-        Some(form) => *form = hierarchical(form.algorithm, world, costs, Leaving::PastRanks),
+        Some(form) => *form = hierarchical(form.algorithm, world, costs, Leaving::PastPorts),
         None => return false,
     }
     true
@@ -185,9 +185,9 @@ pub(crate) fn go_past_ranks(forms: &mut [ClosedForm], world: &World, costs: &Lin
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leaving {
     /// Through the ports of the ranks, which are busy with it.
-    ThroughRanks,
+    ThroughPorts,
     /// Past them.
-    PastRanks,
+    PastPorts,
 }
 
 /// Reduce-scatter within hosts, a ring of every column across, all-gather within: the formula of docs/algorithms.md for
@@ -205,7 +205,7 @@ fn hierarchical(algorithm: &'static dyn Algorithm, world: &World, costs: &LinkCo
         let interface = ranks * busy_across;
         let latency = if peers > 0.0 { within.latency() } else { 0.0 };
         let waiting = 2.0 * hops * (across.latency() + interface) + folding;
-        let exchanging = if leaving == Leaving::ThroughRanks { 2.0 * hops * busy_across } else { 0.0 };
+        let exchanging = if leaving == Leaving::ThroughPorts { 2.0 * hops * busy_across } else { 0.0 };
         let port = scattering + exchanging + folding + gathering;
         TileSeconds {
             first: 2.0 * latency + scattering + gathering + waiting,
@@ -273,7 +273,7 @@ mod tests {
                     continue;
                 }
                 let large: [TileSeconds; POINTS] = if name == HIERARCHICAL {
-                    let large = hierarchical(small.algorithm, &world, &COSTS, Leaving::ThroughRanks);
+                    let large = hierarchical(small.algorithm, &world, &COSTS, Leaving::ThroughPorts);
                     assert_eq!((large.messages, large.rounds), (small.messages, small.rounds), "{name}");
                     assert!((large.sent / small.sent - 1.0).abs() < 1e-9, "{name}: {} {}", large.sent, small.sent);
                     large.at

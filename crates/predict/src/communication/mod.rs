@@ -4,6 +4,7 @@ mod all_to_all;
 mod closed_forms;
 mod on_topology;
 mod servers;
+mod servers_by_message;
 mod servers_on_topology;
 mod shared_ports;
 

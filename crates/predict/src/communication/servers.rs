@@ -13,7 +13,7 @@ use paceline_schedule::ELEMENT_BYTES;
 use paceline_strategy::Servers;
 
 use super::servers_on_topology::on_topology;
-use super::{Traffic, World, all_reduce_factor};
+use super::{Traffic, World, all_reduce_factor, servers_by_message};
 use crate::iteration::{Line, Operations, Part};
 use crate::prediction::Bottleneck;
 
@@ -36,6 +36,8 @@ pub(crate) struct ServerCosts {
     within_beta: f64,
     /// On an interface: seconds of each partition, of each message, and per byte.
     partition_s: f64,
+    /// Messages in which each of those that push does so: a worker of a host sends the part that it has added up.
+    messages: f64,
     link: LinkCost,
     /// What one costs that overtakes others.
     operation: OperationConstants,
@@ -91,6 +93,11 @@ impl ServerCosts {
             true => costs.within.beta / (world.per_host * servers.shards.clamp(1, places)) as f64,
             false => 0.0,
         };
+        let bus_s_per_byte = factor * costs.within.beta + if between { copy.max(own_host) } else { 0.0 };
+        // What is beside workers is reached through their ports, unless it is in the host's memory.
+        let through_ports = between && !dedicated && copy <= own_host;
+        let by_message =
+            through_ports.then(|| servers_by_message::seconds_per_byte(&world, servers.shards, places, &costs));
         ServerCosts {
             world,
             servers,
@@ -98,7 +105,7 @@ impl ServerCosts {
             of_their_own,
             start_s,
             bus_s: if gathers { local + 2.0 * (world.per_host - 1) as f64 * costs.within.overhead } else { 0.0 },
-            bus_s_per_byte: factor * costs.within.beta + if between { copy.max(own_host) } else { 0.0 },
+            bus_s_per_byte: by_message.flatten().unwrap_or(0.0).max(bus_s_per_byte),
             adds_up: factor > 0.0,
             within_beta: costs.within.beta,
             partition_s: match (between, gathers) {
@@ -107,6 +114,7 @@ impl ServerCosts {
                 // On one host workers push to ranks beside them.
                 (false, false) => local,
             },
+            messages: if between { world.per_host as f64 } else { 1.0 },
             link,
             operation: cluster.operation,
             combine_s_per_byte: (contributions - 1.0) * constants.combine_s_per_byte.value,
@@ -145,7 +153,7 @@ impl ServerCosts {
 
     /// Seconds for which an interface is busy that carries so many bytes so often.
     fn busy_s(&self, bytes: u64, times: f64) -> f64 {
-        let often = times * (self.link.overhead + self.link.beta * bytes as f64);
+        let often = times * (self.messages * self.link.overhead + self.link.beta * bytes as f64);
         often + if times > 0.0 { self.partition_s } else { 0.0 }
     }
 
@@ -373,7 +381,7 @@ mod tests {
     }
 
     /// Two hosts of four and a fast network. A worker sends three quarters to the others and three quarters of the sum; and its
-    /// quarter of the half for which the server is beside it.
+    /// quarter of the half for which the server is beside it. What a port sends and takes in at once does not always fit together.
     #[test]
     fn servers_on_the_workers_hosts_are_reached_over_the_links_within() {
         let mut cluster = cluster(2);
@@ -384,12 +392,13 @@ mod tests {
             assert_eq!(place, Bottleneck::LinkWithinHost);
             busy_s / (256e6 * BETA / 4.0)
         };
-        for (text, expected) in [
-            ("schedule=wfbp,arch=ps:hosts:1MiB", 1.5 + 0.125),
-            ("schedule=wfbp,arch=ps:1:1MiB", 1.5 + 0.25),
-            ("schedule=wfbp,arch=ps:hosts:1MiB:dedicated", 1.5),
+        for (text, expected, most) in [
+            ("schedule=wfbp,arch=ps:hosts:1MiB", 1.5 + 0.125, 1.15),
+            ("schedule=wfbp,arch=ps:1:1MiB", 1.5 + 0.25, 1.15),
+            ("schedule=wfbp,arch=ps:hosts:1MiB:dedicated", 1.5, 1.0 + 1e-9),
         ] {
-            assert!((bus_s(text) - expected).abs() < 1e-9, "{text}: {}", bus_s(text));
+            let over = bus_s(text) / expected;
+            assert!((1.0 - 1e-9..most).contains(&over), "{text}: {over}");
         }
     }
 

@@ -23,6 +23,8 @@ pub enum Place {
     Lab,
     /// Models that are trained, over the links within this host.
     Real,
+    /// The same over TCP on its loopback.
+    Loopback,
 }
 
 /// A cell: what was predicted, and what came out.
@@ -58,7 +60,7 @@ pub struct Outcome {
 const ERROR_MAX: f64 = 0.05;
 
 impl Place {
-    const ALL: [Place; 5] = [Place::Emulated, Place::Drawn, Place::Servers, Place::Lab, Place::Real];
+    const ALL: [Place; 6] = [Place::Emulated, Place::Drawn, Place::Servers, Place::Lab, Place::Real, Place::Loopback];
 
     fn name(self) -> &'static str {
         match self {
@@ -67,6 +69,7 @@ impl Place {
             Place::Servers => "numbers of servers, emulated",
             Place::Lab => "lab, 1 Gbit/s by the kernel",
             Place::Real => "trained models, this host",
+            Place::Loopback => "trained models, TCP on the loopback",
         }
     }
 }

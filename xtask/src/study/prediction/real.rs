@@ -2,14 +2,19 @@
 
 use super::super::cells::Cell;
 use super::super::cluster::Bench;
+use super::judge::Place;
 use super::{AUTO, METHODS};
 use crate::compare::Error;
 
-/// What is trained; how many iterations of each world are measured, and about how many seconds a round of all its worlds takes
-/// on two cores.
-const MODELS: [(&str, usize, f64); 3] = [("mlp", 300, 60.0), ("cnn", 100, 90.0), ("transformer-lm", 12, 280.0)];
-/// Predictions begin with what one worker measured.
-const WORKERS: &str = "1,2,4,8";
+/// What is trained, and over what; how many iterations of each world are measured, and about how many seconds a round of all its
+/// worlds takes on two cores.
+const MODELS: [(&str, Link, usize, f64); 5] = [
+    ("mlp", Link::Fastest, 300, 60.0),
+    ("cnn", Link::Fastest, 100, 90.0),
+    ("transformer-lm", Link::Fastest, 12, 280.0),
+    ("mlp", Link::Tcp, 300, 30.0),
+    ("transformer-lm", Link::Tcp, 12, 130.0),
+];
 const WORKERS_QUICK: &str = "1,2";
 const QUICK_S: f64 = 20.0;
 /// As in the study's protocol. Iterations get faster by some percent until about the tenth, and `auto` has computed for longer
@@ -18,12 +23,25 @@ const WARM_UP: usize = 10;
 /// Rounds if nobody says how many: where processes share cores, worlds of the same thing differ by a tenth and more.
 pub const RUNS: usize = 5;
 
+/// Over what ranks of this host talk to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    /// What they choose themselves: shared memory.
+    Fastest,
+    /// TCP on the loopback.
+    Tcp,
+}
+
+/// What a method says that is to talk over TCP.
+const OVER_TCP: &str = ",protocol=tcp";
+
 /// A model with all methods on all numbers of workers: one call of `paceline bench`.
 #[derive(Clone, Debug)]
 pub struct Real {
     /// How it is called.
     pub name: String,
     model: &'static str,
+    link: Link,
     workers: &'static str,
     iterations: usize,
     round_s: f64,
@@ -31,14 +49,39 @@ pub struct Real {
 
 /// All models; with `quick` the smallest.
 pub fn models(quick: bool) -> Vec<Real> {
-    let real = |(model, iterations, round_s): (&'static str, usize, f64)| {
-        let (workers, round_s) = if quick { (WORKERS_QUICK, QUICK_S) } else { (WORKERS, round_s) };
-        Real { name: format!("real-{model}"), model, workers, iterations, round_s }
+    let real = |(model, link, iterations, round_s): (&'static str, Link, usize, f64)| {
+        let (workers, round_s) = if quick { (WORKERS_QUICK, QUICK_S) } else { (link.workers(), round_s) };
+        Real { name: format!("{}-{model}", link.name()), model, link, workers, iterations, round_s }
     };
     MODELS.into_iter().take(if quick { 1 } else { MODELS.len() }).map(real).collect()
 }
 
+impl Link {
+    fn name(self) -> &'static str {
+        match self {
+            Link::Fastest => "real",
+            Link::Tcp => "loopback",
+        }
+    }
+
+    /// Predictions begin with what one worker measured.
+    fn workers(self) -> &'static str {
+        match self {
+            Link::Fastest => "1,2,4,8",
+            Link::Tcp => "1,2,4",
+        }
+    }
+}
+
 impl Real {
+    /// Among what its errors count.
+    pub fn place(&self) -> Place {
+        match self.link {
+            Link::Fastest => Place::Real,
+            Link::Tcp => Place::Loopback,
+        }
+    }
+
     /// Worlds of a round; the first method's twice for each number of workers.
     pub fn worlds(&self) -> usize {
         (METHODS.len() + 2) * self.workers.split(',').count()
@@ -50,7 +93,8 @@ impl Real {
     }
 
     fn arguments(&self, runs: usize) -> Vec<String> {
-        let methods: Vec<&str> = METHODS.into_iter().chain([AUTO]).collect();
+        let over = if self.link == Link::Tcp { OVER_TCP } else { "" };
+        let methods: Vec<String> = METHODS.into_iter().chain([AUTO]).map(|method| format!("{method}{over}")).collect();
         let words = [
             ("--models", self.model.to_owned()),
             ("--methods", methods.join(";")),
@@ -68,12 +112,16 @@ impl Real {
         format!("{}-{}", self.name, cell.workers)
     }
 
-    /// Measures what the database does not have yet.
+    /// Measures what the database does not have yet. Methods are called what they are called over any link.
     ///
     /// # Errors
     /// The program cannot be run, or refuses what it is asked.
     pub fn measure(&self, bench: Bench<'_>, runs: usize) -> Result<Vec<Cell>, Error> {
-        bench.call(&self.name, &self.arguments(runs))
+        let mut cells = bench.call(&self.name, &self.arguments(runs))?;
+        for cell in &mut cells {
+            cell.method = cell.method.trim_end_matches(OVER_TCP).to_owned();
+        }
+        Ok(cells)
     }
 }
 
@@ -100,5 +148,24 @@ mod tests {
         assert_eq!((value("--warmup"), value("--iterations")), ("10", "300"));
         assert_eq!((all[0].worlds(), all[0].estimate_s(2)), (36, 120.0));
         assert_eq!((models(true).len(), models(true)[0].workers), (1, "1,2"));
+    }
+
+    #[test]
+    fn over_tcp_every_method_says_so() {
+        let over_tcp: Vec<Real> = models(false).into_iter().filter(|real| real.place() == Place::Loopback).collect();
+        assert_eq!(
+            over_tcp.iter().map(|real| real.name.as_str()).collect::<Vec<_>>(),
+            ["loopback-mlp", "loopback-transformer-lm"]
+        );
+        for real in over_tcp {
+            let words = real.arguments(1);
+            let place = words.iter().position(|word| word == "--methods").expect("it is said");
+            let protocol = |method: &str| Registry::built_in().parse(method).expect("a strategy").to_string();
+            let methods: Vec<String> = words[place + 1].split(';').map(protocol).collect();
+            assert!(
+                methods.len() == METHODS.len() + 1 && methods.iter().all(|method| method.ends_with("protocol=tcp"))
+            );
+            assert_eq!(real.worlds(), 3 * (METHODS.len() + 2));
+        }
     }
 }

@@ -1,0 +1,247 @@
+//! Partitions on their way to servers and back, message by message: where servers are beside workers and the network is faster
+//! than the ports within a host, how those share a port has no short formula.
+
+use paceline_collective::cost::Load;
+use paceline_collective::verify::Refusal;
+use paceline_collective::{Action, Program, RankProgram, Topology, registry};
+use paceline_plan::{CollectiveKind, Hosts, LinkClass, LinkCosts, NetworkModel, Shape};
+
+use super::World;
+use crate::programs::{Machine, PreparedProgram, simulate};
+use crate::topology::{Network, Speeds};
+
+/// Programs of more messages in a tile are left to the formula: what is simulated here takes milliseconds.
+const MESSAGES_MAX: usize = 256;
+
+/// Tiles that are simulated; what the second half of them takes counts.
+const TILES: usize = 32;
+
+/// Of each tile's partition, in bytes. Without latency and overhead all times are in proportion to it.
+const PARTITION_BYTES: usize = 1 << 20;
+
+/// Seconds per byte of partitions that many of which follow each other to `shards` servers, the n-th beside the workers of host
+/// n modulo `places`. None where the formula says it: the network between hosts is not faster than the ports within, hosts are not
+/// full; or where the program is too long.
+pub(super) fn seconds_per_byte(world: &World, shards: usize, places: usize, costs: &LinkCosts) -> Option<f64> {
+    let full = world.workers == world.hosts * world.per_host;
+    let faster = 0.0 < costs.across.beta && costs.across.beta < costs.within.beta;
+    // To and from the server, and within each host between all of its workers.
+    let messages = 2 * shards * world.workers * world.per_host;
+    if world.hosts == 1 || world.shape != Shape::Flat || !full || !faster || messages > MESSAGES_MAX {
+        return None;
+    }
+    let of_rate = |beta_s_per_byte| LinkClass { alpha_s: 0.0, overhead_s: 0.0, beta_s_per_byte };
+    let network = NetworkModel { within: of_rate(costs.within.beta), across: of_rate(costs.across.beta) };
+    let servers: Vec<usize> = (0..shards).map(|shard| shard % places).collect();
+    let (program, hosts) = program(world, &servers).ok()?;
+    let network = Network::new(Shape::Flat, &hosts, &Speeds::of(network)).ok()?;
+    let seconds = |tiles: usize| {
+        let load = Load { bytes: tiles * PARTITION_BYTES, tile_bytes: PARTITION_BYTES, window: tiles };
+        simulate(&program, &load, &Machine::new(&network)).ok().map(|outcome| outcome.seconds)
+    };
+    let (half, whole) = (seconds(TILES / 2)?, seconds(TILES)?);
+    let bytes = (TILES - TILES / 2) * shards * PARTITION_BYTES;
+    Some((whole - half) / bytes as f64)
+}
+
+/// A push and pull of a partition as large as a tile at each of the servers, which are on these hosts: all at once. Ranks are the
+/// workers, then the servers.
+fn program(world: &World, servers: &[usize]) -> Result<(PreparedProgram, Hosts), Refusal> {
+    let hosts_of_workers = (0..world.workers).map(|rank| rank / world.per_host);
+    let algorithm = registry::find(CollectiveKind::PushPull, "hierarchical").expect("it is built in");
+    let mut all = vec![RankProgram::default(); world.workers + servers.len()];
+    let mut parts = 1;
+    for (server, &host) in servers.iter().enumerate() {
+        let topology = Topology::of_hosts(&hosts_of_workers.clone().chain([host]).collect::<Vec<_>>());
+        let one = algorithm.program(&topology, world.workers);
+        parts = one.parts;
+        append(&mut all, &one, server);
+    }
+    let by_rank = hosts_of_workers.chain(servers.iter().copied()).collect();
+    let hosts = Hosts::of_ranks(by_rank).expect("hosts have numbers below those of the workers on them");
+    let (kind, algorithm) = (CollectiveKind::PushPull, "hierarchical".to_owned());
+    let program = Program { algorithm, kind, root: world.workers, parts, ranks: all };
+    Ok((PreparedProgram::of_program(&program)?, hosts))
+}
+
+/// Lets all ranks do what `one` says beside what they do already; its root is the server of this number.
+fn append(all: &mut [RankProgram], one: &Program, server: usize) {
+    let rank_of = |rank: usize| if rank == one.root { rank + server } else { rank };
+    // Messages of one sender to one receiver need names of their own.
+    let names = one.ranks.iter().map(|rank| rank.steps.len()).sum::<usize>();
+    let name_of = |message: u32| message + (server * names) as u32;
+    for (rank, program) in one.ranks.iter().enumerate() {
+        let steps = &mut all[rank_of(rank)].steps;
+        let before = steps.len() as u32;
+        for step in &program.steps {
+            let mut step = step.clone();
+            match &mut step.action {
+                Action::Send { to: peer, message, .. } | Action::Receive { from: peer, message, .. } => {
+                    (*peer, *message) = (rank_of(*peer), name_of(*message));
+                }
+                _ => {}
+            }
+            step.after.iter_mut().for_each(|after| *after += before);
+            steps.push(step);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use paceline_plan::{Cluster, Constant};
+    use paceline_schedule::{Workload, plan};
+    use paceline_strategy::Registry;
+
+    use super::super::ServerCosts;
+    use super::*;
+    use crate::iteration::tests::profile;
+    use crate::iteration::{Length, Training, WorkerClass, simulate as simulate_training};
+    use crate::programs::Combining;
+
+    /// As many partitions, one after the other: the first one's way there and the last one's back are little beside them.
+    const PARTITIONS: usize = 256;
+    /// How far both may be apart; and where some tiles tell of all, whose shares of ports settle slowly.
+    const NEAR: f64 = 0.02;
+    const NEAR_OF_SOME: f64 = 0.03;
+
+    /// Hosts of so many workers each, and links of these costs.
+    struct Case {
+        hosts: usize,
+        per_host: usize,
+        network: NetworkModel,
+    }
+
+    impl Case {
+        fn all(per_host: usize) -> impl Iterator<Item = Case> {
+            let within = LinkClass { alpha_s: 5e-6, overhead_s: 0.0, beta_s_per_byte: 1e-10 };
+            // Links between hosts that are slower than those within, whose messages cost nothing but their latency, or some of it.
+            let across = [0.0, 20e-6].map(|overhead_s| LinkClass { alpha_s: 50e-6, overhead_s, beta_s_per_byte: 1e-9 });
+            let networks = across.map(|across| NetworkModel { within, across });
+            let networks: Vec<NetworkModel> = networks.into_iter().chain([NetworkModel::HUNDRED_GB_IB]).collect();
+            let on = move |hosts| networks.clone().into_iter().map(move |network| Case { hosts, per_host, network });
+            [2, 3, 4, 8].into_iter().flat_map(on)
+        }
+
+        fn workers(&self) -> usize {
+            self.hosts * self.per_host
+        }
+
+        /// Seconds of all partitions on their way to servers and back, nothing else to be done.
+        fn predicted(&self, servers: &str) -> f64 {
+            let mut cluster = Cluster::of_network(self.network, self.hosts, self.per_host);
+            cluster.combine_s_per_byte = Constant::exact(0.0);
+            let text = format!("schedule=none,arch=ps:{servers}");
+            let strategy = Registry::built_in().parse(&text).expect("a strategy");
+            let of = strategy.servers(self.workers(), self.hosts).expect("servers");
+            let profile = profile(&[(PARTITIONS * PARTITION_BYTES / 4, 1e-12, 1e-12)], 0.0);
+            let workload = Workload::of_profile(&profile).with_world(self.workers(), self.hosts);
+            let plan = plan(&strategy, &workload).expect("a plan");
+            assert_eq!(plan.partitions().count(), PARTITIONS, "{text}");
+            let world = World::of(self.workers(), self.per_host);
+            let traffic = ServerCosts::of(&cluster, world, of, 0.0, 0.0).traffic(&plan);
+            let classes = [WorkerClass::of(&profile, self.workers())];
+            simulate_training(&Training::new(&plan, &classes, &traffic.operations), Length::Steady).iteration_s
+        }
+
+        /// Seconds of a program whose tiles are the partitions, or as many of them as it has servers, on these hosts.
+        fn by_message(
+            &self,
+            (kind, name): (CollectiveKind, &str),
+            by_rank: Vec<usize>,
+            partitions_a_tile: usize,
+        ) -> f64 {
+            let root = by_rank.len() - 1;
+            let topology = Topology::of_hosts(&by_rank);
+            let hosts = Hosts::of_ranks(by_rank).expect("hosts");
+            let network = Network::new(Shape::Flat, &hosts, &Speeds::of(self.network)).expect("a network");
+            let algorithm = registry::find(kind, name).expect("an algorithm");
+            let program = PreparedProgram::of_algorithm(algorithm, &topology, root).expect("a program");
+            let load = Load {
+                bytes: PARTITIONS * PARTITION_BYTES,
+                tile_bytes: partitions_a_tile * PARTITION_BYTES,
+                window: PARTITIONS,
+            };
+            let machine = Machine { combining: Combining::Beside, ..Machine::new(&network) };
+            simulate(&program, &load, &machine).expect("it ends").seconds
+        }
+
+        fn compare(&self, servers: &str, by_message: f64) {
+            let predicted = self.predicted(servers);
+            let ratio = predicted / by_message;
+            let Case { hosts, per_host, network } = self;
+            let name = format!(
+                "{hosts} x {per_host}, ps:{servers}, overhead {:e} beta {:e}",
+                network.across.overhead_s, network.across.beta_s_per_byte
+            );
+            println!("{name}: {predicted:.6} s, by message {by_message:.6} s: {ratio:.4}");
+            let near =
+                if network.across.beta_s_per_byte < network.within.beta_s_per_byte { NEAR_OF_SOME } else { NEAR };
+            assert!((1.0 - near..=1.0 + near).contains(&ratio), "{name}: {predicted}, not {by_message}: {ratio}");
+        }
+    }
+
+    /// All push to a server on a host of its own, which has one port for all of them.
+    #[test]
+    fn a_server_elsewhere_takes_what_its_program_does() {
+        for case in Case::all(1) {
+            let by_rank = (0..=case.hosts).collect();
+            case.compare("1:1MiB:dedicated", case.by_message((CollectiveKind::PushPull, "direct"), by_rank, 1));
+        }
+    }
+
+    /// Workers of a host add up among themselves first, so that each partition crosses its interface once.
+    #[test]
+    fn a_server_of_whole_hosts_takes_what_its_program_does() {
+        for per_host in [2, 4] {
+            for case in Case::all(per_host) {
+                let workers = (0..case.workers()).map(|rank| rank / per_host);
+                let by_rank = workers.chain([case.hosts]).collect();
+                case.compare(
+                    "1:1MiB:dedicated",
+                    case.by_message((CollectiveKind::PushPull, "hierarchical"), by_rank, 1),
+                );
+            }
+        }
+    }
+
+    /// A server beside each worker, which keeps its own part: everyone is root of one partition in as many, which is an all-reduce
+    /// of everyone to everyone.
+    #[test]
+    fn servers_beside_all_workers_take_what_their_program_does() {
+        let outrun = |case: &Case| case.network.across.beta_s_per_byte < case.network.within.beta_s_per_byte;
+        for case in Case::all(1).filter(|case| PARTITIONS.is_multiple_of(case.hosts) && !outrun(case)) {
+            let by_rank = (0..case.hosts).collect();
+            let by_message = case.by_message((CollectiveKind::AllReduce, "direct-scatter"), by_rank, case.hosts);
+            case.compare("hosts:1MiB", by_message);
+        }
+    }
+
+    /// Beside the workers of one of the hosts, whose ports the network does not outrun, or does.
+    #[test]
+    fn a_server_beside_workers_takes_what_its_program_does() {
+        for per_host in [1, 2, 4] {
+            for case in Case::all(per_host) {
+                let workers = (0..case.workers()).map(|rank| rank / per_host);
+                let by_rank = workers.chain([0]).collect();
+                case.compare("1:1MiB", case.by_message((CollectiveKind::PushPull, "hierarchical"), by_rank, 1));
+            }
+        }
+    }
+
+    /// Servers beside the workers of every host, with a network that outruns their ports: everything at once.
+    #[test]
+    fn servers_beside_all_hosts_take_what_their_program_does() {
+        for (hosts, per_host) in [(2, 1), (2, 2), (4, 2), (2, 4)] {
+            let case = Case { hosts, per_host, network: NetworkModel::HUNDRED_GB_IB };
+            let world = World::of(case.workers(), per_host);
+            let servers: Vec<usize> = (0..hosts).collect();
+            let (program, by_host) = program(&world, &servers).expect("a program");
+            let network = Network::new(Shape::Flat, &by_host, &Speeds::of(case.network)).expect("a network");
+            let bytes = PARTITIONS / hosts * PARTITION_BYTES;
+            let load = Load { bytes, tile_bytes: PARTITION_BYTES, window: PARTITIONS };
+            let by_message = simulate(&program, &load, &Machine::new(&network)).expect("it ends").seconds;
+            case.compare("hosts:1MiB", by_message);
+        }
+    }
+}
