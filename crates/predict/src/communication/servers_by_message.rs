@@ -106,6 +106,7 @@ mod tests {
     const NEAR_OF_SOME: f64 = 0.03;
 
     /// Hosts of so many workers each, and links of these costs.
+    #[derive(Clone, Copy)]
     struct Case {
         hosts: usize,
         per_host: usize,
@@ -229,19 +230,22 @@ mod tests {
         }
     }
 
-    /// Servers beside the workers of every host, with a network that outruns their ports: everything at once.
+    /// Several servers beside workers, with a network that outruns their ports and with one that does not: everything at once.
     #[test]
-    fn servers_beside_all_hosts_take_what_their_program_does() {
-        for (hosts, per_host) in [(2, 1), (2, 2), (4, 2), (2, 4)] {
-            let case = Case { hosts, per_host, network: NetworkModel::HUNDRED_GB_IB };
-            let world = World::of(case.workers(), per_host);
-            let servers: Vec<usize> = (0..hosts).collect();
+    fn servers_beside_hosts_take_what_their_program_does() {
+        let hosts = [(2, 1), (4, 1), (6, 1), (2, 2), (4, 2), (2, 4)];
+        let cases = hosts.into_iter().flat_map(|(hosts, per_host)| {
+            [NetworkModel::HUNDRED_GB_IB, NetworkModel::TEN_GBE].map(|network| Case { hosts, per_host, network })
+        });
+        for (case, shards) in cases.flat_map(|case| (1..=case.hosts).map(move |shards| (case, shards))) {
+            let world = World::of(case.workers(), case.per_host);
+            let servers: Vec<usize> = (0..shards).collect();
             let (program, by_host) = program(&world, &servers).expect("a program");
             let network = Network::new(Shape::Flat, &by_host, &Speeds::of(case.network)).expect("a network");
-            let bytes = PARTITIONS / hosts * PARTITION_BYTES;
+            let bytes = PARTITIONS / shards * PARTITION_BYTES;
             let load = Load { bytes, tile_bytes: PARTITION_BYTES, window: PARTITIONS };
             let by_message = simulate(&program, &load, &Machine::new(&network)).expect("it ends").seconds;
-            case.compare("hosts:1MiB", by_message);
+            case.compare(&format!("{shards}:1MiB"), by_message);
         }
     }
 }
