@@ -99,7 +99,7 @@ mod tests {
     use crate::iteration::{Length, Training, WorkerClass, simulate as simulate_training};
     use crate::programs::Combining;
 
-    /// As many partitions, one after the other: the first one's way there and the last one's back are little beside them.
+    /// As many partitions to each server, one after the other: the first one's way there and the last one's back are little beside them.
     const PARTITIONS: usize = 256;
     /// How far both may be apart; and where some tiles tell of all, whose shares of ports settle slowly.
     const NEAR: f64 = 0.02;
@@ -111,6 +111,7 @@ mod tests {
         hosts: usize,
         per_host: usize,
         network: NetworkModel,
+        partitions: usize,
     }
 
     impl Case {
@@ -120,7 +121,14 @@ mod tests {
             let across = [0.0, 20e-6].map(|overhead_s| LinkClass { alpha_s: 50e-6, overhead_s, beta_s_per_byte: 1e-9 });
             let networks = across.map(|across| NetworkModel { within, across });
             let networks: Vec<NetworkModel> = networks.into_iter().chain([NetworkModel::HUNDRED_GB_IB]).collect();
-            let on = move |hosts| networks.clone().into_iter().map(move |network| Case { hosts, per_host, network });
+            let on = move |hosts| {
+                networks.clone().into_iter().map(move |network| Case {
+                    hosts,
+                    per_host,
+                    network,
+                    partitions: PARTITIONS,
+                })
+            };
             [2, 3, 4, 8].into_iter().flat_map(on)
         }
 
@@ -135,10 +143,10 @@ mod tests {
             let text = format!("schedule=none,arch=ps:{servers}");
             let strategy = Registry::built_in().parse(&text).expect("a strategy");
             let of = strategy.servers(self.workers(), self.hosts).expect("servers");
-            let profile = profile(&[(PARTITIONS * PARTITION_BYTES / 4, 1e-12, 1e-12)], 0.0);
+            let profile = profile(&[(self.partitions * PARTITION_BYTES / 4, 1e-12, 1e-12)], 0.0);
             let workload = Workload::of_profile(&profile).with_world(self.workers(), self.hosts);
             let plan = plan(&strategy, &workload).expect("a plan");
-            assert_eq!(plan.partitions().count(), PARTITIONS, "{text}");
+            assert_eq!(plan.partitions().count(), self.partitions, "{text}");
             let world = World::of(self.workers(), self.per_host);
             let traffic = ServerCosts::of(&cluster, world, of, 0.0, 0.0).traffic(&plan);
             let classes = [WorkerClass::of(&profile, self.workers())];
@@ -170,7 +178,7 @@ mod tests {
         fn compare(&self, servers: &str, by_message: f64) {
             let predicted = self.predicted(servers);
             let ratio = predicted / by_message;
-            let Case { hosts, per_host, network } = self;
+            let Case { hosts, per_host, network, .. } = self;
             let name = format!(
                 "{hosts} x {per_host}, ps:{servers}, overhead {:e} beta {:e}",
                 network.across.overhead_s, network.across.beta_s_per_byte
@@ -235,16 +243,21 @@ mod tests {
     fn servers_beside_hosts_take_what_their_program_does() {
         let hosts = [(2, 1), (4, 1), (6, 1), (2, 2), (4, 2), (2, 4)];
         let cases = hosts.into_iter().flat_map(|(hosts, per_host)| {
-            [NetworkModel::HUNDRED_GB_IB, NetworkModel::TEN_GBE].map(|network| Case { hosts, per_host, network })
+            [NetworkModel::HUNDRED_GB_IB, NetworkModel::TEN_GBE].map(|network| Case {
+                hosts,
+                per_host,
+                network,
+                partitions: PARTITIONS,
+            })
         });
         for (case, shards) in cases.flat_map(|case| (1..=case.hosts).map(move |shards| (case, shards))) {
             let world = World::of(case.workers(), case.per_host);
             let servers: Vec<usize> = (0..shards).collect();
             let (program, by_host) = program(&world, &servers).expect("a program");
             let network = Network::new(Shape::Flat, &by_host, &Speeds::of(case.network)).expect("a network");
-            let bytes = PARTITIONS / shards * PARTITION_BYTES;
-            let load = Load { bytes, tile_bytes: PARTITION_BYTES, window: PARTITIONS };
+            let load = Load { bytes: PARTITIONS * PARTITION_BYTES, tile_bytes: PARTITION_BYTES, window: PARTITIONS };
             let by_message = simulate(&program, &load, &Machine::new(&network)).expect("it ends").seconds;
+            let case = Case { partitions: shards * PARTITIONS, ..case };
             case.compare(&format!("{shards}:1MiB"), by_message);
         }
     }
