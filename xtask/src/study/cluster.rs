@@ -29,6 +29,8 @@ pub struct Group {
     pub iterations: usize,
     /// How often each cell is measured if nobody says it.
     pub runs: usize,
+    /// Most of the gradients travel while nobody computes: links must be right then, too, and not only on average.
+    pub bulk: bool,
 }
 
 /// GPUs in each host of the study.
@@ -47,6 +49,8 @@ fn model(name: &str) -> Option<(f64, f64)> {
 /// Seconds of computation in an iteration, bytes of gradients: what an estimate needs.
 const MODELS: [(&str, f64, f64); 3] =
     [("resnet50", 64.0 / 253.1, 102.2e6), ("bert-base", 64.0 / 212.8, 437.9e6), ("bert-large", 8.0 / 49.0, 1345e6)];
+/// Bytes per second of the port of a worker that shares its host with others, and so of a host by itself, about.
+const PORT: f64 = 4.57e9;
 /// Bytes per second of a host's NIC, about.
 const NETWORKS: [(&str, f64); 3] = [("10GbE", 1.13e9), ("100GbE", 2.15e9), ("100GbIB", 10.8e9)];
 /// About what starting a world takes and ending it, for each worker, in seconds.
@@ -70,10 +74,27 @@ impl Group {
 
     /// Seconds of an iteration if nothing were dilated, about.
     fn iteration_s(&self, workers: usize) -> f64 {
-        let (compute_s, bytes) = model(self.model).unwrap_or((0.0, 0.0));
-        let rate = NETWORKS.iter().find(|network| network.0 == self.network).map_or(1e9, |network| network.1);
-        let line_s = 2.0 * (workers - 1) as f64 / workers as f64 * bytes / rate;
-        compute_s + 0.5 * line_s
+        let (compute_s, _) = model(self.model).unwrap_or((0.0, 0.0));
+        compute_s + 0.5 * self.travel_s(workers, self.nic())
+    }
+
+    /// Seconds for which gradients travel by an all-reduce over links of this rate.
+    fn travel_s(&self, workers: usize, bytes_per_s: f64) -> f64 {
+        let (_, bytes) = model(self.model).unwrap_or((0.0, 0.0));
+        2.0 * (workers - 1) as f64 / workers as f64 * bytes / bytes_per_s
+    }
+
+    fn nic(&self) -> f64 {
+        NETWORKS.iter().find(|network| network.0 == self.network).map_or(1e9, |network| network.1)
+    }
+
+    /// What an all-reduce goes through at most.
+    fn narrowest(&self) -> f64 {
+        match (self.hosts, self.workers_per_host) {
+            (_, 1) => self.nic(),
+            (1, _) => PORT,
+            _ => PORT.min(self.nic()),
+        }
     }
 
     /// By how much computation and links are slowed, so that the processors keep up: a whole number.
@@ -82,7 +103,10 @@ impl Group {
         // One alone sends to servers only.
         let sends = workers > 1 || self.has_servers();
         let bytes = model(self.model).filter(|_| sends).map_or(0.0, |model| model.1);
-        processors.needed_dilation(workers, bytes, self.iteration_s(workers))
+        let over = |seconds: f64| processors.needed_dilation(workers, bytes, seconds);
+        // Nobody computes while gradients travel.
+        let exposed = (self.bulk && workers > 1).then(|| over(self.travel_s(workers, self.narrowest())));
+        over(self.iteration_s(workers)).max(exposed.unwrap_or(1.0))
     }
 
     fn has_servers(&self) -> bool {
@@ -191,6 +215,7 @@ mod tests {
             warm_up: 1,
             iterations: 4,
             runs: 1,
+            bulk: false,
         }
     }
 
@@ -211,6 +236,10 @@ mod tests {
         assert_eq!(alone(vec!["bsp-a2a", "mg-wfbp"]), 1.0);
         assert!(alone(vec!["bsp-a2a", "bsp-ps"]) > 1.0);
         assert!(many.estimate_s(of(2.0), 1) > few.estimate_s(of(2.0), 1));
+        // What travels while nobody computes leaves less time; within a host, less than over a slow network.
+        let bulk = Group { bulk: true, ..group(&[8]) };
+        let here = Group { hosts: 1, workers_per_host: 8, ..bulk.clone() };
+        assert!(few.dilate(of(2.0)) < bulk.dilate(of(2.0)) && bulk.dilate(of(2.0)) < here.dilate(of(2.0)));
         // Only the first run of a cell records iterations.
         let [one, two, three] = [1, 2, 3].map(|runs| many.estimate_s(of(2.0), runs));
         assert!((three - two - (two - one)).abs() < 1e-9 * three && two < 2.0 * one);

@@ -149,6 +149,7 @@ fn groups(quick: bool, study: &[StudyCell]) -> Vec<Group> {
             warm_up: 1,
             iterations: 3,
             runs: 1,
+            bulk: false,
         }];
     }
     let mut groups: Vec<Group> =
@@ -178,6 +179,7 @@ fn of_pairs((model, hosts, workers_per_host): (&'static str, usize, usize), netw
         warm_up: WARM_UP,
         iterations: 2,
         runs: 3,
+        bulk: false,
     }
 }
 
@@ -194,6 +196,7 @@ fn of_calibration(model: &'static str, network: &'static str, workers: usize, me
         warm_up: WARM_UP,
         iterations: 5,
         runs: 1,
+        bulk: true,
     }
 }
 

@@ -54,6 +54,7 @@ fn group(model: &'static str, network: &'static str, workers: usize, methods: Ve
         warm_up: WARM_UP,
         iterations: 5,
         runs: 1,
+        bulk: false,
     }
 }
 
