@@ -63,8 +63,9 @@ const GAP: f64 = 26.0;
 const DIAMOND: f64 = 4.0;
 /// Fits `≈ bytescheduler-a2a` in bold.
 const LABEL: f64 = 150.0;
-/// Fits `11028 ± 928` in bold.
-const VALUE: f64 = 100.0;
+/// A character of a value in bold, and what lies between the end of a bar and its value: error bar, diamond, a gap.
+const CHARACTER: f64 = 7.5;
+const VALUE_GAP: f64 = 20.0;
 /// A bar is not longer, however wide the page is.
 const BAR_LENGTH_MAX: f64 = 560.0;
 
@@ -87,11 +88,17 @@ impl RowChart {
         svg
     }
 
+    /// Fits the longest value, whatever its block: all have the same scale.
+    fn value_width(&self) -> f64 {
+        let values = self.blocks.iter().flat_map(|block| &block.rows).map(|row| row.value.chars().count());
+        VALUE_GAP + CHARACTER * values.max().unwrap_or(0) as f64
+    }
+
     fn block(&self, block: &Block, left: f64, top: f64, width: f64, svg: &mut Svg) {
         svg.text(left, top + 15.0, "head", &block.title);
         svg.text(left, top + 32.0, "", &block.subtitle);
         let start = left + LABEL;
-        let length = (width - LABEL - VALUE).min(BAR_LENGTH_MAX);
+        let length = (width - LABEL - self.value_width()).min(BAR_LENGTH_MAX);
         let x = |value: f64| start + if self.max > 0.0 { value / self.max * length } else { 0.0 };
         let (first, rows) = (top + HEAD, block.rows.len() as f64);
         for (index, row) in block.rows.iter().enumerate() {
@@ -161,10 +168,27 @@ mod tests {
         };
         let rows = vec![row(Some(100.0)), row(None)];
         let block = Block { title: String::new(), subtitle: String::new(), rows, reference: None };
-        let svg = RowChart { blocks: vec![block], max: 100.0 }.draw(LABEL + VALUE + 200.0).alone("", "");
+        let chart = RowChart { blocks: vec![block], max: 100.0 };
+        let svg = chart.draw(LABEL + chart.value_width() + 200.0).alone("", "");
         assert_eq!(svg.matches("class=\"expected\"").count(), 1, "{svg}");
         // Its left corner lies half a diamond before the end of the scale, and the value behind it.
         assert!(svg.contains(&format!("M{:.1} ", LABEL + 200.0 - DIAMOND)), "{svg}");
         assert!(svg.contains(&format!("x=\"{:.1}\"", LABEL + 200.0 + DIAMOND + 6.0)), "{svg}");
+    }
+    #[test]
+    fn long_values_leave_less_for_bars_and_are_not_cut_off() {
+        let end_of = |value: &str| {
+            let segments = vec![Segment { length: 100.0, class: "wfbp", hatched: false, title: String::new() }];
+            let (label, value) = (String::new(), value.to_owned());
+            let row = BarRow { label, best: true, segments, error: None, expected: None, value };
+            let block = Block { title: String::new(), subtitle: String::new(), rows: vec![row], reference: None };
+            let chart = RowChart { blocks: vec![block], max: 100.0 };
+            let svg = chart.draw(NARROW).alone("", "");
+            let from = svg.split("class=\"best\" x=\"").nth(1).and_then(|rest| rest.split('"').next());
+            from.and_then(|place| place.parse::<f64>().ok()).expect("a place")
+        };
+        let (short, long) = ("11028 ± 928", "131253 ± 8767");
+        assert!(end_of(long) < end_of(short));
+        assert!([short, long].iter().all(|value| end_of(value) + CHARACTER * value.chars().count() as f64 <= NARROW));
     }
 }
