@@ -1,5 +1,6 @@
 //! `paceline bench`: the comparative study. Models × methods × workers, under one protocol, with one report.
 
+mod again;
 mod arguments;
 mod budget;
 mod catalogue;

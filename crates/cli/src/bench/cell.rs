@@ -91,7 +91,8 @@ pub struct Cell {
 pub enum Arm {
     /// To be compared.
     Method,
-    /// The group's first method once more: how far do two measurements of the same thing lie apart?
+    /// A method of the group once more: how far do two measurements of the same thing lie apart? Planned of the first one,
+    /// and measured of the one that is fastest in its first run.
     Again,
     /// One worker alone, which speedups refer to; it was not asked for by itself.
     Baseline,
@@ -225,10 +226,11 @@ pub mod samples {
     /// A cell to be compared.
     pub fn cell(setting: &Setting, method: &str, workers: usize) -> Cell {
         let shards = if method.ends_with("-ps") { workers } else { 0 };
+        let schedule = if method.starts_with("bsp-") { "none" } else { "wfbp" };
         Cell {
             setting: setting.clone(),
             method: method.to_owned(),
-            strategy: format!("strategy of {method}"),
+            strategy: format!("strategy of {method},schedule={schedule}"),
             workers,
             shards,
             dedicated_servers: false,

@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use super::again;
 use super::budget::{Effort, Left, Pace, Protocol, duration, effort, is_recorded};
-use super::cell::Cell;
+use super::cell::{Arm, Cell};
 use super::judge::WorldEnd;
 use super::rank::WorldSpec;
 use super::store::{Occasion, RunRecord, Store, StudyId};
@@ -66,19 +67,21 @@ pub fn conduct(
     worlds: &mut dyn Worlds,
     watcher: &mut dyn Watcher,
 ) -> Result<StudyEnd, Failure> {
-    let mut cells: Vec<(usize, &PlannedCell, Pace)> = Vec::new();
-    for (panel, plan) in study.panels.iter().enumerate() {
-        cells.extend(plan.cells.iter().map(|planned| (panel, planned, planned.pace)));
-    }
+    let all = || study.panels.iter().flat_map(|panel| &panel.cells);
     let protocol = &study.protocol;
-    let total = cells.len() * protocol.runs();
-    let least_s = protocol.least_of_all_s(cells.iter().map(|(.., pace)| pace));
+    let total = all().count() * protocol.runs();
+    let least_s = protocol.least_of_all_s(all().map(|planned| &planned.pace));
     let (begun, mut failed) = (Instant::now(), 0);
     let mut conductor = Conductor { protocol, worlds, watcher, begun, total, done: 0, skipped: 0, least_s };
-    for panel in 0..study.panels.len() {
+    for panel in &study.panels {
+        let mut cells = panel.cells.clone();
         for number in 1..=protocol.runs() {
-            for (_, planned, pace) in cells.iter_mut().filter(|(of, ..)| *of == panel) {
-                let cell = &planned.cell;
+            for index in 0..cells.len() {
+                if number == 1 && cells[index].cell.arm == Arm::Again {
+                    let chosen = again::chosen(store, id, &cells[index], &cells)?;
+                    conductor.exchange(&mut cells[index], chosen);
+                }
+                let PlannedCell { cell, pace } = &mut cells[index];
                 if store.has(id, cell, number)? {
                     conductor.skip(cell, pace, number);
                     continue;
@@ -120,6 +123,13 @@ enum Made<T> {
 }
 
 impl Conductor<'_> {
+    /// Another cell is measured in the place of one of which no run was made.
+    fn exchange(&mut self, place: &mut PlannedCell, other: PlannedCell) {
+        let least_s = |planned: &PlannedCell| self.protocol.least_of_all_s([&planned.pace]);
+        self.least_s += least_s(&other) - least_s(place);
+        *place = other;
+    }
+
     /// A run that another call has made.
     fn skip(&mut self, cell: &Cell, pace: &Pace, number: usize) {
         self.skipped += 1;
@@ -236,6 +246,8 @@ mod tests {
         ran: Vec<(String, usize)>,
         /// Whose processor does not keep up, in so many worlds.
         late: Option<(&'static str, usize)>,
+        /// Whose iterations take so many seconds, rather than 0.1.
+        paces: HashMap<&'static str, f64>,
         failing: HashMap<String, &'static str>,
         interrupt_at: Option<usize>,
     }
@@ -255,7 +267,7 @@ mod tests {
                 *worlds -= 1;
                 Lateness { share: 0.2, overrun: true, processors_busy: None }
             });
-            let measured = CellRun { lateness, ..cell_run(0.1) };
+            let measured = CellRun { lateness, ..cell_run(self.paces.get(&**method).copied().unwrap_or(0.1)) };
             Ok(WorldEnd::Done(announce(&measured).expect("it has a form")))
         }
     }
@@ -304,6 +316,48 @@ mod tests {
         let end = conduct(&study(), &store, id, &mut worlds, &mut Nobody);
         assert!(matches!(end, Ok(StudyEnd::Complete { failed: 0 })));
         assert_eq!(methods(&worlds.ran), ["bsp-a2a", "wfbp-a2a", "ddp", "bsp-a2a", "wfbp-a2a", "ddp"]);
+    }
+
+    /// The planned order says `bsp-a2a`; the first round, and nothing later, says which it is.
+    #[test]
+    fn the_method_that_is_fastest_in_the_first_round_is_measured_again() {
+        let (_scratch, store, id) = store("again");
+        let mut study = study();
+        let planned = study.panels[0].cells[0].clone();
+        let again = PlannedCell { cell: Cell { arm: Arm::Again, ..planned.cell.clone() }, ..planned };
+        study.panels[0].cells.push(again);
+        // The first call ends within the first round, before anybody is measured again; the second one in the round after it.
+        let paces = HashMap::from([("wfbp-a2a", 0.05), ("ddp", 0.08)]);
+        let mut worlds = Pretended { interrupt_at: Some(3), paces, ..Pretended::default() };
+        assert!(matches!(conduct(&study, &store, id, &mut worlds, &mut Nobody), Ok(StudyEnd::Interrupted(_))));
+        assert_eq!(methods(&worlds.ran), ["bsp-a2a", "wfbp-a2a", "ddp"]);
+        let mut worlds = Pretended { interrupt_at: Some(2), ..Pretended::default() };
+        assert!(matches!(conduct(&study, &store, id, &mut worlds, &mut Nobody), Ok(StudyEnd::Interrupted(_))));
+        assert_eq!(methods(&worlds.ran), ["wfbp-a2a", "bsp-a2a"]);
+        let mut worlds = Pretended { paces: HashMap::from([("ddp", 0.01)]), ..Pretended::default() };
+        assert!(matches!(conduct(&study, &store, id, &mut worlds, &mut Nobody), Ok(StudyEnd::Complete { failed: 0 })));
+        assert_eq!(methods(&worlds.ran), ["wfbp-a2a", "ddp", "wfbp-a2a"]);
+        let cells = store.cells(id).expect("read");
+        let twice: Vec<_> = cells.iter().filter(|record| record.cell.arm == Arm::Again).collect();
+        assert_eq!((twice.len(), twice[0].runs.len()), (1, 2));
+    }
+
+    /// A study that goes on keeps to the one with which it began, although a first run that had failed is faster now.
+    #[test]
+    fn what_is_measured_again_stays_the_same() {
+        let (_scratch, store, id) = store("stays");
+        let mut study = study();
+        let planned = study.panels[0].cells[0].clone();
+        let again = PlannedCell { cell: Cell { arm: Arm::Again, ..planned.cell.clone() }, ..planned };
+        study.panels[0].cells.push(again);
+        let failing = HashMap::from([("ddp".to_owned(), "killed"), ("wfbp-a2a".to_owned(), "killed")]);
+        let mut worlds = Pretended { failing, ..Pretended::default() };
+        assert!(matches!(conduct(&study, &store, id, &mut worlds, &mut Nobody), Ok(StudyEnd::Complete { failed: 4 })));
+        let mut worlds = Pretended { paces: HashMap::from([("ddp", 0.01)]), ..Pretended::default() };
+        assert!(matches!(conduct(&study, &store, id, &mut worlds, &mut Nobody), Ok(StudyEnd::Complete { failed: 0 })));
+        assert_eq!(methods(&worlds.ran), ["wfbp-a2a", "ddp", "wfbp-a2a", "ddp"]);
+        let twice = store.cells(id).expect("read").into_iter().filter(|record| record.cell.arm == Arm::Again);
+        assert_eq!(twice.map(|record| record.cell.method).collect::<Vec<_>>(), ["bsp-a2a"]);
     }
 
     #[test]

@@ -30,6 +30,13 @@ impl Estimate {
         Some(Estimate { mean, std, median: median(values)?, half_width_95, runs })
     }
 
+    /// What the values say when each is so many times as large.
+    pub fn times(&self, factor: f64) -> Estimate {
+        let of = |value: f64| factor * value;
+        let (mean, median) = (of(self.mean), of(self.median));
+        Estimate { mean, std: self.std.map(of), median, half_width_95: self.half_width_95.map(of), runs: self.runs }
+    }
+
     /// Half the width of the 95 % interval as a share of the mean; None of a single value.
     pub fn relative_half_width(&self) -> Option<f64> {
         self.half_width_95.map(|half| half / self.mean).filter(|share| share.is_finite())
@@ -148,6 +155,10 @@ mod tests {
         assert_eq!((one.mean, one.std, one.median, one.half_width_95), (3.0, None, 3.0, None));
         assert_eq!(Estimate::of(&[]), None);
         assert_eq!(median(&[9.0, 1.0, 5.0]), Some(5.0));
+        assert_eq!(
+            Estimate::of(&[8.0, 16.0, 20.0, 16.0]),
+            Estimate::of(&[2.0, 4.0, 5.0, 4.0]).map(|one| one.times(4.0))
+        );
     }
 
     /// Of two arms with the same number of values and the same variance, the interval is that of the classical t test with

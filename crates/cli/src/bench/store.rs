@@ -347,6 +347,31 @@ impl Store {
         Ok(count.map_err(|e| database(&self.path, "looking for finished runs", e))? > 0)
     }
 
+    /// What this run of the cell gave; None if it was not made, or gave nothing.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn measured(&self, study: StudyId, cell: &Cell, number: usize) -> Result<Option<CellRun>, StoreError> {
+        let key = cell.key().map_err(|source| self.damaged("cell", source))?;
+        let query = "SELECT measured FROM run JOIN cell ON cell.id = run.cell
+                     WHERE study = ?1 AND key = ?2 AND number = ?3 AND measured IS NOT NULL";
+        let json: rusqlite::Result<Option<String>> =
+            self.connection.query_row(query, params![study.0, key, number as i64], |row| row.get(0)).optional();
+        let json = json.map_err(|e| database(&self.path, "reading a run", e))?;
+        json.map(|json| self.decode(&json, "run")).transpose()
+    }
+
+    /// Was any run of the cell made, whatever came of it?
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn knows(&self, study: StudyId, cell: &Cell) -> Result<bool, StoreError> {
+        let key = cell.key().map_err(|source| self.damaged("cell", source))?;
+        let query = "SELECT count(*) FROM cell WHERE study = ?1 AND key = ?2";
+        let count = self.connection.query_row(query, params![study.0, key], |row| row.get::<_, i64>(0));
+        Ok(count.map_err(|e| database(&self.path, "looking for a cell", e))? > 0)
+    }
+
     /// Everything that is known of a study, in the order in which its cells were first measured.
     ///
     /// # Errors

@@ -370,15 +370,16 @@ fn panel(
     }
     for &workers in &workers {
         cells.extend(methods.iter().map(|chosen| cell(chosen, workers, Arm::Method)));
-        if methods.len() > 1 {
-            cells.push(cell(&methods[0], workers, Arm::Again));
-        }
         let all_reduces = |chosen: &&Chosen| workers > 1 && alone(chosen);
         let once_more = methods.iter().filter(all_reduces).map(|chosen| cell(chosen, workers, Arm::Method));
         let once_more: Vec<PlannedCell> = once_more.collect();
         cells.extend(once_more.iter().filter(|_| arguments.tune).map(tuned));
         let policies = arguments.followed.iter();
         cells.extend(policies.flat_map(|policy| once_more.iter().map(move |planned| following(planned, policy))));
+        // When all others have had a run, it is known which of them is measured again ([`super::again`]).
+        if methods.len() > 1 {
+            cells.push(cell(&methods[0], workers, Arm::Again));
+        }
     }
     Ok(PanelPlan { setting, cells, slowed: None })
 }

@@ -64,6 +64,9 @@ pub struct Group {
     pub rows: Vec<Row>,
     /// How far two measurements of the same thing lay apart, as a share; None if that was not measured.
     pub noise: Option<f64>,
+    /// Which method was measured twice to know that.
+    #[serde(default)]
+    pub noise_of: Option<String>,
     /// f(N)/(M·I).
     pub c2c: Option<f64>,
     /// Who won.
@@ -184,6 +187,11 @@ impl RowResult {
     pub fn limited(&self) -> Option<String> {
         limited_by_processors(self.processors_waiting, self.exposed_share)
     }
+
+    /// Its throughput if none of its communication were exposed: faster links could not make it faster than that.
+    pub fn samples_per_s_without_exposed(&self) -> Estimate {
+        self.samples_per_s.times(1.0 / (1.0 - self.exposed_share))
+    }
 }
 
 /// Orders the cells of a study into panels.
@@ -228,14 +236,15 @@ fn panel(setting: &Setting, cells: &[CellRecord], room: &Room<'_>) -> Panel {
     let groups = workers.into_iter().map(|workers| {
         let of = |arm| cells.iter().copied().filter(move |one| one.cell.workers == workers && one.cell.arm == arm);
         let rows: Vec<Row> = of(Arm::Method).map(|record| row(record, baseline.as_ref(), room)).collect();
-        let noise = of(Arm::Again).find_map(|again| {
+        let twice = of(Arm::Again).find_map(|again| {
             let first = of(Arm::Method).find(|one| one.cell.method == again.cell.method)?;
-            spread(&throughputs(first), &throughputs(again))
+            Some((spread(&throughputs(first), &throughputs(again))?, again.cell.method.clone()))
         });
+        let (noise, noise_of) = twice.unzip();
         let c2c = intensity.map(|intensity| c2c(workers, setting.local_batch, intensity));
         let (verdict, reason) = decide(&rows, noise, c2c, workers);
         let labels = of(Arm::Method).find_map(|record| oversubscribed(&record.cell, room)).into_iter().collect();
-        Group { workers, labels, rows, noise, c2c, verdict, reason, choice: None }
+        Group { workers, labels, rows, noise, noise_of, c2c, verdict, reason, choice: None }
     });
     Panel {
         setting: setting.clone(),
@@ -340,8 +349,12 @@ fn counted(record: &CellRecord) -> impl Iterator<Item = &CellRun> {
 
 /// What a run gave, if it counts.
 fn of_run(run: &RunRecord) -> Option<&CellRun> {
-    let measured = run.outcome.as_ref().ok();
-    measured.filter(|measured| !measured.overrun() && !measured.iteration_s.is_empty())
+    run.outcome.as_ref().ok().filter(|measured| counts(measured))
+}
+
+/// Does a run count that has ended?
+pub fn counts(measured: &CellRun) -> bool {
+    !measured.overrun() && !measured.iteration_s.is_empty()
 }
 
 fn throughputs(record: &CellRecord) -> Vec<f64> {
@@ -484,11 +497,12 @@ mod tests {
     }
 
     #[test]
-    fn the_second_arm_of_the_first_method_gives_the_noise_and_competes_with_nobody() {
+    fn the_second_arm_of_a_method_gives_the_noise_and_competes_with_nobody() {
         let panels = panels(&samples::study(), 2);
         let group = &panels[0].groups[1];
         assert_eq!(group.rows.len(), 3);
         let noise = group.noise.expect("it was measured twice");
         assert!(noise > 0.0 && noise < 0.03, "{noise}");
+        assert_eq!(group.noise_of.as_deref(), Some("bsp-a2a"));
     }
 }

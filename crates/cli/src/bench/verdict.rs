@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::statistics::{Ratio, VALUES_MIN};
 use super::summary::{Row, RowResult};
+use crate::report::aspects::aspect;
 
 /// Who won.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,7 +24,8 @@ pub enum Verdict {
         /// The fastest first.
         methods: Vec<String>,
     },
-    /// There are no two methods to compare, or the noise was not measured.
+    /// There are no two methods to compare, the noise was not measured, or a method that the processors have limited might
+    /// be faster than all others.
     Undecided {
         /// What is missing.
         why: String,
@@ -55,7 +57,8 @@ impl Verdict {
 /// The verdict on the rows of a group, and the reason in words. The difference of two methods counts if it exceeds the
 /// noise and the 95 % confidence interval that the runs leave open. The winner must be ahead of every other method by that
 /// measure, so that choosing it among many makes no winner by chance. Methods with too few runs, and those that the processors
-/// have limited and not the links, take no part, and nobody wins against one that looks faster.
+/// have limited and not the links, take no part, and nobody wins against one that looks faster, or that the processors have
+/// limited and that would be faster if none of its communication were exposed.
 pub fn decide(rows: &[Row], noise: Option<f64>, c2c: Option<f64>, workers: usize) -> (Verdict, String) {
     let undecided = |why: String| (Verdict::Undecided { why }, String::new());
     let field = match Field::of(rows) {
@@ -65,6 +68,9 @@ pub fn decide(rows: &[Row], noise: Option<f64>, c2c: Option<f64>, workers: usize
     let Some(noise) = noise else {
         return undecided("no method was measured twice, so the noise is unknown".to_owned());
     };
+    if let Some(why) = field.might_be_beaten(noise) {
+        return undecided(why);
+    }
     let verdict = field.verdict(noise);
     let reason = reason(&verdict, &field.compared, noise, c2c, workers) + &field.left_out();
     (verdict, reason)
@@ -76,8 +82,8 @@ struct Field<'a> {
     compared: Vec<(&'a Row, &'a RowResult)>,
     /// Those with too few runs.
     few: Vec<&'a str>,
-    /// Those that the processors have limited.
-    limited: Vec<&'a str>,
+    /// Those that the processors have limited, however many runs they have.
+    limited: Vec<(&'a str, &'a RowResult)>,
 }
 
 impl<'a> Field<'a> {
@@ -95,19 +101,38 @@ impl<'a> Field<'a> {
         let has_few = |result: &RowResult| result.samples_per_s.runs < VALUES_MIN;
         let mut field = Field { compared: Vec::new(), few: Vec::new(), limited: Vec::new() };
         for (row, result) in results {
-            match (has_few(result), result.limited().is_some()) {
-                (true, _) => field.few.push(&row.method),
-                (_, true) => field.limited.push(&row.method),
+            match (result.limited().is_some(), has_few(result)) {
+                (true, _) => field.limited.push((&row.method, result)),
+                (_, true) => field.few.push(&row.method),
                 _ => field.compared.push((row, result)),
             }
         }
         let needs = format!("a comparison needs {VALUES_MIN} runs of each method");
-        match (field.compared.len() < 2, &field.limited[..]) {
-            (true, []) => Err(needs),
-            (true, limited) => Err(format!("{needs}, and the processors limited {}", limited.join(", "))),
+        match (field.compared.len() < 2, field.limited.is_empty()) {
+            (true, true) => Err(needs),
+            (true, false) => Err(format!("{needs}, and the processors limited {}", names(&field.limited).join(", "))),
             _ if has_few(first) => Err(format!("{needs}, and {} has fewer", fastest.method)),
             _ => Ok(field),
         }
+    }
+
+    /// Why none of those that are compared can be called the fastest, if so: what the processors have limited is as fast as
+    /// measured or faster, and nobody knows by how much; at most as if all of its communication were hidden.
+    fn might_be_beaten(&self, noise: f64) -> Option<String> {
+        let (first, best) = self.compared[0];
+        let out_of_reach = |other: &RowResult| {
+            let at_most = other.samples_per_s_without_exposed();
+            Ratio::of(&[(&best.samples_per_s, 1.0), (&at_most, -1.0)], &[Some(noise)]).is_above(1.0)
+        };
+        let rivals: Vec<_> = self.limited.iter().copied().filter(|(_, result)| !out_of_reach(result)).collect();
+        (!rivals.is_empty()).then(|| {
+            format!(
+                "the processors, and not the links, limited {}, which might be faster than {}, the fastest of the others; \
+                 raise --dilate",
+                names(&rivals).join(", "),
+                first.method
+            )
+        })
     }
 
     fn verdict(&self, noise: f64) -> Verdict {
@@ -132,8 +157,12 @@ impl<'a> Field<'a> {
             [] => String::new(),
             names => format!("; not compared, {why}: {}", names.join(", ")),
         };
-        named(&self.few, &few) + &named(&self.limited, "limited by the processors")
+        named(&self.few, &few) + &named(&names(&self.limited), "limited by the processors")
     }
+}
+
+fn names<'a>(limited: &[(&'a str, &RowResult)]) -> Vec<&'a str> {
+    limited.iter().map(|(method, _)| *method).collect()
 }
 
 /// Of the methods that were compared, the fastest first.
@@ -141,7 +170,8 @@ fn reason(verdict: &Verdict, known: &[(&Row, &RowResult)], noise: f64, c2c: Opti
     let ratio = c2c.map(|c2c| format!("C2C = f({workers})/(M·I) = {c2c:.2e}; ")).unwrap_or_default();
     let percent = |share: f64| format!("{:.1} %", 100.0 * share);
     let [(first, best), others @ ..] = known else { return String::new() };
-    let without_overlap = |row: &Row| row.method.starts_with("bsp-");
+    // Whatever the method is called.
+    let without_overlap = |row: &Row| aspect(&row.strategy, "schedule") == ["none"];
     // Only what overlaps has hidden something.
     let bulk = others.iter().find(|(row, _)| without_overlap(row) && !without_overlap(first));
     match verdict {
@@ -247,13 +277,13 @@ mod tests {
         use super::super::cell::samples::{cell, setting};
         use super::super::cell::{Arm, Cell};
         let here = setting("cnn");
-        let of = |limited: &str| {
+        let of = |limited: &str, overlap: &[f64]| {
             let three = |seconds: f64| [seconds, 1.001 * seconds, 0.999 * seconds];
             let again = Cell { arm: Arm::Again, ..cell(&here, "bsp-a2a", 2) };
             let mut records = [
                 samples::record(cell(&here, "bsp-a2a", 2), &three(0.1)),
                 samples::record(cell(&here, "mg-wfbp", 2), &three(0.09)),
-                samples::record(cell(&here, "wfbp-a2a", 2), &three(0.2)),
+                samples::record(cell(&here, "wfbp-a2a", 2), overlap),
                 samples::record(again, &three(0.1)),
             ];
             for record in records.iter_mut().filter(|record| record.cell.method == limited) {
@@ -265,12 +295,23 @@ mod tests {
             let group = panels(&records, 2)[0].groups[0].clone();
             (group.verdict.headline(), group.reason)
         };
-        let (headline, _) = of("mg-wfbp");
+        let slow = [0.2, 0.2002, 0.1998];
+        let (headline, _) = of("mg-wfbp", &slow);
         assert!(headline.starts_with("undecided: the processors, and not the links, limited mg-wfbp"), "{headline}");
-        let (headline, reason) = of("wfbp-a2a");
+        // Without its exposed half it would take 0.1 s, which is still longer than the winner.
+        let (headline, reason) = of("wfbp-a2a", &slow);
         assert!(headline.starts_with("mg-wfbp wins"), "{headline}");
         assert!(reason.ends_with("; not compared, limited by the processors: wfbp-a2a"), "{reason}");
-        assert!(!of("none").1.contains("not compared"));
+        assert!(!of("none", &slow).1.contains("not compared"));
+        // Here, with links that keep up, it might take 0.075 s; and of a single run nobody knows.
+        for overlap in [&[0.15, 0.1502, 0.1498][..], &[0.2]] {
+            let (headline, reason) = of("wfbp-a2a", overlap);
+            let words =
+                "undecided: the processors, and not the links, limited wfbp-a2a, which might be faster than mg-wfbp";
+            assert!(headline.starts_with(words) && headline.ends_with("; raise --dilate"), "{headline}");
+            assert_eq!(reason, "");
+            assert!(of("none", overlap).0.starts_with("mg-wfbp wins"));
+        }
     }
 
     /// Each number belongs to the method whose name stands beside it.
@@ -279,11 +320,12 @@ mod tests {
         use super::super::cell::samples::{cell, setting};
         use super::super::cell::{Arm, Cell};
         let here = setting("cnn");
-        let of = |bulk_s: f64, overlap_s: f64| {
+        let of_named = |name: &str, strategy: &str, bulk_s: f64, overlap_s: f64| {
             let three = |seconds: f64| [seconds, 1.001 * seconds, 0.999 * seconds];
-            let again = Cell { arm: Arm::Again, ..cell(&here, "bsp-a2a", 2) };
+            let first = Cell { strategy: strategy.to_owned(), ..cell(&here, name, 2) };
+            let again = Cell { arm: Arm::Again, ..first.clone() };
             let mut records = [
-                samples::record(cell(&here, "bsp-a2a", 2), &three(bulk_s)),
+                samples::record(first, &three(bulk_s)),
                 samples::record(cell(&here, "mg-wfbp", 2), &three(overlap_s)),
                 samples::record(cell(&here, "bsp-ps", 2), &three(0.2)),
                 // Between them, with too few runs to be compared.
@@ -299,6 +341,7 @@ mod tests {
             let group = panels(&records, 2)[0].groups[0].clone();
             (group.verdict.headline(), group.reason)
         };
+        let of = |bulk_s, overlap_s| of_named("bsp-a2a", "sync=bsp,schedule=none", bulk_s, overlap_s);
         let (headline, reason) = of(0.1, 0.09);
         assert!(headline.starts_with("mg-wfbp wins"), "{headline}");
         assert!(reason.contains("12.5 % of its time is exposed communication, 50.0 % of bsp-a2a's"), "{reason}");
@@ -306,6 +349,10 @@ mod tests {
             reason.contains("without overlap (bsp-a2a) 50.0 ms of an iteration are exposed, here 11.2 ms"),
             "{reason}"
         );
+        // By its schedule, and not by its name.
+        let (_, reason) = of_named("study-bsp-a2a", "sync=bsp,schedule=none", 0.1, 0.09);
+        assert!(reason.contains("without overlap (study-bsp-a2a) 50.0 ms"), "{reason}");
+        assert!(!of_named("bsp-a2a", "sync=bsp,schedule=wfbp", 0.1, 0.09).1.contains("without overlap (bsp-a2a)"));
         let (headline, reason) = of(0.09, 0.1);
         assert!(headline.starts_with("bsp-a2a wins"), "{headline}");
         assert!(reason.contains("50.0 % of its time is exposed communication, 12.5 % of mg-wfbp's"), "{reason}");

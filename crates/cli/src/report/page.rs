@@ -271,7 +271,7 @@ impl GroupView {
             verdict: group.verdict.headline(),
             kind,
             reason: group.reason.clone(),
-            noise: group.noise.map_or_else(|| "not measured".to_owned(), |noise| format!("{:.1} %", 100.0 * noise)),
+            noise: noise(group),
             c2c: group.c2c.map_or_else(|| "unknown".to_owned(), |c2c| format!("{c2c:.2e}")),
             rows: group.rows.iter().map(|row| RowView::of(row, &group.verdict)).collect(),
             failures: group
@@ -281,6 +281,13 @@ impl GroupView {
                 .collect(),
         }
     }
+}
+
+/// How far two measurements of the same thing lay apart, and of what.
+fn noise(group: &Group) -> String {
+    let Some(noise) = group.noise else { return "not measured".to_owned() };
+    let of = group.noise_of.as_ref().map(|method| format!(", of {method}")).unwrap_or_default();
+    format!("{:.1} %{of}", 100.0 * noise)
 }
 
 impl RowView {

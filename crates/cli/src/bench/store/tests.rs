@@ -66,6 +66,11 @@ fn what_was_kept_is_read_back_by_another_process() {
     assert_eq!(cells[1], CellRecord { cell: a.clone(), runs: vec![failed] });
     assert!(other.has(id, &b, 2).expect("read") && !other.has(id, &b, 3).expect("read"));
     assert!(!other.has(id, &a, 1).expect("read"), "a failed run is to be run again");
+    let measured = |cell, number| other.measured(id, cell, number).expect("read");
+    assert_eq!((measured(&b, 2), measured(&b, 3), measured(&a, 1)), (run(2, 1.0 / 3.0).outcome.ok(), None, None));
+    let never = samples::cell(&samples::setting("cnn"), "ddp", 2);
+    let knows = |cell| other.knows(id, cell).expect("read");
+    assert!(knows(&a) && knows(&b) && !knows(&never));
     other.keep(id, &a, &run(1, 0.25)).expect("replaces the failed one");
     assert!(store.has(id, &a, 1).expect("read"));
     assert_eq!(store.cells(id).expect("read")[1].runs, [run(1, 0.25)]);

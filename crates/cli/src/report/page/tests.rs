@@ -47,6 +47,7 @@ fn the_page_says_what_was_measured_where_and_what_was_not_real() {
         "best speedup 7.52× (bytescheduler-ps)",
         "not decidable",
         "1970-01-01 00:00 UTC",
+        "Noise 2.2 %, of bsp-a2a,",
     ] {
         assert!(page.contains(words), "no `{words}`");
     }
