@@ -16,14 +16,16 @@ const SCHEDULING_S_MAX: f64 = 5e-6;
 const METHODS: [&str; 4] = ["bsp-a2a", "wfbp-a2a", "mg-wfbp", "wfbp-ps"];
 
 const TEXT: &str = "In ms per iteration. The formula is the schedule's recursion with the profile's ready times and the costs of \
-                    operations that the same run has measured; as announced: with the ready times of the run, late or not. Alpha \
-                    and beta are of an operation that has the network for itself.";
-const COLUMNS: [&str; 10] = [
+                    operations that the same run has measured; as announced: with the ready times of the run, late or not; of bound: \
+                    of the formula or the same without start-ups, whichever is smaller. Alpha and beta are of an operation \
+                    that has the network for itself.";
+const COLUMNS: [&str; 11] = [
     "method",
     "iteration",
     "formula",
     "as announced",
     "of formula",
+    "of bound",
     "late",
     "operations",
     "alpha, ms",
@@ -77,6 +79,7 @@ fn row(rounds: &Rounds, summary: MethodSummary) -> Option<Vec<String>> {
         ms_if_any(summary.formula_s),
         ms_if_any(summary.formula_announced_s),
         percent(summary.of_formula),
+        percent(summary.of_bound),
         ms(summary.late_s),
         summary.operations.to_string(),
         format!("{:.2}", alpha_s * 1e3),

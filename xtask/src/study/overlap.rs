@@ -127,6 +127,8 @@ mod tests {
             formula_announced_s: None,
             late_s: 0.0,
             of_formula: None,
+            bound_s: None,
+            of_bound: None,
             exposed_communication_s,
             formula_exposed_s: None,
             least_exposed_s: None,

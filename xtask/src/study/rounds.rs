@@ -42,6 +42,8 @@ pub struct OurRun {
     pub formula_s: Option<f64>,
     /// The same with gradients ready when they were announced, late or not.
     pub formula_announced_s: Option<f64>,
+    /// The formula, or without start-ups, whichever is smaller: nobody takes less on this network.
+    pub bound_s: Option<f64>,
     /// Of the formula's time, communication that no computation hides.
     pub formula_exposed_s: Option<f64>,
     /// The same if starting an operation cost nothing: nobody exposes less on this network.
@@ -101,6 +103,10 @@ pub struct MethodSummary {
     pub late_s: f64,
     /// The formula's time over ours: 1 is all that the schedule can do. The median over the rounds.
     pub of_formula: Option<f64>,
+    /// The formula, or without start-ups, whichever is smaller.
+    pub bound_s: Option<f64>,
+    /// That over the time: at most 1, if the costs that were measured are right.
+    pub of_bound: Option<f64>,
     /// Seconds per iteration in which a worker waited.
     pub exposed_communication_s: f64,
     /// The same by the formula.
@@ -174,6 +180,7 @@ impl OurRun {
             median_s: measured.median_s(),
             formula_s: formula::iteration_s(profile, plan, inputs, workers),
             formula_announced_s: formula::iteration_s(&formula::as_announced(profile, inputs), plan, inputs, workers),
+            bound_s: formula::least_s(profile, plan, inputs, workers),
             formula_exposed_s: formula::exposed_s(profile, plan, inputs, workers),
             least_exposed_s: formula::exposed_s(profile, plan, &inputs.without_start_up(), workers),
             seen: measured.timeline.as_ref().and_then(Timeline::seen),
@@ -206,6 +213,8 @@ impl Rounds {
             formula_announced_s: of(&|run| run.formula_announced_s),
             late_s: runs.iter().map(|run| run.late.unwrap_or(0.0) * run.compute_s).fold(0.0, f64::max),
             of_formula: of(&|run| Some(run.formula_s? / run.median_s)),
+            bound_s: of(&|run| run.bound_s),
+            of_bound: of(&|run| Some(run.bound_s? / run.median_s)),
             exposed_communication_s: of(&|run| Some(run.exposed_communication_s))?,
             formula_exposed_s: of(&|run| run.formula_exposed_s),
             least_exposed_s: of(&|run| run.least_exposed_s),
@@ -278,6 +287,7 @@ mod tests {
             median_s,
             formula_s: Some(0.9),
             formula_announced_s: Some(0.95),
+            bound_s: Some(0.85),
             formula_exposed_s: Some(0.1),
             least_exposed_s: Some(0.05),
             seen: Some(Seen { communication_s: 0.5, in_backward_s: 0.1 * round as f64 }),
@@ -326,6 +336,7 @@ mod tests {
         };
         let summary = rounds.summary("a").expect("it ran");
         assert_eq!((summary.ddp_ratio, summary.iteration_s, summary.of_formula), (Some(2.0), 1.0, Some(0.9)));
+        assert_eq!((summary.bound_s, summary.of_bound), (Some(0.85), Some(0.85)));
         assert_eq!(summary.scheduling_s_per_tensor, 3e-6);
         assert_eq!((summary.in_backward_s, summary.share_in_backward), (Some(0.2), Some(0.4)));
         assert_eq!(rounds.ddp_noise(), Some(1.0));
