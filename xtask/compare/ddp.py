@@ -1,10 +1,11 @@
 """Measures an iteration of PyTorch's DistributedDataParallel on Gloo whose computation is replayed, by the rules of
 `paceline bench --compute replay`:
 
-each step of a profile (docs/json.md) sleeps until its end on a clock that starts with the iteration, so that no oversleep
-adds up and what the processor does between two steps costs nothing while there is time left; an iteration takes as long as
-on its slowest rank; the optimiser is a sleep; every element of every reduced gradient is checked in the first iteration and
-in the last one.
+each step of a profile (docs/json.md) sleeps until its end on a clock that goes on from iteration to iteration and that only
+waiting for communication sets, so that no oversleep adds up and what the processor does between two steps costs nothing
+while there is time left; an iteration lasts from one end of its slowest rank to the next; the optimiser is a sleep, before
+the next forward pass; the kernel may not end a sleep later to save wake-ups; every element of every reduced gradient is
+checked in the first iteration and in the last one.
 
 The module is a chain of custom autograd functions, one for each step, so DDP sees what it sees in any model: a parameter's
 gradient appears in the middle of backward. Parameters are never touched and take no memory; gradients are views of one
@@ -16,6 +17,7 @@ Each rank reads lines `PROFILE WARM_UP ITERATIONS` from its standard input, wher
 0 prints one JSON object when all are ready, and one for each line.
 """
 
+import ctypes
 import json
 import os
 import resource
@@ -33,19 +35,51 @@ RANKS = int(os.environ["PACELINE_WORLD_SIZE"])
 PERIOD = 251
 
 
-class Clock:
-    """When the steps of this iteration end."""
+# As in ours: a sleep shorter than this is not worth its system call.
+SHORTEST_SLEEP_S = 5e-6
+# Of linux/prctl.h.
+PR_SET_TIMERSLACK = 29
 
-    begin = 0.0
+
+def now():
+    """CLOCK_MONOTONIC, which is the same for all ranks of a host."""
+    return time.perf_counter()
+
+
+class Clock:
+    """When the computation so far is over."""
+
+    at = 0.0
     iteration = 0
 
-    def sleep_until(self, seconds):
-        left = self.begin + seconds - time.perf_counter()
-        if left > 0:
+    def restart(self):
+        """Time that others have lost is not made up for. This moment."""
+        self.at = now()
+        return self.at
+
+    def compute(self, seconds):
+        """Goes on computing for so long, and returns when the computation so far is over."""
+        self.at += seconds
+        left = self.at - now()
+        if left >= SHORTEST_SLEEP_S:
             time.sleep(left)
+
+    def wait_is_over(self):
+        """Communication held up what comes next: that moment, and for how long."""
+        ended = now()
+        exposed = ended - self.at
+        self.at = max(self.at, ended)
+        return ended, exposed
 
 
 CLOCK = Clock()
+
+
+def sleep_exactly():
+    """By default the kernel ends a sleep up to 50 us late; many steps are shorter. Threads inherit it."""
+    one_ns, none = ctypes.c_ulong(1), ctypes.c_ulong(0)
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_TIMERSLACK, one_ns, none, none, none) != 0:
+        sys.exit(f"DDP: cannot set the timer slack: {os.strerror(ctypes.get_errno())}")
 
 
 class Step(torch.autograd.Function):
@@ -54,12 +88,12 @@ class Step(torch.autograd.Function):
     @staticmethod
     def forward(ctx, activation, parameter, step):
         ctx.step = step
-        CLOCK.sleep_until(step.forward_end)
+        CLOCK.compute(step.forward_s)
         return activation.view_as(activation)
 
     @staticmethod
     def backward(ctx, activation_gradient):
-        CLOCK.sleep_until(ctx.step.backward_end)
+        CLOCK.compute(ctx.step.backward_s)
         # A tied parameter's gradient is final with its last step; what the others would add is left out.
         gradient = ctx.step.model.gradient(ctx.step.tensor) if ctx.step.final else None
         return activation_gradient, gradient, None
@@ -80,20 +114,18 @@ class Replay(torch.nn.Module):
         self.period = period
         self.pattern = period.repeat(max(sizes) // PERIOD + 3) * (RANK + 1)
         self.steps = []
-        ends, seen = 0.0, set()
+        seen = set()
         for step in forward:
-            ends += step["seconds"]
-            self.steps.append(self.make_step(step["tensor"], ends, step["tensor"] not in seen))
+            self.steps.append(self.make_step(step["tensor"], step["seconds"], step["tensor"] not in seen))
             seen.add(step["tensor"])
         for step, own in zip(backward, reversed(self.steps)):
-            ends += step["seconds"]
-            own.backward_end = ends
-        self.compute_end, self.update_s = ends, profile["update_s"]
+            own.backward_s = step["seconds"]
+        self.update_s = profile["update_s"]
 
-    def make_step(self, tensor, forward_end, first):
+    def make_step(self, tensor, forward_s, first):
         step = type("Piece", (), {})()
         # First in forward is last in backward.
-        step.model, step.tensor, step.forward_end, step.final = self, tensor, forward_end, first
+        step.model, step.tensor, step.forward_s, step.final = self, tensor, forward_s, first
         return step
 
     def offset(self, tensor):
@@ -130,16 +162,15 @@ def processor_s():
 
 
 def iterate(model, replay):
-    """One iteration: its seconds, and those of them in which it waited for communication."""
+    """One iteration: when it ended, and for how many seconds it waited for communication."""
     start = torch.zeros((), requires_grad=True)
     CLOCK.iteration += 1
-    CLOCK.begin = time.perf_counter()
     for weight in replay.weights:
         weight.grad = None
+    # What the iteration before has summed is applied before it is used. The first forward step sleeps for both.
+    CLOCK.at += replay.update_s
     model(start).backward()
-    exposed = time.perf_counter() - CLOCK.begin - replay.compute_end
-    CLOCK.sleep_until(replay.compute_end + exposed + replay.update_s)
-    return time.perf_counter() - CLOCK.begin, exposed
+    return CLOCK.wait_is_over()
 
 
 def measure(path, warm_up, iterations):
@@ -147,19 +178,22 @@ def measure(path, warm_up, iterations):
         replay = Replay(json.load(file))
     # The parameters are alike: there is nothing to synchronise.
     model = DistributedDataParallel(replay, gradient_as_bucket_view=True, init_sync=False)
-    wrong = 0
-    for number in range(warm_up):
-        iterate(model, replay)
-        if number == 0:
-            wrong += replay.count_wrong()
+    CLOCK.restart()
+    iterate(model, replay)
+    wrong = replay.count_wrong()
+    # As ours: together before iterations that do not count, and then none waits for others but by communication.
     dist.barrier()
-    processor = processor_s()
+    CLOCK.restart()
+    for _ in range(warm_up - 1):
+        iterate(model, replay)
+    processor, begun = processor_s(), CLOCK.restart()
     measured = [iterate(model, replay) for _ in range(iterations)]
     processor = (processor_s() - processor) / iterations
+    ends = reduced([begun] + [ended for ended, _ in measured], dist.ReduceOp.MAX)
     wrong += replay.count_wrong()
     buckets = model._get_ddp_logging_data().get("rebuilt_bucket_sizes", "")
     return {
-        "iteration_s": reduced([seconds for seconds, _ in measured], dist.ReduceOp.MAX),
+        "iteration_s": [end - before for before, end in zip(ends, ends[1:])],
         "exposed_communication_s": reduced([sum(exposed for _, exposed in measured)], dist.ReduceOp.SUM)[0]
         / (iterations * RANKS),
         "processor_s": reduced([processor], dist.ReduceOp.SUM)[0] / RANKS,
@@ -174,6 +208,7 @@ def say(answer):
 
 
 def main():
+    sleep_exactly()
     torch.set_num_threads(1)
     meeting = sys.argv[1] if len(sys.argv) > 1 else f"tcp://{os.environ['PACELINE_RENDEZVOUS']}"
     dist.init_process_group("gloo", init_method=meeting, rank=RANK, world_size=RANKS)

@@ -198,7 +198,7 @@ pub struct Ddp {
 /// One run of PyTorch's DDP.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DdpMeasured {
-    /// Seconds of each counted iteration, the maximum over the ranks.
+    /// Seconds of each counted iteration, from one end of the slowest rank to the next.
     pub iteration_s: Vec<f64>,
     /// Seconds per iteration after backward's computation until all gradients were there.
     pub exposed_communication_s: f64,
