@@ -237,5 +237,22 @@ impl Place {
 
 /// Tells what is to come: worlds, and about how long they take together.
 fn announce(part: Part, runs: usize, seconds: f64) {
-    eprintln!("{}: {runs} runs, about {:.0} minutes", part.name(), (seconds / 60.0).ceil());
+    eprintln!("{}", announcement(part, runs, seconds));
+}
+
+fn announcement(part: Part, runs: usize, seconds: f64) -> String {
+    // The sum of nothing is -0.
+    format!("{}: {runs} runs, about {:.0} minutes", part.name(), (seconds / 60.0).ceil() + 0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_takes_no_time() {
+        let nothing = std::iter::empty::<f64>().sum();
+        assert_eq!(announcement(Part::Crossovers, 0, nothing), "crossovers: 0 runs, about 0 minutes");
+        assert_eq!(announcement(Part::Overlap, 2, 61.0), "overlap: 2 runs, about 2 minutes");
+    }
 }

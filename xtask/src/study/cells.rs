@@ -43,6 +43,8 @@ pub struct Cell {
     pub throughput: Option<Estimate>,
     /// Of each run; None: it did not count.
     pub rounds: Vec<Option<f64>>,
+    /// Iterations of each run that counted: those that warmed up, and those that were measured.
+    pub iterations: Vec<(usize, usize)>,
     /// Why runs gave nothing.
     pub failures: Vec<String>,
     /// Throughput, from what was known before the first iteration.
@@ -122,6 +124,8 @@ struct RowResult {
     #[serde(default)]
     processors_waiting: Option<f64>,
     #[serde(default)]
+    iterations: Vec<(usize, usize)>,
+    #[serde(default)]
     decision: Option<Decision>,
 }
 
@@ -166,6 +170,7 @@ fn cell(setting: &Setting, group: &Group, row: &Row) -> Cell {
         measured: row.occasions.iter().map(Occasion::in_words).collect::<Vec<_>>().join("; "),
         throughput: result.map(|result| result.samples_per_s),
         rounds: row.samples_per_s_of_runs.clone(),
+        iterations: result.map_or_else(Vec::new, |result| result.iterations.clone()),
         failures: row.failures.clone(),
         predicted: row.predicted.as_ref().map(|predicted| predicted.samples_per_s),
         prediction_error: row.prediction_error,
@@ -175,6 +180,19 @@ fn cell(setting: &Setting, group: &Group, row: &Row) -> Cell {
 }
 
 impl Cell {
+    /// Runs that counted, and iterations of each: `3 × 2 after 2`, those that were measured after those that warmed up. Where runs
+    /// differ, each by itself.
+    pub fn runs_and_iterations(&self) -> String {
+        let words = |(warm_up, measured): &(usize, usize)| format!("{measured} after {warm_up}");
+        match &self.iterations[..] {
+            [] => "–".to_owned(),
+            [first, others @ ..] if others.iter().all(|other| other == first) => {
+                format!("{} × {}", self.iterations.len(), words(first))
+            }
+            all => all.iter().map(words).collect::<Vec<_>>().join(", "),
+        }
+    }
+
     /// What else is to be said of it.
     pub fn remark(&self) -> String {
         self.failures.iter().chain(&self.limited).cloned().collect::<Vec<_>>().join("; ")
@@ -219,6 +237,7 @@ pub mod samples {
             measured: "2026-11-21 12:00, load 0.10".into(),
             throughput: Estimate::of(&[samples_per_s; 3]),
             rounds: vec![Some(samples_per_s); 3],
+            iterations: vec![(2, 2); 3],
             failures: Vec::new(),
             predicted: None,
             prediction_error: None,
@@ -237,7 +256,7 @@ mod tests {
         let text = r#"{"schema": 1, "panels": [{"setting": {"model": "resnet50", "network": "10GbE", "local_batch": 64,
             "dilate": 8.0, "compute": {}}, "groups": [{"workers": 32, "noise": 0.02, "rows": [
             {"method": "wfbp-ps", "result": {"samples_per_s": {"mean": 7000.0, "std": null, "median": 7000.0, "half_width_95": null, "runs": 1}, "iteration_s": 0.29,
-             "exposed_communication_s": 0.01, "exposed_share": 0.034, "processors_waiting": 0.97,
+             "exposed_communication_s": 0.01, "exposed_share": 0.034, "processors_waiting": 0.97, "iterations": [[2, 5]],
              "decision": {"strategy": "schedule=wfbp,arch=ps:2", "iteration": 0}}, "failures": [],
              "predicted": {"samples_per_s": 7140.0, "bottleneck": "computation"}, "prediction_error": 0.02,
              "occasions": [{"ended": 1795268645, "load": 0.5}, {"ended": 1795272240, "load": null}],
@@ -251,6 +270,12 @@ mod tests {
         assert_eq!((found.samples_per_s, found.noise, found.dilate), (Some(7000.0), Some(0.02), 8.0));
         assert_eq!((found.throughput, &*found.rounds), (Estimate::of(&[7000.0]), &[Some(7000.0), None][..]));
         assert_eq!((found.predicted, found.prediction_error), (Some(7140.0), Some(0.02)));
+        assert_eq!((&*found.iterations, found.runs_and_iterations()), (&[(2, 5)][..], "1 × 5 after 2".to_owned()));
+        let several = |iterations: &[(usize, usize)]| {
+            Cell { iterations: iterations.to_vec(), ..found.clone() }.runs_and_iterations()
+        };
+        assert_eq!(several(&[(2, 2); 3]), "3 × 2 after 2");
+        assert_eq!((several(&[(2, 2), (2, 3)]), several(&[])), ("2 after 2, 3 after 2".to_owned(), "–".to_owned()));
         assert_eq!(found.chosen.as_deref(), Some("schedule=wfbp,arch=ps:2"));
         assert_eq!(found.measured, "2026-11-21 13:44, load 0.50; 2026-11-21 14:44");
         assert_eq!((&found.limited, found.remark()), (&None, String::new()), "hardly anybody waits");

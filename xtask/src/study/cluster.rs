@@ -128,7 +128,7 @@ impl Group {
             let iterations = runs * (self.warm_up + self.iterations) + RECORDED_ITERATIONS;
             runs as f64 * START_S * workers as f64 + iterations as f64 * iteration_s
         };
-        // The first method is measured once more: how far does a thing differ from itself?
+        // One method is measured once more: how far does a thing differ from itself?
         let methods = self.methods.len() + usize::from(self.methods.len() > 1);
         methods as f64 * self.workers.iter().map(of_workers).sum::<f64>()
     }

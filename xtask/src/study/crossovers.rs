@@ -27,6 +27,7 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
         |group: &Group| place.options.rounds.unwrap_or(if place.options.quick { 1 } else { group.runs }).max(1);
     let estimate_s = |group: &Group| group.estimate_s(processors, runs_of(group));
     let wanted = groups(place.options.quick, &study).into_iter().filter(|one| place.wants(&one.name));
+    let wanted = wanted.map(|group| Group { iterations: iterations(&group, runs_of(&group)), ..group });
     let (mut groups, mut left_out): (Vec<Group>, Vec<(Group, String)>) = (Vec::new(), Vec::new());
     for group in wanted {
         match unfit(&group, available_bytes(), estimate_s(&group), place.options.case.is_some()) {
@@ -73,6 +74,14 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
         tables,
         measured: json!({"cells": cells, "pairs": found, "calibration": compared, "refused": refused}),
     })
+}
+
+/// Measured iterations that a cell has at least, over its runs.
+const ITERATIONS_MIN: usize = 5;
+
+/// In each of so many runs.
+fn iterations(group: &Group, runs: usize) -> usize {
+    group.iterations.max(ITERATIONS_MIN.div_ceil(runs))
 }
 
 /// How often a group is measured whose processors are too slow, each time as if they moved so much less.
@@ -241,6 +250,7 @@ fn cells_table(cells: &[Cell]) -> Table {
         "workers",
         "method",
         "samples/s",
+        "runs × iterations",
         "iteration, ms",
         "exposed, ms",
         "dilation",
@@ -251,7 +261,8 @@ fn cells_table(cells: &[Cell]) -> Table {
     let text = "When the runs of a cell ended (UTC), and the load averages over the minute before they began: finished runs of the \
                 same program are not repeated, and may be older than this page. Processors: how busy all of them were with workers' \
                 processes while a worker waited for communication. From 90 % on, if workers wait for 5 % of an iteration, they \
-                and not the emulated links are what is measured: the row says so, and decides nothing.";
+                and not the emulated links are what is measured: the row says so, and decides nothing. Iterations are those of each \
+                run that counted, after those that warmed up; a cell has five or more over its runs, unless some did not count.";
     let mut table = Table::new("Cells", text, &columns);
     let optional = |value: Option<f64>, text: fn(f64) -> String| value.map_or_else(|| "–".to_owned(), text);
     table.rows.extend(cells.iter().map(|cell| {
@@ -261,6 +272,7 @@ fn cells_table(cells: &[Cell]) -> Table {
             cell.workers.to_string(),
             cell.method.clone(),
             optional(cell.samples_per_s, |value| format!("{value:.1}")),
+            cell.runs_and_iterations(),
             optional(cell.iteration_s, ms),
             optional(cell.exposed_communication_s, ms),
             cell.dilate.to_string(),
@@ -324,6 +336,21 @@ mod tests {
         let missing: Vec<&StudyCell> =
             study.iter().filter(|cell| !cell.has_no_servers() && !groups.iter().any(|group| group.has(cell))).collect();
         assert!(missing.is_empty(), "{missing:?}");
+    }
+
+    #[test]
+    fn a_cell_has_five_iterations_whatever_its_runs_and_its_row_says_so() {
+        let study = calibration::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..")).expect("the file");
+        for group in groups(false, &study).into_iter().chain(groups(true, &study)) {
+            for runs in [group.runs, 1, 2, 3, 10] {
+                assert!(runs * iterations(&group, runs) >= 5, "{}, {runs} runs", group.name);
+            }
+        }
+        let pairs = of_pairs(PLACES[0], NETWORKS[0]);
+        assert_eq!([1, 2, 3, 4].map(|runs| iterations(&pairs, runs)), [5, 3, 2, 2]);
+        let table = cells_table(&[super::super::cells::samples::cell("resnet50", "10GbE", 8, "ddp", 1000.0)]);
+        let column = table.columns.iter().position(|column| column == "runs × iterations").expect("there is one");
+        assert_eq!((&*table.rows[0][column], table.rows[0].len()), ("3 × 2 after 2", table.columns.len()));
     }
 
     #[test]

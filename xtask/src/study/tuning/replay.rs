@@ -288,6 +288,7 @@ mod tests {
             measured: String::new(),
             throughput,
             rounds: samples_per_s.iter().copied().map(Some).collect(),
+            iterations: Vec::new(),
             failures: Vec::new(),
             predicted: None,
             prediction_error: None,
