@@ -83,9 +83,7 @@ fn ranks_of_paceline_launch_measure_one_study_together() {
 
 #[test]
 fn ranks_of_mpirun_do_too() {
-    let there = Command::new("mpirun").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if !there.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: mpirun is not installed");
+    if needs::program(&["mpirun"], "openmpi-bin").is_none() {
         return;
     }
     let folder = Folder::new("mpirun");

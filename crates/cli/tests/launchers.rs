@@ -1,4 +1,5 @@
-//! Ranks that a launcher of others has started. A launcher that is not installed is skipped, with a word about it.
+//! Ranks that a launcher of others has started. A launcher that is not installed is skipped, with a word about it; mpirun must be
+//! there in CI, which installs it ([`needs`]).
 
 mod support;
 
@@ -9,16 +10,12 @@ use std::time::Duration;
 use serde_json::Value;
 use support::folder::scratch_file;
 use support::{paceline, run};
+use xtask::needs;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Starts three ranks of `perf`, which must meet, measure and say that they are three.
 fn three_ranks(launcher: &str, options: &[&str]) {
-    let there = Command::new(launcher).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if !there.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: {launcher} is not installed");
-        return;
-    }
     let path = scratch_file(&format!("{launcher}.json"));
     // Without the variables of whatever started this test.
     let ours = paceline(&["perf", "all-reduce", "--max", "4KiB", "--seconds", "0", "--json", &path.to_string_lossy()]);
@@ -37,10 +34,17 @@ fn three_ranks(launcher: &str, options: &[&str]) {
 
 #[test]
 fn mpirun() {
-    three_ranks("mpirun", &["--allow-run-as-root", "--oversubscribe", "-n", "3"]);
+    if needs::program(&["mpirun"], "openmpi-bin").is_some() {
+        three_ranks("mpirun", &["--allow-run-as-root", "--oversubscribe", "-n", "3"]);
+    }
 }
 
 #[test]
 fn torchrun() {
+    let there = Command::new("torchrun").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !there.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: torchrun is not installed: it comes with PyTorch");
+        return;
+    }
     three_ranks("torchrun", &["--standalone", "--nproc-per-node", "3", "--no-python"]);
 }

@@ -24,7 +24,9 @@ use crate::compare::{Error, command};
 /// Of the largest value of a tensor, none of its values is further off.
 const DEVIATION_MAX: f64 = 1e-5;
 
-/// The methods, and two as the study ran them. Partitions are small enough to cut the largest tensor of the model.
+/// The methods, and two with what slowed the study's: one starts its operations as the study did; of the other, only servers look
+/// at priorities. Its servers stand where `SHARDS` says, beside the workers, and not on hosts of their own as in the study.
+/// Partitions are small enough to cut the largest tensor of the model.
 const METHODS: [&str; 13] = [
     "bsp-a2a",
     "wfbp-a2a",

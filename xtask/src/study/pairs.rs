@@ -12,7 +12,7 @@ const UNCUT_PS: &str = "schedule=wfbp,arch=ps:hosts:2GiB";
 const UNCUT_A2A: &str = "schedule=bytescheduler:2GiB:2GiB,arch=a2a";
 const CUT_A2A: &str = "bytescheduler-a2a";
 
-/// The methods of the pairs: ours, and the study's as it ran them.
+/// The methods of the pairs: ours, and the study's with its handicaps.
 pub const METHODS: [&str; 12] = [
     "bsp-a2a",
     "wfbp-a2a",
