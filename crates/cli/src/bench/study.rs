@@ -377,9 +377,7 @@ fn panel(
         let policies = arguments.followed.iter();
         cells.extend(policies.flat_map(|policy| once_more.iter().map(move |planned| following(planned, policy))));
         // When all others have had a run, it is known which of them is measured again ([`super::again`]).
-        if methods.len() > 1 {
-            cells.push(cell(&methods[0], workers, Arm::Again));
-        }
+        cells.extend((methods.len() > 1).then(|| cell(&methods[0], workers, Arm::Again)));
     }
     Ok(PanelPlan { setting, cells, slowed: None })
 }

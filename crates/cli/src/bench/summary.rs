@@ -1,6 +1,7 @@
 //! From runs to what is said about them: throughput, speedup, efficiency, winner or tie. Pure.
 
 mod baseline;
+mod counted;
 
 use serde::{Deserialize, Serialize};
 
@@ -9,12 +10,14 @@ use super::placement::{Placement, workers_on_cores};
 use super::predicted::{Choice, Outlook, Predicted};
 use super::processors::limited_by_processors;
 use super::statistics::{Estimate, c2c, mean, spread};
-use super::store::{CellRecord, Occasion, RunRecord, StudyRecord};
+use super::store::{CellRecord, Occasion, StudyRecord};
 use super::verdict::{Verdict, decide};
 use paceline_train::{CellRun, Decision, FollowedOperations, Timeline, TuningReport};
 
 pub use baseline::Baseline;
 use baseline::{baseline, intensity};
+use counted::{by_number, counted, failure, throughputs};
+pub use counted::{counts, too_late};
 
 /// One setting: a chart.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -286,21 +289,6 @@ fn row(record: &CellRecord, baseline: Option<&Baseline>, room: &Room<'_>) -> Row
     }
 }
 
-fn failure(run: &RunRecord) -> Option<String> {
-    let why = match &run.outcome {
-        Err(message) => message.clone(),
-        // Studies of earlier versions have kept such runs.
-        Ok(run) => too_late(run)?,
-    };
-    Some(format!("run {}: {why}", run.number))
-}
-
-/// Why a run does not count although it ended, if it does not.
-pub fn too_late(run: &CellRun) -> Option<String> {
-    let late = 100.0 * run.lateness.filter(|lateness| lateness.overrun)?.share;
-    Some(format!("not counted: the processor was late by {late:.0} % of the replayed computation; raise --dilate"))
-}
-
 fn result(record: &CellRecord, baseline: Option<&Baseline>, room: &Room<'_>) -> Option<RowResult> {
     let samples_per_s = Estimate::of(&throughputs(record))?;
     let runs: Vec<&CellRun> = counted(record).collect();
@@ -340,32 +328,6 @@ fn result(record: &CellRecord, baseline: Option<&Baseline>, room: &Room<'_>) -> 
         followed: runs.iter().rev().find_map(|run| run.followed),
         timeline: runs.iter().find_map(|run| run.timeline.clone()),
     })
-}
-
-/// The runs that count: those that ended, and whose processor kept up.
-fn counted(record: &CellRecord) -> impl Iterator<Item = &CellRun> {
-    record.runs.iter().filter_map(of_run)
-}
-
-/// What a run gave, if it counts.
-fn of_run(run: &RunRecord) -> Option<&CellRun> {
-    run.outcome.as_ref().ok().filter(|measured| counts(measured))
-}
-
-/// Does a run count that has ended?
-pub fn counts(measured: &CellRun) -> bool {
-    !measured.overrun() && !measured.iteration_s.is_empty()
-}
-
-fn throughputs(record: &CellRecord) -> Vec<f64> {
-    counted(record).map(CellRun::samples_per_s).collect()
-}
-
-/// The throughputs of runs 1, 2, …
-fn by_number(record: &CellRecord) -> Vec<Option<f64>> {
-    let last = record.runs.iter().map(|run| run.number).max().unwrap_or(0);
-    let of = |number| of_run(record.runs.iter().find(|run| run.number == number)?).map(CellRun::samples_per_s);
-    (1..=last).map(of).collect()
 }
 
 #[cfg(test)]

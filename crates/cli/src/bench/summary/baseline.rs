@@ -3,7 +3,7 @@
 use paceline_train::{CellRun, ModelName};
 use serde::{Deserialize, Serialize};
 
-use super::throughputs;
+use super::counted::throughputs;
 use crate::bench::cell::{Cell, Setting};
 use crate::bench::statistics::Estimate;
 use crate::bench::store::CellRecord;

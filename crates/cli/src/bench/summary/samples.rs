@@ -1,6 +1,7 @@
 //! Studies that were never run, for tests.
 
 use super::super::cell::samples::{cell, replayed, setting};
+use super::super::store::RunRecord;
 use super::*;
 use paceline_plan::Plan;
 use paceline_train::{FormulaInputs, Lateness};

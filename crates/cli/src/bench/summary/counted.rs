@@ -1,0 +1,48 @@
+//! Which runs count, and what they give. Pure.
+
+use paceline_train::CellRun;
+
+use crate::bench::store::{CellRecord, RunRecord};
+
+/// The runs that count: those that ended, and whose processor kept up.
+pub(super) fn counted(record: &CellRecord) -> impl Iterator<Item = &CellRun> {
+    record.runs.iter().filter_map(of_run)
+}
+
+/// What a run gave, if it counts.
+fn of_run(run: &RunRecord) -> Option<&CellRun> {
+    run.outcome.as_ref().ok().filter(|measured| counts(measured))
+}
+
+/// Does a run count that has ended?
+pub fn counts(measured: &CellRun) -> bool {
+    !measured.overrun() && !measured.iteration_s.is_empty()
+}
+
+/// Samples per second of the runs that count.
+pub(super) fn throughputs(record: &CellRecord) -> Vec<f64> {
+    counted(record).map(CellRun::samples_per_s).collect()
+}
+
+/// The throughputs of runs 1, 2, …
+pub(super) fn by_number(record: &CellRecord) -> Vec<Option<f64>> {
+    let last = record.runs.iter().map(|run| run.number).max().unwrap_or(0);
+    let of = |number| of_run(record.runs.iter().find(|run| run.number == number)?).map(CellRun::samples_per_s);
+    (1..=last).map(of).collect()
+}
+
+/// Why a run does not count, if it does not.
+pub(super) fn failure(run: &RunRecord) -> Option<String> {
+    let why = match &run.outcome {
+        Err(message) => message.clone(),
+        // Studies of earlier versions have kept such runs.
+        Ok(run) => too_late(run)?,
+    };
+    Some(format!("run {}: {why}", run.number))
+}
+
+/// Why a run does not count although it ended, if it does not.
+pub fn too_late(run: &CellRun) -> Option<String> {
+    let late = 100.0 * run.lateness.filter(|lateness| lateness.overrun)?.share;
+    Some(format!("not counted: the processor was late by {late:.0} % of the replayed computation; raise --dilate"))
+}
