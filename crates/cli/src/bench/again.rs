@@ -17,7 +17,10 @@ pub fn chosen(
     planned: &PlannedCell,
     panel: &[PlannedCell],
 ) -> Result<PlannedCell, StoreError> {
-    let is_rival = |one: &&PlannedCell| one.cell.arm == Arm::Method && one.cell.workers == planned.cell.workers;
+    // What is tuned is not the same twice: each run begins with what the ones before have learned.
+    let is_rival = |PlannedCell { cell, .. }: &&PlannedCell| {
+        cell.arm == Arm::Method && cell.workers == planned.cell.workers && !cell.tuned
+    };
     let mut fastest: Option<(f64, PlannedCell)> = None;
     for PlannedCell { cell, pace } in panel.iter().filter(is_rival) {
         let again = PlannedCell { cell: Cell { arm: Arm::Again, ..cell.clone() }, pace: *pace };

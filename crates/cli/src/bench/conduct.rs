@@ -325,18 +325,19 @@ mod tests {
         let mut study = study();
         let planned = study.panels[0].cells[0].clone();
         let again = PlannedCell { cell: Cell { arm: Arm::Again, ..planned.cell.clone() }, ..planned };
-        study.panels[0].cells.push(again);
+        let tuned = tuned::tuned(&study.panels[0].cells[2]);
+        study.panels[0].cells.extend([tuned, again]);
         // The first call ends within the first round, before anybody is measured again; the second one in the round after it.
-        let paces = HashMap::from([("wfbp-a2a", 0.05), ("ddp", 0.08)]);
-        let mut worlds = Pretended { interrupt_at: Some(3), paces, ..Pretended::default() };
+        let paces = HashMap::from([("wfbp-a2a", 0.05), ("ddp", 0.08), ("ddp+tune", 0.02)]);
+        let mut worlds = Pretended { interrupt_at: Some(4), paces, ..Pretended::default() };
         assert!(matches!(conduct(&study, &store, id, &mut worlds, &mut Nobody), Ok(StudyEnd::Interrupted(_))));
-        assert_eq!(methods(&worlds.ran), ["bsp-a2a", "wfbp-a2a", "ddp"]);
+        assert_eq!(methods(&worlds.ran), ["bsp-a2a", "wfbp-a2a", "ddp", "ddp+tune"]);
         let mut worlds = Pretended { interrupt_at: Some(2), ..Pretended::default() };
         assert!(matches!(conduct(&study, &store, id, &mut worlds, &mut Nobody), Ok(StudyEnd::Interrupted(_))));
         assert_eq!(methods(&worlds.ran), ["wfbp-a2a", "bsp-a2a"]);
         let mut worlds = Pretended { paces: HashMap::from([("ddp", 0.01)]), ..Pretended::default() };
         assert!(matches!(conduct(&study, &store, id, &mut worlds, &mut Nobody), Ok(StudyEnd::Complete { failed: 0 })));
-        assert_eq!(methods(&worlds.ran), ["wfbp-a2a", "ddp", "wfbp-a2a"]);
+        assert_eq!(methods(&worlds.ran), ["wfbp-a2a", "ddp", "ddp+tune", "wfbp-a2a"]);
         let cells = store.cells(id).expect("read");
         let twice: Vec<_> = cells.iter().filter(|record| record.cell.arm == Arm::Again).collect();
         assert_eq!((twice.len(), twice[0].runs.len()), (1, 2));
