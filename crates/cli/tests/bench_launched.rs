@@ -3,7 +3,7 @@
 mod support;
 
 use std::net::{Ipv4Addr, TcpListener};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use paceline_fabric::environment::job_port;
