@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use paceline_comm::{CallOptions, Emulation, ThreadsConfig, Transport};
-use paceline_plan::{Partition, Plan};
+use paceline_plan::Plan;
 use paceline_server::{Assignment, Mode, ParameterServer, Roles, ServeOptions};
 use support::{assert_bits, filled, gradient, on_hosts, plan, sum};
 
@@ -34,30 +34,33 @@ fn urgent_comes_first(stretched: f64) -> bool {
     let noted = first.clone();
     let served = on_hosts(&config, Roles::new(WORKERS, 1).unwrap(), &options, move |world, roles| {
         let server = ParameterServer::connect(world, roles).unwrap();
-        let assignment = Assignment { plan: plan.clone(), iterations: 0..1, mode: Mode::Aggregate };
+        let assignment = Assignment { plan: plan.clone(), iterations: 0..2, mode: Mode::Aggregate };
         server.assign(&assignment).unwrap();
-        // When the second worker sends, all of the first one's has come. So the shard has each byte come in once and sends it
-        // twice, and of what came first half is still to be sent when the urgent partition is complete.
-        if world.rank() == 1 {
-            thread::sleep(Duration::from_secs_f64(2.0 * stretched * BYTE_S * (4 * LARGE) as f64));
-        }
-        let start = |(operation, (_, partition)): (usize, (usize, &Partition))| {
-            let given = filled(world, partition.elements.clone(), |element| gradient(world.rank(), 0, element));
+        let (worker, partitions) = (world.rank(), plan.partitions().map(|(_, partition)| partition.elements.clone()));
+        let partitions: Vec<_> = partitions.collect();
+        let start = |iteration, operation: usize| {
+            let given = filled(world, partitions[operation].clone(), |element| gradient(worker, iteration, element));
             let chunks = CallOptions { chunk_bytes: Some(CHUNK_BYTES), ..CallOptions::default() };
-            let options = assignment.options(0, operation, chunks);
+            let options = assignment.options(iteration, operation, chunks);
             assert_eq!(options.priority, 0, "workers do not look at it");
             server.start_push_pull(0, given, &options).unwrap()
         };
-        let mut pending: Vec<_> = plan.partitions().enumerate().map(start).collect();
-        let urgent = pending.pop().expect("two partitions").wait().unwrap();
-        let large = pending.pop().expect("two partitions");
+        // The shard waits for the large partition again before it waits for the urgent one again: of equals, the older goes first.
+        (0..2).for_each(|operation| _ = start(0, operation).wait().unwrap());
+        // When the second worker sends, all of the first one's has come. So the shard has each byte come in once and sends it
+        // twice, and of what came first half is still to be sent when the urgent partition is complete.
+        if worker == 1 {
+            thread::sleep(Duration::from_secs_f64(2.0 * stretched * BYTE_S * (4 * LARGE) as f64));
+        }
+        let [large, urgent] = [0, 1].map(|operation| start(1, operation));
+        let urgent = urgent.wait().unwrap();
         noted.lock().unwrap().push(!large.is_done());
-        let right = |element| sum(WORKERS, 0, element);
+        let right = |element| sum(WORKERS, 1, element);
         assert_bits(&large.wait().unwrap(), 0..LARGE, right, "what came first");
         assert_bits(&urgent, LARGE..LARGE + URGENT, right, "what is urgent");
         server.stop().unwrap();
     });
-    served.into_iter().for_each(|served| assert_eq!(served.unwrap().operations, 2));
+    served.into_iter().for_each(|served| assert_eq!(served.unwrap().operations, 4));
     let first = first.lock().unwrap();
     assert_eq!(first.len(), WORKERS);
     first.iter().all(|first| *first)
