@@ -254,13 +254,15 @@ impl Processes {
     }
 }
 
+/// The variable of the environment that says how often ranks give signs of life, if somebody has set it.
 const HEARTBEAT: &str = "PACELINE_HEARTBEAT";
 
 /// Seconds between signs of life where ranks share processors; otherwise what is usual. Forty ranks on two cores that touch
 /// their gradients' memory for the first time do nothing else for seconds, and none of them is lost. (One that is killed
 /// is known at once by its links.)
-fn heartbeat(processes: usize, cores: usize) -> Option<String> {
-    (processes > cores).then(|| processes.div_ceil(cores).to_string())
+fn heartbeat(processes: usize, cores: usize) -> Option<(String, String)> {
+    let cores = cores.max(1);
+    (processes > cores).then(|| (HEARTBEAT.to_owned(), processes.div_ceil(cores).to_string()))
 }
 
 impl Worlds for Processes {
@@ -270,7 +272,7 @@ impl Worlds for Processes {
         environment.extend(spec.environment().map_err(cannot)?);
         if env::var_os(HEARTBEAT).is_none() {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
-            environment.extend(heartbeat(spec.processes(), cores).map(|seconds| (HEARTBEAT.to_owned(), seconds)));
+            environment.extend(heartbeat(spec.processes(), cores));
         }
         let job = world::job(self.command.clone(), spec.processes(), environment);
         world::run(&job, spec.cell.workers, deadline, Some(&mut self.signals))

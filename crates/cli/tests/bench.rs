@@ -296,6 +296,13 @@ fn senseless_studies_are_refused_before_anything_starts() {
     refused(&hosts, "there is no host 2; the hosts are 0 (2 ranks), 1 (2 ranks)");
     refused(&["--compute", "replay:/nowhere.json"], "/nowhere.json");
     refused(&["--full", "--iterations", "3"], "cannot be used with");
+    let emulated = ["--compute", "replay", "--emulate", "10GbE", "--hosts", "2x2", "--methods"];
+    refused(&[&emulated[..], &["wfbp-a2a,protocol=tcp"]].concat(), "an emulated network is made of shared memory");
+    let chosen = "ddp;schedule=auto,arch=ps:1:apply";
+    refused(&["--models", "mlp", "--methods", chosen], "schedule=auto plans again from what it has measured");
+    // The images that come with the program are fewer.
+    let many = ["--models", "mlp", "--local-batch", "7000", "--workers", "2"];
+    refused(&many, "2 workers take 14000 samples in an iteration, and the data holds 6000");
     // Gradients of 1.3 GB for each of them.
     let many = ["--models", "bert-large", "--compute", "replay", "--methods", "bsp-a2a", "--workers", "16384"];
     refused(&many, "bert-large would not fit in memory: 16384 workers take about 1.4 GB each (gradients 1.3 GB");

@@ -51,6 +51,18 @@ impl Strategy {
         self.arch.name == "ps" && self.arch.word(3) == Some("apply")
     }
 
+    /// Why its servers cannot go on under another plan than they began with; None: they can. With the mode `apply` they have the
+    /// optimiser, whose state lies where the first plan has put the partitions.
+    pub fn refuses_new_plans(&self) -> Option<String> {
+        self.servers_apply().then(|| {
+            format!(
+                "schedule={} plans again from what it has measured, and servers that have the optimiser (arch={}) would \
+                 lose its state then; choose the mode aggregate, or another schedule",
+                self.schedule, self.arch
+            )
+        })
+    }
+
     /// The all-reduce algorithm that `arch=a2a` names; `None` under another arch.
     pub fn algorithm(&self) -> Option<&str> {
         self.arch.word(0).filter(|_| self.arch.name == "a2a")
@@ -164,6 +176,13 @@ mod tests {
             [open("auto,arch=ps:2"), open("schedule=auto"), open("auto,schedule=ddp")],
             [(false, true), (false, true), (true, true)]
         );
+    }
+
+    #[test]
+    fn servers_with_the_optimiser_keep_their_plan() {
+        let why = parse("schedule=auto,arch=ps:2:apply").refuses_new_plans().unwrap();
+        assert!(why.starts_with("schedule=auto plans again") && why.contains("(arch=ps:2:4000KiB:"), "{why}");
+        assert_eq!(["auto,arch=ps:2", "auto"].map(|text| parse(text).refuses_new_plans()), [None, None]);
     }
 
     #[test]

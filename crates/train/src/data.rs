@@ -144,6 +144,23 @@ pub enum DataError {
         /// Sources that have it.
         help: &'static str,
     },
+    /// There are fewer samples than workers take in an iteration.
+    #[error(
+        "{} {joined} samples in an iteration, and the data holds {samples}; choose a smaller local batch or more data",
+        who_take(.workers)
+    )]
+    TooFew {
+        /// How many there are.
+        workers: usize,
+        /// What they take together.
+        joined: usize,
+        /// What there is.
+        samples: usize,
+    },
+}
+
+fn who_take(workers: &usize) -> String {
+    if *workers == 1 { "1 worker takes".to_owned() } else { format!("{workers} workers take") }
 }
 
 /// Training and test samples of one form.
@@ -210,6 +227,15 @@ impl Dataset {
             Dataset::Text(text) => text.len(),
             Dataset::Synthetic(synthetic) => synthetic.len(),
         }
+    }
+
+    /// Are there as many samples as workers with this local batch take together in an iteration?
+    ///
+    /// # Errors
+    /// [`DataError::TooFew`], with the numbers.
+    pub fn check_iteration(&self, workers: usize, local_batch: usize) -> Result<(), DataError> {
+        let (joined, samples) = (local_batch.saturating_mul(workers), self.len());
+        if samples < joined { Err(DataError::TooFew { workers, joined, samples }) } else { Ok(()) }
     }
 
     /// Whether there is no sample.

@@ -44,12 +44,8 @@ impl Planning<'_> {
     pub(crate) fn first(&self, known: &Known, cost: Option<&CommunicationCost>) -> Result<(Plan, bool), TrainError> {
         let planned = self.plan(self.strategy, known, cost);
         let again = self.strategy.is_open() || matches!(planned, Err(ScheduleError::NotMeasured { .. }));
-        if again && self.strategy.servers_apply() {
-            return Err(TrainError::Options(format!(
-                "schedule={} plans again from what it has measured, and servers that have the optimiser (arch={}) \
-                 would lose its state then; choose the mode aggregate, or another schedule",
-                self.strategy.schedule, self.strategy.arch
-            )));
+        if let Some(why) = self.strategy.refuses_new_plans().filter(|_| again) {
+            return Err(TrainError::Options(why));
         }
         let planned = match planned {
             Err(ScheduleError::NotMeasured { .. }) => {

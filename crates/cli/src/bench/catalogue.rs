@@ -91,19 +91,23 @@ pub mod samples {
                 model("bert-large", None, Some(profile("bert-large", 49.0, 1.3e9))),
             ],
             strategies,
-            read_profile: &|path| match path {
-                "mine.json" => Ok((
-                    "mine".to_owned(),
-                    ProfileEntry {
-                        name: "mine.json".to_owned(),
-                        fingerprint: "m".to_owned(),
-                        local_batch: 16,
-                        sample_s: 0.009,
-                        update_s: 0.016,
-                        bytes: 1e6,
-                    },
-                )),
-                _ => Err("No such file or directory".to_owned()),
+            read_profile: &|path| {
+                let mine = ProfileEntry {
+                    name: path.to_owned(),
+                    fingerprint: "m".to_owned(),
+                    local_batch: 16,
+                    sample_s: 0.009,
+                    update_s: 0.016,
+                    bytes: 1e6,
+                };
+                let large =
+                    |model: &str| (model.to_owned(), ProfileEntry { sample_s: 0.0, bytes: 1e9, ..mine.clone() });
+                match path {
+                    "mine.json" => Ok(("mine".to_owned(), mine)),
+                    "large.json" => Ok(large("mine")),
+                    "large-resnet50.json" => Ok(large("resnet50")),
+                    _ => Err("No such file or directory".to_owned()),
+                }
             },
         }
     }

@@ -51,6 +51,9 @@ pub enum StudyEnd {
 
 /// A world that takes so many times its estimate, and at least this long, hangs.
 const PATIENCE: f64 = 10.0;
+/// So many times, if the estimate is what a run of the cell took until it was ended: it may have been too low, and if the
+/// cell hangs in fact, the study must not wait for it ten times as long each time.
+const PATIENCE_AGAIN: f64 = 2.0;
 const PATIENCE_MIN: Duration = Duration::from_secs(120);
 
 /// A run whose processor was late is made again at once, this often at most: what held it up is often over by then.
@@ -75,23 +78,26 @@ pub fn conduct(
     let mut conductor = Conductor { protocol, worlds, watcher, begun, total, done: 0, skipped: 0, least_s };
     for panel in &study.panels {
         let mut cells = panel.cells.clone();
+        let mut beliefs: Vec<Belief> = cells.iter().map(|planned| Belief::new(planned.pace)).collect();
         for number in 1..=protocol.runs() {
             for index in 0..cells.len() {
                 if number == 1 && cells[index].cell.arm == Arm::Again {
                     let chosen = again::chosen(store, id, &cells[index], &cells)?;
                     conductor.exchange(&mut cells[index], chosen);
+                    beliefs[index] = Belief::new(cells[index].pace);
                 }
-                let PlannedCell { cell, pace } = &mut cells[index];
+                let (PlannedCell { cell, pace }, belief) = (&mut cells[index], &mut beliefs[index]);
                 if store.has(id, cell, number)? {
-                    conductor.skip(cell, pace, number);
+                    conductor.skip(cell, &belief.pace, number);
                     continue;
                 }
                 let placement = study.placement.as_ref();
                 let lessons = tuned::lessons(store, cell, placement);
-                let mut run = match conductor.measure(cell, pace, number, &lessons)? {
+                let mut run = match conductor.measure(cell, belief, number, &lessons)? {
                     Made::Run(run) => run,
                     Made::Interrupted(signal) => return Ok(StudyEnd::Interrupted(signal)),
                 };
+                *pace = belief.pace;
                 failed += usize::from(run.outcome.is_err());
                 tuned::keep(store, cell, placement, &mut run);
                 store.keep(id, cell, &run)?;
@@ -100,6 +106,35 @@ pub fn conduct(
         }
     }
     Ok(StudyEnd::Complete { failed })
+}
+
+/// What is believed of the time that a cell's runs take.
+#[derive(Clone, Copy, Debug)]
+struct Belief {
+    pace: Pace,
+    /// A run hangs if it takes so many times what it should.
+    patience: f64,
+}
+
+impl Belief {
+    /// Of a guess, or of what a run took.
+    fn new(pace: Pace) -> Belief {
+        Belief { pace, patience: PATIENCE }
+    }
+
+    /// After a run with this effort was ended, as it took so long: no faster than that.
+    fn after_time_out(&self, effort: &Effort, number: usize, limit: Duration) -> Belief {
+        let iterations = effort.warm_up + effort.at_least + recorded_iterations(is_recorded(number));
+        let iteration_s = (limit.as_secs_f64() - self.pace.overhead_s) / iterations.max(1) as f64;
+        let pace = Pace { iteration_s: self.pace.iteration_s.max(iteration_s), ..self.pace };
+        Belief { pace, patience: PATIENCE_AGAIN }
+    }
+
+    /// How long run `number`, with this effort, may take.
+    fn limit(&self, effort: &Effort, number: usize) -> Duration {
+        let seconds = self.patience * duration(&self.pace.of_run(number), effort);
+        Duration::from_secs_f64(seconds).max(PATIENCE_MIN)
+    }
 }
 
 /// What keeps count of runs and time.
@@ -141,14 +176,14 @@ impl Conductor<'_> {
     fn measure(
         &mut self,
         cell: &Cell,
-        pace: &mut Pace,
+        belief: &mut Belief,
         number: usize,
         lessons: &[Lesson],
     ) -> Result<Made<RunRecord>, Failure> {
         let mut repeats = 0;
         loop {
             let load = load_average();
-            let outcome = match self.attempt(cell, pace, number, lessons)? {
+            let outcome = match self.attempt(cell, belief, number, lessons)? {
                 Made::Run(outcome) => outcome,
                 Made::Interrupted(signal) => return Ok(Made::Interrupted(signal)),
             };
@@ -159,7 +194,7 @@ impl Conductor<'_> {
                 self.watcher.repeats(cell, number, why);
                 continue;
             }
-            self.least_s -= self.protocol.least_s(pace, number);
+            self.least_s -= self.protocol.least_s(&belief.pace, number);
             self.done += 1;
             // What does not count is as good as not measured, and is measured again by --resume.
             let outcome = late.map_or(outcome, Err);
@@ -171,31 +206,38 @@ impl Conductor<'_> {
     fn attempt(
         &mut self,
         cell: &Cell,
-        pace: &mut Pace,
+        belief: &mut Belief,
         number: usize,
         lessons: &[Lesson],
     ) -> Result<Made<Result<CellRun, String>>, Failure> {
-        let (expected, left) = (pace.of_run(number), self.left());
+        let (expected, left) = (belief.pace.of_run(number), self.left());
         let effort = effort(self.protocol, &expected, left);
         self.watcher.begins(cell, &effort, left.seconds);
         let timeline = is_recorded(number);
         let spec = WorldSpec { cell: cell.clone(), effort, timeline, lessons: lessons.to_vec() };
-        let estimate = Duration::from_secs_f64(PATIENCE * duration(&expected, &effort));
-        let started = Instant::now();
-        let outcome = match self.worlds.run(&spec, estimate.max(PATIENCE_MIN))? {
+        let (limit, started) = (belief.limit(&effort, number), Instant::now());
+        let outcome = match self.worlds.run(&spec, limit)? {
             WorldEnd::Interrupted(signal) => return Ok(Made::Interrupted(signal)),
             WorldEnd::Failed(why) => Err(why),
+            WorldEnd::TimedOut(why) => {
+                let slower = belief.after_time_out(&effort, number, limit);
+                self.learn(belief, slower, number);
+                Err(why)
+            }
             WorldEnd::Done(words) => super::rank::result(&words),
         };
         if let Ok(measured) = &outcome {
-            let was = std::mem::replace(pace, learned(measured, started.elapsed(), cell));
-            // This one, if it is repeated, and the cell's later ones take what it took.
-            let to_come = (self.protocol.runs() - number) as f64;
-            let of =
-                |pace: &Pace| self.protocol.least_s(pace, number) + to_come * self.protocol.least_s(pace, number + 1);
-            self.least_s += of(pace) - of(&was);
+            self.learn(belief, Belief::new(learned(measured, started.elapsed(), cell)), number);
         }
         Ok(Made::Run(outcome))
+    }
+
+    /// Run `number`, if it is repeated, and the cell's later ones take what is known now.
+    fn learn(&mut self, belief: &mut Belief, new: Belief, number: usize) {
+        let was = std::mem::replace(belief, new);
+        let to_come = (self.protocol.runs() - number) as f64;
+        let of = |pace: &Pace| self.protocol.least_s(pace, number) + to_come * self.protocol.least_s(pace, number + 1);
+        self.least_s += of(&belief.pace) - of(&was.pace);
     }
 
     fn left(&self) -> Left {
@@ -222,9 +264,14 @@ fn time_left(protocol: &Protocol, elapsed: Duration, total: usize, skipped: usiz
 /// What a run says about the next one of the same cell. Its times are those of the undilated machine.
 fn learned(measured: &CellRun, took: Duration, cell: &Cell) -> Pace {
     let iteration_s = measured.mean_iteration_s() * cell.setting.dilate;
-    let recorded = if measured.timeline.is_some() { RECORDED_ITERATIONS } else { 0 };
+    let recorded = recorded_iterations(measured.timeline.is_some());
     let iterated = iteration_s * (measured.warm_up + measured.iteration_s.len() + recorded) as f64;
     Pace { iteration_s, overhead_s: (took.as_secs_f64() - iterated).max(0.0) }
+}
+
+/// Those after the measured ones, for the timeline.
+fn recorded_iterations(timeline: bool) -> usize {
+    if timeline { RECORDED_ITERATIONS } else { 0 }
 }
 
 #[cfg(test)]
@@ -249,11 +296,15 @@ mod tests {
         /// Whose iterations take so many seconds, rather than 0.1.
         paces: HashMap<&'static str, f64>,
         failing: HashMap<String, &'static str>,
+        /// Whose worlds would take so long.
+        slow: Option<(&'static str, Duration)>,
+        /// How long theirs might take.
+        limits: Vec<Duration>,
         interrupt_at: Option<usize>,
     }
 
     impl Worlds for Pretended {
-        fn run(&mut self, spec: &WorldSpec, _deadline: Duration) -> Result<WorldEnd, Failure> {
+        fn run(&mut self, spec: &WorldSpec, limit: Duration) -> Result<WorldEnd, Failure> {
             let method = &spec.cell.method;
             if self.interrupt_at == Some(self.ran.len()) {
                 return Ok(WorldEnd::Interrupted(Signal::INT));
@@ -261,6 +312,12 @@ mod tests {
             self.ran.push((method.clone(), spec.cell.workers));
             if let Some(why) = self.failing.get(method) {
                 return Ok(WorldEnd::Failed((*why).to_owned()));
+            }
+            if let Some((_, takes)) = self.slow.filter(|(slow, _)| slow == method) {
+                self.limits.push(limit);
+                if takes > limit {
+                    return Ok(WorldEnd::TimedOut("not done in time".to_owned()));
+                }
             }
             let late = self.late.as_mut().filter(|(late, worlds)| late == method && *worlds > 0);
             let lateness = late.map(|(_, worlds)| {
@@ -417,6 +474,26 @@ mod tests {
         let end = conduct(&study, &store, id, &mut worlds, &mut Nobody);
         assert!(matches!(end, Ok(StudyEnd::Complete { failed: 2 })));
         assert_eq!(worlds.ran.len(), 6);
+    }
+
+    /// Its estimate was far too low; a second run would meet the same limit if nothing was learned of the first one.
+    #[test]
+    fn a_run_that_was_ended_leaves_the_next_one_more_time() {
+        let (_scratch, store, id) = store("slow");
+        let mut worlds = Pretended { slow: Some(("ddp", Duration::from_secs(400))), ..Pretended::default() };
+        let study = Study { protocol: Protocol::Fixed { warm_up: 1, iterations: 9, runs: 4 }, ..study() };
+        let end = conduct(&study, &store, id, &mut worlds, &mut Nobody);
+        let ok: Vec<bool> =
+            store.cells(id).expect("read").swap_remove(2).runs.iter().map(|run| run.outcome.is_ok()).collect();
+        assert_eq!(ok.last(), Some(&true), "{:?}", worlds.limits);
+        let failed = ok.iter().filter(|ok| !**ok).count();
+        assert!(matches!(end, Ok(StudyEnd::Complete { failed: all }) if all == failed), "{end:?}");
+        assert_eq!(worlds.limits[0], PATIENCE_MIN);
+        // Longer each time until it is enough, but not ten times as long.
+        for pair in worlds.limits[..=failed].windows(2) {
+            let growth = pair[1].as_secs_f64() / pair[0].as_secs_f64();
+            assert!((1.2..PATIENCE_AGAIN + 0.01).contains(&growth), "{:?}", worlds.limits);
+        }
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! What a study would fail by is found before it starts: data that a model does not take, and too little memory.
+//! What a study would fail by is found before it starts: data that a model does not take or that is too little, and too
+//! little memory.
 
 use super::cell::{Cell, Compute};
 use super::models::source;
@@ -21,6 +22,7 @@ pub fn check(study: &Study, registry: &Registry) -> Result<(), Failure> {
     let available = available_memory();
     for panel in &study.panels {
         let needs = Needs::of(panel, registry)?;
+        needs.check_data(panel)?;
         let of_cell = |cell: &Cell| needs.of_cell(cell, registry, Seats::of(cell, study.placement.as_ref()));
         let estimates = panel.cells.iter().map(|planned| of_cell(&planned.cell));
         let largest = estimates.max_by_key(MemoryEstimate::total_bytes);
@@ -62,10 +64,10 @@ impl Seats {
 enum Needs {
     /// The gradients of so many parameters.
     Replay(u64),
-    /// A model of the house, and so many bytes of samples.
-    Model(ModelName, u64),
-    /// A model of the caller's own: parameters, and bytes of samples.
-    Own(u64, u64),
+    /// A model of the house, and what it is trained on.
+    Model(ModelName, Data),
+    /// A model of the caller's own: parameters, and what it is trained on.
+    Own(u64, Data),
 }
 
 impl Needs {
@@ -80,27 +82,36 @@ impl Needs {
         let load = |form: Form| {
             Data::load(&source(setting.data.as_deref())?, form).map_err(|error| Failure::usage(TrainError::from(error)))
         };
-        let bytes = |data: &Data| data.training.bytes() + data.test.bytes();
         if let Some(own) = registry.model(&setting.model) {
             let data = load(own.form)?;
             let backend = (own.build)(&data.training, TrainOptions::default().seed);
             let backend = backend.map_err(|error| Failure::usage(format!("{}: {error}", setting.model)))?;
-            return Ok(Needs::Own(count(backend.parameters()), bytes(&data)));
+            return Ok(Needs::Own(count(backend.parameters()), data));
         }
         let model: ModelName = setting.model.parse().map_err(Failure::usage)?;
-        Ok(Needs::Model(model, bytes(&load(model.form())?)))
+        Ok(Needs::Model(model, load(model.form())?))
+    }
+
+    /// Refuses a panel of which a cell takes more samples in an iteration than there are.
+    fn check_data(&self, panel: &PanelPlan) -> Result<(), Failure> {
+        let (Needs::Model(_, data) | Needs::Own(_, data)) = self else { return Ok(()) };
+        let most = panel.cells.iter().map(|planned| planned.cell.workers).max().unwrap_or(1);
+        let checked = data.training.check_iteration(most, panel.setting.local_batch);
+        checked.map_err(|error| Failure::usage(format!("{}: {error}", panel.setting.model)))
     }
 
     fn of_cell(&self, cell: &Cell, registry: &Registry, here: Seats) -> MemoryEstimate {
         let workers = here.workers;
         let copies = OptimizerSettings::default().state_copies();
-        let estimate = match *self {
-            Needs::Replay(parameters) => memory_of_parameters(parameters, None, workers),
-            Needs::Model(model, data) => {
-                MemoryEstimate { data, ..memory_estimate(model, cell.setting.local_batch, copies, workers) }
-            }
+        let bytes = |data: &Data| data.training.bytes() + data.test.bytes();
+        let estimate = match self {
+            Needs::Replay(parameters) => memory_of_parameters(*parameters, None, workers),
+            Needs::Model(model, data) => MemoryEstimate {
+                data: bytes(data),
+                ..memory_estimate(*model, cell.setting.local_batch, copies, workers)
+            },
             Needs::Own(parameters, data) => {
-                MemoryEstimate { data, ..memory_of_parameters(parameters, Some(copies), workers) }
+                MemoryEstimate { data: bytes(data), ..memory_of_parameters(*parameters, Some(copies), workers) }
             }
         };
         let strategy = registry.grammar().parse(&cell.strategy).ok();
@@ -182,6 +193,23 @@ mod tests {
         let hosts = Placement::new("srun", &super::super::stage::Stage::emulated(2, 30_000), &[1, 1]);
         let there = why(&study(Some(hosts)));
         assert!(there.contains("30000 workers"), "{there}");
+    }
+
+    /// What comes with the program holds 6,000 images.
+    #[test]
+    fn a_study_without_enough_data_is_refused() {
+        let study = |local_batch, workers: &[usize]| {
+            let setting = Setting { local_batch, ..setting("mlp") };
+            let pace = super::super::budget::Pace { iteration_s: 1.0, overhead_s: 1.0 };
+            let planned = |&workers: &usize| PlannedCell { cell: cell(&setting, "bsp-a2a", workers), pace };
+            let cells = workers.iter().map(planned).collect();
+            let panel = PanelPlan { setting: setting.clone(), cells, slowed: None };
+            Study { protocol: STUDY, panels: vec![panel], placement: None, spared: Vec::new() }
+        };
+        let registry = Registry::built_in();
+        assert!(check(&study(1500, &[1, 4]), &registry).is_ok());
+        let why = check(&study(1501, &[1, 4]), &registry).expect_err("too little").in_one_line();
+        assert!(why.contains("mlp: 4 workers take 6004 samples in an iteration, and the data holds 6000"), "{why}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A launcher's rank other than 0, in a study: starts the ranks of worlds as rank 0 says, and tells how they end.
 
+use std::env;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -7,7 +8,7 @@ use paceline_comm::Communicator;
 
 use super::orders::{Hearing, Here, Order, Start, Word, say};
 use super::team::Team;
-use super::{identity, our_ranks, world};
+use super::{HEARTBEAT, identity, our_ranks, world};
 use crate::failure::Failure;
 use crate::supervisor::{self, Meeting, Seat, adopt_orphans};
 
@@ -88,6 +89,9 @@ impl Host {
         let Start { seats, world_size, local_size, address, job, environment } = start;
         let listener = self.meeting.take().and_then(|meeting| meeting.listener);
         let meeting = Meeting { listener, address, job };
+        // What somebody has set on this host goes before what we think.
+        let is_ours = |(name, _): &(String, String)| name != HEARTBEAT || env::var_os(HEARTBEAT).is_none();
+        let environment = environment.into_iter().filter(is_ours).collect();
         let job = world::job(our_ranks().map_err(|failure| failure.in_one_line())?, world_size, environment);
         let seat = |(rank, local_rank)| Seat { rank, world_size, local_rank, local_size };
         let seats: Vec<Seat> = seats.into_iter().map(seat).collect();

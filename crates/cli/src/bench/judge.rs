@@ -13,8 +13,10 @@ use crate::supervisor::Ending;
 pub enum WorldEnd {
     /// Every rank ended well; what rank 0 wrote to its standard output.
     Done(String),
-    /// A rank did not, or the world took too long: which and why.
+    /// A rank did not: which and why.
     Failed(String),
+    /// It took too long, and was ended: how long, and which ranks had not ended.
+    TimedOut(String),
     /// We were told to stop.
     Interrupted(Signal),
 }
@@ -72,7 +74,7 @@ impl Judge {
             None if now >= self.deadline => {
                 let left: Vec<String> = self.left.iter().map(|&rank| self.name(rank)).collect();
                 let limit = self.limit.as_secs_f64();
-                Some(WorldEnd::Failed(format!("not done after {limit:.0} s, ended: {}", left.join(", "))))
+                Some(WorldEnd::TimedOut(format!("not done after {limit:.0} s, ended: {}", left.join(", "))))
             }
             _ => None,
         }
@@ -144,6 +146,6 @@ mod tests {
         let mut judge = Judge::new(3, 2, LIMIT, now);
         judge.hear(end(0, Ending::Exit(0), ""), now);
         let told = "not done after 100 s, ended: rank 1, rank 2, server 0".to_owned();
-        assert_eq!(judge.verdict(now + LIMIT), Some(WorldEnd::Failed(told)));
+        assert_eq!(judge.verdict(now + LIMIT), Some(WorldEnd::TimedOut(told)));
     }
 }

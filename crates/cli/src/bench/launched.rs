@@ -13,6 +13,7 @@ use paceline_plan::{Hosts, Rank};
 
 use super::conduct::Worlds;
 use super::follow::{Host, here};
+use super::heartbeat;
 use super::identity::in_text;
 use super::judge::{Judge, WorldEnd};
 use super::orders::{Hearing, Here, Order, Start, Word, say};
@@ -90,6 +91,8 @@ pub struct Conductor {
     meeting_point: Option<MeetingPoint>,
     host: Host,
     environment: Vec<(String, String)>,
+    /// Of each host, for the ranks on it together.
+    cores: Vec<usize>,
     signals: Signals,
     /// What is still to be heard from the others, by rank.
     hearing: BTreeMap<Rank, Hearing>,
@@ -111,7 +114,7 @@ impl Conductor {
         let others = 1..met.world.world_size();
         let hearing = others.map(|rank| Ok((rank, Hearing::start(&met.world, rank)?)));
         let hearing = hearing.collect::<Result<_, Failure>>()?;
-        let mut conductor = Conductor { met, meeting_point, host, environment, signals, hearing };
+        let mut conductor = Conductor { met, meeting_point, host, environment, cores: Vec::new(), signals, hearing };
         let mut all = vec![here()?];
         for rank in 1..conductor.met.world.world_size() {
             let Word::Here(here) = conductor.hear(rank)? else { return Err(conductor.astray(rank)) };
@@ -128,7 +131,8 @@ impl Conductor {
             return Err(Failure::failed(what).help("install the same paceline on all hosts"));
         }
         let stage = conductor.met.stage();
-        let placement = Placement::new(&conductor.met.launcher, &stage, &cores(&stage.hosts, &all));
+        conductor.cores = cores(&stage.hosts, &all);
+        let placement = Placement::new(&conductor.met.launcher, &stage, &conductor.cores);
         Ok((conductor, Launched { stage, placement }))
     }
 
@@ -180,21 +184,9 @@ impl Conductor {
         let cannot = |error| Failure::failed("cannot tell the ranks what to do").cause(error);
         let mut environment = self.environment.clone();
         environment.extend(spec.environment().map_err(cannot)?);
-        let job = job_name(address);
-        let host_of = |rank: Rank| self.met.hosts.host(rank);
-        let mut starts: BTreeMap<Rank, Start> = BTreeMap::new();
-        for (rank, &at) in cast.iter().enumerate() {
-            let local_rank = cast[..rank].iter().filter(|&&other| host_of(other) == host_of(at)).count();
-            let start = starts.entry(at).or_insert_with(|| Start {
-                seats: Vec::new(),
-                world_size: cast.len(),
-                local_size: cast.iter().filter(|&&other| host_of(other) == host_of(at)).count(),
-                address: address.to_owned(),
-                job: job.clone(),
-                environment: environment.clone(),
-            });
-            start.seats.push((rank, local_rank));
-        }
+        let (address, job) = (address.to_owned(), job_name(address));
+        let common = Start { seats: Vec::new(), world_size: cast.len(), local_size: 0, address, job, environment };
+        let starts = starts(cast, &self.met.hosts, &self.cores, &common);
         let mut words = Vec::new();
         for (rank, start) in starts {
             words.extend(self.tell(rank, Order::Start(start))?);
@@ -306,6 +298,23 @@ impl Drop for Conductor {
     }
 }
 
+/// What each of the launcher's ranks is to start of a world: the seats that are cast on it, and what all are told, with as
+/// much time between signs of life as the processes on its host need.
+fn starts(cast: &[Rank], hosts: &Hosts, cores: &[usize], common: &Start) -> BTreeMap<Rank, Start> {
+    let mut starts: BTreeMap<Rank, Start> = BTreeMap::new();
+    for (rank, &at) in cast.iter().enumerate() {
+        let with_it = |cast: &[Rank]| cast.iter().filter(|&&other| hosts.host(other) == hosts.host(at)).count();
+        let start = starts.entry(at).or_insert_with(|| {
+            let local_size = with_it(cast);
+            let cores = cores.get(hosts.host(at)).copied().unwrap_or(1);
+            let environment = common.environment.iter().cloned().chain(heartbeat(local_size, cores)).collect();
+            Start { local_size, environment, ..common.clone() }
+        });
+        start.seats.push((rank, with_it(&cast[..rank])));
+    }
+    starts
+}
+
 /// The cores that the ranks of a host may keep busy together, by host.
 fn cores(hosts: &Hosts, all: &[Here]) -> Vec<usize> {
     let of_host = |ranks: &Vec<Rank>| {
@@ -324,6 +333,27 @@ fn cores(hosts: &Hosts, all: &[Here]) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Five ranks on a host of two cores, of which a launcher's rank starts three and another one two; one on a host of two.
+    #[test]
+    fn hosts_with_more_ranks_than_cores_have_more_time_for_signs_of_life() {
+        let common = Start {
+            seats: Vec::new(),
+            world_size: 6,
+            local_size: 0,
+            address: "a:1".to_owned(),
+            job: "j".to_owned(),
+            environment: vec![("A".to_owned(), "1".to_owned())],
+        };
+        let starts = starts(&[0, 0, 1, 2, 1, 0], &"0,0,1".parse().expect("hosts"), &[2, 2], &common);
+        let facts = |at: Rank| (starts[&at].seats.clone(), starts[&at].local_size);
+        assert_eq!(facts(0), (vec![(0, 0), (1, 1), (5, 4)], 5));
+        assert_eq!(facts(1), (vec![(2, 2), (4, 3)], 5));
+        assert_eq!(facts(2), (vec![(3, 0)], 1));
+        let slow = [("A", "1"), ("PACELINE_HEARTBEAT", "3")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let told = [0, 1, 2].map(|at| starts[&at].environment.clone());
+        assert_eq!(told, [slow.to_vec(), slow.to_vec(), common.environment]);
+    }
 
     #[test]
     fn cores_are_shared_by_those_who_may_use_the_same() {

@@ -315,7 +315,7 @@ impl Store {
     }
 
     /// Keeps a run that has ended. When this returns, it is on the disk. A run of the same number that had failed is
-    /// replaced.
+    /// replaced; one that had ended well stays, as two studies may go on with the same one at once.
     ///
     /// # Errors
     /// It cannot be written; earlier ones are not touched.
@@ -329,8 +329,11 @@ impl Store {
         self.change(keeping, "INSERT OR IGNORE INTO cell (study, key) VALUES (?1, ?2)", params![study.0, key])?;
         self.change(
             keeping,
-            "INSERT OR REPLACE INTO run (cell, number, ended, measured, message, load, repeats)
-             SELECT id, ?3, ?4, ?5, ?6, ?7, ?8 FROM cell WHERE study = ?1 AND key = ?2",
+            "INSERT INTO run (cell, number, ended, measured, message, load, repeats)
+             SELECT id, ?3, ?4, ?5, ?6, ?7, ?8 FROM cell WHERE study = ?1 AND key = ?2
+             ON CONFLICT (cell, number) DO UPDATE SET ended = excluded.ended, measured = excluded.measured,
+                 message = excluded.message, load = excluded.load, repeats = excluded.repeats
+             WHERE run.measured IS NULL",
             params![study.0, key, run.number as i64, ended as i64, measured, message, load, repeats as i64],
         )
     }

@@ -1,5 +1,7 @@
 //! From what was asked for to the cells that are measured, in which order. Pure.
 
+mod pace;
+mod sense;
 mod usual;
 
 use std::fmt::Display;
@@ -9,13 +11,14 @@ use paceline_strategy::Strategy;
 
 use super::arguments::{BenchArguments, ComputeChoice, split_methods};
 use super::budget::{Pace, Protocol, STUDY};
-use super::catalogue::{Catalogue, ModelEntry, ProfileEntry};
+use super::catalogue::{Catalogue, ProfileEntry};
 use super::cell::{Arm, Cell, Compute, ServerHost, Setting};
-use super::dilation::{HIDDEN_SHARE, Load};
+use super::dilation::Load;
 use super::placement::Placement;
 use super::stage::Stage;
-use super::statistics::{VALUES_MIN, traffic_factor};
+use super::statistics::VALUES_MIN;
 use super::tuned::{following, tuned};
+use pace::pace;
 use usual::{BUDGET_S, spare, wanted};
 
 /// Everything that is to be measured.
@@ -101,13 +104,14 @@ const RUNS: usize = VALUES_MIN;
 /// # Errors
 /// What makes no sense, or is unknown.
 pub fn plan(arguments: &BenchArguments, catalogue: &Catalogue<'_>, place: Place) -> Result<Study, Refusal> {
-    check(arguments, place)?;
+    sense::check(arguments, place)?;
     let methods = methods(arguments, catalogue)?;
+    sense::check_plans(&methods)?;
     let wanted = wanted(arguments, place);
     let mut panels = Vec::new();
     for one in &wanted {
-        for (setting, slowed) in settings(one, &methods, catalogue, place)? {
-            panels.push(PanelPlan { slowed, ..panel(setting, &methods, one, catalogue, place)? });
+        for draft in settings(one, &methods, catalogue, place)? {
+            panels.push(panel(draft, &methods, one, catalogue, place)?);
         }
     }
     let asked = [("--tune tunes", arguments.tune), ("--policy is for", arguments.followed.is_some())];
@@ -141,37 +145,6 @@ pub fn plan(arguments: &BenchArguments, catalogue: &Catalogue<'_>, place: Place)
 fn least_s(panels: &[PanelPlan], runs: usize) -> f64 {
     let cells = panels.iter().flat_map(|panel| &panel.cells);
     Protocol::Timed { seconds: 0.0, runs }.least_of_all_s(cells.map(|planned| &planned.pace))
-}
-
-/// What can be said before any name is looked up.
-fn check(arguments: &BenchArguments, place: Place) -> Result<(), Refusal> {
-    let replays = matches!(arguments.compute, Some(ComputeChoice::Replay(_)));
-    if let Some(factor) = arguments.dilate {
-        let default = arguments.models.is_empty() && arguments.compute.is_none();
-        if !(replays || default) {
-            return refuse("--dilate slows a replay; real computation cannot be slowed", "add --compute replay");
-        }
-        if !(factor.is_finite() && factor >= 1.0) {
-            return refuse(format!("--dilate {factor} must be a number of at least 1"), "1 is real time");
-        }
-    }
-    if replays && arguments.data.is_some() {
-        return refuse("--data is what real computation trains on; a replay reads none", "leave --data out");
-    }
-    if arguments.budget.is_some_and(|seconds| !(seconds.is_finite() && seconds > 0.0)) {
-        return refuse("--budget must be a positive number of seconds", "--budget 60");
-    }
-    match place.launched {
-        None if !arguments.servers_on.is_empty() && arguments.hosts.is_none() => refuse(
-            "--servers-on names hosts, and all ranks are on this one: no launcher has started this program",
-            "start it by srun, mpirun or `paceline launch`, or emulate hosts by --hosts; or leave --servers-on out",
-        ),
-        Some(_) if !arguments.emulate.is_empty() => refuse(
-            "--emulate shapes links within one machine; a launcher's ranks have links of their own",
-            "leave --emulate out, or run without a launcher",
-        ),
-        _ => Ok(()),
-    }
 }
 
 /// The hosts with their ranks, if there are several places to live.
@@ -214,8 +187,14 @@ fn methods(arguments: &BenchArguments, catalogue: &Catalogue<'_>) -> Result<Vec<
     }
 }
 
-/// A setting, and why it is dilated, where nobody said by how much.
-type Slowed = (Setting, Option<String>);
+/// A setting, and what is known besides of what its workers do.
+struct Draft {
+    setting: Setting,
+    /// Why it is dilated, where nobody said by how much.
+    slowed: Option<String>,
+    /// Bytes of the gradients that are replayed; 0 where computation is real.
+    bytes: f64,
+}
 
 /// Every combination of model, batch and network.
 fn settings(
@@ -223,7 +202,7 @@ fn settings(
     methods: &[Chosen],
     catalogue: &Catalogue<'_>,
     place: Place,
-) -> Result<Vec<Slowed>, Refusal> {
+) -> Result<Vec<Draft>, Refusal> {
     let servers_on = servers_on(arguments, place)?;
     let most = workers(arguments, stage(arguments, place).as_ref(), &servers_on).last().copied().unwrap_or(1);
     let sends = most > 1 || methods.iter().any(|method| method.strategy.servers(most, 1).is_some());
@@ -245,7 +224,8 @@ fn settings(
                     data: arguments.data.clone(),
                     servers_on: servers_on.clone(),
                 };
-                settings.push((setting, unsaid.and_then(|load| load.reason(place.cores))));
+                let slowed = unsaid.and_then(|load| load.reason(place.cores));
+                settings.push(Draft { setting, slowed, bytes: profile.as_ref().map_or(0.0, |profile| profile.bytes) });
             }
         }
     }
@@ -337,28 +317,30 @@ fn names_built_in(compute: &ComputeChoice, catalogue: &Catalogue<'_>) -> bool {
 }
 
 fn panel(
-    setting: Setting,
+    draft: Draft,
     methods: &[Chosen],
     arguments: &BenchArguments,
     catalogue: &Catalogue<'_>,
     place: Place,
 ) -> Result<PanelPlan, Refusal> {
+    let Draft { setting, slowed, bytes } = draft;
     let stage = stage(arguments, place);
     let workers = workers(arguments, stage.as_ref(), &setting.servers_on);
     let most = workers.iter().max().copied().unwrap_or(1);
     if let Some(stage) = &stage {
-        fits(most, stage, &setting, arguments, place)?;
+        sense::fits(most, stage, &setting, arguments, place)?;
     }
     let threads = match place.launched {
         _ if setting.is_replayed() => 1,
         Some(launched) => launched.placement.cores_of_rank(),
         None => (place.cores / most).max(1),
     };
-    check_servers(methods, &setting, place)?;
+    sense::check_servers(methods, &setting, place)?;
+    sense::check_links(methods, &setting)?;
     let model = catalogue.model(&setting.model).ok();
     let cell = |chosen: &Chosen, workers: usize, arm| {
         let cell = Cell { arm, ..cell_of(&setting, stage.as_ref(), chosen, workers, threads) };
-        PlannedCell { pace: pace(&cell, model, place), cell }
+        PlannedCell { pace: pace(&cell, model, bytes, place), cell }
     };
     let mut cells = Vec::new();
     let alone = |chosen: &Chosen| chosen.strategy.servers(1, 1).is_none() && chosen.strategy.compressor().is_none();
@@ -379,19 +361,7 @@ fn panel(
         // When all others have had a run, it is known which of them is measured again ([`super::again`]).
         cells.extend((methods.len() > 1).then(|| cell(&methods[0], workers, Arm::Again)));
     }
-    Ok(PanelPlan { setting, cells, slowed: None })
-}
-
-/// Servers on hosts of their own must be told which.
-fn check_servers(methods: &[Chosen], setting: &Setting, place: Place) -> Result<(), Refusal> {
-    let dedicated = |chosen: &&Chosen| chosen.strategy.servers(1, 1).is_some_and(|servers| servers.dedicated);
-    match (place.launched, methods.iter().find(dedicated)) {
-        (Some(launched), Some(chosen)) if setting.servers_on.is_empty() => refuse(
-            format!("{} has servers on hosts of their own, and nothing says which hosts serve", chosen.name),
-            format!("--servers-on HOST,…; the hosts are {}", launched.stage.list()),
-        ),
-        _ => Ok(()),
-    }
+    Ok(PanelPlan { setting, cells, slowed })
 }
 
 /// A method on so many workers.
@@ -417,29 +387,6 @@ fn cell_of(setting: &Setting, stage: Option<&Stage>, chosen: &Chosen, workers: u
     }
 }
 
-/// Refuses more workers than there is room for.
-fn fits(
-    most: usize,
-    stage: &Stage,
-    setting: &Setting,
-    arguments: &BenchArguments,
-    place: Place,
-) -> Result<(), Refusal> {
-    let room = stage.workers(&setting.servers_on).len();
-    let serve = if setting.servers_on.is_empty() { "" } else { " that do not serve" };
-    match (place.launched, arguments.hosts) {
-        _ if most <= room => Ok(()),
-        (None, Some(hosts)) => refuse(
-            format!("{most} workers do not fit on --hosts {hosts}: there are {room} places{serve}"),
-            "more hosts, more workers on each, or fewer --workers",
-        ),
-        _ => refuse(
-            format!("--workers {most}, but the launcher has started {room} ranks{serve}"),
-            "start more ranks, or ask for fewer workers",
-        ),
-    }
-}
-
 /// The numbers of workers, ascending, each once.
 fn workers(arguments: &BenchArguments, stage: Option<&Stage>, serving: &[ServerHost]) -> Vec<usize> {
     let mut workers = match (&arguments.workers[..], stage) {
@@ -451,49 +398,6 @@ fn workers(arguments: &BenchArguments, stage: Option<&Stage>, serving: &[ServerH
     workers.dedup();
     workers
 }
-
-/// What a run will take, as far as can be said beforehand: computation, and communication, of which a schedule that sends
-/// during backward hides some.
-fn pace(cell: &Cell, model: Option<&ModelEntry>, place: Place) -> Pace {
-    let setting = &cell.setting;
-    let (compute_s, bytes) = match (&setting.compute, model) {
-        (Compute::Replay { samples_per_s, .. }, model) => {
-            let bytes = model.and_then(|model| model.profile.as_ref()).map_or(0.0, |profile| profile.bytes);
-            (setting.local_batch as f64 / samples_per_s, bytes)
-        }
-        (Compute::Real, model) => {
-            let sample_s = model.and_then(|model| model.sample_s).unwrap_or(1e-4);
-            let here = || (cell.workers * cell.threads) as f64 / place.cores.max(1) as f64;
-            let busy = place.launched.map_or_else(here, |launched| launched.placement.busy(cell));
-            (setting.local_batch as f64 * sample_s / cell.threads as f64 * busy.max(1.0), 0.0)
-        }
-    };
-    let hidden = if cell.strategy.contains("schedule=none") { 0.0 } else { HIDDEN_SHARE };
-    let ranks = cell.workers + if cell.dedicated_servers { cell.shards } else { 0 };
-    Pace {
-        iteration_s: setting.dilate * (compute_s + (1.0 - hidden) * travel_s(setting, cell.workers, bytes)),
-        overhead_s: START_S + RANK_START_S * ranks as f64,
-    }
-}
-
-/// Seconds that gradients of so many bytes travel with nothing else to do. The workers of a host add up first.
-fn travel_s(setting: &Setting, workers: usize, bytes: f64) -> f64 {
-    let network = setting.network.as_deref().and_then(|name| name.parse::<NetworkModel>().ok());
-    let Some(NetworkModel { within, across }) = network else {
-        return bytes * traffic_factor(workers) * HERE_S_PER_BYTE;
-    };
-    match workers.div_ceil(setting.workers_per_host.unwrap_or(1).max(1)) {
-        1 => bytes * traffic_factor(workers) * within.beta_s_per_byte,
-        hosts => bytes * traffic_factor(hosts) * across.beta_s_per_byte,
-    }
-}
-
-/// A byte through shared memory on a busy machine.
-const HERE_S_PER_BYTE: f64 = 0.5e-9;
-/// A world starts, measures its links, and ends.
-const START_S: f64 = 0.3;
-/// Each rank of it.
-const RANK_START_S: f64 = 0.05;
 
 #[cfg(test)]
 mod tests;

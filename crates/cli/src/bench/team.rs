@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
@@ -16,8 +16,10 @@ use crate::supervisor::{self, Ending, Job, Meeting, RankProcess, Seat, end_desce
 const WORDS_BYTES_MAX: usize = 64 << 10;
 /// Of what rank 0 writes; a timeline is the largest part of it.
 const RESULT_BYTES_MAX: usize = 64 << 20;
-/// A process that a rank left behind may hold its pipes open: nobody waits for it longer.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+/// A process that a rank left behind may hold its pipes open: once the rank has ended, nobody waits for it longer than so
+/// long without a word, and no longer in all, even if it goes on talking.
+const LAST_WORDS_QUIET: Duration = Duration::from_millis(500);
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// How a rank of a world has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,8 +109,11 @@ impl Drop for Team {
     }
 }
 
-/// What comes out of a pipe, up to a limit; of more, the end is lost but the pipe never blocks its writer.
-struct Words(Receiver<String>);
+/// What comes out of a pipe, piece by piece up to a limit; of more, the end is lost but the pipe never blocks its writer.
+struct Words(Receiver<Vec<u8>>);
+
+/// As much as a pipe holds.
+const PIECE_BYTES: usize = 64 << 10;
 
 impl Words {
     fn follow(pipe: Option<OwnedFd>, limit: usize) -> Words {
@@ -116,17 +121,33 @@ impl Words {
         if let Some(pipe) = pipe {
             // If there is no thread to read it, the rank's words are lost, and it is told so by the closed pipe.
             let _ = thread::Builder::new().name("words of a rank".to_owned()).spawn(move || {
-                let mut pipe = File::from(pipe);
-                let mut kept = Vec::new();
-                let _ = pipe.by_ref().take(limit as u64).read_to_end(&mut kept);
-                let _ = io::copy(&mut pipe, &mut io::sink());
-                let _ = sender.send(String::from_utf8_lossy(&kept).into_owned());
+                let (mut pipe, mut piece, mut left) = (File::from(pipe), vec![0; PIECE_BYTES], limit);
+                loop {
+                    match pipe.read(&mut piece) {
+                        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                        Ok(0) | Err(_) => break,
+                        Ok(read) => {
+                            let kept = read.min(left);
+                            left -= kept;
+                            if kept > 0 {
+                                // Nobody may want to hear it any more; the pipe is emptied all the same.
+                                let _ = sender.send(piece[..kept].to_vec());
+                            }
+                        }
+                    }
+                }
             });
         }
         Words(receiver)
     }
 
+    /// All of it, once whoever wrote it has ended; what has come until then, if somebody else holds the pipe open.
     fn take(self) -> String {
-        self.0.recv_timeout(LAST_WORDS).unwrap_or_default()
+        let (until, mut words) = (Instant::now() + LAST_WORDS, Vec::new());
+        let patience = || LAST_WORDS_QUIET.min(until.saturating_duration_since(Instant::now()));
+        while let Ok(piece) = self.0.recv_timeout(patience()) {
+            words.extend(piece);
+        }
+        String::from_utf8_lossy(&words).into_owned()
     }
 }

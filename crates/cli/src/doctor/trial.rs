@@ -41,7 +41,7 @@ fn start(ranks: usize) -> Result<Vec<Finding>, String> {
     let job = world_job(vec![program.into(), OsString::from(RANK_COMMAND)], ranks, environment);
     match run_world(&job, ranks, LIMIT, None).map_err(in_words)? {
         WorldEnd::Done(words) => findings_in(&words).ok_or_else(|| "rank 0 ended without a finding".to_owned()),
-        WorldEnd::Failed(why) => Err(why),
+        WorldEnd::Failed(why) | WorldEnd::TimedOut(why) => Err(why),
         WorldEnd::Interrupted(signal) => Err(format!("signal {} ended it", signal.as_raw())),
     }
 }

@@ -405,15 +405,8 @@ impl<'a> Model<'a> {
                 Ok((model, Box::new(backend), Rule::Check(checker)))
             }
             Subject::Model { name, backend, data, optimizer, learning_rate } => {
+                data.training.check_iteration(workers.world_size(), options.local_batch)?;
                 let joined = options.local_batch.saturating_mul(workers.world_size());
-                if data.training.len() < joined {
-                    let samples = data.training.len();
-                    return Err(TrainError::Options(format!(
-                        "{} workers take {joined} samples in an iteration, and the data holds {samples}; choose a \
-                         smaller local batch or more data",
-                        workers.world_size()
-                    )));
-                }
                 let sharding = Sharding::new(data.training.len(), workers.world_size(), joined, options.seed);
                 let model = Model { name, feed: Feed::Data { data, sharding, order: Vec::new() }, replay: None };
                 Ok((model, backend, Rule::Train(optimizer, LearningRate::constant(learning_rate))))

@@ -76,6 +76,21 @@ fn what_was_kept_is_read_back_by_another_process() {
     assert_eq!(store.cells(id).expect("read")[1].runs, [run(1, 0.25)]);
 }
 
+/// Two calls with `--resume` go on with one study, and both make its third run.
+#[test]
+fn a_run_that_ended_well_stays() {
+    let scratch = Scratch::new("twice");
+    let cell = samples::cell(&samples::setting("cnn"), "ddp", 2);
+    let [one, other] = [(); 2].map(|()| Store::open(&scratch.file()).expect("it can be opened"));
+    let id = one.begin(&study_record("f")).expect("begun");
+    let failed = RunRecord { outcome: Err("rank 1 was killed by SIGKILL".to_owned()), ..run(3, 1.0) };
+    one.keep(id, &cell, &failed).expect("kept");
+    other.keep(id, &cell, &run(3, 0.5)).expect("replaces the failed one");
+    one.keep(id, &cell, &failed).expect("nothing is wrong");
+    one.keep(id, &cell, &run(3, 0.25)).expect("nothing is wrong");
+    assert_eq!(other.cells(id).expect("read"), [CellRecord { cell, runs: vec![run(3, 0.5)] }]);
+}
+
 #[test]
 fn studies_are_told_apart_and_the_last_of_a_kind_is_resumed() {
     let scratch = Scratch::new("studies");

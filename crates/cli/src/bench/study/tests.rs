@@ -228,10 +228,31 @@ fn a_profile_from_a_file_brings_its_model_along() {
     assert!(other.expect_err("it is of another model").what.contains("is of mine, not of cnn"));
 }
 
+/// Its size, and not that of the built-in profile of the same model, or of none.
+#[test]
+fn a_replay_takes_as_long_as_its_own_profile_travels() {
+    let slowest = |path: &str| {
+        let study = planned(|arguments| {
+            arguments.compute = Some(ComputeChoice::Replay(Some(path.to_owned())));
+            arguments.emulate = vec!["10GbE".to_owned()];
+            arguments.hosts = Some(Hosts { hosts: 4, workers: 1 });
+            arguments.methods = Some("wfbp-a2a".to_owned());
+            arguments.dilate = Some(2.0);
+        });
+        study.expect("it makes sense").panels[0].cells.iter().map(|one| one.pace.iteration_s).fold(0.0, f64::max)
+    };
+    // Of a gigabyte each host sends one and a half; half of that time is hidden, and all of it is dilated.
+    let travel_s = 1.5e9 * NetworkModel::TEN_GBE.across.beta_s_per_byte;
+    for path in ["large.json", "large-resnet50.json"] {
+        let (took, computed_s) = (slowest(path), 0.016);
+        assert!((took - 2.0 * (computed_s + 0.5 * travel_s)).abs() < 1e-9, "{path}: {took} s of {travel_s} s");
+    }
+}
+
 #[test]
 fn what_makes_no_sense_is_refused_with_the_reason() {
     type Change = fn(&mut BenchArguments);
-    let cases: [(Change, &str); 15] = [
+    let cases: [(Change, &str); 17] = [
         (|a| a.models = vec!["resnet5".to_owned()], "did you mean `resnet50`?"),
         (|a| a.methods = Some("wfpb-a2a".to_owned()), "did you mean `wfbp-a2a`?"),
         (|a| a.methods = Some("ddp,wfbp-a2a,ddp".to_owned()), "ddp is there twice"),
@@ -298,6 +319,18 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
                 a.tune = true;
             },
             "one worker alone does not communicate",
+        ),
+        (
+            |a| {
+                a.models = vec!["mlp".to_owned()];
+                a.emulate = vec!["10GbE".to_owned()];
+                a.methods = Some("ddp,wfbp-ps,protocol=tcp".to_owned());
+            },
+            "--methods wfbp-ps,protocol=tcp: an emulated network is made of shared memory",
+        ),
+        (
+            |a| a.methods = Some("ddp;schedule=auto,arch=ps:2:apply".to_owned()),
+            "would lose its state then; choose the mode aggregate",
         ),
     ];
     for (change, reason) in cases {

@@ -1,0 +1,97 @@
+//! What makes no sense in a study, as far as its arguments say: refused before anything starts. Pure.
+
+use super::super::arguments::{BenchArguments, ComputeChoice};
+use super::super::cell::Setting;
+use super::super::stage::Stage;
+use super::{Chosen, Place, Refusal, refuse};
+
+/// What can be said before any name is looked up.
+pub fn check(arguments: &BenchArguments, place: Place) -> Result<(), Refusal> {
+    let replays = matches!(arguments.compute, Some(ComputeChoice::Replay(_)));
+    if let Some(factor) = arguments.dilate {
+        let default = arguments.models.is_empty() && arguments.compute.is_none();
+        if !(replays || default) {
+            return refuse("--dilate slows a replay; real computation cannot be slowed", "add --compute replay");
+        }
+        if !(factor.is_finite() && factor >= 1.0) {
+            return refuse(format!("--dilate {factor} must be a number of at least 1"), "1 is real time");
+        }
+    }
+    if replays && arguments.data.is_some() {
+        return refuse("--data is what real computation trains on; a replay reads none", "leave --data out");
+    }
+    if arguments.budget.is_some_and(|seconds| !(seconds.is_finite() && seconds > 0.0)) {
+        return refuse("--budget must be a positive number of seconds", "--budget 60");
+    }
+    match place.launched {
+        None if !arguments.servers_on.is_empty() && arguments.hosts.is_none() => refuse(
+            "--servers-on names hosts, and all ranks are on this one: no launcher has started this program",
+            "start it by srun, mpirun or `paceline launch`, or emulate hosts by --hosts; or leave --servers-on out",
+        ),
+        Some(_) if !arguments.emulate.is_empty() => refuse(
+            "--emulate shapes links within one machine; a launcher's ranks have links of their own",
+            "leave --emulate out, or run without a launcher",
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses methods whose plan would have to change after servers have begun to keep the optimiser's state.
+pub fn check_plans(methods: &[Chosen]) -> Result<(), Refusal> {
+    let mut open = methods.iter().filter(|chosen| chosen.strategy.is_open());
+    match open.find_map(|chosen| Some((chosen, chosen.strategy.refuses_new_plans()?))) {
+        Some((chosen, why)) => Err(Refusal { what: format!("--methods {}: {why}", chosen.name), help: None }),
+        None => Ok(()),
+    }
+}
+
+/// An emulated network is made of what its ranks share.
+pub fn check_links(methods: &[Chosen], setting: &Setting) -> Result<(), Refusal> {
+    let over_tcp = |chosen: &&Chosen| chosen.strategy.protocol.name == "tcp";
+    match (&setting.network, methods.iter().find(over_tcp)) {
+        (Some(network), Some(chosen)) => refuse(
+            format!(
+                "--methods {}: an emulated network is made of shared memory, and protocol=tcp goes without (--emulate \
+                 {network})",
+                chosen.name
+            ),
+            "leave protocol=tcp out, or measure these links as they are, without --emulate",
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// Servers on hosts of their own must be told which.
+pub fn check_servers(methods: &[Chosen], setting: &Setting, place: Place) -> Result<(), Refusal> {
+    let dedicated = |chosen: &&Chosen| chosen.strategy.servers(1, 1).is_some_and(|servers| servers.dedicated);
+    match (place.launched, methods.iter().find(dedicated)) {
+        (Some(launched), Some(chosen)) if setting.servers_on.is_empty() => refuse(
+            format!("{} has servers on hosts of their own, and nothing says which hosts serve", chosen.name),
+            format!("--servers-on HOST,…; the hosts are {}", launched.stage.list()),
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses more workers than there is room for.
+pub fn fits(
+    most: usize,
+    stage: &Stage,
+    setting: &Setting,
+    arguments: &BenchArguments,
+    place: Place,
+) -> Result<(), Refusal> {
+    let room = stage.workers(&setting.servers_on).len();
+    let serve = if setting.servers_on.is_empty() { "" } else { " that do not serve" };
+    match (place.launched, arguments.hosts) {
+        _ if most <= room => Ok(()),
+        (None, Some(hosts)) => refuse(
+            format!("{most} workers do not fit on --hosts {hosts}: there are {room} places{serve}"),
+            "more hosts, more workers on each, or fewer --workers",
+        ),
+        _ => refuse(
+            format!("--workers {most}, but the launcher has started {room} ranks{serve}"),
+            "start more ranks, or ask for fewer workers",
+        ),
+    }
+}
