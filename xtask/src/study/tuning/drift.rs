@@ -57,6 +57,16 @@ fn phases(runs: &[Value], place: usize) -> Vec<&Value> {
     runs.iter().map(|run| &run["drift"]["phases"][place]).collect()
 }
 
+/// Of each run, how often the network was taken for changed in a phase. What a run counts goes on from phase to phase.
+fn noticed(runs: &[Value], place: usize) -> Vec<Option<u64>> {
+    let so_far = |run: &Value, place: usize| run["drift"]["phases"][place]["drifts"].as_u64();
+    let in_phase = |run: &Value| {
+        let before = if place == 0 { 0 } else { so_far(run, place - 1)? };
+        Some(so_far(run, place)?.saturating_sub(before))
+    };
+    runs.iter().map(in_phase).collect()
+}
+
 /// What is demanded is demanded of all that the tuner takes, and shown of its calls alone, too: the fields of a phase.
 const COUNTED: [(&str, &str); 2] = [("boundaries included", "over_oracle"), ("calls alone", "calls_over_oracle")];
 
@@ -70,7 +80,9 @@ fn judge(all: &[Measured]) -> Section {
             "All-reduces in the lab, whose NICs fall from 1 Gbit/s to 200 Mbit/s while the world lives, and come back. The best of \
              the default and of what a search in each of the two networks has found takes turns with the tuner. \"Recovered\": \
              calls after the change until 20 together took at most 5 % longer than the best, run by run. \"Over best\": totals \
-             from the 100th call on, boundaries after every 4 calls included or not, mean over the runs (≤ {OVER_ORACLE_MAX} is demanded)."
+             from the 100th call on, boundaries after every 4 calls included or not, mean over the runs (≤ {OVER_ORACLE_MAX} is demanded). \
+             \"Changes noticed\": how often the network was taken for changed in these calls, run by run; there is one change in \
+             the second and the third, and none in the first."
         ),
         &[
             "hosts",
@@ -91,9 +103,10 @@ fn judge(all: &[Measured]) -> Section {
         for one in all {
             let runs = phases(&one.runs, place);
             let over = COUNTED.map(|(_, field)| Over::of(&numbers(runs.iter().copied(), field)));
-            table.rows.push(row(one, name, &runs, &over));
+            let noticed = noticed(&one.runs, place);
+            table.rows.push(row(one, name, &runs, &over, &noticed));
             measured.push(json!({"case": one.case.name, "network": name, "over_oracle": over[0],
-                "calls_over_oracle": over[1], "runs": runs}));
+                "calls_over_oracle": over[1], "changes_noticed": noticed, "runs": runs}));
         }
         // Before the first change nothing is demanded here; that is what `sizes` asks.
         if place == 0 {
@@ -111,44 +124,50 @@ fn judge(all: &[Measured]) -> Section {
     Section { targets, tables: vec![table], measured: Value::Array(measured) }
 }
 
-fn row(one: &Measured, network: &str, runs: &[&Value], over_oracle: &[Option<Over>; 2]) -> Vec<String> {
-    let each = |name: &str| {
-        let texts = runs.iter().map(|run| match &run[name] {
-            Value::Null => "never".to_owned(),
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
-        });
-        let texts: Vec<String> = texts.collect();
-        if texts.is_empty() { "–".to_owned() } else { texts.join(", ") }
-    };
+fn row(
+    one: &Measured,
+    network: &str,
+    runs: &[&Value],
+    over_oracle: &[Option<Over>; 2],
+    noticed: &[Option<u64>],
+) -> Vec<String> {
+    let recovered = runs.iter().map(|run| run["recovered_after"].as_u64());
     let last = |name: &str| super::last_text(runs, name);
     vec![
         one.case.ranks.to_string(),
         one.case.name.rsplit('-').next().unwrap_or_default().to_owned(),
         network.to_owned(),
         runs.len().to_string(),
-        each("recovered_after"),
+        each(recovered, "never"),
         in_words(over_oracle[0].as_ref()),
         in_words(over_oracle[1].as_ref()),
         in_words(Over::of(&numbers(runs.iter().copied(), "over_default")).as_ref()),
-        each("drifts"),
+        each(noticed.iter().copied(), "–"),
         last("oracle"),
         last("chosen"),
     ]
+}
+
+/// A number of each run, in order.
+fn each(numbers: impl Iterator<Item = Option<u64>>, none: &str) -> String {
+    let texts: Vec<String> =
+        numbers.map(|number| number.map_or_else(|| none.to_owned(), |number| number.to_string())).collect();
+    if texts.is_empty() { "–".to_owned() } else { texts.join(", ") }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn phase(recovered_after: Option<usize>, over_oracle: f64) -> Value {
-        json!({"recovered_after": recovered_after, "over_oracle": over_oracle, "calls_over_oracle": 1.0, "over_default": 0.9, "drifts": 1,
-            "oracle": "ring", "chosen": "default"})
+    /// `drifts`: so far.
+    fn phase(recovered_after: Option<usize>, over_oracle: f64, drifts: u32) -> Value {
+        json!({"recovered_after": recovered_after, "over_oracle": over_oracle, "calls_over_oracle": 1.0, "over_default": 0.9,
+            "drifts": drifts, "oracle": "ring", "chosen": "default"})
     }
 
     #[test]
     fn both_changes_are_judged_and_the_beginning_is_not() {
-        let run = json!({"drift": {"phases": [phase(Some(0), 1.2), phase(Some(80), 1.04), phase(None, 1.3)]}});
+        let run = json!({"drift": {"phases": [phase(Some(0), 1.2, 1), phase(Some(80), 1.04, 3), phase(None, 1.3, 4)]}});
         let measured = Measured { case: case(4, 1 << 20, [400, 300], 60.0, 2), runs: vec![run], failures: Vec::new() };
         let section = judge(&[measured]);
         let met: Vec<Option<bool>> = section.targets.iter().map(|target| target.met).collect();
@@ -156,5 +175,8 @@ mod tests {
         let rows = &section.tables[0].rows;
         assert!(rows.iter().all(|row| row.len() == section.tables[0].columns.len()));
         assert_eq!((&*rows[1][1], &*rows[1][4], &*rows[2][4]), ("1MiB", "80", "never"));
+        let noticed: Vec<&str> = rows.iter().map(|row| &*row[8]).collect();
+        assert_eq!(noticed, ["1", "2", "1"], "each phase's own");
+        assert_eq!(section.measured[1]["changes_noticed"], json!([2]));
     }
 }

@@ -160,6 +160,7 @@ fn table() -> Table {
             "prefix",
             "calls' prefix",
             "noise",
+            "changes noticed",
             "default over best",
             "called",
             "the best",
@@ -247,6 +248,7 @@ impl Found<'_> {
             worst(self.prefix[0].as_ref()),
             worst(self.prefix[1].as_ref()),
             worst(self.noise.as_ref()),
+            over("drifts").map_or_else(|| "–".to_owned(), |drifts| format!("{:.1}", drifts.mean)),
             percent(excess),
             format!("{} of {}{}", of("called"), of("choices"), cut_off(runs)),
             last_text(runs, "oracle"),
@@ -271,7 +273,7 @@ mod tests {
             "calls_over_oracle": over_oracle, "tuned_over_oracle": 1.1 * over_oracle, "tuned_over_default": 0.8,
             "calls_worst_prefix": prefix, "worst_prefix": 1.1 * prefix, "reward_over_oracle": 1.0, "boundary_us": 9.0,
             "default_over_itself": noise, "default_us": 10.0, "tuned_us": 8.0, "oracle_us": 7.9,
-            "learning_over_default": 0.9}]})
+            "learning_over_default": 0.9, "drifts": 1}]})
     }
 
     /// The same of calls of so many microseconds, with what its rounds leave open.
@@ -323,7 +325,7 @@ mod tests {
         let judged = |runs: Vec<Value>| {
             let section = judge(&[measured(runs)]);
             let met: Vec<Option<bool>> = section.targets.iter().map(|target| target.met).collect();
-            (met, section.tables[0].rows[0][17].clone())
+            (met, section.tables[0].rows[0][18].clone())
         };
         let (yes, no) = (Some(true), Some(false));
         assert_eq!(judged(vec![cut(0.9)]), (vec![None, yes, None, yes], "80 of 90, cut off".to_owned()));
@@ -347,5 +349,19 @@ mod tests {
         let section = judge(&[measured(vec![run(1.01, 1.01, 1.01)])]);
         assert_eq!(section.tables[0].rows[0].len(), section.tables[0].columns.len());
         assert_eq!(section.tables[0].rows[0][2], "64KiB");
+    }
+
+    #[test]
+    fn false_alarms_stand_in_the_page() {
+        let noticed = |runs: Vec<Value>| {
+            let section = judge(&[measured(runs)]);
+            let table = &section.tables[0];
+            let place = table.columns.iter().position(|column| column == "changes noticed").expect("a column");
+            table.rows[0][place].clone()
+        };
+        let mut quiet = run(1.0, 1.0, 1.0);
+        quiet["sizes"][0]["drifts"] = json!(0);
+        assert_eq!(noticed(vec![run(1.0, 1.0, 1.0), quiet]), "0.5");
+        assert_eq!(noticed(Vec::new()), "–");
     }
 }

@@ -36,6 +36,10 @@ pub struct TunedAlike {
     pub reported: usize,
     /// Trials that they began.
     pub trials: u64,
+    /// Calls of choices that they would have tried.
+    pub explored: u64,
+    /// How often they took the network for changed.
+    pub drifts: u64,
     /// Of as many jobs on the same calls, one of whose algorithms is said to take a fifth less: those that reported it.
     pub found: usize,
     /// Median of a call, on the rank that came last.
@@ -69,10 +73,8 @@ pub fn measure(
         let pair = || [Job::new(seed, None), Job::new(seed, likely(&situation))];
         let mut pair = (communicator.rank() == 0).then(pair);
         let seconds = job(communicator, &mut bench, &situation, pair.as_mut(), effort.calls)?;
-        if let Some([alike, with_gain]) = &pair {
-            found.reported += usize::from(alike.has_reported);
-            found.found += usize::from(with_gain.has_reported);
-            found.trials += u64::from(alike.tuner.trials());
+        if let Some(pair) = &pair {
+            found.count(pair);
         }
         let (deviation, late) = noise(&seconds);
         found.deviation += deviation / jobs as f64;
@@ -151,17 +153,29 @@ fn noise(seconds: &[f64]) -> (f64, f64) {
 }
 
 impl TunedAlike {
+    /// A job that has ended, and the one beside it that was told of a gain.
+    fn count(&mut self, [alike, with_gain]: &[Job; 2]) {
+        self.reported += usize::from(alike.has_reported);
+        self.found += usize::from(with_gain.has_reported);
+        self.trials += u64::from(alike.tuner.trials());
+        for (_, course) in alike.tuner.courses() {
+            self.explored += course.explored;
+            self.drifts += u64::from(course.drifts);
+        }
+    }
+
     /// For people.
     ///
     /// # Errors
     /// Those of the output.
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
-        let Self { bytes, jobs, calls, reported, trials, found, deviation, late, .. } = self;
+        let Self { bytes, jobs, calls, reported, trials, explored, drifts, found, deviation, late, .. } = self;
         let call = self.call_us.map_or_else(|| "-".to_owned(), |us| format!("{us:.1}"));
         writeln!(
             out,
             " {bytes} bytes, {jobs} jobs of {calls} calls of {call} us (deviation {:.1} %, {:.1} % late): {reported} report a gain \
-             where there is none, in {trials} trials; {found} find one of a fifth",
+             where there is none, in {trials} trials and {explored} calls of other choices, with {drifts} changes noticed; {found} find \
+             one of a fifth",
             100.0 * deviation,
             100.0 * late
         )
@@ -214,6 +228,14 @@ mod tests {
                 job.learn(situation, &decided, &[1e-3; Schedule::LENGTH_MAX]);
             }
         }
-        assert_eq!(pair.map(|job| job.has_reported), [false, true]);
+        let mut counted = TunedAlike::default();
+        (0..2).for_each(|_| counted.count(&pair));
+        assert_eq!((counted.reported, counted.found, counted.drifts), (0, 2, 0));
+        let (_, course) = pair[0].tuner.courses().next().expect("its only context");
+        assert!(counted.explored > 0 && counted.explored == 2 * course.explored, "{counted:?}");
+        let mut line = Vec::new();
+        TunedAlike { drifts: 7, explored: 90, ..counted }.write(&mut line).expect("memory is written");
+        let line = String::from_utf8(line).expect("text");
+        assert!(line.contains("90 calls of other choices, with 7 changes noticed; 2 find one"), "{line}");
     }
 }
