@@ -275,6 +275,18 @@ impl Tuner {
         self.courses.insert(situation.context, course);
     }
 
+    /// Somebody has seen from elsewhere that the network is another one, while all calls of a context were the default's, of which
+    /// [`Tuner::observe_repeated`] was told: it begins anew.
+    pub fn changed(&mut self, situation: &Situation) {
+        let Some(mut course) = self.courses.remove(&situation.context) else { return };
+        if situation.arms.len() > 1 {
+            // What the default has taken since is no loss and no gain of anybody.
+            course.calm_until = self.guard.calls(&situation.context);
+            self.begin_anew(situation, &mut course);
+        }
+        self.courses.insert(situation.context, course);
+    }
+
     fn advance(&mut self, situation: &Situation, course: &mut Course, arm: usize, role: Role, seconds: f64) {
         match &mut course.phase {
             Phase::Baseline => {

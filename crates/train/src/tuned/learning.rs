@@ -134,6 +134,12 @@ impl Learning {
         situations.values().flatten().for_each(|situation| self.forget(situation));
     }
 
+    /// The network has changed while all calls of a context were the default's.
+    pub(crate) fn changed(&mut self, situation: &Situation) {
+        self.forget(situation);
+        self.tuner.changed(situation);
+    }
+
     /// What a context takes from here on, of which so many calls will be timed.
     pub(crate) fn plays(&mut self, situation: &Situation, calls: usize) -> Plays {
         self.forget(situation);

@@ -73,6 +73,27 @@ fn what_is_no_choice_does_not_stand_and_is_not_tried() {
     assert!(!play(&mut tuner, 600, 1, third).contains(&3));
 }
 
+/// Whoever knows from elsewhere that the network has changed is believed, and what is best then is found as when the calls tell.
+#[test]
+fn a_change_that_is_told_of_is_a_change() {
+    for seed in 0..5 {
+        let mut tuner = Tuner::shipped(seed);
+        tuner.changed(&situation());
+        assert!(tuner.courses().next().is_none(), "of what was never called nothing can change");
+        play(&mut tuner, 600, seed, third);
+        for _ in 0..8 {
+            tuner.observe_repeated(&situation(), 4, 5e-3);
+        }
+        tuner.changed(&situation());
+        let (_, course) = tuner.courses().next().expect("a context");
+        assert_eq!((course.standing(), course.drifts), (Standing::Learning, 1), "seed {seed}");
+        play(&mut tuner, 300, seed + 100, |arm, call| 5.0 * third(arm, call));
+        let Standing::Chosen(choice, _) = standing(&tuner) else { panic!("seed {seed}: {:?}", standing(&tuner)) };
+        assert_eq!(situation().arm_of(choice), 3, "seed {seed}");
+        assert!(tuner.excess() < 0.0, "seed {seed}: {}", tuner.excess());
+    }
+}
+
 #[test]
 fn where_nothing_is_better_the_default_stays() {
     for seed in 0..5 {

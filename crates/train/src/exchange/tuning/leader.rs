@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::mem;
 
+use paceline_tune::drift::Drift;
 use paceline_tune::environment::OwnModel;
 use paceline_tune::learner::Lesson;
-use paceline_tune::trial::{Errors, Gain, Side, Trial, Verdict};
+use paceline_tune::trial::{Errors, Gain, Side, Trial, Verdict, WORTHWHILE};
 use paceline_tune::{Congestion, Context, Course, Policy, Random, Schedule, Standing, Tuner};
 
 use crate::tuned::{Cost, Learning, Made, Plays, SHARE, Situations, TURNS, Version, situation_of};
@@ -20,7 +21,7 @@ const DECIDED: usize = 32;
 /// Calls of so many of them are timed, the last ones, to see if the network changes, and if the default is better again.
 const WATCHED: usize = 4;
 
-/// After so many iterations in which what was found stays unused, it is tried once more.
+/// After so many iterations in which what was found stays unused, it is tried once more, even if nothing has changed.
 const TRIED_AGAIN: usize = 4096;
 
 /// Decides.
@@ -48,8 +49,8 @@ enum Whole {
     OnTrial { candidate: Found, trial: Trial, turn: Option<(Side, usize)> },
     /// They stand. None, and no gain, where nothing is better than the default.
     Stands { chosen: Found, gain: Option<Gain> },
-    /// Iterations took no less.
-    Unused,
+    /// Iterations took no less. What they take is watched: if that changes, calls that were hidden may decide.
+    Unused { watched: Drift },
 }
 
 /// By context, what is better than the default.
@@ -100,7 +101,7 @@ impl Leader {
     /// A window has ended: learns from it, and says what comes next.
     pub(super) fn turn(&mut self, ended: &Ended<'_>) -> Turn {
         self.iterations += ended.iteration_s.len() as u64;
-        let settled = |whole: &Whole| matches!(whole, Whole::Stands { .. } | Whole::Unused);
+        let settled = |whole: &Whole| matches!(whole, Whole::Stands { .. } | Whole::Unused { .. });
         if ended.active < self.published.number {
             // Somebody lacks it: it is sent again, and what was called meanwhile was nobody's turn.
             let (version, (iterations, recorded)) = (Some(self.published.clone()), self.said);
@@ -131,7 +132,8 @@ impl Leader {
             Whole::Stands { .. } => (DECIDED, WATCHED),
             Whole::OnTrial { candidate, turn: Some((Side::Candidate, _)), .. } => return (candidate.clone(), 1, 0),
             Whole::OnTrial { .. } => return (Vec::new(), 1, 0),
-            Whole::Unused => return (Vec::new(), DECIDED, 0),
+            // All calls are the default's. They are timed, so that it is known what they take, and how much others are in the way.
+            Whole::Unused { .. } => return (Vec::new(), DECIDED, WATCHED),
         };
         let mut all = Vec::new();
         for context in ended.calls.keys() {
@@ -163,15 +165,29 @@ impl Leader {
                     Some(found) => self.try_out(found),
                 }
             }
-            Whole::Unused => {
+            Whole::Unused { watched } => {
                 self.unused += ended.iteration_s.len();
-                if self.unused >= TRIED_AGAIN
+                // What differs by no more than is worth a change is none.
+                let is_another =
+                    |seconds: &f64| seconds.is_finite() && *seconds > 0.0 && watched.observe(*seconds, WORTHWHILE);
+                if ended.iteration_s.iter().any(is_another) {
+                    self.begin_anew(ended);
+                } else if self.unused >= TRIED_AGAIN
                     && let Some(found) = self.found(ended)
                 {
                     self.try_out(found);
                 }
             }
         }
+    }
+
+    /// The network has changed, or what is computed has: what was found and not used is found out anew.
+    fn begin_anew(&mut self, ended: &Ended<'_>) {
+        for situation in ended.calls.keys().filter_map(|context| situation_of(ended.situations, context)) {
+            self.learning.changed(situation);
+        }
+        self.whole = Whole::Learning;
+        self.news.push(TuningNews::Again);
     }
 
     /// Here stands less than before, or the same.
@@ -209,7 +225,7 @@ impl Leader {
     fn leave(&mut self) {
         self.unused = 0;
         self.news.push(TuningNews::NoSignificantGain);
-        self.whole = Whole::Unused;
+        self.whole = Whole::Unused { watched: Drift::default() };
     }
 
     /// Lets the time of the iteration decide about what was found.
@@ -272,7 +288,7 @@ impl Leader {
             Whole::OnTrial { .. } => (TuningStanding::OnTrial, None),
             Whole::Stands { gain: Some(gain), .. } => (TuningStanding::Tuned, Some((*gain).into())),
             Whole::Stands { .. } => (TuningStanding::Unchanged, None),
-            Whole::Unused => (TuningStanding::NoSignificantGain, None),
+            Whole::Unused { .. } => (TuningStanding::NoSignificantGain, None),
         };
         let costs: Vec<Cost> =
             self.learning.tuner.courses().map(|(context, _)| self.learning.cost(context, situations)).collect();

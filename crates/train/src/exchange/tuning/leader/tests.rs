@@ -136,6 +136,40 @@ fn what_shortens_calls_only_does_not() {
     }
 }
 
+/// What was hidden decides when the network becomes slower: that is seen within two windows, and what is faster then is found anew.
+#[test]
+fn a_network_that_changes_is_noticed_where_what_was_found_is_not_used() {
+    let iteration_s = |calls_s: f64| calls_s.max(50e-3);
+    for seed in 1..4 {
+        let mut job = Job::new(seed);
+        job.until_settled(halved, iteration_s);
+        for _ in 0..20 {
+            job.window(halved, iteration_s);
+        }
+        assert_eq!(
+            (job.standing(), job.window),
+            (TuningStanding::NoSignificantGain, (DECIDED, WATCHED)),
+            "seed {seed}"
+        );
+        job.leader.take_news();
+        let before = job.leader.iterations;
+        // 16 calls of 5 ms.
+        let slower = |choice| 5.0 * halved(choice);
+        job.window(slower, iteration_s);
+        assert_eq!(
+            (job.standing(), job.leader.take_news()),
+            (TuningStanding::Learning, vec![TuningNews::Again]),
+            "seed {seed}"
+        );
+        let after = job.until_settled(slower, iteration_s);
+        assert_eq!(job.standing(), TuningStanding::Tuned, "seed {seed}");
+        assert!(after - before < 400, "seed {seed}: {} iterations", after - before);
+        // 80 ms with the default, and no less than 50 with what takes half.
+        let gain = job.report().gain.unwrap();
+        assert!((gain.share - 3.0 / 8.0).abs() < 0.03, "seed {seed}: {gain:?}");
+    }
+}
+
 #[test]
 fn where_nothing_is_better_nothing_is_tried_on_iterations() {
     for seed in 1..4 {
