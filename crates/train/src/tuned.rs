@@ -54,11 +54,17 @@ pub struct TunedCalls<'a> {
     congestion: Congestion,
 }
 
+/// A context that is not called keeps its turns for so many meetings: an all-reduce in every second or third iteration would else
+/// never have any. What is set aside for them meanwhile others cannot spend.
+const WAITS_MAX: u32 = 32;
+
 /// What only rank 0 has.
 struct Leader {
     learning: Learning,
     situations: Situations,
     published: Version,
+    /// Meetings since a context was called.
+    waited: BTreeMap<Context, u32>,
 }
 
 impl<'a> TunedCalls<'a> {
@@ -70,6 +76,7 @@ impl<'a> TunedCalls<'a> {
             learning: Learning::new(Tuner::shipped(seed)),
             situations: Situations::new(),
             published: Version::default(),
+            waited: BTreeMap::new(),
         };
         let (topology, costs) = (communicator.topology(), communicator.link_costs());
         TunedCalls {
@@ -296,15 +303,24 @@ impl Leader {
         }
         self.learning.observe_congestion(made, &mut self.situations);
         self.learning.learn(made, &self.situations);
-        // What was to be tried in a context that is not called any more is not tried there later, when nobody waits for it.
-        self.learning.forget_all(&self.situations);
         let mut all = Vec::new();
         for (context, situation) in &self.situations {
             let Some(situation) = situation else { continue };
-            match numbers.get(context) {
-                Some(&(calls, _)) => all.push(self.learning.plays(situation, calls as usize)),
-                None => all.push(Plays::always(*context, self.learning.stands(context))),
-            }
+            let waited = self.waited.entry(*context).or_default();
+            *waited += 1;
+            all.push(match (numbers.get(context), self.published.of(context)) {
+                (Some(&(calls, _)), _) => {
+                    *waited = 0;
+                    self.learning.plays(situation, calls as usize)
+                }
+                // None of its turns has come: they count from the next meeting on.
+                (None, Some(plays)) if *waited <= WAITS_MAX => *plays,
+                // What was to be tried in a context that is not called any more is not tried there later, when nobody waits for it.
+                (None, _) => {
+                    self.learning.forget(situation);
+                    Plays::always(*context, self.learning.stands(context))
+                }
+            });
         }
         let next = Version::new(self.published.number + 1, all);
         if next.plays_as(&self.published) {

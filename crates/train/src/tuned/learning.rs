@@ -123,7 +123,7 @@ impl Learning {
     }
 
     /// What was decided for a context and not seen will not be seen any more: what was set aside for it is free again.
-    fn forget(&mut self, situation: &Situation) {
+    pub(crate) fn forget(&mut self, situation: &Situation) {
         for decision in self.decisions.remove(&situation.context).unwrap_or_default().into_iter().flatten() {
             self.tuner.observe(situation, decision, f64::NAN);
         }

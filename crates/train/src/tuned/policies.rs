@@ -61,6 +61,11 @@ impl Version {
         turn.copied().unwrap_or(plays.then)
     }
 
+    /// What it says of a context, if anything.
+    pub(crate) fn of(&self, context: &Context) -> Option<&Plays> {
+        self.plays.get(&context.key())
+    }
+
     pub(crate) fn plays(&self) -> impl Iterator<Item = &Plays> {
         self.plays.values()
     }

@@ -84,6 +84,65 @@ fn a_call_takes_as_long_as_on_the_rank_that_came_last() {
     assert_eq!(seen[1..], [None, None]);
 }
 
+/// A call that is there takes so long.
+fn call_of(calls: &mut TunedCalls<'_>, state: &State, took: impl Fn(Choice) -> Duration) {
+    let made = calls.choose(state, &CallOptions::default());
+    let took = took(made.choice);
+    calls.made.push(made.took(took));
+}
+
+/// An all-reduce in every third iteration, while the ranks meet at each one: what halves its time is found as in every iteration.
+#[test]
+fn who_is_called_seldom_has_turns_too() {
+    let halved = |choice| Duration::from_millis(if choice == Choice::Default { 4 } else { 2 });
+    let all = on_tuned_ranks(2, |_, calls| {
+        let often = calls.state_of(CollectiveKind::AllReduce, 1 << 10, &CALL);
+        let seldom = calls.state_of(CollectiveKind::AllReduce, 1 << 20, &CALL);
+        for boundary in 0..3 * 400 {
+            call_of(calls, &often, |_| Duration::from_millis(1));
+            if boundary % 3 == 0 {
+                call_of(calls, &seldom, halved);
+            }
+            calls.boundary().unwrap();
+        }
+        calls.standing().choice(seldom.context().key(), 0)
+    });
+    assert!(all[0] != Choice::Default && all[0] == all[1], "{all:?}");
+}
+
+/// Turns wait for a context that is not called, and not for ever.
+#[test]
+fn turns_of_who_is_not_called_wait_and_are_given_up() {
+    let all = on_tuned_ranks(2, |_, calls| {
+        let often = calls.state_of(CollectiveKind::AllReduce, 1 << 10, &CALL);
+        let once = calls.state_of(CollectiveKind::AllReduce, 1 << 20, &CALL);
+        let is_tried = |calls: &TunedCalls<'_>| {
+            let plays = calls.policies.current().of(&once.context()).copied().unwrap();
+            plays != Plays::always(plays.context, plays.then)
+        };
+        // Until something is tried in it.
+        for boundary in 0.. {
+            assert!(boundary < 200, "nothing is ever tried");
+            call_of(calls, &once, |_| Duration::from_millis(4));
+            calls.boundary().unwrap();
+            if is_tried(calls) {
+                break;
+            }
+        }
+        let mut tried = Vec::new();
+        for _ in 0..WAITS_MAX + 1 {
+            call_of(calls, &often, |_| Duration::from_millis(1));
+            calls.boundary().unwrap();
+            tried.push(is_tried(calls));
+        }
+        tried
+    });
+    let until = WAITS_MAX as usize;
+    for tried in all {
+        assert!(tried[..until].iter().all(|tried| *tried) && !tried[until], "{tried:?}");
+    }
+}
+
 /// What the caller has chosen stays, and its time says nothing of other choices.
 #[test]
 fn calls_for_which_the_caller_has_chosen_are_left_alone() {
