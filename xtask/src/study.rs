@@ -9,6 +9,7 @@
 //! | `crossovers` | which method wins where, and do the study's cells come out? | emulated networks |
 //! | `prediction` | how far are predictions off, and what do they choose? | emulated networks and lab |
 //! | `tuning` | how far is the tuner of single calls from the best, and what does it cost? | this host, lab, simulated |
+//! | `nccl` | does NCCL's plug-in keep to its rules, and is its cost model NCCL's? | this host, without NCCL |
 //!
 //! In the lab, computation is slept through and communication is real, over NICs that the kernel shapes
 //! (docs/benchmarking.md).
@@ -24,6 +25,7 @@ mod formula;
 mod kept;
 mod lossless;
 mod measured;
+mod nccl;
 mod overlap;
 mod pairs;
 mod prediction;
@@ -119,6 +121,8 @@ pub enum Part {
     Prediction,
     /// How far is the tuner of single calls from the best, and what does it cost?
     Tuning,
+    /// Does NCCL's plug-in keep to its rules, and is its cost model NCCL's?
+    Nccl,
 }
 
 impl Part {
@@ -131,6 +135,7 @@ impl Part {
             Part::Crossovers => "crossovers",
             Part::Prediction => "prediction",
             Part::Tuning => "tuning",
+            Part::Nccl => "nccl",
         }
     }
 }
@@ -172,6 +177,7 @@ pub fn run(options: &Options) -> Result<(), Error> {
         Part::Crossovers => crossovers::run(&place)?,
         Part::Prediction => prediction::run(&place)?,
         Part::Tuning => tuning::run(&place)?,
+        Part::Nccl => nccl::run(&place)?,
     };
     let folder = options.out.clone().unwrap_or_else(|| circumstances.folder(root));
     circumstances.write(&folder, &findings)

@@ -33,9 +33,16 @@ pub fn program(root: &Path) -> PathBuf {
 
 /// The command that builds the program for release.
 pub fn build(root: &Path) -> Command {
+    let mut build = cargo(root);
+    build.args(["build", "--quiet", "--release", "--package", "paceline-cli"]);
+    build
+}
+
+/// Cargo, as somebody starts it who was not started by it.
+pub fn cargo(root: &Path) -> Command {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
-    build.current_dir(root).args(["build", "--quiet", "--release", "--package", "paceline-cli"]);
+    let mut command = Command::new(cargo);
+    command.current_dir(root);
     // `cargo run` has told us about our own package. A build script that asks for such names (ring's does) would run again
     // each time, and whatever hangs on it be compiled anew.
     let of_package = |name: &OsString| {
@@ -43,9 +50,9 @@ pub fn build(root: &Path) -> Command {
         name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
     };
     for name in std::env::vars_os().map(|(name, _)| name).filter(of_package) {
-        build.env_remove(name);
+        command.env_remove(name);
     }
-    build
+    command
 }
 
 impl Ours {

@@ -19,7 +19,7 @@ const SCHEMA: u32 = 1;
 #[derive(Serialize)]
 pub struct Circumstances {
     schema: u32,
-    /// `lossless`, `overlap`, `efficiency`, `ddp`, `crossovers`, `prediction`, `tuning`.
+    /// `lossless`, `overlap`, `efficiency`, `ddp`, `crossovers`, `prediction`, `tuning`, `nccl`.
     part: String,
     /// UTC.
     date: String,

@@ -26,6 +26,11 @@ fn a_decision_is_cheap() {
         while medians_ns.len() < 3 && medians_ns.iter().all(|median_ns| *median_ns > MEDIAN_NS_MAX) {
             let cost = speed::measure(library, release("2.30"), calls);
             println!("{name}: a decision takes {:.1} ns, one batch in 1000 over {:.0}", cost.median_ns, cost.slow_ns);
+            let allocations = if is_counted { cost.allocations.to_string() } else { "null".to_owned() };
+            println!(
+                r#"evidence: {{"what":"cost","library":"{name}","calls":{calls},"median_ns":{:.2},"slow_ns":{:.1},"allocations":{allocations}}}"#,
+                cost.median_ns, cost.slow_ns
+            );
             assert!(cost.decided && (cost.allocations == 0 || !is_counted), "{name}: {cost:?}");
             medians_ns.push(cost.median_ns);
         }
@@ -36,6 +41,7 @@ fn a_decision_is_cheap() {
 
 #[test]
 fn nothing_is_allocated_in_any_release_with_a_policy_or_without() {
+    const CALLS: usize = 5000;
     let _alone = alone();
     for with_policy in [true, false] {
         if with_policy {
@@ -44,7 +50,11 @@ fn nothing_is_allocated_in_any_release_with_a_policy_or_without() {
             clear(&Linked)
         }
         for release in RELEASES.iter().filter(|release| !release.tuners.is_empty()) {
-            let allocated = speed::allocations_of(&Linked, release, 5000);
+            let allocated = speed::allocations_of(&Linked, release, CALLS);
+            println!(
+                r#"evidence: {{"what":"allocations","nccl":"{}","with_policy":{with_policy},"calls":{CALLS},"allocations":{allocated}}}"#,
+                release.nccl
+            );
             assert_eq!(allocated, 0, "NCCL {}, with a policy: {with_policy}", release.nccl);
         }
     }

@@ -170,8 +170,8 @@ fn promise_targets(kept: &[Kept]) -> Vec<Target> {
 fn promise_table(kept: &[Kept]) -> Table {
     let mut table = Table::new(
         "Simulated: what is promised",
-        "\"After 300\": what contexts take after their first 300 calls over the best, mean, and of the worst single context. \"Prefix\": all calls over the default's, \
-         at worst from 100 calls on, of all seeds; \"worst context\": the same of single contexts. \"Saved\": of the default's \
+        "\"After 300\": what contexts take after their first 300 calls over the best, mean, and of the worst single context. \
+         \"Prefix\": all calls over the default's, at worst from 100 calls on, of all seeds; \"worst context\": the same of single contexts. \"Saved\": of the default's \
          time, by all calls, those of finding out included.",
         &[
             "cluster",
