@@ -92,6 +92,12 @@ fn ranks_switch_together_or_not_at_all() {
     assert!(python("agreement.py").is_none_or(|out| out.trim() == "agreed"));
 }
 
+/// A script that needs a GPU, and is run by hand: what it would say, and that its policies are policies.
+#[test]
+fn what_the_script_for_one_gpu_judges_is_right() {
+    assert!(python("one_gpu.py").is_none_or(|out| out.trim() == "judged"));
+}
+
 fn temporary(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{name}", std::process::id()))
 }
