@@ -31,7 +31,7 @@ struct Case {
     judge: fn(&Ran) -> (Vec<Target>, Table),
 }
 
-const CASES: [Case; 3] = [
+static CASES: [Case; 3] = [
     Case {
         name: "tables",
         package: &["--package", "paceline-tune", "--test", "nccl_tables", "--test", "nccl_cells"],
@@ -60,7 +60,7 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
     announce(Part::Nccl, cases.len(), SECONDS);
     let (mut targets, mut tables, mut measured) = (Vec::new(), Vec::new(), serde_json::Map::new());
     for case in cases {
-        eprintln!("{}: {}", case.name, words(case).join(" "));
+        eprintln!("{}: cargo {}", case.name, words(case).join(" "));
         let ran = ran(case, place)?;
         let (of_case, table) = (case.judge)(&ran);
         targets.extend(of_case);
