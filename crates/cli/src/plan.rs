@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use clap::Args;
 use paceline_plan::{Cluster, ClusterError, Plan};
+use paceline_predict::Prediction;
 use paceline_predict::search::{
     Change, ChangeError, Question, Space, apply_changes, ddp_settings, explain, search, unmeasured, without_effect,
 };
@@ -114,7 +115,11 @@ pub fn run(arguments: &PlanArguments, registry: &Registry) -> Result<ExitCode, F
         let space = Space { intervals: 0, ..unchanged };
         let now = Question { cluster: &asked, profile: &profile, workers: asked_workers, space: &space };
         // What cannot be answered as it is may be what the change is for.
-        report.unchanged_samples_per_s = search(&now).ok().map(|answer| answer.best().prediction.samples_per_s);
+        if let Ok(answer) = search(&now) {
+            let Prediction { samples_per_s, extrapolated, .. } = &answer.best().prediction;
+            report.unchanged_samples_per_s = Some(*samples_per_s);
+            report.unchanged_extrapolated.clone_from(extrapolated);
+        }
     }
     if let Some(json) = json {
         json.write(&report)?;

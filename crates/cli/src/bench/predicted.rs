@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::statistics::median;
 use super::summary::{Panel, Row};
+use crate::report::aspects::aspect;
 
 pub use attach::{Sources, attach};
 pub use curves::{Curve, CurveLine};
@@ -77,13 +78,16 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// Among the methods that were both predicted and measured, and not limited by the processors; None if there are not two.
+    /// Among the methods that were both predicted and measured, and not limited by the processors; None if there are not two. What
+    /// chooses by itself, as `auto` does, is none of them: its prediction is that of what it would run.
     pub fn among(rows: &[Row]) -> Option<Choice> {
+        let is_open = |row: &Row| ["schedule", "arch"].iter().any(|name| aspect(&row.strategy, name) == ["auto"]);
         let both = |row: &Row| {
             let result = row.result.as_ref().filter(|result| result.limited().is_none())?;
             Some((row.predicted.as_ref()?.samples_per_s, result.samples_per_s.mean))
         };
-        let known: Vec<(&Row, (f64, f64))> = rows.iter().filter_map(|row| Some((row, both(row)?))).collect();
+        let fixed = rows.iter().filter(|row| !is_open(row));
+        let known: Vec<(&Row, (f64, f64))> = fixed.filter_map(|row| Some((row, both(row)?))).collect();
         if known.len() < 2 {
             return None;
         }
@@ -223,5 +227,24 @@ mod tests {
         assert_eq!((wrong.method.as_str(), wrong.fastest.as_str()), ("bsp-ps", "bytescheduler-ps"));
         assert!((wrong.regret - (1.0 - 0.269 / 0.5023)).abs() < 1e-3, "{wrong:?}");
         assert_eq!(Choice::among(&group.rows[..1]), None, "there is no choice");
+    }
+
+    #[test]
+    fn what_chooses_by_itself_is_not_chosen() {
+        let mut panels = panels(&study(), 2);
+        predict(&mut panels, 1.0);
+        let rows = &mut panels[1].groups[0].rows;
+        let with = |rows: &mut [Row], strategy: &str| {
+            rows[0].strategy = strategy.to_owned();
+            rows[0].predicted = Some(predicted(1e6));
+            Choice::among(rows).expect("four methods").method
+        };
+        for open in
+            ["sync=bsp,schedule=auto,arch=auto", "sync=bsp,schedule=auto,arch=a2a:auto", "schedule=ddp,arch=auto"]
+        {
+            assert_eq!(with(rows, open), "bytescheduler-ps", "{open}");
+        }
+        // An algorithm that the runtime picks leaves nothing open.
+        assert_eq!(with(rows, "sync=bsp,schedule=none,arch=a2a:auto,protocol=auto"), "bsp-a2a");
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use paceline_predict::Prediction;
-use paceline_predict::search::{Answer, Candidate, DdpSettings, Effect, Explanation, Question, Reason, Verdict};
+use paceline_predict::search::{Answer, Candidate, DdpSettings, Effect, Explanation, Question, Reason, Verdict, mark};
 use serde::Serialize;
 
 /// What stands in the file, besides machine and command line.
@@ -31,7 +31,10 @@ pub struct Report {
     bottleneck_share: f64,
     /// Of `--what-if`: what the best strategy reaches without the changes.
     pub unchanged_samples_per_s: Option<f64>,
+    /// Where that leaves what was measured.
+    pub unchanged_extrapolated: Vec<String>,
     plain_samples_per_s: Option<f64>,
+    plain_extrapolated: Vec<String>,
     alone_samples_per_s: f64,
     /// In words.
     pub reasons: Vec<String>,
@@ -100,6 +103,7 @@ struct DdpRow {
     bucket_cap_mb: Option<u64>,
     comm_hook: Option<&'static str>,
     predicted_samples_per_s: f64,
+    extrapolated: Vec<String>,
 }
 
 /// What an epoch is.
@@ -145,7 +149,9 @@ impl Report {
             bottleneck: explanation.bottleneck.clone(),
             bottleneck_share: explanation.bottleneck_share,
             unchanged_samples_per_s: None,
+            unchanged_extrapolated: Vec::new(),
             plain_samples_per_s: explanation.plain_samples_per_s,
+            plain_extrapolated: explanation.plain_extrapolated.clone(),
             alone_samples_per_s: explanation.alone_samples_per_s,
             reasons: explanation.sentences.clone(),
             effects: explanation.effects.iter().map(EffectRow::of).collect(),
@@ -228,6 +234,7 @@ impl DdpRow {
             bucket_cap_mb: ddp.bucket_cap_mb,
             comm_hook: ddp.comm_hook,
             predicted_samples_per_s: ddp.prediction.samples_per_s,
+            extrapolated: ddp.prediction.extrapolated.clone(),
         }
     }
 }
@@ -255,7 +262,8 @@ impl fmt::Display for Report {
             writeln!(f, "- --workers {workers} says with which strategy")?;
         }
         if let Some(unchanged) = self.unchanged_samples_per_s {
-            writeln!(f, "- Without what --what-if changes the best strategy reaches {unchanged:.1} samples/s")?;
+            let mark = mark(&self.unchanged_extrapolated);
+            writeln!(f, "- Without what --what-if changes the best strategy reaches {unchanged:.1} samples/s{mark}")?;
         }
         for doubt in &self.extrapolated {
             writeln!(f, "- Extrapolated: {doubt}")?;
@@ -288,7 +296,8 @@ impl fmt::Display for Report {
         let Some(ddp) = &self.ddp else { return Ok(()) };
         let hook = ddp.comm_hook.map_or("no communication hook", |_| "that hook");
         writeln!(f, "\nWith PyTorch, what comes closest ({hook}):\n  {}", ddp.settings)?;
-        writeln!(f, "  {:.1} samples/s, if its all-reduce is as fast as this one", ddp.predicted_samples_per_s)
+        let (rate, mark) = (ddp.predicted_samples_per_s, mark(&ddp.extrapolated));
+        writeln!(f, "  {rate:.1} samples/s, if its all-reduce is as fast as this one{mark}")
     }
 }
 

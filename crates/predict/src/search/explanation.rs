@@ -57,6 +57,8 @@ pub struct Explanation {
     pub bottleneck_share: f64,
     /// The throughput of one bucket after backward, all-to-all. None: it cannot be predicted.
     pub plain_samples_per_s: Option<f64>,
+    /// Where that leaves what was measured, and the answer does not, in words.
+    pub plain_extrapolated: Vec<String>,
     /// The throughput of a worker alone.
     pub alone_samples_per_s: f64,
     /// What would bring how much; the most first.
@@ -75,7 +77,8 @@ const INDIFFERENT: f64 = 0.01;
 pub fn explain(question: &Question, answer: &Answer) -> Explanation {
     let best = answer.best();
     let (prediction, profile) = (&best.prediction, question.profile.for_batch(best.local_batch));
-    let plain_samples_per_s = plain(question, &profile).ok();
+    let plain = plain(question, &profile).ok();
+    let plain_samples_per_s = plain.as_ref().map(|plain| plain.samples_per_s);
     let alone_s = profile.forward_s() + profile.backward_s() + profile.update_s;
     let alone_samples_per_s = if alone_s > 0.0 { best.local_batch as f64 / alone_s } else { f64::INFINITY };
     let compute_s = prediction.forward_s + prediction.backward_s + prediction.update_s;
@@ -89,11 +92,11 @@ pub fn explain(question: &Question, answer: &Answer) -> Explanation {
     effects.sort_by(|one, other| other.gain.total_cmp(&one.gain));
     let enough = asked.alike_samples_per_s * (1.0 - INDIFFERENT);
     // The most that fewer workers reach; of those that reach it the fewest.
-    let most = fewer.iter().map(|(_, samples_per_s)| *samples_per_s).fold(enough, f64::max) * (1.0 - INDIFFERENT);
+    let most = fewer.iter().map(|fewer| fewer.samples_per_s).fold(enough, f64::max) * (1.0 - INDIFFERENT);
     let worth = |samples_per_s: f64| samples_per_s >= enough && samples_per_s >= most;
     let as_good = |samples_per_s: f64| samples_per_s >= prediction.samples_per_s * (1.0 - INDIFFERENT);
-    let verdict = match fewer.iter().find(|(_, samples_per_s)| worth(*samples_per_s)) {
-        Some(&(workers, _)) => Verdict::FewerWorkers(workers),
+    let verdict = match fewer.iter().find(|fewer| worth(fewer.samples_per_s)) {
+        Some(fewer) => Verdict::FewerWorkers(fewer.workers),
         None if plain_samples_per_s.is_some_and(as_good) => Verdict::PlainIsAsGood,
         None => Verdict::Use,
     };
@@ -107,6 +110,7 @@ pub fn explain(question: &Question, answer: &Answer) -> Explanation {
         bottleneck: prediction.bottleneck.to_string(),
         bottleneck_share: prediction.bottleneck_share,
         plain_samples_per_s,
+        plain_extrapolated: plain.map_or_else(Vec::new, |plain| asked.beyond(plain.extrapolated)),
         alone_samples_per_s,
         effects,
         sentences: Vec::new(),
@@ -115,13 +119,21 @@ pub fn explain(question: &Question, answer: &Answer) -> Explanation {
     explanation
 }
 
-/// The throughput of one bucket after backward, all-to-all.
-fn plain(question: &Question, profile: &Profile) -> Result<f64, PredictError> {
+/// One bucket after backward, all-to-all.
+fn plain(question: &Question, profile: &Profile) -> Result<Prediction, PredictError> {
     let Question { cluster, workers, .. } = *question;
     let strategy =
         Strategy { schedule: Call::named("none"), arch: Call::all_to_all("auto"), ..question.space.strategy.clone() };
     let job = Job { cluster, profile, strategy: &strategy, workers, local_batch: None };
-    Ok(estimate(&job)?.samples_per_s)
+    estimate(&job)
+}
+
+/// What so many workers reach, with the best strategy for them.
+struct Fewer {
+    workers: usize,
+    samples_per_s: f64,
+    /// Where this leaves what was measured, and the answer does not, in words.
+    extrapolated: Vec<String>,
 }
 
 /// The question for the batch of its answer.
@@ -157,7 +169,7 @@ impl Asked<'_> {
     }
 
     /// One worker; one host; a half, a quarter, an eighth of the workers: with the best strategy for so many.
-    fn fewer_workers(&self, alone_samples_per_s: f64) -> Vec<(usize, f64)> {
+    fn fewer_workers(&self, alone_samples_per_s: f64) -> Vec<Fewer> {
         let Question { cluster, workers, .. } = *self.question;
         let halves = std::iter::successors(Some(workers / 2), |count| Some(count / 2));
         let mut counts: Vec<usize> = halves.take_while(|&count| count > 1).collect();
@@ -165,9 +177,20 @@ impl Asked<'_> {
         counts.sort_unstable();
         counts.dedup();
         counts.retain(|&count| count > 1 && count < workers);
-        let of = |count: usize| Some((count, self.found(cluster, count, self.profile, None).ok()?.samples_per_s));
+        let of = |workers: usize| {
+            let Prediction { samples_per_s, extrapolated, .. } =
+                self.found(cluster, workers, self.profile, None).ok()?;
+            Some(Fewer { workers, samples_per_s, extrapolated: self.beyond(extrapolated) })
+        };
+        let alone = Fewer { workers: 1, samples_per_s: alone_samples_per_s, extrapolated: Vec::new() };
         let more = counts.into_iter().filter_map(of);
-        if workers > 1 { [(1, alone_samples_per_s)].into_iter().chain(more).collect() } else { Vec::new() }
+        if workers > 1 { [alone].into_iter().chain(more).collect() } else { Vec::new() }
+    }
+
+    /// Doubts without those of the answer, which stand there.
+    fn beyond(&self, mut doubts: Vec<String>) -> Vec<String> {
+        doubts.retain(|doubt| !self.best.prediction.extrapolated.contains(doubt));
+        doubts
     }
 
     fn effects(&self) -> Vec<Effect> {
@@ -175,10 +198,9 @@ impl Asked<'_> {
         let mut effects = Vec::new();
         let mut tell = |change: String, found: Result<Prediction, SearchError>, doubt: Option<String>| {
             // What cannot be predicted is not told.
-            if let Ok(Prediction { samples_per_s, mut extrapolated, .. }) = found {
+            if let Ok(Prediction { samples_per_s, extrapolated, .. }) = found {
                 let gain = samples_per_s / self.alike_samples_per_s - 1.0;
-                // What the answer leaves, too, stands there.
-                extrapolated.retain(|doubt| !self.best.prediction.extrapolated.contains(doubt));
+                let mut extrapolated = self.beyond(extrapolated);
                 extrapolated.extend(doubt);
                 effects.push(Effect { change, samples_per_s, gain, extrapolated });
             }
@@ -227,13 +249,12 @@ impl Asked<'_> {
         let shards = prediction.plan.shards;
         let place =
             if strategy.arch.word(2) == Some("dedicated") { "on hosts of their own" } else { "beside the workers" };
-        let known = &self.best.prediction.extrapolated;
         Some(Effect {
             change: format!("{shards} {} {place}", if shards == 1 { "shard" } else { "shards" }),
             samples_per_s: prediction.samples_per_s,
             // Both are the best that the whole search has found.
             gain: prediction.samples_per_s / self.best.prediction.samples_per_s - 1.0,
-            extrapolated: prediction.extrapolated.iter().filter(|doubt| !known.contains(doubt)).cloned().collect(),
+            extrapolated: self.beyond(prediction.extrapolated.clone()),
         })
     }
 
@@ -314,7 +335,7 @@ fn sentences(
     best: &Candidate,
     compute_s: f64,
     explanation: &Explanation,
-    fewer: &[(usize, f64)],
+    fewer: &[Fewer],
 ) -> Vec<String> {
     let prediction = &best.prediction;
     let ms = |seconds: f64| format!("{:.1} ms", 1e3 * seconds);
@@ -370,17 +391,14 @@ fn certainty(question: &Question, best: &Candidate) -> Option<String> {
     })
 }
 
-fn verdict_sentence(
-    question: &Question,
-    best: &Candidate,
-    explanation: &Explanation,
-    fewer: &[(usize, f64)],
-) -> String {
+fn verdict_sentence(question: &Question, best: &Candidate, explanation: &Explanation, fewer: &[Fewer]) -> String {
     let samples_per_s = best.prediction.samples_per_s;
+    let plain_mark = mark(&explanation.plain_extrapolated);
     match explanation.verdict {
         Verdict::Use => match explanation.plain_samples_per_s {
             Some(plain) => format!(
-                "Use it: it is {:.1} % faster than one bucket after backward, all-to-all (bsp-a2a, {plain:.1} samples/s)",
+                "Use it: it is {:.1} % faster than one bucket after backward, all-to-all (bsp-a2a, {plain:.1} \
+                 samples/s){plain_mark}",
                 100.0 * (samples_per_s / plain - 1.0)
             ),
             None => "Use it: one bucket after backward, all-to-all (bsp-a2a), cannot be predicted here".to_owned(),
@@ -389,16 +407,18 @@ fn verdict_sentence(
             "None of it: one worker has nobody to communicate with".to_owned()
         }
         Verdict::PlainIsAsGood => format!(
-            "None of it: one bucket after backward, all-to-all (bsp-a2a), reaches {:.1} samples/s, as good as the best \
-             strategy",
+            "None of it: one bucket after backward, all-to-all (bsp-a2a), reaches {:.1} samples/s{plain_mark}, as good as the \
+             best strategy",
             explanation.plain_samples_per_s.unwrap_or(samples_per_s)
         ),
         Verdict::FewerWorkers(workers) => {
-            let of_fewer = fewer.iter().find(|(count, _)| *count == workers).map_or(0.0, |(_, of_fewer)| *of_fewer);
+            let of_fewer = fewer.iter().find(|fewer| fewer.workers == workers);
+            let (rate, doubts) =
+                of_fewer.map_or((0.0, &[][..]), |fewer| (fewer.samples_per_s, &fewer.extrapolated[..]));
             let s = if workers == 1 { "" } else { "s" };
             format!(
-                "Use {workers} worker{s}: {of_fewer:.1} samples/s, and all {} reach {samples_per_s:.1} with the best \
-                 strategy",
+                "Use {workers} worker{s}: {rate:.1} samples/s{}, and all {} reach {samples_per_s:.1} with the best strategy",
+                mark(doubts),
                 question.workers
             )
         }
@@ -414,11 +434,13 @@ impl fmt::Display for Effect {
             let (percent, word) = (100.0 * gain.abs(), if *gain > 0.0 { "more" } else { "less" });
             write!(f, "With {change} it would reach at least {samples_per_s:.1} samples/s, {percent:.0} % {word}")?;
         }
-        match &extrapolated[..] {
-            [] => Ok(()),
-            doubts => write!(f, " (extrapolated: {})", doubts.join("; ")),
-        }
+        f.write_str(&mark(extrapolated))
     }
+}
+
+/// What stands behind a number that leaves what was measured: the reasons, in brackets; nothing where there are none.
+pub fn mark(doubts: &[String]) -> String {
+    if doubts.is_empty() { String::new() } else { format!(" (extrapolated: {})", doubts.join("; ")) }
 }
 
 #[cfg(test)]

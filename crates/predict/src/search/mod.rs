@@ -43,7 +43,7 @@ use ways::Way;
 
 pub use costs::{operation_alone_s, operation_rounds, operations_alone_s};
 pub use ddp::{DdpSettings, ddp_settings};
-pub use explanation::{Effect, Explanation, Verdict, explain};
+pub use explanation::{Effect, Explanation, Verdict, explain, mark};
 pub use what_if::{Change, ChangeError, apply_changes, unmeasured, without_effect};
 
 /// A job of which something is left open.

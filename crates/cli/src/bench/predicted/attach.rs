@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use paceline_plan::{Cluster, Constant, EmulationError, NetworkModel, Profile};
-use paceline_predict::search::{Question, Space, search};
-use paceline_predict::{Job, Prediction, predict_scheduled};
+use paceline_predict::search::{Candidate, Question, Space, search};
+use paceline_predict::{Job, Prediction, predict_plan, predict_scheduled};
 use paceline_schedule::Schedulers;
 use paceline_strategy::{Call, Strategy, Value};
 
@@ -191,12 +191,15 @@ impl<'a> Sources<'a> {
             archs,
             lossy: true,
             effort: EFFORT,
-            intervals: 1,
+            // Of all candidates only the one that is taken is told, and that need not be the first.
+            intervals: 0,
             ..Space::of(self.schedulers.clone(), strategy.clone())
         };
         let answer =
             search(&Question { cluster, profile, workers, space: &space }).map_err(|error| error.to_string())?;
-        Ok(answer.taken().prediction.clone())
+        let Candidate { strategy, prediction, .. } = answer.taken();
+        let job = Job { cluster, profile, strategy, workers, local_batch: None };
+        predict_plan(&job, &prediction.plan).map_err(|error| error.to_string())
     }
 }
 
