@@ -54,7 +54,7 @@ pub struct PlanArguments {
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     epoch: Option<usize>,
 
-    /// Admit methods that change the result of training: those that --strategy names, and for PyTorch gradients of 16 bits
+    /// Admit methods that change the result of training: for PyTorch gradients of 16 bits; others are not predicted yet
     #[arg(long)]
     lossy: bool,
 

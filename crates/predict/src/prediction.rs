@@ -1,6 +1,6 @@
 use std::fmt;
 
-use paceline_plan::Plan;
+use paceline_plan::{Plan, Profile};
 use paceline_schedule::{ELEMENT_BYTES, Schedulers};
 use serde::Serialize;
 
@@ -218,7 +218,16 @@ fn busiest(traffic: &Traffic) -> (Bottleneck, f64) {
     traffic.busy.iter().fold((Bottleneck::Computation, 0.0), longer)
 }
 
-/// Where a prediction leaves what the cluster's constants were measured for, or what the profile was.
+/// Why a profile's batch cannot be computed, if that is known.
+pub(crate) fn too_large(profile: &Profile) -> Option<String> {
+    let most = profile.memory?.largest_local_batch()?;
+    let batch = profile.local_batch;
+    (batch as u64 > most).then(|| {
+        format!("a local batch of {batch} does not fit in the memory of the device; {most} is the largest that does")
+    })
+}
+
+/// Where a prediction leaves what the cluster's constants were measured for, what the profile was, or what its device can hold.
 fn extrapolated(subject: &Subject<'_>, costs: &Costs, plan: &Plan) -> Vec<String> {
     let Job { cluster, workers, profile, .. } = subject.job;
     let mut found = costs.doubts(plan);
@@ -230,6 +239,7 @@ fn extrapolated(subject: &Subject<'_>, costs: &Costs, plan: &Plan) -> Vec<String
     if subject.profile.local_batch != profile.local_batch {
         found.push(format!("computation is scaled from a batch of {}", profile.local_batch));
     }
+    found.extend(too_large(&subject.profile));
     if workers > 1
         && let Some(measured) = &cluster.measured
     {

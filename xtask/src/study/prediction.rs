@@ -87,6 +87,9 @@ pub fn run(place: &Place) -> Result<Findings, Error> {
     }
     lab::measure(place, runs, &mut outcomes, &mut skipped)?;
     skipped.extend(asked.into_inner());
+    if !quick {
+        skipped.extend(real::left_out());
+    }
     Ok(findings(&outcomes, &skipped, seed, &draws))
 }
 

@@ -242,6 +242,13 @@ fn extrapolation_is_said() {
     };
     assert_eq!(said(&cluster, "bsp-a2a", Some(16)), ["computation is scaled from a batch of 8"]);
     assert_eq!(said(&cluster, "bsp-a2a", Some(8)), Vec::<String>::new());
+    // What the device cannot hold is predicted, and said, from the first sample too many on.
+    let most = profile.memory.and_then(|memory| memory.largest_local_batch()).expect("it is known") as usize;
+    assert_eq!(said(&cluster, "bsp-a2a", Some(most)).len(), 1, "it is scaled, and that is all");
+    let too_large = said(&cluster, "bsp-a2a", Some(most + 1));
+    assert_eq!(too_large.len(), 2, "{too_large:?}");
+    let full = format!("a local batch of {} does not fit in the memory of the device; {most} is the largest", most + 1);
+    assert!(too_large[1].starts_with(&full), "{too_large:?}");
     // What switches do to a ring is simulated, and what they do to servers counted; hosts that only serve have no place in a torus.
     let on = |topology: &str| Cluster { topology: topology.into(), ..cluster.clone() };
     for strategy in ["bsp-a2a", "wfbp-ps", "study-wfbp-ps"] {

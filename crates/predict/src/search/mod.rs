@@ -36,7 +36,7 @@ use paceline_plan::{Cluster, Plan, Profile};
 use paceline_schedule::{CommunicationTime, ScheduleError, Schedulers, Workload};
 use paceline_strategy::{Call, Strategy};
 
-use crate::prediction::point;
+use crate::prediction::{point, too_large};
 use crate::{Job, PredictError, Prediction, job, predict_plan};
 use costs::Costs;
 use ways::Way;
@@ -254,15 +254,6 @@ pub fn search(question: &Question) -> Result<Answer, SearchError> {
     }
     improve::improve(&bounded, &mut found);
     found.answer(question, predictions.get())
-}
-
-/// Why a profile's batch cannot be computed, if that is known.
-fn too_large(profile: &Profile) -> Option<String> {
-    let most = profile.memory?.largest_local_batch()?;
-    let batch = profile.local_batch;
-    (batch as u64 > most).then(|| {
-        format!("a local batch of {batch} does not fit in the memory of the device; {most} is the largest that does")
-    })
 }
 
 /// What does not change within a batch.

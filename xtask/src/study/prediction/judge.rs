@@ -72,6 +72,10 @@ impl Place {
             Place::Loopback => "trained models, TCP on the loopback",
         }
     }
+
+    fn is_emulated(self) -> bool {
+        matches!(self, Place::Emulated | Place::Drawn | Place::Servers)
+    }
 }
 
 impl Outcome {
@@ -97,6 +101,12 @@ impl Outcome {
     /// Predicted over measured, less 1.
     pub fn error(&self) -> Option<f64> {
         Some(self.predicted? / self.measured? - 1.0)
+    }
+
+    /// Does it say which method is how fast? Not where processors were slower than the links that they emulate. In the lab, and of
+    /// trained models, that is what was to be measured.
+    fn decides(&self) -> bool {
+        self.limited.is_none() || !self.place.is_emulated()
     }
 
     /// What it is called and what is missing, if it says nothing.
@@ -135,7 +145,28 @@ fn groups(outcomes: &[Outcome]) -> Vec<Group<'_>> {
 impl<'a> Group<'a> {
     /// Those among which a choice is made: what chooses by itself is none of them.
     fn fixed(&self) -> impl Iterator<Item = &'a Outcome> {
-        self.cells.iter().copied().filter(|outcome| outcome.method != AUTO && outcome.measured.is_some())
+        let fixed = self.deciding().filter(|outcome| outcome.method != AUTO);
+        fixed.filter(|outcome| outcome.measured.is_some())
+    }
+
+    fn deciding(&self) -> impl Iterator<Item = &'a Outcome> {
+        self.cells.iter().copied().filter(|outcome| outcome.decides())
+    }
+
+    /// Who decides nothing, in words. None: everybody does.
+    fn limits(&self) -> Option<String> {
+        let limited = self.cells.iter().filter(|outcome| !outcome.decides());
+        let limited: Vec<&str> = limited.map(|outcome| outcome.method.as_str()).collect();
+        (!limited.is_empty()).then(|| format!("the processors, not the links, limited {}", limited.join(", ")))
+    }
+
+    /// Is the regret of something small enough? Where it has none, because the processors were in the way, that is said.
+    fn target(&self, what: &str, regret: Option<Regret>) -> Target {
+        let target = Regret::target(regret, format!("{what} in {}", self.name));
+        match self.limits() {
+            Some(why) if regret.is_none() => Target { found: why, ..target },
+            _ => target,
+        }
     }
 
     /// The fastest one, as measured.
@@ -171,7 +202,7 @@ impl<'a> Group<'a> {
     }
 
     fn method(&self, method: &str) -> Option<&'a Outcome> {
-        self.cells.iter().copied().find(|outcome| outcome.method == method)
+        self.deciding().find(|outcome| outcome.method == method)
     }
 
     fn regret(&self, chosen: &Outcome) -> Option<Regret> {
@@ -196,10 +227,9 @@ pub fn targets(outcomes: &[Outcome]) -> Vec<Target> {
     }
     let groups: Vec<Group<'_>> = groups(outcomes).into_iter().filter(|group| group.workers > 1).collect();
     for group in &groups {
-        let case = |what: &str| format!("{what} in {}", group.name);
-        targets.push(Regret::target(group.of_choice(), case("choice")));
+        targets.push(group.target("choice", group.of_choice()));
         if group.cells.iter().any(|outcome| outcome.method == AUTO) {
-            targets.push(Regret::target(group.of_auto(), case(AUTO)));
+            targets.push(group.target(AUTO, group.of_auto()));
         }
     }
     targets.push(on_average(&groups, "choice", Group::choice));
@@ -324,7 +354,8 @@ fn error_row(name: &str, mut errors: Vec<f64>) -> Vec<String> {
 /// What was chosen in each group, and what that cost.
 pub fn group_table(outcomes: &[Outcome]) -> Table {
     let columns = ["group", "fastest, measured", "choice", "regret", "auto, regret", "auto ran"];
-    let mut table = Table::new("Choices", "", &columns);
+    let text = "On emulated networks cells whose processors were the limit are neither chosen nor compared with.";
+    let mut table = Table::new("Choices", text, &columns);
     let method = |outcome: Option<&Outcome>| outcome.map_or_else(|| "–".to_owned(), |outcome| outcome.method.clone());
     let regret = |regret: Option<Regret>| regret.map_or_else(|| "–".to_owned(), Regret::in_words);
     table.rows.extend(groups(outcomes).iter().filter(|group| group.workers > 1).map(|group| {
@@ -429,6 +460,44 @@ mod tests {
         // Whoever could not be predicted may be the best one.
         outcomes[2].predicted = None;
         assert!(super::groups(&outcomes)[0].choice().is_none());
+    }
+
+    /// The fastest cell of an emulated network is none if its links were slower than they should be; in the lab it is.
+    #[test]
+    fn cells_that_processors_limited_decide_nothing_where_links_are_emulated() {
+        let limited = |place: Place, method: &str| {
+            let mut outcomes = two_groups();
+            for outcome in &mut outcomes {
+                outcome.place = place;
+                if outcome.group == "a" && outcome.method == method {
+                    outcome.limited = Some("its links were slower".to_owned());
+                }
+            }
+            outcomes
+        };
+        for place in [Place::Emulated, Place::Drawn, Place::Servers] {
+            let outcomes = limited(place, METHODS[0]);
+            let of_all = &groups(&outcomes)[0];
+            assert_ne!(of_all.fastest().map(|outcome| outcome.method.as_str()), Some(METHODS[0]), "{place:?}");
+            assert_ne!(of_all.choice().map(|outcome| outcome.method.as_str()), Some(METHODS[0]), "{place:?}");
+            // What remains is compared, and the group has not all methods.
+            let targets = targets(&outcomes);
+            assert_eq!(target(&targets, "auto in a").met, Some(true));
+            assert!(target(&targets, "auto, mean over groups").found.ends_with("(1 groups)"), "{place:?}");
+            let errors: Vec<String> = error_table(&outcomes).rows.into_iter().map(|row| row[0].clone()).collect();
+            let kinds =
+                ["", ": links were the limit", ": processors were"].map(|kind| format!("{}{kind}", place.name()));
+            assert_eq!(errors, kinds);
+            assert_eq!(cell_table(&outcomes).rows.len(), 16, "all of them stand there");
+        }
+        for place in [Place::Lab, Place::Real, Place::Loopback] {
+            let outcomes = limited(place, METHODS[0]);
+            assert_eq!(groups(&outcomes)[0].fastest().map(|outcome| outcome.method.as_str()), Some(METHODS[0]));
+            assert!(target(&targets(&outcomes), "auto, mean over groups").found.ends_with("(2 groups)"), "{place:?}");
+        }
+        let of_auto = targets(&limited(Place::Emulated, AUTO));
+        let said = target(&of_auto, "auto in a");
+        assert_eq!((said.met, said.found.as_str()), (None, "the processors, not the links, limited auto"));
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub struct CurveLine {
     pub method: String,
     /// Samples per second of all workers, by point; null where it cannot be predicted.
     pub samples_per_s: Vec<Option<f64>>,
-    /// By point: beyond what the constants were measured for. Empty: nowhere.
+    /// By point: beyond what the constants were measured for, or what the device can hold. Empty: nowhere.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extrapolated: Vec<bool>,
 }
@@ -44,7 +44,7 @@ impl CurveLine {
         }
     }
 
-    /// Is a point beyond what the constants were measured for?
+    /// Is a point beyond what the constants were measured for, or what the device can hold?
     pub fn is_extrapolated(&self, point: usize) -> bool {
         self.extrapolated.get(point) == Some(&true)
     }
@@ -232,7 +232,11 @@ mod tests {
 
     #[test]
     fn points_beyond_what_was_measured_say_so() {
-        assert!(curves(2, 3, 0.0).iter().flat_map(|curve| &curve.lines).all(|line| line.extrapolated.is_empty()));
+        let unmeasured = curves(2, 3, 0.0);
+        assert!(unmeasured[..2].iter().flat_map(|curve| &curve.lines).all(|line| line.extrapolated.is_empty()));
+        // Of 128 and 256 samples the device cannot hold what backward needs.
+        let too_large = |line: &CurveLine| line.extrapolated == [false, false, false, true, true];
+        assert!(unmeasured[2].lines.iter().all(too_large), "{:?}", unmeasured[2]);
         let range = MeasuredRange { workers: [2, 8], bytes: [4, u64::MAX] };
         let cluster = Cluster { measured: Some(range), ..Cluster::of_network(NetworkModel::TEN_GBE, 2, 3) };
         let all = curves_on(cluster, 6, 0.0);
