@@ -76,6 +76,35 @@ fn what_if_answers_for_another_cluster() {
     assert!(more > faster && workers == 16, "{more} on {workers}");
 }
 
+/// Workers and operations beyond what the cluster was measured with are marked wherever a number comes from them: also for PyTorch,
+/// and of what `--what-if` changes.
+#[test]
+fn everything_that_is_extrapolated_says_so() {
+    let path = scratch_file("measured.toml");
+    let links = "alpha_s = 5e-5\nbeta_s_per_byte = 8e-10\n";
+    let head = "schema = 1\nname = \"mine\"\nsource = \"by hand\"\nhosts = 8\nworkers_per_host = 1\n";
+    let with = |name: &str, bytes: u64, workers: &[&str]| {
+        let measured = format!("[measured]\nworkers = [4, 8]\nbytes = [1, {bytes}]\n");
+        fs::write(&path, format!("{head}[across]\n{links}{measured}")).expect("a file");
+        answer(name, &[&["--cluster", &path.to_string_lossy(), "--model", "resnet50"], workers].concat())
+    };
+    let (found, said) = with("beyond", 1 << 20, &["--workers", "2", "--what-if", "workers=8"]);
+    let doubt = "2 workers, and constants were measured with 4 to 8";
+    let doubts = |value: &Value| value.as_array().expect("a list").clone();
+    assert!(doubts(&found["unchanged_extrapolated"]).contains(&Value::from(doubt)), "{found:#}");
+    let line = |words: &str| said.lines().find(|line| line.contains(words)).expect("it is said").to_owned();
+    let unchanged = line("Without what --what-if changes");
+    assert!(unchanged.contains("samples/s (extrapolated: ") && unchanged.contains(doubt), "{unchanged}");
+    // A bucket of DDP's is 25 MiB.
+    assert_eq!(doubts(&found["ddp"]["extrapolated"]).len(), 1, "{found:#}");
+    let ddp = line("if its all-reduce is as fast as this one");
+    assert!(ddp.contains(" (extrapolated: operations of ") && ddp.ends_with("measured with 1 to 1048576)"), "{ddp}");
+    let (within, said) = with("within", 1 << 40, &["--workers", "8"]);
+    assert!(doubts(&within["ddp"]["extrapolated"]).is_empty() && doubts(&within["unchanged_extrapolated"]).is_empty());
+    assert!(said.lines().any(|line| line.ends_with("if its all-reduce is as fast as this one")), "{said}");
+    fs::remove_file(&path).expect("our own file");
+}
+
 /// The profile of ResNet-50 knows ImageNet; and another network changes nothing for those who do not use it.
 #[test]
 fn an_epoch_is_that_of_the_model() {

@@ -50,6 +50,23 @@ fn one_cell_is_predicted_with_its_timeline() {
     assert_eq!(drawn.count(), spans.len());
 }
 
+/// A batch that no such device can hold is predicted, and said to be one.
+#[test]
+fn a_batch_that_does_not_fit_in_memory_says_so() {
+    let json = scratch_file("large.json");
+    let cell = ["simulate", "--cluster", "study-10gbe", "--model", "resnet50@rtx2080ti", "--workers", "8"];
+    let said = |batch: &str| {
+        let more = ["--local-batch", batch, "--json", &json.to_string_lossy()];
+        let outcome = run(paceline(&[&cell[..], &more].concat()), LIMIT).expect_code(0);
+        (outcome.stdout, read(&json)["prediction"]["extrapolated"].to_string())
+    };
+    let doubt = "a local batch of 4096 does not fit in the memory of the device";
+    let ((large, in_json), (fits, _)) = (said("4096"), said("64"));
+    let line = large.lines().find(|line| line.contains(doubt)).expect("it is said");
+    assert!(line.trim_start().starts_with("extrapolated") && in_json.contains(doubt), "{line} {in_json}");
+    assert!(!fits.contains("extrapolated"), "{fits}");
+}
+
 #[test]
 fn every_row_of_a_study_is_predicted() {
     let json = scratch_file("study.json");

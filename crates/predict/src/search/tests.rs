@@ -1,6 +1,6 @@
 //! The search against all plans of small instances, and against what one would choose without it.
 
-use paceline_plan::{LinkClass, NetworkModel, ProfileTensor, Step, built_in_profile};
+use paceline_plan::{LinkClass, MeasuredRange, NetworkModel, ProfileTensor, Step, built_in_profile};
 use paceline_schedule::{Schedule, lay_out};
 use paceline_strategy::Registry;
 

@@ -25,8 +25,7 @@ pub const RUNS: usize = 5;
 
 /// What could be measured, too, and is left out, each with the reason.
 pub fn left_out() -> Vec<Skipped> {
-    let too_many =
-        "left out to save time: on two cores eight workers over TCP take about as long as all smaller worlds together";
+    let too_many = "left out to save time: eight workers are measured over shared memory";
     let skipped = [
         ("loopback-mlp-8", too_many),
         ("loopback-transformer-lm-8", too_many),
@@ -35,7 +34,7 @@ pub fn left_out() -> Vec<Skipped> {
             "left out to save time: over shared memory it is trained, and over TCP a smaller and a larger model are",
         ),
         ("loopback-replay", "left out to save time: replays are measured on emulated networks and in the lab"),
-        ("lab-trained", "left out to save time: the lab replays, so that its links have the processors to themselves"),
+        ("lab-trained", "left out to save time: in the lab computation is replayed"),
     ];
     skipped.map(|(case, why)| (case.to_owned(), why.to_owned())).into()
 }

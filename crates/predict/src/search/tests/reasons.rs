@@ -107,6 +107,27 @@ fn fewer_workers_may_be_more() {
     assert!(alone.sentences[0].starts_with("Use 1 worker:"), "{}", alone.sentences[0]);
 }
 
+/// What the answer is compared with says so where it leaves what was measured: fewer workers, and one bucket of everything.
+#[test]
+fn what_the_answer_is_compared_with_may_be_extrapolated() {
+    let cluster = |workers, bytes| Cluster {
+        measured: Some(MeasuredRange { workers, bytes }),
+        ..Cluster::named("study-10gbe").unwrap()
+    };
+    let fewer = |workers| {
+        let bert = explained(&cluster(workers, [1, u64::MAX]), "bert-large", 8);
+        assert_eq!(bert.verdict, Verdict::FewerWorkers(4), "{bert:#?}");
+        bert.sentences[0].clone()
+    };
+    let doubt = " samples/s (extrapolated: 4 workers, and constants were measured with 8 to 32), and all 8 reach ";
+    assert!(fewer([8, 32]).contains(doubt), "{}", fewer([8, 32]));
+    assert!(!fewer([4, 32]).contains("extrapolated"), "{}", fewer([4, 32]));
+    let plain = |bytes| explained(&cluster([4, 32], bytes), "bert-base", 32);
+    let (beyond, within) = (plain([1, 128 << 20]), plain([1, u64::MAX]));
+    assert!(beyond.plain_extrapolated.len() == 1 && within.plain_extrapolated.is_empty(), "{beyond:#?}");
+    assert!(beyond.sentences[0].contains("samples/s) (extrapolated: operations of "), "{}", beyond.sentences[0]);
+}
+
 #[test]
 fn on_a_network_that_costs_nothing_plain_is_as_good() {
     let mut fast = Cluster::of_network(NetworkModel::HUNDRED_GB_IB, 2, 4);
