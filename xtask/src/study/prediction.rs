@@ -8,6 +8,7 @@ mod judge;
 mod lab;
 mod real;
 mod regret;
+mod tables;
 
 use std::cell::RefCell;
 
@@ -121,8 +122,8 @@ fn take(
 }
 
 fn findings(outcomes: &[Outcome], skipped: &[Skipped], seed: u64, draws: &[Draw]) -> Findings {
-    let mut tables = vec![judge::error_table(outcomes), judge::method_table(outcomes), judge::group_table(outcomes)];
-    tables.push(judge::cell_table(outcomes));
+    let mut tables = vec![tables::error_table(outcomes), tables::method_table(outcomes), tables::group_table(outcomes)];
+    tables.push(tables::cell_table(outcomes));
     if !draws.is_empty() {
         tables.push(drawn::table(draws));
     }

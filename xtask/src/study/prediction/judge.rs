@@ -4,7 +4,7 @@ use paceline_cli::Estimate;
 use serde::Serialize;
 
 use super::super::cells::Cell;
-use super::super::report::{NOT_MEASURED, Table, Target, percent};
+use super::super::report::{NOT_MEASURED, Target};
 use super::regret::Regret;
 use super::{AUTO, METHODS};
 use crate::compare::statistics::median;
@@ -60,9 +60,10 @@ pub struct Outcome {
 const ERROR_MAX: f64 = 0.05;
 
 impl Place {
-    const ALL: [Place; 6] = [Place::Emulated, Place::Drawn, Place::Servers, Place::Lab, Place::Real, Place::Loopback];
+    pub const ALL: [Place; 6] =
+        [Place::Emulated, Place::Drawn, Place::Servers, Place::Lab, Place::Real, Place::Loopback];
 
-    fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Place::Emulated => "emulated networks",
             Place::Drawn => "drawn cases, emulated",
@@ -117,15 +118,15 @@ impl Outcome {
 }
 
 /// What was measured and predicted of the methods of a group.
-struct Group<'a> {
-    name: &'a str,
+pub struct Group<'a> {
+    pub name: &'a str,
     place: Place,
-    workers: usize,
+    pub workers: usize,
     cells: Vec<&'a Outcome>,
 }
 
 /// The groups in the order in which they were measured.
-fn groups(outcomes: &[Outcome]) -> Vec<Group<'_>> {
+pub fn groups(outcomes: &[Outcome]) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for outcome in outcomes {
         let same = |group: &&mut Group<'_>| group.name == outcome.group && group.place == outcome.place;
@@ -153,29 +154,26 @@ impl<'a> Group<'a> {
         self.cells.iter().copied().filter(|outcome| outcome.decides())
     }
 
-    /// Who decides nothing, in words. None: everybody does.
-    fn limits(&self) -> Option<String> {
-        let limited = self.cells.iter().filter(|outcome| !outcome.decides());
-        let limited: Vec<&str> = limited.map(|outcome| outcome.method.as_str()).collect();
-        (!limited.is_empty()).then(|| format!("the processors, not the links, limited {}", limited.join(", ")))
-    }
-
     /// Is the regret of something small enough? Where it has none, because the processors were in the way, that is said.
     fn target(&self, what: &str, regret: Option<Regret>) -> Target {
         let target = Regret::target(regret, format!("{what} in {}", self.name));
-        match self.limits() {
-            Some(why) if regret.is_none() => Target { found: why, ..target },
-            _ => target,
+        let limited = self.cells.iter().filter(|outcome| !outcome.decides());
+        let limited: Vec<&str> = limited.map(|outcome| outcome.method.as_str()).collect();
+        // Of fewer than two nobody chooses.
+        let in_the_way = limited.contains(&what) || (!limited.is_empty() && self.fixed().count() < 2);
+        if regret.is_some() || !in_the_way {
+            return target;
         }
+        Target { found: format!("the processors, not the links, limited {}", limited.join(", ")), ..target }
     }
 
     /// The fastest one, as measured.
-    fn fastest(&self) -> Option<&'a Outcome> {
+    pub fn fastest(&self) -> Option<&'a Outcome> {
         best(self.fixed(), |outcome| outcome.measured)
     }
 
     /// The one with the highest predicted throughput. None where one was not predicted, or there is no choice.
-    fn choice(&self) -> Option<&'a Outcome> {
+    pub fn choice(&self) -> Option<&'a Outcome> {
         let choices = self.fixed().count() > 1 && self.fixed().all(|outcome| outcome.predicted.is_some());
         best(self.fixed(), |outcome| outcome.predicted).filter(|_| choices)
     }
@@ -185,16 +183,16 @@ impl<'a> Group<'a> {
         self.method(AUTO)
     }
 
-    fn of_choice(&self) -> Option<Regret> {
+    pub fn of_choice(&self) -> Option<Regret> {
         self.regret(self.choice()?)
     }
 
-    fn of_auto(&self) -> Option<Regret> {
+    pub fn of_auto(&self) -> Option<Regret> {
         self.regret(self.auto()?)
     }
 
     /// What it ran in short: the aspects that it chooses.
-    fn ran(&self) -> Option<String> {
+    pub fn ran(&self) -> Option<String> {
         let chosen = self.cells.iter().find_map(|outcome| outcome.chosen.as_ref())?;
         let open = |aspect: &&str| aspect.starts_with("schedule=") || aspect.starts_with("arch=");
         let aspects = chosen.split(',').filter(open);
@@ -286,107 +284,8 @@ fn on_average<'a>(groups: &[Group<'a>], chooser: &str, of: fn(&Group<'a>) -> Opt
 }
 
 /// The sizes of the errors of some outcomes.
-fn errors(outcomes: &[Outcome], wanted: impl Fn(&Outcome) -> bool) -> Vec<f64> {
+pub fn errors(outcomes: &[Outcome], wanted: impl Fn(&Outcome) -> bool) -> Vec<f64> {
     outcomes.iter().filter(|outcome| wanted(outcome)).filter_map(Outcome::error).map(f64::abs).collect()
-}
-
-/// By place.
-pub fn error_table(outcomes: &[Outcome]) -> Table {
-    let mut table = Table::new(
-        "Errors",
-        "Of samples/s, predicted over measured less 1, without signs.",
-        &["where", "cells", "median", "90 % within", "largest"],
-    );
-    for place in Place::ALL {
-        let of = errors(outcomes, |outcome| outcome.place == place);
-        if !of.is_empty() {
-            table.rows.push(error_row(place.name(), of));
-        }
-        let limited = errors(outcomes, |outcome| outcome.place == place && outcome.limited.is_some());
-        if !limited.is_empty() {
-            let by_links = errors(outcomes, |outcome| outcome.place == place && outcome.limited.is_none());
-            if !by_links.is_empty() {
-                table.rows.push(error_row(&format!("{}: links were the limit", place.name()), by_links));
-            }
-            table.rows.push(error_row(&format!("{}: processors were", place.name()), limited));
-        }
-    }
-    table
-}
-
-/// By method, and by number of workers.
-pub fn method_table(outcomes: &[Outcome]) -> Table {
-    let columns = ["method or workers", "cells", "median", "90 % within", "largest"];
-    let mut table = Table::new("Errors by method and by workers", "", &columns);
-    let mut methods: Vec<&String> = Vec::new();
-    let mut workers: Vec<usize> = Vec::new();
-    for outcome in outcomes.iter().filter(|outcome| outcome.error().is_some()) {
-        if !methods.contains(&&outcome.method) {
-            methods.push(&outcome.method);
-        }
-        workers.push(outcome.workers);
-    }
-    workers.sort_unstable();
-    workers.dedup();
-    for method in methods {
-        table.rows.push(error_row(method, errors(outcomes, |outcome| outcome.method == *method)));
-    }
-    for count in workers {
-        let s = if count == 1 { "" } else { "s" };
-        let of = errors(outcomes, |outcome| outcome.workers == count);
-        table.rows.push(error_row(&format!("{count} worker{s}"), of));
-    }
-    table
-}
-
-fn error_row(name: &str, mut errors: Vec<f64>) -> Vec<String> {
-    errors.sort_by(f64::total_cmp);
-    let ninetieth = errors.get((errors.len() * 9).div_ceil(10).saturating_sub(1)).copied();
-    vec![
-        name.to_owned(),
-        errors.len().to_string(),
-        percent(Some(median(&errors))),
-        percent(ninetieth),
-        percent(errors.last().copied()),
-    ]
-}
-
-/// What was chosen in each group, and what that cost.
-pub fn group_table(outcomes: &[Outcome]) -> Table {
-    let columns = ["group", "fastest, measured", "choice", "regret", "auto, regret", "auto ran"];
-    let text = "On emulated networks cells whose processors were the limit are neither chosen nor compared with.";
-    let mut table = Table::new("Choices", text, &columns);
-    let method = |outcome: Option<&Outcome>| outcome.map_or_else(|| "–".to_owned(), |outcome| outcome.method.clone());
-    let regret = |regret: Option<Regret>| regret.map_or_else(|| "–".to_owned(), Regret::in_words);
-    table.rows.extend(groups(outcomes).iter().filter(|group| group.workers > 1).map(|group| {
-        vec![
-            group.name.to_owned(),
-            method(group.fastest()),
-            method(group.choice()),
-            regret(group.of_choice()),
-            regret(group.of_auto()),
-            group.ran().unwrap_or_else(|| "–".to_owned()),
-        ]
-    }));
-    table
-}
-
-/// Everything.
-pub fn cell_table(outcomes: &[Outcome]) -> Table {
-    let columns = ["group", "method", "predicted, samples/s", "measured", "off", ""];
-    let mut table = Table::new("Cells", "", &columns);
-    let rate = |rate: Option<f64>| rate.map_or_else(|| "–".to_owned(), |rate| format!("{rate:.1}"));
-    table.rows.extend(outcomes.iter().map(|outcome| {
-        vec![
-            outcome.group.clone(),
-            outcome.method.clone(),
-            rate(outcome.predicted),
-            rate(outcome.measured),
-            percent(outcome.error()),
-            outcome.missing.iter().chain(&outcome.limited).cloned().collect::<Vec<_>>().join("; "),
-        ]
-    }));
-    table
 }
 
 #[cfg(test)]
@@ -415,6 +314,7 @@ pub mod samples {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tables::{cell_table, error_row, error_table, group_table, method_table};
     use super::samples::outcome;
     use super::*;
 
