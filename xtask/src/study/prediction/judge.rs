@@ -60,9 +60,11 @@ pub struct Outcome {
 const ERROR_MAX: f64 = 0.05;
 
 impl Place {
+    /// As tables have them.
     pub const ALL: [Place; 6] =
         [Place::Emulated, Place::Drawn, Place::Servers, Place::Lab, Place::Real, Place::Loopback];
 
+    /// In words.
     pub fn name(self) -> &'static str {
         match self {
             Place::Emulated => "emulated networks",
@@ -119,8 +121,10 @@ impl Outcome {
 
 /// What was measured and predicted of the methods of a group.
 pub struct Group<'a> {
+    /// How it is called.
     pub name: &'a str,
     place: Place,
+    /// How many.
     pub workers: usize,
     cells: Vec<&'a Outcome>,
 }
@@ -183,10 +187,12 @@ impl<'a> Group<'a> {
         self.method(AUTO)
     }
 
+    /// The regret of the choice.
     pub fn of_choice(&self) -> Option<Regret> {
         self.regret(self.choice()?)
     }
 
+    /// The regret of what chose while it ran.
     pub fn of_auto(&self) -> Option<Regret> {
         self.regret(self.auto()?)
     }

@@ -54,6 +54,7 @@ pub fn method_table(outcomes: &[Outcome]) -> Table {
     table
 }
 
+/// How many there are, and how they are distributed.
 pub fn error_row(name: &str, mut errors: Vec<f64>) -> Vec<String> {
     errors.sort_by(f64::total_cmp);
     let ninetieth = errors.get((errors.len() * 9).div_ceil(10).saturating_sub(1)).copied();
