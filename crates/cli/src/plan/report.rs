@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use paceline_predict::Prediction;
-use paceline_predict::search::{Answer, Candidate, DdpSettings, Effect, Explanation, Question, Reason, Verdict, mark};
+use paceline_predict::search::{Answer, Candidate, DdpSettings, Effect, Explanation, Question, Reason, Verdict};
 use serde::Serialize;
 
 /// What stands in the file, besides machine and command line.
@@ -262,7 +262,7 @@ impl fmt::Display for Report {
             writeln!(f, "- --workers {workers} says with which strategy")?;
         }
         if let Some(unchanged) = self.unchanged_samples_per_s {
-            let mark = mark(&self.unchanged_extrapolated);
+            let mark = paceline_predict::search::mark(&self.unchanged_extrapolated);
             writeln!(f, "- Without what --what-if changes the best strategy reaches {unchanged:.1} samples/s{mark}")?;
         }
         for doubt in &self.extrapolated {
@@ -296,7 +296,7 @@ impl fmt::Display for Report {
         let Some(ddp) = &self.ddp else { return Ok(()) };
         let hook = ddp.comm_hook.map_or("no communication hook", |_| "that hook");
         writeln!(f, "\nWith PyTorch, what comes closest ({hook}):\n  {}", ddp.settings)?;
-        let (rate, mark) = (ddp.predicted_samples_per_s, mark(&ddp.extrapolated));
+        let (rate, mark) = (ddp.predicted_samples_per_s, paceline_predict::search::mark(&ddp.extrapolated));
         writeln!(f, "  {rate:.1} samples/s, if its all-reduce is as fast as this one{mark}")
     }
 }
