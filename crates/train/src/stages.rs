@@ -223,7 +223,7 @@ impl<'a> Stages<'a> {
         let planning = self.planning();
         let bytes = self.sizes.iter().sum::<usize>() * size_of::<f32>();
         let alone = self.carrier.peers().workers().world_size() == 1;
-        let cost = (!alone).then(|| communication_cost(&self.carrier, bytes, planning.start_up()));
+        let cost = (!alone).then(|| communication_cost(&self.carrier, bytes, planning.start_up(), None));
         let computed = computed(worker, &self.peers, &self.sizes)?;
         let known = Known { ready_s: Some(computed.ready_s), used: None };
         planning.again(&self.plan, &known, cost.transpose()?.as_ref())

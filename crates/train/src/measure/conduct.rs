@@ -8,10 +8,11 @@ use paceline_plan::{Plan, Profile};
 use paceline_strategy::Strategy;
 
 use super::choice::Choice;
-use super::cost::communication_cost;
+use super::cost::{Before, communication_cost};
 use super::statistics::relative_half_width;
 use super::summary::Tally;
-use super::{CellRun, CommunicationCost, Length, MeasureOptions, together};
+use super::together::Passes;
+use super::{CellRun, CommunicationCost, Length, MeasureOptions};
 use crate::agreement::Agreement;
 use crate::backend::{Backend, ModelName, TensorInfo};
 use crate::data::{Batch, Data, Sharding};
@@ -150,6 +151,10 @@ pub(super) struct Replay {
     found: Arc<Mutex<Findings>>,
 }
 
+/// Where a pass takes no longer than this, operations are timed each behind one: ranks arrive at different times and caches hold
+/// other things then, which adds some 50 µs. Of longer passes that is nothing, and it would take too long.
+const SHORT_PASS_S: f64 = 10e-3;
+
 impl<'a> Conduct<'a> {
     /// Compares the workers, measures the network, and plans.
     pub(super) fn prepare(peers: Peers, subject: Subject<'a>, options: &'a MeasureOptions) -> Result<Self, TrainError> {
@@ -162,7 +167,8 @@ impl<'a> Conduct<'a> {
         if model.replay.is_none() {
             broadcast_model(&workers, backend.as_mut())?;
         }
-        let pass_s = model.pass_s(&workers, backend.as_mut())?;
+        let mut passes = model.passes(workers.rank(), backend.as_mut());
+        let pass_s = passes.as_mut().map(|passes| passes.seconds(&workers)).transpose()?;
         let carrier = carrier_of(&strategy, &peers, options, &rule)?;
         let planning = Planning {
             strategy: &strategy,
@@ -173,7 +179,13 @@ impl<'a> Conduct<'a> {
         };
         let bytes = sizes.iter().sum::<usize>() * size_of::<f32>();
         let start_up = planning.start_up().mul_f64(options.dilate);
-        let cost = (workers.world_size() > 1).then(|| communication_cost(&carrier, bytes, start_up)).transpose()?;
+        let mut pass = passes
+            .filter(|_| pass_s.is_some_and(|seconds| seconds <= SHORT_PASS_S))
+            .map(|mut passes| move || passes.pass());
+        let before = pass.as_mut().map(|pass| pass as Before<'_>);
+        let cost =
+            (workers.world_size() > 1).then(|| communication_cost(&carrier, bytes, start_up, before)).transpose()?;
+        drop(pass);
         let known = model.known(options);
         let (plan, measured) = planning.first(&known, cost.as_ref())?;
         let handicap = planning.handicap();
@@ -414,11 +426,11 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// What computing its first batch takes where all workers compute; None of a replay, which sleeps.
-    fn pass_s(&self, workers: &Communicator, backend: &mut dyn Backend) -> Result<Option<f64>, TrainError> {
-        let Feed::Data { data, sharding, .. } = &self.feed else { return Ok(None) };
-        let batch = data.training.batch(&sharding.order(0)[sharding.part(0, workers.rank())]);
-        together::pass_s(workers, backend, &batch).map(Some)
+    /// What computes its first batch; None of a replay, which sleeps.
+    fn passes<'b>(&self, rank: usize, backend: &'b mut dyn Backend) -> Option<Passes<'b>> {
+        let Feed::Data { data, sharding, .. } = &self.feed else { return None };
+        let batch = data.training.batch(&sharding.order(0)[sharding.part(0, rank)]);
+        Some(Passes::new(rank, backend, batch))
     }
 
     /// Everything that shapes the run.

@@ -33,14 +33,21 @@ const OVERTAKING_EACH: usize = 3;
 /// How often each, after one that does not count: memory and servers are new to it. The median counts.
 const REPETITIONS: usize = 5;
 
+/// What a worker does between a barrier and an operation that is timed.
+pub(crate) type Before<'a> = &'a mut dyn FnMut() -> Result<(), TrainError>;
+
 /// Measures operations of a few sizes up to about `bytes`, on all workers at the same time, through the same calls as
 /// gradients. `start_up` is added to each. Every worker comes to the same numbers.
+///
+/// What workers do before an operation they do not end at once. So the fastest of them tells what it takes then: the last one to
+/// come, for whom all others wait.
 pub(crate) fn communication_cost(
     carrier: &Carrier,
     bytes: usize,
     start_up: Duration,
+    before: Option<Before<'_>>,
 ) -> Result<CommunicationCost, TrainError> {
-    communication_cost_again(carrier, bytes, start_up, 0).map(|(cost, _)| cost)
+    measured(carrier, bytes, start_up, 0, before).map(|(cost, _)| cost)
 }
 
 /// The same, for a training in which operations have been measured `before` times: nothing is named twice. Besides by which
@@ -50,6 +57,16 @@ pub(crate) fn communication_cost_again(
     bytes: usize,
     start_up: Duration,
     before: u32,
+) -> Result<(CommunicationCost, f64), TrainError> {
+    measured(carrier, bytes, start_up, before, None)
+}
+
+fn measured(
+    carrier: &Carrier,
+    bytes: usize,
+    start_up: Duration,
+    times: u32,
+    before: Option<Before<'_>>,
 ) -> Result<(CommunicationCost, f64), TrainError> {
     let (sizes, large) = (sizes(bytes), large_in_flight(bytes));
     let together: Vec<usize> = iter::once(SIZES[0]).chain(large).collect();
@@ -66,9 +83,10 @@ pub(crate) fn communication_cost_again(
         groups.push(Group { operations: overtaken, overtaken_by: urgent..all.len() });
     }
     let plan = plan(&all, carrier.peers().shards(), urgent);
-    let plan = Plan { version: Carrier::PROBE_VERSION - before, ..plan };
-    let Probed { slowest, fastest, overtaking } = carrier.probe(&plan, &groups, REPETITIONS)?;
-    let (alone, at_once) = slowest.split_at(sizes.len());
+    let plan = Plan { version: Carrier::PROBE_VERSION - times, ..plan };
+    let behind_passes = before.is_some();
+    let Probed { slowest, fastest, overtaking } = carrier.probe(&plan, &groups, REPETITIONS, before)?;
+    let (alone, at_once) = if behind_passes { &fastest } else { &slowest }.split_at(sizes.len());
     let uncertain = alone.iter().map(|seconds| relative_half_width(seconds)).sum::<f64>() / sizes.len() as f64;
     let start_up_s = start_up.as_secs_f64();
     let of = |operations: usize, bytes: usize, seconds: &[f64]| InFlight {
@@ -131,7 +149,33 @@ fn plan(sizes: &[usize], shards: usize, urgent: usize) -> Plan {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
+    use crate::on_ranks::on_ranks;
+    use crate::peers::Peers;
+
+    /// Whoever comes first waits for the other one, who computes: that is no cost of an operation.
+    #[test]
+    fn waiting_for_who_still_computes_is_not_counted() {
+        const COMPUTES: Duration = Duration::from_millis(20);
+        let counted = on_ranks(2, |workers| {
+            let (computes, mut passes) = (workers.rank() == 1, 0);
+            let mut pass = || {
+                passes += 1;
+                thread::sleep(if computes { COMPUTES } else { Duration::ZERO });
+                Ok(())
+            };
+            let carrier = Carrier::new(Peers::from(&workers), None);
+            let cost = communication_cost(&carrier, 128 << 10, Duration::ZERO, Some(&mut pass)).unwrap();
+            (cost.points, passes)
+        });
+        let (points, passes) = &counted[0];
+        // Three sizes by themselves, and one of them several at once.
+        assert_eq!((points.len(), *passes), (3, 4 * (REPETITIONS + 1)));
+        assert!(points.iter().all(|(_, seconds)| *seconds < COMPUTES.as_secs_f64() / 2.0), "{points:?}");
+        assert_eq!(counted[0], counted[1], "every worker comes to the same");
+    }
 
     #[test]
     fn the_largest_size_is_that_of_all_gradients_if_these_are_short() {

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use paceline_comm::{Buffer, CallOptions, CommError, Reduction};
 use paceline_plan::{OperationNumber, Plan};
 
-use crate::error::TrainError;
+use super::cost::Before;
+use crate::error::{TrainError, WhileTraining};
 use crate::exchange::{Call, Carrier, Travelling};
 
 /// Operations of a plan that are started at once.
@@ -39,17 +40,23 @@ impl Carrier {
     pub(crate) const PROBE_VERSION: u32 = u32::MAX;
 
     /// Runs the operations of each group at once, one group after the other; so many times that count. The operations of the
-    /// groups, and of each what overtakes it, are those of the plan, in its order.
-    pub(super) fn probe(&self, plan: &Plan, groups: &[Group], repetitions: usize) -> Result<Probed, TrainError> {
+    /// groups, and of each what overtakes it, are those of the plan, in its order. What is done `before` is done ahead of each
+    /// group that nothing overtakes.
+    pub(super) fn probe(
+        &self,
+        plan: &Plan,
+        groups: &[Group],
+        repetitions: usize,
+        before: Option<Before<'_>>,
+    ) -> Result<Probed, TrainError> {
         let carrier = self.aggregating();
         carrier.assign(plan, 0..repetitions as u64 + 1)?;
-        let probed = Probe::new(&carrier, plan, groups).and_then(|probe| probe.run(repetitions));
-        probed.map_err(|source| TrainError::Communication {
-            doing: "measuring what operations cost",
-            source: Box::new(source),
-        })
+        let probe = Probe::new(&carrier, plan, groups).while_training(DOING)?;
+        probe.run(repetitions, before.unwrap_or(&mut || Ok(())))
     }
 }
+
+const DOING: &str = "measuring what operations cost";
 
 struct Probe<'a> {
     carrier: &'a Carrier,
@@ -74,15 +81,18 @@ impl<'a> Probe<'a> {
         })
     }
 
-    fn run(mut self, repetitions: usize) -> Result<Probed, CommError> {
+    fn run(mut self, repetitions: usize, before: Before<'_>) -> Result<Probed, TrainError> {
         let workers = self.carrier.peers().workers();
         let mut slowest = vec![Vec::new(); self.groups.len()];
         let mut all_overtaking = Vec::new();
         for repetition in 0..=repetitions {
             let mut idle = std::mem::take(&mut self.buffers).into_iter();
             for (number, slowest) in slowest.iter_mut().enumerate() {
-                workers.barrier(&CallOptions::default())?;
-                let (took, overtaking) = self.run_group(number, repetition, &mut idle)?;
+                workers.barrier(&CallOptions::default()).while_training(DOING)?;
+                if self.groups[number].overtaken_by.is_empty() {
+                    before()?;
+                }
+                let (took, overtaking) = self.run_group(number, repetition, &mut idle).while_training(DOING)?;
                 self.shortest[number] = took.min(self.shortest[number]);
                 // The first time does not count.
                 if repetition > 0 {
@@ -96,8 +106,9 @@ impl<'a> Probe<'a> {
             false => workers.all_reduce(seconds, reduction, &CallOptions::default()).map(drop),
         };
         let mut fastest = slowest.clone();
-        slowest.iter_mut().try_for_each(|all| agree(all, Reduction::Max))?;
-        fastest.iter_mut().chain([&mut all_overtaking]).try_for_each(|all| agree(all, Reduction::Min))?;
+        slowest.iter_mut().try_for_each(|all| agree(all, Reduction::Max)).while_training(DOING)?;
+        let all_fastest = fastest.iter_mut().chain([&mut all_overtaking]);
+        all_fastest.map(|all| agree(all, Reduction::Min)).collect::<Result<(), _>>().while_training(DOING)?;
         Ok(Probed { slowest, fastest, overtaking: all_overtaking })
     }
 

@@ -19,21 +19,36 @@ const SECONDS: f64 = 0.25;
 /// So many barriers tell what a barrier takes.
 const BARRIERS: usize = 16;
 
-/// Seconds of forward and backward without communication, from when all workers begin together until the last has ended: the
-/// mean over a few passes, after one that does not count. Where workers take turns on a core, each of them may have it for
-/// itself while it computes, and only the last one's end tells what that costs. All workers call it; every one comes to the
-/// same number.
-pub(super) fn pass_s(workers: &Communicator, backend: &mut dyn Backend, batch: &Batch) -> Result<f64, TrainError> {
-    let sizes: Vec<usize> = backend.parameters().iter().map(TensorInfo::elements).collect();
-    let sink: SharedSink = Arc::new(Mutex::new(Arena::of(&sizes)));
-    let mut pass = || -> Result<(), TrainError> {
-        let computed = backend.gradients(batch, &mut OpenGate, &sink);
-        computed.map(drop).map_err(|source| TrainError::Backend { rank: workers.rank(), source })
-    };
-    let first = rounds_s(workers, 1, &mut pass)?;
-    let count = ((SECONDS / first.max(f64::MIN_POSITIVE)) as usize).clamp(PASSES_MIN, PASSES_MAX);
-    let barrier_s = rounds_s(workers, BARRIERS, &mut || Ok(()))?;
-    Ok((rounds_s(workers, count, &mut pass)? - barrier_s).max(0.0))
+/// Passes of forward and backward on a worker's first batch, whose gradients nobody needs.
+pub(super) struct Passes<'a> {
+    backend: &'a mut dyn Backend,
+    batch: Batch,
+    sink: SharedSink,
+    rank: usize,
+}
+
+impl<'a> Passes<'a> {
+    pub fn new(rank: usize, backend: &'a mut dyn Backend, batch: Batch) -> Passes<'a> {
+        let sizes: Vec<usize> = backend.parameters().iter().map(TensorInfo::elements).collect();
+        Passes { backend, batch, sink: Arc::new(Mutex::new(Arena::of(&sizes))), rank }
+    }
+
+    /// One of them, on this worker alone.
+    pub fn pass(&mut self) -> Result<(), TrainError> {
+        let computed = self.backend.gradients(&self.batch, &mut OpenGate, &self.sink);
+        computed.map(drop).map_err(|source| TrainError::Backend { rank: self.rank, source })
+    }
+
+    /// Seconds of forward and backward without communication, from when all workers begin together until the last has ended: the
+    /// mean over a few passes, after one that does not count. Where workers take turns on a core, each of them may have it for
+    /// itself while it computes, and only the last one's end tells what that costs. All workers call it; every one comes to the
+    /// same number.
+    pub fn seconds(&mut self, workers: &Communicator) -> Result<f64, TrainError> {
+        let first = rounds_s(workers, 1, &mut || self.pass())?;
+        let count = ((SECONDS / first.max(f64::MIN_POSITIVE)) as usize).clamp(PASSES_MIN, PASSES_MAX);
+        let barrier_s = rounds_s(workers, BARRIERS, &mut || Ok(()))?;
+        Ok((rounds_s(workers, count, &mut || self.pass())? - barrier_s).max(0.0))
+    }
 }
 
 /// Seconds of a round, the mean over `count`: all workers do it, and wait for each other. The largest that any of them sees.
