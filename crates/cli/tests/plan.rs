@@ -57,6 +57,22 @@ fn the_best_strategy_its_reasons_and_its_price() {
     assert!(said.contains("torch.nn.parallel.DistributedDataParallel(model"), "{said}");
 }
 
+/// Eight hosts with workers and eight that only serve, which the cluster does not have.
+#[test]
+fn hosts_that_are_supposed_are_marked_and_paid_for() {
+    let base = ["--cluster", "25gbe+pcie4:8x4", "--model", "bert-base", "--price", "3.5", "--epoch", "1000000"];
+    let (found, said) = answer("supposed", &[&base[..], &["--strategy", "auto,arch=ps:8:1MiB:dedicated"]].concat());
+    let number = |name: &str| found[name].as_f64().unwrap_or_else(|| panic!("no {name} in {found:#}"));
+    assert!((number("epoch_price") / (16.0 * 3.5 * number("epoch_s") / 3600.0) - 1.0).abs() < 1e-9, "{found:#}");
+    let doubt = "8 hosts that only serve are supposed, and the cluster has none";
+    assert!(said.contains(&format!("- Extrapolated: {doubt}\n")), "{said}");
+    assert_eq!(found["best"]["extrapolated"], Value::from(vec![doubt]), "{found:#}");
+    // With 9 shards on 9 hosts it is not slower.
+    let mut effects = found["effects"].as_array().expect("effects").iter();
+    let shard = effects.find(|effect| effect["change"] == "9 shards instead of 8, on one host more,");
+    assert!(shard.is_some_and(|effect| effect["gain"].as_f64().is_some_and(|gain| gain > -0.05)), "{found:#}");
+}
+
 #[test]
 fn what_if_answers_for_another_cluster() {
     let rate = |name: &str, change: &[&str]| {
@@ -152,6 +168,8 @@ fn bad_input_is_named() {
     refused(&["--cluster", "study-10gbe", "--model", "no-such"], &["there is no profile `no-such`"]);
     refused(&[&base[..], &["--workers", "64"]].concat(), &["64 workers do not fit on study-10gbe", "workers=64"]);
     refused(&[&base[..], &["--what-if", "speed=2"]].concat(), &["`speed=2` is no change"]);
+    let cluster = [&base[..], &["--what-if", "network=study-100gbe"]].concat();
+    refused(&cluster, &["no link has the name `study-100gbe`; links are 100gbe, "]);
     refused(&[&base[..], &["--strategy", "wbfp"]].concat(), &["unknown preset `wbfp`; known: bsp-ps"]);
     refused(&[&base[..], &["--price=-1", "--workers", "4"]].concat(), &["is no price"]);
     let torus = scratch_file("torus.toml");

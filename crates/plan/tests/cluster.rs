@@ -103,6 +103,15 @@ fn what_a_switch_adds_is_a_constant_between_hosts() {
         let error = read(within, across).unwrap_err().to_string();
         assert!(error.contains(says), "{error}");
     }
+    // Hosts that are in each other's way have names of their own there, too.
+    for (field, says) in [
+        ("contention = 0.01\n", "within.contention is given, and it is about hosts"),
+        ("jitter_s = { value = 0.0, low = 0.0, high = 1e-3 }\n", "within.jitter_s is given, and it is about hosts"),
+    ] {
+        assert!(read("", field).is_ok(), "{field}");
+        let error = read(field, "").unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
+    }
 }
 
 #[test]
@@ -342,7 +351,7 @@ fn every_constant_has_a_name_of_its_own() {
     let mut cluster = full();
     let constants = cluster.constants();
     let names: BTreeSet<&String> = constants.iter().map(|(name, _)| name).collect();
-    assert_eq!((names.len(), constants.len()), (29, 29), "{names:?}");
+    assert_eq!((names.len(), constants.len()), (27, 27), "{names:?}");
     for (name, constant) in &constants {
         assert_eq!(cluster.constant_mut(name), Some(&mut constant.clone()), "{name}");
     }

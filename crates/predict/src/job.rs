@@ -184,7 +184,8 @@ impl<'a> Subject<'a> {
             _ if workers == 1 && !self.pushes_alone() => Communication::None,
             Some(servers) => {
                 let update_s_per_byte = self.profile.update_s / bytes.max(1) as f64;
-                Communication::Servers(ServerCosts::of(cluster, self.world, servers, added_s, update_s_per_byte))
+                let costs = ServerCosts::of(cluster, self.world, servers, added_s, update_s_per_byte);
+                Communication::Servers(if self.by_formulas { costs } else { costs.by_message(cluster) })
             }
             None => {
                 let start_s = cluster.start_s(workers) + added_s;
@@ -288,14 +289,15 @@ impl<'a> Subject<'a> {
     /// Plays the plan. What it costs, and how an iteration goes.
     pub fn play(&self, costs: &Costs, plan: &Plan, timeline: bool) -> (Traffic, Outcome) {
         let traffic = costs.communication.traffic(plan);
-        // Seconds for which what is in computation's way is busy, link by link; None: with nothing but bytes that move within the host.
+        // Seconds for which what is in computation's way is busy, link by link; None: a bus, and of these it is known in which share
+        // bytes move within the host.
         let busy_s = match (&costs.communication, traffic.operations.disturbing_links()) {
             (Communication::None, _) => Some(0.0),
             (Communication::AllToAll(_), _) => Some(traffic.operations.line_busy_s()),
             (Communication::Servers(_), 0) => None,
             (Communication::Servers(_), links) => Some(traffic.operations.busy_s().1[..links].iter().sum()),
         };
-        let share = busy_s.map_or(1.0, |busy_s| if busy_s > 0.0 { traffic.within_s / busy_s } else { 0.0 });
+        let share = busy_s.map_or(traffic.of_bus, |busy_s| if busy_s > 0.0 { traffic.within_s / busy_s } else { 0.0 });
         let computation = costs.interference.computation * share;
         let classes: Vec<WorkerClass> =
             costs.classes.iter().map(|class| costs.worker_class(class, &self.profile)).collect();

@@ -98,6 +98,7 @@ pub mod search;
 pub mod study;
 pub mod topology;
 
+pub use communication::serving_hosts;
 pub use job::{Job, PredictError};
 pub use prediction::{
     Bottleneck, Prediction, estimate, estimate_plan, predict, predict_plan, predict_scheduled, published_intensity,

@@ -120,8 +120,8 @@ fn a_formula() {
             assert!(seconds < SLACK * SYMMETRIC_S, "{model}, {strategy}: {seconds} s");
         }
     }
-    // Servers beside workers whose network outruns their ports: their program is simulated.
-    let seconds = predicted("study-100gbib", "bert-large", "wfbp-ps", 8);
+    // A server beside workers whose network outruns their ports: its program is simulated.
+    let seconds = predicted("roce+pcie3:8x2", "bert-large", "schedule=wfbp,arch=ps:1", 16);
     assert!(seconds < SLACK * SYMMETRIC_S, "{seconds} s");
 }
 

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use paceline_predict::Prediction;
-use paceline_predict::search::{Answer, Candidate, DdpSettings, Effect, Explanation, Question, Reason, Verdict};
+use paceline_predict::search::{Answer, Candidate, DdpSettings, Effect, Explanation, Question, Reason, Verdict, mark};
+use paceline_predict::{Prediction, serving_hosts};
 use serde::Serialize;
 
 /// What stands in the file, besides machine and command line.
@@ -174,17 +174,12 @@ impl Epoch {
         self.samples.map(|samples| samples as f64 / candidate.prediction.samples_per_s)
     }
 
-    /// Of all hosts, also of those that only serve.
+    /// Of all hosts, also of those that only serve, supposed ones included.
     fn price(&self, question: &Question, candidate: &Candidate) -> Option<f64> {
-        let hosts = question.cluster.hosts_of(question.workers) + dedicated_hosts(question, candidate);
+        let Question { cluster, workers, .. } = *question;
+        let hosts = cluster.hosts_of(workers) + serving_hosts(cluster, workers, &candidate.strategy);
         Some(self.price_per_host_hour? * hosts as f64 * self.seconds(candidate)? / 3600.0)
     }
-}
-
-/// Hosts that serve and do nothing else: as many as shards live on.
-fn dedicated_hosts(question: &Question, best: &Candidate) -> usize {
-    let servers = best.strategy.servers(question.workers, question.cluster.hosts_of(question.workers));
-    servers.filter(|servers| servers.dedicated).map_or(0, |servers| servers.shards.min(question.cluster.server_hosts))
 }
 
 fn left_out(answer: &Answer) -> Vec<LeftOutRow> {
@@ -262,7 +257,7 @@ impl fmt::Display for Report {
             writeln!(f, "- --workers {workers} says with which strategy")?;
         }
         if let Some(unchanged) = self.unchanged_samples_per_s {
-            let mark = paceline_predict::search::mark(&self.unchanged_extrapolated);
+            let mark = mark(&self.unchanged_extrapolated);
             writeln!(f, "- Without what --what-if changes the best strategy reaches {unchanged:.1} samples/s{mark}")?;
         }
         for doubt in &self.extrapolated {
@@ -296,7 +291,7 @@ impl fmt::Display for Report {
         let Some(ddp) = &self.ddp else { return Ok(()) };
         let hook = ddp.comm_hook.map_or("no communication hook", |_| "that hook");
         writeln!(f, "\nWith PyTorch, what comes closest ({hook}):\n  {}", ddp.settings)?;
-        let (rate, mark) = (ddp.predicted_samples_per_s, paceline_predict::search::mark(&ddp.extrapolated));
+        let (rate, mark) = (ddp.predicted_samples_per_s, mark(&ddp.extrapolated));
         writeln!(f, "  {rate:.1} samples/s, if its all-reduce is as fast as this one{mark}")
     }
 }

@@ -39,6 +39,14 @@ pub enum ClusterError {
         /// Those that there are.
         networks: Vec<String>,
     },
+    /// No links have this name.
+    #[error("no link has the name `{name}`; links are {links}")]
+    UnknownLink {
+        /// What was given.
+        name: String,
+        /// The links that there are.
+        links: String,
+    },
     /// No cluster and no links have this name.
     #[error(
         "`{name}` is no cluster that is built in: give {clusters}, or links within and between hosts, as in 25gbe+pcie4:8x4; links are {links}"
@@ -112,6 +120,13 @@ impl Cluster {
         }
         if self.within.hop_s != Constant::ZERO {
             return wrong("within.hop_s", "is given, and it is about switches, of which there is none within a host");
+        }
+        for (name, constant) in [("contention", self.within.contention), ("jitter_s", self.within.jitter_s)] {
+            if constant != Constant::ZERO {
+                let problem =
+                    "is given, and it is about hosts that are in each other's way: give it of the links across";
+                return wrong(format!("within.{name}"), problem);
+            }
         }
         if self.computation.draws > DRAWS_MAX {
             let problem = format!("is {}; at most {DRAWS_MAX} iterations are drawn", self.computation.draws);

@@ -93,11 +93,11 @@ pub struct LinkConstants {
     pub overhead_s: Constant,
     /// Beta: seconds per byte of payload, at each port.
     pub beta_s_per_byte: Constant,
-    /// By which share beta grows for each (hosts² − 4), from the third host on: streams of many hosts that lose rate in
+    /// Between hosts: by which share beta grows for each (hosts² − 4), from the third host on: streams of many hosts that lose rate in
     /// the network. 0 where every host gets its own rate.
     #[serde(default)]
     pub contention: Constant,
-    /// Seconds that an iteration loses for each (hosts² − 4), from the third host on, to streams that come late.
+    /// Between hosts: seconds that an iteration loses for each (hosts² − 4), from the third host on, to streams that come late.
     #[serde(default)]
     pub jitter_s: Constant,
     /// Between hosts: seconds that each switch beyond the first adds to the latency of a message, where the topology has such.

@@ -16,6 +16,9 @@ pub(super) enum Sort {
 /// The prefix of the constants that a model's name follows.
 pub(super) const OVERHEADS: &str = "computation.overhead_s.";
 
+/// About switches, and hosts that are in each other's way: of neither is there one within a host.
+const OF_HOSTS: [&str; 3] = ["contention", "jitter_s", "hop_s"];
+
 impl Cluster {
     /// Every constant with its name, such as `across.beta_s_per_byte` or `computation.overhead_s.resnet50`, in the order of
     /// the file.
@@ -54,8 +57,7 @@ impl Cluster {
                 ("hop_s", hop_s),
                 ("incast_s_per_byte", incast_s_per_byte),
             ];
-            // Within a host there is no switch.
-            let fields = fields.into_iter().filter(|(name, _)| class == "across" || *name != "hop_s");
+            let fields = fields.into_iter().filter(|(name, _)| class == "across" || !OF_HOSTS.contains(name));
             all.extend(fields.map(|(name, constant)| (format!("{class}.{name}"), Amount, constant)));
         }
         let fields = [

@@ -93,11 +93,14 @@ impl Cluster {
     /// The same cluster with other links: those of this name, in any case, within its hosts or between them.
     ///
     /// # Errors
-    /// [`ClusterError::Unknown`].
+    /// [`ClusterError::UnknownLink`].
     pub fn with_link(&self, name: &str) -> Result<Cluster, ClusterError> {
         let lower = name.trim().to_lowercase();
         let Presets { server, mut link, .. } = presets();
-        let preset = link.remove(&lower).ok_or_else(|| unknown(name))?;
+        let preset = link.remove(&lower).ok_or_else(|| ClusterError::UnknownLink {
+            name: name.to_owned(),
+            links: Cluster::link_names().join(", "),
+        })?;
         let mut cluster = self.clone();
         cluster.name = format!("{} with {lower}", self.name);
         cluster.source = format!("{}; {lower}: {}", self.source, preset.source);
@@ -252,6 +255,10 @@ mod tests {
         }
         let error = Cluster::named("25gbe+pcie4:0x4").unwrap_err().to_string();
         assert!(error.contains("hosts is 0"), "{error}");
-        assert!(Cluster::named("25gbe").unwrap().with_link("token-ring").is_err());
+        // A cluster is no link.
+        for name in ["token-ring", "study-100gbe", "25gbe+pcie4"] {
+            let error = Cluster::named("25gbe").unwrap().with_link(name).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("no link has the name `{name}`; links are 100gbe, 10gbe, ")), "{error}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use paceline_schedule::ELEMENT_BYTES;
 use super::closed_forms::{self, ClosedForm};
 use super::on_topology::{self, RANKS_MAX, Simulated, TILE_MESSAGES_MAX};
 use super::shared_ports::SharedPorts;
-use super::{Traffic, World, all_reduce_factor};
+use super::{Traffic, World, all_reduce_factor, all_to_all_costs};
 use crate::PredictError;
 use crate::iteration::{Line, Operations};
 use crate::prediction::Bottleneck;
@@ -20,6 +20,8 @@ pub(crate) struct AllToAll {
     start_s: f64,
     /// What one costs that overtakes others.
     operation: OperationConstants,
+    /// Was one algorithm asked for by its name?
+    by_name: bool,
     /// Does none start, and so overtake, before the one in front of it has arrived?
     one_by_one: bool,
     jitter_s: f64,
@@ -52,13 +54,15 @@ struct Entry {
     doubt: Option<Doubt>,
 }
 
-/// Why what an operation takes may be wrong: its program is too long to be simulated.
+/// Why what an operation takes may be wrong: its program is too long to be simulated, or is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Doubt {
     /// So what its switches do to it is not known.
     Topology,
     /// So how its messages share ports is not.
     SharedPorts,
+    /// Nor how those of workers do that share a host without asking who does.
+    SharedHosts,
 }
 
 /// Formulas that say the same may differ by rounding. As in [`paceline_collective::select`], which decides in the runtime.
@@ -84,15 +88,9 @@ impl AllToAll {
         bytes: u64,
         start_s: f64,
     ) -> Result<AllToAll, PredictError> {
-        let (mut costs, mut counted) =
-            (cluster.link_costs_among(world.hosts), cluster.counted_costs_among(world.hosts));
-        let within_beta = costs.within.beta;
-        // Links without a latency are those of a fit: what whole rings took, on one host and on several. The way through the
-        // hosts is in both, and the study's rings over InfiniBand were faster than those within one of its hosts.
-        if world.hosts > 1 && costs.within.alpha == 0.0 && costs.across.alpha == 0.0 {
-            costs.within.beta = within_beta.min(costs.across.beta);
-            counted.within.beta = costs.within.beta;
-        }
+        let (costs, mut counted) = (all_to_all_costs(cluster, world.hosts), cluster.counted_costs_among(world.hosts));
+        let within_beta = counted.within.beta;
+        counted.within.beta = costs.within.beta;
         // What is made for several hosts with several ranks is nobody's choice elsewhere, and what is made for a network only
         // that of those who name it.
         let flat = world.hosts == 1 || world.per_host == 1;
@@ -110,6 +108,7 @@ impl AllToAll {
             world,
             start_s,
             operation: cluster.operation,
+            by_name: algorithm != "auto",
             one_by_one: false,
             jitter_s: cluster.jitter_s(world.hosts),
             within_beta,
@@ -136,6 +135,13 @@ impl AllToAll {
 
     /// The same, but where ranks send several messages at once, the program decides how long they take, if it is short.
     pub fn with_shared_ports(mut self) -> AllToAll {
+        let shares = self.world.hosts > 1 && self.world.per_host > 1;
+        for entry in self.entries.iter_mut().filter(|_| self.by_name && shares) {
+            let algorithm = self.forms[entry.form].algorithm;
+            // The tests of both depths hold a ring to its program there, too.
+            let is_estimate = !algorithm.for_hosts() && algorithm.name() != "ring";
+            entry.doubt = is_estimate.then_some(Doubt::SharedHosts);
+        }
         let Some(mut ports) = SharedPorts::of(self.world, &self.costs) else { return self };
         for entry in &mut self.entries {
             let (form, bytes) = (&self.forms[entry.form], entry.bytes as usize);
@@ -253,6 +259,10 @@ impl AllToAll {
                 "{name} of {workers} workers takes what its formula says, in which ranks send one message after the \
                  other: its program is too long to be simulated"
             ),
+            Doubt::SharedHosts => format!(
+                "{name} does not ask who shares a host: where workers do, as here, its formula is an estimate that is held to no \
+                 program"
+            ),
         }
     }
 
@@ -324,6 +334,7 @@ impl AllToAll {
             messages,
             busy: vec![(link, moving), (Bottleneck::OperationStart, starts)],
             within_s: all_reduce_factor(self.world.workers) * total as f64 * self.within_beta,
+            of_bus: 1.0,
         }
     }
 }

@@ -3,19 +3,21 @@
 mod all_to_all;
 mod closed_forms;
 mod on_topology;
+mod server_hosts;
 mod servers;
 mod servers_by_message;
 mod servers_on_topology;
 mod shared_ports;
 
 use paceline_collective::Topology;
-use paceline_plan::{Plan, Shape};
+use paceline_plan::{Cluster, LinkCosts, Plan, Shape};
 
 use crate::iteration::Operations;
 use crate::prediction::Bottleneck;
 
 pub(crate) use all_to_all::AllToAll;
 pub(crate) use on_topology::COMPARED_HOSTS_MAX;
+pub use server_hosts::serving_hosts;
 pub(crate) use servers::ServerCosts;
 
 /// Workers on hosts, as many on each but perhaps the last.
@@ -51,6 +53,18 @@ impl World {
     }
 }
 
+/// What links cost in operations among the workers of so many hosts.
+///
+/// Links without a latency are those of a fit: what whole rings took, on one host and on several. The way through the hosts is in
+/// both, and the study's rings over InfiniBand were faster than those within one of its hosts.
+pub(crate) fn all_to_all_costs(cluster: &Cluster, hosts: usize) -> LinkCosts {
+    let mut costs = cluster.link_costs_among(hosts);
+    if hosts > 1 && costs.within.alpha == 0.0 && costs.across.alpha == 0.0 {
+        costs.within.beta = costs.within.beta.min(costs.across.beta);
+    }
+    costs
+}
+
 /// 2(n − 1)/n: how often each byte of what n ranks add up crosses each port, at least.
 pub(crate) fn all_reduce_factor(ranks: usize) -> f64 {
     2.0 * (ranks as f64 - 1.0) / ranks as f64
@@ -77,6 +91,8 @@ pub(crate) struct Traffic {
     pub busy: Vec<(Bottleneck, f64)>,
     /// Seconds for which bytes move within a host, on its bus.
     pub within_s: f64,
+    /// Of the seconds for which a bus between workers and servers is busy, the share in which bytes move within the host.
+    pub of_bus: f64,
 }
 
 impl Communication {
@@ -113,7 +129,7 @@ impl Communication {
         match self {
             Communication::None => Vec::new(),
             Communication::AllToAll(costs) => costs.doubts(plan),
-            Communication::Servers(costs) => costs.doubt.iter().cloned().collect(),
+            Communication::Servers(costs) => costs.doubts.clone(),
         }
     }
 
@@ -127,6 +143,7 @@ impl Communication {
                 messages: 0,
                 busy: Vec::new(),
                 within_s: 0.0,
+                of_bus: 1.0,
             },
             Communication::AllToAll(costs) => costs.traffic(plan),
             Communication::Servers(costs) => costs.traffic(plan),

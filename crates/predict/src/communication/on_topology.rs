@@ -49,7 +49,7 @@ impl Simulated {
             return None;
         }
         let hosts = Hosts::of_ranks((0..world.workers).map(|rank| rank / world.per_host).collect())?;
-        let (speeds, gamma) = (Speeds::of_cluster(cluster), costs.across.gamma);
+        let (speeds, gamma) = (Speeds::of_costs(costs, cluster.across.hop_s.value), costs.across.gamma);
         Some(Simulated { shape: world.shape, topology: world.topology(), hosts, speeds, gamma })
     }
 

@@ -12,6 +12,7 @@ use paceline_plan::{Cluster, LinkCost, OperationConstants, Plan};
 use paceline_schedule::ELEMENT_BYTES;
 use paceline_strategy::Servers;
 
+use super::server_hosts::{hosts_that_serve, supposed};
 use super::servers_on_topology::on_topology;
 use super::{Traffic, World, all_reduce_factor, servers_by_message};
 use crate::iteration::{Line, Operations, Part};
@@ -30,6 +31,10 @@ pub(crate) struct ServerCosts {
     /// On the bus of a host: seconds of each partition, and per byte.
     bus_s: f64,
     bus_s_per_byte: f64,
+    /// Of the latter what bytes take that move within the host. By message the network's time is in the former, too.
+    moving_s_per_byte: f64,
+    /// Is what goes to servers beside the workers carried by these workers' ports?
+    through_ports: bool,
     /// Do workers add up anything there among themselves?
     adds_up: bool,
     /// Seconds per byte of a transfer between ranks of a host.
@@ -44,8 +49,8 @@ pub(crate) struct ServerCosts {
     /// On a server's processor: seconds per byte, of all contributions; and of the optimiser.
     combine_s_per_byte: f64,
     apply_s_per_byte: f64,
-    /// Why what the topology does to the links may be wrong.
-    pub doubt: Option<String>,
+    /// Why that may be wrong: what the topology does to the links, hosts that the cluster does not have.
+    pub doubts: Vec<String>,
 }
 
 /// To a server and back.
@@ -60,8 +65,8 @@ const EVEN: f64 = 1.1;
 const INTERFACES: usize = 32;
 
 impl ServerCosts {
-    /// Of these servers, with `start_s` in front of each operation. `update_s_per_byte` is what the optimiser takes, if the
-    /// servers have it.
+    /// Of these servers by formulas, with `start_s` in front of each operation. `update_s_per_byte` is what the optimiser takes, if
+    /// the servers have it.
     pub fn of(cluster: &Cluster, world: World, servers: Servers, start_s: f64, update_s_per_byte: f64) -> ServerCosts {
         let costs = cluster.link_costs_among(world.hosts);
         let constants = &cluster.server;
@@ -69,8 +74,8 @@ impl ServerCosts {
         let (workers_hosts, dedicated) = (world.hosts, servers.dedicated);
         let of_their_own = dedicated || (!between && constants.own_ports);
         let places = match (between, dedicated) {
-            (true, true) if cluster.server_hosts > 0 => cluster.server_hosts,
-            (true, _) => workers_hosts,
+            (true, true) => hosts_that_serve(cluster, workers_hosts),
+            (true, false) => workers_hosts,
             // The processes of the servers or their own ports, or the workers beside whom they are.
             (false, _) if of_their_own => servers.shards.max(1),
             (false, _) => world.workers,
@@ -81,7 +86,7 @@ impl ServerCosts {
         } else {
             costs.within
         };
-        let (link, doubt) = on_topology(link, cluster, &world, &servers, places);
+        let (link, of_topology) = on_topology(link, cluster, &world, &servers, places);
         // Whoever is alone on a host, or beside the servers, adds up nothing there.
         let gathers = between || dedicated;
         let (copy, local) = (constants.copy_s_per_byte.value, constants.local_partition_s.value);
@@ -94,10 +99,6 @@ impl ServerCosts {
             false => 0.0,
         };
         let bus_s_per_byte = factor * costs.within.beta + if between { copy.max(own_host) } else { 0.0 };
-        // What is beside workers is reached through their ports, unless it is in the host's memory.
-        let through_ports = between && !dedicated && copy <= own_host;
-        let by_message =
-            through_ports.then(|| servers_by_message::seconds_per_byte(&world, servers.shards, places, &costs));
         ServerCosts {
             world,
             servers,
@@ -105,7 +106,11 @@ impl ServerCosts {
             of_their_own,
             start_s,
             bus_s: if gathers { local + 2.0 * (world.per_host - 1) as f64 * costs.within.overhead } else { 0.0 },
-            bus_s_per_byte: by_message.flatten().unwrap_or(0.0).max(bus_s_per_byte),
+            bus_s_per_byte,
+            moving_s_per_byte: bus_s_per_byte,
+            // What takes longer to be copied to the host's memory than over a port to the server is read from there: no port carries
+            // it, and programs, in which one does, say nothing of it.
+            through_ports: between && !dedicated && copy <= own_host,
             adds_up: factor > 0.0,
             within_beta: costs.within.beta,
             partition_s: match (between, gathers) {
@@ -119,8 +124,19 @@ impl ServerCosts {
             operation: cluster.operation,
             combine_s_per_byte: (contributions - 1.0) * constants.combine_s_per_byte.value,
             apply_s_per_byte: if servers.apply { update_s_per_byte } else { 0.0 },
-            doubt,
+            doubts: of_topology.into_iter().chain(supposed(cluster, &world, &servers)).collect(),
         }
+    }
+
+    /// The same, but where servers are reached through the ports of workers whom the network outruns, the program decides how long
+    /// that takes, if it is short.
+    pub fn by_message(mut self, cluster: &Cluster) -> ServerCosts {
+        if self.through_ports {
+            let costs = cluster.link_costs_among(self.world.hosts);
+            let found = servers_by_message::seconds_per_byte(&self.world, self.servers.shards, self.places, &costs);
+            self.bus_s_per_byte = found.unwrap_or(0.0).max(self.moving_s_per_byte);
+        }
+        self
     }
 
     /// How many messages of an operation wait for each other.
@@ -262,8 +278,13 @@ impl ServerCosts {
             _ => link,
         };
         let mut busy: Vec<(Bottleneck, f64)> = interfaces.iter().map(kind).zip(links.iter().copied()).collect();
+        // By message the time of the bus is that of whatever fills up first, which the formula says.
+        let of_bus = self.moving_share(total, operations.count());
+        let fuller = busy.iter().filter(|(_, busy_s)| *busy_s > of_bus * bus);
+        let fullest = fuller.max_by(|one, other| one.1.total_cmp(&other.1)).filter(|_| of_bus < 1.0);
+        let of_the_bus = fullest.map_or(Bottleneck::LinkWithinHost, |(place, _)| *place);
         busy.extend(links[interfaces.len()..].iter().map(|&busy_s| (Bottleneck::OperationStart, busy_s)));
-        busy.push((Bottleneck::LinkWithinHost, bus));
+        busy.push((of_the_bus, bus));
         busy.extend(processors.into_iter().map(|busy_s| (Bottleneck::ServerProcessor, busy_s)));
         let remote = if self.leaves_host() { 2 * self.pushing() } else { 0 };
         let local = if self.world.hosts > 1 { 2 * (self.world.workers - self.world.hosts) } else { 0 };
@@ -279,7 +300,18 @@ impl ServerCosts {
             bytes_sent: total as f64,
             busy,
             within_s: moved * total as f64 * self.within_beta,
+            of_bus,
         }
+    }
+
+    /// Of the seconds for which operations of so many bytes keep the bus busy, the share in which bytes move within the host.
+    fn moving_share(&self, bytes: u64, operations: usize) -> f64 {
+        if self.bus_s_per_byte <= self.moving_s_per_byte {
+            return 1.0;
+        }
+        let seconds = |per_byte: f64| operations as f64 * self.bus_s + per_byte * bytes as f64;
+        let busy_s = seconds(self.bus_s_per_byte);
+        if busy_s > 0.0 { seconds(self.moving_s_per_byte) / busy_s } else { 1.0 }
     }
 }
 
@@ -316,7 +348,7 @@ mod tests {
         let servers = strategy.servers(workers, world.hosts).expect("servers");
         let sizes = vec![250_000; 256];
         let plan = plan(&strategy, &Workload::of_sizes(&sizes).with_world(workers, world.hosts)).expect("a plan");
-        (ServerCosts::of(cluster, world, servers, 0.0, 0.0), plan)
+        (ServerCosts::of(cluster, world, servers, 0.0, 0.0).by_message(cluster), plan)
     }
 
     fn fullest(traffic: &Traffic) -> (Bottleneck, f64) {

@@ -44,7 +44,8 @@ pub(super) fn on_topology(
         return in_doubt(format!("{} hosts are more than {COMPARED_HOSTS_MAX}", world.hosts.max(pairs.serving)));
     }
     let hosts = Hosts::regular(pairs.hosts(), 1);
-    let on = |shape| Network::new(shape, &hosts, &Speeds::of_cluster(cluster));
+    let speeds = Speeds::of_costs(&cluster.link_costs_among(world.hosts), cluster.across.hop_s.value);
+    let on = |shape| Network::new(shape, &hosts, &speeds);
     match (on(shape), on(Shape::Flat)) {
         (Ok(there), Ok(flat)) => {
             let (there, flat) = (pairs.fullest(&there), pairs.fullest(&flat));
@@ -117,7 +118,7 @@ mod tests {
     /// One worker on each host.
     fn cluster(hosts: usize) -> Cluster {
         let class = LinkClass { alpha_s: ALPHA_S, overhead_s: 0.0, beta_s_per_byte: BETA };
-        Cluster::of_network(NetworkModel { within: class, across: class }, hosts, 1)
+        Cluster { server_hosts: hosts, ..Cluster::of_network(NetworkModel { within: class, across: class }, hosts, 1) }
     }
 
     fn servers(text: &str, hosts: usize) -> Servers {
@@ -130,7 +131,7 @@ mod tests {
         let world = World::of(cluster.hosts, 1).on(shape.parse().expect("a shape"));
         let costs = ServerCosts::of(cluster, world, servers(text, cluster.hosts), 0.0, 0.0);
         let (empty_s, all_s) = (costs.alone_s(0), costs.alone_s(1 << 20));
-        (all_s - empty_s, empty_s, costs.doubt)
+        (all_s - empty_s, empty_s, costs.doubts.into_iter().next())
     }
 
     /// Of n hosts at switches of H, n − H of the n − 1 others are elsewhere, and the way to these carries 1/O of what it would.
@@ -163,7 +164,7 @@ mod tests {
         for (shape, text) in shapes.iter().flat_map(|shape| ["ps:hosts", "ps:3", "ps:1"].map(|text| (shape, text))) {
             let world = World::of(16, 1).on(shape.parse().expect("a shape"));
             let pairs = Pairs::of(&cluster, &world, &servers(text, 16), 16);
-            let speeds = Speeds::of_cluster(&cluster);
+            let speeds = Speeds::of_costs(&cluster.link_costs(), 0.0);
             let network = Network::new(world.shape, &Hosts::regular(16, 1), &speeds).expect("a network");
             let mut flows = FlowNetwork::new(network.links().iter().map(|link| link.capacity));
             let started = pairs.both_ways().map(|(from, to)| {

@@ -276,7 +276,15 @@ mod tests {
             let says = format!("{name} of {} workers takes what its formula says", hosts.0);
             assert!(found.len() == 1 && found[0].starts_with(&says), "{found:?}");
         }
+        // Of another kind are estimates for workers that share hosts.
+        for name in ["double-binary-tree", "halving-doubling"] {
+            let found = doubts((8, 4), name);
+            let says = format!("{name} does not ask who shares a host: where workers do");
+            assert!(found.len() == 1 && found[0].starts_with(&says), "{found:?}");
+        }
         for (hosts, name) in [
+            ((8, 4), "auto"),
+            ((8, 4), "ring"),
             ((129, 1), "binary-tree"),
             ((11, 1), "direct-scatter"),
             ((256, 1), "recursive-doubling"),

@@ -5,7 +5,7 @@ use paceline_schedule::{ELEMENT_BYTES, Schedulers, Workload};
 use paceline_strategy::Registry;
 
 use super::{FitError, Skipped};
-use crate::study::{Case, Study, StudyRow};
+use crate::study::{BYTESCHEDULER_A2A, Case, Study, StudyRow, same};
 use crate::{Job, estimate, estimate_plan};
 
 /// No throughput is known better than this, whatever its standard deviation over a few runs: what else differs between days,
@@ -182,14 +182,16 @@ fn usable(study: &Study, row: &StudyRow) -> Result<f64, String> {
     if ["mislabel", "suspect", "wrong"].iter().any(|word| note.contains(word)) {
         return Err(format!("is noted as `{}`", row.note));
     }
-    if row.method.eq_ignore_ascii_case("ByteScheduler-A2A") {
+    if same(&row.method, BYTESCHEDULER_A2A) {
         return Err("ran on hooks in Python, layer by layer, at a cost that no constant here stands for".to_owned());
     }
     // Two methods do not give the same throughput with the same deviation to the last digit: one is the other's, and which
     // nobody knows.
     let twin = study.rows.iter().find(|other| {
-        other.method != row.method
-            && (&other.model, &other.network, other.workers) == (&row.model, &row.network, row.workers)
+        !same(&other.method, &row.method)
+            && same(&other.model, &row.model)
+            && other.network.eq_ignore_ascii_case(&row.network)
+            && other.workers == row.workers
             && (other.samples_per_s, other.std_samples_per_s) == (Some(measured), row.std_samples_per_s)
             && row.std_samples_per_s.is_some_and(|deviation| deviation > 0.0)
     });

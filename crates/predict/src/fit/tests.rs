@@ -189,6 +189,31 @@ fn a_row_that_contradicts_all_others_counts_little_and_a_copied_one_not_at_all()
     assert!(fit.skipped[0].reason.contains("mislabelled"), "{:?}", fit.skipped);
 }
 
+/// As they are read: in any case, with or without hyphens.
+#[test]
+fn what_is_left_out_is_known_however_its_method_is_spelt() {
+    let mut study = study();
+    let known = study.rows[7].clone();
+    let hooks = StudyRow { method: "bytescheduler a2a".into(), line: 98, samples_per_s: Some(1.0), ..known.clone() };
+    // The same method in other letters is no other one, and this model in other letters no other one, either.
+    let again = StudyRow { method: known.method.to_lowercase().replace('-', " "), line: 99, ..known.clone() };
+    let copy = StudyRow {
+        method: "wfbp ps".into(),
+        model: known.model.to_lowercase().replace('-', ""),
+        network: known.network.to_lowercase(),
+        line: 100,
+        ..known
+    };
+    let lines = |study: &Study| -> Vec<usize> {
+        let (_, skipped) = Observations::of(study, &[], 4).unwrap();
+        skipped.iter().map(|skipped| skipped.line).collect()
+    };
+    study.rows.extend([hooks, again]);
+    assert_eq!(lines(&study), [98]);
+    study.rows.push(copy);
+    assert_eq!(lines(&study), [9, 98, 99, 100]);
+}
+
 #[test]
 fn what_is_left_out_is_predicted() {
     let options = FitOptions { leave_out: true, source: "a test", ..FitOptions::default() };

@@ -42,8 +42,7 @@ impl Spread {
             Spread::Alike => 1.0,
             Spread::Normal { deviation } => 1.0 + deviation * (2.0 * workers.ln()).sqrt(),
             Spread::LogNormal { deviation } => largest_log_normal(deviation, workers),
-            // Euler's constant: H(N) is within 1/(2N) of this.
-            Spread::Exponential { mean } => 1.0 + mean * (workers.ln() + 0.577_215_664_9 + 0.5 / workers),
+            Spread::Exponential { mean } => 1.0 + mean * harmonic(workers),
         }
     }
 
@@ -60,6 +59,15 @@ impl Spread {
         };
         factor.max(FASTEST)
     }
+}
+
+/// H(N) = 1 + 1/2 + … + 1/N.
+fn harmonic(workers: f64) -> f64 {
+    if workers <= ONE_BY_ONE as f64 {
+        return (1..=workers as usize).map(|number| 1.0 / number as f64).sum();
+    }
+    // Euler's constant: H(N) is within 1/(12N²) of this.
+    workers.ln() + 0.577_215_664_9 + 0.5 / workers
 }
 
 /// The expected value of the largest of so many numbers whose logarithms are normally distributed with this deviation, over
@@ -173,6 +181,17 @@ mod tests {
         }
         // However rare and long, the longest of 32 is worth no more than all of them together.
         assert!((slowest(100.0, 32) - 32.0).abs() < 1e-6 && slowest(2.0, 1 << 26).is_finite());
+    }
+
+    /// H(1) = 1, H(2) = 3/2, and so on; where the sum ends, what it tends to continues it.
+    #[test]
+    fn the_longest_delay_of_few_is_the_harmonic_number() {
+        let slowest = |workers| Spread::Exponential { mean: 0.5 }.expected_slowest(workers);
+        for (workers, expected) in [(1, 1.0), (2, 1.5), (3, 11.0 / 6.0), (4, 25.0 / 12.0)] {
+            assert!((slowest(workers) - (1.0 + 0.5 * expected)).abs() < 1e-12, "{workers}: {}", slowest(workers));
+        }
+        let next = slowest(ONE_BY_ONE) + 0.5 / (ONE_BY_ONE + 1) as f64;
+        assert!((slowest(ONE_BY_ONE + 1) - next).abs() < 1e-4, "{} {next}", slowest(ONE_BY_ONE + 1));
     }
 
     /// The two ways to draw the largest meet.

@@ -413,6 +413,48 @@ fn servers_beside_the_workers_disturb_computation_on_a_single_host() {
     assert!(free.into_iter().zip(slower).all(|(free, slower)| slower > 1.01 * free), "{free:?} {slower:?}");
 }
 
+/// Hosts of two whose network is faster than their ports: servers beside the workers are simulated by message.
+fn outrun(kappa: f64) -> Cluster {
+    let class = |beta_s_per_byte| LinkClass { alpha_s: 0.0, overhead_s: 0.0, beta_s_per_byte };
+    let mut cluster = Cluster::of_network(NetworkModel { within: class(2e-10), across: class(1e-10) }, 8, 2);
+    cluster.interference.computation = Constant::exact(kappa);
+    cluster
+}
+
+/// Computation loses kappa for what moves within the host, and not for as long as the network keeps the host's messages waiting.
+#[test]
+fn servers_by_message_disturb_computation_as_long_as_bytes_move_within_the_host() {
+    let (profile, wfbp) = (built_in_profile("resnet50").expect("it is built in"), strategy("schedule=wfbp,arch=ps:1"));
+    let seconds = |cluster: &Cluster| {
+        let job = Job { workers: 16, ..job(cluster, &profile, &wfbp) };
+        estimate(&job).expect("a prediction").iteration_s
+    };
+    let lost_s = seconds(&outrun(0.5)) - seconds(&outrun(0.0));
+    // Once in all, and half of it to the server's host beside it.
+    let moved_s = 1.5 * 2e-10 * 4.0 * profile.parameters() as f64;
+    assert!((0.4..=1.02).contains(&(lost_s / (0.5 * moved_s))), "{lost_s} {moved_s}");
+}
+
+/// The value is the program's; what constants change is the formula's, and lies around it.
+#[test]
+fn intervals_of_servers_by_message_simulate_no_program() {
+    let profile = Profile { uncertainty: None, ..built_in_profile("resnet50").expect("it is built in") };
+    let (mut cluster, bsp) = (outrun(0.0), strategy("schedule=none,arch=ps:1"));
+    cluster.within.beta_s_per_byte = Constant::between(2e-10, 1.5e-10, 3e-10);
+    let job = Job { workers: 16, ..job(&cluster, &profile, &bsp) };
+    let subject = Subject::new(&job).expect("a subject");
+    let seconds = |subject: &Subject<'_>, cluster: &Cluster| {
+        subject.costs(cluster).expect("costs").communication.alone_s(4 * profile.parameters() as u64)
+    };
+    let flat = subject.on_flat();
+    assert!(seconds(&flat, &cluster) < 0.9 * seconds(&subject, &cluster), "a formula and a program");
+    let found = predict(&job).expect("a prediction");
+    let mut slower = cluster.clone();
+    slower.within.beta_s_per_byte = Constant::exact(3e-10);
+    let (more_s, by_formula_s) = (found.high_s - found.iteration_s, seconds(&flat, &slower) - seconds(&flat, &cluster));
+    assert!(found.low_s < found.iteration_s && more_s > 0.0 && more_s <= by_formula_s * 1.01, "{found:?}");
+}
+
 /// What overtakes on its way to servers is later by a constant that has an interval.
 #[test]
 fn intervals_of_servers_know_that_overtaking_is_uncertain() {

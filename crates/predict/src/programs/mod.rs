@@ -26,7 +26,8 @@
 //! one does; the overheads of such a sender, which the formulas count one after the other, are not counted here, and
 //! [`Sending::InTurn`] would have it lend to one at a time. Not modelled is what a cluster's links lose when many use them:
 //! incast ([`paceline_plan::LinkCosts::contention`]), for streams that meet share a port and lose nothing by that, and
-//! `across.contention` ([`paceline_plan::Cluster::link_costs_among`]), unless the caller has put it into beta.
+//! `across.contention` ([`paceline_plan::Cluster::link_costs_among`]), unless the caller has put it into beta, as [`seconds_on`]
+//! does.
 
 mod prepared;
 mod run;
@@ -40,6 +41,7 @@ use paceline_plan::{Cluster, Hosts, Shape};
 pub use prepared::PreparedProgram;
 
 use crate::PredictError;
+use crate::communication::all_to_all_costs;
 use crate::job::shape_of;
 use crate::topology::{LinkId, Network, PathChoice, Speeds};
 
@@ -151,7 +153,8 @@ pub fn seconds_on(cluster: &Cluster, program: &PreparedProgram, load: &Load) -> 
     let shape = if cluster.hosts_of(ranks) > 1 { shape_of(cluster, ranks)? } else { Shape::Flat };
     let by_rank = (0..ranks).map(|rank| rank / cluster.workers_per_host).collect();
     let Some(hosts) = Hosts::of_ranks(by_rank) else { return Err(PredictError::Nobody) };
-    let speeds = Speeds::of_cluster(cluster);
+    // As predictions of iterations have the links.
+    let speeds = Speeds::of_costs(&all_to_all_costs(cluster, hosts.count()), cluster.across.hop_s.value);
     let network = Network::new(shape, &hosts, &speeds)?;
     let gamma = cluster.combine_s_per_byte.value;
     let machine = Machine { gamma, combining: Combining::InsteadOfReceiving, ..Machine::new(&network) };

@@ -1,8 +1,9 @@
 use paceline_collective::cost::Load;
 use paceline_collective::{Action, Algorithm, Program, RankProgram, Slot, Space, Step, Topology, registry};
-use paceline_plan::{CollectiveKind, Hosts, LinkClass, NetworkModel};
+use paceline_plan::{BUILT_IN_CLUSTERS, CollectiveKind, Hosts, LinkClass, NetworkModel};
 
 use super::*;
+use crate::communication::{AllToAll, World};
 use crate::topology::{Network, Node, Speeds, Spines};
 
 const GAMMA: f64 = 0.2e-9;
@@ -109,6 +110,27 @@ fn every_algorithm_ends_on_every_shape() {
         }
     }
     assert!(runs > 200, "only {runs} runs");
+}
+
+/// A ring takes what an iteration is predicted to wait for it: the same links, however many hosts are in each other's way.
+#[test]
+fn a_ring_on_a_built_in_cluster_takes_as_long_at_both_depths() {
+    for name in BUILT_IN_CLUSTERS {
+        let cluster = Cluster::named(name).unwrap();
+        let hosts = [1, 2, 4, 8].into_iter().filter(|&hosts| hosts <= cluster.hosts);
+        for workers in hosts.map(|hosts| hosts * cluster.workers_per_host) {
+            let world = World::of(workers, cluster.workers_per_host);
+            let predicted = AllToAll::of(&cluster, world, "ring", 64 << 20, 0.0).unwrap();
+            let program = PreparedProgram::of_algorithm(all_reduce("ring"), &world.topology(), 0).unwrap();
+            for (bytes, tile_bytes, predicted_s) in predicted.known().filter(|(bytes, ..)| *bytes >= 64 << 20) {
+                // So large that it does not matter in how many tiles; and few of them are soon simulated.
+                let load = Load { bytes, tile_bytes: tile_bytes.max(bytes / 16), window: 16 };
+                let found_s = seconds_on(&cluster, &program, &load).unwrap() - cluster.start_s(workers);
+                let ratio = found_s / predicted_s;
+                assert!((ratio - 1.0).abs() < 0.02, "{name}, {workers}, {load:?}: {found_s} {predicted_s}: {ratio}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use paceline_strategy::{Call, Strategy, Value};
 
 use super::what_if::quicken_between_hosts;
 use super::{Answer, Candidate, Change, Question, SearchError, Space, apply_changes, search};
-use crate::{Job, PredictError, Prediction, estimate, published_intensity};
+use crate::{Job, PredictError, Prediction, estimate, published_intensity, serving_hosts};
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,8 +213,10 @@ impl Asked<'_> {
             if let Some((shards, arch)) = one_more_shard(&self.best.strategy.arch) {
                 let mut other = cluster.clone();
                 let mut change = format!("{shards} shards instead of {}", shards - 1);
-                if arch.word(2) == Some("dedicated") && shards > other.server_hosts as u64 {
-                    other.server_hosts += 1;
+                // Those that the cluster has, or that the answer supposes.
+                let serving = cluster.server_hosts.max(serving_hosts(cluster, workers, &self.best.strategy));
+                if arch.word(2) == Some("dedicated") && shards > serving as u64 {
+                    other.server_hosts = serving + 1;
                     change.push_str(", on one host more,");
                 }
                 tell(change, self.found(&other, workers, self.profile, Some(arch)), None);

@@ -72,7 +72,11 @@ pub fn apply_changes(
     for change in changes {
         match change {
             Change::Network(name) => {
-                cluster = cluster.with_link(name)?;
+                let other = cluster.with_link(name)?;
+                // Whoever is alone on a host has no links there. What the cluster says of them stands for its bus.
+                if !(is_within(name) && joins_nobody(&cluster, cluster.workers_per_host)) {
+                    cluster = other;
+                }
             }
             Change::Faster(factor) => {
                 quicken_between_hosts(&mut cluster, *factor);
@@ -93,21 +97,32 @@ pub fn apply_changes(
     Ok((cluster, workers, local_batch))
 }
 
-/// The changes that change nothing, in a sentence: links between hosts, where all workers are on one. `changed`: the cluster
-/// and the workers after all of them.
+/// The changes that change nothing, in a sentence: links between hosts, where all workers are on one, and links within hosts, where
+/// each has one. `changed`: the cluster and the workers after all of them.
 pub fn without_effect(changed: &Cluster, workers: usize, changes: &[Change]) -> Option<String> {
-    if changed.hosts_of(workers) > 1 {
-        return None;
-    }
-    let between_hosts = |change: &&Change| match change {
-        // A cluster of this link alone.
-        Change::Network(name) => Cluster::named(name).is_ok_and(|link| link.hosts > 1),
-        Change::Faster(_) => true,
+    let one_host = changed.hosts_of(workers) == 1;
+    let is_idle = |change: &&Change| match change {
+        Change::Network(name) if is_within(name) => joins_nobody(changed, workers.min(changed.workers_per_host)),
+        Change::Network(_) | Change::Faster(_) => one_host,
         Change::Workers(_) | Change::LocalBatch(_) => false,
     };
-    let idle: Vec<String> = changes.iter().filter(between_hosts).map(Change::to_string).collect();
-    let all = if workers == 1 { "One worker is".to_owned() } else { format!("All {workers} workers are") };
-    (!idle.is_empty()).then(|| format!("{all} on one host, so {} changes nothing", idle.join(",")))
+    let idle: Vec<String> = changes.iter().filter(is_idle).map(Change::to_string).collect();
+    let why = match (one_host, workers) {
+        (true, 1) => "One worker is on one host".to_owned(),
+        (true, _) => format!("All {workers} workers are on one host"),
+        (false, _) => "Each host has one worker".to_owned(),
+    };
+    (!idle.is_empty()).then(|| format!("{why}, so {} changes nothing", idle.join(",")))
+}
+
+/// Are there no links within hosts of so many workers? A worker alone has some to servers with ports of their own.
+fn joins_nobody(cluster: &Cluster, workers_per_host: usize) -> bool {
+    workers_per_host == 1 && !cluster.server.own_ports
+}
+
+/// Are links of this name, which there are, within hosts? A cluster of them alone is one host.
+fn is_within(name: &str) -> bool {
+    Cluster::named(name).is_ok_and(|link| link.hosts == 1)
 }
 
 /// What of the changes the constants of a cluster that was measured know nothing of, in words; empty where nothing was measured.
@@ -141,6 +156,8 @@ pub(super) fn quicken_between_hosts(cluster: &mut Cluster, factor: f64) {
 
 #[cfg(test)]
 mod tests {
+    use std::slice::from_ref;
+
     use super::*;
 
     #[test]
@@ -170,6 +187,26 @@ mod tests {
         assert_eq!(told(4, &[network.clone(), Change::Workers(8)]), None);
         assert_eq!(told(8, &[network]), None);
         assert_eq!(told(4, &[Change::Network("pcie4".into())]), None);
+    }
+
+    /// Whoever is alone on a host has no links there, whatever these are.
+    #[test]
+    fn links_within_hosts_of_one_worker_are_told_and_change_nothing() {
+        let after = |text: &str, workers: usize, changes: &[Change]| {
+            let cluster = Cluster::named(text).unwrap();
+            let (changed, workers, _) = apply_changes(&cluster, workers, None, changes).unwrap();
+            (changed == cluster, without_effect(&changed, workers, changes))
+        };
+        let (within, across) = (Change::Network("NVLink4".into()), Change::Network("100gbe".into()));
+        let said = Some("Each host has one worker, so network=NVLink4 changes nothing".to_owned());
+        assert_eq!(after("25gbe+pcie4:8x1", 8, from_ref(&within)), (true, said.clone()));
+        assert_eq!(after("25gbe:8x1", 8, from_ref(&within)), (true, said.clone()));
+        assert_eq!(after("25gbe:8x1", 8, &[within.clone(), across.clone()]), (false, said));
+        assert_eq!(after("25gbe:8x1", 8, &[across]), (false, None));
+        assert_eq!(after("25gbe+pcie4:8x2", 8, from_ref(&within)), (false, None));
+        let alone = after("25gbe+pcie4:8x2", 1, &[within]).1;
+        assert_eq!(alone.as_deref(), Some("One worker is on one host, so network=NVLink4 changes nothing"));
+        assert!(apply_changes(&Cluster::named("25gbe").unwrap(), 8, None, &[Change::Network("no".into())]).is_err());
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub const METHODS: [(&str, &str); 7] = [
     ("BSP-A2A", "schedule=none,arch=a2a:ring"),
     ("WFBP-A2A", "schedule=wfbp,arch=a2a:ring"),
     ("MG-WFBP", "schedule=mg-wfbp,arch=a2a:ring"),
-    ("ByteScheduler-A2A", "schedule=bytescheduler:4000000:16000000,arch=a2a:ring"),
+    (BYTESCHEDULER_A2A, "schedule=bytescheduler:4000000:16000000,arch=a2a:ring"),
     // BytePS cuts tensor by tensor, also where it begins after backward: see [`after_backward`].
     (BSP_PS, "schedule=wfbp,arch=ps:hosts:4096000:dedicated"),
     ("WFBP-PS", "schedule=wfbp,arch=ps:hosts:4096000:dedicated"),
@@ -25,6 +25,7 @@ pub const METHODS: [(&str, &str); 7] = [
 ];
 
 const BSP_PS: &str = "BSP-PS";
+pub(crate) const BYTESCHEDULER_A2A: &str = "ByteScheduler-A2A";
 
 /// What a row of a study ran.
 #[derive(Clone, Debug, PartialEq)]
@@ -94,7 +95,7 @@ fn find(row: &StudyRow, profiles: &[Profile]) -> Result<Profile, StudyError> {
 }
 
 /// Are the letters and digits the same, in any case?
-fn same(one: &str, other: &str) -> bool {
+pub(crate) fn same(one: &str, other: &str) -> bool {
     let letters = |text: &str| -> Vec<char> {
         text.chars().filter(|letter| letter.is_alphanumeric()).flat_map(char::to_lowercase).collect()
     };

@@ -10,7 +10,7 @@ mod bcube;
 mod switched;
 mod torus;
 
-use paceline_plan::{Cluster, Hosts, LinkClass, NetworkModel, Rank, ShapeError};
+use paceline_plan::{Hosts, LinkClass, LinkCost, LinkCosts, NetworkModel, Rank, ShapeError};
 pub use paceline_plan::{Shape, Switches};
 
 use bcube::BCube;
@@ -155,9 +155,12 @@ impl Speeds {
         Speeds { network, hop_s: 0.0, fetched: false }
     }
 
-    /// Of a cluster's links.
-    pub fn of_cluster(cluster: &Cluster) -> Speeds {
-        Speeds { network: cluster.network(), hop_s: cluster.across.hop_s.value, fetched: cluster.within.fetched }
+    /// As the cost model of collectives has the links, with what each switch beyond the first adds.
+    pub fn of_costs(costs: &LinkCosts, hop_s: f64) -> Speeds {
+        let class =
+            |link: &LinkCost| LinkClass { alpha_s: link.alpha, overhead_s: link.overhead, beta_s_per_byte: link.beta };
+        let network = NetworkModel { within: class(&costs.within), across: class(&costs.across) };
+        Speeds { network, hop_s, fetched: costs.fetched }
     }
 
     fn check(&self) -> Result<(), TopologyError> {

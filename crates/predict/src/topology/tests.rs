@@ -1,5 +1,7 @@
 use std::collections::BTreeSet;
 
+use paceline_plan::Cluster;
+
 use super::*;
 
 const SPEEDS: Speeds = Speeds {
@@ -164,9 +166,14 @@ fn a_fat_tree_whose_shape_says_so_goes_by_a_hash() {
 #[test]
 fn what_a_cluster_says_of_its_switches_and_links_counts() {
     let mut cluster = Cluster::of_network(SPEEDS.network, 8, 1);
-    assert_eq!(Speeds::of_cluster(&cluster), Speeds::of(SPEEDS.network));
+    let speeds = |cluster: &Cluster| Speeds::of_costs(&cluster.link_costs(), cluster.across.hop_s.value);
+    assert_eq!(speeds(&cluster), Speeds::of(SPEEDS.network));
     (cluster.across.hop_s, cluster.within.fetched) = (2e-6.into(), true);
-    assert_eq!(Speeds::of_cluster(&cluster), Speeds { fetched: true, ..SPEEDS });
+    assert_eq!(speeds(&cluster), Speeds { fetched: true, ..SPEEDS });
+    // Eight hosts are in each other's way for 60 times as much as contention says.
+    cluster.across.contention = 0.01.into();
+    let ratio = speeds(&cluster).network.across.beta_s_per_byte / SPEEDS.network.across.beta_s_per_byte;
+    assert!((ratio - 1.6).abs() < 1e-12, "{ratio}");
 }
 
 #[test]

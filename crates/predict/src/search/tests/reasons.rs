@@ -78,6 +78,26 @@ fn one_shard_more_does_not_halve_the_throughput() {
     assert!(shard.gain > -0.05, "{shard:?}");
 }
 
+/// Where the cluster has no hosts that only serve, as many are supposed as have workers, which is said; and a further server gets a
+/// host besides these.
+#[test]
+fn hosts_that_are_supposed_are_told_of_and_one_more_is_one_more() {
+    let (cluster, profile) = (Cluster::named("25gbe+pcie4:8x4").unwrap(), built_in_profile("bert-base").unwrap());
+    assert_eq!(cluster.server_hosts, 0);
+    for (shards, supposed) in [(8, "8 hosts that only serve are"), (1, "1 host that only serves is")] {
+        let text = format!("schedule=wfbp,arch=ps:{shards}:1MiB:dedicated");
+        let space = Space::of(Schedulers::built_in(), Registry::built_in().parse(&text).unwrap());
+        let question = Question { cluster: &cluster, profile: &profile, workers: 32, space: &space };
+        let answer = search(&question).unwrap();
+        let doubts = &answer.best().prediction.extrapolated;
+        assert_eq!(*doubts, [format!("{supposed} supposed, and the cluster has none")]);
+        let more = format!("{} shards instead of {shards}, on one host more,", shards + 1);
+        let effects = explain(&question, &answer).effects;
+        let shard = effects.iter().find(|effect| effect.change == more).expect("it is told");
+        assert!(shard.gain > -0.05 && shard.extrapolated.is_empty(), "{shard:?}");
+    }
+}
+
 /// Whoever needs no servers is told what they would bring.
 #[test]
 fn servers_are_told_of_where_none_are_chosen() {
