@@ -95,6 +95,11 @@ impl Communicator {
         self.world.transports[self.group.members[rank]]
     }
 
+    /// TCP connections per pair of ranks that TCP links: over so many lanes a call can be spread ([`crate::CallOptions::lanes`]).
+    pub fn tcp_streams(&self) -> usize {
+        self.world.tcp_streams
+    }
+
     /// What was decided while connecting (which interface, why not shared memory, …), for the log.
     pub fn notes(&self) -> &[String] {
         &self.world.notes

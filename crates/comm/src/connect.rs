@@ -177,6 +177,7 @@ fn join(place: &Place, config: &Config) -> Result<Parts, ConnectError> {
     Ok(Parts {
         rank: own,
         links,
+        tcp_streams: config.tcp_streams as usize,
         hosts,
         topology,
         arena: shm.as_ref().map(|shm| shm.arena().clone()),

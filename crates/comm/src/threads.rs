@@ -102,6 +102,7 @@ impl Communicator {
             let parts = Parts {
                 rank,
                 links,
+                tcp_streams: config.tcp_streams,
                 hosts: hosts.clone(),
                 topology: topology.clone(),
                 arena: shm.as_ref().map(|shm| shm.arena().clone()),

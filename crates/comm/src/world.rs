@@ -37,6 +37,8 @@ pub(crate) struct World {
     pub topology: Topology,
     /// What carries the link to each rank; None for this one.
     pub transports: Vec<Option<Transport>>,
+    /// TCP connections per pair of ranks, where TCP links them.
+    pub tcp_streams: usize,
     /// Does every rank of this host fetch what it is sent from the sender's memory, whatever memory that is?
     pub fetches: bool,
     /// Ranks of this world on this machine, for each of its processors; at least 1.
@@ -64,6 +66,7 @@ pub(crate) struct World {
 pub(crate) struct Parts {
     pub rank: usize,
     pub links: Vec<Option<Box<dyn Link>>>,
+    pub tcp_streams: usize,
     pub hosts: Vec<String>,
     pub topology: Topology,
     pub arena: Option<Arc<Arena>>,
@@ -131,6 +134,7 @@ impl World {
             hosts: parts.hosts,
             topology: parts.topology,
             transports,
+            tcp_streams: parts.tcp_streams,
             // The ports of an emulated network are busy for as long as it says.
             fetches: fetches && !keeps_time,
             ranks_per_processor: (parts.local_ranks as f64 / processors() as f64).max(1.0),

@@ -11,7 +11,9 @@ pub const SENTINEL_EVERY: u64 = 256;
 /// deviation to each side would take that for a change sooner or later.
 const SLACK: f64 = 1.0;
 
-/// The sum from which it is no chance: with normal noise, once in e^24 calls.
+/// The sum from which it is worth asking the default. Of normal noise whose deviation is known, and of calls of which none says anything
+/// about the next, it would come once in e^24 calls. Real calls are not like that: noise rises, has tails, and lasts for some
+/// calls, and then alarms come of nothing. So an alarm is believed only when the default says the same.
 const ALARM: f64 = 12.0;
 
 /// The sum from which it is worth a look: one call that is three deviations away.
@@ -19,6 +21,10 @@ const SUSPICIOUS: f64 = 2.0;
 
 /// No single call counts for more deviations than that, so that a straggler alone is no drift.
 const CLIPPED: f64 = 4.0;
+
+/// What is learned of a call is no further away than so many deviations: a straggler says little, and noise that has risen is noticed all
+/// the same, as every call is learned from.
+const LEARNED: f64 = 2.5;
 
 /// Calls from which the mean is known well enough to compare with.
 const KNOWN: f64 = 16.0;
@@ -31,36 +37,48 @@ const DEVIATION_MIN: f64 = 0.01;
 #[derive(Clone, Debug, Default)]
 pub struct Drift {
     reference: Tally,
+    /// The variance when nothing was suspected last: calls since then may be those of another network.
+    calm: f64,
     slower: f64,
     faster: f64,
 }
 
 impl Drift {
-    /// A call took so many times as long as was expected, and that may be off by `doubt` (a standard deviation of the logarithm).
-    /// True if the network has changed; then it starts anew.
-    pub fn observe(&mut self, ratio: f64, doubt: f64) -> bool {
+    /// A call took so many times as long as was expected, and that may be off by `doubt` (a standard deviation of the logarithm); `noise` is
+    /// what calls like it are known to vary. True if it looks as if the network has changed; then sums begin anew.
+    pub fn observe(&mut self, ratio: f64, doubt: f64, noise: f64) -> bool {
         let value = ratio.ln();
         if self.reference.weight < KNOWN {
             self.reference.add(value, 1.0);
+            self.calm = self.reference.variance().unwrap_or(0.0);
             return false;
         }
         // Few calls say little about a deviation: it may be larger than it looks.
         let unsure = 1.0 + 2.0 / self.reference.weight.sqrt();
-        let deviation = unsure * self.reference.variance().unwrap_or(0.0).sqrt().max(DEVIATION_MIN);
-        let away = ((value - self.reference.mean) / deviation.hypot(doubt)).clamp(-CLIPPED, CLIPPED);
+        let varies = self.reference.variance().unwrap_or(0.0).sqrt();
+        let deviation = (unsure * varies).max(noise).max(DEVIATION_MIN);
+        let distance = value - self.reference.mean;
+        let away = (distance / deviation.hypot(doubt)).clamp(-CLIPPED, CLIPPED);
         self.slower = (self.slower + away - SLACK).max(0.0);
         self.faster = (self.faster - away - SLACK).max(0.0);
-        if self.slower > ALARM || self.faster > ALARM {
-            // How calls vary is still known, and that they will take what is expected.
-            let variance = self.reference.variance().unwrap_or(0.0);
-            *self = Drift { reference: Tally::known(KNOWN, 0.0, variance), ..Drift::default() };
-            return true;
+        if self.is_calm() {
+            self.calm = varies.powi(2);
         }
-        // While nothing is suspected, it learns on. A young reference may be wrong itself, and learns from what is not far away, too.
-        if self.slower < 1.0 && self.faster < 1.0 || self.reference.weight < 4.0 * KNOWN && away.abs() < 2.0 {
-            self.reference.add(value, 0.995);
+        let most = LEARNED * varies.max(noise).max(DEVIATION_MIN);
+        let near = distance.clamp(-most, most);
+        self.reference.add(self.reference.mean + near, 0.995);
+        let alarm = self.slower > ALARM || self.faster > ALARM;
+        if alarm {
+            (self.slower, self.faster) = (0.0, 0.0);
         }
-        false
+        alarm
+    }
+
+    /// The network has changed. How calls vary is still known, and that they will take what is expected; so the next change is noticed
+    /// as soon. (Were it only learned anew, a change in between would pass for what is usual, and nobody could tell the next ones.)
+    pub fn begin_anew(&mut self) {
+        let Drift { calm, .. } = *self;
+        *self = Drift { reference: Tally::known(KNOWN, 0.0, calm), calm, ..Drift::default() };
     }
 
     /// Was there a call so far away that the next ones should tell?
@@ -117,6 +135,12 @@ impl Sentinel {
         self.wait = 1;
     }
 
+    /// The choice is not what it was: only these calls of it count, and those that come. The default's count as before.
+    pub fn begin_anew(&mut self, chosen_s: impl IntoIterator<Item = f64>) {
+        self.chosen = Tally::default();
+        chosen_s.into_iter().for_each(|seconds| self.add_chosen(seconds));
+    }
+
     /// A call of the choice.
     pub fn add_chosen(&mut self, seconds: f64) {
         self.chosen.add(seconds, 0.98);
@@ -156,7 +180,7 @@ mod tests {
         let (mut drift, mut random) = (Drift::default(), Random::new(seed, 3));
         for call in 0..3000 {
             let factor = if call < 200 { 1.0 } else { factor };
-            if drift.observe(factor * (0.05 * random.normal()).exp(), 0.0) {
+            if drift.observe(factor * (0.05 * random.normal()).exp(), 0.0, 0.0) {
                 return Some(call);
             }
         }
@@ -183,26 +207,56 @@ mod tests {
             for call in 0..3000 {
                 let slow = if random.unit() < 0.02 { 1.5 } else { 1.0 };
                 let burst = if call % 100 < 2 { 1.2 } else { 1.0 };
-                alarms += u32::from(drift.observe(slow * burst * (0.03 * random.normal()).exp(), 0.0));
+                alarms += u32::from(drift.observe(slow * burst * (0.03 * random.normal()).exp(), 0.0, 0.0));
             }
         }
         // Two calls in a row add up to 6 at most.
         assert!(alarms <= 3, "{alarms} alarms in 60,000 calls");
     }
 
-    /// After an alarm, the next change is noticed as soon: how calls vary is known.
+    /// After a change, the next one is noticed as soon.
     #[test]
     fn changes_that_follow_each_other_are_all_noticed() {
         let (mut drift, mut random) = (Drift::default(), Random::new(2, 6));
-        let mut calls = |factor: f64, count: usize| {
-            (0..count).position(|_| drift.observe(factor * (0.05 * random.normal()).exp(), 0.02)).unwrap_or(count)
+        let mut calls = |drift: &mut Drift, factor: f64, count: usize| {
+            let mut once = |_: &usize| drift.observe(factor * (0.05 * random.normal()).exp(), 0.02, 0.0);
+            (0..count).find(&mut once).unwrap_or(count)
         };
-        assert_eq!(calls(1.0, 100), 100);
+        assert_eq!(calls(&mut drift, 1.0, 100), 100);
         for factor in [2.0, 0.5, 2.0, 0.5] {
-            assert!(calls(factor, 12) < 10);
+            let noticed = calls(&mut drift, factor, 12);
+            assert!(noticed < 10, "{factor}: {noticed}, {drift:?}");
+            drift.begin_anew();
             // What is expected has followed.
-            assert_eq!(calls(1.0, 3), 3);
+            assert_eq!(calls(&mut drift, 1.0, 3), 3);
         }
+    }
+
+    /// Noise that becomes three times as large raises some alarms, and is known soon.
+    #[test]
+    fn noise_that_rises_is_noise_before_long() {
+        let (mut soon, mut late) = (0, 0);
+        for seed in 0..20 {
+            let (mut drift, mut random) = (Drift::default(), Random::new(seed, 8));
+            for call in 0..2000 {
+                let noise = if call < 200 { 0.03 } else { 0.09 };
+                let alarm = drift.observe((noise * random.normal()).exp(), 0.0, 0.0);
+                assert!(!alarm || call >= 200, "seed {seed}");
+                *if call < 400 { &mut soon } else { &mut late } += u32::from(alarm);
+            }
+        }
+        assert!(soon <= 20 && late <= 2, "{soon} alarms in 200 calls of 20 seeds, and then {late} in 1600");
+    }
+
+    /// Who is known to vary more than the others is given more room.
+    #[test]
+    fn an_arm_with_noise_of_its_own_raises_no_alarm() {
+        let alarms = |noise: f64| {
+            let (mut drift, mut random) = (Drift::default(), Random::new(3, 9));
+            (0..300).for_each(|_| assert!(!drift.observe((0.02 * random.normal()).exp(), 0.0, 0.02)));
+            (0..40).filter(|_| drift.observe((0.2 * random.normal()).exp(), 0.0, noise)).count()
+        };
+        assert!(alarms(0.2) == 0 && alarms(0.02) > 0, "{} and {}", alarms(0.2), alarms(0.02));
     }
 
     #[test]

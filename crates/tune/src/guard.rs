@@ -246,6 +246,14 @@ impl Guard {
         }
     }
 
+    /// The default was measured again, after [`Guard::forget`]: this is what it takes now. Its calls have been counted.
+    pub fn measured_again(&mut self, context: &Context, default_s: &[f64]) {
+        let watch = self.watches.entry(*context).or_default();
+        default_s.iter().for_each(|&seconds| push(&mut watch.default_s, seconds, REMEMBERED));
+        watch.usual_s = watch.reckon_usual_s();
+        self.settle(context);
+    }
+
     /// What all non-default choices together took more than the default, as a share of the default's time; negative if they
     /// gained.
     pub fn excess(&self) -> f64 {

@@ -140,6 +140,35 @@ pub fn aligned_ranks(rows: &[[f64; 3]], column: usize) -> f64 {
     sums(&ranks)[..=sum].iter().sum::<f64>().min(1.0)
 }
 
+/// How likely two samples of one distribution would be apart at least so far, to either side: the rank-sum test (Mann and Whitney, "On a
+/// test of whether one of two random variables is stochastically larger than the other", 1947). Exact, ties included: any so many of
+/// all ranks are as likely to be the first sample's. 1 if one of them is empty. O(n·N³) for n of one and N of both.
+pub fn rank_sum(one: &[f64], other: &[f64]) -> f64 {
+    if one.is_empty() || other.is_empty() {
+        return 1.0;
+    }
+    let mut sorted = [one, other].concat();
+    sorted.sort_by(f64::total_cmp);
+    // Twice the rank, from 0 on, which is whole: equal values share theirs.
+    let rank = |value: f64| sorted.partition_point(|it| *it < value) + sorted.partition_point(|it| *it <= value) - 1;
+    let ranks: Vec<usize> = sorted.iter().map(|&value| rank(value)).collect();
+    let sum: usize = one.iter().map(|&value| rank(value)).sum();
+    let total: usize = ranks.iter().sum();
+    // In how many ways so many of them add up to each sum.
+    let mut ways = vec![vec![0.0; total + 1]; one.len() + 1];
+    ways[0][0] = 1.0;
+    for &rank in &ranks {
+        for taken in (0..one.len()).rev() {
+            for below in 0..=total - rank {
+                ways[taken + 1][below + rank] += ways[taken][below];
+            }
+        }
+    }
+    let of_all = &ways[one.len()];
+    let (low, high): (f64, f64) = (of_all[..=sum].iter().sum(), of_all[sum..].iter().sum());
+    (2.0 * low.min(high) / of_all.iter().sum::<f64>()).min(1.0)
+}
+
 /// The mean, and its standard deviation; None below two values.
 pub fn mean_and_error(values: &[f64]) -> Option<(f64, f64)> {
     let mut tally = Tally::default();
@@ -259,6 +288,24 @@ mod tests {
         assert!((aligned_ranks(&[[2.0, 1.0, 3.0]; 1], 0) - 2.0 / 3.0).abs() < 1e-9);
         assert!((aligned_ranks(&[[1.0; 3]; 4], 2) - 1.0).abs() < 1e-9);
         assert_eq!(aligned_ranks(&[], 1), 1.0);
+    }
+
+    #[test]
+    fn two_samples_of_one_kind_are_found_apart_as_often_as_said() {
+        let mut random = Random::new(9, 0);
+        let draw = |random: &mut Random, count: usize| -> Vec<f64> {
+            (0..count).map(|_| random.normal() * if random.below(10) == 0 { 9.0 } else { 1.0 }).collect()
+        };
+        let below = (0..2000).filter(|_| rank_sum(&draw(&mut random, 5), &draw(&mut random, 31)) <= 0.05).count();
+        // 100 at most are expected, with a deviation of 10.
+        assert!((60..140).contains(&below), "{below}");
+        // All five beyond all twelve: 1 in 6188 of choices, to each side.
+        let (few, many): (Vec<f64>, Vec<f64>) = ((0..5).map(f64::from).collect(), (10..22).map(f64::from).collect());
+        assert!((rank_sum(&few, &many) - 2.0 / 6188.0).abs() < 1e-12);
+        assert!((rank_sum(&many, &few) - 2.0 / 6188.0).abs() < 1e-12);
+        // U = 1 of 3 and 4 is twice 2 of 35; what is equal says nothing.
+        assert!((rank_sum(&[1.0, 2.0, 4.0], &[3.0, 5.0, 6.0, 7.0]) - 4.0 / 35.0).abs() < 1e-12);
+        assert_eq!((rank_sum(&[1.0; 5], &[1.0; 12]), rank_sum(&[], &[1.0])), (1.0, 1.0));
     }
 
     #[test]

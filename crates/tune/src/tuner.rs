@@ -1,10 +1,11 @@
 //! The tuner of a job: what each call takes, and what is known after it.
 //!
 //! A context goes through phases: the default alone, until its time is known; exploration, in which a learner proposes and
-//! the guard admits; a trial of the best against the default; and then the winner, watched. When the network changes, it begins
-//! anew with what was known of the one before. It lives on the leading rank; the others only read policies.
+//! the guard admits; a trial of the best against the default; and then the winner, watched. When it looks as if the network had
+//! changed, the default is asked; if it has, all begins anew with what was known of the one before. It lives on the leading rank; the others only read policies.
 
 mod course;
+mod doubt;
 
 use std::collections::BTreeMap;
 
@@ -150,6 +151,8 @@ impl Tuner {
                 (if looks { situation.default } else { self.explore(situation, row) }, Role::Ordinary)
             }
             Phase::Trial(tried) => self.of_trial(situation, tried),
+            // What the default takes then is the sentinel's affair, if the network is what it was.
+            Phase::Doubt(_) => (situation.default, Role::Sentinel),
             Phase::Chosen(..) if course.sentinel.is_due() => (situation.default, Role::Sentinel),
             Phase::Chosen(_, choice) => (situation.arm_of(*choice), Role::Ordinary),
         };
@@ -218,44 +221,51 @@ impl Tuner {
         }
         let Some(mut course) = self.courses.remove(&situation.context) else { return };
         self.account(situation, &course, arm, seconds);
-        let expected = self.learner.belief(situation, arm);
-        if !course.is_measured_anew() {
-            self.learner.observe(situation, arm, seconds);
-        }
         if arm == situation.default {
-            course.default.add(seconds.ln(), 0.97);
+            course.add_default(seconds);
         }
+        if course.is_in_doubt() {
+            self.ask(situation, &mut course, (arm, role, seconds));
+        } else {
+            self.follow(situation, &mut course, (arm, role, seconds));
+        }
+        course.calm_down();
+        self.courses.insert(situation.context, course);
+    }
+
+    /// A call while nothing is in doubt.
+    fn follow(&mut self, situation: &Situation, course: &mut Course, (arm, role, seconds): (usize, Role, f64)) {
         // Calls are compared with what was expected of them; that a model is wrong about a choice is no change, so only those
         // count that have been measured.
-        let known = !matches!(course.phase, Phase::Baseline) && expected.deviation <= EXPECTED;
+        let expected = self.learner.expected(situation, arm);
+        let counts = !matches!(course.phase, Phase::Baseline) && expected.deviation <= EXPECTED;
         if course.drift.is_calm() {
             course.calm_until = self.guard.calls(&situation.context) - 1;
         }
-        if known && course.drift.observe(seconds / expected.mean.exp(), expected.deviation) && situation.arms.len() > 1
-        {
-            self.begin_anew(situation, &mut course);
-        } else {
-            self.advance(situation, &mut course, arm, role, seconds);
+        let times = seconds / expected.mean.exp();
+        let alarm = counts && course.drift.observe(times, expected.deviation, expected.noise);
+        if alarm && situation.arms.len() > 1 {
+            return self.alarmed(situation, course, (arm, role, seconds));
         }
-        self.courses.insert(situation.context, course);
+        self.learn(situation, course, (arm, seconds), counts);
+        self.advance(situation, course, arm, role, seconds);
     }
 
     /// The guard's books.
     fn account(&mut self, situation: &Situation, course: &Course, arm: usize, seconds: f64) {
-        match course.phase {
-            Phase::Chosen(chosen, _) if chosen == arm => self.guard.ended_chosen(&situation.context, seconds),
-            _ => self.guard.ended(situation, arm, seconds),
+        if course.stands() == Some(arm) {
+            self.guard.ended_chosen(&situation.context, seconds);
+        } else {
+            self.guard.ended(situation, arm, seconds);
         }
     }
 
     /// A further call that a schedule has repeated: it is learned from, and counted by the guard.
     pub fn observe_repeated(&mut self, situation: &Situation, arm: usize, seconds: f64) {
-        let Some(course) = self.courses.remove(&situation.context) else { return };
+        let Some(mut course) = self.courses.remove(&situation.context) else { return };
         if seconds.is_finite() && seconds > 0.0 && arm < situation.arms.len() {
             self.account(situation, &course, arm, seconds);
-            if !course.is_measured_anew() {
-                self.learner.observe(situation, arm, seconds);
-            }
+            self.learn(situation, &mut course, (arm, seconds), true);
         }
         self.courses.insert(situation.context, course);
     }
@@ -267,10 +277,8 @@ impl Tuner {
         };
         self.guard.veto(&situation.context, action);
         let Some(mut course) = self.courses.remove(&situation.context) else { return };
-        if let Phase::Chosen(chosen, choice) = course.phase
-            && chosen == arm
-        {
-            self.revert(situation, &mut course, choice);
+        if course.stands() == Some(arm) {
+            self.revert(situation, &mut course, Choice::Play(action));
         }
         self.courses.insert(situation.context, course);
     }
@@ -334,6 +342,8 @@ impl Tuner {
                 }
             }
             Phase::Chosen(..) | Phase::Settled(_) => self.watch(situation, course, arm, role, seconds),
+            // Its calls are looked at when it is over.
+            Phase::Doubt(_) => {}
         }
     }
 
@@ -450,8 +460,8 @@ impl Tuner {
     /// What has been decided, as the next version of the policy.
     pub fn policy(&mut self) -> Policy {
         self.version += 1;
-        let decided = self.courses.iter().filter_map(|(context, course)| match course.phase {
-            Phase::Chosen(_, choice) => Some((*context, Schedule::always(choice))),
+        let decided = self.courses.iter().filter_map(|(context, course)| match course.standing() {
+            Standing::Chosen(choice, _) => Some((*context, Schedule::always(choice))),
             _ => None,
         });
         Policy::new(self.version, decided)

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
 use paceline_comm::{Communicator, Transport};
-use paceline_tune::environment::{CostModel, OwnModel};
+use paceline_tune::environment::{CostModel, Links, OwnModel};
 use paceline_tune::learner::{Lesson, Remembered};
 use paceline_tune::{
     Choice, Congestion, Context, Course, Decision, Schedule, Situation, Standing, State, Transport as Carrier, Tuner,
@@ -214,10 +214,15 @@ const NO_TCP_100G: f64 = 8.0 / 20e9;
 /// What is believed of a communicator's calls: that links cost what was measured when the world formed, as all ranks agreed.
 pub(crate) fn beliefs(communicator: &Communicator) -> OwnModel {
     let (topology, costs) = (communicator.topology(), communicator.link_costs());
-    let tcp = (0..communicator.world_size()).any(|rank| communicator.transport(rank) == Some(Transport::Tcp));
+    let carried = |by: fn(Transport) -> bool| {
+        (0..communicator.world_size()).filter_map(|rank| communicator.transport(rank)).any(by)
+    };
+    let (tcp, memory) = (carried(|it| it == Transport::Tcp), carried(|it| it != Transport::Tcp));
     // Which of the links is TCP differs between the ranks of a host and others; what a state says must not.
     let carrier = if topology.hosts() == 1 || !tcp { Carrier::SharedMemory } else { tcp_of(costs.across.beta) };
-    OwnModel::measured(&costs, topology.hosts(), topology.ranks_per_host_max(), carrier)
+    // Rank 0 alone chooses among the arms that there are on its links; the others do what it says.
+    let links = Links::new(tcp, memory, u32::try_from(communicator.tcp_streams()).unwrap_or(u32::MAX));
+    OwnModel::measured(&costs, topology.hosts(), topology.ranks_per_host_max(), carrier, links)
 }
 
 /// The class of TCP links that take so many seconds per byte.

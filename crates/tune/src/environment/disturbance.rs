@@ -29,6 +29,10 @@ pub struct Bursts {
 pub struct Disturbances {
     /// The standard deviation of the logarithm of a call's time.
     pub noise: f64,
+    /// How alike the noise of calls in a row is: the correlation of a call's with that of the one before, of the same kind.
+    pub persistence: f64,
+    /// Does a network that is so many times as slow have so many times as much noise?
+    pub noise_grows: bool,
     /// The share of calls that take `slow_factor` times as long, for no reason that anybody knows: a second mode.
     pub slow_share: f64,
     /// How many times as long.
@@ -64,7 +68,16 @@ impl Disturbances {
         changed * self.bursts.map_or(1.0, |bursts| bursts.factor_at(step))
     }
 
-    /// The factor of a call.
+    /// The factor of a call at a step. `lasting`: what is left of the noise of its kind, in deviations, from call to call.
+    pub(super) fn noise_at(&self, step: u64, lasting: &mut f64, random: &mut Random) -> f64 {
+        let slow = random.unit() <= self.slow_share;
+        let fresh = (1.0 - self.persistence.powi(2)).max(0.0).sqrt();
+        *lasting = self.persistence * *lasting + fresh * random.normal();
+        let grown = if self.noise_grows { self.factor(step).max(1.0) } else { 1.0 };
+        (grown * self.noise * *lasting).exp() * if slow { self.slow_factor } else { 1.0 }
+    }
+
+    /// The factor of a call on the first day, if calls have nothing to do with each other.
     pub fn noise(&self, random: &mut Random) -> f64 {
         let slow = random.unit() <= self.slow_share;
         (self.noise * random.normal()).exp() * if slow { self.slow_factor } else { 1.0 }

@@ -2,6 +2,7 @@
 //! differs from it as networks differ from models, and single calls differ from the truth as calls do.
 
 mod disturbance;
+mod links;
 mod model;
 mod nccl;
 mod own;
@@ -18,6 +19,7 @@ use crate::random::Random;
 use crate::reward;
 use crate::state::{Congestion, Context, State};
 pub use disturbance::{Bursts, Change, Disturbances};
+pub use links::Links;
 pub use model::{Call, CostModel};
 pub use nccl::NcclModel;
 pub use own::OwnModel;
@@ -60,6 +62,8 @@ pub struct SimulatedCluster {
     /// The fingerprint of the model's name: clusters of other names are off in other ways.
     name: u64,
     random: Random,
+    /// What is left of the noise of the last call, by context.
+    lasting: BTreeMap<Context, f64>,
     situations: BTreeMap<Context, Situation>,
     /// The best arms that were looked for, by the factor of the network.
     best: BTreeMap<(Context, u64), usize>,
@@ -77,6 +81,7 @@ impl SimulatedCluster {
             seed,
             library: seed,
             random,
+            lasting: BTreeMap::new(),
             situations: BTreeMap::new(),
             best: BTreeMap::new(),
         }
@@ -146,7 +151,8 @@ impl SimulatedCluster {
 
     /// Makes a call; its seconds, and by which factor every other arm would have taken longer in its place: what is left is the arm's own.
     pub fn play(&mut self, situation: &Situation, arm: usize, step: u64) -> (f64, f64) {
-        let shared = self.disturbances.noise(&mut self.random);
+        let lasting = self.lasting.entry(situation.context).or_default();
+        let shared = self.disturbances.noise_at(step, lasting, &mut self.random);
         let tail = self.tail(&situation.context, situation.arms[arm].action.family);
         let seconds = self.truth_s(situation, arm, step) * shared * tail;
         // Each rank waits for the last one to come; that one's own time is the call's.

@@ -1,10 +1,12 @@
 //! The cost model of our own communicator: the closed formulas of its algorithms, with what the per-call options change.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use paceline_collective::{Topology, registry, select};
 use paceline_plan::{Cluster, CollectiveKind, LinkClass, LinkCost, LinkCosts, NetworkModel};
 
+use super::links::Links;
 use super::model::{Call, CostModel, passes};
 use super::programs::Admitted;
 use crate::action::{Action, Arm, Family, Situation, WireProtocol};
@@ -39,6 +41,8 @@ pub struct OwnModel {
     topology: TopologyClass,
     has_nvlink: bool,
     transport: Transport,
+    /// The links that were measured. None in a simulation, where every knob does something.
+    links: Option<Links>,
     /// Algorithms besides those of the registry.
     programs: Arc<[Admitted]>,
 }
@@ -77,16 +81,31 @@ impl OwnModel {
             ..12e9 => Transport::Tcp10g,
             _ => Transport::Tcp100g,
         };
-        OwnModel { cluster: cluster.clone(), costs, topology, has_nvlink, transport, programs: Arc::default() }
+        OwnModel {
+            cluster: cluster.clone(),
+            costs,
+            topology,
+            has_nvlink,
+            transport,
+            links: None,
+            programs: Arc::default(),
+        }
     }
 
     /// Of links that were measured, with so many hosts and workers on each. Processors have no NVLink, however fast their memory is.
-    pub fn measured(costs: &LinkCosts, hosts: usize, workers_per_host: usize, transport: Transport) -> OwnModel {
+    /// Of knobs with which these links do the same, there is one arm.
+    pub fn measured(
+        costs: &LinkCosts,
+        hosts: usize,
+        workers_per_host: usize,
+        transport: Transport,
+        links: Links,
+    ) -> OwnModel {
         let class =
             |link: &LinkCost| LinkClass { alpha_s: link.alpha, overhead_s: link.overhead, beta_s_per_byte: link.beta };
         let network = NetworkModel { within: class(&costs.within), across: class(&costs.across) };
         let cluster = Cluster::of_network(network, hosts, workers_per_host);
-        OwnModel { costs: *costs, transport, has_nvlink: false, ..OwnModel::of(&cluster) }
+        OwnModel { costs: *costs, transport, has_nvlink: false, links: Some(links), ..OwnModel::of(&cluster) }
     }
 
     /// With programs as further algorithms, whose numbers are [`Family::PROGRAMS`] and the next ones; the first [`Admitted::MAX`] of
@@ -110,9 +129,11 @@ impl OwnModel {
     /// The links of the cluster, as these knobs make them.
     fn costs_with(&self, action: &Action) -> LinkCosts {
         let (begin, byte) = trade(action.family.protocol);
-        let threads = f64::from(action.threads.max(1));
-        let class = |link: &LinkCost| {
-            let full = if link.beta > 0.0 && link.beta < FAST { LANES_FULL } else { 1.0 };
+        // Lanes are a matter of TCP, threads one of memory; all there is was measured with all the lanes that there are.
+        let class = |link: &LinkCost, has_lanes: bool, has_threads: bool| {
+            let lanes_full = LANES_FULL.min(f64::from(self.lanes_max()));
+            let full = if has_lanes && link.beta > 0.0 && link.beta < FAST { lanes_full } else { 1.0 };
+            let threads = if has_threads { f64::from(action.threads.max(1)) } else { 1.0 };
             let filled = (f64::from(action.channels.max(1)) / full).min(1.0).powf(0.5);
             LinkCost {
                 alpha: link.alpha * begin,
@@ -121,7 +142,14 @@ impl OwnModel {
                 gamma: link.gamma / threads.powf(0.8),
             }
         };
-        LinkCosts { within: class(&self.costs.within), across: class(&self.costs.across), ..self.costs }
+        let is_simulated = self.links.is_none();
+        let has_tcp = self.links.is_none_or(Links::has_tcp);
+        let has_memory = self.links.is_none_or(Links::has_memory);
+        LinkCosts {
+            within: class(&self.costs.within, is_simulated || !has_memory, has_memory),
+            across: class(&self.costs.across, has_tcp, is_simulated || !has_tcp),
+            ..self.costs
+        }
     }
 
     fn arms_of(&self, algorithm: &dyn paceline_collective::Algorithm, state: &State, arms: &mut Vec<Arm>) {
@@ -152,7 +180,12 @@ impl OwnModel {
         }
     }
 
-    /// All knobs of an algorithm, of which `seconds` says what it takes on links with these costs.
+    /// Over how many lanes a frame can be spread: in a simulation, over all that are tried.
+    fn lanes_max(&self) -> u32 {
+        self.links.map_or(u32::from(OwnModel::LANES_BY_ITSELF), Links::lanes_max)
+    }
+
+    /// All knobs of an algorithm that differ on these links, of which `seconds` says what it takes on links with these costs.
     fn arms_with(
         &self,
         number: u8,
@@ -161,14 +194,27 @@ impl OwnModel {
         seconds: impl Fn(&Action, &LinkCosts) -> Option<f64>,
     ) {
         let start_s = self.cluster.start_s(state.ranks.max(1) as usize);
+        let lanes_s = |channels: u8| LANE_S * f64::from(u32::from(channels).min(self.lanes_max()) - 1);
+        let effect = |action: &Action| match self.links {
+            Some(links) => links.effect(action),
+            None => (action.family, action.channels, action.threads, action.chunk_log2),
+        };
+        let mut lanes = LANES;
+        if self.lanes_max() <= 1 {
+            // The one that is left is called as the communicator does by itself: that means the same wherever the action goes.
+            lanes.reverse();
+        }
+        let mut effects = BTreeSet::new();
         for &protocol in WireProtocol::ALL {
-            for (channels, threads) in LANES.iter().flat_map(|&lanes| THREADS.map(|threads| (lanes, threads))) {
+            for (channels, threads) in lanes.iter().flat_map(|&lanes| THREADS.map(|threads| (lanes, threads))) {
                 let family = Family { algorithm: number, protocol };
                 let costs = self.costs_with(&Action { family, channels, threads, chunk_log2: 0 });
-                let knobs_s =
-                    start_s * trade(protocol).0 + LANE_S * f64::from(channels - 1) + THREAD_S * f64::from(threads - 1);
+                let knobs_s = start_s * trade(protocol).0 + lanes_s(channels) + THREAD_S * f64::from(threads - 1);
                 for chunk_log2 in chunks_of(block_bytes(state)) {
                     let action = Action { family, channels, threads, chunk_log2 };
+                    if !effects.insert(effect(&action)) {
+                        continue;
+                    }
                     if let Some(seconds) = seconds(&action, &costs) {
                         arms.push(Arm { action, modelled_s: (seconds + knobs_s).max(1e-9) });
                     }

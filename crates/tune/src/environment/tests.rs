@@ -1,4 +1,6 @@
-use paceline_plan::{Cluster, CollectiveKind};
+use std::collections::BTreeSet;
+
+use paceline_plan::{Cluster, CollectiveKind, LinkCost, LinkCosts};
 
 use super::*;
 use crate::action::Choice;
@@ -42,6 +44,51 @@ fn every_call_has_choices_and_a_default_among_them() {
             }
         }
     }
+}
+
+/// An arm that does what another one does is tried in vain: what it seems to gain is chance.
+#[test]
+fn no_two_arms_do_the_same_on_links_that_were_measured() {
+    let of = |links: Links, hosts: u32, bytes: u64| {
+        let link = LinkCost { alpha: 2e-5, overhead: 2e-6, beta: 2e-10, gamma: 1e-10 };
+        let costs = LinkCosts { within: link, across: link, ..cluster().link_costs() };
+        let transport = if links.has_tcp() { Transport::Tcp100g } else { Transport::SharedMemory };
+        let model = OwnModel::measured(&costs, hosts as usize, 4 / hosts as usize, transport, links);
+        let call = Call { bytes, ranks: 4, hosts, ..Workload::data_parallel(4, 1).calls[0] };
+        model.situation(&model.state(&call)).expect("choices")
+    };
+    let effects = |situation: &Situation, links: Links| -> BTreeSet<_> {
+        situation.arms.iter().map(|arm| links.effect(&arm.action)).collect()
+    };
+    let (one_stream, four_streams) = (Links::new(true, false, 1), Links::new(true, false, 4));
+    let (memory, both) = (Links::new(false, true, 4), Links::new(true, true, 4));
+    for bytes in [1 << 12, 1 << 18, 1 << 24] {
+        let count = |links: Links, hosts: u32| {
+            let situation = of(links, hosts, bytes);
+            let arms = situation.arms.len();
+            assert_eq!(effects(&situation, links).len(), arms, "{links:?}, {bytes} bytes");
+            let default = situation.arms[situation.default].action;
+            let all_lanes = Action { channels: OwnModel::LANES_BY_ITSELF, ..default };
+            assert_eq!((links.effect(&default), default.threads), (links.effect(&all_lanes), 1), "{links:?}");
+            arms
+        };
+        let (alone, spread) = (count(one_stream, 4), count(four_streams, 4));
+        assert_eq!(spread, 3 * alone, "{bytes} bytes: 1, 2 and 4 lanes differ");
+        let (shared, mixed) = (count(memory, 1), count(both, 2));
+        assert!(mixed > shared && shared >= 12, "{bytes} bytes: {shared} and {mixed}");
+    }
+    // With one stream, an action says all lanes, as the library would: on other links it means the same.
+    let situation = of(one_stream, 4, 1 << 20);
+    assert!(situation.arms.iter().all(|arm| (arm.action.channels, arm.action.threads) == (8, 1)));
+    // And with four, steps lie beside each other. Only what there is costs something.
+    let spread = of(four_streams, 4, 1 << 20);
+    let [alone, all] = [&situation, &spread].map(|it| it.arms[it.default]);
+    assert!(spread.arms.iter().any(|arm| arm.action.is_beside(&all.action) && arm.action.channels == 2));
+    assert!((all.modelled_s - alone.modelled_s - 6e-6).abs() < 1e-9, "{alone:?} {all:?}");
+    // Two threads share what memory carries, from 256 KiB on.
+    let shared = of(memory, 1, 1 << 20);
+    let has_two = |arm: &&crate::action::Arm| arm.action.threads == 2;
+    assert_eq!(shared.arms.iter().filter(has_two).map(|arm| arm.action.chunk_log2).min(), Some(18));
 }
 
 #[test]
@@ -181,4 +228,23 @@ fn bursts_come_and_go() {
     let (share, turns) =
         (slow.iter().filter(|slow| **slow).count(), slow.windows(2).filter(|two| two[0] != two[1]).count());
     assert!((2500..3500).contains(&share) && (300..600).contains(&turns), "{share} steps, {turns} turns");
+}
+
+/// Noise that lasts makes calls in a row alike, is as large as it was said to be, and grows with the network's slowness, if it is to.
+#[test]
+fn noise_may_last_and_grow() {
+    let changes = vec![Change { step: 2000, factor: 3.0 }];
+    let disturbances =
+        Disturbances { noise: 0.05, persistence: 0.5, noise_grows: true, changes, ..Disturbances::default() };
+    let (mut lasting, mut random) = (0.0, crate::random::Random::new(3, 0));
+    let mut logs = |steps: std::ops::Range<u64>| -> Vec<f64> {
+        steps.map(|step| disturbances.noise_at(step, &mut lasting, &mut random).ln()).collect()
+    };
+    for (steps, noise) in [(0..2000, 0.05), (2000..4000, 0.15)] {
+        let logs = logs(steps);
+        let product = |apart: usize| logs.windows(apart + 1).map(|pair| pair[0] * pair[apart]).sum::<f64>();
+        let (square, next, far) = (product(0) / 2000.0, product(1) / product(0), product(20) / product(0));
+        assert!((square.sqrt() / noise - 1.0).abs() < 0.1, "{}", square.sqrt());
+        assert!((next - 0.5).abs() < 0.08 && far.abs() < 0.1, "{next} and {far}");
+    }
 }

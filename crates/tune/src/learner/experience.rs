@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::Expected;
 use super::knobs::Knobs;
 use crate::action::{Action, Arm, Situation};
 use crate::prior::leaning;
@@ -195,6 +196,13 @@ impl Experience {
         self.here(situation).known(situation, arm, offset)
     }
 
+    /// What is expected of the next call of an arm. `offset` as in [`Experience::known`].
+    pub fn expected(&self, situation: &Situation, arm: usize, offset: Option<(f64, f64)>) -> Expected {
+        let here = self.here(situation);
+        let Known { mean, deviation, .. } = here.of_logs(situation, arm, offset);
+        Expected { mean, deviation, noise: here.noise_of(arm) }
+    }
+
     /// What is known of a context, for whoever asks about many of its arms.
     pub(super) fn here(&self, situation: &Situation) -> Here<'_> {
         let seen = self.contexts.get(&situation.context).filter(|seen| seen.arms.len() == situation.arms.len());
@@ -224,15 +232,26 @@ impl Experience {
         let noise = self.noise_deviation().powi(2);
         let Some(seen) = self.contexts.get_mut(context) else { return };
         seen.level += shift;
-        let weaken = |tallies: &mut [Tally], variance: f64| {
-            for tally in tallies {
-                let weight_max = variance / AFTER_CHANGE.powi(2);
-                tally.fade((weight_max / tally.weight.max(1e-9)).min(1.0));
-            }
-        };
         weaken(&mut seen.arms, noise);
         weaken(&mut seen.own, noise);
         weaken(&mut seen.families, noise + ARM_DEVIATION.powi(2));
+    }
+
+    /// An arm no longer takes what it took, though the network is what it was: what is known of it is known less well.
+    pub fn doubted(&mut self, situation: &Situation, arm: usize) {
+        let noise = self.noise_deviation().powi(2);
+        let Some(seen) = self.contexts.get_mut(&situation.context) else { return };
+        for tallies in [&mut seen.arms, &mut seen.own] {
+            weaken(tallies.get_mut(arm..=arm).unwrap_or_default(), noise);
+        }
+    }
+}
+
+/// Makes means less sure: as if what is known were off by [`AFTER_CHANGE`] at least. `variance`: of a sample.
+fn weaken(tallies: &mut [Tally], variance: f64) {
+    for tally in tallies {
+        let weight_max = variance / AFTER_CHANGE.powi(2);
+        tally.fade((weight_max / tally.weight.max(1e-9)).min(1.0));
     }
 }
 
@@ -261,6 +280,21 @@ pub(super) struct Here<'a> {
 impl Here<'_> {
     /// What is known of an arm; as [`Experience::known`].
     pub(super) fn known(&self, situation: &Situation, arm: usize, offset: Option<(f64, f64)>) -> Known {
+        let known = self.of_logs(situation, arm, offset);
+        let own = self.seen.map_or_else(Tally::default, |seen| seen.arms[arm]);
+        Known { mean: known.mean + self.restless(&own), ..known }
+    }
+
+    /// What calls of an arm vary: by itself as far as that is known, else as all do.
+    fn noise_of(&self, arm: usize) -> f64 {
+        let own = self.seen.map_or_else(Tally::default, |seen| seen.arms[arm]);
+        let Some(variance) = own.variance() else { return self.noise.sqrt() };
+        let counted = own.weight - 1.0;
+        ((counted * variance + OWN_NOISE * self.noise) / (counted + OWN_NOISE)).sqrt()
+    }
+
+    /// The same of the mean of logarithms, which a call is as likely to be above as below.
+    fn of_logs(&self, situation: &Situation, arm: usize, offset: Option<(f64, f64)>) -> Known {
         let (own, of_family) = self.seen.map_or_else(Default::default, |seen| {
             (seen.arms[arm], seen.families.get(situation.family_of[arm]).copied().unwrap_or_default())
         });
@@ -282,11 +316,7 @@ impl Here<'_> {
         let level = self.seen.map_or(0.0, |seen| seen.level);
         Known {
             samples: own.weight,
-            mean: situation.arms[arm].modelled_s.ln()
-                + level
-                + mean
-                + leaning * believed / (believed + counted)
-                + self.restless(&own),
+            mean: situation.arms[arm].modelled_s.ln() + level + mean + leaning * believed / (believed + counted),
             deviation: (1.0 / (believed + counted)).sqrt(),
         }
     }
@@ -383,5 +413,32 @@ mod tests {
         // And back.
         experience.changed(&situation.context, -1.6);
         assert_eq!(experience.level(&situation.context), 0.0);
+    }
+
+    /// What is expected of a call is what half of them exceed, and an arm with noise of its own is known for it.
+    #[test]
+    fn a_call_is_expected_to_take_what_half_of_them_take() {
+        let situation = situation();
+        let restless = |arm: usize, random: &mut Random| if arm == 2 { (0.3 * random.normal()).exp() } else { 1.0 };
+        let experience = experience(|arm, random| 1e-3 * restless(arm, random));
+        let of = |arm: usize| experience.expected(&situation, arm, None);
+        let known = experience.known(&situation, 2, None);
+        assert!(known.mean > of(2).mean + 0.01 && known.deviation == of(2).deviation, "{known:?} {:?}", of(2));
+        assert!((of(2).mean.exp() - 1e-3).abs() < 0.15e-3 && of(2).noise > 0.2, "{:?}", of(2));
+        assert!((of(1).mean.exp() - 1e-3).abs() < 0.05e-3 && of(1).noise < 0.15, "{:?}", of(1));
+    }
+
+    #[test]
+    fn a_doubted_arm_alone_is_known_less_well() {
+        let situation = situation();
+        let mut experience = experience(|_, _| 1e-3);
+        let before: Vec<Known> = (0..6).map(|arm| experience.known(&situation, arm, None)).collect();
+        experience.doubted(&situation, 3);
+        for (arm, before) in before.iter().enumerate() {
+            let after = experience.known(&situation, arm, None);
+            let is_it = after.deviation > 2.0 * before.deviation;
+            assert_eq!(is_it, arm == 3, "arm {arm}: {before:?} {after:?}");
+        }
+        experience.doubted(&situation, 99);
     }
 }

@@ -54,6 +54,17 @@ impl Belief {
     pub const NEVER: Belief = Belief { mean: f64::INFINITY, deviation: 0.0 };
 }
 
+/// What is expected of the next call of an arm, as the logarithm of its seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Expected {
+    /// The mean of such logarithms; that of a [`Belief`] is the logarithm of the mean, which is more where calls have tails.
+    pub mean: f64,
+    /// How far the mean may be off.
+    pub deviation: f64,
+    /// What calls vary besides; 0 if nobody knows.
+    pub noise: f64,
+}
+
 /// A learner. Legal order: any; what was never observed is judged by the cost model.
 /// It may be moved between threads: in a job it lives with what exchanges gradients.
 pub trait Learner: Send {
@@ -82,6 +93,12 @@ pub trait Learner: Send {
     /// What it believes of an arm.
     fn belief(&self, situation: &Situation, arm: usize) -> Belief;
 
+    /// What it expects of the next call of an arm.
+    fn expected(&self, situation: &Situation, arm: usize) -> Expected {
+        let Belief { mean, deviation } = self.belief(situation, arm);
+        Expected { mean, deviation, noise: 0.0 }
+    }
+
     /// What it believes of the admitted arms; of others nothing that counts.
     fn beliefs(&self, situation: &Situation, admitted: &[bool]) -> Vec<Belief> {
         let belief = |arm: usize| if admitted[arm] { self.belief(situation, arm) } else { Belief::NEVER };
@@ -107,6 +124,9 @@ pub trait Learner: Send {
 
     /// The network has changed in a context: there, the default takes longer by `shift` than before, as a logarithm.
     fn changed(&mut self, context: &Context, shift: f64);
+
+    /// Calls of an arm are not what they were, though the network is. Nothing, for those who forget by themselves.
+    fn doubted(&mut self, _situation: &Situation, _arm: usize) {}
 }
 
 /// The learners that are compared, by name, with the parameters that they are compared with.

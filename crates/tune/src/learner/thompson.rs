@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use super::experience::ARM_DEVIATION;
 use super::features::{MINOR, of_state};
-use super::{Belief, Experience, FEATURES, Kind, Learner, Lesson, Ridge, least, lowest};
+use super::{Belief, Expected, Experience, FEATURES, Kind, Learner, Lesson, Ridge, least, lowest};
 use crate::action::Situation;
 use crate::random::Random;
 use crate::state::Context;
@@ -132,6 +132,12 @@ impl Learner for Thompson {
         self.experience.known(situation, arm, elsewhere).into()
     }
 
+    fn expected(&self, situation: &Situation, arm: usize) -> Expected {
+        let Situation { state, arms, .. } = situation;
+        let elsewhere = self.elsewhere(&of_state(state), (state.collective, arms[arm].action.family));
+        self.experience.expected(situation, arm, elsewhere)
+    }
+
     fn beliefs(&self, situation: &Situation, admitted: &[bool]) -> Vec<Belief> {
         let (of_state, collective) = (of_state(&situation.state), situation.state.collective);
         let elsewhere: Vec<Option<(f64, f64)>> =
@@ -162,5 +168,9 @@ impl Learner for Thompson {
 
     fn changed(&mut self, context: &Context, shift: f64) {
         self.experience.changed(context, shift);
+    }
+
+    fn doubted(&mut self, situation: &Situation, arm: usize) {
+        self.experience.doubted(situation, arm);
     }
 }

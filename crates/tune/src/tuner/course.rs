@@ -1,9 +1,12 @@
 //! How far a context is: what it does now, and what it was like before the network changed.
 
+use std::collections::VecDeque;
+
+use super::doubt::Doubted;
 use crate::action::{Choice, Situation};
 use crate::drift::{Drift, Sentinel};
 use crate::state::State;
-use crate::statistics::Tally;
+use crate::statistics::{Tally, median, rank_sum};
 use crate::trial::{Gain, Trial};
 
 /// Calls of the default at first.
@@ -29,6 +32,16 @@ const NETWORKS: usize = 8;
 /// calls of a noisy network differ from each other in the mean, and less than what is a change.
 pub(super) const ALIKE: f64 = 0.15;
 
+/// So many of the default's last calls say what it takes while all is as it was, and from so many on they say it: five calls that all
+/// take longer than twelve are so by chance in one of 6,000 cases.
+const CALM_CALLS: usize = 31;
+const CALM_ENOUGH: usize = 12;
+
+/// The network has changed if the default's calls differ from those before by so much, in the median of the logarithm, and would so seldom
+/// do so by chance. (One case in a thousand needs five calls nearly all of which are beyond all others.)
+const CHANGED: f64 = 0.095_310_18;
+const BY_CHANCE: f64 = 0.001;
+
 /// How far a context is.
 #[derive(Clone, Debug)]
 pub struct Course {
@@ -41,6 +54,8 @@ pub struct Course {
     pub explored: u64,
     /// Times that the network changed.
     pub drifts: u32,
+    /// Times that it looked so, and the default took what it took.
+    pub dismissed: u32,
     /// Seconds of the default, as logarithms.
     pub default: Tally,
     /// Seconds of what stands now, as logarithms.
@@ -53,6 +68,11 @@ pub struct Course {
     pub(super) resting: u64,
     /// The default's times of this beginning, in seconds.
     baseline: Vec<f64>,
+    /// The default's last seconds in this network, up to where nothing was suspected, and those since then.
+    calm_s: VecDeque<f64>,
+    suspected_s: Vec<f64>,
+    /// Arms and seconds of calls that nobody has learned from yet, as the network may have changed before them.
+    pub(super) waiting: Vec<(usize, f64)>,
     /// What the default took before the network changed, as a logarithm, until it is known what it takes since.
     before: Option<f64>,
     /// What the default takes as long as nothing changes, as a logarithm.
@@ -85,6 +105,7 @@ pub(super) enum Phase {
     Trial(Tried),
     Chosen(usize, Choice),
     Settled(Reason),
+    Doubt(Doubted),
 }
 
 /// A trial of a candidate.
@@ -134,6 +155,7 @@ impl Course {
             calls: 0,
             explored: 0,
             drifts: 0,
+            dismissed: 0,
             default: Tally::default(),
             chosen: Tally::default(),
             drift: Drift::default(),
@@ -142,6 +164,9 @@ impl Course {
             gain: None,
             resting: 0,
             baseline: Vec::new(),
+            calm_s: VecDeque::new(),
+            suspected_s: Vec::new(),
+            waiting: Vec::new(),
             before: None,
             level: None,
             networks: Vec::new(),
@@ -151,9 +176,67 @@ impl Course {
         }
     }
 
+    /// What it does now, or did before it was in doubt.
+    fn phase(&self) -> &Phase {
+        match &self.phase {
+            Phase::Doubt(doubted) => &doubted.resume,
+            phase => phase,
+        }
+    }
+
+    /// Does it look as if the network had changed, and the default is asked?
+    pub(super) fn is_in_doubt(&self) -> bool {
+        matches!(self.phase, Phase::Doubt(_))
+    }
+
+    /// What stands in place of the default, if something does.
+    pub(super) fn stands(&self) -> Option<usize> {
+        match self.phase() {
+            Phase::Chosen(arm, _) => Some(*arm),
+            _ => None,
+        }
+    }
+
+    /// A call of the default.
+    pub(super) fn add_default(&mut self, seconds: f64) {
+        self.default.add(seconds.ln(), 0.97);
+        self.suspected_s.push(seconds);
+    }
+
+    /// Nothing is suspected, if that is so: what the default has taken is what it takes.
+    pub(super) fn calm_down(&mut self) {
+        if self.drift.is_calm() && !self.is_in_doubt() {
+            self.calm_s.extend(self.suspected_s.drain(..));
+            let surplus = self.calm_s.len().saturating_sub(CALM_CALLS);
+            self.calm_s.drain(..surplus);
+        }
+    }
+
+    /// An alarm has come of nothing, as far as the default tells. It may have been right all the same, and then most of what the default
+    /// took before is of another network: only its last calls count from here on.
+    pub(super) fn dismiss(&mut self) {
+        self.dismissed += 1;
+        self.calm_down();
+        let surplus = self.calm_s.len().saturating_sub(CALM_ENOUGH);
+        self.calm_s.drain(..surplus);
+    }
+
+    /// Is it known what the default takes in this network?
+    pub(super) fn knows_default(&self) -> bool {
+        self.calm_s.len() >= CALM_ENOUGH
+    }
+
+    /// Do these calls of the default show another network?
+    pub(super) fn is_changed(&self, default_s: &[f64]) -> bool {
+        let logs = |seconds: &mut dyn Iterator<Item = f64>| -> Vec<f64> { seconds.map(f64::ln).collect() };
+        let (now, before) = (logs(&mut default_s.iter().copied()), logs(&mut self.calm_s.iter().copied()));
+        let apart = median(&now).zip(median(&before)).is_some_and(|(now, before)| (now - before).abs() >= CHANGED);
+        apart && rank_sum(&now, &before) <= BY_CHANCE
+    }
+
     /// Where it stands.
     pub fn standing(&self) -> Standing {
-        match (&self.phase, self.gain) {
+        match (self.phase(), self.gain) {
             (Phase::Chosen(_, choice), Some(gain)) => Standing::Chosen(*choice, gain),
             (Phase::Settled(reason), _) => Standing::Settled(*reason),
             _ => Standing::Learning,
@@ -233,7 +316,12 @@ impl Course {
         self.drifts += 1;
         self.before = self.level.take();
         self.default = Tally::default();
+        self.drift.begin_anew();
         self.baseline.clear();
+        self.calm_s.clear();
+        self.suspected_s.clear();
+        // They are of the old network, or of the new one: nobody knows.
+        self.waiting.clear();
         self.begin(Phase::Baseline, None);
         (self.rests, self.explored_before) = (AGAIN_SOON, self.explored);
     }

@@ -1,3 +1,5 @@
+mod doubt;
+
 use super::*;
 use crate::action::tests;
 use crate::random::Random;

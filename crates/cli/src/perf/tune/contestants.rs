@@ -4,15 +4,12 @@ use std::collections::BTreeSet;
 
 use paceline_comm::{Communicator, Transport};
 use paceline_train::TunedCalls;
-use paceline_tune::environment::CostModel;
-use paceline_tune::{Action, Choice, Family, Situation, State};
+use paceline_tune::environment::{self, CostModel};
+use paceline_tune::{Action, Choice, Situation, State};
 
 /// What is modelled to take so many times as long as the best is not called: at the largest sizes a single call takes a minute.
 /// A tuner leaves out what is modelled above 4.
 const LEFT_OUT: f64 = 10.0;
-
-/// Each thread of a reduction gets at least 128 KiB of a tile: from this on, there is work for two.
-const SHARED_CHUNK_LOG2: u8 = 18;
 
 /// What can be chosen, the default first and then by what is modelled.
 pub struct Contestants {
@@ -25,11 +22,7 @@ pub struct Contestants {
 
 /// What the links make of an action.
 #[derive(Clone, Copy, Debug)]
-pub struct Links {
-    has_tcp: bool,
-    has_memory: bool,
-    tcp_streams: u32,
-}
+pub struct Links(environment::Links);
 
 impl Links {
     /// Of a communicator, with so many TCP connections per pair of ranks. What is said of it is the same on every rank, as
@@ -38,25 +31,18 @@ impl Links {
         let has = |wanted: fn(Transport) -> bool| {
             (0..communicator.world_size()).filter_map(|rank| communicator.transport(rank)).any(wanted)
         };
-        Links { has_tcp: has(|it| it == Transport::Tcp), has_memory: has(|it| it != Transport::Tcp), tcp_streams }
+        let (has_tcp, has_memory) = (has(|it| it == Transport::Tcp), has(|it| it != Transport::Tcp));
+        Links(environment::Links::new(has_tcp, has_memory, tcp_streams))
     }
 
     /// Over how many connections a large frame can be spread.
     pub fn lanes_max(self) -> u32 {
-        if self.has_tcp { self.tcp_streams } else { 1 }
+        self.0.lanes_max()
     }
 
     /// Are there links over which several threads can share a combination?
     pub fn has_memory(self) -> bool {
-        self.has_memory
-    }
-
-    /// What an action does here: no more lanes than there are, one thread where there is no work for two. Actions of which this
-    /// is the same are one.
-    fn effect(self, action: &Action) -> (Family, u8, u8, u8) {
-        let lanes = u32::from(action.channels).min(self.lanes_max()) as u8;
-        let shares = self.has_memory && action.chunk_log2 >= SHARED_CHUNK_LOG2;
-        (action.family, lanes, if shares { action.threads } else { 1 }, action.chunk_log2)
+        self.0.has_memory()
     }
 }
 
@@ -71,7 +57,7 @@ impl Contestants {
         let mut seen = BTreeSet::new();
         for arm in arms {
             let it = &situation.arms[arm];
-            if !seen.insert(links.effect(&it.action)) {
+            if !seen.insert(links.0.effect(&it.action)) {
                 continue;
             }
             all.existing += 1;
@@ -102,26 +88,9 @@ mod tests {
     use std::thread;
 
     use paceline_plan::CollectiveKind;
-    use paceline_tune::WireProtocol;
 
     use super::super::bench::CALL;
     use super::*;
-
-    #[test]
-    fn what_is_the_same_on_these_links_is_called_once() {
-        let action = |channels, threads, chunk_log2| Action {
-            family: Family { algorithm: 0, protocol: WireProtocol::Simple },
-            channels,
-            threads,
-            chunk_log2,
-        };
-        let tcp = Links { has_tcp: true, has_memory: false, tcp_streams: 2 };
-        assert_eq!(tcp.effect(&action(8, 2, 20)), tcp.effect(&action(2, 1, 20)));
-        assert_ne!(tcp.effect(&action(1, 1, 20)), tcp.effect(&action(2, 1, 20)));
-        let memory = Links { has_tcp: false, has_memory: true, tcp_streams: 1 };
-        assert_eq!(memory.effect(&action(8, 1, 17)), memory.effect(&action(1, 2, 17)));
-        assert_ne!(memory.effect(&action(1, 1, 18)), memory.effect(&action(1, 2, 18)));
-    }
 
     #[test]
     fn the_default_comes_first_and_nothing_twice() {

@@ -169,7 +169,7 @@ impl Leader {
                 self.unused += ended.iteration_s.len();
                 // What differs by no more than is worth a change is none.
                 let is_another =
-                    |seconds: &f64| seconds.is_finite() && *seconds > 0.0 && watched.observe(*seconds, WORTHWHILE);
+                    |seconds: &f64| seconds.is_finite() && *seconds > 0.0 && watched.observe(*seconds, WORTHWHILE, 0.0);
                 if ended.iteration_s.iter().any(is_another) {
                     self.begin_anew(ended);
                 } else if self.unused >= TRIED_AGAIN
