@@ -2,6 +2,7 @@
 
 mod again;
 mod arguments;
+mod belief;
 mod budget;
 mod catalogue;
 mod cell;

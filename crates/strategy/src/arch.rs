@@ -51,13 +51,13 @@ impl Strategy {
         self.arch.name == "ps" && self.arch.word(3) == Some("apply")
     }
 
-    /// Why its servers cannot go on under another plan than they began with; None: they can. With the mode `apply` they have the
-    /// optimiser, whose state lies where the first plan has put the partitions.
+    /// Why its servers cannot go on under another plan than they began with; None: they can. With the mode `apply` they
+    /// have the optimiser, whose state lies where the first plan has put the partitions.
     pub fn refuses_new_plans(&self) -> Option<String> {
         self.servers_apply().then(|| {
             format!(
-                "schedule={} plans again from what it has measured, and servers that have the optimiser (arch={}) would \
-                 lose its state then; choose the mode aggregate, or another schedule",
+                "schedule={} plans again from what it has measured, and servers that have the optimiser (arch={}) \
+                 would lose its state then; choose the mode aggregate, or another schedule",
                 self.schedule, self.arch
             )
         })

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use super::again;
-use super::budget::{Effort, Left, Pace, Protocol, duration, effort, is_recorded};
+use super::belief::Belief;
+use super::budget::{Effort, Left, Pace, Protocol, effort, is_recorded};
 use super::cell::{Arm, Cell};
 use super::judge::WorldEnd;
 use super::rank::WorldSpec;
@@ -48,13 +49,6 @@ pub enum StudyEnd {
     /// A signal has ended it.
     Interrupted(Signal),
 }
-
-/// A world that takes so many times its estimate, and at least this long, hangs.
-const PATIENCE: f64 = 10.0;
-/// So many times, if the estimate is what a run of the cell took until it was ended: it may have been too low, and if the
-/// cell hangs in fact, the study must not wait for it ten times as long each time.
-const PATIENCE_AGAIN: f64 = 2.0;
-const PATIENCE_MIN: Duration = Duration::from_secs(120);
 
 /// A run whose processor was late is made again at once, this often at most: what held it up is often over by then.
 const REPEATS_MAX: usize = 2;
@@ -106,35 +100,6 @@ pub fn conduct(
         }
     }
     Ok(StudyEnd::Complete { failed })
-}
-
-/// What is believed of the time that a cell's runs take.
-#[derive(Clone, Copy, Debug)]
-struct Belief {
-    pace: Pace,
-    /// A run hangs if it takes so many times what it should.
-    patience: f64,
-}
-
-impl Belief {
-    /// Of a guess, or of what a run took.
-    fn new(pace: Pace) -> Belief {
-        Belief { pace, patience: PATIENCE }
-    }
-
-    /// After a run with this effort was ended, as it took so long: no faster than that.
-    fn after_time_out(&self, effort: &Effort, number: usize, limit: Duration) -> Belief {
-        let iterations = effort.warm_up + effort.at_least + recorded_iterations(is_recorded(number));
-        let iteration_s = (limit.as_secs_f64() - self.pace.overhead_s) / iterations.max(1) as f64;
-        let pace = Pace { iteration_s: self.pace.iteration_s.max(iteration_s), ..self.pace };
-        Belief { pace, patience: PATIENCE_AGAIN }
-    }
-
-    /// How long run `number`, with this effort, may take.
-    fn limit(&self, effort: &Effort, number: usize) -> Duration {
-        let seconds = self.patience * duration(&self.pace.of_run(number), effort);
-        Duration::from_secs_f64(seconds).max(PATIENCE_MIN)
-    }
 }
 
 /// What keeps count of runs and time.
@@ -270,7 +235,7 @@ fn learned(measured: &CellRun, took: Duration, cell: &Cell) -> Pace {
 }
 
 /// Those after the measured ones, for the timeline.
-fn recorded_iterations(timeline: bool) -> usize {
+pub fn recorded_iterations(timeline: bool) -> usize {
     if timeline { RECORDED_ITERATIONS } else { 0 }
 }
 
@@ -279,6 +244,7 @@ mod tests {
     use std::collections::HashMap;
     use std::path::PathBuf;
 
+    use super::super::belief::{PATIENCE_AGAIN, PATIENCE_MIN};
     use super::super::cell::samples::{cell, setting};
     use super::super::rank::announce;
     use super::super::store::tests::study_record;

@@ -298,8 +298,8 @@ impl Drop for Conductor {
     }
 }
 
-/// What each of the launcher's ranks is to start of a world: the seats that are cast on it, and what all are told, with as
-/// much time between signs of life as the processes on its host need.
+/// What each of the launcher's ranks is to start of a world: the seats that are cast on it, and what all are told, with
+/// as much time between signs of life as the processes on its host need.
 fn starts(cast: &[Rank], hosts: &Hosts, cores: &[usize], common: &Start) -> BTreeMap<Rank, Start> {
     let mut starts: BTreeMap<Rank, Start> = BTreeMap::new();
     for (rank, &at) in cast.iter().enumerate() {
@@ -334,7 +334,8 @@ fn cores(hosts: &Hosts, all: &[Here]) -> Vec<usize> {
 mod tests {
     use super::*;
 
-    /// Five ranks on a host of two cores, of which a launcher's rank starts three and another one two; one on a host of two.
+    /// Five ranks on a host of two cores, of which one of the launcher's ranks starts three and another one two; one is
+    /// alone on another host.
     #[test]
     fn hosts_with_more_ranks_than_cores_have_more_time_for_signs_of_life() {
         let common = Start {

@@ -16,8 +16,8 @@ use crate::supervisor::{self, Ending, Job, Meeting, RankProcess, Seat, end_desce
 const WORDS_BYTES_MAX: usize = 64 << 10;
 /// Of what rank 0 writes; a timeline is the largest part of it.
 const RESULT_BYTES_MAX: usize = 64 << 20;
-/// A process that a rank left behind may hold its pipes open: once the rank has ended, nobody waits for it longer than so
-/// long without a word, and no longer in all, even if it goes on talking.
+/// A process that a rank left behind may hold its pipes open: once the rank has ended, nobody waits longer than so long
+/// without a word, nor, if it goes on talking, longer than so long in all.
 const LAST_WORDS_QUIET: Duration = Duration::from_millis(500);
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
@@ -109,7 +109,8 @@ impl Drop for Team {
     }
 }
 
-/// What comes out of a pipe, piece by piece up to a limit; of more, the end is lost but the pipe never blocks its writer.
+/// What comes out of a pipe, piece by piece up to a limit; of more, the end is lost but the pipe never blocks its
+/// writer.
 struct Words(Receiver<Vec<u8>>);
 
 /// As much as a pipe holds.

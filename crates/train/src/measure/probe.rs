@@ -107,8 +107,8 @@ impl<'a> Probe<'a> {
         };
         let mut fastest = slowest.clone();
         slowest.iter_mut().try_for_each(|all| agree(all, Reduction::Max)).while_training(DOING)?;
-        let all_fastest = fastest.iter_mut().chain([&mut all_overtaking]);
-        all_fastest.map(|all| agree(all, Reduction::Min)).collect::<Result<(), _>>().while_training(DOING)?;
+        fastest.iter_mut().try_for_each(|all| agree(all, Reduction::Min)).while_training(DOING)?;
+        agree(&mut all_overtaking, Reduction::Min).while_training(DOING)?;
         Ok(Probed { slowest, fastest, overtaking: all_overtaking })
     }
 

@@ -9,7 +9,8 @@ use super::super::dilation::HIDDEN_SHARE;
 use super::super::statistics::traffic_factor;
 use super::Place;
 
-/// Computation, and communication of so many bytes of gradients, of which a schedule that sends during backward hides some.
+/// Computation, and communication of so many bytes of gradients, of which a schedule that sends during backward hides
+/// some.
 pub fn pace(cell: &Cell, model: Option<&ModelEntry>, bytes: f64, place: Place) -> Pace {
     let setting = &cell.setting;
     let compute_s = match &setting.compute {

@@ -1,0 +1,143 @@
+use paceline_plan::{CollectiveKind, LinkClass, NetworkModel};
+
+use super::*;
+use crate::iteration::tests::{plan_of, profile};
+use crate::iteration::{Length, Training, WorkerClass, simulate};
+
+const NETWORK: NetworkModel = NetworkModel {
+    within: LinkClass { alpha_s: 6e-6, overhead_s: 1e-6, beta_s_per_byte: 0.1e-9 },
+    across: LinkClass { alpha_s: 30e-6, overhead_s: 5e-6, beta_s_per_byte: 0.8e-9 },
+};
+
+#[test]
+fn places_and_sizes_belong_together() {
+    assert_eq!([0, 1, 2, 3, 4, 5, 6].map(size), [0, 1024, 1280, 1536, 1792, 2048, 2560]);
+    for place_of in 0..130 {
+        assert_eq!(place(size(place_of)), place_of);
+        assert_eq!(place(size(place_of + 1) - 1), place_of);
+    }
+}
+
+/// As the runtime chooses, and what that costs: of links that take what it counts; that it counts more for, as on an
+/// emulated network; of memory that is shared, where fewer rounds are worth more; and of sockets within crowded hosts, where
+/// streams that meet lose time.
+#[test]
+fn what_is_chosen_is_what_the_runtime_chooses() {
+    let worlds = [(2, 1), (4, 4), (8, 8), (8, 1), (8, 4), (13, 1), (16, 4), (32, 4)];
+    for ((workers, per_host), kind) in worlds.into_iter().flat_map(|world| [0, 1, 2, 3].map(move |kind| (world, kind)))
+    {
+        let world = World::of(workers, per_host);
+        let mut cluster = Cluster::of_network(NETWORK, world.hosts, per_host);
+        if kind == 1 {
+            (cluster.within.counted_overhead_s, cluster.across.counted_overhead_s) = (6e-6, 30e-6);
+        }
+        cluster.within.fetched = kind == 2;
+        if kind == 3 {
+            cluster.within.incast_s_per_byte = 0.2e-9.into();
+        }
+        let found = AllToAll::of(&cluster, world, "auto", 1 << 30, 0.0).expect("an algorithm");
+        let links = cluster.link_costs_among(found.world.hosts);
+        let counted = cluster.counted_costs_among(found.world.hosts);
+        for entry in found.entries.iter().step_by(3) {
+            let bytes = entry.bytes as usize;
+            let topology = found.world.topology();
+            let choice = select::cheapest(CollectiveKind::AllReduce, &topology, bytes, &counted, |_| true);
+            let choice = choice.expect("there are many");
+            let algorithm = found.forms[entry.form].algorithm;
+            let on = |links| algorithm.seconds(&topology, bytes, entry.tile_bytes, links);
+            let told = format!("{kind}: {workers}/{per_host}, {bytes}: {} {entry:?} {choice:?}", algorithm.name());
+            // Of what is as good to the runtime, either.
+            assert!((on(&counted) / choice.seconds - 1.0).abs() < 0.1, "{told}, {}", on(&counted));
+            // Formulas of a few kilobytes bend between the points at which they are evaluated.
+            assert!((entry.alone_s / on(&links) - 1.0).abs() < 0.08, "{told}, {}", on(&links));
+        }
+    }
+}
+
+/// Tiles that would be too many for this machine are not supposed, though the network would not mind them.
+#[test]
+fn tiles_are_as_large_as_the_runtime_makes_them() {
+    let mut cluster = Cluster::of_network(NetworkModel::TEN_GBE, 8, 1);
+    let of = |cluster: &Cluster| {
+        let tree = AllToAll::of(cluster, World::of(8, 1), "double-binary-tree", 64 << 20, 0.0);
+        let tree = tree.expect("a tree");
+        let entry = tree.entries[place(64 << 20)];
+        (entry.tile_bytes, entry.alone_s)
+    };
+    let (small, optimistic_s) = of(&cluster);
+    cluster.across.counted_overhead_s = 50e-6;
+    let (large, seconds) = of(&cluster);
+    assert!(large >= 4 * small && seconds > optimistic_s, "{small} {large}, {optimistic_s} {seconds}");
+    assert_eq!(cluster.across.overhead_s.value, 0.0);
+}
+
+/// A start-up of 0.4 ms and 256 bytes on a ring of two hosts with four workers: 14 messages that wait for each other. Where
+/// several are in flight, an operation occupies the channel for no more than its ports are busy; one by one, for all of it.
+#[test]
+fn what_starts_when_nothing_travels_pays_every_latency() {
+    let profile = profile(&[(64, 0.0, 0.0), (64, 0.0, 0.0), (64, 0.0, 0.0)], 0.0);
+    let plan = plan_of("wfbp-a2a", &profile, &|_| 0.0);
+    let cluster = Cluster::of_network(NETWORK, 2, 4);
+    let ring = || AllToAll::of(&cluster, World::of(8, 4), "ring", 1 << 20, 0.4e-3).expect("a ring");
+    let classes = [WorkerClass::of(&profile, 8)];
+    let three_s = |costs: &AllToAll| {
+        let operations = costs.traffic(&plan).operations;
+        simulate(&Training::new(&plan, &classes, &operations), Length::Steady).iteration_s
+    };
+    let (flight, alone) = (ring(), ring().one_by_one());
+    let (alone_s, busy_s) = (flight.alone_s(256), flight.between(256).1);
+    // Alone: a quarter of the hops cross between hosts.
+    assert!((alone_s / (0.4e-3 + 14.0 * (0.25 * 30e-6 + 0.75 * 6e-6)) - 1.0).abs() < 0.01, "{alone_s}");
+    assert_eq!(alone.alone_s(256), alone_s);
+    assert!((three_s(&flight) - (2.0 * (0.4e-3 + busy_s) + alone_s)).abs() < 1e-12, "{}", three_s(&flight));
+    assert!((three_s(&alone) - 3.0 * alone_s).abs() < 1e-12, "{}", three_s(&alone));
+    assert!(alone.seconds_per_byte_min() > flight.seconds_per_byte_min());
+}
+
+/// A ring without latency is a line: no size between two known ones is off.
+#[test]
+fn a_ring_takes_what_its_bytes_take() {
+    let world = World::of(32, 4);
+    let class = |beta_s_per_byte| LinkClass { alpha_s: 0.0, overhead_s: 0.0, beta_s_per_byte };
+    let network = NetworkModel { within: class(0.2e-9), across: class(0.9e-9) };
+    let cluster = Cluster::of_network(network, 8, 4);
+    let ring = AllToAll::of(&cluster, world, "ring", 1 << 30, 0.4e-3).expect("a ring");
+    for bytes in [0, 4, 1000, 123_456, 4_096_000, 102_228_128, 1_344_929_032] {
+        let expected = 0.4e-3 + 1.9375 * bytes as f64 * 0.9e-9;
+        assert!((ring.alone_s(bytes) / expected - 1.0).abs() < 1e-9, "{bytes}: {} {expected}", ring.alone_s(bytes));
+    }
+}
+
+/// As in the study: InfiniBand from host to host, and PCIe across both sockets within one.
+#[test]
+fn rings_that_were_measured_whole_are_not_slowed_by_each_other() {
+    let class = |beta_s_per_byte| LinkClass { alpha_s: 0.0, overhead_s: 0.0, beta_s_per_byte };
+    let network = NetworkModel { within: class(0.22e-9), across: class(0.20e-9) };
+    for (workers, beta) in [(4, 0.22e-9), (8, 0.20e-9), (32, 0.20e-9)] {
+        let cluster = Cluster::of_network(network, 8, 4);
+        let ring = AllToAll::of(&cluster, World::of(workers, 4), "ring", 1 << 30, 0.0).expect("a ring");
+        let expected = all_reduce_factor(workers) * 1e8 * beta;
+        assert!((ring.alone_s(100_000_000) / expected - 1.0).abs() < 1e-9, "{workers}: {}", ring.alone_s(100_000_000));
+    }
+}
+
+#[test]
+fn an_unknown_algorithm_is_refused() {
+    let cluster = Cluster::of_network(NETWORK, 2, 1);
+    let error = AllToAll::of(&cluster, World::of(2, 1), "rign", 1, 0.0).err().expect("a refusal");
+    assert!(error.to_string().contains("rign"), "{error}");
+}
+
+/// Between hosts that hang together at two switches, a ring is as fast as under one; what crosses is not.
+#[test]
+fn switches_in_the_way_cost_what_the_program_takes_on_them() {
+    let world = World::of(8, 1);
+    let cluster = Cluster::of_network(NETWORK, 8, 1);
+    let alone = |shape: &str, algorithm: &str| {
+        let shape = shape.parse().expect("a shape");
+        AllToAll::of(&cluster, world.on(shape), algorithm, 16 << 20, 0.0).expect("costs").alone_s(16 << 20)
+    };
+    assert!((alone("tree:4:4", "ring") / alone("flat", "ring") - 1.0).abs() < 0.02);
+    let slower = alone("tree:4:4", "halving-doubling") / alone("flat", "halving-doubling");
+    assert!(slower > 1.5, "{slower}");
+}
