@@ -74,13 +74,18 @@ impl Disturbances {
         let fresh = (1.0 - self.persistence.powi(2)).max(0.0).sqrt();
         *lasting = self.persistence * *lasting + fresh * random.normal();
         let grown = if self.noise_grows { self.factor(step).max(1.0) } else { 1.0 };
-        (grown * self.noise * *lasting).exp() * if slow { self.slow_factor } else { 1.0 }
+        self.factor_of(slow, grown * self.noise * *lasting)
     }
 
     /// The factor of a call on the first day, if calls have nothing to do with each other.
     pub fn noise(&self, random: &mut Random) -> f64 {
         let slow = random.unit() <= self.slow_share;
-        (self.noise * random.normal()).exp() * if slow { self.slow_factor } else { 1.0 }
+        self.factor_of(slow, self.noise * random.normal())
+    }
+
+    /// The factor of a call of the slow mode or of the other, whose noise is the logarithm of one.
+    fn factor_of(&self, slow: bool, noise: f64) -> f64 {
+        noise.exp() * if slow { self.slow_factor } else { 1.0 }
     }
 
     /// Seconds by which a rank is late to a call: exponentially distributed.
