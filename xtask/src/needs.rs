@@ -1,16 +1,20 @@
-//! What tests need and not every machine has: a lab's programs, an sshd, namespaces. Without it a test says so and passes.
-//! In CI, which installs it, a test that never ran must not look like one that holds: there (`PACELINE_LONG_TESTS` is set,
-//! and we are root) it fails. What cannot be installed, because the kernel refuses it even to root, `PACELINE_NO_NAMESPACES`
-//! excuses.
+//! What tests need and not every machine has: a lab's programs, an sshd, namespaces, PyTorch. Without it a test says so
+//! and passes. In CI, which installs it, a test that never ran must not look like one that holds: there
+//! (`PACELINE_LONG_TESTS` is set, and we are root) it fails. Two things cannot be installed everywhere: what the kernel refuses even to root,
+//! `PACELINE_NO_NAMESPACES` excuses, and PyTorch `PACELINE_NO_TORCH`.
 
 use std::env;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Command;
 
 use crate::lab::{Lab, LabError, LabOptions};
 
 /// Excuses root's tests from what the kernel refuses here, as in many a container: labs, and mounts of one's own.
-const EXCUSE: &str = "PACELINE_NO_NAMESPACES";
+const NO_NAMESPACES: &str = "PACELINE_NO_NAMESPACES";
+/// Excuses them from PyTorch, which is large, and not built for every machine. `.ci/run` sets it where it could not
+/// install it.
+const NO_TORCH: &str = "PACELINE_NO_TORCH";
 
 /// A lab; or None, with the reason on standard error, where there can be none.
 ///
@@ -20,7 +24,7 @@ pub fn lab(options: &LabOptions) -> Option<Lab> {
     match Lab::build(options) {
         Ok(lab) => return Some(lab),
         Err(error @ LabError::Missing { .. }) => skip(&error.to_string()),
-        Err(LabError::NotPermitted(reason)) => skip_what_is_refused(&reason),
+        Err(LabError::NotPermitted(reason)) => skip_unless_excused(&reason, NO_NAMESPACES),
         Err(error) => panic!("{error}"),
     }
     None
@@ -45,7 +49,7 @@ pub fn own_mounts() -> Option<Command> {
         Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
         Err(error) => error.to_string(),
     };
-    skip_what_is_refused(&format!("no mounts of one's own: {reason}"));
+    skip_unless_excused(&format!("no mounts of one's own: {reason}"), NO_NAMESPACES);
     None
 }
 
@@ -65,12 +69,24 @@ pub fn program(names: &[&str], package: &str) -> Option<PathBuf> {
     found
 }
 
-/// As [`skip`], of what cannot be installed: this user is not root, or the kernel does not let root do it.
-fn skip_what_is_refused(reason: &str) {
-    let excused = env::var_os(EXCUSE).is_some();
+/// The Python of `PACELINE_TORCH`, which must have PyTorch; or None, with a line on standard error.
+///
+/// # Panics
+/// The variable names none where it [must be there](program), and nothing excuses it.
+pub fn torch() -> Option<OsString> {
+    let python = env::var_os("PACELINE_TORCH").filter(|python| !python.is_empty());
+    if python.is_none() {
+        skip_unless_excused("PACELINE_TORCH names no Python with PyTorch", NO_TORCH);
+    }
+    python
+}
+
+/// As [`skip`], of what cannot be installed everywhere: there a variable of the environment excuses it.
+fn skip_unless_excused(reason: &str, excuse: &str) {
+    let excused = env::var_os(excuse).is_some();
     assert!(
         excused || !must_be_there(),
-        "{reason}. With PACELINE_LONG_TESTS root's tests fail without it, unless {EXCUSE} is set"
+        "{reason}. With PACELINE_LONG_TESTS root's tests fail without it, unless {excuse} is set"
     );
     eprintln!("skipped: {reason}");
 }
@@ -99,8 +115,14 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_refuses_is_a_reason_to_skip_or_to_fail() {
-        let skipped = std::panic::catch_unwind(|| skip_what_is_refused("no lab here"));
-        assert_eq!(skipped.is_err(), must_be_there() && env::var_os(EXCUSE).is_none());
+    fn what_cannot_be_installed_everywhere_is_a_reason_to_skip_or_to_fail() {
+        for excuse in [NO_NAMESPACES, NO_TORCH] {
+            let skipped = std::panic::catch_unwind(|| skip_unless_excused("not here", excuse));
+            assert_eq!(skipped.is_err(), must_be_there() && env::var_os(excuse).is_none(), "{excuse}");
+        }
+        let found = std::panic::catch_unwind(torch);
+        let named = env::var_os("PACELINE_TORCH").is_some_and(|python| !python.is_empty());
+        let must_fail = !named && must_be_there() && env::var_os(NO_TORCH).is_none();
+        assert_eq!((found.is_err(), found.is_ok_and(|python| python.is_some())), (must_fail, named));
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use paceline_cli::shell_command_line;
+use paceline_cli::{busy_processors, shell_command_line};
 use serde_json::Value;
 
 use crate::compare::{self, Error};
@@ -67,20 +67,37 @@ fn write_section(study: &Value, run: &str, out: &mut String) -> fmt::Result {
         let place = format!("{}, local batch {}", text(&setting["model"]), setting["local_batch"]);
         for group in list(&panel["groups"]) {
             let rows = list(&group["rows"]);
-            let throughput = |row: &Value| row["result"]["samples_per_s"]["mean"].as_f64();
-            let measured = rows.iter().filter_map(|row| Some((row, throughput(row)?)));
-            let Some((best, mean)) = measured.max_by(|a, b| a.1.total_cmp(&b.1)) else { continue };
-            let std =
-                best["result"]["samples_per_s"]["std"].as_f64().map(|std| format!(" ± {std:.1}")).unwrap_or_default();
-            let speedup =
-                best["result"]["speedup"].as_f64().map(|speedup| format!("{speedup:.2}×")).unwrap_or_default();
-            let (workers, method) = (&group["workers"], text(&best["method"]));
-            let verdict = verdict(&group["verdict"]);
+            let measured: Vec<(&Value, f64)> = rows.iter().filter_map(|row| Some((row, throughput(row)?))).collect();
+            if measured.is_empty() {
+                continue;
+            }
+            let [method, mean, speedup] = fastest(&measured).unwrap_or_default();
+            let (workers, verdict) = (&group["workers"], verdict(&group["verdict"]));
             let labels = [labels.clone(), list(&group["labels"]).iter().map(text).collect()].concat().join(", ");
-            writeln!(out, "| {place} ({labels}) | {workers} | {method} | {mean:.1}{std} | {speedup} | {verdict} |")?;
+            writeln!(out, "| {place} ({labels}) | {workers} | {method} | {mean} | {speedup} | {verdict} |")?;
         }
     }
     Ok(())
+}
+
+/// Samples per second.
+fn throughput(row: &Value) -> Option<f64> {
+    row["result"]["samples_per_s"]["mean"].as_f64()
+}
+
+/// Method, samples per second and speedup of the fastest row; None if the processors, and not the links, have limited
+/// them all.
+fn fastest(measured: &[(&Value, f64)]) -> Option<[String; 3]> {
+    let is_limited = |row: &Value| {
+        let result = &row["result"];
+        let exposed_share = result["exposed_share"].as_f64().unwrap_or_default();
+        busy_processors(result["processors_waiting"].as_f64(), exposed_share).is_some()
+    };
+    let compared = measured.iter().filter(|(row, _)| !is_limited(row));
+    let (row, mean) = compared.max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let std = row["result"]["samples_per_s"]["std"].as_f64().map(|std| format!(" ± {std:.1}")).unwrap_or_default();
+    let speedup = row["result"]["speedup"].as_f64().map(|speedup| format!("{speedup:.2}×")).unwrap_or_default();
+    Some([row["method"].as_str().unwrap_or_default().to_owned(), format!("{mean:.1}{std}"), speedup])
 }
 
 fn verdict(verdict: &Value) -> String {
@@ -129,6 +146,30 @@ mod tests {
         );
         assert!(out.contains("| cnn, local batch 32 (computed here, 4 workers on 2 cores) | 4 |"), "{out}");
         assert!(out.contains("| undecided: no noise |"), "{out}");
+    }
+
+    #[test]
+    fn what_processors_have_limited_is_not_the_fastest() {
+        let row = |method: &str, mean: f64, waiting: f64, exposed_share: f64| {
+            let samples_per_s = serde_json::json!({"mean": mean, "std": null});
+            let result = serde_json::json!({"samples_per_s": samples_per_s, "speedup": null,
+                "processors_waiting": waiting, "exposed_share": exposed_share});
+            serde_json::json!({"method": method, "result": result})
+        };
+        let of = |rows: &[Value]| {
+            let group = serde_json::json!({"workers": 8, "labels": [], "rows": rows,
+                "verdict": {"verdict": "undecided", "why": "the processors"}});
+            let setting = serde_json::json!({"model": "cnn", "local_batch": 32});
+            let study = serde_json::json!({"panels": [{"labels": [], "setting": setting, "groups": [group]}]});
+            let mut out = String::new();
+            write_section(&study, "runs/one", &mut out).expect("it can be written");
+            out
+        };
+        let (limited, slower) = (row("ddp", 200.0, 0.97, 0.5), row("bsp-ps", 100.0, 0.97, 0.01));
+        let out = of(&[limited.clone(), slower]);
+        assert!(out.contains("| 8 | bsp-ps | 100.0 |  | undecided: the processors |"), "{out}");
+        let out = of(&[limited]);
+        assert!(out.contains("| 8 |  |  |  | undecided: the processors |"), "{out}");
     }
 
     #[test]

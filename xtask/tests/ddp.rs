@@ -1,7 +1,7 @@
 //! The rival of the study, PyTorch's DDP with a replayed computation, in the smallest world that there is: two ranks over
 //! loopback. With the Python of `PACELINE_TORCH=/path/to/python3`, which must have PyTorch.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use xtask::needs;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/compare/ddp.py");
 const RANKS: usize = 2;
@@ -85,10 +86,7 @@ impl Drop for Folder {
 
 #[test]
 fn two_ranks_of_ddp_say_what_the_study_reads_and_check_every_gradient() {
-    let Some(python): Option<OsString> = std::env::var_os("PACELINE_TORCH") else {
-        eprintln!("skipped: PACELINE_TORCH names no Python with PyTorch");
-        return;
-    };
+    let Some(python) = needs::torch() else { return };
     let folder = Folder(std::env::temp_dir().join(format!("paceline-ddp-{}", std::process::id())));
     fs::create_dir_all(&folder.0).expect("a folder for the test");
     let path = folder.0.join("profile.json");

@@ -45,6 +45,7 @@ use std::time::Duration;
 use paceline_comm::seconds_per_byte_reduced;
 use paceline_fabric::environment::Environment;
 use paceline_plan::Fnv1a;
+use paceline_train::available_memory;
 
 use crate::Registry;
 use crate::date::now;
@@ -134,7 +135,8 @@ fn study_here(
     let arguments = &BenchArguments { followed, ..arguments.clone() };
     let catalogue = models::catalogue(registry);
     let study = plan(arguments, &catalogue, place)?;
-    fits::check(&study, registry)?;
+    let available = launched.map_or_else(|| vec![available_memory()], |launched| launched.available_bytes.clone());
+    fits::check(&study, registry, &available)?;
     let record = record(arguments, &study, &place)?;
     let files = files::Files::create(arguments)?;
     let store = Store::open(&arguments.database)?;

@@ -9,10 +9,10 @@ use std::time::Instant;
 
 use clap::Args;
 use paceline_plan::{Cluster, ClusterError, Plan};
-use paceline_predict::Prediction;
 use paceline_predict::search::{
     Change, ChangeError, Question, Space, apply_changes, ddp_settings, explain, search, unmeasured, without_effect,
 };
+use paceline_predict::{Prediction, protocol_doubt};
 use paceline_train::{ExecutedPlans, TrainError, load_profile};
 
 use crate::Registry;
@@ -104,6 +104,7 @@ pub fn run(arguments: &PlanArguments, registry: &Registry) -> Result<ExitCode, F
     let (mut report, best) = report(arguments, &question)?;
     report.reasons.extend(without_effect(&cluster, workers, &arguments.what_if));
     report.extrapolated.extend(unmeasured(&asked, &arguments.what_if));
+    report.extrapolated.extend(protocol_doubt(&space.strategy));
     if cluster.hosts > asked.hosts {
         let more = cluster.hosts - asked.hosts;
         report.extrapolated.push(format!("{more} hosts more than {} has, which are taken to be like them", asked.name));

@@ -86,13 +86,11 @@ struct Made {
     iteration_s: Option<f64>,
     /// The most that this process has held.
     peak_bytes: Option<u64>,
-    /// The local batch from which forward and backward were extrapolated in proportion.
-    extrapolated_from: Option<usize>,
 }
 
 impl From<Profile> for Made {
     fn from(profile: Profile) -> Made {
-        Made { profile, threads: None, iterations: None, iteration_s: None, peak_bytes: None, extrapolated_from: None }
+        Made { profile, threads: None, iterations: None, iteration_s: None, peak_bytes: None }
     }
 }
 
@@ -182,14 +180,13 @@ impl ProfileArguments {
                 _ => Failure::usage(&error),
             }
         })?;
-        let own = profile.local_batch;
-        let Some(samples) = self.local_batch.filter(|samples| *samples != own) else {
+        let Some(samples) = self.local_batch.filter(|samples| *samples != profile.local_batch) else {
             return Ok(Made::from(profile));
         };
         let profile = profile.for_batch(samples);
         let checked = profile.check().and_then(|()| profile.check_pace());
         checked.map_err(|error| Failure::usage(format!("{name} at {samples} samples: {error}")))?;
-        Ok(Made { extrapolated_from: Some(own), ..Made::from(profile) })
+        Ok(Made::from(profile))
     }
 
     fn measured(&self, model: &ChosenModel) -> Result<Made, Failure> {

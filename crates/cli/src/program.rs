@@ -284,7 +284,7 @@ impl VerifyArguments {
         let load = Load { bytes, tile_bytes: chunk_bytes, window: WINDOW };
         let predicted_s =
             seconds_on(&cluster, &prepared, &load).map_err(|error| Failure::usage(blamed(source, &error.into())))?;
-        let extrapolated = cluster.measured.map_or_else(Vec::new, |measured| measured.left_by(ranks, bytes as u64));
+        let extrapolated = cluster.left_by(ranks, bytes as u64);
         Ok(Predicted { cluster: cluster.name, bytes, chunk_bytes, predicted_s, extrapolated })
     }
 }

@@ -14,7 +14,7 @@ use std::time::Instant;
 use clap::Args;
 use paceline_plan::Plan;
 use paceline_predict::search::{Question, SearchError, Space, search};
-use paceline_predict::{Job, Prediction, estimate, estimate_plan, predict_plan, predict_scheduled};
+use paceline_predict::{Job, Prediction, estimate, estimate_plan, predict_plan, predict_scheduled, protocol_doubt};
 use paceline_strategy::Strategy;
 use paceline_train::{ExecutedPlans, TrainError, load_profile};
 
@@ -103,7 +103,8 @@ pub fn run(arguments: &SimulateArguments, registry: &Registry) -> Result<ExitCod
         Some(plan) => predict_plan(&open, plan).map(|found| (strategy.clone(), found)).map_err(SearchError::from),
         None => predicted(&open, registry),
     };
-    let (strategy, prediction) = found.map_err(|error| refused(blamed(source, &error)))?;
+    let (strategy, mut prediction) = found.map_err(|error| refused(blamed(source, &error)))?;
+    prediction.extrapolated.extend(protocol_doubt(&strategy));
     let job = Job { strategy: &strategy, ..open };
     let elapsed_us = timed(&job, plan.as_ref());
     let report = Report::new(&job, &prediction, elapsed_us);

@@ -289,6 +289,7 @@ fn senseless_studies_are_refused_before_anything_starts() {
     refused(&["--methods", "wfpb-a2a"], "did you mean `wfbp-a2a`?");
     refused(&["--models", "cnn", "--compute", "replay"], "no built-in profile of cnn");
     refused(&["--models", "cnn", "--dilate", "2"], "real computation cannot be slowed");
+    refused(&["--compute", "replay", "--dilate", "2"], "real links cannot be slowed");
     refused(&["--emulate", "10GbX"], "10GbE");
     refused(&["--hosts", "2x4"], "--emulate");
     refused(&["--servers-on", "node1"], "no launcher has started this program");

@@ -27,6 +27,7 @@ fn explain_says_the_methods_of_the_study() {
     let outcome = run(paceline(&["explain", "bytescheduler-ps"]), LIMIT).expect_code(0);
     for words in [
         "ByteScheduler (partitions of 4000KiB",
+        "at most 16000KiB in flight, times the number of servers",
         "parameter servers that aggregate (shards: hosts, colocated",
         "It is lossless",
     ] {

@@ -241,5 +241,11 @@ fn what_is_missing_for_an_answer_is_said() {
     let (found, said) = answer("priced", &[&base[..], &["--price", "3.5", "--local-batch", "32"]].concat());
     assert!(found["epoch_price"].is_null() && said.contains("--epoch does"), "{said}");
     assert!(said.contains("- Extrapolated: computation is scaled from a batch of 64"), "{said}");
-    assert_eq!(found["best"]["extrapolated"], serde_json::json!(["computation is scaled from a batch of 64"]));
+    let doubt = serde_json::json!(["computation is scaled from a batch of 64"]);
+    assert_eq!([&found["best"]["extrapolated"], &found["ddp"]["extrapolated"]], [&doubt; 2]);
+    // What is reached without a change is of that batch, too, also where the change is another one.
+    let change = ["--local-batch", "32", "--what-if", "local-batch=64"];
+    let (found, said) = answer("unchanged", &[&base[..], &change].concat());
+    assert_eq!(found["unchanged_extrapolated"], doubt, "{said}");
+    assert_eq!(found["extrapolated"], serde_json::json!([]), "{said}");
 }

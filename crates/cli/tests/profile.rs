@@ -9,6 +9,7 @@ use std::time::Duration;
 use paceline_plan::Profile;
 use support::folder::{Folder, scratch_file};
 use support::{Outcome, paceline, run};
+use xtask::needs;
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// To load PyTorch for the first time takes half a minute.
@@ -52,6 +53,25 @@ fn a_profile_is_scaled_to_a_gpu() {
     let (outcome, smaller) = self::profile("smaller", &["--model", "resnet50@v100=405", "--local-batch", "32"]);
     assert!(outcome.stdout.contains("extrapolated from a local batch of 64"), "{outcome:#?}");
     assert!(smaller.local_batch == 32 && (smaller.forward_s() * 2.0 - profile.forward_s()).abs() < 1e-9);
+    assert_eq!((profile.scaled_from(), smaller.scaled_from()), (None, Some(64)));
+}
+
+/// A file of another batch than was recorded says so to whoever reads it.
+#[test]
+fn a_file_of_another_batch_is_extrapolated_wherever_it_goes() {
+    let path = scratch_file("scaled-batch.json");
+    let file = path.to_string_lossy().into_owned();
+    let scale = ["profile", "--model", "resnet50@rtx2080ti", "--local-batch", "32", "-o", &file];
+    run(paceline(&scale), LIMIT).expect_code(0);
+    let again = run(paceline(&["profile", "--model", &file]), LIMIT).expect_code(0);
+    assert!(again.stdout.contains("extrapolated from a local batch of 64"), "{again:#?}");
+    let simulate = ["simulate", "--cluster", "study-10gbe", "--model", &file, "--workers", "8"];
+    let simulated = run(paceline(&simulate), LIMIT).expect_code(0);
+    assert!(simulated.stdout.contains("computation is scaled from a batch of 64"), "{simulated:#?}");
+    // Back at what was recorded nothing is.
+    let back = run(paceline(&[&simulate[..], &["--local-batch", "64"]].concat()), LIMIT).expect_code(0);
+    assert!(!back.stdout.contains("extrapolated"), "{back:#?}");
+    fs::remove_file(&path).expect("our own file");
 }
 
 /// A file that a person has written is checked and summed up.
@@ -121,10 +141,7 @@ const TOOL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/profile_tor
 /// With the Python of `PACELINE_TORCH=/path/to/python3`, which must have PyTorch.
 #[test]
 fn a_pytorch_model_is_measured_and_replayed() {
-    let Some(python) = std::env::var_os("PACELINE_TORCH") else {
-        eprintln!("skipped: PACELINE_TORCH names no Python with PyTorch");
-        return;
-    };
+    let Some(python) = needs::torch() else { return };
     let folder = Folder::new("torch");
     let path = |name: &str| folder.path(name);
     let file = path("mlp.json");
@@ -151,14 +168,32 @@ fn a_pytorch_model_is_measured_and_replayed() {
     let kept = 16 * (256 + 3 * 64) * 4;
     assert!(memory.fixed_bytes > 3 * parameters && memory.bytes_per_sample >= kept, "{memory:?}");
     assert!(memory.bytes_per_sample < 1 << 20 && memory.largest_local_batch() > Some(100), "{memory:?}");
+    own_model_is_measured(&folder, tool);
     // Slowed until a sleep that ends late is short beside it.
     let dilation = (0.2 / profile.iteration_s()).ceil().max(1.0).to_string();
     let (compute, database, report) = (format!("replay:{file}"), path("runs.db"), path("report.html"));
-    let mut arguments = vec!["bench", "--compute", &compute, "--dilate", &dilation, "--methods", "wfbp-a2a"];
+    let mut arguments = vec!["bench", "--compute", &compute, "--emulate", "10GbE", "--dilate", &dilation];
+    arguments.extend(["--methods", "wfbp-a2a"]);
     arguments.extend(["--workers", "2", "--warmup", "1", "--iterations", "2", "--runs", "1"]);
     arguments.extend(["--database", &database, "--report", &report]);
     let outcome = run(paceline(&arguments), LIMIT).expect_code(0);
     assert!(outcome.stdout.contains("mlp, local batch 4") && outcome.stdout.contains("replayed: "), "{outcome:#?}");
+}
+
+/// What a factory in a module of one's own makes.
+fn own_model_is_measured(folder: &Folder, tool: impl Fn(&[&str]) -> Outcome) {
+    let package = folder.0.join("own");
+    fs::create_dir_all(&package).expect("a folder in our own");
+    let linear = "from torch.nn import Linear, Sequential, Tanh\n\n\ndef two_layers():\n    return \
+                  Sequential(Linear(12, 8), Tanh(), Linear(8, 2))\n";
+    fs::write(package.join("models.py"), linear).expect("a file in our own folder");
+    let quick = ["--input", "12", "--batch", "4", "--warm-up", "1", "--iterations", "3", "--out", "own.json"];
+    tool(&[&["own.models:two_layers"], &quick[..]].concat()).expect_code(0);
+    let profile: Profile = serde_json::from_str(&folder.read("own.json")).expect("a profile");
+    assert_eq!((profile.check(), &*profile.model, profile.local_batch), (Ok(()), "own.models:two_layers", 4));
+    let tensors: Vec<_> =
+        profile.tensors.iter().map(|one| (&*one.name, one.elements, one.forward_macs_per_sample)).collect();
+    assert_eq!(tensors, [("0.weight", 96, 96), ("0.bias", 8, 0), ("2.weight", 16, 16), ("2.bias", 2, 0)]);
 }
 
 /// Isolated from installed packages, any Python is one without PyTorch.

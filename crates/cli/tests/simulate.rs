@@ -14,6 +14,9 @@ use support::{paceline, run};
 const LIMIT: Duration = Duration::from_secs(60);
 /// Part of data/study_calibration.csv: two models, two networks; and a row without a throughput.
 const STUDY: &str = "tests/data/study.csv";
+/// What a prediction of 32 workers is meant to take, and how many times that without optimisation: as in the predictor's `scale.rs`.
+const PREDICTED_US: f64 = 1e3;
+const SLACK: f64 = if cfg!(debug_assertions) { 10.0 } else { 1.0 };
 
 fn read(path: &PathBuf) -> Value {
     let value = serde_json::from_str(&fs::read_to_string(path).expect("the file")).expect("JSON");
@@ -40,7 +43,8 @@ fn one_cell_is_predicted_with_its_timeline() {
     assert!(number("speedup") > 25.0 && number("speedup") < 32.0);
     // 64 samples of 89 MB, and twelve bytes for each parameter.
     assert!((5.5e9..6.5e9).contains(&number("memory_bytes")), "{}", number("memory_bytes"));
-    assert!(report["elapsed_us"].as_f64().expect("a time") > 0.0);
+    let elapsed_us = report["elapsed_us"].as_f64().expect("a time");
+    assert!(elapsed_us > 0.0 && elapsed_us <= SLACK * PREDICTED_US, "{elapsed_us} us");
     // What is on the timeline lies within the iteration, and so it does in the trace.
     let spans = report["timeline"].as_array().expect("a list");
     assert!(spans.iter().any(|span| span["lane"] == "channel") && spans.len() > 50, "{}", spans.len());
@@ -83,6 +87,41 @@ fn every_row_of_a_study_is_predicted() {
     assert!(off.abs() < 0.05 && (first["error"].as_f64().expect("a number") - off).abs() < 1e-9, "{first}");
     let errors = report["errors"].as_array().expect("a list");
     assert_eq!(errors.last().expect("of all")["method"], "all");
+}
+
+/// A row of another batch than the profile's is scaled, unless it says what one worker alone does with that batch.
+#[test]
+fn a_row_of_another_batch_says_so() {
+    let (path, json) = (scratch_file("batch.csv"), scratch_file("batch.json"));
+    let head = "model,local_batch,network,method,workers,single_gpu_samples_per_s";
+    fs::write(&path, format!("{head}\nbert-base,32,10GbE,BSP-A2A,8,\nbert-base,32,10GbE,BSP-A2A,8,200\n"))
+        .expect("a file");
+    let arguments = ["simulate", "--study", &path.to_string_lossy(), "--json", &json.to_string_lossy()];
+    let outcome = run(paceline(&arguments), LIMIT).expect_code(0);
+    let told = "extrapolated, line 2 of the study: computation is scaled from a batch of 64";
+    assert!(outcome.stdout.contains(told), "{outcome:#?}");
+    let report = read(&json);
+    let doubts = |row: usize| &report["rows"][row]["extrapolated"];
+    assert_eq!(*doubts(0), serde_json::json!(["computation is scaled from a batch of 64"]));
+    assert_eq!(*doubts(1), serde_json::json!([]));
+    fs::remove_file(path).expect("our own file");
+}
+
+/// It costs the same over each, which is said; `auto` names none.
+#[test]
+fn a_protocol_that_is_named_changes_nothing_and_says_so() {
+    let cell = ["simulate", "--cluster", "study-10gbe", "--model", "resnet50", "--workers", "8", "--strategy"];
+    let said = |strategy: &str| run(paceline(&[&cell[..], &[strategy]].concat()), LIMIT).expect_code(0).stdout;
+    let doubt = |protocol| format!("protocol={protocol}: this cluster's links do not tell protocols apart");
+    for protocol in ["tcp", "shm"] {
+        let said = said(&format!("wfbp-a2a,protocol={protocol}"));
+        assert!(said.contains(&doubt(protocol)), "{said}");
+    }
+    assert!(!said("wfbp-a2a").contains("protocols apart"));
+    // Of `plan`, too, which does not search it.
+    let plan = ["plan", "--cluster", "study-10gbe", "--model", "resnet50", "--workers", "4", "--strategy"];
+    let planned = run(paceline(&[&plan[..], &["auto,protocol=tcp"]].concat()), LIMIT).expect_code(0);
+    assert!(planned.stdout.contains(&format!("- Extrapolated: {}", doubt("tcp"))), "{planned:#?}");
 }
 
 #[test]

@@ -148,6 +148,7 @@ fn profile(
         // Whoever knows the layers counts it.
         memory: None,
         epoch_samples: None,
+        recorded_batch: None,
     }
 }
 

@@ -20,6 +20,10 @@ pub struct Profile {
     pub source: String,
     /// Samples that a worker computes in an iteration.
     pub local_batch: usize,
+    /// The local batch at which forward and backward were recorded, where they were scaled from it in proportion
+    /// ([`Profile::for_batch`]). None: at [`Profile::local_batch`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recorded_batch: Option<usize>,
     /// In the order of the model's parameters.
     pub tensors: Vec<ProfileTensor>,
     /// In order of execution.
@@ -98,6 +102,9 @@ impl Profile {
         }
         if self.local_batch > LOCAL_BATCH_MAX {
             return wrong("local_batch", format!("is {}, more than a worker computes", self.local_batch));
+        }
+        if let Some(recorded) = self.recorded_batch.filter(|samples| !(1..=LOCAL_BATCH_MAX).contains(samples)) {
+            return wrong("recorded_batch", format!("is {recorded}; it is a local batch, from 1 to {LOCAL_BATCH_MAX}"));
         }
         self.check_tensors()?;
         self.check_steps("forward", &self.forward)?;
@@ -246,7 +253,8 @@ impl Profile {
     }
 
     /// The profile for another local batch, forward and backward in proportion to it; the optimiser takes as long as
-    /// before. Small batches use a device badly, so measure again where you can.
+    /// before. Small batches use a device badly, so measure again where you can: [`Profile::scaled_from`] remembers the batch
+    /// that was recorded.
     ///
     /// # Panics
     /// If `local_batch` is 0.
@@ -256,16 +264,24 @@ impl Profile {
             return self.clone();
         }
         let factor = local_batch as f64 / self.local_batch as f64;
+        let recorded = self.recorded_batch.unwrap_or(self.local_batch);
         let scaled = |steps: &[Step]| -> Vec<Step> {
             steps.iter().map(|step| Step { seconds: step.seconds * factor, ..*step }).collect()
         };
         Profile {
             local_batch,
+            recorded_batch: Some(recorded).filter(|&recorded| recorded != local_batch),
             source: format!("{}; scaled from a local batch of {}", self.source, self.local_batch),
             forward: scaled(&self.forward),
             backward: scaled(&self.backward),
             ..self.clone()
         }
+    }
+
+    /// The local batch from which forward and backward were scaled in proportion. None: they are those of
+    /// [`Profile::local_batch`].
+    pub fn scaled_from(&self) -> Option<usize> {
+        self.recorded_batch.filter(|&recorded| recorded != self.local_batch)
     }
 }
 

@@ -132,7 +132,8 @@ fn at_throughput(profile: &Profile, device: &str, samples_per_s: f64, uncertaint
     let computation_s = profile.forward_s() + profile.backward_s();
     let computation = (iteration_s - profile.update_s * update) / computation_s.max(f64::MIN_POSITIVE);
     let what = format!("scaled from {} to {samples_per_s} samples/s on one {device}, as given", profile.device);
-    scaled(profile, device, [computation, update], uncertainty, &what)
+    // Somebody has measured that at this batch, so the time of an iteration is no longer scaled from another one.
+    Profile { recorded_batch: None, ..scaled(profile, device, [computation, update], uncertainty, &what) }
 }
 
 /// As many times faster as the published throughputs differ.
@@ -227,6 +228,16 @@ mod tests {
         }
         let uncertainty = |target| scaled_profile(&base("resnet50"), target).expect(target).uncertainty;
         assert_eq!((uncertainty("v100=405"), uncertainty("v100=405:5%")), (Some(GIVEN_UNCERTAINTY), Some(0.05)));
+    }
+
+    /// A throughput that was given is one at the profile's batch; a ratio of two devices says nothing of a batch.
+    #[test]
+    fn a_batch_that_was_scaled_stays_so_unless_its_throughput_is_given() {
+        let larger = base("resnet50").for_batch(96);
+        let scaled_from = |target| scaled_profile(&larger, target).expect(target).scaled_from();
+        assert_eq!((scaled_from("v100"), scaled_from("v100=405")), (Some(64), None));
+        let later = scaled_profile(&base("resnet50"), "v100=405").expect("given").for_batch(96);
+        assert_eq!(later.scaled_from(), Some(64));
     }
 
     #[test]

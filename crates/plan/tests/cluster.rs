@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use paceline_plan::{
-    BUILT_IN_CLUSTERS, Cluster, ClusterError, Constant, Distribution, LinkConstants, MeasuredRange, NetworkModel,
-    PCIE_3_X16, UnlikeWorkers,
+    BUILT_IN_CLUSTERS, Cluster, ClusterError, ClusterSet, Constant, Distribution, LinkConstants, MeasuredRange,
+    NetworkModel, PCIE_3_X16, UnlikeWorkers,
 };
 
 /// With every field.
@@ -23,7 +23,9 @@ fn full() -> Cluster {
     cluster.operation.overtaking_small_s = Some(Constant::ZERO);
     cluster.computation.overhead_s.insert("*".into(), Constant::ZERO);
     cluster.computation.overhead_s.insert("a.b \"c\"".into(), Constant::between(-1e-3, -2e-3, 0.5));
-    cluster.measured = Some(MeasuredRange { workers: [2, 8], bytes: [0, u64::from(u32::MAX)] });
+    let (hosts, workers_per_host) = (Some([1, 4]), Some([2, 2]));
+    cluster.measured =
+        Some(MeasuredRange { workers: [2, 8], bytes: [0, u64::from(u32::MAX)], hosts, workers_per_host });
     cluster.price_per_host_hour = Some(3.06);
     cluster.computation.distribution = Distribution::LogNormal;
     (cluster.computation.draws, cluster.computation.seed) = (50, 7);
@@ -138,10 +140,44 @@ fn slow_workers_and_stragglers_are_written_by_hand() {
     }
 }
 
+fn range(cluster: &mut Cluster) -> &mut MeasuredRange {
+    cluster.measured.as_mut().expect("it is given")
+}
+
+/// Another size behind a cluster's name makes other hosts of it, and no measurement: neither where the file says on which hosts its
+/// constants were measured, nor where it does not.
+#[test]
+fn another_size_leaves_what_was_measured() {
+    let study = Cluster::named("study-100gbe").unwrap();
+    let mut silent = study.clone();
+    (range(&mut silent).hosts, range(&mut silent).workers_per_host) = (None, None);
+    for cluster in [study, silent] {
+        let set = ClusterSet { networks: [("100GbE".to_owned(), cluster)].into() };
+        let left = |size: &str, workers| set.choose(&format!("100GbE:{size}")).unwrap().left_by(workers, 1 << 20);
+        assert_eq!(
+            left("32x1", 32),
+            [
+                "1 worker on a host, and constants were measured with 4",
+                "32 hosts, and constants were measured with 1 to 8"
+            ]
+        );
+        assert_eq!(left("1x8", 8), ["8 workers on a host, and constants were measured with 4"]);
+        assert_eq!(left("4x4", 16), Vec::<String>::new());
+        // That is on more hosts as well, and on a part of one, which goes without saying.
+        assert_eq!(left("16x4", 64), ["64 workers, and constants were measured with 4 to 32"]);
+        assert_eq!(left("8x4", 2), ["2 workers, and constants were measured with 4 to 32"]);
+        let alone = left("64x1", 64);
+        assert!(alone.len() == 3 && alone[2].starts_with("64 hosts, and"), "{alone:?}");
+        assert_eq!(set.choose("32x1").map(|cluster| (cluster.hosts, cluster.server_hosts)), Ok((32, 32)));
+        assert_eq!(set.choose("2x4").map(|cluster| (cluster.hosts, cluster.server_hosts)), Ok((2, 2)));
+        assert!(set.choose(&format!("{}x1", usize::MAX)).is_err());
+    }
+}
+
 #[test]
 fn what_makes_no_sense_is_refused_and_named() {
     type Change = fn(&mut Cluster);
-    let cases: [(Change, &str); 37] = [
+    let cases: [(Change, &str); 39] = [
         (|cluster| cluster.schema = 2, "schema 2; this version of Paceline reads schema 1"),
         (|cluster| cluster.name = " ".into(), "name is empty"),
         (|cluster| cluster.hosts = 0, "hosts is 0"),
@@ -172,8 +208,10 @@ fn what_makes_no_sense_is_refused_and_named() {
         (|cluster| cluster.within.points[1].0 = 0, "within.points[1] has no more bytes"),
         (|cluster| cluster.within.points[2].1 = (-1.0).into(), "within.points[2] is -1, from -1; it is not negative"),
         (|cluster| cluster.within.points[1].1.low = 0.2, "within.points[1] is 0.1, and its interval is from 0.2"),
-        (|cluster| cluster.measured = Some(MeasuredRange { workers: [0, 4], bytes: [1, 2] }), "measured.workers is"),
-        (|cluster| cluster.measured = Some(MeasuredRange { workers: [2, 4], bytes: [2, 1] }), "measured.bytes is"),
+        (|cluster| range(cluster).workers = [0, 4], "measured.workers is from 0 to 4"),
+        (|cluster| range(cluster).bytes = [2, 1], "measured.bytes is from 2 to 1"),
+        (|cluster| range(cluster).hosts = Some([3, 2]), "measured.hosts is from 3 to 2"),
+        (|cluster| range(cluster).workers_per_host = Some([0, 2]), "measured.workers_per_host is from 0 to 2"),
         (|cluster| cluster.price_per_host_hour = Some(f64::NAN), "price_per_host_hour is NaN"),
         (
             |cluster| _ = cluster.computation.overhead_s.insert("m".into(), Constant::exact(f64::INFINITY)),

@@ -22,6 +22,7 @@ fn tied() -> Profile {
         uncertainty: Some(0.125),
         memory: Some(MemoryNeed { fixed_bytes: 1000, bytes_per_sample: 10, available_bytes: Some(2000) }),
         epoch_samples: Some(1000),
+        recorded_batch: None,
     }
 }
 
@@ -53,6 +54,17 @@ fn another_batch_scales_what_is_computed_per_sample() {
     assert_eq!(tied().for_batch(4), tied());
 }
 
+/// Also after several steps; and whoever comes back to it has what was recorded.
+#[test]
+fn the_batch_that_was_recorded_is_remembered() {
+    let twice = tied().for_batch(8);
+    assert_eq!((tied().scaled_from(), twice.scaled_from()), (None, Some(4)));
+    assert_eq!(twice.for_batch(16).scaled_from(), Some(4));
+    assert_eq!(twice.for_batch(8).scaled_from(), Some(4));
+    assert_eq!(twice.for_batch(16).for_batch(4).scaled_from(), None);
+    assert_eq!(serde_json::from_str::<Profile>(&json(&twice)).unwrap(), twice);
+}
+
 #[test]
 fn a_profile_that_takes_no_time_is_known() {
     assert_eq!(tied().check_pace(), Ok(()));
@@ -72,7 +84,8 @@ fn a_profile_survives_its_file() {
     assert_eq!(serde_json::from_str::<Profile>(&json(&tied())).unwrap(), tied());
     // What may be left out, is.
     let short = Profile { uncertainty: None, memory: None, epoch_samples: None, ..tied() };
-    let absent = ["uncertainty", "memory", "epoch_samples"].iter().all(|field| !json(&short).contains(field));
+    let absent =
+        ["uncertainty", "memory", "epoch_samples", "recorded_batch"].iter().all(|field| !json(&short).contains(field));
     assert!(absent, "{}", json(&short));
     assert_eq!(serde_json::from_str::<Profile>(&json(&short)).unwrap(), short);
 }
@@ -80,7 +93,7 @@ fn a_profile_survives_its_file() {
 #[test]
 fn what_makes_no_sense_is_refused_and_named() {
     type Change = fn(&mut Profile);
-    let cases: [(Change, &str); 22] = [
+    let cases: [(Change, &str); 24] = [
         (|profile| profile.schema = 2, "schema 2; this version of Paceline reads schema 1"),
         (|profile| profile.local_batch = 0, "local_batch is 0"),
         (|profile| profile.tensors.clear(), "tensors is empty"),
@@ -103,6 +116,8 @@ fn what_makes_no_sense_is_refused_and_named() {
         (|profile| profile.uncertainty = Some(f64::INFINITY), "uncertainty is inf"),
         (|profile| profile.memory.as_mut().unwrap().fixed_bytes = 0, "memory.fixed_bytes is 0"),
         (|profile| profile.epoch_samples = Some(0), "epoch_samples is 0"),
+        (|profile| profile.recorded_batch = Some(0), "recorded_batch is 0; it is a local batch"),
+        (|profile| profile.recorded_batch = Some(usize::MAX), "recorded_batch is 18446744073709551615; it is"),
     ];
     for (change, says) in cases {
         let mut profile = tied();
@@ -127,7 +142,7 @@ fn every_field_is_documented() {
     let chapter = page.split("\n# Profiles\n").nth(1).expect("a chapter about profiles");
     let documented: BTreeSet<String> =
         chapter.lines().filter_map(|line| Some(line.strip_prefix("| `")?.split('`').next()?.to_owned())).collect();
-    let value: serde_json::Value = serde_json::from_str(&json(&tied())).unwrap();
+    let value: serde_json::Value = serde_json::from_str(&json(&tied().for_batch(8))).unwrap();
     let fields = |value: &serde_json::Value| -> BTreeSet<String> {
         value.as_object().map(|object| object.keys().cloned().collect()).unwrap_or_default()
     };

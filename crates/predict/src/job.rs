@@ -191,7 +191,7 @@ impl<'a> Subject<'a> {
                 let start_s = cluster.start_s(workers) + added_s;
                 let algorithm = strategy.algorithm().unwrap_or("auto");
                 let costs = AllToAll::of(cluster, self.world, algorithm, bytes, start_s)?;
-                // On a topology it is the program already that says how much longer it takes there.
+                // On another topology programs have decided already.
                 let one_switch = self.world.hosts == 1 || self.world.shape == Shape::Flat;
                 let costs = if self.by_formulas || !one_switch { costs } else { costs.with_shared_ports() };
                 // What the strategy adds begins when nothing travels, as in the runtime.

@@ -101,5 +101,6 @@ pub mod topology;
 pub use communication::serving_hosts;
 pub use job::{Job, PredictError};
 pub use prediction::{
-    Bottleneck, Prediction, estimate, estimate_plan, predict, predict_plan, predict_scheduled, published_intensity,
+    Bottleneck, Prediction, estimate, estimate_plan, predict, predict_plan, predict_scheduled, protocol_doubt,
+    published_intensity,
 };

@@ -2,6 +2,7 @@ use std::fmt;
 
 use paceline_plan::{Plan, Profile};
 use paceline_schedule::{ELEMENT_BYTES, Schedulers};
+use paceline_strategy::Strategy;
 use serde::Serialize;
 
 use crate::communication::{Communication, Traffic, all_reduce_factor};
@@ -227,24 +228,34 @@ pub(crate) fn too_large(profile: &Profile) -> Option<String> {
     })
 }
 
-/// Where a prediction leaves what the cluster's constants were measured for, what the profile was, or what its device can hold.
+/// From which batch a profile's computation is scaled, in words. None: it was recorded at its own.
+pub(crate) fn scaled(profile: &Profile) -> Option<String> {
+    profile.scaled_from().map(|samples| format!("computation is scaled from a batch of {samples}"))
+}
+
+/// What a prediction does not take from a strategy that names what carries the links, in words: a cluster has one set of constants
+/// for each class of links. None: the strategy leaves it open. (Whoever has measured the links of this very strategy need not say
+/// it, so it is not among [`Prediction::extrapolated`].)
+pub fn protocol_doubt(strategy: &Strategy) -> Option<String> {
+    let protocol = &strategy.protocol;
+    (protocol.name != "auto").then(|| format!("protocol={protocol}: this cluster's links do not tell protocols apart"))
+}
+
+/// Where a prediction leaves what the cluster's constants were measured for, what the profile was recorded for, or what its device
+/// can hold.
 fn extrapolated(subject: &Subject<'_>, costs: &Costs, plan: &Plan) -> Vec<String> {
-    let Job { cluster, workers, profile, .. } = subject.job;
+    let Job { cluster, workers, .. } = subject.job;
     let mut found = costs.doubts(plan);
     let needed = subject.world.hosts;
     if needed > cluster.hosts {
         let has = cluster.hosts;
         found.push(format!("{needed} hosts, and the cluster has {has}: the others are taken to be like them"));
     }
-    if subject.profile.local_batch != profile.local_batch {
-        found.push(format!("computation is scaled from a batch of {}", profile.local_batch));
-    }
+    found.extend(scaled(&subject.profile));
     found.extend(too_large(&subject.profile));
-    if workers > 1
-        && let Some(measured) = &cluster.measured
-    {
+    if workers > 1 {
         let bytes = plan.partitions().map(|(_, part)| part.elements.len() as u64 * ELEMENT_BYTES);
-        found.extend(measured.left_by(workers, bytes.max().unwrap_or(0)));
+        found.extend(cluster.left_by(workers, bytes.max().unwrap_or(0)));
     }
     found
 }

@@ -44,6 +44,22 @@ fn clusters_of_every_shape_are_predicted() {
     assert!(of("tree:4:4") > 1.2 * of("tree:4:1"));
 }
 
+/// Switches that are never in the way make nothing faster or slower, whether a formula or a program says how long it takes;
+/// and those that are make nothing faster.
+#[test]
+fn a_tree_takes_as_long_as_one_switch_if_it_is_not_oversubscribed() {
+    for algorithm in ["ring", "binary-tree", "double-binary-tree", "direct-scatter", "recursive-doubling"] {
+        let of = |shape: &str| {
+            let flat = Cluster::of_network(NetworkModel::TEN_GBE, 16, 1);
+            let cluster = Cluster { topology: shape.to_owned(), name: shape.to_owned(), ..flat };
+            seconds(&cluster, &format!("schedule=none,arch=a2a:{algorithm}"))
+        };
+        let (flat_s, tree_s, less_s) = (of("flat"), of("tree:4:1"), of("tree:4:4"));
+        assert!((tree_s / flat_s - 1.0).abs() < 1e-6, "{algorithm}: {tree_s}, {flat_s} s under one switch");
+        assert!(less_s >= 0.98 * flat_s, "{algorithm}: {less_s}, {flat_s} s under one switch");
+    }
+}
+
 /// The program follows the cables, whichever side is the longer one.
 #[test]
 fn a_torus_may_lie_on_either_side() {

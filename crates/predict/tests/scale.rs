@@ -1,6 +1,6 @@
 //! How long it takes to predict and to plan. `cargo test --release -p paceline-predict --test scale -- --nocapture
-//! --test-threads 1` shows it beside what it is meant to take, and fails if it takes twice as long. Without optimisation, and beside
-//! other tests, bounds are generous: the machine may be doing something else.
+//! --test-threads 1` shows it beside what it is meant to take, and fails if it takes longer: on a machine that does nothing else.
+//! Without optimisation, and beside other tests, bounds are generous.
 
 use std::time::Instant;
 
@@ -21,8 +21,8 @@ const FORMULA_S: f64 = 1e-3;
 const SYMMETRIC_S: f64 = 10e-3;
 const PLANNED_S: f64 = 10.0;
 const BYTES_MAX: u64 = 1 << 30;
-/// A test fails when it takes so many times as long.
-const SLACK: f64 = if cfg!(debug_assertions) { 10.0 } else { 2.0 };
+/// A test fails when it takes so many times as long: optimised, when it takes longer than it is meant to.
+const SLACK: f64 = if cfg!(debug_assertions) { 10.0 } else { 1.0 };
 
 /// Checks the most that this process has held so far, of which Linux tells.
 fn held_at_most() {

@@ -27,6 +27,7 @@ fn profile(layers: &[(usize, f64, f64)], update_s: f64) -> Profile {
         uncertainty: None,
         memory: None,
         epoch_samples: None,
+        recorded_batch: None,
     };
     profile.check().expect("a profile");
     profile

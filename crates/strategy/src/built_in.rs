@@ -68,7 +68,8 @@ const SHARDS: Kind = Kind::AnyOf(&[Kind::Count { min: 1, max: 65_535 }, Kind::On
 const PARTITION: Parameter = Parameter { name: "partition", kind: Kind::Bytes, presence: Presence::Default("4096000") };
 
 /// Four partitions: one arrives while the next leaves, and one waits at each end, so that the network never idles; what
-/// becomes urgent waits for 13 ms at 10 Gbit/s at most. Each server has as much.
+/// becomes urgent waits for 13 ms at 10 Gbit/s at most. With servers there is as much for each of them, in one pool for
+/// all.
 const CREDIT: Parameter = Parameter { name: "credit", kind: Kind::Bytes, presence: Presence::Default("16384000") };
 
 /// Seconds added to each operation; `study`: what Horovod took in the study, by workers.
@@ -134,8 +135,8 @@ pub(crate) const METHODS: &[Method] = &[
         Aspect::Schedule,
         "bytescheduler",
         &[PARTITION, CREDIT],
-        "ByteScheduler (partitions of {partition}, those of the first layers first, at most {credit} in flight, to \
-         each server if there are any, while the next forward pass runs)",
+        "ByteScheduler (partitions of {partition}, those of the first layers first, at most {credit} in flight, times \
+         the number of servers if there are any, while the next forward pass runs)",
     ),
     built(
         Aspect::Schedule,

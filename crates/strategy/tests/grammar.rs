@@ -203,6 +203,9 @@ fn the_methods_of_the_study() {
     assert!(sentence("bsp-ps,arch=ps:apply").contains("parameter servers that apply (shards: hosts, colocated;"));
     assert!(sentence("study-wfbp-a2a").contains("ring; added to the start of each operation: study)"));
     assert!(sentence("bytescheduler-a2a").contains("(partitions of 4000KiB, those of the first layers first, at most"));
+    // The credit of all servers is one pool, which any of them may fill.
+    let credit = "at most 16000KiB in flight, times the number of servers if there are any";
+    assert!(sentence("bytescheduler-ps").contains(credit), "{}", sentence("bytescheduler-ps"));
 }
 
 #[test]

@@ -6,7 +6,8 @@
 //! 2. *Measure.* Of the last of these iterations it is noted when each gradient was final and how long forward and the
 //!    optimiser took ([`measured_profile`](crate::measured_profile)); then operations are timed while
 //!    nothing is computed: alone, several at once, and some that overtake others; through the same calls as gradients, all-to-all
-//!    and, where shards have been met, over all of these ([`cluster`]).
+//!    and, where shards have been met, over all of these ([`cluster`]). Where a pass of forward and backward is short, each is timed
+//!    behind one, as it comes in an iteration; such passes change neither parameters nor buffers.
 //! 3. *Plan.* Rank 0 searches (`paceline_predict::search`) and sends what it has found to the others, who compare its
 //!    fingerprint, as with every plan ([`choose`]).
 //! 4. *Run.* The plan is carried out from the next iteration on; so the executed plans are in the file of `--dump-plan`, and

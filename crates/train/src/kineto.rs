@@ -222,6 +222,7 @@ impl Reading {
             uncertainty: Some(relative_half_width(&seconds)).filter(|share| share.is_finite()),
             memory: None,
             epoch_samples: None,
+            recorded_batch: None,
         }
     }
 }

@@ -21,10 +21,11 @@ mod summary;
 mod together;
 
 pub use conduct::{Subject, measure};
-pub(crate) use cost::{communication_cost, communication_cost_again};
+pub(crate) use cost::{Before, communication_cost, communication_cost_again};
 pub use record::RECORDED_ITERATIONS;
 pub use statistics::student_t_975;
 pub(crate) use statistics::{fit, median, relative_half_width};
+pub(crate) use together::behind_passes;
 
 use crate::auto::Decision;
 use crate::error::TrainError;

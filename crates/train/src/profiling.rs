@@ -261,6 +261,7 @@ fn profile(
         uncertainty: Some(relative_half_width(&seconds)).filter(|share| share.is_finite()),
         memory: None,
         epoch_samples: None,
+        recorded_batch: None,
     })
 }
 
@@ -287,6 +288,7 @@ mod tests {
             uncertainty: None,
             memory: None,
             epoch_samples: None,
+            recorded_batch: None,
         }
     }
 

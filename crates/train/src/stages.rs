@@ -9,10 +9,11 @@ use paceline_strategy::Strategy;
 
 use crate::auto::{Choosing, Chosen, Decision, History, Judgement, Step, WINDOW, Watch};
 use crate::computed::{Computed, measured_profile};
+use crate::data::Batch;
 use crate::error::{TrainError, WhileTraining};
 use crate::exchange::{Carrier, Exchange, Job};
 use crate::executed::{AllReduce, Change, ExecutedPlans, Stage};
-use crate::measure::communication_cost;
+use crate::measure::{behind_passes, communication_cost};
 use crate::on_server::Specification;
 use crate::options::{BatchSize, TrainOptions};
 use crate::peers::Peers;
@@ -40,6 +41,9 @@ pub(crate) struct Stages<'a> {
     /// Of what is chosen.
     history: History,
 }
+
+/// Loads what this worker computes next, if it has a part of it.
+pub(crate) type NextBatch<'a> = &'a dyn Fn() -> Option<Batch>;
 
 enum Next {
     Nothing,
@@ -134,8 +138,9 @@ impl<'a> Stages<'a> {
         Ok((stages, exchange))
     }
 
-    /// Before each update: goes on to the next stage, if this is where it begins.
-    pub(crate) fn before_update(&mut self, worker: &mut Worker) -> Result<(), TrainError> {
+    /// Before each update: goes on to the next stage, if this is where it begins. What is chosen then may be measured behind passes
+    /// on the update's first batch, which leave nothing behind.
+    pub(crate) fn before_update(&mut self, worker: &mut Worker, batch: NextBatch<'_>) -> Result<(), TrainError> {
         let iteration = worker.iteration();
         if matches!(self.next, Next::Measured | Next::Chosen) && iteration == MEASURING_WARM_UP {
             let _ = worker.take_phases();
@@ -145,7 +150,7 @@ impl<'a> Stages<'a> {
         if !first && self.boundary() != Some(iteration) {
             return Ok(());
         }
-        if first || self.advance(worker)? {
+        if first || self.advance(worker, batch)? {
             self.executed.push(worker.stage(iteration));
         }
         let end = self.boundary().map_or(self.iterations, |boundary| boundary.min(self.iterations));
@@ -198,10 +203,10 @@ impl<'a> Stages<'a> {
     }
 
     /// Goes on to the next stage. Whether there is another plan.
-    fn advance(&mut self, worker: &mut Worker) -> Result<bool, TrainError> {
+    fn advance(&mut self, worker: &mut Worker, batch: NextBatch<'_>) -> Result<bool, TrainError> {
         match &mut self.next {
             Next::Nothing => return Ok(false),
-            Next::Chosen | Next::Watched { .. } => return self.advance_open(worker),
+            Next::Chosen | Next::Watched { .. } => return self.advance_open(worker, batch),
             Next::Given(stages) => {
                 let Some(stage) = stages.pop_front() else { return Ok(false) };
                 worker.finish()?;
@@ -243,7 +248,7 @@ impl<'a> Stages<'a> {
     }
 
     /// Chooses, or looks whether what was chosen does what was predicted. Whether there is another plan.
-    fn advance_open(&mut self, worker: &mut Worker) -> Result<bool, TrainError> {
+    fn advance_open(&mut self, worker: &mut Worker, batch: NextBatch<'_>) -> Result<bool, TrainError> {
         let iteration = worker.iteration();
         let (measured_s, uncertain) = self.end_window(worker)?;
         let watch = match std::mem::replace(&mut self.next, Next::Nothing) {
@@ -253,7 +258,7 @@ impl<'a> Stages<'a> {
         let (watch, changed) = match watch {
             None => {
                 self.history.experience.measured(&self.plan, measured_s);
-                let (expected_s, changed) = self.choose(worker, None, uncertain)?;
+                let (expected_s, changed) = self.choose(worker, None, uncertain, batch)?;
                 (Watch::new(expected_s), changed)
             }
             Some(mut watch) => {
@@ -266,7 +271,7 @@ impl<'a> Stages<'a> {
                     }
                     Judgement::PlanAgain => {
                         self.history.experience.measured(&self.plan, measured_s);
-                        let (expected_s, changed) = self.choose(worker, Some(measured_s), uncertain)?;
+                        let (expected_s, changed) = self.choose(worker, Some(measured_s), uncertain, batch)?;
                         watch.expect(expected_s, self.history.experience.best_other_s(&self.plan));
                         changed
                     }
@@ -300,9 +305,10 @@ impl<'a> Stages<'a> {
         worker: &mut Worker,
         measured_s: Option<f64>,
         uncertain: f64,
+        batch: NextBatch<'_>,
     ) -> Result<(f64, bool), TrainError> {
         let (iteration, tried) = (worker.iteration(), self.history.experience.plans());
-        let chosen = match (self.search(worker, &tried, uncertain)?, measured_s) {
+        let chosen = match (self.search(worker, &tried, uncertain, batch)?, measured_s) {
             (Ok(chosen), _) => chosen,
             (Err(reason), None) => return Err(TrainError::Options(reason)),
             // What runs, runs.
@@ -325,6 +331,7 @@ impl<'a> Stages<'a> {
         worker: &mut Worker,
         tried: &[Plan],
         uncertain: f64,
+        batch: NextBatch<'_>,
     ) -> Result<Result<Chosen, String>, TrainError> {
         // Measurements want the network for themselves.
         worker.finish()?;
@@ -343,9 +350,12 @@ impl<'a> Stages<'a> {
             start_up: self.planning().start_up(),
             threads: Some(self.options.threads),
         };
-        let chosen = choosing.choose(&profile, tried, round)?;
+        let (rank, pass_s) = (self.peers.workers().rank(), profile.forward_s() + profile.backward_s());
+        let chosen = behind_passes(rank, worker.backend.as_mut(), Some(pass_s), batch, |before| {
+            choosing.choose(&profile, tried, round, before)
+        })?;
         // Only the last pass of an update communicates.
-        let passes_s = (self.options.accumulate - 1) as f64 * (profile.forward_s() + profile.backward_s());
+        let passes_s = (self.options.accumulate - 1) as f64 * pass_s;
         Ok(chosen.map(|chosen| chosen.plus_passes(passes_s)))
     }
 

@@ -115,7 +115,7 @@ impl<'a> Trainer<'a> {
             false => options.optimizer.build(sizes.into_iter()),
         };
         let mut worker = Worker::new(communicator, backend, exchange, optimizer, rule.learning_rate, rule.clip_norm);
-        stages.before_update(&mut worker)?;
+        stages.before_update(&mut worker, &|| None)?;
         let told = Instant::now();
         Ok(Trainer { communicator, options, data, worker, stages, sharding, total_iterations, told })
     }
@@ -190,18 +190,21 @@ impl<'a> Trainer<'a> {
 
     /// One update of the parameters from `accumulate` joined batches, fewer at the end of an epoch.
     fn update(&mut self, number: usize, order: &[usize]) -> Result<Update, TrainError> {
-        self.stages.before_update(&mut self.worker)?;
+        let (data, sharding, rank) = (self.data, &self.sharding, self.communicator.rank());
+        let part = |batch: usize| &order[sharding.part(batch, rank)];
+        let load = |indices: &[usize]| (!indices.is_empty()).then(|| data.training.batch(indices));
         let first = number * self.options.accumulate;
+        self.stages.before_update(&mut self.worker, &|| load(part(first)))?;
         let batches = first..(first + self.options.accumulate).min(self.sharding.batches());
         let samples: usize = batches.clone().map(|batch| self.sharding.joined(batch).len()).sum();
         let began = Instant::now();
         let mut update = Update { samples, local_samples: 0, loss_sum: 0.0 };
         for batch in batches.clone() {
-            let indices = &order[self.sharding.part(batch, self.communicator.rank())];
+            let indices = part(batch);
             let weight = (indices.len() as f64 / samples as f64) as f32;
             let pass = Pass { weight, first: batch == batches.start, last: batch + 1 == batches.end };
             let loading = Instant::now();
-            let batch = (!indices.is_empty()).then(|| self.data.training.batch(indices));
+            let batch = load(indices);
             self.worker.note_before_pass(loading.elapsed());
             update.loss_sum += self.worker.pass(batch.as_ref(), pass)? * indices.len() as f64;
             update.local_samples += indices.len();

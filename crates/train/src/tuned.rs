@@ -27,6 +27,7 @@ use meetings::{Calls, Meetings, is_recorded};
 pub(crate) use meetings::{SHARE, TURNS};
 pub(crate) use policies::{Plays, Policies, Version};
 pub(crate) use programs::program_of;
+pub use learning::links_of;
 pub use programs::{TunedProgram, named, ranks_that_differ};
 
 /// A communicator's calls, tuned. Every rank makes the same ones in the same order, and calls [`TunedCalls::boundary`] after each

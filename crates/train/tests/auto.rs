@@ -2,7 +2,8 @@
 
 mod support;
 
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use paceline_plan::{Plan, Profile, ProfileTensor, Step};
@@ -10,7 +11,7 @@ use paceline_schedule::Workload;
 use paceline_strategy::Registry;
 use paceline_train::{
     Access, Backend, BackendError, Batch, CellRun, Decision, Evaluation, ExecutedPlans, ForwardGate, Length,
-    MeasureOptions, ModelName, Observer, SharedSink, Silent, Slot, Stage, Subject, TensorInfo, TrainOptions,
+    MeasureOptions, ModelName, Observer, Progress, SharedSink, Silent, Slot, Stage, Subject, TensorInfo, TrainOptions,
     TrainReport, measure, train_model,
 };
 use support::lossless::{assert_close, single_worker_sgd, trained_with};
@@ -117,10 +118,101 @@ fn decisions_are_told_and_compared_with_what_was_measured() {
     assert_eq!(plans(&reports[0]), plans(&reports[1]), "the ranks decide alike");
 }
 
-/// Computes more slowly from some pass on.
+/// A model of one parameter that sleeps so long in each pass. It counts its passes, and in a buffer what they leave behind.
+struct Counting {
+    tensors: [TensorInfo; 2],
+    parameter: [f32; 4],
+    counted: [f32; 1],
+    each: Duration,
+    passes: Arc<AtomicUsize>,
+    /// What the buffer held when the model was last evaluated.
+    evaluated: Arc<Mutex<f32>>,
+}
+
+impl Backend for Counting {
+    fn parameters(&self) -> &[TensorInfo] {
+        &self.tensors[..1]
+    }
+
+    fn buffers(&self) -> &[TensorInfo] {
+        &self.tensors[1..]
+    }
+
+    fn access(&mut self, slot: Slot, access: Access<'_>) -> Result<(), BackendError> {
+        match slot {
+            Slot::Parameter(_) => access(&mut self.parameter),
+            Slot::Buffer(_) => access(&mut self.counted),
+        }
+        Ok(())
+    }
+
+    fn gradients(
+        &mut self,
+        _batch: &Batch,
+        gate: &mut dyn ForwardGate,
+        sink: &SharedSink,
+    ) -> Result<f64, BackendError> {
+        self.passes.fetch_add(1, Ordering::Relaxed);
+        self.counted[0] += 1.0;
+        let parameter = &mut self.parameter;
+        gate.need(0, &mut |access| {
+            access(parameter);
+            Ok(())
+        })?;
+        std::thread::sleep(self.each);
+        let mut sink = sink.lock().unwrap();
+        sink.backward_begins();
+        sink.ready(0, Some(&[0.0; 4]))?;
+        Ok(0.0)
+    }
+
+    fn evaluate(&mut self, _batch: &Batch) -> Result<Evaluation, BackendError> {
+        *self.evaluated.lock().unwrap() = self.counted[0];
+        Ok(Evaluation::default())
+    }
+}
+
+/// Operations are timed behind passes of the training's own, where these are short; and nothing is left of such passes.
+#[test]
+fn short_passes_go_ahead_of_operations_that_are_timed() {
+    const ITERATIONS: usize = 12;
+    let data = sample(60, 10);
+    let options = TrainOptions { strategy: "auto".into(), iterations: Some(ITERATIONS), ..options() };
+    // One operation by itself and eight at once, five times and once that does not count.
+    for (each_ms, expected) in [(0, 2 * 6), (20, 0)] {
+        let counts = on_ranks(2, |world| {
+            let (passes, evaluated) = (Arc::<AtomicUsize>::default(), Arc::<Mutex<f32>>::default());
+            let tensor = |(name, elements): (&str, usize)| TensorInfo { name: name.to_owned(), shape: vec![elements] };
+            let backend = Counting {
+                tensors: [("parameter", 4), ("passes", 1)].map(tensor),
+                parameter: [0.5; 4],
+                counted: [0.0],
+                each: Duration::from_millis(each_ms),
+                passes: passes.clone(),
+                evaluated: evaluated.clone(),
+            };
+            let report = train_model(world, Box::new(backend), &data, &options, &mut Silent).unwrap();
+            assert_eq!(report.decisions.len(), 1, "it is chosen once");
+            let evaluated = *evaluated.lock().unwrap();
+            (passes.load(Ordering::Relaxed), evaluated)
+        });
+        assert_eq!(counts, [(ITERATIONS + expected, ITERATIONS as f32); 2], "passes of {each_ms} ms");
+    }
+}
+
+/// Computes more slowly from the moment at which it is told to.
 struct Slower {
     backend: Box<dyn Backend>,
-    passes: usize,
+    slow: Arc<AtomicBool>,
+}
+
+/// Tells it after so many iterations.
+struct Slows(Arc<AtomicBool>, usize);
+
+impl Observer for Slows {
+    fn iteration(&mut self, progress: &Progress) {
+        self.0.store(progress.iteration >= self.1, Ordering::Relaxed);
+    }
 }
 
 impl Backend for Slower {
@@ -137,8 +229,7 @@ impl Backend for Slower {
     }
 
     fn gradients(&mut self, batch: &Batch, gate: &mut dyn ForwardGate, sink: &SharedSink) -> Result<f64, BackendError> {
-        self.passes += 1;
-        std::thread::sleep(Duration::from_millis(if self.passes > 30 { 60 } else { 2 }));
+        std::thread::sleep(Duration::from_millis(if self.slow.load(Ordering::Relaxed) { 60 } else { 2 }));
         self.backend.gradients(batch, gate, sink)
     }
 
@@ -154,8 +245,9 @@ fn what_no_longer_holds_is_decided_again() {
     let data = sample(60, 10);
     let options = TrainOptions { strategy: "auto".into(), iterations: Some(90), ..options() };
     let reports = on_workers(2, 1, |peers| {
-        let backend = Box::new(Slower { backend: backend(ModelName::Mlp, peers.workers().rank()), passes: 0 });
-        train_model(peers, backend, &data, &options, &mut Silent).unwrap()
+        let slow = Arc::<AtomicBool>::default();
+        let backend = Slower { backend: backend(ModelName::Mlp, peers.workers().rank()), slow: slow.clone() };
+        train_model(peers, Box::new(backend), &data, &options, &mut Slows(slow, 30)).unwrap()
     });
     let decisions = &reports[0].decisions;
     assert!(decisions.len() > 1, "{decisions:#?}");

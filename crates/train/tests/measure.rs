@@ -28,6 +28,7 @@ fn profile() -> Profile {
         uncertainty: None,
         memory: None,
         epoch_samples: None,
+        recorded_batch: None,
     }
 }
 

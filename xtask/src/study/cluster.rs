@@ -8,6 +8,7 @@ use std::thread;
 
 use paceline_cli::worlds::RECORDED_ITERATIONS;
 use paceline_cli::{Processors, shell_command_line};
+use paceline_plan::{NetworkModel, PCIE_3_X16};
 
 use super::cells::{self, Cell};
 use crate::compare::Error;
@@ -49,10 +50,6 @@ fn model(name: &str) -> Option<(f64, f64)> {
 /// Seconds of computation in an iteration, bytes of gradients: what an estimate needs.
 const MODELS: [(&str, f64, f64); 3] =
     [("resnet50", 64.0 / 253.1, 102.2e6), ("bert-base", 64.0 / 212.8, 437.9e6), ("bert-large", 8.0 / 49.0, 1345e6)];
-/// Bytes per second of the port of a worker that shares its host with others, and so of a host by itself, about.
-const PORT: f64 = 4.57e9;
-/// Bytes per second of a host's NIC, about.
-const NETWORKS: [(&str, f64); 3] = [("10GbE", 1.13e9), ("100GbE", 2.15e9), ("100GbIB", 10.8e9)];
 /// About what starting a world takes and ending it, for each worker, in seconds.
 const START_S: f64 = 0.4;
 
@@ -84,16 +81,19 @@ impl Group {
         2.0 * (workers - 1) as f64 / workers as f64 * bytes / bytes_per_s
     }
 
+    /// Bytes per second of a host's NIC.
     fn nic(&self) -> f64 {
-        NETWORKS.iter().find(|network| network.0 == self.network).map_or(1e9, |network| network.1)
+        NetworkModel::named(self.network).map_or(1e9, |network| 1.0 / network.across.beta_s_per_byte)
     }
 
     /// What an all-reduce goes through at most.
     fn narrowest(&self) -> f64 {
+        // Of a worker that shares its host with others, and so of a host by itself.
+        let port = 1.0 / PCIE_3_X16.beta_s_per_byte;
         match (self.hosts, self.workers_per_host) {
             (_, 1) => self.nic(),
-            (1, _) => PORT,
-            _ => PORT.min(self.nic()),
+            (1, _) => port,
+            _ => port.min(self.nic()),
         }
     }
 

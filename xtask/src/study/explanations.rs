@@ -34,11 +34,9 @@ pub fn explanation(study: &StudyCell, ours: &Cell) -> Option<String> {
 
 /// What the study's servers took.
 fn servers(study: &StudyCell, ours: &Cell) -> Option<String> {
-    let (there, here) = clusters(study)?;
-    let here = Cluster { server_hosts: there.server_hosts, ..here };
+    let (there, _) = clusters(study)?;
     let Case { profile, strategy, .. } = case(study)?;
-    let of = |cluster: &Cluster| iteration_s(study, cluster, &profile, &strategy);
-    let (there_s, here_s) = (of(&there)?, of(&here)?);
+    let (there_s, here_s) = (iteration_s(study, &there, &profile, &strategy)?, predicted_s(study, ours)?);
     follows(study, ours.iteration_s?, there_s, here_s).then(|| {
         format!(
             "the study's servers (pushing and pulling at once take {:.2} times as long as one; copies; partitions): by the \
@@ -59,7 +57,7 @@ fn all_reduces(study: &StudyCell, ours: &Cell) -> Option<String> {
     }
     let Case { profile, strategy, .. } = case(study)?;
     let there_s = iteration_s(study, &there, &profile, &strategy)?;
-    let here_s = study.iteration_s() * study.samples_per_s / ours.predicted?;
+    let here_s = predicted_s(study, ours)?;
     let without_s = iteration_s(study, &without, &profile, &Registry::built_in().parse(&study.method).ok()?)?;
     follows(study, ours.iteration_s?, there_s, here_s).then(|| {
         format!(
@@ -93,6 +91,11 @@ fn follows(study: &StudyCell, ours_s: f64, there_s: f64, here_s: f64) -> bool {
         && is_near(study.iteration_s() * here_s, ours_s * there_s)
 }
 
+/// An iteration on the emulated links by the model: the prediction of what ran.
+fn predicted_s(study: &StudyCell, ours: &Cell) -> Option<f64> {
+    Some(study.iteration_s() * study.samples_per_s / ours.predicted?)
+}
+
 /// The cell as the study ran it.
 fn case(study: &StudyCell) -> Option<Case> {
     let StudyCell { model, network, method, workers, local_batch, .. } = study;
@@ -118,7 +121,10 @@ mod tests {
     fn an_explanation_must_give_both_times() {
         let study = parse("ResNet-50,64,10GbE,BSP-PS,8,1194.44,8.54,253.1,").expect("a cell");
         // 253 ms of computation, and 102 MB at 1.13 GB/s in both directions at once.
-        let ours = |seconds: f64| cell("resnet50", "10GbE", 8, "study-bsp-ps", 512.0 / seconds);
+        let ours = |seconds: f64| Cell {
+            predicted: Some(512.0 / 0.345),
+            ..cell("resnet50", "10GbE", 8, "study-bsp-ps", 512.0 / seconds)
+        };
         let explained = explanation(&study, &ours(0.345)).expect("it is explained");
         assert!(explained.contains("take 1.64 times"), "{explained}");
         assert_eq!(explanation(&study, &ours(0.450)), None, "ours is slower than that");
@@ -130,6 +136,11 @@ mod tests {
         );
         assert_eq!(explanation(&of(900.0), &ours(0.345)), None, "the study's servers do not explain so much");
         assert_eq!(explanation(&of(1700.0), &ours(0.345)), None, "they make the study slower, and not faster");
+        assert_eq!(
+            explanation(&study, &Cell { predicted: None, ..ours(0.345) }),
+            None,
+            "nothing says what ours should take"
+        );
     }
 
     #[test]

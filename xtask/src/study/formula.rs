@@ -85,6 +85,7 @@ mod tests {
             uncertainty: None,
             memory: None,
             epoch_samples: None,
+            recorded_batch: None,
         }
     }
 

@@ -96,6 +96,7 @@ fn profile(model: &str, tensors: Vec<ProfileTensor>, backward_s: f64) -> Profile
         uncertainty: None,
         memory: None,
         epoch_samples: None,
+        recorded_batch: None,
         tensors,
     }
 }

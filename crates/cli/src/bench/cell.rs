@@ -119,6 +119,11 @@ impl Setting {
         matches!(self.compute, Compute::Replay { .. })
     }
 
+    /// Does real computation take the time of the cores that carry the emulated links?
+    pub fn computes_on_its_links(&self) -> bool {
+        self.network.is_some() && !self.is_replayed()
+    }
+
     /// The profile that was slept through; None where computation was real.
     pub fn profile(&self) -> Option<&str> {
         match &self.compute {
@@ -138,6 +143,9 @@ impl Setting {
         }
         if let Some(network) = &self.network {
             labels.push(format!("emulated: {network}"));
+        }
+        if self.computes_on_its_links() {
+            labels.push("computed on the cores that carry the links".to_owned());
         }
         if !self.servers_on.is_empty() {
             let names: Vec<&str> = self.servers_on.iter().map(|host| host.name.as_str()).collect();

@@ -152,7 +152,7 @@ impl Conductor<'_> {
                 Made::Run(outcome) => outcome,
                 Made::Interrupted(signal) => return Ok(Made::Interrupted(signal)),
             };
-            let late = outcome.as_ref().ok().and_then(too_late);
+            let late = outcome.as_ref().ok().and_then(|run| too_late(run, &cell.setting));
             let left = self.left();
             if let Some(why) = late.as_ref().filter(|_| repeats < REPEATS_MAX && left.seconds >= left.least_s) {
                 repeats += 1;
@@ -421,7 +421,7 @@ mod tests {
         assert_eq!(methods(&worlds.ran).iter().filter(|method| **method == "ddp").count(), 2 * (1 + REPEATS_MAX));
         let runs = store.cells(id).expect("read").swap_remove(2).runs;
         assert!(
-            matches!(&runs[0].outcome, Err(why) if why.contains("late by 20 %") && why.contains("--dilate")),
+            matches!(&runs[0].outcome, Err(why) if why.contains("late by 20 %") && why.contains("--workers")),
             "{runs:?}"
         );
         assert!(runs[0].occasion.ended > 1_700_000_000 && runs[0].occasion.load.is_some());

@@ -10,31 +10,41 @@ use crate::failure::Failure;
 use paceline_plan::Hosts;
 use paceline_train::{
     Data, Form, MemoryEstimate, ModelName, OptimizerSettings, ShardsHere, TensorInfo, TrainError, TrainOptions,
-    available_memory, load_profile, memory_estimate, memory_of_parameters,
+    load_profile, memory_estimate, memory_of_parameters,
 };
 
-/// Refuses a study of which a cell cannot run here: with all its processes, or with those on rank 0's host of a launcher,
-/// as nobody here sees the memory of others.
+/// Refuses a study of which a cell cannot run: here with all its processes, or on a host of a launcher with those that
+/// live there. `available_bytes`: what may still be taken of each host's memory, by its number; None where nobody knows.
 ///
 /// # Errors
 /// What is wrong, with the estimate of memory.
-pub fn check(study: &Study, registry: &Registry) -> Result<(), Failure> {
-    let available = available_memory();
+pub fn check(study: &Study, registry: &Registry, available_bytes: &[Option<u64>]) -> Result<(), Failure> {
+    let placement = study.placement.as_ref();
     for panel in &study.panels {
         let needs = Needs::of(panel, registry)?;
         needs.check_data(panel)?;
-        let of_cell = |cell: &Cell| needs.of_cell(cell, registry, Seats::of(cell, study.placement.as_ref()));
-        let estimates = panel.cells.iter().map(|planned| of_cell(&planned.cell));
-        let largest = estimates.max_by_key(MemoryEstimate::total_bytes);
-        if let Some((estimate, available)) = largest.zip(available) {
-            let model = &panel.setting.model;
-            estimate.check(model, available).map_err(|error| Failure::usage(error).help("fewer --workers"))?;
+        let known = available_bytes.iter().enumerate().filter_map(|(host, bytes)| Some((host, (*bytes)?)));
+        for (host, available) in known {
+            let of_cell = |cell: &Cell| needs.of_cell(cell, registry, Seats::on(host, cell, placement));
+            let estimates = panel.cells.iter().map(|planned| of_cell(&planned.cell));
+            let Some(largest) = estimates.max_by_key(MemoryEstimate::total_bytes) else { continue };
+            let checked = largest.check(&panel.setting.model, available);
+            checked.map_err(|error| {
+                let what = format!("{}{error}", on_host(host, placement));
+                Failure::usage(what).help("fewer --workers")
+            })?;
         }
     }
     Ok(())
 }
 
-/// How many of a cell's processes live on this host.
+/// Which host is meant, before what is said of it; nothing where there is but one.
+fn on_host(number: usize, placement: Option<&Placement>) -> String {
+    let several = placement.map(|placement| &placement.hosts).filter(|hosts| hosts.len() > 1);
+    several.and_then(|hosts| hosts.get(number)).map_or_else(String::new, |host| format!("{}: ", host.name))
+}
+
+/// How many of a cell's processes live on a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seats {
     workers: usize,
@@ -42,12 +52,13 @@ struct Seats {
 }
 
 impl Seats {
-    fn of(cell: &Cell, placement: Option<&Placement>) -> Seats {
+    /// On the host of this number; on this one, if no launcher has placed the ranks.
+    fn on(host: usize, cell: &Cell, placement: Option<&Placement>) -> Seats {
         let all = Seats { workers: cell.workers, shards: cell.shards };
         let Some(stage) = placement.map(Placement::stage) else { return all };
         // A cell that nobody can seat is refused elsewhere.
         let Ok(cast) = stage.cast(cell) else { return all };
-        let is_here = |rank: usize| stage.hosts.host(rank) == stage.hosts.host(0);
+        let is_here = |rank: usize| stage.hosts.host(rank) == host;
         let (workers, servers) = cast.split_at(cell.workers);
         let shards = if cell.dedicated_servers {
             servers.iter().filter(|&&rank| is_here(rank)).count()
@@ -130,6 +141,7 @@ mod tests {
     use super::super::cell::samples::{cell, replayed, setting};
     use super::super::cell::{ServerHost, Setting};
     use super::super::placement::samples::placement;
+    use super::super::stage::Stage;
     use super::super::study::PlannedCell;
     use super::*;
 
@@ -150,7 +162,7 @@ mod tests {
     fn replays_and_their_servers_are_counted() {
         let setting = bert();
         let needs = needs(&setting);
-        let total = |cell: &Cell| needs.of_cell(cell, &Registry::built_in(), Seats::of(cell, None)).total_bytes();
+        let total = |cell: &Cell| needs.of_cell(cell, &Registry::built_in(), Seats::on(0, cell, None)).total_bytes();
         let (all_to_all, servers) = (cell(&setting, "bsp-a2a", 32), cell(&setting, "bsp-ps", 32));
         assert!((43_000_000_000..46_000_000_000).contains(&total(&all_to_all)));
         assert_eq!(total(&servers) - total(&all_to_all), 4 * 336_232_258);
@@ -158,16 +170,18 @@ mod tests {
         assert!(total(&dedicated) > total(&all_to_all) + 4 * 336_232_258 + 32 * 40_000_000);
     }
 
-    /// Rank 0's host has what a launcher has placed there, however it deals ranks out.
+    /// Each host has what a launcher has placed there, however it deals ranks out.
     #[test]
-    fn under_a_launcher_the_ranks_of_this_host_count() {
-        let seats = |hosts: &str, cell: &Cell| Seats::of(cell, Some(&placement(hosts, &[1; 4])));
+    fn under_a_launcher_the_ranks_of_each_host_count() {
+        let on = |host, hosts: &str, cell: &Cell| Seats::on(host, cell, Some(&placement(hosts, &[1; 4])));
+        let seats = |hosts: &str, cell: &Cell| on(0, hosts, cell);
         let setting = setting("mlp");
         let all_to_all = cell(&setting, "bsp-a2a", 6);
         assert_eq!(seats("2x4", &all_to_all), Seats { workers: 4, shards: 0 });
         assert_eq!(seats("0,1,0,1,0,1", &all_to_all), Seats { workers: 3, shards: 0 });
         let beside = Cell { shards: 4, ..cell(&setting, "bsp-ps", 6) };
         assert_eq!(seats("2x4", &beside), Seats { workers: 4, shards: 2 });
+        assert_eq!(on(1, "2x4", &beside), Seats { workers: 2, shards: 2 });
         let served_by = |number: usize| {
             let servers_on = vec![ServerHost { number, name: String::new() }];
             let setting = Setting { servers_on, ..setting.clone() };
@@ -175,6 +189,7 @@ mod tests {
         };
         assert_eq!(seats("2x4", &served_by(1)), Seats { workers: 4, shards: 0 });
         assert_eq!(seats("2x4", &served_by(0)), Seats { workers: 0, shards: 3 });
+        assert_eq!(on(1, "2x4", &served_by(0)), Seats { workers: 4, shards: 0 });
     }
 
     #[test]
@@ -187,12 +202,20 @@ mod tests {
         };
         // Eighty terabytes, or on this one of two hosts half of them.
         let study = |placement| Study { protocol: STUDY, panels: vec![panel(60_000)], placement, spared: Vec::new() };
-        let why = |study: &Study| check(study, &Registry::built_in()).expect_err("too large").in_one_line();
-        let here = why(&study(None));
-        assert!(here.contains("bert-large would not fit in memory: 60000 workers") && here.contains("fewer"), "{here}");
-        let hosts = Placement::new("srun", &super::super::stage::Stage::emulated(2, 30_000), &[1, 1]);
-        let there = why(&study(Some(hosts)));
-        assert!(there.contains("30000 workers"), "{there}");
+        let checked = |study: &Study, available: &[Option<u64>]| {
+            check(study, &Registry::built_in(), available).map_err(|failure| failure.in_one_line())
+        };
+        let (little, plenty) = (Some(1 << 40), Some(1 << 50));
+        let here = checked(&study(None), &[little]).expect_err("too large");
+        assert!(here.starts_with("bert-large would not fit in memory: 60000 workers"), "{here}");
+        assert!(here.ends_with("(fewer --workers)"), "{here}");
+        let names = ["one", "two"].map(str::to_owned).to_vec();
+        let stage = Stage { names, ..Stage::emulated(2, 30_000) };
+        let hosts = Some(Placement::new("srun", &stage, &[1, 1]));
+        let there = checked(&study(hosts.clone()), &[plenty, little]).expect_err("too large for the second one");
+        assert!(there.starts_with("two: bert-large would not fit in memory: 30000 workers"), "{there}");
+        assert_eq!(checked(&study(hosts.clone()), &[plenty, plenty]), Ok(()));
+        assert_eq!(checked(&study(hosts), &[plenty, None]), Ok(()), "nobody knows");
     }
 
     /// What comes with the program holds 6,000 images.
@@ -207,8 +230,8 @@ mod tests {
             Study { protocol: STUDY, panels: vec![panel], placement: None, spared: Vec::new() }
         };
         let registry = Registry::built_in();
-        assert!(check(&study(1500, &[1, 4]), &registry).is_ok());
-        let why = check(&study(1501, &[1, 4]), &registry).expect_err("too little").in_one_line();
+        assert!(check(&study(1500, &[1, 4]), &registry, &[None]).is_ok());
+        let why = check(&study(1501, &[1, 4]), &registry, &[None]).expect_err("too little").in_one_line();
         assert!(why.contains("mlp: 4 workers take 6004 samples in an iteration, and the data holds 6000"), "{why}");
     }
 

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use paceline_comm::Communicator;
+use paceline_train::available_memory;
 
 use super::orders::{Hearing, Here, Order, Start, Word, say};
 use super::team::Team;
@@ -49,7 +50,8 @@ pub fn here() -> Result<Here, Failure> {
     let allowed = rustix::thread::sched_getaffinity(None);
     let processors = allowed.map(|set| (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect());
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    Ok(Here { program, processors: processors.unwrap_or_default(), cores })
+    let available_bytes = available_memory();
+    Ok(Here { program, processors: processors.unwrap_or_default(), cores, available_bytes })
 }
 
 /// The ranks of worlds that live with this rank of the launcher.

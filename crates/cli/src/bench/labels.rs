@@ -1,6 +1,6 @@
 //! What of a panel was not real, in the words that stand beside its place wherever numbers are told. Pure.
 
-use super::summary::Panel;
+use super::summary::{Group, Panel};
 
 impl Panel {
     /// The heading with everything that was not real.
@@ -19,6 +19,12 @@ impl Panel {
             (false, true) => ", emulated",
             (false, false) => "",
         }
+    }
+
+    /// Do the workers of one of its groups compute on shared cores, which carry their emulated links as well? Then its
+    /// throughputs decide nothing.
+    pub fn is_crowded(&self, group: &Group) -> bool {
+        self.setting.computes_on_its_links() && !group.labels.is_empty()
     }
 }
 

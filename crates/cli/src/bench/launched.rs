@@ -133,7 +133,8 @@ impl Conductor {
         let stage = conductor.met.stage();
         conductor.cores = cores(&stage.hosts, &all);
         let placement = Placement::new(&conductor.met.launcher, &stage, &conductor.cores);
-        Ok((conductor, Launched { stage, placement }))
+        let available_bytes = available_bytes(&stage.hosts, &all);
+        Ok((conductor, Launched { stage, placement, available_bytes }))
     }
 
     /// Waits for the next word of a rank, and begins to listen for the one after.
@@ -330,6 +331,12 @@ fn cores(hosts: &Hosts, all: &[Here]) -> Vec<usize> {
     hosts.members().iter().map(of_host).collect()
 }
 
+/// What may still be taken of the memory of each host, in bytes: the least that a rank there is told.
+fn available_bytes(hosts: &Hosts, all: &[Here]) -> Vec<Option<u64>> {
+    let of_host = |ranks: &Vec<Rank>| ranks.iter().filter_map(|&rank| all[rank].available_bytes).min();
+    hosts.members().iter().map(of_host).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -356,9 +363,21 @@ mod tests {
         assert_eq!(told, [slow.to_vec(), slow.to_vec(), common.environment]);
     }
 
+    fn nobody() -> Here {
+        Here { program: 1, processors: Vec::new(), cores: 1, available_bytes: None }
+    }
+
+    #[test]
+    fn each_host_has_memory_of_its_own() {
+        let all = [Some(9), Some(5), None, Some(7)].map(|available_bytes| Here { available_bytes, ..nobody() });
+        let on = |hosts: &str| available_bytes(&hosts.parse().expect("hosts"), &all);
+        assert_eq!(on("0,1,1,0"), [Some(7), Some(5)]);
+        assert_eq!(on("0,1,2,1"), [Some(9), Some(5), None]);
+    }
+
     #[test]
     fn cores_are_shared_by_those_who_may_use_the_same() {
-        let here = |processors: &[usize], cores| Here { program: 1, processors: processors.to_vec(), cores };
+        let here = |processors: &[usize], cores| Here { processors: processors.to_vec(), cores, ..nobody() };
         let on = |hosts: &str, all: &[Here]| cores(&hosts.parse().expect("hosts"), all);
         let free = here(&[0, 1, 2, 3, 4, 5, 6, 7], 8);
         assert_eq!(on("1x2", &[free.clone(), free.clone()]), [8]);

@@ -65,6 +65,8 @@ pub struct Here {
     pub processors: Vec<usize>,
     /// How many of them it may keep busy.
     pub cores: usize,
+    /// Bytes that it and what it starts may still take of its host's memory; None: its system does not say.
+    pub available_bytes: Option<u64>,
 }
 
 /// The length of a message, and the message.

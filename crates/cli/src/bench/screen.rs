@@ -137,7 +137,8 @@ pub fn tables(panels: &[Panel], out: &mut dyn Write) -> io::Result<()> {
             }
             for row in &group.rows {
                 let unpredicted = row.not_predicted.iter().map(|why| format!("no prediction: {why}"));
-                row.troubles().chain(unpredicted).try_for_each(|what| writeln!(out, "  {}: {what}", row.method))?;
+                let mut troubles = row.troubles(&panel.setting).chain(unpredicted);
+                troubles.try_for_each(|what| writeln!(out, "  {}: {what}", row.method))?;
                 if let Some(tuning) = row.result.as_ref().and_then(|result| result.tuning.as_ref()) {
                     writeln!(out, "  {}: {tuning}", row.method)?;
                 }

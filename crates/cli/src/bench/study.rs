@@ -70,6 +70,8 @@ pub struct Launched {
     pub stage: Stage,
     /// The same with cores and names, as it is kept.
     pub placement: Placement,
+    /// What may still be taken of the memory of each host, in bytes; None: nobody knows.
+    pub available_bytes: Vec<Option<u64>>,
 }
 
 /// The study's seven methods, and what most people have.

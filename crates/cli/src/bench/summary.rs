@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::cell::{Arm, Cell, Setting};
 use super::placement::{Placement, workers_on_cores};
 use super::predicted::{Choice, Outlook, Predicted};
-use super::processors::limited_by_processors;
+use super::processors::{limited_by_processors, remedy};
 use super::statistics::{Estimate, c2c, mean, spread};
 use super::store::{CellRecord, Occasion, StudyRecord};
 use super::verdict::{Verdict, decide};
@@ -115,14 +115,16 @@ pub struct Row {
 }
 
 impl Row {
-    /// What else is to be said of its runs: those that gave nothing, and how many times others were repeated.
-    pub fn troubles(&self) -> impl Iterator<Item = String> {
+    /// What else is to be said of its runs in this setting: those that gave nothing, how many times others were repeated,
+    /// and what to do where the processors have limited them.
+    pub fn troubles(&self, setting: &Setting) -> impl Iterator<Item = String> {
         let repeats = self.occasions.iter().map(|occasion| occasion.repeats).sum::<usize>();
         let repeated = (repeats > 0).then(|| match repeats {
             1 => "1 run was repeated, because its processor was late".to_owned(),
             more => format!("{more} runs were repeated, because their processor was late"),
         });
-        let limited = self.result.as_ref().and_then(RowResult::limited);
+        let remedy = remedy(setting);
+        let limited = self.result.as_ref().and_then(RowResult::limited).map(|why| format!("{why}; {remedy}"));
         self.failures.iter().cloned().chain(repeated).chain(limited)
     }
 }
@@ -245,8 +247,12 @@ fn panel(setting: &Setting, cells: &[CellRecord], room: &Room<'_>) -> Panel {
         });
         let (noise, noise_of) = twice.unzip();
         let c2c = intensity.map(|intensity| c2c(workers, setting.local_batch, intensity));
-        let (verdict, reason) = decide(&rows, noise, c2c, workers);
-        let labels = of(Arm::Method).find_map(|record| oversubscribed(&record.cell, room)).into_iter().collect();
+        let shared = of(Arm::Method).find_map(|record| oversubscribed(&record.cell, room));
+        let (verdict, reason) = match shared.as_deref().filter(|_| setting.computes_on_its_links()) {
+            Some(shared) => (Verdict::on_shared_cores(shared, remedy(setting)), String::new()),
+            None => decide(&rows, noise, c2c, workers, remedy(setting)),
+        };
+        let labels = shared.into_iter().collect();
         Group { workers, labels, rows, noise, noise_of, c2c, verdict, reason, choice: None }
     });
     Panel {
@@ -280,7 +286,7 @@ fn row(record: &CellRecord, baseline: Option<&Baseline>, room: &Room<'_>) -> Row
         shards: cell.shards,
         dedicated_servers: cell.dedicated_servers,
         result: result(record, baseline, room),
-        failures: record.runs.iter().filter_map(failure).collect(),
+        failures: record.runs.iter().filter_map(|run| failure(run, &cell.setting)).collect(),
         occasions: record.runs.iter().map(|run| run.occasion).collect(),
         samples_per_s_of_runs: by_number(record),
         predicted: None,
@@ -335,7 +341,7 @@ pub mod samples;
 
 #[cfg(test)]
 mod tests {
-    use super::super::cell::samples::{cell, setting};
+    use super::super::cell::samples::{cell, replayed, setting};
     use super::super::placement::samples::placement;
     use super::super::store::tests::study_record;
     use super::*;
@@ -388,7 +394,8 @@ mod tests {
             }
             panels(&cells, cores)[1].groups[0].rows[0].clone()
         };
-        let troubles = |busy: f64, cores: usize| -> Vec<String> { row(busy, cores).troubles().collect() };
+        let there = replayed("resnet50", "10GbE", 253.1);
+        let troubles = |busy: f64, cores: usize| -> Vec<String> { row(busy, cores).troubles(&there).collect() };
         let limited = troubles(1.92, 2);
         assert!(
             matches!(&limited[..], [one] if one.contains("96 % of the processors") && one.contains("--dilate")),
@@ -412,6 +419,25 @@ mod tests {
         assert!(labels(2).concat().is_empty());
         // Replays sleep.
         assert!(panels(&samples::study(), 1)[1].groups[0].labels.is_empty());
+    }
+
+    /// Nothing says whether a core was late for the links or for the computation.
+    #[test]
+    fn what_computes_on_the_cores_that_carry_its_links_says_so_and_wins_only_with_cores_enough() {
+        let here = Setting { network: Some("10GbE".to_owned()), workers_per_host: Some(1), ..setting("cnn") };
+        let again = Cell { arm: Arm::Again, ..cell(&here, "bsp-a2a", 4) };
+        let cells = [
+            samples::record(cell(&here, "bsp-a2a", 4), &[0.1, 0.1001, 0.0999]),
+            samples::record(cell(&here, "wfbp-a2a", 4), &[0.05, 0.0501, 0.0499]),
+            samples::record(again, &[0.1, 0.1001, 0.0999]),
+        ];
+        let on = |cores| panels(&cells, cores).swap_remove(0);
+        assert_eq!(on(4).labels, ["emulated: 10GbE", "computed on the cores that carry the links"]);
+        let [enough, few] = [4, 2].map(|cores| on(cores).groups[0].verdict.headline());
+        assert!(enough.starts_with("wfbp-a2a wins"), "{enough}");
+        assert!(few.starts_with("undecided: 4 workers on 2 cores compute, and carry the links"), "{few}");
+        assert!(few.contains("--compute replay") && on(2).is_crowded(&on(2).groups[0]), "{few}");
+        assert!(!on(4).is_crowded(&on(4).groups[0]));
     }
 
     /// What rank 0's machine has says nothing about a launcher's hosts.

@@ -42,6 +42,12 @@ impl Verdict {
         }
     }
 
+    /// On workers that compute on fewer cores than they have threads ("4 workers on 2 cores"), where these cores carry
+    /// the emulated links, too: nobody knows what is due to a method, and what to its wait for a core.
+    pub fn on_shared_cores(shared: &str, remedy: &str) -> Verdict {
+        Verdict::Undecided { why: format!("{shared} compute, and carry the links that they emulate; {remedy}") }
+    }
+
     /// In a few words.
     pub fn headline(&self) -> String {
         match self {
@@ -58,17 +64,18 @@ impl Verdict {
 /// noise and the 95 % confidence interval that the runs leave open. The winner must be ahead of every other method by that
 /// measure, so that choosing it among many makes no winner by chance. Methods with too few runs, and those that the processors
 /// have limited and not the links, take no part, and nobody wins against one that looks faster, or that the processors have
-/// limited and that would be faster if none of its communication were exposed.
-pub fn decide(rows: &[Row], noise: Option<f64>, c2c: Option<f64>, workers: usize) -> (Verdict, String) {
+/// limited and that would be faster if none of its communication were exposed. `remedy`: what leaves the processors more
+/// time.
+pub fn decide(rows: &[Row], noise: Option<f64>, c2c: Option<f64>, workers: usize, remedy: &str) -> (Verdict, String) {
     let undecided = |why: String| (Verdict::Undecided { why }, String::new());
-    let field = match Field::of(rows) {
+    let field = match Field::of(rows, remedy) {
         Ok(field) => field,
         Err(why) => return undecided(why),
     };
     let Some(noise) = noise else {
         return undecided("no method was measured twice, so the noise is unknown".to_owned());
     };
-    if let Some(why) = field.might_be_beaten(noise) {
+    if let Some(why) = field.might_be_beaten(noise, remedy) {
         return undecided(why);
     }
     let verdict = field.verdict(noise);
@@ -88,7 +95,7 @@ struct Field<'a> {
 
 impl<'a> Field<'a> {
     /// Of the rows that have a result; or why nothing can be said of them.
-    fn of(rows: &'a [Row]) -> Result<Field<'a>, String> {
+    fn of(rows: &'a [Row], remedy: &str) -> Result<Field<'a>, String> {
         let mut results: Vec<(&Row, &RowResult)> =
             rows.iter().filter_map(|row| Some((row, row.result.as_ref()?))).collect();
         results.sort_by(|a, b| b.1.samples_per_s.mean.total_cmp(&a.1.samples_per_s.mean));
@@ -96,7 +103,7 @@ impl<'a> Field<'a> {
             return Err("fewer than two methods gave a result".to_owned());
         };
         if first.limited().is_some() {
-            return Err(format!("the processors, and not the links, limited {}; raise --dilate", fastest.method));
+            return Err(format!("the processors, and not the links, limited {}; {remedy}", fastest.method));
         }
         let has_few = |result: &RowResult| result.samples_per_s.runs < VALUES_MIN;
         let mut field = Field { compared: Vec::new(), few: Vec::new(), limited: Vec::new() };
@@ -118,7 +125,7 @@ impl<'a> Field<'a> {
 
     /// Why none of those that are compared can be called the fastest, if so: what the processors have limited is as fast as
     /// measured or faster, and nobody knows by how much; at most as if all of its communication were hidden.
-    fn might_be_beaten(&self, noise: f64) -> Option<String> {
+    fn might_be_beaten(&self, noise: f64, remedy: &str) -> Option<String> {
         let (first, best) = self.compared[0];
         let out_of_reach = |other: &RowResult| {
             let at_most = other.samples_per_s_without_exposed();
@@ -128,7 +135,7 @@ impl<'a> Field<'a> {
         (!rivals.is_empty()).then(|| {
             format!(
                 "the processors, and not the links, limited {}, which might be faster than {}, the fastest of the others; \
-                 raise --dilate",
+                 {remedy}",
                 names(&rivals).join(", "),
                 first.method
             )
@@ -238,10 +245,10 @@ mod tests {
     #[test]
     fn without_a_second_measurement_of_the_same_nothing_is_decided() {
         let mut group = panels(&samples::study(), 2)[1].groups[0].clone();
-        let (verdict, _) = decide(&group.rows, None, None, 8);
+        let (verdict, _) = decide(&group.rows, None, None, 8, "");
         assert!(matches!(verdict, Verdict::Undecided { .. }));
         group.rows.truncate(1);
-        let (verdict, _) = decide(&group.rows, Some(0.01), None, 8);
+        let (verdict, _) = decide(&group.rows, Some(0.01), None, 8, "");
         assert!(matches!(verdict, Verdict::Undecided { .. }));
     }
 
@@ -274,16 +281,16 @@ mod tests {
 
     #[test]
     fn what_processors_have_limited_neither_wins_nor_loses() {
-        use super::super::cell::samples::{cell, setting};
-        use super::super::cell::{Arm, Cell};
-        let here = setting("cnn");
-        let of = |limited: &str, overlap: &[f64]| {
+        use super::super::cell::samples::{cell, replayed};
+        use super::super::cell::{Arm, Cell, Setting};
+        let emulated = replayed("cnn", "10GbE", 253.1);
+        let in_setting = |here: &Setting, limited: &str, overlap: &[f64]| {
             let three = |seconds: f64| [seconds, 1.001 * seconds, 0.999 * seconds];
-            let again = Cell { arm: Arm::Again, ..cell(&here, "bsp-a2a", 2) };
+            let again = Cell { arm: Arm::Again, ..cell(here, "bsp-a2a", 2) };
             let mut records = [
-                samples::record(cell(&here, "bsp-a2a", 2), &three(0.1)),
-                samples::record(cell(&here, "mg-wfbp", 2), &three(0.09)),
-                samples::record(cell(&here, "wfbp-a2a", 2), overlap),
+                samples::record(cell(here, "bsp-a2a", 2), &three(0.1)),
+                samples::record(cell(here, "mg-wfbp", 2), &three(0.09)),
+                samples::record(cell(here, "wfbp-a2a", 2), overlap),
                 samples::record(again, &three(0.1)),
             ];
             for record in records.iter_mut().filter(|record| record.cell.method == limited) {
@@ -295,6 +302,7 @@ mod tests {
             let group = panels(&records, 2)[0].groups[0].clone();
             (group.verdict.headline(), group.reason)
         };
+        let of = |limited: &str, overlap: &[f64]| in_setting(&emulated, limited, overlap);
         let slow = [0.2, 0.2002, 0.1998];
         let (headline, _) = of("mg-wfbp", &slow);
         assert!(headline.starts_with("undecided: the processors, and not the links, limited mg-wfbp"), "{headline}");
@@ -312,6 +320,10 @@ mod tests {
             assert_eq!(reason, "");
             assert!(of("none", overlap).0.starts_with("mg-wfbp wins"));
         }
+        // Real links cannot be slowed.
+        let (headline, _) = in_setting(&Setting { network: None, ..emulated.clone() }, "mg-wfbp", &slow);
+        let words = "limited mg-wfbp; ask for fewer --workers, or for a larger --local-batch";
+        assert!(headline.ends_with(words), "{headline}");
     }
 
     /// Each number belongs to the method whose name stands beside it.

@@ -119,7 +119,6 @@ struct Effort<'a> {
     compared: usize,
     search_s: f64,
     seed: u64,
-    tcp_streams: u32,
     /// That may be chosen, besides algorithms.
     programs: &'a [TunedProgram],
 }
@@ -164,7 +163,6 @@ impl TuneArguments {
             compared: self.tune_compared,
             search_s: self.tune_search,
             seed: self.tune_seed,
-            tcp_streams,
             programs,
         };
         let (kind, reduction) = (CollectiveKind::AllReduce, Reduction::Sum);

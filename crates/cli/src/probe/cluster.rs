@@ -5,7 +5,7 @@ use paceline_plan::{Cluster, ClusterError, Constant, LinkClass, LinkConstants, M
 use serde::Serialize;
 
 use super::estimate::{constant, rounded};
-use super::measure::Found;
+use super::measure::{CONSTANT, Found, GROWING};
 use crate::date::{date, now};
 use crate::emulation::Emulated;
 use crate::failure::Failure;
@@ -17,7 +17,8 @@ use crate::workers::transport_name;
 /// What was probed.
 #[derive(Clone, Debug)]
 pub struct Probed {
-    /// Its constants are medians over the rounds. Dilation is out of them.
+    /// Its constants are medians over the rounds. Dilation is out of them. The intervals of alpha and beta have in them how far
+    /// their line is off the points.
     pub cluster: Cluster,
     /// By class and bytes, rising.
     pub points: Vec<Point>,
@@ -81,6 +82,22 @@ impl Origin {
     }
 }
 
+impl Origin {
+    /// What was timed: this world, with operations of so many bytes; and of a larger one, how long an operation takes to start
+    /// among its first ranks.
+    fn timed(&self, bytes: [u64; 2]) -> MeasuredRange {
+        let (workers, hosts, fullest) = (self.workers, self.hosts, self.workers_per_host.max(1));
+        let [fewest, on_hosts] =
+            if workers >= GROWING { [CONSTANT, CONSTANT.div_ceil(fullest).min(hosts)] } else { [workers, hosts] };
+        MeasuredRange {
+            workers: [fewest, workers],
+            bytes,
+            hosts: Some([on_hosts, hosts]),
+            workers_per_host: Some([fewest.min(fullest), fullest]),
+        }
+    }
+}
+
 /// So many hosts.
 pub fn in_words(hosts: usize) -> String {
     if hosts == 1 { "1 host".to_owned() } else { format!("{hosts} hosts") }
@@ -97,10 +114,7 @@ impl Probed {
         let mut cluster = Cluster {
             name: origin.name.clone(),
             source: origin.source.clone(),
-            measured: Some(MeasuredRange {
-                workers: [2, origin.workers],
-                bytes: found.bytes.map(|bytes| bytes as u64),
-            }),
+            measured: Some(origin.timed(found.bytes.map(|bytes| bytes as u64))),
             ..Cluster::of_network(nothing, origin.hosts, origin.workers_per_host)
         };
         for (name, values) in &found.constants {
@@ -118,6 +132,7 @@ impl Probed {
                 link.points.push((bytes as u64, message_s));
             }
             if *link != LinkConstants::default() {
+                widen(link);
                 mend(link);
             }
         }
@@ -137,6 +152,21 @@ impl Probed {
     }
 }
 
+/// Widens the intervals of alpha and beta by what their line is off the points, which no median over the rounds knows of: each
+/// point the interval of the one that makes most of it.
+fn widen(link: &mut LinkConstants) {
+    let (alpha, beta) = (link.alpha_s.value, link.beta_s_per_byte.value);
+    for (bytes, message_s) in &link.points {
+        let of_bytes = beta * *bytes as f64;
+        let constant = if alpha >= of_bytes { &mut link.alpha_s } else { &mut link.beta_s_per_byte };
+        let seen = constant.value * message_s.value / (alpha + of_bytes);
+        if seen.is_finite() {
+            let Constant { value, low, high } = *constant;
+            *constant = rounded(Constant::between(value, low.min(seen), high.max(seen)));
+        }
+    }
+}
+
 /// Medians of their own may contradict each other by a little: no overhead is longer than its alpha, and no byte takes no
 /// time.
 fn mend(link: &mut LinkConstants) {
@@ -148,6 +178,12 @@ fn mend(link: &mut LinkConstants) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use paceline_plan::built_in_profile;
+    use paceline_predict::{Job, predict};
+    use paceline_strategy::Registry;
+
     use super::*;
 
     fn origin(hosts: usize, workers_per_host: usize, dilation: f64) -> Origin {
@@ -167,7 +203,7 @@ mod tests {
         }
         found.constants.insert("interference.computation", vec![0.5; 9]);
         found.messages.insert((class, 100), (0..9).map(|step| 1.1e-3 + 1e-5 * f64::from(step)).collect());
-        found.messages.insert((class, 100_000), vec![2.2e-3; 9]);
+        found.messages.insert((class, 200_000), vec![3.3e-3; 9]);
         found
     }
 
@@ -175,19 +211,55 @@ mod tests {
     fn a_cluster_is_made_of_medians_without_the_dilation() {
         let Probed { cluster, points } = Probed::new(&found("within"), &origin(1, 4, 10.0)).expect("it makes sense");
         let alpha = cluster.within.alpha_s;
-        let expected = Constant::between(1.04e-4, 1.01e-4, 1.07e-4);
+        // The shorter message, of which alpha is most, takes 1.14e-4 s, and by the line 1.041e-4.
+        let expected = Constant::between(1.04e-4, 1.01e-4, 1.1389e-4);
         for (found, expected) in [(alpha.value, expected.value), (alpha.low, expected.low), (alpha.high, expected.high)]
         {
             assert!((found / expected - 1.0).abs() < 1e-9, "{alpha:?}");
         }
+        // The longer one 3.3e-4 s, and by the line 3.12e-4.
+        let Constant { low, high, .. } = cluster.within.beta_s_per_byte;
+        assert!((low / 1.01e-9 - 1.0).abs() < 1e-9 && (high / 1.1e-9 - 1.0).abs() < 1e-4, "{low} {high}");
         assert_eq!(cluster.within.overhead_s.value, alpha.value, "it is longer than alpha");
         assert!(cluster.within.fetched);
         assert_eq!(cluster.interference.computation, Constant::exact(0.5), "a share knows no dilation");
         assert_eq!((cluster.across.clone(), cluster.workers()), (LinkConstants::default(), 4));
-        assert_eq!(points.iter().map(|point| point.bytes).collect::<Vec<_>>(), [100, 100_000]);
-        assert_eq!(cluster.within.points, [(100, points[0].message_s), (100_000, Constant::exact(2.2e-4))]);
-        assert!((points[1].line_off - (2.08e-4 / 2.2e-4 - 1.0)).abs() < 1e-3, "{points:?}");
+        assert_eq!(points.iter().map(|point| point.bytes).collect::<Vec<_>>(), [100, 200_000]);
+        assert_eq!(cluster.within.points, [(100, points[0].message_s), (200_000, Constant::exact(3.3e-4))]);
+        assert!((points[1].line_off - (3.12e-4 / 3.3e-4 - 1.0)).abs() < 1e-3, "{points:?}");
         assert_eq!(Cluster::from_toml(&cluster.to_toml()), Ok(cluster));
+    }
+
+    /// How far messages are off the line of alpha and beta is in the interval of what is predicted by them.
+    #[test]
+    fn a_prediction_is_as_uncertain_as_the_line_is_off() {
+        let profile = built_in_profile("resnet50").expect("it is built in");
+        let strategy = Registry::built_in().parse("schedule=none,arch=a2a:ring").expect("a strategy");
+        let line_s = 1.04e-3 + 1.04e-8 * f64::from(1 << 22);
+        let around_s = |message_s: f64| {
+            let mut found = found("across");
+            found.messages = BTreeMap::from([(("across", 1 << 22), vec![message_s; 9])]);
+            let cluster = Probed::new(&found, &origin(4, 1, 1.0)).expect("it makes sense").cluster;
+            let job = Job { cluster: &cluster, profile: &profile, strategy: &strategy, workers: 4, local_batch: None };
+            let found = predict(&job).expect("a prediction");
+            [found.iteration_s - found.low_s, found.high_s - found.iteration_s]
+        };
+        let (on_it, above, below) = (around_s(line_s), around_s(1.3 * line_s), around_s(0.7 * line_s));
+        assert!(above[1] > 3.0 * on_it[1] && (above[0] / on_it[0] - 1.0).abs() < 1e-6, "{on_it:?} {above:?}");
+        assert!(below[0] > 3.0 * on_it[0] && (below[1] / on_it[1] - 1.0).abs() < 1e-6, "{on_it:?} {below:?}");
+    }
+
+    /// Between two ranks and as many as there are, nothing was timed but, of eight and more, four.
+    #[test]
+    fn only_worlds_that_were_timed_are_claimed() {
+        let of = |hosts, workers_per_host| {
+            let range = origin(hosts, workers_per_host, 1.0).timed([4, 1 << 20]);
+            (range.workers, range.hosts.expect("it is known"), range.workers_per_host.expect("it is known"))
+        };
+        assert_eq!(of(1, 4), ([4, 4], [1, 1], [4, 4]));
+        assert_eq!(of(3, 2), ([6, 6], [3, 3], [2, 2]));
+        assert_eq!(of(4, 2), ([4, 8], [2, 4], [2, 2]));
+        assert_eq!(of(1, 16), ([4, 16], [1, 1], [4, 16]));
     }
 
     #[test]

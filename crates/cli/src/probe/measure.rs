@@ -18,9 +18,9 @@ const OPERATIONS: usize = 16;
 /// How often in a round.
 const REPETITIONS: usize = 5;
 /// From this many workers on it is worth while to see how the start of an operation grows with them.
-const GROWING: usize = 8;
+pub const GROWING: usize = 8;
 /// Up to so many it does not grow, in the model.
-const CONSTANT: usize = 4;
+pub const CONSTANT: usize = 4;
 
 /// What the rounds have found, in seconds of this machine: a dilation is still in them.
 #[derive(Debug, Default)]

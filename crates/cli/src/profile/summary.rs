@@ -40,7 +40,7 @@ pub struct Summary {
 impl Summary {
     /// Of a profile.
     pub fn new(made: &Made) -> Summary {
-        let Made { profile, threads, iterations, iteration_s, peak_bytes, extrapolated_from } = made;
+        let Made { profile, threads, iterations, iteration_s, peak_bytes } = made;
         let samples_per_s = profile.local_batch as f64 / profile.iteration_s();
         let memory = profile.memory.as_ref();
         Summary {
@@ -51,7 +51,7 @@ impl Summary {
             tensors: profile.tensors.len(),
             parameters: profile.parameters(),
             local_batch: profile.local_batch,
-            extrapolated_from: *extrapolated_from,
+            extrapolated_from: profile.scaled_from(),
             iterations: *iterations,
             forward_s: profile.forward_s(),
             backward_s: profile.backward_s(),

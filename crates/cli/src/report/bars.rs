@@ -1,6 +1,6 @@
 //! The bar chart of throughput by method and workers, with error bars: the form of the study's Fig. 4.
 
-use crate::bench::{Group, Panel, Row, Verdict};
+use crate::bench::{Group, Panel, Row, RowResult, Verdict};
 use paceline_chart::{BarRow, Block, RowChart, Segment};
 
 /// What the marks in the chart mean.
@@ -25,7 +25,7 @@ fn block(group: &Group, panel: &Panel) -> Block {
     let linear = panel.baseline.as_ref().map(|baseline| baseline.samples_per_s * group.workers as f64);
     Block {
         title: title(group),
-        subtitle: best_speedup(group),
+        subtitle: best_speedup(panel, group),
         rows: group.rows.iter().map(|row| bar(row, &group.verdict)).collect(),
         reference: linear,
     }
@@ -37,9 +37,10 @@ pub fn title(group: &Group) -> String {
     group.labels.first().cloned().unwrap_or_else(|| format!("{} worker{s}", group.workers))
 }
 
-/// The best speedup, which stands on top.
-fn best_speedup(group: &Group) -> String {
-    let speedups = group.rows.iter().filter_map(|row| Some((row, row.result.as_ref()?.speedup?)));
+/// The best speedup, which stands on top, of the methods that the processors have not limited.
+fn best_speedup(panel: &Panel, group: &Group) -> String {
+    let counts = |result: &&RowResult| result.limited().is_none() && !panel.is_crowded(group);
+    let speedups = group.rows.iter().filter_map(|row| Some((row, row.result.as_ref().filter(counts)?.speedup?)));
     match speedups.max_by(|a, b| a.1.total_cmp(&b.1)) {
         Some((row, speedup)) => format!("best speedup {speedup:.2}× ({})", row.method),
         None => String::new(),
@@ -93,4 +94,28 @@ pub fn colour(method: &str) -> &'static str {
         ("fusion", "ddp"),
     ];
     families.iter().find(|(prefix, _)| method.starts_with(prefix)).map_or("other", |(_, class)| class)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::sample_panels;
+    use crate::bench::worlds::Compute;
+
+    #[test]
+    fn what_processors_have_limited_does_not_lead() {
+        let mut panel = sample_panels().remove(1);
+        let best = |panel: &Panel| best_speedup(panel, &panel.groups[0]);
+        let limit = |panel: &mut Panel, method: &str| {
+            let row = panel.groups[0].rows.iter_mut().find(|row| row.method == method).expect("it is there");
+            let result = row.result.as_mut().expect("it ran");
+            (result.processors_waiting, result.exposed_share) = (Some(0.97), 0.5);
+        };
+        assert!(best(&panel).ends_with("× (bytescheduler-ps)"), "{}", best(&panel));
+        limit(&mut panel, "bytescheduler-ps");
+        assert!(best(&panel).ends_with("× (mg-wfbp)"), "{}", best(&panel));
+        panel.setting.compute = Compute::Real;
+        panel.groups[0].labels.push("8 workers on 2 cores".to_owned());
+        assert_eq!(best(&panel), "", "these cores had the links to carry, too");
+    }
 }

@@ -9,7 +9,8 @@ use crate::bench::Curve;
 /// What the lines are.
 pub const LEGEND: &str = "Predicted samples/s of all workers together, one thing changed at a time. Solid: all-to-all; \
     dashed: parameter server. The upright dashed line is what was measured on. Hollow points, in the tables with a *, are beyond \
-    what the constants were measured for, or what the device's memory holds.";
+    what the constants were measured for, of another batch than was measured, from which computation is scaled, or beyond what the \
+    device's memory holds.";
 
 const HEIGHT: f64 = 250.0;
 const TOP: f64 = 22.0;

@@ -2,6 +2,7 @@
 
 mod across;
 mod claims;
+mod named;
 mod partitions;
 
 use serde::Serialize;
@@ -69,12 +70,14 @@ struct Pair<'a> {
     group: &'a Group,
     /// The throughput of the first over that of the second.
     ratio: Ratio,
+    /// What they are called, where that is not what claims call them.
+    called: String,
 }
 
 impl Pair<'_> {
-    /// Where it is.
+    /// Where it is, and of what.
     fn place(&self) -> String {
-        place(self.panel, self.group)
+        place(self.panel, self.group) + &self.called
     }
 
     fn is_faster(&self) -> bool {
@@ -87,17 +90,19 @@ impl Pair<'_> {
 }
 
 impl<'a> Data<'a> {
-    /// Every group with more than one worker.
+    /// Every group with more than one worker, but for those whose cores had too much to do for anybody to win.
     fn groups(&self) -> impl Iterator<Item = (&'a Panel, &'a Group)> {
         let panels = self.panels.iter().map(|measured| measured.panel);
         let groups = panels.flat_map(|panel| panel.groups.iter().map(move |group| (panel, group)));
-        groups.filter(|(_, group)| group.workers > 1)
+        groups.filter(|(panel, group)| group.workers > 1 && !panel.is_crowded(group))
     }
 
-    /// Every group that has both methods.
+    /// Every group that has both methods, by the names of the plain presets, or under [other names](named::rows).
     fn pairs(&self, first: &str, second: &str) -> Vec<Pair<'a>> {
         let pair = |(panel, group): (&'a Panel, &'a Group)| {
-            Some(Pair { panel, group, ratio: ratio(group, throughput(group, first)?, throughput(group, second)?) })
+            let [one, other] = named::rows(group, [first, second])?;
+            let called = named::called([one, other], [first, second]);
+            Some(Pair { panel, group, ratio: ratio(group, of_row(one)?, of_row(other)?), called })
         };
         self.groups().filter_map(pair).collect()
     }
@@ -167,6 +172,7 @@ fn place(panel: &Panel, group: &Group) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::worlds::Compute;
     use crate::bench::{Verdict, sample_panels, sample_study};
 
     /// What panels of one study say of the claim with these words.
@@ -224,6 +230,17 @@ mod tests {
         let row = panels[1].groups[0].rows.iter_mut().find(|row| row.method == "bsp-ps").expect("it is there");
         let result = row.result.as_mut().expect("it ran");
         (result.processors_waiting, result.exposed_share) = (Some(0.97), 0.5);
+        assert_eq!(finding(&panels, claim).verdict, Outcome::Undecidable);
+    }
+
+    /// Real computation, and an emulated network, on fewer cores than workers.
+    #[test]
+    fn cores_that_compute_and_carry_the_links_hold_nothing() {
+        let claim = "in all cases";
+        let mut panels = sample_panels();
+        panels[1].setting.compute = Compute::Real;
+        assert_eq!(finding(&panels, claim).verdict, Outcome::Holds);
+        panels[1].groups[0].labels.push("8 workers on 2 cores".to_owned());
         assert_eq!(finding(&panels, claim).verdict, Outcome::Undecidable);
     }
 

@@ -11,6 +11,7 @@ use super::findings::{Finding, findings};
 use super::prediction::PredictionView;
 use super::survey::{self, SurveyRow};
 use super::timeline::{self, draw, end_s};
+use crate::bench::worlds::Setting;
 use crate::bench::{Group, Panel, Row, RowResult, Verdict};
 use crate::date::date;
 use crate::shell::command_line;
@@ -241,7 +242,7 @@ impl PanelView {
             model: format!("{} parameters{intensity}", thousands(panel.parameters)),
             bars: Figure::of(&bars::chart(panel), &format!("Throughput by method and workers: {setting}")),
             breakdown: Figure::of(&breakdown::chart(panel), &format!("Where the time of an iteration goes: {setting}")),
-            groups: panel.groups.iter().map(GroupView::of).collect(),
+            groups: panel.groups.iter().map(|group| GroupView::of(group, &panel.setting)).collect(),
             timelines: largest.map(timelines).unwrap_or_default(),
             timeline_workers: largest.map_or(0, |group| group.workers),
         }
@@ -259,7 +260,7 @@ fn intensity(value: f64, model: &str) -> String {
 }
 
 impl GroupView {
-    fn of(group: &Group) -> GroupView {
+    fn of(group: &Group, setting: &Setting) -> GroupView {
         let kind = match group.verdict {
             Verdict::Winner { .. } => "winner",
             Verdict::Tie { .. } => "tie",
@@ -277,7 +278,7 @@ impl GroupView {
             failures: group
                 .rows
                 .iter()
-                .flat_map(|row| row.troubles().map(move |what| format!("{}, {what}", row.method)))
+                .flat_map(|row| row.troubles(setting).map(move |what| format!("{}, {what}", row.method)))
                 .collect(),
         }
     }

@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use comfy_table::{CellAlignment, Table, presets};
 use paceline_plan::{Cluster, ClusterSet};
-use paceline_predict::Job;
 use paceline_predict::fit::Errors;
 use paceline_predict::study::{Case, Study, StudyRow};
+use paceline_predict::{Job, protocol_doubt};
 use paceline_train::load_profile;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -72,10 +72,11 @@ pub fn run(
         let cluster = clusters.of(row).map_err(|reason| usage(&reason))?;
         let Case { profile, strategy, workers, .. } = &case;
         let job = Job { cluster: &cluster, profile, strategy, workers: *workers, local_batch: None };
-        let (_, prediction) = super::predicted(&job, registry).map_err(|error| {
+        let (_, mut prediction) = super::predicted(&job, registry).map_err(|error| {
             let error = blamed(arguments.cluster.as_deref().unwrap_or(&cluster.name), &error);
             usage(&format!("line {} of the study: {error}", row.line))
         })?;
+        prediction.extrapolated.extend(protocol_doubt(strategy));
         let samples = prediction.samples_per_s * prediction.iteration_s;
         predicted.push(Predicted {
             row,

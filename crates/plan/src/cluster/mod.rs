@@ -214,13 +214,19 @@ pub struct UnlikeWorkers {
 }
 
 /// Between what constants were measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MeasuredRange {
     /// The fewest workers and the most.
     pub workers: [usize; 2],
     /// Bytes of the smallest operation and of the largest.
     pub bytes: [u64; 2],
+    /// The fewest hosts with workers and the most. None: nobody has said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<[usize; 2]>,
+    /// The fewest workers of a host and the most, of the fullest host of each world. None: nobody has said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers_per_host: Option<[usize; 2]>,
 }
 
 fn flat() -> String {
@@ -270,6 +276,28 @@ impl Cluster {
     /// How many hosts so many workers take: full ones first.
     pub fn hosts_of(&self, workers: usize) -> usize {
         workers.div_ceil(self.workers_per_host)
+    }
+
+    /// Makes it one of so many hosts with workers, all like those that it has, and of hosts that only serve in proportion.
+    pub fn set_hosts(&mut self, hosts: usize) {
+        self.server_hosts = self.server_hosts.saturating_mul(hosts).div_ceil(self.hosts.max(1));
+        self.hosts = hosts;
+    }
+
+    /// Where so many workers, or operations of which the largest has so many bytes, leave what the constants were measured for: in
+    /// words, empty where they do not, or where nobody has said. (Smaller operations beside those that were measured take no longer
+    /// than these.)
+    pub fn left_by(&self, workers: usize, bytes: u64) -> Vec<String> {
+        let Some(range) = self.measured else { return Vec::new() };
+        let mut found = range.left_by_workers(workers, workers.min(self.workers_per_host), self.hosts_of(workers));
+        let [smallest, largest] = range.bytes;
+        if !(smallest..=largest).contains(&bytes) {
+            let at_most = if bytes < smallest { "at most " } else { "" };
+            found.push(format!(
+                "operations of {at_most}{bytes} bytes, and constants were measured with {smallest} to {largest}"
+            ));
+        }
+        found
     }
 
     /// What the links of the whole cluster cost, for the cost model of collectives.
@@ -343,22 +371,48 @@ fn crowding(hosts: usize) -> f64 {
 }
 
 impl MeasuredRange {
-    /// Where so many workers, or operations of which the largest has so many bytes, leave what was measured: in words, empty
-    /// where they do not. (Smaller operations beside those that were measured take no longer than these.)
-    pub fn left_by(&self, workers: usize, bytes: u64) -> Vec<String> {
-        let MeasuredRange { workers: [least, most], bytes: [smallest, largest] } = *self;
+    /// Where so many workers leave it, so many of them on the fullest of so many hosts.
+    fn left_by_workers(&self, workers: usize, on_fullest: usize, on_hosts: usize) -> Vec<String> {
+        let is_left = |count: usize, [least, most]: [usize; 2]| !(least..=most).contains(&count);
+        let left = |count: usize, what: &str, range: [usize; 2]| {
+            let s = if count == 1 { "" } else { "s" };
+            let what = what.replacen('*', s, 1);
+            format!("{count} {what}, and constants were measured with {}", in_words(range))
+        };
         let mut found = Vec::new();
-        if !(least..=most).contains(&workers) {
-            found.push(format!("{workers} workers, and constants were measured with {least} to {most}"));
+        let told = is_left(workers, self.workers);
+        if told {
+            found.push(left(workers, "worker*", self.workers));
         }
-        if !(smallest..=largest).contains(&bytes) {
-            let at_most = if bytes < smallest { "at most " } else { "" };
-            found.push(format!(
-                "operations of {at_most}{bytes} bytes, and constants were measured with {smallest} to {largest}"
-            ));
+        // Workers that do not fill one host are few, which the range of workers is about.
+        let not_full = on_hosts == 1 && self.workers_per_host.is_some_and(|[least, _]| on_fullest < least);
+        if let Some(range) = self.workers_per_host.filter(|&range| is_left(on_fullest, range) && !not_full) {
+            found.push(left(on_fullest, "worker* on a host", range));
+        }
+        // On hosts as full as those, more workers are on more hosts, and fewer on fewer.
+        let as_full = self.workers_per_host.is_some_and(|[_, most]| on_fullest == most);
+        if let Some(range) = self.hosts.filter(|&range| is_left(on_hosts, range) && !(told && as_full)) {
+            found.push(left(on_hosts, "host*", range));
         }
         found
     }
+
+    /// With the size of the cluster whose constants these are, where nobody has said on which hosts they were measured.
+    fn of_size(self, cluster: &Cluster) -> MeasuredRange {
+        let fewest = self.workers[0];
+        let hosts = [cluster.hosts_of(fewest).min(cluster.hosts), cluster.hosts];
+        let workers_per_host = [fewest.min(cluster.workers_per_host), cluster.workers_per_host];
+        MeasuredRange {
+            hosts: self.hosts.or(Some(hosts)),
+            workers_per_host: self.workers_per_host.or(Some(workers_per_host)),
+            ..self
+        }
+    }
+}
+
+/// `4 to 32`, or `4`.
+fn in_words([least, most]: [usize; 2]) -> String {
+    if least == most { least.to_string() } else { format!("{least} to {most}") }
 }
 
 impl OperationConstants {

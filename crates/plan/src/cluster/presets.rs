@@ -70,22 +70,25 @@ impl Cluster {
     pub fn named(name: &str) -> Result<Cluster, ClusterError> {
         let lower = name.trim().to_lowercase();
         let (base, size) = lower.split_once(':').map_or((&*lower, None), |(base, size)| (base, Some(size)));
-        let mut cluster = match BUILT_IN_CLUSTERS.iter().position(|known| *known == base) {
+        let cluster = match BUILT_IN_CLUSTERS.iter().position(|known| *known == base) {
             Some(index) => Cluster::from_toml(CLUSTERS[index])?,
             None => of_links(base).ok_or_else(|| unknown(name))?,
         };
         if let Some(size) = size {
-            (cluster.hosts, cluster.workers_per_host) = hosts_and_workers(size).ok_or_else(|| unknown(name))?;
-            lower.clone_into(&mut cluster.name);
+            let (hosts, workers_per_host) = hosts_and_workers(size).ok_or_else(|| unknown(name))?;
+            return cluster.sized(hosts, workers_per_host);
         }
         cluster.check()?;
         Ok(cluster)
     }
 
-    /// The same cluster with other hosts and workers on each.
+    /// The same cluster with other hosts, servers' ones in proportion, and other workers on each. Its constants stay those that were
+    /// measured on the hosts that it had.
     pub(super) fn sized(&self, hosts: usize, workers_per_host: usize) -> Result<Cluster, ClusterError> {
         let name = format!("{}:{hosts}x{workers_per_host}", self.name);
-        let cluster = Cluster { name, hosts, workers_per_host, ..self.clone() };
+        let measured = self.measured.map(|range| range.of_size(self));
+        let mut cluster = Cluster { name, workers_per_host, measured, ..self.clone() };
+        cluster.set_hosts(hosts);
         cluster.check()?;
         Ok(cluster)
     }
@@ -231,6 +234,7 @@ mod tests {
         assert!(cluster.source.contains("25gbe: ") && cluster.source.contains("pcie4: "), "{}", cluster.source);
         let scaled = Cluster::named("study-10gbe:16x4").unwrap();
         assert_eq!((scaled.hosts, scaled.name.as_str()), (16, "study-10gbe:16x4"));
+        assert_eq!(scaled.server_hosts, 16, "as many as have workers, as in the file");
         let faster = scaled.with_link("100GbE").unwrap();
         assert!(faster.across.beta_s_per_byte.value < scaled.across.beta_s_per_byte.value);
         assert_eq!((&faster.within, faster.server.beta_s_per_byte), (&scaled.within, None));

@@ -65,9 +65,12 @@ impl Cluster {
             writeln!(out, "price_per_host_hour = {}", number(price))?;
         }
         self.write_constants(out)?;
-        if let Some(MeasuredRange { workers, bytes }) = self.measured {
+        if let Some(MeasuredRange { workers, bytes, hosts, workers_per_host }) = self.measured {
             writeln!(out, "\n[measured]")?;
-            writeln!(out, "workers = [{}, {}]", workers[0], workers[1])?;
+            let counts = [("workers", Some(workers)), ("hosts", hosts), ("workers_per_host", workers_per_host)];
+            for (name, [least, most]) in counts.into_iter().filter_map(|(name, range)| Some((name, range?))) {
+                writeln!(out, "{name} = [{least}, {most}]")?;
+            }
             writeln!(out, "bytes = [{}, {}]", bytes[0], bytes[1])?;
         }
         for UnlikeWorkers { ranks, slower } in &self.unlike {

@@ -6,7 +6,7 @@ use paceline_schedule::ELEMENT_BYTES;
 
 use super::closed_forms::{self, ClosedForm};
 use super::on_topology::{self, RANKS_MAX, Simulated, TILE_MESSAGES_MAX};
-use super::shared_ports::SharedPorts;
+use super::shared_ports::{Compared, SharedPorts};
 use super::{Traffic, World, all_reduce_factor, all_to_all_costs};
 use crate::PredictError;
 use crate::iteration::{Line, Operations};
@@ -72,12 +72,13 @@ const TIE: f64 = 1e-9;
 const SMALLEST: u64 = 1 << 10;
 /// Steps from a size to its double.
 const STEPS: u64 = 4;
-/// On a topology one of so many sizes is simulated.
+/// On a topology one of so many sizes is simulated of programs that are too long for all sizes.
 const SIMULATED: usize = 16;
 
 impl AllToAll {
     /// Of operations up to `bytes` with this algorithm (`auto`: whatever the runtime would choose), `start_s` in front of
-    /// each. The cost grows with the algorithms and the logarithm of the bytes.
+    /// each. The cost grows with the algorithms and the logarithm of the bytes. Under one switch by formulas; on another topology by
+    /// programs, [with shared ports](AllToAll::with_shared_ports) already.
     ///
     /// # Errors
     /// There is no such algorithm for so many workers, or a program that cannot be simulated.
@@ -121,7 +122,9 @@ impl AllToAll {
         };
         found.entries = (0..=place(bytes) + 1).map(|place| found.entry(size(place))).collect();
         if world.shape != Shape::Flat && world.hosts > 1 {
-            found.leave_flat(&costs, cluster)?;
+            // What a formula leaves out under one switch it leaves out on a topology, too.
+            found = found.with_shared_ports();
+            found.leave_flat(cluster)?;
         }
         Ok(found)
     }
@@ -133,7 +136,8 @@ impl AllToAll {
         self
     }
 
-    /// The same, but where ranks send several messages at once, the program decides how long they take, if it is short.
+    /// The same, but where ranks send several messages at once, the program decides how long they take under one switch, if it is
+    /// short.
     pub fn with_shared_ports(mut self) -> AllToAll {
         let shares = self.world.hosts > 1 && self.world.per_host > 1;
         for entry in self.entries.iter_mut().filter(|_| self.by_name && shares) {
@@ -206,23 +210,26 @@ impl AllToAll {
     }
 
     /// Where links between switches may be in the way: the program decides, and not the formula. All programs or none, as what is
-    /// simulated takes longer than what is not.
-    fn leave_flat(&mut self, costs: &LinkCosts, cluster: &Cluster) -> Result<(), PredictError> {
+    /// simulated takes longer than what is not. What is as fast there as under one switch stays as it is known under that.
+    fn leave_flat(&mut self, cluster: &Cluster) -> Result<(), PredictError> {
         let all_fit = self.entries.iter().all(|entry| on_topology::admits(self.forms[entry.form].messages));
-        let simulated = Simulated::new(&self.world, costs, cluster).filter(|_| all_fit);
+        let simulated = Simulated::new(&self.world, &self.costs, cluster).filter(|_| all_fit);
+        let mut compared = Compared::of(self.world, &self.costs, cluster.across.hop_s.value);
         // The largest first: there the links count most.
         let mut known: Option<(usize, f64)> = None;
         for (index, entry) in self.entries.iter_mut().enumerate().rev() {
-            let ClosedForm { algorithm, messages, .. } = &self.forms[entry.form];
+            let (form, bytes) = (&self.forms[entry.form], entry.bytes as usize);
             let Some(simulated) = &simulated else {
                 entry.doubt = Some(Doubt::Topology);
                 continue;
             };
+            let of_this_size = compared.as_mut().and_then(|both| both.ratio(form, bytes, entry.tile_bytes));
             // One of many: what links cost changes slowly with the size.
-            let due = index % SIMULATED == 0 && !on_topology::once(*messages);
-            let ratio = match known {
-                Some((form, ratio)) if form == entry.form && !due => ratio,
-                _ => simulated.ratio(*algorithm, entry.bytes as usize, entry.tile_bytes)?,
+            let due = index % SIMULATED == 0 && !on_topology::once(form.messages);
+            let ratio = match (of_this_size, known) {
+                (Some(ratio), _) => ratio,
+                (None, Some((same, ratio))) if same == entry.form && !due => ratio,
+                (None, _) => simulated.ratio(form.algorithm, bytes, entry.tile_bytes)?,
             };
             known = Some((entry.form, ratio));
             entry.alone_s *= ratio;

@@ -114,6 +114,19 @@ mod tests {
         assert!(doubts[0].ends_with("this one has 8384512"), "{doubts:?}");
     }
 
+    /// What a formula leaves out under one switch it leaves out elsewhere.
+    #[test]
+    fn formulas_of_long_programs_are_in_doubt_on_a_topology_as_well() {
+        let profile = profile(&[(1 << 12, 0.0, 0.0)], 0.0);
+        let plan = plan_of("wfbp-a2a", &profile, &|_| 0.0);
+        for (hosts, shape, doubtful) in [(11, "tree:4:1", 0), (12, "tree:4:1", 1), (12, "torus:4x3", 1)] {
+            let doubts = costs(&cluster(hosts, 0.0), shape, "direct-scatter", 1 << 14).doubts(&plan);
+            let says = format!("direct-scatter of {hosts} workers takes what its formula says");
+            assert_eq!(doubts.iter().filter(|doubt| doubt.starts_with(&says)).count(), doubtful, "{shape}: {doubts:?}");
+            assert_eq!(doubts.len(), doubtful, "{shape}: {doubts:?}");
+        }
+    }
+
     /// 2(N − 1)/N · Sβ/K, with the K ports of each host of BCube(P, K), however many levels a program chooses by itself.
     #[test]
     fn the_program_of_a_bcube_uses_all_ports_that_the_cluster_has() {

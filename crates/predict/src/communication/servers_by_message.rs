@@ -4,7 +4,7 @@
 use paceline_collective::cost::Load;
 use paceline_collective::verify::Refusal;
 use paceline_collective::{Action, Program, RankProgram, Topology, registry};
-use paceline_plan::{CollectiveKind, Hosts, LinkClass, LinkCosts, NetworkModel, Shape};
+use paceline_plan::{CollectiveKind, Hosts, LinkClass, LinkCosts, NetworkModel};
 
 use super::World;
 use crate::programs::{Machine, PreparedProgram, simulate};
@@ -20,21 +20,21 @@ const TILES: usize = 32;
 const PARTITION_BYTES: usize = 1 << 20;
 
 /// Seconds per byte of partitions that many of which follow each other to `shards` servers, the n-th beside the workers of host
-/// n modulo `places`. None where the formula says it: the network between hosts is not faster than the ports within, hosts are not
-/// full; or where the program is too long.
+/// n modulo `places`, on the topology of the world. None where the formula says it: the network between hosts is not faster than the
+/// ports within, hosts are not full; or where the program is too long.
 pub(super) fn seconds_per_byte(world: &World, shards: usize, places: usize, costs: &LinkCosts) -> Option<f64> {
     let full = world.workers == world.hosts * world.per_host;
     let faster = 0.0 < costs.across.beta && costs.across.beta < costs.within.beta;
     // To and from the server, and within each host between all of its workers.
     let messages = 2 * shards * world.workers * world.per_host;
-    if world.hosts == 1 || world.shape != Shape::Flat || !full || !faster || messages > MESSAGES_MAX {
+    if world.hosts == 1 || !full || !faster || messages > MESSAGES_MAX {
         return None;
     }
     let of_rate = |beta_s_per_byte| LinkClass { alpha_s: 0.0, overhead_s: 0.0, beta_s_per_byte };
     let network = NetworkModel { within: of_rate(costs.within.beta), across: of_rate(costs.across.beta) };
     let servers: Vec<usize> = (0..shards).map(|shard| shard % places).collect();
     let (program, hosts) = program(world, &servers).ok()?;
-    let network = Network::new(Shape::Flat, &hosts, &Speeds::of(network)).ok()?;
+    let network = Network::new(world.shape, &hosts, &Speeds::of(network)).ok()?;
     let seconds = |tiles: usize| {
         let load = Load { bytes: tiles * PARTITION_BYTES, tile_bytes: PARTITION_BYTES, window: tiles };
         simulate(&program, &load, &Machine::new(&network)).ok().map(|outcome| outcome.seconds)
@@ -89,7 +89,7 @@ fn append(all: &mut [RankProgram], one: &Program, server: usize) {
 
 #[cfg(test)]
 mod tests {
-    use paceline_plan::{Cluster, Constant};
+    use paceline_plan::{Cluster, Constant, Shape};
     use paceline_schedule::{Workload, plan};
     use paceline_strategy::Registry;
 
@@ -137,8 +137,8 @@ mod tests {
             self.hosts * self.per_host
         }
 
-        /// Seconds of all partitions on their way to servers and back, nothing else to be done.
-        fn predicted(&self, servers: &str) -> f64 {
+        /// Seconds of all partitions on their way to servers and back on this topology, nothing else to be done.
+        fn predicted(&self, servers: &str, shape: Shape) -> f64 {
             let mut cluster = Cluster::of_network(self.network, self.hosts, self.per_host);
             cluster.combine_s_per_byte = Constant::exact(0.0);
             let text = format!("schedule=none,arch=ps:{servers}");
@@ -148,7 +148,7 @@ mod tests {
             let workload = Workload::of_profile(&profile).with_world(self.workers(), self.hosts);
             let plan = plan(&strategy, &workload).expect("a plan");
             assert_eq!(plan.partitions().count(), self.partitions, "{text}");
-            let world = World::of(self.workers(), self.per_host);
+            let world = World::of(self.workers(), self.per_host).on(shape);
             let traffic = ServerCosts::of(&cluster, world, of, 0.0, 0.0).by_message(&cluster).traffic(&plan);
             let classes = [WorkerClass::of(&profile, self.workers())];
             simulate_training(&Training::new(&plan, &classes, &traffic.operations), Length::Steady).iteration_s
@@ -177,11 +177,15 @@ mod tests {
         }
 
         fn compare(&self, servers: &str, by_message: f64) {
-            let predicted = self.predicted(servers);
+            self.compare_on(Shape::Flat, servers, by_message);
+        }
+
+        fn compare_on(&self, shape: Shape, servers: &str, by_message: f64) {
+            let predicted = self.predicted(servers, shape);
             let ratio = predicted / by_message;
             let Case { hosts, per_host, network, .. } = self;
             let name = format!(
-                "{hosts} x {per_host}, ps:{servers}, overhead {:e} beta {:e}",
+                "{shape}, {hosts} x {per_host}, ps:{servers}, overhead {:e} beta {:e}",
                 network.across.overhead_s, network.across.beta_s_per_byte
             );
             println!("{name}: {predicted:.6} s, by message {by_message:.6} s: {ratio:.4}");
@@ -282,6 +286,29 @@ mod tests {
             let by_message = simulate(&program, &load, &Machine::new(&network)).expect("it ends").seconds;
             let case = Case { partitions: shards * PARTITIONS, ..case };
             case.compare(&format!("{shards}:1MiB"), by_message);
+        }
+    }
+
+    /// Where links between switches are in the way, or hosts have several ports, too; and switches that are not in the way change
+    /// nothing.
+    #[test]
+    fn servers_on_a_topology_take_what_their_program_does() {
+        let network = NetworkModel::HUNDRED_GB_IB;
+        let shapes = ["tree:2:1", "tree:2:2", "fat-tree:2:1", "torus:2x2", "bcube:2:2"];
+        for (shape, shards) in shapes.into_iter().flat_map(|shape| [1, 2, 4].map(|shards| (shape, shards))) {
+            let case = Case { hosts: 4, per_host: 2, network, partitions: shards * PARTITIONS };
+            let there: Shape = shape.parse().expect("a shape");
+            let servers: Vec<usize> = (0..shards).collect();
+            let (program, by_host) = program(&World::of(8, 2), &servers).expect("a program");
+            let network = Network::new(there, &by_host, &Speeds::of(network)).expect("a network");
+            let load = Load { bytes: PARTITIONS * PARTITION_BYTES, tile_bytes: PARTITION_BYTES, window: PARTITIONS };
+            let by_message = simulate(&program, &load, &Machine::new(&network)).expect("it ends").seconds;
+            let text = format!("{shards}:1MiB");
+            case.compare_on(there, &text, by_message);
+            if shape == "tree:2:1" {
+                let ratio = case.predicted(&text, there) / case.predicted(&text, Shape::Flat);
+                assert!((ratio - 1.0).abs() < 1e-6, "{text}: {ratio}");
+            }
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Operations whose programs have ranks send several messages at once: simulated, as no short formula says how those share a
-//! port.
+//! port; and those of short programs on a topology, as none says how they share the links between switches.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +15,10 @@ use crate::topology::{Network, Shape, Speeds};
 /// Programs of more messages in a tile are left to their formulas: what is simulated here takes milliseconds.
 const MESSAGES_MAX: usize = 256;
 
+/// On a topology those of more: a ring of 16 has not quite so many. There no formula takes the place of a program, and of
+/// longer ones only some sizes are simulated ([`super::on_topology`]).
+const COMPARED_MESSAGES_MAX: usize = 512;
+
 /// From so many tiles on a pipeline runs evenly: further ones take what the second half of these do. Of short programs as many as
 /// have together so many messages.
 const TILES: usize = 64;
@@ -23,11 +27,13 @@ const MESSAGES_EVEN: usize = 1 << 11;
 /// Where the latencies of a tile are less than this share of an operation, what its tiles do in them does not matter.
 const WAITING: f64 = 0.01;
 
-/// The programs of a world under one switch.
+/// The programs of a world under one switch, or on its topology.
 pub(crate) struct SharedPorts {
     world: World,
     /// None: there are so many workers that every program is too long.
     network: Option<Network>,
+    /// Programs of more messages in a tile are too long.
+    messages_max: usize,
     gamma: f64,
     /// Of a message between hosts, if there are several.
     latency_s: f64,
@@ -38,11 +44,15 @@ pub(crate) struct SharedPorts {
 }
 
 impl SharedPorts {
-    /// None where formulas are all there is: hosts that are not full, receivers that fetch (whose senders' overheads a
-    /// simulation does not count), links without a rate.
+    /// Under one switch. None where formulas are all there is: hosts that are not full, receivers that fetch (whose senders'
+    /// overheads a simulation does not count), links without a rate.
     pub fn of(world: World, costs: &LinkCosts) -> Option<SharedPorts> {
+        SharedPorts::on(Shape::Flat, world, costs, 0.0, MESSAGES_MAX)
+    }
+
+    fn on(shape: Shape, world: World, costs: &LinkCosts, hop_s: f64, messages_max: usize) -> Option<SharedPorts> {
         // The shortest program that there is has a message to and from everybody.
-        let short = 2 * (world.workers - 1) <= MESSAGES_MAX;
+        let short = 2 * (world.workers - 1) <= messages_max;
         let full = world.workers == world.hosts * world.per_host;
         if world.workers == 1 || costs.fetched || !full {
             return None;
@@ -56,11 +66,17 @@ impl SharedPorts {
         if within.beta_s_per_byte <= 0.0 || across.beta_s_per_byte <= 0.0 {
             return None;
         }
-        let speeds = Speeds::of(NetworkModel { within, across });
-        let network = || Network::new(Shape::Flat, &Hosts::regular(world.hosts, world.per_host), &speeds).ok();
-        let network = if short { Some(network()?) } else { None };
-        let (gamma, latency_s) = (costs.across.gamma, across.alpha_s - across.overhead_s);
-        Some(SharedPorts { world, network, gamma, latency_s, programs: BTreeMap::new(), pipelines: BTreeMap::new() })
+        let speeds = Speeds { hop_s, ..Speeds::of(NetworkModel { within, across }) };
+        let network = || Network::new(shape, &Hosts::regular(world.hosts, world.per_host), &speeds).ok();
+        Some(SharedPorts {
+            world,
+            network: if short { Some(network()?) } else { None },
+            messages_max,
+            gamma: costs.across.gamma,
+            latency_s: across.alpha_s - across.overhead_s,
+            programs: BTreeMap::new(),
+            pipelines: BTreeMap::new(),
+        })
     }
 
     /// Does the formula, which says so many seconds of so many tiles, leave out how messages share a port here? Where it is
@@ -111,7 +127,7 @@ impl SharedPorts {
     }
 
     fn prepared(&self, form: &ClosedForm) -> Option<PreparedProgram> {
-        let short = self.network.is_some() && form.messages <= MESSAGES_MAX;
+        let short = self.network.is_some() && form.messages <= self.messages_max;
         short.then(|| PreparedProgram::of_algorithm(form.algorithm, &self.world.topology(), 0).ok()).flatten()
     }
 
@@ -120,6 +136,27 @@ impl SharedPorts {
         let combining = Combining::InsteadOfReceiving;
         let machine = Machine { gamma: self.gamma, combining, ..Machine::new(self.network.as_ref()?) };
         simulate(program, &load, &machine).ok().map(|outcome| outcome.seconds)
+    }
+}
+
+/// The programs of a world on its topology, and the same under one switch.
+pub(crate) struct Compared {
+    there: SharedPorts,
+    flat: SharedPorts,
+}
+
+impl Compared {
+    /// Switches beyond the first add `hop_s` seconds to a message's latency. None as of [`SharedPorts::of`].
+    pub fn of(world: World, costs: &LinkCosts, hop_s: f64) -> Option<Compared> {
+        let on = |shape: Shape| SharedPorts::on(shape, world, costs, hop_s, COMPARED_MESSAGES_MAX);
+        Some(Compared { there: on(world.shape)?, flat: on(Shape::Flat)? })
+    }
+
+    /// How many times longer an operation takes there than under one switch. None if its program is too long.
+    pub fn ratio(&mut self, form: &ClosedForm, bytes: usize, tile_bytes: usize) -> Option<f64> {
+        let there_s = self.there.seconds(form, bytes, tile_bytes)?;
+        let flat_s = self.flat.seconds(form, bytes, tile_bytes)?;
+        Some(if flat_s > 0.0 { there_s / flat_s } else { 1.0 })
     }
 }
 

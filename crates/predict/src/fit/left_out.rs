@@ -3,75 +3,91 @@
 use paceline_plan::Cluster;
 
 use super::errors::Errors;
-use super::least_squares::Solution;
 use super::observations::{Observation, Observations};
-use super::parameters::Parameter;
-use super::trial::{Trial, applied};
-use super::{FitError, LeftOut};
+use super::parameters::{Parameter, parameters};
+use super::trial::{Trial, applied, crowded};
+use super::{FitError, LeftOut, carried, sought};
 
 /// Leaves out each model, and each network, if there are others.
 ///
 /// Of a model that is left out nothing is known but its profile. Of a network that is left out a fit to the others says
 /// nothing: what its links cost then comes from its own all-to-all rows without overlap, as a probe would find it, and its
-/// other rows are predicted.
-pub(super) fn left_out(
-    observations: &Observations,
-    clusters: &[Cluster],
-    parameters: &[Parameter],
-    solution: &Solution,
-) -> Result<Vec<LeftOut>, FitError> {
-    let leaving = Leaving { observations, clusters, parameters, solution };
+/// other rows are predicted. Which constants are sought, and what is expected of them, is said by the rows that are kept, too; of
+/// links without rows by messages from point to point ([`Observations::first_beta`]).
+pub(super) fn left_out(observations: &Observations, clusters: &[Cluster]) -> Result<Vec<LeftOut>, FitError> {
+    let leaving = Leaving { observations, clusters };
     let mut found = Vec::new();
     if observations.models.len() > 1 {
         for (model, named) in observations.models.iter().enumerate() {
-            let errors = leaving.model(model)?;
+            let known = leaving.model(model)?;
+            let errors = leaving.errors(&known, |one| one.model == model)?;
             found.push(LeftOut { what: "model", name: named.name.clone(), errors });
         }
     }
     if observations.networks.len() > 1 {
         for (network, name) in observations.networks.iter().enumerate() {
-            if let Some(errors) = leaving.network(network)? {
-                found.push(LeftOut { what: "network", name: name.clone(), errors });
-            }
+            let Some(known) = leaving.network(network)? else { continue };
+            let here = |one: &Observation| one.network == network;
+            let others = observations.all.iter().any(|one| here(one) && !probes(one));
+            let errors = leaving.errors(&known, |one| here(one) && (!others || !probes(one)))?;
+            found.push(LeftOut { what: "network", name: name.clone(), errors });
         }
     }
     Ok(found)
 }
 
-struct Leaving<'a> {
-    observations: &'a Observations,
-    clusters: &'a [Cluster],
-    parameters: &'a [Parameter],
-    /// To begin with.
-    solution: &'a Solution,
+/// Is it one from which to know what links cost?
+fn probes(one: &Observation) -> bool {
+    !one.case.overlaps && !one.has_servers()
+}
+
+/// What is known without something.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    pub parameters: Vec<Parameter>,
+    /// As many.
+    pub values: Vec<f64>,
+}
+
+/// All rows, some of which are left out.
+pub(super) struct Leaving<'a> {
+    pub observations: &'a Observations,
+    /// All that throughputs suggest of them at first sight are constants that are sought, and so is replaced.
+    pub clusters: &'a [Cluster],
 }
 
 impl Leaving<'_> {
-    fn model(&self, model: usize) -> Result<Errors, FitError> {
-        let others = self.trial(|one| one.model != model).minimise(Some(&self.solution.values))?;
-        self.errors(&others.values, |one| one.model == model)
+    /// What is known without a model.
+    pub fn model(&self, model: usize) -> Result<Known, FitError> {
+        let kept = self.observations.only(|one| one.model != model);
+        let (parameters, solution) = sought(&kept, self.clusters)?;
+        Ok(Known { parameters, values: solution.values })
     }
 
-    /// None of a network without a row from which to know its links.
-    fn network(&self, network: usize) -> Result<Option<Errors>, FitError> {
-        let here = |one: &Observation| one.network == network;
-        let probe = |one: &Observation| here(one) && !one.case.overlaps && !one.has_servers();
-        if !self.observations.all.iter().any(probe) {
+    /// What is known without a network but for its links. None of a network without a row from which to know these.
+    pub fn network(&self, network: usize) -> Result<Option<Known>, FitError> {
+        let probed = self.observations.only(|one| one.network == network && probes(one));
+        if probed.all.is_empty() {
             return Ok(None);
         }
-        let others = self.trial(|one| !here(one)).minimise(Some(&self.solution.values))?;
-        let links = |parameter: &Parameter| parameter.is_of_links(network);
-        let known = self.trial(probe).with_free(links).minimise(Some(&others.values))?;
-        let others = self.observations.all.iter().any(|one| here(one) && !probe(one));
-        self.errors(&known.values, |one| here(one) && (!others || !probe(one))).map(Some)
+        let kept = self.observations.only(|one| one.network != network);
+        let (others, solution) = sought(&kept, self.clusters)?;
+        let of_links = |parameters: Vec<Parameter>| {
+            let start = carried(&others, &solution.values, &parameters);
+            let free = |parameter: &Parameter| parameter.is_of_links(network);
+            let solution =
+                Trial::new(&probed, self.clusters, &parameters, |_| true).with_free(free).minimise(Some(&start))?;
+            Ok::<_, FitError>((parameters, solution))
+        };
+        let (plain, first) = of_links(parameters(&probed, &[]))?;
+        let crowded = crowded(&probed, self.clusters, &plain, &first)?;
+        let (parameters, solution) =
+            if crowded.is_empty() { (plain, first) } else { of_links(parameters(&probed, &crowded))? };
+        Ok(Some(Known { parameters, values: solution.values }))
     }
 
-    fn trial(&self, keep: impl Fn(&Observation) -> bool) -> Trial<'_> {
-        Trial::new(self.observations, self.clusters, self.parameters, keep)
-    }
-
-    fn errors(&self, values: &[f64], of: impl Fn(&Observation) -> bool) -> Result<Errors, FitError> {
-        let clusters = applied(self.clusters, self.parameters, values);
+    fn errors(&self, known: &Known, of: impl Fn(&Observation) -> bool) -> Result<Errors, FitError> {
+        let clusters = applied(self.clusters, &known.parameters, &known.values);
         let predicted = self.observations.all.iter().filter(|one| of(one)).map(|one| {
             let predicted = one.predicted(&clusters[one.network])?;
             Ok(predicted / one.measured - 1.0)

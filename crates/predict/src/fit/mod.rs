@@ -195,25 +195,29 @@ pub fn fit(study: &Study, options: &FitOptions) -> Result<Fit, FitError> {
     let workers_per_host = options.workers_per_host.or_else(|| study.workers_per_host()).unwrap_or(WORKERS_PER_HOST);
     let (observations, skipped) = Observations::of(study, options.profiles, workers_per_host)?;
     let clusters = observations.clusters(options.source);
-    let plain = parameters(&observations, &[]);
-    if plain.len() > PARAMETERS_MAX {
-        return Err(FitError::Networks { constants: plain.len(), networks: observations.networks.len() });
-    }
-    let first = Trial::new(&observations, &clusters, &plain, |_| true).minimise(None)?;
-    let crowded = crowded(&observations, &clusters, &plain, &first)?;
-    let (list, solution) = if crowded.is_empty() {
-        (plain, first)
-    } else {
-        let list = parameters(&observations, &crowded);
-        let start = carried(&plain, &first.values, &list);
-        let solution = Trial::new(&observations, &clusters, &list, |_| true).minimise(Some(&start))?;
-        (list, solution)
-    };
+    let (list, solution) = sought(&observations, &clusters)?;
     let left_out = match options.leave_out {
-        true => left_out::left_out(&observations, &clusters, &list, &solution)?,
+        true => left_out::left_out(&observations, &clusters)?,
         false => Vec::new(),
     };
     found(&observations, clusters, &list, &solution, skipped, left_out)
+}
+
+/// Which constants explain these observations, and what they are: nothing but these says either.
+fn sought(observations: &Observations, clusters: &[Cluster]) -> Result<(Vec<Parameter>, Solution), FitError> {
+    let plain = parameters(observations, &[]);
+    if plain.len() > PARAMETERS_MAX {
+        return Err(FitError::Networks { constants: plain.len(), networks: observations.networks.len() });
+    }
+    let first = Trial::new(observations, clusters, &plain, |_| true).minimise(None)?;
+    let crowded = crowded(observations, clusters, &plain, &first)?;
+    if crowded.is_empty() {
+        return Ok((plain, first));
+    }
+    let list = parameters(observations, &crowded);
+    let start = carried(&plain, &first.values, &list);
+    let solution = Trial::new(observations, clusters, &list, |_| true).minimise(Some(&start))?;
+    Ok((list, solution))
 }
 
 /// The values of parameters as another list has them; new ones as they are expected.

@@ -13,6 +13,7 @@ use crate::{Job, estimate, estimate_plan};
 const DEVIATION_MIN: f64 = 0.01;
 
 /// A measured throughput, and how it is predicted.
+#[derive(Clone)]
 pub(super) struct Observation {
     /// Which row of the study it is.
     pub row: usize,
@@ -33,6 +34,7 @@ pub(super) struct Observation {
 }
 
 /// A model of a study.
+#[derive(Clone)]
 pub(super) struct Model {
     /// As its profile has it.
     pub name: String,
@@ -103,6 +105,17 @@ impl Observations {
         if found.all.is_empty() { Err(FitError::Nothing { skipped }) } else { Ok((found, skipped)) }
     }
 
+    /// Some of them: nothing is known of the others' throughputs. Which models and networks there are, and what a worker alone
+    /// computes, remains, as the others' predictions begin there.
+    pub fn only(&self, keep: impl Fn(&Observation) -> bool) -> Observations {
+        Observations {
+            all: self.all.iter().filter(|one| keep(one)).cloned().collect(),
+            networks: self.networks.clone(),
+            models: self.models.clone(),
+            workers_per_host: self.workers_per_host,
+        }
+    }
+
     fn add(&mut self, index: usize, row: &StudyRow, case: Case, measured: f64) -> Result<(), FitError> {
         let hosts = row.workers.div_ceil(self.workers_per_host);
         let known = self.models.iter().position(|model| model.name == case.profile.model);
@@ -131,7 +144,13 @@ impl Observations {
         let workers = [workers.clone().min().unwrap_or(1), workers.max().unwrap_or(1)];
         let sizes = || self.all.iter().flat_map(|one| one.case.profile.sizes()).map(|size| size as u64 * ELEMENT_BYTES);
         let largest = self.all.iter().map(|one| one.case.bytes() as u64).max().unwrap_or_default();
-        let measured = MeasuredRange { workers, bytes: [sizes().min().unwrap_or_default(), largest] };
+        let on_fullest = self.all.iter().map(|one| one.case.workers.min(self.workers_per_host));
+        let measured = MeasuredRange {
+            workers,
+            bytes: [sizes().min().unwrap_or_default(), largest],
+            hosts: self.all.iter().map(|one| one.hosts).min().map(|least| [least, hosts]),
+            workers_per_host: on_fullest.clone().min().zip(on_fullest.max()).map(<[usize; 2]>::from),
+        };
         let cluster = |(index, name): (usize, &String)| {
             let network = NetworkModel { within: class(WITHIN_S_PER_BYTE), across: class(self.first_beta(index)) };
             let mut cluster = Cluster::of_network(network, hosts, self.workers_per_host);
@@ -147,9 +166,16 @@ impl Observations {
         self.networks.iter().enumerate().map(cluster).collect()
     }
 
-    /// Seconds per byte between the hosts of a network: the median of what its rows suggest, those without overlap first; of a
-    /// network that has only rows of one host, what is known of the network of this name.
+    /// Seconds per byte between the hosts of a network: what its rows suggest; of a network that has no rows of several hosts, what
+    /// messages took from point to point on the network of this name.
     pub fn first_beta(&self, network: usize) -> f64 {
+        let is = |(name, _): &&(&str, NetworkModel)| name.eq_ignore_ascii_case(&self.networks[network]);
+        let named = || NetworkModel::NAMED.iter().find(is).map(|(_, network)| network.across.beta_s_per_byte);
+        self.suggested_beta(network).or_else(named).unwrap_or(ACROSS_S_PER_BYTE)
+    }
+
+    /// The median of what a network's rows of several hosts suggest, those without overlap first.
+    pub fn suggested_beta(&self, network: usize) -> Option<f64> {
         let rows = |overlaps: bool, servers: bool| {
             let matches = move |one: &&Observation| {
                 one.network == network && one.hosts > 1 && one.case.overlaps == overlaps && one.has_servers() == servers
@@ -157,10 +183,7 @@ impl Observations {
             median(self.all.iter().filter(matches).map(Observation::seconds_per_byte).collect())
         };
         let kinds = [(false, false), (false, true), (true, false), (true, true)];
-        let suggested = kinds.into_iter().find_map(|(overlaps, servers)| rows(overlaps, servers));
-        let is = |(name, _): &&(&str, NetworkModel)| name.eq_ignore_ascii_case(&self.networks[network]);
-        let named = || NetworkModel::NAMED.iter().find(is).map(|(_, network)| network.across.beta_s_per_byte);
-        suggested.or_else(named).unwrap_or(ACROSS_S_PER_BYTE)
+        kinds.into_iter().find_map(|(overlaps, servers)| rows(overlaps, servers))
     }
 }
 

@@ -116,7 +116,7 @@ impl Parameter {
 pub(super) fn parameters(observations: &Observations, crowded: &[usize]) -> Vec<Parameter> {
     let (networks, models) = (observations.networks.len(), observations.models.len());
     let mut list = shared();
-    list.extend((0..networks).map(|network| across(observations.first_beta(network)).of_network(network)));
+    list.extend((0..networks).map(|network| across(observations, network).of_network(network)));
     let room = PARAMETERS_MAX.saturating_sub(list.len());
     if models < room {
         list.extend((0..models).map(|model| overhead(observations, model)));
@@ -160,10 +160,14 @@ fn shared() -> Vec<Parameter> {
     ]
 }
 
-fn across(first: f64) -> Parameter {
+fn across(observations: &Observations, network: usize) -> Parameter {
+    let first = observations.first_beta(network);
     Parameter::of("across.beta_s_per_byte", "s/byte", (first, first.max(0.1 * NANO)), Concerns::Hosts)
         .between(1e-3 * NANO, f64::MAX)
-        .because("iterations without overlap, less computation, over the bytes of a ring")
+        .because(match observations.suggested_beta(network) {
+            Some(_) => "iterations without overlap, less computation, over the bytes of a ring",
+            None => "messages from point to point on the network of this name, or 10 Gbit/s",
+        })
 }
 
 fn overhead(observations: &Observations, model: usize) -> Parameter {

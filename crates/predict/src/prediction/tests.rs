@@ -9,6 +9,8 @@ use paceline_strategy::Registry;
 use super::*;
 use crate::iteration::Lane;
 
+mod extrapolation;
+
 fn strategy(text: &str) -> paceline_strategy::Strategy {
     Registry::built_in().parse(text).expect("a strategy")
 }
@@ -223,47 +225,6 @@ fn what_it_says_besides_adds_up() {
     // Larger batches hide more.
     let larger = predict(&Job { local_batch: Some(128), ..job(&cluster, &profile, &wfbp) }).expect("a prediction");
     assert!(larger.samples_per_s > found.samples_per_s && larger.c2c < found.c2c);
-}
-
-/// Beyond the cluster, beyond what was measured, and beyond what the profile is of.
-#[test]
-fn extrapolation_is_said() {
-    let profile = built_in_profile("bert-large").expect("it is built in");
-    let cluster = Cluster::named("study-10gbe").expect("it is built in");
-    let bsp = strategy("bsp-a2a");
-    let within = predict(&job(&cluster, &profile, &bsp)).expect("a prediction");
-    assert_eq!(within.extrapolated, Vec::<String>::new());
-    let beyond = predict(&Job { workers: 64, ..job(&cluster, &profile, &bsp) }).expect("a prediction").extrapolated;
-    assert_eq!(beyond.len(), 2, "{beyond:?}");
-    assert!(beyond[0].contains("the cluster has 8") && beyond[1].contains("64 workers"), "{beyond:?}");
-    let said = |cluster: &Cluster, strategy: &str, local_batch| {
-        let strategy = self::strategy(strategy);
-        predict(&Job { local_batch, ..job(cluster, &profile, &strategy) }).expect("a prediction").extrapolated
-    };
-    assert_eq!(said(&cluster, "bsp-a2a", Some(16)), ["computation is scaled from a batch of 8"]);
-    assert_eq!(said(&cluster, "bsp-a2a", Some(8)), Vec::<String>::new());
-    // What the device cannot hold is predicted, and said, from the first sample too many on.
-    let most = profile.memory.and_then(|memory| memory.largest_local_batch()).expect("it is known") as usize;
-    assert_eq!(said(&cluster, "bsp-a2a", Some(most)).len(), 1, "it is scaled, and that is all");
-    let too_large = said(&cluster, "bsp-a2a", Some(most + 1));
-    assert_eq!(too_large.len(), 2, "{too_large:?}");
-    let full = format!("a local batch of {} does not fit in the memory of the device; {most} is the largest", most + 1);
-    assert!(too_large[1].starts_with(&full), "{too_large:?}");
-    // What switches do to a ring is simulated, and what they do to servers counted; hosts that only serve have no place in a torus.
-    let on = |topology: &str| Cluster { topology: topology.into(), ..cluster.clone() };
-    for strategy in ["bsp-a2a", "wfbp-ps", "study-wfbp-ps"] {
-        assert_eq!(said(&on("tree:4:2"), strategy, None), Vec::<String>::new(), "{strategy}");
-    }
-    let torus = said(&on("torus:4x2"), "study-wfbp-ps", None);
-    assert_eq!(torus.len(), 1, "{torus:?}");
-    assert!(torus[0].starts_with("the topology torus:4x2 is taken for flat between workers and servers"), "{torus:?}");
-    // All of them smaller, or one of them larger, than what was measured.
-    let measured = |bytes| Cluster { measured: Some(MeasuredRange { workers: [4, 32], bytes }), ..cluster.clone() };
-    let whole = said(&measured([2 << 30, 4 << 30]), "bsp-a2a", None);
-    assert_eq!(whole.len(), 1, "{whole:?}");
-    assert!(whole[0].starts_with("operations of at most 1344929032 bytes, and"), "{whole:?}");
-    assert_eq!(said(&measured([1 << 20, 2 << 30]), "wfbp-a2a", None), Vec::<String>::new());
-    assert!(said(&measured([1, 1 << 20]), "wfbp-a2a", None)[0].ends_with("measured with 1 to 1048576"));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use paceline_strategy::{Call, Strategy, Value};
 
 use super::what_if::quicken_between_hosts;
 use super::{Answer, Candidate, Change, Question, SearchError, Space, apply_changes, search};
+use crate::prediction::scaled;
 use crate::{Job, PredictError, Prediction, estimate, published_intensity, serving_hosts};
 
 /// What to do.
@@ -201,6 +202,7 @@ impl Asked<'_> {
             if let Ok(Prediction { samples_per_s, extrapolated, .. }) = found {
                 let gain = samples_per_s / self.alike_samples_per_s - 1.0;
                 let mut extrapolated = self.beyond(extrapolated);
+                let doubt = doubt.filter(|doubt| !extrapolated.contains(doubt));
                 extrapolated.extend(doubt);
                 effects.push(Effect { change, samples_per_s, gain, extrapolated });
             }
@@ -227,9 +229,8 @@ impl Asked<'_> {
                 None => "if it fits in memory".to_owned(),
             };
             let change = format!("a local batch of {batch}, {fits},");
-            let doubt = format!("computation is scaled from a batch of {}", self.question.profile.local_batch);
-            let doubt = Some(doubt).filter(|_| batch != self.question.profile.local_batch);
-            tell(change, self.found(cluster, workers, &self.profile.for_batch(batch), None), doubt);
+            let larger = self.profile.for_batch(batch);
+            tell(change, self.found(cluster, workers, &larger, None), scaled(&larger));
         }
         if let Ok((larger, doubled, _)) = apply_changes(cluster, workers, None, &[Change::Workers(2 * workers)]) {
             let doubt = format!("{} hosts more, which are taken to be like the others", larger.hosts - cluster.hosts);

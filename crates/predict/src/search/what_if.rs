@@ -86,8 +86,7 @@ pub fn apply_changes(
                 workers = *count;
                 let hosts = cluster.hosts_of(workers);
                 if hosts > cluster.hosts {
-                    cluster.server_hosts = (cluster.server_hosts * hosts).div_ceil(cluster.hosts);
-                    cluster.hosts = hosts;
+                    cluster.set_hosts(hosts);
                 }
             }
             Change::LocalBatch(samples) => local_batch = Some(*samples),
@@ -212,7 +211,7 @@ mod tests {
     #[test]
     fn links_that_nobody_has_measured_are_told() {
         let preset = Cluster::of_network(paceline_plan::NetworkModel::TEN_GBE, 8, 4);
-        let range = paceline_plan::MeasuredRange { workers: [2, 32], bytes: [4, 1 << 26] };
+        let range = paceline_plan::MeasuredRange { workers: [2, 32], bytes: [4, 1 << 26], ..Default::default() };
         let measured = Cluster { measured: Some(range), ..preset.clone() };
         let changes = [Change::Faster(2.0), Change::Workers(8)];
         assert_eq!(unmeasured(&measured, &changes), ["network=2x: such links were not measured here"]);
@@ -226,6 +225,8 @@ mod tests {
         assert_eq!((workers, batch, grown.hosts, grown.workers_per_host), (64, None, 16, 4));
         assert_eq!(grown.server_hosts, 2 * cluster.server_hosts);
         assert_eq!(grown.across, cluster.across);
+        // As of a cluster that is named with that size.
+        assert_eq!(grown.server_hosts, Cluster::named("study-10gbe:16x4").unwrap().server_hosts);
         let (same, ..) = apply_changes(&cluster, 4, None, &[Change::Workers(32)]).unwrap();
         assert_eq!(same, cluster);
     }

@@ -52,8 +52,8 @@ impl Case {
             let iteration_s = profile.forward_s() + profile.backward_s() + profile.update_s;
             if iteration_s > 0.0 {
                 stretch(&mut profile, row.local_batch as f64 / samples_per_s / iteration_s);
-                // It was measured on the device itself.
-                profile.uncertainty = None;
+                // It was measured on the device itself, with this batch.
+                (profile.uncertainty, profile.recorded_batch) = (None, None);
             }
         }
         let known = METHODS.iter().find(|(name, _)| same(name, &row.method));
@@ -152,6 +152,10 @@ mod tests {
         assert_eq!(case.profile.local_batch, 8);
         assert!((case.alone_s() - 0.08).abs() < 1e-12, "{}", case.alone_s());
         assert!((case.profile.backward_s() / case.profile.forward_s() - 2.0).abs() < 1e-9);
+        // Then no time is scaled from the profile's batch, which is 64.
+        let scaled_from =
+            |samples_per_s| self::case("ResNet50", "WFBP-A2A", samples_per_s).unwrap().profile.scaled_from();
+        assert_eq!((scaled_from("100"), scaled_from("")), (None, Some(64)));
         // Then the profile's own time does not matter, nor how uncertain it is.
         let uncertainty =
             |samples_per_s| self::case("ResNet50", "WFBP-A2A", samples_per_s).unwrap().profile.uncertainty;

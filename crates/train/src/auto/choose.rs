@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::cluster::{calibrate, of_uneven_hosts, of_world};
 use crate::error::{TrainError, WhileTraining};
 use crate::exchange::Carrier;
-use crate::measure::communication_cost_again;
+use crate::measure::{Before, communication_cost_again};
 use crate::peers::Peers;
 
 /// Plans that are predicted to improve the best ones. The workers wait meanwhile.
@@ -70,15 +70,17 @@ impl Predicted {
 
 impl Choosing<'_> {
     /// Measures, searches, shares: the choice, or why there is none. All workers call it at the same time, when nothing is
-    /// on its way; `round` counts the calls of a training from 0. `tried` are plans that are to be predicted besides.
+    /// on its way; `round` counts the calls of a training from 0. `tried` are plans that are to be predicted besides. What is done
+    /// `before` is done ahead of each operation that is timed; all workers have it, or none.
     pub(crate) fn choose(
         &self,
         profile: &Profile,
         tried: &[Plan],
         round: u32,
+        before: Option<Before<'_>>,
     ) -> Result<Result<Chosen, String>, TrainError> {
         let workers = self.peers.workers();
-        let (cluster, doubts) = self.measured_cluster(profile, round)?;
+        let (cluster, doubts) = self.measured_cluster(profile, round, before)?;
         let found = (workers.rank() == 0).then(|| self.find(&cluster, profile, tried, doubts));
         let text = found.map(|found| match serde_json::to_string(&found) {
             Ok(text) => text,
@@ -101,7 +103,12 @@ impl Choosing<'_> {
     }
 
     /// This world, with what operations take on every arch.
-    fn measured_cluster(&self, profile: &Profile, round: u32) -> Result<(Cluster, Vec<String>), TrainError> {
+    fn measured_cluster(
+        &self,
+        profile: &Profile,
+        round: u32,
+        mut before: Option<Before<'_>>,
+    ) -> Result<(Cluster, Vec<String>), TrainError> {
         let workers = self.peers.workers();
         let (mut cluster, mut doubts) = (of_world(workers), of_uneven_hosts(workers));
         if workers.world_size() == 1 {
@@ -113,7 +120,8 @@ impl Choosing<'_> {
             let carrier = Carrier::of_strategy(self.peers, &strategy);
             // Two archs at most.
             let probe = 2 * round + number as u32;
-            let measured = communication_cost_again(&carrier, bytes, self.start_up, probe)?;
+            let before = before.as_deref_mut().map(|pass| pass as Before<'_>);
+            let measured = communication_cost_again(&carrier, bytes, self.start_up, probe, before)?;
             let calibrated = calibrate(&mut cluster, &strategy, profile, workers.world_size(), &measured);
             doubts.extend(calibrated.map_err(|error| TrainError::Options(error.to_string()))?);
         }
@@ -134,6 +142,20 @@ impl Choosing<'_> {
         threads * here >= cores
     }
 
+    /// What rank 0 searches.
+    fn space(&self) -> Space {
+        Space {
+            archs: self.archs(),
+            forward_overlap: self.may_overlap,
+            // Who has named something lossy, which stays, admits it; nobody else does.
+            lossy: !self.strategy.lossless(self.schedulers.grammar()),
+            effort: EFFORT,
+            // The workers wait, and only the one that is taken is told.
+            intervals: 0,
+            ..Space::of(self.schedulers.clone(), self.strategy.clone())
+        }
+    }
+
     /// On rank 0.
     fn find(
         &self,
@@ -142,16 +164,7 @@ impl Choosing<'_> {
         tried: &[Plan],
         doubts: Vec<String>,
     ) -> Result<Chosen, String> {
-        let space = Space {
-            archs: self.archs(),
-            forward_overlap: self.may_overlap,
-            // The user has named what stays, and admits it.
-            lossy: true,
-            effort: EFFORT,
-            // The workers wait, and only the one that is taken is told.
-            intervals: 0,
-            ..Space::of(self.schedulers.clone(), self.strategy.clone())
-        };
+        let space = self.space();
         let workers = self.peers.workers().world_size();
         let question = Question { cluster, profile, workers, space: &space };
         let answer = search(&question).map_err(|error| error.to_string())?;
@@ -255,9 +268,11 @@ fn share(workers: &Communicator, text: Option<String>) -> Result<String, TrainEr
 #[cfg(test)]
 mod tests {
     use paceline_plan::{ProfileTensor, Step};
-    use paceline_strategy::Registry;
+    use paceline_schedule::{Schedule, ScheduleError, Workload};
+    use paceline_strategy::{Aspect, Method, Registry};
 
     use super::*;
+    use crate::on_ranks::on_ranks;
 
     /// Four layers of 1 MB.
     fn profile() -> Profile {
@@ -273,6 +288,45 @@ mod tests {
             backward: (0..4).rev().map(step).collect(),
             update_s: 0.000_1,
             ..Profile::default()
+        }
+    }
+
+    /// One bucket for each tensor, of what it says that it changes what is learned.
+    fn careless(_: &Call, workload: &Workload) -> Result<Schedule, ScheduleError> {
+        Ok(Schedule::of(workload.ready.iter().map(|&tensor| vec![tensor]).collect()))
+    }
+
+    /// A schedule that changes what is learned is no candidate, unless it is named.
+    #[test]
+    fn lossy_schedules_are_looked_at_only_where_they_are_named() {
+        let mut schedulers = Schedulers::built_in();
+        let method = Method {
+            aspect: Aspect::Schedule,
+            name: "careless",
+            parameters: &[],
+            sentence: "careless sums",
+            lossless: false,
+            available: true,
+        };
+        schedulers.add(method, careless);
+        let (profile, cluster) = (profile(), Cluster::named("study-10gbe:4x1").unwrap());
+        for (text, looked_at) in [("auto", false), ("schedule=careless,arch=auto", true)] {
+            let strategy = schedulers.grammar().parse(text).unwrap();
+            let found = on_ranks(1, |communicator| {
+                let choosing = Choosing {
+                    strategy: &strategy,
+                    schedulers: &schedulers,
+                    peers: &Peers::from(&communicator),
+                    may_overlap: true,
+                    start_up: Duration::ZERO,
+                    threads: None,
+                };
+                let space = Space { effort: 0, ..choosing.space() };
+                let question = Question { cluster: &cluster, profile: &profile, workers: 4, space: &space };
+                let candidates = search(&question).unwrap().candidates;
+                candidates.iter().any(|candidate| candidate.strategy.schedule.name == "careless")
+            });
+            assert_eq!(found, [looked_at], "{text}");
         }
     }
 

@@ -83,7 +83,7 @@ pub fn calibrate(
     calibration.fit_overtaking(cluster)?;
     // Of several archs what all of them were measured for.
     let bytes = cluster.measured.map_or([small, large], |range| [range.bytes[0].max(small), range.bytes[1].min(large)]);
-    cluster.measured = Some(MeasuredRange { workers: [workers, workers], bytes });
+    cluster.measured = Some(MeasuredRange { workers: [workers, workers], bytes, ..MeasuredRange::default() });
     Ok(doubt.into_iter().collect())
 }
 

@@ -6,7 +6,7 @@ use paceline_plan::{Plan, Profile};
 
 use super::conduct::Conduct;
 use super::summary::Tally;
-use super::{median, relative_half_width};
+use super::{behind_passes, median, relative_half_width};
 use crate::auto::{Choosing, Chosen, Decision, Experience, Step, holds};
 use crate::computed::{measured_profile, slowed_profile};
 use crate::error::TrainError;
@@ -79,18 +79,21 @@ impl Conduct<'_> {
     }
 
     /// Measures what operations cost, and searches, from the computation of these iterations, if it is not replayed.
-    fn search(&self, tally: &Tally, tried: &[Plan], round: u32) -> Result<Result<Chosen, String>, TrainError> {
+    fn search(&mut self, tally: &Tally, tried: &[Plan], round: u32) -> Result<Result<Chosen, String>, TrainError> {
         let profile = self.profile(tally)?;
-        let planning = self.planning();
+        let (rank, computes, threads) = (self.workers().rank(), self.model.replay.is_none(), self.options.threads);
+        let pass_s = computes.then(|| profile.forward_s() + profile.backward_s());
+        let (planning, model, backend) = self.planning_beside();
         let choosing = Choosing {
             strategy: planning.strategy,
             schedulers: planning.schedulers,
             peers: planning.peers,
             may_overlap: true,
             start_up: planning.start_up().mul_f64(planning.slowed),
-            threads: self.model.replay.is_none().then_some(self.options.threads),
+            threads: computes.then_some(threads),
         };
-        choosing.choose(&profile, tried, round)
+        let batch = || model.first_batch(rank);
+        behind_passes(rank, backend, pass_s, batch, |before| choosing.choose(&profile, tried, round, before))
     }
 
     /// In the time of this machine: everything is as slow as everything else.
@@ -138,12 +141,19 @@ impl Choice {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
     use paceline_plan::{ProfileTensor, Step};
 
     use super::*;
     use crate::auto::Predicted;
+    use crate::data::{Data, Dataset, Form, Synthetic};
+    use crate::measure::together::samples::Counting;
     use crate::measure::{CellRun, Length, MeasureOptions, Subject};
     use crate::on_ranks::on_ranks;
+    use crate::optimizer::OptimizerSettings;
     use crate::peers::Peers;
 
     const ELEMENTS: [usize; 3] = [20_000, 7, 50_000];
@@ -223,6 +233,35 @@ mod tests {
         let CellRun { iteration_s, plan, abandoned, decision, .. } = &runs[0];
         assert_eq!((iteration_s.len(), plan.version, abandoned.len()), (3, 2, 0));
         assert!(decision.as_ref().is_some_and(|decision| decision.iteration == 0), "{decision:?}");
+    }
+
+    /// Passes of the model's own go ahead of each operation that a search times, where they are short.
+    #[test]
+    fn a_search_times_operations_behind_short_passes() {
+        let form = Form::Images { channels: 1, size: (2, 2), classes: 2 };
+        let samples = |stream| Dataset::Synthetic(Synthetic::new(form, 4, stream));
+        let data = Data { training: samples(0), test: samples(1) };
+        let options = MeasureOptions { strategy: "auto".into(), local_batch: 1, ..MeasureOptions::default() };
+        // One operation by itself and eight at once, five times and once that does not count.
+        for (each_ms, expected) in [(0, 2 * 6), (20, 0)] {
+            let made = on_ranks(2, |communicator| {
+                let passes = Arc::<AtomicUsize>::default();
+                let subject = Subject::Model {
+                    name: "counting".to_owned(),
+                    backend: Box::new(Counting::new(Duration::from_millis(each_ms), passes.clone())),
+                    data: &data,
+                    optimizer: OptimizerSettings::default(),
+                    learning_rate: 0.1,
+                };
+                let mut conduct = Conduct::prepare(Peers::from(&communicator), subject, &options).unwrap();
+                let mut tally = Tally::default();
+                conduct.block(1, 8, &mut tally).unwrap();
+                let before = passes.load(Ordering::Relaxed);
+                conduct.search(&tally, &[], 2).unwrap().unwrap();
+                passes.load(Ordering::Relaxed) - before
+            });
+            assert_eq!(made, [expected; 2], "passes of {each_ms} ms");
+        }
     }
 
     /// The plan that runs is the best that is known: it goes on, what was measured counts, and the reason is told.

@@ -11,7 +11,7 @@ use super::choice::Choice;
 use super::cost::{Before, communication_cost};
 use super::statistics::relative_half_width;
 use super::summary::Tally;
-use super::together::Passes;
+use super::together::{Passes, SHORT_PASS_S};
 use super::{CellRun, CommunicationCost, Length, MeasureOptions};
 use crate::agreement::Agreement;
 use crate::backend::{Backend, ModelName, TensorInfo};
@@ -151,10 +151,6 @@ pub(super) struct Replay {
     found: Arc<Mutex<Findings>>,
 }
 
-/// Where a pass takes no longer than this, operations are timed each behind one: ranks arrive at different times and caches hold
-/// other things then, which adds some 50 µs. Of longer passes that is nothing, and it would take too long.
-const SHORT_PASS_S: f64 = 10e-3;
-
 impl<'a> Conduct<'a> {
     /// Compares the workers, measures the network, and plans.
     pub(super) fn prepare(peers: Peers, subject: Subject<'a>, options: &'a MeasureOptions) -> Result<Self, TrainError> {
@@ -221,6 +217,18 @@ impl<'a> Conduct<'a> {
             sizes: &self.sizes,
             slowed: self.options.dilate,
         }
+    }
+
+    /// The same, what is measured, and what computes it.
+    pub(super) fn planning_beside(&mut self) -> (Planning<'_>, &Model<'a>, &mut dyn Backend) {
+        let planning = Planning {
+            strategy: &self.strategy,
+            schedulers: &self.options.schedulers,
+            peers: &self.peers,
+            sizes: &self.sizes,
+            slowed: self.options.dilate,
+        };
+        (planning, &self.model, self.worker.backend.as_mut())
     }
 
     /// When gradients become final, from a few iterations that do not count.
@@ -405,7 +413,8 @@ impl<'a> Model<'a> {
         match subject {
             Subject::Replay(profile) => {
                 let count = workers.world_size();
-                let profile = profile.for_batch(options.local_batch);
+                // It is slept through as it is, from whatever batch it was scaled.
+                let profile = Profile { recorded_batch: None, ..profile.for_batch(options.local_batch) };
                 let backend = ReplayBackend::new(&profile, options.dilate, workers.rank(), count);
                 let backend = backend.map_err(|error| TrainError::Options(error.to_string()))?;
                 let backend = backend.watching(workers.processor_time());
@@ -426,11 +435,15 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// What computes its first batch; None of a replay, which sleeps.
-    fn passes<'b>(&self, rank: usize, backend: &'b mut dyn Backend) -> Option<Passes<'b>> {
+    /// A worker's first batch; None of a replay, which sleeps.
+    pub(super) fn first_batch(&self, rank: usize) -> Option<Batch> {
         let Feed::Data { data, sharding, .. } = &self.feed else { return None };
-        let batch = data.training.batch(&sharding.order(0)[sharding.part(0, rank)]);
-        Some(Passes::new(rank, backend, batch))
+        Some(data.training.batch(&sharding.order(0)[sharding.part(0, rank)]))
+    }
+
+    /// What computes it.
+    fn passes<'b>(&self, rank: usize, backend: &'b mut dyn Backend) -> Option<Passes<'b>> {
+        self.first_batch(rank).map(|batch| Passes::new(rank, backend, batch))
     }
 
     /// Everything that shapes the run.

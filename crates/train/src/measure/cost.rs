@@ -50,15 +50,16 @@ pub(crate) fn communication_cost(
     measured(carrier, bytes, start_up, 0, before).map(|(cost, _)| cost)
 }
 
-/// The same, for a training in which operations have been measured `before` times: nothing is named twice. Besides by which
+/// The same, for a training in which operations have been measured so many `times`: nothing is named twice. Besides by which
 /// share what was measured is uncertain: half of the 95 % interval, the mean over the sizes.
 pub(crate) fn communication_cost_again(
     carrier: &Carrier,
     bytes: usize,
     start_up: Duration,
-    before: u32,
+    times: u32,
+    before: Option<Before<'_>>,
 ) -> Result<(CommunicationCost, f64), TrainError> {
-    measured(carrier, bytes, start_up, before, None)
+    measured(carrier, bytes, start_up, times, before)
 }
 
 fn measured(

@@ -306,6 +306,7 @@ mod tests {
             uncertainty: None,
             memory: None,
             epoch_samples: None,
+            recorded_batch: None,
         };
         let lanes = own_thread(&[pass()], Some(&profile));
         // After 2 s of waiting, 1.5 s of the update and 1.5 s of the first step share the 3 s before the second gate.

@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use paceline_comm::{CallOptions, Communicator, Reduction};
 
-use crate::backend::{Backend, OpenGate, SharedSink, TensorInfo};
+use super::cost::Before;
+use crate::backend::{Backend, BackendError, OpenGate, SharedSink, Slot, TensorInfo};
 use crate::data::Batch;
 use crate::error::{TrainError, WhileTraining};
 use crate::profiling::Arena;
@@ -18,6 +19,48 @@ const PASSES_MAX: usize = 64;
 const SECONDS: f64 = 0.25;
 /// So many barriers tell what a barrier takes.
 const BARRIERS: usize = 16;
+
+/// Where a pass takes no longer than this, operations are timed each behind one: ranks arrive at different times and caches hold
+/// other things then, which adds some 50 µs. Of longer passes that is nothing, and it would take too long.
+pub(super) const SHORT_PASS_S: f64 = 10e-3;
+
+/// Lets `time` make a pass of forward and backward before whatever it times, if a pass takes no longer than [`SHORT_PASS_S`], and
+/// leaves the model as it was: nothing is updated, and buffers, which passes renew, are put back. `pass_s` is the same on all workers,
+/// and None where nothing is computed. A worker without a batch makes no pass.
+pub(crate) fn behind_passes<R>(
+    rank: usize,
+    backend: &mut dyn Backend,
+    pass_s: Option<f64>,
+    batch: impl FnOnce() -> Option<Batch>,
+    time: impl FnOnce(Option<Before<'_>>) -> Result<R, TrainError>,
+) -> Result<R, TrainError> {
+    if pass_s.filter(|seconds| *seconds <= SHORT_PASS_S).is_none() {
+        return time(None);
+    }
+    let failed = |source: BackendError| TrainError::Backend { rank, source };
+    let kept = buffers(backend).map_err(failed)?;
+    let mut passes = batch().map(|batch| Passes::new(rank, &mut *backend, batch));
+    let mut pass = || passes.as_mut().map_or(Ok(()), |passes| passes.pass());
+    let timed = time(Some(&mut pass))?;
+    drop(passes);
+    put_back(backend, &kept).map_err(failed)?;
+    Ok(timed)
+}
+
+/// What a model's buffers hold.
+fn buffers(backend: &mut dyn Backend) -> Result<Vec<Vec<f32>>, BackendError> {
+    let mut kept = vec![Vec::new(); backend.buffers().len()];
+    for (number, values) in kept.iter_mut().enumerate() {
+        backend.access(Slot::Buffer(number), &mut |buffer: &mut [f32]| *values = buffer.to_vec())?;
+    }
+    Ok(kept)
+}
+
+fn put_back(backend: &mut dyn Backend, kept: &[Vec<f32>]) -> Result<(), BackendError> {
+    kept.iter().enumerate().try_for_each(|(number, values)| {
+        backend.access(Slot::Buffer(number), &mut |buffer: &mut [f32]| buffer.copy_from_slice(values))
+    })
+}
 
 /// Passes of forward and backward on a worker's first batch, whose gradients nobody needs.
 pub(super) struct Passes<'a> {
@@ -71,14 +114,114 @@ fn rounds_s(
 }
 
 #[cfg(test)]
+pub(super) mod samples {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::backend::{Access, Evaluation, ForwardGate};
+    use crate::sync::lock;
+
+    /// A model of one parameter that sleeps so long in each pass, and counts its passes in a buffer, too.
+    pub struct Counting {
+        tensors: [TensorInfo; 2],
+        parameter: [f32; 4],
+        pub counted: [f32; 1],
+        each: Duration,
+        passes: Arc<AtomicUsize>,
+    }
+
+    impl Counting {
+        pub fn new(each: Duration, passes: Arc<AtomicUsize>) -> Counting {
+            let tensor = |(name, elements): (&str, usize)| TensorInfo { name: name.to_owned(), shape: vec![elements] };
+            let tensors = [("parameter", 4), ("passes", 1)].map(tensor);
+            Counting { tensors, parameter: [0.5; 4], counted: [0.0], each, passes }
+        }
+    }
+
+    impl Backend for Counting {
+        fn parameters(&self) -> &[TensorInfo] {
+            &self.tensors[..1]
+        }
+
+        fn buffers(&self) -> &[TensorInfo] {
+            &self.tensors[1..]
+        }
+
+        fn access(&mut self, slot: Slot, access: Access<'_>) -> Result<(), BackendError> {
+            match slot {
+                Slot::Parameter(_) => access(&mut self.parameter),
+                Slot::Buffer(_) => access(&mut self.counted),
+            }
+            Ok(())
+        }
+
+        fn gradients(
+            &mut self,
+            _batch: &Batch,
+            gate: &mut dyn ForwardGate,
+            sink: &SharedSink,
+        ) -> Result<f64, BackendError> {
+            self.passes.fetch_add(1, Ordering::Relaxed);
+            self.counted[0] += 1.0;
+            let parameter = &mut self.parameter;
+            gate.need(0, &mut |access| {
+                access(parameter);
+                Ok(())
+            })?;
+            thread::sleep(self.each);
+            let mut sink = lock(sink);
+            sink.backward_begins();
+            sink.ready(0, Some(&[0.0; 4]))?;
+            Ok(0.0)
+        }
+
+        fn evaluate(&mut self, _batch: &Batch) -> Result<Evaluation, BackendError> {
+            Ok(Evaluation::default())
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     use rustix::time::{ClockId, clock_gettime};
 
+    use super::samples::Counting;
     use super::*;
+    use crate::data::Inputs;
     use crate::on_ranks::on_ranks;
+
+    /// A pass in front of each of three operations, if passes are short; and the model is as it was.
+    #[test]
+    fn passes_that_time_operations_change_nothing() {
+        let one = Batch { samples: 1, inputs: Inputs::Values(vec![0.0]), targets: vec![vec![0]] };
+        let cases = [
+            (Some(0.5 * SHORT_PASS_S), Some(&one), 3),
+            (Some(2.0 * SHORT_PASS_S), Some(&one), 0),
+            (None, Some(&one), 0),
+            (Some(0.5 * SHORT_PASS_S), None, 0),
+        ];
+        for (pass_s, batch, expected) in cases {
+            let passes = Arc::<AtomicUsize>::default();
+            let mut backend = Counting::new(Duration::ZERO, passes.clone());
+            backend.counted = [7.0];
+            let own = || batch.cloned();
+            let short = behind_passes(0, &mut backend, pass_s, own, |before| {
+                let short = before.is_some();
+                let Some(pass) = before else { return Ok(short) };
+                (0..3).try_for_each(|_| pass()).map(|()| short)
+            });
+            assert_eq!(passes.load(Ordering::Relaxed), expected, "{pass_s:?}");
+            assert_eq!(backend.counted, [7.0], "{pass_s:?}: the buffers are not those before");
+            // Whether operations are timed by the fastest worker is the same on all, whoever has a batch.
+            assert_eq!(short.unwrap(), pass_s == Some(0.5 * SHORT_PASS_S));
+        }
+    }
 
     const COMPUTES_S: f64 = 1e-3;
 

@@ -214,15 +214,20 @@ const NO_TCP_100G: f64 = 8.0 / 20e9;
 /// What is believed of a communicator's calls: that links cost what was measured when the world formed, as all ranks agreed.
 pub(crate) fn beliefs(communicator: &Communicator) -> OwnModel {
     let (topology, costs) = (communicator.topology(), communicator.link_costs());
+    // Rank 0 alone chooses among the arms that there are on its links; the others do what it says.
+    let links = links_of(communicator);
+    // Which of the links is TCP differs between the ranks of a host and others; what a state says must not.
+    let carrier = if topology.hosts() == 1 || !links.has_tcp() { Carrier::SharedMemory } else { tcp_of(costs.across.beta) };
+    OwnModel::measured(&costs, topology.hosts(), topology.ranks_per_host_max(), carrier, links)
+}
+
+/// What carries a communicator's calls. It is the same on every rank as long as hosts have equally many.
+pub fn links_of(communicator: &Communicator) -> Links {
     let carried = |by: fn(Transport) -> bool| {
         (0..communicator.world_size()).filter_map(|rank| communicator.transport(rank)).any(by)
     };
     let (tcp, memory) = (carried(|it| it == Transport::Tcp), carried(|it| it != Transport::Tcp));
-    // Which of the links is TCP differs between the ranks of a host and others; what a state says must not.
-    let carrier = if topology.hosts() == 1 || !tcp { Carrier::SharedMemory } else { tcp_of(costs.across.beta) };
-    // Rank 0 alone chooses among the arms that there are on its links; the others do what it says.
-    let links = Links::new(tcp, memory, u32::try_from(communicator.tcp_streams()).unwrap_or(u32::MAX));
-    OwnModel::measured(&costs, topology.hosts(), topology.ranks_per_host_max(), carrier, links)
+    Links::new(tcp, memory, u32::try_from(communicator.tcp_streams()).unwrap_or(u32::MAX))
 }
 
 /// The class of TCP links that take so many seconds per byte.

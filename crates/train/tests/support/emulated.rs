@@ -29,6 +29,7 @@ pub fn profile(sizes: &[usize], backward_s: f64) -> Profile {
         uncertainty: None,
         memory: None,
         epoch_samples: None,
+        recorded_batch: None,
     }
 }
 

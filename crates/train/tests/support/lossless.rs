@@ -87,13 +87,18 @@ pub fn single_worker_sgd(data: &Data, model: ModelName, options: &TrainOptions) 
     values
 }
 
-/// Every parameter within 1e-5 of the largest value of its tensor.
+/// Every parameter is there, and within 1e-5 of the largest value of its tensor. What is no number is infinitely far
+/// off.
 pub fn assert_close(dump: &[u8], expected: &HashMap<String, Vec<f32>>, what: &str) {
     let found = parameters(dump);
     for (name, expected) in expected {
+        let found = &found[name];
+        assert_eq!(found.len(), expected.len(), "{what}: {name} has other elements");
         let scale = expected.iter().fold(0f32, |scale, value| scale.max(value.abs()));
-        let differences = found[name].iter().zip(expected).map(|(a, b)| (a - b).abs() / scale);
-        let worst = differences.fold(0f32, f32::max);
+        assert!(scale > 0.0, "{what}: all of {name} is expected to be 0, so nothing is close to it");
+        let differences = found.iter().zip(expected).map(|(a, b)| (a - b).abs() / scale);
+        // `f32::max` passes over what is no number.
+        let worst = differences.map(|off| if off.is_nan() { f32::INFINITY } else { off }).fold(0f32, f32::max);
         assert!(worst <= 1e-5, "{what}: {name} is off by {worst}");
     }
 }

@@ -112,6 +112,12 @@ impl Outcome {
         self.limited.is_none() || !self.place.is_emulated()
     }
 
+    /// That nobody knows how fast it is, and why.
+    fn unmeasured(&self) -> String {
+        let why = if self.missing.is_empty() { "no run counted".to_owned() } else { self.missing.join("; ") };
+        format!("{} was not measured: {why}", self.method)
+    }
+
     /// What it is called and what is missing, if it says nothing.
     pub fn gap(&self) -> Option<(String, String)> {
         let name = format!("{}, {}", self.group, self.method);
@@ -148,19 +154,24 @@ pub fn groups(outcomes: &[Outcome]) -> Vec<Group<'_>> {
 }
 
 impl<'a> Group<'a> {
-    /// Those among which a choice is made: what chooses by itself is none of them.
+    /// Those among which a choice is made, whether their runs then counted or not: what chooses by itself is none of them.
     fn fixed(&self) -> impl Iterator<Item = &'a Outcome> {
         let fixed = self.deciding().filter(|outcome| outcome.method != AUTO);
-        fixed.filter(|outcome| outcome.measured.is_some())
+        fixed.filter(|outcome| outcome.measured.is_some() || outcome.predicted.is_some())
     }
 
     fn deciding(&self) -> impl Iterator<Item = &'a Outcome> {
         self.cells.iter().copied().filter(|outcome| outcome.decides())
     }
 
-    /// Is the regret of something small enough? Where it has none, because the processors were in the way, that is said.
-    fn target(&self, what: &str, regret: Option<Regret>) -> Target {
+    /// Is the regret of what was chosen small enough? Where it has none, because it was not measured or the processors were in the
+    /// way, that is said.
+    fn target(&self, what: &str, chosen: Option<&Outcome>) -> Target {
+        let regret = chosen.and_then(|chosen| self.regret(chosen));
         let target = Regret::target(regret, format!("{what} in {}", self.name));
+        if let Some(chosen) = chosen.filter(|chosen| chosen.measured.is_none()) {
+            return Target { found: chosen.unmeasured(), ..target };
+        }
         let limited = self.cells.iter().filter(|outcome| !outcome.decides());
         let limited: Vec<&str> = limited.map(|outcome| outcome.method.as_str()).collect();
         // Of fewer than two nobody chooses.
@@ -173,10 +184,11 @@ impl<'a> Group<'a> {
 
     /// The fastest one, as measured.
     pub fn fastest(&self) -> Option<&'a Outcome> {
-        best(self.fixed(), |outcome| outcome.measured)
+        best(self.fixed().filter(|outcome| outcome.measured.is_some()), |outcome| outcome.measured)
     }
 
-    /// The one with the highest predicted throughput. None where one was not predicted, or there is no choice.
+    /// The one with the highest predicted throughput, which may be one that could not be measured: the next one is no substitute.
+    /// None where one that was measured was not predicted, or there is no choice.
     pub fn choice(&self) -> Option<&'a Outcome> {
         let choices = self.fixed().count() > 1 && self.fixed().all(|outcome| outcome.predicted.is_some());
         best(self.fixed(), |outcome| outcome.predicted).filter(|_| choices)
@@ -231,9 +243,9 @@ pub fn targets(outcomes: &[Outcome]) -> Vec<Target> {
     }
     let groups: Vec<Group<'_>> = groups(outcomes).into_iter().filter(|group| group.workers > 1).collect();
     for group in &groups {
-        targets.push(group.target("choice", group.of_choice()));
+        targets.push(group.target("choice", group.choice()));
         if group.cells.iter().any(|outcome| outcome.method == AUTO) {
-            targets.push(group.target(AUTO, group.of_auto()));
+            targets.push(group.target(AUTO, group.auto()));
         }
     }
     targets.push(on_average(&groups, "choice", Group::choice));
@@ -366,6 +378,31 @@ mod tests {
         // Whoever could not be predicted may be the best one.
         outcomes[2].predicted = None;
         assert!(super::groups(&outcomes)[0].choice().is_none());
+    }
+
+    /// Whoever is predicted to be the best and has no run that counts is not replaced by the next one: what choosing it costs is unknown,
+    /// among methods as among numbers of servers.
+    #[test]
+    fn a_choice_that_was_not_measured_is_undecided() {
+        for place in [Place::Emulated, Place::Servers] {
+            let mut outcomes = two_groups();
+            outcomes.iter_mut().for_each(|outcome| outcome.place = place);
+            let failed = &mut outcomes[0];
+            (failed.measured, failed.throughput) = (None, None);
+            failed.missing = vec!["run 1: late".to_owned()];
+            let choice = |outcomes: &[Outcome]| groups(outcomes)[0].choice().map(|outcome| outcome.method.clone());
+            assert_eq!(choice(&outcomes).as_deref(), Some(METHODS[0]), "{place:?}");
+            assert_eq!(groups(&outcomes)[0].of_choice(), None);
+            let targets = targets(&outcomes);
+            let said = target(&targets, "choice in a");
+            assert_eq!((said.met, said.found.as_str()), (None, "bsp-ps was not measured: run 1: late"));
+            assert_eq!(target(&targets, "choice in b").met, Some(true));
+            assert!(target(&targets, "choice, mean over groups").found.ends_with("(1 groups)"));
+            assert_eq!(group_table(&outcomes).rows[0][2..4], ["bsp-ps", "not measured"]);
+            // What was neither predicted nor measured was never there.
+            outcomes[0].predicted = None;
+            assert_eq!(choice(&outcomes).as_deref(), Some(METHODS[1]), "{place:?}");
+        }
     }
 
     /// The fastest cell of an emulated network is none if its links were slower than they should be; in the lab it is.

@@ -1,7 +1,7 @@
 //! What was found, as tables: errors, choices, and every cell.
 
-use super::super::report::{Table, percent};
-use super::judge::{Outcome, Place, errors, groups};
+use super::super::report::{NOT_MEASURED, Table, percent};
+use super::judge::{Group, Outcome, Place, errors, groups};
 use super::regret::Regret;
 use crate::compare::statistics::median;
 
@@ -74,12 +74,16 @@ pub fn group_table(outcomes: &[Outcome]) -> Table {
     let mut table = Table::new("Choices", text, &columns);
     let method = |outcome: Option<&Outcome>| outcome.map_or_else(|| "–".to_owned(), |outcome| outcome.method.clone());
     let regret = |regret: Option<Regret>| regret.map_or_else(|| "–".to_owned(), Regret::in_words);
+    let of_choice = |group: &Group<'_>| match group.choice() {
+        Some(choice) if choice.measured.is_none() => NOT_MEASURED.to_owned(),
+        _ => regret(group.of_choice()),
+    };
     table.rows.extend(groups(outcomes).iter().filter(|group| group.workers > 1).map(|group| {
         vec![
             group.name.to_owned(),
             method(group.fastest()),
             method(group.choice()),
-            regret(group.of_choice()),
+            of_choice(group),
             regret(group.of_auto()),
             group.ran().unwrap_or_else(|| "–".to_owned()),
         ]

@@ -19,8 +19,9 @@ pub fn profile(setting: &Setting, cells: &[CellRecord]) -> Result<Profile, Strin
             if fingerprint(&found) != *expected {
                 return Err(format!("{profile} has changed since it was replayed"));
             }
-            // Whatever it says of the device it was made on, it is slept through as it is.
-            Ok(Profile { uncertainty: None, ..found.for_batch(setting.local_batch.max(1)) })
+            // Whatever it says of the device it was made on, and of which batch it was, it is slept through as it is.
+            let slept = found.for_batch(setting.local_batch.max(1));
+            Ok(Profile { uncertainty: None, recorded_batch: None, ..slept })
         }
         Compute::Real => measured(setting, cells),
     }
@@ -161,6 +162,7 @@ mod tests {
         let built_in = load_profile("resnet50@rtx2080ti").expect("it is built in");
         let half = profile(&of(fingerprint(&built_in)), &[]).expect("the same");
         assert!((half.forward_s() / built_in.forward_s() - 0.5).abs() < 1e-12 && half.uncertainty.is_none());
+        assert_eq!(half.scaled_from(), None, "what is replayed is what is measured");
         assert!(profile(&of("0".to_owned()), &[]).is_err_and(|why| why.contains("has changed")));
     }
 }

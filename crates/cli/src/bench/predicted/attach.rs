@@ -13,6 +13,7 @@ use super::super::placement::workers_on_cores;
 use super::super::store::{CellRecord, StudyRecord};
 use super::super::summary::{Group, Panel};
 use super::cluster::{Layout, Machine, Seen, emulated, measured, server_hosts, wake_up_s};
+use super::curves::Method;
 use super::{Choice, Outlook, Predicted, alone};
 
 /// What predictions are made from.
@@ -94,17 +95,18 @@ impl<'a> Sources<'a> {
         Ok(Predicted::of(&prediction, cell.workers * profile.local_batch).doubting(doubts))
     }
 
-    /// How a cell communicates: its method, with its servers where they were. Where networks are emulated a timer ends each start-up
-    /// that the method adds, too, and that takes a wake-up more.
+    /// How a cell communicates.
     pub fn strategy(&self, cell: &Cell) -> Result<Strategy, String> {
+        Ok(self.method(cell)?.among(cell.workers))
+    }
+
+    /// A cell's method, with its servers where they were. Where networks are emulated a timer ends each start-up that the method adds,
+    /// too, and that takes a wake-up more.
+    pub fn method(&self, cell: &Cell) -> Result<Method, String> {
         let parsed = self.schedulers.grammar().parse(&cell.strategy).map_err(|error| error.to_string())?;
         let strategy = self.served(cell, parsed);
-        let start_up = strategy.start_up(cell.workers);
-        if cell.setting.network.is_none() || start_up.is_zero() {
-            return Ok(strategy);
-        }
-        let wake_up = Duration::from_secs_f64(wake_up_s(cell, self.study.machine.cores));
-        Ok(strategy.with_start_up(start_up + wake_up))
+        let wake_up_s = cell.setting.network.as_ref().map_or(0.0, |_| wake_up_s(cell, self.study.machine.cores));
+        Ok(Method { name: cell.method.clone(), strategy, wake_up: Duration::from_secs_f64(wake_up_s) })
     }
 
     fn served(&self, cell: &Cell, mut strategy: Strategy) -> Strategy {
@@ -183,23 +185,26 @@ impl<'a> Sources<'a> {
             let job = Job { cluster, profile, strategy, workers, local_batch: None };
             return predict_scheduled(&job, self.schedulers).map_err(|error| error.to_string());
         }
-        let mut archs = vec![Call::all_to_all("auto")];
-        if cell.shards > 0 {
-            archs.push(Call::servers(cell.shards as u64, false));
-        }
-        let space = Space {
-            archs,
-            lossy: true,
-            effort: EFFORT,
-            // Of all candidates only the one that is taken is told, and that need not be the first.
-            intervals: 0,
-            ..Space::of(self.schedulers.clone(), strategy.clone())
-        };
+        let space = self.space(cell, strategy);
         let answer =
             search(&Question { cluster, profile, workers, space: &space }).map_err(|error| error.to_string())?;
         let Candidate { strategy, prediction, .. } = answer.taken();
         let job = Job { cluster, profile, strategy, workers, local_batch: None };
         predict_plan(&job, &prediction.plan).map_err(|error| error.to_string())
+    }
+
+    /// What `strategy=auto` chooses from in a cell.
+    fn space(&self, cell: &Cell, strategy: &Strategy) -> Space {
+        let servers = (cell.shards > 0).then(|| Call::servers(cell.shards as u64, false));
+        Space {
+            archs: [Call::all_to_all("auto")].into_iter().chain(servers).collect(),
+            // As while it trains: only what is named may be lossy.
+            lossy: !strategy.lossless(self.schedulers.grammar()),
+            effort: EFFORT,
+            // Of all candidates only the one that is taken is told, and that need not be the first.
+            intervals: 0,
+            ..Space::of(self.schedulers.clone(), strategy.clone())
+        }
     }
 }
 

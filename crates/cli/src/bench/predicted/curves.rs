@@ -1,6 +1,8 @@
 //! What another network, more workers, or another batch would do to each method: predicted throughputs, one thing changed at
 //! a time. Pure.
 
+use std::time::Duration;
+
 use paceline_plan::{Cluster, Profile};
 use paceline_predict::search::{Change, apply_changes};
 use paceline_predict::{Job, estimate};
@@ -29,7 +31,8 @@ pub struct CurveLine {
     pub method: String,
     /// Samples per second of all workers, by point; null where it cannot be predicted.
     pub samples_per_s: Vec<Option<f64>>,
-    /// By point: beyond what the constants were measured for, or what the device can hold. Empty: nowhere.
+    /// By point: beyond what the constants were measured for, of another batch than was measured, or beyond what the device can
+    /// hold. Empty: nowhere.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extrapolated: Vec<bool>,
 }
@@ -44,7 +47,7 @@ impl CurveLine {
         }
     }
 
-    /// Is a point beyond what the constants were measured for, or what the device can hold?
+    /// Is a point beyond what was measured, or what the device can hold?
     pub fn is_extrapolated(&self, point: usize) -> bool {
         self.extrapolated.get(point) == Some(&true)
     }
@@ -69,8 +72,31 @@ pub struct Subject<'a> {
     pub profile: &'a Profile,
     /// How many.
     pub workers: usize,
-    /// By name.
-    pub methods: &'a [(String, Strategy)],
+    /// Each has a line.
+    pub methods: &'a [Method],
+}
+
+/// A method that was measured.
+#[derive(Clone, Debug)]
+pub struct Method {
+    /// Its name.
+    pub name: String,
+    /// As it was asked for: a start-up that it adds may depend on the number of workers.
+    pub strategy: Strategy,
+    /// By so much each start-up that it adds ends late; zero where no timer ends it.
+    pub wake_up: Duration,
+}
+
+impl Method {
+    /// How so many workers communicate, with start-ups as long as they take there. The wake-up stays that of the workers that there
+    /// are, as it does in the cluster's alpha.
+    pub fn among(&self, workers: usize) -> Strategy {
+        let start_up = self.strategy.start_up(workers);
+        match start_up.is_zero() || self.wake_up.is_zero() {
+            true => self.strategy.clone(),
+            false => self.strategy.with_start_up(start_up + self.wake_up),
+        }
+    }
 }
 
 /// How much faster, or slower, links may be.
@@ -115,8 +141,8 @@ impl Subject<'_> {
     }
 
     fn curve(&self, what: String, points: Vec<(Point, bool)>) -> Curve {
-        let line = |(method, strategy): &(String, Strategy)| {
-            CurveLine::of(method.clone(), points.iter().map(|(point, _)| self.predicted(strategy, point)).collect())
+        let line = |method: &Method| {
+            CurveLine::of(method.name.clone(), points.iter().map(|(point, _)| self.predicted(method, point)).collect())
         };
         Curve {
             what,
@@ -181,7 +207,8 @@ impl Subject<'_> {
     }
 
     /// Samples per second, and whether that is beyond what was measured.
-    fn predicted(&self, strategy: &Strategy, point: &Point) -> Option<(f64, bool)> {
+    fn predicted(&self, method: &Method, point: &Point) -> Option<(f64, bool)> {
+        let strategy = &method.among(point.workers);
         let profile = self.profile.for_batch(point.local_batch);
         let cluster = self.ground.crowded(point.cluster.clone(), point.workers, &profile);
         let job = Job { cluster: &cluster, profile: &profile, strategy, workers: point.workers, local_batch: None };
@@ -203,11 +230,38 @@ mod tests {
     }
 
     fn curves_on(cluster: Cluster, workers: usize, busy: f64) -> Vec<Curve> {
+        curves_of(&["bsp-a2a", "wfbp-ps"], Duration::ZERO, cluster, workers, busy)
+    }
+
+    fn curves_of(methods: &[&str], wake_up: Duration, cluster: Cluster, workers: usize, busy: f64) -> Vec<Curve> {
         let ground = Ground { cluster, busy, together: None, doubts: Vec::new() };
         let profile = built_in_profile("resnet50").expect("it is built in");
-        let methods = ["bsp-a2a", "wfbp-ps"]
-            .map(|method| (method.to_owned(), Registry::built_in().parse(method).expect("a preset")));
+        let method = |name: &&str| {
+            let strategy = Registry::built_in().parse(name).expect("a strategy");
+            Method { name: (*name).to_owned(), strategy, wake_up }
+        };
+        let methods: Vec<Method> = methods.iter().map(method).collect();
         Subject { ground: &ground, profile: &profile, workers, methods: &methods }.curves()
+    }
+
+    /// The study's start-up is 190, 190, 250, 350 and 460 us with 2, 4, 8, 16 and 32 workers, and a timer ends each 10 us late.
+    #[test]
+    fn a_start_up_is_that_of_each_number_of_workers() {
+        let cluster = Cluster::of_network(NetworkModel::TEN_GBE, 8, 1);
+        let rates = |strategy: &str, wake_up_us: u64| -> Vec<f64> {
+            let wake_up = Duration::from_micros(wake_up_us);
+            let curve = curves_of(&[strategy], wake_up, cluster.clone(), 8, 0.0).swap_remove(1);
+            assert_eq!(curve.points, ["1", "2", "4", "8", "16", "32"]);
+            curve.lines[0].samples_per_s.iter().map(|rate| rate.expect("predicted")).collect()
+        };
+        let of_study = rates("schedule=wfbp,arch=a2a:ring:study", 10);
+        for (point, start_up_us) in [(1, 200), (2, 200), (3, 260), (4, 360), (5, 470)] {
+            let of_one = rates(&format!("schedule=wfbp,arch=a2a:ring:{start_up_us}us"), 0);
+            assert!((of_study[point] / of_one[point] - 1.0).abs() < 1e-9, "{point}: {of_study:?} {of_one:?}");
+        }
+        // One operation for each of 161 tensors: what start-ups take is seen.
+        let of_eight = rates("schedule=wfbp,arch=a2a:ring:260us", 0);
+        assert!(of_study[2] > 1.001 * of_eight[2] && of_study[5] < 0.999 * of_eight[5], "{of_study:?} {of_eight:?}");
     }
 
     #[test]
@@ -234,10 +288,10 @@ mod tests {
     fn points_beyond_what_was_measured_say_so() {
         let unmeasured = curves(2, 3, 0.0);
         assert!(unmeasured[..2].iter().flat_map(|curve| &curve.lines).all(|line| line.extrapolated.is_empty()));
-        // Of 128 and 256 samples the device cannot hold what backward needs.
-        let too_large = |line: &CurveLine| line.extrapolated == [false, false, false, true, true];
-        assert!(unmeasured[2].lines.iter().all(too_large), "{:?}", unmeasured[2]);
-        let range = MeasuredRange { workers: [2, 8], bytes: [4, u64::MAX] };
+        // Of every other batch computation is scaled, and of 128 and 256 samples the device cannot hold what backward needs.
+        let scaled = |line: &CurveLine| line.extrapolated == [true, true, false, true, true];
+        assert!(unmeasured[2].lines.iter().all(scaled), "{:?}", unmeasured[2]);
+        let range = MeasuredRange { workers: [2, 8], bytes: [4, u64::MAX], ..MeasuredRange::default() };
         let cluster = Cluster { measured: Some(range), ..Cluster::of_network(NetworkModel::TEN_GBE, 2, 3) };
         let all = curves_on(cluster, 6, 0.0);
         let marked = |line: &CurveLine| (0..6).map(|point| line.is_extrapolated(point)).collect::<Vec<_>>();

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::super::summary::{Group, Panel};
 use super::attach::{Ground, Sources};
 use super::cluster::server_hosts;
-use super::curves::{Curve, Subject};
+use super::curves::{Curve, Method, Subject};
 
 /// Of the panel's largest number of workers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,9 +32,9 @@ impl Outlook {
     pub fn of(sources: &Sources<'_>, panel: &Panel, profile: &Profile) -> Option<Outlook> {
         let group = panel.groups.last().filter(|group| group.workers > 1)?;
         let methods = methods(sources, panel, group);
-        let (first, _) = methods.first()?;
-        let cell = &sources.record(&panel.setting, group.workers, first)?.cell;
-        let strategy = sources.strategy(cell).ok()?;
+        let first = methods.first()?;
+        let cell = &sources.record(&panel.setting, group.workers, &first.name)?.cell;
+        let strategy = first.among(group.workers);
         let mut ground = sources.ground(cell, &strategy, profile).ok()?;
         let cells = group.rows.iter().filter_map(|row| sources.record(&panel.setting, group.workers, &row.method));
         ground.cluster.server_hosts = cells.map(|record| server_hosts(&record.cell)).max().unwrap_or(0);
@@ -45,15 +45,14 @@ impl Outlook {
     }
 }
 
-/// The methods of a group, with their strategies.
-fn methods(sources: &Sources<'_>, panel: &Panel, group: &Group) -> Vec<(String, Strategy)> {
-    let strategy = |method: &String| {
-        let record = sources.record(&panel.setting, group.workers, method)?;
+/// The methods of a group.
+fn methods(sources: &Sources<'_>, panel: &Panel, group: &Group) -> Vec<Method> {
+    let method = |name: &String| {
+        let record = sources.record(&panel.setting, group.workers, name)?;
         // What is left open has no curve: it is another method at each point.
-        let strategy = sources.strategy(&record.cell).ok().filter(|strategy| !strategy.is_open())?;
-        Some((method.clone(), strategy))
+        sources.method(&record.cell).ok().filter(|method| !method.strategy.is_open())
     };
-    group.rows.iter().filter_map(|row| strategy(&row.method)).collect()
+    group.rows.iter().filter_map(|row| method(&row.method)).collect()
 }
 
 /// The best strategy, its throughput, and why.
@@ -62,16 +61,16 @@ fn best(
     ground: &Ground,
     workers: usize,
     profile: &Profile,
-    methods: &[(String, Strategy)],
+    methods: &[Method],
 ) -> Option<(String, f64, Vec<String>)> {
     let mut archs: Vec<Call> = vec![Call::all_to_all("auto")];
-    for (_, strategy) in methods.iter().filter(|(_, strategy)| strategy.arch.name == "ps") {
-        if !archs.contains(&strategy.arch) {
-            archs.push(strategy.arch.clone());
+    for arch in methods.iter().map(|method| method.among(workers).arch).filter(|arch| arch.name == "ps") {
+        if !archs.contains(&arch) {
+            archs.push(arch);
         }
     }
     let open = Space::default().strategy;
-    let strategy = Strategy { protocol: methods.first()?.1.protocol.clone(), ..open };
+    let strategy = Strategy { protocol: methods.first()?.strategy.protocol.clone(), ..open };
     let space = Space { archs, effort: 0, intervals: 1, ..Space::of(sources.schedulers.clone(), strategy) };
     let cluster = ground.crowded(ground.cluster.clone(), workers, profile);
     let question = Question { cluster: &cluster, profile, workers, space: &space };

@@ -9,13 +9,7 @@ use super::{Chosen, Place, Refusal, refuse};
 pub fn check(arguments: &BenchArguments, place: Place) -> Result<(), Refusal> {
     let replays = matches!(arguments.compute, Some(ComputeChoice::Replay(_)));
     if let Some(factor) = arguments.dilate {
-        let default = arguments.models.is_empty() && arguments.compute.is_none();
-        if !(replays || default) {
-            return refuse("--dilate slows a replay; real computation cannot be slowed", "add --compute replay");
-        }
-        if !(factor.is_finite() && factor >= 1.0) {
-            return refuse(format!("--dilate {factor} must be a number of at least 1"), "1 is real time");
-        }
+        check_dilation(factor, replays, arguments, place)?;
     }
     if replays && arguments.data.is_some() {
         return refuse("--data is what real computation trains on; a replay reads none", "leave --data out");
@@ -34,6 +28,35 @@ pub fn check(arguments: &BenchArguments, place: Place) -> Result<(), Refusal> {
         ),
         _ => Ok(()),
     }
+}
+
+const REPLAY: &str = "add --compute replay, on a network by --emulate";
+
+/// Refuses a factor where nothing would be slowed, as times would be divided by it all the same: both the computation and
+/// the links must be made here.
+fn check_dilation(factor: f64, replays: bool, arguments: &BenchArguments, place: Place) -> Result<(), Refusal> {
+    if place.launched.is_some() {
+        return refuse(
+            "--dilate slows emulated links; a launcher's ranks have links of their own",
+            "leave --dilate out, or run without a launcher and add --compute replay --emulate 10GbE",
+        );
+    }
+    // Of the two panels that no arguments mean, the second one is a replay on an emulated network.
+    let unnamed = arguments.models.is_empty() && arguments.compute.is_none();
+    let default = unnamed && arguments.emulate.is_empty();
+    if !(replays || default) {
+        return refuse("--dilate slows a replay; real computation cannot be slowed", REPLAY);
+    }
+    if replays && arguments.emulate.is_empty() {
+        return refuse(
+            "--dilate slows emulated links together with a replay; real links cannot be slowed",
+            "add --emulate 10GbE, or leave --dilate out",
+        );
+    }
+    if !(factor.is_finite() && factor >= 1.0) {
+        return refuse(format!("--dilate {factor} must be a number of at least 1"), "1 is real time");
+    }
+    Ok(())
 }
 
 /// Refuses methods whose plan would have to change after servers have begun to keep the optimiser's state.

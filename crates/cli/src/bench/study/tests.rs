@@ -252,7 +252,7 @@ fn a_replay_takes_as_long_as_its_own_profile_travels() {
 #[test]
 fn what_makes_no_sense_is_refused_with_the_reason() {
     type Change = fn(&mut BenchArguments);
-    let cases: [(Change, &str); 17] = [
+    let cases: [(Change, &str); 19] = [
         (|a| a.models = vec!["resnet5".to_owned()], "did you mean `resnet50`?"),
         (|a| a.methods = Some("wfpb-a2a".to_owned()), "did you mean `wfbp-a2a`?"),
         (|a| a.methods = Some("ddp,wfbp-a2a,ddp".to_owned()), "ddp is there twice"),
@@ -265,6 +265,20 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
             "real computation cannot be slowed",
         ),
         (|a| a.dilate = Some(0.5), "at least 1"),
+        (
+            |a| {
+                a.compute = Some(ComputeChoice::Replay(None));
+                a.dilate = Some(2.0);
+            },
+            "real links cannot be slowed",
+        ),
+        (
+            |a| {
+                a.emulate = vec!["10GbE".to_owned()];
+                a.dilate = Some(2.0);
+            },
+            "real computation cannot be slowed",
+        ),
         (
             |a| {
                 a.models = vec!["cnn".to_owned()];
@@ -341,6 +355,12 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
     assert!(refused(|a| a.workers = vec![8]).contains("started 6 ranks"));
     assert!(refused(|a| a.servers_on = vec!["c".to_owned()]).contains("there is no host c"));
     assert!(refused(|a| a.emulate = vec!["10GbE".to_owned()]).contains("links of their own"));
+    assert!(refused(|a| a.dilate = Some(2.0)).starts_with("--dilate slows emulated links; a launcher's ranks"));
+    let replayed = |a: &mut BenchArguments| {
+        a.compute = Some(ComputeChoice::Replay(None));
+        a.dilate = Some(2.0);
+    };
+    assert!(refused(replayed).starts_with("--dilate slows emulated links; a launcher's ranks"));
     let crowded = |a: &mut BenchArguments| {
         a.servers_on = vec!["b".to_owned()];
         a.workers = vec![4];
@@ -352,7 +372,8 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
 /// Six ranks on two hosts, a and b.
 fn under_a_launcher(change: impl FnOnce(&mut BenchArguments)) -> Result<Study, Refusal> {
     let stage = Stage { hosts: "2x3".parse().expect("hosts"), names: vec!["a".to_owned(), "b".to_owned()] };
-    let launched = Launched { placement: Placement::new("srun", &stage, &[9, 10]), stage };
+    let placement = Placement::new("srun", &stage, &[9, 10]);
+    let launched = Launched { placement, stage, available_bytes: vec![None; 2] };
     let place = Place { launched: Some(&launched), ..PLACE };
     plan(&arguments(change), &catalogue(&Registry::built_in()), place)
 }

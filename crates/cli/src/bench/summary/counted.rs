@@ -2,6 +2,8 @@
 
 use paceline_train::CellRun;
 
+use crate::bench::cell::Setting;
+use crate::bench::processors::remedy;
 use crate::bench::store::{CellRecord, RunRecord};
 
 /// The runs that count: those that ended, and whose processor kept up.
@@ -31,18 +33,19 @@ pub(super) fn by_number(record: &CellRecord) -> Vec<Option<f64>> {
     (1..=last).map(of).collect()
 }
 
-/// Why a run does not count, if it does not.
-pub(super) fn failure(run: &RunRecord) -> Option<String> {
+/// Why a run of this setting does not count, if it does not.
+pub(super) fn failure(run: &RunRecord, setting: &Setting) -> Option<String> {
     let why = match &run.outcome {
         Err(message) => message.clone(),
         // Studies of earlier versions have kept such runs.
-        Ok(run) => too_late(run)?,
+        Ok(run) => too_late(run, setting)?,
     };
     Some(format!("run {}: {why}", run.number))
 }
 
-/// Why a run does not count although it ended, if it does not.
-pub fn too_late(run: &CellRun) -> Option<String> {
+/// Why a run of this setting does not count although it ended, if it does not.
+pub fn too_late(run: &CellRun, setting: &Setting) -> Option<String> {
     let late = 100.0 * run.lateness.filter(|lateness| lateness.overrun)?.share;
-    Some(format!("not counted: the processor was late by {late:.0} % of the replayed computation; raise --dilate"))
+    let remedy = remedy(setting);
+    Some(format!("not counted: the processor was late by {late:.0} % of the replayed computation; {remedy}"))
 }

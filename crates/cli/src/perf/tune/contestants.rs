@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use paceline_comm::{Communicator, Transport};
 use paceline_train::TunedCalls;
-use paceline_tune::environment::{self, CostModel};
+use paceline_tune::environment::{CostModel, Links};
 use paceline_tune::{Action, Choice, Situation, State};
 
 /// What is modelled to take so many times as long as the best is not called: at the largest sizes a single call takes a minute.
@@ -20,32 +19,6 @@ pub struct Contestants {
     pub existing: usize,
 }
 
-/// What the links make of an action.
-#[derive(Clone, Copy, Debug)]
-pub struct Links(environment::Links);
-
-impl Links {
-    /// Of a communicator, with so many TCP connections per pair of ranks. What is said of it is the same on every rank, as
-    /// long as hosts have equally many.
-    pub fn of(communicator: &Communicator, tcp_streams: u32) -> Links {
-        let has = |wanted: fn(Transport) -> bool| {
-            (0..communicator.world_size()).filter_map(|rank| communicator.transport(rank)).any(wanted)
-        };
-        let (has_tcp, has_memory) = (has(|it| it == Transport::Tcp), has(|it| it != Transport::Tcp));
-        Links(environment::Links::new(has_tcp, has_memory, tcp_streams))
-    }
-
-    /// Over how many connections a large frame can be spread.
-    pub fn lanes_max(self) -> u32 {
-        self.0.lanes_max()
-    }
-
-    /// Are there links over which several threads can share a combination?
-    pub fn has_memory(self) -> bool {
-        self.0.has_memory()
-    }
-}
-
 impl Contestants {
     /// Of a call. Only the default, if there is no choice.
     pub fn of(tuned: &TunedCalls<'_>, state: &State, links: Links) -> Contestants {
@@ -57,7 +30,7 @@ impl Contestants {
         let mut seen = BTreeSet::new();
         for arm in arms {
             let it = &situation.arms[arm];
-            if !seen.insert(links.0.effect(&it.action)) {
+            if !seen.insert(links.effect(&it.action)) {
                 continue;
             }
             all.existing += 1;
@@ -87,7 +60,9 @@ pub fn in_words(tuned: &TunedCalls<'_>, state: &State, choice: Choice) -> String
 mod tests {
     use std::thread;
 
+    use paceline_comm::Communicator;
     use paceline_plan::CollectiveKind;
+    use paceline_train::links_of;
 
     use super::super::bench::CALL;
     use super::*;
@@ -99,7 +74,7 @@ mod tests {
             thread::spawn(move || {
                 let tuned = TunedCalls::new(&communicator, 1);
                 let state = tuned.state_of(CollectiveKind::AllReduce, 1 << 20, &CALL);
-                let all = Contestants::of(&tuned, &state, Links::of(&communicator, 1));
+                let all = Contestants::of(&tuned, &state, links_of(&communicator));
                 let words = [Choice::Default, all.choices[1]].map(|choice| in_words(&tuned, &state, choice));
                 (all, words)
             })

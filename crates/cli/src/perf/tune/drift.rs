@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use paceline_comm::{CallOptions, Communicator};
+use paceline_train::links_of;
 use paceline_tune::Choice;
 use serde::Serialize;
 
@@ -10,7 +11,7 @@ use super::super::exercise::Subject;
 use super::super::pattern::Pattern;
 use super::Effort;
 use super::bench::{Bench, CALL};
-use super::contestants::{Contestants, Links, in_words};
+use super::contestants::{Contestants, in_words};
 use super::size::{ITERATION, search};
 use super::turns::{Length, Turns, median_us, play, ratio};
 use crate::failure::{Failure, unless_closed};
@@ -81,7 +82,7 @@ pub fn measure(
     let pattern = Pattern::<f32>::new(subject.reduction, subject.kind.contributors(communicator.world_size()));
     let mut bench = Bench::new(communicator, subject, &pattern, bytes, effort)?;
     let state = bench.tuned.state_of(subject.kind, bench.bytes(), &CALL);
-    let contestants = Contestants::of(&bench.tuned, &state, Links::of(communicator, effort.tcp_streams));
+    let contestants = Contestants::of(&bench.tuned, &state, links_of(communicator));
     let mut rivals = vec![Choice::Default];
     for network in [Network::Usual, Network::Slow] {
         change(communicator, network)?;

@@ -9,13 +9,12 @@ use std::time::Instant;
 
 use paceline_comm::{CallOptions, CommError, Communicator, Reduction};
 use paceline_plan::CollectiveKind;
-use paceline_train::TunedCalls;
+use paceline_train::{TunedCalls, links_of};
 use paceline_tune::environment::{Call, Mix};
 use paceline_tune::{Parallelism, Random};
 use serde::Serialize;
 
 use super::Effort;
-use super::contestants::Links;
 use super::race::race;
 use super::turns::{Length, Playing, Turns, median_us, over_itself, play, ratio, worst_prefix};
 use crate::failure::Failure;
@@ -94,7 +93,7 @@ pub fn measure(communicator: &Communicator, scale: u64, effort: &Effort<'_>) -> 
     let groups = Groups::of(communicator)?;
     let calls = calls(scale);
     let mut mixed = Mixed::new(communicator, &groups, &calls, effort.seed);
-    let statics = statics(communicator.world_size(), Links::of(communicator, effort.tcp_streams));
+    let statics = statics(communicator.world_size(), links_of(communicator));
     let alike: Vec<usize> = statics.iter().map(|it| it.group).collect();
     let default = statics[0].clone();
     let length = Length { rounds: effort.calls, between: 1, seed: effort.seed };
@@ -320,7 +319,7 @@ mod tests {
 
     #[test]
     fn every_kind_of_call_is_made_and_nothing_is_wrong() {
-        let effort = Effort { calls: 12, compared: 4, search_s: 0.2, seed: 3, tcp_streams: 1, programs: &[] };
+        let effort = Effort { calls: 12, compared: 4, search_s: 0.2, seed: 3, programs: &[] };
         let ranks = Communicator::threads(3).expect("threads connect").into_iter().map(|communicator| {
             thread::spawn(move || measure(&communicator, 1 << 16, &effort).expect("all ranks measure"))
         });

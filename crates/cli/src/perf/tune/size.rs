@@ -4,6 +4,7 @@
 use std::io::{self, Write};
 
 use paceline_comm::{CommError, Communicator};
+use paceline_train::links_of;
 use paceline_tune::{Choice, Policy, State};
 use serde::Serialize;
 
@@ -11,7 +12,7 @@ use super::super::exercise::Subject;
 use super::super::pattern::Pattern;
 use super::Effort;
 use super::bench::{Bench, CALL};
-use super::contestants::{Contestants, Links, in_words};
+use super::contestants::{Contestants, in_words};
 use super::race::{Finish, race};
 use super::turns::{Length, Turns, median_us, over_itself, play, ratio, ratio_half_width, worst_prefix};
 use crate::failure::Failure;
@@ -95,7 +96,7 @@ pub fn measure(
     let state = bench.tuned.state_of(subject.kind, bench.bytes(), &CALL);
     let length = Length { rounds: effort.calls, between: ITERATION, seed: effort.seed };
     let learning = play(&mut bench, &[Choice::Default], &length)?;
-    let contestants = Contestants::of(&bench.tuned, &state, Links::of(communicator, effort.tcp_streams));
+    let contestants = Contestants::of(&bench.tuned, &state, links_of(communicator));
     let finish = search(communicator, &mut bench, &contestants, effort.search_s)?;
     let rivals = rivals(&contestants, &finish);
     let length = Length { rounds: effort.compared, seed: effort.seed.wrapping_add(1), ..length };
@@ -236,7 +237,7 @@ mod tests {
     use super::*;
 
     const EFFORT: Effort<'_> =
-        Effort { calls: 120, compared: 20, search_s: 0.5, seed: 3, tcp_streams: 1, programs: &[] };
+        Effort { calls: 120, compared: 20, search_s: 0.5, seed: 3, programs: &[] };
 
     #[test]
     fn a_size_is_searched_learned_and_compared_and_nothing_is_wrong() {

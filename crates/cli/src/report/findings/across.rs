@@ -129,8 +129,8 @@ fn networks<'a>(data: &Data<'a>) -> Vec<(&'a Group, &'a Group, &'a Panel)> {
     for slow in data.panels.iter().filter(|one| on(**one, &["10GbE"])) {
         let fast = data.panels.iter().filter(|one| on(**one, &["100GbE", "100GbIB"]));
         for fast in fast.filter(|fast| alike(*slow, **fast, But::Network)).map(|fast| fast.panel) {
-            for group in slow.panel.groups.iter().filter(|group| group.workers > 1) {
-                let other = fast.groups.iter().find(|other| other.workers == group.workers);
+            for group in slow.panel.groups.iter().filter(|group| group.workers > 1 && !slow.panel.is_crowded(group)) {
+                let other = fast.groups.iter().find(|other| other.workers == group.workers && !fast.is_crowded(other));
                 found.extend(other.map(|other| (group, other, fast)));
             }
         }

@@ -230,6 +230,17 @@ mod tests {
         }
     }
 
+    #[test]
+    fn methods_as_the_study_ran_them_decide_too_and_are_named() {
+        let claim = "beats the parameter server in all cases";
+        let found = finding(&panel(&[("study-bsp-a2a", 2000.0), ("study-bsp-ps", 1000.0)]), claim);
+        assert_eq!(found.verdict, Outcome::Holds, "{found:?}");
+        assert!(found.numbers.contains(", replayed, emulated: study-bsp-a2a over study-bsp-ps)"), "{found:?}");
+        let plain = [("bsp-a2a", 1000.0), ("bsp-ps", 2000.0), ("study-bsp-a2a", 2000.0), ("study-bsp-ps", 1000.0)];
+        let found = finding(&panel(&plain), claim);
+        assert!(found.verdict == Outcome::Refuted && !found.numbers.contains("study-"), "{found:?}");
+    }
+
     /// Half of the cells are not most, and fewer that are slower refute nothing.
     #[test]
     fn most_are_more_than_half() {

@@ -13,7 +13,7 @@ pub fn partitioning(data: &Data<'_>) -> (Outcome, String) {
     for (panel, group) in data.groups() {
         for twins in twins(group) {
             let pairs = if twins.cut.shards > 0 { &mut servers } else { &mut all_to_all };
-            pairs.extend(twins.ratio(group).map(|ratio| Pair { panel, group, ratio }));
+            pairs.extend(twins.ratio(group).map(|ratio| Pair { panel, group, ratio, called: String::new() }));
         }
     }
     let needed = || missing(&format!("{NEEDED}, on the parameter server and on all-to-all"));

@@ -1,8 +1,11 @@
+use paceline_collective::cost::Load;
+use paceline_collective::registry;
 use paceline_plan::{CollectiveKind, LinkClass, NetworkModel};
 
 use super::*;
 use crate::iteration::tests::{plan_of, profile};
 use crate::iteration::{Length, Training, WorkerClass, simulate};
+use crate::programs::{PreparedProgram, seconds_on};
 
 const NETWORK: NetworkModel = NetworkModel {
     within: LinkClass { alpha_s: 6e-6, overhead_s: 1e-6, beta_s_per_byte: 0.1e-9 },
@@ -140,4 +143,78 @@ fn switches_in_the_way_cost_what_the_program_takes_on_them() {
     assert!((alone("tree:4:4", "ring") / alone("flat", "ring") - 1.0).abs() < 0.02);
     let slower = alone("tree:4:4", "halving-doubling") / alone("flat", "halving-doubling");
     assert!(slower > 1.5, "{slower}");
+}
+
+/// Of each kind for eight workers, one or two on a host.
+const SHAPES: [(&str, usize); 9] = [
+    ("tree:4:1", 1),
+    ("tree:4:4", 1),
+    ("fat-tree:4:2", 1),
+    ("fat-tree:4:1:hash", 1),
+    ("torus:4x2", 1),
+    ("bcube:2:3", 1),
+    ("tree:2:2", 2),
+    ("torus:2x2", 2),
+    ("bcube:2:2", 2),
+];
+
+/// More tiles are told by the first of them, and messages of more of all tiles take a test too long.
+const TILES_COMPARED: usize = 64;
+const LONGEST: usize = 1 << 14;
+
+/// Both depths say the same, to 2 %, in the tiles that the runtime would choose: of those that take their formula under one
+/// switch, where that is said of them there, too, which is in one tile, or where it is not latencies that tiles wait for.
+#[test]
+fn what_is_predicted_on_a_topology_is_what_the_program_takes_there() {
+    let (mut compared, mut irregular, mut apart) = (0, 0, Vec::new());
+    for (shape, per_host) in SHAPES {
+        let flat = Cluster::of_network(NETWORK, 8 / per_host, per_host);
+        let cluster = Cluster { topology: shape.to_owned(), ..flat };
+        let world = World::of(8, per_host).on(shape.parse().expect("a shape"));
+        let of_world = |it: &&dyn Algorithm| it.supports(8) && it.for_hosts() == (per_host > 1);
+        for algorithm in registry::of_kind(CollectiveKind::AllReduce).filter(of_world) {
+            let (name, topology) = (algorithm.name(), world.topology());
+            let regular = ["ring", "direct", "recursive-doubling", "halving-doubling", "hierarchical"].contains(&name);
+            let waits_s = algorithm.rounds(&topology) as f64 * (NETWORK.across.alpha_s - NETWORK.across.overhead_s);
+            let costs = AllToAll::of(&cluster, world, name, 64 << 20, 0.0).expect("costs");
+            let program = PreparedProgram::of_algorithm(algorithm, &topology, 0).expect("a program");
+            for (bytes, tile_bytes, predicted_s) in costs.known().step_by(8) {
+                let count = tiles(bytes, tile_bytes);
+                let applies = !regular || count == 1 || waits_s < 0.01 * predicted_s;
+                if !applies || count > TILES_COMPARED || count * algorithm.messages(&topology) > LONGEST {
+                    continue;
+                }
+                let load = Load { bytes, tile_bytes, window: count };
+                let found_s = seconds_on(&cluster, &program, &load).expect("it ends");
+                let off = predicted_s / found_s - 1.0;
+                if off.abs() >= 0.02 {
+                    apart.push(format!("{name} on {shape}, {load:?}: {off:.3}"));
+                }
+                compared += 1;
+                irregular += usize::from(!regular);
+            }
+        }
+    }
+    assert!(apart.is_empty(), "of {compared}:\n{}", apart.join("\n"));
+    assert!(compared > 150 && irregular > 75, "{compared} {irregular}");
+}
+
+/// What is physically the same takes the same: links upwards that carry all that hosts can send are never in the way.
+#[test]
+fn a_tree_that_is_not_oversubscribed_is_one_switch() {
+    let cluster = Cluster::of_network(NETWORK, 16, 1);
+    let profile = profile(&[(1 << 20, 0.0, 0.0)], 0.0);
+    let plan = plan_of("wfbp-a2a", &profile, &|_| 0.0);
+    let of_world = |it: &&dyn Algorithm| it.supports(16) && !it.for_hosts();
+    for name in registry::of_kind(CollectiveKind::AllReduce).filter(of_world).map(|algorithm| algorithm.name()) {
+        let of = |shape: &str| {
+            let world = World::of(16, 1).on(shape.parse().expect("a shape"));
+            AllToAll::of(&cluster, world, name, 16 << 20, 0.0).expect("costs")
+        };
+        let (flat, there) = (of("flat").with_shared_ports(), of("tree:4:1"));
+        assert_eq!(flat.doubts(&plan), there.doubts(&plan), "{name}");
+        for ((bytes, _, flat_s), (_, _, there_s)) in flat.known().zip(there.known()) {
+            assert!((there_s / flat_s - 1.0).abs() < 1e-6, "{name}, {bytes}: {there_s}, {flat_s} s under one switch");
+        }
+    }
 }

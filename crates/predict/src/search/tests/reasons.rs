@@ -131,7 +131,7 @@ fn fewer_workers_may_be_more() {
 #[test]
 fn what_the_answer_is_compared_with_may_be_extrapolated() {
     let cluster = |workers, bytes| Cluster {
-        measured: Some(MeasuredRange { workers, bytes }),
+        measured: Some(MeasuredRange { workers, bytes, ..MeasuredRange::default() }),
         ..Cluster::named("study-10gbe").unwrap()
     };
     let fewer = |workers| {
@@ -146,6 +146,27 @@ fn what_the_answer_is_compared_with_may_be_extrapolated() {
     let (beyond, within) = (plain([1, 128 << 20]), plain([1, u64::MAX]));
     assert!(beyond.plain_extrapolated.len() == 1 && within.plain_extrapolated.is_empty(), "{beyond:#?}");
     assert!(beyond.sentences[0].contains("samples/s) (extrapolated: operations of "), "{}", beyond.sentences[0]);
+}
+
+/// Another batch than that of the profile is told of the answer, of each candidate, of what a larger one would bring, and of what
+/// comes closest with PyTorch.
+#[test]
+fn a_batch_that_is_scaled_is_told_everywhere() {
+    let (cluster, profile) = (Cluster::named("study-10gbe").unwrap(), built_in_profile("bert-base").unwrap());
+    let times =
+        |doubts: &[String]| doubts.iter().filter(|doubt| *doubt == "computation is scaled from a batch of 64").count();
+    for (batch, told) in [(64, 0), (32, 1)] {
+        let space = Space { local_batches: vec![batch], effort: 0, intervals: 0, ..Space::default() };
+        let question = Question { cluster: &cluster, profile: &profile, workers: 8, space: &space };
+        let answer = search(&question).unwrap();
+        assert!(answer.candidates.iter().all(|candidate| times(&candidate.prediction.extrapolated) == told), "{batch}");
+        assert_eq!(times(&ddp_settings(&question, &answer).unwrap().prediction.extrapolated), told, "{batch}");
+        let effects = explain(&question, &answer).effects;
+        let larger = format!("a local batch of {},", 2 * batch);
+        let larger = effects.iter().find(|effect| effect.change.starts_with(&larger)).expect("it is told");
+        // Twice 32 are what was recorded.
+        assert_eq!(times(&larger.extrapolated), 1 - told, "{larger:?}");
+    }
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Cells whose runs are made up: what is predicted of them, and from what.
 
 use paceline_plan::{LinkCost, LinkCosts, ProfileTensor, Step};
+use paceline_schedule::{Schedule, ScheduleError, Workload};
+use paceline_strategy::Aspect;
 use paceline_train::{CellRun, CommunicationCost, FormulaInputs};
 
 use super::super::super::cell::Compute;
@@ -80,22 +82,115 @@ fn a_timer_ends_the_start_up_that_a_method_adds() {
     assert_eq!([start_up("wfbp-a2a", Some("10GbE")), start_up("study-wfbp-a2a", None)], [0, 250_000]);
 }
 
-/// Whatever comes out, the same is predicted.
+/// The curve over numbers of workers of a method whose start-up is the study's, and that of one that adds as much with 8 workers,
+/// whatever their number: alike at 8, and nowhere else.
 #[test]
-fn no_prediction_sees_its_result() {
+fn a_curve_has_the_start_up_of_each_number_of_workers() {
     let study = StudyRecord { combine_s_per_byte: Some(0.1e-9), ..study_record("f") };
-    let (one, mut other) = (replayed(), replayed());
-    for run in other.iter_mut().flat_map(|record| &mut record.runs) {
+    let rates = |arch: &str| -> Vec<f64> {
+        let mut record = replayed().swap_remove(2);
+        let strategy = format!("schedule=wfbp,arch={arch}");
+        record.cell.strategy = Schedulers::built_in().grammar().parse(&strategy).expect("a strategy").to_string();
+        let panels = attached(&study, &[record]);
+        let curve = &panels[0].outlook.as_ref().expect("an outlook").curves[1];
+        assert_eq!((curve.what.as_str(), curve.today), ("workers", 3));
+        curve.lines[0].samples_per_s.iter().map(|rate| rate.expect("predicted")).collect()
+    };
+    let (of_study, fixed) = (rates("a2a:ring:study"), rates("a2a:ring:250us"));
+    assert!((of_study[3] / fixed[3] - 1.0).abs() < 1e-9, "{of_study:?} {fixed:?}");
+    // 4 workers start sooner, and 32 later.
+    assert!(of_study[2] > 1.001 * fixed[2] && of_study[5] < 0.999 * fixed[5], "{of_study:?} {fixed:?}");
+}
+
+/// What these cells gave in their iterations changes, and nothing else.
+fn with_other_results(mut records: Vec<CellRecord>) -> Vec<CellRecord> {
+    for run in records.iter_mut().flat_map(|record| &mut record.runs) {
         let measured = run.outcome.as_mut().expect("it ended");
         measured.iteration_s = vec![9.9; 4];
         (measured.compute_s, measured.exposed_communication_s) = (1.0, 8.9);
+        let inputs = &mut measured.inputs;
+        (inputs.forward_s, inputs.backward_s, inputs.update_s) = (0.4, 0.5, 0.1);
+        inputs.ready_s.iter_mut().for_each(|ready_s| *ready_s = 0.5);
+        measured.bytes_per_iteration *= 3.0;
+        measured.messages_per_iteration *= 3.0;
+        measured.scheduling_s_per_tensor = 1.0;
+        measured.confident = !measured.confident;
     }
+    records
+}
+
+/// Whatever comes out of replays, the same is predicted: on emulated networks, and over links that are there, of which stays what the
+/// ranks measured before any iteration.
+#[test]
+fn no_prediction_sees_its_result() {
+    let study = StudyRecord { combine_s_per_byte: Some(0.1e-9), ..study_record("f") };
+    let over_links = || {
+        let mut records = replayed();
+        for record in &mut records {
+            (record.cell.setting.network, record.cell.setting.dilate) = (None, 1.0);
+            record.cell.setting.workers_per_host = None;
+            for run in record.runs.iter_mut().filter(|_| record.cell.workers > 1) {
+                let measured = run.outcome.as_mut().expect("it ended");
+                let link = LinkCost { alpha: 20e-6, overhead: 5e-6, beta: 0.5e-9, gamma: 0.1e-9 };
+                measured.links = Some(LinkCosts::uniform(link));
+                let points = vec![(4096, 50e-6), (8 << 20, 16e-3)];
+                measured.inputs.communication = Some(CommunicationCost::of_points(points));
+            }
+        }
+        records
+    };
     let predicted = |cells: &[CellRecord]| -> Vec<Option<Predicted>> {
         let panels = attached(&study, cells);
         let rows = panels.iter().flat_map(|panel| &panel.groups).flat_map(|group| &group.rows);
-        rows.map(|row| row.predicted.clone()).collect()
+        let predicted: Vec<Option<Predicted>> = rows.map(|row| row.predicted.clone()).collect();
+        assert!(predicted.len() == 4 && predicted[..3].iter().all(Option::is_some), "{predicted:?}");
+        predicted
     };
-    assert_eq!(predicted(&one), predicted(&other));
+    for records in [replayed as fn() -> Vec<CellRecord>, over_links] {
+        assert_eq!(predicted(&records()), predicted(&with_other_results(records())));
+    }
+    // What stays is what it is made from.
+    let mut slower = over_links();
+    for run in slower.iter_mut().flat_map(|record| &mut record.runs) {
+        let measured = run.outcome.as_mut().expect("it ended");
+        if measured.inputs.communication.is_some() {
+            measured.inputs.communication = Some(CommunicationCost::of_points(vec![(4096, 1e-3), (8 << 20, 0.3)]));
+        }
+    }
+    assert_ne!(predicted(&over_links()), predicted(&slower));
+}
+
+/// One bucket for each tensor, of what it says that it changes what is learned.
+fn careless(_: &Call, workload: &Workload) -> Result<Schedule, ScheduleError> {
+    Ok(Schedule::of(workload.ready.iter().map(|&tensor| vec![tensor]).collect()))
+}
+
+/// As while it trains: a schedule that changes what is learned is none of those that `auto` would choose from, unless it is named.
+#[test]
+fn auto_is_expected_to_choose_lossy_schedules_only_where_they_are_named() {
+    let mut schedulers = Schedulers::built_in();
+    let method = paceline_strategy::Method {
+        aspect: Aspect::Schedule,
+        name: "careless",
+        parameters: &[],
+        sentence: "careless sums",
+        lossless: false,
+        available: true,
+    };
+    schedulers.add(method, careless);
+    let study = study_record("f");
+    let sources = Sources { schedulers: &schedulers, study: &study, cells: &[] };
+    let cell = Cell { shards: 0, ..cell(&setting("layers"), "auto", 4) };
+    let profile = paceline_train::load_profile("resnet50@rtx2080ti").expect("it is built in");
+    let cluster = Cluster::of_network(NetworkModel::TEN_GBE, 4, 1);
+    for (text, looked_at) in [("auto", false), ("schedule=careless,arch=auto", true)] {
+        let strategy = schedulers.grammar().parse(text).expect("a strategy");
+        let space = Space { effort: 0, ..sources.space(&cell, &strategy) };
+        let question = Question { cluster: &cluster, profile: &profile, workers: 4, space: &space };
+        let candidates = search(&question).expect("an answer").candidates;
+        let found = candidates.iter().any(|candidate| candidate.strategy.schedule.name == "careless");
+        assert_eq!(found, looked_at, "{text}");
+    }
 }
 
 /// Servers that would be about 1 % faster are not taken, and what is taken instead has an interval, too.

@@ -5,8 +5,8 @@ use std::fmt;
 use paceline_collective::registry::{find, of_kind};
 use paceline_comm::{CallOptions, Protocol};
 use paceline_plan::CollectiveKind;
+use paceline_tune::environment::Links;
 
-use super::super::contestants::Links;
 
 /// Chunks that are tried, in bytes, besides the default.
 const CHUNKS: [usize; 3] = [64 << 10, 256 << 10, 1 << 20];
@@ -77,13 +77,14 @@ impl fmt::Display for Static {
 #[cfg(test)]
 mod tests {
     use paceline_comm::Communicator;
+    use paceline_train::links_of;
 
     use super::*;
 
     #[test]
     fn the_first_leaves_everything_and_all_differ() {
         let communicator = Communicator::solo().expect("a world of one");
-        let all = statics(4, Links::of(&communicator, 1));
+        let all = statics(4, links_of(&communicator));
         assert_eq!(all[0].options(CollectiveKind::AllReduce, 4), CallOptions::default());
         assert!(all.len() > 64, "{}", all.len());
         let texts: std::collections::BTreeSet<String> = all.iter().map(Static::to_string).collect();

@@ -1,0 +1,86 @@
+//! Where a prediction says that it leaves what was measured.
+
+use super::*;
+
+/// Beyond the cluster, beyond what was measured, and beyond what the profile is of.
+#[test]
+fn extrapolation_is_said() {
+    let profile = built_in_profile("bert-large").expect("it is built in");
+    let cluster = Cluster::named("study-10gbe").expect("it is built in");
+    let bsp = strategy("bsp-a2a");
+    let within = predict(&job(&cluster, &profile, &bsp)).expect("a prediction");
+    assert_eq!(within.extrapolated, Vec::<String>::new());
+    let beyond = predict(&Job { workers: 64, ..job(&cluster, &profile, &bsp) }).expect("a prediction").extrapolated;
+    assert_eq!(beyond.len(), 2, "{beyond:?}");
+    assert!(beyond[0].contains("the cluster has 8") && beyond[1].contains("64 workers"), "{beyond:?}");
+    let said = |cluster: &Cluster, strategy: &str, local_batch| {
+        let strategy = self::strategy(strategy);
+        predict(&Job { local_batch, ..job(cluster, &profile, &strategy) }).expect("a prediction").extrapolated
+    };
+    assert_eq!(said(&cluster, "bsp-a2a", Some(16)), ["computation is scaled from a batch of 8"]);
+    assert_eq!(said(&cluster, "bsp-a2a", Some(8)), Vec::<String>::new());
+    // Whoever scales the profile beforehand is told the same.
+    let smaller = profile.for_batch(4);
+    let at = |local_batch| {
+        let job = Job { local_batch, ..job(&cluster, &smaller, &bsp) };
+        predict(&job).expect("a prediction").extrapolated
+    };
+    assert_eq!([at(None), at(Some(2))], [["computation is scaled from a batch of 8"]; 2]);
+    assert_eq!(at(Some(8)), Vec::<String>::new());
+    // What the device cannot hold is predicted, and said, from the first sample too many on.
+    let most = profile.memory.and_then(|memory| memory.largest_local_batch()).expect("it is known") as usize;
+    assert_eq!(said(&cluster, "bsp-a2a", Some(most)).len(), 1, "it is scaled, and that is all");
+    let too_large = said(&cluster, "bsp-a2a", Some(most + 1));
+    assert_eq!(too_large.len(), 2, "{too_large:?}");
+    let full = format!("a local batch of {} does not fit in the memory of the device; {most} is the largest", most + 1);
+    assert!(too_large[1].starts_with(&full), "{too_large:?}");
+    // What switches do to a ring is simulated, and what they do to servers counted; hosts that only serve have no place in a torus.
+    let on = |topology: &str| Cluster { topology: topology.into(), ..cluster.clone() };
+    for strategy in ["bsp-a2a", "wfbp-ps", "study-wfbp-ps"] {
+        assert_eq!(said(&on("tree:4:2"), strategy, None), Vec::<String>::new(), "{strategy}");
+    }
+    let torus = said(&on("torus:4x2"), "study-wfbp-ps", None);
+    assert_eq!(torus.len(), 1, "{torus:?}");
+    assert!(torus[0].starts_with("the topology torus:4x2 is taken for flat between workers and servers"), "{torus:?}");
+    // All of them smaller, or one of them larger, than what was measured.
+    let measured = |bytes| Cluster {
+        measured: Some(MeasuredRange { workers: [4, 32], bytes, ..MeasuredRange::default() }),
+        ..cluster.clone()
+    };
+    let whole = said(&measured([2 << 30, 4 << 30]), "bsp-a2a", None);
+    assert_eq!(whole.len(), 1, "{whole:?}");
+    assert!(whole[0].starts_with("operations of at most 1344929032 bytes, and"), "{whole:?}");
+    assert_eq!(said(&measured([1 << 20, 2 << 30]), "wfbp-a2a", None), Vec::<String>::new());
+    assert!(said(&measured([1, 1 << 20]), "wfbp-a2a", None)[0].ends_with("measured with 1 to 1048576"));
+}
+
+/// As many workers on other hosts are other ones: a size behind a cluster's name makes room, and measures nothing.
+#[test]
+fn hosts_that_a_size_adds_are_said() {
+    let (profile, bsp) = (built_in_profile("resnet50").expect("it is built in"), strategy("bsp-a2a"));
+    let said = |name: &str| {
+        let cluster = Cluster::named(name).expect("it is built in");
+        predict(&job(&cluster, &profile, &bsp)).expect("a prediction").extrapolated
+    };
+    assert_eq!(said("study-100gbe:8x4"), Vec::<String>::new());
+    let one_each = said("study-100gbe:32x1");
+    for doubt in
+        ["1 worker on a host, and constants were measured with 4", "32 hosts, and constants were measured with 1 to 8"]
+    {
+        assert!(one_each.iter().any(|said| said == doubt), "{one_each:?}");
+    }
+}
+
+/// There is one set of constants for each class of links, whatever carries them.
+#[test]
+fn a_protocol_that_is_named_is_said_to_change_nothing() {
+    let (cluster, profile) = (first_fit("10GbE"), built_in_profile("resnet50").expect("it is built in"));
+    let of = |text: &str| {
+        let strategy = strategy(text);
+        let iteration_s = predict(&job(&cluster, &profile, &strategy)).expect("a prediction").iteration_s;
+        (iteration_s, protocol_doubt(&strategy))
+    };
+    let (open, named) = (of("bsp-a2a"), of("bsp-a2a,protocol=tcp"));
+    assert_eq!((open.0, &open.1), (named.0, &None));
+    assert_eq!(named.1.as_deref(), Some("protocol=tcp: this cluster's links do not tell protocols apart"));
+}
