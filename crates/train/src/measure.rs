@@ -200,8 +200,8 @@ pub struct CellRun {
     pub bytes_per_iteration: f64,
     /// Messages that left a worker per iteration; the mean over the workers.
     pub messages_per_iteration: f64,
-    /// Seconds per tensor that deciding what travels when has cost, by the clock, with no dilation divided out; the mean over
-    /// iterations, the maximum over the workers.
+    /// Seconds per tensor that deciding what travels when has cost, by the clock, with no dilation divided out; the median
+    /// over iterations, the maximum over the workers.
     pub scheduling_s_per_tensor: f64,
     /// What a schedule's own formula needs, as it was measured here.
     pub inputs: FormulaInputs,

@@ -22,12 +22,12 @@ use paceline_tune::{Action, Choice, Congestion, Context, Policy, Schedule, State
 
 pub(crate) use congestion::of_number;
 pub(crate) use followed::rules_elsewhere;
+pub use learning::links_of;
 pub(crate) use learning::{Cost, Learning, Made, Situations, beliefs, situation_of, typical_situation};
 use meetings::{Calls, Meetings, is_recorded};
 pub(crate) use meetings::{SHARE, TURNS};
 pub(crate) use policies::{Plays, Policies, Version};
 pub(crate) use programs::program_of;
-pub use learning::links_of;
 pub use programs::{TunedProgram, named, ranks_that_differ};
 
 /// A communicator's calls, tuned. Every rank makes the same ones in the same order, and calls [`TunedCalls::boundary`] after each

@@ -35,8 +35,10 @@ pub struct ProfileEntry {
     pub name: String,
     /// Of its contents.
     pub fingerprint: String,
-    /// Samples per worker and iteration that it was recorded with.
+    /// Samples per worker and iteration that it is of.
     pub local_batch: usize,
+    /// Samples per worker and iteration that it was recorded with: others, if somebody has scaled it since.
+    pub recorded_batch: usize,
     /// Seconds of forward and backward per sample.
     pub sample_s: f64,
     /// Seconds of the optimiser, whatever the batch.
@@ -77,6 +79,7 @@ pub mod samples {
             name: format!("{model}@rtx2080ti"),
             fingerprint: "f".to_owned(),
             local_batch: 64,
+            recorded_batch: 64,
             sample_s: 1.0 / samples_per_s,
             update_s: 0.0,
             bytes,
@@ -96,6 +99,7 @@ pub mod samples {
                     name: path.to_owned(),
                     fingerprint: "m".to_owned(),
                     local_batch: 16,
+                    recorded_batch: 8,
                     sample_s: 0.009,
                     update_s: 0.016,
                     bytes: 1e6,

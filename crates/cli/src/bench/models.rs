@@ -56,6 +56,7 @@ fn entry(name: &str, profile: &Profile) -> ProfileEntry {
         name: name.to_owned(),
         fingerprint: fingerprint(profile),
         local_batch: profile.local_batch,
+        recorded_batch: profile.recorded_batch.unwrap_or(profile.local_batch),
         sample_s: (profile.forward_s() + profile.backward_s()) / profile.local_batch as f64,
         update_s: profile.update_s,
         bytes: 4.0 * profile.tensors.iter().map(|tensor| tensor.elements as f64).sum::<f64>(),

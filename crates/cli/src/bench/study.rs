@@ -259,7 +259,7 @@ fn compute(profile: Option<&ProfileEntry>, local_batch: usize) -> Compute {
     profile.map_or(Compute::Real, |profile| Compute::Replay {
         profile: profile.name.clone(),
         fingerprint: profile.fingerprint.clone(),
-        recorded_batch: profile.local_batch,
+        recorded_batch: profile.recorded_batch,
         samples_per_s: profile.samples_per_s(local_batch),
     })
 }

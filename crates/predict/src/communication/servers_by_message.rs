@@ -105,6 +105,8 @@ mod tests {
     /// How far both may be apart; and where some tiles tell of all, whose shares of ports settle slowly.
     const NEAR: f64 = 0.02;
     const NEAR_OF_SOME: f64 = 0.03;
+    /// On several ports of a host they settle more slowly.
+    const NEAR_OF_PORTS: f64 = 0.04;
 
     /// Hosts of so many workers each, and links of these costs.
     #[derive(Clone, Copy)]
@@ -189,8 +191,11 @@ mod tests {
                 network.across.overhead_s, network.across.beta_s_per_byte
             );
             println!("{name}: {predicted:.6} s, by message {by_message:.6} s: {ratio:.4}");
-            let near =
-                if network.across.beta_s_per_byte < network.within.beta_s_per_byte { NEAR_OF_SOME } else { NEAR };
+            let near = match network.across.beta_s_per_byte < network.within.beta_s_per_byte {
+                true if matches!(shape, Shape::Torus { .. } | Shape::BCube { .. }) => NEAR_OF_PORTS,
+                true => NEAR_OF_SOME,
+                false => NEAR,
+            };
             assert!((1.0 - near..=1.0 + near).contains(&ratio), "{name}: {predicted}, not {by_message}: {ratio}");
         }
     }

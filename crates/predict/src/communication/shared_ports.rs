@@ -32,6 +32,8 @@ pub(crate) struct SharedPorts {
     world: World,
     /// None: there are so many workers that every program is too long.
     network: Option<Network>,
+    /// The same, on which messages have no latency beyond what a port is busy with them.
+    at_once: Option<Network>,
     /// Programs of more messages in a tile are too long.
     messages_max: usize,
     gamma: f64,
@@ -39,7 +41,7 @@ pub(crate) struct SharedPorts {
     latency_s: f64,
     /// By the algorithm's name. None: too long.
     programs: BTreeMap<&'static str, Option<PreparedProgram>>,
-    /// By the name and the bytes of a tile: seconds of half as many tiles as [`even_from`] says, and of all.
+    /// By the name and the bytes of a tile: seconds of as many tiles as [`even_from`] says, and of each further one.
     pipelines: BTreeMap<(&'static str, usize), (f64, f64)>,
 }
 
@@ -66,11 +68,14 @@ impl SharedPorts {
         if within.beta_s_per_byte <= 0.0 || across.beta_s_per_byte <= 0.0 {
             return None;
         }
-        let speeds = Speeds { hop_s, ..Speeds::of(NetworkModel { within, across }) };
-        let network = || Network::new(shape, &Hosts::regular(world.hosts, world.per_host), &speeds).ok();
+        let network = |speeds: Speeds| Network::new(shape, &Hosts::regular(world.hosts, world.per_host), &speeds).ok();
+        let late = Speeds { hop_s, ..Speeds::of(NetworkModel { within, across }) };
+        let at_once = |class: LinkClass| LinkClass { alpha_s: class.overhead_s, ..class };
+        let at_once = Speeds::of(NetworkModel { within: at_once(within), across: at_once(across) });
         Some(SharedPorts {
             world,
-            network: if short { Some(network()?) } else { None },
+            network: if short { Some(network(late)?) } else { None },
+            at_once: if short { Some(network(at_once)?) } else { None },
             messages_max,
             gamma: costs.across.gamma,
             latency_s: across.alpha_s - across.overhead_s,
@@ -113,17 +118,29 @@ impl SharedPorts {
         if tiles(bytes, tile_bytes) <= even {
             return self.simulated(program, bytes, tile_bytes);
         }
-        let (half, whole) = match self.pipelines.get(&(name, tile_bytes)) {
+        let (first_s, further_s) = match self.pipelines.get(&(name, tile_bytes)) {
             Some(&known) => known,
             None => {
-                let of = |tiles: usize| self.simulated(program, tiles * tile_bytes, tile_bytes);
-                let found = (of(even / 2)?, of(even)?);
+                let found = self.pipeline(program, even, tile_bytes, self.waits(form))?;
                 self.pipelines.insert((name, tile_bytes), found);
                 found
             }
         };
-        let further = bytes as f64 / tile_bytes as f64 - even as f64;
-        Some(whole + further * (whole - half) / (even - even / 2) as f64)
+        Some(first_s + (bytes as f64 / tile_bytes as f64 - even as f64) * further_s)
+    }
+
+    /// Seconds of so many tiles, and of each further one: what one of the second half of them takes. Of tiles that are short beside
+    /// `waits_s`, the latencies of one, the first are still on their way when the last of them leave, and say nothing of those that
+    /// come when ports are never idle: these take what they would without latencies.
+    fn pipeline(&self, program: &PreparedProgram, tiles: usize, tile_bytes: usize, waits_s: f64) -> Option<(f64, f64)> {
+        let on = |network: &Option<Network>| {
+            let of = |tiles: usize| self.simulated_on(network.as_ref()?, program, tiles * tile_bytes, tile_bytes);
+            let (half_s, whole_s) = (of(tiles / 2)?, of(tiles)?);
+            Some((whole_s, (whole_s - half_s) / (tiles - tiles / 2) as f64))
+        };
+        let (whole_s, further_s) = on(&self.network)?;
+        let waits = waits_s > WAITING * whole_s;
+        Some((whole_s, if waits { on(&self.at_once)?.1 } else { further_s }))
     }
 
     fn prepared(&self, form: &ClosedForm) -> Option<PreparedProgram> {
@@ -132,9 +149,19 @@ impl SharedPorts {
     }
 
     fn simulated(&self, program: &PreparedProgram, bytes: usize, tile_bytes: usize) -> Option<f64> {
+        self.simulated_on(self.network.as_ref()?, program, bytes, tile_bytes)
+    }
+
+    fn simulated_on(
+        &self,
+        network: &Network,
+        program: &PreparedProgram,
+        bytes: usize,
+        tile_bytes: usize,
+    ) -> Option<f64> {
         let load = Load { bytes, tile_bytes, window: tiles(bytes, tile_bytes) };
         let combining = Combining::InsteadOfReceiving;
-        let machine = Machine { gamma: self.gamma, combining, ..Machine::new(self.network.as_ref()?) };
+        let machine = Machine { gamma: self.gamma, combining, ..Machine::new(network) };
         simulate(program, &load, &machine).ok().map(|outcome| outcome.seconds)
     }
 }
@@ -283,6 +310,21 @@ mod tests {
         let fetched = LinkCosts { fetched: true, ..costs };
         assert!(SharedPorts::of(World::of(4, 4), &fetched).is_none());
         assert!(SharedPorts::of(World::of(5, 4), &costs).is_none(), "hosts that are not full");
+    }
+
+    /// Tiles of 16 KiB are still on their first way when the last of those that are simulated leaves; the ports of nine hosts, two
+    /// each, take their time all the same.
+    #[test]
+    fn tiles_that_are_short_beside_latencies_take_what_ports_need() {
+        let cluster = Cluster::of_network(NetworkModel::TEN_GBE, 9, 1);
+        let world = World::of(9, 1).on("bcube:3:2".parse().expect("a shape"));
+        let bytes = 512 << 20;
+        let all_ports_s = 16.0 / 9.0 * bytes as f64 * cluster.across.beta_s_per_byte.value / 2.0;
+        for (name, ports) in [("ring", 1.0), ("bcube", 2.0)] {
+            let costs = AllToAll::of(&cluster, world, name, bytes, 0.0).expect("costs");
+            let over = costs.alone_s(bytes) / (all_ports_s * 2.0 / ports);
+            assert!((0.999..1.4).contains(&over), "{name}: {over}");
+        }
     }
 
     /// What leaves the hosts of the study goes past the ports of their ranks over InfiniBand, so that an all-reduce takes what

@@ -136,7 +136,7 @@ fn what_the_text_of_the_paper_says_depends_little_on_kappa() {
         let (less, expected, more) = (less[place], expected[place], more[place]);
         println!("{published}: {less:.2} at kappa 0.3, {expected:.2} at 0.6, {more:.2} at 0.9");
         assert!(more < expected && expected < less, "{published}: {less}, {expected}, {more}");
-        let near = within(less, expected, 0.15) && within(more, expected, 0.15);
+        let near = within(less, expected, 0.06) && within(more, expected, 0.06);
         assert!(near, "{published}: {less}, {expected}, {more}");
     }
 }

@@ -299,10 +299,11 @@ impl<'a> Conduct<'a> {
             tally.seconds.push((now - last).as_secs_f64());
             ends_s.push((now - together).as_secs_f64());
             last = now;
+            tally.add_costs(self.worker.take_costs());
         }
         tally.ends_s.push(ends_s);
         tally.starts.push(together);
-        tally.add(self.worker.take_costs(), self.worker.take_phases());
+        tally.add_phases(self.worker.take_phases());
         self.worker.wait_for_all()?;
         tally.add_traffic(self.workers().traffic().since(&traffic), before + count);
         if let Some(replay) = &self.model.replay {

@@ -27,7 +27,9 @@ pub(super) struct Tally {
     /// Of so many iterations, whether they count or not: each sends the same.
     traffic: Traffic,
     sending: usize,
-    costs: Costs,
+    in_communicator: Duration,
+    /// By iteration: what deciding has cost.
+    scheduling: Vec<Duration>,
     phases: Phases,
     /// Of a replay, by block and iteration.
     pub(super) seen: Vec<Vec<Seen>>,
@@ -39,10 +41,14 @@ impl Tally {
         Tally { began: self.began, ..Tally::default() }
     }
 
-    /// Adds what some iterations have cost.
-    pub(super) fn add(&mut self, costs: Costs, phases: Phases) {
-        self.costs.in_communicator += costs.in_communicator;
-        self.costs.scheduling += costs.scheduling;
+    /// Adds what an iteration has cost.
+    pub(super) fn add_costs(&mut self, costs: Costs) {
+        self.in_communicator += costs.in_communicator;
+        self.scheduling.push(costs.scheduling);
+    }
+
+    /// Adds what some iterations have computed.
+    pub(super) fn add_phases(&mut self, phases: Phases) {
         self.phases.add(&phases);
     }
 
@@ -59,10 +65,9 @@ impl Tally {
         late.as_secs_f64() / self.seconds.len() as f64
     }
 
-    /// Seconds of deciding, in an iteration.
+    /// Seconds of deciding: the median, as in some iteration another process may have had the processor in the middle of it.
     fn scheduling_s_per_tensor(&self) -> f64 {
-        let each = (self.seconds.len() * self.phases.ready.len().max(1)) as f64;
-        self.costs.scheduling.as_secs_f64() / each
+        median(self.scheduling.iter().map(Duration::as_secs_f64)) / self.phases.ready.len().max(1) as f64
     }
 
     /// By tensor: seconds from the start of backward until its gradient was announced; the mean over the iterations.
@@ -192,7 +197,7 @@ impl Conduct<'_> {
             }
             None => {
                 let Phases { forward, backward, update, .. } = tally.phases;
-                ([forward, backward, update].map(per_iteration), per_iteration(tally.costs.in_communicator))
+                ([forward, backward, update].map(per_iteration), per_iteration(tally.in_communicator))
             }
         };
         let sent = |count: u64| count as f64 / tally.sending as f64;

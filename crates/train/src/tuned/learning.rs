@@ -217,7 +217,8 @@ pub(crate) fn beliefs(communicator: &Communicator) -> OwnModel {
     // Rank 0 alone chooses among the arms that there are on its links; the others do what it says.
     let links = links_of(communicator);
     // Which of the links is TCP differs between the ranks of a host and others; what a state says must not.
-    let carrier = if topology.hosts() == 1 || !links.has_tcp() { Carrier::SharedMemory } else { tcp_of(costs.across.beta) };
+    let carrier =
+        if topology.hosts() == 1 || !links.has_tcp() { Carrier::SharedMemory } else { tcp_of(costs.across.beta) };
     OwnModel::measured(&costs, topology.hosts(), topology.ranks_per_host_max(), carrier, links)
 }
 

@@ -221,6 +221,9 @@ fn a_profile_from_a_file_brings_its_model_along() {
     };
     let study = planned(replay).expect("it makes sense");
     assert_eq!((study.panels[0].setting.model.as_str(), study.panels[0].setting.local_batch), ("mine", 16));
+    // The file's own batch is not what was recorded, whoever scaled it.
+    let labels = study.panels[0].setting.labels();
+    assert!(labels.contains(&"scaled from a local batch of 8".to_owned()), "{labels:?}");
     let other = planned(|arguments| {
         replay(arguments);
         arguments.models = vec!["cnn".to_owned()];

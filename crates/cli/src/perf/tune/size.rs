@@ -236,8 +236,7 @@ mod tests {
 
     use super::*;
 
-    const EFFORT: Effort<'_> =
-        Effort { calls: 120, compared: 20, search_s: 0.5, seed: 3, programs: &[] };
+    const EFFORT: Effort<'_> = Effort { calls: 120, compared: 20, search_s: 0.5, seed: 3, programs: &[] };
 
     #[test]
     fn a_size_is_searched_learned_and_compared_and_nothing_is_wrong() {

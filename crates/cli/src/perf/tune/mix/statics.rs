@@ -7,7 +7,6 @@ use paceline_comm::{CallOptions, Protocol};
 use paceline_plan::CollectiveKind;
 use paceline_tune::environment::Links;
 
-
 /// Chunks that are tried, in bytes, besides the default.
 const CHUNKS: [usize; 3] = [64 << 10, 256 << 10, 1 << 20];
 
