@@ -25,7 +25,7 @@ pub(crate) use cost::{Before, communication_cost, communication_cost_again};
 pub use record::RECORDED_ITERATIONS;
 pub use statistics::student_t_975;
 pub(crate) use statistics::{fit, median, relative_half_width};
-pub(crate) use together::behind_passes;
+pub(crate) use together::{behind_passes, together_s};
 
 use crate::auto::Decision;
 use crate::error::TrainError;

@@ -11,9 +11,10 @@ use paceline_strategy::{Call, Strategy};
 use serde::{Deserialize, Serialize};
 
 use super::cluster::{calibrate, of_uneven_hosts, of_world};
+use crate::computed::slowed_profile;
 use crate::error::{TrainError, WhileTraining};
 use crate::exchange::Carrier;
-use crate::measure::{Before, communication_cost_again};
+use crate::measure::{Before, communication_cost_again, together_s};
 use crate::peers::Peers;
 
 /// Plans that are predicted to improve the best ones. The workers wait meanwhile.
@@ -77,11 +78,12 @@ impl Choosing<'_> {
         profile: &Profile,
         tried: &[Plan],
         round: u32,
-        before: Option<Before<'_>>,
+        mut before: Option<Before<'_>>,
     ) -> Result<Result<Chosen, String>, TrainError> {
         let workers = self.peers.workers();
-        let (cluster, doubts) = self.measured_cluster(profile, round, before)?;
-        let found = (workers.rank() == 0).then(|| self.find(&cluster, profile, tried, doubts));
+        let profile = self.together(profile, before.as_deref_mut().map(|pass| pass as Before<'_>))?;
+        let (cluster, doubts) = self.measured_cluster(&profile, round, before)?;
+        let found = (workers.rank() == 0).then(|| self.find(&cluster, &profile, tried, doubts));
         let text = found.map(|found| match serde_json::to_string(&found) {
             Ok(text) => text,
             Err(error) => format!("rank 0's choice cannot be written: {error}"),
@@ -90,6 +92,15 @@ impl Choosing<'_> {
         let found: Result<Chosen, String> = serde_json::from_str(&text)
             .unwrap_or_else(|error| Err(format!("rank 0's choice cannot be read ({error}): {text}")));
         Ok(found.map_err(|reason| format!("strategy={}: {reason}", self.strategy)))
+    }
+
+    /// The computation of all workers at once, if there is a pass to be made. Where some take turns on a core, each of them may have it
+    /// for itself while it computes in an iteration, as long as it waits for communication while the others do.
+    fn together(&self, profile: &Profile, pass: Option<Before<'_>>) -> Result<Profile, TrainError> {
+        let (workers, own_s) = (self.peers.workers(), profile.forward_s() + profile.backward_s());
+        let Some(pass) = pass.filter(|_| workers.world_size() > 1 && own_s > 0.0) else { return Ok(profile.clone()) };
+        let times = together_s(workers, pass)? / own_s;
+        Ok(slowed_profile(profile, times.max(1.0)))
     }
 
     /// The archs that can be carried out here: all-to-all by any algorithm; the shards that have been met.
@@ -328,6 +339,34 @@ mod tests {
             });
             assert_eq!(found, [looked_at], "{text}");
         }
+    }
+
+    /// Two workers have one core, and each has it for itself while it computes: an iteration takes both.
+    #[test]
+    fn workers_that_take_turns_are_expected_to_take_as_long_as_all_of_them() {
+        let schedulers = Schedulers::built_in();
+        let strategy = schedulers.grammar().parse("auto").unwrap();
+        let profile = profile();
+        let own_s = profile.forward_s() + profile.backward_s();
+        let core = std::sync::Mutex::new(());
+        let seconds = on_ranks(2, |communicator| {
+            let choosing = Choosing {
+                strategy: &strategy,
+                schedulers: &schedulers,
+                peers: &Peers::from(&communicator),
+                may_overlap: true,
+                start_up: Duration::ZERO,
+                threads: None,
+            };
+            let mut pass = || {
+                let _alone = core.lock().unwrap();
+                std::thread::sleep(Duration::from_secs_f64(own_s));
+                Ok(())
+            };
+            let chosen = choosing.choose(&profile, &[], 0, Some(&mut pass)).unwrap().unwrap();
+            chosen.predicted.seconds
+        });
+        assert!(seconds[0] >= 2.0 * own_s && seconds[0] == seconds[1], "{seconds:?}, {own_s} s alone");
     }
 
     /// Of plans that are hardly apart, one of which all was measured is taken; what saves more is taken all the same.

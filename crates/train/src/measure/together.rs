@@ -82,16 +82,21 @@ impl<'a> Passes<'a> {
         computed.map(drop).map_err(|source| TrainError::Backend { rank: self.rank, source })
     }
 
-    /// Seconds of forward and backward without communication, from when all workers begin together until the last has ended: the
-    /// mean over a few passes, after one that does not count. Where workers take turns on a core, each of them may have it for
-    /// itself while it computes, and only the last one's end tells what that costs. All workers call it; every one comes to the
-    /// same number.
+    /// Seconds of one of them on all workers ([`together_s`]).
     pub fn seconds(&mut self, workers: &Communicator) -> Result<f64, TrainError> {
-        let first = rounds_s(workers, 1, &mut || self.pass())?;
-        let count = ((SECONDS / first.max(f64::MIN_POSITIVE)) as usize).clamp(PASSES_MIN, PASSES_MAX);
-        let barrier_s = rounds_s(workers, BARRIERS, &mut || Ok(()))?;
-        Ok((rounds_s(workers, count, &mut || self.pass())? - barrier_s).max(0.0))
+        together_s(workers, &mut || self.pass())
     }
+}
+
+/// Seconds of a pass of forward and backward without communication, from when all workers begin together until the last has
+/// ended: the mean over a few passes, after one that does not count. Where workers take turns on a core, each of them may have it for
+/// itself while it computes, and only the last one's end tells what that costs. All workers call it; every one comes to the
+/// same number.
+pub(crate) fn together_s(workers: &Communicator, pass: Before<'_>) -> Result<f64, TrainError> {
+    let first = rounds_s(workers, 1, pass)?;
+    let count = ((SECONDS / first.max(f64::MIN_POSITIVE)) as usize).clamp(PASSES_MIN, PASSES_MAX);
+    let barrier_s = rounds_s(workers, BARRIERS, &mut || Ok(()))?;
+    Ok((rounds_s(workers, count, pass)? - barrier_s).max(0.0))
 }
 
 /// Seconds of a round, the mean over `count`: all workers do it, and wait for each other. The largest that any of them sees.
