@@ -302,6 +302,11 @@ mod tests {
         }
     }
 
+    /// Of workers on cores of their own, whose operations start at once.
+    fn choosing<'a>(strategy: &'a Strategy, schedulers: &'a Schedulers, peers: &'a Peers) -> Choosing<'a> {
+        Choosing { strategy, schedulers, peers, may_overlap: true, start_up: Duration::ZERO, threads: None }
+    }
+
     /// One bucket for each tensor, of what it says that it changes what is learned.
     fn careless(_: &Call, workload: &Workload) -> Result<Schedule, ScheduleError> {
         Ok(Schedule::of(workload.ready.iter().map(|&tensor| vec![tensor]).collect()))
@@ -324,14 +329,8 @@ mod tests {
         for (text, looked_at) in [("auto", false), ("schedule=careless,arch=auto", true)] {
             let strategy = schedulers.grammar().parse(text).unwrap();
             let found = on_ranks(1, |communicator| {
-                let choosing = Choosing {
-                    strategy: &strategy,
-                    schedulers: &schedulers,
-                    peers: &Peers::from(&communicator),
-                    may_overlap: true,
-                    start_up: Duration::ZERO,
-                    threads: None,
-                };
+                let peers = Peers::from(&communicator);
+                let choosing = choosing(&strategy, &schedulers, &peers);
                 let space = Space { effort: 0, ..choosing.space() };
                 let question = Question { cluster: &cluster, profile: &profile, workers: 4, space: &space };
                 let candidates = search(&question).unwrap().candidates;
@@ -350,14 +349,8 @@ mod tests {
         let own_s = profile.forward_s() + profile.backward_s();
         let core = std::sync::Mutex::new(());
         let seconds = on_ranks(2, |communicator| {
-            let choosing = Choosing {
-                strategy: &strategy,
-                schedulers: &schedulers,
-                peers: &Peers::from(&communicator),
-                may_overlap: true,
-                start_up: Duration::ZERO,
-                threads: None,
-            };
+            let peers = Peers::from(&communicator);
+            let choosing = choosing(&strategy, &schedulers, &peers);
             let mut pass = || {
                 let _alone = core.lock().unwrap();
                 std::thread::sleep(Duration::from_secs_f64(own_s));
