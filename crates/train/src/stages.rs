@@ -349,6 +349,7 @@ impl<'a> Stages<'a> {
             may_overlap: self.options.clip_norm.is_none(),
             start_up: self.planning().start_up(),
             threads: Some(self.options.threads),
+            all_pass_s: None,
         };
         let (rank, pass_s) = (self.peers.workers().rank(), profile.forward_s() + profile.backward_s());
         let chosen = behind_passes(rank, worker.backend.as_mut(), Some(pass_s), batch, |before| {

@@ -32,6 +32,8 @@ pub(crate) struct Choosing<'a> {
     pub(crate) start_up: Duration,
     /// Threads with which each worker computes; None: it sleeps through a profile.
     pub(crate) threads: Option<usize>,
+    /// Seconds of a pass of all workers at once, where it is known already; the same on all.
+    pub(crate) all_pass_s: Option<f64>,
 }
 
 /// What was found; the same on every worker.
@@ -98,9 +100,13 @@ impl Choosing<'_> {
     /// for itself while it computes in an iteration, as long as it waits for communication while the others do.
     fn together(&self, profile: &Profile, pass: Option<Before<'_>>) -> Result<Profile, TrainError> {
         let (workers, own_s) = (self.peers.workers(), profile.forward_s() + profile.backward_s());
-        let Some(pass) = pass.filter(|_| workers.world_size() > 1 && own_s > 0.0) else { return Ok(profile.clone()) };
-        let times = together_s(workers, pass)? / own_s;
-        Ok(slowed_profile(profile, times.max(1.0)))
+        let all_s = match (self.all_pass_s, pass) {
+            _ if workers.world_size() == 1 || own_s <= 0.0 => return Ok(profile.clone()),
+            (Some(known_s), _) => known_s,
+            (None, Some(pass)) => together_s(workers, pass)?,
+            (None, None) => return Ok(profile.clone()),
+        };
+        Ok(slowed_profile(profile, (all_s / own_s).max(1.0)))
     }
 
     /// The archs that can be carried out here: all-to-all by any algorithm; the shards that have been met.
@@ -304,7 +310,15 @@ mod tests {
 
     /// Of workers on cores of their own, whose operations start at once.
     fn choosing<'a>(strategy: &'a Strategy, schedulers: &'a Schedulers, peers: &'a Peers) -> Choosing<'a> {
-        Choosing { strategy, schedulers, peers, may_overlap: true, start_up: Duration::ZERO, threads: None }
+        Choosing {
+            strategy,
+            schedulers,
+            peers,
+            may_overlap: true,
+            start_up: Duration::ZERO,
+            threads: None,
+            all_pass_s: None,
+        }
     }
 
     /// One bucket for each tensor, of what it says that it changes what is learned.

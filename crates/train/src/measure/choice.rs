@@ -83,6 +83,7 @@ impl Conduct<'_> {
         let profile = self.profile(tally)?;
         let (rank, computes, threads) = (self.workers().rank(), self.model.replay.is_none(), self.options.threads);
         let pass_s = computes.then(|| profile.forward_s() + profile.backward_s());
+        let all_pass_s = self.pass_s;
         let (planning, model, backend) = self.planning_beside();
         let choosing = Choosing {
             strategy: planning.strategy,
@@ -91,6 +92,7 @@ impl Conduct<'_> {
             may_overlap: true,
             start_up: planning.start_up().mul_f64(planning.slowed),
             threads: computes.then_some(threads),
+            all_pass_s,
         };
         let batch = || model.first_batch(rank);
         behind_passes(rank, backend, pass_s, batch, |before| choosing.choose(&profile, tried, round, before))
@@ -103,11 +105,7 @@ impl Conduct<'_> {
         }
         let computed = self.computed(tally, &self.sizes)?;
         let uncertain = relative_half_width(&self.slowest(&tally.seconds)?);
-        let profile = measured_profile(&self.model.name, self.options.local_batch, &computed, uncertain);
-        // Where workers take turns on a core, each may have it for itself while it computes in an iteration.
-        let own_s = profile.forward_s() + profile.backward_s();
-        let together = self.pass_s.filter(|_| own_s > 0.0).map_or(1.0, |seconds| seconds / own_s);
-        Ok(slowed_profile(&profile, together.max(1.0)))
+        Ok(measured_profile(&self.model.name, self.options.local_batch, &computed, uncertain))
     }
 
     /// Carries out another plan, on which all workers agree.
@@ -247,8 +245,7 @@ mod tests {
         let data = Data { training: samples(0), test: samples(1) };
         let options = MeasureOptions { strategy: "auto".into(), local_batch: 1, ..MeasureOptions::default() };
         // One operation by itself and eight at once, five times and once that does not count.
-        // And a few of all workers together.
-        for (each_ms, expected) in [(0, 2 * 6 + 3..=2 * 6 + 65), (20, 0..=0)] {
+        for (each_ms, expected) in [(0, 2 * 6), (20, 0)] {
             let made = on_ranks(2, |communicator| {
                 let passes = Arc::<AtomicUsize>::default();
                 let subject = Subject::Model {
@@ -265,7 +262,7 @@ mod tests {
                 conduct.search(&tally, &[], 2).unwrap().unwrap();
                 passes.load(Ordering::Relaxed) - before
             });
-            assert!(made[0] == made[1] && expected.contains(&made[0]), "passes of {each_ms} ms: {made:?}");
+            assert_eq!(made, [expected; 2], "passes of {each_ms} ms");
         }
     }
 
