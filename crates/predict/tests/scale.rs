@@ -110,13 +110,10 @@ fn predicted(cluster: &str, model: &str, strategy: &str, workers: usize) -> f64 
 #[test]
 fn a_formula() {
     for model in ["resnet50", "bert-base", "bert-large"] {
-        for strategy in ["bsp-ps", "bsp-a2a", "wfbp-ps", "wfbp-a2a"] {
+        for strategy in ["bsp-ps", "bsp-a2a", "wfbp-ps", "wfbp-a2a", "mg-wfbp"] {
             let seconds = predicted("study-10gbe", model, strategy, 32);
             assert!(seconds < SLACK * FORMULA_S, "{model}, {strategy}: {seconds} s");
         }
-        // All merges of as many tensors as BERT-Large has are compared: 79,000 costs of an operation.
-        let seconds = predicted("study-10gbe", model, "mg-wfbp", 32);
-        assert!(seconds < SLACK * 2.0 * FORMULA_S, "{model}, mg-wfbp: {seconds} s");
         // Priorities take no formula: every layer is dispatched.
         for strategy in ["bytescheduler-ps", "bytescheduler-a2a"] {
             let seconds = predicted("study-10gbe", model, strategy, 32);

@@ -47,15 +47,20 @@ pub(crate) fn merge(
     for to in 1..=tensors {
         let mut run = 0;
         let mut earliest = Prefix { end_s: f64::INFINITY, buckets: 0, from: 0 };
+        let mut later_s = f64::INFINITY;
         for from in (0..to).rev() {
             run += bytes[from];
             let seconds = time_of(run, communication_s)?;
             let before = &best[from];
             let end_s = before.end_s.max(ready_s[to - 1]) + seconds;
+            if end_s > later_s {
+                continue;
+            }
             let tie = (end_s - earliest.end_s).abs() <= TIE * end_s;
             let better = if tie { before.buckets + 1 < earliest.buckets } else { end_s < earliest.end_s };
             if better {
                 earliest = Prefix { end_s, buckets: before.buckets + 1, from };
+                later_s = end_s * (1.0 + 2.0 * TIE);
             }
         }
         best.push(earliest);
@@ -81,7 +86,7 @@ struct Prefix {
 
 fn time_of(bytes: u64, communication_s: &dyn Fn(u64) -> f64) -> Result<f64, ScheduleError> {
     let seconds = communication_s(bytes);
-    if seconds.is_finite() && seconds >= 0.0 {
+    if (0.0..=f64::MAX).contains(&seconds) {
         return Ok(seconds);
     }
     Err(ScheduleError::Cost { bytes, seconds: seconds.to_string() })

@@ -44,6 +44,9 @@ pub(crate) struct AllToAll {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     bytes: f64,
+    /// The share that a byte is of those to the next size. They are a power of two, so it is exact, and multiplying by it
+    /// takes a third of dividing.
+    per_step: f64,
     /// Seconds from its start to its end, and those for which the next one waits; without the start-up.
     alone_s: f64,
     busy_s: f64,
@@ -177,12 +180,14 @@ impl AllToAll {
     /// The cheapest way, by the closed formulas.
     fn cheapest(&self, forms: &[ClosedForm], bytes: u64) -> Entry {
         let mut cheapest = Vec::with_capacity(forms.len());
+        let per_step = 1.0 / (size(place(bytes) + 1) - bytes) as f64;
         for (form, closed) in forms.iter().enumerate() {
             let mut best: Option<Entry> = None;
             for &tile_bytes in &self.tiles {
                 let (alone_s, busy_s) = closed.seconds(bytes as usize, tile_bytes);
                 if best.is_none_or(|best| alone_s < best.alone_s * (1.0 - TIE)) {
-                    best = Some(Entry { bytes: bytes as f64, alone_s, busy_s, form, tile_bytes, doubt: None });
+                    let bytes = bytes as f64;
+                    best = Some(Entry { bytes, per_step, alone_s, busy_s, form, tile_bytes, doubt: None });
                 }
                 // One tile is one tile.
                 if tile_bytes as u64 >= bytes {
@@ -277,7 +282,7 @@ impl AllToAll {
     fn between(&self, bytes: u64) -> (f64, f64) {
         let place = place(bytes).min(self.entries.len() - 2);
         let (low, high) = (&self.entries[place], &self.entries[place + 1]);
-        let share = (bytes as f64 - low.bytes) / (high.bytes - low.bytes);
+        let share = (bytes as f64 - low.bytes) * low.per_step;
         let between = |low: f64, high: f64| low + share * (high - low);
         (between(low.alone_s, high.alone_s), between(self.on_channel_s(low), self.on_channel_s(high)))
     }
