@@ -104,7 +104,8 @@ pub fn run(arguments: &PlanArguments, registry: &Registry) -> Result<ExitCode, F
     let (mut report, best) = report(arguments, &question)?;
     report.reasons.extend(without_effect(&cluster, workers, &arguments.what_if));
     report.extrapolated.extend(unmeasured(&asked, &arguments.what_if));
-    report.extrapolated.extend(protocol_doubt(&space.strategy));
+    report.extrapolated.extend(protocol_doubt(&cluster, workers, &space.strategy));
+    report.extrapolated.extend(cluster.measurement_doubt().filter(|_| workers > 1));
     if cluster.hosts > asked.hosts {
         let more = cluster.hosts - asked.hosts;
         report.extrapolated.push(format!("{more} hosts more than {} has, which are taken to be like them", asked.name));

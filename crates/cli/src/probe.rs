@@ -14,7 +14,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use paceline_comm::{Communicator, TransportChoice};
+use paceline_comm::{Communicator, Emulation, TransportChoice};
+use paceline_fabric::environment::Environment;
+use paceline_fabric::rendezvous;
 use serde::Serialize;
 
 use crate::arguments::at_least_one;
@@ -34,9 +36,11 @@ pub struct ProbeArguments {
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     workers: Option<usize>,
 
-    /// What carries the data: shm, tcp, or auto (shared memory within a host, TCP otherwise)
-    #[arg(long, value_name = "NAME", default_value_t)]
-    transport: TransportChoice,
+    /// What carries the data: shm, tcp, or auto (shared memory within a host, TCP otherwise); of several, such as auto,tcp,
+    /// the first is what the cluster costs by itself, and each other one is measured in a world of its own and written as
+    /// what is otherwise over that protocol
+    #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "auto")]
+    transport: Vec<TransportChoice>,
 
     /// How often everything is measured; the median counts, and its 95 % interval
     #[arg(long, value_name = "N", value_parser = rounds, default_value_t = 12)]
@@ -78,7 +82,8 @@ struct Report<'a> {
     /// The network that was emulated, if one was.
     #[serde(skip_serializing_if = "Option::is_none")]
     emulated: Option<Emulated>,
-    transport: &'a str,
+    /// Of the first world.
+    transport: &'static str,
     /// Of the cluster.
     name: &'a str,
     ranks: usize,
@@ -107,30 +112,74 @@ pub fn run(arguments: &ProbeArguments) -> Result<ExitCode, Failure> {
         return Err(Failure::usage(what).help("give --workers 2 or more, or start it as several ranks"));
     }
     let emulation = arguments.emulation.of_world(place.ranks())?;
+    arguments.check_transports(emulation.is_some())?;
     match place {
         Place::Launcher { ranks } => workers::launch(ranks, arguments.security.for_ranks()?),
         Place::Rank(mut environment) => {
             arguments.security.apply(&mut environment.network);
-            let emulated = emulation.as_ref().map(Emulated::new);
-            let communicator = workers::connect(*environment, arguments.transport, 1, emulation)?;
-            let is_first = communicator.rank() == 0;
-            let output = arguments.output.as_deref().filter(|_| is_first).map(PlainFile::create).transpose()?;
-            let json = arguments.json.as_deref().filter(|_| is_first).map(JsonFile::create).transpose()?;
-            let probed = arguments.measure(&communicator, emulated.as_ref())?;
-            if is_first {
-                unless_closed(table::print(&probed, &arguments.title(&communicator), emulated.as_ref()))?;
-                if let (Some(output), Some(path)) = (output, &arguments.output) {
-                    output.write(&probed.cluster.to_toml())?;
-                    unless_closed(writeln!(io::stdout(), "# written to {}", path.display()))?;
-                }
-                json.map_or(Ok(()), |json| json.write(&arguments.report(&communicator, emulated, &probed)))?;
-            }
+            arguments.probe(&environment, emulation)?;
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
 impl ProbeArguments {
+    /// Do the transports make one cluster?
+    fn check_transports(&self, emulated: bool) -> Result<(), Failure> {
+        let [first, others @ ..] = &self.transport[..] else { return Ok(()) };
+        // Others begin behind the first.
+        let was_before = |(place, one): (usize, &TransportChoice)| self.transport[..=place].contains(one);
+        let problem = match first {
+            _ if others.is_empty() => return Ok(()),
+            _ if emulated => "an emulated network is made of shared memory, and has nothing else",
+            TransportChoice::Tcp => "the first is what `protocol=auto` costs, and that is auto or, on one host, shm",
+            _ if others.contains(&TransportChoice::Auto) => "only the first can be auto: it is no protocol of its own",
+            _ if others.iter().enumerate().any(was_before) => "each is measured once",
+            _ => return Ok(()),
+        };
+        let names: Vec<&str> = self.transport.iter().map(|one| one.name()).collect();
+        Err(Failure::usage(format!("--transport {}: {problem}", names.join(",")))
+            .help("give what the runtime takes by itself, and then what it can be told to take, as in auto,tcp"))
+    }
+
+    /// A world after the other, on one of its ranks, and what was found.
+    fn probe(&self, environment: &Environment, emulation: Option<Emulation>) -> Result<(), Failure> {
+        let [first, others @ ..] = &self.transport[..] else { return Ok(()) };
+        let emulated = emulation.as_ref().map(Emulated::new);
+        let communicator = workers::connect(self.meeting(environment, 0)?, *first, 1, emulation)?;
+        let is_first = communicator.rank() == 0;
+        let output = self.output.as_deref().filter(|_| is_first).map(PlainFile::create).transpose()?;
+        let json = self.json.as_deref().filter(|_| is_first).map(JsonFile::create).transpose()?;
+        let mut probed = self.measure(&communicator, emulated.as_ref())?;
+        let (title, transport) = (self.title(&communicator), workers::transport_name(&communicator));
+        let ranks = communicator.world_size();
+        // Two worlds at once would be in each other's way.
+        drop(communicator);
+        for (number, &transport) in others.iter().enumerate() {
+            let world = workers::connect(self.meeting(environment, 1 + number)?, transport, 1, None)?;
+            probed.add(transport, self.measure(&world, None)?)?;
+        }
+        if is_first {
+            unless_closed(table::print(&probed, &title, emulated.as_ref()))?;
+            if let (Some(output), Some(path)) = (output, &self.output) {
+                output.write(&probed.cluster.to_toml())?;
+                unless_closed(writeln!(io::stdout(), "# written to {}", path.display()))?;
+            }
+            json.map_or(Ok(()), |json| json.write(&self.report(transport, ranks, emulated, &probed)))?;
+        }
+        Ok(())
+    }
+
+    /// Where the ranks meet for the world of a transport, by its number: all at one place, which the last has for itself.
+    fn meeting(&self, environment: &Environment, number: usize) -> Result<Environment, Failure> {
+        let mut environment = environment.clone();
+        if let Some(world) = environment.world.as_mut().filter(|_| number + 1 < self.transport.len()) {
+            let terms = format!("to measure {} as number {}", self.transport[number], number + 1);
+            *world = rendezvous::ahead(world, terms).map_err(Failure::failed)?;
+        }
+        Ok(environment)
+    }
+
     /// All rounds, on all ranks at the same time. Every rank comes to the same constants.
     fn measure(&self, communicator: &Communicator, emulated: Option<&Emulated>) -> Result<Probed, Failure> {
         let bar = if communicator.rank() == 0 { ProgressBar::new(self.rounds as u64) } else { ProgressBar::hidden() };
@@ -155,13 +204,19 @@ impl ProbeArguments {
         format!("{ranks} ranks on {hosts}, transport {transport}, {} rounds: median and its 95 % interval", self.rounds)
     }
 
-    fn report<'a>(&self, communicator: &Communicator, emulated: Option<Emulated>, probed: &'a Probed) -> Report<'a> {
+    fn report<'a>(
+        &self,
+        transport: &'static str,
+        ranks: usize,
+        emulated: Option<Emulated>,
+        probed: &'a Probed,
+    ) -> Report<'a> {
         let named = |(constant, paceline_plan::Constant { value, low, high })| Named { constant, value, low, high };
         Report {
             emulated,
-            transport: workers::transport_name(communicator),
+            transport,
             name: &probed.cluster.name,
-            ranks: communicator.world_size(),
+            ranks,
             rounds: self.rounds,
             constants: probed.cluster.constants().into_iter().map(named).collect(),
             points: &probed.points,

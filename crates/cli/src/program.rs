@@ -121,7 +121,7 @@ struct Predicted {
     bytes: usize,
     chunk_bytes: usize,
     predicted_s: f64,
-    /// Where that leaves what the cluster's constants were measured for.
+    /// Where that leaves what the cluster's constants were measured for; or that they were not.
     extrapolated: Vec<String>,
 }
 
@@ -284,7 +284,8 @@ impl VerifyArguments {
         let load = Load { bytes, tile_bytes: chunk_bytes, window: WINDOW };
         let predicted_s =
             seconds_on(&cluster, &prepared, &load).map_err(|error| Failure::usage(blamed(source, &error.into())))?;
-        let extrapolated = cluster.left_by(ranks, bytes as u64);
+        let mut extrapolated = cluster.left_by(ranks, bytes as u64);
+        extrapolated.extend(cluster.measurement_doubt());
         Ok(Predicted { cluster: cluster.name, bytes, chunk_bytes, predicted_s, extrapolated })
     }
 }

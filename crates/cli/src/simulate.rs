@@ -104,7 +104,9 @@ pub fn run(arguments: &SimulateArguments, registry: &Registry) -> Result<ExitCod
         None => predicted(&open, registry),
     };
     let (strategy, mut prediction) = found.map_err(|error| refused(blamed(source, &error)))?;
-    prediction.extrapolated.extend(protocol_doubt(&strategy));
+    prediction.extrapolated.extend(protocol_doubt(&cluster, workers, &strategy));
+    // One worker alone takes nothing from the cluster.
+    prediction.extrapolated.extend(cluster.measurement_doubt().filter(|_| workers > 1));
     let job = Job { strategy: &strategy, ..open };
     let elapsed_us = timed(&job, plan.as_ref());
     let report = Report::new(&job, &prediction, elapsed_us);

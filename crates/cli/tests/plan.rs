@@ -67,6 +67,10 @@ fn hosts_that_are_supposed_are_marked_and_paid_for() {
     let doubt = "8 hosts that only serve are supposed, and the cluster has none";
     assert!(said.contains(&format!("- Extrapolated: {doubt}\n")), "{said}");
     assert_eq!(found["best"]["extrapolated"], Value::from(vec![doubt]), "{found:#}");
+    // Nor has anybody measured these links, of which the answer says once what its constants are.
+    let links = "nothing of 25gbe+pcie4:8x4 was measured, as far as it says; its constants come from: 25gbe: ";
+    assert_eq!(said.matches(&format!("- Extrapolated: {links}")).count(), 1, "{said}");
+    assert_eq!(said.matches(links).count(), 1, "{said}");
     // With 9 shards on 9 hosts it is not slower.
     let mut effects = found["effects"].as_array().expect("effects").iter();
     let shard = effects.find(|effect| effect["change"] == "9 shards instead of 8, on one host more,");
@@ -223,6 +227,41 @@ fn the_page_shows_an_answer() {
         return;
     }
     assert_eq!(shown, said, "docs/planning.md is out of date: run this test with PACELINE_UPDATE_DOCS=1");
+}
+
+/// The faster of two protocols is named, and what the other one would bring is said. Where a cluster does not tell them apart,
+/// nothing speaks of them.
+#[test]
+fn protocols_are_compared_where_a_cluster_tells_them_apart() {
+    let path = scratch_file("protocols.toml");
+    let head = "schema = 1\nname = \"mine\"\nsource = \"by hand\"\nhosts = 1\nworkers_per_host = 4\n";
+    let of = |name: &str, protocols: &str| {
+        let links = "[within]\nalpha_s = 1e-5\nbeta_s_per_byte = 4e-10\n";
+        fs::write(&path, format!("{head}{links}{protocols}")).expect("a file");
+        answer(name, &["--cluster", &path.to_string_lossy(), "--model", "bert-large", "--top", "50"])
+    };
+    let over = |beta: &str| format!("[protocols.tcp.within]\nalpha_s = 1e-5\nbeta_s_per_byte = {beta}\n");
+    let names = |found: &Value| -> Vec<String> {
+        let candidates = found["candidates"].as_array().expect("candidates").iter();
+        let name = |row: &Value| Some(row["strategy"].as_str()?.rsplit_once("protocol=")?.1.to_owned());
+        candidates.filter_map(name).collect()
+    };
+    let (faster, said) = of("faster-tcp", &over("2e-10"));
+    let best = faster["best"]["strategy"].as_str().expect("a strategy");
+    assert!(best.ends_with(",protocol=tcp") && said.contains(best), "{said}");
+    assert!(said.contains("- With protocol=auto instead of tcp it would reach at least"), "{said}");
+    assert!(names(&faster).iter().any(|name| name == "auto"), "{said}");
+    let rows = faster["left_out"].as_array().expect("a list");
+    assert!(rows.iter().all(|row| row["protocol"].is_string()), "{rows:?}");
+    let (slower, said) = of("slower-tcp", &over("8e-10"));
+    assert!(slower["best"]["strategy"].as_str().is_some_and(|best| best.ends_with(",protocol=auto")), "{said}");
+    let (plain, said) = of("no-protocols", "");
+    assert!(!said.contains("instead of tcp") && names(&plain).iter().all(|name| name == "auto"), "{said}");
+    let rows = plain["left_out"].as_array().expect("a list");
+    assert!(rows.iter().all(|row| row.get("protocol").is_none()), "{rows:?}");
+    let samples = |found: &Value| found["best"]["predicted_samples_per_s"].as_f64().expect("a number");
+    assert!((samples(&slower) / samples(&plain) - 1.0).abs() < 0.01, "{} {}", samples(&slower), samples(&plain));
+    fs::remove_file(path).expect("our own file");
 }
 
 #[test]

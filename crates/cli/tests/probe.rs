@@ -108,6 +108,39 @@ fn the_table_the_file_and_the_json_agree() {
     }
 }
 
+/// In one file, which `plan` chooses from.
+#[test]
+fn several_protocols_are_measured_each_in_a_world_of_its_own() {
+    let _beside = beside();
+    let (toml, json) = (scratch_file("protocols.toml"), scratch_file("protocols.json"));
+    let (toml_path, json_path) = (toml.to_string_lossy(), json.to_string_lossy());
+    let options = ["--workers", "2", "--rounds", "6", "--transport", "shm,tcp", "-o", &toml_path, "--json", &json_path];
+    let outcome = probe(&options).expect_code(0);
+    for words in ["transport shm, 6 rounds", "# over tcp"] {
+        assert!(outcome.stdout.contains(words), "no `{words}` in {outcome:#?}");
+    }
+    let plan = ["plan", "--cluster", &toml_path, "--model", "resnet50", "--json", &json_path];
+    let report: Value = serde_json::from_str(&fs::read_to_string(&json).expect("the file")).expect("JSON");
+    let planned = run(paceline(&plan), LIMIT).expect_code(0);
+    assert!(planned.stdout.contains("protocol=tcp"), "{planned:#?}");
+    fs::remove_file(&json).expect("our own file");
+    let found = cluster(&toml);
+    assert!(found.protocols.shm.is_none(), "that is what the cluster costs by itself");
+    let tcp = found.protocols.get("tcp").expect("it was measured");
+    let within = tcp.within.as_ref().expect("two workers are on the host");
+    for constant in [within.alpha_s, within.beta_s_per_byte] {
+        assert!(0.0 < constant.low && constant.high < 1.0, "{found:?}");
+    }
+    assert!(within.points.len() >= 4 && !within.fetched && tcp.across.is_none(), "{found:?}");
+    assert!(tcp.operation.is_some() && tcp.interference.is_some(), "{found:?}");
+    let constants = report["constants"].as_array().expect("a list");
+    assert_eq!(constants.len(), found.constants().len());
+    assert!(constants.iter().any(|constant| constant["constant"] == "protocols.tcp.within.alpha_s"), "{constants:?}");
+    let points = report["points"].as_array().expect("a list");
+    let over = |protocol: Option<&str>| points.iter().filter(|point| point["protocol"].as_str() == protocol).count();
+    assert_eq!((over(None), over(Some("tcp"))), (found.within.points.len(), within.points.len()));
+}
+
 #[test]
 fn a_launchers_ranks_are_probed() {
     let _beside = beside();
@@ -123,6 +156,11 @@ fn what_cannot_be_probed_is_refused() {
         (&["--workers", "1"][..], 2, "a single rank has no links"),
         (&["--workers", "2", "--rounds", "5"], 2, "give 6 to 1000"),
         (&["--workers", "2", "--hosts", "2x1"], 2, "--emulate"),
+        (&["--workers", "2", "--transport", "tcp,shm"], 2, "the first is what `protocol=auto` costs"),
+        (&["--workers", "2", "--transport", "shm,auto"], 2, "only the first can be auto"),
+        (&["--workers", "2", "--transport", "auto,tcp,tcp"], 2, "each is measured once"),
+        (&["--emulate", "10GbE", "--transport", "auto,tcp"], 2, "an emulated network is made of shared memory"),
+        (&["--workers", "2", "--transport", "auto,tpc"], 2, "unknown transport `tpc`"),
         (&["--workers", "2", "--rounds", "6", "-o", "/nowhere/here.toml"], 1, "cannot write the results"),
     ] {
         probe(options).expect_code(code).expect_stderr(&[says]);

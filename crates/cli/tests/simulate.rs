@@ -71,6 +71,38 @@ fn a_batch_that_does_not_fit_in_memory_says_so() {
     assert!(!fits.contains("extrapolated"), "{fits}");
 }
 
+/// Of links that one can buy, and of a cluster that a person has written, it is told once where the constants come from, if workers
+/// communicate at all.
+#[test]
+fn a_cluster_that_nobody_has_measured_says_so() {
+    let (toml, csv, json) = (scratch_file("own.toml"), scratch_file("own.csv"), scratch_file("own.json"));
+    let [toml_path, csv_path, json_path] = [&toml, &csv, &json].map(|path| path.to_string_lossy().into_owned());
+    let cluster = "schema = 1\nname = \"mine\"\nsource = \"by hand\"\nhosts = 8\nworkers_per_host = 1\n\
+                   [across]\nalpha_s = 5e-5\nbeta_s_per_byte = 8e-10\n";
+    fs::write(&toml, cluster).expect("a file");
+    let said = |cluster: &str, workers: &str| {
+        let cell = ["simulate", "--cluster", cluster, "--model", "resnet50", "--workers", workers];
+        let outcome = run(paceline(&[&cell[..], &["--json", &json_path]].concat()), LIMIT).expect_code(0);
+        (outcome.stdout, read(&json)["prediction"]["extrapolated"].clone())
+    };
+    let by_hand = "nothing of mine was measured, as far as it says; its constants come from: by hand";
+    let (told, in_json) = said(&toml_path, "8");
+    assert!(told.contains(&format!("extrapolated    {by_hand}\n")), "{told}");
+    assert_eq!(in_json, serde_json::json!([by_hand]));
+    let (told, _) = said("25gbe+pcie4:8x4", "8");
+    let links = "nothing of 25gbe+pcie4:8x4 was measured, as far as it says; its constants come from: 25gbe: ";
+    assert_eq!(told.matches(links).count(), 1, "{told}");
+    for (cluster, workers) in [(&*toml_path, "1"), ("study-10gbe", "8")] {
+        assert_eq!(said(cluster, workers).1, serde_json::json!([]), "{cluster}");
+    }
+    let rows = "bert-base,64,any,BSP-A2A,8\nbert-base,64,any,BSP-A2A,4";
+    fs::write(&csv, format!("model,local_batch,network,method,workers\n{rows}\n")).expect("a file");
+    let outcome = run(paceline(&["simulate", "--study", &csv_path, "--cluster", &toml_path]), LIMIT).expect_code(0);
+    let told = format!("extrapolated, lines 2, 3 of the study: {by_hand}\n");
+    assert!(outcome.stdout.contains(&told), "{outcome:#?}");
+    fs::remove_file(toml).and_then(|()| fs::remove_file(csv)).expect("our own files");
+}
+
 #[test]
 fn every_row_of_a_study_is_predicted() {
     let json = scratch_file("study.json");
@@ -107,7 +139,7 @@ fn a_row_of_another_batch_says_so() {
     fs::remove_file(path).expect("our own file");
 }
 
-/// It costs the same over each, which is said; `auto` names none.
+/// Of a cluster with one set of constants: it costs the same over each, which is said; `auto` names none.
 #[test]
 fn a_protocol_that_is_named_changes_nothing_and_says_so() {
     let cell = ["simulate", "--cluster", "study-10gbe", "--model", "resnet50", "--workers", "8", "--strategy"];
@@ -118,10 +150,42 @@ fn a_protocol_that_is_named_changes_nothing_and_says_so() {
         assert!(said.contains(&doubt(protocol)), "{said}");
     }
     assert!(!said("wfbp-a2a").contains("protocols apart"));
-    // Of `plan`, too, which does not search it.
+    // Of `plan`, too, which has none to choose.
     let plan = ["plan", "--cluster", "study-10gbe", "--model", "resnet50", "--workers", "4", "--strategy"];
     let planned = run(paceline(&[&plan[..], &["auto,protocol=tcp"]].concat()), LIMIT).expect_code(0);
     assert!(planned.stdout.contains(&format!("- Extrapolated: {}", doubt("tcp"))), "{planned:#?}");
+}
+
+/// A cluster that tells protocols apart: each strategy costs what its own does, and `auto` searches them.
+#[test]
+fn a_protocol_costs_what_the_cluster_says() {
+    let (path, json) = (scratch_file("protocols.toml"), scratch_file("protocols.json"));
+    let (file, json_path) = (path.to_string_lossy(), json.to_string_lossy());
+    let text = "schema = 1\nname = \"mine\"\nsource = \"by hand\"\nhosts = 1\nworkers_per_host = 4\n\
+                [within]\nalpha_s = 1e-5\nbeta_s_per_byte = 4e-10\n\
+                [protocols.tcp.within]\nalpha_s = 1e-5\nbeta_s_per_byte = 2e-10\n";
+    fs::write(&path, text).expect("a file");
+    let of = |strategy: &str| {
+        let cell = ["simulate", "--cluster", &file, "--model", "bert-large", "--strategy", strategy];
+        run(paceline(&[&cell[..], &["--json", &json_path]].concat()), LIMIT).expect_code(0);
+        let report = read(&json);
+        let seconds = report["prediction"]["iteration_s"].as_f64().expect("a time");
+        let said = report["prediction"]["extrapolated"].to_string();
+        (report["strategy"].as_str().expect("a strategy").to_owned(), seconds, said)
+    };
+    let [(_, auto_s, _), (_, tcp_s, tcp), (_, shm_s, shm)] =
+        ["bsp-a2a", "bsp-a2a,protocol=tcp", "bsp-a2a,protocol=shm"].map(of);
+    assert!(tcp_s < 0.8 * auto_s && !tcp.contains("protocol="), "{tcp_s} {auto_s} {tcp}");
+    assert!(shm_s == auto_s && shm.contains("protocol=shm: this cluster tells auto and tcp apart"), "{shm}");
+    let (strategy, found_s, said) = of("auto");
+    assert!(strategy.ends_with(",protocol=tcp") && !said.contains("protocol="), "{strategy} {said}");
+    assert!(found_s <= tcp_s * (1.0 + 1e-6), "{found_s} {tcp_s}");
+    // What cannot be is named with its place.
+    fs::write(&path, text.replace("tcp.within", "tpc.within")).expect("a file");
+    let wrong = ["simulate", "--cluster", &file, "--model", "bert-large"];
+    let says = "unknown field `tpc`, expected `shm` or `tcp`";
+    run(paceline(&wrong), LIMIT).expect_code(2).expect_stderr(&[&*file, says]);
+    fs::remove_file(&path).expect("our own file");
 }
 
 #[test]

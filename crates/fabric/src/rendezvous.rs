@@ -150,9 +150,18 @@ pub fn meet(
 /// # Panics
 /// If the world has several ranks and no meeting point.
 pub fn survey(world: &World, network: &Network, timeout: Duration) -> Result<Members, RendezvousError> {
+    let first = ahead(world, "only to learn who is on which host".to_owned())?;
+    meet(&first, network, timeout, Vec::new(), Vec::new())
+}
+
+/// The place of a world that meets where `world` will afterwards, as if nothing had been: a listener that is inherited stays for
+/// that. `terms` say what tells this meeting from the others, alike on all ranks. Each place is for one meeting.
+///
+/// # Errors
+/// There is no such listener, or no descriptor is left for it.
+pub fn ahead(world: &World, terms: String) -> Result<World, RendezvousError> {
     let listener = world.listener.filter(|_| world.world_size > 1).map(host::second).transpose()?;
-    let terms = "only to learn who is on which host".to_owned();
-    meet(&World { listener, terms, ..world.clone() }, network, timeout, Vec::new(), Vec::new())
+    Ok(World { listener, terms, ..world.clone() })
 }
 
 /// What both sides of the meeting work with.

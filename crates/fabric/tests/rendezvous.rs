@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use meeting::{Place, free_port, listener, port};
 use paceline_fabric::CONTROL_VERSION;
 use paceline_fabric::environment::{MeetingPoint, Network, World};
-use paceline_fabric::rendezvous::{Members, Refusal, RendezvousError, meet, survey};
+use paceline_fabric::rendezvous::{Members, Refusal, RendezvousError, ahead, meet, survey};
 use paceline_fabric::security::Secret;
 
 const LONG: Duration = Duration::from_secs(30);
@@ -268,6 +268,33 @@ fn ranks_that_have_only_asked_who_is_where_can_still_meet() {
             assert!(met.members.iter().all(|member| member.identity == met.members[0].identity));
             assert_eq!(connected.members[2].blob, [2]);
         }
+    }
+}
+
+/// One after the other, at the same place, as long as they say alike which one it is.
+#[test]
+fn the_same_ranks_can_form_several_worlds() {
+    let place = Place::new();
+    for listener in [place.world(0, 2).listener, None] {
+        let threads = [0, 1].map(|rank| {
+            let world = World { listener: listener.filter(|_| rank == 0), ..place.world(rank, 2) };
+            thread::spawn(move || {
+                let mut nonces = Vec::new();
+                for number in 0..3 {
+                    let own = if number == 2 { world.clone() } else { ahead(&world, format!("as number {number}"))? };
+                    nonces.push(meet(&own, &Network::default(), LONG, Vec::new(), Vec::new())?.nonce);
+                }
+                Ok::<_, RendezvousError>(nonces)
+            })
+        });
+        let [zero, one] = threads.map(|thread| thread.join().expect("no panic").expect("three meetings"));
+        assert!(zero == one && zero[0] != zero[1] && zero[1] != zero[2], "{zero:?} {one:?}");
+    }
+    let place = Place::new();
+    let worlds = [0, 1].map(|rank| ahead(&place.world(rank, 2), format!("as number {rank}")).expect("a place"));
+    let threads = worlds.map(|world| start(world, LONG));
+    for thread in threads {
+        assert!(error(thread).contains("start all ranks with the same arguments"));
     }
 }
 

@@ -38,8 +38,8 @@ pub use built_in::{BUILT_IN_PROFILES, built_in_profile};
 pub use check::PlanError;
 pub use cluster::{
     BUILT_IN_CLUSTERS, Cluster, ClusterError, ClusterSet, ComputationConstants, Constant, Distribution,
-    InterferenceConstants, LinkConstants, MeasuredRange, OVERTAKING_BYTES, OperationConstants, ServerConstants,
-    UnlikeWorkers,
+    InterferenceConstants, LinkConstants, MeasuredRange, OVERTAKING_BYTES, OperationConstants, ProtocolConstants,
+    Protocols, ServerConstants, UnlikeWorkers,
 };
 pub use data_type::{CollectiveKind, DataType, Protocol, Reduction};
 pub use emulation::{Emulation, EmulationError, Hosts};

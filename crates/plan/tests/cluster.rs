@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use paceline_plan::{
-    BUILT_IN_CLUSTERS, Cluster, ClusterError, ClusterSet, Constant, Distribution, LinkConstants, MeasuredRange,
-    NetworkModel, PCIE_3_X16, UnlikeWorkers,
+    BUILT_IN_CLUSTERS, Cluster, ClusterError, ClusterSet, Constant, Distribution, InterferenceConstants, LinkConstants,
+    MeasuredRange, NetworkModel, ProtocolConstants, UnlikeWorkers,
 };
 
 /// With every field.
@@ -31,16 +31,37 @@ fn full() -> Cluster {
     (cluster.computation.draws, cluster.computation.seed) = (50, 7);
     let unlike = |ranks: &[usize], slower| UnlikeWorkers { ranks: ranks.to_vec(), slower };
     cluster.unlike = vec![unlike(&[0, 5], 1.5), unlike(&[7], 0.875)];
+    let within = Some(cluster.within.clone());
+    cluster.protocols.shm = Some(ProtocolConstants { within: within.clone(), ..ProtocolConstants::default() });
+    cluster.protocols.tcp = Some(ProtocolConstants {
+        within,
+        across: Some(cluster.across.clone()),
+        operation: Some(cluster.operation),
+        server: Some(cluster.server),
+        interference: Some(InterferenceConstants::default()),
+    });
     let names: Vec<String> = cluster.constants().into_iter().map(|(name, _)| name).collect();
     for (index, name) in names.iter().enumerate().filter(|(_, name)| !name.starts_with("computation.overhead_s")) {
         // All different, and shares; and with few digits, of which serde_json drops none.
         let value = (index + 2) as f64 / 1024.0;
         *cluster.constant_mut(name).unwrap() = Constant::between(value, value / 2.0, value * 2.0);
     }
-    for link in ["within", "across"] {
-        *cluster.constant_mut(&format!("{link}.overhead_s")).unwrap() = Constant::exact(1e-7);
+    for name in names.iter().filter(|name| name.ends_with(".overhead_s")) {
+        *cluster.constant_mut(name).unwrap() = Constant::exact(1e-7);
     }
     cluster
+}
+
+fn over_tcp(cluster: &mut Cluster) -> &mut ProtocolConstants {
+    cluster.protocols.tcp.as_mut().expect("it is given")
+}
+
+fn tcp_within(cluster: &mut Cluster) -> &mut LinkConstants {
+    over_tcp(cluster).within.as_mut().expect("it is given")
+}
+
+fn tcp_across(cluster: &mut Cluster) -> &mut LinkConstants {
+    over_tcp(cluster).across.as_mut().expect("it is given")
 }
 
 #[test]
@@ -140,6 +161,39 @@ fn slow_workers_and_stragglers_are_written_by_hand() {
     }
 }
 
+/// A table for each class that differs; the rest is the cluster's.
+#[test]
+fn what_a_protocol_costs_is_written_by_hand() {
+    let text = "\
+        schema = 1\nname = \"mine\"\nsource = \"by hand\"\nhosts = 1\nworkers_per_host = 2\n\
+        [within]\nalpha_s = 1e-6\nbeta_s_per_byte = 1e-10\nfetched = true\n\
+        [protocols.tcp.within]\nalpha_s = 5e-5\nbeta_s_per_byte = { value = 1e-9, low = 9e-10, high = 2e-9 }\n";
+    let cluster = Cluster::from_toml(text).unwrap();
+    let over = cluster.over("tcp").into_owned();
+    assert_eq!((over.within.alpha_s, over.within.fetched), (Constant::exact(5e-5), false));
+    assert_eq!(over.within.beta_s_per_byte, Constant::between(1e-9, 9e-10, 2e-9));
+    assert_eq!((&over.across, &over.operation, over.workers()), (&cluster.across, &cluster.operation, 2));
+    assert_eq!([&*cluster.over("auto"), &*cluster.over("shm")], [&cluster; 2]);
+    assert_eq!(Cluster::from_toml(&cluster.to_toml()), Ok(cluster.clone()));
+    // What is there stands instead of the cluster's, also where it is nothing.
+    let zero = format!("{text}[protocols.tcp.operation]\n[operation]\nstart_s = 1e-3\n");
+    let zero = Cluster::from_toml(&zero).unwrap();
+    assert_eq!((zero.start_s(2), zero.over("tcp").start_s(2)), (1e-3, 0.0));
+    assert_eq!(Cluster::from_toml(&zero.to_toml()), Ok(zero));
+    for (right, wrong, words) in [
+        ("protocols.tcp", "protocols.tpc", "unknown field `tpc`, expected `shm` or `tcp`"),
+        ("protocols.tcp", "protocols.auto", "unknown field `auto`, expected `shm` or `tcp`"),
+        ("tcp.within", "tcp.witin", "unknown field `witin`"),
+        ("tcp.within", "tcp", "unknown field `alpha_s`"),
+        ("alpha_s = 5e-5\n", "", "missing field `alpha_s`"),
+        ("tcp.within", "shm.across", "protocols.shm.across is given, and hosts share no memory"),
+        ("[protocols", "[protocols.shm]\n[protocols", "protocols.shm says nothing"),
+    ] {
+        let error = Cluster::from_toml(&text.replace(right, wrong)).unwrap_err().to_string();
+        assert!(error.contains(words), "{wrong}: {error}");
+    }
+}
+
 fn range(cluster: &mut Cluster) -> &mut MeasuredRange {
     cluster.measured.as_mut().expect("it is given")
 }
@@ -174,10 +228,24 @@ fn another_size_leaves_what_was_measured() {
     }
 }
 
+/// Links that one can buy are what their makers state; all others that are built in were measured by somebody.
+#[test]
+fn what_nobody_has_measured_says_where_it_comes_from() {
+    for name in BUILT_IN_CLUSTERS {
+        assert_eq!(Cluster::named(name).unwrap().measurement_doubt(), None, "{name}");
+    }
+    for name in Cluster::link_names() {
+        let cluster = Cluster::named(&name).unwrap();
+        let doubt = cluster.measurement_doubt().unwrap();
+        let says = format!("nothing of {name} was measured, as far as it says; its constants come from: ");
+        assert!(doubt.starts_with(&says) && doubt.ends_with(&cluster.source), "{doubt}");
+    }
+}
+
 #[test]
 fn what_makes_no_sense_is_refused_and_named() {
     type Change = fn(&mut Cluster);
-    let cases: [(Change, &str); 39] = [
+    let cases: [(Change, &str); 46] = [
         (|cluster| cluster.schema = 2, "schema 2; this version of Paceline reads schema 1"),
         (|cluster| cluster.name = " ".into(), "name is empty"),
         (|cluster| cluster.hosts = 0, "hosts is 0"),
@@ -223,6 +291,25 @@ fn what_makes_no_sense_is_refused_and_named() {
         (|cluster| cluster.unlike[0].ranks.clear(), "workers[0].ranks is empty"),
         (|cluster| cluster.unlike[0].ranks[1] = 8, "workers[0].ranks has 8, and the last worker is 7"),
         (|cluster| cluster.unlike[1].ranks.push(5), "workers[1].ranks has 5, which was named before"),
+        (|cluster| tcp_within(cluster).alpha_s = (-1.0).into(), "protocols.tcp.within.alpha_s is -1"),
+        (
+            |cluster| tcp_within(cluster).beta_s_per_byte = Constant::ZERO,
+            "protocols.tcp.within.beta_s_per_byte is missing or 0",
+        ),
+        (
+            |cluster| tcp_across(cluster).overhead_s = 1.0.into(),
+            "protocols.tcp.across.overhead_s is 1, longer than protocols.tcp.across.alpha_s",
+        ),
+        (|cluster| tcp_across(cluster).fetched = true, "protocols.tcp.across.fetched is true"),
+        (|cluster| tcp_within(cluster).points[1].0 = 0, "protocols.tcp.within.points[1] has no more bytes"),
+        (
+            |cluster| over_tcp(cluster).server.as_mut().unwrap().duplex_loss.high = 1.5,
+            "protocols.tcp.server.duplex_loss is",
+        ),
+        (
+            |cluster| cluster.protocols.shm.as_mut().unwrap().across = Some(cluster.across.clone()),
+            "protocols.shm.across is given, and hosts share no memory",
+        ),
     ];
     for (change, says) in cases {
         let mut cluster = full();
@@ -338,58 +425,11 @@ impl Random {
 }
 
 #[test]
-fn links_cost_what_the_cluster_says() {
-    let cluster = Cluster::of_network(NetworkModel::TEN_GBE, 8, 4);
-    cluster.check().unwrap();
-    assert_eq!((cluster.network(), cluster.workers(), cluster.hosts_of(9)), (NetworkModel::TEN_GBE, 32, 3));
-    let costs = cluster.link_costs();
-    assert_eq!((costs.within, costs.across), (PCIE_3_X16.cost(0.0), NetworkModel::TEN_GBE.across.cost(0.0)));
-    // What is counted for a choice is no less than the overhead, and no more than alpha.
-    let mut emulated = cluster.clone();
-    (emulated.within.counted_overhead_s, emulated.across.counted_overhead_s) = (1.0, 50e-6);
-    let counted = emulated.counted_costs_among(8);
-    assert_eq!((counted.within.overhead, counted.across.overhead), (counted.within.alpha, 50e-6));
-    assert_eq!((emulated.link_costs(), cluster.counted_costs_among(8)), (costs, costs));
-    let mut crowded = cluster.clone();
-    crowded.across.contention = Constant::exact(0.01);
-    crowded.across.jitter_s = Constant::exact(1e-3);
-    crowded.across.incast_s_per_byte = Constant::exact(1e-10);
-    crowded.within.incast_s_per_byte = Constant::exact(2e-10);
-    crowded.combine_s_per_byte = Constant::exact(3e-10);
-    for hosts in [0, 1, 2] {
-        assert_eq!(crowded.link_costs_among(hosts).across.beta, costs.across.beta);
-        assert_eq!(crowded.jitter_s(hosts), 0.0);
-    }
-    assert!((crowded.link_costs().across.beta / costs.across.beta - 1.6).abs() < 1e-12);
-    assert!((crowded.jitter_s(4) - 12e-3).abs() < 1e-12);
-    assert!(!crowded.link_costs().fetched);
-    crowded.within.fetched = true;
-    let found = crowded.link_costs_among(3);
-    assert!(found.fetched);
-    assert_eq!((found.contention, found.contention_within), (1e-10, 2e-10));
-    assert_eq!((found.contention, found.within.gamma, found.across.gamma), (1e-10, 3e-10, 3e-10));
-}
-
-#[test]
-fn starts_and_overheads_grow_as_they_are_named() {
-    let mut cluster = Cluster::of_network(NetworkModel::TEN_GBE, 8, 4);
-    cluster.operation.start_s = Constant::exact(2e-4);
-    cluster.operation.start_per_doubling_s = Constant::exact(1e-4);
-    for (workers, start) in [(1, 2e-4), (4, 2e-4), (8, 3e-4), (32, 5e-4)] {
-        assert!((cluster.start_s(workers) - start).abs() < 1e-15, "{workers}");
-    }
-    assert_eq!(cluster.overhead_s("resnet50"), 0.0);
-    cluster.computation.overhead_s.insert("*".into(), Constant::exact(0.5));
-    cluster.computation.overhead_s.insert("resnet50".into(), Constant::exact(-0.25));
-    assert_eq!((cluster.overhead_s("resnet50"), cluster.overhead_s("other")), (-0.25, 0.5));
-}
-
-#[test]
 fn every_constant_has_a_name_of_its_own() {
     let mut cluster = full();
     let constants = cluster.constants();
     let names: BTreeSet<&String> = constants.iter().map(|(name, _)| name).collect();
-    assert_eq!((names.len(), constants.len()), (27, 27), "{names:?}");
+    assert_eq!((names.len(), constants.len()), (54, 54), "{names:?}");
     for (name, constant) in &constants {
         assert_eq!(cluster.constant_mut(name), Some(&mut constant.clone()), "{name}");
     }
@@ -420,51 +460,5 @@ fn every_field_is_documented() {
     }
     for row in documented {
         assert!(written.contains(row), "no cluster has the field {row}, and none is called so");
-    }
-}
-
-/// The measured points stand in the file. (What was fitted, `paceline-predict` tests.)
-#[test]
-fn the_study_is_what_the_study_measured() {
-    for name in ["study-10gbe", "study-100gbe", "study-100gbib"] {
-        let cluster = Cluster::named(name).unwrap();
-        assert_eq!((cluster.hosts, cluster.workers_per_host, cluster.server_hosts), (8, 4, 8));
-        // Every point of the data set, the better one of two of a size.
-        let points = include_str!("../../../data/p2p_points.csv").lines().skip(1).map(|line| {
-            let fields: Vec<&str> = line.splitn(4, ',').collect();
-            (fields[0].to_owned(), fields[1].parse::<u64>().unwrap(), fields[2].parse::<f64>().unwrap() * 1e-3)
-        });
-        let network = name.trim_start_matches("study-");
-        let of_it = points.filter(|(of, ..)| of.to_lowercase().starts_with(&format!("{network} ")));
-        let mut least = std::collections::BTreeMap::new();
-        for (_, bytes, seconds) in of_it {
-            least.entry(bytes).and_modify(|known: &mut f64| *known = known.min(seconds)).or_insert(seconds);
-        }
-        assert!(least.len() >= 2, "{name}");
-        for ((bytes, seconds), (known, stated)) in least.into_iter().zip(&cluster.across.points) {
-            assert!(bytes == *known && (stated.value / seconds - 1.0).abs() < 1e-9, "{name}: {bytes} bytes");
-        }
-    }
-}
-
-/// The published speedup lies within what an all-reduce of BERT-Large's gradient can take on these links, over an
-/// iteration of about 1.5 s.
-#[test]
-fn nvlink_hosts_scale_as_the_study_says() {
-    let beta = Cluster::named("4xv100-nvlink").unwrap().within.beta_s_per_byte;
-    let speedup = |beta: f64| 4.0 * 1.53 / (1.53 + 1.5 * 1.344_929_032e9 * beta);
-    assert!((speedup(beta.value) / 3.82 - 1.0).abs() < 0.01, "{}", speedup(beta.value));
-    assert!(speedup(beta.high) < 3.82 && speedup(beta.low) > 3.82);
-}
-
-#[test]
-fn rounds_that_overtake_wait_by_their_bytes() {
-    let mut operation = Cluster::of_network(NetworkModel::TEN_GBE, 2, 1).operation;
-    operation.overtaking_s = Constant::exact(3e-3);
-    assert_eq!([1, 4096, 1 << 30].map(|bytes| operation.overtaking_round_s(bytes)), [3e-3; 3]);
-    operation.overtaking_small_s = Some(Constant::exact(1e-3));
-    let waits_s = [0, 4096, 16384, 65536, 1 << 30].map(|bytes| operation.overtaking_round_s(bytes));
-    for (waits_s, expected_s) in waits_s.into_iter().zip([1e-3, 1e-3, 2e-3, 3e-3, 3e-3]) {
-        assert!((waits_s - expected_s).abs() < 1e-12, "{waits_s} {expected_s}");
     }
 }

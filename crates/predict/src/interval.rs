@@ -6,7 +6,10 @@ use crate::job::Subject;
 /// Where an iteration of `iteration_s` begins and ends with 95 %: each constant, and the profile's time, moved to the ends of
 /// its interval, root of squares.
 pub(crate) fn of(subject: &Subject<'_>, plan: &Plan, iteration_s: f64) -> (f64, f64) {
-    let Job { cluster, workers, .. } = subject.job;
+    let Job { cluster, workers, strategy, .. } = subject.job;
+    // Of what the cluster costs over other protocols nothing is counted.
+    let cluster = cluster.over(&strategy.protocol.name);
+    let cluster = &*cluster;
     // What a constant changes does not depend on switches and shared ports, and simulating programs each time would take long.
     let flat = subject.on_flat();
     let seconds = |cluster: &Cluster, slower: f64| {
@@ -42,6 +45,7 @@ fn matters(subject: &Subject<'_>, name: &str) -> bool {
     let has_servers = subject.job.strategy.arch.name == "ps";
     match group {
         "server" => has_servers,
+        "protocols" => false,
         // Also what overtakes on its way to servers arrives later.
         "operation" => !has_servers || name.starts_with("operation.overtaking"),
         // Intervals are those under one switch, where nothing is beyond it.

@@ -172,12 +172,15 @@ impl<'a> Subject<'a> {
         self.profile.iteration_s()
     }
 
-    /// What operations cost with the constants of `cluster`, which is the job's or one that differs in constants.
+    /// What operations cost with the constants of `cluster`, which is the job's or one that differs in constants; over the protocol
+    /// that the strategy names with what the cluster has of it.
     ///
     /// # Errors
     /// There is no such algorithm for so many workers, or the topology has no room for so many hosts.
     pub fn costs(&self, cluster: &Cluster) -> Result<Costs, PredictError> {
         let Job { strategy, workers, .. } = self.job;
+        let cluster = cluster.over(&strategy.protocol.name);
+        let cluster = &*cluster;
         let bytes = self.profile.parameters() as u64 * ELEMENT_BYTES;
         let added_s = self.added_start_s(cluster);
         let communication = match strategy.servers(workers, self.world.hosts) {
@@ -283,7 +286,8 @@ impl<'a> Subject<'a> {
     fn pushes_alone(&self) -> bool {
         let Job { strategy, cluster, .. } = self.job;
         let servers = strategy.servers(1, 1);
-        servers.is_some_and(|servers| !servers.dedicated) && cluster.server.own_ports
+        let over = cluster.protocols.get(&strategy.protocol.name).and_then(|own| own.server);
+        servers.is_some_and(|servers| !servers.dedicated) && over.unwrap_or(cluster.server).own_ports
     }
 
     /// Plays the plan. What it costs, and how an iteration goes.
@@ -388,5 +392,10 @@ impl Costs {
     /// Why what a plan takes leaves what is known.
     pub fn doubts(&self, plan: &Plan) -> Vec<String> {
         self.communication.doubts(plan)
+    }
+
+    /// How many of these are about algorithms that do not ask who shares a host.
+    pub fn estimates(&self, plan: &Plan) -> usize {
+        self.communication.estimates(plan)
     }
 }

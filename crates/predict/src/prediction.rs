@@ -1,6 +1,6 @@
 use std::fmt;
 
-use paceline_plan::{Plan, Profile};
+use paceline_plan::{Cluster, Plan, Profile, Protocols};
 use paceline_schedule::{ELEMENT_BYTES, Schedulers};
 use paceline_strategy::Strategy;
 use serde::Serialize;
@@ -53,6 +53,9 @@ pub struct Prediction {
     pub bottleneck_share: f64,
     /// Where the prediction leaves what was measured, in words. Empty: nowhere.
     pub extrapolated: Vec<String>,
+    /// How many of these only say that the formula of an algorithm is an estimate where workers share hosts. To whoever has timed such
+    /// operations, as `strategy=auto` has when it chooses, they are no reason for another plan.
+    pub estimates: usize,
     /// In which pieces and which order gradients travel.
     pub plan: Plan,
     /// An iteration among many, of the slowest workers.
@@ -208,6 +211,7 @@ pub(crate) fn point(subject: &Subject<'_>, costs: &Costs, plan: Plan, timeline: 
         bottleneck,
         bottleneck_share: if iteration_s > 0.0 { (busy_s / iteration_s).min(1.0) } else { 0.0 },
         extrapolated: extrapolated(subject, costs, &plan),
+        estimates: costs.estimates(&plan),
         plan,
         timeline: outcome.spans.into_iter().filter(|span| span.class == 0).collect(),
     }
@@ -233,12 +237,24 @@ pub(crate) fn scaled(profile: &Profile) -> Option<String> {
     profile.scaled_from().map(|samples| format!("computation is scaled from a batch of {samples}"))
 }
 
-/// What a prediction does not take from a strategy that names what carries the links, in words: a cluster has one set of constants
-/// for each class of links. None: the strategy leaves it open. (Whoever has measured the links of this very strategy need not say
-/// it, so it is not among [`Prediction::extrapolated`].)
-pub fn protocol_doubt(strategy: &Strategy) -> Option<String> {
+/// What a prediction for so many workers does not take from a strategy that names what carries the links, in words. None: the
+/// strategy leaves it open, or the cluster says what it costs over that. (Whoever has measured the links of this very strategy need
+/// not say it, so it is not among [`Prediction::extrapolated`].)
+pub fn protocol_doubt(cluster: &Cluster, workers: usize, strategy: &Strategy) -> Option<String> {
     let protocol = &strategy.protocol;
-    (protocol.name != "auto").then(|| format!("protocol={protocol}: this cluster's links do not tell protocols apart"))
+    let doubt = |why: &str| Some(format!("protocol={protocol}: {why}"));
+    match cluster.protocols.get(&protocol.name) {
+        _ if protocol.name == "auto" => None,
+        Some(_) if protocol.name == Protocols::MEMORY && cluster.hosts_of(workers) > 1 => {
+            doubt("hosts share no memory; between them the cluster's own links are counted")
+        }
+        Some(_) => None,
+        None if cluster.protocols.is_empty() => doubt("this cluster's links do not tell protocols apart"),
+        None => {
+            let known: Vec<&str> = cluster.protocols.iter().map(|(name, _)| name).collect();
+            doubt(&format!("this cluster tells auto and {} apart, and not this one", known.join(", ")))
+        }
+    }
 }
 
 /// Where a prediction leaves what the cluster's constants were measured for, what the profile was recorded for, or what its device

@@ -35,6 +35,8 @@ fn ring(order: &[usize]) -> Vec<(usize, usize)> {
     (0..order.len()).map(|place| (order[place], order[(place + 1) % order.len()])).collect()
 }
 
+/// All hosts are in both rings, and those of a fat-tree have one port: it is the port that the rings share, and so they do under a
+/// single switch. Hosts of a BCube have several, of which each ring takes another one (below).
 #[test]
 fn a_fat_tree_carries_one_ring_at_full_rate_and_two_at_half() {
     for shape in ["flat", "fat-tree:4:1", "fat-tree:4:4", "tree:4:4"] {
@@ -43,6 +45,25 @@ fn a_fat_tree_carries_one_ring_at_full_rate_and_two_at_half() {
         let backward: Vec<(usize, usize)> = forward.iter().map(|&(from, to)| (to, from)).collect();
         all_are(&shares(&network, &forward), 1.0);
         all_are(&shares(&network, &[forward, backward].concat()), 0.5);
+    }
+}
+
+/// Here each host is in one ring, whose hops its port has for itself: what both rings share are the links upwards, and where these
+/// carry no more than one port does, two rings get half each. The switches of a BCube lie side by side.
+#[test]
+fn the_links_upwards_of_a_fat_tree_carry_one_ring_at_full_rate_and_two_at_half() {
+    let rings = [0, 1].map(|first| ring(&[first, first + 4, first + 8, first + 12]));
+    for (shape, of_two) in [
+        ("fat-tree:4:4", 0.5),
+        ("tree:4:4", 0.5),
+        ("fat-tree:4:1", 1.0),
+        ("tree:4:1", 1.0),
+        ("flat", 1.0),
+        ("bcube:4:2", 1.0),
+    ] {
+        let network = network(shape, 16);
+        rings.iter().for_each(|ring| all_are(&shares(&network, ring), 1.0));
+        all_are(&shares(&network, &rings.concat()), of_two);
     }
 }
 

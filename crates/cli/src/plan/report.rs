@@ -39,7 +39,7 @@ pub struct Report {
     /// In words.
     pub reasons: Vec<String>,
     effects: Vec<EffectRow>,
-    /// Of each kind of arch and each schedule the best one, the best of all first.
+    /// Of each kind of arch, each schedule and each protocol the best one, the best of all first.
     candidates: Vec<Row>,
     left_out: Vec<LeftOutRow>,
     epoch_samples: Option<usize>,
@@ -90,6 +90,9 @@ struct EffectRow {
 #[derive(Serialize)]
 struct LeftOutRow {
     arch: String,
+    /// Where there are several to choose from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    protocol: Option<String>,
     schedule: Option<String>,
     local_batch: usize,
     /// Not more than this; null if it was refused.
@@ -188,9 +191,10 @@ fn left_out(answer: &Answer) -> Vec<LeftOutRow> {
             Reason::Bound(samples_per_s) => (Some(*samples_per_s), None),
             Reason::Refused(reason) => (None, Some(reason.clone())),
         };
-        let paceline_predict::search::LeftOut { arch, schedule, local_batch, .. } = left_out;
-        let (arch, schedule, local_batch) = (arch.clone(), schedule.clone(), *local_batch);
-        LeftOutRow { arch, schedule, local_batch, samples_per_s_max, refused }
+        let paceline_predict::search::LeftOut { arch, protocol, schedule, local_batch, .. } = left_out;
+        let (arch, protocol) = (arch.clone(), protocol.clone());
+        let (schedule, local_batch) = (schedule.clone(), *local_batch);
+        LeftOutRow { arch, protocol, schedule, local_batch, samples_per_s_max, refused }
     };
     answer.left_out.iter().map(row).collect()
 }
@@ -299,10 +303,11 @@ impl fmt::Display for Report {
 /// Of one that was refused.
 impl fmt::Display for LeftOutRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let LeftOutRow { arch, schedule, local_batch, refused, .. } = self;
+        let LeftOutRow { arch, protocol, schedule, local_batch, refused, .. } = self;
         let schedule = schedule.as_ref().map_or_else(String::new, |schedule| format!("schedule={schedule},"));
+        let protocol = protocol.as_ref().map_or_else(String::new, |protocol| format!(",protocol={protocol}"));
         let reason = refused.as_deref().unwrap_or("cannot be the best");
-        write!(f, "Not predicted: {schedule}arch={arch} with a local batch of {local_batch}: {reason}")
+        write!(f, "Not predicted: {schedule}arch={arch}{protocol} with a local batch of {local_batch}: {reason}")
     }
 }
 

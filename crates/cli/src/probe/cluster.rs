@@ -1,7 +1,9 @@
 //! A cluster of what was found. Pure, but for what it asks of the machine.
 
-use paceline_comm::Communicator;
-use paceline_plan::{Cluster, ClusterError, Constant, LinkClass, LinkConstants, MeasuredRange, NetworkModel};
+use paceline_comm::{Communicator, TransportChoice};
+use paceline_plan::{
+    Cluster, ClusterError, Constant, LinkClass, LinkConstants, MeasuredRange, NetworkModel, ProtocolConstants,
+};
 use serde::Serialize;
 
 use super::estimate::{constant, rounded};
@@ -20,13 +22,16 @@ pub struct Probed {
     /// Its constants are medians over the rounds. Dilation is out of them. The intervals of alpha and beta have in them how far
     /// their line is off the points.
     pub cluster: Cluster,
-    /// By class and bytes, rising.
+    /// By protocol, class and bytes, rising.
     pub points: Vec<Point>,
 }
 
 /// Messages of one size.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
+    /// Over which protocol; None: what the runtime takes by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<&'static str>,
     /// `within` or `across`.
     pub class: &'static str,
     /// In a message.
@@ -128,7 +133,8 @@ impl Probed {
             for (&(class, bytes), values) in of_class {
                 let message_s = rounded(constant(values).times(1.0 / origin.dilation));
                 let line = link.alpha_s.value + link.beta_s_per_byte.value * bytes as f64;
-                points.push(Point { class, bytes, message_s, line_off: line / message_s.value.max(1e-12) - 1.0 });
+                let line_off = line / message_s.value.max(1e-12) - 1.0;
+                points.push(Point { protocol: None, class, bytes, message_s, line_off });
                 link.points.push((bytes as u64, message_s));
             }
             if *link != LinkConstants::default() {
@@ -142,14 +148,40 @@ impl Probed {
             cluster.within = LinkConstants { points: Vec::new(), ..cluster.across.clone() };
             cluster.within.incast_s_per_byte = Constant::ZERO;
         }
-        let senseless = |error: ClusterError| {
-            Failure::failed("what was measured makes no cluster")
-                .cause(error)
-                .help("measure again when the machine is quiet, with more --rounds")
-        };
         cluster.check().map_err(senseless)?;
         Ok(Probed { cluster, points })
     }
+
+    /// Adds what a world of its own has found over a protocol: all that depends on what carries the bytes.
+    ///
+    /// # Errors
+    /// There is no such protocol; the whole makes no cluster.
+    pub fn add(&mut self, protocol: TransportChoice, found: Probed) -> Result<(), Failure> {
+        let Probed { cluster: over, points } = found;
+        let Some(place) = self.cluster.protocols.place(protocol.name()) else {
+            return Err(Failure::usage(format!("{protocol} is no protocol of its own")));
+        };
+        let there = |link: LinkConstants| Some(link).filter(|link| *link != LinkConstants::default());
+        *place = Some(ProtocolConstants {
+            within: there(over.within),
+            across: there(over.across),
+            operation: Some(over.operation),
+            server: Some(over.server),
+            interference: Some(over.interference),
+        });
+        // What is claimed holds over each of them.
+        if let (Some(own), Some(other)) = (&mut self.cluster.measured, over.measured) {
+            own.bytes = [own.bytes[0].max(other.bytes[0]), own.bytes[1].min(other.bytes[1])];
+        }
+        self.points.extend(points.into_iter().map(|point| Point { protocol: Some(protocol.name()), ..point }));
+        self.cluster.check().map_err(senseless)
+    }
+}
+
+fn senseless(error: ClusterError) -> Failure {
+    Failure::failed("what was measured makes no cluster")
+        .cause(error)
+        .help("measure again when the machine is quiet, with more --rounds")
 }
 
 /// Widens the intervals of alpha and beta by what their line is off the points, which no median over the rounds knows of: each
@@ -268,6 +300,32 @@ mod tests {
         assert_eq!(cluster.within.beta_s_per_byte, cluster.across.beta_s_per_byte);
         assert!(!cluster.within.fetched, "nobody does");
         assert!(cluster.within.points.is_empty() && cluster.across.points.len() == 2);
+    }
+
+    /// The rest is the first world's.
+    #[test]
+    fn another_protocol_is_what_its_world_has_found() {
+        let mut over = found("within");
+        over.constants.insert("within.beta_s_per_byte", vec![3e-8; 9]);
+        over.constants.insert("operation.start_s", vec![1e-4; 9]);
+        (over.fetched, over.bytes) = (false, [4, 1 << 18]);
+        let of = |found: &Found| Probed::new(found, &origin(1, 4, 1.0)).expect("it makes sense");
+        let (mut both, alone) = (of(&found("within")), of(&over));
+        let first = both.cluster.clone();
+        both.add(TransportChoice::Tcp, alone.clone()).expect("it makes sense");
+        let cluster = &both.cluster;
+        assert_eq!((&cluster.within, &cluster.operation), (&first.within, &first.operation));
+        let tcp = cluster.over("tcp").into_owned();
+        assert_eq!((&tcp.within, &tcp.operation), (&alone.cluster.within, &alone.cluster.operation));
+        assert!(cluster.within.fetched && !tcp.within.fetched);
+        assert_eq!(cluster.protocols.get("tcp").and_then(|own| own.across.clone()), None, "all are on one host");
+        // What was timed over one of them alone is not claimed.
+        assert_eq!(cluster.measured.map(|range| range.bytes), Some([4, 1 << 18]));
+        let names: Vec<Option<&str>> = both.points.iter().map(|point| point.protocol).collect();
+        assert_eq!(names, [None, None, Some("tcp"), Some("tcp")]);
+        assert_eq!(Cluster::from_toml(&cluster.to_toml()).as_ref(), Ok(cluster));
+        let failure = both.add(TransportChoice::Auto, alone).expect_err("it is none");
+        assert!(failure.in_one_line().contains("auto is no protocol of its own"), "{}", failure.in_one_line());
     }
 
     #[test]

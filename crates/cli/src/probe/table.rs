@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use paceline_plan::{Constant, LinkConstants};
+use paceline_plan::{Cluster, Constant, LinkConstants};
 
 use super::cluster::{Point, Probed};
 use crate::arguments::ByteSize;
@@ -22,22 +22,35 @@ pub fn print(probed: &Probed, title: &str, emulated: Option<&Emulated>) -> io::R
     let mut out = io::stdout().lock();
     writeln!(out, "# {title}")?;
     emulated.map_or(Ok(()), |emulated| emulated.write(&mut out))?;
-    constants(probed, &mut out)?;
-    messages(&probed.points, &mut out)?;
+    over(probed, None, &mut out)?;
+    for (name, _) in probed.cluster.protocols.iter() {
+        writeln!(out, "# over {name} alone, in a world of its own")?;
+        over(probed, Some(name), &mut out)?;
+    }
     out.flush()
 }
 
-fn constants(probed: &Probed, out: &mut dyn Write) -> io::Result<()> {
-    let cluster = &probed.cluster;
+/// What it costs over a protocol; None: over what the runtime takes by itself.
+fn over(probed: &Probed, protocol: Option<&str>, out: &mut dyn Write) -> io::Result<()> {
+    let cluster = probed.cluster.over(protocol.unwrap_or("auto"));
+    let points: Vec<&Point> = probed.points.iter().filter(|point| point.protocol == protocol).collect();
+    constants(&cluster, &points, protocol.is_none(), out)?;
+    messages(&points, out)
+}
+
+/// `all`: also what does not depend on what carries the bytes.
+fn constants(cluster: &Cluster, points: &[&Point], all: bool, out: &mut dyn Write) -> io::Result<()> {
     for (class, place, link) in
         [("within", "within a host", &cluster.within), ("across", "between hosts", &cluster.across)]
     {
         // Those that no message has shown are copies.
-        if probed.points.iter().any(|point| point.class == class) {
+        if points.iter().any(|point| point.class == class) {
             link_constants(place, link, out)?;
         }
     }
-    line("adding a byte", "gamma", &cluster.combine_s_per_byte, NANOSECONDS_PER_BYTE, out)?;
+    if all {
+        line("adding a byte", "gamma", &cluster.combine_s_per_byte, NANOSECONDS_PER_BYTE, out)?;
+    }
     line("each operation", "start", &cluster.operation.start_s, MICROSECONDS, out)?;
     let per_doubling = &cluster.operation.start_per_doubling_s;
     if *per_doubling != Constant::ZERO {
@@ -51,7 +64,7 @@ fn constants(probed: &Probed, out: &mut dyn Write) -> io::Result<()> {
     }
     line("side by side", "computation loses", &cluster.interference.computation, LOST, out)?;
     line("", "communication loses", &cluster.interference.communication, LOST, out)?;
-    line("workers differ", "spread", &cluster.computation.spread, PERCENT, out)
+    if all { line("workers differ", "spread", &cluster.computation.spread, PERCENT, out) } else { Ok(()) }
 }
 
 fn link_constants(place: &str, link: &LinkConstants, out: &mut dyn Write) -> io::Result<()> {
@@ -79,9 +92,9 @@ fn line(
     writeln!(out, "{place:<15} {what:<24} {value:>12.4} {unit:<5} {low:>12.4} to {high:.4}{rate}")
 }
 
-fn messages(points: &[Point], out: &mut dyn Write) -> io::Result<()> {
+fn messages(points: &[&Point], out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "# messages: half of a round trip of the slowest pair, and how far alpha + beta·bytes is off")?;
-    for Point { class, bytes, message_s, line_off } in points {
+    for Point { class, bytes, message_s, line_off, .. } in points {
         let Constant { value, low, high } = message_s.times(1e6);
         let size = ByteSize(*bytes).to_string();
         writeln!(
@@ -95,25 +108,42 @@ fn messages(points: &[Point], out: &mut dyn Write) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use paceline_plan::{Cluster, NetworkModel};
+    use paceline_plan::{NetworkModel, ProtocolConstants};
 
     use super::*;
+
+    fn point(protocol: Option<&'static str>, class: &'static str) -> Point {
+        Point { protocol, class, bytes: 1 << 20, message_s: Constant::exact(1.02e-3), line_off: -0.01 }
+    }
+
+    fn said(probed: &Probed, protocol: Option<&str>) -> String {
+        let mut out = Vec::new();
+        over(probed, protocol, &mut out).expect("memory can be written to");
+        String::from_utf8(out).expect("text")
+    }
 
     #[test]
     fn every_constant_has_a_line_with_its_unit() {
         let cluster = Cluster::of_network(NetworkModel::TEN_GBE, 2, 2);
-        let point = |class| Point { class, bytes: 1 << 20, message_s: Constant::exact(1.02e-3), line_off: -0.01 };
-        let probed = Probed { cluster, points: vec![point("within"), point("across")] };
-        let mut out = Vec::new();
-        constants(&probed, &mut out)
-            .and_then(|()| messages(&probed.points, &mut out))
-            .expect("memory can be written to");
-        let said = String::from_utf8(out).expect("text");
+        let probed = Probed { cluster, points: vec![point(None, "within"), point(None, "across")] };
+        let said = said(&probed, None);
         for words in
             ["between hosts   alpha", "95.5560 us", "0.8816 ns/B", "(1.13 GB/s)", "both ways at once", "1MiB", "-1.0 %"]
         {
             assert!(said.contains(words), "no `{words}` in {said}");
         }
         assert!(!said.contains("per doubling"), "{said}");
+    }
+
+    #[test]
+    fn a_protocol_has_lines_of_its_own_constants() {
+        let mut cluster = Cluster::of_network(NetworkModel::TEN_GBE, 1, 2);
+        let within = LinkConstants { alpha_s: Constant::exact(2e-5), ..cluster.within.clone() };
+        cluster.protocols.tcp = Some(ProtocolConstants { within: Some(within), ..ProtocolConstants::default() });
+        let probed = Probed { cluster, points: vec![point(None, "within"), point(Some("tcp"), "within")] };
+        let (own, tcp) = (said(&probed, None), said(&probed, Some("tcp")));
+        assert!(tcp.contains("20.0000 us") && own.contains("5.7000 us"), "{own}{tcp}");
+        assert!(own.contains("gamma") && !tcp.contains("gamma") && !tcp.contains("spread"), "{own}{tcp}");
+        assert_eq!([&own, &tcp].map(|said| said.matches("1MiB").count()), [1, 1]);
     }
 }

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use paceline_plan::Profile;
+use paceline_predict::published_intensity;
 use serde::Serialize;
 
 use super::Made;
@@ -31,6 +32,7 @@ pub struct Summary {
     flops_per_sample: Option<f64>,
     flops_per_s: Option<f64>,
     intensity: Option<f64>,
+    published_intensity: Option<f64>,
     worker_bytes: Option<u64>,
     peak_bytes: Option<u64>,
     available_bytes: Option<u64>,
@@ -63,6 +65,7 @@ impl Summary {
             flops_per_sample: profile.flops_per_sample(),
             flops_per_s: profile.flops_per_sample().map(|operations| operations * samples_per_s),
             intensity: profile.intensity(),
+            published_intensity: published_intensity(&profile.model),
             worker_bytes: memory.map(|memory| memory.worker_bytes(profile.local_batch)),
             peak_bytes: *peak_bytes,
             available_bytes: memory.and_then(|memory| memory.available_bytes),
@@ -92,7 +95,11 @@ impl Summary {
             (self.flops_per_sample, self.flops_per_s, self.intensity)
         {
             let (operations, rate) = (with_prefix(operations), with_prefix(rate));
-            writeln!(out, "{operations}FLOP per sample, {rate}FLOP/s, I = {intensity:.1} per parameter and sample")?;
+            let published = self.published_intensity.map(|known| format!("; published: {known}")).unwrap_or_default();
+            writeln!(
+                out,
+                "{operations}FLOP per sample, {rate}FLOP/s, I = {intensity:.1} per parameter and sample{published}"
+            )?;
         }
         self.write_memory(out)?;
         write_longest(profile, out)?;
@@ -175,7 +182,7 @@ mod tests {
         for words in [
             "bert-base on rtx2080ti: 206 tensors, 110111042 parameters, local batch 64\n",
             "forward 94.3 ms, backward 189 ms, update 17.9 ms: 212.8 samples/s ± 5.1 % alone",
-            "41.8 GFLOP per sample, 8.91 TFLOP/s, I = 190.0 per",
+            "41.8 GFLOP per sample, 8.91 TFLOP/s, I = 190.0 per parameter and sample; published: 249\n",
             "memory of a worker 1.07 GB (this process: 2.00 GB); 1094 samples fit in 2.15 GB\n",
             "\n  bert.embeddings.word_embeddings.weight ",
             "  forward  20.3 ms  backward  40.6 ms  final after   189 ms\n",
@@ -185,6 +192,15 @@ mod tests {
         }
         // Five tensors, and nothing is said that is not known.
         assert_eq!(text.lines().count(), 4 + SHOWN + 1, "{text}");
+    }
+
+    #[test]
+    fn what_the_study_does_not_publish_is_not_shown() {
+        let profile = built_in_profile("bert-base").expect("it is built in");
+        let made = Made::from(Profile { model: "mine".to_owned(), ..profile.clone() });
+        let (own, known) = (Summary::new(&made), Summary::new(&Made::from(profile)));
+        assert_eq!((own.published_intensity, known.published_intensity), (None, Some(249.0)));
+        assert!(own.intensity == known.intensity && !text(made.profile).contains("published"));
     }
 
     #[test]

@@ -76,7 +76,8 @@ pub fn run(
             let error = blamed(arguments.cluster.as_deref().unwrap_or(&cluster.name), &error);
             usage(&format!("line {} of the study: {error}", row.line))
         })?;
-        prediction.extrapolated.extend(protocol_doubt(strategy));
+        prediction.extrapolated.extend(protocol_doubt(&cluster, *workers, strategy));
+        prediction.extrapolated.extend(cluster.measurement_doubt().filter(|_| *workers > 1));
         let samples = prediction.samples_per_s * prediction.iteration_s;
         predicted.push(Predicted {
             row,

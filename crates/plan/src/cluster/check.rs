@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::names::Sort;
+use super::protocols::PREFIX;
 use super::set::ALL;
-use super::{Cluster, Constant, LinkConstants, MeasuredRange, UnlikeWorkers};
+use super::{Cluster, Constant, LinkConstants, MeasuredRange, ProtocolConstants, Protocols, UnlikeWorkers};
 use crate::{Shape, ShapeError};
 
 /// Why a cluster cannot be used.
@@ -113,20 +114,10 @@ impl Cluster {
         for (name, sort, constant) in self.clone().all() {
             check_constant(&name, sort, constant)?;
         }
-        check_link("within", &self.within, self.workers_per_host > 1)?;
-        check_link("across", &self.across, self.hosts + self.server_hosts > 1)?;
-        if self.across.fetched {
-            return wrong("across.fetched", "is true: nobody reads the memory of another host by itself");
-        }
-        if self.within.hop_s != Constant::ZERO {
-            return wrong("within.hop_s", "is given, and it is about switches, of which there is none within a host");
-        }
-        for (name, constant) in [("contention", self.within.contention), ("jitter_s", self.within.jitter_s)] {
-            if constant != Constant::ZERO {
-                let problem =
-                    "is given, and it is about hosts that are in each other's way: give it of the links across";
-                return wrong(format!("within.{name}"), problem);
-            }
+        self.check_within("within", &self.within)?;
+        self.check_across("across", &self.across)?;
+        for (name, own) in self.protocols.iter() {
+            self.check_protocol(name, own)?;
         }
         if self.computation.draws > DRAWS_MAX {
             let problem = format!("is {}; at most {DRAWS_MAX} iterations are drawn", self.computation.draws);
@@ -141,6 +132,49 @@ impl Cluster {
                 wrong("price_per_host_hour", format!("is {price}; it is an amount of money"))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// `class`: its table in the file.
+    fn check_within(&self, class: &str, link: &LinkConstants) -> Result<(), ClusterError> {
+        check_link(class, link, self.workers_per_host > 1)?;
+        if link.hop_s != Constant::ZERO {
+            let problem = "is given, and it is about switches, of which there is none within a host";
+            return wrong(format!("{class}.hop_s"), problem);
+        }
+        for (name, constant) in [("contention", link.contention), ("jitter_s", link.jitter_s)] {
+            if constant != Constant::ZERO {
+                let problem =
+                    "is given, and it is about hosts that are in each other's way: give it of the links across";
+                return wrong(format!("{class}.{name}"), problem);
+            }
+        }
+        Ok(())
+    }
+
+    fn check_across(&self, class: &str, link: &LinkConstants) -> Result<(), ClusterError> {
+        check_link(class, link, self.hosts + self.server_hosts > 1)?;
+        if link.fetched {
+            return wrong(format!("{class}.fetched"), "is true: nobody reads the memory of another host by itself");
+        }
+        Ok(())
+    }
+
+    fn check_protocol(&self, name: &str, own: &ProtocolConstants) -> Result<(), ClusterError> {
+        let table = format!("{PREFIX}{name}");
+        if *own == ProtocolConstants::default() {
+            let problem = format!("says nothing: give what is otherwise over it, as in [{table}.within]");
+            return wrong(table, problem);
+        }
+        if let Some(link) = &own.within {
+            self.check_within(&format!("{table}.within"), link)?;
+        }
+        match &own.across {
+            Some(_) if name == Protocols::MEMORY => {
+                wrong(format!("{table}.across"), "is given, and hosts share no memory")
+            }
+            Some(link) => self.check_across(&format!("{table}.across"), link),
+            None => Ok(()),
         }
     }
 

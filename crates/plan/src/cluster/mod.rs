@@ -6,6 +6,7 @@ mod check;
 mod constant;
 mod names;
 mod presets;
+mod protocols;
 mod set;
 mod text;
 
@@ -17,6 +18,7 @@ use crate::{LinkClass, LinkCost, LinkCosts, NetworkModel};
 pub use check::ClusterError;
 pub use constant::Constant;
 pub use presets::BUILT_IN_CLUSTERS;
+pub use protocols::{ProtocolConstants, Protocols};
 pub use set::ClusterSet;
 
 /// Hosts with workers, what connects them, and what operations on them cost.
@@ -71,6 +73,9 @@ pub struct Cluster {
     /// What workers compute otherwise than a worker alone.
     #[serde(default)]
     pub computation: ComputationConstants,
+    /// What is otherwise over a protocol that a strategy names ([`Cluster::over`]).
+    #[serde(default, skip_serializing_if = "Protocols::is_empty")]
+    pub protocols: Protocols,
     /// Workers that compute slower or faster than the profile says, by their ranks. All others are like it.
     #[serde(rename = "workers", default, skip_serializing_if = "Vec::is_empty")]
     pub unlike: Vec<UnlikeWorkers>,
@@ -262,6 +267,7 @@ impl Cluster {
             server: ServerConstants::default(),
             interference: InterferenceConstants::default(),
             computation: ComputationConstants::default(),
+            protocols: Protocols::default(),
             unlike: Vec::new(),
             measured: None,
             price_per_host_hour: None,
@@ -300,6 +306,14 @@ impl Cluster {
         found
     }
 
+    /// That nothing of it was measured, as far as it says, and where its constants come from instead, in words. None: something was.
+    /// (An emulated network is what it says it is, so whoever makes one need not say this.)
+    pub fn measurement_doubt(&self) -> Option<String> {
+        let Cluster { name, source, measured, .. } = self;
+        let doubt = || format!("nothing of {name} was measured, as far as it says; its constants come from: {source}");
+        measured.is_none().then(doubt)
+    }
+
     /// What the links of the whole cluster cost, for the cost model of collectives.
     pub fn link_costs(&self) -> LinkCosts {
         self.link_costs_among(self.hosts)
@@ -335,13 +349,16 @@ impl Cluster {
 
     /// Workers that really compute, with so many threads each and on no more cores: within a host the same cores move the bytes and
     /// add them up, so what one of them communicates it does not compute, and the other way round. If both are under way each gets
-    /// its share of the time. (Of several cores one communicates.) The interval goes to where others do it, that nobody knows of.
+    /// its share of the time. (Of several cores one communicates.) The interval goes to where others do it, that nobody knows of. It
+    /// is the same over every protocol.
     pub fn share_cores(&mut self, threads: usize) {
         let share = 1.0 / threads.max(1) as f64;
         self.interference.computation = Constant::between(share, 0.0, share);
         if self.hosts == 1 {
             self.interference.communication = Constant::between(share, 0.0, share);
         }
+        self.protocols.iter_mut().for_each(|(_, own)| own.interference = None);
+        self.protocols.tidy();
     }
 
     /// Seconds that an iteration of so many hosts loses to streams that come late.

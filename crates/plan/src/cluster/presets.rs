@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::{
     Cluster, ClusterError, ComputationConstants, Constant, InterferenceConstants, LinkConstants, OperationConstants,
-    ServerConstants,
+    Protocols, ServerConstants,
 };
 
 /// The names of the clusters that are built in, besides those made of links.
@@ -110,9 +110,13 @@ impl Cluster {
         cluster.set_link(&preset);
         if preset.place == Place::Across {
             // What was fitted to the old links, or measured on them, says nothing of these.
-            cluster.server.duplex_loss = server.duplex_loss;
-            cluster.operation.overtaking_s = Constant::ZERO;
-            cluster.operation.overtaking_small_s = None;
+            let of_protocols = cluster.protocols.iter_mut().filter_map(|(_, own)| own.server.as_mut());
+            of_protocols.chain([&mut cluster.server]).for_each(|own| own.duplex_loss = server.duplex_loss);
+            let of_protocols = cluster.protocols.iter_mut().filter_map(|(_, own)| own.operation.as_mut());
+            for operation in of_protocols.chain([&mut cluster.operation]) {
+                operation.overtaking_s = Constant::ZERO;
+                operation.overtaking_small_s = None;
+            }
         }
         cluster.check()?;
         Ok(cluster)
@@ -123,15 +127,27 @@ impl Cluster {
         presets().link.into_keys().collect()
     }
 
+    /// Whatever the protocol.
     fn set_link(&mut self, preset: &Preset) {
+        let protocols = self.protocols.iter_mut().map(|(_, own)| own);
         match preset.place {
-            Place::Within => self.within = preset.constants(),
+            Place::Within => {
+                self.within = preset.constants();
+                protocols.for_each(|own| own.within = None);
+            }
             Place::Across => {
                 self.across = preset.constants();
                 // A server's connections are those of the new links.
                 self.server.beta_s_per_byte = None;
+                for own in protocols {
+                    own.across = None;
+                    if let Some(server) = &mut own.server {
+                        server.beta_s_per_byte = None;
+                    }
+                }
             }
         }
+        self.protocols.tidy();
     }
 }
 
@@ -167,6 +183,7 @@ fn of_links(text: &str) -> Option<Cluster> {
         server,
         interference,
         computation,
+        protocols: Protocols::default(),
         unlike: Vec::new(),
         measured: None,
         price_per_host_hour: None,
@@ -203,6 +220,7 @@ impl Preset {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ProtocolConstants;
     use super::*;
 
     #[test]
@@ -247,6 +265,31 @@ mod tests {
         let [network, inside] = ["100gbe", "nvlink3"].map(|name| overtaken.with_link(name).unwrap().operation);
         assert_eq!((network.overtaking_s, network.overtaking_small_s), (Constant::ZERO, None));
         assert_eq!(inside, overtaken.operation);
+    }
+
+    /// The old ones over a protocol are gone as well.
+    #[test]
+    fn new_links_are_those_of_every_protocol() {
+        let mut cluster = Cluster::named("25gbe+pcie4:8x4").unwrap();
+        let own = ProtocolConstants {
+            within: Some(cluster.within.clone()),
+            across: Some(cluster.across.clone()),
+            ..ProtocolConstants::default()
+        };
+        cluster.protocols.tcp = Some(own.clone());
+        let faster = cluster.with_link("100GbE").unwrap();
+        assert_eq!(faster.protocols.tcp, Some(ProtocolConstants { across: None, ..own }));
+        assert_eq!(faster.over("tcp").across, faster.across);
+        // Nothing is left that would tell it apart.
+        assert!(faster.with_link("nvlink4").unwrap().protocols.is_empty());
+        let server = ServerConstants { beta_s_per_byte: Some(Constant::exact(1e-9)), ..ServerConstants::default() };
+        let operation = OperationConstants { overtaking_s: Constant::exact(1e-3), ..OperationConstants::default() };
+        let (server, operation) = (Some(server), Some(operation));
+        cluster.protocols.tcp = Some(ProtocolConstants { server, operation, ..ProtocolConstants::default() });
+        let changed = cluster.with_link("100gbe").unwrap();
+        let own = changed.protocols.get("tcp").unwrap();
+        assert_eq!(own.operation, Some(OperationConstants::default()));
+        assert_eq!(own.server.map(|server| server.beta_s_per_byte), Some(None));
     }
 
     #[test]

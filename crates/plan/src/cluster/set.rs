@@ -122,7 +122,7 @@ impl ClusterSet {
 
 #[cfg(test)]
 mod tests {
-    use super::super::UnlikeWorkers;
+    use super::super::{ProtocolConstants, UnlikeWorkers};
     use super::*;
 
     #[test]
@@ -134,9 +134,11 @@ mod tests {
     }
 
     #[test]
-    fn lists_stay_with_their_cluster() {
+    fn lists_and_protocols_stay_with_their_cluster() {
         let mut cluster = Cluster::named("study-10gbe").unwrap();
         cluster.unlike = vec![UnlikeWorkers { ranks: vec![1, 2], slower: 1.5 }];
+        let within = Some(cluster.within.clone());
+        cluster.protocols.tcp = Some(ProtocolConstants { within, ..ProtocolConstants::default() });
         let networks = ["10GbE", "100GbE"].map(|name| (name.to_owned(), cluster.clone()));
         let set = ClusterSet { networks: networks.into() };
         assert_eq!(ClusterSet::from_toml(&set.to_toml()), Ok(set));

@@ -9,6 +9,7 @@ use std::ops::Range;
 use serde::Deserialize;
 
 use super::names::OVERHEADS;
+use super::protocols::of_protocol;
 use super::{
     Cluster, ClusterError, ComputationConstants, Constant, Distribution, LinkConstants, MeasuredRange, UnlikeWorkers,
 };
@@ -86,22 +87,13 @@ impl Cluster {
         for (name, constant) in self.constants() {
             let (table, key) = match name.strip_prefix(OVERHEADS) {
                 Some(model) => (OVERHEADS.trim_end_matches('.'), quoted(model)),
-                None => match name.split_once('.') {
+                None => match name.rsplit_once('.') {
                     Some((table, key)) => (table, key.to_owned()),
                     None => ("", name.clone()),
                 },
             };
-            let link = match table {
-                "within" => Some(&self.within),
-                "across" => Some(&self.across),
-                _ => None,
-            };
-            // A link that is there has these two, and a model or a server's beta that is named, its value.
-            let needed = link.is_some_and(|link| *link != LinkConstants::default())
-                && ["alpha_s", "beta_s_per_byte"].contains(&&*key)
-                || table == OVERHEADS.trim_end_matches('.')
-                || (table, &*key) == ("server", "beta_s_per_byte");
-            if constant != Constant::ZERO || needed {
+            let link = self.links_of(table);
+            if constant != Constant::ZERO || is_needed(table, &key, link) {
                 open_table(table, &mut open, out)?;
                 writeln!(out, "{key} = {}", of_constant(&constant))?;
             }
@@ -109,8 +101,9 @@ impl Cluster {
             if name == "computation.spread" {
                 write_stragglers(&self.computation, &mut open, out)?;
             }
-            if name == "server.combine_s_per_byte" && self.server.own_ports {
-                open_table("server", &mut open, out)?;
+            let own_ports = self.servers_of(table).is_some_and(|server| server.own_ports);
+            if key == "combine_s_per_byte" && own_ports {
+                open_table(table, &mut open, out)?;
                 writeln!(out, "own_ports = true")?;
             }
             // The last constant of a link, whose table is open if it has anything.
@@ -119,6 +112,16 @@ impl Cluster {
             }
         }
         Ok(())
+    }
+}
+
+/// Does a constant stand there although it is zero? A link that is there has two, and a model or a server's beta that is named, its
+/// value; and a protocol's table says by being there that it stands instead of the cluster's.
+fn is_needed(table: &str, key: &str, link: Option<&LinkConstants>) -> bool {
+    let of_one = of_protocol(table).is_some();
+    match link {
+        Some(link) => ["alpha_s", "beta_s_per_byte"].contains(&key) && (of_one || *link != LinkConstants::default()),
+        None => of_one || table == OVERHEADS.trim_end_matches('.') || (table, key) == ("server", "beta_s_per_byte"),
     }
 }
 

@@ -20,8 +20,6 @@ pub(crate) struct AllToAll {
     start_s: f64,
     /// What one costs that overtakes others.
     operation: OperationConstants,
-    /// Was one algorithm asked for by its name?
-    by_name: bool,
     /// Does none start, and so overtake, before the one in front of it has arrived?
     one_by_one: bool,
     jitter_s: f64,
@@ -112,7 +110,6 @@ impl AllToAll {
             world,
             start_s,
             operation: cluster.operation,
-            by_name: algorithm != "auto",
             one_by_one: false,
             jitter_s: cluster.jitter_s(world.hosts),
             within_beta,
@@ -143,7 +140,7 @@ impl AllToAll {
     /// short.
     pub fn with_shared_ports(mut self) -> AllToAll {
         let shares = self.world.hosts > 1 && self.world.per_host > 1;
-        for entry in self.entries.iter_mut().filter(|_| self.by_name && shares) {
+        for entry in self.entries.iter_mut().filter(|_| shares) {
             let algorithm = self.forms[entry.form].algorithm;
             // The tests of both depths hold a ring to its program there, too.
             let is_estimate = !algorithm.for_hosts() && algorithm.name() != "ring";
@@ -245,6 +242,16 @@ impl AllToAll {
 
     /// Why operations of a plan may take something else, in words.
     pub fn doubts(&self, plan: &Plan) -> Vec<String> {
+        self.doubted(plan).into_iter().map(|(form, doubt)| self.in_words(&self.forms[form], doubt)).collect()
+    }
+
+    /// How many of these are about algorithms that do not ask who shares a host.
+    pub fn estimates(&self, plan: &Plan) -> usize {
+        self.doubted(plan).iter().filter(|(_, doubt)| *doubt == Doubt::SharedHosts).count()
+    }
+
+    /// Which algorithms that operations of a plan go by are in doubt, and why; each once.
+    fn doubted(&self, plan: &Plan) -> Vec<(usize, Doubt)> {
         let mut found = Vec::new();
         for (_, partition) in plan.partitions() {
             // What it takes lies between two sizes.
@@ -256,7 +263,7 @@ impl AllToAll {
                 }
             }
         }
-        found.into_iter().map(|(form, doubt)| self.in_words(&self.forms[form], doubt)).collect()
+        found
     }
 
     fn in_words(&self, form: &ClosedForm, doubt: Doubt) -> String {

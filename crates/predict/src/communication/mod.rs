@@ -133,6 +133,14 @@ impl Communication {
         }
     }
 
+    /// How many of these are about algorithms that do not ask who shares a host.
+    pub fn estimates(&self, plan: &Plan) -> usize {
+        match self {
+            Communication::AllToAll(costs) => costs.estimates(plan),
+            Communication::None | Communication::Servers(_) => 0,
+        }
+    }
+
     /// What the operations of a plan cost.
     pub fn traffic(&self, plan: &Plan) -> Traffic {
         match self {

@@ -362,6 +362,7 @@ mod tests {
             assert!(found.len() == 1 && found[0].starts_with(&says), "{found:?}");
         }
         for (hosts, name) in [
+            // Of a mebibyte a hierarchical one is chosen.
             ((8, 4), "auto"),
             ((8, 4), "ring"),
             ((129, 1), "binary-tree"),

@@ -1,8 +1,8 @@
 use std::time::Instant;
 
 use paceline_plan::{
-    Cluster, ComputationConstants, Constant, Distribution, LinkClass, MeasuredRange, NetworkModel, Profile, Step,
-    UnlikeWorkers, built_in_profile,
+    Cluster, ComputationConstants, Constant, Distribution, LinkClass, LinkConstants, MeasuredRange, NetworkModel,
+    OperationConstants, Profile, ProtocolConstants, ServerConstants, Step, UnlikeWorkers, built_in_profile,
 };
 use paceline_strategy::Registry;
 

@@ -43,8 +43,9 @@ pub fn ddp_settings(question: &Question, answer: &Answer) -> Result<DdpSettings,
     let profile = question.profile.for_batch(best.local_batch);
     let compress = &question.space.strategy.compress;
     let comm_hook = compress.first().and_then(|stage| HOOKS.iter().find(|(name, _)| *name == stage.name));
+    let protocol = &best.strategy.protocol;
     let with = |bucket_cap_mb: Option<u64>| -> Result<DdpSettings, PredictError> {
-        let prediction = under(question, &profile, bucket_cap_mb, 1)?;
+        let prediction = under(question, protocol, &profile, bucket_cap_mb, 1)?;
         Ok(DdpSettings { bucket_cap_mb, comm_hook: comm_hook.map(|(_, hook)| *hook), prediction })
     };
     let halved = halved(&profile);
@@ -61,7 +62,7 @@ pub fn ddp_settings(question: &Question, answer: &Answer) -> Result<DdpSettings,
     }
     // The caller admits that numbers lose digits on the way; what converting them takes is in no constant.
     for cap in [None].into_iter().chain(CAPS_MIB.map(Some)) {
-        let prediction = under(question, &halved, cap, 2)?;
+        let prediction = under(question, protocol, &halved, cap, 2)?;
         if prediction.samples_per_s > settings.prediction.samples_per_s * (1.0 + WORTH) {
             settings = DdpSettings { bucket_cap_mb: cap, comm_hook: Some(HALF), prediction };
         }
@@ -82,9 +83,10 @@ fn halved(profile: &Profile) -> Profile {
 /// A gain below this share is not worth it.
 const WORTH: f64 = 1e-3;
 
-/// A bucket is full of gradients before they are made `shorter`, so many times.
+/// On the answer's links. A bucket is full of gradients before they are made `shorter`, so many times.
 fn under(
     question: &Question,
+    protocol: &Call,
     profile: &Profile,
     bucket_cap_mb: Option<u64>,
     shorter: u64,
@@ -96,6 +98,7 @@ fn under(
     let strategy = Strategy {
         schedule: Call { arguments: schedule, ..Call::named("fusion") },
         arch: Call::all_to_all("auto"),
+        protocol: protocol.clone(),
         ..question.space.strategy.clone()
     };
     let Question { cluster, workers, .. } = *question;

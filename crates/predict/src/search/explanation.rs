@@ -5,7 +5,7 @@ use std::fmt;
 use paceline_plan::{Cluster, Profile};
 use paceline_strategy::{Call, Strategy, Value};
 
-use super::what_if::quicken_between_hosts;
+use super::what_if::faster;
 use super::{Answer, Candidate, Change, Question, SearchError, Space, apply_changes, search};
 use crate::prediction::scaled;
 use crate::{Job, PredictError, Prediction, estimate, published_intensity, serving_hosts};
@@ -90,6 +90,7 @@ pub fn explain(question: &Question, answer: &Answer) -> Explanation {
     let fewer = asked.fewer_workers(alone_samples_per_s);
     let mut effects = asked.effects();
     effects.extend(asked.servers_instead(answer));
+    effects.extend(asked.protocols_instead(answer));
     effects.sort_by(|one, other| other.gain.total_cmp(&one.gain));
     let enough = asked.alike_samples_per_s * (1.0 - INDIFFERENT);
     // The most that fewer workers reach; of those that reach it the fewest.
@@ -153,7 +154,9 @@ impl Asked<'_> {
             exposed_s > forward_s + backward_s + update_s
         };
         let Space { strategy, schedulers, forward_overlap, .. } = self.question.space;
-        let all_open = strategy.arch_is_open() && strategy.schedule.name == "auto";
+        // Where nothing tells protocols apart, there is none to choose.
+        let any_protocol = strategy.protocol.name == "auto" || self.question.cluster.protocols.is_empty();
+        let all_open = strategy.arch_is_open() && strategy.schedule.name == "auto" && any_protocol;
         if !exposed(self.best) || all_open {
             return exposed(self.best);
         }
@@ -252,13 +255,31 @@ impl Asked<'_> {
         let shards = prediction.plan.shards;
         let place =
             if strategy.arch.word(2) == Some("dedicated") { "on hosts of their own" } else { "beside the workers" };
-        Some(Effect {
-            change: format!("{shards} {} {place}", if shards == 1 { "shard" } else { "shards" }),
+        Some(self.instead(format!("{shards} {} {place}", if shards == 1 { "shard" } else { "shards" }), prediction))
+    }
+
+    /// What every other protocol would bring, where several were searched.
+    fn protocols_instead(&self, answer: &Answer) -> Vec<Effect> {
+        let own = &self.best.strategy.protocol;
+        let (mut told, mut effects) = (vec![own], Vec::new());
+        // Of each the first is the best.
+        for Candidate { strategy, prediction, local_batch, .. } in &answer.candidates {
+            if *local_batch == self.best.local_batch && !told.contains(&&strategy.protocol) {
+                told.push(&strategy.protocol);
+                effects.push(self.instead(format!("protocol={} instead of {own}", strategy.protocol), prediction));
+            }
+        }
+        effects
+    }
+
+    /// What is chosen otherwise. Both are the best that the whole search has found.
+    fn instead(&self, change: String, prediction: &Prediction) -> Effect {
+        Effect {
+            change,
             samples_per_s: prediction.samples_per_s,
-            // Both are the best that the whole search has found.
             gain: prediction.samples_per_s / self.best.prediction.samples_per_s - 1.0,
             extrapolated: self.beyond(prediction.extrapolated.clone()),
-        })
+        }
     }
 
     /// The best strategy on the arch of the answer or a plain all-to-all; or on this arch besides.
@@ -292,37 +313,6 @@ impl Asked<'_> {
         };
         Ok(search(&Question { cluster, profile, workers, space: &space })?.best().prediction.clone())
     }
-}
-
-/// Clusters on which one thing takes half as long.
-fn faster(cluster: &Cluster, workers: usize) -> Vec<(String, Cluster)> {
-    let mut all = Vec::new();
-    if cluster.hosts_of(workers) > 1 {
-        let mut other = cluster.clone();
-        quicken_between_hosts(&mut other, 2.0);
-        all.push(("twice the bandwidth between hosts".to_owned(), other));
-    }
-    if cluster.workers_per_host > 1 {
-        let mut other = cluster.clone();
-        other.within.beta_s_per_byte = other.within.beta_s_per_byte.times(0.5);
-        all.push(("twice the bandwidth within hosts".to_owned(), other));
-    }
-    let mut other = cluster.clone();
-    for constant in [
-        &mut other.within.alpha_s,
-        &mut other.within.overhead_s,
-        &mut other.across.alpha_s,
-        &mut other.across.overhead_s,
-        &mut other.across.hop_s,
-        &mut other.operation.start_s,
-        &mut other.operation.start_per_doubling_s,
-        &mut other.server.partition_s,
-        &mut other.server.local_partition_s,
-    ] {
-        *constant = constant.times(0.5);
-    }
-    all.push(("half the time to start an operation or a message".to_owned(), other));
-    all
 }
 
 /// The arch with one shard more, and their number; None if it has none or does not say how many.
@@ -382,14 +372,17 @@ fn sentences(
 
 /// Is it the best plan, or the best that was found? None where nobody has asked for other plans, and others may be shorter.
 fn certainty(question: &Question, best: &Candidate) -> Option<String> {
-    let (arch, percent) = (&best.strategy.arch, 100.0 * best.gap);
+    let Strategy { arch, protocol, .. } = &best.strategy;
+    let (asked, percent) = (&question.space.strategy, 100.0 * best.gap);
+    // What was asked for goes without saying.
+    let over = if *protocol == asked.protocol { String::new() } else { format!(",protocol={protocol}") };
     if best.gap < INDIFFERENT {
-        return Some(format!("No plan at all on arch={arch} can be more than {percent:.1} % shorter"));
+        return Some(format!("No plan at all on arch={arch}{over} can be more than {percent:.1} % shorter"));
     }
-    (question.space.strategy.schedule.name == "auto").then(|| {
+    (asked.schedule.name == "auto").then(|| {
         format!(
-            "Plans that overlap were searched by a heuristic, bucket by bucket: one on arch={arch} could be shorter, but by no more \
-             than {percent:.1} %"
+            "Plans that overlap were searched by a heuristic, bucket by bucket: one on arch={arch}{over} could be shorter, but by no \
+             more than {percent:.1} %"
         )
     })
 }

@@ -71,7 +71,8 @@ impl BoundedWay<'_> {
                 other.arguments.remove(1);
             }
         }
-        own == other && self.subject.profile.local_batch == candidate.local_batch
+        let same_links = self.way.strategy.protocol == candidate.strategy.protocol;
+        own == other && same_links && self.subject.profile.local_batch == candidate.local_batch
     }
 }
 

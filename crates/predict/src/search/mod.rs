@@ -1,14 +1,14 @@
 //! The best strategy for a job: what a [`Strategy`] leaves open is searched for.
 //!
-//! A strategy leaves open its arch (`arch=auto`), its schedule (`schedule=auto`), both (`auto`), or neither; and a worker may
-//! compute any of several local batches. For each way to communicate (an all-reduce algorithm; so many shards, here or there) and
-//! each batch:
+//! A strategy leaves open its arch (`arch=auto`), its schedule (`schedule=auto`), both (`auto`), or neither; where a cluster tells
+//! protocols apart, also its protocol; and a worker may compute any of several local batches. For each way to communicate (an
+//! all-reduce algorithm; so many shards, here or there; over which protocol) and each batch:
 //!
 //! 1. *Costs*: what one operation more of so many bytes occupies the communication for, from predictions of operations alone.
 //! 2. *Bound*: no plan is shorter than what the fastest bytes and the computation allow. Ways are looked at in the order of
 //!    their bounds, and left out when the bound is worse than the best plan found: branch and bound. Only the first of each
-//!    place (all-to-all, servers beside the workers, servers on hosts of their own) and batch is looked at in any case, to be
-//!    compared.
+//!    place (all-to-all, servers beside the workers, servers on hosts of their own), protocol and batch is looked at in any
+//!    case, to be compared.
 //! 3. *Schedules*: all that the grammar names, with a grid of arguments, and `schedule=auto`, whose best merge is exact on one
 //!    channel (dynamic programming) and whose overlapping plans are a heuristic. Every plan is predicted by the simulator.
 //! 4. *Improvement*: of the best ways the best plans are changed bucket by bucket (merged, split, cut) as long as the
@@ -150,6 +150,8 @@ pub struct Candidate {
 pub struct LeftOut {
     /// The way: `a2a:direct`, `ps:1:…`.
     pub arch: String,
+    /// Over which protocol; None: there was none to choose.
+    pub protocol: Option<String>,
     /// The schedule on it; None: all.
     pub schedule: Option<String>,
     /// Samples per worker and iteration.
@@ -232,18 +234,13 @@ pub fn search(question: &Question) -> Result<Answer, SearchError> {
         };
         match way_or_reason {
             Ok(way) => bounded.push(way),
-            Err(reason) => found.left_out.push(LeftOut {
-                arch: way.strategy.arch.to_string(),
-                schedule: None,
-                local_batch: profile.local_batch,
-                reason: Reason::Refused(reason),
-            }),
+            Err(reason) => found.left_out.push(LeftOut::of(question, way, profile, None, Reason::Refused(reason))),
         }
     }
     bounded.sort_by(|one, other| other.samples_per_s_max.total_cmp(&one.samples_per_s_max));
     let mut kinds = Vec::new();
     for way in &bounded {
-        let kind = (way.way.place(), way.subject.profile.local_batch);
+        let kind = (way.way.place(), &way.way.strategy.protocol.name, way.subject.profile.local_batch);
         let first = !kinds.contains(&kind);
         // A simpler one that is hardly slower would be the answer.
         if !first && way.samples_per_s_max <= found.best_samples_per_s() * (1.0 - WORTH) {
@@ -336,8 +333,8 @@ impl Found {
     }
 
     fn leave_out(&mut self, way: &BoundedWay, schedule: Option<String>, reason: Reason) {
-        let (arch, local_batch) = (way.way.strategy.arch.to_string(), way.subject.profile.local_batch);
-        self.left_out.push(LeftOut { arch, schedule, local_batch, reason });
+        let Subject { question, profile, .. } = way.subject;
+        self.left_out.push(LeftOut::of(question, way.way, profile, schedule, reason));
     }
 
     fn answer(self, question: &Question, predictions: usize) -> Result<Answer, SearchError> {
@@ -375,14 +372,23 @@ impl Found {
     }
 }
 
+impl LeftOut {
+    fn of(question: &Question, way: &Way, profile: &Profile, schedule: Option<String>, reason: Reason) -> LeftOut {
+        let Strategy { arch, protocol, .. } = &way.strategy;
+        let protocol = ways::protocol_is_chosen(question).then(|| protocol.to_string());
+        LeftOut { arch: arch.to_string(), protocol, schedule, local_batch: profile.local_batch, reason }
+    }
+}
+
 impl Candidate {
-    /// Of two that are as good: rather no servers, rather beside the workers, rather few; then a schedule that is easily told.
-    fn complexity(&self) -> (bool, bool, u64, usize) {
-        let Strategy { schedule, arch, .. } = &self.strategy;
+    /// Of two that are as good: rather what the runtime takes by itself, rather no servers, rather beside the workers, rather few;
+    /// then a schedule that is easily told.
+    fn complexity(&self) -> (bool, bool, bool, u64, usize) {
+        let Strategy { schedule, arch, protocol, .. } = &self.strategy;
         let dedicated = arch.word(2) == Some("dedicated");
         let place = schedules::SIMPLE.iter().position(|name| *name == schedule.name);
         let place = place.unwrap_or(schedules::SIMPLE.len() + usize::from(schedule.name == "auto"));
-        (arch.name == "ps", dedicated, arch.number(0).unwrap_or(0), place)
+        (protocol.name != "auto", arch.name == "ps", dedicated, arch.number(0).unwrap_or(0), place)
     }
 
     /// Of the same way, schedule and batch, whatever the arguments?
@@ -392,6 +398,7 @@ impl Candidate {
             (strategy.arch.number(0), strategy.arch.word(if servers { 2 } else { 0 }).map(str::to_owned))
         };
         self.strategy.schedule.name == other.strategy.schedule.name
+            && self.strategy.protocol == other.strategy.protocol
             && self.strategy.arch.name == other.strategy.arch.name
             && place(&self.strategy) == place(&other.strategy)
             && self.local_batch == other.local_batch
@@ -429,7 +436,7 @@ impl Answer {
         let all_to_all =
             candidates().find(|other| other.strategy.arch.name == "a2a" && saves_at_most(best, WORTH_SERVERS, other));
         let best = all_to_all.filter(|_| best.strategy.arch.name == "ps").unwrap_or(best);
-        let doubts = |of: &Candidate| of.prediction.extrapolated.len();
+        let doubts = |of: &Candidate| of.prediction.extrapolated.len().saturating_sub(of.prediction.estimates);
         let known = candidates().find(|other| {
             let same_arch = other.strategy.arch.name == best.strategy.arch.name;
             same_arch && doubts(other) < doubts(best) && saves_at_most(best, WORTH_LEAVING, other)
@@ -437,17 +444,17 @@ impl Answer {
         known.unwrap_or(best)
     }
 
-    /// Of each kind of arch (all-to-all, servers beside the workers, servers on hosts of their own), each schedule and each
-    /// batch the best candidate, the best of all first: what others differ from in the algorithm or the number of shards.
+    /// Of each kind of arch (all-to-all, servers beside the workers, servers on hosts of their own), each schedule, each protocol
+    /// and each batch the best candidate, the best of all first: what others differ from in the algorithm or the number of shards.
     pub fn best_of_each_kind(&self) -> impl Iterator<Item = &Candidate> {
         self.first_of_each_kind().into_iter().map(|place| &self.candidates[place])
     }
 
     fn first_of_each_kind(&self) -> Vec<usize> {
         let kind = |candidate: &Candidate| {
-            let Strategy { arch, schedule, .. } = &candidate.strategy;
+            let Strategy { arch, schedule, protocol, .. } = &candidate.strategy;
             let place = arch.word(2).filter(|_| arch.name == "ps").map(str::to_owned);
-            (arch.name.clone(), place, schedule.name.clone(), candidate.local_batch)
+            (arch.name.clone(), place, schedule.name.clone(), protocol.name.clone(), candidate.local_batch)
         };
         let kinds: Vec<_> = self.candidates.iter().map(kind).collect();
         (0..kinds.len()).filter(|&place| !kinds[..place].contains(&kinds[place])).collect()

@@ -7,6 +7,7 @@ use paceline_strategy::Registry;
 use super::*;
 use crate::random::Random;
 
+mod protocols;
 mod reasons;
 
 /// From low to high, evenly in the logarithm.
@@ -367,6 +368,24 @@ fn larger_batches_are_compared_by_throughput() {
     let answer = search(&Question { cluster: &cluster, profile: &profile, workers: 8, space: &space }).unwrap();
     // Communication takes as long for either.
     assert_eq!(answer.best().local_batch, 64);
+}
+
+/// Who plans has timed operations: what leaves the range of those must be worth it, and not what is an estimate of a formula.
+#[test]
+fn estimates_of_formulas_are_no_reason_to_take_another_plan() {
+    let (cluster, profile) = (Cluster::named("study-10gbe").unwrap(), built_in_profile("resnet50").unwrap());
+    let space = Space { archs: archs(&["a2a:auto"]), effort: 0, intervals: 0, ..Space::default() };
+    let mut answer = search(&Question { cluster: &cluster, profile: &profile, workers: 8, space: &space }).unwrap();
+    assert!(answer.candidates.len() > 1, "{answer:?}");
+    let best_s = answer.candidates[0].prediction.iteration_s;
+    for candidate in &mut answer.candidates[1..] {
+        (candidate.prediction.iteration_s, candidate.prediction.extrapolated) = (1.01 * best_s, Vec::new());
+    }
+    for (estimates, place) in [(0, 1), (1, 0)] {
+        let best = &mut answer.candidates[0].prediction;
+        (best.extrapolated, best.estimates) = (vec!["a doubt".to_owned()], estimates);
+        assert_eq!(answer.taken().prediction.plan, answer.candidates[place].prediction.plan, "{estimates}");
+    }
 }
 
 #[test]

@@ -1,13 +1,13 @@
-//! The ways to communicate: between whom, by which algorithm, over how many shards where.
+//! The ways to communicate: between whom, by which algorithm, over how many shards where, on which links.
 
 use paceline_collective::{Algorithm, registry};
-use paceline_plan::{CollectiveKind, Shape};
+use paceline_plan::{CollectiveKind, Protocols, Shape};
 use paceline_strategy::{Call, Strategy, Value};
 
 use super::Question;
 use crate::communication::COMPARED_HOSTS_MAX;
 
-/// A strategy whose arch is not open.
+/// A strategy whose arch is not open, and whose protocol is what it says.
 #[derive(Clone, Debug)]
 pub(crate) struct Way {
     pub(crate) strategy: Strategy,
@@ -67,7 +67,7 @@ impl Way {
     }
 }
 
-/// What the arch of the space's strategy stands for.
+/// What the arch of the space's strategy stands for, over each protocol that may be chosen.
 pub(crate) fn ways(question: &Question) -> Vec<Way> {
     let space = question.space;
     let archs = match (space.strategy.arch_is_open(), &space.archs[..]) {
@@ -75,8 +75,32 @@ pub(crate) fn ways(question: &Question) -> Vec<Way> {
         (true, []) => [all_to_all(question), servers(question)].concat(),
         (true, given) => given.to_vec(),
     };
-    let with = |arch: Call| Way::of(Strategy { arch, ..space.strategy.clone() }, question);
-    archs.into_iter().map(with).collect()
+    let mut ways = Vec::new();
+    for protocol in protocols(question) {
+        let over = Strategy { protocol, ..space.strategy.clone() };
+        ways.extend(archs.iter().map(|arch| Way::of(Strategy { arch: arch.clone(), ..over.clone() }, question)));
+    }
+    ways
+}
+
+/// The protocol that the strategy names; if it leaves that open, what the runtime takes by itself and then those of which the
+/// cluster says what they cost. At least one.
+fn protocols(question: &Question) -> Vec<Call> {
+    let own = &question.space.strategy.protocol;
+    // Hosts share no memory, and one worker sends nothing.
+    let can_run = |name: &&str| match question.cluster.hosts_of(question.workers) {
+        _ if question.workers < 2 => false,
+        1 => true,
+        _ => *name != Protocols::MEMORY,
+    };
+    let known = question.cluster.protocols.iter().map(|(name, _)| name);
+    let others = known.filter(|_| own.name == "auto").filter(can_run);
+    [own.clone()].into_iter().chain(others.map(Call::named)).collect()
+}
+
+/// Is there more than one protocol to choose from?
+pub(crate) fn protocol_is_chosen(question: &Question) -> bool {
+    protocols(question).len() > 1
 }
 
 /// By the cheapest algorithm for each size, and by each algorithm for all sizes.

@@ -131,6 +131,44 @@ fn an_unknown_algorithm_is_refused() {
     assert!(error.to_string().contains("rign"), "{error}");
 }
 
+/// Also where nobody has named it: of operations that a plan has, and of no others.
+#[test]
+fn an_algorithm_that_is_chosen_is_in_doubt_like_one_that_is_named() {
+    let cluster = Cluster::of_network(NETWORK, 8, 4);
+    let costs = |per_host: usize| {
+        let costs = AllToAll::of(&cluster, World::of(32, per_host), "auto", 64 << 20, 0.0);
+        costs.expect("costs").with_shared_ports()
+    };
+    let told = |costs: &AllToAll, layers: &[usize]| {
+        let layers: Vec<_> = layers.iter().map(|&elements| (elements, 0.0, 0.0)).collect();
+        let plan = plan_of("wfbp-a2a", &profile(&layers, 0.0), &|_| 0.0);
+        (costs.doubts(&plan), costs.estimates(&plan))
+    };
+    // 1 KiB, of which latencies count, and 16 MiB, which a hierarchical one carries.
+    let (shared, small, large) = (costs(4), 1 << 8, 4 << 20);
+    for layers in [&[small][..], &[large, small, small]] {
+        let (doubts, estimates) = told(&shared, layers);
+        let says = "recursive-doubling does not ask who shares a host: where workers do";
+        assert!(doubts.len() == 1 && doubts[0].starts_with(says) && estimates == 1, "{layers:?}: {doubts:?}");
+    }
+    assert_eq!(told(&shared, &[large, large]), (Vec::new(), 0));
+    assert_eq!(told(&costs(1), &[small, large]), (Vec::new(), 0), "nobody shares a host");
+}
+
+/// What whole rings took has no latency, so that bytes decide: a ring, or a hierarchical one, which programs hold.
+#[test]
+fn on_the_clusters_of_the_study_nothing_that_is_chosen_is_in_doubt() {
+    for name in ["study-10gbe", "study-100gbe", "study-100gbib"] {
+        let cluster = Cluster::named(name).expect("it is built in");
+        for workers in [8, 32, 64] {
+            let costs = AllToAll::of(&cluster, World::of(workers, 4), "auto", 2 << 30, 0.0);
+            let costs = costs.expect("costs").with_shared_ports();
+            let doubtful: Vec<&Entry> = costs.entries.iter().filter(|entry| entry.doubt.is_some()).collect();
+            assert!(doubtful.is_empty(), "{name}, {workers} workers: {doubtful:?}");
+        }
+    }
+}
+
 /// Between hosts that hang together at two switches, a ring is as fast as under one; what crosses is not.
 #[test]
 fn switches_in_the_way_cost_what_the_program_takes_on_them() {

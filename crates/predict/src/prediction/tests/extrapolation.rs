@@ -54,6 +54,40 @@ fn extrapolation_is_said() {
     assert!(said(&measured([1, 1 << 20]), "wfbp-a2a", None)[0].ends_with("measured with 1 to 1048576"));
 }
 
+/// A prediction knows no range that it leaves where nobody has measured one: whoever shows it says what the cluster says of itself.
+#[test]
+fn what_was_never_measured_is_said_by_the_cluster() {
+    let (profile, bsp) = (built_in_profile("resnet50").expect("it is built in"), strategy("bsp-a2a"));
+    let said = |cluster: &Cluster| {
+        let predicted = predict(&job(cluster, &profile, &bsp)).expect("a prediction").extrapolated;
+        (predicted, cluster.measurement_doubt())
+    };
+    let preset = Cluster::named("25gbe+pcie4:8x4").expect("it is built in");
+    let (name, source) = (&preset.name, &preset.source);
+    let doubt = format!("nothing of {name} was measured, as far as it says; its constants come from: {source}");
+    assert_eq!(said(&preset), (Vec::new(), Some(doubt)));
+    let study = Cluster::named("study-10gbe").expect("it is built in");
+    assert_eq!(said(&study), (Vec::new(), None));
+}
+
+/// What an algorithm takes that does not ask who shares a host is an estimate, whether it was named or chosen.
+#[test]
+fn estimates_for_shared_hosts_are_said() {
+    let (profile, wfbp) = (built_in_profile("resnet50").expect("it is built in"), strategy("wfbp-a2a"));
+    // Of 161 tensors many have a few hundred bytes, of which latencies count.
+    let preset = Cluster::named("25gbe+pcie4:8x4").expect("it is built in");
+    let told = |cluster: &Cluster, strategy: &paceline_strategy::Strategy| {
+        let Prediction { extrapolated, estimates, .. } =
+            predict(&job(cluster, &profile, strategy)).expect("a prediction");
+        let told = extrapolated.iter().filter(|doubt| doubt.contains("does not ask who shares a host")).count();
+        assert_eq!(told, estimates, "{extrapolated:?}");
+        told
+    };
+    assert!(told(&preset, &wfbp) > 0 && told(&preset, &strategy("bsp-a2a")) == 0);
+    let [alone, study] = ["25gbe:32x1", "study-10gbe"].map(|name| Cluster::named(name).expect("it is built in"));
+    assert_eq!([&alone, &study].map(|cluster| told(cluster, &wfbp)), [0, 0]);
+}
+
 /// As many workers on other hosts are other ones: a size behind a cluster's name makes room, and measures nothing.
 #[test]
 fn hosts_that_a_size_adds_are_said() {
@@ -71,16 +105,59 @@ fn hosts_that_a_size_adds_are_said() {
     }
 }
 
-/// There is one set of constants for each class of links, whatever carries them.
+/// Where there is one set of constants for each class of links, whatever carries them.
 #[test]
-fn a_protocol_that_is_named_is_said_to_change_nothing() {
-    let (cluster, profile) = (first_fit("10GbE"), built_in_profile("resnet50").expect("it is built in"));
-    let of = |text: &str| {
+fn a_protocol_of_which_nothing_is_known_is_said_to_change_nothing() {
+    let (mut cluster, profile) = (first_fit("10GbE"), built_in_profile("resnet50").expect("it is built in"));
+    let of = |cluster: &Cluster, text: &str| {
         let strategy = strategy(text);
-        let iteration_s = predict(&job(&cluster, &profile, &strategy)).expect("a prediction").iteration_s;
-        (iteration_s, protocol_doubt(&strategy))
+        let iteration_s = predict(&job(cluster, &profile, &strategy)).expect("a prediction").iteration_s;
+        (iteration_s, protocol_doubt(cluster, 32, &strategy))
     };
-    let (open, named) = (of("bsp-a2a"), of("bsp-a2a,protocol=tcp"));
+    let (open, named) = (of(&cluster, "bsp-a2a"), of(&cluster, "bsp-a2a,protocol=tcp"));
     assert_eq!((open.0, &open.1), (named.0, &None));
     assert_eq!(named.1.as_deref(), Some("protocol=tcp: this cluster's links do not tell protocols apart"));
+    // Of one something is known, and of another nothing; what hosts do not share counts within them alone.
+    let slow = LinkConstants { beta_s_per_byte: Constant::exact(1e-8), ..cluster.within.clone() };
+    let own = ProtocolConstants { within: Some(slow), ..ProtocolConstants::default() };
+    cluster.protocols.tcp = Some(own.clone());
+    let over = of(&cluster, "bsp-a2a,protocol=tcp");
+    assert!(over.0 > 1.03 * open.0 && over.1.is_none(), "{over:?}, {open:?}");
+    let shm = of(&cluster, "bsp-a2a,protocol=shm");
+    let doubt = "protocol=shm: this cluster tells auto and tcp apart, and not this one";
+    assert_eq!((shm.0, shm.1.as_deref()), (open.0, Some(doubt)));
+    cluster.protocols.shm = Some(own);
+    let shm = of(&cluster, "bsp-a2a,protocol=shm").1.expect("there are 8 hosts");
+    assert!(shm.starts_with("protocol=shm: hosts share no memory"), "{shm}");
+    assert_eq!(protocol_doubt(&cluster, 4, &strategy("bsp-a2a,protocol=shm")), None);
+    assert_eq!(of(&cluster, "bsp-a2a"), open);
+}
+
+/// As a cluster would be that has these constants and no others: the interval, too.
+#[test]
+fn over_a_protocol_a_prediction_is_that_of_its_constants() {
+    let (mut cluster, profile) = (first_fit("100GbE"), built_in_profile("bert-base").expect("it is built in"));
+    let beta = cluster.within.beta_s_per_byte.value;
+    let within =
+        LinkConstants { beta_s_per_byte: Constant::between(3.0 * beta, beta, 6.0 * beta), ..cluster.within.clone() };
+    cluster.protocols.tcp = Some(ProtocolConstants {
+        within: Some(within),
+        operation: Some(OperationConstants { start_s: Constant::exact(1e-3), ..OperationConstants::default() }),
+        server: Some(ServerConstants { partition_s: Constant::exact(2e-3), ..cluster.server }),
+        ..ProtocolConstants::default()
+    });
+    let alone = cluster.over("tcp").into_owned();
+    for text in ["wfbp-a2a", "bsp-ps"] {
+        let (open, named) = (strategy(text), strategy(&format!("{text},protocol=tcp")));
+        let of = |cluster: &Cluster, strategy: &paceline_strategy::Strategy| {
+            let found = predict(&job(cluster, &profile, strategy)).expect("a prediction");
+            [found.iteration_s, found.low_s, found.high_s]
+        };
+        let [over, same, auto] = [of(&cluster, &named), of(&alone, &open), of(&cluster, &open)];
+        assert_eq!(over, same, "{text}");
+        assert!(over[0] > auto[0], "{text}: {over:?}, {auto:?}");
+        // What the other protocol is uncertain of is none of its own.
+        let width = |[_, low_s, high_s]: [f64; 3]| high_s - low_s;
+        assert!(width(over) > 1.5 * width(auto), "{text}: {over:?}, {auto:?}");
+    }
 }
