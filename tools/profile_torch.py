@@ -14,6 +14,11 @@ loss.
 Forward is timed by hooks around each module with parameters of its own: until its end, since the one before. Backward
 is timed by hooks on the accumulation of each parameter's gradient. Every time is the median over the iterations.
 
+On a GPU the hooks record events, which are read once an iteration has ended: the host launches ahead, as in training, and
+waits for nothing in between. An event tells when its stream comes to it, and that is the current stream: in forward the one of
+the caller, in backward the one that the operation's forward ran on, which autograd makes current for it and for its hooks. What
+a model itself gives to another stream counts only where the current one waits for it.
+
 A parameter has a step of forward where its own module is called. Where it is used besides (the weight of an embedding in
 functional.linear, as a tied head) no hook tells: that time counts to the step of the module that is called next, or to the
 last one. A parameter that is only used so has no step, and the model is refused: give it a module, which is called.
@@ -106,11 +111,38 @@ def first_tensor(output):
     sys.exit("the model returns no tensor")
 
 
-class Clock:
-    """Notes when forward and backward come to each parameter."""
+class HostClock:
+    """Of a processor, on which an operation has ended when the next one is called."""
 
-    def __init__(self, model, device):
-        self.device, self.events = device, []
+    def mark(self):
+        return time.perf_counter()
+
+    def seconds(self, marks):
+        return marks
+
+
+class StreamClock:
+    """Of a GPU: marks are events in its stream, whose times are known once it has come to them."""
+
+    def __init__(self, device):
+        self.device = device
+
+    def mark(self):
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self.device))
+        return event
+
+    def seconds(self, marks):
+        torch.cuda.synchronize(self.device)
+        # In milliseconds.
+        return [marks[0].elapsed_time(mark) / 1e3 for mark in marks]
+
+
+class Recorder:
+    """Marks when forward and backward come to each parameter."""
+
+    def __init__(self, model, clock):
+        self.clock, self.marks = clock, []
         self.names = {p: name for name, p in model.named_parameters() if p.requires_grad}
         for module in model.modules():
             own = [self.names[p] for p in module.parameters(recurse=False) if p in self.names]
@@ -119,13 +151,14 @@ class Clock:
         for parameter, name in self.names.items():
             parameter.register_post_accumulate_grad_hook(lambda _, name=name: self.note("backward", [name]))
 
-    def now(self):
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        return time.perf_counter()
+    def note(self, what, names=()):
+        self.marks.append((what, tuple(names), self.clock.mark()))
 
-    def note(self, phase, names):
-        self.events.append((phase, tuple(names), self.now()))
+    def take(self):
+        """What was marked since this was last asked, in order: what, the parameters' names, and when."""
+        marks, self.marks = self.marks, []
+        seconds = self.clock.seconds([mark for *_, mark in marks])
+        return [(what, names, at) for (what, names, _), at in zip(marks, seconds)]
 
 
 def tensors(value):
@@ -238,30 +271,35 @@ def memory_need(model, optimizer, inputs, kept):
     return {"fixed_bytes": fixed, "bytes_per_sample": per_sample, "available_bytes": available_bytes(inputs.device)}
 
 
-def measure(model, clock, inputs, optimizer, warm_up, iterations):
-    """For each iteration: steps of forward, steps of backward ((names, seconds) each), seconds of the update."""
+def measure(model, recorder, inputs, optimizer, warm_up, iterations):
+    """Of each iteration what `steps_of` says."""
     runs = []
     for iteration in range(warm_up + iterations):
         optimizer.zero_grad(set_to_none=True)
-        clock.events.clear()
-        start = clock.now()
+        recorder.marks.clear()
+        recorder.note("start")
         loss = first_tensor(model(inputs)).float().mean()
-        middle = clock.now()
+        recorder.note("middle")
         loss.backward()
-        end = clock.now()
+        recorder.note("end")
         optimizer.step()
-        update = clock.now() - end
-        if iteration < warm_up:
-            continue
-        phases = []
-        for phase, begins, ends in ("forward", start, middle), ("backward", middle, end):
-            noted = [(names, at) for kind, names, at in clock.events if kind == phase]
-            # What follows the last hook (a loss, the gradient of the inputs) counts to the last step.
-            times = [at for _, at in noted[:-1]] + [ends]
-            steps = [(names, at - before) for (names, _), before, at in zip(noted, [begins] + times, times)]
-            phases.append(steps)
-        runs.append((*phases, update))
+        recorder.note("updated")
+        marks = recorder.take()
+        if iteration >= warm_up:
+            runs.append(steps_of(marks))
     return runs
+
+
+def steps_of(marks):
+    """By the marks of an iteration: steps of forward, steps of backward ((names, seconds) each), seconds of the update."""
+    moments = {what: at for what, names, at in marks if not names}
+    steps = []
+    for phase, begins, ends in ("forward", "start", "middle"), ("backward", "middle", "end"):
+        noted = [(names, at) for what, names, at in marks if what == phase]
+        # What follows the last hook (a loss, the gradient of the inputs) counts to the last step.
+        times = [at for _, at in noted[:-1]] + [moments[ends]]
+        steps.append([(names, at - before) for (names, _), before, at in zip(noted, [moments[begins]] + times, times)])
+    return (*steps, moments["updated"] - moments["end"])
 
 
 def median_steps(phases, numbers):
@@ -304,16 +342,16 @@ def main():
     device = torch.device(arguments.device)
     model = model.to(device).train()
     inputs = torch.randint(tokens, (arguments.batch, *shape)) if tokens else torch.randn(arguments.batch, *shape)
-    clock = Clock(model, device)
-    numbers = {name: number for number, name in enumerate(clock.names.values())}
+    recorder = Recorder(model, StreamClock(device) if device.type == "cuda" else HostClock())
+    numbers = {name: number for number, name in enumerate(recorder.names.values())}
     sgd = arguments.optimizer == "sgd"
     optimizer = (torch.optim.SGD(model.parameters(), 1e-3, momentum=0.9) if sgd else torch.optim.AdamW(model.parameters(), 1e-4))
     inputs = inputs.to(device)
-    macs = forward_macs(model, clock.names, inputs)
+    macs = forward_macs(model, recorder.names, inputs)
     kept = kept_by_autograd(model, inputs)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    runs = measure(model, clock, inputs, optimizer, arguments.warm_up, arguments.iterations)
+    runs = measure(model, recorder, inputs, optimizer, arguments.warm_up, arguments.iterations)
     forward, backward = (median_steps([run[phase] for run in runs], numbers) for phase in (0, 1))
     for phase, steps in ("forward", forward), ("backward", backward):
         missing = set(numbers.values()) - {step["tensor"] for step in steps}
@@ -328,7 +366,7 @@ def main():
         "local_batch": arguments.batch,
         "tensors": [
             {"name": name, "elements": parameter.numel()} | ({"forward_macs_per_sample": macs[name]} if name in macs else {})
-            for parameter, name in clock.names.items()
+            for parameter, name in recorder.names.items()
         ],
         "forward": forward,
         "backward": backward,

@@ -136,6 +136,7 @@ fn a_trace_is_read() {
     assert!(outcome.stdout.contains("25.0 us of it none of these"), "{outcome:#?}");
 }
 
+const TOOLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools");
 const TOOL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/profile_torch.py");
 
 /// With the Python of `PACELINE_TORCH=/path/to/python3`, which must have PyTorch.
@@ -145,6 +146,10 @@ fn a_pytorch_model_is_measured_and_replayed() {
     let folder = Folder::new("torch");
     let path = |name: &str| folder.path(name);
     let file = path("mlp.json");
+    let mut clocks = Command::new(&python);
+    // Nothing is written beside the tool.
+    clocks.args(["-B", concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/profile_torch_clocks.py"), TOOLS]);
+    run(clocks, TORCH_LIMIT).expect_code(0);
     let tool = |arguments: &[&str]| {
         let mut command = Command::new(&python);
         command.arg(TOOL).args(arguments).current_dir(&folder.0);

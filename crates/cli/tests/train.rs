@@ -97,6 +97,23 @@ fn the_optimiser_may_run_on_servers() {
     fs::remove_dir_all(directory).expect("our own directory");
 }
 
+/// Standard output says what was chosen, and why, when it is chosen, and at the end whether it came true: after the eight iterations that
+/// are measured twenty are compared.
+#[test]
+fn auto_says_what_it_has_chosen_and_whether_it_came_true() {
+    let options = ["--model", "mlp", "--workers", "2", "--iterations", "40", "--strategy", "auto"];
+    let outcome = train(&options).expect_code(0);
+    let lines: Vec<&str> = outcome.stdout.lines().filter(|line| line.starts_with("auto: ")).collect();
+    let [chosen, became] = lines[..] else { panic!("one decision, and what became of it: {outcome:#?}") };
+    let (what, why) = chosen.split_once(", predicted ").expect("what is predicted of it");
+    assert!(what.starts_with("auto: from iteration 8 on runs sync=bsp,"), "{chosen}");
+    let (_, why) = why.split_once(" ms an iteration; ").expect("reasons");
+    assert!(why.starts_with("the best of ") && why.contains(" predicted plans, limited by "), "{chosen}");
+    let (when, measured) = became.split_once(" ms, measured ").expect("what was measured");
+    assert!(when.starts_with("auto: from iteration 8 on, predicted "), "{became}");
+    assert!(measured.ends_with(" ms: it came true") || measured.ends_with(" ms: it did not come true"), "{became}");
+}
+
 /// The tensors of a dump: safetensors of f32.
 fn tensors(dump: &[u8]) -> BTreeMap<String, Vec<f32>> {
     let (length, rest) = dump.split_first_chunk().expect("the header's length");

@@ -36,6 +36,10 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+// The file that tests within this crate share with those beside it calls it by its name.
+#[cfg(test)]
+extern crate self as paceline_train;
+
 mod agreement;
 mod auto;
 mod backend;
@@ -45,6 +49,9 @@ mod dump;
 mod error;
 mod exchange;
 mod executed;
+#[cfg(test)]
+#[path = "../tests/support/fake_backend.rs"]
+mod fake_backend;
 mod iteration_times;
 mod kineto;
 mod learning_rate;

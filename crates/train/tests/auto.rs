@@ -4,18 +4,19 @@ mod support;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
 use paceline_plan::{Plan, Profile, ProfileTensor, Step};
 use paceline_schedule::Workload;
 use paceline_strategy::Registry;
 use paceline_train::{
-    Access, Backend, BackendError, Batch, CellRun, Decision, Evaluation, ExecutedPlans, ForwardGate, Length,
-    MeasureOptions, ModelName, Observer, Progress, SharedSink, Silent, Slot, Stage, Subject, TensorInfo, TrainOptions,
-    TrainReport, measure, train_model,
+    BatchSize, CellRun, Decision, ExecutedPlans, Length, MeasureOptions, ModelName, Observer, Progress, Silent, Stage,
+    Subject, TrainOptions, TrainReport, measure, train_model,
 };
+use support::fake_backend::{FakeBackend, Place};
 use support::lossless::{assert_close, single_worker_sgd, trained_with};
-use support::{backend, on_ranks, on_workers, options, sample};
+use support::{Directory, backend, on_ranks, on_workers, options, sample};
 
 /// Whatever is chosen, the parameters are those of one worker, every rank has the same, and the plans that were carried out
 /// give the same bits again.
@@ -118,60 +119,6 @@ fn decisions_are_told_and_compared_with_what_was_measured() {
     assert_eq!(plans(&reports[0]), plans(&reports[1]), "the ranks decide alike");
 }
 
-/// A model of one parameter that sleeps so long in each pass. It counts its passes, and in a buffer what they leave behind.
-struct Counting {
-    tensors: [TensorInfo; 2],
-    parameter: [f32; 4],
-    counted: [f32; 1],
-    each: Duration,
-    passes: Arc<AtomicUsize>,
-    /// What the buffer held when the model was last evaluated.
-    evaluated: Arc<Mutex<f32>>,
-}
-
-impl Backend for Counting {
-    fn parameters(&self) -> &[TensorInfo] {
-        &self.tensors[..1]
-    }
-
-    fn buffers(&self) -> &[TensorInfo] {
-        &self.tensors[1..]
-    }
-
-    fn access(&mut self, slot: Slot, access: Access<'_>) -> Result<(), BackendError> {
-        match slot {
-            Slot::Parameter(_) => access(&mut self.parameter),
-            Slot::Buffer(_) => access(&mut self.counted),
-        }
-        Ok(())
-    }
-
-    fn gradients(
-        &mut self,
-        _batch: &Batch,
-        gate: &mut dyn ForwardGate,
-        sink: &SharedSink,
-    ) -> Result<f64, BackendError> {
-        self.passes.fetch_add(1, Ordering::Relaxed);
-        self.counted[0] += 1.0;
-        let parameter = &mut self.parameter;
-        gate.need(0, &mut |access| {
-            access(parameter);
-            Ok(())
-        })?;
-        std::thread::sleep(self.each);
-        let mut sink = sink.lock().unwrap();
-        sink.backward_begins();
-        sink.ready(0, Some(&[0.0; 4]))?;
-        Ok(0.0)
-    }
-
-    fn evaluate(&mut self, _batch: &Batch) -> Result<Evaluation, BackendError> {
-        *self.evaluated.lock().unwrap() = self.counted[0];
-        Ok(Evaluation::default())
-    }
-}
-
 /// Operations are timed behind passes of the training's own, where these are short; and nothing is left of such passes.
 #[test]
 fn short_passes_go_ahead_of_operations_that_are_timed() {
@@ -182,63 +129,33 @@ fn short_passes_go_ahead_of_operations_that_are_timed() {
     // And a few of all workers together.
     for (each_ms, expected) in [(0, 2 * 6 + 3..=2 * 6 + 65), (20, 0..=0)] {
         let counts = on_ranks(2, |world| {
-            let (passes, evaluated) = (Arc::<AtomicUsize>::default(), Arc::<Mutex<f32>>::default());
-            let tensor = |(name, elements): (&str, usize)| TensorInfo { name: name.to_owned(), shape: vec![elements] };
-            let backend = Counting {
-                tensors: [("parameter", 4), ("passes", 1)].map(tensor),
-                parameter: [0.5; 4],
-                counted: [0.0],
-                each: Duration::from_millis(each_ms),
-                passes: passes.clone(),
-                evaluated: evaluated.clone(),
-            };
+            let passes = Arc::<AtomicUsize>::default();
+            let backend = FakeBackend::counting(Duration::from_millis(each_ms), passes.clone());
             let report = train_model(world, Box::new(backend), &data, &options, &mut Silent).unwrap();
             assert_eq!(report.decisions.len(), 1, "it is chosen once");
-            let evaluated = *evaluated.lock().unwrap();
+            // What the buffer held when the model was last evaluated.
+            let evaluated = report.epochs.last().map(|epoch| epoch.test_loss);
             (passes.load(Ordering::Relaxed), evaluated)
         });
         let told = format!("passes of {each_ms} ms: {counts:?}");
         assert!(counts[0] == counts[1] && expected.contains(&(counts[0].0 - ITERATIONS)), "{told}");
-        assert_eq!(counts[0].1, ITERATIONS as f32, "{told}");
+        assert_eq!(counts[0].1, Some(ITERATIONS as f64), "{told}");
     }
 }
 
-/// Computes more slowly from the moment at which it is told to.
-struct Slower {
-    backend: Box<dyn Backend>,
-    slow: Arc<AtomicBool>,
-}
+/// Changes the world after so many iterations.
+struct Changes(Arc<AtomicBool>, usize);
 
-/// Tells it after so many iterations.
-struct Slows(Arc<AtomicBool>, usize);
-
-impl Observer for Slows {
+impl Observer for Changes {
     fn iteration(&mut self, progress: &Progress) {
         self.0.store(progress.iteration >= self.1, Ordering::Relaxed);
     }
 }
 
-impl Backend for Slower {
-    fn parameters(&self) -> &[TensorInfo] {
-        self.backend.parameters()
-    }
-
-    fn buffers(&self) -> &[TensorInfo] {
-        self.backend.buffers()
-    }
-
-    fn access(&mut self, slot: Slot, access: Access<'_>) -> Result<(), BackendError> {
-        self.backend.access(slot, access)
-    }
-
-    fn gradients(&mut self, batch: &Batch, gate: &mut dyn ForwardGate, sink: &SharedSink) -> Result<f64, BackendError> {
-        std::thread::sleep(Duration::from_millis(if self.slow.load(Ordering::Relaxed) { 60 } else { 2 }));
-        self.backend.gradients(batch, gate, sink)
-    }
-
-    fn evaluate(&mut self, batch: &Batch) -> Result<Evaluation, BackendError> {
-        self.backend.evaluate(batch)
-    }
+/// When what was decided, and whether it was a change.
+fn decided(report: &TrainReport) -> Vec<(usize, String, bool)> {
+    let told = |decision: &Decision| (decision.iteration, decision.plan_hash.clone(), decision.changed);
+    report.decisions.iter().map(told).collect()
 }
 
 /// Iterations take many times as long as before: everything is measured and searched again, over the servers, too, and the
@@ -249,18 +166,63 @@ fn what_no_longer_holds_is_decided_again() {
     let options = TrainOptions { strategy: "auto".into(), iterations: Some(90), ..options() };
     let reports = on_workers(2, 1, |peers| {
         let slow = Arc::<AtomicBool>::default();
-        let backend = Slower { backend: backend(ModelName::Mlp, peers.workers().rank()), slow: slow.clone() };
-        train_model(peers, Box::new(backend), &data, &options, &mut Slows(slow, 30)).unwrap()
+        let slowed = slow.clone();
+        let backend = FakeBackend::new(&[0], move |_, place| {
+            if place == Place::Forward(0) {
+                thread::sleep(Duration::from_millis(if slowed.load(Ordering::Relaxed) { 60 } else { 2 }));
+            }
+        });
+        train_model(peers, Box::new(backend), &data, &options, &mut Changes(slow, 30)).unwrap()
     });
     let decisions = &reports[0].decisions;
     assert!(decisions.len() > 1, "{decisions:#?}");
     let last = decisions.last().unwrap();
     assert!(last.predicted_iteration_s > 0.05 && last.expected_iteration_s > 0.05, "{last:#?}");
-    let plans = |report: &TrainReport| -> Vec<(usize, String, bool)> {
-        let told = |decision: &Decision| (decision.iteration, decision.plan_hash.clone(), decision.changed);
-        report.decisions.iter().map(told).collect()
+    assert_eq!(decided(&reports[0]), decided(&reports[1]), "the ranks decide alike");
+}
+
+/// Each of two layers computes for longer, forward and backward, than an operation takes to start, which is all that one takes.
+/// The first layer's gradient is final first, so both operations hide: one behind the rest of backward, the other behind the next
+/// forward pass. Then nothing is computed any more: there is nothing to hide behind, and one operation starts sooner than two.
+#[test]
+fn in_another_world_another_plan_is_chosen() {
+    const START_UP: &str = "8ms";
+    const COMPUTES: Duration = Duration::from_millis(20);
+    // Behind the first window, so that those two follow in which nothing takes what was expected.
+    const CHANGES_AT: usize = 28;
+    let data = sample(60, 10);
+    let directory = Directory::new();
+    let path = directory.file("plan.json");
+    let options = TrainOptions {
+        strategy: format!("schedule=auto,arch=a2a:auto:{START_UP}"),
+        batch: BatchSize::Global(2),
+        iterations: Some(CHANGES_AT + 2 * 20 + 4),
+        dump_plan: Some(path.clone()),
+        ..options()
     };
-    assert_eq!(plans(&reports[0]), plans(&reports[1]), "the ranks decide alike");
+    let reports = on_ranks(2, |world| {
+        let changed = Arc::<AtomicBool>::default();
+        let idle = changed.clone();
+        let backend = FakeBackend::new(&[0, 1], move |_, _| {
+            if !idle.load(Ordering::Relaxed) {
+                thread::sleep(COMPUTES);
+            }
+        });
+        train_model(world, Box::new(backend), &data, &options, &mut Changes(changed, CHANGES_AT)).unwrap()
+    });
+    assert_eq!(decided(&reports[0]), decided(&reports[1]), "the ranks decide alike");
+    let decisions = &reports[0].decisions;
+    let [first, .., last] = &decisions[..] else { panic!("it is not decided again: {decisions:#?}") };
+    assert!(first.changed && last.changed && first.plan_hash != last.plan_hash, "{decisions:#?}");
+    assert!(last.iteration > CHANGES_AT && last.predicted_iteration_s < first.predicted_iteration_s, "{decisions:#?}");
+    // What was said is what ran.
+    let executed = ExecutedPlans::read(&path).unwrap();
+    let [_, before, .., after] = &executed.stages[..] else { panic!("{executed:#?}") };
+    let of = |stage: &Stage| (stage.first_iteration, format!("{:016x}", stage.plan.hash()));
+    let said = [first, last].map(|decision| (decision.iteration, decision.plan_hash.clone()));
+    assert_eq!([of(before), of(after)], said);
+    assert_eq!((before.plan.buckets.len(), before.plan.forward_overlap), (2, true), "{decisions:#?}");
+    assert_eq!(after.plan.buckets.len(), 1, "{decisions:#?}");
 }
 
 #[test]

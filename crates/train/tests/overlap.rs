@@ -6,10 +6,8 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use paceline_train::{
-    Access, Backend, BackendError, Batch, BatchSize, Evaluation, ForwardGate, SharedSink, Silent, Slot, TensorInfo,
-    TrainOptions, train_model,
-};
+use paceline_train::{BatchSize, Silent, TrainOptions, train_model};
+use support::fake_backend::{FakeBackend, Place};
 use support::{on_ranks, sample, sgd};
 
 /// How long rank 1 holds a gradient back for which rank 0's second forward pass has to wait: long enough for it to begin,
@@ -18,87 +16,40 @@ const HELD_BACK: Duration = Duration::from_millis(500);
 /// The same where it does not have to: until it has begun, however slow the machine is.
 const HELD_BACK_MAX: Duration = Duration::from_secs(30);
 
-/// Two layers that compute nothing. Rank 1 announces the gradient of the first layer at once, and holds that of the last
-/// one back until rank 0 has come through the first layer of its next forward pass.
-struct TwoLayers {
-    tensors: Vec<TensorInfo>,
-    values: Vec<Vec<f32>>,
-    passes: usize,
-    part: Part,
-    events: Arc<Mutex<Vec<&'static str>>>,
-}
-
+/// What a rank does with its two layers.
 enum Part {
+    /// Tells when it has come through the first layer of its second forward pass.
     GoesAhead(Sender<()>),
+    /// Announces the gradient of the first layer at once, and holds that of the last one back until it is told, or for so long.
     HoldsBack(Receiver<()>, Duration),
 }
 
-impl TwoLayers {
-    fn note(&self, event: &'static str) {
-        self.events.lock().unwrap().push(event);
-    }
-}
+/// In the order in which it happens.
+type Events = Arc<Mutex<Vec<&'static str>>>;
 
-impl Backend for TwoLayers {
-    fn parameters(&self) -> &[TensorInfo] {
-        &self.tensors
-    }
-
-    fn buffers(&self) -> &[TensorInfo] {
-        &[]
-    }
-
-    fn access(&mut self, slot: Slot, access: Access<'_>) -> Result<(), BackendError> {
-        let Slot::Parameter(parameter) = slot else { unreachable!("there are no buffers") };
-        access(&mut self.values[parameter]);
-        Ok(())
-    }
-
-    fn gradients(
-        &mut self,
-        _batch: &Batch,
-        gate: &mut dyn ForwardGate,
-        sink: &SharedSink,
-    ) -> Result<f64, BackendError> {
-        self.passes += 1;
-        for parameter in [0, 1] {
-            let values = &mut self.values[parameter];
-            gate.need(parameter, &mut |access| {
-                access(values);
-                Ok(())
-            })?;
-            if let (0, 2, Part::GoesAhead(tell)) = (parameter, self.passes, &self.part) {
-                self.note("the first layer's next forward begins");
+/// A model whose passes note what the test is about.
+fn two_layers(part: Part, events: Events) -> FakeBackend {
+    let note = move |event: &'static str| events.lock().unwrap().push(event);
+    match part {
+        Part::GoesAhead(tell) => FakeBackend::new(&[1, 0], move |pass, place| {
+            if (pass, place) == (2, Place::Forward(0)) {
+                note("the first layer's next forward begins");
                 let _ = tell.send(());
             }
-        }
-        let announce = |parameter: usize| sink.lock().unwrap().ready(parameter, Some(&[1.0; 4]));
-        match &self.part {
-            Part::HoldsBack(told, at_most) => {
-                announce(0)?;
-                if self.passes == 1 {
-                    let _ = told.recv_timeout(*at_most);
-                    self.note("the last layer's gradient leaves");
-                }
-                announce(1)?;
+        }),
+        Part::HoldsBack(told, at_most) => FakeBackend::new(&[0, 1], move |pass, place| {
+            if (pass, place) == (1, Place::Backward(1)) {
+                let _ = told.recv_timeout(at_most);
+                note("the last layer's gradient leaves");
             }
-            Part::GoesAhead(_) => {
-                announce(1)?;
-                announce(0)?;
-            }
-        }
-        Ok(0.0)
-    }
-
-    fn evaluate(&mut self, _batch: &Batch) -> Result<Evaluation, BackendError> {
-        Ok(Evaluation::default())
+        }),
     }
 }
 
 /// What happened first, under a strategy, where a gradient is held back for so long at most.
 fn first_event(strategy: &str, at_most: Duration) -> &'static str {
     let data = sample(8, 2);
-    let events = Arc::<Mutex<Vec<&'static str>>>::default();
+    let events = Events::default();
     let (tell, told) = mpsc::channel();
     let parts = Mutex::new([Some(Part::GoesAhead(tell)), Some(Part::HoldsBack(told, at_most))]);
     let mut options = TrainOptions {
@@ -110,14 +61,8 @@ fn first_event(strategy: &str, at_most: Duration) -> &'static str {
     options.optimizer = sgd(0.0, 0.0);
     options.learning_rate = 0.5;
     on_ranks(2, |communicator| {
-        let tensor = |name: &str| TensorInfo { name: name.into(), shape: vec![4] };
-        let backend = TwoLayers {
-            tensors: vec![tensor("first"), tensor("last")],
-            values: vec![vec![8.0; 4]; 2],
-            passes: 0,
-            part: parts.lock().unwrap()[communicator.rank()].take().unwrap(),
-            events: events.clone(),
-        };
+        let part = parts.lock().unwrap()[communicator.rank()].take().unwrap();
+        let backend = two_layers(part, events.clone());
         train_model(communicator, Box::new(backend), &data, &options, &mut Silent).unwrap();
     });
     let events = events.lock().unwrap();

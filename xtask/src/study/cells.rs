@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use paceline_cli::{Estimate, limited_by_processors};
+use paceline_train::Decision;
 use serde::{Deserialize, Serialize};
 
 use crate::compare::Error;
@@ -55,6 +56,9 @@ pub struct Cell {
     pub not_predicted: Option<String>,
     /// The strategy that ran, where that was chosen.
     pub chosen: Option<String>,
+    /// What was decided in the first run, one after the other: the last one ran.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub decisions: Vec<Decision>,
 }
 
 #[derive(Deserialize)]
@@ -127,12 +131,8 @@ struct RowResult {
     iterations: Vec<(usize, usize)>,
     #[serde(default)]
     decision: Option<Decision>,
-}
-
-/// What `strategy=auto` has chosen.
-#[derive(Deserialize)]
-struct Decision {
-    strategy: String,
+    #[serde(default)]
+    abandoned: Vec<Decision>,
 }
 
 /// Reads a file of `paceline bench --json`.
@@ -154,6 +154,7 @@ fn parse(text: &str) -> serde_json::Result<Vec<Cell>> {
 
 fn cell(setting: &Setting, group: &Group, row: &Row) -> Cell {
     let result = row.result.as_ref();
+    let decisions = result.map_or_else(Vec::new, RowResult::decisions);
     Cell {
         model: setting.model.clone(),
         network: setting.network.clone().unwrap_or_default(),
@@ -175,7 +176,15 @@ fn cell(setting: &Setting, group: &Group, row: &Row) -> Cell {
         predicted: row.predicted.as_ref().map(|predicted| predicted.samples_per_s),
         prediction_error: row.prediction_error,
         not_predicted: row.not_predicted.clone(),
-        chosen: result.and_then(|result| Some(result.decision.as_ref()?.strategy.clone())),
+        chosen: decisions.last().map(|decision| decision.strategy.clone()),
+        decisions,
+    }
+}
+
+impl RowResult {
+    /// One after the other.
+    fn decisions(&self) -> Vec<Decision> {
+        self.abandoned.iter().chain(&self.decision).cloned().collect()
     }
 }
 
@@ -243,6 +252,7 @@ pub mod samples {
             prediction_error: None,
             not_predicted: None,
             chosen: None,
+            decisions: Vec::new(),
         }
     }
 }
@@ -257,7 +267,12 @@ mod tests {
             "dilate": 8.0, "compute": {}}, "groups": [{"workers": 32, "noise": 0.02, "rows": [
             {"method": "wfbp-ps", "result": {"samples_per_s": {"mean": 7000.0, "std": null, "median": 7000.0, "half_width_95": null, "runs": 1}, "iteration_s": 0.29,
              "exposed_communication_s": 0.01, "exposed_share": 0.034, "processors_waiting": 0.97, "iterations": [[2, 5]],
-             "decision": {"strategy": "schedule=wfbp,arch=ps:2", "iteration": 0}}, "failures": [],
+             "abandoned": [{"strategy": "schedule=none,arch=a2a:ring", "plan_hash": "0b", "iteration": 0, "changed": true,
+              "predicted_iteration_s": 0.2, "predicted_low_s": 0.19, "predicted_high_s": 0.21,
+              "expected_iteration_s": 0.2, "reasons": [], "measured_iteration_s": 0.4}],
+             "decision": {"strategy": "schedule=wfbp,arch=ps:2", "plan_hash": "0a", "iteration": 7, "changed": true,
+              "predicted_iteration_s": 0.28, "predicted_low_s": 0.27, "predicted_high_s": 0.3,
+              "expected_iteration_s": 0.28, "reasons": ["the best of 3"], "measured_iteration_s": 0.29}}, "failures": [],
              "predicted": {"samples_per_s": 7140.0, "bottleneck": "computation"}, "prediction_error": 0.02,
              "occasions": [{"ended": 1795268645, "load": 0.5}, {"ended": 1795272240, "load": null}],
              "samples_per_s_of_runs": [7000.0, null]},
@@ -277,6 +292,8 @@ mod tests {
         assert_eq!(several(&[(2, 2); 3]), "3 × 2 after 2");
         assert_eq!((several(&[(2, 2), (2, 3)]), several(&[])), ("2 after 2, 3 after 2".to_owned(), "–".to_owned()));
         assert_eq!(found.chosen.as_deref(), Some("schedule=wfbp,arch=ps:2"));
+        let held: Vec<Option<bool>> = found.decisions.iter().map(Decision::came_true).collect();
+        assert_eq!(held, [Some(false), Some(true)], "what was left stands before what ran");
         assert_eq!(found.measured, "2026-11-21 13:44, load 0.50; 2026-11-21 14:44");
         assert_eq!((&found.limited, found.remark()), (&None, String::new()), "hardly anybody waits");
         let limited = find(&cells, "resnet50", "10GbE", 32, "mg-wfbp").expect("it is there");
@@ -284,6 +301,7 @@ mod tests {
         assert!(limited.remark().starts_with("run 2: late; its links were slower"), "{limited:?}");
         let failed = find(&cells, "resnet50", "10GbE", 32, "bsp-a2a").expect("it is there");
         assert_eq!((failed.samples_per_s, failed.failures.len()), (None, 1));
+        assert!(limited.chosen.is_none() && limited.decisions.is_empty() && failed.decisions.is_empty());
         assert!(find(&cells, "resnet50", "10GbE", 16, "wfbp-ps").is_none());
     }
 }

@@ -24,19 +24,24 @@ use crate::compare::{Error, command};
 /// Of the largest value of a tensor, none of its values is further off.
 const DEVIATION_MAX: f64 = 1e-5;
 
-/// The methods, and two with what slowed the study's: one starts its operations as the study did; of the other, only servers look
-/// at priorities. Its servers stand where `SHARDS` says, beside the workers, and not on hosts of their own as in the study.
-/// Partitions are small enough to cut the largest tensor of the model.
-const METHODS: [&str; 13] = [
+/// The methods, one of them also with the optimiser on its servers, and those with what slowed the study's: all-to-all they start their
+/// operations as the study did; of one with servers only these look at priorities. Its servers stand where `SHARDS` says, beside the
+/// workers, and not on hosts of their own as in the study, which `train` refuses: so `study-bsp-ps` and `study-wfbp-ps` would be
+/// `bsp-ps` and `wfbp-ps` here. Partitions are small enough to cut the largest tensor of the model.
+const METHODS: [&str; 17] = [
     "bsp-a2a",
     "wfbp-a2a",
     "mg-wfbp",
     "bytescheduler-a2a,schedule=bytescheduler:64KiB:64KiB",
     "ddp",
     "schedule=fusion:4KiB,arch=a2a:ring",
+    "study-bsp-a2a",
+    "study-wfbp-a2a",
     "study-mg-wfbp",
+    "study-bytescheduler-a2a,schedule=bytescheduler:64KiB:64KiB",
     "bsp-ps,arch=ps:SHARDS:64KiB",
     "wfbp-ps,arch=ps:SHARDS:64KiB",
+    "wfbp-ps,arch=ps:SHARDS:64KiB:colocated:apply",
     "bytescheduler-ps,arch=ps:SHARDS:64KiB,schedule=bytescheduler:64KiB:64KiB",
     "ddp,arch=ps:SHARDS:64KiB",
     "schedule=server-priority,arch=ps:SHARDS:64KiB",
@@ -336,7 +341,7 @@ mod tests {
         let schedulers = Schedulers::built_in();
         let trials: Vec<Trial> =
             METHODS.into_iter().flat_map(|method| combinations(method, &WORKERS, &SHARDS)).collect();
-        assert_eq!(trials.len(), 7 * 4 + 6 * 3 * 4);
+        assert_eq!(trials.len(), 10 * 4 + 7 * 3 * 4);
         for Trial { strategy, workers, shards, .. } in &trials {
             let parsed = schedulers.grammar().parse(strategy).unwrap_or_else(|error| panic!("{strategy}: {error}"));
             assert_eq!(parsed.servers(*workers, 1).map_or(0, |servers| servers.shards), *shards, "{strategy}");

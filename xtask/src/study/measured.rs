@@ -3,6 +3,7 @@
 use paceline_cli::busy_processors;
 use paceline_cli::worlds::{InFlight, Overtaking};
 use paceline_plan::{LinkCosts, Plan};
+use paceline_train::Decision;
 use serde::{Deserialize, Serialize};
 
 use super::cluster::cores;
@@ -37,21 +38,12 @@ pub struct Measured {
     pub lateness: Option<Lateness>,
     /// One iteration.
     pub timeline: Option<Timeline>,
-    /// What was chosen where the strategy leaves something open.
+    /// What `strategy=auto` has chosen, before the counted iterations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<Decision>,
     /// What was chosen before that, and left as iterations took something else.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub abandoned: Vec<Decision>,
-}
-
-/// What `strategy=auto` has chosen, before the counted iterations.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Decision {
-    /// In full.
-    pub strategy: String,
-    /// Seconds of an iteration of it, as they were predicted when it was chosen.
-    pub predicted_iteration_s: f64,
 }
 
 /// What the formula needs, as it was measured.

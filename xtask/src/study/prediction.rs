@@ -123,7 +123,7 @@ fn take(
 
 fn findings(outcomes: &[Outcome], skipped: &[Skipped], seed: u64, draws: &[Draw]) -> Findings {
     let mut tables = vec![tables::error_table(outcomes), tables::method_table(outcomes), tables::group_table(outcomes)];
-    tables.push(tables::cell_table(outcomes));
+    tables.extend([tables::why_table(outcomes), tables::cell_table(outcomes)]);
     if !draws.is_empty() {
         tables.push(drawn::table(draws));
     }

@@ -181,7 +181,8 @@ impl Circumstances {
         let changed = if self.commit.changed { " with changes" } else { "" };
         writeln!(out, "# {}\n", findings.title)?;
         writeln!(out, "- machine: {}, {} cores", text("processor"), self.machine["cores"])?;
-        writeln!(out, "- system: {}, kernel {}", text("system"), text("kernel"))?;
+        let huge = text("shared_huge_pages");
+        writeln!(out, "- system: {}, kernel {}, huge pages for shared memory: {huge}", text("system"), text("kernel"))?;
         writeln!(out, "- commit: {}{changed}, {}", self.commit.id, self.date)?;
         writeln!(out, "- command: `{}`, {:.0} s", self.command.join(" "), self.seconds)?;
         if !self.versions.is_empty() {

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
     use crate::auto::Predicted;
     use crate::data::{Data, Dataset, Form, Synthetic};
-    use crate::measure::together::samples::Counting;
+    use crate::fake_backend::FakeBackend;
     use crate::measure::{CellRun, Length, MeasureOptions, Subject};
     use crate::on_ranks::on_ranks;
     use crate::optimizer::OptimizerSettings;
@@ -250,7 +250,7 @@ mod tests {
                 let passes = Arc::<AtomicUsize>::default();
                 let subject = Subject::Model {
                     name: "counting".to_owned(),
-                    backend: Box::new(Counting::new(Duration::from_millis(each_ms), passes.clone())),
+                    backend: Box::new(FakeBackend::counting(Duration::from_millis(each_ms), passes.clone())),
                     data: &data,
                     optimizer: OptimizerSettings::default(),
                     learning_rate: 0.1,

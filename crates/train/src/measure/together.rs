@@ -119,76 +119,6 @@ fn rounds_s(
 }
 
 #[cfg(test)]
-pub(super) mod samples {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::thread;
-    use std::time::Duration;
-
-    use super::*;
-    use crate::backend::{Access, Evaluation, ForwardGate};
-    use crate::sync::lock;
-
-    /// A model of one parameter that sleeps so long in each pass, and counts its passes in a buffer, too.
-    pub struct Counting {
-        tensors: [TensorInfo; 2],
-        parameter: [f32; 4],
-        pub counted: [f32; 1],
-        each: Duration,
-        passes: Arc<AtomicUsize>,
-    }
-
-    impl Counting {
-        pub fn new(each: Duration, passes: Arc<AtomicUsize>) -> Counting {
-            let tensor = |(name, elements): (&str, usize)| TensorInfo { name: name.to_owned(), shape: vec![elements] };
-            let tensors = [("parameter", 4), ("passes", 1)].map(tensor);
-            Counting { tensors, parameter: [0.5; 4], counted: [0.0], each, passes }
-        }
-    }
-
-    impl Backend for Counting {
-        fn parameters(&self) -> &[TensorInfo] {
-            &self.tensors[..1]
-        }
-
-        fn buffers(&self) -> &[TensorInfo] {
-            &self.tensors[1..]
-        }
-
-        fn access(&mut self, slot: Slot, access: Access<'_>) -> Result<(), BackendError> {
-            match slot {
-                Slot::Parameter(_) => access(&mut self.parameter),
-                Slot::Buffer(_) => access(&mut self.counted),
-            }
-            Ok(())
-        }
-
-        fn gradients(
-            &mut self,
-            _batch: &Batch,
-            gate: &mut dyn ForwardGate,
-            sink: &SharedSink,
-        ) -> Result<f64, BackendError> {
-            self.passes.fetch_add(1, Ordering::Relaxed);
-            self.counted[0] += 1.0;
-            let parameter = &mut self.parameter;
-            gate.need(0, &mut |access| {
-                access(parameter);
-                Ok(())
-            })?;
-            thread::sleep(self.each);
-            let mut sink = lock(sink);
-            sink.backward_begins();
-            sink.ready(0, Some(&[0.0; 4]))?;
-            Ok(0.0)
-        }
-
-        fn evaluate(&mut self, _batch: &Batch) -> Result<Evaluation, BackendError> {
-            Ok(Evaluation::default())
-        }
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
@@ -196,9 +126,9 @@ mod tests {
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
     use rustix::time::{ClockId, clock_gettime};
 
-    use super::samples::Counting;
     use super::*;
     use crate::data::Inputs;
+    use crate::fake_backend::FakeBackend;
     use crate::on_ranks::on_ranks;
 
     /// A pass in front of each of three operations, if passes are short; and the model is as it was.
@@ -213,7 +143,7 @@ mod tests {
         ];
         for (pass_s, batch, expected) in cases {
             let passes = Arc::<AtomicUsize>::default();
-            let mut backend = Counting::new(Duration::ZERO, passes.clone());
+            let mut backend = FakeBackend::counting(Duration::ZERO, passes.clone());
             backend.counted = [7.0];
             let own = || batch.cloned();
             let short = behind_passes(0, &mut backend, pass_s, own, |before| {

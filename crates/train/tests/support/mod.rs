@@ -2,6 +2,7 @@
 #![allow(dead_code)] // Each test program uses some of it.
 
 pub mod emulated;
+pub mod fake_backend;
 pub mod lossless;
 
 use std::collections::HashMap;

@@ -1,6 +1,7 @@
 //! What predictions are worth: errors, and what it costs to do what they say. Pure.
 
 use paceline_cli::Estimate;
+use paceline_train::Decision;
 use serde::Serialize;
 
 use super::super::cells::Cell;
@@ -52,6 +53,9 @@ pub struct Outcome {
     pub missing: Vec<String>,
     /// The strategy that ran, where that was chosen.
     pub chosen: Option<String>,
+    /// What `auto` decided in one of its runs, one after the other, and what became of that.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub decisions: Vec<Decision>,
     /// If processors were slower than the links that they carry.
     pub limited: Option<String>,
 }
@@ -97,6 +101,7 @@ impl Outcome {
             noise: cell.noise,
             missing: cell.failures.iter().cloned().chain(unpredicted).collect(),
             chosen: cell.chosen.clone(),
+            decisions: cell.decisions.clone(),
             limited: cell.limited.clone(),
         }
     }
@@ -116,6 +121,13 @@ impl Outcome {
     fn unmeasured(&self) -> String {
         let why = if self.missing.is_empty() { "no run counted".to_owned() } else { self.missing.join("; ") };
         format!("{} was not measured: {why}", self.method)
+    }
+
+    /// What it ran in short, where that was chosen: the aspects that are.
+    pub fn ran(&self) -> Option<String> {
+        let open = |aspect: &&str| aspect.starts_with("schedule=") || aspect.starts_with("arch=");
+        let aspects = self.chosen.as_ref()?.split(',').filter(open);
+        Some(aspects.collect::<Vec<_>>().join(", "))
     }
 
     /// What it is called and what is missing, if it says nothing.
@@ -209,12 +221,9 @@ impl<'a> Group<'a> {
         self.regret(self.auto()?)
     }
 
-    /// What it ran in short: the aspects that it chooses.
+    /// What ran in short, where that was chosen.
     pub fn ran(&self) -> Option<String> {
-        let chosen = self.cells.iter().find_map(|outcome| outcome.chosen.as_ref())?;
-        let open = |aspect: &&str| aspect.starts_with("schedule=") || aspect.starts_with("arch=");
-        let aspects = chosen.split(',').filter(open);
-        Some(aspects.collect::<Vec<_>>().join(", "))
+        self.cells.iter().find_map(|outcome| outcome.ran())
     }
 
     fn method(&self, method: &str) -> Option<&'a Outcome> {
@@ -309,7 +318,9 @@ pub fn errors(outcomes: &[Outcome], wanted: impl Fn(&Outcome) -> bool) -> Vec<f6
 #[cfg(test)]
 pub mod samples {
     use super::super::AUTO;
-    use super::{Estimate, Outcome, Place};
+    use super::{Decision, Estimate, Outcome, Place};
+
+    const CHOSEN: &str = "sync=bsp,schedule=wfbp,arch=a2a:auto,protocol=auto";
 
     /// Measured once.
     pub fn outcome(group: &str, method: &str, predicted: f64, measured: f64) -> Outcome {
@@ -325,7 +336,24 @@ pub mod samples {
             noise: None,
             missing: Vec::new(),
             limited: None,
-            chosen: (method == AUTO).then(|| "sync=bsp,schedule=wfbp,arch=a2a:auto,protocol=auto".to_owned()),
+            chosen: (method == AUTO).then(|| CHOSEN.to_owned()),
+            decisions: Vec::new(),
+        }
+    }
+
+    /// Iterations of so many seconds were predicted, and measured.
+    pub fn decision(predicted_s: f64, measured_iteration_s: Option<f64>) -> Decision {
+        Decision {
+            iteration: 0,
+            strategy: CHOSEN.to_owned(),
+            plan_hash: "0a".to_owned(),
+            changed: true,
+            predicted_iteration_s: predicted_s,
+            predicted_low_s: 0.9 * predicted_s,
+            predicted_high_s: 1.1 * predicted_s,
+            expected_iteration_s: predicted_s,
+            reasons: vec!["the best of 230 predicted plans".to_owned()],
+            measured_iteration_s,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use paceline_cli::Estimate;
 use paceline_cli::worlds::{Seen, predict_replay};
+use paceline_train::Decision;
 use serde::{Deserialize, Serialize};
 use xtask::lab::Lab;
 
@@ -43,6 +44,9 @@ struct Run {
     /// What ran, where that was chosen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     chosen: Option<String>,
+    /// What `auto` decided, one after the other. (None stand in runs that an earlier study has kept.)
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    decisions: Vec<Decision>,
     /// If processors were the limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     limited: Option<String>,
@@ -175,8 +179,9 @@ impl Case<'_> {
             overtaking: costs.map(|costs| costs.overtaking.clone()).unwrap_or_default(),
         });
         let samples = (workers * profile.local_batch) as f64;
+        let decisions: Vec<Decision> = measured.abandoned.iter().chain(&measured.decision).cloned().collect();
         // Of several decisions the first one saw no iteration of the cell.
-        let predicted = match (measured.abandoned.first().or(measured.decision.as_ref()), seen) {
+        let predicted = match (decisions.first(), seen) {
             (Some(decision), _) => Ok(samples / decision.predicted_iteration_s),
             (None, Some(seen)) => {
                 predict_replay(&cell, profile, hosts, &[seen]).map(|predicted| predicted.samples_per_s)
@@ -191,7 +196,8 @@ impl Case<'_> {
             measured: samples / measured.median_s(),
             why: predicted.as_ref().err().cloned(),
             predicted: predicted.ok(),
-            chosen: measured.decision.as_ref().map(|decision| decision.strategy.clone()),
+            chosen: decisions.last().map(|decision| decision.strategy.clone()),
+            decisions,
             limited: measured.limited(),
         })
     }
@@ -203,6 +209,7 @@ impl Case<'_> {
             (!values.is_empty()).then(|| median(&values))
         };
         let rounds = runs.iter().map(|run| run.round).max().unwrap_or(0);
+        let last_choice = runs.iter().rev().find(|run| run.chosen.is_some());
         let unpredicted = runs.iter().filter_map(|run| run.why.as_ref()).map(|why| format!("no prediction: {why}"));
         Outcome {
             place: Place::Lab,
@@ -215,7 +222,8 @@ impl Case<'_> {
             rounds: (1..=rounds).map(|round| Some(runs.iter().find(|run| run.round == round)?.measured)).collect(),
             noise: None,
             missing: failures.into_iter().chain(unpredicted).collect(),
-            chosen: runs.iter().rev().find_map(|run| run.chosen.clone()),
+            chosen: last_choice.and_then(|run| run.chosen.clone()),
+            decisions: last_choice.map_or_else(Vec::new, |run| run.decisions.clone()),
             limited: runs.iter().rev().find_map(|run| run.limited.clone()),
         }
     }
@@ -238,6 +246,7 @@ mod tests {
 
     use paceline_strategy::Registry;
 
+    use super::super::judge::samples::decision;
     use super::*;
 
     fn run(round: usize) -> Run {
@@ -250,6 +259,7 @@ mod tests {
             predicted: Some(0.3),
             why: None,
             chosen: None,
+            decisions: Vec::new(),
             limited: None,
         }
     }
@@ -265,6 +275,20 @@ mod tests {
         assert_eq!(again.runs(), [run(1), run(2)]);
         assert_eq!(find(&again, "lab-resnet50-4", "mg-wfbp", "f").count(), 2);
         assert_eq!(find(&again, "lab-resnet50-4", "mg-wfbp", "of another profile").count(), 0);
+    }
+
+    /// What was decided is kept with the run; a run that was kept without it counts as before.
+    #[test]
+    fn what_auto_decided_is_kept_with_its_run() {
+        let decided = decision(0.2, Some(0.21));
+        let chosen = Some(decided.strategy.clone());
+        let auto = Run { method: AUTO.to_owned(), chosen, decisions: vec![decided], ..run(1) };
+        let line = serde_json::to_value(&auto).expect("JSON");
+        assert_eq!(serde_json::from_value::<Run>(line.clone()).expect("a run"), auto);
+        let mut earlier = line;
+        earlier.as_object_mut().expect("an object").remove("decisions").expect("they are there");
+        let earlier: Run = serde_json::from_value(earlier).expect("a run");
+        assert_eq!(earlier, Run { decisions: Vec::new(), ..auto });
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What was found, as tables: errors, choices, and every cell.
 
+use paceline_train::Decision;
+
 use super::super::report::{NOT_MEASURED, Table, percent};
 use super::judge::{Group, Outcome, Place, errors, groups};
 use super::regret::Regret;
@@ -91,6 +93,25 @@ pub fn group_table(outcomes: &[Outcome]) -> Table {
     table
 }
 
+/// What `auto` said when it had chosen, and what became of it.
+pub fn why_table(outcomes: &[Outcome]) -> Table {
+    let columns = ["group", "workers", "it ran", "what it said", "and then"];
+    let text = "What its log says of one run, which in the lab is the last, elsewhere the first that counts. Where it chose again, \
+                what it had said before comes first. A prediction comes true if it is off by at most 15 %.";
+    let mut table = Table::new("Why `auto` chose it", text, &columns);
+    let told = |lines: Vec<String>, next: &str| if lines.is_empty() { "–".to_owned() } else { lines.join(next) };
+    table.rows.extend(outcomes.iter().filter_map(|outcome| {
+        Some(vec![
+            outcome.group.clone(),
+            outcome.workers.to_string(),
+            outcome.ran()?,
+            told(outcome.decisions.iter().map(Decision::to_string).collect(), ". "),
+            told(outcome.decisions.iter().filter_map(Decision::outcome).collect(), ". Then "),
+        ])
+    }));
+    table
+}
+
 /// Everything.
 pub fn cell_table(outcomes: &[Outcome]) -> Table {
     let columns = ["group", "method", "predicted, samples/s", "measured", "off", ""];
@@ -107,4 +128,41 @@ pub fn cell_table(outcomes: &[Outcome]) -> Table {
         ]
     }));
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::AUTO;
+    use super::super::judge::samples::{decision, outcome};
+    use super::*;
+
+    #[test]
+    fn every_cell_of_auto_says_why_and_whether_it_came_true() {
+        let decided = |decisions: Vec<Decision>| Outcome { decisions, ..outcome("g", AUTO, 100.0, 99.0) };
+        let again = Decision { iteration: 7, ..decision(0.4, Some(0.41)) };
+        let outcomes = [
+            outcome("g", "bsp-a2a", 90.0, 90.0),
+            decided(vec![decision(0.2, Some(0.21))]),
+            decided(vec![decision(0.2, Some(0.4)), again]),
+            // Of a run that was kept before decisions were.
+            decided(Vec::new()),
+        ];
+        let rows = why_table(&outcomes).rows;
+        assert_eq!(rows.len(), 3, "{rows:?}");
+        assert!(rows.iter().all(|row| row[..3] == ["g", "8", "schedule=wfbp, arch=a2a:auto"]), "{rows:?}");
+        let said = |from: usize, ms: &str| {
+            let runs = "sync=bsp,schedule=wfbp,arch=a2a:auto,protocol=auto";
+            let why = "the best of 230 predicted plans";
+            format!("auto: from iteration {from} on runs {runs}, predicted {ms} ms an iteration; {why}")
+        };
+        let came_true = "predicted 200.00 ms, measured 210.00 ms: it came true".to_owned();
+        assert_eq!(rows[0][3..], [said(0, "200.00"), came_true]);
+        let [left, stayed] = [
+            "predicted 200.00 ms, measured 400.00 ms: it did not come true",
+            "predicted 400.00 ms, measured 410.00 ms: it came true",
+        ];
+        let both = [format!("{}. {}", said(0, "200.00"), said(7, "400.00")), format!("{left}. Then {stayed}")];
+        assert_eq!(rows[1][3..], both);
+        assert_eq!(rows[2][3..], ["–", "–"]);
+    }
 }

@@ -294,6 +294,7 @@ mod tests {
             prediction_error: None,
             not_predicted: None,
             chosen: None,
+            decisions: Vec::new(),
         }
     }
 
