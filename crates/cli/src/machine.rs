@@ -20,6 +20,9 @@ pub struct Machine {
     pub kernel: String,
     /// The distribution.
     pub system: String,
+    /// When the kernel gives huge pages to shared memory, in its own word: `never`, or `advise`, which ours asks for.
+    #[serde(default)]
+    pub shared_huge_pages: String,
 }
 
 impl Machine {
@@ -38,6 +41,8 @@ impl Machine {
             architecture: uname.machine().to_string_lossy().into_owned(),
             kernel: uname.release().to_string_lossy().into_owned(),
             system: name.map_or_else(unknown, |name| name.trim_matches('"').to_owned()),
+            shared_huge_pages: chosen(&read("/sys/kernel/mm/transparent_hugepage/shmem_enabled"))
+                .unwrap_or_else(unknown),
         }
     }
 }
@@ -51,6 +56,12 @@ fn processor(cpuinfo: &str, board: &str) -> Option<String> {
     };
     let board = (!board.is_empty()).then(|| board.to_owned());
     field(cpuinfo, "model name").or(board).or_else(codes)
+}
+
+/// Of the words of a kernel's setting, the one in brackets.
+fn chosen(setting: &str) -> Option<String> {
+    let (_, rest) = setting.split_once('[')?;
+    rest.split_once(']').map(|(word, _)| word.to_owned())
 }
 
 /// Empty if there is no such file.
@@ -77,6 +88,12 @@ mod tests {
         assert_eq!(name(arm, "Board B\0").as_deref(), Some("Board B"));
         assert_eq!(name(arm, "").as_deref(), Some("Arm, implementer 0x41, part 0xd0c"));
         assert_eq!(name("", ""), None);
+    }
+
+    #[test]
+    fn of_a_setting_the_word_in_brackets_counts() {
+        let [some, none] = ["always within_size [advise] never deny force\n", ""].map(super::chosen);
+        assert_eq!((some.as_deref(), none), (Some("advise"), None));
     }
 
     #[test]
