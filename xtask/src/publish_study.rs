@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use paceline_cli::{busy_processors, shell_command_line};
+use paceline_cli::{StudyLoad, busy_processors, shell_command_line};
 use serde_json::Value;
 
 use crate::compare::{self, Error};
@@ -20,6 +20,7 @@ pub struct Options {
 
 const SECTION: Section =
     Section { begin: "<!-- study of ", end: "<!-- end of study -->\n", none: "<!-- no study is kept yet -->\n" };
+/// Which the README shows first of all.
 const CHART: &str = "docs/study.svg";
 
 /// Rewrites the section, and copies the chart.
@@ -44,17 +45,15 @@ fn section(root: &Path, run: &str) -> Result<String, Error> {
 }
 
 fn write_section(study: &Value, run: &str, out: &mut String) -> fmt::Result {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    writeln!(out, "![Throughput by method and workers]({CHART})\n")?;
     let machine = &study["machine"];
     let words: Vec<String> = list(&study["command"]).iter().map(text).collect();
     writeln!(
         out,
-        "Samples/s of all workers together, on {} cores ({}); {}. From [one run]({run}/study.html), made by\n`{}`.\n",
+        "Samples/s of all workers together, on {} cores ({}); {}{}. From [one run]({run}/study.html), made by\n`{}`.\n",
         machine["cores"],
         text(&machine["processor"]),
         text(&study["protocol"]),
+        busy_when_it_began(study),
         shell_command_line(&words)
     )?;
     writeln!(out, "| | workers | fastest | samples/s | speedup | |\n|---|---|---|---|---|---|")?;
@@ -66,18 +65,44 @@ fn write_section(study: &Value, run: &str, out: &mut String) -> fmt::Result {
         let setting = &panel["setting"];
         let place = format!("{}, local batch {}", text(&setting["model"]), setting["local_batch"]);
         for group in list(&panel["groups"]) {
-            let rows = list(&group["rows"]);
-            let measured: Vec<(&Value, f64)> = rows.iter().filter_map(|row| Some((row, throughput(row)?))).collect();
+            let rows = list(&group["rows"]).iter();
+            let measured: Vec<(&Value, f64)> = rows.filter_map(|row| Some((row, throughput(row)?))).collect();
             if measured.is_empty() {
                 continue;
             }
             let [method, mean, speedup] = fastest(&measured).unwrap_or_default();
-            let (workers, verdict) = (&group["workers"], verdict(&group["verdict"]));
+            let workers = &group["workers"];
+            let (method, verdict) = if *workers == 1 { alone(&method) } else { (method, verdict(&group["verdict"])) };
             let labels = [labels.clone(), list(&group["labels"]).iter().map(text).collect()].concat().join(", ");
             writeln!(out, "| {place} ({labels}) | {workers} | {method} | {mean} | {speedup} | {verdict} |")?;
         }
     }
     Ok(())
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// What else the machine had to do, if that was much. Only before the first run: later on the study itself keeps it busy.
+fn busy_when_it_began(study: &Value) -> String {
+    let groups = list(&study["panels"]).iter().flat_map(|panel| list(&panel["groups"]));
+    let runs = groups.flat_map(|group| list(&group["rows"])).flat_map(|row| list(&row["occasions"]));
+    let load = StudyLoad::of(runs.map(|run| (run["ended"].as_u64().unwrap_or_default(), run["load"].as_f64())));
+    let busy = load.filter(StudyLoad::began_busy);
+    busy.map_or_else(String::new, |load| {
+        format!("; when it began, the machine was busy with something else (load average {:.2})", load.before)
+    })
+}
+
+/// What stands in the place of winner and verdict where there is one worker: no method has anything to send to another one.
+fn alone(method: &str) -> (String, String) {
+    let of = if method.is_empty() { String::new() } else { format!("; the numbers are those of {method}") };
+    ("–".to_owned(), format!("not compared: there is no other worker to communicate with{of}"))
 }
 
 /// Samples per second.
@@ -148,6 +173,30 @@ mod tests {
         assert!(out.contains("| undecided: no noise |"), "{out}");
     }
 
+    /// The load before the first run is somebody else's; that of the others is the study's own, too.
+    #[test]
+    fn a_busy_machine_is_told_and_one_worker_is_not_compared() {
+        let of = |before: f64| {
+            let occasions = serde_json::json!([{"ended": 20, "load": 9.0}, {"ended": 10, "load": before}]);
+            let result = serde_json::json!({"samples_per_s": {"mean": 100.0, "std": 1.5}, "speedup": 1.0});
+            let row = serde_json::json!({"method": "ddp", "result": result, "occasions": occasions});
+            let verdict = serde_json::json!({"verdict": "winner", "margin": 0.5, "runner_up": "bsp-ps"});
+            let group = serde_json::json!({"workers": 1, "labels": [], "rows": [row], "verdict": verdict});
+            let setting = serde_json::json!({"model": "cnn", "local_batch": 32});
+            let panels = serde_json::json!([{"labels": [], "setting": setting, "groups": [group]}]);
+            let mut out = String::new();
+            let study = serde_json::json!({"protocol": "3 runs", "panels": panels});
+            write_section(&study, "runs/one", &mut out).expect("it can be written");
+            out
+        };
+        let (quiet, busy) = (of(0.2), of(7.92));
+        assert!(quiet.contains("; 3 runs. From [one run]"), "{quiet}");
+        let words = "; 3 runs; when it began, the machine was busy with something else (load average 7.92). From";
+        assert!(busy.contains(words), "{busy}");
+        let why = "not compared: there is no other worker to communicate with; the numbers are those of ddp";
+        assert!(busy.contains(&format!("| 1 | – | 100.0 ± 1.5 | 1.00× | {why} |")), "{busy}");
+    }
+
     #[test]
     fn what_processors_have_limited_is_not_the_fastest() {
         let row = |method: &str, mean: f64, waiting: f64, exposed_share: f64| {
@@ -176,6 +225,7 @@ mod tests {
     fn the_readme_says_what_the_kept_study_says() {
         let root = compare::root().expect("the workspace");
         let readme = fs::read_to_string(root.join(README)).expect("a README");
+        assert!(readme.contains(&format!("]({CHART})")), "the README does not show {CHART}");
         let Some((run, said)) = SECTION.read(&readme) else {
             assert!(
                 readme.contains(SECTION.none),

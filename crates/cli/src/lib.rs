@@ -17,6 +17,7 @@ mod heap;
 mod hosts;
 mod json_file;
 mod launch;
+mod load;
 mod machine;
 mod perf;
 mod plan;
@@ -50,6 +51,8 @@ pub use bench::{CORE_BYTES_PER_S, Processors};
 /// What runs say together, and what they leave open, for programs that judge other comparisons by the same rules.
 pub use bench::{Estimate, Ratio, VALUES_MIN, busy_processors, limited_by_processors};
 use failure::Failure;
+/// What else a machine had to do, for programs that measure and report by the same rules.
+pub use load::{StudyLoad, busy_warning, is_busy, load_averages, load_of_last_minute};
 pub use registry::{BuildModel, OwnModel, Registry};
 pub use shell::command_line as shell_command_line;
 

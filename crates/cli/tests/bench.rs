@@ -189,6 +189,29 @@ fn follows(folder: &Folder, contexts: &Value) {
     refused.expect_stderr(&["--policy is for all-reduces, and nothing here makes any"]);
 }
 
+/// Standard error says of each run what `auto` chose, why, and whether it came true; the file has the same decisions.
+#[test]
+fn what_auto_chose_is_told_with_what_became_of_it() {
+    let folder = Folder::new("auto");
+    let json = folder.path("out.json");
+    let more = ["--methods", "auto", "--workers", "2", "--runs", "1", "--json", &json];
+    let outcome = run(bench(&folder, &more), LONG).expect_code(0);
+    let told = "paceline: run 1 of mlp, auto, 2 workers: auto: from iteration ";
+    let lines: Vec<&str> = outcome.stderr.lines().filter(|line| line.starts_with(told)).collect();
+    let json: Value = serde_json::from_str(&folder.read("out.json")).expect("JSON");
+    let result = &json["panels"][0]["groups"][0]["rows"][0]["result"];
+    let mut decisions: Vec<&Value> = result["abandoned"].as_array().into_iter().flatten().collect();
+    decisions.push(&result["decision"]);
+    assert_eq!(lines.len(), decisions.len(), "{outcome:#?}");
+    assert!(lines[0].contains(" ms an iteration; the best of "), "{lines:#?}");
+    for (line, decision) in lines.into_iter().zip(decisions) {
+        let strategy = decision["strategy"].as_str().expect("a strategy");
+        assert!(line.contains(&format!(" on runs {strategy}, predicted ")), "{strategy}: {line}");
+        assert!(line.contains(" ms, measured "), "{line}");
+        assert!(line.ends_with(": it came true") || line.ends_with(": it did not come true"), "{line}");
+    }
+}
+
 /// A finished run: its cell, its number, and its measured times.
 type Run = (i64, i64, String);
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use paceline_fabric::environment::job_port;
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use support::folder::Folder;
 use support::{Outcome, SOON, children_of, is_alive, paceline, run, start, until};
 use xtask::lab::LabOptions;
@@ -132,6 +133,42 @@ fn tasks_of_srun_do_too() {
     let mut first = outcomes.remove(0);
     outcomes.iter().for_each(|other| first.stdout.push_str(&other.stdout));
     expect_the_whole(&folder, "srun", first);
+}
+
+/// Gradients of a replay travel on the links of the launcher's ranks. A batch of 16 takes 63 ms, beside which a sleep that ends late
+/// is short; where the machine is too busy for that, the study says so, and nothing else may fail.
+#[test]
+fn replays_run_under_a_launcher() {
+    let folder = Folder::new("replayed");
+    let (database, report, json) = (folder.path("runs.db"), folder.path("report.html"), folder.path("out.json"));
+    let mut words = vec![env!("CARGO_BIN_EXE_paceline"), "bench", "--models", "resnet50", "--compute", "replay"];
+    words.extend(["--local-batch", "16", "--methods", "wfbp-a2a", "--warmup", "1", "--iterations", "2", "--runs", "1"]);
+    words.extend(["--database", &database, "--report", &report, "--json", &json]);
+    let words: Vec<String> = words.into_iter().map(str::to_owned).collect();
+    let outcome = run(launched("2", &words), LONG);
+    assert!(folder.0.join("out.json").exists(), "{outcome:#?}");
+    let results: Value = serde_json::from_str(&folder.read("out.json")).expect("JSON");
+    let (panel, host) = (&results["panels"][0], this_host());
+    for label in ["replayed: resnet50@rtx2080ti", "scaled from a local batch of 64", &host] {
+        let labels = panel["labels"].as_array().expect("labels");
+        let has = |text: &Value| text.as_str().is_some_and(|text| text.contains(label));
+        assert!(labels.iter().any(has), "no `{label}`: {panel:#}");
+    }
+    let group = &panel["groups"][0];
+    let row = &group["rows"][0];
+    assert_eq!((&group["workers"], &row["method"]), (&Value::from(2), &Value::from("wfbp-a2a")), "{group:#}");
+    assert!(folder.read("report.html").contains(&format!("links of {host}")));
+    if outcome.code() == 0 {
+        let result = &row["result"];
+        assert!(result["late_share"].is_number() && result["exposed_share"].is_number(), "{row:#}");
+        // Of 102 MB each of two workers sends as much.
+        let sent = result["bytes_per_iteration"].as_f64();
+        assert!(sent.is_some_and(|bytes| (50e6..210e6).contains(&bytes)), "{row:#}");
+        return;
+    }
+    let late = |why: &Value| why.as_str().is_some_and(|why| why.contains("the processor was late by"));
+    let failures = row["failures"].as_array().expect("a list");
+    assert!(outcome.code() == 1 && failures.len() == 1 && failures.iter().all(late), "{outcome:#?}\n{row:#}");
 }
 
 /// The rank of the launcher, and its children: ranks of a world.

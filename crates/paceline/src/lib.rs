@@ -11,7 +11,7 @@
 //! cargo run --release -p paceline --example own_compressor -- train --model mlp --workers 2 --strategy compress=sign
 //! ```
 //!
-//! Below the command line lie the crates of which it is made, each a module here.
+//! Of the crates that lie below the command line, those that a program of one's own has to do with are modules here.
 //!
 //! ```
 //! use paceline::Registry;

@@ -3,6 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
+use paceline_cli::{busy_warning, is_busy, load_averages, load_of_last_minute};
 use serde::{Deserialize, Serialize};
 
 use super::command;
@@ -24,9 +25,6 @@ pub struct Load {
     pub averages: String,
 }
 
-/// Above this somebody else needs the machine.
-const QUIET: f64 = 0.5;
-
 impl Commit {
     /// The one that is checked out.
     pub fn here() -> Commit {
@@ -41,24 +39,21 @@ impl Commit {
 impl Load {
     /// Now.
     pub fn now(when: impl Into<String>) -> Load {
-        let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-        let averages = text.split_whitespace().take(3).collect::<Vec<_>>().join(" ");
-        Load { when: when.into(), averages }
+        Load { when: when.into(), averages: load_averages() }
     }
 
     /// Now, before anything is measured. Says so if somebody else needs the machine.
     pub fn before(when: &str) -> Load {
         let load = Load::now(when);
-        if !load.is_quiet() {
-            eprintln!("the machine is busy (load averages {}): these numbers will be noisy", load.averages);
+        if let Some(warning) = busy_warning(&load.averages) {
+            eprintln!("{warning}");
         }
         load
     }
 
     /// Did the machine have nothing else to do, in the last minute?
     pub fn is_quiet(&self) -> bool {
-        let last_minute = self.averages.split(' ').next().and_then(|average| average.parse::<f64>().ok());
-        last_minute.is_some_and(|average| average <= QUIET)
+        load_of_last_minute(&self.averages).is_some_and(|average| !is_busy(average))
     }
 }
 

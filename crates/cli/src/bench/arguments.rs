@@ -22,7 +22,8 @@ pub struct BenchArguments {
     #[arg(long, value_name = "METHOD,…")]
     pub methods: Option<String>,
 
-    /// Numbers of workers [default: 1,2,4; all hosts' workers with --hosts; under a launcher: all of its ranks]
+    /// Numbers of workers [default: 1,2,4, and 8 in the cluster in a box, which keeps them; all hosts' workers with --hosts;
+    /// under a launcher: all of its ranks]
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = at_least_one)]
     pub workers: Vec<usize>,
 
@@ -44,7 +45,8 @@ pub struct BenchArguments {
     #[arg(long, value_name = "M,…", value_delimiter = ',', value_parser = at_least_one)]
     pub local_batch: Vec<usize>,
 
-    /// What real computation trains on: sample, images:DIR, idx:DIR or text:FILE [default: what comes with the model]
+    /// What real computation trains on: sample, synthetic, fashion-mnist, images:DIR, idx:DIR or text:FILE [default: what
+    /// comes with the model]
     #[arg(long, value_name = "SOURCE")]
     pub data: Option<String>,
 
@@ -107,7 +109,7 @@ pub struct BenchArguments {
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
-    /// Write the results to this file, a line for each method and number of workers
+    /// Write the results to this file, a line for each method and number of workers (docs/json.md)
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
 

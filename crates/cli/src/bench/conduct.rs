@@ -16,6 +16,7 @@ use super::summary::too_late;
 use super::tuned;
 use crate::date::now;
 use crate::failure::Failure;
+use crate::load::{load_averages, load_of_last_minute};
 use paceline_train::{CellRun, RECORDED_ITERATIONS};
 use paceline_tune::learner::Lesson;
 
@@ -147,7 +148,7 @@ impl Conductor<'_> {
     ) -> Result<Made<RunRecord>, Failure> {
         let mut repeats = 0;
         loop {
-            let load = load_average();
+            let load = load_of_last_minute(&load_averages());
             let outcome = match self.attempt(cell, belief, number, lessons)? {
                 Made::Run(outcome) => outcome,
                 Made::Interrupted(signal) => return Ok(Made::Interrupted(signal)),
@@ -209,11 +210,6 @@ impl Conductor<'_> {
         let seconds = time_left(self.protocol, self.begun.elapsed(), self.total, self.skipped);
         Left { seconds, least_s: self.least_s, runs: self.total - self.skipped - self.done }
     }
-}
-
-/// Of the last minute.
-fn load_average() -> Option<f64> {
-    std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
 
 /// Seconds that are left for the runs that are still to come: those that another call has finished have used up theirs.
@@ -309,7 +305,7 @@ mod tests {
         let cells = ["bsp-a2a", "wfbp-a2a", "ddp"].map(|method| PlannedCell { cell: cell(&setting, method, 2), pace });
         let protocol = Protocol::Fixed { warm_up: 1, iterations: 3, runs: 2 };
         let panel = PanelPlan { setting, cells: cells.to_vec(), slowed: None };
-        Study { protocol, panels: vec![panel], placement: None, spared: Vec::new() }
+        Study { protocol, panels: vec![panel], placement: None, spared: Vec::new(), fixed: Vec::new() }
     }
 
     struct Scratch(PathBuf);

@@ -68,14 +68,17 @@ impl Files {
     }
 }
 
-/// A line for each method and number of workers, with a head. Empty where there is no number.
+/// The names of the columns (docs/json.md).
+const HEAD: &str = "model,compute,network,workers_per_host,local_batch,dilate,workers,method,shards,runs,\
+                    samples_per_s,std_samples_per_s,median_samples_per_s,half_width_95_samples_per_s,speedup,\
+                    efficiency,iteration_s,compute_s,exposed_communication_s,late_share,processors_waiting,\
+                    bytes_per_iteration,messages_per_iteration,plan_hash,best,failures,predicted_samples_per_s,\
+                    samples_per_s_low,samples_per_s_high,predicted_iteration_s,\
+                    predicted_exposed_communication_s,prediction_error";
+
+/// A line for each method and number of workers, below the names of the columns. Empty where there is no number.
 fn table(panels: &[Panel]) -> String {
-    let mut out = "model,compute,network,workers_per_host,local_batch,dilate,workers,method,shards,runs,\
-                   samples_per_s,std_samples_per_s,median_samples_per_s,half_width_95_samples_per_s,speedup,efficiency,\
-                   iteration_s,compute_s,exposed_communication_s,late_share,processors_waiting,bytes_per_iteration,messages_per_iteration,plan_hash,\
-                   best,failures,predicted_samples_per_s,samples_per_s_low,samples_per_s_high,predicted_iteration_s,\
-                   predicted_exposed_communication_s,prediction_error\n"
-        .to_owned();
+    let mut out = format!("{HEAD}\n");
     for panel in panels {
         for group in &panel.groups {
             for row in &group.rows {
@@ -144,6 +147,16 @@ mod tests {
     use super::super::predicted::samples::predict;
     use super::super::summary::{panels, samples};
     use super::*;
+
+    #[test]
+    fn every_column_is_documented_in_its_order() {
+        let page = include_str!("../../../../docs/json.md");
+        let (_, part) = page.split_once("\n# The lines of `bench --csv`\n").expect("the page has such a part");
+        let rows = part.lines().take_while(|line| !line.starts_with('#')).filter_map(|line| line.strip_prefix("| "));
+        let names: Vec<&str> = rows.filter_map(|row| row.split(" | ").next()).collect();
+        let columns: Vec<&str> = HEAD.split(',').collect();
+        assert_eq!(names, [&["column"], &columns[..]].concat());
+    }
 
     #[test]
     fn every_row_has_a_line_with_as_many_fields_as_the_head() {

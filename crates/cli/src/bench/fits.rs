@@ -201,7 +201,13 @@ mod tests {
             PanelPlan { setting: setting.clone(), cells, slowed: None }
         };
         // Eighty terabytes, or on this one of two hosts half of them.
-        let study = |placement| Study { protocol: STUDY, panels: vec![panel(60_000)], placement, spared: Vec::new() };
+        let study = |placement| Study {
+            protocol: STUDY,
+            panels: vec![panel(60_000)],
+            placement,
+            spared: Vec::new(),
+            fixed: Vec::new(),
+        };
         let checked = |study: &Study, available: &[Option<u64>]| {
             check(study, &Registry::built_in(), available).map_err(|failure| failure.in_one_line())
         };
@@ -227,7 +233,7 @@ mod tests {
             let planned = |&workers: &usize| PlannedCell { cell: cell(&setting, "bsp-a2a", workers), pace };
             let cells = workers.iter().map(planned).collect();
             let panel = PanelPlan { setting: setting.clone(), cells, slowed: None };
-            Study { protocol: STUDY, panels: vec![panel], placement: None, spared: Vec::new() }
+            Study { protocol: STUDY, panels: vec![panel], placement: None, spared: Vec::new(), fixed: Vec::new() }
         };
         let registry = Registry::built_in();
         assert!(check(&study(1500, &[1, 4]), &registry, &[None]).is_ok());

@@ -17,6 +17,7 @@ use super::store::RunRecord;
 use super::study::Study;
 use super::summary::{Group, Panel, Row};
 use crate::failure::{Failure, unless_closed};
+use crate::load::{busy_warning, load_averages};
 
 /// Follows a study. The bar is on standard error, and only if that is a terminal.
 pub struct Screen {
@@ -37,6 +38,9 @@ impl Screen {
             bar.set_style(style);
         }
         unless_closed(write_plan(study, database, resumed, &mut io::stdout().lock()))?;
+        if let Some(warning) = busy_warning(&load_averages()) {
+            eprintln!("paceline: {warning}");
+        }
         Ok(Screen { bar, runs: 0 })
     }
 
@@ -94,6 +98,9 @@ fn write_plan(study: &Study, database: &Path, resumed: bool, out: &mut dyn Write
         if let Some(why) = &panel.slowed {
             writeln!(out, "  {why}")?;
         }
+    }
+    for words in &study.fixed {
+        writeln!(out, "{words}")?;
     }
     if !study.spared.is_empty() {
         let spared = study.spared.join(", ");
@@ -229,13 +236,15 @@ mod tests {
     use super::super::summary::{panels, samples};
 
     #[test]
-    fn the_plan_says_why_it_is_slowed_and_what_it_goes_without() {
+    fn the_plan_says_what_stays_why_it_is_slowed_and_what_it_goes_without() {
         let (methods, place) = (paceline_strategy::Registry::built_in(), Place { cores: 1, launched: None });
-        let study = plan(&BenchArguments::default(), &catalogue(&methods), place).expect("it makes sense");
+        let arguments = BenchArguments { workers: vec![1, 2, 4], ..BenchArguments::default() };
+        let study = plan(&arguments, &catalogue(&methods), place).expect("it makes sense");
         let mut out = Vec::new();
         super::write_plan(&study, Path::new("runs.db"), false, &mut out).expect("memory takes everything");
         let text = String::from_utf8(out).expect("text");
         for words in [
+            "--workers is for this machine alone: the cluster in a box keeps its 8",
             "emulated: 10GbE, dilated 6×)",
             "  dilated 6×, as 8 workers on 1 core send, receive and add 102 MB each",
             "without bytescheduler-a2a, bsp-a2a, wfbp-a2a in the cluster in a box, to end in time; --budget SECONDS",

@@ -19,7 +19,7 @@ use super::stage::Stage;
 use super::statistics::VALUES_MIN;
 use super::tuned::{following, tuned};
 use pace::pace;
-use usual::{BUDGET_S, spare, wanted};
+use usual::{BUDGET_S, fixed, spare, wanted};
 
 /// Everything that is to be measured.
 #[derive(Clone, Debug)]
@@ -32,6 +32,8 @@ pub struct Study {
     pub placement: Option<Placement>,
     /// Methods that a cluster in a box goes without, so that the study that no arguments mean ends in time.
     pub spared: Vec<&'static str>,
+    /// What options that were given leave as it is in a cluster in a box, in words.
+    pub fixed: Vec<String>,
 }
 
 /// A setting with its cells.
@@ -140,7 +142,8 @@ pub fn plan(arguments: &BenchArguments, catalogue: &Catalogue<'_>, place: Place)
             Protocol::Timed { seconds, runs }
         }
     };
-    Ok(Study { protocol, panels, placement: place.launched.map(|launched| launched.placement.clone()), spared })
+    let placement = place.launched.map(|launched| launched.placement.clone());
+    Ok(Study { protocol, panels, placement, spared, fixed: fixed(arguments, &wanted) })
 }
 
 /// Seconds that so many runs of all cells take in any case, where time decides.

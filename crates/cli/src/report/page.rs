@@ -14,6 +14,7 @@ use super::timeline::{self, draw, end_s};
 use crate::bench::worlds::Setting;
 use crate::bench::{Group, Panel, Row, RowResult, Verdict};
 use crate::date::date;
+use crate::load::StudyLoad;
 use crate::shell::command_line;
 use paceline_chart::{NARROW, RowChart, STYLE, Svg, WIDE};
 use paceline_train::{Lane, Process, Timeline};
@@ -96,11 +97,15 @@ struct StudyView {
     kernel: String,
     /// Of a launcher; empty: that machine alone.
     hosts: String,
+    /// What else the machine had to do; None: nobody looked.
+    load: Option<String>,
 }
 
 impl StudyView {
     fn of(report: &Report) -> StudyView {
         let (study, machine) = (&report.study, &report.study.machine);
+        let rows = report.panels.iter().flat_map(|panel| &panel.groups).flat_map(|group| &group.rows);
+        let runs = rows.flat_map(|row| &row.occasions).map(|occasion| (occasion.ended, occasion.load));
         StudyView {
             started: date(study.started),
             command: command_line(&study.command),
@@ -112,6 +117,7 @@ impl StudyView {
             system: machine.system.clone(),
             kernel: format!("{} {}", machine.kernel, machine.architecture),
             hosts: study.placement.as_ref().map(ToString::to_string).unwrap_or_default(),
+            load: StudyLoad::of(runs).map(|load| load.in_words()),
         }
     }
 }

@@ -84,8 +84,15 @@ pub fn check_links(methods: &[Chosen], setting: &Setting) -> Result<(), Refusal>
     }
 }
 
-/// Servers on hosts of their own must be told which.
+/// Servers on hosts of their own must be told which, and hosts that serve must have whom to serve: else they only stand idle.
 pub fn check_servers(methods: &[Chosen], setting: &Setting, place: Place) -> Result<(), Refusal> {
+    let serving: Vec<&str> = setting.servers_on.iter().map(|host| host.name.as_str()).collect();
+    if !serving.is_empty() && methods.iter().all(|chosen| chosen.strategy.servers(1, 1).is_none()) {
+        return refuse(
+            format!("--servers-on {}: no method here has servers that could live there", serving.join(",")),
+            "name a method with arch=ps, such as wfbp-ps, or leave --servers-on out",
+        );
+    }
     let dedicated = |chosen: &&Chosen| chosen.strategy.servers(1, 1).is_some_and(|servers| servers.dedicated);
     match (place.launched, methods.iter().find(dedicated)) {
         (Some(launched), Some(chosen)) if setting.servers_on.is_empty() => refuse(

@@ -37,7 +37,8 @@ fn no_arguments_mean_this_machine_and_a_cluster_in_a_box() {
     assert_eq!((here.setting.model.as_str(), &here.setting.compute), ("mlp", &Compute::Real));
     assert!(study.protocol.runs() >= VALUES_MIN, "else nobody can win");
     assert_eq!(there.setting.labels()[..2], ["replayed: resnet50@rtx2080ti", "emulated: 10GbE"]);
-    assert_eq!(there.setting.workers_per_host, Some(4));
+    assert_eq!(there.setting.workers_per_host, Some(1));
+    assert!(there.setting.to_string().ends_with("10GbE, 1 worker per host"), "{}", there.setting);
     let workers = |panel: &PanelPlan| panel.cells.iter().map(|one| one.cell.workers).max();
     assert_eq!((workers(here), workers(there)), (Some(4), Some(8)));
     assert!(here.cells.iter().all(|one| one.cell.threads == 1), "equal cores per worker");
@@ -74,16 +75,44 @@ fn what_no_arguments_mean_ends_in_four_minutes_on_any_number_of_cores() {
         assert!(there.cells.iter().any(|one| one.cell.arm == Arm::Again), "the noise is measured");
     }
     // Whoever says what it may take, or what is measured, gets it.
-    let changes: [fn(&mut BenchArguments); 4] = [
+    let changes: [fn(&mut BenchArguments); 5] = [
         |a| a.budget = Some(100.0),
         |a| a.runs = Some(3),
         |a| a.dilate = Some(12.0),
         |a| a.methods = Some(METHODS.join(",")),
+        |a| a.local_batch = vec![64],
     ];
     for change in changes {
         let study = planned_on(1, change).expect("it makes sense");
         assert!(study.spared.is_empty() && study.panels[1].cells.len() == METHODS.len() + 1);
     }
+}
+
+/// Batches and methods are those of both panels; workers and data are this machine's, and the plan says so.
+#[test]
+fn what_is_said_is_for_both_panels_or_the_plan_says_that_it_is_not() {
+    let said = |change: fn(&mut BenchArguments)| planned(change).expect("it makes sense");
+    let study = said(|a| {
+        (a.workers, a.local_batch) = (vec![2], vec![16, 64]);
+        (a.methods, a.data) = (Some("wfbp-ps,ddp".to_owned()), Some("sample".to_owned()));
+    });
+    let facts = |panel: &PanelPlan| {
+        let workers = panel.cells.iter().map(|one| one.cell.workers).max();
+        (panel.setting.model.clone(), panel.setting.local_batch, workers, panel.setting.data.clone())
+    };
+    let here = |batch| ("mlp".to_owned(), batch, Some(2), Some("sample".to_owned()));
+    let there = |batch| ("resnet50".to_owned(), batch, Some(8), None);
+    let expected = [here(16), here(64), there(16), there(64)];
+    assert_eq!(study.panels.iter().map(facts).collect::<Vec<_>>(), expected);
+    let [workers, data] = &study.fixed[..] else { panic!("{:?}", study.fixed) };
+    assert!(workers.starts_with("--workers is for this machine alone: the cluster in a box keeps its 8"), "{workers}");
+    assert!(data.starts_with("--data is for this machine alone"), "{data}");
+    // Where nothing else was said, or there is no box, there is nothing to say.
+    assert!(said(|a| a.local_batch = vec![16]).fixed.is_empty());
+    let one = said(|a| {
+        (a.models, a.workers) = (vec!["mlp".to_owned()], vec![2]);
+    });
+    assert!(one.fixed.is_empty());
 }
 
 /// Each by its own model and batch: on two cores, 8 workers of BERT-Base send and receive 7 GB in an iteration.
@@ -255,7 +284,7 @@ fn a_replay_takes_as_long_as_its_own_profile_travels() {
 #[test]
 fn what_makes_no_sense_is_refused_with_the_reason() {
     type Change = fn(&mut BenchArguments);
-    let cases: [(Change, &str); 19] = [
+    let cases: [(Change, &str); 20] = [
         (|a| a.models = vec!["resnet5".to_owned()], "did you mean `resnet50`?"),
         (|a| a.methods = Some("wfpb-a2a".to_owned()), "did you mean `wfbp-a2a`?"),
         (|a| a.methods = Some("ddp,wfbp-a2a,ddp".to_owned()), "ddp is there twice"),
@@ -311,6 +340,14 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
                 a.servers_on = vec!["2".to_owned()];
             },
             "there is no host 2; the hosts are 0 (2 ranks), 1 (2 ranks)",
+        ),
+        (
+            |a| {
+                (a.compute, a.emulate) = (Some(ComputeChoice::Replay(None)), vec!["10GbE".to_owned()]);
+                (a.hosts, a.servers_on) = (Some(Hosts { hosts: 2, workers: 2 }), vec!["1".to_owned()]);
+                a.methods = Some("bsp-a2a,ddp".to_owned());
+            },
+            "--servers-on 1: no method here has servers that could live there",
         ),
         (
             |a| {
@@ -370,6 +407,10 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
     };
     assert!(refused(crowded).contains("started 3 ranks that do not serve"));
     assert!(refused(|a| a.methods = Some("study-bsp-ps".to_owned())).contains("nothing says which hosts serve"));
+    let idle = |a: &mut BenchArguments| {
+        (a.methods, a.servers_on) = (Some("ddp".to_owned()), vec!["b".to_owned()]);
+    };
+    assert!(refused(idle).starts_with("--servers-on b: no method here has servers"));
 }
 
 /// Six ranks on two hosts, a and b.

@@ -8,8 +8,10 @@ pub const BUDGET_S: f64 = 190.0;
 /// What this machine computes if nobody says it: of the small models, the one with the most bytes for its computation (I = 3,
 /// the next has 161), so that it matters how they travel even through shared memory.
 const HERE: &str = "mlp";
-/// Workers of the cluster in a box.
+/// Workers of the cluster in a box, and its hosts: each has one to itself, so that 1.75 times the gradients go through each
+/// interface. On two hosts they would go through once, and all methods that overlap would hide all of it.
 const WORKERS_IN_BOX: usize = 8;
+const HOSTS_IN_BOX: usize = 8;
 /// What the cluster in a box can go without, first to last. Its servers stay, and what people have today; this machine's
 /// panel has all methods.
 const SPARED: [&str; 3] = ["bytescheduler-a2a", "bsp-a2a", "wfbp-a2a"];
@@ -27,14 +29,24 @@ pub fn wanted(arguments: &BenchArguments, place: Place) -> Vec<BenchArguments> {
     let cluster = BenchArguments {
         models: vec!["resnet50".to_owned()],
         workers: vec![WORKERS_IN_BOX],
-        hosts: Some(Hosts { hosts: 2, workers: WORKERS_IN_BOX / 2 }),
+        hosts: Some(Hosts { hosts: HOSTS_IN_BOX, workers: WORKERS_IN_BOX / HOSTS_IN_BOX }),
         emulate: vec!["10GbE".to_owned()],
         compute: Some(ComputeChoice::Replay(None)),
-        local_batch: Vec::new(),
         data: None,
         ..arguments.clone()
     };
     vec![here, cluster]
+}
+
+/// What somebody has said that the cluster in a box, if there is one beside this machine, does not follow: in words.
+pub fn fixed(arguments: &BenchArguments, wanted: &[BenchArguments]) -> Vec<String> {
+    let workers = format!(
+        "--workers is for this machine alone: the cluster in a box keeps its {WORKERS_IN_BOX} on {HOSTS_IN_BOX} hosts; \
+         --compute replay --emulate NETWORK --hosts HOSTSxWORKERS makes another one"
+    );
+    let data = "--data is for this machine alone: the cluster in a box replays, and reads none".to_owned();
+    let said = [(!arguments.workers.is_empty(), workers), (arguments.data.is_some(), data)];
+    said.into_iter().filter(|(given, _)| *given && wanted.len() > 1).map(|(_, words)| words).collect()
 }
 
 /// On one core a cluster in a box is dilated so much that all of it would not end in time: takes methods out of it until it does,
@@ -59,6 +71,8 @@ pub fn spare(arguments: &BenchArguments, panels: &mut [PanelPlan], runs: usize) 
 /// Has nobody said what is measured, how often, or how long it may take?
 fn is_left_to_us(arguments: &BenchArguments) -> bool {
     let what = arguments.models.is_empty() && arguments.compute.is_none() && arguments.methods.is_none();
+    // Another batch takes another time.
+    let what = what && arguments.local_batch.is_empty();
     let times = arguments.budget.is_none() && arguments.dilate.is_none();
     let counts = !arguments.full && arguments.iterations.is_none() && arguments.runs.is_none();
     let twice = arguments.tune || arguments.followed.is_some();

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use paceline_comm::{CommError, Communicator};
 use paceline_tune::statistics::median;
-use paceline_tune::{Choice, Decision, Schedule, Situation, Standing, Tuner};
+use paceline_tune::{Choice, Decision, Situation, Standing, Tuner};
 use serde::Serialize;
 
 use super::super::exercise::Subject;
@@ -15,6 +15,7 @@ use super::Effort;
 use super::bench::{Bench, CALL};
 use super::contestants::situation;
 use super::fastest;
+use super::size::ITERATION;
 use super::turns::median_us;
 use crate::failure::Failure;
 
@@ -85,7 +86,8 @@ pub fn measure(
     Ok((found, bench.wrong))
 }
 
-/// The calls of a job, from which both of a pair learn; seconds of the rank that came last. Only the first call and the last
+/// The calls of a job, from which both of a pair learn, with a boundary as often as where a tuner's choices are played; seconds of
+/// the rank that came last. Only the first call and the last
 /// one are checked.
 fn job(
     communicator: &Communicator,
@@ -96,7 +98,7 @@ fn job(
 ) -> Result<Vec<f64>, CommError> {
     let mut all = Vec::with_capacity(calls);
     while all.len() < calls {
-        let count = Schedule::LENGTH_MAX.min(calls - all.len());
+        let count = ITERATION.min(calls - all.len());
         let decided = pair.as_mut().map(|pair| pair.each_mut().map(|job| job.tuner.schedule(situation, count).1));
         let mut seconds = Vec::with_capacity(count);
         for number in all.len() + 1..=all.len() + count {
@@ -222,10 +224,10 @@ mod tests {
         // On calls without noise, a fifth is found and nothing else is.
         let faster = likely(situation).expect("there are several algorithms");
         let mut pair = [Job::new(1, None), Job::new(1, Some(faster))];
-        for _ in 0..40 {
+        for _ in 0..160 {
             for job in &mut pair {
-                let (_, decided) = job.tuner.schedule(situation, Schedule::LENGTH_MAX);
-                job.learn(situation, &decided, &[1e-3; Schedule::LENGTH_MAX]);
+                let (_, decided) = job.tuner.schedule(situation, ITERATION);
+                job.learn(situation, &decided, &[1e-3; ITERATION]);
             }
         }
         let mut counted = TunedAlike::default();

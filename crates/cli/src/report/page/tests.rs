@@ -151,6 +151,24 @@ fn claims_survey_and_machine_have_their_tables() {
     }
 }
 
+/// The load before the first run is somebody else's; what all runs met says how far the study has raised it.
+#[test]
+fn what_else_the_machine_had_to_do_stands_beside_it() {
+    assert!(!section(&page(), "where").contains("load average"), "nobody looked");
+    let place = |before: f64| {
+        let mut panels = sample_panels();
+        let runs = &mut panels[1].groups[0].rows[0].occasions;
+        (runs[0].ended, runs[0].load) = (10, Some(before));
+        (runs[1].ended, runs[1].load) = (20, Some(3.08));
+        let page = render(&[Report { study: sample_study(), panels }]).expect("the template is right");
+        section(&page, "where").to_owned()
+    };
+    let busy = "<dt>load average</dt><dd>7.92 over the minute before the first run, when the machine was busy with";
+    for (before, words) in [(7.92, busy), (7.92, "; 3.08 to 7.92 before all runs"), (0.2, "run; 0.20 to 3.08 before")] {
+        assert!(place(before).contains(words), "no `{words}`: {}", place(before));
+    }
+}
+
 #[test]
 fn the_command_can_be_typed_again() {
     let mut study = sample_study();
