@@ -162,9 +162,7 @@ impl Setting {
         let links =
             || placement.map_or_else(|| "this machine's links".to_owned(), |on| format!("links of {}", on.place()));
         let network = self.network.clone().unwrap_or_else(links);
-        let s = |workers: usize| if workers == 1 { "" } else { "s" };
-        let per_host = self.workers_per_host.map(|workers| format!(", {workers} worker{} per host", s(workers)));
-        let per_host = per_host.unwrap_or_default();
+        let per_host = self.workers_per_host.map(|workers| format!(", {workers} workers per host")).unwrap_or_default();
         format!("{}, local batch {}, {network}{per_host}", self.model, self.local_batch)
     }
 

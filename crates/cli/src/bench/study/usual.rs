@@ -8,10 +8,9 @@ pub const BUDGET_S: f64 = 190.0;
 /// What this machine computes if nobody says it: of the small models, the one with the most bytes for its computation (I = 3,
 /// the next has 161), so that it matters how they travel even through shared memory.
 const HERE: &str = "mlp";
-/// Workers of the cluster in a box, and its hosts: each has one to itself, so that 1.75 times the gradients go through each
-/// interface. On two hosts they would go through once, and all methods that overlap would hide all of it.
+/// Workers of the cluster in a box, and its hosts.
 const WORKERS_IN_BOX: usize = 8;
-const HOSTS_IN_BOX: usize = 8;
+const HOSTS_IN_BOX: usize = 2;
 /// What the cluster in a box can go without, first to last. Its servers stay, and what people have today; this machine's
 /// panel has all methods.
 const SPARED: [&str; 3] = ["bytescheduler-a2a", "bsp-a2a", "wfbp-a2a"];
