@@ -72,7 +72,8 @@ fn write_section(study: &Value, run: &str, out: &mut String) -> fmt::Result {
             }
             let [method, mean, speedup] = fastest(&measured).unwrap_or_default();
             let workers = &group["workers"];
-            let (method, verdict) = if *workers == 1 { alone(&method) } else { (method, verdict(&group["verdict"])) };
+            let (method, verdict) =
+                if *workers == 1 { alone(&method) } else { (method, verdict(&group["verdict"], &measured)) };
             let labels = [labels.clone(), list(&group["labels"]).iter().map(text).collect()].concat().join(", ");
             writeln!(out, "| {place} ({labels}) | {workers} | {method} | {mean} | {speedup} | {verdict} |")?;
         }
@@ -125,20 +126,35 @@ fn fastest(measured: &[(&Value, f64)]) -> Option<[String; 3]> {
     Some([row["method"].as_str().unwrap_or_default().to_owned(), format!("{mean:.1}{std}"), speedup])
 }
 
-fn verdict(verdict: &Value) -> String {
-    let names = |value: &Value| value.as_array().map(|names| names.len()).unwrap_or_default();
+fn verdict(verdict: &Value, measured: &[(&Value, f64)]) -> String {
     match verdict["verdict"].as_str() {
         Some("winner") => format!(
             "wins, {:.1} % ahead of {}",
             100.0 * verdict["margin"].as_f64().unwrap_or_default(),
             verdict["runner_up"].as_str().unwrap_or_default()
         ),
-        Some("tie") => format!(
-            "tie of {}: they differ by less than the same method from itself, or than their runs leave open",
-            names(&verdict["methods"])
-        ),
+        Some("tie") => {
+            let tied = list(&verdict["methods"]);
+            format!(
+                "tie of {}: they differ by less than the same method from itself, or than their runs leave open{}",
+                tied.len(),
+                behind(tied, measured)
+            )
+        }
         _ => format!("undecided: {}", verdict["why"].as_str().unwrap_or("not said")),
     }
+}
+
+/// The methods that are slower than those of a tie, from the next one on.
+fn behind(tied: &[Value], measured: &[(&Value, f64)]) -> String {
+    let is_tied = |row: &Value| tied.contains(&row["method"]);
+    let fastest = measured.iter().filter(|(row, _)| is_tied(row)).map(|(_, mean)| *mean).fold(0.0, f64::max);
+    let mut others: Vec<&(&Value, f64)> = measured.iter().filter(|(row, _)| !is_tied(row)).collect();
+    others.sort_by(|one, other| other.1.total_cmp(&one.1));
+    let by =
+        |(row, mean): &&(&Value, f64)| format!("{} by {:.0} %", text(&row["method"]), 100.0 * (1.0 - mean / fastest));
+    let others: Vec<String> = others.iter().map(by).collect();
+    if others.is_empty() { String::new() } else { format!("; slower: {}", others.join(", ")) }
 }
 
 #[cfg(test)]
@@ -152,6 +168,8 @@ mod tests {
         let rows = [
             serde_json::json!({"method": "ddp", "result": result(100.0)}),
             serde_json::json!({"method": "bsp-ps", "result": result(99.0)}),
+            serde_json::json!({"method": "bsp-a2a", "result": result(72.0)}),
+            serde_json::json!({"method": "wfbp-ps", "result": result(90.0)}),
         ];
         let group = |workers: usize, labels: &[&str], verdict: Value| serde_json::json!({"workers": workers, "labels": labels, "rows": rows, "verdict": verdict});
         let study = serde_json::json!({
@@ -164,7 +182,8 @@ mod tests {
         let mut out = String::new();
         write_section(&study, "runs/one", &mut out).expect("it can be written");
         assert!(out.contains("`paceline bench --methods 'ddp;bsp-ps'`"), "{out}");
-        let tie = "tie of 2: they differ by less than the same method from itself, or than their runs leave open";
+        let tie = "tie of 2: they differ by less than the same method from itself, or than their runs leave open; slower: \
+                   wfbp-ps by 10 %, bsp-a2a by 28 %";
         assert!(
             out.contains(&format!("| cnn, local batch 32 (computed here) | 2 | ddp | 100.0 ± 1.5 | 2.00× | {tie} |")),
             "{out}"
