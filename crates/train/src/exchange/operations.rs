@@ -21,6 +21,10 @@ const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// "Much longer than one operation takes" is so many times the longest that there was.
 const PATIENCE_OPERATIONS: u32 = 4;
 
+/// But no more than so many times the least patience: an operation that took long as a rank had to lose patience for it is among
+/// the longest, too, and without an end each loss of patience would take four times as long as the one before.
+const PATIENCE_MAX: u32 = 10;
+
 /// The operations of a plan, iteration after iteration. The trainer fills and reads their buffers; it, or the thread that
 /// releases credit, starts them.
 pub(super) struct Operations {
@@ -239,7 +243,7 @@ impl Operations {
         let mut state = self.lock();
         let (began, before, in_communicator) = (Instant::now(), state.changes, state.in_communicator);
         state.report_ended();
-        let patience = patience.max(PATIENCE_OPERATIONS * state.longest);
+        let patience = patience.max((PATIENCE_OPERATIONS * state.longest).min(PATIENCE_MAX * patience));
         if state.waits() && began.saturating_duration_since(state.last_end) >= patience {
             state.overlook(began);
         }
