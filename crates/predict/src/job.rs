@@ -286,8 +286,7 @@ impl<'a> Subject<'a> {
     fn pushes_alone(&self) -> bool {
         let Job { strategy, cluster, .. } = self.job;
         let servers = strategy.servers(1, 1);
-        let over = cluster.protocols.get(&strategy.protocol.name).and_then(|own| own.server);
-        servers.is_some_and(|servers| !servers.dedicated) && over.unwrap_or(cluster.server).own_ports
+        servers.is_some_and(|servers| !servers.dedicated) && cluster.over(&strategy.protocol.name).server.own_ports
     }
 
     /// Plays the plan. What it costs, and how an iteration goes.
