@@ -1,5 +1,6 @@
 //! The operations of an iteration: which wait for their turn, which travel, which have arrived.
 
+use std::cmp::Ordering;
 use std::mem;
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,12 +19,9 @@ use crate::executed::{AllReduce, ChangedAllReduce};
 /// No sleep is longer: whatever goes wrong with a wake-up costs no more than this.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
-/// "Much longer than one operation takes" is so many times the longest that there was.
+/// "Much longer than one operation takes" is so many times what the largest took when it took least: it may have waited for
+/// a rank that was behind, and for one that had to lose patience first, so that what it took at most would grow with each such wait.
 const PATIENCE_OPERATIONS: u32 = 4;
-
-/// But no more than so many times the least patience: an operation that took long as a rank had to lose patience for it is among
-/// the longest, too, and without an end each loss of patience would take four times as long as the one before.
-const PATIENCE_MAX: u32 = 10;
 
 /// The operations of a plan, iteration after iteration. The trainer fills and reads their buffers; it, or the thread that
 /// releases credit, starts them.
@@ -42,15 +40,15 @@ pub(super) struct State {
     slots: Vec<Slot>,
     /// By operation, where servers have the parameters: a place for those that come back; with an operation under way.
     parameters: Vec<Option<Buffer<f32>>>,
-    /// Operations that travel and have not been seen to end, and when they were started.
-    in_flight: Vec<(OperationNumber, Instant)>,
+    /// Operations that travel and have not been seen to end.
+    in_flight: Vec<InFlight>,
     /// May operations have to wait for the end of others? Without credit and start-up times every one is started by the
     /// trainer, as soon as it is complete.
     pub(super) deferred: bool,
     /// When one of them has ended last, or the first was started, or was overlooked.
     last_end: Instant,
-    /// How long one has taken at most.
-    longest: Duration,
+    /// The elements of the largest that has ended, and how long one as large has taken at least.
+    largest: (usize, Duration),
     /// Iterations so far; makes the operations' ids.
     iterations: u64,
     start_up: Option<StartUp>,
@@ -62,6 +60,13 @@ pub(super) struct State {
     /// How long starting operations and taking their results has taken, and how long deciding which.
     pub(super) in_communicator: Duration,
     pub(super) scheduling: Duration,
+}
+
+/// An operation that was started.
+struct InFlight {
+    operation: OperationNumber,
+    elements: usize,
+    began: Instant,
 }
 
 /// Where an operation's buffer is.
@@ -107,7 +112,7 @@ impl Operations {
             in_flight: Vec::new(),
             deferred: plan.credit_bytes.is_some() || start_up.is_some(),
             last_end: Instant::now(),
-            longest: Duration::ZERO,
+            largest: (0, Duration::ZERO),
             iterations: 0,
             start_up,
             thread: None,
@@ -243,7 +248,7 @@ impl Operations {
         let mut state = self.lock();
         let (began, before, in_communicator) = (Instant::now(), state.changes, state.in_communicator);
         state.report_ended();
-        let patience = patience.max((PATIENCE_OPERATIONS * state.longest).min(PATIENCE_MAX * patience));
+        let patience = state.patience(patience);
         if state.waits() && began.saturating_duration_since(state.last_end) >= patience {
             state.overlook(began);
         }
@@ -359,6 +364,7 @@ impl State {
         let Slot::Here(buffer) = mem::replace(&mut self.slots[operation], Slot::Lost) else {
             unreachable!("an operation is started once per iteration, and only while its buffer is here");
         };
+        let elements = buffer.len();
         let id = (self.iterations - 1) * self.slots.len() as u64 + operation as u64;
         let parameters = self.parameters.get_mut(operation).and_then(Option::take);
         let started = self.carrier.start(&self.calls[operation], id, buffer, parameters);
@@ -369,7 +375,7 @@ impl State {
         match started {
             Ok(pending) => {
                 self.slots[operation] = Slot::Travelling(Arc::new(pending));
-                self.in_flight.push((operation, began));
+                self.in_flight.push(InFlight { operation, elements, began });
                 self.in_communicator += began.elapsed();
                 Ok(())
             }
@@ -382,16 +388,26 @@ impl State {
 
     /// Tells the dispatcher which operations have ended.
     fn report_ended(&mut self) {
-        let State { in_flight, slots, dispatcher, last_end, longest, .. } = self;
-        in_flight.retain(|&(operation, began)| {
+        let State { in_flight, slots, dispatcher, last_end, largest, .. } = self;
+        in_flight.retain(|&InFlight { operation, elements, began }| {
             let ended = !matches!(&slots[operation], Slot::Travelling(pending) if !pending.is_done());
             if ended {
                 dispatcher.finished(operation);
                 *last_end = Instant::now();
-                *longest = (*longest).max(began.elapsed());
+                let took = began.elapsed();
+                match elements.cmp(&largest.0) {
+                    Ordering::Less => {}
+                    Ordering::Equal => largest.1 = largest.1.min(took),
+                    Ordering::Greater => *largest = (elements, took),
+                }
             }
             !ended
         });
+    }
+
+    /// How long nothing ends before a start-up waits no longer; `least` at least.
+    pub(super) fn patience(&self, least: Duration) -> Duration {
+        least.max(PATIENCE_OPERATIONS * self.largest.1)
     }
 
     /// Is there a start-up that waits for operations to end?
@@ -412,7 +428,7 @@ impl State {
     fn land(&mut self, operation: OperationNumber) -> Result<(), CommError> {
         if self.deferred {
             self.report_ended();
-        } else if let Some(place) = self.in_flight.iter().position(|&(other, _)| other == operation) {
+        } else if let Some(place) = self.in_flight.iter().position(|other| other.operation == operation) {
             // Looking at all that are under way each time one lands costs the square of their number.
             self.in_flight.swap_remove(place);
             self.dispatcher.finished(operation);

@@ -16,6 +16,18 @@ fn exchange(communicator: Communicator, plan: Plan, algorithm: Option<&str>) -> 
     Exchange::new(carrier, plan, &[], &SIZES, &Handicap::default())
 }
 
+/// The exchanges of two ranks, each of whose operations takes a start-up time of its own.
+fn with_start_up(start_up: Duration, slowed: f64) -> [Exchange; 2] {
+    let strategy = Registry::built_in().parse("wfbp-a2a").unwrap();
+    let plan = plan(&strategy, &Workload::of_sizes(&SIZES)).unwrap();
+    let communicators: [Communicator; 2] = Communicator::threads(2).unwrap().try_into().ok().unwrap();
+    let handicap = Handicap { start_up: Some(start_up), slowed };
+    communicators.map(|workers| {
+        let carrier = Carrier::new(Peers::AllToAll(workers), None);
+        Exchange::new(carrier, plan.clone(), &[], &SIZES, &handicap).unwrap()
+    })
+}
+
 /// The exchanges of two ranks.
 fn exchanges(change: impl Fn(&mut Plan)) -> [Exchange; 2] {
     let strategy = Registry::built_in().parse("wfbp-a2a").unwrap();
@@ -170,15 +182,7 @@ fn runnable() -> Duration {
 fn a_start_up_time_passes_before_each_operation() {
     // Long beside what a busy machine keeps a thread waiting.
     const EACH: Duration = Duration::from_millis(400);
-    let strategy = Registry::built_in().parse("wfbp-a2a").unwrap();
-    let plan = plan(&strategy, &Workload::of_sizes(&SIZES)).unwrap();
-    let communicators: [Communicator; 2] = Communicator::threads(2).unwrap().try_into().ok().unwrap();
-    let handicap = Handicap { start_up: Some(EACH), slowed: 2.0 };
-    let exchanges = communicators.map(|workers| {
-        let carrier = Carrier::new(Peers::AllToAll(workers), None);
-        Exchange::new(carrier, plan.clone(), &[], &SIZES, &handicap).unwrap()
-    });
-    on_both(exchanges, |_, mut exchange| {
+    on_both(with_start_up(EACH, 2.0), |_, mut exchange| {
         let (began, runnable) = (Instant::now(), runnable());
         exchange.begin(ONLY);
         exchange.nothing().unwrap();
@@ -187,6 +191,26 @@ fn a_start_up_time_passes_before_each_operation() {
         assert!(asleep < EACH, "the trainer waits for start-up times: {asleep:?}");
         exchange.wait_for_all().unwrap();
         assert!(began.elapsed() >= 2 * 3 * EACH, "three operations took {:?}", began.elapsed());
+    });
+}
+
+/// Each travels alone, so that two ranks that have started different ones wait until they lose patience: no longer each time.
+#[test]
+fn patience_does_not_grow_with_each_loss_of_it() {
+    const LEAST: Duration = Duration::from_millis(20);
+    on_both(with_start_up(Duration::from_millis(1), 1.0), |rank, mut exchange| {
+        for first in [[1, 1], [1, 2], [2, 1], [1, 2], [2, 1]] {
+            exchange.begin(ONLY);
+            exchange.ready(first[rank], None).unwrap();
+            // The first one's start-up is over.
+            thread::sleep(Duration::from_millis(5));
+            exchange.ready(3 - first[rank], None).unwrap();
+            exchange.ready(0, None).unwrap();
+            exchange.wait_for_all().unwrap();
+        }
+        // An operation that nothing keeps takes less than a fiftieth of this on an idle machine.
+        let patience = exchange.operations.lock().patience(LEAST);
+        assert!(patience < 3 * LEAST, "{patience:?} after four losses of {LEAST:?} each");
     });
 }
 
