@@ -37,6 +37,7 @@ mod tuning;
 mod workload;
 mod worlds;
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -46,7 +47,6 @@ use paceline_plan::Fnv1a;
 use serde_json::Value;
 use xtask::lab::{Lab, LabOptions, Rate, Shaper};
 
-use crate::compare::circumstances::Commit;
 use crate::compare::ours::Ours;
 use crate::compare::{Error, command, root};
 pub use paceline_cli::CORE_BYTES_PER_S;
@@ -89,7 +89,7 @@ pub struct Options {
     pub core_rate: f64,
 
     /// Keep finished runs of crossovers, prediction and tuning here, and do not repeat those that are [default: a file
-    /// below target/study for this commit and program]
+    /// below target/study for these programs]
     #[arg(long, value_name = "FILE")]
     pub database: Option<PathBuf>,
 
@@ -221,12 +221,15 @@ impl Place {
         self.options.case.as_ref().is_none_or(|texts| texts.split(',').any(|text| case.contains(text)))
     }
 
-    /// Of the program that is measured, behind the commit that is checked out.
+    /// Of the program that is measured, and of this one, which sets up what it is measured in. A commit that changes neither of them goes
+    /// on with what was measured before it.
     fn program_fingerprint(&self) -> Result<String, Error> {
-        let program = fs::read(&self.program).map_err(|error| format!("{}: {error}", self.program.display()))?;
-        let commit = Commit::here();
-        let id: String = commit.id.chars().take(12).collect();
-        Ok(format!("{id}{}-{:016x}", if commit.changed { "-changed" } else { "" }, Fnv1a::of(&program)))
+        let mut fingerprint = Fnv1a::default();
+        for program in [&self.program, &env::current_exe().map_err(|error| format!("this program: {error}"))?] {
+            let bytes = fs::read(program).map_err(|error| format!("{}: {error}", program.display()))?;
+            fingerprint.number(Fnv1a::of(&bytes));
+        }
+        Ok(format!("{:016x}", fingerprint.value()))
     }
 
     /// As our own reports describe it.

@@ -15,6 +15,15 @@ pub fn at_least_one(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Seconds, from 0 to a day.
+///
+/// # Errors
+/// A sentence for the user.
+pub fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.0..=86_400.0).contains(seconds));
+    seconds.ok_or_else(|| "not a number of seconds from 0 to 86400, such as 0.5".to_owned())
+}
+
 /// A number of bytes as people write it: `100`, `64KiB`, `4MB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ByteSize(pub usize);

@@ -1,7 +1,8 @@
 //! A policy of one's own that calls follow: read on every rank, and followed by all of them or by none; and written by who has
 //! learned one.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::Path;
 
 use paceline_comm::Communicator;
@@ -77,8 +78,21 @@ pub fn write(file: PlainFile, policy: &Policy) -> Result<(), Failure> {
     Ok(())
 }
 
+/// No policy is larger, as a rule takes some hundred bytes.
+const BYTES_MAX: u64 = 64 << 20;
+
 fn read(path: &Path) -> Result<Policy, String> {
-    let text = fs::read_to_string(path).map_err(|error| format!("cannot read the policy: {error}"))?;
+    let cannot = |error: io::Error| format!("cannot read the policy: {error}");
+    // What is no file may never end, or never begin: opening a pipe waits for who writes to it.
+    if !fs::metadata(path).map_err(cannot)?.is_file() {
+        return Err("it is no regular file, as --policy-out and `paceline tune -o` write".to_owned());
+    }
+    let mut text = String::new();
+    let file = File::open(path).map_err(cannot)?;
+    let read = file.take(BYTES_MAX + 1).read_to_string(&mut text).map_err(cannot)?;
+    if read as u64 > BYTES_MAX {
+        return Err(format!("it is larger than {BYTES_MAX} bytes, which no policy is"));
+    }
     policy_file::read(&text).map_err(|error| error.to_string())
 }
 
@@ -106,6 +120,26 @@ mod tests {
         let all = ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().expect("no panic")).collect();
         fs::remove_dir_all(directory).expect("our own directory");
         all
+    }
+
+    /// Each of these would be waited for, or read, for ever.
+    #[test]
+    fn what_is_no_file_of_a_sane_size_is_refused_at_once() {
+        let directory = env::temp_dir().join(format!("paceline-policy-{}-no-file", std::process::id()));
+        fs::create_dir_all(&directory).expect("a directory for the test");
+        let (pipe, large, policy) = (directory.join("pipe"), directory.join("large"), directory.join("policy"));
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).expect("a pipe");
+        for path in [directory.as_path(), &pipe, Path::new("/dev/zero")] {
+            assert!(read(path).is_err_and(|why| why.starts_with("it is no regular file")), "{}", path.display());
+        }
+        // A file with a hole takes no room on the disk.
+        File::create(&large).and_then(|file| file.set_len(BYTES_MAX + 1)).expect("a large file");
+        assert!(read(&large).is_err_and(|why| why.starts_with("it is larger than 67108864 bytes")));
+        let missing = read(&directory.join("missing")).expect_err("there is none");
+        assert!(missing.starts_with("cannot read the policy: "), "{missing}");
+        fs::write(&policy, POLICY).expect("written");
+        assert_eq!(read(&policy).map(|policy| policy.version()), Ok(7));
+        fs::remove_dir_all(directory).expect("our own directory");
     }
 
     #[test]

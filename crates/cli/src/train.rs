@@ -12,6 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::thread;
+use std::time::Duration;
 
 use clap::Args;
 use paceline_comm::{Communicator, Emulation, TransportChoice};
@@ -25,7 +26,7 @@ use paceline_tune::Policy;
 use serde::Serialize;
 
 use crate::Registry;
-use crate::arguments::at_least_one;
+use crate::arguments::{at_least_one, seconds};
 use crate::emulation::{Emulated, EmulationArguments};
 use crate::explain;
 use crate::failure::{Failure, unless_closed};
@@ -103,6 +104,11 @@ pub struct TrainArguments {
     #[arg(long, value_name = "NAME")]
     transport: Option<TransportChoice>,
 
+    /// TCP connections per pair of ranks, over which large messages are spread; with --tune the tuner chooses over how many of them
+    /// (lanes), call by call [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64), conflicts_with = "emulate")]
+    tcp_streams: Option<u32>,
+
     #[command(flatten)]
     emulation: EmulationArguments,
 
@@ -121,6 +127,12 @@ pub struct TrainArguments {
     /// PACELINE_TUNE=off in the environment switches it off
     #[arg(long)]
     tune: bool,
+
+    /// Before the first iteration, make each kind of all-reduce for its time only, with all that can be chosen, in at most so many
+    /// seconds for all kinds together; 0: not at all. What an earlier job has told of is not rehearsed
+    #[arg(long, value_name = "S", default_value_t = TuneOptions::REHEARSAL.as_secs_f64(), requires = "tune")]
+    #[arg(value_parser = seconds)]
+    tune_rehearsal: f64,
 
     /// Begin with what was learned on this cluster before, and keep what is learned: a database, as that of bench
     #[arg(long, value_name = "FILE.sqlite", requires = "tune")]
@@ -165,6 +177,7 @@ fn default_batch() -> String {
 #[derive(Serialize)]
 struct Report<'a> {
     transport: &'a str,
+    tcp_streams: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     emulated: Option<Emulated>,
     threads: usize,
@@ -181,6 +194,7 @@ pub fn run(arguments: &TrainArguments, registry: &Registry) -> Result<ExitCode, 
     let model = ChosenModel::find(&arguments.model, registry)?;
     let (strategy, transport) = arguments.strategy(registry)?;
     peers::check(&strategy)?;
+    arguments.check_streams(transport, &place)?;
     let mut options = TrainOptions {
         own_model: model.own_name(),
         model: model.name(),
@@ -233,7 +247,8 @@ impl Job<'_> {
         // Before the others of this host take their part of it.
         let available = available_memory();
         let emulated = emulation.as_ref().map(Emulated::new);
-        let met = peers::meet(environment, *transport, emulation.clone(), strategy, registry)?;
+        let streams = arguments.tcp_streams.unwrap_or(1);
+        let met = peers::meet(environment, *transport, streams, emulation.clone(), strategy, registry)?;
         let communicator = &met.world;
         if let Some(seats) = seats {
             let checked = model.check_memory(&options, seats, available);
@@ -254,9 +269,14 @@ impl Job<'_> {
         let recorded = observer.finish();
         let report = trained?;
         recorded?;
+        if let (Some(path), Some(tuning), true) = (&arguments.tune_database, &report.tuning, is_first) {
+            let cluster = tuning::cluster_of(communicator, emulated.as_ref());
+            tuning::keep_standings(path, &cluster, &tuning.contexts);
+        }
         if let Some(json) = json {
             let transport = workers::transport_name(communicator);
-            json.write(&Report { transport, emulated, threads: options.threads, report: &report })?;
+            let tcp_streams = communicator.tcp_streams();
+            json.write(&Report { transport, tcp_streams, emulated, threads: options.threads, report: &report })?;
         }
         if let Some(file) = policy_out {
             policy::write(file, &report.tuning.as_ref().map(|tuning| tuning.policy.clone()).unwrap_or_default())?;
@@ -359,6 +379,23 @@ impl TrainArguments {
         Ok((strategy, transport))
     }
 
+    /// Refuses connections of which there would be none.
+    fn check_streams(&self, transport: TransportChoice, place: &Place) -> Result<(), Failure> {
+        // Whoever starts all ranks here starts them where they share memory.
+        let has_none = match transport {
+            TransportChoice::Shm => true,
+            TransportChoice::Auto => matches!(place, Place::Launcher { .. }),
+            TransportChoice::Tcp => false,
+        };
+        match self.tcp_streams {
+            Some(streams) if has_none => {
+                let what = format!("--tcp-streams {streams}: shared memory carries what these ranks say, and no TCP");
+                Err(Failure::usage(what).help("add --transport tcp, or leave --tcp-streams out"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn data(&self) -> DataSource {
         self.data_dir.clone().map_or_else(|| self.data.clone(), DataSource::Idx)
     }
@@ -371,6 +408,7 @@ impl TrainArguments {
             (None, None) => default.batch,
         };
         let cores = thread::available_parallelism().map_or(1, usize::from);
+        let rehearsal = Duration::from_secs_f64(self.tune_rehearsal);
         self.update.apply(TrainOptions {
             data,
             strategy: strategy.to_string(),
@@ -380,7 +418,7 @@ impl TrainArguments {
             accumulate: self.accumulate,
             seed: self.seed,
             threads: self.threads.unwrap_or((cores / local_workers).max(1)),
-            tune: tuning::is_on(self.tune)?.then(TuneOptions::default),
+            tune: tuning::is_on(self.tune)?.then(|| TuneOptions { rehearsal, ..TuneOptions::default() }),
             // Until the ranks have read it, it says nothing.
             policy: tuning::is_on(self.policy.is_some())?.then(Policy::default),
             plan: self.plan.as_deref().map(ExecutedPlans::read).transpose().map_err(TrainError::from)?,

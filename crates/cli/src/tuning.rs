@@ -6,6 +6,7 @@ use std::path::Path;
 
 use paceline_comm::Communicator;
 use paceline_plan::Fnv1a;
+use paceline_train::TunedContext;
 use paceline_tune::learner::Lesson;
 
 use crate::bench::ResultStore as Store;
@@ -90,6 +91,13 @@ impl Experience {
     }
 }
 
+/// Keeps what stands at the end of a job on a cluster; of what cannot be kept it is said why, as the job is over.
+pub fn keep_standings(path: &Path, cluster: &str, standings: &[TunedContext]) {
+    if let Err(error) = Store::open(path).and_then(|store| store.keep_standings(cluster, standings)) {
+        say_lost("what stands is not kept", &Failure::from(error));
+    }
+}
+
 /// About so many samples of a choice count in a tuner.
 const SAMPLES_MAX: f64 = 50.0;
 
@@ -120,13 +128,15 @@ pub fn cluster_name(machine: &Machine, links: &str, workers: usize) -> String {
     format!("{kind:016x}:{links}:{workers}")
 }
 
-/// The links among workers on so many hosts, in words for [`cluster_name`]; emulated ones by their network, the workers on each host and
-/// by how much all is slowed. (Whether memory or TCP carries what is said on a host, and how fast TCP is, is part of each lesson.)
-pub fn links(hosts: usize, emulated: Option<(&str, usize, f64)>) -> String {
+/// The links among workers on so many hosts, in words for [`cluster_name`], with the TCP connections per pair of ranks if these are
+/// several; emulated ones, of which none is over TCP, by their network, the workers on each host and by how much all is slowed. (Whether
+/// memory or TCP carries what is said on a host, and how fast TCP is, is part of each lesson.)
+pub fn links(hosts: usize, tcp_streams: usize, emulated: Option<(&str, usize, f64)>) -> String {
+    let streams = if tcp_streams > 1 { format!(", {tcp_streams} TCP connections") } else { String::new() };
     match emulated {
         Some((network, on_each, dilation)) => format!("{network}, {on_each} on each host, dilated {dilation}"),
-        None if hosts == 1 => "one host".to_owned(),
-        None => format!("{hosts} hosts"),
+        None if hosts == 1 => format!("one host{streams}"),
+        None => format!("{hosts} hosts{streams}"),
     }
 }
 
@@ -134,7 +144,7 @@ pub fn links(hosts: usize, emulated: Option<(&str, usize, f64)>) -> String {
 pub fn cluster_of(world: &Communicator, emulated: Option<&Emulated>) -> String {
     let topology = world.topology();
     let network = emulated.map(|it| (it.network.as_str(), topology.ranks_per_host_max(), it.dilation));
-    cluster_name(&Machine::this(), &links(topology.hosts(), network), world.world_size())
+    cluster_name(&Machine::this(), &links(topology.hosts(), world.tcp_streams(), network), world.world_size())
 }
 
 #[cfg(test)]
@@ -205,16 +215,19 @@ mod tests {
     #[test]
     fn a_cluster_is_its_machines_links_and_workers() {
         let machine = Machine::this();
-        let one_host = links(1, None);
+        let one_host = links(1, 1, None);
         let here = cluster_name(&machine, &one_host, 4);
         assert_eq!(cluster_name(&Machine { kernel: "another".to_owned(), ..machine.clone() }, &one_host, 4), here);
         let others = [
-            cluster_name(&machine, &links(2, None), 4),
-            cluster_name(&machine, &links(2, Some(("10GbE", 2, 1.0))), 4),
-            cluster_name(&machine, &links(2, Some(("10GbE", 2, 8.0))), 4),
+            cluster_name(&machine, &links(2, 1, None), 4),
+            cluster_name(&machine, &links(1, 4, None), 4),
+            cluster_name(&machine, &links(2, 1, Some(("10GbE", 2, 1.0))), 4),
+            cluster_name(&machine, &links(2, 1, Some(("10GbE", 2, 8.0))), 4),
             cluster_name(&machine, &one_host, 8),
             cluster_name(&Machine { processor: "another".to_owned(), ..machine }, &one_host, 4),
         ];
         assert!(others.iter().all(|other| *other != here), "{here}: {others:?}");
+        // As they were called before there could be several connections.
+        assert_eq!((one_host.as_str(), links(2, 1, None).as_str()), ("one host", "2 hosts"));
     }
 }

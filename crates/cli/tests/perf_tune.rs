@@ -36,6 +36,7 @@ fn sizes_are_searched_learned_and_compared() {
         let place = ["perf", "all-reduce", "--ranks", "2", "--transport", transport, "--tcp-streams", streams];
         let sizes = ["--min", "1KiB", "--max", "64KiB", "--factor", "64", "--json", &file];
         let tune = ["--tune", "--tune-calls", "100", "--tune-compared", "20", "--tune-search", "1"];
+        let tune = [&tune[..], &["--tune-rehearsal", "0.1"]].concat();
         let written = ["--policy-out", &policy_file];
         let outcome = run(paceline(&[&place[..], &sizes, &tune, &written].concat()), LIMIT).expect_code(0);
         assert_eq!(outcome.stdout.lines().filter(|line| !line.starts_with('#')).count(), 2, "{outcome:#?}");
@@ -55,6 +56,9 @@ fn sizes_are_searched_learned_and_compared() {
             assert!(number("called") > 1.0 && number("called") <= number("choices"), "{size:#}");
             assert!(number("oracle_us") > 0.0 && number("tuned_us") > 0.0 && number("default_us") > 0.0, "{size:#}");
             assert!(number("worst_prefix") > 0.0 && number("default_over_itself") >= 1.0, "{size:#}");
+            let rehearsal = &size["rehearsal"];
+            assert!(rehearsal["called"].as_u64() > Some(1) && rehearsal["seconds"].as_f64() > Some(0.0), "{size:#}");
+            assert!(number("jobs") >= 1.0, "{size:#}");
             // What the tuner takes besides its calls is counted.
             assert!(number("boundary_us") > 0.0 && number("reward_over_oracle") > 0.0, "{size:#}");
             assert!(number("tuned_over_oracle") > number("calls_over_oracle"), "{size:#}");

@@ -37,7 +37,7 @@ const RUNS: [&[&str]; 22] = [
     &["perf", "all-reduce", "--max", "8MiB", "--iterations", "1", "--compute"],
     &["train", "--workers", "2", "--model", "mlp", "--iterations", "10", "--strategy", "auto", "--tune"],
     &["plan", "--cluster", "study-10gbe", "--model", "resnet50", "--workers", "8", "--price", "3"],
-    &["perf", "all-reduce", "--max", "1KiB", "--tune", "--tune-calls", "20", "--tune-compared", "4"],
+    &["perf", "all-reduce", "--min=1KiB", "--max=1KiB", "--tune", "--tune-calls=20", "--tune-rehearsal=0.1"],
     &["perf", "all-reduce", "--max", "1KiB", "--tune", "--tune-drift", "--tune-calls", "20", "--tune-compared", "4"],
     &["perf", "all-reduce", "--max", "1KiB", "--tune", "--tune-alike", "1", "--tune-calls", "20"],
     &["perf", "all-reduce", "--tune-mix", "100000", "--tune-calls", "2", "--tune-compared", "2"],

@@ -149,7 +149,7 @@ fn the_full_data_set_is_trained_on_or_asked_for() {
 
 #[test]
 fn wrong_usage_is_told_once_and_before_anything_starts() {
-    let cases: [(&[&str], &[&str]); 16] = [
+    let cases: [(&[&str], &[&str]); 18] = [
         (&["--workers", "0"], &["--workers", "there must be at least one"]),
         (&["--strategy", "wfpb-a2a"], &["wfpb-a2a", "did you mean `wfbp-a2a`?", "^^^^^^^^"]),
         (&["--strategy", "compress=topk:0.01"], &["topk", "not built yet"]),
@@ -169,12 +169,26 @@ fn wrong_usage_is_told_once_and_before_anything_starts() {
         (&["--clip-norm", "1", "--strategy", "wfbp-ps,arch=ps:apply"], &["a server that has the optimiser"]),
         (&["--data", "imagenet"], &["imagenet", "images:DIR"]),
         (&["--transport", "tcp", "--strategy", "protocol=shm"], &["--transport tcp contradicts protocol=shm"]),
+        (&["--tcp-streams", "2"], &["--tcp-streams 2: shared memory carries", "add --transport tcp"]),
+        (&["--transport", "tcp", "--tcp-streams", "65"], &["--tcp-streams", "1..=64"]),
     ];
     for (arguments, fragments) in cases {
         let outcome = train(arguments).expect_code(2).expect_stderr(fragments);
         assert_eq!(outcome.stdout, "", "{arguments:?}");
         assert_eq!(outcome.stderr.matches("error:").count(), 1, "{outcome:#?}");
     }
+}
+
+#[test]
+fn workers_may_have_several_tcp_connections() {
+    let directory = scratch_directory("streams");
+    let json = directory.join("run.json");
+    let job = ["--workers", "2", "--model", "mlp", "--iterations", "8", "--transport", "tcp", "--tcp-streams", "3"];
+    for more in [&[][..], &["--tune"], &["--strategy", "wfbp-ps"]] {
+        let outcome = train(&[&job[..], more, &["--json", &json.to_string_lossy()]].concat()).expect_code(0);
+        assert_eq!(report(&json)["tcp_streams"], 3, "{more:?}: {outcome:#?}");
+    }
+    fs::remove_dir_all(directory).expect("our own directory");
 }
 
 /// A thousand workers of BERT-Large need 1.3 TB for parameters alone.

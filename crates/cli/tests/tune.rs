@@ -91,6 +91,35 @@ fn what_nccls_calls_take_is_learned_by_its_own_model() {
     }
 }
 
+/// A mix is not the whole mix everywhere, and of what is missing nobody must think that it was learned.
+#[test]
+fn calls_that_nothing_is_learned_of_are_told_with_the_reason() {
+    let json = scratch_file("left-out.json");
+    let file = json.to_string_lossy();
+    let nccl = ["tune", "--simulate", "nccl:2.30.7", "--ranks", "32", "--hosts", "4", "--iterations", "1"];
+    let outcome = run(paceline(&[&nccl[..], &["--json", &file]].concat()), LIMIT).expect_code(0);
+    let report: Value = serde_json::from_str(&fs::read_to_string(&json).expect("the file")).expect("JSON");
+    fs::remove_file(&json).expect("our own file");
+    let all_taken = "parallelism, not called: the stages of the pipeline and the parts of layers take all workers";
+    let told = [
+        format!("sharded {all_taken}"),
+        format!("data {all_taken}"),
+        "pipeline parallelism, send-receive of 20MiB: NCCL asks no tuner about it".to_owned(),
+    ];
+    assert_eq!(report["left_out_calls"], serde_json::json!(told), "{report:#}");
+    assert_eq!(report["not_actuable"], serde_json::json!(["threads"]));
+    for words in &told {
+        assert!(outcome.stdout.contains(&format!("  left out        {words}\n")), "no `{words}`: {outcome:#?}");
+    }
+    // Where there is a place for everything, and a choice, there is nothing to tell.
+    let job = ["tune", "--simulate", "25gbe+pcie4:8x8", "--iterations", "1"];
+    let outcome = run(paceline(&[&job[..], &["--json", &file]].concat()), LIMIT).expect_code(0);
+    let report: Value = serde_json::from_str(&fs::read_to_string(&json).expect("the file")).expect("JSON");
+    fs::remove_file(&json).expect("our own file");
+    assert_eq!((&report["left_out_calls"], &report["not_actuable"]), (&serde_json::json!([]), &serde_json::json!([])));
+    assert!(!outcome.stdout.contains("left out"), "{outcome:#?}");
+}
+
 #[test]
 fn who_learns_and_what_is_called_must_be_known() {
     for (arguments, words) in [

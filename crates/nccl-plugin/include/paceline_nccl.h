@@ -61,7 +61,8 @@ void paceline_nccl_decisions(uint64_t *asked, uint64_t *answered);
  * holds from the next one on. */
 int paceline_nccl_record(int wanted);
 
-/* Fetches samples, the oldest first; returns how many. */
+/* Fetches samples, the oldest first; returns how many. docs/json.md says how a program writes them down for `paceline tune`, with
+ * what an iteration took and what calls are for. */
 size_t paceline_nccl_samples(struct paceline_nccl_sample *samples, size_t capacity);
 
 /* How many collectives were recorded and became no sample: there was no room, or NCCL gave no times for all channels. */

@@ -20,6 +20,7 @@ Only the standard library is needed.
 
 import ctypes
 import json
+import math
 import os
 
 _INTERFACE = 3
@@ -28,6 +29,9 @@ _INTERFACE = 3
 _FUNCTIONS = ("Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce")
 _ALGORITHMS = ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
 _PROTOCOLS = ("LL", "LL128", "Simple")
+
+# What calls may be for, as `write_samples` takes it.
+_PARALLELISMS = ("data", "tensor", "pipeline", "sharded")
 
 
 class PolicyError(ValueError):
@@ -158,14 +162,19 @@ class Tuner:
                 if self._seen[kind] <= most:
                     self._kept.append(Sample.from_buffer_copy(sample))
 
-    def write_samples(self, path, most=16):
+    def write_samples(self, path, most=16, iteration_s=None, label=None):
         """Appends what was recorded since the last time to this rank's own file, as a round; `paceline tune --nccl-samples` reads
         the files of all ranks. Every rank calls it equally often, before the policy changes: a round is of one policy, and what was
         called under an earlier one is left out. `most` is that of `collect`.
 
+        `iteration_s`: seconds of an iteration of this round under this policy on this rank, the mean of those that were not recorded:
+        with it, what does not shorten iterations is not chosen, however fast its calls are. None or what is no time: unknown.
+        `label`: what calls are for, which NCCL does not know: a dict with any of `parallelism` ("data", "tensor", "pipeline",
+        "sharded"), `pipelined` and `fused`, for all calls, or a function that gives one (or None) for a `Sample`; on all ranks alike.
+
         The first time the file must not be there: rounds count from 1 in each job. Returns how many samples were written, and how many
         calls were lost since the last round with samples. Where it raises, nothing is written, and the round and its samples are kept
-        for the next time.
+        for the next time, or given up by `skip_round`.
         """
         with open(path, "ab" if self._begun else "xb", buffering=0) as file:
             self._begun = True
@@ -173,7 +182,11 @@ class Tuner:
             number, lost = self._rounds + 1, self.samples_lost() - self._lost
             # A policy that has changed since a sample was kept would make two of one round.
             kept = [sample for sample in self._kept if sample.policy == self.version]
-            data = "".join(_line(sample, number, lost) for sample in kept).encode()
+            # One line says it for the round.
+            times = [iteration_s] + [None] * len(kept)
+            labels = [_checked(label(sample) if callable(label) else label) for sample in kept]
+            lines = [_line(sample, number, lost, time, said) for sample, time, said in zip(kept, times, labels)]
+            data = "".join(lines).encode()
             size = file.seek(0, os.SEEK_END)
             try:
                 rest = memoryview(data)
@@ -188,18 +201,36 @@ class Tuner:
         self._kept, self._seen = [], {}
         return len(kept), lost
 
+    def skip_round(self):
+        """Gives up a round that could not be written, so that the next one has the same number on all ranks."""
+        self._rounds += 1
+        self._kept, self._seen = [], {}
+
     def samples_lost(self):
         """How many collectives were recorded and became no sample."""
         return self._library.paceline_nccl_samples_lost()
 
 
-def _line(sample, number, lost):
+def _checked(label):
+    """A label as lines have it. ValueError: `paceline tune` would refuse it, round by round."""
+    label = dict(label or {})
+    for field, value in label.items():
+        known = value in _PARALLELISMS if field == "parallelism" else isinstance(value, bool)
+        if field not in ("parallelism", "pipelined", "fused") or not known:
+            raise ValueError(f"a label cannot have {field}={value!r}: give parallelism, pipelined and fused, or some of them")
+    return label
+
+
+def _line(sample, number, lost, iteration_s=None, label=None):
     """A sample of a round in which so many were lost, as docs/json.md has it."""
 
     def name(names, place):
         return names[place] if 0 <= place < len(names) else None
 
     fields = {"schema": 1, "round": number, "lost": lost}
+    if iteration_s is not None and math.isfinite(iteration_s) and iteration_s > 0:
+        fields["iteration_s"] = float(iteration_s)
+    fields.update(label or {})
     fields.update((field, getattr(sample, field)) for field, _ in Sample._fields_)
     fields["function"] = name(_FUNCTIONS, sample.function)
     fields["algorithm"] = name(_ALGORITHMS, sample.algorithm)

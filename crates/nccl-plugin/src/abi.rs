@@ -117,8 +117,8 @@ pub struct TunerV5 {
     pub finalize: Finalize,
 }
 
-/// Context, function, bytes (of a channel, except with CollNet), algorithm, protocol, channels, chunk in bytes, which may be
-/// changed.
+/// Context, function, bytes (of a channel; all of the call with CollNet, and with NVLS between hosts), algorithm, protocol, channels,
+/// chunk in bytes, which may be changed.
 pub type GetChunkSize = unsafe extern "C" fn(*mut c_void, c_int, usize, c_int, c_int, c_int, *mut usize) -> NcclResult;
 
 /// Versions 6 (NCCL 2.30 to 2.32) and 7 (2.32.6; only what lies behind the last argument of `init` differs).

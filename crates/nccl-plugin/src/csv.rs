@@ -18,18 +18,21 @@ const COLUMNS: [&str; 11] = [
     "divide_by",
 ];
 
-/// Whether the first line that is neither empty nor a comment is a heading of ours.
+/// Whether the first line that is neither empty nor a comment is a heading: several cells, right or misspelt.
 pub fn is_csv(text: &str) -> bool {
     heading(text).is_some()
 }
 
-/// What separates the cells: a comma, or, where that separates decimals, a semicolon.
+/// What separates the cells of the heading, if there is one: a comma, or, where that separates decimals, a semicolon. A first line of
+/// TOML has an equals sign, or is the name of a table in brackets; one of JSON begins with a brace.
 fn heading(text: &str) -> Option<char> {
     let first = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'))?;
-    let names_function = |separator: &char| {
-        first.contains(*separator) && first.split(*separator).any(|column| column.trim() == COLUMNS[0])
-    };
-    [',', ';'].into_iter().find(names_function)
+    if first.contains('=') || first.starts_with(['[', '{']) {
+        return None;
+    }
+    let cells = |separator: char| first.split(separator).count();
+    let separator = if cells(';') > cells(',') { ';' } else { ',' };
+    first.contains(separator).then_some(separator)
 }
 
 /// What is said before the heading: `# schema = 1, version = 12`, and, where it is wanted, `nccl_channels` and `ll128`.
@@ -111,11 +114,14 @@ fn check_schema(head: &Head) -> Result<(), PolicyError> {
 fn known(cells: Vec<&str>) -> Result<Vec<&str>, String> {
     for (place, cell) in cells.iter().enumerate() {
         if !COLUMNS.contains(cell) {
-            return Err(format!("there is no column `{cell}`; known: {}", COLUMNS.join(", ")));
+            return Err(format!("there is no column `{cell}`, which the heading names; known: {}", COLUMNS.join(", ")));
         }
         if cells[..place].contains(cell) {
             return Err(format!("the column `{cell}` is there twice"));
         }
+    }
+    if !cells.contains(&COLUMNS[0]) {
+        return Err(format!("the heading names no column `{}`: which calls is each rule about?", COLUMNS[0]));
     }
     Ok(cells)
 }
@@ -206,6 +212,9 @@ mod tests {
             (refused(&CSV.replace("version = 12", "version = 0")), "version 0"),
             (refused(&CSV.replace("version = 12", "version = x")), "line 2 of the policy: column version: `x` is no"),
             (with("function,speed\nAllReduce,9"), "line 2 of the policy: there is no column `speed`"),
+            (refused(&CSV.replace("function,", "functoin,")), "line 3 of the policy: there is no column `functoin`"),
+            (with("Function;ranks\nAllReduce;2"), "line 2 of the policy: there is no column `Function`, which"),
+            (with("algorithm,protocol\nRing,LL"), "line 2 of the policy: the heading names no column `function`"),
             (with("function,ranks,ranks\n"), "line 2 of the policy: the column `ranks` is there twice"),
             (with("function,ranks\nAllReduce"), "line 3 of the policy: it has 1 cells"),
             (with("function,ranks\nAllReduce,x"), "column ranks: `x` is no value"),

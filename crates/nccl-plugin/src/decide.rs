@@ -5,7 +5,7 @@
 //! chunk below its protocol's grain is a division by zero.
 
 use paceline_tune::guard::NEVER_TRIED;
-use paceline_tune::nccl::{Algorithm, Function, Protocol};
+use paceline_tune::nccl::{Algorithm, Function, Protocol, Version};
 
 use crate::policy::Choice;
 
@@ -54,12 +54,7 @@ fn cheapest(costs: &[f32]) -> Option<usize> {
 /// Algorithm and protocol for NCCL up to 2.21, which takes them unchecked: only ways that are there on every machine.
 pub fn direct(function: Function, choice: &Choice, ll128_proved: bool) -> Option<(Algorithm, Protocol)> {
     let (algorithm, protocol) = choice.way()?;
-    let there = match algorithm {
-        Algorithm::Ring => true,
-        Algorithm::Tree => function == Function::AllReduce,
-        _ => false,
-    };
-    (there && (protocol != Protocol::Ll128 || ll128_proved)).then_some((algorithm, protocol))
+    Version::is_safe_unchecked(function, algorithm, protocol, ll128_proved).then_some((algorithm, protocol))
 }
 
 /// The chunk that is a part of NCCL's, or none where that would be too small. A multiple of the grain, at least four of

@@ -110,7 +110,7 @@ pub struct ChunkRule {
     pub algorithm: Algorithm,
     /// By which protocol.
     pub protocol: Protocol,
-    /// Bytes of a channel: [bins](crate::policy::bin).
+    /// Bytes of a channel, or with CollNet, and with NVLS between hosts, all of the call: [bins](crate::policy::bin).
     pub bins: Range<u32>,
     /// NCCL's chunk is divided by this: 1, 2, 4 or 8.
     pub divide_by: u8,
@@ -149,7 +149,7 @@ struct File {
 }
 
 impl Rules {
-    /// Reads a text: CSV where its first line names a column `function`, else TOML.
+    /// Reads a text: CSV where its first line is a row of cells, else TOML.
     ///
     /// # Errors
     /// What is wrong with it, and where.

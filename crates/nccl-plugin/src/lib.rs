@@ -15,6 +15,9 @@
 //! - `state`: what lives as long as the library; `publish`: how a policy is replaced under those who read it. [`c_api`]: for the program that trains.
 #![deny(missing_docs)]
 
+#[cfg(panic = "abort")]
+compile_error!("a panic would end the job that NCCL runs in: build with panic = \"unwind\", so that it is caught");
+
 pub mod abi;
 pub mod c_api;
 mod csv;

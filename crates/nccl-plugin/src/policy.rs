@@ -174,7 +174,7 @@ impl Policy {
         world.and_then(find).or_else(|| find((0, 0))).map(|slot| slot.choice)
     }
 
-    /// Into how many pieces NCCL's chunk is cut, for so many bytes of a channel.
+    /// Into how many pieces NCCL's chunk is cut, for as many bytes as NCCL asks with.
     pub fn chunk(&self, function: Function, algorithm: Algorithm, protocol: Protocol, bytes: usize) -> Option<u8> {
         self.find(chunk_key(function, bin(bytes), algorithm, protocol)).map(|slot| slot.divide_by)
     }

@@ -46,11 +46,12 @@ struct State {
     retired: Retired<Policy>,
 }
 
-/// What the environment says, read once; where it names a policy, once in the life of the process.
+/// What the environment says, read once; where it names a policy or wants a record, once in the life of the process.
 struct Settings {
-    off: bool,
+    /// Why everything is left to NCCL; None: it is not.
+    off: Option<String>,
     profile: bool,
-    /// What there is to say about the switch and the policy file.
+    /// What there is to say about the switches and the policy file.
     messages: Vec<(Level, String)>,
     said: AtomicBool,
 }
@@ -182,8 +183,8 @@ fn state() -> MutexGuard<'static, State> {
 /// # Errors
 /// The switch is off.
 pub fn prepare(policy: Policy) -> Result<(), String> {
-    if settings().off {
-        return Err(format!("{SWITCH}=off: NCCL's own choices stay"));
+    if let Some(why) = &settings().off {
+        return Err(why.clone());
     }
     stay();
     state().prepared = Some(Box::new(policy));
@@ -251,7 +252,7 @@ pub fn begin(logger: Logger) -> bool {
     if logger.is_some() && !settings.said.swap(true, Relaxed) {
         settings.messages.iter().for_each(|(level, text)| log(logger, *level, text));
     }
-    !settings.off
+    settings.off.is_none()
 }
 
 /// Whether calls are recorded from the start on.
@@ -261,23 +262,51 @@ pub fn profiles() -> bool {
 
 fn settings() -> &'static Settings {
     SETTINGS.get_or_init(|| {
-        let switch = std::env::var(SWITCH).unwrap_or_default();
-        let is_one_of = |words: &[&str]| words.iter().any(|word| switch.eq_ignore_ascii_case(word));
-        let off = is_one_of(&["off", "0", "no", "false"]);
-        let profile = !off && std::env::var(PROFILE).is_ok_and(|value| value == "1");
         let mut messages = Vec::new();
-        if off {
-            messages.push((Level::Info, format!("Paceline: {SWITCH}={switch}: NCCL's own choices stay")));
-        } else if !is_one_of(&["", "on", "1", "yes", "true"]) {
-            messages
-                .push((Level::Warn, format!("Paceline: {SWITCH}={switch} is neither `on` nor `off`: taken as `on`")));
+        let off = match switch(SWITCH) {
+            Ok(None | Some(true)) => None,
+            Ok(Some(false)) => Some((Level::Info, format!("{SWITCH}=off: NCCL's own choices stay"))),
+            // Whoever misspells `off` must not be tuned.
+            Err(misspelt) => Some((Level::Warn, format!("{misspelt}: NCCL's own choices stay"))),
+        };
+        let off = off.map(|(level, why)| {
+            messages.push((level, format!("Paceline: {why}")));
+            why
+        });
+        let profile = match switch(PROFILE) {
+            Ok(said) => off.is_none() && said == Some(true),
+            Err(misspelt) => {
+                messages.push((Level::Warn, format!("Paceline: {misspelt}: nothing is recorded")));
+                false
+            }
+        };
+        if profile {
+            // As where the program says so: what is recorded is to be found.
+            stay();
         }
-        if let Some(path) = std::env::var_os(FILE).filter(|_| !off) {
+        if let Some(path) = std::env::var_os(FILE).filter(|_| off.is_none()) {
             stay();
             messages.push(load(Path::new(&path)));
         }
         Settings { off, profile, messages, said: AtomicBool::new(false) }
     })
+}
+
+/// Whether a switch of the environment is on or off; None: it is not set, or empty.
+///
+/// # Errors
+/// It says neither, in words.
+fn switch(name: &str) -> Result<Option<bool>, String> {
+    let value = std::env::var_os(name).unwrap_or_default();
+    let value = value.to_string_lossy();
+    let is_one_of = |words: &[&str]| words.iter().any(|word| value.eq_ignore_ascii_case(word));
+    if value.is_empty() {
+        return Ok(None);
+    }
+    match (is_one_of(&["on", "1", "yes", "true"]), is_one_of(&["off", "0", "no", "false"])) {
+        (false, false) => Err(format!("{name}={value} is neither `on` nor `off`")),
+        (is_on, _) => Ok(Some(is_on)),
+    }
 }
 
 /// Activates the policy of a file, and says what came of it.
@@ -312,6 +341,7 @@ fn read(path: &Path) -> Result<Policy, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::c_int;
     use std::sync::mpsc;
     use std::thread;
     use std::time::Duration;
@@ -319,6 +349,7 @@ mod tests {
     use paceline_tune::nccl::Function;
 
     use super::*;
+    use crate::abi::{NcclResult, SUCCESS};
     use crate::policy::Call;
 
     const CALL: Call = Call { function: Function::AllReduce, bytes: 64, ranks: 8, hosts: 1, pipelined: false };
@@ -377,13 +408,24 @@ mod tests {
         assert!(ptr::eq(Communicator::open(2, 1), communicators[0]), "a closed one is used again");
     }
 
-    /// Whoever holds the lock holds nobody up who decides.
+    /// Whoever holds the lock holds nobody up who asks, from the entry to the answer.
     fn nobody_waits(communicator: &'static Communicator) {
         let held = state();
         let (said, hears) = mpsc::channel();
-        let decides = thread::spawn(move || communicator.decide(|_| said.send(()).is_ok()));
-        hears.recv_timeout(Duration::from_secs(60)).expect("a decision that waits for nothing");
+        let asks = thread::spawn(move || said.send(asked(communicator)));
+        let answer = hears.recv_timeout(Duration::from_secs(60)).expect("a decision that waits for nothing");
+        assert_eq!(answer, (SUCCESS, true), "the policy decided");
         drop(held);
-        decides.join().expect("it decided");
+        asks.join().expect("it asked").expect("somebody heard it");
+    }
+
+    /// As NCCL asks about a call: what it gets, and whether something was chosen.
+    fn asked(communicator: &'static Communicator) -> (NcclResult, bool) {
+        let (mut costs, mut channels) = ([9.0_f32; 21], 0);
+        let (function, table) = (CALL.function.number() as c_int, costs.as_mut_ptr().cast());
+        let ask = crate::ncclTunerPlugin_v6.get_coll_info;
+        // SAFETY: a context of ours, a table of seven rows of three, and a variable for the channels.
+        let result = unsafe { ask(communicator.context(), function, CALL.bytes, 1, table, 7, 3, 0, &raw mut channels) };
+        (result, costs.contains(&0.0))
     }
 }

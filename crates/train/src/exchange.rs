@@ -206,7 +206,8 @@ impl Exchange {
         if workers.world_size() == 1 {
             return Ok(());
         }
-        self.tune_with(Tuning::new(workers, carrier.algorithm(), job, options))
+        self.tune_with(Tuning::new(workers, carrier.algorithm(), job, options))?;
+        self.changes.tuning_mut().map_or(Ok(()), |tuning| tuning.rehearse(options.rehearsal))
     }
 
     fn tune_with(&mut self, mut tuning: Tuning) -> Result<(), TrainError> {
@@ -269,6 +270,11 @@ impl Exchange {
     /// What tunes, if something does.
     pub(crate) fn tuning(&mut self) -> Option<&mut Tuning> {
         self.changes.tuning_mut()
+    }
+
+    /// What has learned, even if under this plan there is nothing to tune.
+    pub(crate) fn learned(&self) -> Option<&Tuning> {
+        self.changes.learned()
     }
 
     /// What a tuner has found out, or what a policy says, since this was last asked.
@@ -394,7 +400,7 @@ impl Exchange {
         if !mem::replace(&mut self.announced, true) && self.pass.last {
             self.begin_iteration()?;
         }
-        let (began, in_communicator) = (Instant::now(), self.in_communicator());
+        let began = Instant::now();
         self.ready[tensor] = began - self.backward_began;
         let mut copying = Duration::ZERO;
         for piece in self.places.of(tensor) {
@@ -404,9 +410,9 @@ impl Exchange {
                 copying += began.elapsed();
             });
         }
-        let ready = if self.pass.last { self.operations.ready(tensor) } else { Ok(()) };
-        self.charge(began, copying + (self.in_communicator() - in_communicator));
-        ready.map_err(|failure| {
+        let ready = if self.pass.last { self.operations.ready(tensor) } else { Ok(Duration::ZERO) };
+        self.charge(began, copying + ready.as_ref().copied().unwrap_or_default());
+        ready.map(drop).map_err(|failure| {
             self.failure = Some(failure);
             SinkClosed
         })

@@ -7,21 +7,26 @@
 mod calls;
 mod congestion;
 mod followed;
+mod kinds;
 mod learning;
 mod meetings;
 mod policies;
 mod programs;
+mod race;
+mod rehearsal;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use paceline_comm::{CallOptions, CommError, Communicator, Element, Protocol, Reduction, VerifiedProgram};
 use paceline_plan::{CollectiveKind, Fnv1a};
 use paceline_tune::environment::{Call, CostModel, OwnModel};
-use paceline_tune::{Action, Choice, Congestion, Context, Policy, Schedule, State, Tuner, WireProtocol};
+use paceline_tune::{Action, Choice, Congestion, Context, ContextKey, Policy, Schedule, State, Tuner, WireProtocol};
 
 pub(crate) use congestion::of_number;
 pub(crate) use followed::rules_elsewhere;
+use kinds::Kinds;
 pub use learning::links_of;
 pub(crate) use learning::{Cost, Learning, Made, Situations, beliefs, situation_of, typical_situation};
 use meetings::{Calls, Meetings, is_recorded};
@@ -29,6 +34,9 @@ pub(crate) use meetings::{SHARE, TURNS};
 pub(crate) use policies::{Plays, Policies, Version};
 pub(crate) use programs::program_of;
 pub use programs::{TunedProgram, named, ranks_that_differ};
+pub use race::{Finish, race};
+pub(crate) use rehearsal::Rehearsal;
+pub use rehearsal::Rehearsed;
 
 /// A communicator's calls, tuned. Every rank makes the same ones in the same order, and calls [`TunedCalls::boundary`] after each
 /// iteration.
@@ -45,8 +53,8 @@ pub struct TunedCalls<'a> {
     made: Vec<Made>,
     /// Which calls were made since then, in which order.
     seen: Fnv1a,
-    /// Calls of each context since then, and one of them.
-    numbers: BTreeMap<Context, (u64, State)>,
+    /// Which calls there are, and how often each was made since then.
+    kinds: Kinds,
     /// If a policy that was learned elsewhere is followed.
     followed: Option<followed::Followed>,
     /// That may be chosen, besides the library's algorithms.
@@ -88,7 +96,7 @@ impl<'a> TunedCalls<'a> {
             meetings: Meetings::new(&costs, topology.hosts(), topology.world()),
             made: Vec::new(),
             seen: Fnv1a::default(),
-            numbers: BTreeMap::new(),
+            kinds: Kinds::default(),
             followed: None,
             programs: Vec::new(),
             congestion: Congestion::None,
@@ -107,8 +115,8 @@ impl<'a> TunedCalls<'a> {
         call: &Call,
         options: &CallOptions,
     ) -> Result<(), CommError> {
-        let state = self.state(CollectiveKind::AllReduce, size_of_val(data), call);
-        self.timed(&state, options, |communicator, options, program| match program {
+        let place = self.place(CollectiveKind::AllReduce, size_of_val(data), call);
+        self.timed(place, options, |communicator, options, program| match program {
             Some(program) => communicator.run_program_in_place(program, data, reduction, options),
             None => communicator.all_reduce(data, reduction, options),
         })
@@ -125,22 +133,36 @@ impl<'a> TunedCalls<'a> {
         call: &Call,
         options: &CallOptions,
     ) -> Result<(), CommError> {
-        let state = self.state(CollectiveKind::AllGather, size_of_val(output), call);
-        self.timed(&state, options, |communicator, options, program| match program {
+        let place = self.place(CollectiveKind::AllGather, size_of_val(output), call);
+        self.timed(place, options, |communicator, options, program| match program {
             Some(program) => communicator.run_program(program, input, output, Reduction::Sum, options).map(drop),
             None => communicator.all_gather(input, output, options),
         })
     }
 
+    /// The place of a call among those that the job makes.
+    fn place(&mut self, collective: CollectiveKind, bytes: usize, call: &Call) -> usize {
+        let (communicator, model) = (self.communicator, &self.model);
+        self.kinds.place(collective, bytes, call, || state_of(communicator, model, collective, bytes, call))
+    }
+
     /// Makes a call as it is chosen, and notes what it took.
     fn timed(
         &mut self,
-        state: &State,
+        place: usize,
         options: &CallOptions,
         call: impl FnOnce(&Communicator, &CallOptions, Option<&VerifiedProgram>) -> Result<(), CommError>,
     ) -> Result<(), CommError> {
-        let made = self.choose(state, options);
-        let (options, program) = self.played(made.choice, state.collective, options);
+        let (made, collective) = self.choose(place, options);
+        let made_with = match program_of(&self.programs, made.choice, collective, options) {
+            Some((options, program)) => (Cow::Owned(options), Some(program)),
+            None if made.choice == Choice::Default => (Cow::Borrowed(options), None),
+            None => {
+                let with = || tuned_options(made.choice, collective, options);
+                (Cow::Borrowed(self.kinds.options(place, made.choice, options, with)), None)
+            }
+        };
+        let (options, program) = made_with;
         if !is_recorded(made.number) {
             return call(self.communicator, &options, program);
         }
@@ -151,30 +173,26 @@ impl<'a> TunedCalls<'a> {
     }
 
     fn state(&self, collective: CollectiveKind, bytes: usize, call: &Call) -> State {
-        let topology = self.communicator.topology();
-        let (ranks, hosts) = (topology.world() as u32, topology.hosts() as u32);
-        self.model.state(&Call { collective, bytes: bytes as u64, ranks, hosts, ..*call })
+        state_of(self.communicator, &self.model, collective, bytes, call)
     }
 
-    /// What a call takes, by the policy.
-    fn choose(&mut self, state: &State, options: &CallOptions) -> Made {
-        let context = state.context();
-        self.seen.number(context.key().0);
+    /// What a call takes, by the policy, and what it is.
+    fn choose(&mut self, place: usize, options: &CallOptions) -> (Made, CollectiveKind) {
+        let (called, number) = self.kinds.count(place);
+        let (context, key, state) = (called.context, called.key, called.state);
+        self.seen.number(key.0);
         self.meetings.called(state.bytes);
-        let (next, _) = self.numbers.entry(context).or_insert((0, *state));
-        let number = *next;
-        *next += 1;
-        if has_chosen(options) {
-            // The time of a caller's choice is neither the default's nor that of what was tried.
-            return Made { context, number, choice: Choice::Default, calls: 1, seconds: f64::NAN };
-        }
-        let choice = self.choice_of(state, Some(number));
-        Made { context, number, choice, calls: 1, seconds: 0.0 }
+        // The time of a caller's choice is neither the default's nor that of what was tried.
+        let (choice, seconds) = match has_chosen(options) {
+            true => (Choice::Default, f64::NAN),
+            false => (self.choice_of(key, &state, Some(number)), 0.0),
+        };
+        (Made { context, number, choice, calls: 1, seconds, longest: 1.0 }, state.collective)
     }
 
     /// What the policy says of a call, by its number among those of its context since the ranks have met; None: nothing is tried in it.
-    fn choice_of(&mut self, state: &State, number: Option<u64>) -> Choice {
-        let choice = self.policies.current().choice(state.context().key(), number);
+    fn choice_of(&mut self, key: ContextKey, state: &State, number: Option<u64>) -> Choice {
+        let choice = self.policies.current().choice(key, number);
         match &mut self.followed {
             Some(followed) => followed::possible(followed, &self.model, state, choice),
             None => choice,
@@ -194,7 +212,8 @@ impl<'a> TunedCalls<'a> {
             return options.clone();
         }
         let state = self.state(collective, bytes, call);
-        tuned_options(self.choice_of(&state, None), collective, options)
+        let choice = self.choice_of(state.context().key(), &state, None);
+        tuned_options(choice, collective, options)
     }
 
     /// An iteration has ended: no call is under way. Where the ranks meet here, they learn of each other's times, and change to the
@@ -207,7 +226,7 @@ impl<'a> TunedCalls<'a> {
     /// As [`Communicator::all_reduce`]; the ranks have not made the same calls.
     pub fn boundary(&mut self) -> Result<u64, CommError> {
         // Of calls that follow a policy nothing is learned.
-        if self.followed.is_none() && self.meetings.is_due(self.numbers.len()) {
+        if self.followed.is_none() && self.meetings.is_due(self.kinds.called()) {
             let began = Instant::now();
             let every = self.meet()?;
             self.meetings.met(began.elapsed(), every);
@@ -217,7 +236,8 @@ impl<'a> TunedCalls<'a> {
 
     /// In how many boundaries they meet again.
     fn meet(&mut self) -> Result<u64, CommError> {
-        let mut made = std::mem::take(&mut self.made);
+        // Whose turn it is in a schedule counts from here, which is behind the same call on all ranks.
+        let (mut made, numbers) = (std::mem::take(&mut self.made), self.kinds.take());
         let seen = std::mem::take(&mut self.seen).value();
         // As a number that an `f64` holds exactly.
         let seen = f64::from((seen ^ seen >> 32) as u32);
@@ -235,15 +255,13 @@ impl<'a> TunedCalls<'a> {
         made.iter_mut().zip(&least[3..]).for_each(|(made, least)| made.seconds = *least);
         let (mut told, mut next) = ([0; 2], None);
         if let Some(leader) = &mut self.leader {
-            next = leader.next(self.policies.active(), &made, &self.numbers, &self.model);
-            let calls = taken(&made, &self.numbers, |bytes| self.meetings.call_s(bytes));
+            next = leader.next(self.policies.active(), &made, &numbers, &self.model);
+            let calls = taken(&made, &numbers, |bytes| self.meetings.call_s(bytes));
             let every = self.meetings.plan(least[2], together.elapsed(), calls);
             told = [leader.learning.congestion() as i64, i64::try_from(every).unwrap_or(i64::MAX)];
         }
         self.policies.spread(self.communicator, next.as_ref(), &mut told)?;
         self.congestion = of_number(told[0]);
-        // Whose turn it is in a schedule counts from here, which is behind the same call on all ranks.
-        self.numbers.clear();
         Ok(u64::try_from(told[1]).unwrap_or(1))
     }
 
@@ -283,6 +301,19 @@ impl<'a> TunedCalls<'a> {
     pub fn model(&self) -> &OwnModel {
         &self.model
     }
+}
+
+/// A call as the tuner sees it, with this communicator's ranks and hosts.
+fn state_of(
+    communicator: &Communicator,
+    model: &OwnModel,
+    collective: CollectiveKind,
+    bytes: usize,
+    call: &Call,
+) -> State {
+    let topology = communicator.topology();
+    let (ranks, hosts) = (topology.world() as u32, topology.hosts() as u32);
+    model.state(&Call { collective, bytes: bytes as u64, ranks, hosts, ..*call })
 }
 
 impl Leader {

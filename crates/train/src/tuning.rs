@@ -1,12 +1,14 @@
 //! What is told of calls that are tuned while a job runs.
 
 use std::fmt;
+use std::time::Duration;
 
 use paceline_strategy::Strategy;
 use paceline_tune::environment::CostModel;
 use paceline_tune::learner::Lesson;
 use paceline_tune::prior::Regime;
 use paceline_tune::trial::Gain;
+use paceline_tune::whole::{Stage, Whole};
 use paceline_tune::{Congestion, Context, Policy, Tuner, atlas};
 use serde::{Deserialize, Serialize};
 
@@ -23,12 +25,18 @@ pub struct TuneOptions {
     pub programs: Vec<TunedProgram>,
     /// Of everything left to chance.
     pub seed: u64,
+    /// How long calls are rehearsed at most before the first iteration, all kinds together: each kind of which no lesson tells anything
+    /// is made with all that can be chosen, and what wins goes into a trial as soon as the job runs. Zero: not at all.
+    pub rehearsal: Duration,
 }
 
 impl TuneOptions {
     /// Iterations that a measurement spends at most on learning, before those that count: contexts with one call in each
     /// iteration take about 300, and the trial of the iterations up to 96 more.
     pub const ITERATIONS_MAX: usize = 400;
+
+    /// For how long calls are rehearsed where nobody says it.
+    pub const REHEARSAL: Duration = Duration::from_secs(1);
 
     /// What must be the same on all ranks.
     pub(crate) fn of_all_ranks(&self) -> TuneOptions {
@@ -56,7 +64,7 @@ pub(crate) fn refuse_without_all_reduces(option: &str, strategy: &Strategy) -> R
 
 impl Default for TuneOptions {
     fn default() -> TuneOptions {
-        TuneOptions { lessons: Vec::new(), programs: Vec::new(), seed: 1 }
+        TuneOptions { lessons: Vec::new(), programs: Vec::new(), seed: 1, rehearsal: Duration::ZERO }
     }
 }
 
@@ -83,6 +91,9 @@ pub struct TuningReport {
     pub regret_s: f64,
     /// Seconds for which the ranks have told each other what they measured, and rank 0 has decided.
     pub boundaries_s: f64,
+    /// Seconds of calls before the first iteration, which were made for their times only.
+    #[serde(default)]
+    pub rehearsal_s: f64,
     /// How much others were in the way at last, as all ranks agreed; None: nobody has looked.
     #[serde(default)]
     pub congestion: Option<Congestion>,
@@ -111,6 +122,19 @@ pub enum TuningStanding {
     Unchanged,
     /// The default: calls may have become faster, but iterations have not.
     NoSignificantGain,
+}
+
+impl TuningStanding {
+    /// Where the choices of all calls together stand, and what iterations gain by them.
+    pub fn of(whole: &Whole) -> (TuningStanding, Option<IterationGain>) {
+        match whole.stage() {
+            Stage::Learning => (TuningStanding::Learning, None),
+            Stage::OnTrial { .. } => (TuningStanding::OnTrial, None),
+            Stage::Stands { gain: Some(gain), .. } => (TuningStanding::Tuned, Some((*gain).into())),
+            Stage::Stands { gain: None, .. } => (TuningStanding::Unchanged, None),
+            Stage::Unused { .. } => (TuningStanding::NoSignificantGain, None),
+        }
+    }
 }
 
 /// By how much iterations are shorter.
@@ -198,25 +222,41 @@ pub struct TunedContext {
     pub compression: Vec<(String, f64)>,
 }
 
+impl TunedContext {
+    /// As a row of the atlas has it.
+    pub fn of(row: &atlas::Row) -> TunedContext {
+        let compression = row.saturated.iter().flatten().map(|(name, faster)| ((*name).to_owned(), *faster));
+        TunedContext {
+            context: row.context,
+            regime: row.regime,
+            rule: row.why.to_owned(),
+            ratio: Some(row.ratio).filter(|ratio| ratio.is_finite()),
+            calls: row.calls,
+            explored: row.explored,
+            drifts: row.drifts,
+            best: row.best.clone(),
+            certainty: row.certainty.clone(),
+            gain: row.gain,
+            default_s: row.default_s,
+            chosen_s: row.chosen_s,
+            over_bandwidth: row.over_bandwidth,
+            lossless_saturated: row.saturated.is_some(),
+            compression: compression.collect(),
+        }
+    }
+
+    /// Is it decided what stands?
+    pub fn is_decided(&self) -> bool {
+        self.certainty != atlas::LEARNING
+    }
+}
+
 /// Everything that a tuner has learned, context by context.
 pub(crate) fn contexts(tuner: &Tuner, model: &dyn CostModel) -> Vec<TunedContext> {
-    let context = |row: atlas::Row| TunedContext {
-        context: row.context,
-        regime: row.regime,
-        rule: row.why.to_owned(),
-        ratio: Some(row.ratio).filter(|ratio| ratio.is_finite()),
-        calls: row.calls,
-        explored: row.explored,
-        drifts: row.drifts,
+    let context = |row: atlas::Row| {
+        let learned = TunedContext::of(&row);
         // What NCCL calls channels are lanes here.
-        best: row.best.replace(" channels", " lanes"),
-        certainty: row.certainty,
-        gain: row.gain,
-        default_s: row.default_s,
-        chosen_s: row.chosen_s,
-        over_bandwidth: row.over_bandwidth,
-        lossless_saturated: row.saturated.is_some(),
-        compression: row.saturated.into_iter().flatten().map(|(name, faster)| (name.to_owned(), faster)).collect(),
+        TunedContext { best: learned.best.replace(" channels", " lanes"), ..learned }
     };
     atlas::rows(tuner, model).into_iter().map(context).collect()
 }
@@ -254,6 +294,15 @@ impl fmt::Display for FollowedOperations {
 /// Something that a tuner has found out, as a line of a log.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TuningNews {
+    /// Calls were made before the first iteration, to see what is fastest.
+    Rehearsed {
+        /// Of so many kinds.
+        kinds: usize,
+        /// Of so many of them, something has won against the default.
+        won: usize,
+        /// What it took.
+        seconds: f64,
+    },
     /// So many contexts have something better than the default, call by call: now the time of the iteration decides.
     Trial {
         /// How many.
@@ -274,6 +323,9 @@ pub enum TuningNews {
 impl fmt::Display for TuningNews {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            TuningNews::Rehearsed { kinds, won, seconds } => {
+                write!(f, "rehearsed calls of {kinds} contexts in {seconds:.2} s: {won} can be faster")
+            }
             TuningNews::Trial { contexts } => {
                 write!(f, "calls of {contexts} contexts can be faster; now the time of the iteration decides")
             }

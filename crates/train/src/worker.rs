@@ -138,12 +138,12 @@ impl Worker {
 
     /// What a later job may begin with; on rank 0, if there is a tuner.
     pub(crate) fn lessons(&self) -> Option<Vec<Lesson>> {
-        lock(&self.exchange).tuning().and_then(|tuning| tuning.lessons())
+        lock(&self.exchange).learned().and_then(|tuning| tuning.lessons())
     }
 
     /// What tuning has come to; on rank 0, if there is a tuner.
     pub(crate) fn tuning_report(&self) -> Option<TuningReport> {
-        lock(&self.exchange).tuning().and_then(|tuning| tuning.report())
+        lock(&self.exchange).learned().and_then(|tuning| tuning.report())
     }
 
     /// Forward and backward on a batch, if this rank has one; the mean loss. What is left of the update before is applied

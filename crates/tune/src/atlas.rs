@@ -19,6 +19,9 @@ const BRINGS: f64 = 1.1;
 /// sign for each value.
 const COMPRESSED: [(&str, f64); 3] = [("fp16", 0.5), ("topk:0.01", 0.02), ("onebit", 1.0 / 32.0)];
 
+/// How sure it is what stands where nothing is decided.
+pub const LEARNING: &str = "learning";
+
 /// A row: one context.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
@@ -65,7 +68,7 @@ fn row(context: &Context, course: &Course, model: &dyn CostModel) -> Row {
     let seconds = |tally: &crate::statistics::Tally| (tally.weight > 0.5).then(|| tally.mean.exp());
     let standing = course.standing();
     let (best, certainty, gain) = match standing {
-        Standing::Learning => ("not known yet".to_owned(), "learning".to_owned(), None),
+        Standing::Learning => ("not known yet".to_owned(), LEARNING.to_owned(), None),
         Standing::Settled(reason) => ("default".to_owned(), reason.text().to_owned(), None),
         Standing::Chosen(choice, gain) => {
             let certainty =
@@ -122,6 +125,13 @@ fn saturated(over_bandwidth: f64) -> Option<Vec<(&'static str, f64)>> {
     (over_bandwidth >= AT_LEAST && most >= BRINGS).then_some(all)
 }
 
+/// "takes 2.0 times what bandwidth alone would; at best, compression would bring fp16 1.3x".
+pub fn saturation_in_words<Name: fmt::Display>(over_bandwidth: f64, compressors: &[(Name, f64)]) -> String {
+    let all: Vec<String> = compressors.iter().map(|(name, faster)| format!("{name} {faster:.1}x")).collect();
+    let all = all.join(", ");
+    format!("takes {over_bandwidth:.1} times what bandwidth alone would; at best, compression would bring {all}")
+}
+
 /// The regimes: which there are, why, and what was spent on them.
 #[derive(Clone, Debug)]
 pub struct Atlas(pub Vec<Row>);
@@ -134,13 +144,13 @@ impl fmt::Display for Atlas {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{:<15} {:<10} {:>5} {:<9} {:<9} {:>8} {:<12} {:>9} {:>9}  why",
+            "{:<15} {:<16} {:>5} {:<9} {:<9} {:>8} {:<12} {:>9} {:>9}  why",
             "collective", "bytes", "ranks", "transport", "calls of", "V", "regime", "calls", "spent"
         )?;
         for row in &self.0 {
             writeln!(
                 f,
-                "{:<15} {:<10} {:>5} {:<9} {:<9} {:>8.1e} {:<12} {:>9} {:>9}  {}",
+                "{:<15} {:<16} {:>5} {:<9} {:<9} {:>8.1e} {:<12} {:>9} {:>9}  {}",
                 row.context.collective,
                 row.size,
                 row.context.ranks,
@@ -173,13 +183,7 @@ impl fmt::Display for Table {
                 time(row.chosen_s)
             )?;
             if let (Some(compressors), Some(times)) = (&row.saturated, row.over_bandwidth) {
-                let all = compressors.iter().map(|(name, factor)| format!("{name} {factor:.1}x"));
-                let all = all.collect::<Vec<_>>().join(", ");
-                writeln!(
-                    f,
-                    "  lossless_saturated: takes {times:.1} times what bandwidth alone would; at best, compression \
-                     would bring {all}"
-                )?;
+                writeln!(f, "  lossless_saturated: {}", saturation_in_words(times, compressors))?;
             }
         }
         Ok(())
@@ -286,6 +290,24 @@ mod tests {
         assert!(table.contains(&format!("lossless_saturated: {words}")), "{table}");
     }
 
+    /// A row is of all sizes from one power of two to the next; its class must be that of each of them.
+    #[test]
+    fn a_row_has_the_class_of_all_of_its_sizes() {
+        let Situation { state, arms, .. } = situation();
+        for (bytes, class) in [
+            ((16 << 10) - 1, "< 16 KiB"),
+            (16 << 10, "16 to 64 KiB"),
+            (20 << 10, "16 to 64 KiB"),
+            (3 << 20, "1 to 4 MiB"),
+            (4 << 20, "4 MiB+"),
+            (5 << 20, "4 MiB+"),
+        ] {
+            let call = Situation::new(State { bytes, ..state }, arms[..1].to_vec(), 0).expect("an arm");
+            let row = rows(&tuner(&call, 1), &LIBRARY).remove(0);
+            assert_eq!((row.size.name(), row.size), (class, SizeClass::of(bytes)), "{bytes} bytes");
+        }
+    }
+
     #[test]
     fn what_is_not_decided_is_not_told() {
         let row = rows(&tuner(&situation(), 20), &LIBRARY).remove(0);
@@ -308,7 +330,7 @@ mod tests {
         assert!(row.certainty.starts_with("30.0 % ± ") && row.certainty.contains("p = "), "{}", row.certainty);
         let atlas = Atlas(vec![row.clone()]).to_string();
         let line = atlas.lines().nth(1).expect("a row");
-        for words in [row.why, "aggressive", "<= 1 MiB", "all-reduce", &*row.explored.to_string()] {
+        for words in [row.why, "aggressive", "1 to 4 MiB", "all-reduce", &*row.explored.to_string()] {
             assert!(line.contains(words), "no `{words}`: {line}");
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! - [`State`], [`Context`]: what is known of a call, the same on all ranks; [`Action`], [`Situation`]: what can be done.
 //! - [`Tuner`]: decides on the leading rank, and learns from the times. Below it: [`prior`], [`learner`], [`guard`], [`trial`],
-//!   [`drift`].
+//!   [`drift`]. [`whole`]: the time of the iteration decides about all calls together.
 //! - [`Policy`]: what was decided; [`Swap`]: where it stands, read by one atomic load; [`Agreement`]: how all ranks change to another
 //!   one.
 //! - [`environment`], [`simulation`]: clusters that are not there; [`comparison`]: which learner ships; [`atlas`]: what was
@@ -44,6 +44,7 @@ pub mod reward;
 pub mod simulation;
 pub mod statistics;
 pub mod trial;
+pub mod whole;
 
 mod action;
 mod agreement;
@@ -62,4 +63,4 @@ pub use state::{
     Congestion, Context, ContextKey, Parallelism, STATE_VERSION, SizeClass, State, TopologyClass, Transport,
 };
 pub use swap::{Full, Swap};
-pub use tuner::{Course, Decision, Reason, Standing, Tuner};
+pub use tuner::{Course, Decision, Outcome, Reason, Standing, Tuner};

@@ -11,15 +11,15 @@ use crate::state::Context;
 /// The form that the plug-in reads.
 const SCHEMA: u32 = 1;
 
-/// What the plug-in knows of a call: function, ⌊log2 bytes⌋, ranks, hosts.
-type Asked = (Function, u8, u16, u16);
+/// What the plug-in knows of a call: function, ⌊log2 bytes⌋, and ranks and hosts where NCCL says of which communicator it is.
+type Asked = (Function, u8, Option<(u16, u16)>);
 
-/// What it knows of a chunk: function, algorithm, protocol, ⌊log2 of the bytes of a channel⌋.
+/// What it knows of a chunk: function, algorithm, protocol, ⌊log2 of the bytes that NCCL asks with⌋.
 type Cut = (Function, Algorithm, Protocol, u32);
 
-/// Writes what a policy says of these contexts, which are all that there were. NCCL does not say who calls, nor of which layer:
-/// where contexts that differ in no more than that take different choices, nothing is written, and NCCL's own stays. So it is with
-/// chunks, of which the plug-in does not know the communicator.
+/// Writes what a policy says of these contexts, which are all that there were. NCCL does not say who calls, nor of which layer, and up
+/// to 2.20 not on which communicator: where contexts that differ in no more than that take different choices, a comment says so, and
+/// NCCL's own stays. So it is with chunks, of which the plug-in never knows the communicator.
 ///
 /// The plug-in can hold one choice for a call, and none in turn: how often NCCL asks is no number that ranks agree on. So of a
 /// schedule with several turns the first one is written.
@@ -31,9 +31,15 @@ pub fn write<'a>(policy: &Policy, contexts: impl IntoIterator<Item = &'a Context
         policy.version().max(1),
         model.communicator().channels
     );
-    for (asked, (context, said)) in &calls {
-        if let Some(Choice::Play(action)) = said {
-            text += &call(asked, action, model.own_channels(context, action)).unwrap_or_default();
+    let version = model.version();
+    if !version.tells_tuners_the_communicator() {
+        text += &format!("# NCCL {version} does not say on which communicator a call is made: rules are for all.\n");
+    }
+    for (asked, told) in &calls {
+        match told.choice {
+            Some(Choice::Play(action)) => text += &call(asked, &action, told.own_channels).unwrap_or_default(),
+            Some(Choice::Default) => {}
+            None => text += &undecided(asked),
         }
     }
     for (cut, pieces_log2) in &chunks {
@@ -58,13 +64,20 @@ pub fn played<'a>(
 
 /// What can be said of calls and of chunks; None where contexts that are not told apart want different things.
 struct Said {
-    calls: BTreeMap<Asked, (Context, Option<Choice>)>,
+    calls: BTreeMap<Asked, Told>,
     chunks: BTreeMap<Cut, Option<u8>>,
+}
+
+/// What can be said of calls that are not told apart.
+struct Told {
+    choice: Option<Choice>,
+    /// How many channels NCCL gives them by itself, made this way: those that get the most.
+    own_channels: Option<u32>,
 }
 
 impl Said {
     fn of<'a>(policy: &Policy, contexts: impl IntoIterator<Item = &'a Context>, model: &NcclModel) -> Said {
-        let mut calls: BTreeMap<Asked, (Context, Option<Choice>)> = BTreeMap::new();
+        let mut calls: BTreeMap<Asked, Told> = BTreeMap::new();
         let mut chunks: BTreeMap<Cut, Option<u8>> = BTreeMap::new();
         for context in contexts {
             let Some(function) = NcclModel::function(context.collective) else { continue };
@@ -73,12 +86,16 @@ impl Said {
                 let said = chunks.entry(cut).or_insert(Some(pieces_log2));
                 *said = said.filter(|said| *said == pieces_log2);
             }
-            let knobs = match choice {
-                Choice::Play(action) => Choice::Play(Action { chunk_log2: 0, ..action }),
-                Choice::Default => Choice::Default,
+            let (knobs, own_channels) = match choice {
+                Choice::Play(action) => {
+                    (Choice::Play(Action { chunk_log2: 0, ..action }), model.own_channels(context, &action))
+                }
+                Choice::Default => (Choice::Default, None),
             };
-            let (_, said) = calls.entry(asked(function, context)).or_insert((*context, Some(knobs)));
-            *said = said.filter(|said| *said == knobs);
+            let of_first = Told { choice: Some(knobs), own_channels };
+            let told = calls.entry(asked(function, context, model)).or_insert(of_first);
+            told.choice = told.choice.filter(|said| *said == knobs);
+            told.own_channels = told.own_channels.max(own_channels);
         }
         Said { calls, chunks }
     }
@@ -86,8 +103,8 @@ impl Said {
     /// What the rules have a context take. None: nothing.
     fn choice(&self, context: &Context, model: &NcclModel) -> Option<Choice> {
         let function = NcclModel::function(context.collective)?;
-        let (_, said) = self.calls.get(&asked(function, context))?;
-        let Some(Choice::Play(knobs)) = *said else { return None };
+        let told = self.calls.get(&asked(function, context, model))?;
+        let Some(Choice::Play(knobs)) = told.choice else { return None };
         let (cut, _) = cut_of(function, context, Choice::Play(knobs), model)?;
         let pieces_log2 = self.chunks.get(&cut).copied().flatten().unwrap_or(0);
         Some(Choice::Play(Action { chunk_log2: pieces_log2, ..knobs }))
@@ -95,8 +112,9 @@ impl Said {
 }
 
 /// As the plug-in is asked about the calls of a context.
-fn asked(function: Function, context: &Context) -> Asked {
-    (function, context.size_log2, context.ranks, context.hosts)
+fn asked(function: Function, context: &Context, model: &NcclModel) -> Asked {
+    let is_known = model.version().tells_tuners_the_communicator();
+    (function, context.size_log2, is_known.then_some((context.ranks, context.hosts)))
 }
 
 /// Which chunks a context has, and into how many pieces its choice cuts them, as a logarithm: NCCL's own choice into none.
@@ -111,20 +129,44 @@ fn cut_of(function: Function, context: &Context, choice: Choice, model: &NcclMod
             (own.algorithm, own.protocol, own.channels, 0)
         }
     };
-    let of_channel = (1u64 << context.size_log2.min(62)) / u64::from(channels.max(1));
-    Some(((function, algorithm, protocol, of_channel.max(1).ilog2()), pieces_log2))
+    let parts = if is_cut_as_a_whole(algorithm, context) { 1 } else { u64::from(channels.max(1)) };
+    let bytes = (1u64 << context.size_log2.min(62)) / parts;
+    Some(((function, algorithm, protocol, bytes.max(1).ilog2()), pieces_log2))
+}
+
+/// Whether NCCL asks about the chunks of all channels at once, with all bytes of the call: where sums are those of the network
+/// (`isCollnet` in `src/enqueue.cc`), as NVLS has them between hosts, too. Else it asks channel by channel.
+fn is_cut_as_a_whole(algorithm: Algorithm, context: &Context) -> bool {
+    match algorithm {
+        Algorithm::CollNetDirect | Algorithm::CollNetChain => true,
+        Algorithm::Nvls => context.hosts > 1,
+        _ => false,
+    }
+}
+
+/// Why there is no rule for calls, although there might be one for some of them.
+fn undecided((function, size_log2, world): &Asked) -> String {
+    let among = world.map_or_else(String::new, |(ranks, hosts)| format!(" among {ranks} ranks on {hosts} hosts"));
+    let bytes = 1u64 << size_log2;
+    format!(
+        "\n# No rule for {function} from {bytes} bytes on{among}: calls that NCCL does not tell apart want different \
+         things.\n"
+    )
 }
 
 /// A rule for calls. `own`: the channels that NCCL gives them by itself; only fewer are said.
 fn call(asked: &Asked, action: &Action, own: Option<u32>) -> Option<String> {
-    let (function, size_log2, ranks, hosts) = asked;
+    let (function, size_log2, world) = asked;
     let (algorithm, protocol) = NcclModel::way(action)?;
     let mut rule = format!(
-        "\n[[call]]\nfunction = \"{function}\"\nmin_bytes = {}\nbelow_bytes = {}\nranks = {ranks}\nhosts = {hosts}\nalgorithm = \
-         \"{algorithm}\"\nprotocol = \"{protocol}\"\n",
+        "\n[[call]]\nfunction = \"{function}\"\nmin_bytes = {}\nbelow_bytes = {}\n",
         1u64 << size_log2,
         2u64 << size_log2
     );
+    if let Some((ranks, hosts)) = world {
+        rule += &format!("ranks = {ranks}\nhosts = {hosts}\n");
+    }
+    rule += &format!("algorithm = \"{algorithm}\"\nprotocol = \"{protocol}\"\n");
     if let Some(own) = own.filter(|own| u32::from(action.channels) < *own && action.channels > 0) {
         rule += &format!("channels = {}\n", action.channels);
         if algorithm.has_own_channels() {
@@ -154,24 +196,36 @@ mod tests {
     use crate::state::tests::CALL;
     use crate::state::{Parallelism, State};
 
-    fn model() -> NcclModel {
+    fn model_of(version: &str) -> NcclModel {
         let graph = Graph { channels: 16, intra_gb_s: 20.0, inter_gb_s: 20.0, intra: Path::NvLink, ..Graph::default() };
         let whole = Communicator { ranks: 16, hosts: 2, compute_capability: 90, ..Communicator::of_graph(graph) };
-        NcclModel::new("2.30.7".parse().expect("a version"), whole).expect("a communicator")
+        NcclModel::new(version.parse().expect("a version"), whole).expect("a communicator")
+    }
+
+    fn model() -> NcclModel {
+        model_of("2.30.7")
+    }
+
+    fn by(algorithm: Algorithm, protocol: WireProtocol, channels: u8, chunk_log2: u8) -> Choice {
+        let family = Family { algorithm: algorithm.number() as u8, protocol };
+        Choice::Play(Action { family, channels, threads: 0, chunk_log2 })
     }
 
     fn ring(channels: u8, chunk_log2: u8) -> Choice {
-        let family = Family { algorithm: Algorithm::Ring.number() as u8, protocol: WireProtocol::Simple };
-        Choice::Play(Action { family, channels, threads: 0, chunk_log2 })
+        by(Algorithm::Ring, WireProtocol::Simple, channels, chunk_log2)
     }
 
     fn context(bytes: u64, parallelism: Parallelism) -> Context {
         State { bytes, ranks: 16, hosts: 2, parallelism, ..CALL }.context()
     }
 
-    fn written(entries: &[(Context, Choice)]) -> String {
+    fn written_for(model: &NcclModel, entries: &[(Context, Choice)]) -> String {
         let policy = Policy::new(4, entries.iter().map(|(context, choice)| (*context, Schedule::always(*choice))));
-        write(&policy, entries.iter().map(|(context, _)| context), &model())
+        write(&policy, entries.iter().map(|(context, _)| context), model)
+    }
+
+    fn written(entries: &[(Context, Choice)]) -> String {
+        written_for(&model(), entries)
     }
 
     #[test]
@@ -202,12 +256,72 @@ mod tests {
         for other in [ring(4, 0), Choice::Default] {
             let text = written(&[(data, ring(8, 0)), (sharded, other)]);
             assert!(!text.contains("[[call]]"), "{text}");
+            let why = "# No rule for AllReduce from 67108864 bytes on among 16 ranks on 2 hosts:";
+            assert!(text.contains(why), "{text}");
         }
         // 2^26 bytes by 8 channels, and 2^25 by 4: the same bytes of a channel, of which only one wants halves.
         let text = written(&[(data, ring(8, 1)), (context(1 << 25, Parallelism::Data), ring(4, 0))]);
         assert_eq!((text.matches("[[call]]").count(), text.matches("[[chunk]]").count()), (2, 0), "{text}");
         let text = written(&[(data, ring(8, 1)), (context(1 << 25, Parallelism::Data), ring(4, 1))]);
         assert_eq!(text.matches("[[chunk]]").count(), 1, "{text}");
+    }
+
+    /// NCCL 2.19 and 2.20 do not say on which communicator a call is made: a rule is for all, if all want it.
+    #[test]
+    fn where_nccl_does_not_say_who_takes_part_rules_are_for_all() {
+        let (old, newer) = (model_of("2.20.5"), model_of("2.21.5"));
+        let whole = context(1 << 26, Parallelism::Data);
+        let part = State { bytes: 1 << 26, ranks: 8, hosts: 1, ..CALL }.context();
+        let alike = [(whole, ring(8, 0)), (part, ring(8, 0))];
+        let text = written_for(&old, &alike);
+        assert!(text.matches("[[call]]").count() == 1 && !text.contains("ranks = "), "{text}");
+        assert!(text.contains("# NCCL 2.20.5 does not say on which communicator"), "{text}");
+        assert_eq!(written_for(&newer, &alike).matches("ranks = ").count(), 2);
+        let choices = |model: &NcclModel, entries: &[(Context, Choice)]| {
+            let policy = Policy::new(4, entries.iter().map(|(context, choice)| (*context, Schedule::always(*choice))));
+            played(&policy, entries.iter().map(|(context, _)| context), model)
+        };
+        assert_eq!(choices(&old, &alike), BTreeMap::from(alike));
+        for other in [ring(4, 0), Choice::Default] {
+            let different = [(whole, ring(8, 0)), (part, other)];
+            let text = written_for(&old, &different);
+            let why = "# No rule for AllReduce from 67108864 bytes on:";
+            assert!(text.contains(why) && !text.contains("[[call]]"), "{text}");
+            assert_eq!(choices(&old, &different), BTreeMap::from([whole, part].map(|it| (it, Choice::Default))));
+            assert_eq!(choices(&newer, &different), BTreeMap::from(different));
+        }
+    }
+
+    /// Sixteen ranks share 128 KiB on two channels by themselves, and two ranks on sixteen: these are bounded.
+    #[test]
+    fn a_bound_for_all_is_one_for_those_with_the_most_channels() {
+        let of = |ranks, hosts| State { bytes: 1 << 17, ranks, hosts, ..CALL }.context();
+        let few = by(Algorithm::Ring, WireProtocol::LowLatency, 4, 0);
+        let mut entries = [(of(16, 2), few), (of(2, 1), few)];
+        for _ in 0..2 {
+            let text = written_for(&model_of("2.19.4"), &entries);
+            assert_eq!((text.matches("[[call]]").count(), text.matches("\nchannels = 4\n").count()), (1, 1), "{text}");
+            entries.reverse();
+        }
+        let text = written_for(&model_of("2.21.5"), &entries);
+        assert_eq!((text.matches("[[call]]").count(), text.matches("\nchannels = 4\n").count()), (2, 1), "{text}");
+    }
+
+    #[test]
+    fn chunks_are_found_by_the_bytes_that_nccl_asks_with() {
+        let least = |algorithm: Algorithm, hosts: u32| {
+            let context = State { bytes: 1 << 26, ranks: 8 * hosts, hosts, ..CALL }.context();
+            let text = written(&[(context, by(algorithm, WireProtocol::Simple, 8, 1))]);
+            let rule = text.split("[[chunk]]").nth(1).unwrap_or_else(|| panic!("no rule: {text}"));
+            rule.lines().find_map(|line| line.strip_prefix("min_bytes = ")?.parse::<u64>().ok())
+        };
+        let (whole, of_channel) = (Some(1 << 26), Some(1 << 23));
+        assert_eq!([1, 2].map(|hosts| least(Algorithm::CollNetDirect, hosts)), [whole; 2]);
+        assert_eq!([1, 2].map(|hosts| least(Algorithm::CollNetChain, hosts)), [whole; 2]);
+        assert_eq!([1, 2].map(|hosts| least(Algorithm::Nvls, hosts)), [of_channel, whole]);
+        for algorithm in [Algorithm::Ring, Algorithm::Tree, Algorithm::NvlsTree] {
+            assert_eq!([1, 2].map(|hosts| least(algorithm, hosts)), [of_channel; 2], "{algorithm}");
+        }
     }
 
     /// Whoever learns from what was played must know what was: not what it wished.

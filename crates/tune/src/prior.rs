@@ -44,13 +44,14 @@ impl Budget {
         let conservative = |why| Budget { regime: Regime::Conservative, why };
         let aggressive = |why| Budget { regime: Regime::Aggressive, why };
         let (high, low) = (state.model_intensity >= HIGH_INTENSITY, state.model_intensity < HIGH_INTENSITY);
-        // All calls of a context have one regime: that of its smallest ones, so that 16 KiB are what they are.
+        // All calls of a context have one regime: that of its smallest ones, so that 16 KiB are what they are. What is said of them
+        // holds up to the next power of two, then.
         let bytes = 1u64 << state.bytes.max(1).ilog2();
         if bytes >= 1 << 20 && state.transport == Transport::Rdma {
             return conservative("1 MiB and more over RDMA takes what the link takes");
         }
         if bytes <= 1 << 14 {
-            return aggressive("16 KiB and less: latency decides, and choices differ in it");
+            return aggressive("below 32 KiB: latency decides, and choices differ in it");
         }
         if high && state.local_batch >= LARGE_BATCH {
             return conservative("high intensity and a large batch: communication is hidden, whatever the scale");
@@ -62,7 +63,7 @@ impl Budget {
             return aggressive("low intensity and a small batch: communication decides");
         }
         if state.transport != Transport::Nvlink && !state.has_nvlink && state.ranks_per_host() > 1 {
-            return aggressive("PCIe without NVLink: links within hosts are slow");
+            return aggressive("several ranks on a host without NVLink: they share slower links");
         }
         if !state.is_pipelined_layer && state.collective == CollectiveKind::AllReduce {
             return conservative("one all-reduce after backward: its bandwidth decides");
@@ -116,6 +117,8 @@ mod tests {
         let medium = State { model_intensity: 249.0, local_batch: 64, ..CALL };
         assert_eq!(regime(medium), Regime::Conservative, "not pipelined");
         assert_eq!(regime(State { hosts: 2, ..medium }), Regime::Aggressive, "PCIe");
+        let on_processors = State { hosts: 1, transport: Transport::SharedMemory, ..medium };
+        assert_eq!(regime(on_processors), Regime::Aggressive, "no NVLink there, either");
         assert_eq!(regime(State { hosts: 2, has_nvlink: true, ..medium }), Regime::Conservative, "NVLink");
         // V alone would say that communication decides.
         let after_backward = State { model_intensity: 20.0, ..medium };
@@ -126,6 +129,23 @@ mod tests {
             assert_eq!(regime(gathers), Regime::Aggressive, "an all-gather is none");
         }
         assert_eq!(regime(State { is_pipelined_layer: true, ..after_backward }), Regime::Aggressive, "one of several");
+    }
+
+    /// Where no rule applies: one rank on each host, calls that are under way while others are, and I and M that do not agree.
+    #[test]
+    fn where_nothing_else_is_known_the_ratio_decides() {
+        let of = |model_intensity: f64, local_batch: u32| {
+            Budget::of(&State { model_intensity, local_batch, is_pipelined_layer: true, ..CALL })
+        };
+        // f(8) = 1.75: V is 1e-3 where M times I is 1750.
+        for (budget, ratio) in [(of(50.0, 35), "V is high"), (of(50.0, 36), "V is low")] {
+            assert_eq!(budget.why, ratio);
+        }
+        assert_eq!(of(50.0, 35).regime, Regime::Aggressive);
+        let low = [of(50.0, 36), of(249.0, 64), of(470.0, 8)];
+        assert!(low.iter().all(|budget| *budget == low[0] && budget.regime == Regime::Conservative), "{low:?}");
+        assert_eq!(of(470.0, 2).why, "V is high", "a high intensity with a batch that is small");
+        assert!(low[0].allowance() < of(50.0, 35).allowance());
     }
 
     #[test]

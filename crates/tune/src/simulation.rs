@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 pub use fixed::Fixed;
 
-use crate::environment::{SimulatedCluster, Workload};
+use crate::action::Situation;
+use crate::environment::{Played, SimulatedCluster, Workload};
 use crate::random::Random;
 use crate::state::{Context, State};
 use crate::trial::{ERROR, Side, Trial, Verdict};
@@ -85,7 +86,7 @@ pub fn run(
             let state = cluster.state(&call, step);
             let Some(situation) = cluster.situation(&state).cloned() else { continue };
             let decision = tuner.decide(&situation);
-            let (tuned_s, shared) = cluster.play(&situation, decision.arm, step);
+            let Played { call_s: tuned_s, shared, .. } = cluster.play(&situation, decision.arm, step);
             tuner.observe(&situation, decision, tuned_s);
             // The others meet the same disturbance, and who chooses the same has the same time.
             let best = cluster.oracle(&situation, step);
@@ -105,7 +106,8 @@ pub fn run(
     outcome
 }
 
-/// Iterations under the policy that was learned, under none, and under none again, in an order of chance.
+/// Iterations under the policy that was learned, under none, and under none again, in an order of chance. An iteration takes what its
+/// calls take, and waits for ranks that are late besides, whatever the calls take.
 pub fn compare(
     cluster: &mut SimulatedCluster,
     workload: &Workload,
@@ -120,22 +122,36 @@ pub fn compare(
     }
     let (mut trial, mut random) = (Trial::new(ERROR), Random::new(seed, 0xab));
     while let Some((side, block)) = trial.next(&mut random) {
-        let mut seconds = 0.0;
-        for call in &workload.calls {
-            let state = cluster.state(call, step);
-            let Some(situation) = cluster.situation(&state).cloned() else { continue };
-            let chosen = situation.arm_of(policy.choice(situation.context.key(), step));
-            let arm = if side == Side::Candidate { chosen } else { situation.default };
-            for _ in 0..call.times {
-                seconds += cluster.call(&situation, arm, step);
-            }
-        }
+        let seconds = iteration_s(cluster, workload, step, |situation| match side {
+            Side::Candidate => situation.arm_of(policy.choice(situation.context.key(), step)),
+            Side::Default | Side::Control => situation.default,
+        });
         trial.observe(side, block, seconds);
         if let Some(verdict) = trial.verdict() {
             return verdict;
         }
     }
     Verdict::NoSignificantGain
+}
+
+/// Seconds of an iteration whose calls take these arms, one after the other.
+fn iteration_s(
+    cluster: &mut SimulatedCluster,
+    workload: &Workload,
+    step: u64,
+    arm: impl Fn(&Situation) -> usize,
+) -> f64 {
+    let mut seconds = 0.0;
+    for call in &workload.calls {
+        let state = cluster.state(call, step);
+        let Some(situation) = cluster.situation(&state).cloned() else { continue };
+        let arm = arm(&situation);
+        for _ in 0..call.times {
+            let Played { call_s, late_s, .. } = cluster.play(&situation, arm, step);
+            seconds += call_s + late_s;
+        }
+    }
+    seconds
 }
 
 impl Progress {
@@ -202,4 +218,69 @@ impl Totals {
 pub fn between(outcome: &Outcome, from: usize, to: usize) -> Totals {
     let at = |end: usize| end.checked_sub(1).and_then(|last| outcome.totals.get(last)).copied().unwrap_or_default();
     at(to.min(outcome.totals.len())).since(&at(from))
+}
+
+#[cfg(test)]
+mod tests {
+    use paceline_plan::Cluster;
+
+    use super::*;
+    use crate::environment::{Disturbances, Misfit, OwnModel};
+    use crate::trial::Gain;
+
+    const ITERATIONS: u64 = 420;
+
+    /// In each call a rank is late by so many seconds in the mean, if they are not 0. All else is drawn alike.
+    fn cluster(late_s: f64, seed: u64) -> SimulatedCluster {
+        let model = OwnModel::of(&Cluster::named("study-100gbe:4x1").expect("it is built in"));
+        let share = if late_s > 0.0 { 1.0 } else { 0.0 };
+        let disturbances = Disturbances { straggler_share: share, straggler_s: late_s, ..Disturbances::usual() };
+        SimulatedCluster::new(Box::new(model), Misfit::USUAL, disturbances, seed)
+    }
+
+    /// A hundred calls and more, so that in sum ranks are about as late in every iteration.
+    fn workload() -> Workload {
+        let mut workload = Workload::data_parallel(4, 4);
+        workload.calls.iter_mut().for_each(|call| call.times = 16);
+        workload
+    }
+
+    #[test]
+    fn late_ranks_lengthen_iterations_whatever_their_calls_take() {
+        let (late_s, workload) = (0.02, workload());
+        let arms: [fn(&Situation) -> usize; 2] = [|situation| situation.default, |_| 0];
+        let waited = arms.map(|arm| {
+            let [quiet, late] = [0.0, late_s].map(|late_s| iteration_s(&mut cluster(late_s, 3), &workload, 0, arm));
+            late - quiet
+        });
+        let expected = late_s * 16.0 * workload.calls.len() as f64;
+        assert!((waited[0] / expected - 1.0).abs() < 0.4, "{waited:?}, expected {expected}");
+        assert!((waited[0] - waited[1]).abs() < 1e-6, "both arms alike: {waited:?}");
+    }
+
+    /// What is learned in calls that late ranks do not lengthen shortens iterations that they do, by a smaller share.
+    #[test]
+    fn a_gain_survives_ranks_that_are_late() {
+        let (workload, mut compared) = (workload(), 0);
+        for seed in 1..=3 {
+            let mut tuner = Tuner::shipped(seed);
+            // Each of an iteration's calls counts once.
+            let once = Workload::data_parallel(4, 4);
+            run(&mut cluster(0.0, seed), &once, &mut tuner, ITERATIONS, seed);
+            let quiet_s = iteration_s(&mut cluster(0.0, seed), &workload, ITERATIONS, |situation| situation.default);
+            // A third longer.
+            let late_s = quiet_s / 3.0 / (16.0 * workload.calls.len() as f64);
+            let mut gain = |late_s: f64| {
+                let verdict = compare(&mut cluster(late_s, seed), &workload, &mut tuner, ITERATIONS, seed);
+                if let Verdict::Gain(Gain { share, .. }) = verdict { share } else { 0.0 }
+            };
+            let (quiet, late) = (gain(0.0), gain(late_s));
+            // Of those that gain so much that the rest of it is no matter of luck.
+            if quiet > 0.15 {
+                assert!(late < 0.95 * quiet && late > 0.5 * quiet, "seed {seed}: {late} and {quiet}");
+                compared += 1;
+            }
+        }
+        assert!(compared > 0, "nothing was gained");
+    }
 }

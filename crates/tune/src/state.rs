@@ -138,27 +138,28 @@ pub struct Context {
 pub struct ContextKey(pub u64);
 
 named_enum! {
-    /// The sizes by which people speak of calls.
+    /// The sizes by which people speak of calls, each from its lower end to below its upper one: so a context, which holds sizes from
+    /// one power of two to the next, lies in one class.
     SizeClass, "class of sizes":
-    /// Up to 16 KiB: latency decides.
-    Tiny = 0 "<= 16 KiB",
-    /// Up to 64 KiB.
-    Small = 1 "<= 64 KiB",
-    /// Up to 256 KiB.
-    Middle = 2 "<= 256 KiB",
-    /// Up to 1 MiB.
-    Large = 3 "<= 1 MiB",
-    /// Up to 4 MiB.
-    Larger = 4 "<= 4 MiB",
-    /// More: bandwidth decides.
-    Huge = 5 "> 4 MiB",
+    /// Latency decides.
+    Tiny = 0 "< 16 KiB",
+    /// From 16 KiB on.
+    Small = 1 "16 to 64 KiB",
+    /// From 64 KiB on.
+    Middle = 2 "64 to 256 KiB",
+    /// From 256 KiB on.
+    Large = 3 "256 KiB to 1 MiB",
+    /// From 1 MiB on.
+    Larger = 4 "1 to 4 MiB",
+    /// From 4 MiB on: bandwidth decides.
+    Huge = 5 "4 MiB+",
 }
 
 impl SizeClass {
     /// That of so many bytes.
     pub fn of(bytes: u64) -> SizeClass {
         let limits = [1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22];
-        SizeClass::ALL[limits.iter().filter(|&&limit| bytes > limit).count()]
+        SizeClass::ALL[limits.iter().filter(|&&limit| bytes >= limit).count()]
     }
 }
 
@@ -298,7 +299,10 @@ pub(crate) mod tests {
     #[test]
     fn sizes_have_classes() {
         let of = |bytes| SizeClass::of(bytes).name();
-        assert_eq!([of(0), of(1 << 14), of((1 << 14) + 1)], ["<= 16 KiB", "<= 16 KiB", "<= 64 KiB"]);
-        assert_eq!([of(1 << 22), of((1 << 22) + 1)], ["<= 4 MiB", "> 4 MiB"]);
+        assert_eq!([of(0), of((1 << 14) - 1), of(1 << 14)], ["< 16 KiB", "< 16 KiB", "16 to 64 KiB"]);
+        assert_eq!([of((1 << 22) - 1), of(1 << 22), of(u64::MAX)], ["1 to 4 MiB", "4 MiB+", "4 MiB+"]);
+        for log2 in 0..63 {
+            assert_eq!(of(1 << log2), of((1 << (log2 + 1)) - 1), "the sizes of a context are of one class: 2^{log2}");
+        }
     }
 }

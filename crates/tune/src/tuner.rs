@@ -6,19 +6,23 @@
 
 mod course;
 mod doubt;
+mod rehearsed;
+mod tryable;
 
 use std::collections::BTreeMap;
 
 use course::{ALIKE, Phase, Tried};
 pub use course::{Course, Reason, Standing};
+pub use rehearsed::Outcome;
 
 use crate::action::{Choice, Situation};
 use crate::guard::{Guard, Risk};
-use crate::learner::{Belief, Learner, Lesson, Thompson, on};
+use crate::learner::{Learner, Lesson, Thompson};
 use crate::policy::{Policy, Schedule};
 use crate::random::Random;
 use crate::state::Context;
 use crate::trial::{Errors, Side, Trial, Verdict, WORTHWHILE};
+use tryable::Tryable;
 
 /// Calls of exploration. How much they may cost is the guard's affair; what it refuses leaves room for later. With the default's
 /// first calls and the longest trial, a context is decided after 300.
@@ -78,16 +82,6 @@ enum Role {
 
 /// What calls in a row are decided by: nothing is observed between them. None before something is to be tried.
 type Row = Option<Tryable>;
-
-/// What may be tried of a situation's arms, and what is believed of them.
-struct Tryable {
-    admitted: Vec<usize>,
-    worth_a_look: Vec<usize>,
-    /// By arm.
-    believed: Vec<Belief>,
-    /// By arm, in seconds.
-    means_s: Vec<f64>,
-}
 
 impl Tuner {
     /// With a learner, and a seed for everything that is left to chance.
@@ -182,7 +176,7 @@ impl Tuner {
     /// nothing would use up what is saved for the wish.
     fn explore(&mut self, situation: &Situation, row: &mut Row) -> usize {
         let Tryable { admitted, worth_a_look, believed, means_s } =
-            row.get_or_insert_with(|| tryable(&self.guard, &*self.learner, situation));
+            row.get_or_insert_with(|| Tryable::of(&self.guard, &*self.learner, situation));
         let wish = self.learner.choose_of(situation, worth_a_look, believed, &mut self.random);
         let Some(room) = self.guard.room(situation) else { return situation.default };
         if wish == situation.default || room.has_for(believed[wish]) {
@@ -268,6 +262,16 @@ impl Tuner {
             self.learn(situation, &mut course, (arm, seconds), true);
         }
         self.courses.insert(situation.context, course);
+    }
+
+    /// The longest of several calls of which the mean is observed took so many seconds: while their arm is tried, that may be enough to
+    /// put it out.
+    pub fn observe_longest(&mut self, situation: &Situation, arm: usize, seconds: f64) {
+        let Some(tried) = situation.arms.get(arm).filter(|_| arm != situation.default) else { return };
+        let stands = self.courses.get(&situation.context).and_then(Course::stands) == Some(arm);
+        if !stands && self.guard.is_slow(&situation.context, seconds) {
+            self.guard.veto(&situation.context, tried.action);
+        }
     }
 
     /// A choice turns out to be none: the library does not do it. It is out until the network changes, also where it stands or is tried.
@@ -360,7 +364,10 @@ impl Tuner {
             // The default takes what it took: it is the choice that has changed.
             course.forget_best();
         }
-        let Some((choice, gain)) = course.best_of_then() else { return course.explore(course.to_explore) };
+        let rehearsed = course.take_rehearsed().map(|choice| (choice, None));
+        let Some((choice, gain)) = rehearsed.or_else(|| course.best_of_then()) else {
+            return course.explore(course.to_explore);
+        };
         let best = situation.arm_of(choice);
         match gain {
             _ if best == situation.default => course.explore(course.to_explore),
@@ -475,15 +482,6 @@ impl Tuner {
         let choices: Vec<Choice> = decisions.iter().map(|decision| situation.choice(decision.arm)).collect();
         (Schedule::of(&choices).unwrap_or_else(|| Schedule::always(Choice::Default)), decisions)
     }
-}
-
-fn tryable(guard: &Guard, learner: &dyn Learner, situation: &Situation) -> Tryable {
-    let switches = guard.admitted(situation);
-    let believed = learner.beliefs(situation, &switches);
-    let admitted = on(&switches);
-    let worth_a_look = learner.worth_a_look(situation, &admitted, &believed);
-    let means_s = believed.iter().map(|belief| belief.mean.exp()).collect();
-    Tryable { admitted, worth_a_look, believed, means_s }
 }
 
 #[cfg(test)]

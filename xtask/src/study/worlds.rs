@@ -168,6 +168,7 @@ pub fn cell(method: &str, workload: &Workload, workers: usize, hosts: usize) -> 
         dilate: 1.0,
         data: None,
         servers_on: Vec::new(),
+        tcp_streams: 1,
     };
     let open = if strategy.arch_is_open() && workers > 1 { hosts } else { 0 };
     Ok(Cell {

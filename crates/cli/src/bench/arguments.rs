@@ -35,6 +35,11 @@ pub struct BenchArguments {
     #[arg(long, value_name = "NETWORK")]
     pub emulate: Vec<String>,
 
+    /// TCP connections per pair of ranks, where TCP carries what they say; with --tune the tuner chooses over how many of them a call
+    /// is spread [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub tcp_streams: Option<u32>,
+
     /// What workers do between communications: real (train the model here), or replay[:PROFILE] (sleep through a
     /// recorded iteration: of the built-in profile rtx2080ti, of one scaled to a GPU such as resnet50@v100, or of a file by
     /// `paceline profile`) [default: real]

@@ -27,6 +27,18 @@ pub struct Setting {
     /// The hosts that do nothing but serve; where none is named, servers live where their method says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers_on: Vec<ServerHost>,
+    /// TCP connections per pair of ranks.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub tcp_streams: u32,
+}
+
+/// Of cells from before there was a choice.
+fn one() -> u32 {
+    1
+}
+
+fn is_one(number: &u32) -> bool {
+    *number == 1
 }
 
 /// A host that does nothing but serve.
@@ -163,7 +175,11 @@ impl Setting {
             || placement.map_or_else(|| "this machine's links".to_owned(), |on| format!("links of {}", on.place()));
         let network = self.network.clone().unwrap_or_else(links);
         let per_host = self.workers_per_host.map(|workers| format!(", {workers} workers per host")).unwrap_or_default();
-        format!("{}, local batch {}, {network}{per_host}", self.model, self.local_batch)
+        let streams = match self.tcp_streams {
+            1 => String::new(),
+            streams => format!(", {streams} TCP connections per pair of ranks"),
+        };
+        format!("{}, local batch {}, {network}{per_host}{streams}", self.model, self.local_batch)
     }
 
     /// The throughput of one device alone, if the profile says it.
@@ -211,6 +227,7 @@ pub mod samples {
             dilate: 1.0,
             data: None,
             servers_on: Vec::new(),
+            tcp_streams: 1,
         }
     }
 

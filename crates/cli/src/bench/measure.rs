@@ -30,6 +30,7 @@ pub fn measure(spec: &WorldSpec, registry: &Registry) -> Result<Option<CellRun>,
     let transport = strategy.protocol.name.parse().map_err(Failure::usage)?;
     let mut config = workers::config(environment, transport)?;
     config.emulation = emulation(cell)?;
+    config.tcp_streams = cell.setting.tcp_streams;
     let rank = config.environment.world.as_ref().map_or(0, |place| place.rank as usize);
     if rank >= cell.workers {
         // A server waits while workers compute, and that is its work.
@@ -94,7 +95,8 @@ pub fn work(
 
 fn options(spec: &WorldSpec, registry: &Registry) -> Result<MeasureOptions, Failure> {
     let (cell, effort) = (&spec.cell, &spec.effort);
-    let tune = || TuneOptions { lessons: spec.lessons.clone(), ..TuneOptions::default() };
+    let (lessons, rehearsal) = (spec.lessons.clone(), TuneOptions::REHEARSAL);
+    let tune = || TuneOptions { lessons, rehearsal, ..TuneOptions::default() };
     let policy = cell.policy.as_deref().map(policy_file::read).transpose();
     let policy = policy.map_err(|error| Failure::usage("the policy of this world makes no sense").cause(error))?;
     let length = match effort.seconds {

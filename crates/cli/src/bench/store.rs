@@ -17,7 +17,10 @@ use crate::failure::Failure;
 use paceline_train::CellRun;
 
 /// The version of the tables; in SQLite's `user_version`.
-const SCHEMA: i64 = 4;
+const SCHEMA: i64 = VERSIONS.len() as i64;
+
+/// What makes each version of the tables out of the one before.
+const VERSIONS: &[&str] = &[VERSION_1, VERSION_2, VERSION_3, experience::VERSION_4, experience::VERSION_5];
 
 /// "Pacl", in SQLite's `application_id`: the file is ours.
 const APPLICATION: i64 = 0x5061_636c;
@@ -241,12 +244,9 @@ impl Store {
     fn make(&self) -> Result<(), StoreError> {
         let error = |e| database(&self.path, "preparing its tables", e);
         let missing: &[&str] = match self.found().map_err(error)? {
-            Found::Nothing => &[VERSION_1, VERSION_2, VERSION_3, experience::VERSION_4],
-            Found::Ours(1) => &[VERSION_2, VERSION_3, experience::VERSION_4],
-            Found::Ours(2) => &[VERSION_3, experience::VERSION_4],
-            Found::Ours(3) => &[experience::VERSION_4],
+            Found::Nothing => VERSIONS,
             Found::Ours(found) if found > SCHEMA => return Err(StoreError::Newer { path: self.path.clone(), found }),
-            Found::Ours(_) => &[],
+            Found::Ours(found) => usize::try_from(found).ok().and_then(|done| VERSIONS.get(done..)).unwrap_or_default(),
             Found::Foreign => return Err(StoreError::Foreign { path: self.path.clone() }),
         };
         missing.iter().try_for_each(|statements| self.connection.execute_batch(statements)).map_err(error)

@@ -228,6 +228,8 @@ fn settings(
                     dilate: unsaid.map_or(arguments.dilate.unwrap_or(1.0), |load| load.dilation(place.cores)),
                     data: arguments.data.clone(),
                     servers_on: servers_on.clone(),
+                    // An emulated network is made of shared memory.
+                    tcp_streams: arguments.tcp_streams.filter(|_| network.is_none()).unwrap_or(1),
                 };
                 let slowed = unsaid.and_then(|load| load.reason(place.cores));
                 settings.push(Draft { setting, slowed, bytes: profile.as_ref().map_or(0.0, |profile| profile.bytes) });
@@ -341,7 +343,7 @@ fn panel(
         None => (place.cores / most).max(1),
     };
     sense::check_servers(methods, &setting, place)?;
-    sense::check_links(methods, &setting)?;
+    sense::check_links(methods, &setting, place)?;
     let model = catalogue.model(&setting.model).ok();
     let cell = |chosen: &Chosen, workers: usize, arm| {
         let cell = Cell { arm, ..cell_of(&setting, stage.as_ref(), chosen, workers, threads) };

@@ -56,13 +56,12 @@ pub fn lessons(store: &Store, cell: &Cell, placement: Option<&Placement>) -> Vec
 /// Keeps what a run has learned, apart from the run. A study goes on without what cannot be kept.
 pub fn keep(store: &Store, cell: &Cell, placement: Option<&Placement>, run: &mut RunRecord) {
     let tuning = run.outcome.as_mut().ok().and_then(|measured| measured.tuning.as_mut());
-    let learned = tuning.map(|tuning| mem::take(&mut tuning.lessons)).unwrap_or_default();
-    if learned.is_empty() {
-        return;
-    }
+    let Some(tuning) = tuning.filter(|tuning| !tuning.lessons.is_empty()) else { return };
+    let learned = mem::take(&mut tuning.lessons);
     let cluster = cluster(cell, placement);
     let before = store.lessons(&cluster).unwrap_or_default();
-    if let Err(error) = store.keep_lessons(&cluster, &joined(&before, &learned)) {
+    let kept = store.keep_lessons(&cluster, &joined(&before, &learned));
+    if let Err(error) = kept.and_then(|()| store.keep_standings(&cluster, &tuning.contexts)) {
         say_lost("what the tuner learns is not kept", &Failure::from(error));
     }
 }
@@ -81,7 +80,7 @@ fn cluster(cell: &Cell, placement: Option<&Placement>) -> String {
     let on_each = setting.workers_per_host.unwrap_or(1).min(cell.workers);
     let network = setting.network.as_deref().map(|network| (network, on_each, setting.dilate));
     let hosts = placement.map_or(1, |placement| placement.hosts_of(cell));
-    cluster_name(&Machine::this(), &links(hosts, network), cell.workers)
+    cluster_name(&Machine::this(), &links(hosts, setting.tcp_streams as usize, network), cell.workers)
 }
 
 #[cfg(test)]
@@ -91,6 +90,7 @@ mod tests {
     use paceline_tune::environment::{CostModel, OwnModel, Workload};
     use paceline_tune::{Action, Family, WireProtocol};
 
+    use super::super::cell::Setting;
     use super::super::cell::samples::{cell, setting};
     use super::super::store::Occasion;
     use super::super::summary::samples::cell_run;
@@ -117,6 +117,7 @@ mod tests {
             measured_s: 0.0,
             regret_s: 0.0,
             boundaries_s: 0.0,
+            rehearsal_s: 0.0,
             contexts: Vec::new(),
             lessons,
             policy: paceline_tune::Policy::default(),
@@ -148,8 +149,10 @@ mod tests {
         assert!(lessons(&store, &plain, None).is_empty(), "it is not tuned");
         let others = Cell { workers: 4, ..tuned };
         assert!(lessons(&store, &others, None).is_empty(), "another cluster");
-        // `train` calls two workers on one host the same.
-        assert_eq!(cluster(&plain, None), cluster_name(&Machine::this(), &links(1, None), 2));
+        // `train` calls two workers on one host the same, and with as many connections.
+        assert_eq!(cluster(&plain, None), cluster_name(&Machine::this(), &links(1, 1, None), 2));
+        let over_four = Cell { setting: Setting { tcp_streams: 4, ..plain.setting.clone() }, ..plain };
+        assert_eq!(cluster(&over_four, None), cluster_name(&Machine::this(), &links(1, 4, None), 2));
         std::fs::remove_dir_all(path).expect("our own directory");
     }
 }

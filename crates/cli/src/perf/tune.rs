@@ -6,7 +6,6 @@ mod bench;
 mod contestants;
 mod drift;
 mod mix;
-mod race;
 mod size;
 mod turns;
 
@@ -20,7 +19,7 @@ use paceline_tune::Policy;
 use serde::Serialize;
 
 use super::exercise::Subject;
-use crate::arguments::at_least_one;
+use crate::arguments::{at_least_one, seconds};
 use crate::failure::Failure;
 use crate::workers::transport_name;
 use alike::TunedAlike;
@@ -79,8 +78,13 @@ pub struct TuneArguments {
     tune_compared: usize,
 
     /// Search for the best choice beforehand, in at most so long for each size
-    #[arg(long, value_name = "S", default_value_t = 0.0)]
+    #[arg(long, value_name = "S", default_value_t = 0.0, value_parser = seconds)]
     tune_search: f64,
+
+    /// Rehearse each size before it is learned and measured: at most so many seconds, of which none count as the tuner's
+    #[arg(long, value_name = "S", default_value_t = 0.0, value_parser = seconds)]
+    #[arg(requires = "tune", conflicts_with_all = ["tune_drift", "tune_alike"])]
+    tune_rehearsal: f64,
 
     /// What is left to chance in tuning follows from it
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -118,6 +122,7 @@ struct Effort<'a> {
     calls: usize,
     compared: usize,
     search_s: f64,
+    rehearse_s: f64,
     seed: u64,
     /// That may be chosen, besides algorithms.
     programs: &'a [TunedProgram],
@@ -136,9 +141,6 @@ impl TuneArguments {
     pub fn check(&self, collective: CollectiveKind) -> Result<(), Failure> {
         if self.is_asked_for() && collective != CollectiveKind::AllReduce {
             return Err(Failure::usage(format!("--tune and --tune-mix are for all-reduce, not for {collective}")));
-        }
-        if !(self.tune_search.is_finite() && self.tune_search >= 0.0) {
-            return Err(Failure::usage(format!("--tune-search {} is no time", self.tune_search)));
         }
         Ok(())
     }
@@ -162,6 +164,7 @@ impl TuneArguments {
             calls: self.tune_calls,
             compared: self.tune_compared,
             search_s: self.tune_search,
+            rehearse_s: self.tune_rehearsal,
             seed: self.tune_seed,
             programs,
         };

@@ -36,22 +36,23 @@ pub fn check(strategy: &Strategy) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Meets the other workers and the servers that the strategy asks for.
+/// Meets the other workers and the servers that the strategy asks for, with so many TCP connections per pair of ranks.
 ///
 /// # Errors
 /// Not all came in time, or a link could not be opened.
 pub fn meet(
     environment: Environment,
     transport: TransportChoice,
+    tcp_streams: u32,
     emulation: Option<Emulation>,
     strategy: &Strategy,
     registry: &Registry,
 ) -> Result<Met, Failure> {
     if strategy.servers(1, 1).is_none() && !strategy.arch_is_open() {
-        let world = workers::connect(environment, transport, 1, emulation)?;
+        let world = workers::connect(environment, transport, tcp_streams, emulation)?;
         return Ok(Met { peers: Peers::from(&world), world, shards: Vec::new() });
     }
-    let config = Config { emulation, ..workers::config(environment, transport)? };
+    let config = Config { tcp_streams, emulation, ..workers::config(environment, transport)? };
     let hosts = config.hosts()?;
     // Where the arch is open, each host has a shard, which serves if that is predicted to be faster.
     let open = if hosts.ranks() > 1 { hosts.members().len() } else { 0 };

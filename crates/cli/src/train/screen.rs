@@ -6,6 +6,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use paceline_train::{
     Decision, EpochRow, Observer, Progress, Start, TrainReport, TunedContext, TuningNews, TuningReport,
 };
+use paceline_tune::atlas::saturation_in_words;
 
 /// Follows a training. The bar is on standard error, and only if that is a terminal; results are on standard output.
 pub struct Screen {
@@ -115,6 +116,9 @@ fn tuned(report: &TuningReport, is_kept: bool) -> String {
             100.0 * regret_s / measured_s
         );
     }
+    if report.rehearsal_s > 0.0 {
+        text += &format!("  calls were rehearsed for {:.3} s before the first iteration\n", report.rehearsal_s);
+    }
     text += &format!("  agreeing between iterations took {boundaries_s:.3} s in {tuned_iterations} iterations\n");
     if !is_kept {
         text += "  --tune-database FILE keeps what was learned, and the next job begins with it\n";
@@ -133,7 +137,7 @@ fn of_context(it: &TunedContext) -> String {
         _ => String::new(),
     };
     let saturated = it.over_bandwidth.filter(|_| it.lossless_saturated).map_or_else(String::new, |times| {
-        format!("; {times:.1} times what bandwidth alone would take: only fewer bytes would help much")
+        format!("; only fewer bytes would help much: {}", saturation_in_words(times, &it.compression))
     });
     format!("{head}: {} ({}){times}{saturated}\n", it.best, it.certainty)
 }
@@ -179,7 +183,15 @@ mod tests {
             compression: Vec::new(),
         };
         let certainty = "nothing looked better by 3 %".to_owned();
-        let default = TunedContext { best: "default".to_owned(), certainty, gain: None, ..chosen.clone() };
+        let default = TunedContext {
+            best: "default".to_owned(),
+            certainty,
+            gain: None,
+            over_bandwidth: Some(1.3),
+            lossless_saturated: true,
+            compression: vec![("fp16".to_owned(), 1.667), ("onebit".to_owned(), 4.44)],
+            ..chosen.clone()
+        };
         let report = TuningReport {
             standing: TuningStanding::Tuned,
             gain: Some(IterationGain { share: 0.08, share_margin: 0.01, probability: 2e-5 }),
@@ -192,13 +204,15 @@ mod tests {
             measured_s: 2.0,
             regret_s: 0.05,
             boundaries_s: 0.25,
+            rehearsal_s: 0.0,
             contexts: vec![chosen, default],
             lessons: Vec::new(),
             policy: paceline_tune::Policy::default(),
         };
         let expected = "tuning: iterations take 8.0 % ± 1.0 less time (p = 2e-5) with what was found
   all-reduce from 2 MiB (aggressive, 320 iterations): ring rendezvous, 2 lanes (12.0 % ± 1.1, p = 3e-6), 1.210 ms instead of 1.375 ms
-  all-reduce from 2 MiB (aggressive, 320 iterations): default (nothing looked better by 3 %), 1.375 ms
+  all-reduce from 2 MiB (aggressive, 320 iterations): default (nothing looked better by 3 %), 1.375 ms; only fewer bytes would help \
+  much: takes 1.3 times what bandwidth alone would; at best, compression would bring fp16 1.7x, onebit 4.4x
   regret: 0.050 s (2.5 %) of the 2.000 s of calls that were timed would have been saved, had this been known from the start
   agreeing between iterations took 0.250 s in 400 iterations
 ";

@@ -26,8 +26,8 @@ pub struct DisturbanceArguments {
     #[arg(long, value_name = "DEVIATION", value_parser = noise)]
     pub noise: Option<f64>,
 
-    /// For a share of the calls a rank is late by so many seconds, in the mean. The others wait, and the last one's own time is
-    /// the call's, so it should change nothing [default: 0.01:0.005]
+    /// For a share of the calls a rank is late by so many seconds, in the mean. The others wait: iterations take longer, whatever is
+    /// chosen, and calls do not, as the last one's own time is the call's [default: 0.01:0.005]
     #[arg(long, value_name = "SHARE:SECONDS", value_parser = stragglers)]
     pub stragglers: Option<Stragglers>,
 }

@@ -2,25 +2,36 @@
 //!
 //! How often NCCL asks about a call is no number that ranks agree on, so a policy of its plug-in holds one choice for a kind of
 //! call, and no turns. What is to be tried is tried for a round: all calls of a kind take the same in it, and their mean time counts
-//! once, for the learner, the guard and the trial. Rounds are to these what calls are elsewhere.
+//! once, for the learner, the guard and the trial. Rounds are to these what calls are elsewhere. Where rounds say what an iteration
+//! took, that decides in the end: rounds with everything that was found and rounds without take turns.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use paceline_tune::environment::{Call, CostModel, NcclModel};
 use paceline_tune::learner::{Lesson, Remembered};
-use paceline_tune::nccl::{Algorithm, Protocol};
+use paceline_tune::nccl::{Algorithm, Function, Protocol};
+use paceline_tune::whole::{Event, Found, Turn, Whole};
 use paceline_tune::{
-    Action, Choice, Context, Decision, Parallelism, Policy, Schedule, Situation, Standing, State, Tuner, nccl_policy,
+    Action, Choice, Context, Course, Decision, Policy, Schedule, Situation, Standing, State, Tuner, nccl_policy,
 };
 
-use super::samples::{Measured, Round};
+use super::samples::{Label, Measured, Round};
 
 /// A decision that was not played in so many rounds is given up: what is set aside for it is free again.
 const WAITS_MAX: u32 = 8;
 
 /// What calls were to take in so many rounds, and none of them took, is none of NCCL's choices.
 const UNHEARD_MAX: u32 = 3;
+
+/// In which order rounds with what was found and without take turns, follows from it. Nothing that a job does depends on that order.
+const TURNS_SEED: u64 = 1;
+
+/// After so many rounds, what iterations have decided is looked at again: as soon as a call of which little was explored is.
+const TRIED_AGAIN: u32 = 512;
+
+/// All that the plug-in knows of a call: function, ⌊log2 bytes⌋, ranks, hosts.
+type Asked = (Function, u32, u32, u32);
 
 /// What NCCL does not know of the calls of a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,8 +63,13 @@ pub struct JobTuner<'a> {
     pub counts: Counts,
     nccl: &'a NcclModel,
     model: Model,
+    /// What the plug-in cannot tell apart is one context, whatever it is for.
+    known: BTreeMap<Asked, Context>,
     /// None: there is nothing to choose.
     kinds: BTreeMap<Context, Option<Kind>>,
+    /// What the time of the iteration says of all choices together. None: no round has said what an iteration takes, and the times of
+    /// calls decide alone.
+    whole: Option<Whole>,
     /// What earlier jobs have learned.
     remembered: Remembered,
     /// What each policy that may have been written has the calls of a context take.
@@ -73,6 +89,9 @@ struct Kind {
     waited: u32,
     /// By arm, the rounds in which it was said, and no call went that way.
     unheard: BTreeMap<usize, u32>,
+    /// Rounds since the first one that had such calls, and how many of them had some.
+    rounds: u32,
+    called: u32,
 }
 
 impl<'a> JobTuner<'a> {
@@ -85,7 +104,9 @@ impl<'a> JobTuner<'a> {
             counts: Counts::default(),
             nccl,
             model,
+            known: BTreeMap::new(),
             kinds: BTreeMap::new(),
+            whole: None,
             remembered,
             written: BTreeMap::new(),
             version: 0,
@@ -97,19 +118,20 @@ impl<'a> JobTuner<'a> {
     pub fn learn(&mut self, round: &Round) {
         let mut made: BTreeMap<Context, Vec<&Measured>> = BTreeMap::new();
         for call in &round.calls {
-            made.entry(self.meet(call)).or_default().push(call);
+            made.entry(self.meet(call, round)).or_default().push(call);
         }
         self.counts.rounds += 1;
         for (context, calls) in &made {
             self.observe(context, calls, round.policy);
         }
+        self.judge(round);
         for (context, kind) in &mut self.kinds {
             let Some(kind) = kind else { continue };
+            kind.rounds += 1;
+            kind.called += u32::from(made.contains_key(context));
             kind.waited += u32::from(kind.pending.is_some());
-            if kind.waited > WAITS_MAX
-                && let Some(decision) = kind.pending.take()
-            {
-                self.tuner.observe(&kind.situation, decision, f64::NAN);
+            if kind.waited > WAITS_MAX {
+                kind.give_up(&mut self.tuner);
             }
             if kind.pending.is_none() {
                 kind.waited = 0;
@@ -125,11 +147,19 @@ impl<'a> JobTuner<'a> {
         }
     }
 
-    /// The context of a call, which may be the first of it.
-    fn meet(&mut self, call: &Measured) -> Context {
-        let JobTuner { tuner, nccl, model, kinds, remembered, .. } = self;
-        let state = nccl.state(&model.call(call));
+    /// The context of a call of a round, which may be the first of it.
+    fn meet(&mut self, call: &Measured, round: &Round) -> Context {
+        let asked = asked_with(call);
+        if let Some(context) = self.known.get(&asked) {
+            return *context;
+        }
+        let mut alike = round.calls.iter().filter(|other| asked_with(other) == asked);
+        // Where some are for one thing and some for another, nothing is said of all of them.
+        let label = if alike.all(|other| other.label == call.label) { call.label } else { Label::default() };
+        let JobTuner { tuner, nccl, model, known, kinds, remembered, .. } = self;
+        let state = nccl.state(&model.call(call, label));
         let context = state.context();
+        known.insert(asked, context);
         if let Entry::Vacant(vacant) = kinds.entry(context) {
             // All calls of a context have the choices of one in its middle.
             let situation = nccl.situation(&State { bytes: context.typical_bytes(), ..state });
@@ -141,6 +171,8 @@ impl<'a> JobTuner<'a> {
                 pending: None,
                 waited: 0,
                 unheard: BTreeMap::new(),
+                rounds: 0,
+                called: 0,
             }));
         }
         context
@@ -196,17 +228,56 @@ impl<'a> JobTuner<'a> {
         }
     }
 
+    /// Lets the time of the iteration decide about what was found, call by call.
+    fn judge(&mut self, round: &Round) {
+        // What they took with other choices says nothing about these.
+        let iteration_s = round.iteration_s.filter(|_| self.is_played(round.policy));
+        let found = self.found();
+        if round.iteration_s.is_some() {
+            self.whole.get_or_insert_with(|| Whole::new(TURNS_SEED, TRIED_AGAIN));
+        }
+        let event = self.whole.as_mut().and_then(|whole| whole.judge(found, iteration_s.as_slice(), 1));
+        if event == Some(Event::Changed) {
+            for kind in self.kinds.values_mut().flatten() {
+                kind.give_up(&mut self.tuner);
+                self.tuner.changed(&kind.situation);
+            }
+        }
+    }
+
+    /// Does this policy have calls take what the time of this round's iterations is to be known of: what stands, or their turn?
+    fn is_played(&self, policy: u64) -> bool {
+        let wanted = match self.turn() {
+            Turn::ByCalls => self.settled(),
+            Turn::Found(_) | Turn::Default => self.policy(),
+        };
+        let wanted = nccl_policy::played(&wanted, self.contexts(), self.nccl);
+        wanted.iter().all(|(context, choice)| self.played(policy, context) == Some(*choice))
+    }
+
+    /// What is better than NCCL's own choice by the times of calls; None while a kind of calls is open.
+    fn found(&self) -> Option<Found> {
+        let contexts = self.contexts().map(|context| (*context, self.best(context)));
+        (self.undecided() == 0).then(|| contexts.filter(|(_, choice)| *choice != Choice::Default).collect())
+    }
+
     /// What the next round takes, tries among it.
     pub fn policy(&self) -> Policy {
+        let turn = self.turn();
         let entries = self.kinds.iter().filter_map(|(context, kind)| {
             let kind = kind.as_ref()?;
-            let choice = match kind.pending {
-                Some(decision) => kind.situation.choice(decision.arm),
-                None => self.stands(context),
+            let choice = match turn {
+                Turn::ByCalls => kind.to_play().unwrap_or_else(|| self.best(context)),
+                Turn::Found(found) => found.get(context).copied().unwrap_or_default(),
+                Turn::Default => Choice::Default,
             };
             Some((*context, Schedule::always(choice)))
         });
         Policy::new(self.version, entries)
+    }
+
+    fn turn(&self) -> Turn<'_> {
+        self.whole.as_ref().map_or(Turn::ByCalls, Whole::turn)
     }
 
     /// What stands, without tries: another policy, and so another version.
@@ -219,9 +290,28 @@ impl<'a> JobTuner<'a> {
         self.unheard.iter().flat_map(|(context, actions)| actions.iter().map(move |action| (context, action)))
     }
 
-    /// How many kinds of calls are not decided yet.
+    /// How many kinds of calls are not decided yet. Those that are seldom called hold nothing up.
     pub fn undecided(&self) -> usize {
-        self.tuner.courses().filter(|(_, course)| !course.is_decided()).count()
+        let is_open = |context: &Context, course: &Course| !course.is_decided() && !self.is_seldom(context);
+        self.tuner.courses().filter(|(context, course)| is_open(context, course)).count()
+    }
+
+    /// Is nothing open, on trial or suspected? Then the next policy has no tries, and a round now and then shows if all stays so.
+    pub fn is_settled(&self) -> bool {
+        // What stands unused is not asked about any more, so that nobody would ever know.
+        let is_used = |context: &Context| !self.is_seldom(context) && self.stands(context) == self.best(context);
+        let suspected = self.tuner.courses().any(|(context, course)| course.is_suspicious() && is_used(context));
+        let policy = self.policy();
+        let mut contexts = self.contexts();
+        !suspected
+            && self.undecided() == 0
+            && self.whole.as_ref().is_none_or(Whole::is_settled)
+            && contexts.all(|context| policy.choice(context.key(), 0) == self.stands(context))
+    }
+
+    /// What the time of the iteration has come to. None: no round has said it.
+    pub fn whole(&self) -> Option<&Whole> {
+        self.whole.as_ref()
     }
 
     /// How many kinds of calls take something that has won its trial, and how many something that is tried.
@@ -248,7 +338,17 @@ impl<'a> JobTuner<'a> {
         self.kinds.iter().filter(|(_, kind)| kind.is_some()).map(|(context, _)| context)
     }
 
+    fn is_seldom(&self, context: &Context) -> bool {
+        self.kinds.get(context).and_then(Option::as_ref).is_some_and(Kind::is_seldom)
+    }
+
+    /// What stands: where it is known what iterations take, only what has shortened them.
     fn stands(&self, context: &Context) -> Choice {
+        self.whole.as_ref().map_or_else(|| self.best(context), |whole| whole.chosen(context))
+    }
+
+    /// What is best by the times of calls.
+    fn best(&self, context: &Context) -> Choice {
         match self.tuner.courses().find(|(other, _)| *other == context).map(|(_, course)| course.standing()) {
             Some(Standing::Chosen(choice, _)) => choice,
             _ => Choice::Default,
@@ -263,6 +363,23 @@ impl<'a> JobTuner<'a> {
 }
 
 impl Kind {
+    /// What was decided for the next round, if anything was. What is called in fewer than half of the rounds would be tried in policies
+    /// that are for hardly any of its calls.
+    fn to_play(&self) -> Option<Choice> {
+        self.pending.filter(|_| !self.is_seldom()).map(|decision| self.situation.choice(decision.arm))
+    }
+
+    fn is_seldom(&self) -> bool {
+        2 * self.called < self.rounds
+    }
+
+    /// What was decided will not be seen.
+    fn give_up(&mut self, tuner: &mut Tuner) {
+        if let Some(decision) = self.pending.take() {
+            tuner.observe(&self.situation, decision, f64::NAN);
+        }
+    }
+
     /// A policy has had calls take this arm in a round, and at least one of them did, or none. Is that one too many? Then it is out, as
     /// NCCL does not offer it.
     fn is_given_up(&mut self, tuner: &mut Tuner, arm: usize, is_heard: bool) -> bool {
@@ -293,17 +410,23 @@ impl Kind {
     }
 }
 
+/// As the plug-in is asked about a call.
+fn asked_with(call: &Measured) -> Asked {
+    (call.function, call.bytes.max(1).ilog2(), call.ranks, call.hosts)
+}
+
 impl Model {
-    /// A call as far as it is known. NCCL does not say for what it is: most are one of several in an iteration, of several tensors.
-    fn call(self, call: &Measured) -> Call {
+    /// A call as far as it is known.
+    fn call(self, call: &Measured, label: Label) -> Call {
+        let Label { parallelism, is_pipelined_layer, is_fused_call } = label;
         Call {
             collective: NcclModel::collective(call.function),
             bytes: call.bytes,
             ranks: call.ranks,
             hosts: call.hosts,
-            parallelism: Parallelism::Data,
-            is_pipelined_layer: true,
-            is_fused_call: true,
+            parallelism,
+            is_pipelined_layer,
+            is_fused_call,
             is_ps_deployment: false,
             model_intensity: self.intensity,
             local_batch: self.local_batch,

@@ -1,12 +1,15 @@
 //! `paceline tune --atlas` and `--table` of a database: what jobs have kept of what they learned, cluster by cluster.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use paceline_train::TunedContext;
+use paceline_tune::atlas::saturation_in_words;
 use paceline_tune::environment::{NcclModel, OwnModel};
 use paceline_tune::learner::Lesson;
-use paceline_tune::prior::Budget;
+use paceline_tune::prior::{Budget, Regime};
 use paceline_tune::{Action, Context, SizeClass, State, WireProtocol};
 use serde::Serialize;
 
@@ -59,8 +62,8 @@ struct Cluster {
 #[derive(Serialize)]
 struct Known {
     context: Context,
-    regime: Option<&'static str>,
-    rule: Option<&'static str>,
+    regime: Option<Regime>,
+    rule: Option<String>,
     /// That were measured.
     choices: usize,
     samples: f64,
@@ -70,6 +73,9 @@ struct Known {
     best: String,
     best_s: f64,
     best_samples: f64,
+    /// What the last job that decided it has found, call by call. None: no job has kept it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept: Option<TunedContext>,
 }
 
 impl Report {
@@ -81,7 +87,7 @@ impl Report {
                 // Its lessons are no seconds, but relative to a model.
                 report.simulated += 1;
             } else if !cluster.contains(BEFORE) {
-                let contexts = known(&cluster, &store.lessons(&cluster)?);
+                let contexts = known(&cluster, &store.lessons(&cluster)?, store.standings(&cluster)?);
                 report.known_clusters.push(Cluster { cluster, contexts });
             }
         }
@@ -89,26 +95,32 @@ impl Report {
     }
 }
 
-/// What lessons in seconds say, context by context. What is damaged says nothing.
-fn known(cluster: &str, lessons: &[Lesson]) -> Vec<Known> {
+/// What lessons in seconds say, context by context, and what jobs have come to there. What is damaged says nothing.
+fn known(cluster: &str, lessons: &[Lesson], kept: Vec<TunedContext>) -> Vec<Known> {
+    let mut kept: BTreeMap<Context, TunedContext> = kept.into_iter().map(|it| (it.context, it)).collect();
     let mut lessons: Vec<&Lesson> = lessons.iter().filter(|it| it.mean.is_finite() && it.samples > 0.0).collect();
     lessons.sort_by_key(|lesson| lesson.context);
     let is_nccl = cluster.starts_with(NCCL);
     let contexts = lessons.chunk_by(|one, other| one.context == other.context);
-    contexts.filter_map(|lessons| Known::of(is_nccl, lessons)).collect()
+    contexts.filter_map(|lessons| Known::of(is_nccl, lessons, kept.remove(&lessons.first()?.context))).collect()
 }
 
 impl Known {
     /// Of lessons of one context. None of none.
-    fn of(is_nccl: bool, lessons: &[&Lesson]) -> Option<Known> {
+    fn of(is_nccl: bool, lessons: &[&Lesson], kept: Option<TunedContext>) -> Option<Known> {
         let context = lessons.first()?.context;
-        let budget = budget(&context);
+        // A job knows I and M themselves.
+        let budget = match &kept {
+            Some(kept) => Some((kept.regime, kept.rule.clone())),
+            None => budget(&context).map(|budget| (budget.regime, budget.why.to_owned())),
+        };
+        let (regime, rule) = budget.unzip();
         let (best, default) = (best(lessons)?, default(is_nccl, lessons));
         let words = |lesson: &Lesson| in_words(is_nccl, &context, &lesson.action);
         Some(Known {
             context,
-            regime: budget.map(|budget| budget.regime.name()),
-            rule: budget.map(|budget| budget.why),
+            regime,
+            rule,
             choices: lessons.len(),
             samples: lessons.iter().map(|lesson| lesson.samples).sum(),
             default_knobs: default.map(words),
@@ -117,6 +129,7 @@ impl Known {
             best: words(best),
             best_s: best.mean.exp(),
             best_samples: best.samples,
+            kept,
         })
     }
 }
@@ -217,6 +230,9 @@ impl fmt::Display for Report {
                 cluster.contexts.iter().try_for_each(|known| write_knobs(f, known))?;
             }
         }
+        if !self.known_clusters.is_empty() {
+            writeln!(f, "\nWhat finding out has cost (regret) no database keeps: each job tells its own")?;
+        }
         if self.simulated > 0 {
             writeln!(f, "\nSimulated clusters besides, whose times are those of a model: {}", self.simulated)?;
         }
@@ -227,24 +243,24 @@ impl fmt::Display for Report {
 fn write_atlas(f: &mut fmt::Formatter<'_>, contexts: &[Known]) -> fmt::Result {
     writeln!(
         f,
-        "{:<15} {:<10} {:>5} {:<9} {:<9} {:>6} {:<12} {:>8} {:>8}  why",
+        "{:<15} {:<16} {:>5} {:<9} {:<9} {:>6} {:<12} {:>8} {:>8}  why",
         "collective", "bytes", "ranks", "transport", "calls of", "V", "regime", "choices", "samples"
     )?;
     for Known { context, regime, rule, choices, samples, .. } in contexts {
         let ratio = format!("2^-{}", context.inverse_ratio_log2);
         writeln!(
             f,
-            "{:<15} {:<10} {:>5} {:<9} {:<9} {:>6} {:<12} {:>8} {:>8.0}  {}",
+            "{:<15} {:<16} {:>5} {:<9} {:<9} {:>6} {:<12} {:>8} {:>8.0}  {}",
             context.collective,
             SizeClass::of(1 << context.size_log2.min(62)),
             context.ranks,
             context.transport,
             context.parallelism,
             ratio,
-            regime.unwrap_or("?"),
+            regime.map_or("?", Regime::name),
             choices,
             samples,
-            rule.unwrap_or("it depends on more than a database keeps")
+            rule.as_deref().unwrap_or("it depends on I and M, which no job has kept")
         )?;
     }
     Ok(())
@@ -261,7 +277,13 @@ fn write_knobs(f: &mut fmt::Formatter<'_>, known: &Known) -> fmt::Result {
         (Some(knobs), Some(seconds), Some(samples)) => line(f, "default", seconds, samples, knobs)?,
         _ => writeln!(f, "  default  nobody has kept its time")?,
     }
-    line(f, "best", known.best_s, known.best_samples, &known.best)
+    line(f, "best", known.best_s, known.best_samples, &known.best)?;
+    let Some(kept) = &known.kept else { return writeln!(f, "  found    no job has kept what has won its trial") };
+    writeln!(f, "  found    {} ({})", kept.best, kept.certainty)?;
+    match kept.over_bandwidth.filter(|_| kept.lossless_saturated) {
+        Some(times) => writeln!(f, "  lossless_saturated: {}", saturation_in_words(times, &kept.compression)),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -286,6 +308,27 @@ pub mod tests {
         let situation = model().situation(state).expect("choices");
         let own = situation.arms[situation.default].action;
         Lesson { context: state.context(), action: Action { channels, ..own }, samples, mean }
+    }
+
+    /// What a job has come to.
+    fn kept(state: &State) -> TunedContext {
+        TunedContext {
+            context: state.context(),
+            regime: Regime::Conservative,
+            rule: "as the job knew it".to_owned(),
+            ratio: Some(1e-3),
+            calls: 400,
+            explored: 60,
+            drifts: 0,
+            best: "ring eager, 4 lanes".to_owned(),
+            certainty: "20.0 % ± 1.0, p = 3e-6".to_owned(),
+            gain: Some(0.2),
+            default_s: Some(1e-3),
+            chosen_s: Some(0.8e-3),
+            over_bandwidth: Some(1.2),
+            lossless_saturated: true,
+            compression: vec![("fp16".to_owned(), 1.71)],
+        }
     }
 
     fn arguments() -> LearningArguments {
@@ -313,12 +356,14 @@ pub mod tests {
         let text = report.to_string();
         for words in [
             "here:shm:4\ncollective ",
-            "all-reduce      <= 16 KiB     32 tcp10g    data",
-            "aggressive          3       72  16 KiB and less: latency decides",
+            "all-reduce      16 to 64 KiB        32 tcp10g    data",
+            "aggressive          3       72  below 32 KiB: latency decides",
             "all-reduce from 16KiB among 32 ranks on 8 hosts (data)\n",
             "  default       1.000 ms of 40 samples  ",
             "  best          0.800 ms of 30 samples  ",
             " eager, 4 channels, 1 threads, chunks of ",
+            "  found    no job has kept what has won its trial\n",
+            "What finding out has cost (regret) no database keeps",
             "Simulated clusters besides, whose times are those of a model: 1\n",
         ] {
             assert!(text.contains(words), "no `{words}`: {text}");
@@ -327,6 +372,18 @@ pub mod tests {
         let json = serde_json::to_value(&report).expect("JSON");
         let context = &json["known_clusters"][0]["contexts"][0];
         assert_eq!((&context["regime"], &context["choices"]), (&"aggressive".into(), &3.into()));
+        store.keep_standings("here:shm:4", &[kept(&state)]).expect("kept");
+        let report = Report::of(&store, "learned.db".to_owned(), &arguments()).expect("it can be read");
+        let text = report.to_string();
+        for words in [
+            "conservative        3       72  as the job knew it\n",
+            "  found    ring eager, 4 lanes (20.0 % ± 1.0, p = 3e-6)\n  lossless_saturated: takes 1.2 times what \
+             bandwidth alone would; at best, compression would bring fp16 1.7x\n",
+        ] {
+            assert!(text.contains(words), "no `{words}`: {text}");
+        }
+        let json = serde_json::to_value(&report).expect("JSON");
+        assert_eq!(json["known_clusters"][0]["contexts"][0]["kept"]["gain"], 0.2);
         std::fs::remove_dir_all(folder).expect("our own folder");
     }
 

@@ -7,10 +7,12 @@ use std::process::ExitCode;
 
 use clap::Args;
 use paceline_plan::Fnv1a;
+use paceline_train::{IterationGain, TunedContext, TuningStanding};
 use paceline_tune::atlas::{Atlas, Table, rows};
 use paceline_tune::environment::{CostModel, NcclModel};
 use paceline_tune::learner::Lesson;
 use paceline_tune::nccl::Version;
+use paceline_tune::whole::Whole;
 use paceline_tune::{Action, Context};
 use serde::Serialize;
 
@@ -18,7 +20,7 @@ use super::job::{Counts, JobTuner, Model};
 use super::known::in_words;
 use super::learning::{ALL, LearningArguments};
 use super::nccl_table::{NcclArguments, WORLD, usage};
-use super::report::Learned;
+use super::report::{not_actuable, not_actuable_in_words};
 use super::samples::{LeftOut, Recording};
 use crate::arguments::ByteSize;
 use crate::bench::ResultStore as Store;
@@ -107,6 +109,9 @@ pub fn run(
         store.keep_lessons(&known_as, &joined(&before, &job.lessons()))?;
     }
     let report = Report::new(learning, &model, &job, left_out, arguments.no_tries);
+    if let Some(store) = &store {
+        store.keep_standings(&known_as, &report.contexts)?;
+    }
     if let Some(output) = output {
         output.write(&job.written(&if arguments.no_tries { job.settled() } else { job.policy() }))?;
     }
@@ -157,8 +162,15 @@ struct Report {
     standing_contexts: usize,
     tried_contexts: usize,
     undecided_contexts: usize,
+    /// By the time of the iteration; None: no round has said it.
+    standing: Option<TuningStanding>,
+    gain: Option<IterationGain>,
+    iteration_trials: u32,
+    /// Is a round now and then enough?
+    settled: bool,
     trials: u32,
-    contexts: Vec<Learned>,
+    contexts: Vec<TunedContext>,
+    not_actuable: Vec<&'static str>,
     #[serde(skip)]
     atlas: Option<Atlas>,
     #[serde(skip)]
@@ -176,6 +188,7 @@ impl Report {
         let rows = rows(&job.tuner, model);
         let Counts { rounds, calls, not_honoured, without_choice } = job.counts;
         let (standing_contexts, tried_contexts) = job.standing_and_tried();
+        let (standing, gain) = job.whole().map(TuningStanding::of).unzip();
         Report {
             model: model.name(),
             learner: learning.learner().to_owned(),
@@ -194,10 +207,31 @@ impl Report {
             standing_contexts,
             tried_contexts: if no_tries { 0 } else { tried_contexts },
             undecided_contexts: job.undecided(),
+            standing,
+            gain: gain.flatten(),
+            iteration_trials: job.whole().map_or(0, Whole::trials),
+            settled: job.is_settled(),
             trials: job.tuner.trials(),
-            contexts: rows.iter().map(Learned::of).collect(),
+            contexts: rows.iter().map(TunedContext::of).collect(),
+            not_actuable: not_actuable(model),
             atlas: learning.atlas.then(|| Atlas(rows.clone())),
             table: learning.table.then_some(Table(rows)),
+        }
+    }
+}
+
+/// The same in words, for people.
+fn in_iterations(standing: Option<TuningStanding>, gain: Option<&IterationGain>) -> String {
+    match (standing, gain) {
+        (None, _) => "nobody has written what they take (iteration_s): the times of calls decide alone".to_owned(),
+        (Some(TuningStanding::Tuned), Some(gain)) => format!("{gain} with what was found"),
+        (Some(TuningStanding::Learning), _) => "they decide when all calls are decided".to_owned(),
+        (Some(TuningStanding::OnTrial), _) => "rounds with what was found and without take turns".to_owned(),
+        (Some(TuningStanding::NoSignificantGain), _) => {
+            "calls may be faster, iterations are not: NCCL's own choices stay".to_owned()
+        }
+        (Some(TuningStanding::Unchanged | TuningStanding::Tuned), _) => {
+            "nothing is better than NCCL's own choices, which stay".to_owned()
         }
     }
 }
@@ -235,7 +269,9 @@ impl fmt::Display for Report {
         }
         let (version, standing, tried) = (self.policy_version, self.standing_contexts, self.tried_contexts);
         let next = format!("version {version}: something better in {standing} regimes, something to try in {tried}");
+        row(f, "iterations", in_iterations(self.standing, self.gain.as_ref()))?;
         row(f, "next policy", next)?;
+        row(f, "not actuable", not_actuable_in_words(&self.not_actuable))?;
         if let Some(atlas) = &self.atlas {
             write!(f, "\n{atlas}")?;
         }
@@ -296,12 +332,13 @@ mod tests {
                 assert!(json.contains(&field), "no {field}: {json}");
             }
             assert!(json.contains("NCCL 2.30.7 among 2 ranks on 1 hosts"), "as the samples say: {json}");
+            assert!(json.contains("\"standing\": null") && json.contains("\"settled\": false"), "{json}");
         }
         // In the fourth round there is a larger communicator, of which a rank has lost its samples, and somebody was ended.
         for (rank, cut) in [(0, ""), (1, "{\"schema\": 1, \"ro")] {
             let larger =
                 samples(rank, 4).lines().last().expect("a line").replace("\"communicator\": 1", "\"communicator\": 2");
-            let larger = larger.replace("\"ranks\": 2", "\"ranks\": 4, \"lost\": 5");
+            let larger = larger.replace("\"ranks\": 2", "\"ranks\": 4, \"lost\": 5, \"iteration_s\": 0.25");
             fs::write(path(&format!("{rank}.jsonl")), format!("{}{larger}\n{cut}", samples(rank, 4))).expect("samples");
         }
         let (_, json) = tune(&[]).expect("it learns");
@@ -312,6 +349,11 @@ mod tests {
             "\"lost_samples\": 10",
             "\"cut_lines\": 1",
             "\"policy_version\": 8",
+            "\"standing\": \"learning\"",
+            "\"iteration_trials\": 0",
+            "\"settled\": false",
+            "\"not_actuable\": [\n    \"threads\"\n  ]",
+            "\"over_bandwidth\": ",
         ] {
             assert!(json.contains(field), "no {field}: {json}");
         }
@@ -324,6 +366,9 @@ mod tests {
         let lessons = store.lessons(cluster).expect("it can be read");
         assert_eq!(lessons.len(), 1, "{lessons:?}");
         assert!((lessons[0].mean.exp() - 30e-6).abs() < 1e-9, "in seconds, of the rank that came last: {lessons:?}");
+        let standings = store.standings(cluster).expect("it can be read");
+        let [standing] = &standings[..] else { panic!("one kind of calls: {standings:?}") };
+        assert!(standing.context.ranks == 2 && !standing.is_decided(), "{standing:?}");
         for (more, words) in [
             (&["--ranks", "4", "--hosts", "3"][..], "hosts = 3"),
             (&["--learner", "all"], "--simulate"),

@@ -2,11 +2,12 @@
 
 use std::fmt;
 
-use paceline_tune::atlas::{Atlas, Row, Table, rows};
-use paceline_tune::environment::SimulatedCluster;
+use paceline_train::TunedContext;
+use paceline_tune::Tuner;
+use paceline_tune::atlas::{Atlas, Table, rows};
+use paceline_tune::environment::{CostModel, SimulatedCluster};
 use paceline_tune::simulation::{Outcome, Totals};
 use paceline_tune::trial::{Gain, Verdict};
-use paceline_tune::{Context, Tuner};
 use serde::Serialize;
 
 use super::learning::LearningArguments;
@@ -30,10 +31,10 @@ pub struct Report {
     last_iteration: Iteration,
     gain: Option<Significant>,
     trials: u32,
-    contexts: Vec<Learned>,
-    /// Can a tuner set the threads of a call there?
-    #[serde(skip)]
-    sets_threads: bool,
+    contexts: Vec<TunedContext>,
+    /// Kinds of calls that a job may make, and that nothing is learned of here, with the reason.
+    left_out_calls: Vec<String>,
+    not_actuable: Vec<&'static str>,
     #[serde(skip)]
     atlas: Option<Atlas>,
     #[serde(skip)]
@@ -56,24 +57,6 @@ struct Significant {
     probability: f64,
 }
 
-/// What was learned of a context.
-#[derive(Serialize)]
-pub struct Learned {
-    context: Context,
-    regime: &'static str,
-    rule: &'static str,
-    ratio: Option<f64>,
-    calls: u64,
-    explored: u64,
-    drifts: u32,
-    best: String,
-    certainty: String,
-    gain: Option<f64>,
-    default_s: Option<f64>,
-    chosen_s: Option<f64>,
-    lossless_saturated: bool,
-}
-
 impl Report {
     /// Of a simulation that has ended.
     pub fn new(
@@ -83,6 +66,7 @@ impl Report {
         tuner: &Tuner,
         cluster: &SimulatedCluster,
         outcome: &Outcome,
+        left_out_calls: Vec<String>,
     ) -> Report {
         let rows = rows(tuner, cluster.model());
         let Totals { calls, tuned_s, default_s, oracle_s, .. } = outcome.totals.last().copied().unwrap_or_default();
@@ -108,33 +92,23 @@ impl Report {
                 Verdict::NoSignificantGain => None,
             },
             trials: tuner.trials(),
-            contexts: rows.iter().map(Learned::of).collect(),
-            sets_threads: cluster.model().sets_threads(),
+            contexts: rows.iter().map(TunedContext::of).collect(),
+            left_out_calls,
+            not_actuable: not_actuable(cluster.model()),
             atlas: learning.atlas.then(|| Atlas(rows.clone())),
             table: learning.table.then_some(Table(rows)),
         }
     }
 }
 
-impl Learned {
-    /// Of a context.
-    pub fn of(row: &Row) -> Learned {
-        Learned {
-            context: row.context,
-            regime: row.regime.name(),
-            rule: row.why,
-            ratio: Some(row.ratio).filter(|ratio| ratio.is_finite()),
-            calls: row.calls,
-            explored: row.explored,
-            drifts: row.drifts,
-            best: row.best.clone(),
-            certainty: row.certainty.clone(),
-            gain: row.gain,
-            default_s: row.default_s,
-            chosen_s: row.chosen_s,
-            lossless_saturated: row.saturated.is_some(),
-        }
-    }
+/// The knobs of a call that no tuner can set there.
+pub fn not_actuable(model: &dyn CostModel) -> Vec<&'static str> {
+    if model.sets_threads() { Vec::new() } else { vec!["threads"] }
+}
+
+/// Why, for people. Only NCCL has such knobs.
+pub fn not_actuable_in_words(knobs: &[&str]) -> String {
+    format!("{}: NCCL_NTHREADS sets them for a whole process, no tuner for a call", knobs.join(", "))
 }
 
 impl fmt::Display for Report {
@@ -165,12 +139,11 @@ impl fmt::Display for Report {
             format!("{:.1} % ± {:.1} of an iteration's calls, p = {probability:.0e}", 100.0 * share, 100.0 * margin)
         });
         row(f, "gain", gain)?;
-        if !self.sets_threads {
-            row(
-                f,
-                "not actuable",
-                "threads: NCCL_NTHREADS sets them for a whole process, no tuner for a call".to_owned(),
-            )?;
+        if !self.not_actuable.is_empty() {
+            row(f, "not actuable", not_actuable_in_words(&self.not_actuable))?;
+        }
+        for left_out in &self.left_out_calls {
+            row(f, "left out", left_out.clone())?;
         }
         if let Some(atlas) = &self.atlas {
             write!(f, "\n{atlas}")?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use paceline_plan::Fnv1a;
 use paceline_tune::nccl::{Algorithm, Communicator, Function, NcclError, Protocol};
-use paceline_tune::reward;
+use paceline_tune::{Parallelism, reward};
 use serde::Deserialize;
 
 use crate::failure::Failure;
@@ -23,6 +23,8 @@ const POLICY_MAX: u64 = 1 << 62;
 pub struct Round {
     /// The version of that policy; 0: there was none.
     pub policy: u64,
+    /// Seconds of an iteration, on the rank on which it took the longest; None: nobody says.
+    pub iteration_s: Option<f64>,
     /// Those of which all ranks have a time.
     pub calls: Vec<Measured>,
 }
@@ -42,8 +44,28 @@ pub struct Measured {
     pub way: Option<(Algorithm, Protocol)>,
     /// Channels that it ran with.
     pub channels: u32,
+    /// What the program says of it.
+    pub label: Label,
     /// Of the rank that came last: the least of all ranks.
     pub seconds: f64,
+}
+
+/// What a call is for, which NCCL does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// Who calls.
+    pub parallelism: Parallelism,
+    /// Is it one of several in an iteration, under way while others are computed or sent?
+    pub is_pipelined_layer: bool,
+    /// Does it carry several tensors, fused?
+    pub is_fused_call: bool,
+}
+
+/// Where nobody says anything: most calls are one of several in an iteration, of several tensors.
+impl Default for Label {
+    fn default() -> Label {
+        Label { parallelism: Parallelism::Data, is_pipelined_layer: true, is_fused_call: true }
+    }
 }
 
 /// What is not learned from, and why.
@@ -69,6 +91,10 @@ pub struct Recording {
     rounds: BTreeMap<u64, (u64, Spot)>,
     /// By rank, those with the same key: the file, and seconds.
     calls: BTreeMap<CallKey, BTreeMap<u32, Vec<(usize, f64)>>>,
+    /// What the first rank that was read says of each. It is for beliefs only, so nothing breaks where another says otherwise.
+    labels: BTreeMap<CallKey, Label>,
+    /// By round, seconds of an iteration: the most that a rank says.
+    iteration_s: BTreeMap<u64, f64>,
     /// By round and communicator, the ranks of which there are samples, and where the first of them stands.
     members: BTreeMap<(u64, CommunicatorKey), (BTreeSet<u32>, Spot)>,
     /// By file and round, the calls that the rank says it has lost.
@@ -134,6 +160,10 @@ struct Line {
     longest_ns: i64,
     #[serde(default)]
     lost: u64,
+    iteration_s: Option<f64>,
+    parallelism: Option<Parallelism>,
+    pipelined: Option<bool>,
+    fused: Option<bool>,
 }
 
 impl Recording {
@@ -211,6 +241,10 @@ impl Recording {
         }
         let lost = self.lost.entry((spot.file, line.round)).or_default();
         *lost = line.lost.max(*lost);
+        if let Some(seconds) = line.iteration_s {
+            let longest = self.iteration_s.entry(line.round).or_insert(seconds);
+            *longest = longest.max(seconds);
+        }
         let key = CallKey {
             round: line.round,
             communicator,
@@ -220,6 +254,7 @@ impl Recording {
             way: line.way()?,
             channels: line.channels,
         };
+        self.labels.entry(key).or_insert(line.label());
         let of_rank = self.calls.entry(key).or_default().entry(line.rank).or_default();
         of_rank.push((spot.file, 1e-9 * line.longest_ns as f64));
         Ok(())
@@ -234,7 +269,8 @@ impl Recording {
         self.check_complete()?;
         let mut rounds: BTreeMap<u64, Round> = BTreeMap::new();
         for (&number, &(policy, _)) in &self.rounds {
-            rounds.insert(number, Round { policy, calls: Vec::new() });
+            let iteration_s = self.iteration_s.get(&number).copied();
+            rounds.insert(number, Round { policy, iteration_s, calls: Vec::new() });
         }
         let mut calls: Vec<(&CallKey, Vec<f64>)> = Vec::new();
         for (key, of_ranks) in &self.calls {
@@ -260,7 +296,8 @@ impl Recording {
             match (reward::call_s(&seconds).filter(|_| all), rounds.get_mut(&key.round)) {
                 (Some(seconds), Some(round)) => {
                     let CallKey { function, bytes, way, channels, .. } = *key;
-                    round.calls.push(Measured { function, bytes, ranks, hosts, way, channels, seconds });
+                    let label = self.labels.get(key).copied().unwrap_or_default();
+                    round.calls.push(Measured { function, bytes, ranks, hosts, way, channels, label, seconds });
                 }
                 _ => left_out.calls += 1,
             }
@@ -401,7 +438,19 @@ impl Line {
         if longest_ns < 0 {
             return Err(format!("longest_ns is {longest_ns}: no call takes less than no time"));
         }
+        if let Some(seconds) = self.iteration_s.filter(|seconds| *seconds <= 0.0) {
+            return Err(format!("iteration_s is {seconds}: every iteration takes some time"));
+        }
         Ok(())
+    }
+
+    fn label(&self) -> Label {
+        let Label { parallelism, is_pipelined_layer, is_fused_call } = Label::default();
+        Label {
+            parallelism: self.parallelism.unwrap_or(parallelism),
+            is_pipelined_layer: self.pipelined.unwrap_or(is_pipelined_layer),
+            is_fused_call: self.fused.unwrap_or(is_fused_call),
+        }
     }
 
     fn way(&self) -> Result<Option<(Algorithm, Protocol)>, String> {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use paceline_tune::comparison::{Comparison, learners};
-use paceline_tune::environment::{Misfit, SimulatedCluster, Workload};
+use paceline_tune::environment::{Call, Misfit, NcclModel, SimulatedCluster, Workload};
 use paceline_tune::simulation;
 
 use super::disturbed::DisturbanceArguments;
@@ -13,7 +13,7 @@ use super::learning::{ALL, LearningArguments};
 use super::nccl_table::NcclArguments;
 use super::place::Place;
 use super::report::Report;
-use crate::arguments::at_least_one;
+use crate::arguments::{ByteSize, at_least_one};
 use crate::bench::ResultStore as Store;
 use crate::failure::{Failure, unless_closed};
 use crate::json_file::{JsonFile, PlainFile};
@@ -92,7 +92,8 @@ pub fn run(
     };
     tuner.remember(before.iter().copied());
     let outcome = simulation::run(&mut cluster, &workload, &mut tuner, arguments.iterations() as u64, seed);
-    let report = Report::new(arguments, learning, &place.name(), &tuner, &cluster, &outcome);
+    let left_out = left_out(&place, &workload);
+    let report = Report::new(arguments, learning, &place.name(), &tuner, &cluster, &outcome, left_out);
     if let Some(store) = &store {
         store.keep_lessons(&known_as, &joined(&before, &tuner.lessons()))?;
     }
@@ -105,6 +106,22 @@ pub fn run(
     }
     unless_closed(write!(io::stdout().lock(), "{report}"))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The kinds of calls that a job may make, and that nothing is learned of there, with the reason: each in a sentence.
+fn left_out(place: &Place, workload: &Workload) -> Vec<String> {
+    let ((hosts, workers_per_host), model) = (place.shape(), place.model());
+    let absent = workload.left_out(hosts, workers_per_host);
+    let absent = absent.into_iter().map(|(kind, why)| format!("{kind} parallelism, not called: {why}"));
+    let calls = workload.calls.iter().filter(|call| model.situation(&model.state(call)).is_none());
+    let without_choice = calls.map(|Call { collective, bytes, ranks, hosts, parallelism, .. }| {
+        let why = match place {
+            Place::Nccl(_) if NcclModel::function(*collective).is_none() => "NCCL asks no tuner about it".to_owned(),
+            _ => format!("there is nothing to choose among {ranks} ranks on {hosts} hosts"),
+        };
+        format!("{parallelism} parallelism, {collective} of {}: {why}", ByteSize(*bytes as usize))
+    });
+    absent.chain(without_choice).collect()
 }
 
 /// All learners on the same clusters, as a table.
@@ -123,6 +140,7 @@ fn compare(
     }
     let seeds = learning.seed()..learning.seed().saturating_add(COMPARED);
     let rows = learners(|seed| arguments.cluster(place, seed), workload, arguments.iterations() as u64, seeds);
-    unless_closed(write!(io::stdout().lock(), "{}", Comparison(rows)))?;
+    let told: String = left_out(place, workload).iter().map(|words| format!("left out: {words}\n")).collect();
+    unless_closed(write!(io::stdout().lock(), "{}{told}", Comparison(rows)))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -6,9 +6,11 @@
 
 mod check;
 mod counting;
+mod entries;
 mod library;
 mod nccl;
 mod newest;
+mod offered;
 mod plugin;
 mod processes;
 mod profile;

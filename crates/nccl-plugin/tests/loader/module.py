@@ -79,6 +79,29 @@ with tempfile.TemporaryDirectory() as folder:
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     left = [[]]
     assert tuner.write_samples(path) == (16, 0) and path.read_text().count('"round": 6') == 16
+    # What an iteration took stands in one line; what calls are for, in each: of all alike, or of each by itself.
+    left = [recorded, []]
+    assert tuner.write_samples(path, iteration_s=0.25, label={"parallelism": "tensor", "fused": False}) == (16, 0)
+    text = path.read_text()
+    assert text.count('"round": 7, "lost": 0, "iteration_s": 0.25, "parallelism": "tensor", "fused": false, ') == 1
+    assert text.count('"round": 7, "lost": 0, "parallelism": "tensor", "fused": false, ') == 15
+    left = [recorded[:3], []]
+    pipelined = {1: {"pipelined": True}}
+    assert tuner.write_samples(path, iteration_s=float("nan"), label=lambda sample: pipelined.get(sample.sequence)) == (3, 0)
+    text = path.read_text()
+    assert text.count('"round": 8, ') == 3 and text.count('"pipelined": true') == 1 and "NaN" not in text
+    for wrong in ({"parallelism": "all"}, {"fused": 1}, {"kind": "data"}):
+        left = [recorded[:1], []]
+        try:
+            tuner.write_samples(path, label=wrong)
+            raise SystemExit(f"{wrong} was taken")
+        except ValueError as error:
+            assert "give parallelism, pipelined and fused" in str(error)
+    assert path.read_text() == text
+    # A round that cannot be written is given up, and the next one has the number that other ranks give it.
+    tuner.skip_round()
+    left = [recorded[:1], []]
+    assert tuner.write_samples(path) == (1, 0) and path.read_text().count('"round": 10, ') == 1
     del tuner.samples, tuner.samples_lost
     # Another job writes to another file: its samples and its round wait for that.
     other = paceline_nccl.Tuner(sys.argv[1])
@@ -96,6 +119,7 @@ sample.rank, sample.ranks, sample.hosts = 3, 16, 2
 sample.function, sample.algorithm, sample.protocol, sample.channels, sample.threads = 4, 5, 2, 2, 544
 page = pathlib.Path(paceline_nccl.__file__).resolve().parents[3] / "docs/json.md"
 assert paceline_nccl._line(sample, 1, 0).strip() in page.read_text(encoding="utf-8")
+assert '"lost": 0, "iteration_s": 0.5, "fused": true, ' in paceline_nccl._line(sample, 1, 0, 0.5, {"fused": True})
 sample.algorithm = sample.protocol = -1
 assert '"algorithm": null, "protocol": null' in paceline_nccl._line(sample, 1, 0)
 

@@ -7,6 +7,7 @@ use std::process::Command;
 use crate::library::{Opened, is_loaded, plugin_name};
 use crate::nccl::{Question, Tuner};
 use crate::plugin::{POLICY, clear, install, number, prepare, release};
+use crate::profile::wanted_at_first;
 
 /// Says which of the children below the process is.
 const CHILD: &str = "PACELINE_HARNESS_CHILD";
@@ -44,15 +45,27 @@ fn as_a_child() {
         Ok("closing") => opens_and_closes(),
         Ok("changing") => changes_the_file(),
         Ok("early") => speaks_before_nccl(),
+        Ok("recording") => records(),
         _ => {}
     }
 }
 
-fn run(name: &str, child: &str, file: Option<&Path>, switch: Option<&str>) -> String {
+/// A child whose environment says nothing.
+fn child(of: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command.args(["--exact", "processes::as_a_child", "--nocapture"]).env(CHILD, child);
-    command.env_remove("PACELINE_TUNE").env_remove("PACELINE_TUNE_FILE");
+    command.args(["--exact", "processes::as_a_child", "--nocapture"]).env(CHILD, of);
+    command.env_remove("PACELINE_TUNE").env_remove("PACELINE_TUNE_FILE").env_remove("PACELINE_TUNE_PROFILE");
+    command
+}
+
+fn run(name: &str, of: &str, file: Option<&Path>, switch: Option<&str>) -> String {
+    let mut command = child(of);
     command.envs(file.map(|file| ("PACELINE_TUNE_FILE", file))).envs(switch.map(|switch| ("PACELINE_TUNE", switch)));
+    ended_well(name, command)
+}
+
+/// What a child has said.
+fn ended_well(name: &str, mut command: Command) -> String {
     let output = command.output().expect("a child");
     let (out, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{name}: {out}{error}");
@@ -110,6 +123,35 @@ fn speaks_before_nccl() {
     assert_eq!(number(&opened, "paceline_nccl_prepared_version"), 6);
 }
 
+/// What is recorded from the start on, and whether it can be found when NCCL has closed the library.
+fn records() {
+    let opened = Opened::plugin();
+    let mask = wanted_at_first(&opened, log);
+    drop(opened);
+    println!("events {mask}, {}", if is_loaded(plugin_name()) { "kept" } else { "gone" });
+}
+
+#[test]
+fn who_records_from_the_start_on_keeps_the_library() {
+    let said = |value: Option<&str>| {
+        let mut command = child("recording");
+        command.envs(value.map(|value| ("PACELINE_TUNE_PROFILE", value)));
+        ended_well("recording", command)
+    };
+    for value in ["1", "on"] {
+        let said = said(Some(value));
+        assert!(said.contains("events 66, kept"), "{value}: {said}");
+    }
+    // (musl keeps libraries.)
+    let nothing = if cfg!(target_env = "musl") { "events 0, " } else { "events 0, gone" };
+    for value in [None, Some("0"), Some("onn")] {
+        let said = said(value);
+        assert!(said.contains(nothing), "{value:?}: {said}");
+        let is_told = said.contains("log 2: Paceline: PACELINE_TUNE_PROFILE=onn is neither");
+        assert_eq!(is_told, value == Some("onn"), "{value:?}: {said}");
+    }
+}
+
 #[test]
 fn without_a_policy_the_library_can_be_unloaded_and_with_one_it_stays() {
     run("closing", "closing", None, None);
@@ -142,8 +184,11 @@ fn files_decide_and_broken_ones_leave_nccl_alone() {
     assert!(with_file("good.csv", "file", Some(csv), None).contains("decided"));
     let off = with_file("off.toml", "file", Some(POLICY.as_bytes()), Some("off"));
     assert!(off.contains("untouched") && off.contains("PACELINE_TUNE=off"), "{off}");
+    // Whoever misspells `off` must not be tuned.
     let typing = with_file("typing.toml", "file", Some(POLICY.as_bytes()), Some("of"));
-    assert!(typing.contains("log 2: Paceline: PACELINE_TUNE=of is neither") && typing.contains("decided"), "{typing}");
+    assert!(typing.contains("untouched") && typing.contains("log 2: Paceline: PACELINE_TUNE=of is"), "{typing}");
+    let on = with_file("on.toml", "file", Some(POLICY.as_bytes()), Some("Yes"));
+    assert!(on.contains("decided") && !on.contains("is neither"), "{on}");
     for (name, content, words) in [
         ("missing.toml", None, "No such file"),
         ("schema.toml", Some(POLICY.replace("schema = 1", "schema = 7").into_bytes()), "schema 7"),
@@ -152,6 +197,7 @@ fn files_decide_and_broken_ones_leave_nccl_alone() {
         ("algorithm.toml", Some(POLICY.replace("NVLS", "Star").into_bytes()), "`Star` is no algorithm"),
         ("bytes.toml", Some(vec![0xff, 0, 0x80]), "UTF-8"),
         ("empty.toml", Some(Vec::new()), "missing field"),
+        ("heading.csv", Some(b"# schema = 1, version = 2\nfunctoin,channels\n".to_vec()), "no column `functoin`"),
     ] {
         let said = with_file(name, "file", content.as_deref(), None);
         assert!(said.contains("untouched"), "{name}: {said}");

@@ -8,6 +8,7 @@ use nccl_tuner_paceline::samples::Sample;
 
 use crate::alone;
 use crate::library::{Library, Opened};
+use crate::nccl::Log;
 use crate::plugin::install;
 
 type ProfilerInit =
@@ -110,6 +111,21 @@ fn a_profile_is_what_ran() {
         assert_eq!(mask, 0);
         assert_eq!(want(0), 1);
     }
+}
+
+/// Which events a communicator is asked for when it begins, of which the program has said nothing. It ends at once.
+pub fn wanted_at_first(library: &dyn Library, log: Log) -> c_int {
+    let symbol = library.symbol("ncclProfiler_v6").cast::<*const c_void>();
+    assert!(!symbol.is_null());
+    let (mut context, mut mask) = (ptr::null_mut(), -1);
+    // SAFETY: a profiler is a name and five functions, in this order; the places outlive the calls.
+    unsafe {
+        let init = transmute::<*const c_void, ProfilerInit>(symbol.add(1).read());
+        let finalize = transmute::<*const c_void, EndEvent>(symbol.add(5).read());
+        assert_eq!(init(&raw mut context, 79, &raw mut mask, ptr::null(), 2, 16, 3, log as *const c_void), 0);
+        assert_eq!(finalize(context), 0);
+    }
+    mask
 }
 
 type ProfilerInitV4 =

@@ -92,6 +92,13 @@ fn ranks_switch_together_or_not_at_all() {
     assert!(python("agreement.py").is_none_or(|out| out.trim() == "agreed"));
 }
 
+/// The loop that the page tells people to write: the command fails, and takes too long; a rank cannot write; all is decided, and is open
+/// again. The job goes on, and all ranks end under the last policy.
+#[test]
+fn the_loop_of_the_documentation_trains_and_learns() {
+    assert!(python("learning.py").is_none_or(|out| out.trim_end().ends_with("learned")));
+}
+
 /// A script that needs a GPU, and is run by hand: what it would say, and that its policies are policies.
 #[test]
 fn what_the_script_for_one_gpu_judges_is_right() {

@@ -52,9 +52,9 @@ impl Changes {
     /// What a tuner has found out, or what a policy says, since this was last asked.
     pub(super) fn take_news(&mut self) -> Vec<TuningNews> {
         match self {
-            Changes::Tuned(tuning) => tuning.take_news(),
+            Changes::Tuned(tuning) | Changes::Idle(tuning) => tuning.take_news(),
             Changes::Followed(followed) => followed.take_news(),
-            Changes::Never | Changes::Given(_) | Changes::Idle(_) => Vec::new(),
+            Changes::Never | Changes::Given(_) => Vec::new(),
         }
     }
 
@@ -74,7 +74,15 @@ impl Changes {
         }
     }
 
-    /// The same, to be changed.
+    /// The tuner, whether it has something to do under this plan or not: what it has learned stays known.
+    pub(super) fn learned(&self) -> Option<&Tuning> {
+        match self {
+            Changes::Tuned(tuning) | Changes::Idle(tuning) => Some(tuning),
+            _ => None,
+        }
+    }
+
+    /// The tuner that has something to do, to be changed.
     pub(super) fn tuning_mut(&mut self) -> Option<&mut Tuning> {
         match self {
             Changes::Tuned(tuning) => Some(tuning),

@@ -136,17 +136,19 @@ impl Operations {
         state.dispatcher.begin();
     }
 
-    /// All of a tensor's gradient is in its buffers: starts what may start with it.
-    pub(super) fn ready(&self, tensor: TensorId) -> Result<(), CommError> {
+    /// All of a tensor's gradient is in its buffers: starts what may start with it. How long that was for the communicator to do.
+    pub(super) fn ready(&self, tensor: TensorId) -> Result<Duration, CommError> {
         let mut state = self.lock();
+        let before = state.in_communicator;
         state.dispatcher.ready(tensor);
         state.start_what_may()?;
+        let started = state.in_communicator - before;
         if state.start_up.as_ref().is_some_and(|start_up| start_up.next().is_some())
             && let Some(thread) = &state.thread
         {
             thread.unpark();
         }
-        Ok(())
+        Ok(started)
     }
 
     /// Lends part of an operation's buffer. The state is not locked meanwhile: credit is released all the same.

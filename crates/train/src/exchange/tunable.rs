@@ -72,17 +72,28 @@ pub(super) fn seen<'a>(operations: impl IntoIterator<Item = &'a Operation>) -> S
 impl Operation {
     /// How it is done as it was chosen, by one of these programs or otherwise, the same on all ranks.
     pub(super) fn way(&self, workers: &Communicator, fixed: Option<&str>, programs: &[TunedProgram]) -> Way {
-        if self.choice == Choice::Default {
+        self.way_of(self.choice, workers, fixed, programs)
+    }
+
+    /// How it would be done by this choice.
+    pub(super) fn way_of(
+        &self,
+        choice: Choice,
+        workers: &Communicator,
+        fixed: Option<&str>,
+        programs: &[TunedProgram],
+    ) -> Way {
+        if choice == Choice::Default {
             return self.base.clone().into();
         }
         let open = CallOptions { algorithm: fixed.map(str::to_owned), chunk_bytes: None, ..self.base.clone() };
         // Where an algorithm is fixed, no program is a choice.
-        if let Some((options, program)) = program_of(programs, self.choice, CollectiveKind::AllReduce, &open)
+        if let Some((options, program)) = program_of(programs, choice, CollectiveKind::AllReduce, &open)
             && fixed.is_none()
         {
             return Way { options, program: Some(program.clone()) };
         }
-        let options = tuned_options(self.choice, CollectiveKind::AllReduce, &open);
+        let options = tuned_options(choice, CollectiveKind::AllReduce, &open);
         match workers.choice(CollectiveKind::AllReduce, self.bytes, &options) {
             Ok((algorithm, chunk_bytes)) => {
                 let algorithm = Some(algorithm.to_owned());

@@ -2,9 +2,10 @@
 //!
 //! A window is some iterations between two boundaries; how many, and of how many of the last ones calls are timed, rank 0 says at
 //! the boundary before, and so it is the same on all ranks. In an iteration all calls of a context take the same: they are under way
-//! together, and what one of them took by itself nobody could tell if they were of several kinds. At a boundary the ranks take the least time of each call and the
-//! longest of each iteration over all of them, rank 0 decides, and its policy spreads: four small collectives, at a place
-//! where all operations of an iteration have arrived and none of the next has begun.
+//! together, and what one of them took by itself nobody could tell if they were of several kinds. At a boundary the ranks take the
+//! least of what they tell of each call and the longest time of each iteration, rank 0 decides, and its policy spreads: four small
+//! collectives, at a place where all operations of an iteration have arrived and none of the next has begun. What is told of a call is a
+//! number of eight bytes, and travels in far less time than the call itself: however many calls there are, there is no need to tell less.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -18,9 +19,10 @@ use paceline_tune::learner::Lesson;
 use paceline_tune::{Choice, Congestion, Context, Family, Tuner};
 
 mod leader;
+mod rehearse;
 
 use super::carrier::Way;
-use super::own_times::{Span, own_times};
+use super::own_times::{Span, own_times, told};
 use super::tunable::{Job, Operation, operations, seen, situation};
 use crate::agreement::Agreement;
 use crate::error::TrainError;
@@ -57,6 +59,8 @@ pub(crate) struct Tuning {
     interrupted: bool,
     /// How long the ranks have told each other what they measured, in all, and how often.
     boundaries: (Duration, u32),
+    /// Seconds of the rehearsal.
+    rehearsal_s: f64,
     /// Calls are remembered because of us.
     recording: bool,
     settled: bool,
@@ -73,12 +77,16 @@ struct Window {
     recorded: usize,
     /// Of those that have ended; infinite if interrupted.
     seconds: Vec<f64>,
+    /// In those in which calls are timed. What they have taken is known when the ranks have met.
     made: Vec<Made>,
+    /// Of each operation in each of them, what this rank tells of its call.
+    told: Vec<f64>,
 }
 
 impl Window {
     /// The first one under a plan: nothing is tried in it, as what was to be tried was so under the plan before.
-    const FIRST: Window = Window { iterations: 1, recorded: 0, seconds: Vec::new(), made: Vec::new() };
+    const FIRST: Window =
+        Window { iterations: 1, recorded: 0, seconds: Vec::new(), made: Vec::new(), told: Vec::new() };
 
     fn is_over(&self) -> bool {
         self.seconds.len() >= self.iterations
@@ -119,6 +127,7 @@ impl Tuning {
             began: None,
             interrupted: false,
             boundaries: (Duration::ZERO, 0),
+            rehearsal_s: 0.0,
             recording: false,
             settled: false,
             congestion: Congestion::None,
@@ -188,21 +197,19 @@ impl Tuning {
 
     fn end_iteration(&mut self, took: Duration, iteration: u64) {
         if let Some(number) = self.window.recorded_number() {
-            let seconds = self.seconds_of(iteration);
-            for (context, &calls) in &self.calls {
-                let all = self.operations.iter().zip(&seconds).filter(|(operation, _)| operation.context == *context);
-                let (choice, sum_s) = all.fold((Choice::Default, 0.0), |(_, sum_s), (operation, seconds)| {
-                    (operation.choice, sum_s + seconds)
-                });
-                let seconds = sum_s / calls as f64;
-                self.window.made.push(Made { context: *context, number, choice, calls, seconds });
+            let told = self.told_of(iteration);
+            self.window.told.extend(told);
+            for (&context, &calls) in &self.calls {
+                let of_context = self.operations.iter().find(|operation| operation.context == context);
+                let choice = of_context.map_or(Choice::Default, |operation| operation.choice);
+                self.window.made.push(Made { context, number, choice, calls, seconds: f64::INFINITY, longest: 1.0 });
             }
         }
         self.window.seconds.push(if self.interrupted { f64::INFINITY } else { took.as_secs_f64() });
     }
 
-    /// By operation, what its call in an iteration has taken here; infinite if nobody knows.
-    fn seconds_of(&self, iteration: u64) -> Vec<f64> {
+    /// By operation, what this rank tells of its call in an iteration.
+    fn told_of(&self, iteration: u64) -> Vec<f64> {
         let count = self.operations.len();
         let first = iteration * count as u64;
         let ids: Range<u64> = first..first + count as u64;
@@ -216,27 +223,27 @@ impl Tuning {
         };
         let mut records = self.workers.latest_records(count + CALLS_BESIDE);
         records.retain(ours);
-        let span = |record: &Record| Span { start: record.start, end: record.end, bytes: record.bytes };
+        let span = |record: &Record| Span { start: record.start, end: record.end };
         let spans: Vec<Span> = records.iter().map(span).collect();
-        let mut seconds = vec![f64::INFINITY; count];
-        for (record, own_s) in records.iter().zip(own_times(&spans)) {
-            seconds[(record.key.operation - first) as usize] = own_s;
+        let mut by_operation = vec![f64::INFINITY; count];
+        for (record, told) in records.iter().zip(told(&spans)) {
+            by_operation[(record.key.operation - first) as usize] = told;
         }
-        seconds
+        by_operation
     }
 
     /// All ranks learn of each other's times, and go on under rank 0's next policy, if all have it.
     fn boundary(&mut self) -> Result<(), CommError> {
-        let Window { seconds, mut made, .. } = mem::take(&mut self.window);
+        let Window { seconds, mut made, told: mut least, .. } = mem::take(&mut self.window);
         // The last to come has waited for nobody: its time is the call's. An iteration takes as long as its slowest rank.
-        let mut least: Vec<f64> =
-            made.iter().map(|made| made.seconds).chain(seconds.iter().map(|seconds| -seconds)).collect();
+        let calls = least.len();
+        least.extend(seconds.iter().map(|seconds| -seconds));
         self.workers.all_reduce(&mut least, Reduction::Min, &CallOptions::default())?;
-        let iteration_s: Vec<f64> = least.split_off(made.len()).iter().map(|seconds| -seconds).collect();
-        made.iter_mut().zip(&least).for_each(|(made, least)| made.seconds = *least);
+        let iteration_s: Vec<f64> = least.split_off(calls).iter().map(|seconds| -seconds).collect();
         let mut told = [0; 4];
         let mut version = None;
         if let Some(leader) = &mut self.leader {
+            take_times(&self.operations, &mut made, &least);
             let congestion = leader.observe_congestion(&made, &mut self.situations);
             let (situations, calls, active) = (&self.situations, &self.calls, self.policies.active());
             let (spent, count) = self.boundaries;
@@ -304,9 +311,24 @@ impl Tuning {
         let (boundaries_s, congestion) = (self.boundaries.0.as_secs_f64(), Some(self.congestion));
         self.leader.as_ref().map(|leader| TuningReport {
             boundaries_s,
+            rehearsal_s: self.rehearsal_s,
             congestion,
             ..leader.report(&self.model, &self.situations)
         })
+    }
+}
+
+/// Says what the calls of a window have taken, of which each iteration has one of each operation: the least that ranks have told of them.
+fn take_times(operations: &[Operation], made: &mut [Made], least: &[f64]) {
+    let bytes: Vec<usize> = operations.iter().map(|operation| operation.bytes).collect();
+    let iterations = least.chunks(operations.len().max(1));
+    let own_s: Vec<Vec<f64>> = iterations.map(|calls| own_times(calls, &bytes)).collect();
+    for made in made {
+        let Some(own_s) = usize::try_from(made.number).ok().and_then(|number| own_s.get(number)) else { continue };
+        let of_context = operations.iter().zip(own_s).filter(|(operation, _)| operation.context == made.context);
+        let of_context: Vec<f64> = of_context.map(|(_, own_s)| *own_s).collect();
+        made.seconds = of_context.iter().sum::<f64>() / made.calls as f64;
+        made.longest = of_context.iter().copied().fold(0.0, f64::max) / made.seconds;
     }
 }
 

@@ -19,8 +19,8 @@ impl TunedCalls<'_> {
         call: &Call,
         options: &CallOptions,
     ) -> Result<(), CommError> {
-        let state = self.state(CollectiveKind::ReduceScatter, size_of_val(input), call);
-        self.timed(&state, options, |communicator, options, program| match program {
+        let place = self.place(CollectiveKind::ReduceScatter, size_of_val(input), call);
+        self.timed(place, options, |communicator, options, program| match program {
             Some(program) => communicator.run_program(program, input, output, reduction, options).map(drop),
             None => communicator.reduce_scatter(input, output, reduction, options),
         })
@@ -38,8 +38,8 @@ impl TunedCalls<'_> {
         call: &Call,
         options: &CallOptions,
     ) -> Result<(), CommError> {
-        let state = self.state(CollectiveKind::SendReceive, size_of_val(data), call);
-        self.timed(&state, options, |communicator, options, _| communicator.send(data, to, 0, options))
+        let place = self.place(CollectiveKind::SendReceive, size_of_val(data), call);
+        self.timed(place, options, |communicator, options, _| communicator.send(data, to, 0, options))
     }
 
     /// Receives what the other rank of a communicator of two sends with [`TunedCalls::send`].
@@ -53,7 +53,7 @@ impl TunedCalls<'_> {
         call: &Call,
         options: &CallOptions,
     ) -> Result<(), CommError> {
-        let state = self.state(CollectiveKind::SendReceive, size_of_val(data), call);
-        self.timed(&state, options, |communicator, options, _| communicator.receive(data, from, 0, options))
+        let place = self.place(CollectiveKind::SendReceive, size_of_val(data), call);
+        self.timed(place, options, |communicator, options, _| communicator.receive(data, from, 0, options))
     }
 }

@@ -132,7 +132,8 @@ mod tests {
             hosts: 4,
             ..CALL
         };
-        Made { context: OwnModel::of(&cluster).state(&call).context(), number: 0, choice, calls: 1, seconds }
+        let context = OwnModel::of(&cluster).state(&call).context();
+        Made { context, number: 0, choice, calls: 1, seconds, longest: 1.0 }
     }
 
     fn play() -> Choice {

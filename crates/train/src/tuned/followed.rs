@@ -84,7 +84,7 @@ mod tests {
     use paceline_tune::{Action, Family, TopologyClass, Transport, WireProtocol, policy_file};
 
     use super::*;
-    use crate::tuned::tests::{CALL, number_of, on_tuned_ranks};
+    use crate::tuned::tests::{CALL, choose, number_of, on_tuned_ranks};
 
     const ELEMENTS: usize = 4096;
 
@@ -110,7 +110,7 @@ mod tests {
     /// As a call is made.
     fn options_of(calls: &mut TunedCalls<'_>, state: &State) -> CallOptions {
         let plain = CallOptions::default();
-        let made = calls.choose(state, &plain);
+        let made = choose(calls, state, &plain);
         calls.played(made.choice, state.collective, &plain).0
     }
 

@@ -6,6 +6,7 @@ use std::mem;
 use paceline_comm::{Communicator, Transport};
 use paceline_tune::environment::{CostModel, Links, OwnModel};
 use paceline_tune::learner::{Lesson, Remembered};
+use paceline_tune::statistics::Tally;
 use paceline_tune::{
     Choice, Congestion, Context, Course, Decision, Schedule, Situation, Standing, State, Transport as Carrier, Tuner,
 };
@@ -27,6 +28,8 @@ pub(crate) struct Made {
     pub(crate) calls: usize,
     /// Of one call, or the mean of all of them. Not finite if nobody knows, or if it is no time of this choice.
     pub(crate) seconds: f64,
+    /// How many times as long as the mean the longest of them took: 1 of one call.
+    pub(crate) longest: f64,
 }
 
 /// A tuner with what it has decided and not yet seen.
@@ -38,7 +41,13 @@ pub(crate) struct Learning {
     remembered: Remembered,
     spent: BTreeMap<Context, Spent>,
     observed: Observed,
+    /// How many times as long as their mean the longest of the default's calls takes.
+    longest: BTreeMap<Context, Tally>,
 }
+
+/// What was the longest of the default's calls once counts so much less with each time: about the last thirty count, as of the default's
+/// times.
+const LONGEST_KEPT: f64 = 0.97;
 
 /// What the calls of a context have taken since the network has last changed.
 #[derive(Clone, Debug, Default)]
@@ -66,6 +75,7 @@ impl Learning {
             remembered: Remembered::default(),
             spent: BTreeMap::new(),
             observed: Observed::default(),
+            longest: BTreeMap::new(),
         }
     }
 
@@ -88,6 +98,7 @@ impl Learning {
             let Some(situation) = situation_of(situations, &made.context) else { continue };
             called.insert(made.context);
             let arm = situation.arm_of(made.choice);
+            self.look_at_longest(situation, arm, made);
             match self.decision(made) {
                 Some(decision) if decision.arm == arm => self.tuner.observe(situation, decision, made.seconds),
                 Some(decision) => {
@@ -100,6 +111,20 @@ impl Learning {
             self.count(made, arm);
         }
         called.iter().filter_map(|context| situation_of(situations, context)).for_each(|it| self.forget(it));
+    }
+
+    /// One call may be enough to put out what is tried, also where many are told of by their mean. By how much the longest exceeds the mean
+    /// with the default, too, is no fault of a choice: calls of a context differ in size, and of many, some are long by chance.
+    fn look_at_longest(&mut self, situation: &Situation, arm: usize, made: &Made) {
+        if !(made.seconds.is_finite() && made.longest.is_finite()) {
+            return;
+        }
+        if arm == situation.default {
+            self.longest.entry(made.context).or_default().add(made.longest, LONGEST_KEPT);
+        } else {
+            let usual = self.longest.get(&made.context).map_or(1.0, |usual| usual.mean.max(1.0));
+            self.tuner.observe_longest(situation, arm, made.seconds * made.longest / usual);
+        }
     }
 
     /// The decision behind a call, once.
@@ -184,6 +209,11 @@ impl Learning {
     /// What an earlier job has kept.
     pub(crate) fn remember(&mut self, lessons: impl IntoIterator<Item = Lesson>) {
         self.remembered.add(lessons);
+    }
+
+    /// Has an earlier job told something of a context?
+    pub(crate) fn is_told_of(&self, context: &Context) -> bool {
+        self.remembered.tells_of(context)
     }
 
     /// Of how many choices an earlier job has told something.
@@ -276,7 +306,7 @@ mod tests {
         let version = super::super::policies::Version::new(1, [plays]);
         let call = |number| {
             let choice = version.choice(situation.context.key(), Some(number));
-            Made { context: situation.context, number, choice, calls: 1, seconds: seconds(choice) }
+            Made { context: situation.context, number, choice, calls: 1, seconds: seconds(choice), longest: 1.0 }
         };
         let made: Vec<Made> = (0..made as u64).map(call).collect();
         learning.learn(&made, situations);
@@ -318,6 +348,37 @@ mod tests {
             calls += made.len();
             assert!(total_s <= 1.02 * 1e-3 * calls as f64, "boundary {boundary}: {total_s} s of {calls} calls");
         }
+    }
+
+    /// Forty calls of the first choice that is tried take half the time in the mean, and the longest of them four times what the longest of
+    /// the default's does: it is not tried again. With the others that is two and a half times, and one of them stands at last.
+    #[test]
+    fn one_long_call_among_many_puts_a_choice_out() {
+        let (situations, mut learning) = (situations(), Learning::new(Tuner::shipped(8)));
+        let situation = situations.values().flatten().next().unwrap();
+        let mut out: Option<Choice> = None;
+        for boundary in 0..100 {
+            let version = super::super::policies::Version::new(1, [learning.plays(situation, 16)]);
+            let choice_of = |number| version.choice(situation.context.key(), Some(number));
+            assert!((0..16).all(|number| out.is_none_or(|out| choice_of(number) != out)), "boundary {boundary}");
+            out = out.or_else(|| (0..16).map(choice_of).find(|choice| *choice != Choice::Default));
+            let call = |number| {
+                let choice = choice_of(number);
+                let seconds = if choice == Choice::Default { 1e-3 } else { 0.5e-3 };
+                // The calls differ in size: the longest of the default's takes 1.9 ms.
+                let longest_s = match choice {
+                    Choice::Default => 1.9e-3,
+                    _ if Some(choice) == out => 4.0 * 1.9e-3,
+                    _ => 2.5 * 1.9e-3,
+                };
+                let longest = longest_s / seconds;
+                Made { context: situation.context, number, choice, calls: 40, seconds, longest }
+            };
+            let made: Vec<Made> = (0..16).map(call).collect();
+            learning.learn(&made, &situations);
+        }
+        let stands = learning.stands(&situation.context);
+        assert!(out.is_some() && stands != Choice::Default && Some(stands) != out, "{out:?}, {stands:?}");
     }
 
     #[test]

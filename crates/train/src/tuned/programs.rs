@@ -165,7 +165,7 @@ mod tests {
     use paceline_tune::{Action, Policy, Schedule, WireProtocol};
 
     use super::*;
-    use crate::tuned::tests::{CALL, on_tuned_ranks};
+    use crate::tuned::tests::{CALL, choose, on_tuned_ranks};
 
     const ELEMENTS: usize = 4096;
     const KINDS: [CollectiveKind; 3] =
@@ -221,7 +221,7 @@ mod tests {
                 |choice| matches!(choice, Choice::Play(action) if action.family.algorithm >= Family::PROGRAMS);
             for _ in 0..60 {
                 for _ in 0..16 {
-                    let made = calls.choose(&state, &plain);
+                    let made = choose(calls, &state, &plain);
                     let micros = if is_program(made.choice) { 500 } else { 1000 };
                     calls.made.push(made.took(Duration::from_micros(micros)));
                 }

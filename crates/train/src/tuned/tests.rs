@@ -36,6 +36,12 @@ pub(crate) fn number_of(name: &str) -> u8 {
     (0..=u8::MAX).find(is_it).expect(name)
 }
 
+/// A call of this state, as it is made.
+pub(crate) fn choose(calls: &mut TunedCalls<'_>, state: &State, options: &CallOptions) -> Made {
+    let place = calls.kinds.place(state.collective, state.bytes as usize, &CALL, || *state);
+    calls.choose(place, options).0
+}
+
 /// All ranks add up right while choices change, and all change at the same time.
 #[test]
 fn ranks_change_together_and_sums_stay_right() {
@@ -73,7 +79,7 @@ fn a_call_takes_as_long_as_on_the_rank_that_came_last() {
     let seen = on_tuned_ranks(3, |communicator, calls| {
         let state = calls.state_of(CollectiveKind::AllReduce, 1 << 20, &CALL);
         for _ in 0..CALLS {
-            let made = calls.choose(&state, &CallOptions::default());
+            let made = choose(calls, &state, &CallOptions::default());
             calls.made.push(made.took(Duration::from_millis([9, 2, 30][communicator.rank()])));
         }
         calls.boundary().unwrap();
@@ -86,7 +92,7 @@ fn a_call_takes_as_long_as_on_the_rank_that_came_last() {
 
 /// A call that is there takes so long.
 fn call_of(calls: &mut TunedCalls<'_>, state: &State, took: impl Fn(Choice) -> Duration) {
-    let made = calls.choose(state, &CallOptions::default());
+    let made = choose(calls, state, &CallOptions::default());
     let took = took(made.choice);
     calls.made.push(made.took(took));
 }
@@ -227,12 +233,12 @@ fn short_calls_meet_seldom_and_change_together() {
             assert!(calls.made.len() <= Schedule::LENGTH_MAX, "{} calls are remembered", calls.made.len());
             versions.push(calls.boundary().unwrap());
             // After a meeting nothing is counted.
-            meetings += usize::from(calls.numbers.is_empty());
+            meetings += usize::from(calls.kinds.called() == 0);
         }
         let state = calls.state_of(CollectiveKind::AllReduce, 128, &CALL);
         let stands = calls.policies.current().choice(state.context().key(), None);
-        let choices: Vec<Choice> =
-            (0..64).map(|_| calls.choose(&state, &CallOptions::default()).choice).skip(Schedule::LENGTH_MAX).collect();
+        let choices = (0..64).map(|_| choose(&mut calls, &state, &CallOptions::default()).choice);
+        let choices: Vec<Choice> = choices.skip(Schedule::LENGTH_MAX).collect();
         assert!(choices.iter().all(|choice| *choice == stands), "{choices:?}");
         (versions, meetings)
     });
@@ -249,7 +255,8 @@ fn ranks_agree_how_much_others_are_in_the_way() {
         let mut levels = Vec::new();
         for times in [1.0, late, 3.0, 1.0] {
             for _ in 0..2 {
-                let call = |number| Made { context, number, choice: Choice::Default, calls: 1, seconds: 1e-3 * times };
+                let (choice, seconds) = (Choice::Default, 1e-3 * times);
+                let call = |number| Made { context, number, choice, calls: 1, seconds, longest: 1.0 };
                 calls.made.extend((0..16).map(call));
                 calls.boundary().unwrap();
             }

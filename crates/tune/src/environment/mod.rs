@@ -51,6 +51,17 @@ impl Misfit {
     pub const USUAL: Misfit = Misfit { family: 0.25, knobs: 0.05, tailed: 0.0 };
 }
 
+/// A call that was made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Played {
+    /// Its seconds, on the rank that came last.
+    pub call_s: f64,
+    /// By which factor every other arm would have taken longer in its place: what is left is the arm's own.
+    pub shared: f64,
+    /// Seconds by which that rank came late. The others wait for it, and so does the iteration, whatever the arm.
+    pub late_s: f64,
+}
+
 /// A cluster.
 pub struct SimulatedCluster {
     model: Box<dyn CostModel>,
@@ -146,11 +157,11 @@ impl SimulatedCluster {
 
     /// Makes a call; its seconds.
     pub fn call(&mut self, situation: &Situation, arm: usize, step: u64) -> f64 {
-        self.play(situation, arm, step).0
+        self.play(situation, arm, step).call_s
     }
 
-    /// Makes a call; its seconds, and by which factor every other arm would have taken longer in its place: what is left is the arm's own.
-    pub fn play(&mut self, situation: &Situation, arm: usize, step: u64) -> (f64, f64) {
+    /// Makes a call, with what it meets.
+    pub fn play(&mut self, situation: &Situation, arm: usize, step: u64) -> Played {
         let lasting = self.lasting.entry(situation.context).or_default();
         let shared = self.disturbances.noise_at(step, lasting, &mut self.random);
         let tail = self.tail(&situation.context, situation.arms[arm].action.family);
@@ -158,7 +169,7 @@ impl SimulatedCluster {
         // Each rank waits for the last one to come; that one's own time is the call's.
         let late_s = self.disturbances.lateness_s(&mut self.random);
         let ranks = [seconds + late_s, seconds];
-        (reward::call_s(&ranks).unwrap_or(seconds), shared)
+        Played { call_s: reward::call_s(&ranks).unwrap_or(seconds), shared, late_s }
     }
 
     /// By what a call of a family takes longer than its mean, for reasons of its own.

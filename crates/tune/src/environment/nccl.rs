@@ -34,6 +34,11 @@ impl NcclModel {
         Ok(NcclModel { version, whole: communicator })
     }
 
+    /// The release.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
     /// The communicator of all ranks.
     pub fn communicator(&self) -> &Communicator {
         &self.whole
@@ -90,18 +95,24 @@ impl NcclModel {
         Tables::new(self.version, &communicator).ok()
     }
 
-    /// All that a plug-in of this release may choose for a call.
-    fn arms(&self, tables: &Tables, function: Function, bytes: u64) -> Vec<Arm> {
+    /// All that a plug-in of this release may choose for a call, and what NCCL chooses by itself.
+    fn arms(&self, tables: &Tables, function: Function, bytes: u64, default: &nccl::Choice) -> Vec<Arm> {
         let ways =
             tables.algorithms().iter().flat_map(|&way| Protocol::ALL.iter().map(move |&protocol| (way, protocol)));
         let mut arms = Vec::new();
         for (algorithm, protocol) in ways {
+            // A way that no tuner may name is there as NCCL's own choice, as it is, or not at all.
+            let halved_max = match self.may_be_named(function, algorithm, protocol) {
+                true => HALVED,
+                false if (algorithm, protocol) == (default.algorithm, default.protocol) => 0,
+                false => continue,
+            };
             let Some(own_us) = tables.time_us(function, algorithm, protocol, bytes, 1).map(f64::from) else { continue };
             let latency_us = f64::from(tables.entry(function, algorithm, protocol).latency_us).min(own_us);
             let own = tables.channels_and_threads(algorithm, protocol, bytes).0;
             let family = Family { algorithm: algorithm.number() as u8, protocol: wire_protocol(protocol) };
             // Halves of halves, as long as they are whole.
-            for times in (0..=HALVED).map(|halved| 1 << halved).take_while(|times| own.is_multiple_of(*times)) {
+            for times in (0..=halved_max).map(|halved| 1 << halved).take_while(|times| own.is_multiple_of(*times)) {
                 let seconds = 1e-6 * (latency_us + (own_us - latency_us) * f64::from(times));
                 let cuts = if self.version.lets_tuners_set_chunks() { 0..=HALVED } else { 0..=0 };
                 arms.extend(cuts.map(|chunk_log2| Arm {
@@ -111,6 +122,10 @@ impl NcclModel {
             }
         }
         arms
+    }
+
+    fn may_be_named(&self, function: Function, algorithm: Algorithm, protocol: Protocol) -> bool {
+        !self.version.takes_tuners_unchecked() || Version::is_safe_unchecked(function, algorithm, protocol, false)
     }
 }
 
@@ -141,8 +156,8 @@ impl CostModel for NcclModel {
     fn situation(&self, state: &State) -> Option<Situation> {
         let function = NcclModel::function(state.collective)?;
         let tables = self.tables(state.ranks, state.hosts)?;
-        let arms = self.arms(&tables, function, state.bytes);
         let own = tables.choose(function, state.bytes, 1)?;
+        let arms = self.arms(&tables, function, state.bytes, &own);
         let is_own = |arm: &Arm| {
             let Action { channels, chunk_log2, .. } = arm.action;
             NcclModel::way(&arm.action) == Some((own.algorithm, own.protocol))
@@ -194,6 +209,9 @@ mod tests {
         NcclModel::new(version.parse().expect("a version"), whole).expect("a communicator")
     }
 
+    /// Of all-reduces, as log2 of their bytes.
+    const SIZES: [u32; 5] = [10, 16, 20, 24, 30];
+
     fn situation(model: &NcclModel, bytes: u64) -> Situation {
         let call = Call { bytes, ..Workload::data_parallel(4, 32).calls[0] };
         model.situation(&model.state(&call)).expect("choices")
@@ -201,17 +219,39 @@ mod tests {
 
     #[test]
     fn the_default_is_what_nccl_chooses_and_takes_what_its_tables_say() {
-        let model = model("2.30.7", false);
-        let tables = Tables::new("2.30.7".parse().expect("a version"), model.communicator()).expect("a communicator");
-        for size in [10, 16, 20, 24, 30] {
+        for (version, size) in ["2.19.4", "2.21.5", "2.30.7"].into_iter().flat_map(|it| SIZES.map(|size| (it, size))) {
+            let (model, at) = (model(version, false), format!("{version}, 2^{size}"));
+            let tables = Tables::new(model.version(), model.communicator()).expect("a communicator");
             let situation = situation(&model, 1 << size);
             let own = tables.choose(Function::AllReduce, 1 << size, 1).expect("a choice");
             let default = situation.arms[situation.default];
-            assert_eq!(NcclModel::way(&default.action), Some((own.algorithm, own.protocol)), "2^{size}");
-            assert_eq!(u32::from(default.action.channels), own.channels, "2^{size}");
-            assert!((default.modelled_s - 1e-6 * f64::from(own.time_us)).abs() < 1e-12, "2^{size}");
-            assert!(situation.arms.iter().all(|arm| arm.modelled_s >= default.modelled_s - 1e-12), "2^{size}");
+            assert_eq!(NcclModel::way(&default.action), Some((own.algorithm, own.protocol)), "{at}");
+            assert_eq!(u32::from(default.action.channels), own.channels, "{at}");
+            assert!((default.modelled_s - 1e-6 * f64::from(own.time_us)).abs() < 1e-12, "{at}");
+            assert!(situation.arms.iter().all(|arm| arm.modelled_s >= default.modelled_s - 1e-12), "{at}");
         }
+    }
+
+    /// What the plug-in would refuse to say is not tried, or trials would compare NCCL's own choice with itself.
+    #[test]
+    fn where_nccl_takes_tuners_unchecked_only_what_is_everywhere_is_tried() {
+        let is_everywhere = |arm: &Arm| {
+            let (algorithm, protocol) = NcclModel::way(&arm.action).expect("a way of NCCL's");
+            matches!(algorithm, Algorithm::Ring | Algorithm::Tree) && protocol != Protocol::Ll128
+        };
+        let mut others = 0;
+        for (version, size) in ["2.19.4", "2.21.5"].into_iter().flat_map(|it| SIZES.map(|size| (it, size))) {
+            let situation = situation(&model(version, true), 1 << size);
+            let tried = situation.arms.iter().enumerate().filter(|(number, _)| *number != situation.default);
+            assert!(tried.clone().count() > 1, "{version}, 2^{size}");
+            for (_, arm) in tried {
+                assert!(is_everywhere(arm), "{version}, 2^{size}: {:?}", arm.action);
+            }
+            others += usize::from(!is_everywhere(&situation.arms[situation.default]));
+        }
+        assert!(others > 0, "NCCL itself takes others, too");
+        let later = situation(&model("2.22.3", true), 1 << 26);
+        assert!(!later.arms.iter().all(is_everywhere), "later ones mark what NCCL offers");
     }
 
     #[test]

@@ -29,6 +29,23 @@ fn the_mix_of_a_language_model_has_the_sizes_of_one() {
     assert!(Workload::named("llm-4d", 1, 1).is_err());
 }
 
+/// What a cluster has no place for is not called, and whoever looks at the results is told so.
+#[test]
+fn what_a_mix_leaves_out_is_what_it_does_not_call() {
+    let mut seen = BTreeSet::new();
+    for (hosts, per_host) in [(8, 8), (4, 1), (3, 4), (4, 4), (2, 2), (1, 8), (1, 1)] {
+        let workload = Workload::named("llm-3d", hosts, per_host).expect("it is known");
+        let left_out: Vec<Parallelism> = workload.left_out(hosts, per_host).iter().map(|(kind, _)| *kind).collect();
+        for kind in Parallelism::ALL {
+            let is_called = workload.calls.iter().any(|call| call.parallelism == *kind);
+            assert_ne!(is_called, left_out.contains(kind), "{kind} on {hosts} hosts of {per_host}");
+        }
+        seen.extend(left_out);
+    }
+    assert_eq!(seen.len(), Parallelism::ALL.len(), "each is left out somewhere");
+    assert!(Workload::data_parallel(1, 1).left_out(1, 1).is_empty());
+}
+
 #[test]
 fn every_call_has_choices_and_a_default_among_them() {
     for (hosts, per_host) in [(1, 8), (2, 4), (8, 8), (5, 1)] {
@@ -168,9 +185,11 @@ fn networks_drift_and_ranks_come_late() {
     assert_eq!(cluster.state(&call, 20).congestion, Congestion::None);
     let state = cluster.state(&call, 0);
     let situation = cluster.situation(&state).expect("choices").clone();
-    let times = [9, 10, 20].map(|step| cluster.call(&situation, 0, step) / situation.arms[0].modelled_s);
+    let played = [9, 10, 20].map(|step| cluster.play(&situation, 0, step));
+    let times = played.map(|played| played.call_s / situation.arms[0].modelled_s);
     // A rank that is late makes the others wait, and is not charged to the call.
     assert!([times[0], times[2]].iter().all(|time| (time - 1.0).abs() < 1e-9) && times[1] > 1.1, "{times:?}");
+    assert!(played.iter().all(|played| played.late_s > 0.0), "{played:?}");
 }
 
 /// No two of seeds and families are the same cluster under another name, and names of clusters count.
@@ -211,7 +230,7 @@ fn tails_belong_to_an_arm_and_leave_its_mean_alone() {
     for (number, _) in situation.families.iter().enumerate() {
         let arm = situation.family_of.iter().position(|&family| family == number).expect("an arm");
         let truth = cluster.truth_s(&situation, arm, 0);
-        let calls: Vec<f64> = (0..4000).map(|_| cluster.play(&situation, arm, 0).0 / truth).collect();
+        let calls: Vec<f64> = (0..4000).map(|_| cluster.play(&situation, arm, 0).call_s / truth).collect();
         let mean = calls.iter().sum::<f64>() / calls.len() as f64;
         let middle = crate::statistics::median(&calls).expect("calls");
         assert!((mean - 1.0).abs() < 0.05, "{mean}");

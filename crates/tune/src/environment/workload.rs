@@ -77,8 +77,7 @@ impl Mix {
     /// in full precision.
     pub fn workload(&self) -> Workload {
         let halves = 2;
-        let (workers, tensor) = (self.hosts * self.workers_per_host, self.workers_per_host.min(8));
-        let data = (workers / (tensor * self.stages)).max(1);
+        let (tensor, data) = self.ways();
         let hosts_of_data = (self.hosts / self.stages).max(1);
         let activations = halves * u64::from(self.micro_batch) * self.sequence * self.width / self.scale;
         let layers_of_stage = (self.layers / self.stages).max(1);
@@ -126,9 +125,31 @@ impl Mix {
             calls.push(call(CollectiveKind::AllReduce, gradients, data, hosts_of_data, Parallelism::Data, 1));
         }
         calls.retain(|call| call.times > 0);
-        Workload { name: "llm-3d".to_owned(), calls }
+        Workload { name: LLM.to_owned(), calls }
+    }
+
+    /// The kinds of parallelism that a model on this cluster does without, and so their calls; and why.
+    pub fn left_out(&self) -> Vec<(Parallelism, &'static str)> {
+        let (tensor, data) = self.ways();
+        let no_rest = "the stages of the pipeline and the parts of layers take all workers";
+        let kinds = [
+            (tensor, Parallelism::Tensor, "a layer is divided within a host, and each host has one worker"),
+            (self.stages, Parallelism::Pipeline, "it takes hosts in twos or fours, and their number is odd"),
+            (data, Parallelism::Sharded, no_rest),
+            (data, Parallelism::Data, no_rest),
+        ];
+        kinds.into_iter().filter(|(ways, ..)| *ways < 2).map(|(_, kind, why)| (kind, why)).collect()
+    }
+
+    /// Workers among which a layer is divided, and among which the batch is.
+    fn ways(&self) -> (u32, u32) {
+        let (workers, tensor) = (self.hosts * self.workers_per_host, self.workers_per_host.min(8));
+        (tensor, (workers / (tensor * self.stages)).max(1))
     }
 }
+
+/// The workload of a [`Mix`].
+const LLM: &str = "llm-3d";
 
 impl Workload {
     /// The workload of a name, on a cluster of this size.
@@ -137,10 +158,15 @@ impl Workload {
     /// There is none of the name.
     pub fn named(name: &str, hosts: usize, workers_per_host: usize) -> Result<Workload, UnknownWorkload> {
         match name {
-            "llm-3d" => Ok(Mix::on(hosts, workers_per_host).workload()),
+            LLM => Ok(Mix::on(hosts, workers_per_host).workload()),
             "data-parallel" => Ok(Workload::data_parallel(hosts as u32, (hosts * workers_per_host) as u32)),
             _ => Err(UnknownWorkload { name: name.to_owned() }),
         }
+    }
+
+    /// The kinds of parallelism that it does without on a cluster of this size, and so their calls; and why.
+    pub fn left_out(&self, hosts: usize, workers_per_host: usize) -> Vec<(Parallelism, &'static str)> {
+        if self.name == LLM { Mix::on(hosts, workers_per_host).left_out() } else { Vec::new() }
     }
 
     /// Data-parallel training: gradients of every size from 16 KiB to 64 MiB, which set off while backward goes on: tensors by

@@ -38,6 +38,11 @@ impl Remembered {
         relative
     }
 
+    /// Was something told of a context?
+    pub fn tells_of(&self, context: &Context) -> bool {
+        self.waiting.contains_key(context) || self.recalled.keys().any(|(of, _)| of == context)
+    }
+
     /// Of how many choices something was recalled.
     pub fn recalled(&self) -> usize {
         self.recalled.len()
@@ -96,7 +101,9 @@ mod tests {
         remembered.add([lesson(0, -2.0), lesson(1, -3.0), lesson(2, f64::NAN), unknown]);
         let of = |_: &Context| Some(&situation);
         assert_eq!(remembered.lessons([], of).len(), 4, "what has not come yet is not lost");
+        assert!(remembered.tells_of(&situation.context));
         let relative = remembered.recall(&situation);
+        assert!(remembered.tells_of(&situation.context) && !Remembered::default().tells_of(&situation.context));
         assert_eq!((relative.len(), remembered.recalled()), (2, 2));
         assert!((relative[0].mean + 2.0 + situation.arms[0].modelled_s.ln()).abs() < 1e-12, "{relative:?}");
         assert_eq!(remembered.recall(&situation), [], "once");

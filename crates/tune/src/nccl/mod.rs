@@ -55,7 +55,7 @@ pub enum NcclError {
         known: String,
     },
     /// No tables are known of this version.
-    #[error("NCCL {0} has a cost model that is not known here: 2.19 to 2.30 are")]
+    #[error("NCCL {0} has a cost model that is not known here: 2.19 to 2.30 are; give 2.30 for a newer one")]
     Version(Version),
     /// A text that is no version.
     #[error("`{0}` is no version of NCCL: give one such as 2.27 or 2.30.7")]

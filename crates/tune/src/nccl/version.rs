@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::NcclError;
+use super::{Algorithm, Function, NcclError, Protocol};
 
 /// A release of NCCL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,6 +26,28 @@ impl Version {
     /// Whether its tuners can set the bytes of a chunk: those of interface 6 and later.
     pub fn lets_tuners_set_chunks(self) -> bool {
         self.since(30)
+    }
+
+    /// Whether its tuners know of which communicator a call is: those of interface 2 and later.
+    pub fn tells_tuners_the_communicator(self) -> bool {
+        self.since(21)
+    }
+
+    /// Whether its tuners name algorithm and protocol, and NCCL takes them unchecked: those of interfaces 1 and 2. Later ones mark one
+    /// of the ways that NCCL offers for a call.
+    pub fn takes_tuners_unchecked(self) -> bool {
+        !self.since(22)
+    }
+
+    /// Whether a tuner may name this way where NCCL takes it [unchecked](Version::takes_tuners_unchecked): one that is there on every
+    /// machine. LL128 is not safe on all of them, so somebody must have proved that it is.
+    pub fn is_safe_unchecked(function: Function, algorithm: Algorithm, protocol: Protocol, ll128_proved: bool) -> bool {
+        let is_there = match algorithm {
+            Algorithm::Ring => true,
+            Algorithm::Tree => function == Function::AllReduce,
+            _ => false,
+        };
+        is_there && (protocol != Protocol::Ll128 || ll128_proved)
     }
 
     /// Whether this release is 2.`minor` or younger.
@@ -85,5 +107,19 @@ mod tests {
     fn a_minor_version_alone_is_its_last_release() {
         let version: Version = "2.28".parse().expect("a version");
         assert!(version.since_patch(28, 9) && !version.since_patch(29, 2) && version.since(28) && !version.since(29));
+    }
+
+    /// Interface 1 is that of 2.19 and 2.20, interface 2 that of 2.21, interface 6 that of 2.30.
+    #[test]
+    fn what_tuners_know_and_may_set_follows_from_the_release() {
+        let of = |text: &str| {
+            let version: Version = text.parse().expect("a version");
+            let known = (version.tells_tuners_the_communicator(), version.takes_tuners_unchecked());
+            (known, version.lets_tuners_set_chunks())
+        };
+        assert_eq!([of("2.19.1"), of("2.20.5")], [((false, true), false); 2]);
+        assert_eq!(of("2.21.5"), ((true, true), false));
+        assert_eq!([of("2.22.3"), of("2.29.7")], [((true, false), false); 2]);
+        assert_eq!(of("2.30.3"), ((true, false), true));
     }
 }

@@ -81,6 +81,8 @@ pub struct Course {
     networks: Vec<Network>,
     /// Calls of exploration that come after the default's.
     pub(super) to_explore: u64,
+    /// What has won a rehearsal: a trial of it comes after the default's, and no exploration.
+    rehearsed: Option<Choice>,
     /// How long it rests when there was nothing to be found.
     rests: u64,
     /// Calls of other choices before it began the last time.
@@ -171,6 +173,7 @@ impl Course {
             level: None,
             networks: Vec::new(),
             to_explore,
+            rehearsed: None,
             rests: AGAIN,
             explored_before: 0,
         }
@@ -248,6 +251,11 @@ impl Course {
         self.standing() != Standing::Learning
     }
 
+    /// Does it look as if the network had changed, or may it soon look so?
+    pub fn is_suspicious(&self) -> bool {
+        self.is_in_doubt() || self.drift.is_suspicious()
+    }
+
     /// Is the default measured anew, as the network has changed? Until that is done, nobody knows what a call's time means.
     pub(super) fn is_measured_anew(&self) -> bool {
         self.before.is_some()
@@ -292,6 +300,25 @@ impl Course {
     /// Goes on to explore.
     pub(super) fn explore(&mut self, enough: u64) {
         self.phase = Phase::Explore { calls: 0, enough };
+    }
+
+    /// What is known so far was measured elsewhere. The job begins with the default, and then with a trial of `best`, if there is one.
+    pub(super) fn begin_beside(&mut self, best: Option<Choice>, to_explore: u64) {
+        self.before = Some(self.default.mean);
+        self.default = Tally::default();
+        self.calm_s.clear();
+        (self.rehearsed, self.to_explore) = (best, to_explore);
+    }
+
+    /// What has won a rehearsal, once.
+    pub(super) fn take_rehearsed(&mut self) -> Option<Choice> {
+        self.rehearsed.take()
+    }
+
+    /// Goes on to explore, as the default is known already.
+    pub(super) fn explore_on(&mut self, enough: u64) {
+        self.take_baseline();
+        self.explore(enough);
     }
 
     /// Has so little been tried that exploration goes on, though its calls are over?

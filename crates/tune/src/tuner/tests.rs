@@ -75,6 +75,25 @@ fn what_is_no_choice_does_not_stand_and_is_not_tried() {
     assert!(!play(&mut tuner, 600, 1, third).contains(&3));
 }
 
+/// Of calls whose mean is as good as ever, one has taken more than three times as long as the default's: what is tried is out. Of what stands
+/// the sums count.
+#[test]
+fn one_long_call_of_several_is_enough_while_something_is_tried() {
+    for (longest_s, is_out) in [(2.5e-3, false), (4e-3, true)] {
+        let mut tuner = Tuner::shipped(1);
+        // Nobody knows the default yet.
+        tuner.observe_longest(&situation(), 3, 1.0);
+        play(&mut tuner, 20, 1, third);
+        tuner.observe_longest(&situation(), 3, longest_s);
+        tuner.observe_longest(&situation(), situation().default, 1.0);
+        assert_eq!(!play(&mut tuner, 600, 2, third).contains(&3), is_out, "{longest_s}");
+    }
+    let mut tuner = Tuner::shipped(1);
+    play(&mut tuner, 600, 1, third);
+    tuner.observe_longest(&situation(), 3, 4e-3);
+    assert!(matches!(standing(&tuner), Standing::Chosen(..)) && play(&mut tuner, 20, 2, third).contains(&3));
+}
+
 /// Whoever knows from elsewhere that the network has changed is believed, and what is best then is found as when the calls tell.
 #[test]
 fn a_change_that_is_told_of_is_a_change() {

@@ -25,14 +25,19 @@ const LONG_US: f64 = 50e3;
 const LEARNING: usize = 300;
 const COMPARED: [usize; 2] = [100, 40];
 const LONG_S: f64 = 0.2;
+/// Of short calls there are more afterwards: about so many seconds, up to so many calls.
+const COMPARED_S: f64 = 0.5;
+const COMPARED_MAX: usize = 50_000;
 /// Seconds of the search, and where calls are long.
 const SEARCH_S: [f64; 2] = [60.0, 120.0];
+/// Seconds of the rehearsal before a job's first call, at most.
+const REHEARSAL_S: f64 = 1.0;
 /// About what starting a world takes, probing its links and ending it, for each rank.
 const START_S: f64 = 0.6;
 
 pub fn question(quick: bool, cores: usize) -> Question {
     let cases = if quick {
-        let quick = ["--tune-calls", "100", "--tune-compared", "20", "--tune-search", "1"];
+        let quick = ["--tune-calls", "100", "--tune-compared", "20", "--tune-search", "1", "--tune-rehearsal", "0.1"];
         [1 << 10, 64 << 10].map(|bytes| case(Links::Shm, 2, bytes, &quick.map(str::to_owned), 5.0)).into()
     } else {
         let worlds = Links::ALL.into_iter().flat_map(|links| [2, 4, 8].map(|ranks| (links, ranks)));
@@ -49,13 +54,15 @@ pub fn question(quick: bool, cores: usize) -> Question {
 fn full(links: Links, ranks: usize, bytes: usize, cores: usize) -> Case {
     let call_s = links.call_s(ranks, bytes, cores);
     let is_long = usize::from(call_s > LONG_S);
-    let (compared, search_s) = (COMPARED[is_long], SEARCH_S[is_long]);
-    let words = ["--tune-calls", "--tune-compared", "--tune-search"].map(str::to_owned);
-    let values = [LEARNING.to_string(), compared.to_string(), search_s.to_string()];
+    let search_s = SEARCH_S[is_long];
+    let compared = ((COMPARED_S / call_s) as usize).clamp(COMPARED[is_long], COMPARED_MAX);
+    let words = ["--tune-calls", "--tune-compared", "--tune-search", "--tune-rehearsal"].map(str::to_owned);
+    let values = [LEARNING.to_string(), compared.to_string(), search_s.to_string(), REHEARSAL_S.to_string()];
     let arguments: Vec<String> = words.into_iter().zip(values).flat_map(|(word, value)| [word, value]).collect();
     // The tuner's and the default's; and then the two best of the search as well. A search of short calls ends sooner.
     let calls = (2 * LEARNING + 4 * compared) as f64;
-    let seconds = START_S * ranks as f64 + search_s.min(4000.0 * call_s) + calls * 1.3 * call_s;
+    // Jobs are repeated for two seconds.
+    let seconds = START_S * ranks as f64 + 2.0 + search_s.min(4000.0 * call_s) + calls * 1.3 * call_s;
     case(links, ranks, bytes, &arguments, seconds)
 }
 
@@ -117,7 +124,8 @@ fn judge(all: &[Measured]) -> Section {
             let demanded = format!("each size: total after {LEARNING} calls over the best's ≤ {OVER_ORACLE_MAX}");
             let over_best: Vec<_> = found.iter().filter_map(|found| found.keeps_near(place)).collect();
             targets.push(together(world.clone(), demanded, &over_best));
-            let demanded = format!("each size: total over the default's from 100 calls on ≤ {PREFIX_MAX}");
+            let demanded =
+                format!("each size: total over the default's from 100 calls on, of all jobs together ≤ {PREFIX_MAX}");
             let prefixes: Vec<_> = found.iter().filter_map(|found| found.keeps_prefix(place)).collect();
             targets.push(together(world, demanded, &prefixes));
         }
@@ -133,8 +141,11 @@ fn table() -> Table {
          it has learned over that of the best choice that the search has found, by turns; mean over the runs, with its 95 % interval: of \
          a single run (enough where calls take 50 ms and more, if it is within 1 %), by its rounds. \"Rewarded\": its calls over \
          the best's by the fastest rank's time, which is what it learns from; where that is 1 and \"calls\" is more, the reward \
-         misleads. \"While learning\": its total over the default's in its first calls, with all that a choice must prepare when it is \
-         first tried; \"that over best\": times the default's over the best's, so all that finding out has cost is in it. \
+         misleads. Before its first call each job rehearses for half a second at most (\"rehearsed\": the last job). That counts as nobody's, and \
+         it prepares what a choice must have when it is first called. \"While learning\": its total over the default's in its first \
+         calls; \"that over best\": times the default's over the best's, so all that finding out has cost in the job is in it. Of short calls \
+         jobs learn one after the other, each with a tuner of its own (\"jobs\"): their times while they learn, and so \"prefix\" and \
+         \"noise\", are added up call by call. All that comes afterwards, and the changes noticed, are the last one's. \
          \"Prefix\": the largest total over the default's from 100 calls on, of all runs; \"noise\": the same of the default \
          against itself. The search, when the tuner has learned, calls every choice that differs on these links three times after a \
          warm-up (once, if that took 20 ms); then, by turns, a third goes on each time with twice as many calls, and the last six are \
@@ -165,6 +176,8 @@ fn table() -> Table {
             "called",
             "the best",
             "the tuner's",
+            "jobs",
+            "rehearsed",
         ],
     )
 }
@@ -231,6 +244,7 @@ impl Found<'_> {
         let worst = |over: Option<&Over>| over.map_or_else(|| "–".to_owned(), |over| format!("{:.3}", over.worst));
         let of = |name: &str| runs.last().map_or_else(|| "–".to_owned(), |run| run[name].to_string());
         let excess = Over::of(&default_over_best).map(|over| over.mean - 1.0);
+        let rehearsed_s = runs.last().and_then(|run| run["rehearsal"]["seconds"].as_f64());
         vec![
             case.links.name().to_owned(),
             case.ranks.to_string(),
@@ -253,6 +267,8 @@ impl Found<'_> {
             format!("{} of {}{}", of("called"), of("choices"), cut_off(runs)),
             last_text(runs, "oracle"),
             self.chosen(),
+            of("jobs"),
+            rehearsed_s.map_or_else(|| "–".to_owned(), |seconds| format!("{seconds:.2} s")),
         ]
     }
 
@@ -273,7 +289,7 @@ mod tests {
             "calls_over_oracle": over_oracle, "tuned_over_oracle": 1.1 * over_oracle, "tuned_over_default": 0.8,
             "calls_worst_prefix": prefix, "worst_prefix": 1.1 * prefix, "reward_over_oracle": 1.0, "boundary_us": 9.0,
             "default_over_itself": noise, "default_us": 10.0, "tuned_us": 8.0, "oracle_us": 7.9,
-            "learning_over_default": 0.9, "drifts": 1}]})
+            "learning_over_default": 0.9, "drifts": 1, "jobs": 7, "rehearsal": {"seconds": 0.48}}]})
     }
 
     /// The same of calls of so many microseconds, with what its rounds leave open.
@@ -349,6 +365,7 @@ mod tests {
         let section = judge(&[measured(vec![run(1.01, 1.01, 1.01)])]);
         assert_eq!(section.tables[0].rows[0].len(), section.tables[0].columns.len());
         assert_eq!(section.tables[0].rows[0][2], "64KiB");
+        assert_eq!(section.tables[0].rows[0][21..], ["7", "0.48 s"]);
     }
 
     #[test]

@@ -64,11 +64,13 @@ impl Links {
     /// About what an all-reduce takes, in seconds, with so many cores: for estimates of time only.
     pub fn call_s(self, ranks: usize, bytes: usize, cores: usize) -> f64 {
         let (ranks, bytes, cores) = (ranks as f64, bytes as f64, cores as f64);
-        // Every rank's bytes pass a core about four times; a call of few bytes takes a change of the running rank or two.
+        // Every rank's bytes pass a core about four times; a call of few bytes takes a change of the running rank or two, where ranks
+        // share cores.
         let busy_s = |bytes_per_s: f64| 4.0 * ranks * bytes / (bytes_per_s * cores);
+        let turns = if ranks > cores { ranks } else { 0.1 * ranks };
         match self {
-            Links::Shm => busy_s(4e9) + 2e-5 * ranks,
-            Links::Tcp => busy_s(1.5e9) + 1e-4 * ranks,
+            Links::Shm => busy_s(if bytes < 8e6 { 2e10 } else { 4e9 }) + 1e-5 * turns,
+            Links::Tcp => busy_s(if bytes < 8e6 { 1e10 } else { 2e9 }) + 2e-5 * turns,
             Links::Lab => (2.0 * (ranks - 1.0) / ranks * bytes / 116e6).max(busy_s(1e9)) + 2e-4 * ranks,
         }
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use paceline_train::TunedContext;
 use paceline_tune::learner::Lesson;
 use rusqlite::params;
 
@@ -13,6 +14,14 @@ CREATE TABLE experience (
     cluster TEXT NOT NULL, state_version INTEGER NOT NULL, key TEXT NOT NULL, lesson TEXT NOT NULL,
     PRIMARY KEY (cluster, state_version, key));
 PRAGMA user_version = 4;
+";
+
+/// What jobs have come to, one row for each context: as the last one left it that has decided it.
+pub(super) const VERSION_5: &str = "
+CREATE TABLE standing (
+    cluster TEXT NOT NULL, state_version INTEGER NOT NULL, context TEXT NOT NULL, standing TEXT NOT NULL,
+    PRIMARY KEY (cluster, state_version, context));
+PRAGMA user_version = 5;
 ";
 
 const STATE_VERSION: i64 = paceline_tune::STATE_VERSION as i64;
@@ -77,6 +86,37 @@ impl Store {
             "INSERT OR REPLACE INTO experience (cluster, state_version, key, lesson) VALUES (?1, ?2, ?3, ?4)",
             params![cluster, STATE_VERSION, key, lesson],
         )
+    }
+
+    /// Keeps what stands on a cluster at the end of a job. What it has not decided does not take the place of what an earlier one had.
+    ///
+    /// # Errors
+    /// It cannot be written; then nothing of it is.
+    pub fn keep_standings(&self, cluster: &str, standings: &[TunedContext]) -> Result<(), StoreError> {
+        self.together(|| standings.iter().try_for_each(|standing| self.keep_standing(cluster, standing)))
+    }
+
+    fn keep_standing(&self, cluster: &str, standing: &TunedContext) -> Result<(), StoreError> {
+        let otherwise = if standing.is_decided() { "REPLACE" } else { "IGNORE" };
+        let context = self.encode(&standing.context, "context")?;
+        self.change(
+            DOING,
+            &format!(
+                "INSERT OR {otherwise} INTO standing (cluster, state_version, context, standing) \
+                 VALUES (?1, ?2, ?3, ?4)"
+            ),
+            params![cluster, STATE_VERSION, context, self.encode(standing, "standing")?],
+        )
+    }
+
+    /// What stood on a cluster at the end of the last jobs that kept it. What cannot be read is left out, as with lessons.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub fn standings(&self, cluster: &str) -> Result<Vec<TunedContext>, StoreError> {
+        let query = "SELECT standing FROM standing WHERE cluster = ?1 AND state_version = ?2 ORDER BY context";
+        let rows: Vec<String> = self.rows(query, params![cluster, STATE_VERSION], |row| row.get(0))?;
+        Ok(rows.iter().filter_map(|standing| serde_json::from_str(standing).ok()).collect())
     }
 
     /// All of it is written, or nothing.

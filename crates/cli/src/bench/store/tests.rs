@@ -201,5 +201,29 @@ fn lessons_are_kept_by_cluster() {
     assert_eq!(here, [newer, other]);
     assert_eq!(store.lessons("there").expect("read"), [other]);
     assert_eq!(store.lessons("elsewhere").expect("read"), []);
+    // What stands is kept besides, and what is not decided does not take the place of what was.
+    let learning = paceline_train::TunedContext {
+        context,
+        regime: paceline_tune::prior::Regime::Aggressive,
+        rule: "a rule".to_owned(),
+        ratio: None,
+        calls: 40,
+        explored: 30,
+        drifts: 0,
+        best: "not known yet".to_owned(),
+        certainty: paceline_tune::atlas::LEARNING.to_owned(),
+        gain: None,
+        default_s: Some(1e-3),
+        chosen_s: Some(1e-3),
+        over_bandwidth: Some(1.5),
+        lossless_saturated: false,
+        compression: Vec::new(),
+    };
+    let decided = paceline_train::TunedContext { certainty: "12.0 %".to_owned(), gain: Some(0.12), ..learning.clone() };
+    for (kept, stands) in [(&learning, &learning), (&decided, &decided), (&learning, &decided)] {
+        store.keep_standings("here", std::slice::from_ref(kept)).expect("kept");
+        assert_eq!(store.standings("here").expect("read"), std::slice::from_ref(stands));
+    }
+    assert_eq!(store.standings("there").expect("read"), []);
     assert_eq!(store.clusters().expect("read"), ["here", "there"]);
 }

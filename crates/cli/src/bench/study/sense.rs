@@ -14,6 +14,12 @@ pub fn check(arguments: &BenchArguments, place: Place) -> Result<(), Refusal> {
     if replays && arguments.data.is_some() {
         return refuse("--data is what real computation trains on; a replay reads none", "leave --data out");
     }
+    if let (Some(streams), false) = (arguments.tcp_streams, arguments.emulate.is_empty()) {
+        return refuse(
+            format!("--tcp-streams {streams}: an emulated network is made of shared memory, and has none of them"),
+            "leave --tcp-streams out, or measure these links as they are, without --emulate",
+        );
+    }
     if arguments.budget.is_some_and(|seconds| !(seconds.is_finite() && seconds > 0.0)) {
         return refuse("--budget must be a positive number of seconds", "--budget 60");
     }
@@ -68,10 +74,17 @@ pub fn check_plans(methods: &[Chosen]) -> Result<(), Refusal> {
     }
 }
 
-/// An emulated network is made of what its ranks share.
-pub fn check_links(methods: &[Chosen], setting: &Setting) -> Result<(), Refusal> {
+/// An emulated network is made of what its ranks share; and ranks that are started here share memory, unless they are told not to.
+pub fn check_links(methods: &[Chosen], setting: &Setting, place: Place) -> Result<(), Refusal> {
     let over_tcp = |chosen: &&Chosen| chosen.strategy.protocol.name == "tcp";
     match (&setting.network, methods.iter().find(over_tcp)) {
+        (None, None) if setting.tcp_streams > 1 && place.launched.is_none() => refuse(
+            format!(
+                "--tcp-streams {}: shared memory carries what ranks on this machine say, and no TCP",
+                setting.tcp_streams
+            ),
+            "name a method with protocol=tcp, such as ddp,protocol=tcp, or leave --tcp-streams out",
+        ),
         (Some(network), Some(chosen)) => refuse(
             format!(
                 "--methods {}: an emulated network is made of shared memory, and protocol=tcp goes without (--emulate \

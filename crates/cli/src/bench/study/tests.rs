@@ -213,6 +213,30 @@ fn methods_with_all_reduces_are_measured_tuned_as_well() {
     assert_eq!(keys, [false, true]);
 }
 
+/// How many connections there are is part of what is measured; cells with one are called as they always were.
+#[test]
+fn links_of_several_connections_are_another_setting() {
+    let with = |streams| {
+        let study = planned(|a| {
+            (a.models, a.methods) = (vec!["mlp".to_owned()], Some("ddp,protocol=tcp".to_owned()));
+            a.tcp_streams = streams;
+        });
+        study.expect("it makes sense").panels[0].clone()
+    };
+    let (one, four) = (with(None), with(Some(4)));
+    assert_eq!((one.setting.tcp_streams, four.setting.tcp_streams), (1, 4));
+    assert_ne!(one.setting, four.setting);
+    assert_eq!(one.setting, with(Some(1)).setting);
+    assert!(four.setting.to_string().ends_with(", 4 TCP connections per pair of ranks"), "{}", four.setting);
+    let keys = [&one, &four].map(|panel| panel.cells[0].cell.key().expect("JSON"));
+    assert_eq!(keys.each_ref().map(|key| key.contains("tcp_streams")), [false, true]);
+    let read: Vec<Cell> = keys.iter().map(|key| serde_json::from_str(key).expect("a cell")).collect();
+    assert_eq!([&read[0], &read[1]], [&one.cells[0].cell, &four.cells[0].cell]);
+    // Ranks of a launcher may be on several hosts, and then TCP carries what they say.
+    let launched = under_a_launcher(|a| a.tcp_streams = Some(2)).expect("it makes sense");
+    assert_eq!(launched.panels[0].setting.tcp_streams, 2);
+}
+
 /// A policy is part of what is measured: with another one it is another cell.
 #[test]
 fn methods_with_all_reduces_are_measured_with_a_policy_as_well() {
@@ -283,7 +307,7 @@ fn a_replay_takes_as_long_as_its_own_profile_travels() {
 #[test]
 fn what_makes_no_sense_is_refused_with_the_reason() {
     type Change = fn(&mut BenchArguments);
-    let cases: [(Change, &str); 20] = [
+    let cases: [(Change, &str); 22] = [
         (|a| a.models = vec!["resnet5".to_owned()], "did you mean `resnet50`?"),
         (|a| a.methods = Some("wfpb-a2a".to_owned()), "did you mean `wfbp-a2a`?"),
         (|a| a.methods = Some("ddp,wfbp-a2a,ddp".to_owned()), "ddp is there twice"),
@@ -381,6 +405,14 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
             },
             "--methods wfbp-ps,protocol=tcp: an emulated network is made of shared memory",
         ),
+        (
+            |a| {
+                (a.models, a.tcp_streams) = (vec!["mlp".to_owned()], Some(4));
+                a.emulate = vec!["10GbE".to_owned()];
+            },
+            "--tcp-streams 4: an emulated network is made of shared memory",
+        ),
+        (|a| (a.models, a.tcp_streams) = (vec!["mlp".to_owned()], Some(4)), "--tcp-streams 4: shared memory carries"),
         (
             |a| a.methods = Some("ddp;schedule=auto,arch=ps:2:apply".to_owned()),
             "would lose its state then; choose the mode aggregate",

@@ -204,7 +204,7 @@ mod tests {
     /// One that is told of a gain learns of it, one that is not does not: by calls that are the same for both.
     #[test]
     fn what_a_job_is_told_is_what_it_learns() {
-        let effort = Effort { calls: 320, compared: 0, search_s: 0.0, seed: 3, programs: &[] };
+        let effort = Effort { calls: 320, compared: 0, search_s: 0.0, rehearse_s: 0.0, seed: 3, programs: &[] };
         let ranks = Communicator::threads(2).expect("threads connect").into_iter().map(|communicator| {
             thread::spawn(move || {
                 let (kind, reduction) = (CollectiveKind::AllReduce, Reduction::Sum);

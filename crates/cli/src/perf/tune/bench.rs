@@ -1,10 +1,10 @@
 //! An all-reduce in place, called by turns as a choice says and as a tuner says.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use paceline_comm::{CallOptions, CommError, Communicator};
 use paceline_plan::CollectiveKind;
-use paceline_train::TunedCalls;
+use paceline_train::{Rehearsed, TunedCalls};
 use paceline_tune::environment::Call;
 use paceline_tune::{Choice, Parallelism};
 
@@ -73,6 +73,19 @@ impl<'a> Bench<'a> {
             let (data, options) = (bench.exercise.data().1, CallOptions::default());
             bench.tuned.all_reduce_as(choice, data, bench.subject.reduction, &options)
         })
+    }
+
+    /// Rehearses the call for about so many seconds, before it is learned. None: it is not to be.
+    ///
+    /// # Errors
+    /// Those of the calls.
+    pub fn rehearse(&mut self, seconds: f64) -> Result<Option<Rehearsed>, CommError> {
+        if seconds <= 0.0 {
+            return Ok(None);
+        }
+        let limit = Duration::from_secs_f64(seconds);
+        let data = self.exercise.data().1;
+        self.tuned.rehearse_all_reduce(data, self.subject.reduction, &CALL, limit).map(Some)
     }
 
     fn timed(

@@ -38,6 +38,8 @@ pub struct TunedDrift {
     pub bytes: usize,
     /// Calls while it learned, before anything changed.
     pub calls: usize,
+    /// Did the searches in both networks end before their time?
+    pub search_ended: bool,
     /// The network as it was, changed, and as it was.
     pub phases: Vec<DriftPhase>,
 }
@@ -57,6 +59,8 @@ pub struct DriftPhase {
     pub recovered_after: Option<usize>,
     /// Totals from the 100th call on: the tuner's, boundaries included, over the best's.
     pub over_oracle: Option<f64>,
+    /// The same of the 100th to the 199th call alone: what comes late is not thinned out by what follows.
+    pub over_oracle_at_first: Option<f64>,
     /// The same of calls alone.
     pub calls_over_oracle: Option<f64>,
     /// Totals of all calls: the tuner's, boundaries included, over the default's.
@@ -83,10 +87,11 @@ pub fn measure(
     let mut bench = Bench::new(communicator, subject, &pattern, bytes, effort)?;
     let state = bench.tuned.state_of(subject.kind, bench.bytes(), &CALL);
     let contestants = Contestants::of(&bench.tuned, &state, links_of(communicator));
-    let mut rivals = vec![Choice::Default];
+    let (mut rivals, mut search_ended) = (vec![Choice::Default], true);
     for network in [Network::Usual, Network::Slow] {
         change(communicator, network)?;
         let finish = search(communicator, &mut bench, &contestants, effort.search_s)?;
+        search_ended &= finish.is_complete;
         let best = finish.ranking.first().map_or(Choice::Default, |&number| contestants.choices[number]);
         if !rivals.contains(&best) {
             rivals.push(best);
@@ -104,7 +109,7 @@ pub fn measure(
         let best = turns.best(grace(&turns));
         phases.push(DriftPhase { oracle: words(rivals[best]), chosen, drifts, ..phase(network, &turns, best) });
     }
-    Ok((TunedDrift { bytes: bench.bytes(), calls: effort.calls, phases }, bench.wrong))
+    Ok((TunedDrift { bytes: bench.bytes(), calls: effort.calls, search_ended, phases }, bench.wrong))
 }
 
 /// Asks for a change, and waits until it has happened. Who asks nobody (standard input has ended) goes on.
@@ -134,7 +139,8 @@ fn phase(network: Network, turns: &Turns, best: usize) -> DriftPhase {
         ratio(&tuned[window.clone()], &oracle[window]) <= RECOVERED
     };
     let from = grace(turns);
-    let late = |of: &[f64]| (from > 0).then(|| ratio(&of[from..], &oracle[from..]));
+    let between = |of: &[f64], to: usize| (from > 0).then(|| ratio(&of[from..to], &oracle[from..to]));
+    let late = |of: &[f64]| between(of, of.len());
     DriftPhase {
         network,
         oracle: String::new(),
@@ -142,6 +148,7 @@ fn phase(network: Network, turns: &Turns, best: usize) -> DriftPhase {
         compared: tuned.len(),
         recovered_after: (0..(tuned.len() + 1).saturating_sub(WINDOW)).find(is_good),
         over_oracle: late(&whole),
+        over_oracle_at_first: between(&whole, whole.len().min(2 * GRACE)),
         calls_over_oracle: late(tuned),
         over_default: ratio(&whole, &turns.rivals[0].slowest),
         tuned_us: median_us(&tuned[from..]),

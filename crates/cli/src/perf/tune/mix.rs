@@ -9,13 +9,12 @@ use std::time::Instant;
 
 use paceline_comm::{CallOptions, CommError, Communicator, Reduction};
 use paceline_plan::CollectiveKind;
-use paceline_train::{TunedCalls, links_of};
+use paceline_train::{TunedCalls, links_of, race};
 use paceline_tune::environment::{Call, Mix};
 use paceline_tune::{Parallelism, Random};
 use serde::Serialize;
 
 use super::Effort;
-use super::race::race;
 use super::turns::{Length, Playing, Turns, median_us, over_itself, play, ratio, worst_prefix};
 use crate::failure::Failure;
 use groups::{Group, Groups};
@@ -25,6 +24,9 @@ use statics::{Static, statics};
 const CLUSTER: (usize, usize) = (8, 8);
 /// Calls of which an iteration has more than so many are made so many times fewer.
 const MANY: u32 = 8;
+
+/// The best of a search and the runner-up meet the tuner, beside the default: whichever takes least then is the best.
+const RIVALS: usize = 2;
 
 /// What was found out. An iteration takes as long as on its slowest rank.
 #[derive(Clone, Debug, Serialize)]
@@ -95,14 +97,18 @@ pub fn measure(communicator: &Communicator, scale: u64, effort: &Effort<'_>) -> 
     let mut mixed = Mixed::new(communicator, &groups, &calls, effort.seed);
     let statics = statics(communicator.world_size(), links_of(communicator));
     let alike: Vec<usize> = statics.iter().map(|it| it.group).collect();
-    let default = statics[0].clone();
+    let default = &statics[0];
     let length = Length { rounds: effort.calls, between: 1, seed: effort.seed };
-    let learning = play(&mut mixed, std::slice::from_ref(&default), &length)?;
+    let learning = play(&mut mixed, std::slice::from_ref(default), &length)?;
     // Afterwards, so that it prepares nothing that the tuner uses.
     let finish = race(communicator, &alike, effort.search_s, &mut |number| mixed.rival(&statics[number], false))?;
-    let best = finish.ranking.first().copied().unwrap_or(0);
+    let rivals: Vec<usize> =
+        std::iter::once(0).chain(finish.ranking.iter().copied().filter(|&number| number > 0).take(RIVALS)).collect();
     let length = Length { rounds: effort.compared, seed: effort.seed.wrapping_add(1), ..length };
-    let after = play(&mut mixed, &[default, statics[best].clone()], &length)?;
+    let fixed: Vec<Static> = rivals.iter().map(|&number| statics[number].clone()).collect();
+    let after = play(&mut mixed, &fixed, &length)?;
+    // Doing nothing for all calls is a static configuration, too.
+    let best = rivals[after.best(0)];
     let mix = TunedMix {
         scale,
         mix_calls: mixed.kinds(),
@@ -112,12 +118,12 @@ pub fn measure(communicator: &Communicator, scale: u64, effort: &Effort<'_>) -> 
         best_static: statics[best].to_string(),
         ..summary(&learning, &after)
     };
-    Ok((mix, mixed.wrong()))
+    Ok((mix, mixed.wrong))
 }
 
 fn summary(learning: &Turns, after: &Turns) -> TunedMix {
     let all = learning.then(after);
-    let [default, fixed] = [0, 1].map(|rival| &after.rivals[rival].slowest);
+    let [default, fixed] = [0, after.best(0)].map(|rival| &after.rivals[rival].slowest);
     let learning_over_default = ratio(&learning.tuned_whole(), &learning.rivals[0].slowest);
     TunedMix {
         scale: 0,
@@ -163,9 +169,11 @@ struct Mixed<'a> {
     /// Of the calls in an iteration, in the order of this one.
     order: Vec<usize>,
     random: Random,
+    /// Elements of this rank that were not what they must be, in the iterations that were checked.
+    wrong: u64,
 }
 
-/// A call with its data. All of it is 1, and stays 1: reductions take the average.
+/// A call with its data. All of it is 1, and stays 1: reductions take the average. Only in what is checked ranks have different data.
 struct Prepared {
     call: Call,
     group: Group,
@@ -189,7 +197,7 @@ impl<'a> Mixed<'a> {
         let calls: Vec<Prepared> = calls.iter().map(prepared).collect();
         let order = (0..calls.len()).flat_map(|place| vec![place; calls[place].call.times as usize]).collect();
         let tuned = Group::ALL.iter().map(tuned).collect();
-        Mixed { communicator, groups, tuned, calls, order, random: Random::new(seed, 0x313) }
+        Mixed { communicator, groups, tuned, calls, order, random: Random::new(seed, 0x313), wrong: 0 }
     }
 
     /// What is called, for people.
@@ -204,15 +212,11 @@ impl<'a> Mixed<'a> {
         self.calls.iter().map(kind).collect()
     }
 
-    /// Elements of this rank that are not 1 any more.
-    fn wrong(&self) -> u64 {
-        let values = self.calls.iter().flat_map(|it| it.whole.iter().chain(&it.part));
-        values.filter(|value| (**value - 1.0).abs() > 1e-3).count() as u64
-    }
-
-    /// All calls of an iteration, in an order of chance that is the same on all ranks; seconds of this rank.
+    /// All calls of an iteration, in an order of chance that is the same on all ranks; seconds of this rank. Where it is checked, each
+    /// kind of call is made once more behind it, with data that differs from rank to rank.
     fn iteration(
         &mut self,
+        is_checked: bool,
         mut make: impl FnMut(&mut Prepared, &Groups, &mut [Option<TunedCalls<'a>>]) -> Result<(), CommError>,
     ) -> Result<f64, CommError> {
         for last in (1..self.order.len()).rev() {
@@ -223,7 +227,15 @@ impl<'a> Mixed<'a> {
         for &place in &self.order {
             make(&mut self.calls[place], self.groups, self.tuned.as_mut_slice())?;
         }
-        Ok(began.elapsed().as_secs_f64())
+        let seconds = began.elapsed().as_secs_f64();
+        if is_checked {
+            for call in &mut self.calls {
+                call.differ();
+                make(call, self.groups, self.tuned.as_mut_slice())?;
+                self.wrong += call.count_wrong();
+            }
+        }
+        Ok(seconds)
     }
 }
 
@@ -234,12 +246,14 @@ impl Playing for Mixed<'_> {
         self.communicator
     }
 
-    fn tuned(&mut self, _is_checked: bool) -> Result<f64, CommError> {
-        self.iteration(|it, _, tuned| tuned[it.group as usize].as_mut().map_or(Ok(()), |tuned| it.tuned(tuned)))
+    fn tuned(&mut self, is_checked: bool) -> Result<f64, CommError> {
+        self.iteration(is_checked, |it, _, tuned| {
+            tuned[it.group as usize].as_mut().map_or(Ok(()), |tuned| it.tuned(tuned))
+        })
     }
 
-    fn rival(&mut self, rival: &Static, _is_checked: bool) -> Result<f64, CommError> {
-        self.iteration(|it, groups, _| {
+    fn rival(&mut self, rival: &Static, is_checked: bool) -> Result<f64, CommError> {
+        self.iteration(is_checked, |it, groups, _| {
             let options = rival.options(it.call.collective, it.ranks);
             groups.get(it.group).map_or(Ok(()), |members| it.plain(members, &options))
         })
@@ -251,6 +265,34 @@ impl Playing for Mixed<'_> {
 }
 
 impl Prepared {
+    /// This rank has its number, from 1 on, everywhere.
+    fn differ(&mut self) {
+        let own = self.rank as f32 + 1.0;
+        self.whole.fill(own);
+        self.part.fill(own);
+    }
+
+    /// After a call for which ranks had their numbers: elements that are not what they must be. Then all is 1 again.
+    fn count_wrong(&mut self) -> u64 {
+        let average = (self.ranks as f32 + 1.0) / 2.0;
+        let wrong = |values: &[f32], right: f32| values.iter().filter(|value| (**value - right).abs() > 1e-3).count();
+        let Prepared { call, ranks, whole, part, .. } = &*self;
+        let wrong = match call.collective {
+            // It is in no such group: nothing was called.
+            _ if *ranks == 1 => wrong(whole, 1.0),
+            CollectiveKind::AllGather => {
+                whole.chunks(part.len()).zip(1u16..).map(|(part, number)| wrong(part, f32::from(number))).sum::<usize>()
+            }
+            CollectiveKind::ReduceScatter => wrong(part, average),
+            // Both have the first one's.
+            CollectiveKind::SendReceive => wrong(whole, 1.0),
+            _ => wrong(whole, average),
+        };
+        self.whole.fill(1.0);
+        self.part.fill(1.0);
+        wrong as u64
+    }
+
     fn tuned(&mut self, tuned: &mut TunedCalls<'_>) -> Result<(), CommError> {
         let Prepared { call, rank, whole, part, .. } = self;
         let (reduction, options) = (Reduction::Average, CallOptions::default());
@@ -319,7 +361,7 @@ mod tests {
 
     #[test]
     fn every_kind_of_call_is_made_and_nothing_is_wrong() {
-        let effort = Effort { calls: 12, compared: 4, search_s: 0.2, seed: 3, programs: &[] };
+        let effort = Effort { calls: 12, compared: 4, search_s: 0.2, rehearse_s: 0.0, seed: 3, programs: &[] };
         let ranks = Communicator::threads(3).expect("threads connect").into_iter().map(|communicator| {
             thread::spawn(move || measure(&communicator, 1 << 16, &effort).expect("all ranks measure"))
         });

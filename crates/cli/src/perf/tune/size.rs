@@ -2,23 +2,27 @@
 //! that it prepares nothing that the tuner uses.
 
 use std::io::{self, Write};
+use std::time::Instant;
 
 use paceline_comm::{CommError, Communicator};
-use paceline_train::links_of;
+use paceline_train::{Finish, Rehearsed, links_of, race};
 use paceline_tune::{Choice, Policy, State};
 use serde::Serialize;
 
 use super::super::exercise::Subject;
 use super::super::pattern::Pattern;
-use super::Effort;
 use super::bench::{Bench, CALL};
 use super::contestants::{Contestants, in_words};
-use super::race::{Finish, race};
 use super::turns::{Length, Turns, median_us, over_itself, play, ratio, ratio_half_width, worst_prefix};
+use super::{Effort, slowest};
 use crate::failure::Failure;
 
 /// Calls between two boundaries, as in an iteration.
 pub const ITERATION: usize = 4;
+
+/// Of short calls, jobs learn one after the other for about so many seconds, and at most so many: what a single one's take is noise.
+const JOBS_S: f64 = 2.0;
+const JOBS_MAX: usize = 100;
 
 /// The best of a search and the runner-up meet the tuner: whichever is better then is the oracle.
 const RIVALS: usize = 2;
@@ -42,7 +46,9 @@ pub struct TunedSize {
     pub chosen: String,
     /// It has settled for that. Of short calls it needs more, as ranks meet no more often than these pay for. Known to rank 0.
     pub decided: bool,
-    /// Calls while it learned.
+    /// Jobs that have learned, one after the other, whose times are added up call by call; the last one's tuner goes on.
+    pub jobs: usize,
+    /// Calls of each while it learned.
     pub calls: usize,
     /// Calls afterwards, and as many of every rival.
     pub compared: usize,
@@ -60,25 +66,45 @@ pub struct TunedSize {
     pub tuned_over_oracle: f64,
     /// What its rounds leave open of that: half of the 95 % interval.
     pub over_oracle_half_width: Option<f64>,
-    /// The largest total over the default's, from 100 calls on, boundaries included.
+    /// The largest total over the default's while it learned, from 100 calls on, boundaries included.
     pub worst_prefix: Option<f64>,
     /// The tuner's calls alone over those of the best that was found.
     pub calls_over_oracle: f64,
     /// The same of the fastest rank: what the tuner is rewarded by.
     pub reward_over_oracle: f64,
-    /// The largest total over the default's, from 100 calls on, of calls alone.
+    /// The same of calls alone.
     pub calls_worst_prefix: Option<f64>,
     /// The same measure of the default against itself: noise.
     pub default_over_itself: Option<f64>,
     /// What a boundary takes in the mean, whether the ranks meet at it or not; there is one after every [`ITERATION`] calls.
     pub boundary_us: f64,
-    /// Calls of choices that were tried.
+    /// Calls of choices that were tried, by the last job.
     pub explored: u64,
-    /// How often the network was taken for changed.
+    /// How often the network was taken for changed, by the last job.
     pub drifts: u32,
+    /// What was found out before, if that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rehearsal: Option<TunedRehearsal>,
     /// What its calls take in the end.
     #[serde(skip)]
     pub policy: Policy,
+}
+
+/// What a rehearsal has found; none of its calls is one of the tuner's or the default's.
+#[derive(Clone, Debug, Serialize)]
+pub struct TunedRehearsal {
+    /// What it took.
+    pub seconds: f64,
+    /// Choices that may be tried, the default included.
+    pub choices: usize,
+    /// Of them, called.
+    pub called: usize,
+    /// Was there time for everything?
+    pub is_complete: bool,
+    /// What it has put in the default's place, if anything.
+    pub chosen: Option<String>,
+    /// The share of the default's time that this has saved in its trial.
+    pub gain: Option<f64>,
 }
 
 /// Measures a size, all ranks together. Gives elements that were wrong, too.
@@ -92,17 +118,59 @@ pub fn measure(
     effort: &Effort<'_>,
 ) -> Result<(TunedSize, u64), Failure> {
     let pattern = Pattern::<f32>::new(subject.reduction, subject.kind.contributors(communicator.world_size()));
-    let mut bench = Bench::new(communicator, subject, &pattern, bytes, effort)?;
+    let began = Instant::now();
+    let job = |number: usize| Job::learn(communicator, subject, (&pattern, bytes), effort, number);
+    let mut last = job(0)?;
+    let (mut jobs, mut learning, mut wrong) = (1, last.learning.clone(), 0);
+    while jobs < JOBS_MAX && agreed_s(communicator, began)? < JOBS_S {
+        wrong += last.bench.wrong;
+        last = job(jobs)?;
+        learning = learning.plus(&last.learning);
+        jobs += 1;
+    }
+    let Job { mut bench, rehearsed, .. } = last;
     let state = bench.tuned.state_of(subject.kind, bench.bytes(), &CALL);
-    let length = Length { rounds: effort.calls, between: ITERATION, seed: effort.seed };
-    let learning = play(&mut bench, &[Choice::Default], &length)?;
     let contestants = Contestants::of(&bench.tuned, &state, links_of(communicator));
     let finish = search(communicator, &mut bench, &contestants, effort.search_s)?;
     let rivals = rivals(&contestants, &finish);
-    let length = Length { rounds: effort.compared, seed: effort.seed.wrapping_add(1), ..length };
-    let after = play(&mut bench, &rivals, &length)?;
-    let (size, wrong) = (summary(&bench, &state, &contestants, &finish, &rivals, &learning, &after), bench.wrong);
-    Ok((size, wrong))
+    let seed = effort.seed.wrapping_add(1);
+    let after = play(&mut bench, &rivals, &Length { rounds: effort.compared, between: ITERATION, seed })?;
+    let size = summary(&bench, &state, &contestants, &finish, &rivals, &learning, &after);
+    let rehearsal = rehearsed.map(|it| TunedRehearsal::of(&it, |choice| in_words(&bench.tuned, &state, choice)));
+    let boundary_us = size.boundary_us / jobs as f64;
+    Ok((TunedSize { rehearsal, jobs, boundary_us, ..size }, wrong + bench.wrong))
+}
+
+/// A job that has learned.
+struct Job<'a> {
+    bench: Bench<'a>,
+    rehearsed: Option<Rehearsed>,
+    learning: Turns,
+}
+
+impl<'a> Job<'a> {
+    /// With a tuner that knows nothing yet, by turns with the default.
+    fn learn(
+        communicator: &'a Communicator,
+        subject: &'a Subject,
+        (pattern, bytes): (&'a Pattern<f32>, usize),
+        effort: &Effort<'_>,
+        number: usize,
+    ) -> Result<Job<'a>, Failure> {
+        let seed = effort.seed.wrapping_add((number as u64) << 32);
+        let mut bench = Bench::new(communicator, subject, pattern, bytes, &Effort { seed, ..*effort })?;
+        let rehearsed = bench.rehearse(effort.rehearse_s)?;
+        let length = Length { rounds: effort.calls, between: ITERATION, seed };
+        let learning = play(&mut bench, &[Choice::Default], &length)?;
+        Ok(Job { bench, rehearsed, learning })
+    }
+}
+
+/// Seconds since then, on the rank where they are most.
+fn agreed_s(communicator: &Communicator, began: Instant) -> Result<f64, CommError> {
+    let mut seconds = [began.elapsed().as_secs_f64()];
+    slowest(communicator, &mut seconds)?;
+    Ok(seconds[0])
 }
 
 /// Races everything that can be chosen, each checked when it is called for the first time.
@@ -137,8 +205,7 @@ fn summary(
     let oracle = after.best(0);
     let best = &after.rivals[oracle];
     let fastest = after.rivals.iter().map(|rival| ratio(&after.tuned.fastest, &rival.fastest));
-    let all = learning.then(after);
-    let default = &all.rivals[0].slowest;
+    let default = &learning.rivals[0].slowest;
     let (context, policy) = (state.context(), bench.tuned.standing());
     let course = bench.tuned.tuner().and_then(|tuner| tuner.courses().find(|(seen, _)| **seen == context));
     TunedSize {
@@ -150,6 +217,7 @@ fn summary(
         oracle: in_words(&bench.tuned, state, rivals[oracle]),
         chosen: in_words(&bench.tuned, state, policy.choice(context.key(), 0)),
         decided: course.is_some_and(|(_, course)| course.is_decided()),
+        jobs: 1,
         calls: learning.boundaries.len(),
         compared: after.boundaries.len(),
         default_us: median_us(&after.rivals[0].slowest),
@@ -159,15 +227,24 @@ fn summary(
         tuned_over_default: ratio(&after.tuned_whole(), &after.rivals[0].slowest),
         tuned_over_oracle: ratio(&after.tuned_whole(), &best.slowest),
         over_oracle_half_width: ratio_half_width(&after.tuned_whole(), &best.slowest),
-        worst_prefix: worst_prefix(&all.tuned_whole(), default),
+        worst_prefix: worst_prefix(&learning.tuned_whole(), default),
         calls_over_oracle: ratio(&after.tuned.slowest, &best.slowest),
         reward_over_oracle: fastest.fold(0.0, f64::max),
-        calls_worst_prefix: worst_prefix(&all.tuned.slowest, default),
+        calls_worst_prefix: worst_prefix(&learning.tuned.slowest, default),
         default_over_itself: over_itself(default),
-        boundary_us: all.boundary_us(),
+        boundary_us: learning.boundary_us(),
         explored: course.map_or(0, |(_, course)| course.explored),
         drifts: course.map_or(0, |(_, course)| course.drifts),
+        rehearsal: None,
         policy,
+    }
+}
+
+impl TunedRehearsal {
+    fn of(rehearsed: &Rehearsed, in_words: impl Fn(Choice) -> String) -> TunedRehearsal {
+        let &Rehearsed { choices, called, is_complete, chosen, seconds } = rehearsed;
+        let (chosen, gain) = chosen.map(|(choice, gain)| (in_words(choice), gain.share)).unzip();
+        TunedRehearsal { seconds, choices, called, is_complete, chosen, gain }
     }
 }
 
@@ -204,10 +281,12 @@ impl TunedSize {
     /// Those of the output.
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let us = |us: Option<f64>| us.map_or_else(|| "-".to_owned(), |us| format!("{us:.1}"));
+        let rehearsal =
+            self.rehearsal.as_ref().map_or_else(String::new, |it| format!("; rehearsed for {:.2} s", it.seconds));
         let times = |ratio: Option<f64>| ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"));
         writeln!(
             out,
-            " {:>11} {:>11} {:>11} {:>11} {:>9.3} {:>9.3} {:>9.3} {:>9} {:>9} {:>11.1}  {}{}; {} ({} of {} called)",
+            " {:>11} {:>11} {:>11} {:>11} {:>9.3} {:>9.3} {:>9.3} {:>9} {:>9} {:>11.1}  {}{}; {} ({} of {} called){}",
             self.bytes,
             us(self.default_us),
             us(self.tuned_us),
@@ -222,7 +301,8 @@ impl TunedSize {
             if self.decided { "" } else { ", not decided" },
             self.oracle,
             self.called,
-            self.choices
+            self.choices,
+            rehearsal
         )
     }
 }
@@ -236,7 +316,8 @@ mod tests {
 
     use super::*;
 
-    const EFFORT: Effort<'_> = Effort { calls: 120, compared: 20, search_s: 0.5, seed: 3, programs: &[] };
+    const EFFORT: Effort<'_> =
+        Effort { calls: 120, compared: 20, search_s: 0.5, rehearse_s: 0.2, seed: 3, programs: &[] };
 
     #[test]
     fn a_size_is_searched_learned_and_compared_and_nothing_is_wrong() {
@@ -255,6 +336,9 @@ mod tests {
         assert_eq!((leader.bytes, leader.calls, leader.compared), (1 << 14, 120, 20));
         assert!(leader.called > 1 && leader.called <= leader.choices, "{leader:?}");
         assert!(leader.worst_prefix.is_some(), "{leader:?}");
+        let rehearsal = leader.rehearsal.as_ref().expect("it was asked for");
+        assert!(rehearsal.called > 1 && rehearsal.called <= rehearsal.choices, "{rehearsal:?}");
+        assert_eq!(rehearsal.chosen.is_some(), rehearsal.gain.is_some());
         // All but what the leading rank alone knows is agreed.
         assert_eq!((&leader.oracle, &leader.chosen), (&follower.oracle, &follower.chosen));
         assert_eq!(leader.tuned_us, follower.tuned_us);

@@ -121,6 +121,10 @@ impl Times {
         let joined = |one: &[f64], other: &[f64]| [one, other].concat();
         Times { slowest: joined(&self.slowest, &later.slowest), fastest: joined(&self.fastest, &later.fastest) }
     }
+
+    fn plus(&self, other: &Times) -> Times {
+        Times { slowest: sums(&self.slowest, &other.slowest), fastest: sums(&self.fastest, &other.fastest) }
+    }
 }
 
 impl Turns {
@@ -130,6 +134,15 @@ impl Turns {
             tuned: self.tuned.then(&later.tuned),
             rivals: self.rivals.iter().zip(&later.rivals).map(|(one, other)| one.then(other)).collect(),
             boundaries: [self.boundaries.as_slice(), &later.boundaries].concat(),
+        }
+    }
+
+    /// Round by round, these and those of another job, added up.
+    pub fn plus(&self, other: &Turns) -> Turns {
+        Turns {
+            tuned: self.tuned.plus(&other.tuned),
+            rivals: self.rivals.iter().zip(&other.rivals).map(|(one, other)| one.plus(other)).collect(),
+            boundaries: sums(&self.boundaries, &other.boundaries),
         }
     }
 
@@ -149,6 +162,11 @@ impl Turns {
         let count = self.boundaries.iter().filter(|seconds| **seconds > 0.0).count();
         1e6 * self.boundaries.iter().sum::<f64>() / count.max(1) as f64
     }
+}
+
+/// Of both, number by number.
+fn sums(one: &[f64], other: &[f64]) -> Vec<f64> {
+    one.iter().zip(other).map(|(one, other)| one + other).collect()
 }
 
 /// The sum of some times over that of others.
@@ -253,6 +271,9 @@ mod tests {
         assert_eq!(all.tuned_whole(), [1.5, 3.0, 1.1]);
         assert!((all.boundary_us() - 0.3e6).abs() < 1e-6, "{}", all.boundary_us());
         assert_eq!((late.best(0), late.best(1)), (0, 1));
+        let twice = late.plus(&late);
+        assert_eq!((&twice.tuned, &twice.boundaries[..]), (&times(&[6.0, 2.0]), &[0.0, 0.2][..]));
+        assert_eq!(twice.rivals[1], times(&[18.0, 1.0]));
     }
 
     /// Calls take nothing; a boundary of rank 1 takes 5 ms.

@@ -23,6 +23,7 @@ fn alike(one: Measured<'_>, other: Measured<'_>, but: But) -> bool {
     same.into_iter().all(|(what, same)| same == (what != but))
         && same_computer(&a.compute, &b.compute, but)
         && (&a.data, a.workers_per_host, &a.servers_on) == (&b.data, b.workers_per_host, &b.servers_on)
+        && a.tcp_streams == b.tcp_streams
         && (is_of_no_machine(one.panel) && is_of_no_machine(other.panel) || same_machine(one, other))
 }
 
@@ -272,8 +273,9 @@ mod tests {
     /// Whatever else differs, such panels say nothing of what they are compared for.
     #[test]
     fn only_panels_that_are_alike_besides_are_compared() {
-        let changes: [Change; 5] = [
+        let changes: [Change; 6] = [
             |panel| panel.setting.workers_per_host = Some(2),
+            |panel| panel.setting.tcp_streams = 4,
             |panel| panel.setting.servers_on = vec![ServerHost { number: 2, name: "c".into() }],
             |panel| panel.setting.data = Some("elsewhere".into()),
             |panel| panel.setting.compute = Compute::Real,

@@ -1,10 +1,12 @@
 //! A cluster of NCCL's that is not there: its ranks make calls as a policy file says, and write down what they took.
 
+mod iterations;
+
 use std::path::Path as FilePath;
 
-use paceline_tune::Random;
 use paceline_tune::environment::Disturbances;
-use paceline_tune::nccl::{Communicator, Function, Graph, Path};
+use paceline_tune::nccl::{Communicator, Graph, Path};
+use paceline_tune::{Parallelism, Random};
 
 use super::super::samples::{LeftOut, Recording};
 use super::*;
@@ -23,6 +25,10 @@ fn nccl() -> NcclModel {
     NcclModel::new("2.29.7".parse().expect("a version"), whole).expect("a communicator")
 }
 
+fn measured(function: Function, bytes: u64, label: Label) -> Measured {
+    Measured { function, bytes, ranks: RANKS, hosts: 1, way: None, channels: 1, label, seconds: 1e-3 }
+}
+
 struct World {
     /// By kind of call.
     situations: Vec<Situation>,
@@ -36,8 +42,8 @@ impl World {
     /// As the model has it; `is_faster`: but the first kind of calls takes 30 % less by another algorithm or protocol.
     fn new(nccl: &NcclModel, is_faster: bool, seed: u64) -> World {
         let situation = |&(function, bytes): &(Function, u64)| {
-            let call = Measured { function, bytes, ranks: RANKS, hosts: 1, way: None, channels: 1, seconds: 0.0 };
-            let state = nccl.state(&MODEL.call(&call));
+            let label = Label::default();
+            let state = nccl.state(&MODEL.call(&measured(function, bytes, label), label));
             nccl.situation(&State { bytes: state.context().typical_bytes(), ..state }).expect("choices")
         };
         let situations: Vec<Situation> = CALLS.iter().map(situation).collect();
@@ -292,4 +298,46 @@ fn a_policy_of_somebody_else_is_not_taken_for_nccls_own_choice() {
     // An odd number is that of a policy without tries, which somebody else may have written, too.
     learn(&mut job, &world.round(3, 61, own));
     assert_eq!((job.policy().version(), job.settled().version()), (62, 63));
+}
+
+/// The plug-in knows function, size, ranks and hosts: what differs in no more is one context, and what it is for only says what is
+/// believed first.
+#[test]
+fn what_the_plug_in_cannot_tell_apart_is_one_context() {
+    let nccl = nccl();
+    let mut job = JobTuner::new(&nccl, MODEL, Tuner::shipped(1), &[]);
+    let tensor = Label { parallelism: Parallelism::Tensor, is_pipelined_layer: false, is_fused_call: false };
+    let mut round = |calls: &[(u64, Label)]| {
+        let calls = calls.iter().map(|&(bytes, label)| measured(Function::AllReduce, bytes, label)).collect();
+        job.learn(&Round { policy: 0, iteration_s: None, calls });
+        let said = |it: &Context| (it.size_log2, it.parallelism, it.is_pipelined_layer, it.is_fused_call);
+        job.contexts().map(said).collect::<Vec<_>>()
+    };
+    let contexts = [(20u8, Parallelism::Tensor, false, false), (24, Parallelism::Data, true, true)];
+    let both = [(1 << 24, tensor), (1 << 24, Label::default())];
+    assert_eq!(round(&[(1 << 20, tensor), (3 << 19, tensor), both[0], both[1]]), contexts);
+    assert_eq!(round(&[(1 << 20, Label::default()), both[0]]), contexts, "as it was said at first");
+}
+
+/// A sum over all ranks every hundredth iteration, say: it would take years to decide, and there is nothing to gain.
+#[test]
+fn what_is_called_seldom_holds_nothing_up() {
+    let nccl = nccl();
+    let mut world = World::new(&nccl, false, 8);
+    let mut job = JobTuner::new(&nccl, MODEL, Tuner::shipped(8), &[]);
+    let mut policy = job.policy();
+    for number in 1..=2500 {
+        let arms = world.played(&job.written(&policy));
+        let mut lines = world.round(number, policy.version(), arms);
+        if number % 20 != 1 {
+            lines.retain(|line| line.contains(Function::AllReduce.name()));
+        }
+        learn(&mut job, &lines);
+        policy = job.policy();
+        if job.is_settled() {
+            break;
+        }
+    }
+    let open = job.tuner.courses().filter(|(_, course)| !course.is_decided()).count();
+    assert_eq!((job.is_settled(), job.undecided(), open), (true, 0, 1));
 }

@@ -43,6 +43,32 @@ fn a_call_takes_what_the_last_rank_takes() {
     assert_ne!(job(&[&first, &second]), job(&[&[line(1, 4, 0, 51)], &second]));
 }
 
+/// All ranks wait for the slowest one, and files of before say nothing of iterations.
+#[test]
+fn an_iteration_takes_what_the_slowest_rank_says() {
+    let timed = |line: String, seconds: &str| line.replace('{', &format!("{{\"iteration_s\": {seconds}, "));
+    let first = [timed(line(1, 4, 0, 50), "0.25"), line(1, 5, 0, 50), line(2, 6, 0, 50), line(3, 7, 0, 50)];
+    let second =
+        [line(1, 4, 1, 50), timed(line(1, 5, 1, 50), "0.5"), line(2, 6, 1, 50), timed(line(3, 7, 1, 50), "null")];
+    let (found, _) = rounds(&[&first, &second]).expect("samples");
+    assert_eq!(found.iter().map(|round| round.iteration_s).collect::<Vec<_>>(), [Some(0.5), None, None]);
+}
+
+#[test]
+fn calls_have_the_labels_that_the_program_gives_them() {
+    let labelled = |line: String, label: &str| line.replace('{', &format!("{{{label}, "));
+    let tensor = "\"parallelism\": \"tensor\", \"pipelined\": false, \"fused\": false";
+    let first =
+        [labelled(line(1, 4, 0, 50), tensor), line(2, 5, 0, 50), labelled(line(3, 6, 0, 50), "\"fused\": false")];
+    // It is for beliefs: the first file counts where others say something else.
+    let second = [line(1, 4, 1, 50), line(2, 5, 1, 50), labelled(line(3, 6, 1, 50), tensor)];
+    let (found, left_out) = rounds(&[&first, &second]).expect("samples");
+    let labels: Vec<Label> = found.iter().map(|round| round.calls[0].label).collect();
+    let of_tensors = Label { parallelism: Parallelism::Tensor, is_pipelined_layer: false, is_fused_call: false };
+    let of_one = Label { is_fused_call: false, ..Label::default() };
+    assert_eq!((labels, left_out), (vec![of_tensors, Label::default(), of_one], LeftOut::default()));
+}
+
 #[test]
 fn calls_that_were_not_seen_by_all_are_left_out() {
     // The first is none of them; one took no time that the clock could tell, two have the same number, as replays have, and one
@@ -112,6 +138,7 @@ fn the_line_of_the_documentation_is_a_sample_and_names_are_those_of_the_module()
     assert_eq!(listed("_FUNCTIONS = "), Function::ALL.iter().map(|it| it.name()).collect::<Vec<_>>());
     assert_eq!(listed("_ALGORITHMS = "), Algorithm::ALL.iter().map(|it| it.name()).collect::<Vec<_>>());
     assert_eq!(listed("_PROTOCOLS = "), Protocol::ALL.iter().map(|it| it.name()).collect::<Vec<_>>());
+    assert_eq!(listed("_PARALLELISMS = "), Parallelism::ALL.iter().map(|it| it.name()).collect::<Vec<_>>());
 }
 
 #[test]
@@ -128,6 +155,8 @@ fn what_is_no_sample_is_said_with_file_and_line() {
         (changed("Ring", "Star"), "`Star` is no algorithm of NCCL"),
         (changed("\"longest_ns\": 900", "\"longest_ns\": -5"), "longest_ns is -5"),
         (changed("\"rank\": 0", "\"rank\": 2"), "rank is 2, and the communicator has 2"),
+        (changed("\"rank\": 0", "\"iteration_s\": 0, \"rank\": 0"), "iteration_s is 0: every iteration takes some"),
+        (changed("\"rank\": 0", "\"parallelism\": \"all\", \"rank\": 0"), "this is no sample: unknown variant `all`"),
         (changed("\"hosts\": 1", "\"hosts\": 3"), "hosts is 3"),
         (changed("\"bytes\": 4096", "\"bytes\": -1"), "this is no sample: invalid value"),
         (

@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::mem;
 
-use paceline_tune::drift::Drift;
 use paceline_tune::environment::OwnModel;
 use paceline_tune::learner::Lesson;
-use paceline_tune::trial::{Errors, Gain, Side, Trial, Verdict, WORTHWHILE};
-use paceline_tune::{Congestion, Context, Course, Policy, Random, Schedule, Standing, Tuner};
+use paceline_tune::whole::{self, Event, Found, Stage, Whole};
+use paceline_tune::{Congestion, Context, Course, Policy, Schedule, Standing, Tuner};
 
 use crate::tuned::{Cost, Learning, Made, Plays, SHARE, Situations, TURNS, Version, situation_of};
 use crate::tuning::{TuningNews, TuningReport, TuningStanding, contexts};
@@ -21,40 +20,22 @@ const DECIDED: usize = 32;
 /// Calls of so many of them are timed, the last ones, to see if the network changes, and if the default is better again.
 const WATCHED: usize = 4;
 
-/// After so many iterations in which what was found stays unused, it is tried once more, even if nothing has changed.
-const TRIED_AGAIN: usize = 4096;
+/// After so many iterations in which what was found stays unused, or stands, it is tried once more, even if nothing seems to have changed.
+const TRIED_AGAIN: u32 = 4096;
 
 /// Decides.
 pub(super) struct Leader {
-    learning: Learning,
+    pub(super) learning: Learning,
     seed: u64,
-    random: Random,
     published: Version,
+    /// How far the choices of all calls together are; its steps are iterations.
     whole: Whole,
-    /// Of trials of iterations.
-    errors: Errors,
-    /// Iterations so far, and those since a trial that has found nothing.
+    /// Iterations so far.
     iterations: u64,
-    unused: usize,
     /// Iterations of the window, and how many of them are recorded, as it was said last.
     said: (usize, usize),
     news: Vec<TuningNews>,
 }
-
-/// How far the choices of all calls together are.
-enum Whole {
-    /// Some call is not decided.
-    Learning,
-    /// Iterations with the choices and without take turns. `turn`: whose the window's is.
-    OnTrial { candidate: Found, trial: Trial, turn: Option<(Side, usize)> },
-    /// They stand. None, and no gain, where nothing is better than the default.
-    Stands { chosen: Found, gain: Option<Gain> },
-    /// Iterations took no less. What they take is watched: if that changes, calls that were hidden may decide.
-    Unused { watched: Drift },
-}
-
-/// By context, what is better than the default.
-type Found = Vec<Plays>;
 
 /// What is known when a window has ended.
 pub(super) struct Ended<'a> {
@@ -87,12 +68,9 @@ impl Leader {
         Leader {
             learning,
             seed,
-            random: Random::new(seed, 0x17e2),
             published: Version::default(),
-            whole: Whole::Learning,
-            errors: Errors::default(),
+            whole: Whole::new(seed, TRIED_AGAIN),
             iterations: 0,
-            unused: 0,
             said: (1, 0),
             news: Vec::new(),
         }
@@ -101,7 +79,7 @@ impl Leader {
     /// A window has ended: learns from it, and says what comes next.
     pub(super) fn turn(&mut self, ended: &Ended<'_>) -> Turn {
         self.iterations += ended.iteration_s.len() as u64;
-        let settled = |whole: &Whole| matches!(whole, Whole::Stands { .. } | Whole::Unused { .. });
+        let settled = |whole: &Whole| matches!(whole.stage(), Stage::Stands { .. } | Stage::Unused { .. });
         if ended.active < self.published.number {
             // Somebody lacks it: it is sent again, and what was called meanwhile was nobody's turn.
             let (version, (iterations, recorded)) = (Some(self.published.clone()), self.said);
@@ -119,6 +97,16 @@ impl Leader {
         Turn { version, iterations, recorded, settled: settled(&self.whole) }
     }
 
+    /// Has an earlier job told something of a context?
+    pub(super) fn is_told_of(&self, context: &Context) -> bool {
+        self.learning.is_told_of(context)
+    }
+
+    /// Something has been found out.
+    pub(super) fn tell(&mut self, news: TuningNews) {
+        self.news.push(news);
+    }
+
     /// How much others are in the way, by the calls of a window; every situation says it from here on.
     pub(super) fn observe_congestion(&mut self, made: &[Made], situations: &mut Situations) -> Congestion {
         self.learning.observe_congestion(made, situations);
@@ -126,14 +114,14 @@ impl Leader {
     }
 
     /// What is called how in the next window, how long that is, and how many of its iterations are recorded.
-    fn plays(&mut self, ended: &Ended<'_>) -> (Found, usize, usize) {
-        let (window, recorded) = match &self.whole {
-            Whole::Learning => (learning_window(ended), learning_window(ended)),
-            Whole::Stands { .. } => (DECIDED, WATCHED),
-            Whole::OnTrial { candidate, turn: Some((Side::Candidate, _)), .. } => return (candidate.clone(), 1, 0),
-            Whole::OnTrial { .. } => return (Vec::new(), 1, 0),
+    fn plays(&mut self, ended: &Ended<'_>) -> (Vec<Plays>, usize, usize) {
+        let (window, recorded) = match (self.whole.stage(), self.whole.turn()) {
+            (Stage::Learning, _) => (learning_window(ended), learning_window(ended)),
+            (Stage::Stands { .. }, _) => (DECIDED, WATCHED),
+            (Stage::OnTrial { .. }, whole::Turn::Found(found)) => return (always(found), 1, 0),
+            (Stage::OnTrial { .. }, _) => return (Vec::new(), 1, 0),
             // All calls are the default's. They are timed, so that it is known what they take, and how much others are in the way.
-            Whole::Unused { .. } => return (Vec::new(), DECIDED, WATCHED),
+            (Stage::Unused { .. }, _) => return (Vec::new(), DECIDED, WATCHED),
         };
         let mut all = Vec::new();
         for context in ended.calls.keys() {
@@ -146,112 +134,39 @@ impl Leader {
 
     /// Goes on from what stands, if there is a reason.
     fn judge(&mut self, ended: &Ended<'_>) {
-        match &mut self.whole {
-            Whole::OnTrial { .. } => self.judge_trial(ended.iteration_s),
-            Whole::Learning => {
-                if let Some(found) = self.found(ended) {
-                    self.try_out(found);
+        let count = ended.iteration_s.len();
+        // Where something stands, something else may have been called in those that were recorded.
+        let says =
+            if let Stage::Stands { .. } = self.whole.stage() { count.saturating_sub(self.said.1) } else { count };
+        let steps = u32::try_from(count).unwrap_or(u32::MAX);
+        let news = match self.whole.judge(self.found(ended), &ended.iteration_s[..says], steps) {
+            None => return,
+            Some(Event::Trial(contexts)) => TuningNews::Trial { contexts },
+            Some(Event::Gain(gain)) => TuningNews::Tuned(gain.into()),
+            Some(Event::NoSignificantGain) => TuningNews::NoSignificantGain,
+            Some(Event::NothingBetter) => TuningNews::Unchanged,
+            Some(Event::Again) => TuningNews::Again,
+            Some(Event::Changed) => {
+                for situation in ended.calls.keys().filter_map(|context| situation_of(ended.situations, context)) {
+                    self.learning.changed(situation);
                 }
+                TuningNews::Again
             }
-            Whole::Stands { chosen, .. } => {
-                let stood = mem::take(chosen);
-                match self.found(ended) {
-                    None => {
-                        self.whole = Whole::Learning;
-                        self.news.push(TuningNews::Again);
-                    }
-                    // What is no longer better has gone, which needs no trial; something new does.
-                    Some(found) if found.iter().all(|plays| stood.contains(plays)) => self.keep(found),
-                    Some(found) => self.try_out(found),
-                }
-            }
-            Whole::Unused { watched } => {
-                self.unused += ended.iteration_s.len();
-                // What differs by no more than is worth a change is none.
-                let is_another =
-                    |seconds: &f64| seconds.is_finite() && *seconds > 0.0 && watched.observe(*seconds, WORTHWHILE, 0.0);
-                if ended.iteration_s.iter().any(is_another) {
-                    self.begin_anew(ended);
-                } else if self.unused >= TRIED_AGAIN
-                    && let Some(found) = self.found(ended)
-                {
-                    self.try_out(found);
-                }
-            }
-        }
-    }
-
-    /// The network has changed, or what is computed has: what was found and not used is found out anew.
-    fn begin_anew(&mut self, ended: &Ended<'_>) {
-        for situation in ended.calls.keys().filter_map(|context| situation_of(ended.situations, context)) {
-            self.learning.changed(situation);
-        }
-        self.whole = Whole::Learning;
-        self.news.push(TuningNews::Again);
-    }
-
-    /// Here stands less than before, or the same.
-    fn keep(&mut self, found: Found) {
-        if let Whole::Stands { chosen, gain } = &mut self.whole {
-            if found.is_empty() {
-                *gain = None;
-            }
-            *chosen = found;
-        }
-    }
-
-    fn judge_trial(&mut self, iteration_s: &[f64]) {
-        let Whole::OnTrial { candidate, trial, turn } = &mut self.whole else { return };
-        if let (Some((side, block)), [seconds]) = (turn.take(), iteration_s)
-            && seconds.is_finite()
-        {
-            trial.observe(side, block, *seconds);
-        }
-        match trial.verdict() {
-            Some(Verdict::Gain(gain)) => {
-                self.errors.found();
-                self.news.push(TuningNews::Tuned(gain.into()));
-                self.whole = Whole::Stands { chosen: mem::take(candidate), gain: Some(gain) };
-            }
-            Some(Verdict::NoSignificantGain) => self.leave(),
-            None => match trial.next(&mut self.random) {
-                Some(next) => *turn = Some(next),
-                // Too many iterations were interrupted.
-                None => self.leave(),
-            },
-        }
-    }
-
-    fn leave(&mut self) {
-        self.unused = 0;
-        self.news.push(TuningNews::NoSignificantGain);
-        self.whole = Whole::Unused { watched: Drift::default() };
-    }
-
-    /// Lets the time of the iteration decide about what was found.
-    fn try_out(&mut self, found: Found) {
-        if found.is_empty() {
-            self.news.push(TuningNews::Unchanged);
-            self.whole = Whole::Stands { chosen: found, gain: None };
-            return;
-        }
-        self.news.push(TuningNews::Trial { contexts: found.len() });
-        let mut trial = Trial::new(self.errors.next_level());
-        let turn = trial.next(&mut self.random);
-        self.whole = Whole::OnTrial { candidate: found, trial, turn };
+        };
+        self.news.push(news);
     }
 
     /// What is better than the default, call by call; None while some context is open.
     fn found(&self, ended: &Ended<'_>) -> Option<Found> {
         let courses: BTreeMap<&Context, &Course> = self.learning.tuner.courses().collect();
-        let mut found = Vec::new();
+        let mut found = Found::new();
         for context in ended.calls.keys() {
             if situation_of(ended.situations, context).is_none() {
                 continue;
             }
             match courses.get(context)?.standing() {
                 Standing::Learning => return None,
-                Standing::Chosen(choice, _) => found.push(Plays::always(*context, choice)),
+                Standing::Chosen(choice, _) => _ = found.insert(*context, choice),
                 Standing::Settled(_) => {}
             }
         }
@@ -261,9 +176,7 @@ impl Leader {
     /// Other operations come: what is on trial means nothing for them.
     pub(super) fn replanned(&mut self, situations: &Situations) {
         self.learning.forget_all(situations);
-        if let Whole::OnTrial { trial, .. } = mem::replace(&mut self.whole, Whole::Learning) {
-            self.errors.broken_off(&trial);
-        }
+        self.whole.begin_anew();
         self.said = (1, 0);
     }
 
@@ -283,13 +196,7 @@ impl Leader {
     }
 
     pub(super) fn report(&self, model: &OwnModel, situations: &Situations) -> TuningReport {
-        let (standing, gain) = match &self.whole {
-            Whole::Learning => (TuningStanding::Learning, None),
-            Whole::OnTrial { .. } => (TuningStanding::OnTrial, None),
-            Whole::Stands { gain: Some(gain), .. } => (TuningStanding::Tuned, Some((*gain).into())),
-            Whole::Stands { .. } => (TuningStanding::Unchanged, None),
-            Whole::Unused { .. } => (TuningStanding::NoSignificantGain, None),
-        };
+        let (standing, gain) = TuningStanding::of(&self.whole);
         let costs: Vec<Cost> =
             self.learning.tuner.courses().map(|(context, _)| self.learning.cost(context, situations)).collect();
         TuningReport {
@@ -297,12 +204,13 @@ impl Leader {
             gain,
             tuned_iterations: self.iterations,
             trials: self.learning.tuner.trials(),
-            iteration_trials: self.errors.begun(),
+            iteration_trials: self.whole.trials(),
             policies: self.published.number,
             remembered: self.learning.recalled(),
             measured_s: costs.iter().map(|cost| cost.measured_s).sum(),
             regret_s: costs.iter().map(|cost| cost.regret_s).sum(),
             boundaries_s: 0.0,
+            rehearsal_s: 0.0,
             congestion: None,
             contexts: contexts(&self.learning.tuner, model),
             lessons: Vec::new(),
@@ -310,14 +218,16 @@ impl Leader {
         }
     }
 
-    /// What stands, and shortens iterations: what is on trial, or was found in vain, is nothing to follow.
+    /// What stands, and shortens iterations: what is on trial for the first time, or was found in vain, is nothing to follow.
     fn policy(&self) -> Policy {
-        let stands = match &self.whole {
-            Whole::Stands { chosen, .. } => chosen.as_slice(),
-            _ => &[],
-        };
-        Policy::new(self.published.number, stands.iter().map(|plays| (plays.context, Schedule::always(plays.then))))
+        let stands = self.whole.stands().into_iter().flatten();
+        Policy::new(self.published.number, stands.map(|(context, choice)| (*context, Schedule::always(*choice))))
     }
+}
+
+/// Every call as it was found.
+fn always(found: &Found) -> Vec<Plays> {
+    found.iter().map(|(context, choice)| Plays::always(*context, *choice)).collect()
 }
 
 /// Iterations of the next window, while something is open: windows grow until a boundary takes no more than its share of them, as far

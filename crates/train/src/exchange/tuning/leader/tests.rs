@@ -1,6 +1,6 @@
 use paceline_plan::Cluster;
-use paceline_tune::Choice;
 use paceline_tune::environment::{Call, CostModel};
+use paceline_tune::{Choice, Random};
 
 use super::*;
 use crate::tuned::tests::CALL;
@@ -54,7 +54,7 @@ impl Job {
             let noise = |_| (0.02 * self.random.normal()).exp();
             let sum_s = call_s(choice) * (0..ALIKE).map(noise).sum::<f64>();
             let seconds = sum_s / ALIKE as f64;
-            made.extend(number.map(|number| Made { context, number, choice, calls: ALIKE, seconds }));
+            made.extend(number.map(|number| Made { context, number, choice, calls: ALIKE, seconds, longest: 1.0 }));
             all_s.push(iteration_s(sum_s) * (0.01 * self.random.normal()).exp());
         }
         let (situations, calls, active) = (&self.situations, &self.calls, self.active.number);
@@ -123,6 +123,54 @@ fn what_shortens_iterations_stands() {
     }
 }
 
+/// Iterations in which calls take half the time, of 9 ms, and those of the default, of 17, as long as `chosen_s` and `default_s` say from here
+/// on. What stands is compared with the default's once more, and what that has come to; after how many iterations it was.
+fn compared_again(job: &mut Job, chosen_s: f64, default_s: f64) -> (TuningStanding, usize) {
+    job.leader.take_news();
+    let iteration_s = |calls_s: f64| if calls_s < 12e-3 { chosen_s } else { default_s };
+    let before = job.leader.iterations;
+    while job.settled {
+        assert!(job.leader.iterations - before < 5000, "it is never compared");
+        job.window(halved, iteration_s);
+    }
+    let after = job.leader.iterations - before;
+    // Until it is known that it does not, it stands.
+    assert_eq!(job.standing(), TuningStanding::OnTrial);
+    assert!(job.report().policy.entries().next().is_some() && job.leader.whole.trials() > 1);
+    job.until_settled(halved, iteration_s);
+    (job.standing(), after as usize)
+}
+
+/// Calls take half the time as ever, and something makes iterations with them longer than those without: it is given up.
+#[test]
+fn what_stood_is_given_up_when_it_makes_iterations_longer() {
+    for seed in 1..4 {
+        let mut job = Job::new(seed);
+        job.until_settled(halved, |calls_s| COMPUTATION_S + calls_s);
+        for _ in 0..4 {
+            job.window(halved, |calls_s| COMPUTATION_S + calls_s);
+        }
+        assert_eq!((job.standing(), job.settled), (TuningStanding::Tuned, true), "seed {seed}");
+        let (standing, after) = compared_again(&mut job, 20e-3, 17e-3);
+        assert_eq!(standing, TuningStanding::NoSignificantGain, "seed {seed}");
+        assert!(after <= 2 * DECIDED && job.plays_default(), "seed {seed}: after {after} iterations");
+        assert!(job.report().policy.entries().next().is_none(), "seed {seed}");
+    }
+}
+
+/// Only iterations without it become shorter, which nobody sees: they are tried now and then.
+#[test]
+fn what_stands_is_compared_with_the_default_now_and_then() {
+    for (default_s, standing) in [(8e-3, TuningStanding::NoSignificantGain), (17e-3, TuningStanding::Tuned)] {
+        let mut job = Job::new(11);
+        job.until_settled(halved, |calls_s| COMPUTATION_S + calls_s);
+        let (came_to, after) = compared_again(&mut job, 9e-3, default_s);
+        assert_eq!(came_to, standing);
+        let due = TRIED_AGAIN as usize;
+        assert!((due..due + 2 * DECIDED).contains(&after), "after {after} iterations");
+    }
+}
+
 /// Calls that are hidden behind computation may become as fast as they like.
 #[test]
 fn what_shortens_calls_only_does_not() {
@@ -176,7 +224,7 @@ fn where_nothing_is_better_nothing_is_tried_on_iterations() {
         let mut job = Job::new(seed);
         let worse = |choice| if choice == Choice::Default { 1e-3 } else { 1.3e-3 };
         job.until_settled(worse, |calls_s| COMPUTATION_S + calls_s);
-        assert_eq!((job.standing(), job.leader.errors.begun()), (TuningStanding::Unchanged, 0), "seed {seed}");
+        assert_eq!((job.standing(), job.leader.whole.trials()), (TuningStanding::Unchanged, 0), "seed {seed}");
         assert!(job.plays_default() && job.leader.take_news() == [TuningNews::Unchanged], "seed {seed}");
     }
 }

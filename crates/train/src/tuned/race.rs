@@ -5,10 +5,8 @@
 
 use std::time::Instant;
 
-use paceline_comm::{CommError, Communicator};
+use paceline_comm::{CallOptions, CommError, Communicator, Reduction};
 use paceline_tune::statistics::{median, median_margin};
-
-use super::slowest;
 
 /// So many run to the end.
 const FINALISTS: usize = 6;
@@ -34,6 +32,8 @@ pub struct Finish {
     pub hopeless: usize,
     /// Did it end before the time was over?
     pub is_complete: bool,
+    /// By contestant, seconds of its calls on the slowest rank; of those who ran last, those of the final.
+    pub seconds: Vec<Vec<f64>>,
 }
 
 /// Contestants by number, in the order in which they first run; 0 stays to the end. `groups` says which are alike. `play` calls
@@ -62,7 +62,15 @@ pub fn race(
     race.keep(&mut left);
     let is_known = race.finals(&left)?;
     race.rank(&mut left);
-    Ok(Finish { ranking: left, called, hopeless, is_complete: all_ran && is_known })
+    Ok(Finish { ranking: left, called, hopeless, is_complete: all_ran && is_known, seconds: race.times })
+}
+
+/// Number by number, the largest of all ranks.
+///
+/// # Errors
+/// As [`Communicator::all_reduce`].
+pub(super) fn agree(communicator: &Communicator, numbers: &mut [f64]) -> Result<(), CommError> {
+    communicator.all_reduce(numbers, Reduction::Max, &CallOptions::default())
 }
 
 struct Race<'a> {
@@ -83,7 +91,7 @@ impl Race<'_> {
     /// Once; seconds of the slowest rank.
     fn call(&mut self, number: usize) -> Result<f64, CommError> {
         let mut agreed = [(self.play)(number)?, self.began.elapsed().as_secs_f64()];
-        slowest(self.communicator, &mut agreed)?;
+        agree(self.communicator, &mut agreed)?;
         self.elapsed_s = agreed[1];
         Ok(agreed[0])
     }
@@ -210,6 +218,7 @@ mod tests {
     fn a_race_without_time_knows_the_first_only() {
         let communicator = Communicator::solo().expect("a world of one");
         let finish = race(&communicator, &[0, 0, 0], 0.0, &mut |number| Ok(seconds(number))).expect("it runs");
-        assert_eq!(finish, Finish { ranking: vec![0], called: 1, hopeless: 0, is_complete: false });
+        assert_eq!((&finish.ranking[..], finish.called, finish.hopeless, finish.is_complete), (&[0][..], 1, 0, false));
+        assert_eq!(finish.seconds.iter().map(Vec::len).collect::<Vec<_>>(), [1, 0, 0]);
     }
 }
