@@ -206,8 +206,7 @@ impl Exchange {
         if workers.world_size() == 1 {
             return Ok(());
         }
-        self.tune_with(Tuning::new(workers, carrier.algorithm(), job, options))?;
-        self.changes.tuning_mut().map_or(Ok(()), |tuning| tuning.rehearse(options.rehearsal))
+        self.tune_with(Tuning::new(workers, carrier.algorithm(), job, options))
     }
 
     fn tune_with(&mut self, mut tuning: Tuning) -> Result<(), TrainError> {
@@ -216,6 +215,7 @@ impl Exchange {
         self.changes = match carrier.peers() {
             Peers::AllToAll(_) => {
                 tuning.replanned(&self.plan, carrier.algorithm(), options)?;
+                tuning.rehearse()?;
                 Changes::Tuned(Box::new(tuning))
             }
             Peers::Servers(_) => {

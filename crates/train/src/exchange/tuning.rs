@@ -59,7 +59,8 @@ pub(crate) struct Tuning {
     interrupted: bool,
     /// How long the ranks have told each other what they measured, in all, and how often.
     boundaries: (Duration, u32),
-    /// Seconds of the rehearsal.
+    /// How long calls are rehearsed at most, and seconds for which they were.
+    rehearsal: Duration,
     rehearsal_s: f64,
     /// Calls are remembered because of us.
     recording: bool,
@@ -127,6 +128,7 @@ impl Tuning {
             began: None,
             interrupted: false,
             boundaries: (Duration::ZERO, 0),
+            rehearsal: options.rehearsal,
             rehearsal_s: 0.0,
             recording: false,
             settled: false,

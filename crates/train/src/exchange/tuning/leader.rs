@@ -97,9 +97,9 @@ impl Leader {
         Turn { version, iterations, recorded, settled: settled(&self.whole) }
     }
 
-    /// Has an earlier job told something of a context?
-    pub(super) fn is_told_of(&self, context: &Context) -> bool {
-        self.learning.is_told_of(context)
+    /// Has an earlier job told something of a context, or was it called?
+    pub(super) fn knows(&self, context: &Context) -> bool {
+        self.learning.is_told_of(context) || self.learning.course(context).is_some()
     }
 
     /// Something has been found out.

@@ -14,13 +14,13 @@ use crate::tuning::TuningNews;
 const SHORTEST_S: f64 = 5e-3;
 
 impl Tuning {
-    /// Rehearses all kinds of calls of the plan, for about so long in all; all ranks call it. What earlier jobs have told something of is
-    /// not rehearsed.
+    /// Rehearses all kinds of calls of the plan, as long as there is time for that: so much as the options say, under all plans together.
+    /// All ranks call it. What earlier jobs have told something of is not rehearsed, nor what was called under a plan before.
     ///
     /// # Errors
     /// Those of the calls.
-    pub(crate) fn rehearse(&mut self, limit: Duration) -> Result<(), TrainError> {
-        let limit_s = limit.as_secs_f64();
+    pub(crate) fn rehearse(&mut self) -> Result<(), TrainError> {
+        let (limit_s, before_s) = (self.rehearsal.as_secs_f64(), self.rehearsal_s);
         let contexts: Vec<Context> = self.calls.keys().copied().collect();
         let (mut kinds, mut won) = (0, 0);
         for (done, context) in contexts.iter().enumerate() {
@@ -36,7 +36,7 @@ impl Tuning {
             won += usize::from(rehearsed.chosen.is_some());
         }
         if let Some(leader) = self.leader.as_mut().filter(|_| kinds > 0) {
-            leader.tell(TuningNews::Rehearsed { kinds, won, seconds: self.rehearsal_s });
+            leader.tell(TuningNews::Rehearsed { kinds, won, seconds: self.rehearsal_s - before_s });
         }
         Ok(())
     }
@@ -45,7 +45,7 @@ impl Tuning {
     fn rehearse_one(&mut self, context: &Context, limit: Duration) -> Result<Option<Rehearsed>, CommError> {
         let of_context = self.operations.iter().filter(|operation| operation.context == *context);
         let Some(operation) = of_context.max_by_key(|operation| operation.bytes) else { return Ok(None) };
-        let is_new = self.leader.as_ref().is_some_and(|leader| !leader.is_told_of(context));
+        let is_new = self.leader.as_ref().is_some_and(|leader| !leader.knows(context));
         let situation = self.situations.get(context).and_then(Option::as_ref).filter(|_| is_new);
         let (workers, elements) = (&self.workers, operation.bytes / size_of::<f32>());
         let rehearsal = Rehearsal::new(workers, situation, limit)?;
