@@ -22,6 +22,10 @@ use super::{Leader, TunedCalls};
 /// The race for the best may take such a share of the time; the rest is for the trial of what has won it.
 const FOR_RACE: f64 = 0.6;
 
+/// Trials of what has won the race, until one finds a gain: of calls that vary much, 32 blocks are often not sure. Each is one of the
+/// job's trials, which together err as seldom as they may.
+const TRIALS: usize = 3;
+
 /// What a rehearsal has found; the same on all ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rehearsed {
@@ -94,11 +98,11 @@ impl<'a> Rehearsal<'a> {
         self.contestants.len() > 1
     }
 
-    /// A race of everything, and a trial of what wins it. `level`: on rank 0, of the trial, if there is one; the error it may make.
+    /// A race of everything, and trials of what wins it. `level`: on rank 0, of each trial, the error it may make.
     ///
     /// # Errors
     /// Those of the calls.
-    pub(crate) fn run(self, level: impl FnOnce() -> f64, play: Play<'_>) -> Result<Outcome, CommError> {
+    pub(crate) fn run(self, mut level: impl FnMut() -> f64, play: Play<'_>) -> Result<Outcome, CommError> {
         let groups: Vec<usize> = self.contestants.iter().map(|(_, group)| *group).collect();
         let mut own_s: Vec<Vec<f64>> = vec![Vec::new(); groups.len()];
         let finish = race(self.communicator, &groups, FOR_RACE * self.limit_s, &mut |number| {
@@ -114,7 +118,12 @@ impl<'a> Rehearsal<'a> {
             None if finish.is_complete => (Found::Nothing, true),
             None => (Found::Open, false),
             Some(best) => {
-                let verdict = self.try_out(best, level, &mut own_s, play)?;
+                let mut verdict = Some(Verdict::NoSignificantGain);
+                for _ in 0..TRIALS {
+                    if verdict == Some(Verdict::NoSignificantGain) {
+                        verdict = self.try_out(best, &mut level, &mut own_s, &mut *play)?;
+                    }
+                }
                 let found = match verdict {
                     Some(Verdict::Gain(gain)) => Found::Gain(best, gain),
                     Some(Verdict::NoSignificantGain) if finish.is_complete => Found::NoSignificantGain,
@@ -155,7 +164,7 @@ impl<'a> Rehearsal<'a> {
     fn try_out(
         &self,
         candidate: usize,
-        level: impl FnOnce() -> f64,
+        level: &mut dyn FnMut() -> f64,
         own_s: &mut [Vec<f64>],
         play: Play<'_>,
     ) -> Result<Option<Verdict>, CommError> {
