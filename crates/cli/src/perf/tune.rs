@@ -44,6 +44,9 @@ const FIXED: [&str; 12] = [
     "in_place",
 ];
 
+/// The best of a search and the runner-up meet the tuner, beside the default: whichever takes least then is the best.
+const RIVALS: usize = 2;
+
 /// What is tuned, instead of the table.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct TuneArguments {

@@ -36,6 +36,14 @@ pub struct Finish {
     pub seconds: Vec<Vec<f64>>,
 }
 
+impl Finish {
+    /// 0, and the best so many of the others.
+    pub fn best_beside_the_first(&self, count: usize) -> Vec<usize> {
+        let others = self.ranking.iter().copied().filter(|&number| number > 0);
+        std::iter::once(0).chain(others.take(count)).collect()
+    }
+}
+
 /// Contestants by number, in the order in which they first run; 0 stays to the end. `groups` says which are alike. `play` calls
 /// one and gives this rank's seconds. All ranks take part, and all get the same.
 ///

@@ -14,8 +14,8 @@ use paceline_tune::environment::{Call, Mix};
 use paceline_tune::{Parallelism, Random};
 use serde::Serialize;
 
-use super::Effort;
 use super::turns::{Length, Playing, Turns, median_us, over_itself, play, ratio, worst_prefix};
+use super::{Effort, RIVALS};
 use crate::failure::Failure;
 use groups::{Group, Groups};
 use statics::{Static, statics};
@@ -24,9 +24,6 @@ use statics::{Static, statics};
 const CLUSTER: (usize, usize) = (8, 8);
 /// Calls of which an iteration has more than so many are made so many times fewer.
 const MANY: u32 = 8;
-
-/// The best of a search and the runner-up meet the tuner, beside the default: whichever takes least then is the best.
-const RIVALS: usize = 2;
 
 /// What was found out. An iteration takes as long as on its slowest rank.
 #[derive(Clone, Debug, Serialize)]
@@ -102,8 +99,7 @@ pub fn measure(communicator: &Communicator, scale: u64, effort: &Effort<'_>) -> 
     let learning = play(&mut mixed, std::slice::from_ref(default), &length)?;
     // Afterwards, so that it prepares nothing that the tuner uses.
     let finish = race(communicator, &alike, effort.search_s, &mut |number| mixed.rival(&statics[number], false))?;
-    let rivals: Vec<usize> =
-        std::iter::once(0).chain(finish.ranking.iter().copied().filter(|&number| number > 0).take(RIVALS)).collect();
+    let rivals = finish.best_beside_the_first(RIVALS);
     let length = Length { rounds: effort.compared, seed: effort.seed.wrapping_add(1), ..length };
     let fixed: Vec<Static> = rivals.iter().map(|&number| statics[number].clone()).collect();
     let after = play(&mut mixed, &fixed, &length)?;

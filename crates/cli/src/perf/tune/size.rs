@@ -14,7 +14,7 @@ use super::super::pattern::Pattern;
 use super::bench::{Bench, CALL};
 use super::contestants::{Contestants, in_words};
 use super::turns::{Length, Turns, median_us, over_itself, play, ratio, ratio_half_width, worst_prefix};
-use super::{Effort, slowest};
+use super::{Effort, RIVALS, slowest};
 use crate::failure::Failure;
 
 /// Calls between two boundaries, as in an iteration.
@@ -23,9 +23,6 @@ pub const ITERATION: usize = 4;
 /// Of short calls, jobs learn one after the other for about so many seconds, and at most so many: what a single one's take is noise.
 const JOBS_S: f64 = 2.0;
 const JOBS_MAX: usize = 100;
-
-/// The best of a search and the runner-up meet the tuner: whichever is better then is the oracle.
-const RIVALS: usize = 2;
 
 /// What was found out of a size. Times are those of the slowest rank, in microseconds.
 #[derive(Clone, Debug, Serialize)]
@@ -132,7 +129,8 @@ pub fn measure(
     let state = bench.tuned.state_of(subject.kind, bench.bytes(), &CALL);
     let contestants = Contestants::of(&bench.tuned, &state, links_of(communicator));
     let finish = search(communicator, &mut bench, &contestants, effort.search_s)?;
-    let rivals = rivals(&contestants, &finish);
+    let rivals = finish.best_beside_the_first(RIVALS).into_iter().map(|number| contestants.choices[number]);
+    let rivals: Vec<Choice> = rivals.collect();
     let seed = effort.seed.wrapping_add(1);
     let after = play(&mut bench, &rivals, &Length { rounds: effort.compared, between: ITERATION, seed })?;
     let size = summary(&bench, &state, &contestants, &finish, &rivals, &learning, &after);
@@ -185,12 +183,6 @@ pub fn search(
         let is_first = !std::mem::replace(&mut seen[number], true);
         bench.choice(contestants.choices[number], is_first)
     })
-}
-
-/// The default, and the best of the search.
-fn rivals(contestants: &Contestants, finish: &Finish) -> Vec<Choice> {
-    let best = finish.ranking.iter().filter(|&&number| number > 0).take(RIVALS);
-    std::iter::once(Choice::Default).chain(best.map(|&number| contestants.choices[number])).collect()
 }
 
 fn summary(
