@@ -3,6 +3,7 @@
 use paceline_plan::named_enum;
 use serde::{Deserialize, Serialize};
 
+use crate::main_effects::{Entrant, Traits};
 use crate::state::{Context, State};
 
 named_enum! {
@@ -101,6 +102,20 @@ impl Situation {
         self.arms.iter().map(|arm| arm.modelled_s).fold(f64::INFINITY, f64::min)
     }
 
+    /// The arms that are modelled to take at most so many times as long as the best, what is modelled to take least first.
+    pub fn arms_within(&self, times: f64) -> Vec<usize> {
+        let limit_s = times * self.cheapest_s();
+        let mut arms: Vec<usize> = (0..self.arms.len()).filter(|&arm| self.arms[arm].modelled_s <= limit_s).collect();
+        arms.sort_by(|&one, &other| self.arms[one].modelled_s.total_cmp(&self.arms[other].modelled_s));
+        arms
+    }
+
+    /// An arm as a contestant among the others.
+    pub fn entrant(&self, arm: usize) -> Entrant {
+        let Arm { action, modelled_s } = self.arms[arm];
+        Entrant { traits: action.traits(), modelled_s }
+    }
+
     /// As a policy says it: the default arm is left alone, not repeated, so that the library may change its mind.
     pub fn choice(&self, arm: usize) -> Choice {
         match self.arms.get(arm) {
@@ -137,8 +152,12 @@ impl Action {
 
     /// In 64 bits, for fingerprints and records.
     pub fn packed(&self) -> u64 {
-        let numbers = [self.family.algorithm, self.family.protocol as u8, self.channels, self.threads, self.chunk_log2];
-        numbers.iter().fold(0, |packed, &number| packed << 8 | u64::from(number))
+        self.traits().iter().fold(0, |packed, &number| packed << 8 | u64::from(number))
+    }
+
+    /// Number by number: algorithm, protocol, channels, threads and chunk.
+    pub fn traits(&self) -> Traits {
+        [self.family.algorithm, self.family.protocol as u8, self.channels, self.threads, self.chunk_log2]
     }
 }
 
@@ -185,6 +204,9 @@ pub(crate) mod tests {
         assert_eq!(situation.arm_of(situation.choice(11)), 11);
         assert_eq!(situation.arm_of(Choice::Play(action(9, 1, 16))), 4);
         assert_eq!((situation.families.len(), situation.family_of[8], situation.family_of[9]), (2, 0, 1));
+        assert_eq!(situation.arms_within(1.1), (0..9).collect::<Vec<_>>());
+        assert_eq!(situation.arms_within(f64::INFINITY).len(), 18);
+        assert_eq!(situation.entrant(11).traits, [1, 2, 1, 1, 18]);
         assert!(Situation::new(CALL, Vec::new(), 0).is_none());
     }
 }

@@ -9,7 +9,7 @@ mod account;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use account::{Account, CREDITED, PROMISED};
+use account::{Account, CREDITED};
 pub use account::{Risk, Room};
 
 use crate::action::{Action, Situation};
@@ -17,6 +17,7 @@ use crate::learner::Belief;
 use crate::prior::Budget;
 use crate::state::Context;
 use crate::statistics::mean_and_error;
+use crate::trial::INTERRUPTED;
 
 /// What is modelled to take so many times as long as the best is never tried.
 pub const NEVER_TRIED: f64 = 4.0;
@@ -58,13 +59,33 @@ struct Watch {
     default_s: VecDeque<f64>,
     /// What follows of them: [`Watch::reckon_usual_s`].
     usual_s: Option<f64>,
+    /// The most that a call of what stands has taken more than the default.
+    longest_s: f64,
+    /// Calls of what stands, and those of them that were interrupted.
+    stood: u64,
+    interrupted: u64,
     /// All calls.
     calls: u64,
-    /// The last calls of other choices: their numbers, their seconds, and how much more than the default's that was.
-    recent: VecDeque<(u64, f64, f64)>,
+    /// The last calls of other choices.
+    recent: VecDeque<Played>,
     /// Seconds of calls since the network has changed, until it is known what the default takes since then.
     unsettled: Vec<f64>,
 }
+
+/// A call of another choice than the default.
+#[derive(Clone, Copy, Debug)]
+struct Played {
+    /// Its number.
+    call: u64,
+    seconds: f64,
+    /// What the default would have taken.
+    usual_s: f64,
+    /// How much more than that was booked.
+    booked_s: f64,
+}
+
+/// Of calls of what stands, one in so many may be interrupted: more are its own.
+const INTERRUPTED_SELDOM: u64 = 60;
 
 /// So many calls may pass before a change of the network is noticed, those included that were decided before.
 const UNNOTICED: usize = 32;
@@ -138,7 +159,7 @@ impl Guard {
             self.settle(&situation.context);
         } else if let Some(usual_s) = watch.usual_s {
             let excess_s = seconds - usual_s;
-            watch.remember(seconds, excess_s);
+            watch.remember(seconds, usual_s, excess_s);
             if seconds > VETO * usual_s {
                 watch.vetoed.insert(situation.arms[arm].action);
             }
@@ -166,17 +187,18 @@ impl Guard {
     }
 
     /// It took so many seconds, while it stands as the winner of a trial. What it gains or loses is what was measured against the
-    /// default's last calls, never what the trial has promised.
+    /// default's last calls, never what the trial has promised; what a call was interrupted for is not its own.
     pub fn ended_chosen(&mut self, context: &Context, seconds: f64) {
         let watch = self.watches.entry(*context).or_default();
         watch.calls += 1;
         if let Some(usual_s) = watch.usual_s {
-            let excess_s = seconds - usual_s;
-            watch.remember(seconds, excess_s);
+            let own_s = watch.own_s(seconds, usual_s);
+            watch.remember(seconds, usual_s, own_s);
+            watch.longest_s = watch.longest_s.max(own_s);
             for account in self.accounts(context) {
                 account.add(usual_s);
-                account.standing_s += excess_s;
-                account.measured_s += excess_s;
+                account.standing_s += own_s;
+                account.measured_s += seconds - usual_s;
             }
         } else {
             watch.unsettled.push(seconds);
@@ -185,7 +207,8 @@ impl Guard {
 
     /// Another choice stands from now on, or none: what the one before has lost is lost, and what it has gained is settled.
     pub fn stands_anew(&mut self, context: &Context) {
-        let Some(Watch { account, .. }) = self.watches.get_mut(context) else { return };
+        let Some(Watch { account, longest_s, stood, interrupted, .. }) = self.watches.get_mut(context) else { return };
+        (*longest_s, *stood, *interrupted) = (0.0, 0, 0);
         let stood_s = std::mem::take(&mut account.standing_s);
         let counted_s = stood_s.max((-CREDITED * account.usual_s - account.excess_s).min(0.0));
         account.excess_s += counted_s;
@@ -194,10 +217,11 @@ impl Guard {
     }
 
     /// May what stands in a context go on? Not if its calls have taken more than the default's, all in all, and so much that the
-    /// promise is in danger: then it is worse, whatever its median is.
+    /// promise is in danger: then it is worse, whatever its median is. Its longest call is no reason: a single one may be anybody's fault.
     pub fn may_stand(&self, context: &Context) -> bool {
-        let Some(Watch { account, .. }) = self.watches.get(context) else { return true };
-        account.standing_s <= 0.0 || account.spent_s() <= PROMISED * account.usual_s
+        let Some(Watch { account, longest_s, .. }) = self.watches.get(context) else { return true };
+        let standing_s = account.standing_s - longest_s;
+        standing_s <= 0.0 || account.excess_s + standing_s <= account.promise_s(0.0)
     }
 
     /// Is a call so slow that it would be a veto while something is tried?
@@ -229,18 +253,20 @@ impl Guard {
     /// them; they are compared with the default as it is now, when that is known.
     pub fn forget(&mut self, context: &Context, since: u64) {
         let Some(watch) = self.watches.get_mut(context) else { return };
-        let (mut excess_s, mut usual_s) = (0.0, 0.0);
+        let (mut booked_s, mut measured_s, mut usual_s) = (0.0, 0.0, 0.0);
         let mut unsettled = std::mem::take(&mut watch.unsettled);
-        for (_, seconds, more_s) in watch.recent.iter().filter(|(call, ..)| *call > since) {
-            excess_s += more_s;
-            usual_s += seconds - more_s;
-            unsettled.push(*seconds);
+        for played in watch.recent.iter().filter(|played| played.call > since) {
+            booked_s += played.booked_s;
+            measured_s += played.seconds - played.usual_s;
+            usual_s += played.usual_s;
+            // What was interrupted stays so; whether the rest was too much, the default will tell.
+            unsettled.push(played.usual_s + played.booked_s);
         }
         *watch = Watch { account: watch.account, calls: watch.calls, unsettled, ..Watch::default() };
         let count = watch.unsettled.len() as f64;
         for account in self.accounts(context) {
-            account.excess_s -= excess_s;
-            account.measured_s -= excess_s;
+            account.excess_s -= booked_s;
+            account.measured_s -= measured_s;
             account.usual_s -= usual_s;
             account.calls = (account.calls - count).max(0.0);
         }
@@ -289,8 +315,20 @@ impl Watch {
         Some(mean.map_or(median, |mean| mean.max(median)))
     }
 
-    fn remember(&mut self, seconds: f64, excess_s: f64) {
-        push(&mut self.recent, (self.calls, seconds, excess_s), UNNOTICED);
+    fn remember(&mut self, seconds: f64, usual_s: f64, booked_s: f64) {
+        push(&mut self.recent, Played { call: self.calls, seconds, usual_s, booked_s }, UNNOTICED);
+    }
+
+    /// How much more than the default a call of what stands has taken for reasons of its own: not what it was interrupted for, unless that
+    /// is often.
+    fn own_s(&mut self, seconds: f64, usual_s: f64) -> f64 {
+        self.stood += 1;
+        if seconds <= INTERRUPTED * usual_s {
+            return seconds - usual_s;
+        }
+        self.interrupted += 1;
+        let is_seldom = self.interrupted <= 1 + self.stood / INTERRUPTED_SELDOM;
+        if is_seldom { (INTERRUPTED - 1.0) * usual_s } else { seconds - usual_s }
     }
 }
 

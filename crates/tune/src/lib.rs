@@ -2,7 +2,8 @@
 //!
 //! - [`State`], [`Context`]: what is known of a call, the same on all ranks; [`Action`], [`Situation`]: what can be done.
 //! - [`Tuner`]: decides on the leading rank, and learns from the times. Below it: [`prior`], [`learner`], [`guard`], [`trial`],
-//!   [`drift`]. [`whole`]: the time of the iteration decides about all calls together.
+//!   [`drift`]. [`whole`]: the time of the iteration decides about all calls together; [`main_effects`]: what is told by few calls of many
+//!   choices. [`fusion`]: how many bytes a call fuses.
 //! - [`Policy`]: what was decided; [`Swap`]: where it stands, read by one atomic load; [`Agreement`]: how all ranks change to another
 //!   one.
 //! - [`environment`], [`simulation`]: clusters that are not there; [`comparison`]: which learner ships; [`atlas`]: what was
@@ -34,8 +35,10 @@ pub mod atlas;
 pub mod comparison;
 pub mod drift;
 pub mod environment;
+pub mod fusion;
 pub mod guard;
 pub mod learner;
+pub mod main_effects;
 pub mod nccl;
 pub mod nccl_policy;
 pub mod policy_file;

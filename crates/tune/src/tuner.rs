@@ -21,6 +21,7 @@ use crate::learner::{Learner, Lesson, Thompson};
 use crate::policy::{Policy, Schedule};
 use crate::random::Random;
 use crate::state::Context;
+use crate::statistics::median;
 use crate::trial::{Errors, Side, Trial, Verdict, WORTHWHILE};
 use tryable::Tryable;
 
@@ -354,8 +355,9 @@ impl Tuner {
     /// The default's time is known, for the first time or again.
     fn after_baseline(&mut self, situation: &Situation, course: &mut Course) {
         let shift = course.shift();
-        if let Some(shift) = shift {
-            self.learner.changed(&situation.context, shift);
+        match shift {
+            Some(shift) => self.learner.changed(&situation.context, shift),
+            None => self.anchor(situation, course.baseline_s()),
         }
         for seconds in course.take_baseline() {
             self.learner.observe(situation, situation.default, seconds);
@@ -374,6 +376,13 @@ impl Tuner {
             // It has won a trial in this network. If it is another one after all, the sum and the sentinel tell.
             Some(gain) => course.stand(Phase::Chosen(best, choice), Some(gain)),
             None => self.try_out(course, best, true),
+        }
+    }
+
+    /// What the default takes says how far the model is off, before anything else is known.
+    fn anchor(&mut self, situation: &Situation, default_s: &[f64]) {
+        if let Some(usual_s) = median(default_s) {
+            self.learner.anchor(situation, (usual_s / situation.arms[situation.default].modelled_s).ln());
         }
     }
 

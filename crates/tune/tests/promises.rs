@@ -83,6 +83,41 @@ fn what_is_learned_is_near_the_best_and_learning_costs_little() {
     assert!(beyond.len() * 500 <= contexts && worst <= 1.035, "{beyond:?}");
 }
 
+/// Links are five times as slow as anybody believes, or five times as fast: what was never tried seems better than the default then, or
+/// worse, by as much. A factor of two may be the default's own, and is not told from that.
+#[test]
+fn a_model_that_is_off_for_everything_breaks_no_promise() {
+    for (name, times, of_job, of_hundred) in [
+        ("study-10gbe:8x4", 5.0f64, 1.02, 1),
+        ("study-10gbe:8x4", 0.2, 1.02, 1),
+        ("1gbe+pcie3:8x1", 5.0, 1.02, 1),
+        ("1gbe+pcie3:8x1", 2.0, 1.06, 5),
+    ] {
+        let machine = Cluster::named(name).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let workload = Workload::named("data-parallel", machine.hosts, machine.workers_per_host).expect("it is known");
+        let (mut contexts, mut worst, mut beyond, mut over) = (0, 0.0f64, 0, Vec::new());
+        for seed in seeds() {
+            let misfit = Misfit { common: times.ln(), ..Misfit::USUAL };
+            let model = Box::new(OwnModel::of(&machine));
+            let mut cluster = SimulatedCluster::new(model, misfit, Disturbances::usual(), seed);
+            let mut tuner = Tuner::shipped(seed);
+            let outcome = simulation::run(&mut cluster, &workload, &mut tuner, 420, seed);
+            assert!(outcome.worst_prefix <= of_job, "{name}, {times} times, seed {seed}: {}", outcome.worst_prefix);
+            for progress in outcome.contexts.values() {
+                contexts += 1;
+                worst = worst.max(progress.worst_prefix);
+                beyond += usize::from(progress.worst_prefix > 1.02);
+            }
+            over.push(learned(&outcome).over_oracle());
+        }
+        let (mean, error) = mean_and_error(&over);
+        let said = format!("{name}, {times} times: {beyond} of {contexts} contexts beyond 2 %, at worst {worst:.4}");
+        println!("{said}; {:.2} % over the best", 100.0 * mean);
+        assert!(beyond * 100 <= of_hundred * contexts && worst <= 1.06, "{said}");
+        assert!(mean - 2.0 * error <= 0.05, "{said}: {mean} over the best");
+    }
+}
+
 /// All calls after the first 300 of their context.
 fn learned(outcome: &Outcome) -> Totals {
     let mut all = Totals::default();

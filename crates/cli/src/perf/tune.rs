@@ -10,6 +10,7 @@ mod size;
 mod turns;
 
 use std::io::{self, Write};
+use std::time::Instant;
 
 use clap::Args;
 use paceline_comm::{CallOptions, CommError, Communicator, Reduction};
@@ -52,11 +53,11 @@ const RIVALS: usize = 2;
 pub struct TuneArguments {
     /// Let a tuner choose what f32 all-reduces take while they are made, by turns with the same calls without it
     /// (docs/tuning.md)
-    #[arg(long, conflicts_with_all = FIXED)]
+    #[arg(long, group = "tuned", conflicts_with_all = FIXED)]
     tune: bool,
 
     /// Tune the calls of a large language model, whose bytes are divided by this; a static configuration is searched
-    #[arg(long, value_name = "SCALE", conflicts_with_all = ["tune", "program"], conflicts_with_all = FIXED)]
+    #[arg(long, value_name = "SCALE", group = "tuned", conflicts_with = "program", conflicts_with_all = FIXED)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     tune_mix: Option<u64>,
 
@@ -84,9 +85,10 @@ pub struct TuneArguments {
     #[arg(long, value_name = "S", default_value_t = 0.0, value_parser = seconds)]
     tune_search: f64,
 
-    /// Rehearse each size before it is learned and measured: at most so many seconds, of which none count as the tuner's
+    /// Rehearse each size before it is learned and measured, or with --tune-mix all kinds of calls together: at most so many seconds, of
+    /// which none count as the tuner's
     #[arg(long, value_name = "S", default_value_t = 0.0, value_parser = seconds)]
-    #[arg(requires = "tune", conflicts_with_all = ["tune_drift", "tune_alike"])]
+    #[arg(requires = "tuned", conflicts_with = "tune_alike")]
     tune_rehearsal: f64,
 
     /// What is left to chance in tuning follows from it
@@ -245,6 +247,13 @@ fn slowest(communicator: &Communicator, seconds: &mut [f64]) -> Result<(), CommE
 /// Call by call, the time of the fastest rank.
 fn fastest(communicator: &Communicator, seconds: &mut [f64]) -> Result<(), CommError> {
     agreed(communicator, seconds, Reduction::Min)
+}
+
+/// Seconds since then, on the rank where they are most.
+fn agreed_s(communicator: &Communicator, began: Instant) -> Result<f64, CommError> {
+    let mut seconds = [began.elapsed().as_secs_f64()];
+    slowest(communicator, &mut seconds)?;
+    Ok(seconds[0])
 }
 
 fn agreed(communicator: &Communicator, seconds: &mut [f64], reduction: Reduction) -> Result<(), CommError> {

@@ -1,11 +1,14 @@
-//! A race: which of many contestants takes least. All of them run a little, and the better they are, the more.
+//! A race: which of many contestants takes least. The better they are, the more they run.
 //!
 //! Jamieson and Talwalkar, "Non-stochastic best arm identification and hyperparameter optimization" (arXiv 1502.07943,
-//! AISTATS 2016): successive halving; here a third is kept.
+//! AISTATS 2016): successive halving; here a third is kept. Where the time is too short for everybody to run, some run, and what they have
+//! in common with the others tells who else is worth it.
 
 use std::time::Instant;
 
 use paceline_comm::{CallOptions, CommError, Communicator, Reduction};
+use paceline_tune::Random;
+use paceline_tune::main_effects::{Entrant, expected_s};
 use paceline_tune::statistics::{median, median_margin};
 
 /// So many run to the end.
@@ -17,9 +20,15 @@ const KNOWN: f64 = 0.01;
 /// A first call that takes so long hides what preparing it takes. After a shorter one, this many count instead.
 const LONG_S: f64 = 20e-3;
 const AGAIN: usize = 3;
-/// Of a group of which so many have run, and the best took so many times what the best of all took, nobody else runs.
+/// So many count where not everybody can run.
+const AGAIN_IN_HASTE: usize = 1;
+/// Of an algorithm and protocol of which so many have run, and the best took so many times what the best of all took, nobody else runs.
 const HOPELESS_AFTER: usize = 4;
 const HOPELESS: f64 = 2.0;
+/// So many tell who else is likely to be fast: each level of a trait has run some times then.
+const ENOUGH: usize = 24;
+/// The share of the time in which everybody must have run for the first time. If that is too short, it is spent on some of them.
+const FIRST_HEAT: f64 = 0.5;
 
 /// How it ended.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,10 +37,13 @@ pub struct Finish {
     pub ranking: Vec<usize>,
     /// So many have run at all.
     pub called: usize,
-    /// So many did not, as their group was hopeless.
+    /// So many did not, as others of their algorithm and protocol were hopeless.
     pub hopeless: usize,
     /// Did it end before the time was over?
     pub is_complete: bool,
+    /// Nothing that is much better is likely to be left: everybody has run, or so many that they tell who is likely to be fast, and all of
+    /// these.
+    pub is_enough: bool,
     /// By contestant, seconds of its calls on the slowest rank; of those who ran last, those of the final.
     pub seconds: Vec<Vec<f64>>,
 }
@@ -44,23 +56,36 @@ impl Finish {
     }
 }
 
-/// Contestants by number, in the order in which they first run; 0 stays to the end. `groups` says which are alike. `play` calls
-/// one and gives this rank's seconds. All ranks take part, and all get the same.
+/// Contestants by number, in the order in which they first run; 0 stays to the end. `play` calls one and gives this rank's seconds. All
+/// ranks take part, and all get the same.
 ///
 /// # Errors
 /// Those of the calls.
 pub fn race(
     communicator: &Communicator,
-    groups: &[usize],
+    entrants: &[Entrant],
     limit_s: f64,
     play: &mut dyn FnMut(usize) -> Result<f64, CommError>,
 ) -> Result<Finish, CommError> {
-    let times = vec![Vec::new(); groups.len()];
-    let mut race = Race { communicator, began: Instant::now(), elapsed_s: 0.0, limit_s, times, play };
-    let hopeless = race.first_heat(groups)?;
-    let called = race.times.iter().filter(|times| !times.is_empty()).count();
-    let all_ran = called + hopeless == groups.len();
-    let mut left: Vec<usize> = (0..groups.len()).filter(|&number| !race.times[number].is_empty()).collect();
+    let began = Instant::now();
+    race_by(communicator, entrants, limit_s, play, &|| began.elapsed().as_secs_f64())
+}
+
+/// The same, by a clock of seconds since it began.
+fn race_by(
+    communicator: &Communicator,
+    entrants: &[Entrant],
+    limit_s: f64,
+    play: &mut dyn FnMut(usize) -> Result<f64, CommError>,
+    clock: &dyn Fn() -> f64,
+) -> Result<Finish, CommError> {
+    let times = vec![Vec::new(); entrants.len()];
+    let mut race = Race { communicator, entrants, clock, elapsed_s: 0.0, limit_s, times, is_screened: false, play };
+    let mut left = if race.can_all_run()? { race.first_heat()? } else { race.screening()? };
+    let called = race.who_ran().len();
+    let others = 1..entrants.len();
+    let hopeless = others.filter(|&number| race.times[number].is_empty() && race.is_hopeless(number)).count();
+    let all_ran = called + hopeless == entrants.len();
     let mut calls = 2;
     while left.len() > FINALISTS && !race.is_over() {
         race.keep(&mut left);
@@ -70,7 +95,10 @@ pub fn race(
     race.keep(&mut left);
     let is_known = race.finals(&left)?;
     race.rank(&mut left);
-    Ok(Finish { ranking: left, called, hopeless, is_complete: all_ran && is_known, seconds: race.times })
+    let is_compared = left.iter().all(|&number| race.times[number].len() >= *CALLS.start());
+    let is_enough = (all_ran || race.is_screened) && is_compared;
+    let is_complete = all_ran && is_known;
+    Ok(Finish { ranking: left, called, hopeless, is_complete, is_enough, seconds: race.times })
 }
 
 /// Number by number, the largest of all ranks.
@@ -83,11 +111,14 @@ pub(super) fn agree(communicator: &Communicator, numbers: &mut [f64]) -> Result<
 
 struct Race<'a> {
     communicator: &'a Communicator,
-    began: Instant,
+    entrants: &'a [Entrant],
+    clock: &'a dyn Fn() -> f64,
     /// As all ranks have agreed.
     elapsed_s: f64,
     limit_s: f64,
     times: Vec<Vec<f64>>,
+    /// Not everybody could run, but all who are likely to be fast did.
+    is_screened: bool,
     play: &'a mut dyn FnMut(usize) -> Result<f64, CommError>,
 }
 
@@ -98,38 +129,118 @@ impl Race<'_> {
 
     /// Once; seconds of the slowest rank.
     fn call(&mut self, number: usize) -> Result<f64, CommError> {
-        let mut agreed = [(self.play)(number)?, self.began.elapsed().as_secs_f64()];
+        let mut agreed = [(self.play)(number)?, (self.clock)()];
         agree(self.communicator, &mut agreed)?;
         self.elapsed_s = agreed[1];
         Ok(agreed[0])
     }
 
-    /// Everybody once, but for hopeless groups, of which so many did not run, and for those to whom the time did not come.
-    fn first_heat(&mut self, groups: &[usize]) -> Result<usize, CommError> {
-        let (mut best, mut hopeless) = (f64::INFINITY, 0);
-        for (number, &group) in groups.iter().enumerate() {
-            if number > 0 && self.is_over() {
+    /// Calls one for the first time, so often that what preparing it takes does not count.
+    fn call_first(&mut self, number: usize, again: usize) -> Result<(), CommError> {
+        let mut times = vec![self.call(number)?];
+        if times[0] < LONG_S {
+            times.clear();
+            for _ in 0..again {
+                times.push(self.call(number)?);
+            }
+        }
+        self.times[number] = times;
+        Ok(())
+    }
+
+    /// Calls the first one. Is there time for all the others, if their models are as far off as its own? Twice, as the first time may be
+    /// interrupted.
+    fn can_all_run(&mut self) -> Result<bool, CommError> {
+        self.call_first(0, AGAIN)?;
+        let once_s = self.elapsed_s;
+        let others = self.entrants[1..].iter().map(|it| it.modelled_s).sum::<f64>() / self.entrants[0].modelled_s;
+        if others * once_s <= FIRST_HEAT * self.limit_s || self.is_over() {
+            return Ok(true);
+        }
+        self.call_first(0, AGAIN)?;
+        Ok(others * (self.elapsed_s - once_s) <= FIRST_HEAT * self.limit_s)
+    }
+
+    /// Everybody, but for the hopeless, and for those to whom the time did not come.
+    fn first_heat(&mut self) -> Result<Vec<usize>, CommError> {
+        self.call_in_order(1..self.entrants.len(), AGAIN, self.limit_s)?;
+        Ok(self.who_ran())
+    }
+
+    /// Some, by lot; and of all, those who are likely to be the fastest then.
+    fn screening(&mut self) -> Result<Vec<usize>, CommError> {
+        let mut order: Vec<usize> = (1..self.entrants.len()).collect();
+        // The same on all ranks.
+        let mut random = Random::new(self.entrants.len() as u64, 0x5c2e);
+        for last in (1..order.len()).rev() {
+            order.swap(last, random.below(last + 1));
+        }
+        let (began_s, until_s) = (self.elapsed_s, FIRST_HEAT * self.limit_s);
+        self.call_in_order(order, AGAIN_IN_HASTE, until_s)?;
+        let ran = self.who_ran().len().max(2) - 1;
+        // What is left is for a heat of the likely ones, most of whom have not run, and for the final.
+        let once_s = (self.elapsed_s - began_s) / ran as f64;
+        let in_time = (FIRST_HEAT * (self.limit_s - self.elapsed_s) / (2.0 * once_s).max(1e-9)) as usize;
+        let likely = self.likely(in_time.clamp(FINALISTS, self.entrants.len().div_ceil(3).max(FINALISTS)))?;
+        for &number in &likely {
+            if self.times[number].is_empty() && !self.is_hopeless(number) && !self.is_over() {
+                self.call_first(number, AGAIN_IN_HASTE)?;
+            }
+        }
+        self.is_screened = ran >= ENOUGH && !self.is_over();
+        let left: Vec<usize> =
+            std::iter::once(0).chain(likely).filter(|&number| !self.times[number].is_empty()).collect();
+        self.heat(&left, 1)?;
+        Ok(left)
+    }
+
+    /// So many others, who by what was called are likely to be the fastest. Rank 0 says it: logarithms may differ in the last bit between
+    /// processors that are not alike.
+    fn likely(&self, count: usize) -> Result<Vec<usize>, CommError> {
+        let measured_s: Vec<Option<f64>> = self.times.iter().map(|times| median(times)).collect();
+        let expected = expected_s(self.entrants, &measured_s);
+        let mut others: Vec<usize> = (1..self.entrants.len()).collect();
+        others.sort_by(|&one, &other| expected[one].total_cmp(&expected[other]));
+        let mut told: Vec<i64> = others.iter().take(count).map(|&number| number as i64).collect();
+        self.communicator.broadcast(&mut told, 0, &CallOptions::default())?;
+        Ok(told.iter().filter_map(|&number| usize::try_from(number).ok()).collect())
+    }
+
+    /// Whoever is not hopeless by then.
+    fn call_in_order(
+        &mut self,
+        order: impl IntoIterator<Item = usize>,
+        again: usize,
+        until_s: f64,
+    ) -> Result<(), CommError> {
+        for number in order {
+            if self.elapsed_s >= until_s {
                 break;
             }
-            let of_group = (0..number).filter(|&other| groups[other] == group && !self.times[other].is_empty());
-            let (ran, least) = of_group.fold((0, f64::INFINITY), |(ran, least), other| {
-                (ran + 1, self.times[other].iter().copied().fold(least, f64::min))
-            });
-            if ran >= HOPELESS_AFTER && least > HOPELESS * best {
-                hopeless += 1;
-                continue;
+            if !self.is_hopeless(number) {
+                self.call_first(number, again)?;
             }
-            let mut times = vec![self.call(number)?];
-            if times[0] < LONG_S {
-                times.clear();
-                for _ in 0..AGAIN {
-                    times.push(self.call(number)?);
-                }
-            }
-            best = times.iter().copied().fold(best, f64::min);
-            self.times[number] = times;
         }
-        Ok(hopeless)
+        Ok(())
+    }
+
+    /// By those of its algorithm and protocol. The first one is nobody's kin: its knobs are the library's business.
+    fn is_hopeless(&self, number: usize) -> bool {
+        let least = |times: &Vec<f64>| times.iter().copied().fold(f64::INFINITY, f64::min);
+        let best = self.times.iter().map(least).fold(f64::INFINITY, f64::min);
+        let kin = self
+            .times
+            .iter()
+            .zip(self.entrants)
+            .skip(1)
+            .filter(|(times, entrant)| !times.is_empty() && entrant.is_kin(&self.entrants[number]));
+        let (ran, of_kin) =
+            kin.fold((0, f64::INFINITY), |(ran, seconds), (times, _)| (ran + 1, seconds.min(least(times))));
+        ran >= HOPELESS_AFTER && of_kin > HOPELESS * best
+    }
+
+    fn who_ran(&self) -> Vec<usize> {
+        (0..self.times.len()).filter(|&number| !self.times[number].is_empty()).collect()
     }
 
     /// By turns, so many times each.
@@ -190,43 +301,70 @@ impl Race<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::thread;
 
     use super::*;
 
-    /// What contestant `number` takes: 37 is the fastest, those of group 3 take ten times as long.
-    fn seconds(number: usize) -> f64 {
-        let far = (number as f64 - 37.0).abs();
-        (1.0 + 0.02 * far) * if number % 4 == 3 { 0.1 } else { 0.01 }
+    /// Contestant `number` of ten algorithms with eight chunks each.
+    fn entrant(number: usize) -> Entrant {
+        Entrant::unmodelled([(number % 10) as u8, 0, 0, 0, (number / 10) as u8])
     }
 
-    #[test]
-    fn the_fastest_wins_and_hopeless_groups_are_spared() {
+    /// What it takes: the third algorithm and the fourth chunk are the fastest, and the last algorithm takes ten times as long.
+    fn seconds(number: usize) -> f64 {
+        let far = (number % 10).abs_diff(2) + (number / 10).abs_diff(3);
+        (1.0 + 0.05 * far as f64) * if number % 10 == 9 { 0.1 } else { 0.01 }
+    }
+
+    const FASTEST: usize = 32;
+
+    /// A race of two ranks, who agree, by a clock on which nothing but calls takes time; how often each was called, too.
+    fn raced(limit_s: f64) -> (Finish, Vec<usize>) {
         let ranks = Communicator::threads(2).expect("threads connect").into_iter().map(|communicator| {
             thread::spawn(move || {
-                let groups: Vec<usize> = (0..80).map(|number| number % 4).collect();
-                let mut calls = vec![0; groups.len()];
-                let finish = race(&communicator, &groups, 60.0, &mut |number| {
+                let entrants: Vec<Entrant> = (0..80).map(entrant).collect();
+                let (now, mut calls) = (Cell::new(0.0), vec![0; entrants.len()]);
+                let mut play = |number: usize| {
                     calls[number] += 1;
+                    now.set(now.get() + seconds(number));
                     Ok(seconds(number))
-                });
+                };
+                let finish = race_by(&communicator, &entrants, limit_s, &mut play, &|| now.get());
                 (finish.expect("both ranks call"), calls)
             })
         });
         let all: Vec<_> = ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().expect("no panic")).collect();
-        let (finish, calls) = &all[0];
-        assert_eq!(*finish, all[1].0, "ranks disagree");
-        assert_eq!(finish.ranking[0], 37, "{finish:?}");
+        assert_eq!(all[0], all[1], "ranks disagree");
+        all[0].clone()
+    }
+
+    #[test]
+    fn the_fastest_wins_and_the_hopeless_are_spared() {
+        let (finish, calls) = raced(60.0);
+        assert_eq!(finish.ranking[0], FASTEST, "{finish:?}");
         assert!(finish.ranking.contains(&0) && finish.is_complete, "{finish:?}");
-        assert_eq!((finish.called, finish.hopeless), (64, 16), "{finish:?}");
-        assert!(calls[37] > calls[60] && calls[79] == 0, "{calls:?}");
+        assert_eq!((finish.called, finish.hopeless), (76, 4), "{finish:?}");
+        assert!(calls[FASTEST] > calls[60] && calls[79] == 0, "{calls:?}");
+    }
+
+    /// Everybody four times would take some five seconds.
+    #[test]
+    fn without_time_for_everybody_some_tell_who_is_fast() {
+        let (finish, calls) = raced(2.5);
+        assert!(finish.called < 75 && !finish.is_complete && finish.is_enough, "{finish:?}");
+        assert!(seconds(finish.ranking[0]) <= 1.05 * seconds(FASTEST), "{finish:?}");
+        assert!(finish.ranking.contains(&0), "{finish:?}");
+        assert!(calls.iter().sum::<usize>() < 250, "{calls:?}");
     }
 
     #[test]
     fn a_race_without_time_knows_the_first_only() {
         let communicator = Communicator::solo().expect("a world of one");
-        let finish = race(&communicator, &[0, 0, 0], 0.0, &mut |number| Ok(seconds(number))).expect("it runs");
+        let entrants: Vec<Entrant> = (0..3).map(entrant).collect();
+        let finish = race(&communicator, &entrants, 0.0, &mut |number| Ok(seconds(number))).expect("it runs");
         assert_eq!((&finish.ranking[..], finish.called, finish.hopeless, finish.is_complete), (&[0][..], 1, 0, false));
         assert_eq!(finish.seconds.iter().map(Vec::len).collect::<Vec<_>>(), [1, 0, 0]);
+        assert!(!finish.is_enough);
     }
 }

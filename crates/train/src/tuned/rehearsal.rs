@@ -6,10 +6,11 @@
 
 use std::time::{Duration, Instant};
 
-use paceline_comm::{CallOptions, CommError, Communicator, Element, Reduction};
+use paceline_comm::{CallOptions, CommError, Communicator, Element, Reduction, VerifiedProgram};
 use paceline_plan::CollectiveKind;
 use paceline_tune::environment::Call;
 use paceline_tune::guard::NEVER_TRIED;
+use paceline_tune::main_effects::{Entrant, TRAITS};
 use paceline_tune::statistics::median;
 use paceline_tune::trial::{Gain, Side, Trial, Verdict, WORTHWHILE};
 use paceline_tune::{Choice, Outcome as Shown, Random, Schedule, Situation, State, Tuner};
@@ -47,8 +48,8 @@ type Play<'p> = &'p mut dyn FnMut(Choice) -> Result<(), CommError>;
 /// Calls of one kind, rehearsed by all ranks.
 pub(crate) struct Rehearsal<'a> {
     communicator: &'a Communicator,
-    /// Everything that rank 0 would try, each with its family: the default first, and then by what is modelled.
-    contestants: Vec<(Choice, usize)>,
+    /// Everything that rank 0 would try: the default first, and then by what is modelled.
+    contestants: Vec<(Choice, Entrant)>,
     began: Instant,
     limit_s: f64,
 }
@@ -56,7 +57,7 @@ pub(crate) struct Rehearsal<'a> {
 /// What came out.
 pub(crate) struct Outcome {
     pub(crate) rehearsed: Rehearsed,
-    contestants: Vec<(Choice, usize)>,
+    contestants: Vec<(Choice, Entrant)>,
     /// By contestant, seconds of its calls as a job takes them: the least of all ranks.
     least_s: Vec<Vec<f64>>,
     found: Found,
@@ -98,14 +99,14 @@ impl<'a> Rehearsal<'a> {
         self.contestants.len() > 1
     }
 
-    /// A race of everything, and trials of what wins it. `level`: on rank 0, of each trial, the error it may make.
+    /// A race of everything that there is time for, and trials of what wins it. `level`: on rank 0, of each trial, the error it may make.
     ///
     /// # Errors
     /// Those of the calls.
     pub(crate) fn run(self, mut level: impl FnMut() -> f64, play: Play<'_>) -> Result<Outcome, CommError> {
-        let groups: Vec<usize> = self.contestants.iter().map(|(_, group)| *group).collect();
-        let mut own_s: Vec<Vec<f64>> = vec![Vec::new(); groups.len()];
-        let finish = race(self.communicator, &groups, FOR_RACE * self.limit_s, &mut |number| {
+        let entrants: Vec<Entrant> = self.contestants.iter().map(|(_, entrant)| *entrant).collect();
+        let mut own_s: Vec<Vec<f64>> = vec![Vec::new(); entrants.len()];
+        let finish = race(self.communicator, &entrants, FOR_RACE * self.limit_s, &mut |number| {
             let seconds = self.timed(self.contestants[number].0, &mut *play)?;
             own_s[number].push(seconds);
             Ok(seconds)
@@ -115,7 +116,7 @@ impl<'a> Rehearsal<'a> {
             own_s.drain(..own_s.len().saturating_sub(counted.len()));
         }
         let (found, is_complete) = match looks_better(&finish) {
-            None if finish.is_complete => (Found::Nothing, true),
+            None if finish.is_enough => (Found::Nothing, finish.is_complete),
             None => (Found::Open, false),
             Some(best) => {
                 let mut verdict = Some(Verdict::NoSignificantGain);
@@ -126,7 +127,7 @@ impl<'a> Rehearsal<'a> {
                 }
                 let found = match verdict {
                     Some(Verdict::Gain(gain)) => Found::Gain(best, gain),
-                    Some(Verdict::NoSignificantGain) if finish.is_complete => Found::NoSignificantGain,
+                    Some(Verdict::NoSignificantGain) if finish.is_enough => Found::NoSignificantGain,
                     _ => Found::Open,
                 };
                 (found, finish.is_complete && verdict.is_some())
@@ -216,18 +217,15 @@ impl<'a> Rehearsal<'a> {
 }
 
 /// There is nothing to choose from.
-fn alone() -> Vec<(Choice, usize)> {
-    vec![(Choice::Default, usize::MAX)]
+fn alone() -> Vec<(Choice, Entrant)> {
+    vec![(Choice::Default, Entrant::unmodelled([0; TRAITS]))]
 }
 
 /// What may be tried, as the guard has it.
-fn contestants(situation: &Situation) -> Vec<(Choice, usize)> {
-    let limit_s = NEVER_TRIED * situation.cheapest_s();
-    let tried = |arm: &usize| *arm != situation.default && situation.arms[*arm].modelled_s <= limit_s;
-    let mut arms: Vec<usize> = (0..situation.arms.len()).filter(tried).collect();
-    arms.sort_by(|&one, &other| situation.arms[one].modelled_s.total_cmp(&situation.arms[other].modelled_s));
-    let others = arms.iter().map(|&arm| (situation.choice(arm), situation.family_of[arm]));
-    alone().into_iter().chain(others).collect()
+fn contestants(situation: &Situation) -> Vec<(Choice, Entrant)> {
+    let default = situation.default;
+    let others = situation.arms_within(NEVER_TRIED).into_iter().filter(|arm| *arm != default);
+    std::iter::once(default).chain(others).map(|arm| (situation.choice(arm), situation.entrant(arm))).collect()
 }
 
 /// The winner of a race, if it is not the default and ahead by what a change is worth.
@@ -271,12 +269,34 @@ impl TunedCalls<'_> {
         call: &Call,
         limit: Duration,
     ) -> Result<Rehearsed, CommError> {
+        let bytes = size_of_val(data);
+        let play = |communicator: &Communicator, options: &CallOptions, program: Option<&VerifiedProgram>| match program
+        {
+            Some(program) => communicator.run_program_in_place(program, data, reduction, options),
+            None => communicator.all_reduce(data, reduction, options),
+        };
+        self.rehearse_call(CollectiveKind::AllReduce, bytes, call, limit, play)
+    }
+
+    /// The same of any call: `play` makes it once with these options, or by this program, if there is one. `bytes` as those of [`State`].
+    ///
+    /// # Errors
+    /// As [`Communicator::all_reduce`], and those of `play`.
+    pub fn rehearse_call(
+        &mut self,
+        collective: CollectiveKind,
+        bytes: usize,
+        call: &Call,
+        limit: Duration,
+        mut play: impl FnMut(&Communicator, &CallOptions, Option<&VerifiedProgram>) -> Result<(), CommError>,
+    ) -> Result<Rehearsed, CommError> {
         // The job's first call finds its place.
-        self.place(CollectiveKind::AllReduce, size_of_val(data), call);
+        self.place(collective, bytes, call);
         self.made.reserve(Schedule::LENGTH_MAX);
-        let state = self.state(CollectiveKind::AllReduce, size_of_val(data), call);
+        let state = self.state(collective, bytes, call);
         self.rehearse(&state, limit, |tuned, choice| {
-            tuned.all_reduce_as(choice, data, reduction, &CallOptions::default())
+            let (options, program) = tuned.played(choice, collective, &CallOptions::default());
+            play(tuned.communicator, &options, program)
         })
     }
 
@@ -352,7 +372,7 @@ mod tests {
                 Choice::Play(action) => Some(action.channels),
                 Choice::Default => None,
             });
-            let found = tuned.rehearse(&state, 5 * LIMIT, |tuned, choice| play(tuned, choice, channels)).unwrap();
+            let found = tuned.rehearse(&state, 10 * LIMIT, |tuned, choice| play(tuned, choice, channels)).unwrap();
             let (choice, gain) = found.chosen.expect("two thirds are a gain");
             assert!(gain.share > 0.3, "{gain:?}");
             assert_eq!(tuned.policies.current().choice(state.context().key(), Some(0)), choice);

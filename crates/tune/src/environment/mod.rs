@@ -29,6 +29,8 @@ pub use workload::{Mix, UnknownWorkload, Workload};
 /// How far a truth is from its model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Misfit {
+    /// Everything takes so many times as long as the model says, as a logarithm.
+    pub common: f64,
     /// Of a family as a whole: the standard deviation of the logarithm.
     pub family: f64,
     /// How much worse two times too many or too few channels or threads, or a chunk twice too long or too short, are than
@@ -45,10 +47,10 @@ const TAIL_FACTOR: f64 = 3.4;
 
 impl Misfit {
     /// None: the model is the truth.
-    pub const NONE: Misfit = Misfit { family: 0.0, knobs: 0.0, tailed: 0.0 };
+    pub const NONE: Misfit = Misfit { common: 0.0, family: 0.0, knobs: 0.0, tailed: 0.0 };
 
     /// As models are: off by a quarter or so.
-    pub const USUAL: Misfit = Misfit { family: 0.25, knobs: 0.05, tailed: 0.0 };
+    pub const USUAL: Misfit = Misfit { common: 0.0, family: 0.25, knobs: 0.05, tailed: 0.0 };
 }
 
 /// A call that was made.
@@ -137,8 +139,10 @@ impl SimulatedCluster {
             WireProtocol::Middle => 1.25,
             WireProtocol::Simple => 1.0,
         };
-        let slower_s = (self.disturbances.factor(step) - 1.0) * bytes * self.model.bandwidth_s(&situation.state);
-        let usual_s = it.modelled_s * (family + knobs).exp();
+        let common = self.misfit.common.exp();
+        let slower_s =
+            (self.disturbances.factor(step) - 1.0) * bytes * common * self.model.bandwidth_s(&situation.state);
+        let usual_s = it.modelled_s * common * (family + knobs).exp();
         (usual_s + slower_s).max(0.05 * usual_s)
     }
 

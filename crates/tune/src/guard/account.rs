@@ -15,7 +15,7 @@ const SURPRISE_MAX: f64 = 1.25;
 
 /// What all tries may have taken more than the default, as a share of its time, if the next one is a surprise. The promise is
 /// 2 %; the rest is for a disturbance that makes that very call slow besides.
-pub(super) const PROMISED: f64 = 0.017;
+const PROMISED: f64 = 0.017;
 
 /// The promise begins at so many calls.
 const PROMISED_FROM: f64 = 100.0;
@@ -100,12 +100,17 @@ impl Account {
         allowed * (self.usual_s + usual_s + granted_s) - self.spent_s() - self.pending_s
     }
 
-    /// How many seconds more than the default's `usual_s` the next call may take at the very worst. What is lost before the
-    /// promise begins is spread over all calls until then.
+    /// How many seconds more than the default's `usual_s` the next call may take at the very worst.
     pub(super) fn promised_s(&self, usual_s: f64) -> f64 {
+        self.promise_s(usual_s) - self.spent_s() - self.pending_worst_s
+    }
+
+    /// Seconds that all calls and another one of `usual_s` may take more than the default's. What is lost before the promise begins is
+    /// spread over all calls until then.
+    pub(super) fn promise_s(&self, usual_s: f64) -> f64 {
         let missing = (PROMISED_FROM - self.calls - 1.0).max(0.0);
         let missing_s = missing * self.usual_s / self.calls.max(1.0);
-        PROMISED * (self.usual_s + usual_s + missing_s) - self.spent_s() - self.pending_worst_s
+        PROMISED * (self.usual_s + usual_s + missing_s)
     }
 }
 

@@ -146,6 +146,41 @@ fn what_stands_is_charged_as_it_was_measured() {
     assert!(stood < 300, "it stood for {stood} calls, and lost 3 % of each");
 }
 
+/// An operating system that takes the processor away for a hundred times as long says nothing about a choice; twice in a row, it may.
+#[test]
+fn a_single_interrupted_call_is_no_reason() {
+    let context = situation().context;
+    let mut guard = with_defaults(&situation(), 10);
+    guard.ended_chosen(&context, 0.14);
+    assert!(guard.may_stand(&context));
+    guard.ended_chosen(&context, 0.14);
+    assert!(!guard.may_stand(&context));
+    // It is out of the books again when the network has changed.
+    let room = |first_s: f64| {
+        let mut guard = with_defaults(&situation(), 100);
+        guard.ended_chosen(&context, first_s);
+        guard.stands_anew(&context);
+        guard.forget(&context, 100);
+        (0..5).for_each(|_| guard.ended(&situation(), situation().default, 1e-3));
+        guard.room(&situation()).expect("the default is known").free_s
+    };
+    assert!(room(0.14) <= room(1e-3) && room(0.14) > room(1e-3) - 4e-3, "{} {}", room(0.14), room(1e-3));
+    // What it gains in between makes up for that.
+    let mut guard = with_defaults(&situation(), 10);
+    for call in 0..1000 {
+        guard.ended_chosen(&context, if call % 100 == 0 { 0.14 } else { 0.8e-3 });
+        assert!(guard.may_stand(&context), "given up after {call} calls");
+    }
+    // A choice of which one call in thirty takes twenty times as long is worse in the sum, and those are no interruptions.
+    let mut guard = with_defaults(&situation(), 300);
+    let stood = (0..2000).take_while(|call| {
+        guard.ended_chosen(&context, if call % 30 == 29 { 20e-3 } else { 0.75e-3 });
+        guard.may_stand(&context)
+    });
+    let stood = stood.count();
+    assert!(stood < 300, "it stood for {stood} calls");
+}
+
 /// However much was gained in a long job, a hundredth may be spent of it.
 #[test]
 fn old_gains_do_not_pay_for_anything() {

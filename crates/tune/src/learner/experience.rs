@@ -1,6 +1,7 @@
 //! What was observed, context by context.
 
 use std::collections::BTreeMap;
+use std::mem;
 
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +18,14 @@ const FAMILY_DEVIATION: f64 = 0.3;
 
 /// How far arms of a family are from each other, besides.
 pub(super) const ARM_DEVIATION: f64 = 0.12;
+
+/// The same of a whole model, where it is one that is off by more than a family may be: links that are described by hand, or are not what
+/// they were when they were measured. Of ten models, one is.
+const MODEL_DEVIATION: f64 = 1.2;
+const MODELS_OFF: f64 = 0.1;
+
+/// A model that is off by no more, two thirds, is none that is: where nothing is off, guesses would cost more than they save (tests/drift.rs).
+const MODEL_LEAST: f64 = 0.5;
 
 /// What single calls vary before anything is known of that.
 const NOISE: f64 = 0.1;
@@ -47,9 +56,23 @@ struct Seen {
     family_of: Vec<usize>,
     /// Of each family, without what its knobs are worth.
     families: Vec<Tally>,
-    /// By how much all of them take longer than on the first day, as a logarithm: what the network has become. The tallies are
-    /// relative to it.
+    /// By how much all of them take longer than is modelled, as a logarithm: what the model is off by, and what the network has become since.
+    /// The tallies are relative to it.
     level: f64,
+    /// How that became known.
+    anchor: Anchor,
+}
+
+/// How it is known how far a model is off in a context.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Anchor {
+    /// It is not.
+    #[default]
+    None,
+    /// By a single call of the default, or by what an earlier job has told of it.
+    Provisional,
+    /// By several calls, or what was seen since says it.
+    Final,
 }
 
 /// What one job has learned of an arm, for the next.
@@ -146,7 +169,7 @@ impl Experience {
         seen
     }
 
-    /// By how much everything in a context takes longer than at first, as a logarithm.
+    /// By how much everything in a context takes longer than is modelled, as a logarithm.
     pub fn level(&self, context: &Context) -> f64 {
         self.contexts.get(context).map_or(0.0, |seen| seen.level)
     }
@@ -169,6 +192,12 @@ impl Experience {
     /// What was known of them on another day; it says nothing about how calls vary on this one. What makes no sense, or does not
     /// exist here, is left out. Returns of how many arms something is known now.
     pub fn recall(&mut self, situation: &Situation, lessons: &[Lesson]) -> usize {
+        let default = situation.arms[situation.default].action;
+        let of_default =
+            |it: &&Lesson| it.context == situation.context && it.action == default && it.mean.abs() <= 10.0;
+        if let Some(told) = lessons.iter().find(of_default) {
+            self.anchor(situation, told.mean, Anchor::Provisional);
+        }
         let seen = self.seen(situation);
         let mut recalled = 0;
         for lesson in lessons.iter().filter(|lesson| lesson.context == situation.context) {
@@ -226,12 +255,34 @@ impl Experience {
         self.contexts.get(context).map_or(0.0, |seen| seen.arms.iter().map(|tally| tally.weight).sum())
     }
 
+    /// Before anything but its default is seen in a context: that takes longer by `off`, a logarithm, than is modelled. As far as that is
+    /// more than its family may be off, the model is, and all that is not known yet takes so much longer, too. A first guess, of a single call
+    /// or of another day, is provisional and may be mended once.
+    pub fn anchor(&mut self, situation: &Situation, off: f64, anchor: Anchor) {
+        let seen = self.seen(situation);
+        if seen.anchor == Anchor::Final || seen.anchor == Anchor::None && seen.arms.iter().any(|it| it.weight > 0.0) {
+            return;
+        }
+        let level = Some(share_of_model(off)).filter(|level| level.abs() > MODEL_LEAST).unwrap_or(0.0);
+        let higher = level - mem::replace(&mut seen.level, level);
+        for tally in [&mut seen.arms, &mut seen.own, &mut seen.families].into_iter().flatten() {
+            tally.mean -= if tally.weight > 0.0 { higher } else { 0.0 };
+        }
+        seen.anchor = anchor;
+    }
+
+    /// Is it known how far the model of a context is off?
+    pub fn anchored(&self, context: &Context) -> Anchor {
+        self.contexts.get(context).map_or(Anchor::None, |seen| seen.anchor)
+    }
+
     /// The network has changed in a context: everything there takes longer by `shift`, a logarithm, than before. What is known of
     /// each choice is known less well.
     pub fn changed(&mut self, context: &Context, shift: f64) {
         let noise = self.noise_deviation().powi(2);
         let Some(seen) = self.contexts.get_mut(context) else { return };
         seen.level += shift;
+        seen.anchor = Anchor::Final;
         weaken(&mut seen.arms, noise);
         weaken(&mut seen.own, noise);
         weaken(&mut seen.families, noise + ARM_DEVIATION.powi(2));
@@ -245,6 +296,16 @@ impl Experience {
             weaken(tallies.get_mut(arm..=arm).unwrap_or_default(), noise);
         }
     }
+}
+
+/// What of the default's distance to its model is the whole model's, in the mean: by how likely a distance is where only its family is off, and
+/// where the model is, too.
+fn share_of_model(off: f64) -> f64 {
+    let likely = |variance: f64| (-0.5 * off * off / variance).exp() / variance.sqrt();
+    let (of_family, of_model) = (FAMILY_DEVIATION.powi(2), MODEL_DEVIATION.powi(2));
+    let [family, both] = [(1.0 - MODELS_OFF) * likely(of_family), MODELS_OFF * likely(of_family + of_model)];
+    let is_off = if both > 0.0 { both / (family + both) } else { 1.0 };
+    is_off * off * of_model / (of_family + of_model)
 }
 
 /// Makes means less sure: as if what is known were off by [`AFTER_CHANGE`] at least. `variance`: of a sample.
@@ -300,7 +361,7 @@ impl Here<'_> {
         });
         let (elsewhere, mut deviation) = offset.unwrap_or((0.0, FAMILY_DEVIATION));
         if self.seen.is_some_and(|seen| seen.level != 0.0) {
-            // The others, and the model, speak of another network.
+            // The others, and the model, speak of another network than this one.
             deviation = deviation.hypot(AFTER_CHANGE);
         }
         let noise = self.noise;
@@ -331,114 +392,4 @@ impl Here<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::action::tests::situation;
-    use crate::random::Random;
-
-    /// Samples of some arms, with noise of a tenth.
-    fn experience(seconds: impl Fn(usize, &mut Random) -> f64) -> Experience {
-        let (situation, mut random, mut experience) = (situation(), Random::new(4, 4), Experience::default());
-        for call in 0..400 {
-            let arm = call % 6;
-            let noise = (0.1 * random.normal()).exp();
-            experience.add(&situation, arm, seconds(arm, &mut random) * noise);
-        }
-        experience
-    }
-
-    #[test]
-    fn lessons_make_nobody_surer_of_the_noise() {
-        let situation = situation();
-        let first = experience(|arm, _| 1e-3 * (1.0 + 0.1 * arm as f64));
-        let mut second = Experience::default();
-        let before = second.noise_deviation();
-        assert_eq!(second.recall(&situation, &first.lessons(&situation)), 6);
-        assert_eq!(second.noise_deviation(), before);
-        assert!((first.noise_deviation() - 0.1).abs() < 0.02, "{}", first.noise_deviation());
-        for arm in 0..6 {
-            let (here, there) = (second.known(&situation, arm, None), first.known(&situation, arm, None));
-            assert!((here.mean - there.mean).abs() < 0.06, "arm {arm}: {here:?} {there:?}");
-            assert!(here.deviation > 2.0 * there.deviation, "arm {arm}: {here:?} {there:?}");
-        }
-        let strange = [Lesson { mean: 1e9, ..first.lessons(&situation)[0] }];
-        assert_eq!(Experience::default().recall(&situation, &strange), 0);
-    }
-
-    /// An earlier job has told its lessons already: an arm that is measured again has the samples of this job, and one that is not has
-    /// none.
-    #[test]
-    fn what_was_told_is_not_told_again() {
-        let situation = situation();
-        let told = experience(|_, _| 1e-3).lessons(&situation);
-        let mut experience = Experience::default();
-        assert_eq!(experience.recall(&situation, &told), 6);
-        assert_eq!(experience.lessons(&situation), []);
-        (0..3).for_each(|_| experience.add(&situation, 2, 4e-3));
-        let lessons = experience.lessons(&situation);
-        assert_eq!(lessons.len(), 1, "{lessons:?}");
-        let (lesson, mean) = (lessons[0], (4e-3 / situation.arms[2].modelled_s).ln());
-        assert_eq!(lesson.action, situation.arms[2].action);
-        assert!((2.9..=3.0).contains(&lesson.samples) && (lesson.mean - mean).abs() < 1e-9, "{lesson:?}");
-        // It is believed, all the same.
-        assert!(experience.samples(&situation, 2) > 4.0 && experience.samples(&situation, 1) > 1.0);
-    }
-
-    #[test]
-    fn arms_are_judged_by_their_sums() {
-        let situation = situation();
-        let tails = |arm: usize, random: &mut Random| match arm {
-            0 if random.unit() < 0.09 => 2.9e-3,
-            0 => 0.85e-3,
-            _ => 1e-3,
-        };
-        let experience = experience(tails);
-        let (restless, calm) = (experience.known(&situation, 0, None), experience.known(&situation, 1, None));
-        assert!((calm.mean.exp() - 1e-3).abs() < 0.05e-3, "{calm:?}");
-        assert!(restless.mean > calm.mean - 0.03, "the median is better by 15 %: {restless:?} {calm:?}");
-    }
-
-    #[test]
-    fn a_change_shifts_what_was_measured_and_what_was_not() {
-        let situation = situation();
-        let mut experience = experience(|arm, _| 1e-3 * (1.0 + 0.1 * arm as f64));
-        let known = |experience: &Experience, arm| experience.known(&situation, arm, None);
-        let before: Vec<Known> = (0..12).map(|arm| known(&experience, arm)).collect();
-        experience.changed(&situation.context, 1.6);
-        for (arm, before) in before.iter().enumerate() {
-            let after = known(&experience, arm);
-            assert!((after.mean - before.mean - 1.6).abs() < 0.1, "arm {arm}: {before:?} {after:?}");
-            assert!(after.deviation >= before.deviation && (arm > 5 || after.deviation > 0.05), "{after:?}");
-        }
-        // And back.
-        experience.changed(&situation.context, -1.6);
-        assert_eq!(experience.level(&situation.context), 0.0);
-    }
-
-    /// What is expected of a call is what half of them exceed, and an arm with noise of its own is known for it.
-    #[test]
-    fn a_call_is_expected_to_take_what_half_of_them_take() {
-        let situation = situation();
-        let restless = |arm: usize, random: &mut Random| if arm == 2 { (0.3 * random.normal()).exp() } else { 1.0 };
-        let experience = experience(|arm, random| 1e-3 * restless(arm, random));
-        let of = |arm: usize| experience.expected(&situation, arm, None);
-        let known = experience.known(&situation, 2, None);
-        assert!(known.mean > of(2).mean + 0.01 && known.deviation == of(2).deviation, "{known:?} {:?}", of(2));
-        assert!((of(2).mean.exp() - 1e-3).abs() < 0.15e-3 && of(2).noise > 0.2, "{:?}", of(2));
-        assert!((of(1).mean.exp() - 1e-3).abs() < 0.05e-3 && of(1).noise < 0.15, "{:?}", of(1));
-    }
-
-    #[test]
-    fn a_doubted_arm_alone_is_known_less_well() {
-        let situation = situation();
-        let mut experience = experience(|_, _| 1e-3);
-        let before: Vec<Known> = (0..6).map(|arm| experience.known(&situation, arm, None)).collect();
-        experience.doubted(&situation, 3);
-        for (arm, before) in before.iter().enumerate() {
-            let after = experience.known(&situation, arm, None);
-            let is_it = after.deviation > 2.0 * before.deviation;
-            assert_eq!(is_it, arm == 3, "arm {arm}: {before:?} {after:?}");
-        }
-        experience.doubted(&situation, 99);
-    }
-}
+mod tests;

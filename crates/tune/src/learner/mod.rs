@@ -22,7 +22,7 @@ use crate::random::Random;
 use crate::state::Context;
 pub use coordinate_descent::CoordinateDescent;
 pub use epsilon_greedy::EpsilonGreedy;
-pub use experience::{Experience, Known, Lesson};
+pub use experience::{Anchor, Experience, Known, Lesson};
 pub use features::{FEATURES, features};
 pub use lin_ucb::LinUcb;
 pub use policy_network::PolicyNetwork;
@@ -121,6 +121,10 @@ pub trait Learner: Send {
     fn recall(&mut self, _situation: &Situation, _lessons: &[Lesson]) -> usize {
         0
     }
+
+    /// Nothing else was observed of a situation before some calls of its default, which takes longer by `off` than is modelled, as a
+    /// logarithm. For the one that ships; the others believe a model as it is.
+    fn anchor(&mut self, _situation: &Situation, _off: f64) {}
 
     /// The network has changed in a context: there, the default takes longer by `shift` than before, as a logarithm.
     fn changed(&mut self, context: &Context, shift: f64);

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use super::experience::ARM_DEVIATION;
 use super::features::{MINOR, of_state};
-use super::{Belief, Expected, Experience, FEATURES, Kind, Learner, Lesson, Ridge, least, lowest};
+use super::{Anchor, Belief, Expected, Experience, FEATURES, Kind, Learner, Lesson, Ridge, least, lowest};
 use crate::action::Situation;
 use crate::random::Random;
 use crate::state::Context;
@@ -116,7 +116,16 @@ impl Learner for Thompson {
 
     fn observe(&mut self, situation: &Situation, arm: usize, seconds: f64) {
         let variance = self.variance_elsewhere(self.experience.family_samples(situation, arm));
+        let is_new = self.experience.anchored(&situation.context) == Anchor::None;
+        if is_new && arm == situation.default && self.experience.samples_in(&situation.context) == 0.0 {
+            let off = (seconds / situation.arms[arm].modelled_s).ln();
+            self.experience.anchor(situation, off, Anchor::Provisional);
+        }
         self.experience.add(situation, arm, seconds);
+        if self.experience.anchored(&situation.context) == Anchor::Provisional {
+            // What is the family's, and what the model's, is not known yet.
+            return;
+        }
         let Situation { state, arms, .. } = situation;
         // What the network has become is no property of a family.
         let residual = seconds.ln() - arms[arm].modelled_s.ln() - self.experience.level(&situation.context);
@@ -164,6 +173,10 @@ impl Learner for Thompson {
 
     fn recall(&mut self, situation: &Situation, lessons: &[Lesson]) -> usize {
         self.experience.recall(situation, lessons)
+    }
+
+    fn anchor(&mut self, situation: &Situation, off: f64) {
+        self.experience.anchor(situation, off, Anchor::Final);
     }
 
     fn changed(&mut self, context: &Context, shift: f64) {

@@ -261,6 +261,11 @@ impl Course {
         self.before.is_some()
     }
 
+    /// Seconds of the default at the beginning.
+    pub(super) fn baseline_s(&self) -> &[f64] {
+        &self.baseline
+    }
+
     /// A call of the default at the beginning. True if there are enough.
     pub(super) fn add_baseline(&mut self, seconds: f64) -> bool {
         self.baseline.push(seconds);

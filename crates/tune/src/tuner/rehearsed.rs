@@ -12,9 +12,9 @@ use crate::trial::Gain;
 pub enum Outcome {
     /// This arm has won a trial against the default.
     Gain(usize, Gain),
-    /// Everything was called, and nothing looked better than the default.
+    /// Everything was called, or all that is likely to be fast, and nothing looked better than the default.
     NothingBetter,
-    /// Everything was called, and what looked better has won no trial.
+    /// The same, and what looked better has won no trial.
     NoSignificantGain,
     /// There was no time for that: the job goes on with it.
     Open,
@@ -74,6 +74,10 @@ impl Tuner {
     /// Learns from what was measured; the default's times.
     fn take_in(&mut self, situation: &Situation, course: &mut Course, measured: &[(usize, &[f64])]) -> Vec<f64> {
         let is_time = |seconds: &&f64| seconds.is_finite() && **seconds > 0.0;
+        let of_default = measured.iter().filter(|(arm, _)| *arm == situation.default);
+        let of_default: Vec<f64> =
+            of_default.flat_map(|(_, seconds)| seconds.iter().copied().filter(|it| is_time(&it))).collect();
+        self.anchor(situation, &of_default);
         let mut default_s = Vec::new();
         for &(arm, seconds) in measured.iter().filter(|(arm, _)| *arm < situation.arms.len()) {
             for &seconds in seconds.iter().filter(is_time) {

@@ -26,12 +26,14 @@ const LEARNING: usize = 300;
 const COMPARED: [usize; 2] = [100, 40];
 const LONG_S: f64 = 0.2;
 /// Of short calls there are more afterwards: about so many seconds, up to so many calls.
-const COMPARED_S: f64 = 0.5;
-const COMPARED_MAX: usize = 50_000;
+const COMPARED_S: f64 = 1.0;
+const COMPARED_MAX: usize = 300_000;
 /// Seconds of the search, and where calls are long.
 const SEARCH_S: [f64; 2] = [60.0, 120.0];
-/// Seconds of the rehearsal before a job's first call, at most.
-const REHEARSAL_S: f64 = 1.0;
+/// Seconds of the rehearsal before a job's first call, at most: where calls are long, as long as about so many take, but no longer.
+const REHEARSAL_S: f64 = 2.0;
+const REHEARSED_CALLS: f64 = 300.0;
+const REHEARSAL_MAX_S: f64 = 60.0;
 /// About what starting a world takes, probing its links and ending it, for each rank.
 const START_S: f64 = 0.6;
 
@@ -56,14 +58,20 @@ fn full(links: Links, ranks: usize, bytes: usize, cores: usize) -> Case {
     let is_long = usize::from(call_s > LONG_S);
     let search_s = SEARCH_S[is_long];
     let compared = ((COMPARED_S / call_s) as usize).clamp(COMPARED[is_long], COMPARED_MAX);
+    let rehearsal_s = rehearsal_s(call_s);
     let words = ["--tune-calls", "--tune-compared", "--tune-search", "--tune-rehearsal"].map(str::to_owned);
-    let values = [LEARNING.to_string(), compared.to_string(), search_s.to_string(), REHEARSAL_S.to_string()];
+    let values = [LEARNING.to_string(), compared.to_string(), search_s.to_string(), rehearsal_s.to_string()];
     let arguments: Vec<String> = words.into_iter().zip(values).flat_map(|(word, value)| [word, value]).collect();
     // The tuner's and the default's; and then the two best of the search as well. A search of short calls ends sooner.
     let calls = (2 * LEARNING + 4 * compared) as f64;
     // Jobs are repeated for two seconds.
-    let seconds = START_S * ranks as f64 + 2.0 + search_s.min(4000.0 * call_s) + calls * 1.3 * call_s;
+    let seconds = START_S * ranks as f64 + 2.0 + rehearsal_s + search_s.min(4000.0 * call_s) + calls * 1.3 * call_s;
     case(links, ranks, bytes, &arguments, seconds)
+}
+
+/// How long a call that takes so long is rehearsed at most.
+pub fn rehearsal_s(call_s: f64) -> f64 {
+    (REHEARSED_CALLS * call_s).ceil().clamp(REHEARSAL_S, REHEARSAL_MAX_S)
 }
 
 fn case(links: Links, ranks: usize, bytes: usize, more: &[String], seconds: f64) -> Case {
@@ -141,8 +149,8 @@ fn table() -> Table {
          it has learned over that of the best choice that the search has found, by turns; mean over the runs, with its 95 % interval: of \
          a single run (enough where calls take 50 ms and more, if it is within 1 %), by its rounds. \"Rewarded\": its calls over \
          the best's by the fastest rank's time, which is what it learns from; where that is 1 and \"calls\" is more, the reward \
-         misleads. Before its first call each job rehearses for half a second at most (\"rehearsed\": the last job). That counts as nobody's, and \
-         it prepares what a choice must have when it is first called. \"While learning\": its total over the default's in its first \
+         misleads. Before its first call each job rehearses for two seconds at most, or where 300 calls take longer, as long as those, up to a \
+         minute (\"rehearsed\": the last job). That counts as nobody's, and it prepares what a choice must have when it is first called. \"While learning\": its total over the default's in its first \
          calls; \"that over best\": times the default's over the best's, so all that finding out has cost in the job is in it. Of short calls \
          jobs learn one after the other, each with a tuner of its own (\"jobs\"): their times while they learn, and so \"prefix\" and \
          \"noise\", are added up call by call. All that comes afterwards, and the changes noticed, are the last one's. \

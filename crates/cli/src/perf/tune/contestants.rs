@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use paceline_train::TunedCalls;
 use paceline_tune::environment::{CostModel, Links};
+use paceline_tune::main_effects::{Entrant, TRAITS};
 use paceline_tune::{Action, Choice, Situation, State};
 
 /// What is modelled to take so many times as long as the best is not called: at the largest sizes a single call takes a minute.
@@ -13,8 +14,8 @@ const LEFT_OUT: f64 = 10.0;
 /// What can be chosen, the default first and then by what is modelled.
 pub struct Contestants {
     pub choices: Vec<Choice>,
-    /// Which of them are of one family.
-    pub groups: Vec<usize>,
+    /// What they have in common.
+    pub entrants: Vec<Entrant>,
     /// So many choices differ on these links, those that are left out included.
     pub existing: usize,
 }
@@ -22,13 +23,15 @@ pub struct Contestants {
 impl Contestants {
     /// Of a call. Only the default, if there is no choice.
     pub fn of(tuned: &TunedCalls<'_>, state: &State, links: Links) -> Contestants {
-        let mut all = Contestants { choices: vec![Choice::Default], groups: vec![usize::MAX], existing: 1 };
-        let Some(situation) = situation(tuned, state) else { return all };
+        let Some(situation) = situation(tuned, state) else {
+            let alone = Entrant::unmodelled([0; TRAITS]);
+            return Contestants { choices: vec![Choice::Default], entrants: vec![alone], existing: 1 };
+        };
+        let default = situation.entrant(situation.default);
+        let mut all = Contestants { choices: vec![Choice::Default], entrants: vec![default], existing: 1 };
         let limit_s = LEFT_OUT * situation.cheapest_s();
-        let mut arms: Vec<usize> = (0..situation.arms.len()).collect();
-        arms.sort_by(|&one, &other| situation.arms[one].modelled_s.total_cmp(&situation.arms[other].modelled_s));
         let mut seen = BTreeSet::new();
-        for arm in arms {
+        for arm in situation.arms_within(f64::INFINITY) {
             let it = &situation.arms[arm];
             if !seen.insert(links.effect(&it.action)) {
                 continue;
@@ -36,7 +39,7 @@ impl Contestants {
             all.existing += 1;
             if it.modelled_s <= limit_s {
                 all.choices.push(Choice::Play(it.action));
-                all.groups.push(situation.family_of[arm]);
+                all.entrants.push(situation.entrant(arm));
             }
         }
         all
@@ -81,9 +84,9 @@ mod tests {
         });
         for rank in ranks.collect::<Vec<_>>() {
             let (all, words) = rank.join().expect("no panic");
-            assert_eq!((all.choices[0], all.groups[0]), (Choice::Default, usize::MAX));
+            assert_eq!(all.choices[0], Choice::Default);
             assert!(all.choices.len() > 20 && all.choices.len() <= all.existing, "{}", all.existing);
-            assert_eq!(all.groups.len(), all.choices.len());
+            assert_eq!(all.entrants.len(), all.choices.len());
             assert!(words[0] == "default" && words[1].contains("lanes"), "{words:?}");
         }
     }

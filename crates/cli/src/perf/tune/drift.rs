@@ -100,6 +100,9 @@ pub fn measure(
     let mut phases = Vec::new();
     for (place, network) in [Network::Usual, Network::Slow, Network::Usual].into_iter().enumerate() {
         change(communicator, network)?;
+        if place == 0 {
+            bench.rehearse(effort.rehearse_s)?;
+        }
         let rounds = if place == 0 { effort.calls } else { effort.compared };
         let length = Length { rounds, between: ITERATION, seed: effort.seed.wrapping_add(place as u64) };
         let turns = play(&mut bench, &rivals, &length)?;

@@ -5,17 +5,18 @@ mod groups;
 mod statics;
 
 use std::io::{self, Write};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use paceline_comm::{CallOptions, CommError, Communicator, Reduction};
 use paceline_plan::CollectiveKind;
 use paceline_train::{TunedCalls, links_of, race};
 use paceline_tune::environment::{Call, Mix};
+use paceline_tune::main_effects::Entrant;
 use paceline_tune::{Parallelism, Random};
 use serde::Serialize;
 
 use super::turns::{Length, Playing, Turns, median_us, over_itself, play, ratio, worst_prefix};
-use super::{Effort, RIVALS};
+use super::{Effort, RIVALS, agreed_s};
 use crate::failure::Failure;
 use groups::{Group, Groups};
 use statics::{Static, statics};
@@ -24,6 +25,9 @@ use statics::{Static, statics};
 const CLUSTER: (usize, usize) = (8, 8);
 /// Calls of which an iteration has more than so many are made so many times fewer.
 const MANY: u32 = 8;
+
+/// How much longer than it should take others wait for a rehearsal.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What was found out. An iteration takes as long as on its slowest rank.
 #[derive(Clone, Debug, Serialize)]
@@ -44,6 +48,8 @@ pub struct TunedMix {
     pub search_ended: bool,
     /// The best static configuration that was found.
     pub best_static: String,
+    /// Seconds in which calls were rehearsed before the first iteration; none of them is the tuner's or the default's.
+    pub rehearsal_s: f64,
     /// Medians of an iteration, after it has learned, in microseconds.
     pub default_us: Option<f64>,
     /// The tuner's.
@@ -93,12 +99,13 @@ pub fn measure(communicator: &Communicator, scale: u64, effort: &Effort<'_>) -> 
     let calls = calls(scale);
     let mut mixed = Mixed::new(communicator, &groups, &calls, effort.seed);
     let statics = statics(communicator.world_size(), links_of(communicator));
-    let alike: Vec<usize> = statics.iter().map(|it| it.group).collect();
+    let entrants: Vec<Entrant> = statics.iter().map(|it| Entrant::unmodelled(it.traits)).collect();
     let default = &statics[0];
+    let rehearsal_s = mixed.rehearse(effort.rehearse_s)?;
     let length = Length { rounds: effort.calls, between: 1, seed: effort.seed };
     let learning = play(&mut mixed, std::slice::from_ref(default), &length)?;
     // Afterwards, so that it prepares nothing that the tuner uses.
-    let finish = race(communicator, &alike, effort.search_s, &mut |number| mixed.rival(&statics[number], false))?;
+    let finish = race(communicator, &entrants, effort.search_s, &mut |number| mixed.rival(&statics[number], false))?;
     let rivals = finish.best_beside_the_first(RIVALS);
     let length = Length { rounds: effort.compared, seed: effort.seed.wrapping_add(1), ..length };
     let fixed: Vec<Static> = rivals.iter().map(|&number| statics[number].clone()).collect();
@@ -112,6 +119,7 @@ pub fn measure(communicator: &Communicator, scale: u64, effort: &Effort<'_>) -> 
         called: finish.called,
         search_ended: finish.is_complete,
         best_static: statics[best].to_string(),
+        rehearsal_s,
         ..summary(&learning, &after)
     };
     Ok((mix, mixed.wrong))
@@ -130,6 +138,7 @@ fn summary(learning: &Turns, after: &Turns) -> TunedMix {
         called: 0,
         search_ended: false,
         best_static: String::new(),
+        rehearsal_s: 0.0,
         default_us: median_us(default),
         tuned_us: median_us(&after.tuned.slowest),
         static_us: median_us(fixed),
@@ -194,6 +203,28 @@ impl<'a> Mixed<'a> {
         let order = (0..calls.len()).flat_map(|place| vec![place; calls[place].call.times as usize]).collect();
         let tuned = Group::ALL.iter().map(tuned).collect();
         Mixed { communicator, groups, tuned, calls, order, random: Random::new(seed, 0x313), wrong: 0 }
+    }
+
+    /// Rehearses each kind of call, all of them in about so many seconds; seconds that it took.
+    fn rehearse(&mut self, limit_s: f64) -> Result<f64, CommError> {
+        if limit_s <= 0.0 {
+            return Ok(0.0);
+        }
+        let began = Instant::now();
+        let limit = Duration::from_secs_f64(limit_s / self.calls.len().max(1) as f64);
+        // A rehearsal may take longer than its limit, by a call of each choice at the most.
+        let waits = CallOptions { timeout: Some(3 * limit + PATIENCE), ..CallOptions::default() };
+        for it in &mut self.calls {
+            // One kind after the other: whoever has no part in it waits.
+            self.communicator.barrier(&waits)?;
+            let Some(tuned) = &mut self.tuned[it.group as usize] else { continue };
+            let (call, bytes) = (it.call, size_of_val(&*it.whole));
+            tuned.rehearse_call(call.collective, bytes, &call, limit, |members, options, _| {
+                it.plain(members, options)
+            })?;
+        }
+        self.communicator.barrier(&waits)?;
+        agreed_s(self.communicator, began)
     }
 
     /// What is called, for people.
@@ -357,14 +388,14 @@ mod tests {
 
     #[test]
     fn every_kind_of_call_is_made_and_nothing_is_wrong() {
-        let effort = Effort { calls: 12, compared: 4, search_s: 0.2, rehearse_s: 0.0, seed: 3, programs: &[] };
+        let effort = Effort { calls: 12, compared: 4, search_s: 0.2, rehearse_s: 0.1, seed: 3, programs: &[] };
         let ranks = Communicator::threads(3).expect("threads connect").into_iter().map(|communicator| {
             thread::spawn(move || measure(&communicator, 1 << 16, &effort).expect("all ranks measure"))
         });
         let all: Vec<_> = ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().expect("no panic")).collect();
         for (mix, wrong) in &all {
             assert_eq!((*wrong, mix.calls, mix.compared), (0, 12, 4));
-            assert!(mix.called >= 1 && mix.tuned_over_static > 0.0, "{mix:?}");
+            assert!(mix.called >= 1 && mix.tuned_over_static > 0.0 && mix.rehearsal_s > 0.0, "{mix:?}");
         }
         assert_eq!(all[0].0.tuned_us, all[1].0.tuned_us);
     }

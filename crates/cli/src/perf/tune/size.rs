@@ -14,7 +14,7 @@ use super::super::pattern::Pattern;
 use super::bench::{Bench, CALL};
 use super::contestants::{Contestants, in_words};
 use super::turns::{Length, Turns, median_us, over_itself, play, ratio, ratio_half_width, worst_prefix};
-use super::{Effort, RIVALS, slowest};
+use super::{Effort, RIVALS, agreed_s};
 use crate::failure::Failure;
 
 /// Calls between two boundaries, as in an iteration.
@@ -164,13 +164,6 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Seconds since then, on the rank where they are most.
-fn agreed_s(communicator: &Communicator, began: Instant) -> Result<f64, CommError> {
-    let mut seconds = [began.elapsed().as_secs_f64()];
-    slowest(communicator, &mut seconds)?;
-    Ok(seconds[0])
-}
-
 /// Races everything that can be chosen, each checked when it is called for the first time.
 pub fn search(
     communicator: &Communicator,
@@ -179,7 +172,7 @@ pub fn search(
     limit_s: f64,
 ) -> Result<Finish, CommError> {
     let mut seen = vec![false; contestants.choices.len()];
-    race(communicator, &contestants.groups, limit_s, &mut |number| {
+    race(communicator, &contestants.entrants, limit_s, &mut |number| {
         let is_first = !std::mem::replace(&mut seen[number], true);
         bench.choice(contestants.choices[number], is_first)
     })

@@ -6,6 +6,7 @@ use paceline_collective::registry::{find, of_kind};
 use paceline_comm::{CallOptions, Protocol};
 use paceline_plan::CollectiveKind;
 use paceline_tune::environment::Links;
+use paceline_tune::main_effects::Traits;
 
 /// Chunks that are tried, in bytes, besides the default.
 const CHUNKS: [usize; 3] = [64 << 10, 256 << 10, 1 << 20];
@@ -13,8 +14,8 @@ const CHUNKS: [usize; 3] = [64 << 10, 256 << 10, 1 << 20];
 /// One of them. What is none is left to the library.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Static {
-    /// Of those with the same algorithm and protocol.
-    pub group: usize,
+    /// What it has in common with others.
+    pub traits: Traits,
     algorithm: Option<&'static str>,
     protocol: Protocol,
     lanes: Option<u16>,
@@ -37,8 +38,9 @@ pub fn statics(ranks: usize, links: Links) -> Vec<Static> {
         for (lanes, threads) in lanes.iter().flat_map(|lanes| threads.iter().map(move |threads| (*lanes, *threads))) {
             for (place, &algorithm) in algorithms.iter().enumerate() {
                 for (number, protocol) in PROTOCOLS.into_iter().enumerate() {
-                    let group = place * PROTOCOLS.len() + number;
-                    all.push(Static { group, algorithm, protocol, lanes, threads, chunk_bytes });
+                    let (few, chunk) = (lanes.is_some(), chunk_bytes.map_or(0, usize::ilog2));
+                    let traits = [place as u8, number as u8, few.into(), threads.is_some().into(), chunk as u8];
+                    all.push(Static { traits, algorithm, protocol, lanes, threads, chunk_bytes });
                 }
             }
         }

@@ -1,0 +1,345 @@
+//! How many bytes of gradients are fused into one call, found while a job runs: an outer knob, as the calls are what it makes them.
+//!
+//! A *step* is some iterations under one threshold. Steps under the one that stands and steps under a neighbour take turns, in the
+//! blocks of a [`Trial`]; what wins stands, and its next neighbour in that direction is tried: hill climbing on the logarithm of bytes.
+//! Too small a threshold makes many calls, too large a one makes them late: between the two the time of iterations has one valley.
+
+use std::collections::VecDeque;
+use std::iter;
+use std::mem;
+
+use crate::random::Random;
+use crate::trial::{Errors, Gain, Side, Trial, Verdict};
+
+/// No smaller threshold is tried: what a call takes is latency then, and less is saved by an early start than further calls cost.
+pub const LEAST_BYTES: u64 = 64 << 10;
+
+/// A trial ends after so many steps in a row whose times say nothing, as trials of calls do.
+const LOST_MAX: u32 = 64;
+
+/// The thresholds that a search may come to from `start`, nearest first: the smaller ones, each half of the one before, and the larger
+/// ones, each twice of it; between [`LEAST_BYTES`] and `all`, the bytes of all gradients. What is larger than `all` means the same as that.
+pub fn thresholds(start: u64, all: u64) -> [Vec<u64>; 2] {
+    let (start, least) = (start.min(all), LEAST_BYTES.min(all));
+    let smaller = iter::successors(Some(start), |&bytes| (bytes > least).then(|| (bytes / 2).max(least)));
+    let larger =
+        iter::successors(Some(start), |&bytes| (bytes < all).then(|| bytes.saturating_mul(2).clamp(least, all)));
+    [smaller.skip(1).collect(), larger.skip(1).collect()]
+}
+
+/// The search for a threshold.
+#[derive(Clone, Debug)]
+pub struct FusionSearch {
+    standing: u64,
+    /// What may still be tried, nearest first: smaller ones, and larger ones.
+    open: [VecDeque<u64>; 2],
+    trial: Option<OnTrial>,
+    gain: Option<Gain>,
+    trials: u32,
+    errors: Errors,
+    random: Random,
+    events: Vec<Event>,
+}
+
+/// A threshold that is tried.
+#[derive(Clone, Debug)]
+struct OnTrial {
+    candidate: u64,
+    /// Which part of what is open it comes from.
+    direction: usize,
+    trial: Trial,
+    /// Whose the next step is, and the block in which it counts.
+    turn: Option<(Side, usize)>,
+    /// So many steps in a row have said nothing: its turn is still to come.
+    lost: u32,
+}
+
+/// What has come of a search so far. Thresholds are bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Event {
+    /// A threshold is tried.
+    Trial {
+        /// Which.
+        bytes: u64,
+        /// Against which, that stands.
+        standing: u64,
+    },
+    /// Iterations take less time with a threshold than with the one that stood: it stands.
+    Gain {
+        /// Which.
+        bytes: u64,
+        /// By how much.
+        gain: Gain,
+    },
+    /// They take no less, as far as anybody could tell.
+    NoSignificantGain {
+        /// With which.
+        bytes: u64,
+    },
+    /// Nobody knows: so many times in a row said nothing.
+    NotMeasured {
+        /// With which.
+        bytes: u64,
+    },
+    /// Nothing is left to try: neither neighbour was found to be better, or there is none.
+    Ended {
+        /// What stands.
+        bytes: u64,
+    },
+}
+
+impl FusionSearch {
+    /// From the threshold `start`, through those of `open`: smaller ones and larger ones, each nearest first ([`thresholds`]). The order
+    /// of the sides of a block follows from the seed.
+    pub fn new(start: u64, open: [Vec<u64>; 2], seed: u64) -> FusionSearch {
+        let mut search = FusionSearch {
+            standing: start,
+            open: open.map(VecDeque::from),
+            trial: None,
+            gain: None,
+            trials: 0,
+            errors: Errors::default(),
+            random: Random::new(seed, 0xf051),
+            events: Vec::new(),
+        };
+        search.begin_trial();
+        search
+    }
+
+    /// The threshold of the next step.
+    pub fn threshold(&self) -> u64 {
+        match &self.trial {
+            Some(OnTrial { candidate, turn: Some((Side::Candidate, _)), .. }) => *candidate,
+            _ => self.standing,
+        }
+    }
+
+    /// The step has taken so many seconds. A time that is none (not finite, or not above 0) says nothing: the step is made once more.
+    pub fn observe(&mut self, seconds: f64) {
+        let Some(OnTrial { trial, turn, lost, .. }) = &mut self.trial else { return };
+        match *turn {
+            Some((side, block)) if seconds.is_finite() && seconds > 0.0 => {
+                trial.observe(side, block, seconds);
+                *lost = 0;
+                match trial.verdict() {
+                    None => *turn = trial.next(&mut self.random),
+                    verdict => self.end_trial(verdict),
+                }
+            }
+            _ => {
+                *lost += 1;
+                if *lost >= LOST_MAX {
+                    self.end_trial(None);
+                }
+            }
+        }
+    }
+
+    /// What is tried against what stands, if something is.
+    pub fn on_trial(&self) -> Option<u64> {
+        self.trial.as_ref().map(|trial| trial.candidate)
+    }
+
+    /// Is there nothing left to try?
+    pub fn is_over(&self) -> bool {
+        self.trial.is_none()
+    }
+
+    /// The threshold that stands.
+    pub fn standing(&self) -> u64 {
+        self.standing
+    }
+
+    /// What iterations gain by it against the one that the search has begun with: all its gains together, each of which was measured against
+    /// the one before. None: there was none.
+    pub fn gain(&self) -> Option<Gain> {
+        self.gain
+    }
+
+    /// The trials that were begun.
+    pub fn trials(&self) -> u32 {
+        self.trials
+    }
+
+    /// What has come of it since this was last asked.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        mem::take(&mut self.events)
+    }
+
+    /// Tries the nearest threshold that is open.
+    fn begin_trial(&mut self) {
+        let nearest = |(direction, open): (usize, &mut VecDeque<u64>)| open.pop_front().map(|bytes| (direction, bytes));
+        let Some((direction, candidate)) = self.open.iter_mut().enumerate().find_map(nearest) else {
+            self.events.push(Event::Ended { bytes: self.standing });
+            return;
+        };
+        let mut trial = Trial::new(self.errors.next_level());
+        self.trials += 1;
+        let turn = trial.next(&mut self.random);
+        self.events.push(Event::Trial { bytes: candidate, standing: self.standing });
+        self.trial = Some(OnTrial { candidate, direction, trial, turn, lost: 0 });
+    }
+
+    /// `verdict`: none if it has come to none.
+    fn end_trial(&mut self, verdict: Option<Verdict>) {
+        let Some(OnTrial { candidate, direction, trial, .. }) = self.trial.take() else { return };
+        // Time has one valley: beyond what is no better nothing is, nor behind what was left for something better.
+        match verdict {
+            Some(Verdict::Gain(gain)) => {
+                self.errors.found();
+                self.open[1 - direction].clear();
+                self.standing = candidate;
+                self.gain = Some(self.gain.map_or(gain, |before| both(before, gain)));
+                self.events.push(Event::Gain { bytes: candidate, gain });
+            }
+            Some(Verdict::NoSignificantGain) => {
+                self.open[direction].clear();
+                self.events.push(Event::NoSignificantGain { bytes: candidate });
+            }
+            None => {
+                self.errors.broken_off(&trial);
+                self.open[direction].clear();
+                self.events.push(Event::NotMeasured { bytes: candidate });
+            }
+        }
+        self.begin_trial();
+    }
+}
+
+/// One gain after another: what is left of the time is multiplied, relative errors that are independent add up as squares, and the chance
+/// that one of the two is none is the sum of theirs at most.
+fn both(first: Gain, second: Gain) -> Gain {
+    let left = |gain: Gain| 1.0 - gain.share;
+    let rest = left(first) * left(second);
+    let margin = rest * (first.margin / left(first)).hypot(second.margin / left(second));
+    Gain { share: 1.0 - rest, margin, probability: (first.probability + second.probability).min(1.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB: u64 = 1 << 10;
+    const MIB: u64 = 1 << 20;
+
+    /// What DDP begins with, of a model of 400 MiB.
+    const START: u64 = 25 * MIB;
+    const ALL: u64 = 400 * MIB;
+
+    /// Searches to the end; `seconds` draws the time of a step under a threshold.
+    fn search(seed: u64, mut seconds: impl FnMut(u64, &mut Random) -> f64) -> FusionSearch {
+        let mut search = FusionSearch::new(START, thresholds(START, ALL), seed);
+        let mut random = Random::new(seed, 0x57e9);
+        for _ in 0..10_000 {
+            if search.is_over() {
+                return search;
+            }
+            let seconds = seconds(search.threshold(), &mut random);
+            search.observe(seconds);
+        }
+        panic!("seed {seed}: it does not end: {search:?}");
+    }
+
+    /// A tenth of a second more for each square of a factor of two from the bottom; 1 % noise.
+    fn valley(bottom: u64) -> impl Fn(u64, &mut Random) -> f64 {
+        move |bytes, random| {
+            let off = (bytes as f64 / bottom as f64).log2();
+            (1.0 + 0.1 * off * off) * (0.01 * random.normal()).exp()
+        }
+    }
+
+    #[test]
+    fn thresholds_are_halves_and_doubles_within_their_bounds() {
+        let [smaller, larger] = thresholds(MIB, 5 * MIB);
+        assert_eq!(smaller, [512 * KIB, 256 * KIB, 128 * KIB, 64 * KIB]);
+        assert_eq!(larger, [2 * MIB, 4 * MIB, 5 * MIB]);
+        let [smaller, larger] = thresholds(START, 300 * KIB);
+        assert_eq!(smaller, [150 * KIB, 75 * KIB, 64 * KIB], "what is larger than all gradients means all of them");
+        assert!(larger.is_empty(), "{larger:?}");
+        let [smaller, larger] = thresholds(1, 200 * KIB);
+        assert!(smaller.is_empty(), "{smaller:?}");
+        assert_eq!(larger, [64 * KIB, 128 * KIB, 200 * KIB]);
+        for (start, all) in [(START, 0), (0, 0), (u64::MAX, KIB), (64 * KIB, 64 * KIB)] {
+            assert!(thresholds(start, all).iter().all(Vec::is_empty), "{start} of {all}");
+        }
+    }
+
+    #[test]
+    fn the_bottom_of_a_valley_is_found() {
+        for (bottom, rest) in [(START >> 5, 1.0 / 3.5), (START, 1.0), (4 * START, 1.0 / 1.4)] {
+            for seed in 0..20 {
+                let search = search(seed, valley(bottom));
+                assert_eq!(search.standing(), bottom, "seed {seed}: {search:?}");
+                let share = search.gain().map_or(0.0, |gain| gain.share);
+                assert!((share - (1.0 - rest)).abs() < 0.03, "seed {seed}: a gain of {share}, and {rest} is left");
+                assert_eq!(search.threshold(), bottom, "seed {seed}: it stands");
+            }
+        }
+    }
+
+    #[test]
+    fn where_there_is_noise_only_nothing_is_reported() {
+        let noise = |_: u64, random: &mut Random| (0.05 * random.normal()).exp();
+        let found = (0..100).filter(|&seed| search(seed, noise).gain().is_some()).count();
+        assert!(found <= 5, "{found} of 100");
+    }
+
+    #[test]
+    fn every_step_of_the_search_is_told_and_none_is_made_twice() {
+        let mut search = search(3, valley(START / 4));
+        let events = search.take_events();
+        let [half, quarter, eighth] = [START / 2, START / 4, START / 8];
+        let told: Vec<(u64, bool)> = events
+            .iter()
+            .filter_map(|event| match *event {
+                Event::Gain { bytes, .. } => Some((bytes, true)),
+                Event::NoSignificantGain { bytes } => Some((bytes, false)),
+                Event::Trial { .. } | Event::NotMeasured { .. } | Event::Ended { .. } => None,
+            })
+            .collect();
+        assert_eq!(told, [(half, true), (quarter, true), (eighth, false)], "{events:?}");
+        let trials = [(half, START), (quarter, half), (eighth, quarter)];
+        let trials = trials.map(|(bytes, standing)| Event::Trial { bytes, standing });
+        assert!(trials.iter().all(|trial| events.iter().filter(|event| *event == trial).count() == 1), "{events:?}");
+        assert_eq!(events.last(), Some(&Event::Ended { bytes: quarter }), "{events:?}");
+        assert_eq!((events.len(), search.trials()), (7, 3), "{events:?}");
+        assert!(search.take_events().is_empty(), "they were told");
+    }
+
+    /// As of an iteration in which an epoch has ended.
+    #[test]
+    fn times_that_are_none_end_no_trial() {
+        let (mut steps, bottom) = (0, START / 2);
+        let broken = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -1.0];
+        let search = search(4, |bytes, random| {
+            steps += 1;
+            if steps % 3 == 0 { broken[steps % broken.len()] } else { valley(bottom)(bytes, random) }
+        });
+        assert_eq!((search.standing(), search.trials()), (bottom, 2), "{search:?}");
+    }
+
+    #[test]
+    fn a_search_of_which_no_time_says_anything_ends() {
+        let mut search = search(5, |_, _| f64::NAN);
+        let events = search.take_events();
+        assert!(events.contains(&Event::NotMeasured { bytes: START / 2 }), "{events:?}");
+        assert_eq!((search.standing(), search.trials(), search.gain()), (START, 2, None), "{search:?}");
+    }
+
+    #[test]
+    fn where_there_is_one_threshold_only_nothing_is_tried() {
+        let mut search = FusionSearch::new(KIB, thresholds(KIB, KIB), 1);
+        search.observe(1.0);
+        assert!(search.is_over() && search.threshold() == KIB && search.trials() == 0, "{search:?}");
+        assert_eq!(search.take_events(), [Event::Ended { bytes: KIB }]);
+    }
+
+    #[test]
+    fn gains_one_after_the_other_multiply_what_is_left() {
+        let gain = |share, margin, probability| Gain { share, margin, probability };
+        let together = both(gain(0.5, 0.03, 1e-3), gain(0.2, 0.064, 1e-5));
+        // Relative errors of 6 and 8 % are 10 % together.
+        assert!((together.share - 0.6).abs() < 1e-12 && (together.margin - 0.04).abs() < 1e-12, "{together:?}");
+        assert!((together.probability - 1.01e-3).abs() < 1e-12, "{together:?}");
+    }
+}
