@@ -128,11 +128,17 @@ pub struct TrainArguments {
     #[arg(long)]
     tune: bool,
 
-    /// Before the first iteration, make each kind of all-reduce for its time only, with all that can be chosen, in at most so many
-    /// seconds for all kinds together; 0: not at all. What an earlier job has told of is not rehearsed
+    /// Before the first iteration, or with --tune-fusion when the threshold stands, make each kind of all-reduce for its time only, with
+    /// all that can be chosen, in at most so many seconds for all kinds together; 0: not at all. What an earlier job has told of is not
+    /// rehearsed
     #[arg(long, value_name = "S", default_value_t = TuneOptions::REHEARSAL.as_secs_f64(), requires = "tune")]
     #[arg(value_parser = seconds)]
     tune_rehearsal: f64,
+
+    /// Find the threshold of a schedule that fuses (ddp, fusion:BYTES) first, by the time of iterations: half and twice of it, and further
+    /// where that gains; calls are tuned under what stands then (docs/tuning.md)
+    #[arg(long, requires = "tune")]
+    tune_fusion: bool,
 
     /// Begin with what was learned on this cluster before, and keep what is learned: a database, as that of bench
     #[arg(long, value_name = "FILE.sqlite", requires = "tune")]
@@ -408,7 +414,7 @@ impl TrainArguments {
             (None, None) => default.batch,
         };
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        let rehearsal = Duration::from_secs_f64(self.tune_rehearsal);
+        let (rehearsal, fusion) = (Duration::from_secs_f64(self.tune_rehearsal), self.tune_fusion);
         self.update.apply(TrainOptions {
             data,
             strategy: strategy.to_string(),
@@ -418,7 +424,7 @@ impl TrainArguments {
             accumulate: self.accumulate,
             seed: self.seed,
             threads: self.threads.unwrap_or((cores / local_workers).max(1)),
-            tune: tuning::is_on(self.tune)?.then(|| TuneOptions { rehearsal, ..TuneOptions::default() }),
+            tune: tuning::is_on(self.tune)?.then(|| TuneOptions { rehearsal, fusion, ..TuneOptions::default() }),
             // Until the ranks have read it, it says nothing.
             policy: tuning::is_on(self.policy.is_some())?.then(Policy::default),
             plan: self.plan.as_deref().map(ExecutedPlans::read).transpose().map_err(TrainError::from)?,

@@ -438,6 +438,8 @@ fn tuning_that_makes_no_sense_is_refused_with_the_reason() {
     let refused = |arguments: &[&str], why: &str| drop(train(arguments).expect_code(2).expect_stderr(&[why]));
     refused(&["--tune", "--plan", &plan], "--plan carries out again");
     refused(&["--tune", "--strategy", "wfbp-ps"], "gradients go to servers and back");
+    refused(&["--tune", "--tune-fusion", "--strategy", "wfbp-a2a"], "schedule=wfbp has none");
+    refused(&["--tune-fusion", "--strategy", "ddp"], "required arguments were not provided");
     refused(&["--tune-database", "learned.db"], "--tune");
     let mut command = paceline(&["train", "--tune", "--workers", "2", "--model", "mlp", "--iterations", "2"]);
     command.env("PACELINE_TUNE", "of");

@@ -102,6 +102,15 @@ pub(crate) struct Handicap {
     pub(crate) slowed: f64,
 }
 
+/// When all-reduces begin to be tuned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begin {
+    /// Under this plan.
+    Now,
+    /// When somebody says so ([`Exchange::tune_calls`]): other plans are tried first.
+    WhenThePlanStands,
+}
+
 impl Exchange {
     /// `sizes`: elements of each tensor. `chosen`: by operation, how its all-reduce is to be done; empty to choose now.
     pub(crate) fn new(
@@ -184,29 +193,52 @@ impl Exchange {
         handicap: &Handicap,
     ) -> Result<(), TrainError> {
         self._release = None;
+        // Whoever asks for them knows of no plans.
+        let costs = self.take_costs();
         // The memory is not needed twice.
         let before = self.operations.lock().end();
         let carrier = carrier.unwrap_or(before);
         let (changes, keeps) = (mem::take(&mut self.changes), self.changed.is_some());
         *self = Exchange::new(carrier, plan, chosen, sizes, handicap)?;
         self.changed = keeps.then(Vec::new);
+        (self.waiting, self.scheduling) = (costs.in_communicator, costs.scheduling);
         match changes {
             Changes::Tuned(tuning) | Changes::Idle(tuning) => self.tune_with(*tuning),
             Changes::Followed(followed) => self.follow_with(*followed),
+            waiting @ Changes::Waiting(_) => {
+                self.changes = waiting;
+                Ok(())
+            }
             // They were those of the plan before.
             Changes::Never | Changes::Given(_) => Ok(()),
         }
     }
 
-    /// Tunes all-reduces from here on, under this plan and later ones. All ranks call it. Servers add up in one way only, and
-    /// one rank alone does not communicate: then nothing happens.
-    pub(crate) fn tune(&mut self, options: &TuneOptions, job: Job) -> Result<(), TrainError> {
+    /// Tunes all-reduces, under this plan or the one that stands, and under later ones. All ranks call it. Servers add up in one way only, and one rank alone does not communicate: then
+    /// nothing happens.
+    pub(crate) fn tune(&mut self, options: &TuneOptions, job: Job, begin: Begin) -> Result<(), TrainError> {
         let carrier = self.operations.lock().carrier().clone();
         let workers = carrier.peers().workers();
         if workers.world_size() == 1 {
             return Ok(());
         }
-        self.tune_with(Tuning::new(workers, carrier.algorithm(), job, options))
+        let tuning = Tuning::new(workers, carrier.algorithm(), job, options);
+        if begin == Begin::WhenThePlanStands {
+            self.changes = Changes::Waiting(Box::new(tuning));
+            return Ok(());
+        }
+        self.tune_with(tuning)
+    }
+
+    /// The plan stays as it is: what has waited for that begins to tune. All operations have been waited for; all ranks call it.
+    pub(crate) fn tune_calls(&mut self) -> Result<(), TrainError> {
+        match mem::take(&mut self.changes) {
+            Changes::Waiting(tuning) => self.tune_with(*tuning),
+            other => {
+                self.changes = other;
+                Ok(())
+            }
+        }
     }
 
     fn tune_with(&mut self, mut tuning: Tuning) -> Result<(), TrainError> {

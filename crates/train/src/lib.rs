@@ -52,6 +52,7 @@ mod executed;
 #[cfg(test)]
 #[path = "../tests/support/fake_backend.rs"]
 mod fake_backend;
+mod fusion;
 mod iteration_times;
 mod kineto;
 mod learning_rate;
@@ -123,6 +124,7 @@ pub use timeline::{Lane, Process, Span, Timeline};
 pub use trainer::{train, train_model};
 pub use tuned::{Finish, Rehearsed, TunedCalls, TunedProgram, links_of, named, race, ranks_that_differ, tuned_options};
 pub use tuning::{
-    FollowedOperations, IterationGain, TuneOptions, TunedContext, TuningNews, TuningReport, TuningStanding,
+    FollowedOperations, FusionReport, IterationGain, TuneOptions, TunedContext, TuningNews, TuningReport,
+    TuningStanding,
 };
 pub use update_rule::UpdateRule;

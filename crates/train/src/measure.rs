@@ -60,7 +60,7 @@ pub struct MeasureOptions {
     /// Record one more iteration, after those that count; it takes [`RECORDED_ITERATIONS`].
     pub timeline: bool,
     /// Tune all-reduces: in iterations before those that count, until everything is decided, but in no more than
-    /// [`TuneOptions::ITERATIONS_MAX`]; and in those that count.
+    /// [`TuneOptions::iterations`]; and in those that count.
     pub tune: Option<TuneOptions>,
     /// A policy that all-reduces follow, learned elsewhere; nothing more is learned. All workers have the same one.
     pub policy: Option<Policy>,
@@ -118,6 +118,13 @@ impl MeasureOptions {
         let strategy = parsed.map_err(|source| TrainError::Strategy { text: self.strategy.clone(), source })?;
         let asked = [self.tune.as_ref().map(|_| "--tune"), self.policy.as_ref().map(|_| "--policy")];
         asked.into_iter().flatten().try_for_each(|option| refuse_without_all_reduces(option, &strategy))?;
+        if self.tune.as_ref().is_some_and(|tune| tune.fusion) {
+            return Err(TrainError::Options(
+                "a fusion threshold is tuned while training runs, and a measurement is of one plan; measure \
+                 schedule=fusion:BYTES for each threshold, or leave TuneOptions::fusion out"
+                    .into(),
+            ));
+        }
         Ok(strategy)
     }
 

@@ -10,6 +10,7 @@ use crate::backend::ModelName;
 use crate::data::DataSource;
 use crate::error::TrainError;
 use crate::executed::ExecutedPlans;
+use crate::fusion::refuse_without_threshold;
 use crate::learning_rate::{LearningRate, LearningRateSchedule};
 use crate::optimizer::OptimizerSettings;
 use crate::tuning::{TuneOptions, refuse_without_all_reduces};
@@ -177,15 +178,14 @@ impl TrainOptions {
             }
             return refuse_without_all_reduces("--policy", strategy);
         }
-        if self.tune.is_none() {
-            return Ok(());
-        }
+        let Some(tune) = &self.tune else { return Ok(()) };
         if self.plan.is_some() {
             return Err(TrainError::Options(
                 "--tune tries other choices than those that --plan carries out again; leave one of them out".into(),
             ));
         }
-        refuse_without_all_reduces("--tune", strategy)
+        refuse_without_all_reduces("--tune", strategy)?;
+        if tune.fusion { refuse_without_threshold(strategy) } else { Ok(()) }
     }
 
     /// Can this strategy clip, if it must?
@@ -264,6 +264,10 @@ mod tests {
             strategy: strategy.into(),
             ..default()
         };
+        let fused = |strategy: &str| TrainOptions {
+            tune: Some(TuneOptions { fusion: true, ..TuneOptions::default() }),
+            ..tuned(strategy)
+        };
         let again = || ExecutedPlans { schema: ExecutedPlans::SCHEMA, update_rule: None, stages: Vec::new() };
         let cases = [
             (TrainOptions { batch: BatchSize::Local(0), ..default() }, "batch"),
@@ -284,6 +288,10 @@ mod tests {
             (TrainOptions { strategy: "wfpb-a2a".into(), ..default() }, "did you mean `wfbp-a2a`"),
             (TrainOptions { plan: Some(again()), ..tuned("ddp") }, "--plan carries out again"),
             (tuned("wfbp-ps"), "--tune chooses how all-reduces are done"),
+            (fused("ddp,arch=ps"), "--tune chooses how all-reduces are done"),
+            (fused("wfbp-a2a"), "schedule=wfbp has none; choose ddp or schedule=fusion:BYTES"),
+            (fused("auto"), "chosen from predictions; choose ddp"),
+            (fused("ddp,arch=auto"), "and with schedule=ddp and arch=auto what is fused is chosen"),
             (TrainOptions { policy: Some(Policy::default()), ..tuned("ddp") }, "--policy says how"),
             (
                 TrainOptions { policy: Some(Policy::default()), strategy: "wfbp-ps".into(), ..default() },
@@ -291,6 +299,7 @@ mod tests {
             ),
         ];
         assert!(default().check().is_ok() && tuned("ddp").check().is_ok());
+        assert!(["ddp", "fusion:4MiB", "fusion:4MiB:1MiB,arch=a2a:ring"].iter().all(|it| fused(it).check().is_ok()));
         for strategy in ["mg-wfbp", "wfbp-ps", "schedule=server-priority,arch=ps"] {
             assert!(clipping(1.0, strategy).check().is_ok(), "{strategy}");
         }

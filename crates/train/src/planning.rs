@@ -70,7 +70,8 @@ impl Planning<'_> {
         Ok(plan)
     }
 
-    fn plan(
+    /// The plan of a strategy, which may be another one on the same arch.
+    pub(crate) fn plan(
         &self,
         strategy: &Strategy,
         known: &Known,

@@ -11,18 +11,21 @@ use crate::auto::{Choosing, Chosen, Decision, History, Judgement, Step, WINDOW, 
 use crate::computed::{Computed, measured_profile};
 use crate::data::Batch;
 use crate::error::{TrainError, WhileTraining};
-use crate::exchange::{Carrier, Exchange, Job};
+use crate::exchange::{Begin, Carrier, Exchange, Job};
 use crate::executed::{AllReduce, Change, ExecutedPlans, Stage};
+use crate::fusion::FusionTuning;
 use crate::measure::{behind_passes, communication_cost};
 use crate::on_server::Specification;
 use crate::options::{BatchSize, TrainOptions};
 use crate::peers::Peers;
 use crate::planning::{Known, MEASURING, MEASURING_WARM_UP, Planning};
+use crate::tuning::{FusionReport, TuningNews};
 use crate::update_rule::UpdateRule;
 use crate::worker::{Worker, counted_from};
 
 /// The plans of a training, one after the other: what the strategy gives; then, if it plans from measurements, what it
-/// gives when they are there, or what is chosen and watched if it leaves something open; or those of an earlier run.
+/// gives when they are there, or what is chosen and watched if it leaves something open, or what wins of its fusion thresholds; or those of
+/// an earlier run.
 pub(crate) struct Stages<'a> {
     options: &'a TrainOptions,
     rule: UpdateRule,
@@ -58,6 +61,8 @@ enum Next {
         watch: Watch,
         iteration: usize,
     },
+    /// One with the fusion threshold that is tried next, or stands.
+    Fused(Box<FusionTuning>),
 }
 
 /// The first stage, and what comes next.
@@ -104,6 +109,8 @@ impl<'a> Stages<'a> {
         let schedulers = &options.schedulers;
         let planning = Planning { strategy: &strategy, schedulers, peers, sizes, slowed: 1.0 };
         let First { plan, all_reduces, changes, next } = First::of(options, &rule, &planning)?;
+        let fusion = FusionTuning::begin(options.tune.as_ref(), &planning, &plan, iterations)?;
+        let next = fusion.map_or(next, |fusion| Next::Fused(Box::new(fusion)));
         let carrier = carrier_of(options, &strategy, peers, &plan).compressing(options.compression(&strategy)?);
         let carrier = match strategy.servers_apply() {
             true => carrier.applying(&Specification::Optimizer(rule.optimizer, rule.learning_rate)),
@@ -114,7 +121,8 @@ impl<'a> Stages<'a> {
         exchange.repeat(counted_from(&changes, 0))?;
         let job = job(options, peers.workers().world_size(), plan.elements());
         if let Some(tune) = &options.tune {
-            exchange.tune(tune, job)?;
+            let when = if matches!(next, Next::Fused(_)) { Begin::WhenThePlanStands } else { Begin::Now };
+            exchange.tune(tune, job, when)?;
         }
         if let Some(policy) = &options.policy {
             exchange.follow(policy, job)?;
@@ -159,8 +167,33 @@ impl<'a> Stages<'a> {
 
     /// After each update: how long it has taken.
     pub(crate) fn note(&mut self, update: Duration) {
-        if matches!(self.next, Next::Chosen | Next::Watched { .. }) {
-            self.history.note(update);
+        match &mut self.next {
+            Next::Chosen | Next::Watched { .. } => self.history.note(update),
+            Next::Fused(fusion) => fusion.note(update),
+            Next::Nothing | Next::Given(_) | Next::Measured => {}
+        }
+    }
+
+    /// What was on its way has arrived: the next update waits for nothing.
+    pub(crate) fn interrupt(&mut self) {
+        if let Next::Fused(fusion) = &mut self.next {
+            fusion.interrupt();
+        }
+    }
+
+    /// What was found out about the fusion threshold since this was last asked; on rank 0, if it is tuned.
+    pub(crate) fn take_tuning_news(&mut self) -> Vec<TuningNews> {
+        match &mut self.next {
+            Next::Fused(fusion) => fusion.take_news(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// What tuning the fusion threshold has come to; on rank 0, if it is tuned.
+    pub(crate) fn fusion_report(&self) -> Option<FusionReport> {
+        match &self.next {
+            Next::Fused(fusion) => fusion.report(),
+            _ => None,
         }
     }
 
@@ -199,6 +232,7 @@ impl<'a> Stages<'a> {
             Next::Given(stages) => stages.front().map(|stage| stage.first_iteration),
             Next::Measured | Next::Chosen => Some(MEASURING_WARM_UP + MEASURING),
             Next::Watched { iteration, .. } => Some(*iteration),
+            Next::Fused(fusion) => fusion.boundary(),
         }
     }
 
@@ -207,6 +241,11 @@ impl<'a> Stages<'a> {
         match &mut self.next {
             Next::Nothing => return Ok(false),
             Next::Chosen | Next::Watched { .. } => return self.advance_open(worker, batch),
+            Next::Fused(fusion) => {
+                let plan = fusion.next_step(worker.iteration())?;
+                let is_over = fusion.boundary().is_none();
+                return self.advance_fused(worker, plan, is_over);
+            }
             Next::Given(stages) => {
                 let Some(stage) = stages.pop_front() else { return Ok(false) };
                 worker.finish()?;
@@ -222,6 +261,20 @@ impl<'a> Stages<'a> {
             }
         }
         Ok(true)
+    }
+
+    /// Goes on under the plan of the next fusion threshold; if it is the one that stands in the end, calls are tuned from here on. Whether
+    /// there is another plan: while the search goes on there is one for every step, if only by its number, as steps are compared that have
+    /// begun alike.
+    fn advance_fused(&mut self, worker: &mut Worker, plan: Plan, is_over: bool) -> Result<bool, TrainError> {
+        let changed = !is_over || plan.strategy != self.plan.strategy;
+        if changed {
+            self.change(worker, plan)?;
+        }
+        if is_over {
+            worker.tune_calls()?;
+        }
+        Ok(changed)
     }
 
     fn planned_from_measurements(&self, worker: &mut Worker) -> Result<Plan, TrainError> {

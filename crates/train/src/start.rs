@@ -1,6 +1,7 @@
 //! What the ranks do before the first step: compare themselves, and take rank 0's values.
 
 use paceline_comm::{CallOptions, Communicator};
+use paceline_plan::Fnv1a;
 
 use crate::agreement::Agreement;
 use crate::backend::{Backend, Slot};
@@ -37,7 +38,9 @@ pub(crate) fn compare_ranks(
     agreement.add("whether calls are tuned", format!("{tune:?}"));
     let policy = options.policy.as_ref().map(|policy| format!("{:x}", policy.fingerprint()));
     agreement.add("the policy that calls follow", format!("{policy:?}"));
-    agreement.add("the plan to carry out again", format!("{:?}", options.plan));
+    // It may be long, where a job was searched for its best plan.
+    let plan = options.plan.as_ref().map(|plan| format!("{:x}", Fnv1a::of(format!("{plan:?}").as_bytes())));
+    agreement.add("the plan to carry out again", format!("{plan:?}"));
     agreement.compare(communicator)
 }
 

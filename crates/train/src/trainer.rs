@@ -19,6 +19,7 @@ use crate::peers::Peers;
 use crate::report::{EpochRow, Observer, Progress, Start, TrainReport};
 use crate::stages::Stages;
 use crate::start::{broadcast_buffers, broadcast_model, compare_ranks};
+use crate::tuning::TuningReport;
 use crate::worker::Worker;
 
 /// Trains the named model on the named data, as one of the communicator's ranks; every rank calls it with the same
@@ -158,6 +159,7 @@ impl<'a> Trainer<'a> {
             self.tell_news(observer);
         }
         self.worker.finish()?;
+        self.stages.interrupt();
         let in_communicator = self.worker.take_costs().in_communicator;
         let trained = meter.reduce(in_communicator, self.communicator).while_training("adding up the epoch")?;
         if !trained.loss.is_finite() {
@@ -175,7 +177,8 @@ impl<'a> Trainer<'a> {
 
     /// Tells what a tuner has found out, and now and then what it has learned: of a job that is killed, too, most is kept.
     fn tell_news(&mut self, observer: &mut dyn Observer) {
-        self.worker.take_news().iter().for_each(|news| observer.tuned(self.worker.iteration(), news));
+        let news = [self.stages.take_tuning_news(), self.worker.take_news()].concat();
+        news.iter().for_each(|news| observer.tuned(self.worker.iteration(), news));
         if self.told.elapsed() >= LESSONS_EVERY {
             self.tell_lessons(observer);
         }
@@ -208,6 +211,10 @@ impl<'a> Trainer<'a> {
             self.worker.note_before_pass(loading.elapsed());
             update.loss_sum += self.worker.pass(batch.as_ref(), pass)? * indices.len() as f64;
             update.local_samples += indices.len();
+        }
+        // The last update of an epoch may have fewer samples: its time says nothing about the others.
+        if samples < self.options.accumulate * self.sharding.joined(0).len() {
+            self.stages.interrupt();
         }
         self.stages.note(began.elapsed());
         Ok(update)
@@ -252,6 +259,7 @@ impl<'a> Trainer<'a> {
             OptimizerSettings::Sgd(settings) => (Some(settings), None),
             OptimizerSettings::AdamW(settings) => (None, Some(settings)),
         };
+        let fusion = self.stages.fusion_report();
         TrainReport {
             model: options.model_name().to_owned(),
             parameters: self.stages.plan().elements(),
@@ -280,7 +288,7 @@ impl<'a> Trainer<'a> {
             seconds,
             compute_s: sum(|row| row.compute_s),
             exposed_communication_s: sum(|row| row.exposed_communication_s),
-            tuning: self.worker.tuning_report(),
+            tuning: self.worker.tuning_report().map(|tuning| TuningReport { fusion, ..tuning }),
             epochs: rows,
             decisions: self.stages.decisions().to_vec(),
         }

@@ -96,6 +96,12 @@ impl Worker {
         lock(&self.exchange).replan(carrier, plan, chosen, sizes, handicap)
     }
 
+    /// Finishes the update that is on its way, and has all-reduces tuned from here on, if that has waited for the plan.
+    pub(crate) fn tune_calls(&mut self) -> Result<(), TrainError> {
+        self.finish()?;
+        lock(&self.exchange).tune_calls()
+    }
+
     /// What is carried out from an iteration on.
     pub(crate) fn stage(&self, first_iteration: usize) -> Stage {
         let (plan, all_reduces) = lock(&self.exchange).plan();

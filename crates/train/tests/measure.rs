@@ -7,7 +7,8 @@ use std::time::Duration;
 use paceline_comm::Communicator;
 use paceline_plan::{Profile, ProfileTensor, Step};
 use paceline_train::{
-    CandleBackend, CellRun, Length, MeasureOptions, Mlp, Normalise, OptimizerSettings, Subject, TrainError, measure,
+    CandleBackend, CellRun, Length, MeasureOptions, Mlp, Normalise, OptimizerSettings, Subject, TrainError,
+    TuneOptions, measure,
 };
 use support::{on_ranks, on_workers, sample};
 
@@ -223,6 +224,8 @@ fn senseless_options_are_refused() {
     assert!(refused(MeasureOptions { dilate: 0.5, ..options("wfbp-a2a") }).contains("dilate 0.5"));
     assert!(refused(MeasureOptions { local_batch: 0, ..options("wfbp-a2a") }).contains("local batch"));
     assert!(refused(options("wfbp-a2b")).contains("wfbp-a2a"));
+    let fusion = TuneOptions { fusion: true, ..TuneOptions::default() };
+    assert!(refused(MeasureOptions { tune: Some(fusion), ..options("ddp") }).contains("schedule=fusion:BYTES"));
     // A schedule that is planned again would lose the servers' optimiser, however much of it a replay knows beforehand.
     let open = refused(options("schedule=auto,arch=ps:1:apply"));
     assert!(open.contains("plans again") && open.contains("aggregate"), "{open}");

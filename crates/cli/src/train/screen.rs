@@ -101,9 +101,12 @@ pub fn summary(report: &TrainReport, is_kept: bool) -> io::Result<()> {
     report.tuning.as_ref().map_or(Ok(()), |report| write!(io::stdout(), "{}", tuned(report, is_kept)))
 }
 
-/// What tuning has come to: what stands, a line for each context, and what it has cost.
+/// What tuning has come to: what stands, of calls and of the plan, a line for each context, and what it has cost.
 fn tuned(report: &TuningReport, is_kept: bool) -> String {
     let mut text = format!("tuning: {report}\n");
+    if let Some(fusion) = &report.fusion {
+        text += &format!("  {fusion}\n");
+    }
     if report.remembered > 0 {
         text += &format!("  began with what earlier jobs have learned of {} choices\n", report.remembered);
     }
@@ -155,7 +158,7 @@ fn human_bytes(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use paceline_plan::Cluster;
-    use paceline_train::{IterationGain, TuningStanding};
+    use paceline_train::{FusionReport, IterationGain, TuningStanding};
     use paceline_tune::environment::{CostModel, OwnModel, Workload};
     use paceline_tune::prior::Regime;
 
@@ -200,6 +203,7 @@ mod tests {
             iteration_trials: 1,
             policies: 40,
             congestion: None,
+            fusion: None,
             remembered: 0,
             measured_s: 2.0,
             regret_s: 0.05,
@@ -217,8 +221,18 @@ mod tests {
   agreeing between iterations took 0.250 s in 400 iterations
 ";
         assert_eq!(tuned(&report, true), expected);
-        let again = TuningReport { remembered: 7, measured_s: 0.0, contexts: Vec::new(), ..report };
+        let fusion = FusionReport {
+            threshold_bytes: 4 << 20,
+            strategy_bytes: 4 << 20,
+            decided: true,
+            gain: None,
+            trials: 2,
+            on_trial_bytes: None,
+        };
+        let again =
+            TuningReport { remembered: 7, measured_s: 0.0, contexts: Vec::new(), fusion: Some(fusion), ..report };
         let text = tuned(&again, false);
         assert!(text.contains("have learned of 7 choices") && text.contains("--tune-database FILE"), "{text}");
+        assert!(text.contains("\n  the fusion threshold stays 4MiB: "), "{text}");
     }
 }

@@ -24,6 +24,8 @@ pub(super) enum Changes {
     Followed(Box<Followed>),
     /// Under this plan servers add up: a tuner waits for another one.
     Idle(Box<Tuning>),
+    /// The plan itself is being tuned: a tuner waits for the one that stands in the end.
+    Waiting(Box<Tuning>),
 }
 
 impl Changes {
@@ -31,7 +33,7 @@ impl Changes {
     /// Returns those all-reduces that add up otherwise than before.
     pub(super) fn before_iteration(&mut self, operations: &Operations) -> Result<Vec<ChangedAllReduce>, CommError> {
         match self {
-            Changes::Never | Changes::Idle(_) => Ok(Vec::new()),
+            Changes::Never | Changes::Idle(_) | Changes::Waiting(_) => Ok(Vec::new()),
             Changes::Given(changes) => {
                 let next = operations.lock().iterations() as usize;
                 let mut changed = Vec::new();
@@ -52,7 +54,7 @@ impl Changes {
     /// What a tuner has found out, or what a policy says, since this was last asked.
     pub(super) fn take_news(&mut self) -> Vec<TuningNews> {
         match self {
-            Changes::Tuned(tuning) | Changes::Idle(tuning) => tuning.take_news(),
+            Changes::Tuned(tuning) | Changes::Idle(tuning) | Changes::Waiting(tuning) => tuning.take_news(),
             Changes::Followed(followed) => followed.take_news(),
             Changes::Never | Changes::Given(_) => Vec::new(),
         }
@@ -77,7 +79,7 @@ impl Changes {
     /// The tuner, whether it has something to do under this plan or not: what it has learned stays known.
     pub(super) fn learned(&self) -> Option<&Tuning> {
         match self {
-            Changes::Tuned(tuning) | Changes::Idle(tuning) => Some(tuning),
+            Changes::Tuned(tuning) | Changes::Idle(tuning) | Changes::Waiting(tuning) => Some(tuning),
             _ => None,
         }
     }

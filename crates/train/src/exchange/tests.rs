@@ -98,6 +98,18 @@ fn costs_are_those_of_waiting() {
     late.join().unwrap();
 }
 
+/// Whoever asks what an epoch has cost knows of no plans.
+#[test]
+fn costs_are_carried_over_to_another_plan() {
+    let strategy = Registry::built_in().parse("wfbp-a2a").unwrap();
+    let plan = plan(&strategy, &Workload::of_sizes(&SIZES)).unwrap();
+    let mut exchange = exchange(Communicator::solo().unwrap(), plan.clone(), None).unwrap();
+    (exchange.waiting, exchange.scheduling) = (Duration::from_secs(5), Duration::from_secs(7));
+    exchange.replan(None, Plan { version: 2, ..plan }, &[], &SIZES, &Handicap::default()).unwrap();
+    let costs = exchange.take_costs();
+    assert!(costs.in_communicator >= Duration::from_secs(5) && costs.scheduling >= Duration::from_secs(7), "{costs:?}");
+}
+
 #[test]
 fn an_algorithm_that_there_is_not_is_named() {
     let strategy = Registry::built_in().parse("wfbp-a2a").unwrap();

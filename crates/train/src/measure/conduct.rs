@@ -17,7 +17,7 @@ use crate::agreement::Agreement;
 use crate::backend::{Backend, ModelName, TensorInfo};
 use crate::data::{Batch, Data, Sharding};
 use crate::error::{TrainError, WhileTraining};
-use crate::exchange::{Carrier, Exchange, Job, Pass};
+use crate::exchange::{Begin, Carrier, Exchange, Job, Pass};
 use crate::learning_rate::LearningRate;
 use crate::on_server::{FromServer, Specification};
 use crate::optimizer::{Optimizer, OptimizerSettings};
@@ -188,7 +188,7 @@ impl<'a> Conduct<'a> {
         let mut exchange = Exchange::new(carrier.clone(), plan.clone(), &[], &sizes, &handicap)?;
         let job = model.job(options, plan.elements());
         if let Some(tune) = &options.tune {
-            exchange.tune(tune, job)?;
+            exchange.tune(tune, job, Begin::Now)?;
         }
         if let Some(policy) = &options.policy {
             exchange.follow(policy, job)?;
@@ -240,10 +240,11 @@ impl<'a> Conduct<'a> {
 
     /// Lets a tuner find out what it can, in iterations that do not count.
     fn learn(&mut self) -> Result<(), TrainError> {
-        let mut spent = 0;
-        while self.worker.is_learning() && spent < TuneOptions::ITERATIONS_MAX {
-            self.block(0, LEARNING_BLOCK, &mut Tally::default())?;
-            spent += LEARNING_BLOCK;
+        let (mut spent, most) = (0, self.options.tune.as_ref().map_or(0, |tune| tune.iterations));
+        while self.worker.is_learning() && spent < most {
+            let count = LEARNING_BLOCK.min(most - spent);
+            self.block(0, count, &mut Tally::default())?;
+            spent += count;
         }
         Ok(())
     }

@@ -212,6 +212,7 @@ impl Leader {
             boundaries_s: 0.0,
             rehearsal_s: 0.0,
             congestion: None,
+            fusion: None,
             contexts: contexts(&self.learning.tuner, model),
             lessons: Vec::new(),
             policy: self.policy(),

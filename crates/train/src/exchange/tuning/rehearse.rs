@@ -1,4 +1,5 @@
-//! Before the first iteration: each kind of call is made for its times only, and the job begins with what they have shown.
+//! Before calls are tuned, which is before the first iteration as a rule: each kind of call is made for its times only, and tuning begins
+//! with what they have shown.
 
 use std::time::Duration;
 

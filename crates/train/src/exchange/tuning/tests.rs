@@ -10,7 +10,7 @@ use paceline_strategy::Registry;
 use paceline_tune::{Action, Policy, Random, Schedule, WireProtocol};
 
 use super::super::tunable::state_of;
-use super::super::{Carrier, Exchange, Handicap, Pass};
+use super::super::{Begin, Carrier, Exchange, Handicap, Pass};
 use super::*;
 use crate::backend::GradientSink;
 use crate::executed::{AllReduce, Change};
@@ -71,7 +71,7 @@ fn ranks_change_together_and_add_up_right() {
     const WORLD: usize = 4;
     let all = on_ranks(WORLD, |communicator| {
         let (rank, mut exchange) = (communicator.rank(), exchange(&communicator));
-        exchange.tune(&TuneOptions::default(), JOB).unwrap();
+        exchange.tune(&TuneOptions::default(), JOB, Begin::Now).unwrap();
         let mut random = Random::new(rank as u64, 1);
         let mut seen = Vec::new();
         for iteration in 0..MANY_ITERATIONS {
@@ -99,7 +99,7 @@ fn calls_are_rehearsed_before_the_first_iteration() {
     let all = on_ranks(WORLD, |communicator| {
         let (rank, mut exchange) = (communicator.rank(), exchange(&communicator));
         let options = TuneOptions { rehearsal: Duration::from_millis(200), ..TuneOptions::default() };
-        exchange.tune(&options, JOB).unwrap();
+        exchange.tune(&options, JOB, Begin::Now).unwrap();
         let report = exchange.learned().unwrap().report();
         let again = Plan { version: 2, ..plan("wfbp-a2a") };
         exchange.replan(None, again, &[], &SIZES, &Handicap::default()).unwrap();
@@ -126,14 +126,14 @@ fn calls_are_rehearsed_before_the_first_iteration() {
 fn what_earlier_jobs_have_told_is_not_rehearsed() {
     on_ranks(2, |communicator| {
         let mut exchange = exchange(&communicator);
-        exchange.tune(&TuneOptions::default(), JOB).unwrap();
+        exchange.tune(&TuneOptions::default(), JOB, Begin::Now).unwrap();
         let operation = &exchange.tuning().unwrap().operations[0];
         let context = operation.context;
         let family = Family { algorithm: 0, protocol: WireProtocol::Simple };
         let action = Action { family, channels: 1, threads: 1, chunk_log2: 16 };
         let lessons = vec![Lesson { context, action, samples: 4.0, mean: -9.0 }];
         let options = TuneOptions { lessons, rehearsal: Duration::from_millis(200), ..TuneOptions::default() };
-        exchange.tune(&options, JOB).unwrap();
+        exchange.tune(&options, JOB, Begin::Now).unwrap();
         assert!(exchange.take_news().is_empty());
         assert!(exchange.learned().unwrap().report().is_none_or(|report| report.rehearsal_s == 0.0));
     });
@@ -152,7 +152,7 @@ fn spans(seen: impl Fn(u64) -> (u64, u64)) -> Vec<Span> {
 fn measured_s(world: usize, seen: impl Fn(usize, u64) -> (u64, u64) + Sync) -> f64 {
     let all = on_ranks(world, |communicator| {
         let mut exchange = exchange(&communicator);
-        exchange.tune(&TuneOptions::default(), JOB).unwrap();
+        exchange.tune(&TuneOptions::default(), JOB, Begin::Now).unwrap();
         let tuning = exchange.tuning().unwrap();
         let told = told(&spans(|call| seen(communicator.rank(), call))).repeat(4);
         let made = (0..4).map(|number| untimed(tuning.operations[0].context, number)).collect();
@@ -190,7 +190,7 @@ fn waits_for_ranks_that_come_late_in_turn_are_charged_to_nobody() {
 fn a_single_long_call_is_seen() {
     on_ranks(2, |communicator| {
         let mut exchange = exchange(&communicator);
-        exchange.tune(&TuneOptions::default(), JOB).unwrap();
+        exchange.tune(&TuneOptions::default(), JOB, Begin::Now).unwrap();
         let operations = &exchange.tuning().unwrap().operations;
         let mut made = [untimed(operations[0].context, 0), untimed(operations[0].context, 1)];
         // One of 4 ms, the others of 1; of the next iteration nobody knows one.
@@ -216,7 +216,7 @@ fn a_tuner_rests_while_servers_add_up_and_goes_on_with_its_policy() {
         let server = Arc::new(ParameterServer::connect(&world, roles).unwrap());
         let (rank, workers) = (world.rank(), server.workers().clone());
         let mut exchange = exchange(&workers);
-        exchange.tune(&TuneOptions::default(), JOB).unwrap();
+        exchange.tune(&TuneOptions::default(), JOB, Begin::Now).unwrap();
         let tuning = exchange.tuning().unwrap();
         let family = Family { algorithm: number_of("direct"), protocol: WireProtocol::Simple };
         let action = Action { family, channels: 1, threads: 1, chunk_log2: 12 };
@@ -277,7 +277,7 @@ fn a_program_that_is_chosen_runs() {
     let ran = on_ranks(WORLD, |communicator| {
         let mut exchange = exchange(&communicator);
         let (programs, lessons) = (programs.clone(), Vec::new());
-        exchange.tune(&TuneOptions { programs, lessons, ..TuneOptions::default() }, JOB).unwrap();
+        exchange.tune(&TuneOptions { programs, lessons, ..TuneOptions::default() }, JOB, Begin::Now).unwrap();
         let tuning = exchange.tuning().unwrap();
         let context = tuning.operations[0].context;
         if communicator.rank() == 0 {
@@ -311,7 +311,7 @@ fn a_rank_that_lacks_a_policy_holds_all_back() {
     const LOST: usize = 30;
     let all = on_ranks(3, |communicator| {
         let mut exchange = exchange(&communicator);
-        exchange.tune(&TuneOptions::default(), JOB).unwrap();
+        exchange.tune(&TuneOptions::default(), JOB, Begin::Now).unwrap();
         let tuning = exchange.tuning().unwrap();
         let read = tuning.policies.read;
         if communicator.rank() == 1 {
@@ -348,7 +348,7 @@ fn what_changed_gives_the_same_bits_again() {
             exchange.keep_changes();
             match &changes {
                 Some(changes) => exchange.repeat(changes.clone()).unwrap(),
-                None => exchange.tune(&TuneOptions::default(), JOB).unwrap(),
+                None => exchange.tune(&TuneOptions::default(), JOB, Begin::Now).unwrap(),
             }
             let (mut bits, mut tried) = (Vec::new(), 0);
             while bits.len() < iterations && tried < 20 {
@@ -393,7 +393,7 @@ fn who_else_remembers_calls_is_not_disturbed() {
                 communicator.record_calls(1 << 12);
             }
             let mut exchange = exchange(&communicator);
-            exchange.tune(&TuneOptions::default(), JOB).unwrap();
+            exchange.tune(&TuneOptions::default(), JOB, Begin::Now).unwrap();
             (0..ITERATIONS).for_each(|_| drop(iterate(&mut exchange, |_| 1.0)));
             assert!(communicator.is_recording());
             drop(exchange);
@@ -410,7 +410,7 @@ fn who_else_remembers_calls_is_not_disturbed() {
 fn a_rank_that_is_lost_is_noticed() {
     let errors = on_ranks(2, |communicator| {
         let mut exchange = exchange(&communicator);
-        exchange.tune(&TuneOptions::default(), JOB).unwrap();
+        exchange.tune(&TuneOptions::default(), JOB, Begin::Now).unwrap();
         for iteration in 0..100 {
             if communicator.rank() == 1 && iteration == 9 {
                 return None;
@@ -451,7 +451,7 @@ fn all_ranks_must_see_the_same_calls() {
     let errors = on_ranks(2, |communicator| {
         let mut exchange = exchange(&communicator);
         let job = Job { local_batch: if communicator.rank() == 0 { 1 } else { 1 << 12 }, ..JOB };
-        exchange.tune(&TuneOptions::default(), job).err().map(|error| error.to_string())
+        exchange.tune(&TuneOptions::default(), job, Begin::Now).err().map(|error| error.to_string())
     });
     for error in errors {
         assert!(error.as_deref().is_some_and(|error| error.contains("what the tuner sees of its calls")), "{error:?}");
