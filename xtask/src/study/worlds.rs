@@ -181,6 +181,7 @@ pub fn cell(method: &str, workload: &Workload, workers: usize, hosts: usize) -> 
         threads: 1,
         arm: Arm::Method,
         tuned: false,
+        tune_settings: Default::default(),
         policy: None,
     })
 }

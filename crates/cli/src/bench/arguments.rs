@@ -7,7 +7,7 @@ use std::str::FromStr;
 use clap::Args;
 use paceline_tune::Policy;
 
-use crate::arguments::at_least_one;
+use crate::arguments::{at_least_one, seconds};
 use crate::security::SecurityArguments;
 
 /// What `bench` is told. Without arguments: two panels, this machine and a cluster in a box.
@@ -84,6 +84,20 @@ pub struct BenchArguments {
     /// for later runs (docs/tuning.md). PACELINE_TUNE=off in the environment switches it off
     #[arg(long)]
     pub tune: bool,
+
+    /// Before the first iteration of a run that is tuned, make each kind of all-reduce for its time only, in at most so many seconds for
+    /// all kinds together; 0: not at all. What an earlier run has told of is not rehearsed [default: 1]
+    #[arg(long, value_name = "S", requires = "tune", value_parser = seconds)]
+    pub tune_rehearsal: Option<f64>,
+
+    /// Iterations that a run spends on learning at most, before those that count [default: 400]
+    #[arg(long, value_name = "N", requires = "tune", value_parser = at_least_one)]
+    pub tune_learning: Option<usize>,
+
+    /// Each run that is tuned begins with nothing, whatever others have learned on this cluster: what learning brings, measured each
+    /// time
+    #[arg(long, requires = "tune")]
+    pub tune_afresh: bool,
 
     /// Measure all-to-all methods once more with their all-reduces as this policy says, where it has a rule for them, as
     /// METHOD+policy (docs/tuning.md); a file that cannot be used changes nothing

@@ -1,7 +1,10 @@
 //! What is measured: a cell of the study, and the setting that it shares with those it is compared with.
 
 use std::fmt;
+use std::time::Duration;
 
+use paceline_train::TuneOptions;
+use paceline_tune::learner::Lesson;
 use serde::{Deserialize, Serialize};
 
 use super::placement::Placement;
@@ -92,9 +95,40 @@ pub struct Cell {
     /// Its all-reduces are tuned while it runs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tuned: bool,
+    /// How, where it is not as usual.
+    #[serde(default, skip_serializing_if = "TuneSettings::are_usual")]
+    pub tune_settings: TuneSettings,
     /// The policy that its all-reduces follow, as a file has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
+}
+
+/// What a tuner begins with, and what it may take before the iterations that count; none: the usual.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TuneSettings {
+    /// Seconds in which calls are rehearsed.
+    pub rehearsal_s: Option<f64>,
+    /// Iterations in which it learns.
+    pub iterations: Option<usize>,
+    /// It begins with nothing, whatever was learned on the cluster before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub afresh: bool,
+}
+
+impl TuneSettings {
+    fn are_usual(&self) -> bool {
+        *self == TuneSettings::default()
+    }
+
+    /// Those of a run.
+    pub fn options(&self, lessons: Vec<Lesson>) -> TuneOptions {
+        TuneOptions {
+            lessons,
+            rehearsal: self.rehearsal_s.map_or(TuneOptions::REHEARSAL, Duration::from_secs_f64),
+            iterations: self.iterations.unwrap_or(TuneOptions::ITERATIONS_MAX),
+            ..TuneOptions::default()
+        }
+    }
 }
 
 /// What a cell is there for.
@@ -262,6 +296,7 @@ pub mod samples {
             threads: 1,
             arm: Arm::Method,
             tuned: false,
+            tune_settings: TuneSettings::default(),
             policy: None,
         }
     }

@@ -241,6 +241,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::super::belief::{PATIENCE_AGAIN, PATIENCE_MIN};
+    use super::super::cell::TuneSettings;
     use super::super::cell::samples::{cell, setting};
     use super::super::rank::announce;
     use super::super::store::tests::study_record;
@@ -344,7 +345,7 @@ mod tests {
         let mut study = study();
         let planned = study.panels[0].cells[0].clone();
         let again = PlannedCell { cell: Cell { arm: Arm::Again, ..planned.cell.clone() }, ..planned };
-        let tuned = tuned::tuned(&study.panels[0].cells[2]);
+        let tuned = tuned::tuned(&study.panels[0].cells[2], TuneSettings::default());
         study.panels[0].cells.extend([tuned, again]);
         // The first call ends within the first round, before anybody is measured again; the second one in the round after it.
         let paces = HashMap::from([("wfbp-a2a", 0.05), ("ddp", 0.08), ("ddp+tune", 0.02)]);

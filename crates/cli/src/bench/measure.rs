@@ -7,7 +7,7 @@ use paceline_comm::Communicator;
 use paceline_fabric::environment::Environment;
 use paceline_plan::{Emulation, Hosts};
 use paceline_server::{ParameterServer, Roles, join_beside, serve};
-use paceline_train::{CellRun, Length, MeasureOptions, Peers, TuneOptions, measure as measure_cell};
+use paceline_train::{CellRun, Length, MeasureOptions, Peers, measure as measure_cell};
 use paceline_tune::policy_file;
 
 use super::cell::Cell;
@@ -95,8 +95,6 @@ pub fn work(
 
 fn options(spec: &WorldSpec, registry: &Registry) -> Result<MeasureOptions, Failure> {
     let (cell, effort) = (&spec.cell, &spec.effort);
-    let (lessons, rehearsal) = (spec.lessons.clone(), TuneOptions::REHEARSAL);
-    let tune = || TuneOptions { lessons, rehearsal, ..TuneOptions::default() };
     let policy = cell.policy.as_deref().map(policy_file::read).transpose();
     let policy = policy.map_err(|error| Failure::usage("the policy of this world makes no sense").cause(error))?;
     let length = match effort.seconds {
@@ -118,7 +116,7 @@ fn options(spec: &WorldSpec, registry: &Registry) -> Result<MeasureOptions, Fail
         dilate: cell.setting.dilate,
         threads: cell.threads,
         timeline: spec.timeline,
-        tune: cell.tuned.then(tune),
+        tune: cell.tuned.then(|| cell.tune_settings.options(spec.lessons.clone())),
         policy,
         ..MeasureOptions::default()
     })

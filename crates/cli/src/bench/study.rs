@@ -12,7 +12,7 @@ use paceline_strategy::Strategy;
 use super::arguments::{BenchArguments, ComputeChoice, split_methods};
 use super::budget::{Pace, Protocol, STUDY};
 use super::catalogue::{Catalogue, ProfileEntry};
-use super::cell::{Arm, Cell, Compute, ServerHost, Setting};
+use super::cell::{Arm, Cell, Compute, ServerHost, Setting, TuneSettings};
 use super::dilation::Load;
 use super::placement::Placement;
 use super::stage::Stage;
@@ -362,7 +362,12 @@ fn panel(
         let all_reduces = |chosen: &&Chosen| workers > 1 && alone(chosen);
         let once_more = methods.iter().filter(all_reduces).map(|chosen| cell(chosen, workers, Arm::Method));
         let once_more: Vec<PlannedCell> = once_more.collect();
-        cells.extend(once_more.iter().filter(|_| arguments.tune).map(tuned));
+        let settings = TuneSettings {
+            rehearsal_s: arguments.tune_rehearsal,
+            iterations: arguments.tune_learning,
+            afresh: arguments.tune_afresh,
+        };
+        cells.extend(once_more.iter().filter(|_| arguments.tune).map(|planned| tuned(planned, settings)));
         let policies = arguments.followed.iter();
         cells.extend(policies.flat_map(|policy| once_more.iter().map(move |planned| following(planned, policy))));
         // When all others have had a run, it is known which of them is measured again ([`super::again`]).
@@ -390,6 +395,7 @@ fn cell_of(setting: &Setting, stage: Option<&Stage>, chosen: &Chosen, workers: u
         threads,
         arm: Arm::Method,
         tuned: false,
+        tune_settings: TuneSettings::default(),
         policy: None,
     }
 }

@@ -8,7 +8,7 @@ use paceline_tune::learner::Lesson;
 use paceline_tune::{Policy, policy_file};
 
 use super::budget::Pace;
-use super::cell::Cell;
+use super::cell::{Cell, TuneSettings};
 use super::placement::Placement;
 use super::store::{RunRecord, Store};
 use super::study::PlannedCell;
@@ -22,10 +22,11 @@ use crate::tuning::{cluster_name, joined, links, say_lost};
 const LESSONS_MAX: usize = 200;
 
 /// The same cell with its calls tuned, which is learned before the iterations that count.
-pub fn tuned(PlannedCell { cell, pace }: &PlannedCell) -> PlannedCell {
-    let learning_s = TuneOptions::ITERATIONS_MAX as f64 * pace.iteration_s;
+pub fn tuned(PlannedCell { cell, pace }: &PlannedCell, tune_settings: TuneSettings) -> PlannedCell {
+    let TuneOptions { rehearsal, iterations, .. } = tune_settings.options(Vec::new());
+    let learning_s = rehearsal.as_secs_f64() + iterations as f64 * pace.iteration_s;
     PlannedCell {
-        cell: Cell { method: format!("{}+tune", cell.method), tuned: true, ..cell.clone() },
+        cell: Cell { method: format!("{}+tune", cell.method), tuned: true, tune_settings, ..cell.clone() },
         pace: Pace { overhead_s: pace.overhead_s + learning_s, ..*pace },
     }
 }
@@ -36,9 +37,9 @@ pub fn following(PlannedCell { cell, pace }: &PlannedCell, policy: &Policy) -> P
     PlannedCell { cell: Cell { method, policy, ..cell.clone() }, pace: *pace }
 }
 
-/// What a run of a cell begins with; nothing, if it is not tuned, or if what there is cannot be read.
+/// What a run of a cell begins with; nothing, if it is not tuned, if it is to begin afresh, or if what there is cannot be read.
 pub fn lessons(store: &Store, cell: &Cell, placement: Option<&Placement>) -> Vec<Lesson> {
-    if !cell.tuned {
+    if !cell.tuned || cell.tune_settings.afresh {
         return Vec::new();
     }
     let known = store.lessons(&cluster(cell, placement)).map_err(Failure::from);
@@ -118,6 +119,7 @@ mod tests {
             regret_s: 0.0,
             boundaries_s: 0.0,
             rehearsal_s: 0.0,
+            fusion: None,
             contexts: Vec::new(),
             lessons,
             policy: paceline_tune::Policy::default(),

@@ -33,8 +33,10 @@ const TUNED: &str = "+tune";
 const WARM_UP: usize = 1;
 const ITERATIONS: usize = 15;
 const RUNS: usize = 3;
-/// `bench` lets a tuner learn for so many iterations at most, in each run: for estimates of time only.
-const LEARNING_MAX: usize = 400;
+/// Seconds for which calls are rehearsed, and iterations in which a tuner learns at most, in each run: what a rehearsal has found is tried in
+/// 24 to 96 iterations, of all calls of a context at once, and all together in as many again. Where it is not decided by then, it stays open.
+const REHEARSAL_S: f64 = 60.0;
+const LEARNING_MAX: usize = 150;
 /// About what starting a world takes and ending it.
 const START_S: f64 = 6.0;
 
@@ -45,17 +47,18 @@ pub struct Replay {
     hosts: usize,
     iterations: usize,
     runs: usize,
+    rehearsal_s: f64,
 }
 
 impl Replay {
     /// What is measured.
     pub fn all(quick: bool, rounds: Option<usize>) -> Vec<Replay> {
-        let (model, hosts, iterations, runs) = match quick {
-            true => (Model::MobileNetV2, 2, 3, 1),
-            false => (Model::BertBase, HOSTS, ITERATIONS, RUNS),
+        let (model, hosts, iterations, runs, rehearsal_s) = match quick {
+            true => (Model::MobileNetV2, 2, 3, 1, 1.0),
+            false => (Model::BertBase, HOSTS, ITERATIONS, RUNS, REHEARSAL_S),
         };
         let name = format!("replay-{}-{hosts}", model.name());
-        vec![Replay { name, model, hosts, iterations, runs: rounds.unwrap_or(runs).max(1) }]
+        vec![Replay { name, model, hosts, iterations, runs: rounds.unwrap_or(runs).max(1), rehearsal_s }]
     }
 
     fn workload(&self, place: &Place) -> Result<Workload, Error> {
@@ -70,7 +73,7 @@ impl Replay {
         let workload = self.workload(place)?;
         let iteration_s = workload.line_s + 0.5 * workload.compute_s();
         let iterations = 5 * (WARM_UP + self.iterations) + 2 * LEARNING_MAX;
-        Ok(self.runs as f64 * (5.0 * START_S + iterations as f64 * iteration_s))
+        Ok(self.runs as f64 * (5.0 * START_S + 2.0 * self.rehearsal_s + iterations as f64 * iteration_s))
     }
 
     fn words(&self, program: &Path, workload: &Workload, database: &Path, json: &Path) -> Vec<OsString> {
@@ -81,8 +84,12 @@ impl Replay {
             ("--warmup", WARM_UP.to_string()),
             ("--iterations", self.iterations.to_string()),
             ("--runs", self.runs.to_string()),
+            ("--tune-rehearsal", self.rehearsal_s.to_string()),
+            ("--tune-learning", LEARNING_MAX.to_string()),
         ];
-        let mut all: Vec<OsString> = vec![program.into(), "bench".into(), "--tune".into(), "--resume".into()];
+        let options = ["bench", "--tune", "--tune-afresh", "--resume"];
+        let mut all: Vec<OsString> = vec![program.into()];
+        all.extend(options.map(OsString::from));
         all.extend(words.into_iter().flat_map(|(option, value)| [option.into(), OsString::from(value)]));
         let report = json.with_extension("html");
         for (option, path) in [("--database", database), ("--json", json), ("--report", report.as_path())] {
@@ -244,8 +251,8 @@ fn table() -> Table {
         "Training in the lab",
         format!(
             "Times in ms, of an iteration on NICs of 1 Gbit/s; computation is replayed, half as long as communication at line rate. \
-             Runs without a tuner and with one take turns, {RUNS} of each; a tuned run learns for at most {LEARNING_MAX} iterations before \
-             the {ITERATIONS} that count, beginning with what earlier runs have learned. \"Exposed\": of an iteration, waiting for \
+             Runs without a tuner and with one take turns, {RUNS} of each; a tuned run begins with nothing, rehearses for at most \
+             {REHEARSAL_S} s, and learns for at most {LEARNING_MAX} iterations before the {ITERATIONS} that count. \"Exposed\": of an iteration, waiting for \
              communication. \"Its own trial\": iterations with and without what was learned, by turns within the last run. \
              \"Noise\": the first method against itself."
         ),
