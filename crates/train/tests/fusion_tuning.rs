@@ -11,7 +11,7 @@ use paceline_train::{
     TuneOptions, TuningNews, TuningReport, dump_path, train_model,
 };
 use paceline_tune::fusion::Event;
-use support::lossless::assert_close;
+use support::lossless::{assert_close, dumping};
 use support::{Directory, on_ranks, options, parameters, sample};
 
 /// Seven linear layers with ReLU between them, on images of 28 × 28 pixels in 10 classes. Its gradients of 280 KiB travel in one bucket as
@@ -80,12 +80,7 @@ struct Trained {
 /// Trains on so many workers; and what was carried out.
 fn trained(workers: usize, data: &Data, options: &TrainOptions) -> (Vec<Trained>, ExecutedPlans) {
     let directory = Directory::new();
-    let plan = directory.path().join("plan.json");
-    let options = TrainOptions {
-        dump_parameters: Some(directory.path().into()),
-        dump_plan: Some(plan.clone()),
-        ..options.clone()
-    };
+    let (options, plan) = dumping(&directory, options);
     let all = on_ranks(workers, |communicator| {
         let mut told = Told::default();
         let news = told.0.clone();

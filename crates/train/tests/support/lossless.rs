@@ -1,6 +1,7 @@
 //! Training on several workers is training on one.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 
 use paceline_train::{
     Data, ExecutedPlans, LearningRate, ModelName, Part, Peers, Sharding, Silent, Slot, TrainError, TrainOptions,
@@ -29,6 +30,17 @@ pub fn trained_with(
 type World<'a> =
     dyn Fn(&(dyn Fn(&Peers) -> Result<TrainReport, TrainError> + Sync)) -> Vec<Result<TrainReport, TrainError>> + 'a;
 
+/// These options, with parameters and plan kept in a directory; and the plan's file.
+pub fn dumping(directory: &Directory, options: &TrainOptions) -> (TrainOptions, PathBuf) {
+    let plan = directory.path().join("plan.json");
+    let options = TrainOptions {
+        dump_parameters: Some(directory.path().into()),
+        dump_plan: Some(plan.clone()),
+        ..options.clone()
+    };
+    (options, plan)
+}
+
 /// In any world.
 pub fn trained_on(
     world: &World,
@@ -38,12 +50,7 @@ pub fn trained_on(
     options: &TrainOptions,
 ) -> (Vec<Vec<u8>>, ExecutedPlans) {
     let directory = Directory::new();
-    let plan = directory.path().join("plan.json");
-    let options = TrainOptions {
-        dump_parameters: Some(directory.path().into()),
-        dump_plan: Some(plan.clone()),
-        ..options.clone()
-    };
+    let (options, plan) = dumping(&directory, options);
     let results = world(&|peers| {
         let backend = backend(model, peers.workers().rank());
         train_model(peers, backend, data, &options, &mut Silent)

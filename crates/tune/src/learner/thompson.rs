@@ -116,8 +116,8 @@ impl Learner for Thompson {
 
     fn observe(&mut self, situation: &Situation, arm: usize, seconds: f64) {
         let variance = self.variance_elsewhere(self.experience.family_samples(situation, arm));
-        let is_new = self.experience.anchored(&situation.context) == Anchor::None;
-        if is_new && arm == situation.default && self.experience.samples_in(&situation.context) == 0.0 {
+        if arm == situation.default && self.experience.anchored(&situation.context) == Anchor::None {
+            // Nothing comes of it if others are known already.
             let off = (seconds / situation.arms[arm].modelled_s).ln();
             self.experience.anchor(situation, off, Anchor::Provisional);
         }
