@@ -85,6 +85,16 @@ pub trait Algorithm: Send + Sync {
         first + (full + rest - gaps).max(0.0) + lost
     }
 
+    /// Of these, the seconds for which its busiest port is busy: what others in flight beside it have to wait for.
+    fn busy_seconds(&self, topology: &Topology, bytes: usize, tile_bytes: usize, costs: &LinkCosts) -> f64 {
+        let next = |bytes: usize| self.tile_seconds(topology, bytes as f64, costs).next;
+        let full = tiles(bytes, tile_bytes) - 1;
+        let rest = bytes - full * tile_bytes.min(bytes);
+        let further = if full > 0 { next(tile_bytes) * full as f64 } else { 0.0 };
+        let busy = further + next(rest) + self.contention_seconds(topology, bytes as f64, costs);
+        busy.min(self.seconds(topology, bytes, tile_bytes, costs))
+    }
+
     /// Seconds that are lost where the streams of several senders meet: max(w − 1, 0)·B·ε for a fan-in of w and B bytes;
     /// see [`LinkCosts::contention`] and, on one host, [`LinkCosts::contention_within`]. The tiles of a pipeline are in
     /// different rounds, so all senders of a tile send at once.

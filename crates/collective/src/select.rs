@@ -25,6 +25,10 @@ const CLOSE: f64 = 0.04;
 /// The same where receivers fetch what they are sent from shared memory: "Staging" there.
 const CLOSE_IN_MEMORY: f64 = 0.08;
 
+/// Where ranks share hosts, something may be slower by so much, relatively, if it keeps ports busy for less: operations are hardly ever
+/// alone, and those in flight beside each other take what ports do. Measured: docs/benchmarking.md, "Predictions".
+pub const CLOSE_ACROSS: f64 = 0.05;
+
 /// What was chosen.
 #[derive(Clone, Copy)]
 pub struct Choice {
@@ -41,7 +45,7 @@ pub struct Choice {
 ///
 /// A pure function: ranks that agree about the costs of the links choose the same. Of equals it takes the first in the
 /// registry, and the smallest tile. On one host it prefers fewer rounds to a twenty-fifth of the time, in shared memory to a
-/// twelfth. Where workers share hosts, servers add up host by host whatever it costs, so that the bits do not depend on
+/// twelfth; where ranks share hosts, less work for ports to a twentieth. Where workers share hosts, servers add up host by host whatever it costs, so that the bits do not depend on
 /// measurements. What is made for a network of a certain shape it takes only if nothing else is admitted. One rank alone, for which
 /// all tiles cost nothing, has the longest: each is a step.
 pub fn cheapest(
@@ -98,7 +102,7 @@ fn cheapest_in(
             })
             .collect();
         if topology.hosts() > 1 {
-            return first_of_cheapest(choices.into_iter());
+            return least_busy(&choices, topology, bytes, costs);
         }
         let by_bytes = large_block_costs(costs).filter(|_| bytes >= LARGE_BLOCK_BYTES_MIN);
         let judged = |choice: &Choice| {
@@ -123,6 +127,18 @@ pub fn tolerated_share(costs: &LinkCosts, bytes: usize) -> f64 {
 fn first_of_cheapest(mut choices: impl Iterator<Item = Choice>) -> Option<Choice> {
     let first = choices.next()?;
     Some(choices.fold(first, |best, choice| if choice.seconds < best.seconds * (1.0 - TIE) { choice } else { best }))
+}
+
+/// Between hosts the cheapest; where ranks share these, of what is about as cheap, that whose busiest port is busy for least.
+fn least_busy(choices: &[Choice], topology: &Topology, bytes: usize, costs: &LinkCosts) -> Option<Choice> {
+    let cheapest = first_of_cheapest(choices.iter().copied())?;
+    if topology.is_flat() {
+        return Some(cheapest);
+    }
+    let busy_s = |choice: &Choice| choice.algorithm.busy_seconds(topology, bytes, choice.tile_bytes, costs);
+    let close = choices.iter().filter(|choice| choice.seconds <= cheapest.seconds * (1.0 + CLOSE_ACROSS));
+    let less = |best: Choice, other: &Choice| if busy_s(other) < busy_s(&best) * (1.0 - TIE) { *other } else { best };
+    Some(close.fold(cheapest, less))
 }
 
 /// Of what is about as cheap as the cheapest, that with the fewest rounds; of those, the cheapest. Between rounds results
@@ -236,6 +252,33 @@ mod tests {
             ] {
                 let choice = cheapest(kind, &topology, bytes, &costs, |_| true).unwrap();
                 assert_eq!(choice.algorithm.name(), "hierarchical", "{kind} of {bytes} bytes, {topology:?}");
+            }
+        }
+    }
+
+    /// As measured on an emulated network of 10 Gbit/s among four hosts of two: alone a ring takes a little less, and hosts carry a sixth
+    /// more of it, which is what counts where operations follow each other.
+    #[test]
+    fn ports_decide_where_times_are_close() {
+        let within = LinkCost { alpha: 9.3e-6, overhead: 9.3e-6, beta: 0.283e-9, gamma: 1.9e-12 };
+        let across = LinkCost { alpha: 100e-6, overhead: 30e-6, beta: 0.963e-9, gamma: 1.9e-12 };
+        let costs = LinkCosts { across, ..LinkCosts::uniform(within) };
+        let hosts = Topology::regular(4, 2);
+        let of = |name: &'static str| {
+            cheapest(CollectiveKind::AllReduce, &hosts, 2 << 20, &costs, |algorithm| algorithm.name() == name).unwrap()
+        };
+        let (ring, hierarchical) = (of("ring"), of("hierarchical"));
+        let more = hierarchical.seconds / ring.seconds - 1.0;
+        assert!(more > 0.0 && more < CLOSE_ACROSS, "{ring:?} {hierarchical:?}");
+        let chosen = cheapest(CollectiveKind::AllReduce, &hosts, 2 << 20, &costs, |_| true).unwrap();
+        assert_eq!(chosen.algorithm.name(), "hierarchical", "{chosen:?}");
+        for bytes in [1, 1 << 12, 1 << 16, 1 << 20, (4 << 20) + 1, 100 << 20] {
+            for algorithm in registry::of_kind(CollectiveKind::AllReduce).filter(|it| it.supports(8)) {
+                let [alone, busy] = [
+                    algorithm.seconds(&hosts, bytes, 1 << 18, &costs),
+                    algorithm.busy_seconds(&hosts, bytes, 1 << 18, &costs),
+                ];
+                assert!(busy > 0.0 && busy <= alone, "{} of {bytes} bytes: {busy} of {alone}", algorithm.name());
             }
         }
     }
