@@ -1,5 +1,7 @@
 //! What is known of these topologies.
 
+use std::collections::BTreeSet;
+
 use paceline_collective::cost::Load;
 use paceline_collective::{Topology, registry};
 use paceline_plan::{CollectiveKind, Hosts, LinkClass, NetworkModel};
@@ -67,19 +69,49 @@ fn the_links_upwards_of_a_fat_tree_carry_one_ring_at_full_rate_and_two_at_half()
     }
 }
 
-/// In base p, the ring that counts up a digit, and moves on in the other one when it has been round: every hop changes one
-/// digit. The same with the digits exchanged uses, at every host, the other port.
-#[test]
-fn bcube_with_two_levels_carries_two_rings_at_full_rate() {
-    for ports in [2, 3, 4, 8] {
-        let network = network(&format!("bcube:{ports}:2"), ports * ports);
-        let place = |step: usize| (step / ports, (step + step / ports * (ports - 1)) % ports);
-        let of = |number: &dyn Fn((usize, usize)) -> usize| {
-            ring(&(0..ports * ports).map(|step| number(place(step))).collect::<Vec<_>>())
+/// As many rings as a BCube has levels, if that is a power of two, each through all hosts. Of one level: round its switch. Of twice
+/// as many: hosts are pairs of places in a ring of half the levels. One ring moves along the low place, and when that has
+/// been round, by one along the high one; another does the same with the places exchanged. At every host one of the two
+/// moves the low place and the other the high one, so they take different levels, and those of another ring of half the
+/// levels are others again.
+fn bcube_rings(ports: usize, levels: u32) -> Vec<Vec<usize>> {
+    if levels == 1 {
+        return vec![(0..ports).collect()];
+    }
+    let of_two = |half: Vec<usize>| {
+        let hosts = half.len();
+        let place = move |step: usize| (step / hosts, (step + step / hosts * (hosts - 1)) % hosts);
+        let order = |number: &dyn Fn((usize, usize)) -> usize| -> Vec<usize> {
+            (0..hosts * hosts).map(place).map(number).collect()
         };
-        let rings = [of(&|(high, low)| high * ports + low), of(&|(high, low)| low * ports + high)];
-        all_are(&shares(&network, &rings[0]), 1.0);
-        all_are(&shares(&network, &rings.concat()), 1.0);
+        [order(&|(high, low)| half[high] * hosts + half[low]), order(&|(high, low)| half[low] * hosts + half[high])]
+    };
+    bcube_rings(ports, levels / 2).into_iter().flat_map(of_two).collect()
+}
+
+#[test]
+fn bcube_carries_a_ring_for_each_level_at_full_rate() {
+    for (ports, levels) in [(2usize, 2u32), (3, 2), (4, 2), (8, 2), (2, 4), (3, 4), (4, 4), (2, 8)] {
+        let hosts = ports.pow(levels);
+        let rings: Vec<_> = bcube_rings(ports, levels).iter().map(|order| ring(order)).collect();
+        assert_eq!(rings.len(), levels as usize);
+        // Every hop crosses one switch, and leaves and enters by ports that no other hop of any ring uses.
+        let (mut leaves, mut enters) = (BTreeSet::new(), BTreeSet::new());
+        for ring in &rings {
+            let visited: BTreeSet<usize> = ring.iter().map(|&(from, _)| from).collect();
+            assert_eq!((ring.len(), visited.len()), (hosts, hosts), "BCube({ports}, {levels})");
+            for &(from, to) in ring {
+                let differs = |level: &u32| from / ports.pow(*level) % ports != to / ports.pow(*level) % ports;
+                let crossed: Vec<u32> = (0..levels).filter(differs).collect();
+                assert_eq!(crossed.len(), 1, "from {from} to {to} in BCube({ports}, {levels})");
+                assert!(leaves.insert((from, crossed[0])) && enters.insert((to, crossed[0])));
+            }
+        }
+        let bcube = network(&format!("bcube:{ports}:{levels}"), hosts);
+        rings.iter().for_each(|ring| all_are(&shares(&bcube, ring), 1.0));
+        all_are(&shares(&bcube, &rings.concat()), 1.0);
+        // With one port, they share it.
+        all_are(&shares(&network("flat", hosts), &rings.concat()), 1.0 / f64::from(levels));
     }
 }
 

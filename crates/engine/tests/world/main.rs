@@ -14,6 +14,7 @@ mod idle;
 mod kernels;
 mod link;
 mod memory;
+mod predicted;
 mod protocols;
 mod random;
 mod schedules;

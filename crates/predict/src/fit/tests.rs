@@ -77,7 +77,8 @@ fn within(predicted: f64, published: f64, share: f64) -> bool {
 fn the_study_is_explained_by_a_handful_of_constants() {
     let fit = &*OF_ALL;
     println!("{:#?}\n{:?}", fit.parameters, fit.errors);
-    assert!(fit.errors.median <= 0.015 && fit.errors.p90 <= 0.04, "{:?}", fit.errors);
+    // Found were 0.6 and 2.5 % (docs/prediction.md); a fifth more is admitted.
+    assert!(fit.errors.median <= 0.0072 && fit.errors.p90 <= 0.03, "{:?}", fit.errors);
     assert_eq!((fit.rows.len(), &*fit.skipped), (76, &[][..]));
     // A ring carries a byte on 10GbE in what messages took from point to point, and no network is faster than PCIe.
     let beta = |network| fit.parameter("across.beta_s_per_byte", Some(network)).value;
@@ -271,10 +272,22 @@ fn what_is_left_out_is_predicted() {
     let options = FitOptions { leave_out: true, source: "a test", ..FitOptions::default() };
     let fit = fit(&study(), &options).unwrap();
     println!("{:#?}", fit.left_out);
+    // What was found, in percent (docs/prediction.md): the median, and what 90 % are within.
+    let found = [
+        ("resnet50", 2.7, 4.0),
+        ("bert-large", 4.1, 7.5),
+        ("bert-base", 2.7, 5.3),
+        ("10GbE", 2.5, 5.3),
+        ("100GbIB", 4.8, 8.1),
+        ("100GbE", 2.2, 11.6),
+    ];
     let names: Vec<_> = fit.left_out.iter().map(|left| &*left.name).collect();
-    assert_eq!(names, ["resnet50", "bert-large", "bert-base", "10GbE", "100GbIB", "100GbE"]);
-    for left in &fit.left_out {
-        assert!(left.errors.rows >= 8 && left.errors.median < 0.08, "{left:?}");
+    assert_eq!(names, found.map(|(name, ..)| name));
+    for (left, (_, median, p90)) in fit.left_out.iter().zip(found) {
+        // A fifth more is admitted, but no more than 12 % for nine in ten, which all are meant to meet. (A median of 4 % is
+        // meant, too; bert-large and 100GbIB miss it.)
+        let near = left.errors.median <= 0.012 * median && left.errors.p90 <= f64::min(0.012 * p90, 0.12);
+        assert!(left.errors.rows >= 8 && near, "{left:?}");
     }
     assert_eq!(fit.cluster("100GbE").source, "a test");
     assert_eq!(fit, super::fit(&study(), &options).unwrap(), "the same study gives the same constants");

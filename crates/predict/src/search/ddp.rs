@@ -14,8 +14,8 @@ pub struct DdpSettings {
     /// `bucket_cap_mb`, in MiB. None: PyTorch's own 25 MiB, with 1 MiB for the first bucket. One that is given holds for the
     /// first bucket, too.
     pub bucket_cap_mb: Option<u64>,
-    /// The hook to register, of `torch.distributed.algorithms.ddp_comm_hooks`. None: an all-reduce of the gradients as they
-    /// are, which is what DDP does without one.
+    /// The hook to register, of `torch.distributed.algorithms.ddp_comm_hooks`: the one of fp16. None: an all-reduce of the
+    /// gradients as they are, which is what DDP does without one.
     pub comm_hook: Option<&'static str>,
     /// What it would do.
     pub prediction: Prediction,
@@ -24,12 +24,9 @@ pub struct DdpSettings {
 /// Bucket sizes in MiB that are tried, besides PyTorch's own.
 const CAPS_MIB: [u64; 9] = [1, 2, 5, 10, 25, 50, 100, 200, 400];
 
-/// The hooks by compressor. (PyTorch, "DDP communication hooks".)
-const HOOKS: [(&str, &str); 3] = [
-    ("fp16", "default_hooks.fp16_compress_hook"),
-    ("bf16", "default_hooks.bf16_compress_hook"),
-    ("powersgd", "powerSGD_hook.powerSGD_hook"),
-];
+/// The hook that sends numbers of half the length. (PyTorch, "DDP communication hooks".) That of bf16 sends as many bytes, so
+/// the same would be predicted of it.
+const HALF: &str = "default_hooks.fp16_compress_hook";
 
 /// The settings with the highest predicted throughput for the answer's best batch; with gradients that travel in 16 bits if
 /// lossy methods are admitted and that is faster, as if converting them took no time. DDP fuses neighbours in the order in which
@@ -41,14 +38,11 @@ const HOOKS: [(&str, &str); 3] = [
 pub fn ddp_settings(question: &Question, answer: &Answer) -> Result<DdpSettings, PredictError> {
     let best = answer.best();
     let profile = question.profile.for_batch(best.local_batch);
-    let compress = &question.space.strategy.compress;
-    let comm_hook = compress.first().and_then(|stage| HOOKS.iter().find(|(name, _)| *name == stage.name));
     let protocol = &best.strategy.protocol;
     let with = |bucket_cap_mb: Option<u64>| -> Result<DdpSettings, PredictError> {
         let prediction = under(question, protocol, &profile, bucket_cap_mb, 1)?;
-        Ok(DdpSettings { bucket_cap_mb, comm_hook: comm_hook.map(|(_, hook)| *hook), prediction })
+        Ok(DdpSettings { bucket_cap_mb, comm_hook: None, prediction })
     };
-    let halved = halved(&profile);
     let mut settings = with(None)?;
     for cap in CAPS_MIB {
         let other = with(Some(cap))?;
@@ -57,9 +51,10 @@ pub fn ddp_settings(question: &Question, answer: &Answer) -> Result<DdpSettings,
             settings = other;
         }
     }
-    if !question.space.lossy || comm_hook.is_some() || question.workers == 1 {
+    if !question.space.lossy || question.workers == 1 {
         return Ok(settings);
     }
+    let halved = halved(&profile);
     // The caller admits that numbers lose digits on the way; what converting them takes is in no constant.
     for cap in [None].into_iter().chain(CAPS_MIB.map(Some)) {
         let prediction = under(question, protocol, &halved, cap, 2)?;
@@ -69,9 +64,6 @@ pub fn ddp_settings(question: &Question, answer: &Answer) -> Result<DdpSettings,
     }
     Ok(settings)
 }
-
-/// The hook that sends numbers of half the length.
-const HALF: &str = HOOKS[0].1;
 
 /// The profile of a model whose gradients have half the bytes.
 fn halved(profile: &Profile) -> Profile {

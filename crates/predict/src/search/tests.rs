@@ -130,7 +130,12 @@ fn small_instances_are_solved() {
         let random = &mut Random::new(seed);
         let (cluster, tensors) = (small_cluster(random), 2 + random.below(4));
         let profile = small_profile(random, tensors);
-        let mut texts = vec!["a2a:auto", "a2a:ring", "ps:1", "ps:2", "ps:3", "ps:2:4MiB:colocated:apply"];
+        let mut texts = vec!["a2a:auto", "a2a:ring", "a2a:halving-doubling"];
+        // On hosts of one worker each it is a ring.
+        if cluster.workers_per_host > 1 {
+            texts.push("a2a:hierarchical");
+        }
+        texts.extend(["ps:1", "ps:2", "ps:3", "ps:2:4MiB:colocated:apply"]);
         if cluster.server_hosts > 0 {
             texts.extend(["ps:1:4MiB:dedicated", "ps:3:4MiB:dedicated"]);
         }
