@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    const POLICY: &str = "schema = 1\nstate_version = 1\nversion = 7\n";
+    const POLICY: &str = "schema = 1\nstate_version = 2\nversion = 7\n";
 
     /// By rank the version that is followed, where rank r has the text of number r; None: there is no file.
     fn followed(name: &str, texts: [Option<&str>; 3]) -> Vec<Option<u64>> {

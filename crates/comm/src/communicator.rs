@@ -100,6 +100,11 @@ impl Communicator {
         self.world.tcp_streams
     }
 
+    /// Messages take so many times as long as on the network that is emulated, if one is; else 1.
+    pub fn dilation(&self) -> f64 {
+        self.world.dilation
+    }
+
     /// What was decided while connecting (which interface, why not shared memory, …), for the log.
     pub fn notes(&self) -> &[String] {
         &self.world.notes

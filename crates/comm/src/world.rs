@@ -45,6 +45,8 @@ pub(crate) struct World {
     pub ranks_per_processor: f64,
     /// Do messages take their time by the clock, on an emulated network?
     pub keeps_time: bool,
+    /// Messages take so many times as long as they should.
+    pub dilation: f64,
     pub arena: Option<Arc<Arena>>,
     /// By rank, the process of those that run on this machine.
     pub processes: Vec<Option<u32>>,
@@ -139,6 +141,7 @@ impl World {
             fetches: fetches && !keeps_time,
             ranks_per_processor: (parts.local_ranks as f64 / processors() as f64).max(1.0),
             keeps_time,
+            dilation: parts.dilation,
             arena: parts.arena,
             processes: parts.processes,
             recording: AtomicBool::new(false),

@@ -446,7 +446,8 @@ fn job(options: &TrainOptions, workers: usize, parameters: usize) -> Job {
     Job {
         // Three operations for each multiply-accumulate of forward.
         model_intensity: macs.map_or(0.0, |macs| 3.0 * macs as f64 / parameters.max(1) as f64),
-        local_batch: options.global_batch(workers).div_ceil(workers),
+        // Passes that add up are one iteration: gradients travel once.
+        local_batch: options.global_batch(workers).div_ceil(workers).saturating_mul(options.accumulate),
     }
 }
 

@@ -218,7 +218,7 @@ mod tests {
         let text = write(&policy());
         for (old, new, words) in [
             ("schema = 1", "schema = 2", "schema 2"),
-            ("state_version = 1", "state_version = 9", "state version 9"),
+            ("state_version = 2", "state_version = 9", "state version 9"),
             ("channels = 4", "channels = 200", "rule 1 of the policy: channels is 200"),
             ("chunk_log2 = 18", "chunk_log2 = 3", "chunk_log2 is 3"),
             ("ranks = 8", "ranks = 0", "context.ranks is 0"),

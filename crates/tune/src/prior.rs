@@ -43,7 +43,10 @@ impl Budget {
     pub fn of(state: &State) -> Budget {
         let conservative = |why| Budget { regime: Regime::Conservative, why };
         let aggressive = |why| Budget { regime: Regime::Aggressive, why };
-        let (high, low) = (state.model_intensity >= HIGH_INTENSITY, state.model_intensity < HIGH_INTENSITY);
+        // Nobody can say of every model what a sample computes: then nothing that follows from it is said.
+        let is_known = state.model_intensity > 0.0;
+        let high = state.model_intensity >= HIGH_INTENSITY;
+        let low = is_known && !high;
         // All calls of a context have one regime: that of its smallest ones, so that 16 KiB are what they are. What is said of them
         // holds up to the next power of two, then.
         let bytes = 1u64 << state.bytes.max(1).ilog2();
@@ -67,6 +70,9 @@ impl Budget {
         }
         if !state.is_pipelined_layer && state.collective == CollectiveKind::AllReduce {
             return conservative("one all-reduce after backward: its bandwidth decides");
+        }
+        if !is_known {
+            return conservative("nobody has said what a sample computes");
         }
         if state.ratio() >= DOMINATES { aggressive("V is high") } else { conservative("V is low") }
     }
@@ -146,6 +152,9 @@ mod tests {
         assert!(low.iter().all(|budget| *budget == low[0] && budget.regime == Regime::Conservative), "{low:?}");
         assert_eq!(of(470.0, 2).why, "V is high", "a high intensity with a batch that is small");
         assert!(low[0].allowance() < of(50.0, 35).allowance());
+        for batch in [1, 64] {
+            assert_eq!(of(0.0, batch).regime, Regime::Conservative, "what is not known is no low intensity");
+        }
     }
 
     #[test]

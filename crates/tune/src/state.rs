@@ -7,7 +7,7 @@ use paceline_plan::{CollectiveKind, named_enum};
 use serde::{Deserialize, Serialize};
 
 /// The version of [`State`] and [`Context`]: what was learned under another one means nothing here.
-pub const STATE_VERSION: u32 = 1;
+pub const STATE_VERSION: u32 = 2;
 
 named_enum! {
     /// What carries the bytes of the slowest link.
@@ -77,7 +77,7 @@ pub struct State {
     pub ranks: u32,
     /// Hosts that they are on.
     pub hosts: u32,
-    /// I = C/D: operations per sample and parameter.
+    /// I = C/D: operations per sample and parameter; 0 if unknown.
     pub model_intensity: f64,
     /// M: samples per worker and iteration.
     pub local_batch: u32,
@@ -175,7 +175,7 @@ impl State {
     }
 
     /// V = f(N)/(M·I), the C2C ratio: communication against computation, as far as it is known before anything runs, with
-    /// f(N) = 2(N − 1)/N (Shi et al., arXiv 2005.13247). 0 for one rank, infinite if I or M is 0.
+    /// f(N) = 2(N − 1)/N (Shi et al., arXiv 2005.13247). 0 for one rank, infinite if I is unknown or M is 0.
     pub fn ratio(&self) -> f64 {
         let ranks = f64::from(self.ranks.max(1));
         let amount = f64::from(self.local_batch) * self.model_intensity;

@@ -9,7 +9,7 @@ use paceline_tune::environment::OwnModel;
 use paceline_tune::{Choice, Policy};
 
 use super::carrier::Way;
-use super::tunable::{Job, Operation, operations, seen, situation};
+use super::tunable::{Job, operations, seen, situation};
 use crate::agreement::Agreement;
 use crate::error::TrainError;
 use crate::tuned::{beliefs, rules_elsewhere};
@@ -61,8 +61,8 @@ impl Followed {
             let Choice::Play(action) = self.policy.choice(operation.key, 0) else { continue };
             let situation = situation(&self.model, fixed, &state);
             if situation.is_some_and(|situation| situation.families.contains(&action.family)) {
-                let operation = Operation { choice: Choice::Play(action), ..operation };
-                self.waiting.push((number, operation.way(&self.workers, fixed, &[])));
+                let mut operation = operation;
+                self.waiting.push((number, operation.choose(Choice::Play(action), &self.workers, fixed, &[])));
             }
         }
         let rules_elsewhere = rules_elsewhere(&self.workers, &self.model, &self.policy);

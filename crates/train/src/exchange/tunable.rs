@@ -13,7 +13,7 @@ use crate::tuned::{TunedProgram, program_of, tuned_options, typical_situation};
 pub(crate) struct Job {
     /// I = C/D: operations per sample and parameter; 0 if unknown.
     pub(crate) model_intensity: f64,
-    /// M: samples per worker and pass.
+    /// M: samples per worker and iteration.
     pub(crate) local_batch: usize,
 }
 
@@ -70,38 +70,43 @@ pub(super) fn seen<'a>(operations: impl IntoIterator<Item = &'a Operation>) -> S
 }
 
 impl Operation {
-    /// How it is done as it was chosen, by one of these programs or otherwise, the same on all ranks.
-    pub(super) fn way(&self, workers: &Communicator, fixed: Option<&str>, programs: &[TunedProgram]) -> Way {
-        self.way_of(self.choice, workers, fixed, programs)
-    }
-
-    /// How it would be done by this choice.
-    pub(super) fn way_of(
-        &self,
+    /// From here on it is done by this choice, with one of these programs or otherwise, the same on all ranks; by the default, if what
+    /// is chosen cannot be done.
+    pub(super) fn choose(
+        &mut self,
         choice: Choice,
         workers: &Communicator,
         fixed: Option<&str>,
         programs: &[TunedProgram],
     ) -> Way {
+        let way = self.possible(choice, workers, fixed, programs);
+        // Its times are the default's then.
+        self.choice = if way.is_some() { choice } else { Choice::Default };
+        way.unwrap_or_else(|| self.base.clone().into())
+    }
+
+    /// How it would be done by this choice. None if it cannot be done, on this rank and so on all.
+    pub(super) fn possible(
+        &self,
+        choice: Choice,
+        workers: &Communicator,
+        fixed: Option<&str>,
+        programs: &[TunedProgram],
+    ) -> Option<Way> {
         if choice == Choice::Default {
-            return self.base.clone().into();
+            return Some(self.base.clone().into());
         }
         let open = CallOptions { algorithm: fixed.map(str::to_owned), chunk_bytes: None, ..self.base.clone() };
         // Where an algorithm is fixed, no program is a choice.
         if let Some((options, program)) = program_of(programs, choice, CollectiveKind::AllReduce, &open)
             && fixed.is_none()
         {
-            return Way { options, program: Some(program.clone()) };
+            return Some(Way { options, program: Some(program.clone()) });
         }
         let options = tuned_options(choice, CollectiveKind::AllReduce, &open);
-        match workers.choice(CollectiveKind::AllReduce, self.bytes, &options) {
-            Ok((algorithm, chunk_bytes)) => {
-                let algorithm = Some(algorithm.to_owned());
-                CallOptions { algorithm, chunk_bytes: Some(chunk_bytes.max(1)), ..options }.into()
-            }
-            // What cannot be done here can be done on no rank.
-            Err(_) => self.base.clone().into(),
-        }
+        let (algorithm, chunk_bytes) = workers.choice(CollectiveKind::AllReduce, self.bytes, &options).ok()?;
+        let algorithm = Some(algorithm.to_owned());
+        Some(CallOptions { algorithm, chunk_bytes: Some(chunk_bytes.max(1)), ..options }.into())
     }
 }
 

@@ -280,8 +280,8 @@ impl Tuning {
         let mut changed = Vec::new();
         for (place, operation) in self.operations.iter_mut().enumerate() {
             let choice = version.choice(operation.key, number);
-            if mem::replace(&mut operation.choice, choice) != choice {
-                changed.push((place, operation.way(&self.workers, self.fixed.as_deref(), &self.programs)));
+            if operation.choice != choice {
+                changed.push((place, operation.choose(choice, &self.workers, self.fixed.as_deref(), &self.programs)));
             }
         }
         changed

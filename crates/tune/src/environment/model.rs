@@ -33,13 +33,15 @@ pub struct Call {
 }
 
 impl Call {
-    /// The call on so many hosts; `between` is what links hosts, and how.
-    pub(super) fn on(&self, hosts: u32, has_nvlink: bool, between: (Transport, TopologyClass)) -> State {
-        let (transport, topology) = match (hosts, has_nvlink) {
-            (1, true) => (Transport::Nvlink, TopologyClass::OneHost),
-            (1, false) => (Transport::SharedMemory, TopologyClass::OneHost),
-            _ => between,
-        };
+    /// The call on so many hosts; `within` is what carries it on one, and `between` what links several, and how.
+    pub(super) fn on(
+        &self,
+        hosts: u32,
+        has_nvlink: bool,
+        within: Transport,
+        between: (Transport, TopologyClass),
+    ) -> State {
+        let (transport, topology) = if hosts == 1 { (within, TopologyClass::OneHost) } else { between };
         State {
             collective: self.collective,
             bytes: self.bytes,

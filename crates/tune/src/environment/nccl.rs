@@ -149,8 +149,9 @@ impl CostModel for NcclModel {
         let has_nvlink = ring.intra <= Path::NvLinkThroughGpu;
         let rate = ring.channels as f32 * ring.inter_gb_s;
         let network = NETWORKS.iter().find(|(most, _)| rate < *most).map_or(Transport::Rdma, |(_, network)| *network);
+        let within = if has_nvlink { Transport::Nvlink } else { Transport::SharedMemory };
         // NCCL has no servers.
-        State { is_ps_deployment: false, ..call.on(hosts, has_nvlink, (network, TopologyClass::Flat)) }
+        State { is_ps_deployment: false, ..call.on(hosts, has_nvlink, within, (network, TopologyClass::Flat)) }
     }
 
     fn situation(&self, state: &State) -> Option<Situation> {

@@ -40,7 +40,9 @@ pub struct OwnModel {
     costs: LinkCosts,
     topology: TopologyClass,
     has_nvlink: bool,
-    transport: Transport,
+    /// What carries calls on one host, and those among several.
+    within: Transport,
+    across: Transport,
     /// The links that were measured. None in a simulation, where every knob does something.
     links: Option<Links>,
     /// Algorithms besides those of the registry.
@@ -50,15 +52,15 @@ pub struct OwnModel {
 /// Seconds per byte of a link that one stream does not fill: from 16 Gbit/s on.
 const FAST: f64 = 8.0 / 16e9;
 
-/// Seconds per byte that hardly any host gets out of TCP: from 40 Gbit/s on, the adapter does it.
-const ADAPTERS: f64 = 8.0 / 40e9;
-
 impl OwnModel {
     /// Lanes that the communicator takes by itself, where the model has them.
     pub const LANES_BY_ITSELF: u8 = LANES[LANES.len() - 1];
 
     /// Bytes of a call from which on the communicator takes rendezvous by itself, and eager below.
     pub const RENDEZVOUS_FROM: u64 = 1 << 16;
+
+    /// Seconds per byte that hardly any host gets out of TCP: from 40 Gbit/s on, the adapter does it.
+    pub const ADAPTERS: f64 = 8.0 / 40e9;
 
     /// Of a cluster. Whether it has NVLink and RDMA, its constants tell: links within hosts from 20 GB/s on are taken for
     /// NVLink; links between hosts from 5 GB/s on, for RDMA.
@@ -72,11 +74,8 @@ impl OwnModel {
             _ => TopologyClass::Flat,
         };
         let has_nvlink = costs.within.beta > 0.0 && costs.within.beta <= 1.0 / 20e9;
-        let rate = 8.0 / costs.across.beta.max(1e-15);
-        let transport = match rate {
-            _ if cluster.hosts <= 1 && has_nvlink => Transport::Nvlink,
-            _ if cluster.hosts <= 1 => Transport::SharedMemory,
-            _ if costs.across.beta <= ADAPTERS => Transport::Rdma,
+        let across = match 8.0 / costs.across.beta.max(1e-15) {
+            _ if costs.across.beta <= OwnModel::ADAPTERS => Transport::Rdma,
             ..5e9 => Transport::Tcp1g,
             ..12e9 => Transport::Tcp10g,
             _ => Transport::Tcp100g,
@@ -86,14 +85,15 @@ impl OwnModel {
             costs,
             topology,
             has_nvlink,
-            transport,
+            within: if has_nvlink { Transport::Nvlink } else { Transport::SharedMemory },
+            across,
             links: None,
             programs: Arc::default(),
         }
     }
 
-    /// Of links that were measured, with so many hosts and workers on each. Processors have no NVLink, however fast their memory is.
-    /// Of knobs with which these links do the same, there is one arm.
+    /// Of links that were measured, with so many hosts and workers on each; `transport` carries its calls. Processors have no NVLink,
+    /// however fast their memory is. Of knobs with which these links do the same, there is one arm.
     pub fn measured(
         costs: &LinkCosts,
         hosts: usize,
@@ -105,7 +105,8 @@ impl OwnModel {
             |link: &LinkCost| LinkClass { alpha_s: link.alpha, overhead_s: link.overhead, beta_s_per_byte: link.beta };
         let network = NetworkModel { within: class(&costs.within), across: class(&costs.across) };
         let cluster = Cluster::of_network(network, hosts, workers_per_host);
-        OwnModel { costs: *costs, transport, has_nvlink: false, links: Some(links), ..OwnModel::of(&cluster) }
+        let (within, across) = (transport, transport);
+        OwnModel { costs: *costs, within, across, has_nvlink: false, links: Some(links), ..OwnModel::of(&cluster) }
     }
 
     /// With programs as further algorithms, whose numbers are [`Family::PROGRAMS`] and the next ones; the first [`Admitted::MAX`] of
@@ -255,7 +256,7 @@ impl CostModel for OwnModel {
 
     fn state(&self, call: &Call) -> State {
         let hosts = call.hosts.min(self.cluster.hosts as u32).max(1);
-        call.on(hosts, self.has_nvlink, (self.transport, self.topology))
+        call.on(hosts, self.has_nvlink, self.within, (self.across, self.topology))
     }
 
     fn situation(&self, state: &State) -> Option<Situation> {

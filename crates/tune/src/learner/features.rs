@@ -35,7 +35,8 @@ pub(super) fn of_state(state: &State) -> [f64; FEATURES] {
         switch(state.has_nvlink),
         switch(matches!(state.transport, Transport::Rdma)),
         switch(state.is_pipelined_layer),
-        (log(state.model_intensity) - 8.0) / 2.0,
+        // One that is unknown is taken for one in the middle.
+        if state.model_intensity > 0.0 { (log(state.model_intensity) - 8.0) / 2.0 } else { 0.0 },
         0.0,
         rate(state.transport),
         // One rank to a host: the size less the ranks, which stand above; a third number would say nothing more.

@@ -57,7 +57,8 @@ impl Tuning {
         let mut play = |choice: Choice| -> Result<(), CommError> {
             // Gradients lie in such memory, and their operations are started like this.
             let buffer = data.take().map_or_else(|| workers.alloc(elements), Ok)?;
-            let way = operation.way_of(choice, workers, self.fixed.as_deref(), &self.programs);
+            let way = operation.possible(choice, workers, self.fixed.as_deref(), &self.programs);
+            let way = way.unwrap_or_else(|| operation.base.clone().into());
             let pending = match &way.program {
                 None => workers.start_all_reduce(buffer, Reduction::Sum, &way.options)?,
                 Some(program) => workers.start_program_in_place(program, buffer, Reduction::Sum, &way.options)?,
