@@ -1,4 +1,4 @@
-//! Linear regression that is updated sample by sample, and forgets.
+//! Linear regression that is updated sample by sample, and forgets: all alike, or by how far a coefficient may have wandered.
 
 use super::features::FEATURES;
 
@@ -9,6 +9,8 @@ pub struct Ridge {
     /// The covariance of the coefficients; over the noise's variance where all samples have the same.
     covariance: [[f64; FEATURES]; FEATURES],
     coefficients: [f64; FEATURES],
+    /// The variances at first.
+    first: [f64; FEATURES],
     /// Samples seen.
     pub samples: u64,
 }
@@ -22,9 +24,7 @@ const VARIANCE_MAX: f64 = 1.0;
 
 impl Default for Ridge {
     fn default() -> Ridge {
-        let mut covariance = [[0.0; FEATURES]; FEATURES];
-        (0..FEATURES).for_each(|number| covariance[number][number] = VARIANCE_MAX);
-        Ridge { covariance, coefficients: [0.0; FEATURES], samples: 0 }
+        Ridge::believing(&[VARIANCE_MAX.sqrt(); FEATURES])
     }
 }
 
@@ -36,9 +36,10 @@ impl Ridge {
 
     /// About coefficients that are believed to be within these deviations of 0, in the units of the values.
     pub fn believing(deviations: &[f64; FEATURES]) -> Ridge {
+        let first = deviations.map(|deviation| deviation.powi(2));
         let mut covariance = [[0.0; FEATURES]; FEATURES];
-        deviations.iter().enumerate().for_each(|(number, deviation)| covariance[number][number] = deviation.powi(2));
-        Ridge { covariance, ..Ridge::default() }
+        first.iter().enumerate().for_each(|(number, variance)| covariance[number][number] = *variance);
+        Ridge { covariance, coefficients: [0.0; FEATURES], first, samples: 0 }
     }
 
     /// How far that may be off: in units of a sample's own noise, or in those of the values if samples have come with theirs.
@@ -53,6 +54,15 @@ impl Ridge {
             self.covariance.iter_mut().flatten().for_each(|entry| *entry /= KEEP);
         }
         self.include(at, value, 1.0);
+    }
+
+    /// What was true of each coefficient may have changed, by this share of the variance that it was believed to have at first; none is
+    /// doubted more than then.
+    pub fn wander(&mut self, share: f64) {
+        for (number, first) in self.first.iter().enumerate() {
+            let variance = &mut self.covariance[number][number];
+            *variance = (*variance + share * first).min(variance.max(*first));
+        }
     }
 
     /// Adds a sample that may be off by this variance, and forgets nothing.
@@ -97,6 +107,24 @@ mod tests {
         at.iter_mut().for_each(|entry| *entry = random.normal());
         assert!((ridge.mean(&at) - truth(&at)).abs() < 0.05, "{} {}", ridge.mean(&at), truth(&at));
         assert!(ridge.deviation(&[1.0; FEATURES]) < 0.2 * before);
+    }
+
+    #[test]
+    fn what_was_true_is_forgotten() {
+        let mut at = [0.0; FEATURES];
+        at[0] = 1.0;
+        let after = |share: f64| {
+            let mut ridge = Ridge::believing(&[0.25; FEATURES]);
+            for value in std::iter::repeat_n(0.3, 400).chain(std::iter::repeat_n(-0.3, 200)) {
+                ridge.wander(share);
+                ridge.include(&at, value, 0.0225);
+            }
+            ridge.mean(&at)
+        };
+        assert!(after(0.0) > 0.05 && after(2e-4) < -0.28, "{} {}", after(0.0), after(2e-4));
+        let mut ridge = Ridge::believing(&[0.25; FEATURES]);
+        (0..10_000).for_each(|_| ridge.wander(0.5));
+        assert!((ridge.deviation(&at) - 0.25).abs() < 1e-9, "nobody knows less than at first");
     }
 
     /// A sample of little weight moves what is believed little, and the deviation is in the units of the values.

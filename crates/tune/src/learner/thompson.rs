@@ -35,6 +35,10 @@ const BELIEVED: [f64; FEATURES] = {
     deviations
 };
 
+/// A coefficient wanders by this share of what it was believed to be off by, squared, with each context that says something, or
+/// with as much from one that is asked for long: what forty to ninety of them have said counts, and what was said before is forgotten.
+const WANDERS: f64 = 2e-4;
+
 /// Of the best arm, its mean and so many deviations are taken: a trial is worth more for one that was measured.
 const DOUBT: f64 = 0.5;
 
@@ -132,6 +136,7 @@ impl Learner for Thompson {
         let residual = residual - self.experience.worth(&arms[arm].action);
         let kind = (state.collective, arms[arm].action.family);
         let ridge = self.shared.entry(kind).or_insert_with(|| Ridge::believing(&BELIEVED));
+        ridge.wander(WANDERS * SHARED_DEVIATION.powi(2) / variance);
         ridge.include(&of_state(state), residual.clamp(-2.0, 2.0), variance);
     }
 
