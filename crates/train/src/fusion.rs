@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::iter;
 use std::mem;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use paceline_comm::{CallOptions, Communicator, Reduction};
 use paceline_plan::Plan;
@@ -32,8 +32,10 @@ pub(crate) struct FusionTuning {
     strategy_bytes: u64,
     /// On rank 0, which decides.
     search: Option<FusionSearch>,
-    /// Seconds of the step's iterations so far; infinite if interrupted.
+    /// Seconds of the step's iterations so far; infinite if interrupted. The first one's are those of the change of plan, too.
     seconds: Vec<f64>,
+    /// When the ranks began to choose the plan of the step, until its first iteration has ended.
+    changing: Option<Instant>,
     /// The iteration that runs, or comes next, is not like others.
     interrupted: bool,
     /// The step that runs is one of the search. The one before the first is not: the job begins in it.
@@ -73,6 +75,7 @@ impl FusionTuning {
             strategy_bytes: threshold.bytes,
             search: (workers.rank() == 0).then(search),
             seconds: Vec::new(),
+            changing: None,
             interrupted: false,
             begun: false,
             boundary: Some(STEP),
@@ -82,8 +85,9 @@ impl FusionTuning {
 
     /// An update has taken so long.
     pub(crate) fn note(&mut self, update: Duration) {
-        let interrupted = mem::take(&mut self.interrupted);
+        let (interrupted, changing) = (mem::take(&mut self.interrupted), self.changing.take());
         if self.boundary.is_some() {
+            let update = changing.map_or(update, |began| update.max(began.elapsed()));
             self.seconds.push(if interrupted { f64::INFINITY } else { update.as_secs_f64() });
         }
     }
@@ -104,14 +108,15 @@ impl FusionTuning {
     /// Those of the calls.
     pub(crate) fn next_step(&mut self, iteration: usize) -> Result<Plan, TrainError> {
         let doing = "choosing the fusion threshold";
+        self.changing = Some(Instant::now());
         // An iteration takes as long as on its slowest rank.
-        let mut counted: Vec<f64> = self.seconds.drain(..).skip(1).collect();
-        let slowest = self.workers.all_reduce(&mut counted, Reduction::Max, &CallOptions::default());
+        let mut seconds = mem::take(&mut self.seconds);
+        let slowest = self.workers.all_reduce(&mut seconds, Reduction::Max, &CallOptions::default());
         slowest.while_training(doing)?;
         let mut told = [0; 2];
         if let Some(search) = &mut self.search {
             if self.begun {
-                search.observe(mean(&counted));
+                search.observe(&seconds);
             }
             // Nobody sees the end of the last step: the job ends with what stands.
             let is_last = iteration + STEP >= self.iterations;
@@ -141,6 +146,7 @@ impl FusionTuning {
             gain: search.gain().map(IterationGain::from),
             trials: search.trials(),
             on_trial_bytes: search.on_trial(),
+            search_cost_s: search.cost_s(),
         })
     }
 
@@ -149,12 +155,6 @@ impl FusionTuning {
         let events = self.search.as_mut().map(FusionSearch::take_events).unwrap_or_default();
         events.into_iter().map(TuningNews::Fusion).collect()
     }
-}
-
-/// Of those times that say something; not a number if none does.
-fn mean(seconds: &[f64]) -> f64 {
-    let told: Vec<f64> = seconds.iter().copied().filter(|seconds| seconds.is_finite()).collect();
-    told.iter().sum::<f64>() / told.len() as f64
 }
 
 /// A strategy without a threshold has none that could be tuned.
@@ -315,7 +315,8 @@ mod tests {
         assert!(last.contains("schedule=ddp"), "{last}");
         let report = seen[0].report.expect("rank 0 decides");
         assert_eq!((report.threshold_bytes, report.gain), (DDP_BUCKET_BYTES, None), "{report:?}");
-        assert!(report.decided && report.trials > 0, "{report:?}");
+        // Iterations take the same, but for those after a change.
+        assert!(report.decided && report.trials > 0 && report.search_cost_s > 0.0, "{report:?}");
     }
 
     /// Whatever is on trial when a job ends, its last step is made with what stands.
@@ -331,6 +332,17 @@ mod tests {
             assert!(!report.decided && report.on_trial_bytes.is_some(), "{report:?}");
         }
         assert!(tried > 20, "{tried} steps with another threshold");
+    }
+
+    /// Its first trial has found a gain, and the second one has not ended: what was found is not lost.
+    #[test]
+    fn a_job_that_ends_before_the_search_does_so_with_what_has_won() {
+        let seen = search("ddp", 38 * STEP, valley);
+        let last = seen[0].steps.last().expect("some steps");
+        assert!(last.contains("schedule=fusion:512KiB"), "{last}");
+        let report = seen[0].report.expect("rank 0 decides");
+        assert_eq!((report.threshold_bytes, report.on_trial_bytes), (512 << 10, Some(256 << 10)), "{report:?}");
+        assert!(!report.decided && report.gain.is_some_and(|gain| gain.share > 0.2), "{report:?}");
     }
 
     #[test]

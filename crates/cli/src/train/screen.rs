@@ -228,6 +228,7 @@ mod tests {
             gain: None,
             trials: 2,
             on_trial_bytes: None,
+            search_cost_s: 0.0,
         };
         let again =
             TuningReport { remembered: 7, measured_s: 0.0, contexts: Vec::new(), fusion: Some(fusion), ..report };

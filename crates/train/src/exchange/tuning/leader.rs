@@ -30,6 +30,8 @@ pub(super) struct Leader {
     published: Version,
     /// How far the choices of all calls together are; its steps are iterations.
     whole: Whole,
+    /// How often the network has changed, as far as calls have shown.
+    drifts: u64,
     /// Iterations so far.
     iterations: u64,
     /// Iterations of the window, and how many of them are recorded, as it was said last.
@@ -70,6 +72,7 @@ impl Leader {
             seed,
             published: Version::default(),
             whole: Whole::new(seed, TRIED_AGAIN),
+            drifts: 0,
             iterations: 0,
             said: (1, 0),
             news: Vec::new(),
@@ -139,7 +142,16 @@ impl Leader {
         let says =
             if let Stage::Stands { .. } = self.whole.stage() { count.saturating_sub(self.said.1) } else { count };
         let steps = u32::try_from(count).unwrap_or(u32::MAX);
-        let news = match self.whole.judge(self.found(ended), &ended.iteration_s[..says], steps) {
+        let drifts: u64 = self.learning.tuner.courses().map(|(_, course)| u64::from(course.drifts)).sum();
+        let is_same_network = mem::replace(&mut self.drifts, drifts) == drifts;
+        let (found, is_open) = self.found(ended);
+        // What was left alone for long is explored again in the same network, and what shortens iterations there does so all the same.
+        let event = if is_open && is_same_network {
+            self.whole.explore_again(&found, steps)
+        } else {
+            self.whole.judge((!is_open).then_some(found), &ended.iteration_s[..says], steps)
+        };
+        let news = match event {
             None => return,
             Some(Event::Trial(contexts)) => TuningNews::Trial { contexts },
             Some(Event::Gain(gain)) => TuningNews::Tuned(gain.into()),
@@ -156,21 +168,21 @@ impl Leader {
         self.news.push(news);
     }
 
-    /// What is better than the default, call by call; None while some context is open.
-    fn found(&self, ended: &Ended<'_>) -> Option<Found> {
+    /// What is better than the default, call by call, and whether some context is open.
+    fn found(&self, ended: &Ended<'_>) -> (Found, bool) {
         let courses: BTreeMap<&Context, &Course> = self.learning.tuner.courses().collect();
-        let mut found = Found::new();
+        let (mut found, mut is_open) = (Found::new(), false);
         for context in ended.calls.keys() {
             if situation_of(ended.situations, context).is_none() {
                 continue;
             }
-            match courses.get(context)?.standing() {
-                Standing::Learning => return None,
-                Standing::Chosen(choice, _) => _ = found.insert(*context, choice),
-                Standing::Settled(_) => {}
+            match courses.get(context).map(|course| course.standing()) {
+                Some(Standing::Chosen(choice, _)) => _ = found.insert(*context, choice),
+                Some(Standing::Settled(_)) => {}
+                Some(Standing::Learning) | None => is_open = true,
             }
         }
-        Some(found)
+        (found, is_open)
     }
 
     /// Other operations come: what is on trial means nothing for them.

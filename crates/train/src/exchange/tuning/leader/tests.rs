@@ -218,6 +218,25 @@ fn a_network_that_changes_is_noticed_where_what_was_found_is_not_used() {
     }
 }
 
+/// What stood was so in the network before: it is told of no more until it is known what calls take now.
+#[test]
+fn a_network_that_changes_drops_what_stood() {
+    let mut job = Job::new(12);
+    job.until_settled(halved, |calls_s| COMPUTATION_S + calls_s);
+    for _ in 0..20 {
+        job.window(halved, |calls_s| COMPUTATION_S + calls_s);
+    }
+    assert_eq!(job.standing(), TuningStanding::Tuned);
+    // Iterations are compared once more at first, in windows of one of them.
+    let noticed = (0..300).any(|_| {
+        job.window(|choice| 5.0 * halved(choice), |calls_s| COMPUTATION_S + calls_s);
+        job.standing() == TuningStanding::Learning
+    });
+    assert!(noticed && job.report().policy.entries().next().is_none(), "{:?}", job.leader.whole);
+    job.until_settled(|choice| 5.0 * halved(choice), |calls_s| COMPUTATION_S + calls_s);
+    assert_eq!(job.standing(), TuningStanding::Tuned);
+}
+
 #[test]
 fn where_nothing_is_better_nothing_is_tried_on_iterations() {
     for seed in 1..4 {
