@@ -112,10 +112,12 @@ fn calls_that_nothing_is_learned_of_are_told_with_the_reason() {
         assert!(outcome.stdout.contains(&format!("  left out        {words}\n")), "no `{words}`: {outcome:#?}");
     }
     // Where there is a place for everything, and a choice, there is nothing to tell.
-    let job = ["tune", "--simulate", "25gbe+pcie4:8x8", "--iterations", "1"];
+    let job = ["tune", "--simulate", "25gbe+pcie4:8x8", "--iterations", "1", "--ps-deployment"];
     let outcome = run(paceline(&[&job[..], &["--json", &file]].concat()), LIMIT).expect_code(0);
     let report: Value = serde_json::from_str(&fs::read_to_string(&json).expect("the file")).expect("JSON");
     fs::remove_file(&json).expect("our own file");
+    let contexts = report["contexts"].as_array().expect("a list");
+    assert!(!contexts.is_empty() && contexts.iter().all(|it| it["context"]["is_ps_deployment"] == true), "{report:#}");
     assert_eq!((&report["left_out_calls"], &report["not_actuable"]), (&serde_json::json!([]), &serde_json::json!([])));
     assert!(!outcome.stdout.contains("left out"), "{outcome:#?}");
 }

@@ -170,7 +170,8 @@ class Tuner:
         `iteration_s`: seconds of an iteration of this round under this policy on this rank, the mean of those that were not recorded:
         with it, what does not shorten iterations is not chosen, however fast its calls are. None or what is no time: unknown.
         `label`: what calls are for, which NCCL does not know: a dict with any of `parallelism` ("data", "tensor", "pipeline",
-        "sharded"), `pipelined` and `fused`, for all calls, or a function that gives one (or None) for a `Sample`; on all ranks alike.
+        "sharded"), `pipelined`, `fused` and `ps` (does the job exchange gradients through parameter servers?), for all calls, or a
+        function that gives one (or None) for a `Sample`; on all ranks alike.
 
         The first time the file must not be there: rounds count from 1 in each job. Returns how many samples were written, and how many
         calls were lost since the last round with samples. Where it raises, nothing is written, and the round and its samples are kept
@@ -216,8 +217,9 @@ def _checked(label):
     label = dict(label or {})
     for field, value in label.items():
         known = value in _PARALLELISMS if field == "parallelism" else isinstance(value, bool)
-        if field not in ("parallelism", "pipelined", "fused") or not known:
-            raise ValueError(f"a label cannot have {field}={value!r}: give parallelism, pipelined and fused, or some of them")
+        if field not in ("parallelism", "pipelined", "fused", "ps") or not known:
+            names = "parallelism, pipelined and fused, or some of them, and ps where the job has parameter servers"
+            raise ValueError(f"a label cannot have {field}={value!r}: give {names}")
     return label
 
 

@@ -3,7 +3,7 @@
 //! - [`State`], [`Context`]: what is known of a call, the same on all ranks; [`Action`], [`Situation`]: what can be done.
 //! - [`Tuner`]: decides on the leading rank, and learns from the times. Below it: [`prior`], [`learner`], [`guard`], [`trial`],
 //!   [`drift`]. [`whole`]: the time of the iteration decides about all calls together; [`main_effects`]: what is told by few calls of many
-//!   choices. [`fusion`]: how many bytes a call fuses.
+//!   choices. [`fusion`]: how many bytes a call fuses. [`congestion`]: how much others are in the way.
 //! - [`Policy`]: what was decided; [`Swap`]: where it stands, read by one atomic load; [`Agreement`]: how all ranks change to another
 //!   one.
 //! - [`environment`], [`simulation`]: clusters that are not there; [`comparison`]: which learner ships; [`atlas`]: what was
@@ -33,6 +33,7 @@
 
 pub mod atlas;
 pub mod comparison;
+pub mod congestion;
 pub mod drift;
 pub mod environment;
 pub mod fusion;

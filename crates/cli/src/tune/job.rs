@@ -5,24 +5,27 @@
 //! once, for the learner, the guard and the trial. Rounds are to these what calls are elsewhere. Where rounds say what an iteration
 //! took, that decides in the end: rounds with everything that was found and rounds without take turns.
 
+mod kind;
+
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::mem;
 
+use paceline_tune::congestion::Observed;
 use paceline_tune::environment::{Call, CostModel, NcclModel};
 use paceline_tune::learner::{Lesson, Remembered};
 use paceline_tune::nccl::{Algorithm, Function, Protocol};
 use paceline_tune::whole::{Event, Found, Turn, Whole};
 use paceline_tune::{
-    Action, Choice, Context, Course, Decision, Policy, Schedule, Situation, Standing, State, Tuner, nccl_policy,
+    Action, Choice, Congestion, Context, Course, Policy, Schedule, Situation, Standing, State, Tuner, nccl_policy,
 };
 
 use super::samples::{Label, Measured, Round};
+pub use kind::Cost;
+use kind::{Kind, mean};
 
 /// A decision that was not played in so many rounds is given up: what is set aside for it is free again.
 const WAITS_MAX: u32 = 8;
-
-/// What calls were to take in so many rounds, and none of them took, is none of NCCL's choices.
-const UNHEARD_MAX: u32 = 3;
 
 /// In which order rounds with what was found and without take turns, follows from it. Nothing that a job does depends on that order.
 const TURNS_SEED: u64 = 1;
@@ -70,6 +73,8 @@ pub struct JobTuner<'a> {
     /// What the time of the iteration says of all choices together. None: no round has said what an iteration takes, and the times of
     /// calls decide alone.
     whole: Option<Whole>,
+    /// How much others are in the way.
+    observed: Observed,
     /// What earlier jobs have learned.
     remembered: Remembered,
     /// What each policy that may have been written has the calls of a context take.
@@ -80,19 +85,8 @@ pub struct JobTuner<'a> {
     unheard: BTreeMap<Context, Vec<Action>>,
 }
 
-/// Calls of a context.
-struct Kind {
-    situation: Situation,
-    /// What was decided for a round that was not seen yet.
-    pending: Option<Decision>,
-    /// The rounds that have passed since.
-    waited: u32,
-    /// By arm, the rounds in which it was said, and no call went that way.
-    unheard: BTreeMap<usize, u32>,
-    /// Rounds since the first one that had such calls, and how many of them had some.
-    rounds: u32,
-    called: u32,
-}
+/// Calls of a context that took this arm in a round, with their seconds; none: it was said, and no call did.
+type Taken = (Context, usize, Vec<f64>);
 
 impl<'a> JobTuner<'a> {
     /// With a tuner that knows nothing, and what earlier jobs have kept.
@@ -107,6 +101,7 @@ impl<'a> JobTuner<'a> {
             known: BTreeMap::new(),
             kinds: BTreeMap::new(),
             whole: None,
+            observed: Observed::default(),
             remembered,
             written: BTreeMap::new(),
             version: 0,
@@ -121,8 +116,14 @@ impl<'a> JobTuner<'a> {
             made.entry(self.meet(call, round)).or_default().push(call);
         }
         self.counts.rounds += 1;
-        for (context, calls) in &made {
-            self.observe(context, calls, round.policy);
+        let taken: Vec<Taken> =
+            made.iter().flat_map(|(context, calls)| self.taken(context, calls, round.policy)).collect();
+        self.observe_congestion(&taken);
+        for (context, arm, seconds) in &taken {
+            self.counts.calls += seconds.len() as u64;
+            if let Some(Some(kind)) = self.kinds.get_mut(context) {
+                kind.observe(&mut self.tuner, *arm, seconds);
+            }
         }
         self.judge(round);
         for (context, kind) in &mut self.kinds {
@@ -157,7 +158,8 @@ impl<'a> JobTuner<'a> {
         // Where some are for one thing and some for another, nothing is said of all of them.
         let label = if alike.all(|other| other.label == call.label) { call.label } else { Label::default() };
         let JobTuner { tuner, nccl, model, known, kinds, remembered, .. } = self;
-        let state = nccl.state(&model.call(call, label));
+        // NCCL's model knows of no servers; the job may have some besides.
+        let state = State { is_ps_deployment: label.is_ps_deployment, ..nccl.state(&model.call(call, label)) };
         let context = state.context();
         known.insert(asked, context);
         if let Entry::Vacant(vacant) = kinds.entry(context) {
@@ -166,25 +168,18 @@ impl<'a> JobTuner<'a> {
             if let Some(situation) = &situation {
                 tuner.remember(remembered.recall(situation));
             }
-            vacant.insert(situation.map(|situation| Kind {
-                situation,
-                pending: None,
-                waited: 0,
-                unheard: BTreeMap::new(),
-                rounds: 0,
-                called: 0,
-            }));
+            vacant.insert(situation.map(Kind::new));
         }
         context
     }
 
-    /// Learns from the calls of a context in a round under this policy.
-    fn observe(&mut self, context: &Context, calls: &[&Measured], policy: u64) {
+    /// What the calls of a context took in a round under this policy, arm by arm.
+    fn taken(&mut self, context: &Context, calls: &[&Measured], policy: u64) -> Vec<Taken> {
         let played = self.played(policy, context);
         let JobTuner { tuner, counts, nccl, kinds, unheard, .. } = self;
         let Some(Some(kind)) = kinds.get_mut(context) else {
             counts.without_choice += calls.len() as u64;
-            return;
+            return Vec::new();
         };
         let said = played.map(|choice| (kind.situation.arm_of(choice), Shown::by(nccl, context, choice)));
         let mut seconds: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
@@ -212,12 +207,35 @@ impl<'a> JobTuner<'a> {
                 seconds.remove(&arm);
             }
         }
-        for (arm, seconds) in seconds {
-            counts.calls += seconds.len() as u64;
-            // No number if there are none, which is no time.
-            let mean = seconds.iter().sum::<f64>() / seconds.len() as f64;
-            kind.observe(tuner, arm, mean);
-        }
+        seconds.into_iter().map(|(arm, seconds)| (*context, arm, seconds)).collect()
+    }
+
+    /// Sees by a round how much others are in the way: its times are those on which all ranks would agree, as each is the least of all of
+    /// them, and nobody but this tuner has to know. Contexts stay what they are, as on our communicator.
+    fn observe_congestion(&mut self, taken: &[Taken]) {
+        let mut observed = mem::take(&mut self.observed);
+        let made = taken.iter().filter_map(|(context, arm, seconds)| {
+            let kind = self.kinds.get(context)?.as_ref()?;
+            Some((*context, kind.situation.choice(*arm), mean(seconds)))
+        });
+        let level = observed.observe(made, |context| self.best(context));
+        self.observed = observed;
+        self.kinds.values_mut().flatten().for_each(|kind| kind.situation.state.congestion = level);
+    }
+
+    /// How much others are in the way.
+    pub fn congestion(&self) -> Congestion {
+        self.observed.level()
+    }
+
+    /// What the calls that were learned from have taken since the network has last changed, and what it would have saved to know from the
+    /// start what is best by the times of calls.
+    pub fn cost(&self) -> Cost {
+        let costs = self.kinds.iter().filter_map(|(context, kind)| Some(kind.as_ref()?.cost(self.best(context))));
+        costs.fold(Cost::default(), |all, it| Cost {
+            measured_s: all.measured_s + it.measured_s,
+            regret_s: all.regret_s + it.regret_s,
+        })
     }
 
     /// What a policy has the calls of a context take. None: another has written it, and nobody here knows.
@@ -362,54 +380,6 @@ impl<'a> JobTuner<'a> {
     }
 }
 
-impl Kind {
-    /// What was decided for the next round, if anything was. What is called in fewer than half of the rounds would be tried in policies
-    /// that are for hardly any of its calls.
-    fn to_play(&self) -> Option<Choice> {
-        self.pending.filter(|_| !self.is_seldom()).map(|decision| self.situation.choice(decision.arm))
-    }
-
-    fn is_seldom(&self) -> bool {
-        2 * self.called < self.rounds
-    }
-
-    /// What was decided will not be seen.
-    fn give_up(&mut self, tuner: &mut Tuner) {
-        if let Some(decision) = self.pending.take() {
-            tuner.observe(&self.situation, decision, f64::NAN);
-        }
-    }
-
-    /// A policy has had calls take this arm in a round, and at least one of them did, or none. Is that one too many? Then it is out, as
-    /// NCCL does not offer it.
-    fn is_given_up(&mut self, tuner: &mut Tuner, arm: usize, is_heard: bool) -> bool {
-        let rounds = if is_heard { 0 } else { self.unheard.remove(&arm).unwrap_or(0) + 1 };
-        if rounds < UNHEARD_MAX {
-            self.unheard.insert(arm, rounds);
-            return false;
-        }
-        tuner.veto(&self.situation, arm);
-        if let Some(decision) = self.pending.take_if(|decision| decision.arm == arm) {
-            tuner.observe(&self.situation, decision, f64::NAN);
-        }
-        true
-    }
-
-    /// In a round all calls took this arm, so long in the mean. If it is what was decided, that is seen; if something else was
-    /// played (the policy was refused, or there was no rule for it), the decision waits.
-    fn observe(&mut self, tuner: &mut Tuner, arm: usize, mean_s: f64) {
-        // The first round of a context is one of the default's, which is what comes first anyway.
-        let decision = self.pending.take().unwrap_or_else(|| tuner.decide(&self.situation));
-        if decision.arm == arm {
-            self.waited = 0;
-            tuner.observe(&self.situation, decision, mean_s);
-        } else {
-            self.pending = Some(decision);
-            tuner.observe_repeated(&self.situation, arm, mean_s);
-        }
-    }
-}
-
 /// As the plug-in is asked about a call.
 fn asked_with(call: &Measured) -> Asked {
     (call.function, call.bytes.max(1).ilog2(), call.ranks, call.hosts)
@@ -418,7 +388,7 @@ fn asked_with(call: &Measured) -> Asked {
 impl Model {
     /// A call as far as it is known.
     fn call(self, call: &Measured, label: Label) -> Call {
-        let Label { parallelism, is_pipelined_layer, is_fused_call } = label;
+        let Label { parallelism, is_pipelined_layer, is_fused_call, is_ps_deployment } = label;
         Call {
             collective: NcclModel::collective(call.function),
             bytes: call.bytes,
@@ -427,7 +397,7 @@ impl Model {
             parallelism,
             is_pipelined_layer,
             is_fused_call,
-            is_ps_deployment: false,
+            is_ps_deployment,
             model_intensity: self.intensity,
             local_batch: self.local_batch,
             times: 1,

@@ -13,10 +13,10 @@ use paceline_tune::environment::{CostModel, NcclModel};
 use paceline_tune::learner::Lesson;
 use paceline_tune::nccl::Version;
 use paceline_tune::whole::Whole;
-use paceline_tune::{Action, Context};
+use paceline_tune::{Action, Congestion, Context};
 use serde::Serialize;
 
-use super::job::{Counts, JobTuner, Model};
+use super::job::{Cost, Counts, JobTuner, Model};
 use super::known::in_words;
 use super::learning::{ALL, LearningArguments};
 use super::nccl_table::{NcclArguments, WORLD, usage};
@@ -168,6 +168,9 @@ struct Report {
     iteration_trials: u32,
     /// Is a round now and then enough?
     settled: bool,
+    measured_s: f64,
+    regret_s: f64,
+    congestion: Congestion,
     trials: u32,
     contexts: Vec<TunedContext>,
     not_actuable: Vec<&'static str>,
@@ -187,6 +190,7 @@ impl Report {
     ) -> Report {
         let rows = rows(&job.tuner, model);
         let Counts { rounds, calls, not_honoured, without_choice } = job.counts;
+        let Cost { measured_s, regret_s } = job.cost();
         let (standing_contexts, tried_contexts) = job.standing_and_tried();
         let (standing, gain) = job.whole().map(TuningStanding::of).unzip();
         Report {
@@ -211,6 +215,9 @@ impl Report {
             gain: gain.flatten(),
             iteration_trials: job.whole().map_or(0, Whole::trials),
             settled: job.is_settled(),
+            measured_s,
+            regret_s,
+            congestion: job.congestion(),
             trials: job.tuner.trials(),
             contexts: rows.iter().map(TunedContext::of).collect(),
             not_actuable: not_actuable(model),
@@ -269,6 +276,18 @@ impl fmt::Display for Report {
         }
         let (version, standing, tried) = (self.policy_version, self.standing_contexts, self.tried_contexts);
         let next = format!("version {version}: something better in {standing} regimes, something to try in {tried}");
+        let Report { measured_s, regret_s, congestion, .. } = self;
+        if *measured_s > 0.0 {
+            let text = format!(
+                "{regret_s:.3} s ({:.1} %) of the {measured_s:.3} s of these calls would have been saved, had this \
+                 been known from the start",
+                100.0 * regret_s / measured_s
+            );
+            row(f, "regret", text)?;
+        }
+        if *congestion != Congestion::None {
+            row(f, "congestion", format!("{congestion}: others are in the way"))?;
+        }
         row(f, "iterations", in_iterations(self.standing, self.gain.as_ref()))?;
         row(f, "next policy", next)?;
         row(f, "not actuable", not_actuable_in_words(&self.not_actuable))?;
@@ -354,6 +373,8 @@ mod tests {
             "\"settled\": false",
             "\"not_actuable\": [\n    \"threads\"\n  ]",
             "\"over_bandwidth\": ",
+            "\"measured_s\": 0.00012",
+            "\"regret_s\": 0.0,",
         ] {
             assert!(json.contains(field), "no {field}: {json}");
         }

@@ -59,12 +59,14 @@ pub struct Label {
     pub is_pipelined_layer: bool,
     /// Does it carry several tensors, fused?
     pub is_fused_call: bool,
+    /// Does the job exchange gradients through parameter servers, besides what NCCL does?
+    pub is_ps_deployment: bool,
 }
 
-/// Where nobody says anything: most calls are one of several in an iteration, of several tensors.
+/// Where nobody says anything: most calls are one of several in an iteration, of several tensors, in a job without servers.
 impl Default for Label {
     fn default() -> Label {
-        Label { parallelism: Parallelism::Data, is_pipelined_layer: true, is_fused_call: true }
+        Label { parallelism: Parallelism::Data, is_pipelined_layer: true, is_fused_call: true, is_ps_deployment: false }
     }
 }
 
@@ -164,6 +166,7 @@ struct Line {
     parallelism: Option<Parallelism>,
     pipelined: Option<bool>,
     fused: Option<bool>,
+    ps: Option<bool>,
 }
 
 impl Recording {
@@ -445,11 +448,12 @@ impl Line {
     }
 
     fn label(&self) -> Label {
-        let Label { parallelism, is_pipelined_layer, is_fused_call } = Label::default();
+        let Label { parallelism, is_pipelined_layer, is_fused_call, is_ps_deployment } = Label::default();
         Label {
             parallelism: self.parallelism.unwrap_or(parallelism),
             is_pipelined_layer: self.pipelined.unwrap_or(is_pipelined_layer),
             is_fused_call: self.fused.unwrap_or(is_fused_call),
+            is_ps_deployment: self.ps.unwrap_or(is_ps_deployment),
         }
     }
 

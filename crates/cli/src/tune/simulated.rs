@@ -43,6 +43,11 @@ pub struct SimulationArguments {
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub iterations: Option<usize>,
 
+    /// The calls are of a job that exchanges gradients through parameter servers, which is part of what is known of each; not with
+    /// nccl:VERSION, whose model knows of no servers
+    #[arg(long)]
+    pub ps_deployment: bool,
+
     #[command(flatten)]
     pub disturbed: DisturbanceArguments,
 }
@@ -77,7 +82,8 @@ pub fn run(
     let output = learning.output.as_deref().map(PlainFile::create).transpose()?;
     let place = Place::named(name, nccl)?;
     let (hosts, workers_per_host) = place.shape();
-    let workload = Workload::named(arguments.workload(), hosts, workers_per_host).map_err(Failure::usage)?;
+    let mut workload = Workload::named(arguments.workload(), hosts, workers_per_host).map_err(Failure::usage)?;
+    workload.calls.iter_mut().for_each(|call| call.is_ps_deployment = arguments.ps_deployment);
     if learning.learner() == ALL {
         return compare(&place, &workload, arguments, learning, json.is_some());
     }

@@ -24,6 +24,8 @@ type For = (&'static [Task], &'static str);
 
 const TABLES: For = (&[Task::Tables], "--nccl-table VERSION");
 const SIMULATED: For = (&[Task::Simulated, Task::SimulatedNccl], "--simulate CLUSTER");
+/// NCCL's model knows of no servers.
+const OWN: For = (&[Task::Simulated], "--simulate CLUSTER, not nccl:VERSION");
 const SAMPLES: For = (&[Task::Samples], "--nccl-samples FILE.jsonl");
 const COMMUNICATOR: For = (
     &[Task::Tables, Task::SimulatedNccl, Task::Samples],
@@ -93,6 +95,7 @@ fn given(arguments: &TuneArguments) -> Vec<(&'static str, For)> {
         (learning.learner.is_some(), "--learner", LEARNS),
         (simulation.workload.is_some(), "--workload", SIMULATED),
         (simulation.iterations.is_some(), "--iterations", SIMULATED),
+        (simulation.ps_deployment, "--ps-deployment", OWN),
         (!disturbed.drift.is_empty(), "--drift", SIMULATED),
         (disturbed.congestion.is_some(), "--congestion", SIMULATED),
         (disturbed.noise.is_some(), "--noise", SIMULATED),
@@ -125,6 +128,7 @@ mod tests {
         for (arguments, expected) in [
             (&["--nccl-table", "2.30", "--ranks", "16", "--bytes", "1KiB"][..], Task::Tables),
             (&["--simulate", "study-10gbe", "--seed", "3", "--atlas", "--noise", "0.1"], Task::Simulated),
+            (&["--simulate", "study-10gbe", "--ps-deployment"], Task::Simulated),
             (&["--simulate", "nccl:2.30", "--ranks", "16", "--database", "f"], Task::SimulatedNccl),
             (&["--nccl-samples", "a", "b", "--nccl-version", "2.30", "--nvls", "-o", "policy.toml"], Task::Samples),
             (&["--database", "f", "--table"], Task::Known),
@@ -148,6 +152,7 @@ mod tests {
             (&["--simulate", "study-10gbe", "--nvls"], "--nvls", "--nccl-table VERSION"),
             (&["--simulate", "study-10gbe", "--bytes", "1KiB"], "--bytes", "--nccl-table VERSION"),
             (&["--simulate", "nccl:2.30", "--bytes", "1KiB"], "--bytes", "--nccl-table VERSION"),
+            (&["--simulate", "nccl:2.30", "--ps-deployment"], "--ps-deployment", "not nccl:VERSION"),
             (&["--simulate", "nccl:2.30", "--no-tries", "-o", "f"], "--no-tries", "--nccl-samples FILE.jsonl"),
             (&["--nccl-samples", "a", "--nccl-version", "2.30", "--workload", "x"], "--workload", "--simulate CLUSTER"),
             (&["--nccl-samples", "a", "--nccl-version", "2.30", "--congestion", "0.1:2"], "--congestion", "--simulate"),

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
 use paceline_comm::{Communicator, Transport};
+use paceline_plan::LinkCosts;
+use paceline_tune::congestion::Observed;
 use paceline_tune::environment::{CostModel, Links, OwnModel};
 use paceline_tune::learner::{Lesson, Remembered};
 use paceline_tune::statistics::Tally;
@@ -11,7 +13,7 @@ use paceline_tune::{
     Choice, Congestion, Context, Course, Decision, Schedule, Situation, Standing, State, Transport as Carrier, Tuner,
 };
 
-use super::congestion::{Observed, tell};
+use super::congestion::tell;
 use super::policies::Plays;
 
 /// What can be done in each context; None where there is nothing to choose.
@@ -82,6 +84,7 @@ impl Learning {
     /// Sees how much others are in the way, by calls that have been made since the ranks last met, and has every situation say so.
     pub(crate) fn observe_congestion(&mut self, made: &[Made], situations: &mut Situations) {
         let mut observed = mem::take(&mut self.observed);
+        let made = made.iter().map(|made| (made.context, made.choice, made.seconds));
         tell(situations, observed.observe(made, |context| self.stands(context)));
         self.observed = observed;
     }
@@ -246,9 +249,7 @@ pub(crate) fn beliefs(communicator: &Communicator) -> OwnModel {
     let (topology, costs) = (communicator.topology(), communicator.link_costs());
     // Rank 0 alone chooses among the arms that there are on its links; the others do what it says.
     let links = links_of(communicator);
-    // Which of the links is TCP differs between the ranks of a host and others; what a state says must not.
-    let carrier =
-        if topology.hosts() == 1 || !links.has_tcp() { Carrier::SharedMemory } else { tcp_of(costs.across.beta) };
+    let carrier = carrier_of(&costs, topology.hosts(), links, communicator.dilation());
     OwnModel::measured(&costs, topology.hosts(), topology.ranks_per_host_max(), carrier, links)
 }
 
@@ -259,6 +260,19 @@ pub fn links_of(communicator: &Communicator) -> Links {
     };
     let (tcp, memory) = (carried(|it| it == Transport::Tcp), carried(|it| it != Transport::Tcp));
     Links::new(tcp, memory, u32::try_from(communicator.tcp_streams()).unwrap_or(u32::MAX))
+}
+
+/// What carries the bytes of a communicator's slowest links, the same on every rank: on one host all links are alike, and among several
+/// each rank has one to another host. An emulated network is of memory, and stands for the one that it would be without its dilation.
+fn carrier_of(costs: &LinkCosts, hosts: usize, links: Links, dilation: f64) -> Carrier {
+    match (hosts, links.has_tcp()) {
+        (..=1, false) => Carrier::SharedMemory,
+        // A loopback has no name, and what is measured of it may be of one class today and of another one tomorrow.
+        (..=1, true) => Carrier::Tcp100g,
+        (_, true) => tcp_of(costs.across.beta),
+        (_, false) if costs.across.beta <= OwnModel::ADAPTERS * dilation => Carrier::Rdma,
+        (_, false) => tcp_of(costs.across.beta / dilation),
+    }
 }
 
 /// The class of TCP links that take so many seconds per byte.
@@ -272,7 +286,7 @@ fn tcp_of(beta: f64) -> Carrier {
 
 #[cfg(test)]
 mod tests {
-    use paceline_plan::Cluster;
+    use paceline_plan::{Cluster, LinkCost};
     use paceline_tune::Random;
     use paceline_tune::environment::Call;
 
@@ -320,6 +334,21 @@ mod tests {
         assert_eq!([0.2e9, 0.94e9, 2.5e9].map(of), [Carrier::Tcp1g; 3]);
         assert_eq!([6e9, 9.4e9].map(of), [Carrier::Tcp10g; 2]);
         assert_eq!([25e9, 38e9, 94e9].map(of), [Carrier::Tcp100g; 3]);
+    }
+
+    #[test]
+    fn what_is_learned_over_tcp_is_not_taken_for_memory() {
+        let between = |bits_per_s: f64| {
+            LinkCosts::uniform(LinkCost { alpha: 2e-5, overhead: 5e-6, beta: 8.0 / bits_per_s, gamma: 1e-10 })
+        };
+        let costs = between(0.94e9);
+        let (tcp, memory) = (Links::new(true, false, 1), Links::new(false, true, 1));
+        assert_eq!(carrier_of(&costs, 1, memory, 1.0), Carrier::SharedMemory);
+        assert_eq!(carrier_of(&costs, 1, tcp, 1.0), Carrier::Tcp100g);
+        assert_eq!(carrier_of(&costs, 4, Links::new(true, true, 1), 1.0), Carrier::Tcp1g);
+        // Emulated: ten times as fast as it is while everything is slowed down by that.
+        assert_eq!(carrier_of(&costs, 4, memory, 10.0), Carrier::Tcp10g);
+        assert_eq!(carrier_of(&between(9e9), 4, memory, 10.0), Carrier::Rdma);
     }
 
     /// What halves the time is found all the same, so there was room for it.

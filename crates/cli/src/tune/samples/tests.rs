@@ -57,15 +57,16 @@ fn an_iteration_takes_what_the_slowest_rank_says() {
 #[test]
 fn calls_have_the_labels_that_the_program_gives_them() {
     let labelled = |line: String, label: &str| line.replace('{', &format!("{{{label}, "));
-    let tensor = "\"parallelism\": \"tensor\", \"pipelined\": false, \"fused\": false";
+    let tensor = "\"parallelism\": \"tensor\", \"pipelined\": false, \"fused\": false, \"ps\": true";
     let first =
         [labelled(line(1, 4, 0, 50), tensor), line(2, 5, 0, 50), labelled(line(3, 6, 0, 50), "\"fused\": false")];
     // It is for beliefs: the first file counts where others say something else.
     let second = [line(1, 4, 1, 50), line(2, 5, 1, 50), labelled(line(3, 6, 1, 50), tensor)];
     let (found, left_out) = rounds(&[&first, &second]).expect("samples");
     let labels: Vec<Label> = found.iter().map(|round| round.calls[0].label).collect();
-    let of_tensors = Label { parallelism: Parallelism::Tensor, is_pipelined_layer: false, is_fused_call: false };
     let of_one = Label { is_fused_call: false, ..Label::default() };
+    let (parallelism, is_ps_deployment) = (Parallelism::Tensor, true);
+    let of_tensors = Label { parallelism, is_pipelined_layer: false, is_ps_deployment, ..of_one };
     assert_eq!((labels, left_out), (vec![of_tensors, Label::default(), of_one], LeftOut::default()));
 }
 
@@ -157,6 +158,7 @@ fn what_is_no_sample_is_said_with_file_and_line() {
         (changed("\"rank\": 0", "\"rank\": 2"), "rank is 2, and the communicator has 2"),
         (changed("\"rank\": 0", "\"iteration_s\": 0, \"rank\": 0"), "iteration_s is 0: every iteration takes some"),
         (changed("\"rank\": 0", "\"parallelism\": \"all\", \"rank\": 0"), "this is no sample: unknown variant `all`"),
+        (changed("\"rank\": 0", "\"ps\": 1, \"rank\": 0"), "this is no sample: invalid type"),
         (changed("\"hosts\": 1", "\"hosts\": 3"), "hosts is 3"),
         (changed("\"bytes\": 4096", "\"bytes\": -1"), "this is no sample: invalid value"),
         (
