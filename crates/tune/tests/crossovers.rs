@@ -169,18 +169,16 @@ fn whether_tensors_go_off_at_once_flips_servers_and_all_to_all() {
 /// next iteration go first; where computation decides, both are hidden, and within a percent.
 #[test]
 fn intensity_flips_fusing_and_partitions() {
-    let rows = pieces();
-    let mut flips = 0;
-    for row in &rows {
+    for row in pieces() {
         let all: Vec<f64> = row.iter().map(more).collect();
         let state = row[6].situation.state;
         println!("{}, I {:.0}, {} workers: {all:+.3?}", state.transport, state.model_intensity, state.ranks);
-        let (low, most) = (all[0], all.iter().copied().fold(f64::NEG_INFINITY, f64::max));
-        flips += usize::from(low < -0.02 && most > 0.01);
-        assert!(all[10].abs() < 0.02 || most == all[10] || all[9] > 0.01, "hidden at last: {all:?}");
+        let (low, high) = (all[0], all[10]);
+        let most = all.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        assert!(low < -0.02 && most > 0.01, "no flip: {all:?}");
+        // Where partitions gain most at the highest intensity of all, computation does not decide there yet.
+        assert!(most == high || high.abs() < 0.02, "hidden at last: {all:?}");
     }
-    println!("a flip in {flips} of {} rows", rows.len());
-    assert!(flips >= 14, "{flips} of {}", rows.len());
 }
 
 /// Whoever cannot see what decides loses more than whoever can: the learner that ships, on all cases.

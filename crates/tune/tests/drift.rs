@@ -65,8 +65,8 @@ fn there_and_back(disturbances: &Disturbances, first: u64, most: f64) {
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
     let surely = |values: &[f64]| {
         let (mean, error) = mean_and_error(values).expect("several seeds");
-        // Few seeds do not tell the mean to a percentage point.
-        mean - if long() { 0.0 } else { 2.0 * error }
+        // Few seeds do not tell the mean to a percentage point: half a one is forgiven, however noisy it is.
+        mean - if long() { 0.0 } else { (2.0 * error).min(0.005) }
     };
     println!(
         "change at {first}, seeds {seeds:?}: {:.2} % and {:.2} % in the mean, {over_five} of {} above 5 %, {:.2} changes believed for \
@@ -91,15 +91,15 @@ fn within_a_hundred_calls_after_a_change_all_is_near_the_best_again() {
 #[test]
 fn noise_that_grows_and_lasts_is_not_taken_for_changes() {
     let disturbances = Disturbances { noise_grows: true, persistence: 0.5, ..Disturbances::usual() };
-    // Choices that differ by less than noise are harder to tell apart.
-    there_and_back(&disturbances, 330, 0.08);
+    // Choices that differ by less than noise are harder to tell apart: 5.9 % of 40 seeds (docs/tuning.md).
+    there_and_back(&disturbances, 330, 0.07);
 }
 
 /// Others come and go all the time: alarms follow each other, and still nothing is lost to speak of.
 #[test]
 fn a_restless_network_costs_hardly_more_than_a_quiet_one() {
     let seeds = if long() { 1..41 } else { 1..5 };
-    let (mut worsts, mut contexts, mut last) = (Vec::new(), 0, 0.0f64);
+    let (mut worsts, mut contexts, mut last) = (Vec::new(), 0usize, 0.0f64);
     let (mut believed, mut changed) = (0.0, 0.0);
     for seed in seeds {
         let bursts = Bursts { steps: 40, share: 0.3, factor: 2.0, seed };
@@ -124,8 +124,9 @@ fn a_restless_network_costs_hardly_more_than_a_quiet_one() {
     println!("{} of {contexts} contexts beyond 2 %: {worsts:.4?}, {last:.4} at last", worsts.len());
     let each = believed / changed;
     assert!((0.5..=1.2).contains(&each), "{each:.2} changes were believed for each one");
-    // Twice as slow for 40 calls, again and again: one context of twenty may be beyond 2 % at some time, by some percent, and has made
-    // good for it at last.
-    assert!(worsts.len() * 20 <= contexts && worsts.iter().all(|worst| *worst <= 1.1), "{worsts:.4?} of {contexts}");
-    assert!(last <= 1.01, "{last} at last");
+    // Twice as slow for 40 calls, again and again: of 40 seeds 3 contexts of 280 were beyond 2 % at some time, one of them 6.9 %, and all
+    // were ahead at last (docs/tuning.md). 5 of 280 may be.
+    let may_be = contexts.div_ceil(56);
+    assert!(worsts.len() <= may_be && worsts.iter().all(|worst| *worst <= 1.08), "{worsts:.4?} of {contexts}");
+    assert!(last < 1.0, "{last} at last");
 }

@@ -11,11 +11,17 @@ fn long() -> bool {
     std::env::var_os("PACELINE_LONG_TESTS").is_some()
 }
 
-/// Few; with `PACELINE_LONG_TESTS` more, or those of `PACELINE_TUNE_SEEDS`, as in `100..160`.
-fn seeds() -> std::ops::Range<u64> {
+/// From 1 to below `few`; with `PACELINE_LONG_TESTS` 40, or those of `PACELINE_TUNE_SEEDS`, as in `100..160`.
+fn seeds(few: u64) -> std::ops::Range<u64> {
     let asked = std::env::var("PACELINE_TUNE_SEEDS").unwrap_or_default();
     let ends = asked.split_once("..").and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
-    ends.map_or(1..if long() { 41 } else { 5 }, |(from, to)| from..to)
+    ends.map_or(1..if long() { 41 } else { few }, |(from, to)| from..to)
+}
+
+/// By how much a mean over seeds may miss what is demanded of it, by its standard error: half a percentage point at most, or the
+/// noisier a mean is, the more would pass.
+fn forgiven(error: f64) -> f64 {
+    (2.0 * error).min(0.005)
 }
 
 fn cluster(machine: &Cluster, seed: u64) -> SimulatedCluster {
@@ -34,7 +40,7 @@ fn small_llm(hosts: usize, workers_per_host: usize) -> Workload {
 
 #[test]
 fn what_is_learned_is_near_the_best_and_learning_costs_little() {
-    let seeds = seeds();
+    let seeds = seeds(11);
     let (mut contexts, mut worst, mut beyond) = (0, 0.0f64, Vec::new());
     for (name, mix) in [
         ("study-100gbe:4x1", "data-parallel"),
@@ -74,8 +80,8 @@ fn what_is_learned_is_near_the_best_and_learning_costs_little() {
                 "{name}, {mix}: {percent:.2} ± {:.2} % over the best after 300 calls, per {of}, of {count}",
                 100.0 * error
             );
-            // Few seeds tell the mean to a percentage point: what is wrong is what is clearly above.
-            assert!(mean - 2.0 * error <= 0.03, "{name}, seeds {seeds:?}, per {of}: {percent:.2} % over the best");
+            // 3 % is demanded, 1.1 to 1.9 % were found (docs/tuning.md).
+            assert!(mean - forgiven(error) <= 0.03, "{name}, seeds {seeds:?}, per {of}: {percent:.2} % over the best");
         }
     }
     println!("seeds {seeds:?}: at worst {worst:.4} of the default's, in {contexts} contexts, beyond 2 %: {beyond:?}");
@@ -83,26 +89,52 @@ fn what_is_learned_is_near_the_best_and_learning_costs_little() {
     assert!(beyond.len() * 500 <= contexts && worst <= 1.035, "{beyond:?}");
 }
 
+/// What may become of jobs whose model is off for everything.
+struct Limits {
+    /// At worst over the default's, from 100 calls on: all calls, and those of a single context.
+    job: f64,
+    context: f64,
+    /// Of a thousand contexts, beyond 2 %.
+    beyond: usize,
+    /// After 300 calls, in the mean over 40 seeds.
+    over_best: f64,
+}
+
+/// Of seeds 1 to 40, of which docs/tuning.md says what was found, and of others, of which it says nothing. Five times as slow or as fast:
+/// no context of 840 beyond 1.7 %, and within 1.8 % of the best.
+const FIVE_TIMES: [Limits; 2] = [
+    Limits { job: 1.02, context: 1.02, beyond: 0, over_best: 0.02 },
+    Limits { job: 1.02, context: 1.06, beyond: 10, over_best: 0.05 },
+];
+
+/// Twice as slow: 8 contexts of 280 beyond 2 %, one of them 3.5 %, and 2.0 % over the best.
+const TWICE: [Limits; 2] = [
+    Limits { job: 1.03, context: 1.05, beyond: 36, over_best: 0.03 },
+    Limits { job: 1.06, context: 1.06, beyond: 50, over_best: 0.05 },
+];
+
 /// Links are five times as slow as anybody believes, or five times as fast: what was never tried seems better than the default then, or
 /// worse, by as much. A factor of two may be the default's own, and is not told from that.
 #[test]
 fn a_model_that_is_off_for_everything_breaks_no_promise() {
-    for (name, times, of_job, of_hundred) in [
-        ("study-10gbe:8x4", 5.0f64, 1.02, 1),
-        ("study-10gbe:8x4", 0.2, 1.02, 1),
-        ("1gbe+pcie3:8x1", 5.0, 1.02, 1),
-        ("1gbe+pcie3:8x1", 2.0, 1.06, 5),
+    let seeds = seeds(5);
+    for (name, times, limits) in [
+        ("study-10gbe:8x4", 5.0f64, &FIVE_TIMES),
+        ("study-10gbe:8x4", 0.2, &FIVE_TIMES),
+        ("1gbe+pcie3:8x1", 5.0, &FIVE_TIMES),
+        ("1gbe+pcie3:8x1", 2.0, &TWICE),
     ] {
+        let limits = &limits[usize::from(seeds.end > 41)];
         let machine = Cluster::named(name).unwrap_or_else(|error| panic!("{name}: {error}"));
         let workload = Workload::named("data-parallel", machine.hosts, machine.workers_per_host).expect("it is known");
-        let (mut contexts, mut worst, mut beyond, mut over) = (0, 0.0f64, 0, Vec::new());
-        for seed in seeds() {
+        let (mut contexts, mut worst, mut beyond, mut over) = (0usize, 0.0f64, 0, Vec::new());
+        for seed in seeds.clone() {
             let misfit = Misfit { common: times.ln(), ..Misfit::USUAL };
             let model = Box::new(OwnModel::of(&machine));
             let mut cluster = SimulatedCluster::new(model, misfit, Disturbances::usual(), seed);
             let mut tuner = Tuner::shipped(seed);
             let outcome = simulation::run(&mut cluster, &workload, &mut tuner, 420, seed);
-            assert!(outcome.worst_prefix <= of_job, "{name}, {times} times, seed {seed}: {}", outcome.worst_prefix);
+            assert!(outcome.worst_prefix <= limits.job, "{name}, {times} times, seed {seed}: {}", outcome.worst_prefix);
             for progress in outcome.contexts.values() {
                 contexts += 1;
                 worst = worst.max(progress.worst_prefix);
@@ -113,8 +145,10 @@ fn a_model_that_is_off_for_everything_breaks_no_promise() {
         let (mean, error) = mean_and_error(&over);
         let said = format!("{name}, {times} times: {beyond} of {contexts} contexts beyond 2 %, at worst {worst:.4}");
         println!("{said}; {:.2} % over the best", 100.0 * mean);
-        assert!(beyond * 100 <= of_hundred * contexts && worst <= 1.06, "{said}");
-        assert!(mean - 2.0 * error <= 0.05, "{said}: {mean} over the best");
+        assert!(beyond <= (limits.beyond * contexts).div_ceil(1000) && worst <= limits.context, "{said}");
+        // What is said of 40 seeds, four cannot tell.
+        let most = if long() { limits.over_best } else { 0.06 };
+        assert!(mean - forgiven(error) <= most, "{said}: {mean} over the best");
     }
 }
 
@@ -134,12 +168,13 @@ fn mean_and_error(values: &[f64]) -> (f64, f64) {
 }
 
 /// The mix of a language model against the best configuration that could have been set before the job, of those that are the same for all
-/// calls of a collective. Who sets it would have to know the truth beforehand. After 300 calls the tuner takes about as long; what finding
-/// out has cost before is not made up for within 1000 calls of the rarest kind.
+/// calls of a collective. Who sets it would have to know the truth beforehand. Demanded is that the tuner is better once it has learned,
+/// after 300 calls: it takes 1.7 % less on the one cluster and 0.8 % on the other. What finding out has cost before is not made up for
+/// within 1000 calls of the rarest kind, 3.0 and 4.8 % with all of it, and is bounded here (docs/tuning.md, of 20 seeds).
 #[test]
-fn the_llm_mix_comes_near_the_best_fixed_configuration() {
-    let seeds = if long() { 1..21 } else { 1..5 };
-    for name in ["25gbe+pcie4:8x4", "study-10gbe:8x4"] {
+fn the_llm_mix_beats_the_best_fixed_configuration_once_it_is_learned() {
+    let seeds = if long() { 1..21 } else { 1..9 };
+    for (name, lost_with_learning) in [("25gbe+pcie4:8x4", 0.04), ("study-10gbe:8x4", 0.06)] {
         let machine = Cluster::named(name).unwrap_or_else(|error| panic!("{name}: {error}"));
         let workload = small_llm(machine.hosts, machine.workers_per_host);
         let (mut with_learning, mut after) = (Vec::new(), Vec::new());
@@ -172,11 +207,11 @@ fn the_llm_mix_comes_near_the_best_fixed_configuration() {
                 100.0 * after[after.len() - 1]
             );
         }
-        for (of, saved) in [("with learning", with_learning), ("after 300 calls", after)] {
+        let demanded = [("with learning", with_learning, -lost_with_learning), ("after 300 calls", after, 0.0)];
+        for (of, saved, least) in demanded {
             let (mean, error) = mean_and_error(&saved);
             println!("{name}, seeds {seeds:?}: {:+.2} ± {:.2} % saved {of}", 100.0 * mean, 100.0 * error);
-            let least = if of == "after 300 calls" { -0.02 } else { -0.10 };
-            assert!(mean + 2.0 * error > least, "{name}, {of}: {mean}");
+            assert!(mean + forgiven(error) > least, "{name}, {of}: {mean}");
         }
     }
 }

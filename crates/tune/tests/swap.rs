@@ -1,4 +1,5 @@
-//! All interleavings of the swap of policies, by loom: the file is compiled here with loom's pointer and lock.
+//! All interleavings of the swap of policies, by loom: the file is compiled here with loom's pointer and lock. (`swap_unordered.rs`: that
+//! loom finds it where release and acquire are missing.)
 #![allow(missing_docs)]
 
 mod sync {

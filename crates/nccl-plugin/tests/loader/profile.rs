@@ -17,13 +17,20 @@ type StartEvent = unsafe extern "C" fn(*mut c_void, *mut *mut c_void, *mut c_voi
 type EndEvent = unsafe extern "C" fn(*mut c_void) -> c_int;
 type RecordState = unsafe extern "C" fn(*mut c_void, c_int, *mut c_void) -> c_int;
 
-/// As NCCL 2.29 and later tell it: a collective on two channels.
 #[test]
 fn a_profile_is_what_ran() {
     let _alone = alone();
     let opened = Opened::plugin();
     install(&opened);
-    let symbol = opened.symbol("ncclProfiler_v6").cast::<*const c_void>();
+    for name in ["ncclProfiler_v5", "ncclProfiler_v6"] {
+        profiles(&opened, name);
+    }
+}
+
+/// As NCCL 2.28 and later tell it: a collective on two channels.
+fn profiles(opened: &Opened, name: &str) {
+    println!("{name}");
+    let symbol = opened.symbol(name).cast::<*const c_void>();
     assert!(!symbol.is_null());
     // SAFETY: a profiler is a name and five functions.
     let member = |place: usize| unsafe { symbol.add(place).read() };
