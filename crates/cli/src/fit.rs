@@ -52,10 +52,10 @@ pub struct FitArguments {
 /// Fits.
 ///
 /// # Errors
-/// A file cannot be read or written, or makes no sense.
+/// Wrong usage: a file cannot be read, or makes no sense. One cannot be written.
 pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
     let study = read(&arguments.study)?;
-    let profiles = arguments.profiles.iter().map(|name| load_profile(name).map_err(Failure::failed));
+    let profiles = arguments.profiles.iter().map(|name| load_profile(name).map_err(Failure::usage));
     let profiles = profiles.collect::<Result<Vec<_>, _>>()?;
     let json = arguments.json.as_deref().map(JsonFile::create).transpose()?;
     let target = Target::of(&arguments.output)?;
@@ -67,7 +67,7 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
         leave_out: !arguments.no_leave_out,
     };
     let started = Instant::now();
-    let found = fit(&study, &options).map_err(|error| failed(error, &arguments.study))?;
+    let found = fit(&study, &options).map_err(|error| refused(error, &arguments.study))?;
     let report = Report::of(&study, &found, started.elapsed());
     let written = target.write(found.clusters)?;
     let report = report.with_files(&written);
@@ -80,11 +80,11 @@ pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
 
 fn read(path: &Path) -> Result<Study, Failure> {
     let text = fs::read_to_string(path)
-        .map_err(|error| Failure::failed(format!("cannot read the study {}", path.display())).cause(error))?;
-    Study::parse(&text).map_err(|error| failed(error.into(), path))
+        .map_err(|error| Failure::usage(format!("cannot read the study {}", path.display())).cause(error))?;
+    Study::parse(&text).map_err(|error| refused(error.into(), path))
 }
 
-fn failed(error: FitError, path: &Path) -> Failure {
-    Failure::failed(format!("{}: {error}", path.display()))
+fn refused(error: FitError, path: &Path) -> Failure {
+    Failure::usage(format!("{}: {error}", path.display()))
         .help("docs/prediction.md says which columns and methods a study has; data/study_calibration.csv is one")
 }

@@ -55,7 +55,8 @@ pub struct SimulateArguments {
     #[arg(long, value_name = "N", value_parser = at_least_one, conflicts_with_all = ["study", "graph"])]
     local_batch: Option<usize>,
 
-    /// Predict every row of a table with the columns model, local_batch, network, method, workers (docs/prediction.md)
+    /// Predict every row of a table with the columns model, local_batch, network, method, workers (docs/prediction.md); where it has
+    /// samples_per_s, say how far predictions are off, and what choosing methods by them costs
     #[arg(long, value_name = "FILE.csv", conflicts_with_all = ["model", "graph", "trace"])]
     study: Option<PathBuf>,
 
@@ -163,5 +164,5 @@ fn refused(error: String) -> Failure {
 
 fn read(path: &Path, what: &str) -> Result<String, Failure> {
     fs::read_to_string(path)
-        .map_err(|error| Failure::failed(format!("cannot read the {what} {}", path.display())).cause(error))
+        .map_err(|error| Failure::usage(format!("cannot read the {what} {}", path.display())).cause(error))
 }

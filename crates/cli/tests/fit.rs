@@ -64,10 +64,11 @@ fn each_network_gets_a_file_where_that_is_asked_for() {
     }
 }
 
+/// With the status of `simulate`, which reads the same files.
 #[test]
 fn what_cannot_be_fitted_is_refused() {
-    let study = scratch_file("bad.csv");
-    let file = study.to_string_lossy();
+    let (study, profile) = (scratch_file("bad.csv"), scratch_file("bad.json"));
+    let (file, profile_path) = (study.to_string_lossy(), profile.to_string_lossy());
     for (text, words) in [
         ("", "the study has no rows"),
         ("model,local_batch,network,method,workers\nVGG-16,64,10GbE,BSP-PS,8", "there is no profile of VGG-16"),
@@ -78,9 +79,17 @@ fn what_cannot_be_fitted_is_refused() {
         ("model,network\nResNet-50,10GbE", "the study has no column `local_batch`"),
     ] {
         fs::write(&study, text).expect("a scratch file");
-        let outcome = run(paceline(&["fit", "--study", &file, "-o", "/dev/null"]), LIMIT).expect_code(1);
+        let outcome = run(paceline(&["fit", "--study", &file, "-o", "/dev/null"]), LIMIT).expect_code(2);
         outcome.expect_stderr(&[&file, words]);
     }
     fs::remove_file(&study).expect("our own file");
-    run(paceline(&["fit", "--study", &file, "-o", "/dev/null"]), LIMIT).expect_code(1).expect_stderr(&["cannot read"]);
+    fs::write(&profile, "{}").expect("a scratch file");
+    for command in [&["fit", "-o", "/dev/null"][..], &["simulate"]] {
+        let refused = |files: &[&str], words: &[&str]| {
+            run(paceline(&[command, files].concat()), LIMIT).expect_code(2).expect_stderr(words);
+        };
+        refused(&["--study", &file], &["cannot read the study", &file]);
+        refused(&["--study", STUDY, "--profile", &profile_path], &[&*profile_path, "is no profile"]);
+    }
+    fs::remove_file(&profile).expect("our own file");
 }

@@ -119,6 +119,52 @@ fn every_row_of_a_study_is_predicted() {
     assert!(off.abs() < 0.05 && (first["error"].as_f64().expect("a number") - off).abs() < 1e-9, "{first}");
     let errors = report["errors"].as_array().expect("a list");
     assert_eq!(errors.last().expect("of all")["method"], "all");
+    // Two models and two networks with three numbers of workers each; two methods of each were measured.
+    let regrets = report["choices"].as_array().expect("a list").iter().map(|choice| choice["regret"].as_f64());
+    let regrets: Vec<f64> = regrets.collect::<Option<_>>().expect("numbers");
+    assert!(regrets.len() == 12 && regrets.iter().all(|regret| (0.0..1.0).contains(regret)), "{regrets:?}");
+    let mean = report["mean_regret"].as_f64().expect("a number");
+    assert!((mean - regrets.iter().sum::<f64>() / 12.0).abs() < 1e-12 && mean <= 0.02, "{mean}: {regrets:?}");
+}
+
+/// Nothing, where the method that is predicted to be the best was measured to be that; else what it is slower than the best.
+#[test]
+fn a_study_says_what_choosing_by_the_predictions_costs() {
+    let (csv, json) = (scratch_file("choices.csv"), scratch_file("choices.json"));
+    let (csv_path, json_path) = (csv.to_string_lossy(), json.to_string_lossy());
+    let head = "model,local_batch,network,method,workers,samples_per_s,std_samples_per_s,single_gpu_samples_per_s,note";
+    // The last one is alone, so that nothing is to be chosen there.
+    let cells = [("BSP-A2A", 8), ("WFBP-A2A", 8), ("BSP-A2A", 16), ("WFBP-A2A", 16), ("BSP-A2A", 32)];
+    let predicted = |measured: &[Option<f64>]| -> (Value, String) {
+        let rows = cells.iter().zip(measured).map(|((method, workers), rate)| {
+            let rate = rate.map_or_else(String::new, |rate| rate.to_string());
+            format!("ResNet-50,64,10GbE,{method},{workers},{rate},,253.1,\n")
+        });
+        fs::write(&csv, format!("{head}\n{}", rows.collect::<String>())).expect("a file");
+        let arguments = ["simulate", "--study", &csv_path, "--json", &json_path];
+        let outcome = run(paceline(&arguments), LIMIT).expect_code(0);
+        (read(&json), outcome.stdout)
+    };
+    let (report, said) = predicted(&[None; 5]);
+    assert_eq!((&report["choices"], &report["mean_regret"]), (&serde_json::json!([]), &Value::Null));
+    assert!(!said.contains("regret"), "{said}");
+    let rates = report["rows"].as_array().expect("a list").iter().map(|row| row["predicted_samples_per_s"].as_f64());
+    let mut measured: Vec<Option<f64>> = rates.collect();
+    // With 8 workers as predicted; with 16 what is predicted to be the best has three quarters of the other's.
+    let (best, other) = if measured[2] >= measured[3] { (2, 3) } else { (3, 2) };
+    (measured[best], measured[other]) = (Some(750.0), Some(1000.0));
+    let (report, said) = predicted(&measured);
+    let choices = report["choices"].as_array().expect("a list");
+    assert_eq!(choices.len(), 2, "{choices:?}");
+    let (right, wrong) = (&choices[0], &choices[1]);
+    assert_eq!((&right["workers"], &right["predicted_best"]), (&Value::from(8), &right["measured_best"]));
+    assert_eq!((&wrong["model"], &wrong["network"]), (&Value::from("ResNet-50"), &Value::from("10GbE")));
+    let methods = (&Value::from(cells[best].0), &Value::from(cells[other].0));
+    assert_eq!((&wrong["predicted_best"], &wrong["measured_best"]), methods);
+    let regrets = [&right["regret"], &wrong["regret"], &report["mean_regret"]].map(Value::as_f64);
+    assert_eq!(regrets, [Some(0.0), Some(0.25), Some(0.125)]);
+    assert!(said.ends_with("\nmean regret 12.5 % of 2 groups\n"), "{said}");
+    fs::remove_file(&csv).expect("our own file");
 }
 
 /// A row of another batch than the profile's is scaled, unless it says what one worker alone does with that batch.

@@ -1,5 +1,7 @@
 //! Every row of a study.
 
+mod choices;
+
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -19,12 +21,15 @@ use crate::Registry;
 use crate::clusters::{blamed, load_clusters};
 use crate::failure::{Failure, unless_closed};
 use crate::json_file::JsonFile;
+use choices::{Choice, chosen, mean_regret};
 
 /// What stands in the file, besides machine and command line.
 #[derive(Serialize)]
 struct Report {
     rows: Vec<Map<String, Value>>,
     errors: Vec<Spread>,
+    choices: Vec<Choice>,
+    mean_regret: Option<f64>,
     elapsed_us: f64,
 }
 
@@ -41,6 +46,8 @@ struct Spread {
 /// A row, its prediction, and how far that is off.
 struct Predicted<'a> {
     row: &'a StudyRow,
+    /// Does its method leave open how workers communicate?
+    is_open: bool,
     samples_per_s: f64,
     interval: (f64, f64),
     extrapolated: Vec<String>,
@@ -81,6 +88,7 @@ pub fn run(
         let samples = prediction.samples_per_s * prediction.iteration_s;
         predicted.push(Predicted {
             row,
+            is_open: strategy.is_open(),
             samples_per_s: prediction.samples_per_s,
             interval: (samples / prediction.high_s, samples / prediction.low_s),
             extrapolated: prediction.extrapolated,
@@ -89,11 +97,13 @@ pub fn run(
     }
     let elapsed_us = 1e6 * began.elapsed().as_secs_f64();
     let rows = predicted.iter().map(|one| one.cells(&study.columns)).collect();
-    let report = Report { rows, errors: spreads(&predicted), elapsed_us };
+    let choices = chosen(&predicted);
+    let mean_regret = mean_regret(&choices);
+    let report = Report { rows, errors: spreads(&predicted), choices, mean_regret, elapsed_us };
     if let Some(json) = json {
         json.write(&report)?;
     }
-    unless_closed(show(&predicted, &report.errors, &mut io::stdout().lock()))?;
+    unless_closed(show(&predicted, &report, &mut io::stdout().lock()))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -166,7 +176,7 @@ fn spreads(predicted: &[Predicted<'_>]) -> Vec<Spread> {
     spreads
 }
 
-fn show(predicted: &[Predicted<'_>], errors: &[Spread], out: &mut dyn Write) -> io::Result<()> {
+fn show(predicted: &[Predicted<'_>], report: &Report, out: &mut dyn Write) -> io::Result<()> {
     let mut table = new_table(&["model", "network", "method", "workers", "samples/s", "predicted", "error"], 3);
     for one in predicted {
         let measured = one.row.samples_per_s.map_or_else(String::new, |measured| format!("{measured:.1}"));
@@ -183,11 +193,11 @@ fn show(predicted: &[Predicted<'_>], errors: &[Spread], out: &mut dyn Write) -> 
     }
     writeln!(out, "{table}")?;
     show_extrapolated(predicted, out)?;
-    if errors.is_empty() {
+    if report.errors.is_empty() {
         return Ok(());
     }
     let mut table = new_table(&["method", "rows", "median error", "90th percentile", "largest"], 1);
-    for spread in errors {
+    for spread in &report.errors {
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         table.add_row([
             spread.method.clone(),
@@ -197,7 +207,8 @@ fn show(predicted: &[Predicted<'_>], errors: &[Spread], out: &mut dyn Write) -> 
             percent(spread.max_error),
         ]);
     }
-    writeln!(out, "\n{table}")
+    writeln!(out, "\n{table}")?;
+    choices::show(&report.choices, report.mean_regret, out)
 }
 
 /// Each reason once, with the lines of its rows.
