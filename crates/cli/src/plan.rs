@@ -3,12 +3,13 @@
 mod report;
 
 use std::io::{self, Write};
+use std::iter;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Args;
-use paceline_plan::{Cluster, ClusterError, Plan};
+use paceline_plan::{Cluster, ClusterError, Plan, Profile};
 use paceline_predict::search::{
     Change, ChangeError, Question, Space, apply_changes, ddp_settings, explain, search, unmeasured, without_effect,
 };
@@ -42,9 +43,10 @@ pub struct PlanArguments {
     #[arg(long, value_name = "STRATEGY", default_value = "auto")]
     strategy: String,
 
-    /// Samples per worker and iteration; several are compared [default: those of the profile]
-    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = at_least_one)]
-    local_batch: Vec<usize>,
+    /// Samples per worker and iteration; several are compared; auto: the powers of two that fit in memory, and those of the
+    /// profile [default: those of the profile]
+    #[arg(long, value_name = "N,…|auto", value_delimiter = ',', value_parser = batch_or_auto)]
+    local_batch: Vec<LocalBatch>,
 
     /// What a host costs in an hour, in any currency [default: what the cluster says]
     #[arg(long, value_name = "PRICE")]
@@ -76,6 +78,22 @@ pub struct PlanArguments {
     json: Option<PathBuf>,
 }
 
+/// One of those that `--local-batch` compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LocalBatch {
+    /// So many samples.
+    Samples(usize),
+    /// What the profile's memory has room for.
+    Auto,
+}
+
+fn batch_or_auto(text: &str) -> Result<LocalBatch, String> {
+    match text {
+        "auto" => Ok(LocalBatch::Auto),
+        number => at_least_one(number).map(LocalBatch::Samples).map_err(|why| format!("{why}, or auto")),
+    }
+}
+
 /// Plans.
 ///
 /// # Errors
@@ -93,12 +111,12 @@ pub fn run(arguments: &PlanArguments, registry: &Registry) -> Result<ExitCode, F
     fits(&cluster, workers)?;
     let strategy = strategies::parse(registry.grammar(), &arguments.strategy)?;
     let unchanged = Space {
-        local_batches: arguments.local_batch.clone(),
+        local_batches: local_batches(&arguments.local_batch, &profile)?,
         intervals: arguments.top,
         lossy: arguments.lossy,
         ..Space::of(registry.schedulers().clone(), strategy)
     };
-    let changed_batch = local_batch.map_or_else(|| arguments.local_batch.clone(), |batch| vec![batch]);
+    let changed_batch = local_batch.map_or_else(|| unchanged.local_batches.clone(), |batch| vec![batch]);
     let space = Space { local_batches: changed_batch, ..unchanged.clone() };
     let question = Question { cluster: &cluster, profile: &profile, workers, space: &space };
     let (mut report, best) = report(arguments, &question)?;
@@ -144,6 +162,36 @@ fn report(arguments: &PlanArguments, question: &Question) -> Result<(Report, Pla
     Ok((report, answer.best().prediction.plan.clone()))
 }
 
+/// The batches to compare, rising; none: only that of the profile.
+fn local_batches(asked: &[LocalBatch], profile: &Profile) -> Result<Vec<usize>, Failure> {
+    let mut batches = Vec::new();
+    for batch in asked {
+        match *batch {
+            LocalBatch::Samples(samples) => batches.push(samples),
+            LocalBatch::Auto => {
+                let most = profile.memory.and_then(|memory| memory.largest_local_batch());
+                let most = most.ok_or_else(|| no_largest_batch(profile))?;
+                let powers = iter::successors(Some(1_usize), |power| power.checked_mul(2));
+                batches.extend(powers.take_while(|&power| power as u64 <= most).chain([profile.local_batch]));
+            }
+        }
+    }
+    batches.sort_unstable();
+    batches.dedup();
+    Ok(batches)
+}
+
+/// There is nothing to go up to.
+fn no_largest_batch(profile: &Profile) -> Failure {
+    let Profile { model, device, .. } = profile;
+    let what = format!(
+        "--local-batch auto goes up to the largest batch that fits in memory, and the profile of {model} on {device} \
+         does not say which that is"
+    );
+    let help = "list the batches, as in --local-batch 32,64, or let the profile say `available_bytes` (docs/json.md)";
+    Failure::usage(what).help(help)
+}
+
 /// A change that cannot be read, or that the cluster does not bear.
 fn wrong_change(arguments: &PlanArguments, error: ChangeError) -> Failure {
     match error {
@@ -162,4 +210,32 @@ fn fits(cluster: &Cluster, workers: usize) -> Result<(), Failure> {
     }
     let what = format!("{workers} workers do not fit on {}, which has room for {room}", cluster.name);
     Err(Failure::usage(what).help(format!("--what-if workers={workers} adds hosts like those that it has")))
+}
+
+#[cfg(test)]
+mod tests {
+    use paceline_plan::MemoryNeed;
+
+    use super::*;
+
+    #[test]
+    fn auto_is_the_powers_of_two_that_fit_and_the_batch_of_the_profile() {
+        let with = |available_bytes| Profile {
+            local_batch: 24,
+            memory: Some(MemoryNeed { fixed_bytes: 100, bytes_per_sample: 10, available_bytes }),
+            ..Profile::default()
+        };
+        let of = |asked: &[&str], available_bytes| {
+            let asked: Vec<LocalBatch> = asked.iter().map(|text| batch_or_auto(text).unwrap()).collect();
+            local_batches(&asked, &with(available_bytes)).map_err(|failure| failure.in_one_line())
+        };
+        // 32 samples fit, or 31, or none.
+        assert_eq!(of(&["auto"], Some(420)), Ok(vec![1, 2, 4, 8, 16, 24, 32]));
+        assert_eq!(of(&["auto"], Some(419)), Ok(vec![1, 2, 4, 8, 16, 24]));
+        assert_eq!(of(&["auto"], Some(50)), Ok(vec![24]));
+        assert_eq!(of(&["48", "auto", "8"], Some(150)), Ok(vec![1, 2, 4, 8, 24, 48]));
+        assert_eq!((of(&["64", "32"], None), of(&[], None)), (Ok(vec![32, 64]), Ok(vec![])));
+        assert!(of(&["auto"], None).unwrap_err().contains("does not say which that is (list the batches"));
+        assert_eq!(batch_or_auto("many"), Err("give a whole number such as 4, or auto".to_owned()));
+    }
 }

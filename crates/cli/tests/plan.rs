@@ -146,6 +146,20 @@ fn a_strategy_may_fix_what_is_not_to_be_chosen() {
     assert!(batches.contains(&&Value::from(32)) && batches.contains(&&Value::from(64)), "{batches:?}");
 }
 
+/// The largest batch that the device of the profile has memory for is known, or it is refused to guess.
+#[test]
+fn batches_may_be_those_that_fit_in_memory() {
+    let base = ["--cluster", "study-10gbe", "--workers", "8", "--strategy", "ddp,arch=a2a", "--local-batch", "auto"];
+    let (found, _) = answer("batches", &[&base[..], &["--model", "resnet50"]].concat());
+    let rows = found["candidates"].as_array().expect("candidates").iter();
+    let mut batches: Vec<u64> = rows.filter_map(|row| row["local_batch"].as_u64()).collect();
+    batches.sort_unstable();
+    assert_eq!(batches, [1, 2, 4, 8, 16, 32, 64], "{found:#}");
+    let unknown = plan(&[&base[..], &["--model", "resnet50@h100=1000"]].concat());
+    let words = ["the profile of resnet50 on h100 does not say which that is", "--local-batch 32,64"];
+    unknown.expect_code(2).expect_stderr(&words);
+}
+
 /// What a prediction of `auto` is about is what `plan` finds.
 #[test]
 fn simulate_predicts_what_is_chosen() {

@@ -81,7 +81,8 @@ pub struct TuneArguments {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = at_least_one)]
     tune_compared: usize,
 
-    /// Search for the best choice beforehand, in at most so long for each size
+    /// Search for the best choice, in at most so long for each size: behind the learning, which it is not to prepare; with --tune-drift
+    /// beforehand, as the network changes while it learns
     #[arg(long, value_name = "S", default_value_t = 0.0, value_parser = seconds)]
     tune_search: f64,
 
