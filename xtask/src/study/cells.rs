@@ -50,6 +50,8 @@ pub struct Cell {
     pub failures: Vec<String>,
     /// Throughput, from what was known before the first iteration.
     pub predicted: Option<f64>,
+    /// From where to where it is, with 95 %.
+    pub predicted_interval: Option<[f64; 2]>,
     /// Predicted over measured, less 1.
     pub prediction_error: Option<f64>,
     /// Why nothing was predicted.
@@ -108,6 +110,10 @@ struct Row {
 #[derive(Deserialize)]
 struct Predicted {
     samples_per_s: f64,
+    #[serde(default)]
+    samples_per_s_low: Option<f64>,
+    #[serde(default)]
+    samples_per_s_high: Option<f64>,
 }
 
 /// Of a run.
@@ -174,10 +180,17 @@ fn cell(setting: &Setting, group: &Group, row: &Row) -> Cell {
         iterations: result.map_or_else(Vec::new, |result| result.iterations.clone()),
         failures: row.failures.clone(),
         predicted: row.predicted.as_ref().map(|predicted| predicted.samples_per_s),
+        predicted_interval: row.predicted.as_ref().and_then(Predicted::interval),
         prediction_error: row.prediction_error,
         not_predicted: row.not_predicted.clone(),
         chosen: decisions.last().map(|decision| decision.strategy.clone()),
         decisions,
+    }
+}
+
+impl Predicted {
+    fn interval(&self) -> Option<[f64; 2]> {
+        Some([self.samples_per_s_low?, self.samples_per_s_high?])
     }
 }
 
@@ -249,6 +262,7 @@ pub mod samples {
             iterations: vec![(2, 2); 3],
             failures: Vec::new(),
             predicted: None,
+            predicted_interval: None,
             prediction_error: None,
             not_predicted: None,
             chosen: None,
@@ -273,7 +287,7 @@ mod tests {
              "decision": {"strategy": "schedule=wfbp,arch=ps:2", "plan_hash": "0a", "iteration": 7, "changed": true,
               "predicted_iteration_s": 0.28, "predicted_low_s": 0.27, "predicted_high_s": 0.3,
               "expected_iteration_s": 0.28, "reasons": ["the best of 3"], "measured_iteration_s": 0.29}}, "failures": [],
-             "predicted": {"samples_per_s": 7140.0, "bottleneck": "computation"}, "prediction_error": 0.02,
+             "predicted": {"samples_per_s": 7140.0, "samples_per_s_low": 7000.0, "samples_per_s_high": 7200.0, "bottleneck": "computation"}, "prediction_error": 0.02,
              "occasions": [{"ended": 1795268645, "load": 0.5}, {"ended": 1795272240, "load": null}],
              "samples_per_s_of_runs": [7000.0, null]},
             {"method": "mg-wfbp", "result": {"samples_per_s": {"mean": 6900.0, "std": null, "median": 6900.0, "half_width_95": null, "runs": 1}, "iteration_s": 0.3,
@@ -285,6 +299,7 @@ mod tests {
         assert_eq!((found.samples_per_s, found.noise, found.dilate), (Some(7000.0), Some(0.02), 8.0));
         assert_eq!((found.throughput, &*found.rounds), (Estimate::of(&[7000.0]), &[Some(7000.0), None][..]));
         assert_eq!((found.predicted, found.prediction_error), (Some(7140.0), Some(0.02)));
+        assert_eq!(found.predicted_interval, Some([7000.0, 7200.0]));
         assert_eq!((&*found.iterations, found.runs_and_iterations()), (&[(2, 5)][..], "1 × 5 after 2".to_owned()));
         let several = |iterations: &[(usize, usize)]| {
             Cell { iterations: iterations.to_vec(), ..found.clone() }.runs_and_iterations()

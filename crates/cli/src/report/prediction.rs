@@ -1,4 +1,8 @@
-//! What the page says about predictions: how far they are off, what they would have chosen and why, and what if.
+//! What the page says about predictions: how far they are off, what they would have chosen and why, what `auto` chose,
+//! and what if.
+
+pub mod auto;
+mod coverage;
 
 use paceline_chart::{BarRow, Block, RowChart, Segment};
 use serde::Serialize;
@@ -8,17 +12,23 @@ use super::bars::{colour, number, title};
 use super::curves;
 use super::page::Figure;
 use crate::bench::{Curve, CurveLine, Errors, Group, Outlook, Panel, Row, errors_by_method};
+use auto::AutoView;
+use coverage::{Coverage, is_within};
 
 /// The part of the page.
 #[derive(Serialize)]
 pub struct PredictionView {
     summary: String,
+    coverage: Option<String>,
+    coverage_legend: &'static str,
     against: Figure,
     against_legend: &'static str,
     by_method: Figure,
     methods: Vec<MethodView>,
     groups: Vec<GroupView>,
     choices: Vec<ChoiceView>,
+    autos: Vec<AutoView>,
+    autos_legend: &'static str,
     outlooks: Vec<OutlookView>,
     curves_legend: &'static str,
 }
@@ -31,6 +41,7 @@ struct MethodView {
     median: String,
     bias: String,
     worst: String,
+    within: String,
 }
 
 /// Cells of as many workers in the same place.
@@ -89,10 +100,11 @@ struct LineView {
 }
 
 impl PredictionView {
-    /// Of studies of which some cell was predicted.
+    /// Of studies of which some cell was predicted, or had `auto` to choose.
     pub fn of(panels: &[Panel]) -> Option<PredictionView> {
         let groups: Vec<GroupView> = panels.iter().flat_map(groups_of).collect();
-        if groups.is_empty() {
+        let autos: Vec<AutoView> = panels.iter().flat_map(AutoView::all).collect();
+        if groups.is_empty() && autos.is_empty() {
             return None;
         }
         let summary = match Errors::of_panels(panels) {
@@ -106,14 +118,20 @@ impl PredictionView {
         };
         let marks: Vec<Mark> = panels.iter().flat_map(marks_of).collect();
         let methods = errors_by_method(panels);
+        let all_rows = || panels.iter().flat_map(rows).map(|(_, row)| row);
+        let coverage_of = |method: &str| Coverage::of(all_rows().filter(|row| row.method == method));
         Some(PredictionView {
             summary,
+            coverage: Coverage::of(all_rows()).sentence(),
+            coverage_legend: coverage::LEGEND,
             against: Figure::drawn(&|width| against::draw(&marks, width), "Predicted against measured throughput"),
             against_legend: against::LEGEND,
             by_method: Figure::of(&error_chart(&methods), "Median error of the predictions by method"),
-            methods: methods.iter().map(MethodView::of).collect(),
+            methods: methods.iter().map(|one| MethodView::of(one, coverage_of(one.0.as_str()))).collect(),
             groups,
             choices: panels.iter().flat_map(choices_of).collect(),
+            autos,
+            autos_legend: auto::LEGEND,
             outlooks: panels.iter().filter_map(OutlookView::of).collect(),
             curves_legend: curves::LEGEND,
         })
@@ -186,7 +204,7 @@ fn error_chart(methods: &[(String, Errors)]) -> RowChart {
 }
 
 impl MethodView {
-    fn of((method, errors): &(String, Errors)) -> MethodView {
+    fn of((method, errors): &(String, Errors), coverage: Coverage) -> MethodView {
         let Errors { cells, median, bias, worst } = *errors;
         MethodView {
             method: method.clone(),
@@ -194,6 +212,7 @@ impl MethodView {
             median: format!("{:.1} %", 100.0 * median),
             bias: format!("{:+.1} %", 100.0 * bias),
             worst: format!("{:.1} %", 100.0 * worst),
+            within: coverage.in_words(),
         }
     }
 }
@@ -220,6 +239,7 @@ fn cells_of(group: &Group) -> Vec<CellView> {
             interval.join(" to "),
             result.map_or_else(dash, |result| number(result.samples_per_s.mean)),
             row.prediction_error.map_or_else(dash, |error| format!("{:+.1} %", 100.0 * error)),
+            is_within(row).map_or("–", |within| if within { "yes" } else { "no" }).to_owned(),
             number(1e3 * predicted.iteration_s),
             result.map_or_else(dash, |result| number(1e3 * result.iteration_s)),
             number(1e3 * predicted.exposed_communication_s),
@@ -308,9 +328,25 @@ mod tests {
         assert!(view.summary.starts_with("Predictions are off by 5.0 %"), "{}", view.summary);
         assert!(view.summary.contains("in 3 of 3 groups"), "{}", view.summary);
         let bytescheduler = cells.iter().find(|cell| cell.method == "bytescheduler-ps").expect("it is there");
-        assert_eq!(bytescheduler.numbers[3], "+5.0 %");
+        assert_eq!(bytescheduler.numbers[3..5], ["+5.0 %", "yes"]);
         assert!(view.groups.iter().any(|group| group.place.ends_with("8 workers")), "{:?}", view.groups[0].place);
-        assert_eq!(view.methods[0].bias, "+5.0 %");
+        assert_eq!((view.methods[0].bias.as_str(), view.methods[0].within.as_str()), ("+5.0 %", "3 of 3 (100 %)"));
+    }
+
+    /// Of a method, and of all.
+    #[test]
+    fn what_was_measured_beyond_its_interval_is_counted() {
+        let mut panels = sample_predicted_panels();
+        let row = &mut panels[1].groups[0].rows[0];
+        row.predicted.as_mut().expect("it was predicted").samples_per_s_low = 1e6;
+        let view = PredictionView::of(&panels).expect("all were predicted");
+        let within = |method: &str| view.methods.iter().find(|one| one.method == method).map(|one| one.within.as_str());
+        assert_eq!([within("bsp-a2a"), within("bsp-ps")], [Some("2 of 3 (67 %)"), Some("1 of 1 (100 %)")]);
+        assert!(
+            view.coverage.as_ref().is_some_and(|all| all.starts_with("8 of 9 cells (89 %)")),
+            "{:?}",
+            view.coverage
+        );
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub struct Outcome {
     pub measured: Option<f64>,
     /// Samples per second. None: it could not be predicted.
     pub predicted: Option<f64>,
+    /// From where to where, with 95 %. None: nobody has said it.
+    pub interval: Option<[f64; 2]>,
     /// What was measured, with how it scatters over the runs.
     pub throughput: Option<Estimate>,
     /// The same by rounds, in each of which all of its group are measured; None: that one did not count.
@@ -96,6 +98,7 @@ impl Outcome {
             method: cell.method.clone(),
             measured: cell.samples_per_s,
             predicted: cell.predicted,
+            interval: cell.predicted_interval,
             throughput: cell.throughput,
             rounds: cell.rounds.clone(),
             noise: cell.noise,
@@ -109,6 +112,12 @@ impl Outcome {
     /// Predicted over measured, less 1.
     pub fn error(&self) -> Option<f64> {
         Some(self.predicted? / self.measured? - 1.0)
+    }
+
+    /// Was what was measured predicted to lie there? The ends count. None: it was not measured, or nobody has said where.
+    pub fn within(&self) -> Option<bool> {
+        let (measured, [low, high]) = (self.measured?, self.interval?);
+        Some((low..=high).contains(&measured))
     }
 
     /// Does it say which method is how fast? Not where processors were slower than the links that they emulate. In the lab, and of
@@ -322,7 +331,7 @@ pub mod samples {
 
     const CHOSEN: &str = "sync=bsp,schedule=wfbp,arch=a2a:auto,protocol=auto";
 
-    /// Measured once.
+    /// Measured once, and predicted give or take a twentieth.
     pub fn outcome(group: &str, method: &str, predicted: f64, measured: f64) -> Outcome {
         Outcome {
             place: Place::Emulated,
@@ -331,6 +340,7 @@ pub mod samples {
             method: method.to_owned(),
             measured: Some(measured),
             predicted: Some(predicted),
+            interval: Some([0.95 * predicted, 1.05 * predicted]),
             throughput: Estimate::of(&[measured]),
             rounds: Vec::new(),
             noise: None,
@@ -360,7 +370,7 @@ pub mod samples {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tables::{cell_table, error_row, error_table, group_table, method_table};
+    use super::super::tables::{cell_table, error_table, group_table, method_table};
     use super::samples::outcome;
     use super::*;
 
@@ -480,7 +490,6 @@ mod tests {
         };
         let outcome = Outcome::of(Place::Drawn, "g", &cell);
         assert_eq!(outcome.gap(), Some(("g, ddp".to_owned(), "run 1: late".to_owned())));
-        assert_eq!(error_row("x", vec![0.3, 0.1, 0.2])[2..], ["20.0 %", "30.0 %", "30.0 %"]);
         assert!(two_groups().iter().all(|outcome| outcome.gap().is_none()));
         assert_eq!(method_table(&two_groups()).rows.len(), METHODS.len() + 2);
         let groups = group_table(&two_groups());

@@ -39,6 +39,9 @@ struct Run {
     /// Samples per second of all workers: by the median iteration, and predicted.
     measured: f64,
     predicted: Option<f64>,
+    /// From where to where, with 95 %. (None stands in runs that an earlier study has kept.)
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    interval: Option<[f64; 2]>,
     /// Why it was not predicted.
     why: Option<String>,
     /// What ran, where that was chosen.
@@ -182,20 +185,24 @@ impl Case<'_> {
         let decisions: Vec<Decision> = measured.abandoned.iter().chain(&measured.decision).cloned().collect();
         // Of several decisions the first one saw no iteration of the cell.
         let predicted = match (decisions.first(), seen) {
-            (Some(decision), _) => Ok(samples / decision.predicted_iteration_s),
-            (None, Some(seen)) => {
-                predict_replay(&cell, profile, hosts, &[seen]).map(|predicted| predicted.samples_per_s)
-            }
+            (Some(decision), _) => Ok(expected(decision, samples)),
+            (None, Some(seen)) => predict_replay(&cell, profile, hosts, &[seen]).map(|predicted| {
+                let interval = [predicted.samples_per_s_low, predicted.samples_per_s_high];
+                (predicted.samples_per_s, interval)
+            }),
             (None, None) => Err("its ranks did not say what their links cost".to_owned()),
         };
+        let why = predicted.as_ref().err().cloned();
+        let (predicted, interval) = predicted.ok().unzip();
         Ok(Run {
             case: self.name.clone(),
             method: method.to_owned(),
             round,
             fingerprint: self.workload.fingerprint.clone(),
             measured: samples / measured.median_s(),
-            why: predicted.as_ref().err().cloned(),
-            predicted: predicted.ok(),
+            predicted,
+            interval,
+            why,
             chosen: decisions.last().map(|decision| decision.strategy.clone()),
             decisions,
             limited: measured.limited(),
@@ -208,6 +215,7 @@ impl Case<'_> {
             let values: Vec<f64> = runs.iter().filter_map(|run| value(run)).collect();
             (!values.is_empty()).then(|| median(&values))
         };
+        let end = |end: usize| of(&|run| Some(run.interval?[end]));
         let rounds = runs.iter().map(|run| run.round).max().unwrap_or(0);
         let last_choice = runs.iter().rev().find(|run| run.chosen.is_some());
         let unpredicted = runs.iter().filter_map(|run| run.why.as_ref()).map(|why| format!("no prediction: {why}"));
@@ -218,6 +226,7 @@ impl Case<'_> {
             method: method.to_owned(),
             measured: of(&|run| Some(run.measured)),
             predicted: of(&|run| run.predicted),
+            interval: end(0).zip(end(1)).map(|(low, high)| [low, high]),
             throughput: Estimate::of(&runs.iter().map(|run| run.measured).collect::<Vec<_>>()),
             rounds: (1..=rounds).map(|round| Some(runs.iter().find(|run| run.round == round)?.measured)).collect(),
             noise: None,
@@ -227,6 +236,13 @@ impl Case<'_> {
             limited: runs.iter().rev().find_map(|run| run.limited.clone()),
         }
     }
+}
+
+/// Samples per second by what was decided, and from where to where.
+fn expected(decision: &Decision, samples: f64) -> (f64, [f64; 2]) {
+    // No JSON has an infinite rate.
+    let rate = |seconds: f64| samples / seconds.max(1e-9);
+    (rate(decision.predicted_iteration_s), [decision.predicted_high_s, decision.predicted_low_s].map(rate))
 }
 
 /// The kept ones of a method on a case.
@@ -257,6 +273,7 @@ mod tests {
             fingerprint: "f".to_owned(),
             measured: 1.0 / 3.0,
             predicted: Some(0.3),
+            interval: Some([0.28, 0.32]),
             why: None,
             chosen: None,
             decisions: Vec::new(),
@@ -286,9 +303,18 @@ mod tests {
         let line = serde_json::to_value(&auto).expect("JSON");
         assert_eq!(serde_json::from_value::<Run>(line.clone()).expect("a run"), auto);
         let mut earlier = line;
-        earlier.as_object_mut().expect("an object").remove("decisions").expect("they are there");
+        for later in ["decisions", "interval"] {
+            earlier.as_object_mut().expect("an object").remove(later).expect("it is there");
+        }
         let earlier: Run = serde_json::from_value(earlier).expect("a run");
-        assert_eq!(earlier, Run { decisions: Vec::new(), ..auto });
+        assert_eq!(earlier, Run { decisions: Vec::new(), interval: None, ..auto });
+    }
+
+    /// The more seconds, the fewer samples in one.
+    #[test]
+    fn what_auto_expected_has_an_interval() {
+        let (rate, [low, high]) = expected(&decision(0.2, None), 100.0);
+        assert!((rate - 500.0).abs() < 1e-9 && (low - 100.0 / 0.22).abs() < 1e-9 && (high - 100.0 / 0.18).abs() < 1e-9);
     }
 
     #[test]

@@ -7,34 +7,35 @@ use super::judge::{Group, Outcome, Place, errors, groups};
 use super::regret::Regret;
 use crate::compare::statistics::median;
 
-/// By place.
+/// What counts as lying in the interval.
+const IN_INTERVAL: &str = "In the interval: of the cells that were measured and of which a 95 % interval was predicted, those whose \
+                           measured samples/s (the mean over the runs, in the lab the median) lie in it, its ends included. What the \
+                           runs leave open of that does not widen it.";
+
+/// By place, and of all.
 pub fn error_table(outcomes: &[Outcome]) -> Table {
-    let mut table = Table::new(
-        "Errors",
-        "Of samples/s, predicted over measured less 1, without signs.",
-        &["where", "cells", "median", "90 % within", "largest"],
-    );
+    let columns = ["where", "cells", "median", "90 % within", "largest", "in the interval"];
+    let text = format!("Of samples/s, predicted over measured less 1, without signs. {IN_INTERVAL}");
+    let mut table = Table::new("Errors", text, &columns);
     for place in Place::ALL {
-        let of = errors(outcomes, |outcome| outcome.place == place);
-        if !of.is_empty() {
-            table.rows.push(error_row(place.name(), of));
-        }
-        let limited = errors(outcomes, |outcome| outcome.place == place && outcome.limited.is_some());
-        if !limited.is_empty() {
-            let by_links = errors(outcomes, |outcome| outcome.place == place && outcome.limited.is_none());
-            if !by_links.is_empty() {
-                table.rows.push(error_row(&format!("{}: links were the limit", place.name()), by_links));
-            }
-            table.rows.push(error_row(&format!("{}: processors were", place.name()), limited));
+        table.rows.extend(error_row(place.name(), outcomes, |outcome| outcome.place == place));
+        let of = |outcome: &Outcome, limited: bool| outcome.place == place && outcome.limited.is_some() == limited;
+        let name = |limit: &str| format!("{}: {limit}", place.name());
+        if let Some(limited) = error_row(&name("processors were"), outcomes, |outcome| of(outcome, true)) {
+            table.rows.extend(error_row(&name("links were the limit"), outcomes, |outcome| of(outcome, false)));
+            table.rows.push(limited);
         }
     }
+    let is_told = |place: Place| outcomes.iter().any(|outcome| outcome.place == place && outcome.error().is_some());
+    let several = Place::ALL.into_iter().filter(|&place| is_told(place)).count() > 1;
+    table.rows.extend(error_row("all", outcomes, |_| true).filter(|_| several));
     table
 }
 
 /// By method, and by number of workers.
 pub fn method_table(outcomes: &[Outcome]) -> Table {
-    let columns = ["method or workers", "cells", "median", "90 % within", "largest"];
-    let mut table = Table::new("Errors by method and by workers", "", &columns);
+    let columns = ["method or workers", "cells", "median", "90 % within", "largest", "in the interval"];
+    let mut table = Table::new("Errors by method and by workers", "In the interval: counted as above.", &columns);
     let mut methods: Vec<&String> = Vec::new();
     let mut workers: Vec<usize> = Vec::new();
     for outcome in outcomes.iter().filter(|outcome| outcome.error().is_some()) {
@@ -46,27 +47,40 @@ pub fn method_table(outcomes: &[Outcome]) -> Table {
     workers.sort_unstable();
     workers.dedup();
     for method in methods {
-        table.rows.push(error_row(method, errors(outcomes, |outcome| outcome.method == *method)));
+        table.rows.extend(error_row(method, outcomes, |outcome| outcome.method == *method));
     }
     for count in workers {
         let s = if count == 1 { "" } else { "s" };
-        let of = errors(outcomes, |outcome| outcome.workers == count);
-        table.rows.push(error_row(&format!("{count} worker{s}"), of));
+        table.rows.extend(error_row(&format!("{count} worker{s}"), outcomes, |outcome| outcome.workers == count));
     }
     table
 }
 
-/// How many there are, and how they are distributed.
-pub fn error_row(name: &str, mut errors: Vec<f64>) -> Vec<String> {
+/// How many of these cells have an error, how the errors are distributed, and how many of the cells lie in their interval. None if none
+/// has an error.
+fn error_row(name: &str, outcomes: &[Outcome], wanted: impl Fn(&Outcome) -> bool) -> Option<Vec<String>> {
+    let mut errors = errors(outcomes, &wanted);
     errors.sort_by(f64::total_cmp);
+    let largest = errors.last().copied()?;
     let ninetieth = errors.get((errors.len() * 9).div_ceil(10).saturating_sub(1)).copied();
-    vec![
+    Some(vec![
         name.to_owned(),
         errors.len().to_string(),
         percent(Some(median(&errors))),
         percent(ninetieth),
-        percent(errors.last().copied()),
-    ]
+        percent(Some(largest)),
+        in_interval(outcomes.iter().filter(|outcome| wanted(outcome))),
+    ])
+}
+
+/// `7 of 9, 77.8 %`.
+fn in_interval<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> String {
+    let known: Vec<bool> = outcomes.filter_map(Outcome::within).collect();
+    let within = known.iter().filter(|within| **within).count();
+    match known.len() {
+        0 => "–".to_owned(),
+        count => format!("{within} of {count}, {}", percent(Some(within as f64 / count as f64))),
+    }
 }
 
 /// What was chosen in each group, and what that cost.
@@ -114,7 +128,7 @@ pub fn why_table(outcomes: &[Outcome]) -> Table {
 
 /// Everything.
 pub fn cell_table(outcomes: &[Outcome]) -> Table {
-    let columns = ["group", "method", "predicted, samples/s", "measured", "off", ""];
+    let columns = ["group", "method", "predicted, samples/s", "95 %", "measured", "off", ""];
     let mut table = Table::new("Cells", "", &columns);
     let rate = |rate: Option<f64>| rate.map_or_else(|| "–".to_owned(), |rate| format!("{rate:.1}"));
     table.rows.extend(outcomes.iter().map(|outcome| {
@@ -122,6 +136,7 @@ pub fn cell_table(outcomes: &[Outcome]) -> Table {
             outcome.group.clone(),
             outcome.method.clone(),
             rate(outcome.predicted),
+            outcome.interval.map_or_else(|| "–".to_owned(), |ends| ends.map(|end| rate(Some(end))).join(" to ")),
             rate(outcome.measured),
             percent(outcome.error()),
             outcome.missing.iter().chain(&outcome.limited).cloned().collect::<Vec<_>>().join("; "),
@@ -135,6 +150,31 @@ mod tests {
     use super::super::AUTO;
     use super::super::judge::samples::{decision, outcome};
     use super::*;
+
+    /// Of 104 give or take a twentieth 100 is none too little, and of 130 it is.
+    #[test]
+    fn what_lies_in_its_interval_is_counted() {
+        let of = |method: &str, predicted: f64| outcome("g", method, predicted, 100.0);
+        let unknown = Outcome { interval: None, ..of("bsp-a2a", 100.0) };
+        let failed = Outcome { measured: None, ..of("bsp-a2a", 100.0) };
+        let outcomes = [of("bsp-a2a", 104.0), of("bsp-a2a", 130.0), unknown, failed, of("wfbp-a2a", 120.0)];
+        let rows = method_table(&outcomes).rows;
+        assert_eq!(rows[0], ["bsp-a2a", "3", "4.0 %", "30.0 %", "30.0 %", "1 of 2, 50.0 %"]);
+        assert_eq!(rows[1], ["wfbp-a2a", "1", "20.0 %", "20.0 %", "20.0 %", "0 of 1, 0.0 %"]);
+        assert_eq!((rows[2][0].as_str(), rows[2][5].as_str()), ("8 workers", "1 of 3, 33.3 %"));
+        let within = |ends: [f64; 2]| Outcome { interval: Some(ends), ..of("bsp-a2a", 100.0) }.within();
+        assert_eq!(
+            [within([100.0, 110.0]), within([90.0, 100.0]), within([100.1, 110.0])],
+            [true, true, false].map(Some)
+        );
+        assert_eq!(in_interval(outcomes[2..4].iter()), "–");
+        assert_eq!(cell_table(&outcomes).rows[0][2..5], ["104.0", "98.8 to 109.2", "100.0"]);
+        // Of several places there is a sum.
+        assert_eq!(error_table(&outcomes).rows.len(), 1);
+        let [first, .., last] = outcomes.clone();
+        let rows = error_table(&[first, Outcome { place: Place::Lab, ..last }]).rows;
+        assert_eq!((rows.len(), rows[2][0].as_str(), rows[2][5].as_str()), (3, "all", "1 of 2, 50.0 %"));
+    }
 
     #[test]
     fn every_cell_of_auto_says_why_and_whether_it_came_true() {

@@ -298,6 +298,7 @@ mod tests {
             iterations: Vec::new(),
             failures: Vec::new(),
             predicted: None,
+            predicted_interval: None,
             prediction_error: None,
             not_predicted: None,
             chosen: None,

@@ -1,3 +1,4 @@
+use super::super::prediction::auto::tests::decision;
 use super::*;
 use crate::bench::{sample_panels, sample_predicted_panels, sample_study};
 
@@ -189,6 +190,33 @@ fn predictions_stand_beside_what_was_measured() {
     }
     for word in ["src=", "href=\"http", "<script", "<link"] {
         assert!(!page.contains(word), "{word}");
+    }
+}
+
+/// Also where `bench` has predicted nothing.
+#[test]
+fn what_auto_chose_stands_there_with_its_reasons() {
+    for (mut panels, predicted) in [(sample_panels(), false), (sample_predicted_panels(), true)] {
+        let row = &mut panels[1].groups[0].rows[0];
+        row.method = "auto".to_owned();
+        let result = row.result.as_mut().expect("it ran");
+        result.decision = Some(decision(9, 0.2, Some(0.3)));
+        result.abandoned = vec![decision(0, 0.1, Some(0.4))];
+        let page = render(&[Report { study: sample_study(), panels }]).expect("the template is right");
+        let part = section(&page, "prediction");
+        assert_eq!(part.contains("Error by method"), predicted);
+        for words in [
+            "<code>auto</code> chose, and why</h3>",
+            "8 workers, auto: runs schedule=wfbp,arch=a2a:9, predicted 200 ms an iteration, measured 300 ms (+50.0 %)",
+            "left its first plan at iteration 9.</li>",
+            "<td data-label=\"chosen\"><code>schedule=wfbp,arch=a2a:0</code></td>",
+            "<td data-label=\"why\">the best of 230 predicted plans; 2 others",
+            "<td data-label=\"predicted, ms\">100 (90.0 to 110)</td><td data-label=\"measured, ms\">400</td>",
+            "<td data-label=\"came true\">no, +300.0 %</td>",
+            "<td data-label=\"another plan instead\">yes, from iteration 9 on</td>",
+        ] {
+            assert!(part.contains(words), "no `{words}`: {part}");
+        }
     }
 }
 
