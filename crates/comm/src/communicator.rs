@@ -100,6 +100,11 @@ impl Communicator {
         self.world.tcp_streams
     }
 
+    /// Do some ranks of a host talk over TCP? All ranks say the same, from when links were measured ([`Communicator::probe`]); before, no.
+    pub fn has_tcp_within(&self) -> bool {
+        self.world.tcp_within.load(Ordering::Relaxed)
+    }
+
     /// Messages take so many times as long as on the network that is emulated, if one is; else 1.
     pub fn dilation(&self) -> f64 {
         self.world.dilation

@@ -1,5 +1,6 @@
 //! What the links of this world cost: measured by collectives of its own, agreed by all ranks.
 
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use paceline_collective::Algorithm;
@@ -69,7 +70,7 @@ impl Communicator {
     /// As any collective.
     pub fn probe(&self) -> Result<LinkCosts, CommError> {
         let (topology, gamma) = (self.topology().clone(), seconds_per_byte_reduced());
-        let mut costs = [0.0; 10];
+        let mut costs = [0.0; 11];
         if topology.is_flat() {
             let measured = self.measure(gamma)?;
             costs[..3].copy_from_slice(&measured);
@@ -93,8 +94,11 @@ impl Communicator {
         }
         costs[6] = gamma;
         costs[8] = if self.world.fetches { 0.0 } else { 1.0 };
+        let neighbours = (0..topology.world()).filter(|&rank| topology.same_host(self.rank(), rank));
+        costs[10] = f64::from(neighbours.filter_map(|rank| self.transport(rank)).any(|it| it == Transport::Tcp));
         self.all_reduce(&mut costs, Reduction::Max, &CallOptions::algorithm("ring"))?;
         let link = |of: &[f64]| link_cost(of, costs[6]);
+        let agreed_tcp_within = costs[10] > 0.0;
         let costs = LinkCosts {
             within: link(&costs[..3]),
             across: link(&costs[3..6]),
@@ -102,6 +106,7 @@ impl Communicator {
             contention_within: costs[9],
             fetched: costs[8] == 0.0,
         };
+        self.world.tcp_within.store(agreed_tcp_within, Ordering::Relaxed);
         self.world.set_link_costs(costs);
         Ok(costs)
     }

@@ -50,6 +50,8 @@ pub(crate) struct World {
     pub arena: Option<Arc<Arena>>,
     /// By rank, the process of those that run on this machine.
     pub processes: Vec<Option<u32>>,
+    /// Do some ranks of a host talk over TCP, as all ranks have agreed? Not before links were measured.
+    pub tcp_within: AtomicBool,
     /// Are calls to be remembered?
     pub recording: AtomicBool,
     /// The deadline of calls that name none.
@@ -144,6 +146,7 @@ impl World {
             dilation: parts.dilation,
             arena: parts.arena,
             processes: parts.processes,
+            tcp_within: AtomicBool::new(false),
             recording: AtomicBool::new(false),
             timeout: parts.timeout,
             link_costs: RwLock::new(GUESS),

@@ -145,11 +145,13 @@ impl TuningStanding {
     pub fn of(whole: &Whole) -> (TuningStanding, Option<IterationGain>) {
         match (whole.stage(), whole.gain()) {
             (Stage::OnTrial { .. }, _) => (TuningStanding::OnTrial, None),
-            // Also while a call is explored again.
-            (Stage::Learning | Stage::Stands { .. }, Some(gain)) => (TuningStanding::Tuned, Some(gain.into())),
+            // Also while a call is explored again, or where more was tried in vain.
+            (Stage::Learning | Stage::Stands { .. } | Stage::Unused { .. }, Some(gain)) => {
+                (TuningStanding::Tuned, Some(gain.into()))
+            }
             (Stage::Learning, None) => (TuningStanding::Learning, None),
             (Stage::Stands { .. }, None) => (TuningStanding::Unchanged, None),
-            (Stage::Unused { .. }, _) => (TuningStanding::NoSignificantGain, None),
+            (Stage::Unused { .. }, None) => (TuningStanding::NoSignificantGain, None),
         }
     }
 }

@@ -75,9 +75,10 @@ struct OnTrial {
 }
 
 impl OnTrial {
-    /// Seconds that its iterations have taken more than as many under what stands.
-    fn cost_s(&self) -> f64 {
-        if self.stands.weight > 0.0 { self.all.weight * (self.all.mean - self.stands.mean) } else { 0.0 }
+    /// Seconds that its iterations have taken more than as many under what stands, which took `usual_s` before if none is of this trial.
+    fn cost_s(&self, usual_s: Option<f64>) -> f64 {
+        let stands_s = if self.stands.weight > 0.0 { Some(self.stands.mean) } else { usual_s };
+        stands_s.map_or(0.0, |stands_s| self.all.weight * (self.all.mean - stands_s))
     }
 }
 
@@ -157,7 +158,7 @@ impl FusionSearch {
             return;
         };
         if side == Side::Candidate {
-            let usual_s = median(self.usual_s.make_contiguous());
+            let usual_s = median(&self.usual_s.iter().copied().collect::<Vec<_>>());
             if usual_s.is_some_and(|usual_s| is_much_slower(&counted, usual_s)) {
                 return self.end_trial(Some(Verdict::NoSignificantGain));
             }
@@ -204,7 +205,12 @@ impl FusionSearch {
     /// Seconds that the iterations of all trials so far have taken more than as many under what stood at the time; less than 0 if those
     /// under thresholds that won have saved more than the others have cost.
     pub fn cost_s(&self) -> f64 {
-        self.cost_s + self.trial.as_ref().map_or(0.0, OnTrial::cost_s)
+        self.cost_s + self.trial.as_ref().map_or(0.0, |tried| tried.cost_s(self.usual_s()))
+    }
+
+    /// Seconds of an iteration under what stands.
+    fn usual_s(&self) -> Option<f64> {
+        median(&self.usual_s.iter().copied().collect::<Vec<_>>())
     }
 
     /// What has come of it since this was last asked.
@@ -237,6 +243,8 @@ impl FusionSearch {
                 self.errors.found();
                 self.open[1 - direction].clear();
                 self.standing = candidate;
+                // What the one before took is no measure for what is tried next.
+                self.usual_s.clear();
                 self.gain = Some(self.gain.map_or(gain, |before| both(before, gain)));
                 self.events.push(Event::Gain { bytes: candidate, gain });
             }

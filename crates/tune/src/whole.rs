@@ -91,7 +91,8 @@ pub enum Stage {
         /// How many there were.
         steps: u32,
     },
-    /// Iterations took no less. What they take is watched: if that changes, calls that were hidden may decide.
+    /// Iterations took no less with all that was found: the default stands, or what had shortened them before more was found. What they
+    /// take is watched: if that changes, calls that were hidden may decide.
     Unused {
         /// Of the steps since then.
         watched: Drift,
@@ -142,7 +143,8 @@ impl Whole {
         match &self.stage {
             Stage::Learning | Stage::Stands { .. } => Turn::ByCalls,
             Stage::OnTrial { candidate, turn: Some((Side::Candidate, _)), .. } => Turn::Found(candidate),
-            Stage::OnTrial { .. } | Stage::Unused { .. } => Turn::Default,
+            Stage::Unused { .. } => self.stands().map_or(Turn::Default, Turn::Found),
+            Stage::OnTrial { .. } => Turn::Default,
         }
     }
 
@@ -211,6 +213,10 @@ impl Whole {
                     *watched = Drift::default();
                 }
                 None
+            }
+            // What was more than that has gone.
+            Stage::Unused { .. } if self.verified.as_ref().is_some_and(|verified| verified.found == found) => {
+                Some(self.go_on(found))
             }
             Stage::Unused { watched, steps } => {
                 *steps = steps.saturating_add(ended);
@@ -315,8 +321,11 @@ impl Whole {
         }
     }
 
+    /// The default is no worse than what was tried. If that was more than what has won a trial of its own, this stands.
     fn leave(&mut self) -> Event {
-        self.verified = None;
+        if let Stage::OnTrial { candidate, .. } = &self.stage {
+            _ = self.verified.take_if(|verified| verified.found == *candidate);
+        }
         self.stage = Stage::Unused { watched: Drift::default(), steps: 0 };
         Event::NoSignificantGain
     }

@@ -249,7 +249,8 @@ pub(crate) fn beliefs(communicator: &Communicator) -> OwnModel {
     let (topology, costs) = (communicator.topology(), communicator.link_costs());
     // Rank 0 alone chooses among the arms that there are on its links; the others do what it says.
     let links = links_of(communicator);
-    let carrier = carrier_of(&costs, topology.hosts(), links, communicator.dilation());
+    let has_tcp = if topology.hosts() == 1 { communicator.has_tcp_within() } else { links.has_tcp() };
+    let carrier = carrier_of(&costs, topology.hosts(), has_tcp, communicator.dilation());
     OwnModel::measured(&costs, topology.hosts(), topology.ranks_per_host_max(), carrier, links)
 }
 
@@ -262,10 +263,10 @@ pub fn links_of(communicator: &Communicator) -> Links {
     Links::new(tcp, memory, u32::try_from(communicator.tcp_streams()).unwrap_or(u32::MAX))
 }
 
-/// What carries the bytes of a communicator's slowest links, the same on every rank: on one host all links are alike, and among several
-/// each rank has one to another host. An emulated network is of memory, and stands for the one that it would be without its dilation.
-fn carrier_of(costs: &LinkCosts, hosts: usize, links: Links, dilation: f64) -> Carrier {
-    match (hosts, links.has_tcp()) {
+/// What carries the bytes of a communicator's slowest links, the same on every rank: within a host they have agreed whether that is TCP, and
+/// among several each has a link to another one. An emulated network is of memory, and stands for the one that it would be without its dilation.
+fn carrier_of(costs: &LinkCosts, hosts: usize, has_tcp: bool, dilation: f64) -> Carrier {
+    match (hosts, has_tcp) {
         (..=1, false) => Carrier::SharedMemory,
         // A loopback has no name, and what is measured of it may be of one class today and of another one tomorrow.
         (..=1, true) => Carrier::Tcp100g,
@@ -342,13 +343,12 @@ mod tests {
             LinkCosts::uniform(LinkCost { alpha: 2e-5, overhead: 5e-6, beta: 8.0 / bits_per_s, gamma: 1e-10 })
         };
         let costs = between(0.94e9);
-        let (tcp, memory) = (Links::new(true, false, 1), Links::new(false, true, 1));
-        assert_eq!(carrier_of(&costs, 1, memory, 1.0), Carrier::SharedMemory);
-        assert_eq!(carrier_of(&costs, 1, tcp, 1.0), Carrier::Tcp100g);
-        assert_eq!(carrier_of(&costs, 4, Links::new(true, true, 1), 1.0), Carrier::Tcp1g);
+        assert_eq!(carrier_of(&costs, 1, false, 1.0), Carrier::SharedMemory);
+        assert_eq!(carrier_of(&costs, 1, true, 1.0), Carrier::Tcp100g);
+        assert_eq!(carrier_of(&costs, 4, true, 1.0), Carrier::Tcp1g);
         // Emulated: ten times as fast as it is while everything is slowed down by that.
-        assert_eq!(carrier_of(&costs, 4, memory, 10.0), Carrier::Tcp10g);
-        assert_eq!(carrier_of(&between(9e9), 4, memory, 10.0), Carrier::Rdma);
+        assert_eq!(carrier_of(&costs, 4, false, 10.0), Carrier::Tcp10g);
+        assert_eq!(carrier_of(&between(9e9), 4, false, 10.0), Carrier::Rdma);
     }
 
     /// What halves the time is found all the same, so there was room for it.

@@ -204,3 +204,25 @@ fn a_trial_whose_steps_say_nothing_ends() {
     }
     assert!(matches!(whole.stage(), Stage::Unused { .. }) && whole.is_settled(), "{whole:?}");
 }
+
+/// More was found, and with all of it iterations are no shorter than the default's: what has won before is used alone.
+#[test]
+fn what_spoils_what_stands_is_left_out_alone() {
+    let (one, both) = (found(&[16]), found(&[16, 20]));
+    let mut steps = Steps::new(8, 0.8);
+    steps.until_settled(&one);
+    steps.factor = 1.0;
+    steps.step(&both);
+    assert!(matches!(steps.whole.stage(), Stage::OnTrial { .. }), "{:?}", steps.whole);
+    steps.until_settled(&both);
+    assert!(matches!(steps.whole.stage(), Stage::Unused { .. }), "{:?}", steps.whole);
+    assert_eq!((steps.whole.turn(), steps.whole.trials()), (Turn::Found(&one), 2));
+    let mut choices = both.keys().map(|context| steps.whole.chosen(context));
+    assert!(choices.next() != Some(Choice::Default) && choices.next() == Some(Choice::Default));
+    assert!(steps.whole.gain().is_some_and(|gain| (gain.share - 0.2).abs() < 0.03));
+    // Calls say that the other one is no better, either: nothing has to be tried again.
+    steps.factor = 0.8;
+    steps.step(&one);
+    assert!(matches!(steps.whole.stage(), Stage::Stands { chosen, gain: Some(_), .. } if *chosen == one));
+    assert_eq!(steps.whole.trials(), 2);
+}

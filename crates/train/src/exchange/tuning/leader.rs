@@ -123,6 +123,7 @@ impl Leader {
             (Stage::Stands { .. }, _) => (DECIDED, WATCHED),
             (Stage::OnTrial { .. }, whole::Turn::Found(found)) => return (always(found), 1, 0),
             (Stage::OnTrial { .. }, _) => return (Vec::new(), 1, 0),
+            (Stage::Unused { .. }, whole::Turn::Found(found)) => return (always(found), DECIDED, WATCHED),
             // All calls are the default's. They are timed, so that it is known what they take, and how much others are in the way.
             (Stage::Unused { .. }, _) => return (Vec::new(), DECIDED, WATCHED),
         };
