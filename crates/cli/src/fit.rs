@@ -52,7 +52,7 @@ pub struct FitArguments {
 /// Fits.
 ///
 /// # Errors
-/// Wrong usage: a file cannot be read, or makes no sense. One cannot be written.
+/// Wrong usage: a file cannot be read, or makes no sense. A file cannot be written.
 pub fn run(arguments: &FitArguments) -> Result<ExitCode, Failure> {
     let study = read(&arguments.study)?;
     let profiles = arguments.profiles.iter().map(|name| load_profile(name).map_err(Failure::usage));

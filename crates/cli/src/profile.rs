@@ -159,14 +159,14 @@ impl ProfileArguments {
     }
 
     fn traced(&self, path: &Path) -> Result<Made, Failure> {
-        let tensors = self.tensors.as_deref().map(read_tensor_list).transpose().map_err(Failure::failed)?;
+        let tensors = self.tensors.as_deref().map(read_tensor_list).transpose().map_err(Failure::usage)?;
         let text = read_trace(path)
-            .map_err(|error| Failure::failed(format!("cannot read the trace {}", path.display())).cause(error))?;
+            .map_err(|error| Failure::usage(format!("cannot read the trace {}", path.display())).cause(error))?;
         let model = self.model.clone().unwrap_or_else(|| name_of(path));
         let options = TraceOptions { model, local_batch: self.local_batch, tensors };
         let traced = profile_of_trace(&text, &options);
         let TracedProfile { profile, iterations, iteration_s } =
-            traced.map_err(|error| Failure::failed(format!("{}: {error}", path.display())))?;
+            traced.map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
         Ok(Made { iterations: Some(iterations), iteration_s, ..Made::from(profile) })
     }
 

@@ -153,7 +153,7 @@ fn timed(job: &Job<'_>, plan: Option<&Plan>) -> Option<f64> {
 
 /// The plan of a file.
 fn last_plan(path: &Path) -> Result<Plan, Failure> {
-    let mut executed = ExecutedPlans::read(path).map_err(TrainError::from)?;
+    let mut executed = ExecutedPlans::read(path).map_err(|error| Failure::usage(TrainError::from(error)))?;
     let last = executed.stages.pop().map(|stage| stage.plan);
     last.ok_or_else(|| Failure::usage(format!("{} has no plan", path.display())))
 }

@@ -232,8 +232,8 @@ fn what_makes_no_sense_is_refused() {
         (&["--model", "./Cargo.toml"], 2, "./Cargo.toml is no profile"),
         (&["--model", "mlp", "--local-batch", "7000"], 2, "the data holds 6000"),
         (&["--model", "mlp", "--tensors", "x.csv"], 2, "--from-trace"),
-        (&["--from-trace", "/no/such/file"], 1, "cannot read the trace /no/such/file"),
-        (&["--from-trace", "Cargo.toml"], 1, "Cargo.toml: this is no trace of PyTorch's profiler"),
+        (&["--from-trace", "/no/such/file"], 2, "cannot read the trace /no/such/file"),
+        (&["--from-trace", "Cargo.toml"], 2, "Cargo.toml: this is no trace of PyTorch's profiler"),
     ] {
         run(paceline(&[&["profile"], arguments].concat()), LIMIT).expect_code(code).expect_stderr(&[says]);
     }

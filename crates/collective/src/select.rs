@@ -272,14 +272,22 @@ mod tests {
         assert!(more > 0.0 && more < CLOSE_ACROSS, "{ring:?} {hierarchical:?}");
         let chosen = cheapest(CollectiveKind::AllReduce, &hosts, 2 << 20, &costs, |_| true).unwrap();
         assert_eq!(chosen.algorithm.name(), "hierarchical", "{chosen:?}");
-        for bytes in [1, 1 << 12, 1 << 16, 1 << 20, (4 << 20) + 1, 100 << 20] {
-            for algorithm in registry::of_kind(CollectiveKind::AllReduce).filter(|it| it.supports(8)) {
-                let [alone, busy] = [
-                    algorithm.seconds(&hosts, bytes, 1 << 18, &costs),
-                    algorithm.busy_seconds(&hosts, bytes, 1 << 18, &costs),
-                ];
-                assert!(busy > 0.0 && busy <= alone, "{} of {bytes} bytes: {busy} of {alone}", algorithm.name());
-            }
+        let busy_s = |choice: &Choice| choice.algorithm.busy_seconds(&hosts, 2 << 20, choice.tile_bytes, &costs);
+        // A ring crosses between hosts with 14/8 of the bytes, hierarchical with 12/8.
+        let (of_ring, of_hierarchical) = (busy_s(&ring), busy_s(&hierarchical));
+        assert!((of_ring / (14.0 * across.overhead + 1.75 * (2 << 20) as f64 * across.beta) - 1.0).abs() < 0.01);
+        assert!(of_hierarchical < 0.97 * of_ring, "{of_hierarchical} {of_ring}");
+        // Farther away than that, time decides, and where no rank shares a host it always does.
+        let slow_within = LinkCosts { within: LinkCost { beta: 1.5e-9, ..within }, ..costs };
+        for (topology, costs) in [(&hosts, slow_within), (&Topology::regular(8, 1), costs)] {
+            let least = registry::of_kind(CollectiveKind::AllReduce)
+                .filter(|it| it.supports(8) && !it.for_network() && (!topology.is_flat() || !it.for_hosts()))
+                .flat_map(|it| tile_sizes(topology.hosts(), &costs).map(move |tile_bytes| (it, tile_bytes)))
+                .map(|(it, tile_bytes)| it.seconds(topology, 2 << 20, tile_bytes, &costs))
+                .fold(f64::INFINITY, f64::min);
+            let chosen = cheapest(CollectiveKind::AllReduce, topology, 2 << 20, &costs, |_| true).unwrap();
+            let most = if topology.is_flat() { 1.0 + TIE } else { 1.0 + CLOSE_ACROSS };
+            assert!(chosen.seconds <= least * most, "{chosen:?} {least}");
         }
     }
 

@@ -3,9 +3,10 @@ use paceline_plan::{Cluster, Plan};
 use crate::Job;
 use crate::job::Subject;
 
-/// By how much of an iteration the simulator itself may be off with 95 %, several workers' that is: on emulated networks, whose
-/// constants are known, nine of ten cells are within 2 % (docs/benchmarking.md, "Predictions").
-pub(crate) const MODEL: f64 = 0.02;
+/// By which share of an iteration the simulator itself may be off with 95 %: so many cells of several workers, and of one, are within that on
+/// emulated networks, whose constants are known (docs/benchmarking.md, "Predictions").
+pub(crate) const MODEL: f64 = 0.06;
+const MODEL_ALONE: f64 = 0.01;
 
 /// Where an iteration of `iteration_s` ends with 95 %, at the least and at the most: each constant, and the profile's time, moved to
 /// the ends of its interval, and the simulator itself, root of squares.
@@ -21,7 +22,8 @@ pub(crate) fn of(subject: &Subject<'_>, plan: &Plan, iteration_s: f64) -> (f64, 
         let (traffic, outcome) = flat.play(&costs, plan, false);
         Some(outcome.iteration_s + traffic.jitter_s)
     };
-    let Some(base_s) = seconds(cluster, 1.0) else { return (iteration_s, iteration_s) };
+    let model_s = iteration_s * if workers > 1 { MODEL } else { MODEL_ALONE };
+    let Some(base_s) = seconds(cluster, 1.0) else { return (iteration_s - model_s, iteration_s + model_s) };
     let (mut below, mut above) = (0.0, 0.0);
     // Ends that contradict other constants say nothing.
     let mut add = |ends: [Option<f64>; 2]| {
@@ -29,9 +31,7 @@ pub(crate) fn of(subject: &Subject<'_>, plan: &Plan, iteration_s: f64) -> (f64, 
         below += one.min(other).min(0.0).powi(2);
         above += one.max(other).max(0.0).powi(2);
     };
-    if workers > 1 {
-        add([-MODEL, MODEL].map(|share| Some(base_s + share * iteration_s)));
-    }
+    add([-model_s, model_s].map(|seconds| Some(base_s + seconds)));
     if let Some(uncertainty) = subject.profile.uncertainty {
         add([seconds(cluster, (1.0 - uncertainty).max(0.0)), seconds(cluster, 1.0 + uncertainty)]);
     }

@@ -201,8 +201,7 @@ fn class(beta_s_per_byte: f64) -> LinkClass {
 /// What a row measured; or why it is not believed, or says nothing.
 fn usable(study: &Study, row: &StudyRow) -> Result<f64, String> {
     let measured = row.samples_per_s.ok_or("has no throughput")?;
-    let note = row.note.to_lowercase();
-    if ["mislabel", "suspect", "wrong"].iter().any(|word| note.contains(word)) {
+    if row.is_doubted() {
         return Err(format!("is noted as `{}`", row.note));
     }
     if same(&row.method, BYTESCHEDULER_A2A) {

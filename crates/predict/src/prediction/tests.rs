@@ -150,8 +150,8 @@ fn intervals_follow_those_of_the_constants() {
     let wfbp = strategy("schedule=wfbp,arch=a2a:ring");
     let mut cluster = first_fit("10GbE");
     let exact = predict(&job(&cluster, &profile, &wfbp)).expect("a prediction");
-    for end_s in [exact.low_s, exact.high_s] {
-        assert!(((end_s / exact.iteration_s - 1.0).abs() - MODEL).abs() < 1e-9, "{exact:?}");
+    for (end_s, share) in [(exact.low_s, 1.0 - MODEL), (exact.high_s, 1.0 + MODEL)] {
+        assert!((end_s / exact.iteration_s - share).abs() < 1e-9, "{exact:?}");
     }
     let beta = cluster.across.beta_s_per_byte.value;
     cluster.across.beta_s_per_byte = Constant::between(beta, 0.9 * beta, 1.2 * beta);

@@ -44,6 +44,19 @@ pub struct StudyRow {
     pub note: String,
 }
 
+impl StudyRow {
+    /// Does its note say that it ran on a single host (`single_node`)?
+    pub fn is_of_one_host(&self) -> bool {
+        self.note.to_lowercase().contains("single_node")
+    }
+
+    /// Does its note say that what stands there is not believed (`suspect`, `mislabelled`, `wrong`)?
+    pub fn is_doubted(&self) -> bool {
+        let note = self.note.to_lowercase();
+        ["mislabel", "suspect", "wrong"].iter().any(|word| note.contains(word))
+    }
+}
+
 /// Why a study cannot be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum StudyError {
@@ -128,7 +141,7 @@ impl Study {
     /// Workers that share a host: as many as the largest row has whose note says that it ran on a single one
     /// (`single_node`); None if no note says so.
     pub fn workers_per_host(&self) -> Option<usize> {
-        let single = self.rows.iter().filter(|row| row.note.to_lowercase().contains("single_node"));
+        let single = self.rows.iter().filter(|row| row.is_of_one_host());
         single.map(|row| row.workers).max()
     }
 }

@@ -185,7 +185,7 @@ impl Case<'_> {
         let decisions: Vec<Decision> = measured.abandoned.iter().chain(&measured.decision).cloned().collect();
         // Of several decisions the first one saw no iteration of the cell.
         let predicted = match (decisions.first(), seen) {
-            (Some(decision), _) => Ok(expected(decision, samples)),
+            (Some(decision), _) => Ok(foreseen(decision, samples)),
             (None, Some(seen)) => predict_replay(&cell, profile, hosts, &[seen]).map(|predicted| {
                 let interval = [predicted.samples_per_s_low, predicted.samples_per_s_high];
                 (predicted.samples_per_s, interval)
@@ -239,7 +239,7 @@ impl Case<'_> {
 }
 
 /// Samples per second by what was decided, and from where to where.
-fn expected(decision: &Decision, samples: f64) -> (f64, [f64; 2]) {
+fn foreseen(decision: &Decision, samples: f64) -> (f64, [f64; 2]) {
     // No JSON has an infinite rate.
     let rate = |seconds: f64| samples / seconds.max(1e-9);
     (rate(decision.predicted_iteration_s), [decision.predicted_high_s, decision.predicted_low_s].map(rate))
@@ -313,7 +313,7 @@ mod tests {
     /// The more seconds, the fewer samples in one.
     #[test]
     fn what_auto_expected_has_an_interval() {
-        let (rate, [low, high]) = expected(&decision(0.2, None), 100.0);
+        let (rate, [low, high]) = foreseen(&decision(0.2, None), 100.0);
         assert!((rate - 500.0).abs() < 1e-9 && (low - 100.0 / 0.22).abs() < 1e-9 && (high - 100.0 / 0.18).abs() < 1e-9);
     }
 

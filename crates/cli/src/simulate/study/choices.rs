@@ -40,10 +40,10 @@ struct Contestant<'a> {
 }
 
 /// Of each group in which at least two methods were measured, in the order in which groups first stand there. What chooses by itself,
-/// as `auto` does, is none of them: its prediction is that of what it would run.
+/// as `auto` does, is none of them: its prediction is that of what it would run. Nor is what a note casts doubt on.
 pub(super) fn chosen(predicted: &[Predicted<'_>]) -> Vec<Choice> {
     let mut groups: Vec<Group<'_>> = Vec::new();
-    for one in predicted.iter().filter(|one| !one.is_open) {
+    for one in predicted.iter().filter(|one| !one.is_open && !one.row.is_doubted()) {
         let Some(measured) = one.row.samples_per_s else { continue };
         let contestant = Contestant { method: &one.row.method, predicted: one.samples_per_s, measured, rows: 1 };
         match groups.iter_mut().find(|group| group.has(one.row)) {
@@ -56,7 +56,8 @@ pub(super) fn chosen(predicted: &[Predicted<'_>]) -> Vec<Choice> {
 
 impl<'a> Group<'a> {
     fn has(&self, row: &StudyRow) -> bool {
-        let numbers = |row: &StudyRow| (row.local_batch, row.workers, row.single_gpu_samples_per_s);
+        let numbers =
+            |row: &StudyRow| (row.local_batch, row.workers, row.single_gpu_samples_per_s, row.is_of_one_host());
         self.row.model.eq_ignore_ascii_case(&row.model)
             && self.row.network.eq_ignore_ascii_case(&row.network)
             && numbers(self.row) == numbers(row)
@@ -128,10 +129,16 @@ mod tests {
 
     use super::*;
 
-    const HEADING: &str = "model,local_batch,network,method,workers,samples_per_s,single_gpu_samples_per_s,predicted";
+    const HEADING: &str =
+        "model,local_batch,network,method,workers,samples_per_s,single_gpu_samples_per_s,predicted,note";
 
     /// Of rows whose last cell says what is predicted of them.
     fn choices_of(rows: &[&str]) -> Vec<Choice> {
+        // Most rows have no note.
+        let rows: Vec<String> = rows
+            .iter()
+            .map(|row| if row.matches(',').count() < 8 { format!("{row},") } else { row.to_string() })
+            .collect();
         let study = Study::parse(&format!("{HEADING}\n{}", rows.join("\n"))).expect("a study");
         let predicted = study.rows.iter().map(|row| {
             let samples_per_s: f64 = row.cells[7].parse().expect("a number");
@@ -171,6 +178,8 @@ mod tests {
             "a,8,n,servers,4,100,50,80",
             "a,8,n,servers,4,,,80",
             "a,8,n,RING,4,80,,95",
+            "a,8,n,servers,4,100,,80,single_node",
+            "a,8,n,servers,4,100,,80,suspect: another run",
         ]);
         assert_eq!((choices.len(), mean_regret(&choices)), (0, None));
         let mut text = Vec::new();
