@@ -147,6 +147,7 @@ impl FusionSearch {
     /// The step's iterations have taken so many seconds. The first one comes after a change of plan: it costs, and says nothing about a
     /// threshold. Nor does a time that is none (not finite, or not above 0); if there is no other, the step is made once more.
     pub fn observe(&mut self, seconds: &[f64]) {
+        let usual_s = self.usual_s();
         let Some(tried) = &mut self.trial else { return };
         seconds.iter().copied().filter(is_time).for_each(|seconds| tried.all.add(seconds, 1.0));
         let counted: Vec<f64> = seconds.iter().skip(1).copied().filter(is_time).collect();
@@ -158,7 +159,6 @@ impl FusionSearch {
             return;
         };
         if side == Side::Candidate {
-            let usual_s = median(&self.usual_s.iter().copied().collect::<Vec<_>>());
             if usual_s.is_some_and(|usual_s| is_much_slower(&counted, usual_s)) {
                 return self.end_trial(Some(Verdict::NoSignificantGain));
             }

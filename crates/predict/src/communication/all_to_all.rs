@@ -200,10 +200,10 @@ impl AllToAll {
         };
         let less = |best: Entry, other: &Entry| if judged(other) < judged(&best) * (1.0 - TIE) { *other } else { best };
         let best = cheapest[1..].iter().fold(cheapest[0], less);
-        if self.world.hosts > 1 && self.world.per_host == 1 {
-            return best;
-        }
         if self.world.hosts > 1 {
+            if self.world.per_host == 1 {
+                return best;
+            }
             let close = cheapest.iter().filter(|entry| entry.alone_s <= best.alone_s * (1.0 + select::CLOSE_ACROSS));
             let less =
                 |best: Entry, other: &Entry| if other.busy_s < best.busy_s * (1.0 - TIE) { *other } else { best };
