@@ -19,7 +19,7 @@ use paceline_comm::{Communicator, Emulation, TransportChoice};
 use paceline_fabric::environment::{Environment, World};
 use paceline_strategy::{Call, Strategy};
 use paceline_train::{
-    BatchSize, DEFAULT_EPOCHS, DataSource, ExecutedPlans, ModelName, Observer, Silent, TrainError, TrainOptions,
+    BatchSize, DEFAULT_EPOCHS, DataSource, ExecutedPlans, ModelName, Observer, Silent, TrainOptions,
     TrainReport, TuneOptions, available_memory,
 };
 use paceline_tune::Policy;
@@ -427,7 +427,7 @@ impl TrainArguments {
             tune: tuning::is_on(self.tune)?.then(|| TuneOptions { rehearsal, fusion, ..TuneOptions::default() }),
             // Until the ranks have read it, it says nothing.
             policy: tuning::is_on(self.policy.is_some())?.then(Policy::default),
-            plan: self.plan.as_deref().map(ExecutedPlans::read).transpose().map_err(TrainError::from)?,
+            plan: self.plan.as_deref().map(ExecutedPlans::read).transpose().map_err(Failure::usage)?,
             dump_plan: self.dump_plan.clone(),
             dump_parameters: self.dump_parameters.clone(),
             ..default

@@ -20,15 +20,15 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use paceline_comm::{CallOptions, CommError, Communicator, Element, Protocol, Reduction, VerifiedProgram};
-use paceline_plan::{CollectiveKind, Fnv1a};
+use paceline_plan::CollectiveKind;
 use paceline_tune::environment::{Call, CostModel, OwnModel};
 use paceline_tune::{Action, Choice, Congestion, Context, ContextKey, Policy, Schedule, State, Tuner, WireProtocol};
 
 pub(crate) use congestion::of_number;
 pub(crate) use followed::rules_elsewhere;
-use kinds::Kinds;
+use kinds::{Called, Kinds, Order};
 pub use learning::links_of;
-pub(crate) use learning::{Cost, Learning, Made, Situations, beliefs, situation_of, typical_situation};
+pub(crate) use learning::{Learning, Made, Situations, beliefs, situation_of, typical_situation};
 use meetings::{Calls, Meetings, is_recorded};
 pub(crate) use meetings::{SHARE, TURNS};
 pub(crate) use policies::{Plays, Policies, Version};
@@ -52,7 +52,7 @@ pub struct TunedCalls<'a> {
     /// The first calls of each context since the ranks have met.
     made: Vec<Made>,
     /// Which calls were made since then, in which order.
-    seen: Fnv1a,
+    seen: Order,
     /// Which calls there are, and how often each was made since then.
     kinds: Kinds,
     /// If a policy that was learned elsewhere is followed.
@@ -95,7 +95,7 @@ impl<'a> TunedCalls<'a> {
             leader: leads.then(leader),
             meetings: Meetings::new(&costs, topology.hosts(), topology.world()),
             made: Vec::new(),
-            seen: Fnv1a::default(),
+            seen: Order::default(),
             kinds: Kinds::default(),
             followed: None,
             programs: Vec::new(),
@@ -153,41 +153,76 @@ impl<'a> TunedCalls<'a> {
         options: &CallOptions,
         call: impl FnOnce(&Communicator, &CallOptions, Option<&VerifiedProgram>) -> Result<(), CommError>,
     ) -> Result<(), CommError> {
-        let (made, collective) = self.choose(place, options);
-        let made_with = match program_of(&self.programs, made.choice, collective, options) {
-            Some((options, program)) => (Cow::Owned(options), Some(program)),
-            None if made.choice == Choice::Default => (Cow::Borrowed(options), None),
-            None => {
-                let with = || tuned_options(made.choice, collective, options);
-                (Cow::Borrowed(self.kinds.options(place, made.choice, options, with)), None)
-            }
-        };
-        let (options, program) = made_with;
-        if !is_recorded(made.number) {
-            return call(self.communicator, &options, program);
+        let (communicator, number) = (self.communicator, self.count(place));
+        if !is_recorded(number) {
+            let choice = self.stands(place, options);
+            let (options, program) = self.made_with(place, choice, options);
+            return call(communicator, &options, program);
         }
+        let made = self.choose(place, number, options);
+        let (options, program) = self.made_with(place, made.choice, options);
         let began = Instant::now();
-        call(self.communicator, &options, program)?;
-        self.made.push(made.took(began.elapsed()));
+        call(communicator, &options, program)?;
+        let took = began.elapsed();
+        self.made.push(made.took(took));
         Ok(())
+    }
+
+    /// A call is made: its number among those of its context since the ranks have met.
+    fn count(&mut self, place: usize) -> u64 {
+        let (called, number) = self.kinds.count(place);
+        self.seen.note(called.key.0);
+        self.meetings.called(called.state.bytes);
+        number
+    }
+
+    /// What a call is made with, and its program, if its choice is one.
+    fn made_with<'b>(
+        &'b mut self,
+        place: usize,
+        choice: Choice,
+        options: &'b CallOptions,
+    ) -> (Cow<'b, CallOptions>, Option<&'b VerifiedProgram>) {
+        if choice == Choice::Default {
+            return (Cow::Borrowed(options), None);
+        }
+        let collective = self.kinds.of(place).state.collective;
+        match program_of(&self.programs, choice, collective, options) {
+            Some((options, program)) => (Cow::Owned(options), Some(program)),
+            None => {
+                let with = || tuned_options(choice, collective, options);
+                (Cow::Borrowed(self.kinds.options(place, choice, options, with)), None)
+            }
+        }
     }
 
     fn state(&self, collective: CollectiveKind, bytes: usize, call: &Call) -> State {
         state_of(self.communicator, &self.model, collective, bytes, call)
     }
 
-    /// What a call takes, by the policy, and what it is.
-    fn choose(&mut self, place: usize, options: &CallOptions) -> (Made, CollectiveKind) {
-        let (called, number) = self.kinds.count(place);
-        let (context, key, state) = (called.context, called.key, called.state);
-        self.seen.number(key.0);
-        self.meetings.called(state.bytes);
+    /// What a call of this number takes, by the policy.
+    fn choose(&mut self, place: usize, number: u64, options: &CallOptions) -> Made {
+        let &Called { context, key, state, .. } = self.kinds.of(place);
         // The time of a caller's choice is neither the default's nor that of what was tried.
         let (choice, seconds) = match has_chosen(options) {
             true => (Choice::Default, f64::NAN),
             false => (self.choice_of(key, &state, Some(number)), 0.0),
         };
-        (Made { context, number, choice, calls: 1, seconds, longest: 1.0 }, state.collective)
+        Made { context, number, choice, calls: 1, seconds, longest: 1.0 }
+    }
+
+    /// What a call takes that nobody learns from, which is the same until the ranks meet: short ones have no time to look it up.
+    fn stands(&mut self, place: usize, options: &CallOptions) -> Choice {
+        let &Called { key, state, stands, .. } = self.kinds.of(place);
+        match stands {
+            _ if has_chosen(options) => Choice::Default,
+            Some(choice) => choice,
+            None => {
+                let choice = self.choice_of(key, &state, None);
+                self.kinds.keep(place, choice);
+                choice
+            }
+        }
     }
 
     /// What the policy says of a call, by its number among those of its context since the ranks have met; None: nothing is tried in it.
@@ -219,8 +254,8 @@ impl<'a> TunedCalls<'a> {
     /// An iteration has ended: no call is under way. Where the ranks meet here, they learn of each other's times, and change to the
     /// next policy together, if there is one. Returns the version under which they go on.
     ///
-    /// Meetings take about a hundredth of the time of the calls between them, however short these are: at most boundaries of short
-    /// calls nothing is sent.
+    /// Meetings take about a hundredth of the time of the calls between them, however short these are, and down to a quarter of that
+    /// while nothing is open: at most boundaries of short calls nothing is sent.
     ///
     /// # Errors
     /// As [`Communicator::all_reduce`]; the ranks have not made the same calls.
@@ -238,9 +273,7 @@ impl<'a> TunedCalls<'a> {
     fn meet(&mut self) -> Result<u64, CommError> {
         // Whose turn it is in a schedule counts from here, which is behind the same call on all ranks.
         let (mut made, numbers) = (std::mem::take(&mut self.made), self.kinds.take());
-        let seen = std::mem::take(&mut self.seen).value();
-        // As a number that an `f64` holds exactly.
-        let seen = f64::from((seen ^ seen >> 32) as u32);
+        let seen = f64::from(std::mem::take(&mut self.seen).digest());
         // The last to come has waited for nobody: its time is the call's. What is no time on one rank is none.
         let times = made.iter().map(|made| made.seconds);
         let mut least: Vec<f64> = [seen, -seen, self.meetings.last_here_s()].into_iter().chain(times).collect();
@@ -257,6 +290,7 @@ impl<'a> TunedCalls<'a> {
         if let Some(leader) = &mut self.leader {
             next = leader.next(self.policies.active(), &made, &numbers, &self.model);
             let calls = taken(&made, &numbers, |bytes| self.meetings.call_s(bytes));
+            let calls = Calls { are_settled: numbers.keys().all(|context| leader.is_settled(context)), ..calls };
             let every = self.meetings.plan(least[2], together.elapsed(), calls);
             told = [leader.learning.congestion() as i64, i64::try_from(every).unwrap_or(i64::MAX)];
         }
@@ -317,6 +351,13 @@ fn state_of(
 }
 
 impl Leader {
+    /// Is nothing to be found out of a context, and nothing looks as if that would change?
+    fn is_settled(&self, context: &Context) -> bool {
+        let is_chosen_from = situation_of(&self.situations, context).is_some();
+        let course = self.learning.course(context);
+        course.map_or(!is_chosen_from, |course| course.is_decided() && !course.is_suspicious())
+    }
+
     /// Learns from calls, and makes the next version of it; none if it would be the same. `numbers`: how many calls each context
     /// has had, and one of them.
     fn next(
@@ -392,7 +433,7 @@ fn taken(made: &[Made], numbers: &BTreeMap<Context, (u64, State)>, believed_s: i
         each_s * *count as f64
     };
     let most = numbers.values().map(|(count, _)| *count).max().unwrap_or(0);
-    Calls { seconds: numbers.iter().map(of_context).sum(), most }
+    Calls { seconds: numbers.iter().map(of_context).sum(), most, are_settled: false }
 }
 
 /// The options of a choice, where the caller has left them open. An action of another collective, or of a program, changes nothing.

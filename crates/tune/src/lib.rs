@@ -5,7 +5,7 @@
 //!   [`drift`]. [`whole`]: the time of the iteration decides about all calls together; [`main_effects`]: what is told by few calls of many
 //!   choices. [`fusion`]: how many bytes a call fuses. [`congestion`]: how much others are in the way.
 //! - [`Policy`]: what was decided; [`Swap`]: where it stands, read by one atomic load; [`Agreement`]: how all ranks change to another
-//!   one.
+//!   one. [`Ledger`]: what calls have taken.
 //! - [`environment`], [`simulation`]: clusters that are not there; [`comparison`]: which learner ships; [`atlas`]: what was
 //!   learned, for people.
 //! - [`nccl`]: NCCL's own cost model, by version: the tables that it prints, the times that it compares, and what it chooses;
@@ -52,6 +52,7 @@ pub mod whole;
 
 mod action;
 mod agreement;
+mod ledger;
 mod policy;
 mod random;
 mod state;
@@ -61,6 +62,7 @@ mod tuner;
 
 pub use action::{Action, Arm, Choice, Family, Situation, WireProtocol};
 pub use agreement::{Agreement, Received};
+pub use ledger::{Cost, Ledger};
 pub use policy::{Policy, Schedule};
 pub use random::Random;
 pub use state::{

@@ -17,11 +17,10 @@ use paceline_tune::learner::{Lesson, Remembered};
 use paceline_tune::nccl::{Algorithm, Function, Protocol};
 use paceline_tune::whole::{Event, Found, Turn, Whole};
 use paceline_tune::{
-    Action, Choice, Congestion, Context, Course, Policy, Schedule, Situation, Standing, State, Tuner, nccl_policy,
+    Action, Choice, Congestion, Context, Cost, Course, Policy, Schedule, Situation, Standing, State, Tuner, nccl_policy,
 };
 
 use super::samples::{Label, Measured, Round};
-pub use kind::Cost;
 use kind::{Kind, mean};
 
 /// A decision that was not played in so many rounds is given up: what is set aside for it is free again.
@@ -231,11 +230,7 @@ impl<'a> JobTuner<'a> {
     /// What the calls that were learned from have taken since the network has last changed, and what it would have saved to know from the
     /// start what is best by the times of calls.
     pub fn cost(&self) -> Cost {
-        let costs = self.kinds.iter().filter_map(|(context, kind)| Some(kind.as_ref()?.cost(self.best(context))));
-        costs.fold(Cost::default(), |all, it| Cost {
-            measured_s: all.measured_s + it.measured_s,
-            regret_s: all.regret_s + it.regret_s,
-        })
+        self.kinds.iter().filter_map(|(context, kind)| Some(kind.as_ref()?.cost(self.best(context)))).sum()
     }
 
     /// What a policy has the calls of a context take. None: another has written it, and nobody here knows.

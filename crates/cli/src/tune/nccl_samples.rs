@@ -13,10 +13,10 @@ use paceline_tune::environment::{CostModel, NcclModel};
 use paceline_tune::learner::Lesson;
 use paceline_tune::nccl::Version;
 use paceline_tune::whole::Whole;
-use paceline_tune::{Action, Congestion, Context};
+use paceline_tune::{Action, Congestion, Context, Cost};
 use serde::Serialize;
 
-use super::job::{Cost, Counts, JobTuner, Model};
+use super::job::{Counts, JobTuner, Model};
 use super::known::in_words;
 use super::learning::{ALL, LearningArguments};
 use super::nccl_table::{NcclArguments, WORLD, usage};

@@ -178,7 +178,7 @@ impl Recording {
         let mut recording = Recording::default();
         for path in paths {
             let file = File::open(path).map_err(|error| {
-                Failure::failed(format!("cannot read the samples in {}", path.display())).cause(error)
+                Failure::usage(format!("cannot read the samples in {}", path.display())).cause(error)
             })?;
             recording.add(path, BufReader::new(file))?;
         }
@@ -325,7 +325,7 @@ impl Recording {
 
     fn check_complete(&self) -> Result<(), Failure> {
         if self.members.is_empty() {
-            return Err(Failure::failed("there are no samples in these files")
+            return Err(Failure::usage("there are no samples in these files")
                 .help("record calls before: docs/nccl.md says how, and what NCCL that takes"));
         }
         if self.calls.iter().any(|(key, of_ranks)| of_ranks.len() == key.communicator.ranks as usize) {
@@ -333,7 +333,7 @@ impl Recording {
         }
         let failure = match self.incomplete().next() {
             Some((spot, reason)) => self.wrong(spot, reason),
-            None => Failure::failed("there is no call of which all ranks have a sample"),
+            None => Failure::usage("there is no call of which all ranks have a sample"),
         };
         Err(failure.help("give the files of all ranks"))
     }
@@ -398,7 +398,7 @@ impl Recording {
     }
 
     fn wrong(&self, spot: Spot, reason: impl std::fmt::Display) -> Failure {
-        Failure::failed(format!("{}: {reason}", self.place(spot)))
+        Failure::usage(format!("{}: {reason}", self.place(spot)))
     }
 
     fn place(&self, spot: Spot) -> String {

@@ -27,6 +27,7 @@ impl TunedCalls<'_> {
         self.communicator.all_reduce(&mut least, Reduction::Min, &CallOptions::default())?;
         let Some(policy) = policy.filter(|_| least[0] == -least[1]) else { return Ok(false) };
         self.policies.follow(policy);
+        self.kinds.forget();
         (self.leader, self.followed) = (None, Some(Followed::new()));
         Ok(true)
     }
@@ -118,7 +119,10 @@ mod tests {
     fn what_all_ranks_have_is_followed_and_nothing_is_learned() {
         let chosen = on_tuned_ranks(3, |_, calls| {
             let policy = policy(calls, number_of("ring"));
+            let place = calls.place(CollectiveKind::AllReduce, 4 * ELEMENTS, &CALL);
+            assert_eq!(calls.stands(place, &CallOptions::default()), Choice::Default);
             assert!(calls.follow(Some(&policy)).unwrap());
+            assert!(calls.stands(place, &CallOptions::default()) != Choice::Default);
             for _ in 0..20 {
                 adds_up(calls, 3);
                 calls.boundary().unwrap();

@@ -40,8 +40,29 @@ pub(super) struct Called {
     /// One of its calls.
     pub(super) state: State,
     calls: u64,
+    /// What those take that nobody learns from, as far as it was asked for since the ranks have met.
+    pub(super) stands: Option<Choice>,
     /// How it was made last, and what the caller had chosen then.
     made: Option<(Choice, CallOptions, CallOptions)>,
+}
+
+/// Which calls were made, in which order, in one number. Not of whoever would deceive us: ranks tell each other whether they agree.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Order(u64);
+
+/// An odd number whose bits look like chance's: 2^64 over the golden ratio.
+const SPREADS: u64 = 0x9e37_79b9_7f4a_7c15;
+
+impl Order {
+    /// One more, of this key.
+    pub(super) fn note(&mut self, key: u64) {
+        self.0 = (self.0.rotate_left(5) ^ key).wrapping_add(1).wrapping_mul(SPREADS);
+    }
+
+    /// As a number that an `f64` holds exactly.
+    pub(super) fn digest(self) -> u32 {
+        (self.0 ^ self.0 >> 32) as u32
+    }
 }
 
 impl Kinds {
@@ -74,7 +95,7 @@ impl Kinds {
     fn context(&mut self, state: State) -> usize {
         let context = state.context();
         self.contexts.iter().position(|called| called.context == context).unwrap_or_else(|| {
-            self.contexts.push(Called { context, key: context.key(), state, calls: 0, made: None });
+            self.contexts.push(Called { context, key: context.key(), state, calls: 0, stands: None, made: None });
             self.contexts.len() - 1
         })
     }
@@ -86,6 +107,21 @@ impl Kinds {
         called.calls += 1;
         self.called += usize::from(number == 0);
         (called, number)
+    }
+
+    /// The context of a call.
+    pub(super) fn of(&self, place: usize) -> &Called {
+        &self.contexts[place]
+    }
+
+    /// Its calls take this from here on, if nobody learns from them.
+    pub(super) fn keep(&mut self, place: usize, choice: Choice) {
+        self.contexts[place].stands = Some(choice);
+    }
+
+    /// Calls may take something else from here on.
+    pub(super) fn forget(&mut self) {
+        self.contexts.iter_mut().for_each(|called| called.stands = None);
     }
 
     /// The options of a choice, where the caller has chosen these.
@@ -111,6 +147,7 @@ impl Kinds {
     /// The ranks meet: of each context that was called since they did, how often it was, and one of its calls.
     pub(super) fn take(&mut self) -> BTreeMap<Context, (u64, State)> {
         self.called = 0;
+        self.forget();
         let called = self.contexts.iter_mut().filter(|called| called.calls > 0);
         called.map(|called| (called.context, (std::mem::take(&mut called.calls), called.state))).collect()
     }
@@ -153,6 +190,30 @@ mod tests {
             assert_eq!(place(&mut kinds, bytes), first);
         }
         assert!(kinds.known.len() <= KNOWN_MAX && kinds.contexts.len() < 4);
+    }
+
+    #[test]
+    fn what_stands_is_asked_for_again_when_the_ranks_have_met() {
+        let mut kinds = Kinds::default();
+        let place = place(&mut kinds, 5000);
+        kinds.count(place);
+        kinds.keep(place, Choice::Default);
+        assert_eq!(kinds.of(place).stands, Some(Choice::Default));
+        kinds.take();
+        assert_eq!(kinds.of(place).stands, None);
+    }
+
+    #[test]
+    fn another_call_or_another_order_is_another_number() {
+        let number = |keys: &[u64]| {
+            let mut order = Order::default();
+            keys.iter().for_each(|key| order.note(*key));
+            order.digest()
+        };
+        let all: [&[u64]; 8] = [&[], &[0], &[0, 0], &[1], &[1, 2], &[2, 1], &[1 << 40, 2], &[1, 2, 2]];
+        let numbers: std::collections::BTreeSet<u32> = all.iter().map(|keys| number(keys)).collect();
+        assert_eq!(numbers.len(), all.len());
+        assert_eq!(number(&[3, 4, 5]), number(&[3, 4, 5]));
     }
 
     #[test]

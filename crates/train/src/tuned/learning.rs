@@ -8,9 +8,9 @@ use paceline_plan::LinkCosts;
 use paceline_tune::congestion::Observed;
 use paceline_tune::environment::{CostModel, Links, OwnModel};
 use paceline_tune::learner::{Lesson, Remembered};
-use paceline_tune::statistics::Tally;
 use paceline_tune::{
-    Choice, Congestion, Context, Course, Decision, Schedule, Situation, Standing, State, Transport as Carrier, Tuner,
+    Choice, Congestion, Context, Cost, Course, Decision, Ledger, Schedule, Situation, Standing, State,
+    Transport as Carrier, Tuner,
 };
 
 use super::congestion::tell;
@@ -41,32 +41,8 @@ pub(crate) struct Learning {
     decisions: BTreeMap<Context, Vec<Option<Decision>>>,
     /// What earlier jobs have learned.
     remembered: Remembered,
-    spent: BTreeMap<Context, Spent>,
+    ledgers: BTreeMap<Context, Ledger>,
     observed: Observed,
-    /// How many times as long as their mean the longest of the default's calls takes.
-    longest: BTreeMap<Context, Tally>,
-}
-
-/// What was the longest of the default's calls once counts so much less with each time: about the last thirty count, as of the default's
-/// times.
-const LONGEST_KEPT: f64 = 0.97;
-
-/// What the calls of a context have taken since the network has last changed.
-#[derive(Clone, Debug, Default)]
-struct Spent {
-    drifts: u32,
-    /// By arm, how many, and seconds of all of them.
-    calls: BTreeMap<usize, (u64, f64)>,
-}
-
-/// What learning has taken.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Cost {
-    /// Seconds of the calls that were timed.
-    pub(crate) measured_s: f64,
-    /// How many of them would have been saved, had the best that is known now been known from the start; 0 of what is not
-    /// known.
-    pub(crate) regret_s: f64,
 }
 
 impl Learning {
@@ -75,9 +51,8 @@ impl Learning {
             tuner,
             decisions: BTreeMap::new(),
             remembered: Remembered::default(),
-            spent: BTreeMap::new(),
+            ledgers: BTreeMap::new(),
             observed: Observed::default(),
-            longest: BTreeMap::new(),
         }
     }
 
@@ -101,7 +76,9 @@ impl Learning {
             let Some(situation) = situation_of(situations, &made.context) else { continue };
             called.insert(made.context);
             let arm = situation.arm_of(made.choice);
-            self.look_at_longest(situation, arm, made);
+            let ledger = self.ledgers.entry(made.context).or_default();
+            let times = [made.seconds, made.seconds * made.longest];
+            ledger.look_at_longest(&mut self.tuner, situation, arm, times);
             match self.decision(made) {
                 Some(decision) if decision.arm == arm => self.tuner.observe(situation, decision, made.seconds),
                 Some(decision) => {
@@ -116,20 +93,6 @@ impl Learning {
         called.iter().filter_map(|context| situation_of(situations, context)).for_each(|it| self.forget(it));
     }
 
-    /// One call may be enough to put out what is tried, also where many are told of by their mean. By how much the longest exceeds the mean
-    /// with the default, too, is no fault of a choice: calls of a context differ in size, and of many, some are long by chance.
-    fn look_at_longest(&mut self, situation: &Situation, arm: usize, made: &Made) {
-        if !(made.seconds.is_finite() && made.longest.is_finite()) {
-            return;
-        }
-        if arm == situation.default {
-            self.longest.entry(made.context).or_default().add(made.longest, LONGEST_KEPT);
-        } else {
-            let usual = self.longest.get(&made.context).map_or(1.0, |usual| usual.mean.max(1.0));
-            self.tuner.observe_longest(situation, arm, made.seconds * made.longest / usual);
-        }
-    }
-
     /// The decision behind a call, once.
     fn decision(&mut self, made: &Made) -> Option<Decision> {
         let decisions = self.decisions.get_mut(&made.context)?;
@@ -137,17 +100,9 @@ impl Learning {
     }
 
     fn count(&mut self, made: &Made, arm: usize) {
-        if !(made.seconds.is_finite() && made.seconds > 0.0) {
-            return;
-        }
         let drifts = self.course(&made.context).map_or(0, |course| course.drifts);
-        let spent = self.spent.entry(made.context).or_default();
-        if spent.drifts != drifts {
-            *spent = Spent { drifts, ..Spent::default() };
-        }
-        let (calls, seconds) = spent.calls.entry(arm).or_default();
-        *calls += made.calls as u64;
-        *seconds += made.calls as f64 * made.seconds;
+        let (calls, seconds) = (made.calls as u64, made.calls as f64 * made.seconds);
+        self.ledgers.entry(made.context).or_default().count(drifts, arm, calls, seconds);
     }
 
     /// What was decided for a context and not seen will not be seen any more: what was set aside for it is free again.
@@ -194,13 +149,10 @@ impl Learning {
 
     /// What the calls of a context have cost.
     pub(crate) fn cost(&self, context: &Context, situations: &Situations) -> Cost {
-        let (Some(spent), Some(situation)) = (self.spent.get(context), situation_of(situations, context)) else {
+        let (Some(ledger), Some(situation)) = (self.ledgers.get(context), situation_of(situations, context)) else {
             return Cost::default();
         };
-        let (calls, measured_s) = spent.calls.values().fold((0, 0.0), |all, it| (all.0 + it.0, all.1 + it.1));
-        let best = spent.calls.get(&situation.arm_of(self.stands(context)));
-        let as_best_s = |&(count, seconds): &(u64, f64)| calls as f64 * seconds / count as f64;
-        Cost { measured_s, regret_s: best.map_or(0.0, |best| (measured_s - as_best_s(best)).max(0.0)) }
+        ledger.cost(situation.arm_of(self.stands(context)))
     }
 
     /// What a later job may begin with, in seconds: what was measured here, and what earlier jobs have told and this one has not measured

@@ -8,6 +8,12 @@ use paceline_tune::Schedule;
 /// Meetings take no more than this share of the time of the calls between them.
 pub(crate) const SHARE: f64 = 0.01;
 
+/// Where nothing is open, they take no more than this share, if what changes is still seen in time.
+const SETTLED_SHARE: f64 = SHARE / 4.0;
+
+/// What changes is seen in time if the ranks meet after so many seconds.
+const SETTLED_S: f64 = 5e-3;
+
 /// The least number of turns of the context that is called most, from one meeting to the next.
 pub(crate) const TURNS: u64 = 4;
 
@@ -52,6 +58,8 @@ pub(super) struct Calls {
     pub(super) seconds: f64,
     /// How many there were of one context, at most.
     pub(super) most: u64,
+    /// Is nothing open in any context?
+    pub(super) are_settled: bool,
 }
 
 impl Meetings {
@@ -123,7 +131,14 @@ impl Meetings {
         let for_turns = self.turns as f64 * passed / calls.most as f64;
         let for_share = mean_s * passed / (self.share * calls.seconds);
         // Of calls that have taken no time, or none that is known, nothing follows; and what is cast saturates.
-        let every = if for_share.is_finite() { for_turns.max(for_share) } else { for_turns };
+        let every = match (for_share.is_finite(), calls.are_settled) {
+            (false, _) => for_turns,
+            (true, false) => for_turns.max(for_share),
+            (true, true) => {
+                let in_time = SETTLED_S * passed / calls.seconds;
+                for_turns.max(for_share).max(in_time.min(for_share * self.share / SETTLED_SHARE))
+            }
+        };
         every.min(GROWS * passed).ceil().max(1.0) as u64
     }
 
@@ -173,7 +188,7 @@ mod tests {
             for _ in 0..200_000 {
                 (0..4).for_each(|_| meetings.called(1 << 10));
                 calls_s += 4.0 * call_s;
-                since = Calls { seconds: since.seconds + 4.0 * call_s, most: since.most + 4 };
+                since = Calls { seconds: since.seconds + 4.0 * call_s, most: since.most + 4, ..since };
                 if meetings.is_due(1) {
                     let took = Duration::from_secs_f64(takes_s);
                     let every = meetings.plan(last_s, took, since);
@@ -188,9 +203,23 @@ mod tests {
         }
     }
 
+    /// Short calls pay less where nothing is open, those that take longer than it may take to see what changes as much as before.
+    #[test]
+    fn who_has_nothing_to_decide_meets_less_often_but_in_time() {
+        let every = |call_s: f64, takes_s: f64, are_settled: bool| {
+            let calls = Calls { seconds: 1000.0 * call_s, most: 1000, are_settled };
+            let mut meetings = Meetings { passed: 1000, mean_s: Some(takes_s), ..meetings(1e-6) };
+            meetings.plan(takes_s, Duration::ZERO, calls)
+        };
+        for (call_s, takes_s, times) in [(1e-6, 5e-6, 4.0), (1e-4, 1e-5, 4.0), (1e-4, 4e-5, 1.25), (1e-3, 1e-4, 1.0)] {
+            let [open, settled] = [false, true].map(|settled| every(call_s, takes_s, settled) as f64);
+            assert!((settled / open - times).abs() < 0.05 * times, "{call_s} s, {takes_s} s: {open}, {settled}");
+        }
+    }
+
     #[test]
     fn one_that_was_held_up_is_made_up_for() {
-        let (mut meetings, calls) = (meetings(1e-6), Calls { seconds: 1e-2, most: 16 });
+        let (mut meetings, calls) = (meetings(1e-6), Calls { seconds: 1e-2, most: 16, are_settled: false });
         assert!(meetings.plan(f64::INFINITY, Duration::from_micros(100), calls) <= 4);
         meetings.met(Duration::from_secs(60), 1);
         meetings.is_due(1);
@@ -200,7 +229,8 @@ mod tests {
     #[test]
     fn of_no_time_and_no_calls_nothing_follows() {
         for seconds in [0.0, f64::NAN, f64::INFINITY] {
-            let every = meetings(1e-6).plan(f64::INFINITY, Duration::from_millis(1), Calls { seconds, most: 1 });
+            let calls = Calls { seconds, most: 1, are_settled: false };
+            let every = meetings(1e-6).plan(f64::INFINITY, Duration::from_millis(1), calls);
             assert!(every <= 4, "{seconds}: {every}");
         }
         let mut idle = meetings(1e-6);

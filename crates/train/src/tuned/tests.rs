@@ -39,7 +39,8 @@ pub(crate) fn number_of(name: &str) -> u8 {
 /// A call of this state, as it is made.
 pub(crate) fn choose(calls: &mut TunedCalls<'_>, state: &State, options: &CallOptions) -> Made {
     let place = calls.kinds.place(state.collective, state.bytes as usize, &CALL, || *state);
-    calls.choose(place, options).0
+    let number = calls.count(place);
+    calls.choose(place, number, options)
 }
 
 /// All ranks add up right while choices change, and all change at the same time.

@@ -22,7 +22,7 @@ pub const ITERATION: usize = 4;
 
 /// Of short calls, jobs learn one after the other for about so many seconds, and at most so many: what a single one's take is noise.
 const JOBS_S: f64 = 2.0;
-const JOBS_MAX: usize = 100;
+const JOBS_MAX: usize = 1000;
 
 /// What was found out of a size. Times are those of the slowest rank, in microseconds.
 #[derive(Clone, Debug, Serialize)]

@@ -2,15 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use paceline_tune::statistics::Tally;
-use paceline_tune::{Choice, Decision, Situation, Tuner};
+use paceline_tune::{Choice, Context, Cost, Course, Decision, Ledger, Situation, Tuner};
 
 /// What calls were to take in so many rounds, and none of them took, is none of NCCL's choices.
 pub(super) const UNHEARD_MAX: u32 = 3;
-
-/// What was the longest of a round of NCCL's own choices counts so much less with each such round, as in our own jobs: about the last
-/// thirty count.
-const LONGEST_KEPT: f64 = 0.97;
 
 /// Calls of a context.
 pub(super) struct Kind {
@@ -24,26 +19,7 @@ pub(super) struct Kind {
     /// Rounds since the first one that had such calls, and how many of them had some.
     pub(super) rounds: u32,
     pub(super) called: u32,
-    /// How many times as long as their mean the longest of a round of the default's takes.
-    longest: Tally,
-    spent: Spent,
-}
-
-/// What calls have taken since the network has last changed.
-#[derive(Clone, Debug, Default)]
-struct Spent {
-    drifts: u32,
-    /// By arm, how many, and seconds of all of them.
-    calls: BTreeMap<usize, (u64, f64)>,
-}
-
-/// What learning has taken.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Cost {
-    /// Seconds of the calls that were learned from.
-    pub measured_s: f64,
-    /// How many of them would have been saved, had the best that is known now been known from the start; 0 of what is not known.
-    pub regret_s: f64,
+    ledger: Ledger,
 }
 
 impl Kind {
@@ -56,8 +32,7 @@ impl Kind {
             unheard: BTreeMap::new(),
             rounds: 0,
             called: 0,
-            longest: Tally::default(),
-            spent: Spent::default(),
+            ledger: Ledger::default(),
         }
     }
 
@@ -96,8 +71,8 @@ impl Kind {
     /// In a round calls took this arm, and so many seconds each. If it is what was decided, that is seen; if something else was played
     /// (the policy was refused, or there was no rule for it), the decision waits.
     pub(super) fn observe(&mut self, tuner: &mut Tuner, arm: usize, seconds: &[f64]) {
-        let mean_s = mean(seconds);
-        self.look_at_longest(tuner, arm, seconds);
+        let (mean_s, longest_s) = (mean(seconds), seconds.iter().copied().fold(0.0, f64::max));
+        self.ledger.look_at_longest(tuner, &self.situation, arm, [mean_s, longest_s]);
         // The first round of a context is one of the default's, which is what comes first anyway.
         let decision = self.pending.take().unwrap_or_else(|| tuner.decide(&self.situation));
         if decision.arm == arm {
@@ -107,44 +82,18 @@ impl Kind {
             self.pending = Some(decision);
             tuner.observe_repeated(&self.situation, arm, mean_s);
         }
-        self.count(tuner, arm, seconds);
-    }
-
-    /// One call of a round is enough to put out what is tried, as in our own jobs. By how much the longest exceeds the mean with the default,
-    /// too, is no fault of a choice: calls of a context differ in size, and of many, some are long by chance.
-    fn look_at_longest(&mut self, tuner: &mut Tuner, arm: usize, seconds: &[f64]) {
-        let longest_s = seconds.iter().copied().fold(0.0, f64::max);
-        let times = longest_s / mean(seconds);
-        if !times.is_finite() {
-            return;
-        }
-        if arm == self.situation.default {
-            self.longest.add(times, LONGEST_KEPT);
-        } else {
-            tuner.observe_longest(&self.situation, arm, longest_s / self.longest.mean.max(1.0));
-        }
-    }
-
-    fn count(&mut self, tuner: &Tuner, arm: usize, seconds: &[f64]) {
-        if seconds.is_empty() {
-            return;
-        }
-        let course = tuner.courses().find(|(context, _)| **context == self.situation.context);
-        let drifts = course.map_or(0, |(_, course)| course.drifts);
-        if self.spent.drifts != drifts {
-            self.spent = Spent { drifts, ..Spent::default() };
-        }
-        let (count, sum_s) = self.spent.calls.entry(arm).or_default();
-        *count += seconds.len() as u64;
-        *sum_s += seconds.iter().sum::<f64>();
+        self.ledger.count(self.drifts(tuner), arm, seconds.len() as u64, seconds.iter().sum());
     }
 
     /// What its calls have cost, if this choice is the best that is known.
     pub(super) fn cost(&self, best: Choice) -> Cost {
-        let (count, measured_s) = self.spent.calls.values().fold((0, 0.0), |all, it| (all.0 + it.0, all.1 + it.1));
-        let as_best_s = |&(of_best, seconds): &(u64, f64)| count as f64 * seconds / of_best as f64;
-        let best = self.spent.calls.get(&self.situation.arm_of(best)).map(as_best_s);
-        Cost { measured_s, regret_s: best.map_or(0.0, |best_s| (measured_s - best_s).max(0.0)) }
+        self.ledger.cost(self.situation.arm_of(best))
+    }
+
+    /// How often the network has changed for these calls.
+    fn drifts(&self, tuner: &Tuner) -> u32 {
+        let of_these = |(context, _): &(&Context, &Course)| **context == self.situation.context;
+        tuner.courses().find(of_these).map_or(0, |(_, course)| course.drifts)
     }
 }
 

@@ -6,9 +6,9 @@ use std::mem;
 use paceline_tune::environment::OwnModel;
 use paceline_tune::learner::Lesson;
 use paceline_tune::whole::{self, Event, Found, Stage, Whole};
-use paceline_tune::{Congestion, Context, Course, Policy, Schedule, Standing, Tuner};
+use paceline_tune::{Congestion, Context, Cost, Course, Policy, Schedule, Standing, Tuner};
 
-use crate::tuned::{Cost, Learning, Made, Plays, SHARE, Situations, TURNS, Version, situation_of};
+use crate::tuned::{Learning, Made, Plays, SHARE, Situations, TURNS, Version, situation_of};
 use crate::tuning::{TuningNews, TuningReport, TuningStanding, contexts};
 
 /// Iterations of a window while something is open, at least: each is a turn of each context.
@@ -210,8 +210,8 @@ impl Leader {
 
     pub(super) fn report(&self, model: &OwnModel, situations: &Situations) -> TuningReport {
         let (standing, gain) = TuningStanding::of(&self.whole);
-        let costs: Vec<Cost> =
-            self.learning.tuner.courses().map(|(context, _)| self.learning.cost(context, situations)).collect();
+        let Cost { measured_s, regret_s } =
+            self.learning.tuner.courses().map(|(context, _)| self.learning.cost(context, situations)).sum();
         TuningReport {
             standing,
             gain,
@@ -220,8 +220,8 @@ impl Leader {
             iteration_trials: self.whole.trials(),
             policies: self.published.number,
             remembered: self.learning.recalled(),
-            measured_s: costs.iter().map(|cost| cost.measured_s).sum(),
-            regret_s: costs.iter().map(|cost| cost.regret_s).sum(),
+            measured_s,
+            regret_s,
             boundaries_s: 0.0,
             rehearsal_s: 0.0,
             congestion: None,
