@@ -23,9 +23,13 @@ fn full() -> Cluster {
     cluster.operation.overtaking_small_s = Some(Constant::ZERO);
     cluster.computation.overhead_s.insert("*".into(), Constant::ZERO);
     cluster.computation.overhead_s.insert("a.b \"c\"".into(), Constant::between(-1e-3, -2e-3, 0.5));
-    let (hosts, workers_per_host) = (Some([1, 4]), Some([2, 2]));
-    cluster.measured =
-        Some(MeasuredRange { workers: [2, 8], bytes: [0, u64::from(u32::MAX)], hosts, workers_per_host });
+    cluster.measured = Some(MeasuredRange {
+        workers: [2, 8],
+        bytes: [0, u64::from(u32::MAX)],
+        hosts: Some([1, 4]),
+        workers_per_host: Some([2, 2]),
+        shards: Some([3, 4]),
+    });
     cluster.price_per_host_hour = Some(3.06);
     cluster.computation.distribution = Distribution::LogNormal;
     (cluster.computation.draws, cluster.computation.seed) = (50, 7);
@@ -228,6 +232,20 @@ fn another_size_leaves_what_was_measured() {
     }
 }
 
+#[test]
+fn other_numbers_of_shards_leave_what_was_measured() {
+    let mut cluster = full();
+    let left = |cluster: &Cluster, workers, shards| cluster.left_by_shards(workers, shards);
+    assert_eq!(left(&cluster, 8, 1).as_deref(), Some("1 shard, and constants were measured with 3 to 4"));
+    assert_eq!(left(&cluster, 2, 5).as_deref(), Some("5 shards, and constants were measured with 3 to 4"));
+    // As many as were measured; those of more workers, of which it is said that they are more; and none at all.
+    for (workers, shards) in [(8, 3), (8, 4), (16, 8), (8, 0)] {
+        assert_eq!(left(&cluster, workers, shards), None, "{workers} workers, {shards} shards");
+    }
+    range(&mut cluster).shards = None;
+    assert_eq!(left(&cluster, 8, 1), None, "nobody has said");
+}
+
 /// Links that one can buy are what their makers state; all others that are built in were measured by somebody.
 #[test]
 fn what_nobody_has_measured_says_where_it_comes_from() {
@@ -245,7 +263,7 @@ fn what_nobody_has_measured_says_where_it_comes_from() {
 #[test]
 fn what_makes_no_sense_is_refused_and_named() {
     type Change = fn(&mut Cluster);
-    let cases: [(Change, &str); 46] = [
+    let cases: [(Change, &str); 47] = [
         (|cluster| cluster.schema = 2, "schema 2; this version of Paceline reads schema 1"),
         (|cluster| cluster.name = " ".into(), "name is empty"),
         (|cluster| cluster.hosts = 0, "hosts is 0"),
@@ -280,6 +298,7 @@ fn what_makes_no_sense_is_refused_and_named() {
         (|cluster| range(cluster).bytes = [2, 1], "measured.bytes is from 2 to 1"),
         (|cluster| range(cluster).hosts = Some([3, 2]), "measured.hosts is from 3 to 2"),
         (|cluster| range(cluster).workers_per_host = Some([0, 2]), "measured.workers_per_host is from 0 to 2"),
+        (|cluster| range(cluster).shards = Some([0, 1]), "measured.shards is from 0 to 1"),
         (|cluster| cluster.price_per_host_hour = Some(f64::NAN), "price_per_host_hour is NaN"),
         (
             |cluster| _ = cluster.computation.overhead_s.insert("m".into(), Constant::exact(f64::INFINITY)),

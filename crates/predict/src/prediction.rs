@@ -272,6 +272,7 @@ fn extrapolated(subject: &Subject<'_>, costs: &Costs, plan: &Plan) -> Vec<String
     if workers > 1 {
         let bytes = plan.partitions().map(|(_, part)| part.elements.len() as u64 * ELEMENT_BYTES);
         found.extend(cluster.left_by(workers, bytes.max().unwrap_or(0)));
+        found.extend(cluster.left_by_shards(workers, plan.shards));
     }
     found
 }

@@ -15,7 +15,8 @@ use crate::roles::Roles;
 /// What the shards are to do: some iterations of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Assignment {
-    /// Every partition has a shard.
+    /// Every partition has a shard. If there are more shards than the plan has, the first ones serve, and the others
+    /// wait for the next assignment.
     pub plan: Plan,
     /// Which iterations. Under one plan's version they go on where the assignment before ended: operations are known by
     /// version and iteration, and no name may come twice.
@@ -53,8 +54,8 @@ pub enum AssignmentError {
     /// Another version of Paceline.
     #[error("it cannot be read ({0}); run the same version of Paceline on all ranks")]
     Unreadable(String),
-    /// A plan for other shards.
-    #[error("its plan is for {plan} shards, but there are {shards}; plan for the shards that there are")]
+    /// A plan for more shards than there are, or for none.
+    #[error("its plan is for {plan} shards, but there are {shards}; plan for one at least, and no more than there are")]
     Shards {
         /// The plan's.
         plan: usize,
@@ -128,7 +129,7 @@ impl Assignment {
     /// Does it make sense for these roles?
     fn check(&self, roles: Roles) -> Result<(), AssignmentError> {
         let (plan, shards) = (&self.plan, roles.shards());
-        if plan.shards != shards {
+        if !(1..=shards).contains(&plan.shards) {
             return Err(AssignmentError::Shards { plan: plan.shards, shards });
         }
         plan.check()?;
@@ -254,8 +255,9 @@ mod tests {
     #[test]
     fn a_senseless_assignment_is_refused_with_the_reason() {
         type Change = fn(&mut Assignment);
-        let cases: [(Change, &str); 8] = [
+        let cases: [(Change, &str); 9] = [
             (|it| it.plan.shards = 3, "its plan is for 3 shards, but there are 2"),
+            (|it| it.plan.shards = 0, "its plan is for 0 shards, but there are 2"),
             (|it| it.plan.buckets[1].partitions[0].shard = None, "no shard serves operation 1"),
             (|it| it.plan.buckets[0].partitions[0].shard = Some(2), "no shard serves operation 0"),
             (|it| it.plan.buckets[0].partitions[0].elements = 0..9, "the partitions of bucket 0 do not cover"),
@@ -271,6 +273,14 @@ mod tests {
             change(&mut assignment);
             let error = History::default().admit(&assignment, roles).unwrap_err().to_string();
             assert!(error.contains(told), "{error}, not {told}");
+        }
+    }
+
+    #[test]
+    fn a_plan_may_leave_shards_out() {
+        let two_shards = assignment();
+        for shards in [2, 3] {
+            assert_eq!(History::default().admit(&two_shards, Roles::new(3, shards).unwrap()), Ok(()), "{shards}");
         }
     }
 

@@ -80,7 +80,7 @@ impl fmt::Debug for ServeOptions {
 /// What a shard has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Served {
-    /// Assignments carried out.
+    /// Assignments carried out, those included in which others served.
     pub assignments: u64,
     /// Operations that have ended.
     pub operations: u64,

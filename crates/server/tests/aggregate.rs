@@ -5,6 +5,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use paceline_comm::CallOptions;
+use paceline_plan::Plan;
 use paceline_server::{Assignment, AssignmentError, Mode, ParameterServer, Roles, ServeOptions, ServerError};
 use support::{LINKS, aggregate, plan, world_with_shards};
 
@@ -51,6 +52,34 @@ fn assignments_follow_each_other() {
         server.stop().unwrap();
     });
     assert!(served.iter().all(|served| served.as_ref().unwrap().assignments == 5), "{served:?}");
+}
+
+/// From one shard of three to all of them, to two, and back to the first plan: those that are left out wait, and take
+/// the next order as the others do.
+#[test]
+fn a_plan_may_leave_shards_out() {
+    let roles = Roles::new(2, 3).unwrap();
+    let plan_of = |version, shards| plan(version, &[1000, 0, 50_000], 7000, shards);
+    let (one, all, two) = (plan_of(1, 1), plan_of(2, 3), plan_of(3, 2));
+    let work = [(one.clone(), 0..2), (all, 0..2), (two, 0..3), (one, 2..4)];
+    for links in LINKS {
+        let given = work.clone();
+        let served = world_with_shards(links, roles, &ServeOptions::default(), move |world, roles| {
+            let server = ParameterServer::connect(world, roles).unwrap();
+            for (plan, iterations) in given.clone() {
+                let assignment = Assignment { plan, iterations: iterations.clone(), mode: Mode::Aggregate };
+                server.assign(&assignment).unwrap();
+                iterations.for_each(|iteration| aggregate(&server, world, &assignment, iteration, SEED));
+            }
+            server.stop().unwrap();
+        });
+        for (shard, served) in served.into_iter().enumerate() {
+            let own = |plan: &Plan| plan.partitions().filter(|(_, part)| part.shard == Some(shard)).count() as u64;
+            let expected: u64 = work.iter().map(|(plan, given)| own(plan) * (given.end - given.start)).sum();
+            let served = served.expect("it serves to the end");
+            assert_eq!((served.assignments, served.operations), (4, expected), "{links:?}, shard {shard}");
+        }
+    }
 }
 
 #[test]
@@ -111,16 +140,21 @@ fn workers_that_disagree_about_the_work_are_told() {
 
 #[test]
 fn work_that_cannot_be_done_is_refused_before_anything_is_sent() {
-    let roles = Roles::new(1, 1).unwrap();
-    let served = world_with_shards(LINKS[0], roles, &ServeOptions::default(), |world, roles| {
-        let server = ParameterServer::connect(world, roles).unwrap();
-        let for_two = Assignment { plan: plan(1, &[10], 10, 2), iterations: 0..1, mode: Mode::Aggregate };
-        let error = server.assign(&for_two).unwrap_err();
-        assert!(matches!(error, ServerError::Assignment { why: AssignmentError::Shards { .. }, .. }), "{error}");
-    });
-    // The shard learns why.
-    let error = served[0].as_ref().unwrap_err().to_string();
-    assert!(error.contains("its plan is for 2 shards, but there are 1"), "{error}");
+    for (shards, wanted) in [(1, 2), (3, 4), (3, 0)] {
+        let roles = Roles::new(1, shards).unwrap();
+        let served = world_with_shards(LINKS[0], roles, &ServeOptions::default(), move |world, roles| {
+            let server = ParameterServer::connect(world, roles).unwrap();
+            let plan = Plan { shards: wanted, ..plan(1, &[10], 10, 1) };
+            let assignment = Assignment { plan, iterations: 0..1, mode: Mode::Aggregate };
+            let error = server.assign(&assignment).unwrap_err();
+            assert!(matches!(error, ServerError::Assignment { why: AssignmentError::Shards { .. }, .. }), "{error}");
+        });
+        // The shards learn why.
+        for served in served {
+            let error = served.unwrap_err().to_string();
+            assert!(error.contains(&format!("its plan is for {wanted} shards, but there are {shards}")), "{error}");
+        }
+    }
 }
 
 #[test]

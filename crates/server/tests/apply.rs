@@ -100,11 +100,11 @@ fn update(server: &ParameterServer, world: &Communicator, assignment: &Assignmen
 #[test]
 fn every_worker_gets_the_parameters_of_one_worker_alone() {
     for links in LINKS {
-        for (workers, shards) in [(1, 1), (3, 2)] {
+        for (workers, shards, serving) in [(1, 1, 1), (3, 2, 2), (2, 3, 1)] {
             let roles = Roles::new(workers, shards).unwrap();
             let served = world_with_shards(links, roles, &options(), move |world, roles| {
                 let server = ParameterServer::connect(world, roles).unwrap();
-                let plan = plan(1, &[5000, 0, 333, 40_000], 9000, shards);
+                let plan = plan(1, &[5000, 0, 333, 40_000], 9000, serving);
                 let assignment = sgd(&plan, 0..5);
                 server.assign(&assignment).unwrap();
                 initialise(&server, world, &assignment);
@@ -122,9 +122,34 @@ fn every_worker_gets_the_parameters_of_one_worker_alone() {
                 let right = alone(plan.elements(), workers, 8);
                 assert_bits(&last, 0..right.len(), |element| right[element], "after 8 iterations");
             });
-            for served in served {
-                assert!(served.unwrap().applying.as_nanos() > 0);
+            for (shard, served) in served.into_iter().enumerate() {
+                let applied = !served.unwrap().applying.is_zero();
+                assert_eq!(applied, shard < serving, "{links:?}, shard {shard} of {shards}");
             }
+        }
+    }
+}
+
+/// Parameters and momenta lie where the first plan has put them: a shard that was left out has none, and one that is
+/// left out from now on does not hand its own over.
+#[test]
+fn shards_do_not_go_on_under_a_plan_for_others() {
+    for (first, second) in [(1, 3), (3, 1)] {
+        let roles = Roles::new(1, 3).unwrap();
+        let told = "it begins with iteration 1, but the shards have no parameters";
+        let served = world_with_shards(LINKS[0], roles, &options(), move |world, roles| {
+            let server = ParameterServer::connect(world, roles).unwrap();
+            let plan_of = |version, shards| plan(version, &[300, 70], 100, shards);
+            let assignment = sgd(&plan_of(1, first), 0..1);
+            server.assign(&assignment).unwrap();
+            initialise(&server, world, &assignment);
+            update(&server, world, &assignment, 0);
+            let error = server.assign(&sgd(&plan_of(2, second), 1..2)).unwrap_err().to_string();
+            assert!(error.contains(told), "{error}");
+        });
+        for served in served {
+            let error = served.unwrap_err().to_string();
+            assert!(error.contains(told), "{error}");
         }
     }
 }

@@ -12,10 +12,11 @@ use support::{LINKS, aggregate, filled, plan, world_with_shards};
 
 const WORKERS: usize = 2;
 
-/// What the shards have noted of iterations 1 and 2 of three, and worker 0's clock before and after.
-fn traced(links: Transport, shards: usize) -> (Vec<ShardTrace>, [i64; 2], Plan) {
+/// What the shards, of which so many serve, have noted of iterations 1 and 2 of three, and worker 0's clock before and
+/// after.
+fn traced(links: Transport, serving: usize, shards: usize) -> (Vec<ShardTrace>, [i64; 2], Plan) {
     let roles = Roles::new(WORKERS, shards).unwrap();
-    let plan = plan(1, &[3000, 40_000, 0, 9], 15_000, shards);
+    let plan = plan(1, &[3000, 40_000, 0, 9], 15_000, serving);
     let (given, found) = (plan.clone(), Arc::<Mutex<Option<(Vec<ShardTrace>, [i64; 2])>>>::default());
     let noted = found.clone();
     let served = world_with_shards(links, roles, &ServeOptions::default(), move |world, roles| {
@@ -44,8 +45,8 @@ fn traced(links: Transport, shards: usize) -> (Vec<ShardTrace>, [i64; 2], Plan) 
 #[test]
 fn every_partition_is_received_added_and_sent() {
     for links in LINKS {
-        for shards in [1, 2] {
-            let (traces, [before, after], plan) = traced(links, shards);
+        for (serving, shards) in [(1, 1), (2, 2), (1, 3)] {
+            let (traces, [before, after], plan) = traced(links, serving, shards);
             let operations = plan.operations() as u64;
             assert_eq!(traces.iter().map(|trace| trace.shard).collect::<Vec<_>>(), (0..shards).collect::<Vec<_>>());
             for trace in &traces {

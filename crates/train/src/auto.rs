@@ -8,8 +8,8 @@
 //!    nothing is computed: alone, several at once, and some that overtake others; through the same calls as gradients, all-to-all
 //!    and, where shards have been met, over all of these ([`cluster`]). Where a pass of forward and backward is short, each is timed
 //!    behind one, as it comes in an iteration; such passes change neither parameters nor buffers.
-//! 3. *Plan.* Rank 0 searches (`paceline_predict::search`) and sends what it has found to the others, who compare its
-//!    fingerprint, as with every plan ([`choose`]).
+//! 3. *Plan.* Rank 0 searches (`paceline_predict::search`), all-to-all and some or all of the shards that were met, and
+//!    sends what it has found to the others, who compare its fingerprint, as with every plan ([`choose`]).
 //! 4. *Run.* The plan is carried out from the next iteration on; so the executed plans are in the file of `--dump-plan`, and
 //!    `--plan` repeats them bit by bit without measuring anything.
 //! 5. *Watch.* The median of each few iterations, of the slowest rank, is compared with the prediction ([`watch`]). Where they

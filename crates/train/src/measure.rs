@@ -182,7 +182,7 @@ pub struct CellRun {
     pub plan_hash: String,
     /// Workers.
     pub workers: usize,
-    /// Shards that serve them; 0 without a parameter server.
+    /// Shards that serve them under this plan, of which more may have been met; 0 without a parameter server.
     pub shards: usize,
     /// Samples per worker and iteration.
     pub local_batch: usize,

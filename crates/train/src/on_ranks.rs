@@ -1,8 +1,13 @@
 //! Worlds for tests.
 
+use std::sync::Arc;
 use std::thread;
 
 use paceline_comm::Communicator;
+use paceline_server::{ParameterServer, Roles, serve};
+
+use crate::on_server::serve_options;
+use crate::peers::Peers;
 
 /// Runs `rank` on each of the ranks of a new world; the results by rank.
 pub(crate) fn on_ranks<R: Send>(world: usize, rank: impl Fn(Communicator) -> R + Sync) -> Vec<R> {
@@ -12,4 +17,19 @@ pub(crate) fn on_ranks<R: Send>(world: usize, rank: impl Fn(Communicator) -> R +
         let ranks = communicators.into_iter().map(|communicator| scope.spawn(move || rank(communicator)));
         ranks.collect::<Vec<_>>().into_iter().map(|rank| rank.join().unwrap()).collect()
     })
+}
+
+/// Runs `worker` on each of the workers of a new world, whose shards serve meanwhile; the results by worker.
+pub(crate) fn on_workers<R: Send>(roles: Roles, worker: impl Fn(&Peers) -> R + Sync) -> Vec<R> {
+    let results = on_ranks(roles.world_size(), |world| {
+        if roles.shard_of(world.rank()).is_some() {
+            serve(&world, roles, &serve_options()).unwrap();
+            return None;
+        }
+        let server = Arc::new(ParameterServer::connect(&world, roles).unwrap());
+        let result = worker(&Peers::from(&server));
+        server.stop().unwrap();
+        Some(result)
+    });
+    results.into_iter().flatten().collect()
 }

@@ -23,7 +23,7 @@ impl Peers {
         }
     }
 
-    /// Shards that serve the workers.
+    /// Shards that the workers have met, whether they serve under a plan or not.
     pub fn shards(&self) -> usize {
         match self {
             Peers::AllToAll(_) => 0,

@@ -96,19 +96,21 @@ impl Planning<'_> {
 
     /// A plan from measurements that all workers share is the same on all; this proves it.
     pub(crate) fn agree(&self, plan: &Plan) -> Result<(), TrainError> {
-        let shards = self.peers.shards();
-        // Where the arch is open, shards may have been met that do not serve.
-        let spare = self.strategy.arch_is_open() && plan.shards == 0;
-        if plan.shards != shards && !spare {
-            return Err(TrainError::Options(format!(
-                "the strategy {} wants {} shards, and {shards} serve here",
-                plan.strategy, plan.shards
-            )));
-        }
+        self.check_shards(plan)?;
         let mut agreement = Agreement::default();
         agreement.add("the strategy", &plan.strategy);
         agreement.add("the plan", format!("{:016x}", plan.hash()));
         agreement.compare(self.workers())
+    }
+
+    /// Are there as many shards as a plan has? Where the arch is open, more may have been met than serve.
+    pub(crate) fn check_shards(&self, plan: &Plan) -> Result<(), TrainError> {
+        let (wanted, shards) = (plan.shards, self.peers.shards());
+        if wanted == shards || wanted < shards && self.strategy.arch_is_open() {
+            return Ok(());
+        }
+        let strategy = &plan.strategy;
+        Err(TrainError::Options(format!("the strategy {strategy} wants {wanted} shards, and {shards} serve here")))
     }
 
     /// What the strategy adds to the start of operations.

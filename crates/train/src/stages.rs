@@ -87,6 +87,7 @@ impl First {
         };
         let checked = given.check(planning.sizes, planning.strategy, planning.schedulers.grammar(), rule);
         checked.map_err(TrainError::Options)?;
+        given.stages.iter().try_for_each(|stage| planning.check_shards(&stage.plan))?;
         let mut stages: VecDeque<Stage> = given.stages.iter().cloned().collect();
         let Some(Stage { plan, all_reduces, changes, .. }) = stages.pop_front() else {
             unreachable!("checked above");

@@ -84,7 +84,7 @@ pub struct Cell {
     pub strategy: String,
     /// Workers.
     pub workers: usize,
-    /// Shards that serve them; 0 without a parameter server.
+    /// Shards that they meet. All of these serve, or, where the arch is open, some may; 0 without a parameter server.
     pub shards: usize,
     /// Each shard is a process on a host of its own, rather than a thread beside a worker.
     pub dedicated_servers: bool,

@@ -127,8 +127,11 @@ impl Needs {
         };
         let strategy = registry.grammar().parse(&cell.strategy).ok();
         let compression = strategy.as_ref().and_then(|strategy| registry.compressors().of(strategy).ok()?);
+        let is_open = strategy.as_ref().is_some_and(|strategy| strategy.arch_is_open());
         let apply = strategy.is_some_and(|strategy| strategy.servers_apply());
-        let shards = ShardsHere { here: here.shards, all: cell.shards, dedicated: cell.dedicated_servers };
+        // Where the arch is open, those here may be the only ones that serve.
+        let all = if is_open { here.shards } else { cell.shards };
+        let shards = ShardsHere { here: here.shards, all, dedicated: cell.dedicated_servers };
         let shards = (cell.shards > 0).then_some(shards);
         let estimate = shards.map_or(estimate, |shards| estimate.with_servers(shards, apply));
         compression.map_or(estimate, |compression| estimate.with_compression(&compression, cell.workers, shards))
@@ -168,6 +171,21 @@ mod tests {
         assert_eq!(total(&servers) - total(&all_to_all), 4 * 336_232_258);
         let dedicated = Cell { dedicated_servers: true, ..servers };
         assert!(total(&dedicated) > total(&all_to_all) + 4 * 336_232_258 + 32 * 40_000_000);
+    }
+
+    /// Of shards that may serve, one on the first of two hosts may have all that there is to add up.
+    #[test]
+    fn what_may_be_chosen_is_counted() {
+        let setting = bert();
+        let needs = needs(&setting);
+        let total = |strategy: &str, host| {
+            let cell = Cell { strategy: strategy.to_owned(), shards: 2, ..cell(&setting, "auto", 2) };
+            let here = Seats::on(host, &cell, Some(&placement("2x1", &[1; 2])));
+            needs.of_cell(&cell, &Registry::built_in(), here).servers
+        };
+        let gradients = 4 * 336_232_258;
+        assert_eq!([0, 1].map(|host| total("auto", host)), [gradients; 2]);
+        assert_eq!([0, 1].map(|host| total("auto,arch=ps:2", host)), [gradients / 2; 2]);
     }
 
     /// Each host has what a launcher has placed there, however it deals ranks out.

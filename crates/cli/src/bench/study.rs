@@ -383,7 +383,7 @@ fn cell_of(setting: &Setting, stage: Option<&Stage>, chosen: &Chosen, workers: u
         (None, on_each) => on_each.map_or(1, |on_each| workers.div_ceil(on_each)),
     };
     let servers = chosen.strategy.servers(workers, hosts);
-    // Where the arch is open, each host has a shard, which serves if that is predicted to be faster.
+    // Where the arch is open, each host has a shard, and as many serve as are predicted to be the fastest.
     let open = if chosen.strategy.arch_is_open() && workers > 1 { hosts } else { 0 };
     Cell {
         setting: setting.clone(),

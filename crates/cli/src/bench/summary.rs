@@ -16,7 +16,7 @@ use paceline_train::{CellRun, Decision, FollowedOperations, Timeline, TuningRepo
 
 pub use baseline::Baseline;
 use baseline::{baseline, intensity};
-use counted::{by_number, counted, failure, throughputs};
+use counted::{by_number, counted, failure, shards, throughputs};
 pub use counted::{counts, too_late};
 
 /// One setting: a chart.
@@ -88,7 +88,7 @@ pub struct Row {
     pub method: String,
     /// With every aspect.
     pub strategy: String,
-    /// Shards of a parameter server.
+    /// Shards of a parameter server that serve; of `auto` in the first run, as its decision.
     pub shards: usize,
     /// They were processes on hosts of their own, rather than threads beside workers.
     #[serde(default)]
@@ -283,7 +283,7 @@ fn row(record: &CellRecord, baseline: Option<&Baseline>, room: &Room<'_>) -> Row
     Row {
         method: cell.method.clone(),
         strategy: cell.strategy.clone(),
-        shards: cell.shards,
+        shards: shards(record),
         dedicated_servers: cell.dedicated_servers,
         result: result(record, baseline, room),
         failures: record.runs.iter().filter_map(|run| failure(run, &cell.setting)).collect(),

@@ -99,6 +99,7 @@ impl Origin {
             bytes,
             hosts: Some([on_hosts, hosts]),
             workers_per_host: Some([fewest.min(fullest), fullest]),
+            shards: None,
         }
     }
 }

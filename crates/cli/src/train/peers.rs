@@ -54,7 +54,7 @@ pub fn meet(
     }
     let config = Config { tcp_streams, emulation, ..workers::config(environment, transport)? };
     let hosts = config.hosts()?;
-    // Where the arch is open, each host has a shard, which serves if that is predicted to be faster.
+    // Where the arch is open, each host has a shard, and as many serve as are predicted to be the fastest.
     let open = if hosts.ranks() > 1 { hosts.members().len() } else { 0 };
     let shards = strategy.servers(hosts.ranks(), hosts.members().len()).map_or(open, |servers| servers.shards);
     if shards == 0 {

@@ -280,15 +280,14 @@ fn check_link(class: &str, link: &LinkConstants, used: bool) -> Result<(), Clust
 }
 
 fn check_range(range: &MeasuredRange) -> Result<(), ClusterError> {
-    let MeasuredRange { workers, bytes, hosts, workers_per_host } = *range;
-    let counts = [("workers", Some(workers)), ("hosts", hosts), ("workers_per_host", workers_per_host)];
-    for (name, [least, most]) in counts.into_iter().filter_map(|(name, range)| Some((name, range?))) {
+    for (name, [least, most]) in range.counts() {
         if least == 0 || least > most {
             return wrong(format!("measured.{name}"), format!("is from {least} to {most}"));
         }
     }
-    if bytes[0] > bytes[1] {
-        return wrong("measured.bytes", format!("is from {} to {}", bytes[0], bytes[1]));
+    let [smallest, largest] = range.bytes;
+    if smallest > largest {
+        return wrong("measured.bytes", format!("is from {smallest} to {largest}"));
     }
     Ok(())
 }

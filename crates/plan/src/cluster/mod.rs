@@ -232,6 +232,9 @@ pub struct MeasuredRange {
     /// The fewest workers of a host and the most, of the fullest host of each world. None: nobody has said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers_per_host: Option<[usize; 2]>,
+    /// The fewest shards of a parameter server and the most. None: nobody has said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shards: Option<[usize; 2]>,
 }
 
 fn flat() -> String {
@@ -304,6 +307,14 @@ impl Cluster {
             ));
         }
         found
+    }
+
+    /// The same for so many shards of a parameter server; 0: without. That other numbers of workers have others goes
+    /// without saying.
+    pub fn left_by_shards(&self, workers: usize, shards: usize) -> Option<String> {
+        let measured = self.measured.filter(|range| !is_left(workers, range.workers))?;
+        let range = measured.shards.filter(|&range| shards > 0 && is_left(shards, range))?;
+        Some(leaving(shards, "shard*", range))
     }
 
     /// That nothing of it was measured, as far as it says, and where its constants come from instead, in words. None: something was.
@@ -390,28 +401,30 @@ fn crowding(hosts: usize) -> f64 {
 impl MeasuredRange {
     /// Where so many workers leave it, so many of them on the fullest of so many hosts.
     fn left_by_workers(&self, workers: usize, on_fullest: usize, on_hosts: usize) -> Vec<String> {
-        let is_left = |count: usize, [least, most]: [usize; 2]| !(least..=most).contains(&count);
-        let left = |count: usize, what: &str, range: [usize; 2]| {
-            let s = if count == 1 { "" } else { "s" };
-            let what = what.replacen('*', s, 1);
-            format!("{count} {what}, and constants were measured with {}", in_words(range))
-        };
         let mut found = Vec::new();
         let told = is_left(workers, self.workers);
         if told {
-            found.push(left(workers, "worker*", self.workers));
+            found.push(leaving(workers, "worker*", self.workers));
         }
         // Workers that do not fill one host are few, which the range of workers is about.
         let not_full = on_hosts == 1 && self.workers_per_host.is_some_and(|[least, _]| on_fullest < least);
         if let Some(range) = self.workers_per_host.filter(|&range| is_left(on_fullest, range) && !not_full) {
-            found.push(left(on_fullest, "worker* on a host", range));
+            found.push(leaving(on_fullest, "worker* on a host", range));
         }
         // On hosts as full as those, more workers are on more hosts, and fewer on fewer.
         let as_full = self.workers_per_host.is_some_and(|[_, most]| on_fullest == most);
         if let Some(range) = self.hosts.filter(|&range| is_left(on_hosts, range) && !(told && as_full)) {
-            found.push(left(on_hosts, "host*", range));
+            found.push(leaving(on_hosts, "host*", range));
         }
         found
+    }
+
+    /// What it says of numbers, by their names in a file.
+    fn counts(&self) -> impl Iterator<Item = (&'static str, [usize; 2])> {
+        let MeasuredRange { workers, bytes: _, hosts, workers_per_host, shards } = *self;
+        let others = [("hosts", hosts), ("workers_per_host", workers_per_host), ("shards", shards)];
+        let given = others.into_iter().filter_map(|(name, range)| Some((name, range?)));
+        [("workers", workers)].into_iter().chain(given)
     }
 
     /// With the size of the cluster whose constants these are, where nobody has said on which hosts they were measured.
@@ -425,6 +438,16 @@ impl MeasuredRange {
             ..self
         }
     }
+}
+
+fn is_left(count: usize, [least, most]: [usize; 2]) -> bool {
+    !(least..=most).contains(&count)
+}
+
+/// So many of something leave a range; `*` is the s of the plural.
+fn leaving(count: usize, what: &str, range: [usize; 2]) -> String {
+    let what = what.replacen('*', if count == 1 { "" } else { "s" }, 1);
+    format!("{count} {what}, and constants were measured with {}", in_words(range))
 }
 
 /// `4 to 32`, or `4`.

@@ -10,9 +10,7 @@ use serde::Deserialize;
 
 use super::names::OVERHEADS;
 use super::protocols::of_protocol;
-use super::{
-    Cluster, ClusterError, ComputationConstants, Constant, Distribution, LinkConstants, MeasuredRange, UnlikeWorkers,
-};
+use super::{Cluster, ClusterError, ComputationConstants, Constant, Distribution, LinkConstants, UnlikeWorkers};
 
 const HEAD: &str = "\
 # A cluster. Times are in seconds, { value, low, high } is a value and its 95 % interval; what is missing is 0.
@@ -66,13 +64,12 @@ impl Cluster {
             writeln!(out, "price_per_host_hour = {}", number(price))?;
         }
         self.write_constants(out)?;
-        if let Some(MeasuredRange { workers, bytes, hosts, workers_per_host }) = self.measured {
+        if let Some(range) = &self.measured {
             writeln!(out, "\n[measured]")?;
-            let counts = [("workers", Some(workers)), ("hosts", hosts), ("workers_per_host", workers_per_host)];
-            for (name, [least, most]) in counts.into_iter().filter_map(|(name, range)| Some((name, range?))) {
+            for (name, [least, most]) in range.counts() {
                 writeln!(out, "{name} = [{least}, {most}]")?;
             }
-            writeln!(out, "bytes = [{}, {}]", bytes[0], bytes[1])?;
+            writeln!(out, "bytes = [{}, {}]", range.bytes[0], range.bytes[1])?;
         }
         for UnlikeWorkers { ranks, slower } in &self.unlike {
             let ranks: Vec<String> = ranks.iter().map(usize::to_string).collect();

@@ -150,6 +150,7 @@ impl Observations {
             bytes: [sizes().min().unwrap_or_default(), largest],
             hosts: self.all.iter().map(|one| one.hosts).min().map(|least| [least, hosts]),
             workers_per_host: on_fullest.clone().min().zip(on_fullest.max()).map(<[usize; 2]>::from),
+            shards: None,
         };
         let cluster = |(index, name): (usize, &String)| {
             let network = NetworkModel { within: class(WITHIN_S_PER_BYTE), across: class(self.first_beta(index)) };

@@ -44,6 +44,7 @@ use ways::Way;
 pub use costs::{operation_alone_s, operation_rounds, operations_alone_s};
 pub use ddp::{DdpSettings, ddp_settings};
 pub use explanation::{Effect, Explanation, Verdict, explain, mark};
+pub use ways::archs_of_world;
 pub use what_if::{Change, ChangeError, apply_changes, unmeasured, without_effect};
 
 /// A job of which something is left open.
@@ -67,7 +68,8 @@ pub struct Space {
     /// What it leaves open is searched for; the rest stays. Into which partitions servers want buckets to be cut is open with
     /// the schedule.
     pub strategy: Strategy,
-    /// What `arch=auto` may stand for. Empty: everything for which the cluster has room.
+    /// What `arch=auto` may stand for. Empty: everything for which the cluster has room. In a world that is there:
+    /// [`archs_of_world`].
     pub archs: Vec<Call>,
     /// Samples per worker and iteration; empty: those of the profile.
     pub local_batches: Vec<usize>,

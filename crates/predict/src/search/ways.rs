@@ -131,6 +131,13 @@ fn servers(question: &Question) -> Vec<Call> {
     beside.chain(apart.into_iter().map(|shards| Call::servers(shards as u64, true))).collect()
 }
 
+/// What `arch=auto` may stand for in a world that has met so many shards beside its workers: all-to-all, by what the
+/// runtime takes for each size; some of these shards, the first ones; or all of them.
+pub fn archs_of_world(shards: usize) -> Vec<Call> {
+    let some = shard_counts(shards, shards).into_iter().map(|count| Call::servers(count as u64, false));
+    [Call::all_to_all("auto")].into_iter().chain(some).collect()
+}
+
 /// Rising, each once.
 fn shard_counts(hosts: usize, most: usize) -> Vec<usize> {
     let powers = std::iter::successors(Some(2 * SHARDS_ALL), |count| Some(2 * count));
@@ -153,5 +160,13 @@ mod tests {
         assert_eq!(shard_counts(8, 32), [1, 2, 3, 4, 5, 6, 7, 8, 16, 32]);
         assert_eq!(shard_counts(12, 12), [1, 2, 3, 4, 5, 6, 7, 8, 12]);
         assert_eq!(shard_counts(100, 400).last(), Some(&100));
+    }
+
+    #[test]
+    fn a_world_may_take_some_of_the_shards_that_it_has_met() {
+        let counts = |shards| archs_of_world(shards).iter().map(|arch| arch.number(0)).collect::<Vec<_>>();
+        assert_eq!(counts(0), [None], "all-to-all");
+        assert_eq!(counts(3), [None, Some(1), Some(2), Some(3)]);
+        assert_eq!(counts(20)[8..], [Some(8), Some(16), Some(20)]);
     }
 }

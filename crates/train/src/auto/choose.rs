@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use paceline_comm::{CallOptions, Communicator};
 use paceline_plan::{Cluster, Plan, Profile};
-use paceline_predict::search::{Answer, Candidate, Question, Space, search};
+use paceline_predict::search::{Answer, Candidate, Question, Space, archs_of_world, search};
 use paceline_predict::{Job, PredictError, Prediction, predict_plan};
 use paceline_schedule::Schedulers;
 use paceline_strategy::{Call, Strategy};
@@ -109,17 +109,25 @@ impl Choosing<'_> {
         Ok(slowed_profile(profile, (all_s / own_s).max(1.0)))
     }
 
-    /// The archs that can be carried out here: all-to-all by any algorithm; the shards that have been met.
+    /// The archs that can be carried out here: all-to-all by any algorithm; some of the shards that were met, or all.
     fn archs(&self) -> Vec<Call> {
-        if !self.strategy.arch_is_open() {
-            return vec![self.strategy.arch.clone()];
+        match self.strategy.arch_is_open() {
+            true => archs_of_world(self.peers.shards()),
+            false => vec![self.strategy.arch.clone()],
         }
-        let shards = self.peers.shards();
-        let servers = (shards > 0).then(|| Call::servers(shards as u64, false));
-        [Call::all_to_all("auto")].into_iter().chain(servers).collect()
     }
 
-    /// This world, with what operations take on every arch.
+    /// Those of which operations are timed: all-to-all, and all shards. What fewer of them would take follows from what
+    /// each of these then carries and adds up. To time that as well would hold up all workers, for the longer the fewer
+    /// shards there are: everything meets at their interfaces.
+    fn timed_archs(&self) -> Vec<Call> {
+        let mut archs = self.archs();
+        let all_shards = archs.split_off(1).pop();
+        archs.extend(all_shards);
+        archs
+    }
+
+    /// This world, with what operations take on the archs that are timed.
     fn measured_cluster(
         &self,
         profile: &Profile,
@@ -132,7 +140,7 @@ impl Choosing<'_> {
             return Ok((cluster, doubts));
         }
         let bytes = profile.sizes().iter().sum::<usize>() * size_of::<f32>();
-        for (number, arch) in self.archs().into_iter().enumerate() {
+        for (number, arch) in self.timed_archs().into_iter().enumerate() {
             let strategy = Strategy { arch, ..self.strategy.clone() };
             let carrier = Carrier::of_strategy(self.peers, &strategy);
             // Two archs at most.
@@ -247,8 +255,8 @@ fn reasons(answer: &Answer) -> Vec<String> {
         answer.predictions, best.bottleneck
     )];
     let first = answer.best();
-    if first.prediction.extrapolated.len() > best.extrapolated.len() && first.prediction.iteration_s < best.iteration_s
-    {
+    let is_doubted = first.prediction.extrapolated.len() > best.extrapolated.len();
+    if is_doubted && first.prediction.iteration_s < best.iteration_s * (1.0 - AS_FAST) {
         let Strategy { schedule, arch, .. } = &first.strategy;
         let faster = 100.0 * (1.0 - first.prediction.iteration_s / best.iteration_s);
         reasons.push(format!(
@@ -284,12 +292,13 @@ fn share(workers: &Communicator, text: Option<String>) -> Result<String, TrainEr
 
 #[cfg(test)]
 mod tests {
-    use paceline_plan::{ProfileTensor, Step};
+    use paceline_plan::{MeasuredRange, NetworkModel, ProfileTensor, Step};
     use paceline_schedule::{Schedule, ScheduleError, Workload};
+    use paceline_server::Roles;
     use paceline_strategy::{Aspect, Method, Registry};
 
     use super::*;
-    use crate::on_ranks::on_ranks;
+    use crate::on_ranks::{on_ranks, on_workers};
 
     /// Four layers of 1 MB.
     fn profile() -> Profile {
@@ -352,6 +361,33 @@ mod tests {
             });
             assert_eq!(found, [looked_at], "{text}");
         }
+    }
+
+    /// Of three shards that were met one may serve, or two. Where that is as fast, the fewest do, or those of which
+    /// operations were timed.
+    #[test]
+    fn some_of_the_shards_may_serve() {
+        let schedulers = Schedulers::built_in();
+        let parse = |text: &str| schedulers.grammar().parse(text).unwrap();
+        let (open, profile) = (parse("wfbp-a2a,arch=auto"), profile());
+        // Two hosts push and pull each byte once, wherever the servers are; and all-to-all operations start late.
+        let mut untimed = Cluster::of_network(NetworkModel::TEN_GBE, 2, 1);
+        untimed.operation.start_s = 0.02.into();
+        let mut timed = untimed.clone();
+        let range = MeasuredRange { workers: [2, 2], bytes: [4, 1 << 30], ..MeasuredRange::default() };
+        timed.measured = Some(MeasuredRange { shards: Some([3, 3]), ..range });
+        let found = on_workers(Roles::new(2, 3).unwrap(), |peers| {
+            let choosing = choosing(&open, &schedulers, peers);
+            let arch = |text: &str| parse(&format!("arch={text}")).arch;
+            assert_eq!(choosing.archs(), ["a2a", "ps:1", "ps:2", "ps:3"].map(arch));
+            assert_eq!(choosing.timed_archs(), ["a2a", "ps:3"].map(arch));
+            [&untimed, &timed].map(|cluster| choosing.find(cluster, &profile, &[], Vec::new()).unwrap())
+        });
+        let [untimed, timed] = &found[0];
+        assert!(untimed.plan.shards == 1 && untimed.plan.strategy.contains("arch=ps:1:"), "{untimed:?}");
+        assert!(timed.plan.shards == 3 && timed.doubts.is_empty(), "{timed:?}");
+        assert!(!timed.reasons.iter().any(|it| it.contains("ps:1")), "it would be no faster: {timed:?}");
+        assert_eq!(found[0], found[1], "the workers find the same");
     }
 
     /// Two workers have one core, and each has it for itself while it computes: an iteration takes both.

@@ -53,6 +53,11 @@ const FACTOR_MAX: f64 = 20.0;
 /// over its rounds, what each of these waits for bytes that links have taken in. What was measured and cannot be believed is
 /// not used, but told: the links' own constants, of when the ranks met, stay.
 ///
+/// What servers cost are constants of an interface, a processor or a partition, so predictions for other numbers of
+/// shards follow from them. They say that they leave what was measured: where it was the servers' processors that took
+/// the time between hosts, that has become the time of the links' bytes, of which fewer servers carry more each, but
+/// not as many times as many as they add up.
+///
 /// # Errors
 /// The cluster cannot be predicted.
 pub fn calibrate(
@@ -81,9 +86,12 @@ pub fn calibrate(
         }
     }
     calibration.fit_overtaking(cluster)?;
-    // Of several archs what all of them were measured for.
-    let bytes = cluster.measured.map_or([small, large], |range| [range.bytes[0].max(small), range.bytes[1].min(large)]);
-    cluster.measured = Some(MeasuredRange { workers: [workers, workers], bytes, ..MeasuredRange::default() });
+    // Of several archs what all of them were measured for; and of servers how many there were.
+    let before = cluster.measured;
+    let bytes = before.map_or([small, large], |range| [range.bytes[0].max(small), range.bytes[1].min(large)]);
+    let shards = strategy.servers(workers, cluster.hosts_of(workers)).map(|servers| [servers.shards; 2]);
+    let shards = shards.or_else(|| before?.shards);
+    cluster.measured = Some(MeasuredRange { workers: [workers; 2], bytes, shards, ..MeasuredRange::default() });
     Ok(doubt.into_iter().collect())
 }
 

@@ -148,13 +148,14 @@ mod tests {
     use std::time::Duration;
 
     use paceline_plan::{ProfileTensor, Step};
+    use paceline_server::Roles;
 
     use super::*;
     use crate::auto::Predicted;
     use crate::data::{Data, Dataset, Form, Synthetic};
     use crate::fake_backend::FakeBackend;
     use crate::measure::{CellRun, Length, MeasureOptions, Subject};
-    use crate::on_ranks::on_ranks;
+    use crate::on_ranks::{on_ranks, on_workers};
     use crate::optimizer::OptimizerSettings;
     use crate::peers::Peers;
 
@@ -181,18 +182,24 @@ mod tests {
 
     const PREDICTED: Predicted = Predicted { seconds: 1.0, low_s: 1.0, high_s: 1.0 };
 
-    fn plan() -> Plan {
-        let strategy = paceline_strategy::Registry::built_in().parse("wfbp-a2a").unwrap();
+    fn plan_of(strategy: &str) -> Plan {
+        let strategy = paceline_strategy::Registry::built_in().parse(strategy).unwrap();
         paceline_schedule::plan(&strategy, &paceline_schedule::Workload::of_sizes(&ELEMENTS)).unwrap()
+    }
+
+    fn plan() -> Plan {
+        plan_of("wfbp-a2a")
+    }
+
+    fn options() -> MeasureOptions {
+        let length = Length::Iterations(3);
+        MeasureOptions { strategy: "auto".into(), local_batch: 4, warm_up: 1, length, ..MeasureOptions::default() }
     }
 
     /// Runs where what was expected has been changed in between: as if the network had.
     fn runs(change: impl Fn(&mut Choice) + Sync) -> Vec<CellRun> {
-        let length = Length::Iterations(3);
-        let options =
-            MeasureOptions { strategy: "auto".into(), local_batch: 4, warm_up: 1, length, ..MeasureOptions::default() };
+        let (options, profile) = (options(), profile());
         let runs = on_ranks(2, |communicator| {
-            let profile = profile();
             let mut conduct =
                 Conduct::prepare(Peers::from(&communicator), Subject::Replay(&profile), &options).unwrap();
             change(conduct.choice.as_mut().expect("a choice"));
@@ -206,10 +213,6 @@ mod tests {
     /// decisions are told.
     #[test]
     fn what_does_not_come_true_is_chosen_again() {
-        let plan_of = |strategy: &str| {
-            let strategy = paceline_strategy::Registry::built_in().parse(strategy).unwrap();
-            paceline_schedule::plan(&strategy, &paceline_schedule::Workload::of_sizes(&ELEMENTS)).unwrap()
-        };
         let runs = runs(|choice| {
             let other = ["wfbp-a2a", "bsp-a2a"].map(plan_of);
             let other = other.iter().find(|plan| plan.strategy != choice.decision.strategy).expect("one of two");
@@ -235,6 +238,28 @@ mod tests {
         let CellRun { iteration_s, plan, abandoned, decision, .. } = &runs[0];
         assert_eq!((iteration_s.len(), plan.version, abandoned.len()), (3, 2, 0));
         assert!(decision.as_ref().is_some_and(|decision| decision.iteration == 0), "{decision:?}");
+    }
+
+    /// Of three shards that were met two serve, and then one: the run and its timeline name those that do, and sums are
+    /// right.
+    #[test]
+    fn a_run_has_the_shards_that_serve() {
+        let (options, profile) = (MeasureOptions { timeline: true, ..options() }, profile());
+        let runs = on_workers(Roles::new(2, 3).unwrap(), |peers| {
+            let mut conduct = Conduct::prepare(peers.clone(), Subject::Replay(&profile), &options).unwrap();
+            conduct.choice.as_mut().expect("a choice").stays = true;
+            for arch in ["ps:2", "ps:1"] {
+                conduct.go_on_under(plan_of(&format!("schedule=wfbp,arch={arch}"))).unwrap();
+                conduct.block(1, 2, &mut Tally::default()).unwrap();
+            }
+            conduct.run().unwrap()
+        });
+        assert_eq!((runs[0].shards, runs[0].plan.shards, runs[1].shards), (1, 1, 1));
+        let timeline = runs[0].timeline.as_ref().expect("worker 0 has it");
+        let names: Vec<&str> = timeline.processes.iter().map(|process| process.name.as_str()).collect();
+        assert_eq!(names, ["worker 0", "worker 1", "shard 0"]);
+        let to_shards = timeline.processes[0].lanes.iter().filter(|lane| lane.name.starts_with("to shard")).count();
+        assert_eq!(to_shards, 1, "{:?}", timeline.processes[0]);
     }
 
     /// Passes of the model's own go ahead of each operation that a search times, where they are short.

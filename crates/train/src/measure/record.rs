@@ -69,7 +69,9 @@ impl Conduct<'_> {
         if workers.rank() > 0 {
             return Ok(None);
         }
-        processes.extend(shards.iter().map(|trace| shard(trace, &clock, &names, horizon_s, self.options.dilate)));
+        // Those that only wait have nothing to show.
+        let serving = shards.iter().take(self.plan.shards);
+        processes.extend(serving.map(|trace| shard(trace, &clock, &names, horizon_s, self.options.dilate)));
         Ok(Some(Timeline {
             iteration_s: own.length_s() / self.options.dilate,
             tensors: self.worker.backend.parameters().iter().map(|tensor| tensor.name.clone()).collect(),
@@ -183,7 +185,7 @@ impl Own<'_> {
     fn links(&self, peers: &Peers) -> Vec<Lane> {
         let transfers = self.trace.transfers();
         let mut links = Vec::new();
-        for (rank, name) in ends(peers) {
+        for (rank, name) in ends(peers, self.names.plan.shards) {
             for (sent, direction) in [(true, "to"), (false, "from")] {
                 let of_link = transfers.iter().filter(|one| one.peer == rank && one.sent == sent);
                 let spans = of_link.filter_map(|one| {
@@ -210,15 +212,15 @@ impl Own<'_> {
 
 const COMMUNICATION: &str = "communication";
 
-/// The other ends of this worker's links, by their ranks in the world.
-fn ends(peers: &Peers) -> Vec<(usize, String)> {
+/// The other ends of this worker's links, by their ranks in the world; `shards` serve.
+fn ends(peers: &Peers, shards: usize) -> Vec<(usize, String)> {
     let workers = peers.workers();
     let others = (0..workers.world_size()).filter(|&rank| rank != workers.rank());
     let mut ends: Vec<_> = others.map(|rank| (workers.rank_in_world(rank), worker_name(rank))).collect();
     if let Peers::Servers(server) = peers {
         // A shard is the last rank of its group.
         let of_shard = |shard: usize| server.shard(shard).rank_in_world(server.roles().workers());
-        ends.extend((0..server.roles().shards()).map(|shard| (of_shard(shard), shard_name(shard))));
+        ends.extend((0..shards).map(|shard| (of_shard(shard), shard_name(shard))));
     }
     ends
 }

@@ -143,7 +143,7 @@ impl Conduct<'_> {
             plan: self.plan.clone(),
             plan_hash: format!("{:016x}", self.plan.hash()),
             workers: self.workers().world_size(),
-            shards: self.carrier.peers().shards(),
+            shards: self.plan.shards,
             local_batch: self.options.local_batch,
             dilate,
             transport: self.transport().to_owned(),

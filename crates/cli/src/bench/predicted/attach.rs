@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use paceline_plan::{Cluster, Constant, EmulationError, NetworkModel, Profile};
-use paceline_predict::search::{Candidate, Question, Space, search};
+use paceline_predict::search::{Candidate, Question, Space, archs_of_world, search};
 use paceline_predict::{Job, Prediction, predict_plan, predict_scheduled};
 use paceline_schedule::Schedulers;
-use paceline_strategy::{Call, Strategy, Value};
+use paceline_strategy::{Strategy, Value};
 
 use super::super::cell::{Arm, Cell, Setting};
 use super::super::placement::workers_on_cores;
@@ -195,9 +195,8 @@ impl<'a> Sources<'a> {
 
     /// What `strategy=auto` chooses from in a cell.
     fn space(&self, cell: &Cell, strategy: &Strategy) -> Space {
-        let servers = (cell.shards > 0).then(|| Call::servers(cell.shards as u64, false));
         Space {
-            archs: [Call::all_to_all("auto")].into_iter().chain(servers).collect(),
+            archs: archs_of_world(cell.shards),
             // As while it trains: only what is named may be lossy.
             lossy: !strategy.lossless(self.schedulers.grammar()),
             effort: EFFORT,

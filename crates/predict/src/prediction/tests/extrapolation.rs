@@ -52,6 +52,13 @@ fn extrapolation_is_said() {
     assert!(whole[0].starts_with("operations of at most 1344929032 bytes, and"), "{whole:?}");
     assert_eq!(said(&measured([1 << 20, 2 << 30]), "wfbp-a2a", None), Vec::<String>::new());
     assert!(said(&measured([1, 1 << 20]), "wfbp-a2a", None)[0].ends_with("measured with 1 to 1048576"));
+    // So many servers were asked what they take, and others were not.
+    let mut served = measured([1, 2 << 30]);
+    served.measured.as_mut().expect("it is measured").shards = Some([8, 8]);
+    assert_eq!(said(&served, "wfbp-ps,arch=ps:3", None), ["3 shards, and constants were measured with 8"]);
+    for strategy in ["wfbp-ps,arch=ps:8", "wfbp-a2a"] {
+        assert_eq!(said(&served, strategy, None), Vec::<String>::new(), "{strategy}");
+    }
 }
 
 /// A prediction knows no range that it leaves where nobody has measured one: whoever shows it says what the cluster says of itself.

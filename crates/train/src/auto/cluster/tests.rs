@@ -32,6 +32,17 @@ fn in_flight(alone_s: f64, each_s: f64) -> CommunicationCost {
     CommunicationCost { in_flight: Some(all), ..CommunicationCost::of_points(points) }
 }
 
+/// Operations of an arch by themselves and at once, as they are measured where the cluster is this one.
+fn measured_of(truth: &Cluster, arch: &str) -> CommunicationCost {
+    let points = [4096, 65536, 1 << 20, 8 << 20].map(|bytes| (bytes, several(truth, arch, bytes, 1)));
+    let at_once = |bytes| InFlight { operations: 8, bytes, seconds: several(truth, arch, bytes, 8) };
+    CommunicationCost {
+        in_flight: Some(at_once(4096)),
+        large_in_flight: Some(at_once(1 << 20)),
+        ..CommunicationCost::of_points(points.to_vec())
+    }
+}
+
 /// What several take at once says what of an operation's time others have to wait for: little of a long latency, or all of a
 /// long start.
 #[test]
@@ -62,14 +73,7 @@ fn what_many_large_operations_take_is_predicted_as_well() {
         let network = NetworkModel { within: met(within), across: met(across) };
         let mut cluster = Cluster::of_network(network, hosts, per_host);
         for arch in ["wfbp-a2a", "wfbp-ps,arch=ps:2"] {
-            let points = [4096, 65536, 1 << 20, 8 << 20].map(|bytes| (bytes, several(&truth, arch, bytes, 1)));
-            let at_once = |bytes| InFlight { operations: 8, bytes, seconds: several(&truth, arch, bytes, 8) };
-            let measured = CommunicationCost {
-                in_flight: Some(at_once(4096)),
-                large_in_flight: Some(at_once(1 << 20)),
-                ..CommunicationCost::of_points(points.to_vec())
-            };
-            assert_eq!(calibrated_on(arch, &mut cluster, measured, 0.1), Vec::<String>::new());
+            assert_eq!(calibrated_on(arch, &mut cluster, measured_of(&truth, arch), 0.1), Vec::<String>::new());
             for bytes in [1 << 20, 4 << 20] {
                 let more = |cluster: &Cluster| several(cluster, arch, bytes, 17) - several(cluster, arch, bytes, 1);
                 let off = more(&cluster) / more(&truth) - 1.0;
@@ -77,6 +81,43 @@ fn what_many_large_operations_take_is_predicted_as_well() {
             }
         }
     }
+}
+
+/// All shards are timed, and fewer of them are predicted: with connections that carry less than the links, and
+/// partitions that take their time.
+#[test]
+fn what_fewer_shards_take_follows_from_what_all_of_them_took() {
+    for (hosts, per_host) in [(2, 1), (4, 1), (4, 2)] {
+        let mut cluster = Cluster::of_network(NetworkModel::TEN_GBE, hosts, per_host);
+        let mut truth = cluster.clone();
+        truth.server.beta_s_per_byte = Some(truth.across.beta_s_per_byte.times(1.3));
+        truth.server.partition_s = 50e-6.into();
+        let arch = |shards: usize| format!("wfbp-ps,arch=ps:{shards}");
+        let measured = measured_of(&truth, &arch(hosts));
+        assert_eq!(calibrated_on(&arch(hosts), &mut cluster, measured, 0.1), Vec::<String>::new());
+        assert_eq!(cluster.measured.unwrap().shards, Some([hosts, hosts]));
+        for shards in 1..=hosts {
+            for bytes in [4096, 1 << 20, 4 << 20] {
+                let [found, right] = [&cluster, &truth].map(|cluster| several(cluster, &arch(shards), bytes, 16));
+                let off = found / right - 1.0;
+                assert!(off.abs() < 0.03, "{hosts}x{per_host}, {shards} shards, {bytes}: off by {off}");
+            }
+        }
+    }
+}
+
+/// Where the servers' processors were what took the time, fewer of them look better than they are, and still no better
+/// than more.
+#[test]
+fn slow_processors_do_not_make_fewer_shards_the_better_choice() {
+    let mut cluster = Cluster::of_network(NetworkModel::TEN_GBE, 4, 1);
+    let mut truth = cluster.clone();
+    truth.server.combine_s_per_byte = 5e-9.into();
+    let arch = |shards: usize| format!("wfbp-ps,arch=ps:{shards}");
+    calibrated_on(&arch(4), &mut cluster, measured_of(&truth, &arch(4)), 0.1);
+    let seconds = [1, 2, 4].map(|shards| several(&cluster, &arch(shards), 1 << 20, 16));
+    assert!(seconds[0] < several(&truth, &arch(1), 1 << 20, 16), "{seconds:?}");
+    assert!(seconds[0] > 1.02 * seconds[1] && seconds[1] > 1.02 * seconds[2], "{seconds:?}");
 }
 
 /// Partitions that travel beside each other are no partitions that follow each other.

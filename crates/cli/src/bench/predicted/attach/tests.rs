@@ -2,7 +2,7 @@
 
 use paceline_plan::{LinkCost, LinkCosts, ProfileTensor, Step};
 use paceline_schedule::{Schedule, ScheduleError, Workload};
-use paceline_strategy::Aspect;
+use paceline_strategy::{Aspect, Call};
 use paceline_train::{CellRun, CommunicationCost, FormulaInputs};
 
 use super::super::super::cell::Compute;
