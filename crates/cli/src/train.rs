@@ -19,8 +19,8 @@ use paceline_comm::{Communicator, Emulation, TransportChoice};
 use paceline_fabric::environment::{Environment, World};
 use paceline_strategy::{Call, Strategy};
 use paceline_train::{
-    BatchSize, DEFAULT_EPOCHS, DataSource, ExecutedPlans, ModelName, Observer, Silent, TrainOptions,
-    TrainReport, TuneOptions, available_memory,
+    BatchSize, DEFAULT_EPOCHS, DataSource, ExecutedPlans, ModelName, Observer, Silent, TrainOptions, TrainReport,
+    TuneOptions, available_memory,
 };
 use paceline_tune::Policy;
 use serde::Serialize;

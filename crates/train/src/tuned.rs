@@ -156,6 +156,9 @@ impl<'a> TunedCalls<'a> {
         let (communicator, number) = (self.communicator, self.count(place));
         if !is_recorded(number) {
             let choice = self.stands(place, options);
+            if choice == Choice::Default {
+                return call(communicator, options, None);
+            }
             let (options, program) = self.made_with(place, choice, options);
             return call(communicator, &options, program);
         }

@@ -52,7 +52,8 @@ const REFUSED_MAX: u32 = 512;
 pub struct Tuner {
     learner: Box<dyn Learner>,
     guard: Guard,
-    courses: BTreeMap<Context, Course>,
+    /// Boxed, as one is taken out for each call that is decided or observed.
+    courses: BTreeMap<Context, Box<Course>>,
     random: Random,
     errors: Errors,
     trials: u32,
@@ -120,11 +121,11 @@ impl Tuner {
     }
 
     /// A context comes for the first time.
-    fn begin(&mut self, situation: &Situation) -> Course {
+    fn begin(&mut self, situation: &Situation) -> Box<Course> {
         let lessons = self.remembered.remove(&situation.context).unwrap_or_default();
         let recalled = self.learner.recall(situation, &lessons);
         self.situations.insert(situation.context, situation.clone());
-        Course::new(situation, if recalled >= LESSONS { EXPLORED_AGAIN } else { EXPLORED })
+        Box::new(Course::new(situation, if recalled >= LESSONS { EXPLORED_AGAIN } else { EXPLORED }))
     }
 
     /// What a call takes. Calls may be decided before the times of earlier ones are known.
@@ -269,7 +270,7 @@ impl Tuner {
     /// put it out.
     pub fn observe_longest(&mut self, situation: &Situation, arm: usize, seconds: f64) {
         let Some(tried) = situation.arms.get(arm).filter(|_| arm != situation.default) else { return };
-        let stands = self.courses.get(&situation.context).and_then(Course::stands) == Some(arm);
+        let stands = self.courses.get(&situation.context).and_then(|course| course.stands()) == Some(arm);
         if !stands && self.guard.is_slow(&situation.context, seconds) {
             self.guard.veto(&situation.context, tried.action);
         }
@@ -455,7 +456,7 @@ impl Tuner {
 
     /// The contexts that were seen.
     pub fn courses(&self) -> impl Iterator<Item = (&Context, &Course)> {
-        self.courses.iter()
+        self.courses.iter().map(|(context, course)| (context, &**course))
     }
 
     /// The learner.

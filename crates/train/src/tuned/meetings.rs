@@ -14,6 +14,10 @@ const SETTLED_SHARE: f64 = SHARE / 4.0;
 /// What changes is seen in time if the ranks meet after so many seconds.
 const SETTLED_S: f64 = 5e-3;
 
+/// Calls are short if more than so many of a context lie between two meetings however often these come, and then half a second is in time.
+const SHORT: f64 = 1000.0;
+const SETTLED_SHORT_S: f64 = 0.5;
+
 /// The least number of turns of the context that is called most, from one meeting to the next.
 pub(crate) const TURNS: u64 = 4;
 
@@ -135,7 +139,8 @@ impl Meetings {
             (false, _) => for_turns,
             (true, false) => for_turns.max(for_share),
             (true, true) => {
-                let in_time = SETTLED_S * passed / calls.seconds;
+                let are_short = for_share * calls.most as f64 / passed > SHORT;
+                let in_time = if are_short { SETTLED_SHORT_S } else { SETTLED_S } * passed / calls.seconds;
                 for_turns.max(for_share).max(in_time.min(for_share * self.share / SETTLED_SHARE))
             }
         };
@@ -207,11 +212,12 @@ mod tests {
     #[test]
     fn who_has_nothing_to_decide_meets_less_often_but_in_time() {
         let every = |call_s: f64, takes_s: f64, are_settled: bool| {
-            let calls = Calls { seconds: 1000.0 * call_s, most: 1000, are_settled };
-            let mut meetings = Meetings { passed: 1000, mean_s: Some(takes_s), ..meetings(1e-6) };
+            let calls = Calls { seconds: 1e5 * call_s, most: 100_000, are_settled };
+            let mut meetings = Meetings { passed: 100_000, mean_s: Some(takes_s), ..meetings(1e-6) };
             meetings.plan(takes_s, Duration::ZERO, calls)
         };
-        for (call_s, takes_s, times) in [(1e-6, 5e-6, 4.0), (1e-4, 1e-5, 4.0), (1e-4, 4e-5, 1.25), (1e-3, 1e-4, 1.0)] {
+        let cases = [(1e-6, 5e-6, 4.0), (1e-4, 1e-5, 4.0), (1e-4, 4e-5, 1.25), (1e-3, 1e-4, 1.0), (1e-6, 1e-3, 4.0)];
+        for (call_s, takes_s, times) in cases {
             let [open, settled] = [false, true].map(|settled| every(call_s, takes_s, settled) as f64);
             assert!((settled / open - times).abs() < 0.05 * times, "{call_s} s, {takes_s} s: {open}, {settled}");
         }

@@ -78,8 +78,11 @@ impl Ridge {
     }
 
     fn spread(&self, at: &[f64; FEATURES]) -> [f64; FEATURES] {
+        // The covariance is symmetric: its rows are its columns, and to add these up nothing waits for the sum before.
         let mut spread = [0.0; FEATURES];
-        spread.iter_mut().zip(&self.covariance).for_each(|(entry, row)| *entry = dot(row, at));
+        for (row, number) in self.covariance.iter().zip(at).filter(|(_, number)| **number != 0.0) {
+            spread.iter_mut().zip(row).for_each(|(entry, other)| *entry += number * other);
+        }
         spread
     }
 }

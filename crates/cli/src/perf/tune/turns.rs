@@ -79,7 +79,7 @@ pub fn play<P: Playing>(playing: &mut P, rivals: &[P::Rival], length: &Length) -
     let mut order: Vec<usize> = (0..=rivals.len()).collect();
     let mut random = Random::new(length.seed, 0x7025);
     let (mut tuned, mut others) = (Vec::new(), vec![Vec::new(); rivals.len()]);
-    let mut boundaries = Vec::new();
+    let (mut boundaries, nothing_s) = (Vec::new(), clock_s());
     for round in 1..=length.rounds {
         for last in (1..order.len()).rev() {
             order.swap(last, random.below(last + 1));
@@ -92,12 +92,19 @@ pub fn play<P: Playing>(playing: &mut P, rivals: &[P::Rival], length: &Length) -
             }
         }
         let is_last = round % length.between == 0 || round == length.rounds;
-        boundaries.push(if is_last { boundary(playing)? } else { 0.0 });
+        boundaries.push(if is_last { (boundary(playing)? - nothing_s).max(0.0) } else { 0.0 });
     }
     let communicator = playing.communicator();
     slowest(communicator, &mut boundaries)?;
     let rivals = others.into_iter().map(|seconds| Times::of(communicator, seconds)).collect::<Result<_, _>>()?;
     Ok(Turns { tuned: Times::of(communicator, tuned)?, rivals, boundaries })
+}
+
+/// What the clock says of nothing, in seconds. Nobody reads it at a job's boundaries, of which those of short calls take no longer. (All
+/// calls have it in them, a tuner's and its rivals' alike.)
+fn clock_s() -> f64 {
+    let nothing = || Instant::now().elapsed().as_secs_f64();
+    median(&(0..1001).map(|_| nothing()).collect::<Vec<f64>>()).unwrap_or(0.0)
 }
 
 /// Seconds of this rank. As before a call, the ranks wait for each other first.
